@@ -1,0 +1,33 @@
+"""The errors that users see. Each says what happened, both values, where (the user's line), and what to do about it."""
+
+
+class HloDiscError(Exception):
+    """Base of every error that hlo_disc raises on purpose."""
+
+
+class ParseError(HloDiscError, ValueError):
+    """The input is no StableHLO module: bad text, truncated bytecode, no `main`."""
+
+
+class UnsupportedOpError(HloDiscError):
+    """An op that cannot be compiled; the message names the op, its types and the user's source line."""
+
+
+class ArgumentError(HloDiscError, TypeError):
+    """A call with too few or too many arguments, a wrong dtype or a wrong rank."""
+
+
+class ShapeError(HloDiscError, ValueError):
+    """Sizes that break a guard or cannot agree; the message names argument, dim and both values."""
+
+
+class FormatError(HloDiscError, ValueError):
+    """A saved executable of another format version, for another CPU, or damaged."""
+
+
+class OutOfMemoryError(HloDiscError, MemoryError):
+    """The allocator could not provide what a call needs; the message says how many bytes."""
+
+
+class CompileError(HloDiscError):
+    """An invariant between stages is broken: a bug in hlo_disc, reported instead of a wrong result."""

@@ -1,0 +1,41 @@
+"""Compilation options: one frozen record, and the only reader of environment variables."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compile and run. Every field can be set by an environment variable `HLO_DISC_<FIELD>`.
+
+    features: CPU feature level: "host" (what the machine has), "avx512" or "avx2".
+    threads: workers of the standalone context, 0 for one a core.
+    dump: directory that receives every stage's IR, "" for none.
+    packed_bytes: bound on the bytes of packed weights kept for array arguments; 0 keeps none.
+    verify: run the verifiers between stages.
+    """
+
+    features: str = "host"
+    threads: int = 0
+    dump: str = ""
+    packed_bytes: int = 4 << 30
+    verify: bool = True
+
+    @staticmethod
+    def from_env() -> Options:
+        """The defaults, with `HLO_DISC_*` variables applied. Raises ValueError for a value that does not parse."""
+        values = {}
+        for field in fields(Options):
+            text = os.environ.get(f"HLO_DISC_{field.name.upper()}")
+            if text is not None:
+                values[field.name] = _parse(field.name, text, type(field.default))
+        return Options(**values)
+
+
+def _parse(name: str, text: str, kind: type):
+    try:
+        return bool(int(text)) if kind is bool else kind(text)
+    except ValueError:
+        raise ValueError(f"HLO_DISC_{name.upper()}={text!r} is not a valid {kind.__name__}") from None

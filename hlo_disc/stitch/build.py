@@ -1,0 +1,421 @@
+"""A thin layer over MLIR's builders: values with operators, loops and ifs as context managers, constants once a function.
+
+From calls of a schedule to ops of the upstream dialects func, scf, arith, math, memref, vector and gpu in one module.
+Scalars of type index fold with Python ints, so that a static size never becomes an instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from hlo_disc import mlir
+from hlo_disc.mlir import arith, func, gpu, ir, memref, scf, vector
+
+_INT_OPS: dict[str, Any] = {
+    "+": arith.AddIOp,
+    "-": arith.SubIOp,
+    "*": arith.MulIOp,
+    "//": arith.DivSIOp,
+    "%": arith.RemSIOp,
+}
+_FLOAT_OPS: dict[str, Any] = {"+": arith.AddFOp, "-": arith.SubFOp, "*": arith.MulFOp, "/": arith.DivFOp}
+_PREDICATES = {"==": 0, "!=": 1, "<": 2, "<=": 3, ">": 4, ">=": 5}
+_FLOAT_PREDICATES = {"==": 1, ">": 2, ">=": 3, "<": 4, "<=": 5, "!=": 13, "uno": 14}
+
+
+class Val:
+    """One SSA value; `lanes` is 0 for a scalar. Arithmetic is signed; sizes and indices are known to be small enough."""
+
+    __slots__ = ("b", "lanes", "v")
+
+    def __init__(self, b: Builder, v: ir.Value, lanes: int = 0):
+        self.b, self.v, self.lanes = b, v, lanes
+
+    @property
+    def type(self) -> ir.Type:
+        return self.v.type
+
+    @property
+    def element(self) -> ir.Type:
+        return ir.VectorType(self.v.type).element_type if self.lanes else self.v.type
+
+    def __add__(self, other: Scalar) -> Val:
+        return self if _is(other, 0) else self.b.binary("+", self, other)
+
+    def __radd__(self, other: Scalar) -> Val:
+        return self + other
+
+    def __sub__(self, other: Scalar) -> Val:
+        return self if _is(other, 0) else self.b.binary("-", self, other)
+
+    def __rsub__(self, other: Scalar) -> Val:
+        return self.b.binary("-", other, self)
+
+    def __mul__(self, other: Scalar) -> Scalar:
+        if _is(other, 0):
+            return 0
+        return self if _is(other, 1) else self.b.binary("*", self, other)
+
+    def __rmul__(self, other: Scalar) -> Scalar:
+        return self * other
+
+    def __floordiv__(self, other: Scalar) -> Val:
+        return self if _is(other, 1) else self.b.binary("//", self, other)
+
+    def __mod__(self, other: Scalar) -> Scalar:
+        return 0 if _is(other, 1) else self.b.binary("%", self, other)
+
+
+Scalar = Val | int
+
+
+def _is(x: Scalar, n: int) -> bool:
+    return isinstance(x, int) and x == n
+
+
+class Loop:
+    """`with b.loop(lo, hi, step, inits) as loop: … loop.yield_(*next)`; then `loop.results`."""
+
+    def __init__(self, b: Builder, lo: Scalar, hi: Scalar, step: Scalar, inits: Sequence[Val]):
+        self.b, self.inits = b, list(inits)
+        self.op = scf.ForOp(b.index(lo).v, b.index(hi).v, b.index(step).v, [x.v for x in inits])
+        self.block = self.op.regions[0].blocks[0]
+        self.i = Val(b, self.block.arguments[0])
+        self.args = [Val(b, a, x.lanes) for a, x in zip(list(self.block.arguments)[1:], inits, strict=True)]
+        self._yielded = False
+
+    def __enter__(self) -> Loop:
+        self._ip = ir.InsertionPoint(self.block)
+        self._ip.__enter__()
+        return self
+
+    def yield_(self, *values: Val) -> None:
+        scf.YieldOp([x.v for x in values])
+        self._yielded = True
+
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is None and not self._yielded:
+            scf.YieldOp([])
+        self._ip.__exit__(*error)
+
+    @property
+    def results(self) -> list[Val]:
+        return [Val(self.b, r, x.lanes) for r, x in zip(self.op.results, self.inits, strict=True)]
+
+
+class Builder:
+    """Builds one module: host functions, and kernels with their device functions in `gpu.module @kernels`."""
+
+    def __init__(self) -> None:
+        self._context = mlir.context()
+        self._context.__enter__()
+        self._unknown = ir.Location.unknown()
+        self._unknown.__enter__()
+        self.module = ir.Module.create()
+        self.module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
+        self.index_type = ir.IndexType.get()
+        self.pointer = ir.Type.parse("!llvm.ptr")
+        self._int_types = {n: ir.IntegerType.get_signless(n) for n in (1, 4, 8, 16, 32, 64)}
+        self._float_types = {"float32": ir.F32Type.get(), "float64": ir.F64Type.get()}
+        self._float_types |= {"float16": ir.F16Type.get(), "bfloat16": ir.BF16Type.get()}
+        self._floats = set(self._float_types.values())
+        self.i1, self.i8, self.i32, self.i64 = (self._int_types[n] for n in (1, 8, 32, 64))
+        self._contract = ir.Attribute.parse("#arith.fastmath<contract>")
+        self._reassoc = ir.Attribute.parse("#arith.fastmath<reassoc>")
+        self._fast_space = ir.Attribute.parse("#gpu.address_space<workgroup>")
+        self._x = ir.Attribute.parse("#gpu<dim x>")
+        self._read = {"llvm.noalias": ir.UnitAttr.get(), "llvm.readonly": ir.UnitAttr.get()}
+        self._write = {"llvm.noalias": ir.UnitAttr.get()}
+        self._vectors: dict[tuple[int, ir.Type], ir.Type] = {}
+        self._locations: dict[str, ir.Location] = {}
+        self._constants: dict[tuple, Val] = {}
+        self._entry: ir.Block | None = None
+        with ir.InsertionPoint(self.module.body):
+            self._kernels = gpu.GPUModuleOp("kernels").regions[0].blocks.append()
+
+    def close(self) -> ir.Module:
+        """End building and return the module."""
+        self._unknown.__exit__(None, None, None)
+        self._context.__exit__(None, None, None)
+        return self.module
+
+    @contextmanager
+    def at(self, loc: str) -> Iterator[None]:
+        """Ops built inside carry the user's source line."""
+        if not loc:
+            yield
+            return
+        found = self._locations.get(loc)
+        if found is None:
+            found = self._locations[loc] = ir.Location.name(loc)
+        with found:
+            yield
+
+    # Types and constants.
+
+    def register_type(self, dtype: np.dtype) -> ir.Type:
+        """The type that computes on elements of `dtype`: halves are widened to f32, bool is i1."""
+        if dtype.name in ("float16", "bfloat16"):
+            return self._float_types["float32"]
+        return self.i1 if dtype == np.bool_ else self.memory_type(dtype)
+
+    def memory_type(self, dtype: np.dtype) -> ir.Type:
+        """The type that elements of `dtype` have in memory: bool is i8."""
+        if dtype.name in self._float_types:
+            return self._float_types[dtype.name]
+        return self._int_types[8 * dtype.itemsize]
+
+    def is_float(self, x: Val) -> bool:
+        return x.element in self._floats
+
+    def vec(self, lanes: int, element: ir.Type) -> ir.Type:
+        if not lanes:
+            return element
+        key = (lanes, element)
+        found = self._vectors.get(key)
+        if found is None:
+            found = self._vectors[key] = ir.VectorType.get([lanes], element)
+        return found
+
+    def buffer_type(self, element: ir.Type, fast: bool = False) -> ir.Type:
+        return ir.MemRefType.get(
+            [ir.ShapedType.get_dynamic_size()], element, memory_space=self._fast_space if fast else None
+        )
+
+    def const(self, x: Any, element: ir.Type, lanes: int = 0) -> Val:
+        """A scalar or splat constant, at the top of the function, once."""
+        key = (repr(x), element, lanes)
+        found = self._constants.get(key)
+        if found is None:
+            floating = element in self._floats
+            attr = ir.FloatAttr.get(element, float(x)) if floating else ir.IntegerAttr.get(element, int(x))
+            type_ = self.vec(lanes, element)
+            if lanes:
+                attr = ir.DenseElementsAttr.get_splat(type_, attr)
+            with ir.InsertionPoint.at_block_begin(self._entry), self._unknown:
+                found = self._constants[key] = Val(self, arith.ConstantOp(type_, attr).result, lanes)
+        return found
+
+    def index(self, x: Scalar) -> Val:
+        return x if isinstance(x, Val) else self.const(x, self.index_type)
+
+    def like(self, x: Any, other: Val) -> Val:
+        """`x` as a value of `other`'s lanes: a Python number becomes a constant of its element type."""
+        if isinstance(x, Val):
+            return self.splat(x, other.lanes)
+        return self.const(x, other.element, other.lanes)
+
+    def splat(self, x: Val, lanes: int) -> Val:
+        if not lanes or x.lanes == lanes:
+            return x
+        return Val(self, vector.BroadcastOp(self.vec(lanes, x.v.type), x.v).result, lanes)
+
+    # Scalar and vector arithmetic.
+
+    def binary(self, sign: str, x: Any, y: Any) -> Val:
+        other = x if isinstance(x, Val) and (x.lanes or not isinstance(y, Val)) else y
+        x, y = self.like(x, other), self.like(y, other)
+        if self.is_float(x):
+            return Val(self, _FLOAT_OPS[sign](x.v, y.v, fastmath=self._contract).result, x.lanes)
+        return Val(self, _INT_OPS[sign](x.v, y.v).result, x.lanes)
+
+    def apply(self, op: Callable, *xs: Val, **attributes: Any) -> Val:
+        """An op whose result has the type of its operands; scalars among vectors are broadcast."""
+        lanes = max(x.lanes for x in xs)
+        return Val(self, op(*[self.splat(x, lanes).v for x in xs], **attributes).result, lanes)
+
+    def cast(self, op: Callable, element: ir.Type, x: Val) -> Val:
+        return Val(self, op(self.vec(x.lanes, element), x.v).result, x.lanes)
+
+    def compare(self, sign: str, x: Any, y: Any, unsigned: bool = False) -> Val:
+        other = x if isinstance(x, Val) and (x.lanes or not isinstance(y, Val)) else y
+        x, y = self.like(x, other), self.like(y, other)
+        if self.is_float(x):
+            return Val(self, arith.CmpFOp(_FLOAT_PREDICATES[sign], x.v, y.v).result, x.lanes)
+        shift = 4 if unsigned and sign not in ("==", "!=") else 0
+        return Val(self, arith.CmpIOp(_PREDICATES[sign] + shift, x.v, y.v).result, x.lanes)
+
+    def select(self, condition: Val, x: Val, y: Val) -> Val:
+        lanes = max(condition.lanes, x.lanes, y.lanes)
+        x, y = self.splat(x, lanes), self.splat(y, lanes)
+        return Val(self, arith.SelectOp(self.splat(condition, lanes).v, x.v, y.v).result, lanes)
+
+    def minimum(self, x: Scalar, y: Scalar) -> Scalar:
+        if isinstance(x, int) and isinstance(y, int):
+            return min(x, y)
+        return self.apply(arith.MinSIOp, self.index(x), self.index(y))
+
+    def maximum(self, x: Scalar, y: Scalar) -> Scalar:
+        if isinstance(x, int) and isinstance(y, int):
+            return max(x, y)
+        return self.apply(arith.MaxSIOp, self.index(x), self.index(y))
+
+    def ceil_div(self, x: Scalar, y: Scalar) -> Scalar:
+        return (x + (y - 1)) // y
+
+    def fma(self, x: Val, y: Val, z: Val) -> Val:
+        """x*y + z: one rounding for floats."""
+        if self.is_float(z):
+            return self.apply(vector.FMAOp if z.lanes else mlir.math.FmaOp, x, y, z)
+        return self.binary("+", self.binary("*", x, y), z)
+
+    def horizontal(self, kind: str, x: Val) -> Val:
+        """Reduce the lanes; `kind` is a vector.kind."""
+        flags = {"fastmath": self._reassoc} if self.is_float(x) else {}
+        attr = ir.Attribute.parse(f"#vector.kind<{kind}>")
+        return Val(self, vector.ReductionOp(x.element, attr, x.v, **flags).result)
+
+    def extract(self, x: Val, lane: int) -> Val:
+        return Val(self, vector.ExtractOp(x.v, [], [lane]).result)
+
+    def step(self, lanes: int) -> Val:
+        """The vector 0, 1, … lanes-1 of type index."""
+        return Val(self, vector.StepOp(self.vec(lanes, self.index_type)).result, lanes)
+
+    def mask(self, count: Scalar, lanes: int) -> Val:
+        """The first `count` lanes."""
+        return Val(self, vector.CreateMaskOp(self.vec(lanes, self.i1), [self.index(count).v]).result, lanes)
+
+    # Memory: buffers are rank-1 memrefs, addressed by a linear element index.
+
+    def load(self, buffer: Val, i: Scalar, lanes: int = 0, mask: Val | None = None) -> Val:
+        """A scalar, or `lanes` elements from `i` on; masked-off lanes are zero and are not read."""
+        at = [self.index(i).v]
+        if not lanes:
+            return Val(self, memref.LoadOp(buffer.v, at).result)
+        element = ir.MemRefType(buffer.v.type).element_type
+        type_ = self.vec(lanes, element)
+        if mask is None:
+            return Val(self, vector.LoadOp(type_, buffer.v, at).result, lanes)
+        zero = self.const(0, element, lanes)
+        return Val(self, vector.MaskedLoadOp(type_, buffer.v, at, mask.v, zero.v).result, lanes)
+
+    def store(self, x: Val, buffer: Val, i: Scalar, mask: Val | None = None) -> None:
+        at = [self.index(i).v]
+        if not x.lanes:
+            memref.StoreOp(x.v, buffer.v, at)
+        elif mask is None:
+            vector.StoreOp(x.v, buffer.v, at)
+        else:
+            vector.MaskedStoreOp(buffer.v, at, mask.v, x.v)
+
+    def gather(self, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None) -> Val:
+        """Elements i + offsets[lane]."""
+        lanes = offsets.lanes
+        element = ir.MemRefType(buffer.v.type).element_type
+        mask = mask or self.const(1, self.i1, lanes)
+        zero = self.const(0, element, lanes)
+        type_ = self.vec(lanes, element)
+        return Val(
+            self, vector.GatherOp(type_, buffer.v, [self.index(i).v], offsets.v, mask.v, zero.v).result, lanes
+        )
+
+    def scatter(self, x: Val, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None) -> None:
+        """x[lane] to element i + offsets[lane]; of equal offsets the last lane wins."""
+        mask = mask or self.const(1, self.i1, offsets.lanes)
+        vector.ScatterOp(None, buffer.v, [self.index(i).v], offsets.v, mask.v, self.splat(x, offsets.lanes).v)
+
+    def fast(self) -> Val:
+        """The block's fast memory, as bytes."""
+        return Val(self, gpu.DynamicSharedMemoryOp(self.buffer_type(self.i8, fast=True)).result)
+
+    def view(self, buffer: Val, byte: Scalar, element: ir.Type, count: Scalar) -> Val:
+        """`count` elements of a byte buffer from `byte` on."""
+        fast = ir.MemRefType(buffer.v.type).memory_space is not None
+        type_ = self.buffer_type(element, fast)
+        return Val(self, memref.ViewOp(type_, buffer.v, self.index(byte).v, [self.index(count).v]).result)
+
+    def generic(self, buffer: Val) -> Val:
+        """A buffer of fast memory as one of ordinary memory, to hand both to one function."""
+        element = ir.MemRefType(buffer.v.type).element_type
+        return Val(self, memref.MemorySpaceCastOp(self.buffer_type(element), buffer.v).result)
+
+    def is_null(self, buffer: Val) -> Val:
+        address = memref.ExtractAlignedPointerAsIndexOp(buffer.v)
+        return self.compare("==", Val(self, address.result), 0)
+
+    # Control flow.
+
+    def loop(self, lo: Scalar, hi: Scalar, step: Scalar = 1, inits: Sequence[Val] = ()) -> Loop:
+        return Loop(self, lo, hi, step, inits)
+
+    def if_(
+        self,
+        condition: Val,
+        then: Callable[[], Any],
+        otherwise: Callable[[], Any] | None = None,
+        like: Sequence[Val] = (),
+    ) -> list[Val]:
+        """Build both branches; with `like`, each returns a list of values of those types, which become the results."""
+        op = scf.IfOp(condition.v, [x.v.type for x in like], has_else=otherwise is not None)
+        for region, branch in zip(op.regions, (then, otherwise), strict=True):
+            if branch is not None:
+                with ir.InsertionPoint(region.blocks[0]):
+                    results = branch()
+                    scf.YieldOp([x.v for x in results] if like else [])
+        return [Val(self, r, x.lanes) for r, x in zip(op.results, like, strict=True)]
+
+    # Functions.
+
+    def block_id(self) -> Val:
+        return Val(self, gpu.BlockIdOp(self._x).result)
+
+    @contextmanager
+    def kernel(self, name: str, args: Sequence[tuple[ir.Type, str]]) -> Iterator[list[Val]]:
+        """A kernel of one thread a block. An argument is (type, access), access "r" or "w" for buffers, "" for scalars."""
+        attrs = [ir.DictAttr.get({"r": self._read, "w": self._write, "": {}}[access]) for _, access in args]
+        with ir.InsertionPoint(self._kernels):
+            op = gpu.GPUFuncOp(
+                ir.FunctionType.get([t for t, _ in args], []),
+                name,
+                kernel=True,
+                known_block_size=[1, 1, 1],
+                arg_attrs=ir.ArrayAttr.get(attrs),
+            )
+        with self._body(op.add_entry_block()) as values:
+            yield values
+            gpu.ReturnOp([])
+
+    @contextmanager
+    def device_function(self, name: str, args: Sequence[ir.Type]) -> Iterator[tuple[list[Val], Callable[..., None]]]:
+        """An outlined function of the kernels' module, so that its loop has all registers. Yields (arguments, call)."""
+        with ir.InsertionPoint(self._kernels):
+            op = func.FuncOp(name, (list(args), []), visibility="private")
+        with self._body(op.add_entry_block()) as values:
+            yield values, lambda *xs: func.CallOp([], name, [self.index(x).v for x in xs])
+            func.ReturnOp([])
+
+    @contextmanager
+    def host_function(self, name: str, args: Sequence[ir.Type], results: Sequence[ir.Type] = ()) -> Iterator[list[Val]]:
+        """A public host function; its body ends with `return_`."""
+        with ir.InsertionPoint(self.module.body):
+            op = func.FuncOp(name, (list(args), list(results)))
+        op.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
+        with self._body(op.add_entry_block()) as values:
+            yield values
+
+    def return_(self, *values: Val) -> None:
+        func.ReturnOp([x.v for x in values])
+
+    @contextmanager
+    def _body(self, block: ir.Block) -> Iterator[list[Val]]:
+        saved = self._constants, self._entry
+        self._constants, self._entry = {}, block
+        with ir.InsertionPoint(block):
+            yield [Val(self, a) for a in block.arguments]
+        self._constants, self._entry = saved
+
+    def launch(self, kernel: str, grid: Scalar, args: Sequence[Scalar], fast_bytes: Scalar = 0) -> None:
+        one = self.index(1).v
+        fast = arith.IndexCastOp(self.i32, self.index(fast_bytes).v).result
+        gpu.LaunchFuncOp(
+            ["kernels", kernel],
+            (self.index(grid).v, one, one),
+            (one, one, one),
+            [self.index(x).v for x in args],
+            dynamic_shared_memory_size=fast,
+        )

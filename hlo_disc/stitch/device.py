@@ -1,0 +1,33 @@
+"""What a schedule may know of a machine: a record of numbers. No schedule asks for a target's name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Device:
+    """A machine as schedules see it: blocks of threads, each with SIMD lanes, and fast memory private to a block.
+
+    simd_bytes: bytes of one vector register of a thread.
+    registers: vector registers of a thread.
+    unroll: independent vectors in flight in a memory-bound loop.
+    tile_rows, tile_vectors: the register tile of the matrix multiply (rows x vectors of accumulators).
+    row_steps: rows of the tiles that finish what `tile_rows` leaves over, largest first, ending in 1.
+    grain: elements of memory-bound work that are worth a block of their own.
+    grain_flops: FLOPs of compute-bound work that are worth a block of their own.
+    """
+
+    simd_bytes: int
+    registers: int
+    unroll: int = 2
+    tile_rows: int = 6
+    tile_vectors: int = 4
+    row_steps: tuple[int, ...] = (2, 1)
+    grain: int = 1 << 14
+    grain_flops: int = 1 << 20
+
+    @property
+    def lanes(self) -> int:
+        """f32 lanes of one vector; kernels use as many lanes for every element type."""
+        return self.simd_bytes // 4

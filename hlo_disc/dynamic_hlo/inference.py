@@ -1,0 +1,340 @@
+"""Shape and dtype inference: one rule per op, from an op and the shape facts to its result types.
+
+A rule asks ShapeFacts whether sizes can agree. NO is a ShapeError that names both sides; UNKNOWN is accepted, because
+the importer turns what it cannot prove into guards. Ranks, attributes and dtypes that do not fit are CompileErrors:
+a frontend never hands them over. Source of the constraints: the StableHLO specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
+from hlo_disc.dynamic_hlo.graph import Op, Shape, Value
+from hlo_disc.errors import CompileError, ShapeError
+
+Types = list[tuple[np.dtype, Shape]]
+Rule = Callable[[Op, ShapeFacts], Types]
+
+BOOL = np.dtype(bool)
+ONE = Dim.const(1)
+ZERO = Dim.const(0)
+_CLASSES = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
+
+
+def dtype_class(dtype: np.dtype) -> str:
+    """bool, int, uint, float or complex; numpy itself calls the types of ml_dtypes void."""
+    if dtype.kind in _CLASSES:
+        return _CLASSES[dtype.kind]
+    return "uint" if dtype.name.startswith("uint") else "int" if dtype.name.startswith("int") else "float"
+
+
+# ---------------------------------------------------------------------------------------------------------- errors
+
+
+def describe(op: Op) -> str:
+    """The op with its operand types and the user's source line, for messages."""
+    where = f" at {op.loc}" if op.loc else ""
+    return f"{op.name}({', '.join(map(repr, op.operands))}){where}"
+
+
+def broken(op: Op, text: str) -> NoReturn:
+    """An op that no frontend may build."""
+    raise CompileError(f"{describe(op)}: {text}")
+
+
+def _disagree(op: Op, text: str) -> NoReturn:
+    raise ShapeError(f"{describe(op)}: {text}")
+
+
+# ------------------------------------------------------------------------------------------------------ agreement
+
+
+def _need_axes(op: Op, axes: Sequence[int], rank: int, what: str) -> None:
+    if len(set(axes)) != len(axes) or any(not 0 <= axis < rank for axis in axes):
+        broken(op, f"{what} {tuple(axes)} must be distinct axes of rank {rank}")
+
+
+def _need_scalar(op: Op, value: Value, what: str) -> None:
+    if value.shape:
+        broken(op, f"{what} must be a scalar, not {value!r}")
+
+
+def _need_dtype(op: Op, value: Value, dtype: np.dtype, what: str) -> None:
+    if value.dtype != dtype:
+        broken(op, f"{what} has dtype {value.dtype}, expected {dtype}")
+
+
+def _need_integer(op: Op, value: Value, what: str) -> None:
+    if dtype_class(value.dtype) not in ("int", "uint"):
+        broken(op, f"{what} must be integers, not {value.dtype}")
+
+
+def _agree(op: Op, facts: ShapeFacts, a: Dim, b: Dim, what: str) -> Dim:
+    """The common size of `a` and `b`: the constant one where there is one."""
+    if a is b:
+        return a
+    if facts.equal(a, b) is Truth.NO:
+        _disagree(op, f"{what} can never agree: {a} and {b}")
+    return b if b.is_const and not a.is_const else a
+
+
+def _agree_shapes(op: Op, facts: ShapeFacts, values: Sequence[Value]) -> Shape:
+    """The common shape of values that must have equal shapes."""
+    shape = values[0].shape
+    for number, value in enumerate(values[1:], 1):
+        if value.shape == shape:
+            continue
+        if value.rank != len(shape):
+            broken(op, f"operand {number} has rank {value.rank}, operand 0 has rank {len(shape)}")
+        pairs = enumerate(zip(shape, value.shape, strict=True))
+        shape = tuple(_agree(op, facts, a, b, f"dim {axis} of operands 0 and {number}") for axis, (a, b) in pairs)
+    return shape
+
+
+# ---------------------------------------------------------------------------------------------------- source ops
+
+
+def constant(op: Op, facts: ShapeFacts) -> Types:
+    value = op.attrs["value"]
+    return [(value.dtype, tuple(map(Dim.const, value.shape)))]
+
+
+def iota(op: Op, facts: ShapeFacts) -> Types:
+    shape, dim = op.attrs["shape"], op.attrs["dim"]
+    _need_axes(op, (dim,), len(shape), "dim")
+    return [(op.attrs["dtype"], shape)]
+
+
+def dim(op: Op, facts: ShapeFacts) -> Types:
+    if dtype_class(op.attrs["dtype"]) not in ("int", "uint"):
+        broken(op, f"a size has an integer dtype, not {op.attrs['dtype']}")
+    return [(op.attrs["dtype"], ())]
+
+
+# ------------------------------------------------------------------------------------------------ elementwise ops
+
+
+def elementwise(*classes: str) -> Rule:
+    """Operands of one dtype out of `classes` and of one shape; the result has both."""
+
+    def rule(op: Op, facts: ShapeFacts) -> Types:
+        dtype = op.operands[0].dtype
+        if dtype_class(dtype) not in classes:
+            broken(op, f"dtype {dtype} is none of {', '.join(classes)}")
+        for number, value in enumerate(op.operands[1:], 1):
+            _need_dtype(op, value, dtype, f"operand {number}")
+        return [(dtype, _agree_shapes(op, facts, op.operands))]
+
+    return rule
+
+
+def predicate(*classes: str) -> Rule:
+    """Like `elementwise`, with a result of booleans."""
+    inner = elementwise(*classes)
+    return lambda op, facts: [(BOOL, inner(op, facts)[0][1])]
+
+
+def convert(op: Op, facts: ShapeFacts) -> Types:
+    return [(op.attrs["dtype"], op.operands[0].shape)]
+
+
+def bitcast_convert(op: Op, facts: ShapeFacts) -> Types:
+    (x,), dtype = op.operands, op.attrs["dtype"]
+    if x.dtype.itemsize != dtype.itemsize or (x.dtype == BOOL) != (dtype == BOOL):
+        broken(op, f"{x.dtype} and {dtype} differ in width")
+    return [(dtype, x.shape)]
+
+
+def select(op: Op, facts: ShapeFacts) -> Types:
+    pred, on_true, on_false = op.operands
+    _need_dtype(op, pred, BOOL, "the predicate")
+    _need_dtype(op, on_false, on_true.dtype, "operand 2")
+    return [(on_true.dtype, _agree_shapes(op, facts, (on_true, on_false, pred)))]
+
+
+# ------------------------------------------------------------------------------------------------------- view ops
+
+
+def broadcast(op: Op, facts: ShapeFacts) -> Types:
+    (x,), shape, dims = op.operands, op.attrs["shape"], op.attrs["dims"]
+    _need_axes(op, dims, len(shape), "dims")
+    if len(dims) != x.rank:
+        broken(op, f"dims {dims} must name one result axis for each operand axis")
+    for axis, (size, target) in enumerate(zip(x.shape, dims, strict=True)):
+        if size is ONE or size is shape[target]:
+            continue
+        if facts.equal(size, shape[target]) is Truth.NO and facts.equal(size, ONE) is Truth.NO:
+            _disagree(op, f"operand dim {axis} of size {size} is neither 1 nor result dim {target} of {shape[target]}")
+    return [(x.dtype, shape)]
+
+
+def reshape(op: Op, facts: ShapeFacts) -> Types:
+    (x,), shape = op.operands, op.attrs["shape"]
+    if facts.same_size(x.shape, shape) is Truth.NO:
+        _disagree(op, f"the result shape ({', '.join(map(str, shape))}) can never have as many elements")
+    return [(x.dtype, shape)]
+
+
+def transpose(op: Op, facts: ShapeFacts) -> Types:
+    (x,), perm = op.operands, op.attrs["perm"]
+    _need_axes(op, perm, x.rank, "perm")
+    if len(perm) != x.rank:
+        broken(op, f"perm {perm} must name all axes of rank {x.rank}")
+    return [(x.dtype, tuple(x.shape[axis] for axis in perm))]
+
+
+def slice_(op: Op, facts: ShapeFacts) -> Types:
+    (x,), starts, limits, strides = op.operands, op.attrs["start"], op.attrs["limit"], op.attrs["stride"]
+    if not len(starts) == len(limits) == len(strides) == x.rank:
+        broken(op, f"start, limit and stride must have {x.rank} entries")
+    shape = []
+    for axis, (start, limit, stride, size) in enumerate(zip(starts, limits, strides, x.shape, strict=True)):
+        if stride < 1:
+            broken(op, f"stride {stride} of dim {axis} is not positive")
+        if start is ZERO and limit is size and stride == 1:
+            shape.append(size)
+            continue
+        for low, high in ((ZERO, start), (start, limit), (limit, size)):
+            if facts.at_most(low, high) is Truth.NO:
+                _disagree(op, f"dim {axis} of size {size} has no elements {start} to {limit}")
+        shape.append(limit - start if stride == 1 else (limit - start + (stride - 1)) // stride)
+    return [(x.dtype, tuple(shape))]
+
+
+def reverse(op: Op, facts: ShapeFacts) -> Types:
+    _need_axes(op, op.attrs["dims"], op.operands[0].rank, "dims")
+    return [(op.operands[0].dtype, op.operands[0].shape)]
+
+
+# ----------------------------------------------------------------------------------------------------- gather ops
+
+
+def gather(op: Op, facts: ShapeFacts) -> Types:
+    (x, indices), attrs = op.operands, op.attrs
+    offset_dims, sizes, vector = attrs["offset_dims"], attrs["slice_sizes"], attrs["index_vector_dim"]
+    batching, dropped = attrs["operand_batching_dims"], attrs["collapsed_slice_dims"] + attrs["operand_batching_dims"]
+    _need_integer(op, indices, "the indices")
+    _need_axes(op, dropped, x.rank, "collapsed_slice_dims and operand_batching_dims")
+    _need_axes(op, attrs["start_index_map"] + batching, x.rank, "start_index_map and operand_batching_dims")
+    if not 0 <= vector <= indices.rank:
+        broken(op, f"index_vector_dim {vector} is out of range for indices of rank {indices.rank}")
+    batch = [size for axis, size in enumerate(indices.shape) if axis != vector]
+    offsets = [size for axis, size in enumerate(sizes) if axis not in dropped]
+    if len(sizes) != x.rank or len(offsets) != len(offset_dims):
+        broken(op, f"slice_sizes need {x.rank} entries and offset_dims one for each that is kept")
+    length = indices.shape[vector] if vector < indices.rank else ONE
+    _agree(op, facts, Dim.const(len(attrs["start_index_map"])), length, "start_index_map and the index vector")
+    for axis, (size, limit) in enumerate(zip(sizes, x.shape, strict=True)):
+        if facts.at_most(size, limit) is Truth.NO:
+            _disagree(op, f"slice size {size} of dim {axis} is larger than the operand's {limit}")
+    for axis, index_axis in zip(batching, attrs["start_indices_batching_dims"], strict=True):
+        _agree(op, facts, x.shape[axis], indices.shape[index_axis], f"batching dims {axis} and {index_axis}")
+    rank = len(batch) + len(offsets)
+    _need_axes(op, offset_dims, rank, "offset_dims")
+    batches, kept = iter(batch), dict(zip(offset_dims, offsets, strict=True))
+    return [(x.dtype, tuple(kept[axis] if axis in kept else next(batches) for axis in range(rank)))]
+
+
+def _need_starts(op: Op, starts: Sequence[Value], rank: int) -> None:
+    if len(starts) != rank:
+        broken(op, f"{len(starts)} start indices for rank {rank}")
+    for value in starts:
+        _need_scalar(op, value, "a start index")
+        _need_integer(op, value, "a start index")
+
+
+def _need_fits(op: Op, facts: ShapeFacts, sizes: Shape, limits: Shape, what: str) -> None:
+    if len(sizes) != len(limits):
+        broken(op, f"{what} has rank {len(sizes)}, the operand has rank {len(limits)}")
+    for axis, (size, limit) in enumerate(zip(sizes, limits, strict=True)):
+        if size is not limit and facts.at_most(size, limit) is Truth.NO:
+            _disagree(op, f"{what} of size {size} in dim {axis} is larger than the operand's {limit}")
+
+
+def dynamic_slice(op: Op, facts: ShapeFacts) -> Types:
+    x, *starts = op.operands
+    _need_starts(op, starts, x.rank)
+    _need_fits(op, facts, op.attrs["sizes"], x.shape, "the slice")
+    return [(x.dtype, op.attrs["sizes"])]
+
+
+# --------------------------------------------------------------------------------------------------- assemble ops
+
+
+def dynamic_update_slice(op: Op, facts: ShapeFacts) -> Types:
+    x, update, *starts = op.operands
+    _need_dtype(op, update, x.dtype, "the update")
+    _need_starts(op, starts, x.rank)
+    _need_fits(op, facts, update.shape, x.shape, "the update")
+    return [(x.dtype, x.shape)]
+
+
+def concatenate(op: Op, facts: ShapeFacts) -> Types:
+    if not op.operands:
+        broken(op, "nothing to concatenate")
+    first, axis = op.operands[0], op.attrs["dim"]
+    _need_axes(op, (axis,), first.rank, "dim")
+    shape, total = list(first.shape), first.shape[axis]
+    for number, value in enumerate(op.operands[1:], 1):
+        _need_dtype(op, value, first.dtype, f"operand {number}")
+        if value.rank != first.rank:
+            broken(op, f"operand {number} has rank {value.rank}, operand 0 has rank {first.rank}")
+        total = total + value.shape[axis]
+        for other in set(range(first.rank)) - {axis}:
+            what = f"dim {other} of operands 0 and {number}"
+            shape[other] = _agree(op, facts, shape[other], value.shape[other], what)
+    shape[axis] = total
+    return [(first.dtype, tuple(shape))]
+
+
+def pad(op: Op, facts: ShapeFacts) -> Types:
+    (x, value), lows, highs, interiors = op.operands, op.attrs["low"], op.attrs["high"], op.attrs["interior"]
+    _need_scalar(op, value, "the padding value")
+    _need_dtype(op, value, x.dtype, "the padding value")
+    if not len(lows) == len(highs) == len(interiors) == x.rank:
+        broken(op, f"low, high and interior must have {x.rank} entries")
+    shape = []
+    for axis, (low, high, interior, size) in enumerate(zip(lows, highs, interiors, x.shape, strict=True)):
+        if interior < 0:
+            broken(op, f"interior padding {interior} of dim {axis} is negative")
+        spread = Dim.max(size - 1, ZERO) * interior if interior else ZERO
+        padded = low + size + spread + high
+        if facts.at_most(ZERO, padded) is Truth.NO:
+            _disagree(op, f"dim {axis} of size {size} would become {padded}")
+        shape.append(padded)
+    return [(x.dtype, tuple(shape))]
+
+
+# --------------------------------------------------------------------------------------------- reductions and dots
+
+
+def reduce(op: Op, facts: ShapeFacts) -> Types:
+    (x, init), dims = op.operands, op.attrs["dims"]
+    _need_scalar(op, init, "the initial value")
+    _need_dtype(op, init, x.dtype, "the initial value")
+    _need_axes(op, dims, x.rank, "dims")
+    if op.attrs["kind"] in ("and", "or") and dtype_class(x.dtype) == "float":
+        broken(op, f"{op.attrs['kind']} of dtype {x.dtype}")
+    return [(x.dtype, tuple(size for axis, size in enumerate(x.shape) if axis not in dims))]
+
+
+def dot_general(op: Op, facts: ShapeFacts) -> Types:
+    (a, b), attrs = op.operands, op.attrs
+    batch = tuple(zip(attrs["lhs_batch"], attrs["rhs_batch"], strict=False))
+    contract = tuple(zip(attrs["lhs_contract"], attrs["rhs_contract"], strict=False))
+    for what in ("batch", "contract"):
+        if len(attrs[f"lhs_{what}"]) != len(attrs[f"rhs_{what}"]):
+            broken(op, f"lhs_{what} {attrs[f'lhs_{what}']} and rhs_{what} {attrs[f'rhs_{what}']} differ in length")
+    _need_axes(op, attrs["lhs_batch"] + attrs["lhs_contract"], a.rank, "lhs_batch and lhs_contract")
+    _need_axes(op, attrs["rhs_batch"] + attrs["rhs_contract"], b.rank, "rhs_batch and rhs_contract")
+    shape = [_agree(op, facts, a.shape[i], b.shape[j], f"batch dims {i} and {j}") for i, j in batch]
+    for i, j in contract:
+        _agree(op, facts, a.shape[i], b.shape[j], f"contracting dims {i} and {j}")
+    shape += [size for axis, size in enumerate(a.shape) if axis not in attrs["lhs_batch"] + attrs["lhs_contract"]]
+    shape += [size for axis, size in enumerate(b.shape) if axis not in attrs["rhs_batch"] + attrs["rhs_contract"]]
+    return [(attrs["dtype"], tuple(shape))]

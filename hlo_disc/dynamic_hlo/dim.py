@@ -324,6 +324,16 @@ def multiply(left: Monomial, right: Monomial) -> Monomial:
     return tuple(sorted(left + right, key=_atom_text)) if right else left
 
 
+def quotient(monomial: Monomial, part: Monomial) -> Monomial | None:
+    """`monomial / part`, or None when `part` does not divide it."""
+    rest = list(monomial)
+    for atom in part:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
+
+
 def _atom_text(atom: Atom) -> str:
     return atom.text
 
@@ -464,7 +474,7 @@ def _print(d: Dim) -> str:
 
 
 class _Parser:
-    """Recursive descent: sum = product {+- product}; product = factor {* factor}; factor = -factor | atom [^ integer]."""
+    """Recursive descent: sum = product {+- product}; product = factor {* factor}; factor = -factor | atom [^ int]."""
 
     def __init__(self, text: str):
         self.text = text

@@ -1,0 +1,105 @@
+"""Checks what every pass relies on, between stages: SSA order, types that the op table infers, symbols that are bound.
+
+A graph that fails is a bug in the stage before, so every failure is a CompileError that names the op.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable
+from typing import Any
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.graph import Graph, Op, Value
+from hlo_disc.dynamic_hlo.inference import broken, describe
+from hlo_disc.dynamic_hlo.ops import infer
+from hlo_disc.dynamic_hlo.reference import RELATIONS
+from hlo_disc.errors import CompileError, ShapeError
+
+
+def verify(graph: Graph) -> None:
+    """Raise CompileError when the graph breaks an invariant; time is linear in its size."""
+    raw = {f"%{number}.{axis}" for number, value in enumerate(graph.inputs) for axis in range(value.rank)}
+    _verify_signature(graph, raw)
+    symbols = frozenset(graph.bindings)
+    known: set[Dim] = set()  # dims recur in nearly every op: each is looked at once
+    defined: set[Value] = set(graph.inputs)
+    for op in graph.ops:
+        for number, value in enumerate(op.operands):
+            if value not in defined:
+                where = f", the result of {describe(value.op)}" if value.op else ""
+                broken(op, f"operand {number} ({value!r}{where}) is not defined before its use")
+        _verify_types(graph, op)
+        for dim in _dims(op):
+            if dim not in known:
+                if not dim.symbols <= symbols:
+                    broken(op, f"size {dim} has symbols that nothing binds: {_listed(dim.symbols - symbols)}")
+                known.add(dim)
+        defined.update(op.results)
+    for number, value in enumerate(graph.outputs):
+        if value not in defined:
+            raise CompileError(f"output {number} of {graph.name} ({value!r}) is not defined in the graph")
+
+
+def _verify_signature(graph: Graph, raw: set[str]) -> None:
+    if len(graph.input_names) != len(graph.inputs):
+        raise CompileError(f"{graph.name} has {len(graph.inputs)} inputs and {len(graph.input_names)} names for them")
+    for symbol, dim in graph.bindings.items():
+        if not dim.symbols <= raw:
+            raise CompileError(f"{graph.name} binds {symbol} to {dim}: {_listed(dim.symbols - raw)} is no input's size")
+    symbols = set(graph.bindings)
+    for number, (name, value) in enumerate(zip(graph.input_names, graph.inputs, strict=True)):
+        if value.op is not None or value.index != number:
+            raise CompileError(f"input {number} of {graph.name} ({name}) is a value of another place: {value!r}")
+        for dim in value.shape:
+            if not dim.symbols <= symbols:
+                raise CompileError(f"input {name} has size {dim}: nothing binds {_listed(dim.symbols - symbols)}")
+    for number, guard in enumerate(graph.guards):
+        place = f"guard {number} of {graph.name} ({guard.lhs} {guard.relation} {guard.rhs})"
+        if guard.relation not in RELATIONS:
+            raise CompileError(f"{place}: the relation must be one of {' '.join(RELATIONS)}")
+        for dim in (guard.lhs, guard.rhs, *guard.args):
+            if not dim.symbols <= raw | symbols:
+                raise CompileError(f"{place}: nothing binds {_listed(dim.symbols - raw - symbols)}")
+        if not _fits(guard.message, len(guard.args)):
+            raise CompileError(f"{place}: the message {guard.message!r} does not fit {len(guard.args)} arguments")
+
+
+def _fits(message: str, count: int) -> bool:
+    """Whether `message.format` works with `count` arguments."""
+    try:
+        fields = [field for _, field, _, _ in string.Formatter().parse(message) if field is not None]
+    except ValueError:
+        return False
+    return all(field.isdigit() and int(field) < count for field in fields)
+
+
+def _verify_types(graph: Graph, op: Op) -> None:
+    try:
+        types = infer(op, graph.facts)
+    except ShapeError as error:
+        raise CompileError(str(error)) from error
+    stored = [(value.dtype, value.shape) for value in op.results]
+    if types != stored:
+        expected = ", ".join(repr(Value(dtype, shape)) for dtype, shape in types)
+        broken(op, f"results {', '.join(map(repr, op.results))}, inferred {expected}")
+    for number, value in enumerate(op.results):
+        if value.op is not op or value.index != number:
+            broken(op, f"result {number} ({value!r}) names another op as its source")
+
+
+def _dims(op: Op) -> Iterable[Dim]:
+    for value in op.results:
+        yield from value.shape
+    for attribute in op.attrs.values():
+        yield from _dims_in(attribute)
+
+
+def _dims_in(attribute: Any) -> Iterable[Dim]:
+    if isinstance(attribute, Dim):
+        return (attribute,)
+    return (item for item in attribute if isinstance(item, Dim)) if isinstance(attribute, tuple) else ()
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

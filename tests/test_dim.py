@@ -1,0 +1,169 @@
+"""Dim: canonical form, printing and parsing, and agreement with integer arithmetic."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from dims import OPS, build, compute, trees, values_of_symbols
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hlo_disc.dynamic_hlo.dim import Dim, dim_product
+from hlo_disc.errors import ParseError
+
+b, s, t = map(Dim.symbol, "bst")
+
+
+@given(trees(), values_of_symbols)
+@settings(deadline=None)
+def test_agrees_with_integers(tree, values):
+    try:
+        expected = compute(tree, values)
+    except ZeroDivisionError:
+        assume(False)
+    d = build(tree)
+    assert d.evaluate(values) == expected
+    assert d.substitute(values).value == expected
+    partial = d.substitute({"b": values["b"]})
+    assert "b" not in partial.symbols
+    assert partial.evaluate(values) == expected
+    names = {"add": "+", "mul": "*", "floordiv": "//", "mod": "%", "min": "min", "max": "max"}
+    assert d.lower(int, values.__getitem__, {k: OPS[v] for k, v in names.items()}) == expected
+
+
+@given(trees())
+@settings(deadline=None)
+def test_text_reads_back(tree):
+    try:
+        d = build(tree)
+    except ZeroDivisionError:
+        assume(False)
+    assert Dim.parse(str(d)) is d
+    assert pickle.loads(pickle.dumps(d)) is d
+    assert copy.deepcopy(d) is d
+
+
+@given(trees(), trees(), trees())
+@settings(deadline=None)
+def test_ring_laws_are_structural(x, y, z):
+    try:
+        x, y, z = build(x), build(y), build(z)
+    except ZeroDivisionError:
+        assume(False)
+    assert x + y is y + x
+    assert (x + y) + z is x + (y + z)
+    assert x * y is y * x
+    assert (x * y) * z is x * (y * z)
+    assert x * (y + z) is x * y + x * z
+    assert x - x is Dim.const(0)
+    assert Dim.min(x, y) is Dim.min(y, x)
+    assert Dim.max(x, Dim.max(y, z)) is Dim.max(Dim.max(x, y), z)
+
+
+@given(trees(), st.integers(1, 12), st.integers(0, 11))
+@settings(deadline=None)
+def test_exact_division_is_structural(x, k, r):
+    try:
+        x = build(x)
+    except ZeroDivisionError:
+        assume(False)
+    assert (k * x) // k is x
+    assert (k * x + r % k) % k is Dim.const(r % k)
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("2*b*s+1", "2*b*s + 1"),
+        ("s*b", "b*s"),
+        ("floordiv(s, 2)", "floordiv(s, 2)"),
+        ("s // 2 // 3", "floordiv(s, 6)"),
+        ("(2*s) // 4", "floordiv(s, 2)"),
+        ("(4*s + 7) // 4", "s + 1"),
+        ("(s + 7) // 4", "floordiv(s + 3, 4) + 1"),
+        ("s // -2", "floordiv(-s, 2)"),
+        ("s // 1", "s"),
+        ("mod(s, 1)", "0"),
+        ("mod(9*s + 9, 8)", "mod(s + 1, 8)"),
+        ("mod(mod(s, 8), 4)", "mod(s, 4)"),
+        ("mod(mod(s, 4), 8)", "mod(s, 4)"),
+        ("min(s, 512)", "min(s, 512)"),
+        ("min(512, min(3, s), s)", "min(s, 3)"),
+        ("max(s, s + 1, b)", "max(b, s + 1)"),
+        ("max(2, 3)", "3"),
+        ("s^2*s", "s^3"),
+        ("-1*s + 512", "-s + 512"),
+        ("b - (s - t)", "b - s + t"),
+        ("0*s", "0"),
+        ("%0.1 + x.y_2", "%0.1 + x.y_2"),
+        ("s // s", "floordiv(s, s)"),
+        ("0 // s", "floordiv(0, s)"),
+    ],
+)
+def test_printed_form(text, printed):
+    assert str(Dim.parse(text)) == printed
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2*", "s s", "foo(s)", "floordiv(s)", "s & 2", "mod(s, 2", "3.5", "2^s", "()", ",", "s =="]
+)
+def test_parse_error_shows_the_text(text):
+    with pytest.raises(ParseError, match="is not a dimension expression"):
+        Dim.parse(text)
+
+
+def test_bad_symbol_name():
+    with pytest.raises(ParseError, match="not a dimension name"):
+        Dim.symbol("1x")
+
+
+def test_never_decides():
+    for question in (lambda: bool(s), lambda: s < 3, lambda: 3 <= s, lambda: s > b, lambda: s >= b):
+        with pytest.raises(TypeError, match="ask ShapeFacts"):
+            question()
+
+
+def test_constants_equal_integers():
+    assert Dim.const(3) == 3 and 3 == Dim.const(3) and Dim.const(3) != 4 and s != 3
+    assert {3: "x"}[Dim.const(3)] == "x"
+    assert Dim.of(np.int64(3)) is Dim.const(3)
+    assert np.int64(3) * s is 3 * s
+    assert (s - s + 7).value == 7 and not s.is_const
+    with pytest.raises(TypeError, match="not a constant"):
+        _ = s.value
+
+
+def test_zero_divisor():
+    for division in (lambda: s // 0, lambda: s % 0, lambda: (s // b).evaluate({"s": 1, "b": 0})):
+        with pytest.raises(ZeroDivisionError):
+            division()
+
+
+def test_no_float_sizes():
+    with pytest.raises(TypeError):
+        s + 1.5  # noqa: B018 (the addition is what raises)
+
+
+def test_products():
+    assert dim_product([]) is Dim.const(1)
+    assert dim_product([b, 3, s]) is 3 * b * s
+
+
+def test_one_object_across_threads():
+    seen: list[list[Dim]] = [[] for _ in range(8)]
+
+    def work(out):
+        for i in range(300):
+            n = Dim.symbol(f"thread_{i}")
+            out.append((n * n + i) // 3 + Dim.min(n, i))
+
+    threads = [threading.Thread(target=work, args=(out,)) for out in seen]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(x is y for out in seen for x, y in zip(out, seen[0], strict=True))

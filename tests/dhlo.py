@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from hlo_disc.dynamic_hlo.print import dense, tensor_type
 
 def shape(text: str) -> Shape:
     """ "b, s+1, 4" as Dims."""
-    return tuple(Dim.parse(part) for part in text.split(",")) if text.strip() else ()
+    return tuple(map(Dim.parse, re.split(r",(?![^(]*\))", text))) if text.strip() else ()
 
 
 def make_graph(
@@ -33,7 +34,7 @@ def make_graph(
     bound = dict(bindings or {})
     for number, value in enumerate(values):
         for axis, dim in enumerate(value.shape):
-            if len(dim.symbols) == 1 and dim == Dim.symbol(str(dim).strip("-")):
+            if {str(dim)} == dim.symbols:
                 bound.setdefault(str(dim), raw_dim(number, axis))
     builder = GraphBuilder(facts or ShapeFacts())
     outputs = build(builder, *values)
@@ -64,8 +65,8 @@ def run_stablehlo(text: str, graph: Graph, arrays: Sequence[np.ndarray]) -> list
         types = [tensor_type(array.dtype, tuple(map(Dim.const, array.shape))) for array in arrays]
         if types:
             mlir.run_passes(module, f"stablehlo-refine-arguments{{types={','.join(types)}}}")
-        mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
         module = mlir.refine_polymorphic_shapes(module)
+        mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
         constants = [
             mlir.ir.Attribute.parse(f"{dense(array)} : {kind}") for array, kind in zip(arrays, types, strict=True)
         ]

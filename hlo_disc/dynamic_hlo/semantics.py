@@ -112,6 +112,17 @@ def remainder(a: Array, b: Array) -> Array:
     return np.where(b == 0, a, np.fmod(a, safe)).astype(a.dtype)
 
 
+def maximum(a: Array, b: Array) -> Array:
+    # IEEE 754 orders -0.0 below +0.0, numpy does not.
+    result = np.maximum(a, b)
+    return np.where((a == 0) & (b == 0), a + b, result) if a.dtype.kind == "f" else result
+
+
+def minimum(a: Array, b: Array) -> Array:
+    result = np.minimum(a, b)
+    return np.where((a == 0) & (b == 0), -(-a - b), result) if a.dtype.kind == "f" else result
+
+
 def power(a: Array, b: Array) -> Array:
     if not _is_integer(a.dtype):
         return np.power(a, b)
@@ -181,7 +192,7 @@ def select(pred: Array, on_true: Array, on_false: Array) -> Array:
 
 
 def clamp(low: Array, x: Array, high: Array) -> Array:
-    return np.minimum(np.maximum(x, low), high)
+    return minimum(maximum(x, low), high)
 
 
 # ------------------------------------------------------------------------------------------------ sources and views

@@ -1,0 +1,39 @@
+"""Every program of tests/programs.py, compiled once, at many sizes: equal to `jax.jit` within the stated accuracy."""
+
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from accuracy import complaint, complaints
+from programs import PROGRAMS, Program
+
+import hlo_disc
+
+
+@pytest.mark.parametrize("features", ["host", "avx2"])
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=str)
+def test_one_binary_at_every_size(program: Program, features: str) -> None:
+    with jax.enable_x64(program.x64), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = hlo_disc.jit(program.fn, dims=program.dims, constraints=program.constraints, features=features)
+        found: list[str] = []
+        for sizes in program.sizes():
+            found += complaints(program, sizes, compiled(*program.inputs(sizes)))
+    assert not found, "\n".join(found)
+    assert compiled.stats().compilations == 1
+
+
+def test_a_wrong_result_is_noticed() -> None:
+    exact = np.linspace(-1.0, 1.0, 50)
+    xla = exact.astype(np.float32)
+    assert not complaint(xla, xla, exact, relative=True)
+    assert not complaint(np.nextafter(xla, np.float32(2)), xla, exact, relative=False)
+    off = xla.copy()
+    off[7] *= np.float32(1.00001)
+    assert "error" in complaint(off, xla, exact, relative=True)
+    off[7] = np.nan
+    assert "NaN" in complaint(off, xla, exact, relative=False)
+    assert "instead of" in complaint(xla[:3], xla, exact, relative=False)
+    counts = np.arange(5, dtype=np.int32)
+    assert "wrong at 5" in complaint(counts + 1, counts, counts, relative=False)

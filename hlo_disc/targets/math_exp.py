@@ -1,0 +1,88 @@
+"""exp, exp2, expm1, tanh, erf and erfc in f32, over the whole range, without branches.
+
+Coefficients come from tools/fit_polynomials.py. Every function returns NaN for NaN; clamps are written so that it passes.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hlo_disc.targets.vecexpr import X
+
+_LOG2E = 1 / math.log(2)
+# log(2) in two parts, the first short enough that its products with exponents are exact
+_LN2_HIGH = 0.693145751953125
+_LN2_LOW = math.log(2) - _LN2_HIGH
+# where exp in f32 is surely 0 and surely infinite
+_EXP_LOW, _EXP_HIGH = -104.0, 89.0
+
+# fit_exp: exp(r) = 1 + r + r^2 (…) on |r| <= log(2)/2
+_EXP = (0.49999994, 0.166665211, 0.0416682661, 0.00836868398, 0.00138209458)
+# fit_exp2: 2^r on |r| <= 1/2
+_EXP2 = (1.0, 0.693147182, 0.240226477, 0.0555035956, 0.00961850304, 0.00133910077, 0.000153280373)
+# fit_expm1: exp(r) - 1 = r + r^2 (…) on |r| <= log(2)/2
+_EXPM1 = (0.49999997, 0.166665465, 0.0416674353, 0.00836626161, 0.00138706574)
+# fit_tanh: tanh(x)/x in x^2, up to where tanh rounds to 1
+_TANH_END = 9.02
+_TANH_P = (1, 0.13083154, 0.00310300523, 1.11438821e-05, -2.01726458e-08, 5.24261988e-11, -8.36281931e-14)
+_TANH_Q = (1, 0.464164823, 0.0244913772, 0.000254474988)
+# fit_erf: erf(x)/x in x^2, up to where erf rounds to 1
+_ERF_END = 3.93
+_ERF_P = (1.12837911, 0.200806782, 0.0506892838, 0.00373681192, 0.000142494639, -1.95537723e-06, 1.98151522e-08)
+_ERF_Q = (1, 0.511291981, 0.115362026, 0.0144269643, 0.000963914266)
+# fit_erfc: exp(x^2) erfc(x) in x, up to where erfc underflows
+_ERFC_END = 10.1
+_ERFC_P = (1, 1.23843014, 0.731624961, 0.22922875, 0.0327986442)
+_ERFC_Q = (1, 2.36680984, 2.40227461, 1.32540739, 0.40632382, 0.0581333786)
+
+
+def _reduce(x: X) -> tuple[X, X]:
+    """n and r with x = n log(2) + r, n integral, |r| <= log(2)/2."""
+    n = (x * _LOG2E).round()
+    return n, n.fma(-_LN2_LOW, n.fma(-_LN2_HIGH, x))
+
+
+def _exp_small(r: X) -> X:
+    return r.horner((1.0, 1.0, *_EXP))
+
+
+def exp(x: X) -> X:
+    n, r = _reduce(x.at_least(_EXP_LOW).at_most(_EXP_HIGH))
+    return _exp_small(r).scale(n)
+
+
+def exp2(x: X) -> X:
+    x = x.at_least(-151.0).at_most(129.0)
+    n = x.round()
+    return (x - n).horner(_EXP2).scale(n)
+
+
+def expm1(x: X) -> X:
+    n, r = _reduce(x.at_least(-26.0).at_most(_EXP_HIGH))
+    small = r.fma(r * r.horner(_EXPM1), r)
+    # half of the result first: 2^n alone may overflow where the result does not
+    half = (n - 1.0).power_of_two()
+    whole = small.fma(half, half - 0.5) * 2.0
+    return (x.abs() < 2.0**-25).select(x, whole)
+
+
+def tanh(x: X) -> X:
+    bounded = x.at_least(-_TANH_END).at_most(_TANH_END)
+    u = bounded * bounded
+    return bounded * u.horner(_TANH_P) / u.horner(_TANH_Q)
+
+
+def erf(x: X) -> X:
+    bounded = x.at_least(-_ERF_END).at_most(_ERF_END)
+    u = bounded * bounded
+    return bounded * u.horner(_ERF_P) / u.horner(_ERF_Q)
+
+
+def erfc(x: X) -> X:
+    """exp(-a^2) P(a)/Q(a) with a = |x|, reflected for negative x. The rounding error of a^2 goes into the exponent."""
+    a = x.abs().at_most(_ERFC_END)
+    square = a * a
+    n, r = _reduce(-square)
+    tail = _exp_small(r - a.fma(a, -square)) * a.horner(_ERFC_P) / a.horner(_ERFC_Q)
+    value = tail.scale(n)
+    return (x < 0.0).select(2.0 - value, value)

@@ -1,0 +1,72 @@
+"""log, log1p, log2, pow and cbrt in f32, over the whole range.
+
+pow and cbrt go through log2 and exp2 in f64, whose spare bits take the place of error-free arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hlo_disc.targets.vecexpr import X
+
+_LN2_HIGH = 0.693145751953125
+_LN2_LOW = math.log(2) - _LN2_HIGH
+_LOG2E = 1 / math.log(2)
+_LOG2E_HIGH = 1.44269502162933349609375
+_LOG2E_LOW = _LOG2E - _LOG2E_HIGH
+_SMALLEST_NORMAL = 2.0**-126
+# the bits of sqrt(1/2), the lower end of the mantissas
+_SQRT_HALF_BITS = 0x3F3504F3
+
+# fit_log: log(1 + f) = f - f^2/2 + f^3 (…) on sqrt(1/2) - 1 <= f <= sqrt(2) - 1
+_LOG = (0.333333313, -0.250008196, 0.200012416, -0.166234106, 0.142015859, -0.131595984, 0.127621427, -0.0763636231)
+
+
+def _split(x: X) -> tuple[X, X]:
+    """e and m of a normal x = 2^e m with sqrt(1/2) <= m < sqrt(2)."""
+    offset = x.bits("i32") - _SQRT_HALF_BITS
+    return (offset >> 23).to("f32"), ((offset & 0x7FFFFF) + _SQRT_HALF_BITS).bits("f32")
+
+
+def _split_any(x: X) -> tuple[X, X]:
+    """The same for denormal numbers too."""
+    small = x < _SMALLEST_NORMAL
+    e, m = _split(small.select(x * 2.0**23, x))
+    return small.select(e - 23.0, e), m
+
+
+def _log_rest(f: X) -> X:
+    """log(1 + f) - f."""
+    square = f * f
+    return square * f.fma(f.horner(_LOG), -0.5)
+
+
+def _at_the_edges(x: X, value: X) -> X:
+    """log's values at 0, below it, at infinity and NaN."""
+    below = x.equals(0.0).select(x.code.constant(-math.inf, "f32"), math.nan)
+    return (x < math.inf).select((x > 0.0).select(value, below), (x > 0.0).select(x, math.nan))
+
+
+def log(x: X) -> X:
+    e, m = _split_any(x)
+    f = m - 1.0
+    value = e.fma(_LN2_HIGH, e.fma(_LN2_LOW, _log_rest(f)) + f)
+    return _at_the_edges(x, value)
+
+
+def log2(x: X) -> X:
+    e, m = _split_any(x)
+    f = m - 1.0
+    value = f.fma(_LOG2E_HIGH, f.fma(_LOG2E_LOW, _log_rest(f) * _LOG2E)) + e
+    return _at_the_edges(x, value)
+
+
+def log1p(x: X) -> X:
+    whole = x + 1.0
+    e, m = _split(whole)
+    # f = (1 + x) 2^-e - 1 without the rounding error of 1 + x; a large x has none that matters
+    shrink = (0.0 - e).at_least(-100.0).power_of_two()
+    f = (x < 2.0**60).select(x.fma(shrink, shrink - 1.0), m - 1.0)
+    value = e.fma(_LN2_HIGH, e.fma(_LN2_LOW, _log_rest(f)) + f)
+    edges = _at_the_edges(whole, value)
+    return (x.abs() < 2.0**-25).select(x, edges)

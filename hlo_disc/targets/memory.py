@@ -1,0 +1,128 @@
+"""Memory ops. A memref is its pointer and an index counts elements; vectors need no more alignment than an element."""
+
+from __future__ import annotations
+
+from hlo_disc.mlir import ir
+from hlo_disc.targets.emit import FunctionBody, Handler
+from hlo_disc.targets.types import Type, Untranslatable
+
+
+def _element(body: FunctionBody, memref: ir.Value) -> Type:
+    element = body.type(memref.type).element
+    if element is None:
+        raise Untranslatable(f"{memref.type} is no memref of rank 1")
+    return element
+
+
+def _address(body: FunctionBody, memref: ir.Value, element: Type, index: ir.Value) -> str:
+    at = body[index]
+    if at == "0":
+        return body[memref]
+    return body.op(f"getelementptr inbounds {element.text}, ptr {body[memref]}, i64 {at}")
+
+
+def _alignment(op: ir.Operation, element: Type) -> int:
+    attributes = op.attributes
+    return attributes["alignment"].value if "alignment" in attributes else element.size
+
+
+def _load(body: FunctionBody, op: ir.Operation) -> None:
+    memref, index = op.operands
+    result = op.results[0]
+    element = _element(body, memref)
+    address = _address(body, memref, element, index)
+    body[result] = body.op(f"load {body.type(result.type).text}, ptr {address}, align {_alignment(op, element)}")
+
+
+def _store(body: FunctionBody, op: ir.Operation) -> None:
+    value, memref, index = op.operands
+    element = _element(body, memref)
+    address = _address(body, memref, element, index)
+    body.do(f"store {body.type(value.type).text} {body[value]}, ptr {address}, align {_alignment(op, element)}")
+
+
+def _same_pointer(body: FunctionBody, op: ir.Operation) -> None:
+    body[op.results[0]] = body[op.operands[0]]
+
+
+def _view(body: FunctionBody, op: ir.Operation) -> None:
+    source, shift = op.operands[0], body[op.operands[1]]
+    pointer = body[source]
+    body[op.results[0]] = (
+        pointer if shift == "0" else body.op(f"getelementptr inbounds i8, ptr {pointer}, i64 {shift}")
+    )
+
+
+def _pointer_as_index(body: FunctionBody, op: ir.Operation) -> None:
+    body[op.results[0]] = body.op(f"ptrtoint ptr {body[op.operands[0]]} to i64")
+
+
+# LLVM 22 takes the alignment of the four masked forms as an attribute of the pointer argument.
+
+
+def _masked_load(body: FunctionBody, op: ir.Operation) -> None:
+    memref, index, mask, other = op.operands
+    result = op.results[0]
+    type_ = body.type(result.type)
+    element = _element(body, memref)
+    arguments = [
+        (f"ptr align {_alignment(op, element)}", _address(body, memref, element, index)),
+        (body.type(mask.type).text, body[mask]),
+        (type_.text, body[other]),
+    ]
+    body[result] = body.call(type_.text, f"llvm.masked.load.{type_.suffix}.p0", arguments)
+
+
+def _masked_store(body: FunctionBody, op: ir.Operation) -> None:
+    memref, index, mask, value = op.operands
+    type_ = body.type(value.type)
+    element = _element(body, memref)
+    arguments = [
+        (type_.text, body[value]),
+        (f"ptr align {_alignment(op, element)}", _address(body, memref, element, index)),
+        (body.type(mask.type).text, body[mask]),
+    ]
+    body.call("void", f"llvm.masked.store.{type_.suffix}.p0", arguments)
+
+
+def _lane_pointers(body: FunctionBody, op: ir.Operation) -> tuple[str, str, Type]:
+    """The pointer of every lane of a gather or scatter, its argument type, and the element type."""
+    memref, index, lanes = op.operands[0], op.operands[1], op.operands[2]
+    element = _element(body, memref)
+    base = _address(body, memref, element, index)
+    type_ = body.type(lanes.type)
+    pointers = body.op(f"getelementptr {element.text}, ptr {base}, {type_.text} {body[lanes]}")
+    return pointers, f"<{type_.lanes} x ptr> align {_alignment(op, element)}", element
+
+
+def _gather(body: FunctionBody, op: ir.Operation) -> None:
+    mask, other = op.operands[3], op.operands[4]
+    result = op.results[0]
+    type_ = body.type(result.type)
+    pointers, pointer_type, _ = _lane_pointers(body, op)
+    arguments = [(pointer_type, pointers), (body.type(mask.type).text, body[mask]), (type_.text, body[other])]
+    body[result] = body.call(type_.text, f"llvm.masked.gather.{type_.suffix}.v{type_.lanes}p0", arguments)
+
+
+def _scatter(body: FunctionBody, op: ir.Operation) -> None:
+    mask, value = op.operands[3], op.operands[4]
+    type_ = body.type(value.type)
+    pointers, pointer_type, _ = _lane_pointers(body, op)
+    arguments = [(type_.text, body[value]), (pointer_type, pointers), (body.type(mask.type).text, body[mask])]
+    body.call("void", f"llvm.masked.scatter.{type_.suffix}.v{type_.lanes}p0", arguments)
+
+
+HANDLERS: dict[str, Handler] = {
+    "memref.load": _load,
+    "memref.store": _store,
+    "memref.view": _view,
+    "memref.cast": _same_pointer,
+    "memref.memory_space_cast": _same_pointer,
+    "memref.extract_aligned_pointer_as_index": _pointer_as_index,
+    "vector.load": _load,
+    "vector.store": _store,
+    "vector.maskedload": _masked_load,
+    "vector.maskedstore": _masked_store,
+    "vector.gather": _gather,
+    "vector.scatter": _scatter,
+}

@@ -1,0 +1,241 @@
+"""The regular ops: one row an op, from its name to an LLVM opcode, intrinsic or vector-math function."""
+
+from __future__ import annotations
+
+from hlo_disc.mlir import ir
+from hlo_disc.targets.emit import FunctionBody, Handler
+from hlo_disc.targets.types import (
+    Untranslatable,
+    attribute_constant,
+    float_constant,
+    splat,
+)
+
+# ops on integers, with overflow flags where MLIR has them
+INTEGER = {
+    "addi": "add", "subi": "sub", "muli": "mul", "divsi": "sdiv", "remsi": "srem", "divui": "udiv", "remui": "urem",
+    "andi": "and", "ori": "or", "xori": "xor", "shli": "shl", "shrsi": "ashr", "shrui": "lshr",
+}  # fmt: skip
+FLOAT = {"addf": "fadd", "subf": "fsub", "mulf": "fmul", "divf": "fdiv", "remf": "frem", "negf": "fneg"}
+MIN_MAX = {
+    "minsi": "smin", "maxsi": "smax", "minui": "umin", "maxui": "umax",
+    "minnumf": "minnum", "maxnumf": "maxnum", "minimumf": "minimum", "maximumf": "maximum",
+}  # fmt: skip
+CASTS = {
+    "bitcast": "bitcast", "fptosi": "fptosi", "fptoui": "fptoui", "sitofp": "sitofp", "uitofp": "uitofp",
+    "extf": "fpext", "truncf": "fptrunc", "extsi": "sext", "extui": "zext", "trunci": "trunc",
+}  # fmt: skip
+MATH_INTRINSICS = {
+    "absf": "fabs", "floor": "floor", "ceil": "ceil", "roundeven": "roundeven", "round": "round", "trunc": "trunc",
+    "copysign": "copysign", "sqrt": "sqrt", "fma": "fma", "ctpop": "ctpop",
+}  # fmt: skip
+MATH_FUNCTIONS = (
+    "exp", "exp2", "expm1", "log", "log1p", "log2", "tanh", "erf", "erfc", "sin", "cos", "tan", "atan2", "powf", "cbrt",
+)  # fmt: skip
+INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+FLOAT_PREDICATES = (
+    "false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true",
+)  # fmt: skip
+# llvm.is.fpclass masks
+CLASSES = {"isnan": 3, "isinf": 516, "isfinite": 504, "isnormal": 264}
+
+
+def _integer(opcode: str) -> Handler:
+    def handler(body: FunctionBody, op: ir.Operation) -> None:
+        result = op.results[0]
+        left, right = op.operands
+        attributes = op.attributes
+        flags = body.module.enum_words(attributes["overflowFlags"]) if "overflowFlags" in attributes else ""
+        body[result] = body.op(f"{opcode} {flags}{body.type(result.type).text} {body[left]}, {body[right]}")
+
+    return handler
+
+
+def _float(opcode: str) -> Handler:
+    def handler(body: FunctionBody, op: ir.Operation) -> None:
+        result = op.results[0]
+        operands = ", ".join(body.all(op.operands))
+        body[result] = body.op(f"{opcode} {body.fastmath(op)}{body.type(result.type).text} {operands}")
+
+    return handler
+
+
+def _intrinsic(name: str) -> Handler:
+    def handler(body: FunctionBody, op: ir.Operation) -> None:
+        result = op.results[0]
+        body[result] = body.intrinsic(name, body.type(result.type), body.all(op.operands), body.fastmath(op))
+
+    return handler
+
+
+def _intrinsic_with_flag(name: str) -> Handler:
+    """Intrinsics with a trailing i1 "poison at the edge", which MLIR's ops do not have."""
+
+    def handler(body: FunctionBody, op: ir.Operation) -> None:
+        result = op.results[0]
+        type_ = body.type(result.type)
+        arguments = [(type_.text, body[op.operands[0]]), ("i1", "false")]
+        body[result] = body.call(type_.text, f"llvm.{name}.{type_.suffix}", arguments)
+
+    return handler
+
+
+def _cast(opcode: str) -> Handler:
+    def handler(body: FunctionBody, op: ir.Operation) -> None:
+        operand, result = op.operands[0], op.results[0]
+        source, target = body.type(operand.type), body.type(result.type)
+        body[result] = body.op(f"{opcode} {source.text} {body[operand]} to {target.text}")
+
+    return handler
+
+
+def _index_cast(extend: str) -> Handler:
+    def handler(body: FunctionBody, op: ir.Operation) -> None:
+        operand, result = op.operands[0], op.results[0]
+        source, target = body.type(operand.type), body.type(result.type)
+        if source.text == target.text:
+            body[result] = body[operand]
+            return
+        wide, narrow = (target.element or target), (source.element or source)
+        opcode = extend if int(narrow.text[1:]) < int(wide.text[1:]) else "trunc"
+        body[result] = body.op(f"{opcode} {source.text} {body[operand]} to {target.text}")
+
+    return handler
+
+
+def _math_function(name: str) -> Handler:
+    def handler(body: FunctionBody, op: ir.Operation) -> None:
+        result = op.results[0]
+        type_ = body.type(result.type)
+        function = body.module.math_function(name, type_)
+        arguments = ", ".join([f"{type_.text} {x}" for x in body.all(op.operands)])
+        body[result] = body.op(f"call {type_.text} @{function}({arguments})")
+
+    return handler
+
+
+def _compare(opcode: str, predicates: tuple[str, ...]) -> Handler:
+    def handler(body: FunctionBody, op: ir.Operation) -> None:
+        left, right = op.operands
+        predicate = predicates[op.attributes["predicate"].value]
+        flags = body.fastmath(op) if opcode == "fcmp" else ""
+        text = body.type(left.type).text
+        body[op.results[0]] = body.op(f"{opcode} {flags}{predicate} {text} {body[left]}, {body[right]}")
+
+    return handler
+
+
+def _class(mask: int) -> Handler:
+    def handler(body: FunctionBody, op: ir.Operation) -> None:
+        operand, result = op.operands[0], op.results[0]
+        source = body.type(operand.type)
+        arguments = [(source.text, body[operand]), ("i32", str(mask))]
+        body[result] = body.call(body.type(result.type).text, f"llvm.is.fpclass.{source.suffix}", arguments)
+
+    return handler
+
+
+def _constant(body: FunctionBody, op: ir.Operation) -> None:
+    attr, result = op.attributes["value"], op.results[0]
+    constants = body.module.constants
+    text = constants.get(attr)
+    if text is None:
+        text = constants[attr] = attribute_constant(attr, body.type(result.type))
+    body[result] = text
+
+
+def _select(body: FunctionBody, op: ir.Operation) -> None:
+    condition, left, right = op.operands
+    text = body.type(left.type).text
+    chosen = f"select {body.type(condition.type).text} {body[condition]}, {text} {body[left]}, {text} {body[right]}"
+    body[op.results[0]] = body.op(chosen)
+
+
+def _poison(body: FunctionBody, op: ir.Operation) -> None:
+    body[op.results[0]] = "poison"
+
+
+def _rsqrt(body: FunctionBody, op: ir.Operation) -> None:
+    result = op.results[0]
+    type_ = body.type(result.type)
+    flags = body.fastmath(op)
+    root = body.intrinsic("sqrt", type_, [body[op.operands[0]]], flags)
+    one = splat(type_, float_constant(1.0, type_.element or type_))
+    body[result] = body.op(f"fdiv {flags}{type_.text} {one}, {root}")
+
+
+def _rounded_division(towards: str) -> Handler:
+    """floordivsi and ceildivsi: LLVM divides towards zero, so move by one where a remainder says so."""
+
+    def handler(body: FunctionBody, op: ir.Operation) -> None:
+        result = op.results[0]
+        type_ = body.type(result.type)
+        t = type_.text
+        zero = splat(type_, "0")
+        a, b = body.all(op.operands)
+        mask = type_.element and f"<{type_.lanes} x i1>" or "i1"
+        quotient = body.op(f"sdiv {t} {a}, {b}")
+        remainder = body.op(f"srem {t} {a}, {b}")
+        inexact = body.op(f"icmp ne {t} {remainder}, {zero}")
+        signs = body.op(f"xor {t} {a}, {b}")
+        side = body.op(f"icmp {'slt' if towards == 'floor' else 'sge'} {t} {signs}, {zero}")
+        move = body.op(f"and {mask} {inexact}, {side}")
+        step = body.op(f"{'sext' if towards == 'floor' else 'zext'} {mask} {move} to {t}")
+        body[result] = body.op(f"add {t} {quotient}, {step}")
+
+    return handler
+
+
+def _ceil_division_unsigned(body: FunctionBody, op: ir.Operation) -> None:
+    result = op.results[0]
+    type_ = body.type(result.type)
+    t = type_.text
+    a, b = body.all(op.operands)
+    mask = f"<{type_.lanes} x i1>" if type_.lanes else "i1"
+    quotient = body.op(f"udiv {t} {a}, {b}")
+    remainder = body.op(f"urem {t} {a}, {b}")
+    inexact = body.op(f"icmp ne {t} {remainder}, {splat(type_, '0')}")
+    body[result] = body.op(f"add {t} {quotient}, {body.op(f'zext {mask} {inexact} to {t}')}")
+
+
+def _call_intrinsic(body: FunctionBody, op: ir.Operation) -> None:
+    name = op.attributes["intrin"].value
+    allowed = body.module.target.intrinsics
+    if not any(name == known or name.startswith(known + ".") for known in allowed):
+        raise Untranslatable(f"the intrinsic {name} is not among those of this target: {', '.join(sorted(allowed))}")
+    results = list(op.results)
+    text = body.type(results[0].type).text if results else "void"
+    arguments = [(body.type(x.type).text, body[x]) for x in op.operands]
+    value = body.call(text, name, arguments, body.fastmath(op))
+    if results:
+        body[results[0]] = value
+
+
+HANDLERS: dict[str, Handler] = {
+    **{f"arith.{op}": _integer(opcode) for op, opcode in INTEGER.items()},
+    **{f"arith.{op}": _float(opcode) for op, opcode in FLOAT.items()},
+    **{f"arith.{op}": _intrinsic(name) for op, name in MIN_MAX.items()},
+    **{f"arith.{op}": _cast(opcode) for op, opcode in CASTS.items()},
+    **{f"math.{op}": _intrinsic(name) for op, name in MATH_INTRINSICS.items()},
+    **{f"math.{op}": _math_function(op.removesuffix("f") if op == "powf" else op) for op in MATH_FUNCTIONS},
+    **{f"math.{op}": _class(mask) for op, mask in CLASSES.items()},
+    "arith.constant": _constant,
+    "arith.cmpi": _compare("icmp", INTEGER_PREDICATES),
+    "arith.cmpf": _compare("fcmp", FLOAT_PREDICATES),
+    "arith.select": _select,
+    "arith.index_cast": _index_cast("sext"),
+    "arith.index_castui": _index_cast("zext"),
+    "arith.floordivsi": _rounded_division("floor"),
+    "arith.ceildivsi": _rounded_division("ceil"),
+    "arith.ceildivui": _ceil_division_unsigned,
+    "math.absi": _intrinsic_with_flag("abs"),
+    "math.ctlz": _intrinsic_with_flag("ctlz"),
+    "math.cttz": _intrinsic_with_flag("cttz"),
+    "math.rsqrt": _rsqrt,
+    "vector.fma": _intrinsic("fma"),
+    "vector.bitcast": _cast("bitcast"),
+    "llvm.inttoptr": _cast("inttoptr"),
+    "llvm.ptrtoint": _cast("ptrtoint"),
+    "llvm.call_intrinsic": _call_intrinsic,
+    "ub.poison": _poison,
+}

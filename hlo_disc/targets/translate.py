@@ -1,0 +1,78 @@
+"""MLIR (func, scf, arith, math, memref, vector, gpu) -> LLVM IR text, for a Target record.
+
+Regular ops are rows of a table, the rest one small function each; an op that is in no table is a CompileError that
+names it and its location. Functions of the `gpu.module` get its name as a prefix, so that they cannot clash with host
+functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hlo_disc.errors import CompileError
+from hlo_disc.mlir import ir
+from hlo_disc.targets import control, functions, memory, rows, vecmath, vectors
+from hlo_disc.targets.emit import Handler, ModuleBody
+from hlo_disc.targets.target import Target
+from hlo_disc.targets.types import Untranslatable
+
+HANDLERS: Mapping[str, Handler] = {
+    **rows.HANDLERS,
+    **memory.HANDLERS,
+    **vectors.HANDLERS,
+    **control.HANDLERS,
+    **functions.HANDLERS,
+}
+
+
+def translate(module: ir.Module, target: Target) -> str:
+    """The LLVM IR text of a verified module. Raises CompileError for what cannot be translated."""
+    out = ModuleBody(target, HANDLERS)
+    top = [view.operation for view in module.body.operations]
+    host = {functions.name_of(op): functions.symbol(functions.name_of(op)) for op in top if op.name == "func.func"}
+    for op in top:
+        if op.name == "gpu.module":
+            host |= _gpu_module(out, op)
+    for op in top:
+        if op.name == "func.func":
+            _at(op, functions.host_function, out, op, host[functions.name_of(op)], host)
+        elif op.name != "gpu.module":
+            raise CompileError(f"no translation for the op {op.name} at {op.location}")
+    return _text(out)
+
+
+def _gpu_module(out: ModuleBody, op: ir.Operation) -> dict[str, str]:
+    """Define the functions of a `gpu.module`; returns its kernels by the name that a launch uses."""
+    prefix = functions.name_of(op)
+    inner = [view.operation for view in op.regions[0].blocks[0].operations]
+    symbols = {}
+    for function in inner:
+        if function.name not in ("gpu.func", "func.func"):
+            raise CompileError(f"no translation for the op {function.name} at {function.location}")
+        name = functions.name_of(function)
+        external = function.name == "func.func" and not function.regions[0].blocks
+        symbols[name] = functions.symbol(name if external else f"{prefix}.{name}")
+    kernels = {}
+    for function in inner:
+        name = functions.name_of(function)
+        is_kernel = function.name == "gpu.func"
+        define = functions.kernel if is_kernel else functions.device_function
+        _at(function, define, out, function, symbols[name], symbols)
+        if is_kernel:
+            kernels[f"{prefix}::{name}"] = symbols[name]
+    return kernels
+
+
+def _at(op: ir.Operation, define, *arguments) -> None:
+    try:
+        define(*arguments)
+    except Untranslatable as error:
+        raise CompileError(f"cannot translate {op.name} @{functions.name_of(op)} at {op.location}: {error}") from None
+
+
+def _text(out: ModuleBody) -> str:
+    math = vecmath.define(out.math, out.target)
+    for name, line in math.declarations.items():
+        out.declarations.setdefault(name, line)
+    head = [f'target triple = "{out.target.triple}"', f'target datalayout = "{out.target.layout}"']
+    return "\n".join([*head, *out.declarations.values(), *math.functions, *out.functions]) + "\n"

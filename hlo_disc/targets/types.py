@@ -1,0 +1,159 @@
+"""MLIR types and constants as LLVM IR text, each worked out once.
+
+Rank-1 vectors and memrefs only: a memref is its pointer, an `index` is an i64. Asking for anything else raises
+Untranslatable, which the translator turns into a CompileError that names the op and its location.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo_disc.mlir import ir
+
+
+class Untranslatable(Exception):
+    """What is wrong with an op; the translator adds which op and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """One type: its LLVM text, the suffix in an intrinsic's name, lanes (0: no vector) and the element's facts.
+
+    For a vector `element` is the type of a lane, for a memref the type in memory, else the type itself (None).
+    `size` is the bytes of one element in memory, which is also its alignment.
+    """
+
+    text: str
+    suffix: str
+    lanes: int = 0
+    size: int = 0
+    is_float: bool = False
+    element: Type | None = None
+
+    def vector(self, lanes: int) -> Type:
+        """A vector of `lanes` elements of this scalar type."""
+        return Type(f"<{lanes} x {self.text}>", f"v{lanes}{self.suffix}", lanes, self.size, self.is_float, self)
+
+
+I1 = Type("i1", "i1", size=1)
+I8 = Type("i8", "i8", size=1)
+I16 = Type("i16", "i16", size=2)
+I32 = Type("i32", "i32", size=4)
+I64 = Type("i64", "i64", size=8)
+F16 = Type("half", "f16", size=2, is_float=True)
+BF16 = Type("bfloat", "bf16", size=2, is_float=True)
+F32 = Type("float", "f32", size=4, is_float=True)
+F64 = Type("double", "f64", size=8, is_float=True)
+PTR = Type("ptr", "p0", size=8)
+VOID = Type("void", "isVoid")
+
+_SCALARS = {
+    "index": I64,
+    "i1": I1,
+    "i8": I8,
+    "i16": I16,
+    "i32": I32,
+    "i64": I64,
+    "f16": F16,
+    "bf16": BF16,
+    "f32": F32,
+    "f64": F64,
+    "!llvm.ptr": PTR,
+}
+_CONSTANT = {"half": ("<e", "<H", "0xH%04X"), "float": ("<f", "<I", ""), "double": ("<d", "<Q", "0x%016X")}
+
+
+class Types:
+    """MLIR type -> Type, cached by the MLIR type (not by its text, which is slow to print)."""
+
+    def __init__(self) -> None:
+        self._cache: dict[ir.Type, Type] = {}
+
+    def __call__(self, type_: ir.Type) -> Type:
+        found = self._cache.get(type_)
+        if found is None:
+            found = self._cache[type_] = self._make(type_)
+        return found
+
+    def _make(self, type_: ir.Type) -> Type:
+        text = str(type_)
+        scalar = _SCALARS.get(text)
+        if scalar is not None:
+            return scalar
+        if isinstance(type_, ir.VectorType):
+            if type_.rank != 1 or type_.scalable:
+                raise Untranslatable(f"only fixed vectors of rank 1 can be translated, not {text}")
+            return self(type_.element_type).vector(type_.shape[0])
+        if isinstance(type_, ir.MemRefType):
+            if type_.rank != 1:
+                raise Untranslatable(f"only memrefs of rank 1 can be translated, not {text}")
+            element = self(type_.element_type)
+            if element is I1 or element.lanes:
+                raise Untranslatable(f"{text} has no defined layout in memory; use i8 or a scalar element")
+            return Type("ptr", "p0", size=element.size, is_float=element.is_float, element=element)
+        raise Untranslatable(f"no LLVM type for {text}")
+
+
+def float_constant(value: float, type_: Type) -> str:
+    """The LLVM text of a floating-point scalar constant, exact to the last bit."""
+    if type_ is BF16:
+        return f"0xR{_bf16_bits(value):04X}"
+    if type_ is F32:
+        # LLVM writes a float as the bits of the double with the same value
+        value = struct.unpack("<f", _pack_f32(value))[0]
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    pack, unpack, form = _CONSTANT[type_.text]
+    if type_ is F16 and abs(value) >= 65520 and value == value:
+        value = float("inf") if value > 0 else float("-inf")
+    return form % struct.unpack(unpack, struct.pack(pack, value))[0]
+
+
+def int_constant(value: int, type_: Type) -> str:
+    """The LLVM text of an integer scalar constant."""
+    return ("true" if value & 1 else "false") if type_ is I1 else str(int(value))
+
+
+def splat(type_: Type, scalar: str) -> str:
+    """A vector constant with `scalar` (a constant's text) in every lane; the scalar itself when `type_` is no vector."""
+    return f"splat ({type_.element.text} {scalar})" if type_.element is not None and type_.lanes else scalar
+
+
+def vector_constant(element: Type, scalars: Iterable[str]) -> str:
+    """A vector constant with one constant's text a lane."""
+    return "<" + ", ".join(f"{element.text} {x}" for x in scalars) + ">"
+
+
+def attribute_constant(attr: ir.Attribute, type_: Type) -> str:
+    """The LLVM text of an `arith.constant`'s value."""
+    if not type_.lanes:
+        return float_constant(attr.value, type_) if type_.is_float else int_constant(int(attr.value), type_)
+    element = type_.element
+    assert element is not None
+    if attr.is_splat:
+        return splat(type_, attribute_constant(attr.get_splat_value(), element))
+    if element is BF16:
+        # the bindings cannot read bf16 elements; their text is exact enough to round back to the same value
+        body = str(attr).split("[", 1)[1].split("]", 1)[0]
+        return vector_constant(element, (_bf16_text(x.strip()) for x in body.split(",")))
+    make = float_constant if element.is_float else int_constant
+    return vector_constant(element, (make(x.item(), element) for x in np.array(attr)))
+
+
+def _pack_f32(value: float) -> bytes:
+    with np.errstate(over="ignore"):
+        return np.float32(value).tobytes()
+
+
+def _bf16_bits(value: float) -> int:
+    (bits,) = struct.unpack("<I", _pack_f32(value))
+    if value != value:
+        return bits >> 16 | 0x40
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+
+
+def _bf16_text(text: str) -> str:
+    return f"0xR{int(text, 16):04X}" if text.startswith("0x") else float_constant(float(text), BF16)

@@ -1,0 +1,276 @@
+"""Straight-line vector code as Python expressions: `x * x + 1.0` appends LLVM instructions and returns their result.
+
+The same expression gives a scalar or any number of lanes. Kinds are i1, i32, i64, f32 and f64; Python numbers become
+splat constants of the other operand's kind. Comparisons are ordered: false when an operand is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hlo_disc.targets.types import F32, F64, I1, I32, I64, Type, float_constant, int_constant, splat
+
+_KINDS = {"i1": I1, "i32": I32, "i64": I64, "f32": F32, "f64": F64}
+_EXPONENT = {"f32": ("i32", 23, 127), "f64": ("i64", 52, 1023)}
+# lanes -> (intrinsic, mask type) of x * 2^floor(n)
+_SCALEF = {16: ("llvm.x86.avx512.mask.scalef.ps.512", "i16"), 8: ("llvm.x86.avx512.mask.scalef.ps.256", "i8")}
+_SCALEF_ROUNDING = ", i32 4"
+
+
+class Code:
+    """The instructions of one function over vectors of `lanes` elements (0: scalars)."""
+
+    def __init__(self, lanes: int, native: frozenset[str]):
+        self.lanes = lanes
+        self.native = native
+        self.lines: list[str] = ["entry:"]
+        self.declarations: dict[str, str] = {}
+        self._block = "entry"
+        self._count = 0
+
+    def type(self, kind: str) -> Type:
+        scalar = _KINDS[kind]
+        return scalar.vector(self.lanes) if self.lanes else scalar
+
+    def argument(self, name: str, kind: str) -> X:
+        return X(self, kind, f"%{name}")
+
+    def op(self, kind: str, text: str) -> X:
+        self._count += 1
+        self.lines.append(f"  %t{self._count} = {text}")
+        return X(self, kind, f"%t{self._count}")
+
+    def constant(self, value: float, kind: str) -> X:
+        scalar = _KINDS[kind]
+        text = float_constant(value, scalar) if scalar.is_float else int_constant(int(value), scalar)
+        return X(self, kind, splat(self.type(kind), text))
+
+    def lift(self, value: X | float, kind: str) -> X:
+        return value if isinstance(value, X) else self.constant(value, kind)
+
+    def call(self, kind: str, name: str, arguments: Sequence[tuple[str, str]]) -> X:
+        """Call a function or intrinsic, declaring it; arguments are (type, value) texts."""
+        result = self.type(kind).text
+        self.declarations[name] = f"declare {result} @{name}({', '.join(t for t, _ in arguments)})"
+        return self.op(kind, f"call {result} @{name}({', '.join(f'{t} {v}' for t, v in arguments)})")
+
+    def intrinsic(self, name: str, *operands: X) -> X:
+        type_ = self.type(operands[0].kind)
+        return self.call(operands[0].kind, f"llvm.{name}.{type_.suffix}", [(type_.text, x.text) for x in operands])
+
+    def rare(self, condition: X, usual: Sequence[X], otherwise: Callable[[], Sequence[X]]) -> list[X]:
+        """`usual` where `condition` is false. Code of `otherwise` runs only when some lane needs it."""
+        some = condition
+        if self.lanes:
+            name = f"llvm.vector.reduce.or.v{self.lanes}i1"
+            self.declarations[name] = f"declare i1 @{name}({condition.type.text})"
+            some = self.op("i1", f"call i1 @{name}({condition.type.text} {condition.text})")
+        self._count += 1
+        slow, join, before = f"slow{self._count}", f"join{self._count}", self._block
+        self.lines += [f"  br i1 {some.text}, label %{slow}, label %{join}", f"{slow}:"]
+        self._block = slow
+        changed = [condition.select(x, y) for x, y in zip(otherwise(), usual, strict=True)]
+        self.lines += [f"  br label %{join}", f"{join}:"]
+        after, self._block = self._block, join
+        return [
+            self.op(y.kind, f"phi {y.type.text} [ {y.text}, %{before} ], [ {x.text}, %{after} ]")
+            for x, y in zip(changed, usual, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class X:
+    """One value: its code, kind and LLVM text."""
+
+    code: Code
+    kind: str
+    text: str
+
+    @property
+    def type(self) -> Type:
+        return self.code.type(self.kind)
+
+    def _binary(self, other: X | float, integer: str, real: str, swap: bool = False) -> X:
+        right = self.code.lift(other, self.kind)
+        left, right = (right, self) if swap else (self, right)
+        opcode = real if self.kind[0] == "f" else integer
+        return self.code.op(self.kind, f"{opcode} {self.type.text} {left.text}, {right.text}")
+
+    def __add__(self, other: X | float) -> X:
+        return self._binary(other, "add", "fadd")
+
+    def __sub__(self, other: X | float) -> X:
+        return self._binary(other, "sub", "fsub")
+
+    def __rsub__(self, other: float) -> X:
+        return self._binary(other, "sub", "fsub", swap=True)
+
+    def __mul__(self, other: X | float) -> X:
+        return self._binary(other, "mul", "fmul")
+
+    def __truediv__(self, other: X | float) -> X:
+        return self._binary(other, "sdiv", "fdiv")
+
+    def __rtruediv__(self, other: float) -> X:
+        return self._binary(other, "sdiv", "fdiv", swap=True)
+
+    def __and__(self, other: X | int) -> X:
+        return self._binary(other, "and", "")
+
+    def __or__(self, other: X | int) -> X:
+        return self._binary(other, "or", "")
+
+    def __xor__(self, other: X | int) -> X:
+        return self._binary(other, "xor", "")
+
+    def __lshift__(self, other: int) -> X:
+        return self._binary(other, "shl", "")
+
+    def __rshift__(self, other: int) -> X:
+        return self._binary(other, "ashr", "")
+
+    def __neg__(self) -> X:
+        return self.code.op(self.kind, f"fneg {self.type.text} {self.text}")
+
+    def __invert__(self) -> X:
+        return self ^ 1 if self.kind == "i1" else self ^ -1
+
+    def _compare(self, other: X | float, predicate: str) -> X:
+        opcode = f"fcmp o{predicate}" if self.kind[0] == "f" else f"icmp {'' if predicate == 'eq' else 's'}{predicate}"
+        right = self.code.lift(other, self.kind)
+        return self.code.op("i1", f"{opcode} {self.type.text} {self.text}, {right.text}")
+
+    def __lt__(self, other: X | float) -> X:
+        return self._compare(other, "lt")
+
+    def __le__(self, other: X | float) -> X:
+        return self._compare(other, "le")
+
+    def __gt__(self, other: X | float) -> X:
+        return self._compare(other, "gt")
+
+    def __ge__(self, other: X | float) -> X:
+        return self._compare(other, "ge")
+
+    def equals(self, other: X | float) -> X:
+        return self._compare(other, "eq")
+
+    def is_nan(self) -> X:
+        return self.code.op("i1", f"fcmp uno {self.type.text} {self.text}, {self.text}")
+
+    def select(self, true: X | float, false: X | float) -> X:
+        """self ? true : false, one of them an X."""
+        kind = true.kind if isinstance(true, X) else false.kind  # type: ignore[union-attr]
+        a, b = self.code.lift(true, kind), self.code.lift(false, kind)
+        return self.code.op(kind, f"select {self.type.text} {self.text}, {a.type.text} {a.text}, {b.type.text} {b.text}")
+
+    def at_most(self, bound: float) -> X:
+        """min(self, bound), one instruction; NaN stays NaN."""
+        limit = self.code.lift(bound, self.kind)
+        return (limit < self).select(limit, self)
+
+    def at_least(self, bound: float) -> X:
+        """max(self, bound), one instruction; NaN stays NaN."""
+        limit = self.code.lift(bound, self.kind)
+        return (limit > self).select(limit, self)
+
+    def fma(self, factor: X | float, addend: X | float) -> X:
+        """self * factor + addend, rounded once."""
+        code = self.code
+        return code.intrinsic("fma", self, code.lift(factor, self.kind), code.lift(addend, self.kind))
+
+    def horner(self, coefficients: Sequence[float]) -> X:
+        """c0 + c1 x + c2 x^2 + …"""
+        *rest, last = coefficients
+        value: X | float = last
+        for c in reversed(rest):
+            value = self.fma(value, c)
+        assert isinstance(value, X)
+        return value
+
+    def abs(self) -> X:
+        return self.code.intrinsic("fabs", self)
+
+    def sqrt(self) -> X:
+        return self.code.intrinsic("sqrt", self)
+
+    def round(self) -> X:
+        """The nearest integer, ties to even."""
+        return self.code.intrinsic("roundeven", self)
+
+    def floor(self) -> X:
+        return self.code.intrinsic("floor", self)
+
+    def with_sign_of(self, other: X) -> X:
+        return self.code.intrinsic("copysign", self, other)
+
+    def bits(self, kind: str) -> X:
+        """The same bits as another kind of the same width."""
+        return self.code.op(kind, f"bitcast {self.type.text} {self.text} to {self.code.type(kind).text}")
+
+    def to(self, kind: str) -> X:
+        """The value converted: floats to integers towards zero (it must fit), integers as signed."""
+        if kind == self.kind:
+            return self
+        source, target = _KINDS[self.kind], _KINDS[kind]
+        if source.is_float and target.is_float:
+            opcode = "fpext" if target.size > source.size else "fptrunc"
+        elif source.is_float or target.is_float:
+            opcode = "fptosi" if source.is_float else "sitofp"
+        else:
+            opcode = "sext" if target.size > source.size else "trunc"
+        return self.code.op(kind, f"{opcode} {self.type.text} {self.text} to {self.code.type(kind).text}")
+
+    def power_of_two(self) -> X:
+        """2^self for an integral float within the exponents of normal numbers."""
+        integer, mantissa, bias = _EXPONENT[self.kind]
+        return ((self.to("i32").to(integer) + bias) << mantissa).bits(self.kind)
+
+    def scale(self, n: X) -> X:
+        """self * 2^n, rounded once, with gradual underflow and overflow to infinity.
+
+        |self| is in [2^-20, 4) or NaN, n an integral f32 in [-160, 130].
+        """
+        code = self.code
+        if "scalef" in code.native and code.lanes % 8 == 0 and code.lanes:
+            return _scalef(self, n)
+        # 2^n = 2^h * 2^(n - h): the first factor keeps the product normal, so that only the second rounds
+        # (adding 1.5 * 2^23 leaves n in the low bits; NaN leaves zeros there)
+        whole = (n + 12582912.0).bits("i32") << 22
+        half = whole & ~0x7FFFFF
+        rest = (whole << 1) - half + 0x3F800000
+        return (self.bits("i32") + half).bits("f32") * rest.bits("f32")
+
+
+def _scalef(x: X, n: X) -> X:
+    """x * 2^n by the instruction, a register at a time."""
+    code, lanes = x.code, x.code.lanes
+    chunk = 16 if lanes % 16 == 0 else 8
+    name, mask = _SCALEF[chunk]
+    type_ = F32.vector(chunk).text
+    rounding = _SCALEF_ROUNDING if chunk == 16 else ""
+    code.declarations[name] = f"declare {type_} @{name}({type_}, {type_}, {type_}, {mask}{', i32' if rounding else ''})"
+
+    def call(a: str, b: str) -> str:
+        text = f"call {type_} @{name}({type_} {a}, {type_} {b}, {type_} zeroinitializer, {mask} -1{rounding})"
+        return code.op("f32", text).text
+
+    if chunk == lanes:
+        return X(code, "f32", call(x.text, n.text))
+    whole, parts = x.type.text, []
+    for start in range(0, lanes, chunk):
+        picked = _lanes(range(start, start + chunk))
+        a, b = (code.op("f32", f"shufflevector {whole} {v.text}, {whole} poison, {picked}").text for v in (x, n))
+        parts.append(call(a, b))
+    while len(parts) > 1:
+        wide = f"<{chunk} x float>"
+        chunk *= 2
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        picked = _lanes(range(chunk))
+        parts = [code.op("f32", f"shufflevector {wide} {a}, {wide} {b}, {picked}").text for a, b in pairs]
+    return X(code, "f32", parts[0])
+
+
+def _lanes(lanes: range) -> str:
+    return f"<{len(lanes)} x i32> <{', '.join(f'i32 {k}' for k in lanes)}>"

@@ -1,0 +1,88 @@
+"""Vector math: every transcendental function, for any float type and number of lanes, as LLVM IR.
+
+f32 functions are polynomials and rationals over the whole range (infinities, NaN, denormals, signed zeros); f16 and
+bf16 go through f32; f64 calls the C library, lane by lane. ULP_BOUNDS holds what the tests measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from hlo_disc.targets import math_exp, math_log
+from hlo_disc.targets.target import Target
+from hlo_disc.targets.types import F32, F64, Type, Untranslatable
+from hlo_disc.targets.vecexpr import Code, X
+
+FUNCTIONS: Mapping[str, Callable[..., X]] = {
+    "exp": math_exp.exp,
+    "exp2": math_exp.exp2,
+    "expm1": math_exp.expm1,
+    "tanh": math_exp.tanh,
+    "erf": math_exp.erf,
+    "erfc": math_exp.erfc,
+    "log": math_log.log,
+    "log1p": math_log.log1p,
+    "log2": math_log.log2,
+}
+
+
+@dataclass
+class Definitions:
+    """LLVM IR of the functions asked for, and of what they call (by name)."""
+
+    functions: list[str] = field(default_factory=list)
+    declarations: dict[str, str] = field(default_factory=dict)
+
+
+def define(wanted: Mapping[str, tuple[str, Type]], target: Target) -> Definitions:
+    """Define each of `wanted`: LLVM function name -> (math function, type of its arguments and result)."""
+    out = Definitions()
+    for name, (function, type_) in wanted.items():
+        if function not in FUNCTIONS:
+            raise Untranslatable(f"no vector math function {function}")
+        out.functions.append(_define(name, function, type_, target, out.declarations))
+    return out
+
+
+def _define(name: str, function: str, type_: Type, target: Target, declarations: dict[str, str]) -> str:
+    code = Code(type_.lanes, target.native)
+    arity = 2 if function in ("pow", "atan2") else 1
+    names = "xy"[:arity]
+    scalar = type_.element or type_
+    if scalar is F64:
+        result = _by_lane(code, function, names)
+    else:
+        arguments = [_widen(code, code.argument(n, "f32"), type_) for n in names]
+        result = _narrow(code, FUNCTIONS[function](*arguments), type_)
+    declarations.update(code.declarations)
+    parameters = ", ".join(f"{type_.text} %{n}" for n in names)
+    head = f"define internal {type_.text} @{name}({parameters}) {target.attributes} alwaysinline {{"
+    return "\n".join([head, *code.lines, f"  ret {type_.text} {result.text}", "}"])
+
+
+def _widen(code: Code, x: X, type_: Type) -> X:
+    if (type_.element or type_) is F32:
+        return x
+    return code.op("f32", f"fpext {type_.text} {x.text} to {x.type.text}")
+
+
+def _narrow(code: Code, x: X, type_: Type) -> X:
+    if (type_.element or type_) is F32:
+        return x
+    return code.op("f32", f"fptrunc {x.type.text} {x.text} to {type_.text}")
+
+
+def _by_lane(code: Code, function: str, names: str) -> X:
+    """The C library's function on every lane of an f64 vector."""
+    scalars = ", ".join("double" for _ in names)
+    code.declarations[function] = f"declare double @{function}({scalars})"
+    if not code.lanes:
+        return code.op("f64", f"call double @{function}({', '.join(f'double %{n}' for n in names)})")
+    whole = code.type("f64").text
+    result = X(code, "f64", "poison")
+    for lane in range(code.lanes):
+        picked = [code.op("f64", f"extractelement {whole} %{n}, i32 {lane}").text for n in names]
+        value = code.op("f64", f"call double @{function}({', '.join(f'double {p}' for p in picked)})")
+        result = code.op("f64", f"insertelement {whole} {result.text}, double {value.text}, i32 {lane}")
+    return result

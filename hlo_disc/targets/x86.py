@@ -1,0 +1,233 @@
+"""x86-64: an MLIR module to an ELF object, and objects linked into the running process.
+
+Stages: verify, canonicalize and cse (MLIR); translate; parse and verify (LLVM); a lean pass list, because the schedules
+vectorise and unroll themselves; code generation. llvmlite's LLVM aborts the process on a malformed module, so both
+verifiers always run, and what they find is a CompileError.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+
+from hlo_disc import mlir
+from hlo_disc.errors import CompileError, FormatError
+from hlo_disc.mlir import ir
+from hlo_disc.targets.target import Target
+from hlo_disc.targets.translate import translate
+
+TRIPLE = "x86_64-unknown-linux-gnu"
+_LEAN = ("always_inliner", "sroa", "instruction_combine", "simplify_cfg", "instruction_combine", "simplify_cfg")
+_BASE = ("sse4.2", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "popcnt")
+_AVX512 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_LEVELS = {"avx2": ("x86-64-v3", _BASE), "avx512": ("x86-64-v4", (*_BASE, *_AVX512))}
+# LLVM intrinsics that every level can generate code for, by prefix, and those that need a feature
+_INTRINSICS = (
+    "llvm.fptosi.sat", "llvm.fptoui.sat", "llvm.sadd.sat", "llvm.uadd.sat", "llvm.ssub.sat", "llvm.usub.sat",
+    "llvm.fshl", "llvm.fshr", "llvm.bswap", "llvm.bitreverse", "llvm.prefetch", "llvm.assume",
+)  # fmt: skip
+_FEATURE_INTRINSICS = {"avx512bf16": "llvm.x86.avx512bf16.dpbf16ps", "avx512vnni": "llvm.x86.avx512.vpdpbusd"}
+
+_C_FUNCTIONS = (
+    "exp", "exp2", "expm1", "log", "log1p", "log2", "tanh", "erf", "erfc", "sin", "cos", "tan", "atan2", "pow", "cbrt",
+    "fmod", "fmodf", "memcpy", "memmove", "memset",
+)  # fmt: skip
+
+_library_names = (f"hlo_disc_{k}" for k in itertools.count())
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Features:
+    """What code may use, and what a schedule needs to know of it.
+
+    cpu, llvm: LLVM's CPU name and feature string. level: "avx2" or "avx512". required: the features that a machine
+    must have to run the code. simd_bytes, registers: the vector registers.
+    """
+
+    cpu: str
+    llvm: str
+    level: str
+    required: tuple[str, ...]
+    simd_bytes: int
+    registers: int
+
+
+@functools.cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+def host_features() -> tuple[str, ...]:
+    """The names of the CPU features that this machine has, sorted."""
+    return tuple(sorted(name for name, present in _host_map().items() if present))
+
+
+@functools.cache
+def _host_map() -> dict[str, bool]:
+    try:
+        return dict(llvm.get_host_cpu_features())
+    except RuntimeError:
+        return {}
+
+
+@functools.cache
+def feature_level(name: str) -> Features:
+    """The features to compile for: "host" (what the machine has), "avx2" or "avx512".
+
+    Raises CompileError for another name, and on a machine that lacks AVX2, FMA or another feature that is needed.
+    """
+    host = set(host_features())
+    if name == "host":
+        level = "avx512" if host.issuperset(_LEVELS["avx512"][1]) else "avx2"
+    elif name in _LEVELS:
+        level = name
+    else:
+        raise CompileError(f"unknown feature level {name!r}; use 'host', {', '.join(map(repr, _LEVELS))}")
+    cpu, required = _LEVELS[level]
+    missing = [feature for feature in required if feature not in host]
+    if missing:
+        raise CompileError(
+            f"the feature level {level!r} needs a CPU with {', '.join(required)}; this one lacks {', '.join(missing)}"
+        )
+    if name == "host":
+        cpu = llvm.get_host_cpu_name()
+        used = tuple(sorted(host if level == "avx512" else {f for f in host if not f.startswith("avx512")}))
+        text = ",".join(f"{'+' if f in used else '-'}{f}" for f in sorted(_host_map()))
+        # tuning apart, only these change the code, so only these must be there where the object is loaded
+        required = tuple(f for f in used if f in required or f.startswith("avx512"))
+    else:
+        text = ",".join(f"+{f}" for f in required)
+    wide = level == "avx512"
+    return Features(cpu, text, level, required, 64 if wide else 32, 32 if wide else 16)
+
+
+def check_features(required: tuple[str, ...]) -> None:
+    """Raise FormatError when this machine lacks a feature that an object was compiled for."""
+    missing = sorted(set(required) - set(host_features()))
+    if missing:
+        raise FormatError(f"compiled for a CPU with {', '.join(missing)}, which this machine does not have; recompile")
+
+
+@functools.cache
+def _machine(features: Features) -> llvm.TargetMachine:
+    _initialize()
+    target = llvm.Target.from_triple(TRIPLE)
+    return target.create_target_machine(cpu=features.cpu, features=features.llvm, opt=2, reloc="pic", codemodel="small")
+
+
+@functools.cache
+def target(features: Features) -> Target:
+    """The translator's record of x86-64 with `features`."""
+    allowed = [*_INTRINSICS, *(name for f, name in _FEATURE_INTRINSICS.items() if f"+{f}" in features.llvm.split(","))]
+    wide = features.level == "avx512"
+    return Target(
+        triple=TRIPLE,
+        layout=str(_machine(features).target_data),
+        attributes=f'nounwind "prefer-vector-width"="{features.simd_bytes * 8}"',
+        native=frozenset({"scalef"} if wide else ()),
+        intrinsics=tuple(allowed),
+    )
+
+
+Dump = Callable[[str, str], None]
+
+
+def compile_module(module: ir.Module, features: Features, dump: Dump | None = None) -> bytes:
+    """Compile host functions and kernels to a position-independent ELF object.
+
+    The module is canonicalized in place. `dump(stage, text)` receives the IR after each stage: "mlir", "ll", "opt.ll"
+    and "asm". Raises CompileError for a module that does not verify or uses what cannot be translated.
+    """
+    try:
+        module.operation.verify()
+        mlir.run_passes(module, "canonicalize,cse")
+    except ir.MLIRError as error:
+        raise CompileError(f"the generated MLIR does not verify: {error}") from None
+    if dump:
+        dump("mlir", str(module))
+    text = translate(module, target(features))
+    if dump:
+        dump("ll", text)
+    return compile_llvm(text, features, dump)
+
+
+def compile_llvm(text: str, features: Features, dump: Dump | None = None) -> bytes:
+    """LLVM IR text to an ELF object. Raises CompileError for IR that does not parse or verify."""
+    machine = _machine(features)
+    context = llvm.create_context()
+    try:
+        parsed = llvm.parse_assembly(text, context)
+        parsed.verify()
+    except RuntimeError as error:
+        raise CompileError(f"the generated LLVM IR does not verify: {error}") from None
+    with _lock:  # one target machine serves one module at a time
+        _optimize(parsed, machine)
+        if dump:
+            dump("opt.ll", str(parsed))
+            dump("asm", machine.emit_assembly(llvm.parse_assembly(str(parsed), context)))
+        return machine.emit_object(parsed)
+
+
+def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+    passes = llvm.create_new_module_pass_manager()
+    for name in _LEAN:
+        getattr(passes, f"add_{name}_pass")()
+    passes.run(module, builder)
+
+
+class Library:
+    """An object linked into this process; the code lives as long as this does."""
+
+    def __init__(self, jit: llvm.LLJIT, name: str, tracker: llvm.ResourceTracker):
+        self._jit, self._name = jit, name
+        self._trackers = [tracker]
+        self._addresses: dict[str, int] = {}
+
+    def address(self, name: str) -> int:
+        """The address of an exported function. Raises KeyError when the object has none of that name."""
+        if name not in self._addresses:
+            try:
+                tracker = self._jit.lookup(self._name, name)
+            except RuntimeError as error:
+                raise KeyError(f"{name}: {error}") from None
+            self._trackers.append(tracker)
+            self._addresses[name] = tracker[name]
+        return self._addresses[name]
+
+
+def link(object_: bytes, symbols: Mapping[str, int]) -> Library:
+    """Load an object, with `symbols` at the given addresses; the C library's math functions are found by themselves.
+
+    Raises FormatError for bytes that are no ELF object and for a symbol that is nowhere.
+    """
+    if object_[:4] != b"\x7fELF":
+        raise FormatError(f"machine code must be an ELF object, not bytes that start with {object_[:4]!r}")
+    _initialize()
+    name = next(_library_names)
+    builder = llvm.JITLibraryBuilder().add_object_img(object_)
+    for symbol, address in {**_libm(), **symbols}.items():
+        builder.import_symbol(symbol, address)
+    try:
+        # the first target machine that comes along will do: nothing is compiled here
+        jit = llvm.create_lljit_compiler(_machine(feature_level("host")), use_jit_link=False)
+        tracker = builder.link(jit, name)
+    except RuntimeError as error:
+        raise FormatError(f"cannot link the machine code: {error}") from None
+    return Library(jit, name, tracker)
+
+
+@functools.cache
+def _libm() -> dict[str, int]:
+    """The C functions that generated code may call: what has no vector code of its own, and what LLVM expands to."""
+    library = ctypes.CDLL(ctypes.util.find_library("m") or "libm.so.6")
+    return {name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in _C_FUNCTIONS}

@@ -1,0 +1,168 @@
+"""Derive the coefficients in hlo_disc/targets/math_*.py: minimax polynomials and rationals, rounded to f32.
+
+Run `python tools/fit_polynomials.py [name ...]`; each line printed is a table to paste. A minimax fit on a grid is a
+linear program. Coefficients are rounded to f32 one after another, the ones still free being fitted again to make up for
+it. Needs scipy, which comes with jax.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.optimize import linprog
+
+Function = Callable[[np.ndarray], np.ndarray]
+
+
+def minimax(rows: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """The x that minimises max |rows @ x - target|: a linear program, started from and scaled by least squares."""
+    sizes = np.abs(rows).max(0)
+    rows = rows / sizes
+    start = np.linalg.lstsq(rows, target, rcond=None)[0]
+    left = target - rows @ start
+    scale = np.abs(left).max()
+    if scale == 0:
+        return start / sizes
+    ones = np.ones((len(target), 1))
+    constraints = np.block([[rows, -ones], [-rows, -ones]])
+    bounds = np.concatenate([left, -left]) / scale
+    cost = np.zeros(rows.shape[1] + 1)
+    cost[-1] = 1
+    found = linprog(cost, constraints, bounds, bounds=[(None, None)] * len(cost), method="highs")
+    return (start + found.x[:-1] * scale if found.success else start) / sizes
+
+
+def _chebyshev(low: float, high: float, count: int) -> np.ndarray:
+    t = np.cos(np.pi * np.arange(count)[::-1] / (count - 1))
+    return (low + high) / 2 + (high - low) / 2 * t
+
+
+def polynomial(
+    f: Function,
+    low: float,
+    high: float,
+    powers: Sequence[int],
+    weight: Function,
+    known: dict[int, float] | None = None,
+    dtype: type = np.float32,
+) -> tuple[dict[int, float], float]:
+    """The coefficients by power, rounded to `dtype`, and the largest weighted error that they leave."""
+    fixed = dict(known or {})
+    free = list(powers)
+    grid = _chebyshev(low, high, 1000)
+    while free:
+        known_part = sum((c * grid**p for p, c in fixed.items()), np.zeros_like(grid))
+        w = weight(grid)
+        fitted = minimax(np.stack([grid**p for p in free], 1) * w[:, None], (f(grid) - known_part) * w)
+        fixed[free[0]] = float(dtype(fitted[0]))
+        free = free[1:]
+    grid = _chebyshev(low, high, 50000)
+    left = weight(grid) * (f(grid) - sum(c * grid**p for p, c in fixed.items()))
+    return fixed, float(np.abs(left).max())
+
+
+def rational(
+    f: Function, high: float, top: int, bottom: int, weight: Function, even: bool = True, steps: int = 12
+) -> tuple[list[float], list[float], float]:
+    """P and Q in u = x^2 (or x, unless `even`; Q(0) = 1) with f(x) ~ P(u)/Q(u) on (0, high], rounded to f32; and the weighted error left.
+
+    Each step is linear: minimise |P - f Q| weight / (Q of the step before). Q is rounded first, then P fitted again.
+    """
+    x = _chebyshev(0.0, high, 1500)[1:]
+    u, y = x * x if even else x, f(x)
+    w = weight(x)
+    columns = np.stack([u**k for k in range(max(top, bottom) + 1)], 1)
+    q_values = np.ones_like(x)
+    q = np.ones(1)
+    for _ in range(steps):
+        r = w / q_values
+        rows = np.concatenate([columns[:, : top + 1], -y[:, None] * columns[:, 1 : bottom + 1]], 1) * r[:, None]
+        q = np.concatenate([[1.0], minimax(rows, y * r)[top + 1 :]])
+        q_values = columns[:, : bottom + 1] @ q
+    q = q.astype(np.float32).astype(np.float64)
+    q_values = columns[:, : bottom + 1] @ q
+    p: list[float] = []
+    for k in range(top + 1):
+        r = w / q_values
+        known = columns[:, :k] @ np.array(p) if k else 0.0
+        p.append(float(np.float32(minimax(columns[:, k : top + 1] * r[:, None], (y * q_values - known) * r)[0])))
+    error = np.abs(w * (y - columns[:, : top + 1] @ np.array(p) / q_values)).max()
+    return p, list(q), float(error)
+
+
+erf = np.vectorize(math.erf)
+erfc = np.vectorize(math.erfc)
+
+
+def _ratio(f: Function, limit: float) -> Function:
+    """x -> f(x) / x, with its limit at 0."""
+    return lambda x: np.where(x == 0, limit, f(np.where(x == 0, 1.0, x)) / np.where(x == 0, 1.0, x))
+
+
+def show(name: str, coefficients: Sequence[float], error: float) -> None:
+    body = ", ".join(f"{c:.9g}" for c in coefficients)
+    print(f"{name} = ({body})  # error {error:.2e} = 2^{math.log2(error):.1f}")
+
+
+def fit_exp() -> None:
+    half = math.log(2) / 2 * 1.0005
+    for degree in (5, 6):
+        table, error = polynomial(np.exp, -half, half, range(2, degree + 1), lambda x: np.exp(-x), {0: 1.0, 1: 1.0})
+        show(f"EXP_{degree}", [table[k] for k in range(2, degree + 1)], error)
+
+
+def fit_tanh() -> None:
+    for top, bottom in ((5, 3), (6, 3), (5, 4), (4, 4), (6, 4)):
+        p, q, error = rational(_ratio(np.tanh, 1.0), 9.02, top, bottom, lambda x: x / np.tanh(x))
+        show(f"TANH_P {top} {bottom}", p, error)
+        show("TANH_Q", q, error)
+
+
+def fit_erf() -> None:
+    for top, bottom in ((5, 4), (6, 4), (5, 5), (6, 5)):
+        p, q, error = rational(_ratio(erf, 2 / math.sqrt(math.pi)), 3.93, top, bottom, lambda x: x / erf(x))
+        show(f"ERF_P {top} {bottom}", p, error)
+        show("ERF_Q", q, error)
+
+
+def fit_erfc() -> None:
+    def erfcx(x: np.ndarray) -> np.ndarray:
+        return np.exp(np.longdouble(x) ** 2).astype(np.longdouble) * erfc(x)
+
+    for top, bottom in ((3, 4), (4, 5), (5, 6)):
+        p, q, error = rational(lambda x: np.float64(erfcx(x)), 10.1, top, bottom, lambda x: 1 / np.float64(erfcx(x)), False)
+        show(f"ERFC_P {top} {bottom}", p, error)
+        show("ERFC_Q", q, error)
+
+
+def fit_log() -> None:
+    # log(1 + f) = f - f^2/2 + f^3 P(f)
+    low, high = math.sqrt(0.5) - 1, math.sqrt(2) - 1
+    for degree in (8, 9, 10):
+        table, error = polynomial(
+            np.log1p, low, high, range(3, degree + 1), lambda x: 1 / np.log1p(x), {1: 1.0, 2: -0.5}
+        )
+        show(f"LOG_{degree}", [table[k] for k in range(3, degree + 1)], error)
+
+
+def fit_exp2() -> None:
+    table, error = polynomial(np.exp2, -0.5005, 0.5005, range(1, 7), lambda x: 2.0**-x, {0: 1.0})
+    show("EXP2", [table[k] for k in range(1, 7)], error)
+
+
+def fit_expm1() -> None:
+    half = math.log(2) / 2 * 1.0005
+    for degree in (6, 7):
+        table, error = polynomial(np.expm1, -half, half, range(2, degree + 1), lambda x: 1 / np.expm1(x), {1: 1.0})
+        show(f"EXPM1_{degree}", [table[k] for k in range(2, degree + 1)], error)
+
+
+if __name__ == "__main__":
+    tables = {name.removeprefix("fit_"): fit for name, fit in list(globals().items()) if name.startswith("fit_")}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*tables, []], help="the tables to fit (all)")
+    for chosen in parser.parse_args().names or tables:
+        tables[chosen]()

@@ -1,0 +1,45 @@
+"""What was compiled and why, as text for people: groups, their kernels and variants, memory, and reasons for splits."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hlo_disc.dynamic_hlo.graph import Graph, Value
+from hlo_disc.stitch.flow import Flow, Step
+from hlo_disc.stitch.fuse import Plan
+
+
+def explain(graph: Graph, plan: Plan, flow: Flow) -> str:
+    """One line an input, a line a launch, the arena, and why ops were not fused."""
+    lines = [f"program {graph.name}"]
+    for name, value in zip(graph.input_names, graph.inputs, strict=True):
+        if not all(n.is_const for n in value.shape):
+            lines.append(f"  input {name}: {_type(value)}")
+    lines += [f"  output: {_type(v)}" for v in graph.outputs]
+    kernels = {name for step in flow.steps for name in step.kernels}
+    lines.append(f"{len(flow.steps)} launches, {len(kernels)} kernels, {len(flow.packs)} packed weights")
+    lines += [f"  {i:4d}  {_step(step)}" for i, step in enumerate(flow.steps)]
+    lines.append(f"arena: {len(flow.slots)} slots for {len(flow.places)} values")
+    lines += [f"  {slot.size} bytes" for slot in flow.slots]
+    if plan.notes:
+        lines.append("not fused:")
+        lines += [f"  {note}" for note in plan.notes]
+    return "\n".join(lines)
+
+
+def _type(value: Value) -> str:
+    return f"{value.dtype}({', '.join(map(str, value.shape))})"
+
+
+def _step(step: Step) -> str:
+    names = Counter(op.name for op in step.group.ops)
+    ops = ", ".join(name if n == 1 else f"{n} {name}" for name, n in names.items()) or "copy"
+    forms = []
+    for choice, kernel in zip(step.choices, step.kernels, strict=True):
+        conditions = []
+        if choice.size is not None:
+            conditions.append(f"{choice.size} <= {choice.at_most}")
+        if choice.packing is not None:
+            conditions.append("weight packed")
+        forms.append(kernel + (f" if {' and '.join(conditions)}" if conditions else ""))
+    return f"{' else '.join(forms)} -> {', '.join(map(_type, step.group.written))}  [{ops}]"

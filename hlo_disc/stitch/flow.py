@@ -1,0 +1,239 @@
+"""The host flow: `plan` checks a call and sizes its memory, `main` launches the kernels, `packN` prepares a weight.
+
+From a fused graph to host functions in MLIR. They are stateless and allocate nothing: the caller gives `main` one arena of
+the size that `plan` asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.graph import Graph, Value, raw_dim
+from hlo_disc.errors import CompileError
+from hlo_disc.mlir import arith
+from hlo_disc.stitch.body import Sizes
+from hlo_disc.stitch.build import Builder, Scalar, Val
+from hlo_disc.stitch.fuse import Plan, is_stored_constant
+from hlo_disc.stitch.group import Group
+from hlo_disc.stitch.memory import ALIGNMENT, Slot, plan_memory
+from hlo_disc.stitch.variant import Choice, Packing
+
+
+@dataclass(frozen=True)
+class Step:
+    """A group of the flow and its compiled forms, with the kernel of each. `outputs`: the memory that it writes."""
+
+    group: Group
+    choices: tuple[Choice, ...]
+    kernels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pack:
+    """A packed operand and the kernel that makes it."""
+
+    packing: Packing
+    kernel: str
+
+
+class Flow:
+    """Places every value and builds the host functions."""
+
+    def __init__(self, b: Builder, graph: Graph, plan: Plan, steps: Sequence[Step], packs: Sequence[Pack]):
+        self.b, self.graph, self.steps, self.packs = b, graph, steps, packs
+        self.aliases = plan.aliases
+        self.symbols = tuple(sorted(graph.bindings))
+        read = dict.fromkeys(self.root(x) for s in steps for x in s.group.inputs)
+        self.constants = [v for v in read if is_stored_constant(v.op)]
+        self.output_of = {self.root(v): i for i, v in enumerate(graph.outputs)}
+        self.places, self.slots = plan_memory(self._lives(), graph.facts)
+
+    def root(self, value: Value) -> Value:
+        """The value whose memory `value` is."""
+        while value in self.aliases:
+            value = self.aliases[value]
+        return value
+
+    def source(self, pack: Pack) -> tuple[str, int]:
+        """Where the packed operand comes from: ("input", number) or ("constant", number)."""
+        value = self.root(pack.packing.source)
+        if value in self.constants:
+            return "constant", self.constants.index(value)
+        return "input", self.graph.inputs.index(value)
+
+    @property
+    def env_size(self) -> int:
+        return max(2 + len(self.symbols) + sum(v.rank for v in self.graph.outputs), self._message_size())
+
+    def _message_size(self) -> int:
+        return max((len(g.args) for g in self.graph.guards), default=0)
+
+    def _lives(self) -> dict[Value, tuple[int, int]]:
+        """First and last step of every value that needs a place in the arena."""
+        lives: dict[Value, tuple[int, int]] = {}
+        for number, step in enumerate(self.steps):
+            for value in step.group.written:
+                if value not in self.output_of:
+                    lives[value] = (lives.get(value, (number, 0))[0], number)
+            for value in step.group.inputs:
+                value = self.root(value)
+                if value in lives:
+                    lives[value] = (lives[value][0], number)
+        return lives
+
+    # plan(dims, env) -> status
+
+    def build_plan(self) -> None:
+        b = self.b
+        env_type = b.buffer_type(b.i64)
+        with b.host_function("plan", [env_type, env_type], [b.i32]) as (dims, env):
+            raw = self._raw_sizes(dims)
+            symbols = {name: raw(dim) for name, dim in self.graph.bindings.items()}
+            sizes = Sizes(b, {**raw.symbols, **symbols}, self.graph.facts)
+            status = self._check_guards(sizes)
+
+            def broken() -> None:
+                for number, guard in enumerate(self.graph.guards):
+                    if guard.args:
+
+                        def write(args: tuple[Dim, ...] = guard.args) -> None:
+                            self._store_all(env, 0, [sizes(d) for d in args])
+
+                        b.if_(b.compare("==", status, number + 1), write)
+
+            def fine() -> None:
+                header = [self._arena_bytes(sizes), self._fast_bytes(sizes)]
+                outputs = [sizes(d) for v in self.graph.outputs for d in v.shape]
+                self._store_all(env, 0, [*header, *(symbols[name] for name in self.symbols), *outputs])
+
+            b.if_(b.compare("==", status, 0), fine, broken)
+            b.return_(status)
+
+    def _raw_sizes(self, dims: Val) -> Sizes:
+        symbols: dict[str, Scalar] = {}
+        at = 0
+        for i, value in enumerate(self.graph.inputs):
+            for axis in range(value.rank):
+                (name,) = raw_dim(i, axis).symbols
+                loaded = self.b.load(dims, at)
+                symbols[name] = self.b.cast(arith.IndexCastOp, self.b.index_type, loaded)
+                at += 1
+        return Sizes(self.b, symbols, self.graph.facts)
+
+    def _check_guards(self, sizes: Sizes) -> Val:
+        """0, or one more than the number of the first broken guard."""
+        b = self.b
+        status = b.const(0, b.i32)
+        for number in reversed(range(len(self.graph.guards))):
+            guard = self.graph.guards[number]
+            holds = b.compare(guard.relation, b.index(sizes(guard.lhs)), b.index(sizes(guard.rhs)))
+            status = b.select(holds, status, b.const(number + 1, b.i32))
+        return status
+
+    def _store_all(self, env: Val, at: int, values: Sequence[Scalar]) -> None:
+        for i, x in enumerate(values):
+            self.b.store(self.b.cast(arith.IndexCastOp, self.b.i64, self.b.index(x)), env, at + i)
+
+    def _arena_bytes(self, sizes: Sizes) -> Scalar:
+        _, end = self._offsets(sizes)
+        return end
+
+    def _offsets(self, sizes: Sizes) -> tuple[dict[Slot, Scalar], Scalar]:
+        offsets: dict[Slot, Scalar] = {}
+        at: Scalar = 0
+        for slot in self.slots:
+            offsets[slot] = at
+            at = at + self.b.ceil_div(sizes(slot.size), ALIGNMENT) * ALIGNMENT
+        return offsets, at
+
+    def _fast_bytes(self, sizes: Sizes) -> Scalar:
+        needs = dict.fromkeys(c.variant.fast_bytes() for s in self.steps for c in s.choices)
+        most: Scalar = 0
+        for need in needs:
+            most = self.b.maximum(most, sizes(need))
+        return self.b.ceil_div(most, ALIGNMENT) * ALIGNMENT
+
+    # main(call, env, arena, buffers...)
+
+    def build_main(self) -> None:
+        b = self.b
+        values = [*self.graph.inputs, *self.constants]
+        types = [b.buffer_type(b.memory_type(v.dtype)) for v in values]
+        types += [b.buffer_type(b.i8) for _ in self.packs]
+        types += [b.buffer_type(b.memory_type(v.dtype)) for v in self.graph.outputs]
+        head = [b.pointer, b.buffer_type(b.i64), b.buffer_type(b.i8)]
+        with b.host_function("main", [*head, *types]) as (_, env, arena, *buffers):
+            symbols = {
+                name: b.cast(arith.IndexCastOp, b.index_type, b.load(env, 2 + i)) for i, name in enumerate(self.symbols)
+            }
+            sizes = Sizes(b, symbols, self.graph.facts)
+            memory = dict(zip(values, buffers, strict=False))
+            packed = dict(zip(self.packs, buffers[len(values) :], strict=False))
+            outputs = buffers[len(values) + len(self.packs) :]
+            memory |= {value: outputs[i] for value, i in self.output_of.items()}
+            offsets, _ = self._offsets(sizes)
+            for value, slot in self.places.items():
+                memory[value] = b.view(arena, offsets[slot], b.memory_type(value.dtype), sizes.count(value.shape))
+            for step in self.steps:
+                self._step(step, sizes, memory, packed)
+            b.return_()
+
+    def _step(self, step: Step, sizes: Sizes, memory: Mapping[Value, Val], packed: Mapping[Pack, Val]) -> None:
+        b, group = self.b, step.group
+        buffers = [memory[self.root(v)] for v in (*group.inputs, *group.written)]
+        symbols = [b.index(sizes.symbols[name]) for name in group.symbols]
+        wanted = {p.packing: m for p, m in packed.items()}
+
+        def choose(number: int) -> None:
+            choice = step.choices[number]
+
+            def launch() -> None:
+                extra = [wanted[choice.packing]] if choice.packing else []
+                choice.variant.launch(b, sizes, step.kernels[number], [*buffers, *extra], symbols)
+
+            condition = self._condition(choice, sizes, wanted)
+            if condition is None:
+                launch()
+            else:
+                b.if_(condition, launch, lambda: choose(number + 1))
+
+        choose(0)
+
+    def _condition(self, choice: Choice, sizes: Sizes, packed: Mapping[Packing, Val]) -> Val | None:
+        b = self.b
+        conditions = []
+        if choice.size is not None:
+            conditions.append(b.compare("<=", b.index(sizes(choice.size)), choice.at_most))
+        if choice.packing is not None:
+            conditions.append(b.apply(arith.XOrIOp, b.is_null(packed[choice.packing]), b.const(1, b.i1)))
+        if not conditions:
+            return None
+        condition = conditions[0]
+        for other in conditions[1:]:
+            condition = b.apply(arith.AndIOp, condition, other)
+        return condition
+
+    # packN(call, env, arena, source, packed)
+
+    def build_packs(self) -> None:
+        b = self.b
+        for number, pack in enumerate(self.packs):
+            element = b.memory_type(pack.packing.source.dtype)
+            head = [b.pointer, b.buffer_type(b.i64), b.buffer_type(b.i8)]
+            args = [*head, b.buffer_type(element), b.buffer_type(b.i8)]
+            with b.host_function(f"pack{number}", args) as (_, _, _, source, target):
+                pack.packing.launch(b, pack.kernel, source, target)
+                b.return_()
+
+
+def constant_array(value: Value) -> np.ndarray:
+    """The data of a stored constant, as kernels read it: bool as bytes."""
+    if value.op is None or value.op.name != "constant":
+        raise CompileError(f"{value} is no constant")
+    return np.ascontiguousarray(value.op.attrs["value"])
+
+

@@ -1,0 +1,310 @@
+"""Fusion: which ops share a kernel. From a DHLO graph to groups in an order in which they can run.
+
+Ops are visited from the outputs up. An op joins the group of its users when one tiling of rows still covers the whole
+(`row_space`); when it has users elsewhere too it may join the first of them and leave its result in memory as well. A dot
+anchors a group and pulls in its consumers (the epilogue). What assembles a value from parts (concatenate, pad,
+dynamic_update_slice) becomes one group a part, writing in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.facts import Truth
+from hlo_disc.dynamic_hlo.graph import Graph, Op, Value, uses
+from hlo_disc.stitch.body import reshape_segments
+from hlo_disc.stitch.emit import EXPENSIVE
+from hlo_disc.stitch.group import Group, Place
+from hlo_disc.stitch.normalise import kind
+from hlo_disc.stitch.space import row_space
+
+# A group that has grown to this many ops takes no more: its kernel would only compile slower.
+MAX_OPS = 64
+
+
+@dataclass(frozen=True)
+class Plan:
+    """groups in order; aliases: values that are another value's memory under another shape; notes: why not, for explain."""
+
+    groups: tuple[Group, ...]
+    aliases: dict[Value, Value]
+    notes: tuple[str, ...]
+
+
+@dataclass(eq=False)
+class _Growing:
+    kind: str
+    ops: dict[Op, None] = field(default_factory=dict)
+    outputs: list[Value] = field(default_factory=list)
+    place: Place | None = None
+    anchor: int = 0
+
+
+def fuse(graph: Graph) -> Plan:
+    return _Fusion(graph).run()
+
+
+def is_free(op: Op) -> bool:
+    """Computed where it is used, in every group that uses it."""
+    return op.name in ("iota", "dim") or (op.name == "constant" and op.attrs["value"].size == 1)
+
+
+def is_stored_constant(op: Op | None) -> bool:
+    return op is not None and op.name == "constant" and op.attrs["value"].size != 1
+
+
+class _Fusion:
+    def __init__(self, graph: Graph):
+        self.graph, self.facts = graph, graph.facts
+        self.users = uses(graph)
+        self.position = {op: i for i, op in enumerate(graph.ops)}
+        self.in_memory = set(graph.outputs)
+        self.owner: dict[Op, _Growing] = {}
+        self.readers: dict[Value, list[_Growing]] = {}
+        self.groups: list[_Growing] = []
+        self.aliases: dict[Value, Value] = {}
+        self.notes: list[str] = []
+
+    def run(self) -> Plan:
+        for op in self.graph.ops:
+            if kind(op) == "dot":
+                self._dot(op)
+        for op in reversed(self.graph.ops):
+            if op not in self.owner and not is_free(op) and not is_stored_constant(op):
+                self._visit(op)
+        for value in sorted(self.in_memory, key=lambda v: self.position.get(v.op, -1)):
+            if value.op is not None and is_free(value.op):
+                self._start("row", [value.op], [value])
+        return Plan(tuple(self._ordered()), self.aliases, tuple(dict.fromkeys(self.notes)))
+
+    # Visiting.
+
+    def _visit(self, op: Op) -> None:
+        value = op.result
+        if not self.users[value] and value not in self.in_memory:
+            return
+        match kind(op):
+            case "assemble":
+                self._assemble(op)
+            case "view" if self._is_alias(op):
+                self.aliases[value] = op.operands[0]
+                self.in_memory.add(op.operands[0])
+            case _:
+                self._join_or_start(op)
+
+    def _is_alias(self, op: Op) -> bool:
+        """A reshape that does more than add or drop axes of size 1 reads its operand's memory under another shape.
+
+        So does any reshape between two values that are in memory anyway.
+        """
+        if op.name != "reshape":
+            return False
+        segments = reshape_segments(op.result.shape, op.operands[0].shape, self.facts)
+        trivial = all(len(left) <= 1 and len(right) <= 1 for left, right in segments)
+        only_memory = op.result in self.in_memory and not self.readers.get(op.result)
+        return not trivial or only_memory or op.operands[0].op is None
+
+    def _join_or_start(self, op: Op) -> None:
+        value = op.result
+        groups = list(dict.fromkeys(self.readers.get(value, ())))
+        outside = value in self.in_memory
+        target = min(groups, key=self._first, default=None)
+        if target is not None and target.kind == "dot" and len(groups) == 1 and not outside:
+            if self._feeds_epilogue(op, target):
+                self._add(op, target)
+                return
+        elif target is not None and len(target.ops) < MAX_OPS:
+            others = [g for g in groups if g is not target]
+            keep = outside or bool(others)
+            ordered = all(self._first(g) > self._last(target) for g in others)
+            if (not keep or (ordered and target.place is None)) and self._try_join(op, target, keep):
+                return
+        self._start("row", [op], [value])
+
+    def _try_join(self, op: Op, group: _Growing, keep: bool) -> bool:
+        outputs = [*group.outputs, *([op.result] if keep else [])]
+        space = row_space([*group.ops, op], outputs, self.facts)
+        if isinstance(space, str):
+            self.notes.append(f"{op.name} ({op.loc or 'unknown line'}) starts a kernel of its own: {space}")
+            return False
+        group.outputs = outputs
+        if keep:
+            self.in_memory.add(op.result)
+        self._add(op, group)
+        return True
+
+    def _add(self, op: Op, group: _Growing) -> None:
+        group.ops[op] = None
+        self.owner[op] = group
+        self._reads(op, group)
+
+    def _feeds_epilogue(self, op: Op, group: _Growing) -> bool:
+        """What only an epilogue reads is computed there, unless that would repeat expensive work."""
+        (result,) = group.outputs
+        return kind(op) in ("view", "elementwise", "gather") and (
+            op.name not in EXPENSIVE or op.result.shape == result.shape
+        )
+
+    def _start(self, kind_: str, ops: Sequence[Op], outputs: list[Value], place: Place | None = None) -> _Growing:
+        group = _Growing(kind_, dict.fromkeys(ops), outputs, place)
+        self.groups.append(group)
+        group.anchor = max(self.position[op] for op in ops) if ops else 0
+        for op in ops:
+            self.owner[op] = group
+        for value in outputs if place is None else ():
+            self.in_memory.add(value)
+        for op in ops:
+            self._reads(op, group)
+        return group
+
+    def _reads(self, op: Op, group: _Growing) -> None:
+        """Note what the group reads; a free operand joins it."""
+        for x in op.operands:
+            self._read(x, group)
+
+    def _read(self, x: Value, group: _Growing) -> None:
+        if x.op is not None and is_free(x.op):
+            group.ops[x.op] = None
+        elif x.op not in group.ops:
+            self.readers.setdefault(x, []).append(group)
+
+    def _first(self, group: _Growing) -> int:
+        return min((self.position[op] for op in group.ops if not is_free(op)), default=group.anchor)
+
+    def _last(self, group: _Growing) -> int:
+        return max((self.position[op] for op in group.ops if not is_free(op)), default=group.anchor)
+
+    # Values assembled from parts.
+
+    def _assemble(self, op: Op) -> None:
+        target = op.result
+        self.in_memory.add(target)
+        for x, starts, strides in _parts(op):
+            group = self._start("row", [], [x], Place(target, target.shape, starts, strides, tuple(range(target.rank))))
+            group.anchor = self.position[op]
+            self._read(x, group)
+            for start in starts:
+                if isinstance(start, Value):
+                    self._read(start, group)
+            if x.op is not None and is_free(x.op):
+                group.ops[x.op] = None
+
+    # Dots.
+
+    def _dot(self, op: Op) -> None:
+        """A dot, and the elementwise consumers that end in a single value."""
+        inside: dict[Op, None] = {op: None}
+        best = [op]
+        todo = [op]
+        ancestors: dict[Op, bool] = {op: True}
+        candidates: dict[Op, None] = {}
+        while todo:
+            for user in self.users[todo.pop().result]:
+                if user not in candidates and user not in self.owner and self._is_epilogue(user, op):
+                    candidates[user] = None
+                    todo.append(user)
+        for user in sorted(candidates, key=self.position.__getitem__):
+            if all(x.op in inside or not self._depends(x, op, ancestors) for x in user.operands):
+                inside[user] = None
+                needed = self._within(user, inside)
+                if self._only_result(needed, user.result):
+                    best = needed
+        self._start("dot", best, [best[-1].result])
+        self.in_memory.update(op.operands)
+
+    def _is_epilogue(self, user: Op, dot: Op) -> bool:
+        if kind(user) != "elementwise":
+            return False
+        return user.result.rank == dot.result.rank and all(
+            self.facts.equal(x, y) is Truth.YES for x, y in zip(user.result.shape, dot.result.shape, strict=True)
+        )
+
+    def _depends(self, value: Value, dot: Op, known: dict[Op, bool]) -> bool:
+        """Does `value` follow from `dot`? Iterative: graphs are deep."""
+        if value.op is None:
+            return False
+        todo = [value.op]
+        while todo:
+            op = todo[-1]
+            if op in known or self.position[op] < self.position[dot]:
+                known.setdefault(op, False)
+                todo.pop()
+                continue
+            unknown = [x.op for x in op.operands if x.op is not None and x.op not in known]
+            if unknown:
+                todo += unknown
+                continue
+            known[op] = any(known[x.op] for x in op.operands if x.op is not None)
+            todo.pop()
+        return known[value.op]
+
+    def _within(self, last: Op, inside: dict[Op, None]) -> list[Op]:
+        """`last` and everything of `inside` that it follows from, in order."""
+        needed = {last}
+        for op in sorted(inside, key=self.position.__getitem__, reverse=True):
+            if any(user in needed for user in self.users[op.result]):
+                needed.add(op)
+        return sorted(needed, key=self.position.__getitem__)
+
+    def _only_result(self, ops: list[Op], result: Value) -> bool:
+        return all(
+            op.result is result or (op.result not in self.in_memory and all(u in ops for u in self.users[op.result]))
+            for op in ops
+        )
+
+    # Order.
+
+    def _ordered(self) -> list[Group]:
+        made: dict[Value, list[Group]] = {}
+        groups = []
+        for growing in sorted(self.groups, key=lambda g: (g.anchor, -self.groups.index(g))):
+            ops = sorted(growing.ops, key=self.position.__getitem__)
+            group = Group.of(growing.kind, ops, growing.outputs, growing.place)
+            groups.append(group)
+            for value in group.written:
+                made.setdefault(value, []).append(group)
+        order: dict[Group, None] = {}
+
+        def visit(group: Group) -> None:
+            stack = [(group, iter(self._before(group, made)))]
+            while stack:
+                current, rest = stack[-1]
+                step = next((g for g in rest if g not in order and g is not current), None)
+                if step is not None:
+                    stack.append((step, iter(self._before(step, made))))
+                    continue
+                order[current] = None
+                stack.pop()
+
+        for group in groups:
+            visit(group)
+        return list(order)
+
+    def _before(self, group: Group, made: dict[Value, list[Group]]) -> list[Group]:
+        found: list[Group] = []
+        for value in group.inputs:
+            while value in self.aliases:
+                value = self.aliases[value]
+            found += made.get(value, [])
+        return found
+
+
+def _parts(op: Op) -> list[tuple[Value, tuple[Dim | Value, ...], tuple[int, ...]]]:
+    """What an assembling op writes, in order: (value, starts, strides)."""
+    zero = Dim.const(0)
+    rank = op.result.rank
+    ones = (1,) * rank
+    origin: tuple[Dim | Value, ...] = (zero,) * rank
+    if op.name == "concatenate":
+        axis, at, parts = op.attrs["dim"], zero, []
+        for x in op.operands:
+            parts.append((x, (*origin[:axis], at, *origin[axis + 1 :]), ones))
+            at = at + x.shape[axis]
+        return parts
+    if op.name == "dynamic_update_slice":
+        x, update, *starts = op.operands
+        return [(x, origin, ones), (update, tuple(starts), ones)]
+    base, x = op.operands
+    return [(base, origin, ones), (x, op.attrs["starts"], op.attrs["strides"])]

@@ -1,0 +1,97 @@
+"""A fused group: the ops that one kernel computes, what it reads, and what it leaves in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.graph import Op, Shape, Value
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where a group's one output goes inside a larger value: element i to starts + i*strides, axis by axis.
+
+    A start is a Dim, or a scalar value that is read at run time and clamped so that everything fits. `shape` is the
+    target's, with axes merged where that changes nothing; `axes` gives the output's axis for each, None for size 1.
+    """
+
+    target: Value
+    shape: Shape
+    starts: tuple[Dim | Value, ...]
+    strides: tuple[int, ...]
+    axes: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """`ops` in topological order; `inputs` lie in memory before, `outputs` after. `kind` names its schedule.
+
+    place: the output is written into a part of `place.target`, which other groups fill too.
+    """
+
+    kind: str
+    ops: tuple[Op, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    place: Place | None = None
+
+    @staticmethod
+    def of(kind: str, ops: Sequence[Op], outputs: Sequence[Value], place: Place | None = None) -> Group:
+        made = {value for op in ops for value in op.results}
+        read = [x for op in ops for x in op.operands]
+        if place:
+            read += [*outputs, *(x for x in place.starts if isinstance(x, Value))]
+        inputs = dict.fromkeys(x for x in read if x not in made)
+        return Group(kind, tuple(ops), tuple(inputs), tuple(outputs), place)
+
+    @property
+    def written(self) -> tuple[Value, ...]:
+        """The values whose memory the group writes."""
+        return (self.place.target,) if self.place else self.outputs
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Every symbol that the group's shapes and attributes mention, sorted."""
+        names: set[str] = set()
+        for dim in self._dims():
+            names |= dim.symbols
+        return tuple(sorted(names))
+
+    def _dims(self) -> Iterable[Dim]:
+        for value in (*self.inputs, *self.written, *(r for op in self.ops for r in op.results)):
+            yield from value.shape
+        if self.place:
+            yield from self.place.shape
+            yield from (x for x in self.place.starts if isinstance(x, Dim))
+        for op in self.ops:
+            for attr in op.attrs.values():
+                if isinstance(attr, Dim):
+                    yield attr
+                elif isinstance(attr, tuple):
+                    yield from (x for x in attr if isinstance(x, Dim))
+
+    def key(self) -> tuple:
+        """Equal for groups that the same kernels serve: the structure, with values numbered in order."""
+        numbers: dict[Value, int] = {value: i for i, value in enumerate(self.inputs)}
+        rows: list[tuple] = [(self.kind,), tuple((str(v.dtype), v.shape) for v in self.inputs)]
+        for op in self.ops:
+            for result in op.results:
+                numbers[result] = len(numbers)
+            attrs = tuple(sorted((name, _hashable(attr)) for name, attr in op.attrs.items()))
+            results = tuple((str(r.dtype), r.shape) for r in op.results)
+            rows.append((op.name, tuple(numbers[x] for x in op.operands), attrs, results))
+        rows.append(tuple(numbers[value] for value in self.outputs))
+        if self.place:
+            starts = tuple(numbers[x] if isinstance(x, Value) else str(x) for x in self.place.starts)
+            rows.append((self.place.shape, starts, self.place.strides, self.place.axes))
+        return tuple(rows)
+
+
+def _hashable(attr: object) -> str:
+    if isinstance(attr, np.ndarray):
+        return f"{attr.dtype}{attr.shape}{attr.tobytes().hex()}"
+    return str(attr)

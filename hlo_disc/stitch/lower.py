@@ -1,0 +1,119 @@
+"""Stitch: from a DHLO graph and a `Device` to one MLIR module of kernels and host functions, and what the runtime needs.
+
+normalise -> fuse -> collapse each group -> choose variants -> kernels (equal ones once) -> host flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.graph import Graph, Value
+from hlo_disc.mlir import ir
+from hlo_disc.stitch.build import Builder
+from hlo_disc.stitch.collapse import collapse
+from hlo_disc.stitch.device import Device
+from hlo_disc.stitch.explain import explain
+from hlo_disc.stitch.flow import Flow, Pack, Step, constant_array
+from hlo_disc.stitch.fuse import Plan, fuse, is_stored_constant
+from hlo_disc.stitch.group import Group, Place
+from hlo_disc.stitch.normalise import normalise
+from hlo_disc.stitch.row import row_choices
+from hlo_disc.stitch.variant import Choice, Packing, Variant
+
+# How each kind of group is scheduled.
+Schedule = Callable[[Group, ShapeFacts, Device, Callable[[Value], bool]], list[Choice]]
+SCHEDULES: dict[str, Schedule] = {"row": row_choices}
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """The module, and what a caller must bring.
+
+    symbols: names in the order of `env`. packs: (kind "input" or "constant", index, bytes, function name).
+    """
+
+    module: ir.Module
+    constants: tuple[np.ndarray, ...]
+    packs: tuple[tuple[str, int, int, str], ...]
+    symbols: tuple[str, ...]
+    env_size: int
+    explain: str
+
+
+def lower(graph: Graph, device: Device) -> Lowered:
+    """Compile a graph to MLIR for a device. Raises UnsupportedOpError for what no schedule covers."""
+    graph = normalise(graph)
+    graph, plan = _with_copies(graph, fuse(graph))
+    static = _Static(graph, plan)
+    b = Builder()
+    try:
+        kernels: dict[tuple, str] = {}
+
+        def kernel(item: Variant | Packing) -> str:
+            """The kernel of a variant or packing; equal ones are built once."""
+            key = item.key()
+            if key not in kernels:
+                kernels[key] = f"k{len(kernels)}_{item.name}"
+                item.build(b, kernels[key])
+            return kernels[key]
+
+        steps = []
+        packs: dict[Packing, Pack] = {}
+        for group in plan.groups:
+            small = collapse(group, graph.facts) if group.kind == "row" else group
+            choices = SCHEDULES[group.kind](small, graph.facts, device, static)
+            for choice in choices:
+                if choice.packing is not None and choice.packing not in packs:
+                    packs[choice.packing] = Pack(choice.packing, kernel(choice.packing))
+            steps.append(Step(group, tuple(choices), tuple(kernel(c.variant) for c in choices)))
+        flow = Flow(b, graph, plan, steps, tuple(packs.values()))
+        flow.build_plan()
+        flow.build_main()
+        flow.build_packs()
+    finally:
+        module = b.close()
+    return Lowered(
+        module,
+        tuple(constant_array(v) for v in flow.constants),
+        tuple((*flow.source(p), p.packing.size, f"pack{i}") for i, p in enumerate(flow.packs)),
+        flow.symbols,
+        flow.env_size,
+        explain(graph, plan, flow),
+    )
+
+
+class _Static:
+    """Is a value's data the same at every call that passes the same array? Then a packed form of it can be kept."""
+
+    def __init__(self, graph: Graph, plan: Plan):
+        self.inputs, self.aliases = set(graph.inputs), plan.aliases
+
+    def __call__(self, value: Value) -> bool:
+        while value in self.aliases:
+            value = self.aliases[value]
+        return all(n.is_const for n in value.shape) and (value in self.inputs or is_stored_constant(value.op))
+
+
+def _with_copies(graph: Graph, plan: Plan) -> tuple[Graph, Plan]:
+    """An output that is an input, a constant, or the memory of another output gets a copy of its own."""
+    taken: set[Value] = set()
+    made = {v for g in plan.groups for v in g.written}
+    outputs, copies = [], []
+    for value in graph.outputs:
+        root = value
+        while root in plan.aliases:
+            root = plan.aliases[root]
+        if root in taken or root not in made:
+            target = Value(value.dtype, value.shape)
+            zeros = tuple(Dim.const(0) for _ in value.shape)
+            place = Place(target, value.shape, zeros, (1,) * value.rank, tuple(range(value.rank)))
+            copies.append(Group.of("row", [], [value], place))
+            value = target
+        taken.add(root)
+        outputs.append(value)
+    return replace(graph, outputs=tuple(outputs)), replace(plan, groups=(*plan.groups, *copies))

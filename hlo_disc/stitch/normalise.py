@@ -1,0 +1,67 @@
+"""The last rewrite before fusion: ops with a second meaning are spelled with those that schedules know.
+
+`pad` becomes `place`: the padded-in value everywhere, then the operand on top. `place` (base, x) {starts: Dims, strides} is
+known to this package alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hlo_disc.dynamic_hlo import ops
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Value
+from hlo_disc.errors import UnsupportedOpError
+
+
+def kind(op: Op) -> str:
+    """The kind of an op after normalising."""
+    return "assemble" if op.name == "place" else ops.kind(op)
+
+
+def normalise(graph: Graph) -> Graph:
+    """Spell every `pad` as `place`."""
+    builder = GraphBuilder(graph.facts)
+    new: dict[Value, Value] = {}
+    for op in graph.ops:
+        operands = [new.get(x, x) for x in op.operands]
+        if op.name == "pad":
+            new[op.result] = _pad(builder, op, operands)
+        elif all(x is y for x, y in zip(operands, op.operands, strict=True)):
+            builder.ops.append(op)
+        else:
+            same = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
+            builder.ops.append(same)
+            new.update(zip(op.results, same.results, strict=True))
+    return replace(graph, ops=tuple(builder.ops), outputs=tuple(new.get(v, v) for v in graph.outputs))
+
+
+def make_op(name: str, operands: list[Value], attrs: object, types: list[tuple], loc: str) -> Op:
+    """An op whose result types are known already."""
+    op = Op(name, tuple(operands), attrs, loc)  # type: ignore[arg-type]
+    object.__setattr__(op, "results", tuple(Value(t, shape, op, i) for i, (t, shape) in enumerate(types)))
+    return op
+
+
+def _pad(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:
+    x, value = operands
+    low, high, interior = op.attrs["low"], op.attrs["high"], op.attrs["interior"]
+    zero = Dim.const(0)
+    if any(_may_be_negative(builder, d) for d in (*low, *high)):
+        if any(interior):
+            raise UnsupportedOpError(f"pad with negative and interior padding ({op.loc or 'unknown line'})")
+        start = tuple(Dim.max(zero - d, zero) for d in low)
+        limit = tuple(n - Dim.max(zero - d, zero) for n, d in zip(x.shape, high, strict=True))
+        x = builder.op("slice", [x], op.loc, start=start, limit=limit, stride=(1,) * x.rank)
+        low = tuple(Dim.max(d, zero) for d in low)
+    shape = op.result.shape
+    fill = builder.op("broadcast", [value], op.loc, shape=shape, dims=())
+    attrs = {"starts": low, "strides": tuple(i + 1 for i in interior)}
+    place = make_op("place", [fill, x], attrs, [(x.dtype, shape)], op.loc)
+    builder.ops.append(place)
+    return place.result
+
+
+def _may_be_negative(builder: GraphBuilder, d: Dim) -> bool:
+    low, _ = builder.facts.bounds(d)
+    return low is None or low < 0

@@ -1,0 +1,33 @@
+"""The runtime abstraction layer: runs machine code on tensors, and knows nothing of how the code was made.
+
+`ral.h` is the contract with generated code. `Executable` is the standalone context (own threads and memory); `contexts` adapts
+frameworks. The native module `_ral` is built from the `.cc` files here.
+"""
+
+import atexit
+
+from ._ral import (
+    ALIGNMENT,
+    VERSION,
+    Executable,
+    fail_next_allocation,
+    live_bytes,
+    pool_threads,
+    stop_pool,
+    symbols,
+    usable_cores,
+)
+
+atexit.register(stop_pool)
+
+__all__ = [
+    "ALIGNMENT",
+    "VERSION",
+    "Executable",
+    "fail_next_allocation",
+    "live_bytes",
+    "pool_threads",
+    "stop_pool",
+    "symbols",
+    "usable_cores",
+]

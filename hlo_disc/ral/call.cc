@@ -1,0 +1,85 @@
+#include "call.h"
+
+#include "pool.h"
+
+namespace ral {
+namespace {
+
+void run_pack(const Program& program, const Pack& pack, const void* source, void* destination) {
+  ral_call call = standalone_call(program.workers, nullptr, 0);
+  void* bufs[] = {const_cast<void*>(source), destination};
+  pack.fn(&call, nullptr, nullptr, bufs);
+}
+
+}  // namespace
+
+const int64_t* Call::output_sizes(int k) {
+  const int64_t* sizes = env.data() + program.first_output;
+  for (int i = 0; i < k; i++) sizes += program.outputs[i].rank();
+  return sizes;
+}
+
+void Call::bind_constants(const std::vector<Block>& packed_constants) {
+  for (size_t k = 0; k < program.constants.size(); k++) {
+    bufs[program.first_constant + static_cast<int>(k)] = const_cast<void*>(program.constants[k]);
+  }
+  for (size_t k = 0; k < program.packs.size(); k++) {
+    bufs[program.first_pack + static_cast<int>(k)] = packed_constants[k].data();
+  }
+}
+
+void Call::run(const std::vector<Block>& packed_constants, int64_t pack_limit) {
+  program.plan(dims.data(), env.data());
+
+  int count = static_cast<int>(program.outputs.size());
+  outputs.reserve(count);
+  const int64_t* sizes = output_sizes(0);
+  for (int k = 0; k < count; k++) {
+    const TensorType& type = program.outputs[k];
+    int64_t bytes = Program::tensor_bytes(type, sizes);
+    outputs.emplace_back(bytes);
+    if (!outputs.back()) out_of_memory(bytes, "output " + std::to_string(k) + ", " + type.dtype->name + " " + shape_text(sizes, type.rank()));
+    bufs[program.first_result + k] = outputs.back().data();
+    sizes += type.rank();
+  }
+
+  int64_t arena_bytes = align_up(env[0], RAL_ALIGNMENT);
+  int64_t scratch_bytes = align_up(env[1], RAL_ALIGNMENT);
+  Block arena;
+  if (arena_bytes || scratch_bytes) {
+    int64_t bytes = arena_bytes + program.workers * scratch_bytes;
+    arena = Block(bytes);
+    if (!arena) out_of_memory(bytes, "intermediate values");
+  }
+
+  bind_constants(packed_constants);
+  for (PackRequest& request : packs) {
+    const Pack& pack = program.packs[request.pack];
+    if (!request.packed) {
+      Block block = PackBudget::take(pack.bytes, pack_limit);
+      if (!block) continue;  // main knows how to work from the unpacked array
+      request.packed = std::make_shared<Packed>(std::move(block));
+      request.made = true;
+      run_pack(program, pack, bufs[pack.index], request.packed->data());
+    }
+    bufs[program.first_pack + request.pack] = request.packed->data();
+  }
+
+  char* scratch = scratch_bytes ? arena.data() + arena_bytes : nullptr;
+  ral_call call = standalone_call(program.workers, scratch, scratch_bytes);
+  program.main_fn(&call, env.data(), arena.data(), bufs.data());
+}
+
+std::vector<Block> pack_constants(const Program& program) {
+  std::vector<Block> packed(program.packs.size());
+  for (size_t k = 0; k < packed.size(); k++) {
+    const Pack& pack = program.packs[k];
+    if (!pack.of_constant) continue;
+    packed[k] = Block(pack.bytes);
+    if (!packed[k]) out_of_memory(pack.bytes, "packed constant " + std::to_string(pack.index));
+    run_pack(program, pack, program.constants[pack.index], packed[k].data());
+  }
+  return packed;
+}
+
+}  // namespace ral

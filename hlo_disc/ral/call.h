@@ -1,0 +1,64 @@
+// One call of a program in the standalone context: plan, memory, packing, main. Runs without the interpreter lock.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "packs.h"
+#include "program.h"
+
+namespace ral {
+
+// Room for n elements without an allocation where n is small, which is nearly always.
+template <typename T, int kInline>
+class Values {
+ public:
+  explicit Values(int n) : data_(n <= kInline ? inline_ : new T[n]) {
+    for (int i = 0; i < n; i++) data_[i] = T();
+  }
+  Values(const Values&) = delete;
+  Values& operator=(const Values&) = delete;
+  ~Values() {
+    if (data_ != inline_) delete[] data_;
+  }
+  T* data() { return data_; }
+  T& operator[](int i) { return data_[i]; }
+
+ private:
+  T inline_[kInline];
+  T* data_;
+};
+
+// An input that may be packed and kept, because its array never changes.
+struct PackRequest {
+  int pack;
+  std::shared_ptr<Packed> packed;  // found in the cache, or made by the call
+  bool made = false;
+};
+
+struct Call {
+  explicit Call(const Program& program)
+      : program(program), dims(program.dims_size), env(program.env_capacity), bufs(program.bufs_size) {}
+
+  // The sizes of output k, valid after run.
+  const int64_t* output_sizes(int k);
+
+  // Puts constants and their packed forms into bufs.
+  void bind_constants(const std::vector<Block>& packed_constants);
+
+  // Inputs' sizes and pointers are set. Leaves the results in `outputs`. Throws Error; whatever was allocated is freed.
+  void run(const std::vector<Block>& packed_constants, int64_t pack_limit);
+
+  const Program& program;
+  Values<int64_t, 64> dims;
+  Values<int64_t, 64> env;
+  Values<void*, 48> bufs;
+  std::vector<PackRequest> packs;
+  std::vector<Block> outputs;
+};
+
+// The packed forms of a program's constants, in the order of program.packs; empty blocks for packs of inputs.
+// Throws Error(kOutOfMemory).
+std::vector<Block> pack_constants(const Program& program);
+
+}  // namespace ral

@@ -1,0 +1,115 @@
+#include "executable.h"
+
+#include "tensor.h"
+
+namespace ral {
+namespace {
+
+class WithoutInterpreter {
+ public:
+  WithoutInterpreter() : state_(PyEval_SaveThread()) {}
+  WithoutInterpreter(const WithoutInterpreter&) = delete;
+  ~WithoutInterpreter() { PyEval_RestoreThread(state_); }
+
+ private:
+  PyThreadState* state_;
+};
+
+std::string plural(Py_ssize_t count, const char* noun) { return std::to_string(count) + " " + noun + (count == 1 ? "" : "s"); }
+
+}  // namespace
+
+void raise(const Error& error) {
+  const char* name = error.which == Error::kArgument ? "ArgumentError" : error.which == Error::kShape ? "ShapeError" : "OutOfMemoryError";
+  PyObject* module = PyImport_ImportModule("hlo_disc.errors");
+  PyObject* type = module ? PyObject_GetAttrString(module, name) : nullptr;
+  if (type) PyErr_SetString(type, error.what());
+  Py_XDECREF(type);
+  Py_XDECREF(module);
+}
+
+Executable::Executable(Program program, std::vector<PyObject*> kept, int64_t pack_limit)
+    : program_(std::move(program)), kept_(std::move(kept)), pack_limit_(pack_limit), cache_(std::make_shared<PackCache>()) {
+  try {
+    program_.finish();
+    packed_constants_ = pack_constants(program_);
+  } catch (...) {
+    for (PyObject* object : kept_) Py_DECREF(object);
+    throw;
+  }
+}
+
+Executable::~Executable() {
+  for (PyObject* object : kept_) Py_DECREF(object);
+}
+
+void Executable::check_count(Py_ssize_t count) const {
+  Py_ssize_t expected = static_cast<Py_ssize_t>(program_.inputs.size());
+  if (count == expected) return;
+  std::string message = plural(count, "argument") + " given, but " + plural(expected, "argument") + (expected == 1 ? " is" : " are") + " expected";
+  if (count < expected) message += "; the first missing one is '" + program_.inputs[count].name + "': " + program_.inputs[count].str();
+  throw Error(Error::kArgument, message);
+}
+
+void Executable::request_packs(Call& call, const Arguments& arguments) const {
+  if (pack_limit_ <= 0) return;
+  for (size_t k = 0; k < program_.packs.size(); k++) {
+    if (program_.packs[k].of_constant) continue;
+    PyObject* array = arguments.immutable(program_.packs[k].index);
+    if (array) call.packs.push_back({static_cast<int>(k), cache_->find(array, static_cast<int>(k))});
+  }
+}
+
+PyObject* Executable::call(PyObject* const* objects, Py_ssize_t count) {
+  try {
+    check_count(count);
+    Call call(program_);
+    Arguments arguments(call);
+    int64_t* sizes = call.dims.data();
+    for (int i = 0; i < count; i++) {
+      arguments.add(i, objects[i], sizes);
+      sizes += program_.inputs[i].rank();
+    }
+    if (!program_.packs.empty()) request_packs(call, arguments);
+    {
+      WithoutInterpreter released;
+      call.run(packed_constants_, pack_limit_);
+    }
+    for (PackRequest& request : call.packs) {
+      if (request.made) cache_->keep(arguments.immutable(program_.packs[request.pack].index), request.pack, std::move(request.packed));
+    }
+    return results(call, arguments);
+  } catch (const Error& error) {
+    raise(error);
+  } catch (const Raised&) {
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+std::vector<int64_t> Executable::plan(const std::vector<int64_t>& dims) const {
+  if (static_cast<int>(dims.size()) != program_.dims_size) {
+    throw Error(Error::kArgument, plural(static_cast<Py_ssize_t>(dims.size()), "size") + " given, but the inputs have " +
+                                      plural(program_.dims_size, "dimension"));
+  }
+  const int64_t* sizes = dims.data();
+  for (size_t i = 0; i < program_.inputs.size(); i++) {
+    program_.check_shape(static_cast<int>(i), sizes, program_.inputs[i].rank());
+    sizes += program_.inputs[i].rank();
+  }
+  std::vector<int64_t> env(program_.env_capacity);
+  program_.plan(dims.data(), env.data());
+  env.resize(program_.env_size);
+  return env;
+}
+
+int64_t Executable::packed_bytes() const {
+  int64_t bytes = cache_->bytes();
+  for (const Block& block : packed_constants_) bytes += block ? block.bytes() : 0;
+  return bytes;
+}
+
+}  // namespace ral

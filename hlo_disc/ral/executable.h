@@ -1,0 +1,53 @@
+// The Python object for a compiled program: a program, what it keeps alive, its packed constants and its packed inputs.
+#pragma once
+
+#include <Python.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "call.h"
+#include "packs.h"
+#include "program.h"
+
+namespace ral {
+
+class Arguments;
+
+class Executable {
+ public:
+  // `kept` are references (taken over) that the program's addresses depend on. Packs the constants. Throws.
+  Executable(Program program, std::vector<PyObject*> kept, int64_t pack_limit);
+  Executable(const Executable&) = delete;
+  ~Executable();
+
+  // The results of a call, a tuple (new reference); null with a Python exception set.
+  PyObject* call(PyObject* const* arguments, Py_ssize_t count);
+
+  // Throws Error unless there are as many arguments as inputs.
+  void check_count(Py_ssize_t count) const;
+
+  // env after plan. Throws Error.
+  std::vector<int64_t> plan(const std::vector<int64_t>& dims) const;
+
+  // Bytes of packed constants and packed inputs that are kept now.
+  int64_t packed_bytes() const;
+
+  const Program& program() const { return program_; }
+  const std::vector<Block>& packed_constants() const { return packed_constants_; }
+
+ private:
+  void request_packs(Call& call, const Arguments& arguments) const;
+
+  Program program_;
+  std::vector<PyObject*> kept_;
+  int64_t pack_limit_;
+  std::vector<Block> packed_constants_;
+  std::shared_ptr<PackCache> cache_;
+};
+
+// Sets the Python exception for an Error: the class of that name in hlo_disc.errors.
+void raise(const Error& error);
+
+}  // namespace ral

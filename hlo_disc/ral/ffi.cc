@@ -1,0 +1,215 @@
+#include "ffi.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <shared_mutex>
+#include <vector>
+
+#include "team.h"
+#include "xla/ffi/api/c_api.h"
+
+namespace ral {
+namespace {
+
+// XLA's threads have other work too: a helper that finds nothing to do for this long goes back to it.
+constexpr int64_t kSpinNs = 30'000;
+
+// Executable numbers start at a random place, so that one from another process (a program from a persistent
+// compilation cache) is refused instead of running something else.
+constexpr int kIndexBits = 20;
+
+struct Published {
+  std::shared_mutex mutex;
+  std::vector<const Executable*> executables;
+  int64_t first;
+
+  Published() {
+    std::random_device random;
+    uint64_t bits = (static_cast<uint64_t>(random()) << 32) | random();
+    first = static_cast<int64_t>(bits >> (kIndexBits + 1) << kIndexBits);
+  }
+
+  const Executable* find(int64_t number) {
+    std::shared_lock<std::shared_mutex> lock(mutex);
+    int64_t index = number - first;
+    return index >= 0 && index < static_cast<int64_t>(executables.size()) ? executables[index] : nullptr;
+  }
+};
+
+Published& published() {
+  static auto* all = new Published;
+  return *all;
+}
+
+XLA_FFI_Error* make_error(const XLA_FFI_Api* api, XLA_FFI_Error_Code code, const std::string& message) {
+  XLA_FFI_Error_Create_Args args{XLA_FFI_Error_Create_Args_STRUCT_SIZE, nullptr, message.c_str(), code};
+  return api->XLA_FFI_Error_Create(&args);
+}
+
+bool succeeded(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
+  if (!error) return true;
+  XLA_FFI_Error_Destroy_Args args{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, error};
+  api->XLA_FFI_Error_Destroy(&args);
+  return false;
+}
+
+// A team whose helpers are tasks on XLA's intra-op pool. A task may start long after the call, or inside schedule.
+class XlaTeam : public Team, public std::enable_shared_from_this<XlaTeam> {
+ public:
+  XlaTeam(int workers, const XLA_FFI_CallFrame* frame) : Team(workers), api_(frame->api), context_(frame->ctx) {}
+
+ protected:
+  void wake(int slot) override {
+    auto* task = new Task{shared_from_this(), slot};
+    XLA_FFI_ThreadPool_Schedule_Args args{XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, nullptr, context_, start, task};
+    scheduling = true;
+    bool taken = succeeded(api_, api_->XLA_FFI_ThreadPool_Schedule(&args));
+    scheduling = false;
+    if (!taken) delete task;
+  }
+
+ private:
+  struct Task {
+    std::shared_ptr<XlaTeam> team;
+    int slot;
+  };
+
+  static void start(void* data) {
+    std::unique_ptr<Task> task(static_cast<Task*>(data));
+    // Started inside schedule, it stands in the way of the worker that scheduled it: no waiting for more work.
+    task->team->serve(task->slot, scheduling ? 0 : kSpinNs);
+  }
+
+  static thread_local bool scheduling;
+  const XLA_FFI_Api* api_;
+  XLA_FFI_ExecutionContext* context_;
+};
+
+thread_local bool XlaTeam::scheduling = false;
+
+struct XlaCall : ral_call {
+  const XLA_FFI_CallFrame* frame;
+  std::shared_ptr<XlaTeam> team;
+
+  ~XlaCall() {
+    if (team) team->end();
+  }
+};
+
+void xla_parallel_for(ral_call* base, ral_block_fn fn, const void* args, int64_t n) {
+  auto* call = static_cast<XlaCall*>(base);
+  if (call->workers < 2) return fn(args, 0, n, call->scratch);
+  if (!call->team) call->team = std::make_shared<XlaTeam>(call->workers, call->frame);
+  call->team->run(*call, fn, args, n, call->workers);
+}
+
+int pool_size(const XLA_FFI_CallFrame* frame) {
+  int64_t threads = 1;
+  XLA_FFI_ThreadPool_NumThreads_Args args{XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE, nullptr, frame->ctx, &threads};
+  if (!succeeded(frame->api, frame->api->XLA_FFI_ThreadPool_NumThreads(&args))) return 1;
+  return threads < 1 ? 1 : static_cast<int>(std::min<int64_t>(threads, INT32_MAX));
+}
+
+const Executable* named_executable(const XLA_FFI_Attrs& attrs) {
+  for (int64_t i = 0; i < attrs.size; i++) {
+    const XLA_FFI_ByteSpan& name = *attrs.names[i];
+    if (attrs.types[i] != XLA_FFI_AttrType_SCALAR || name.len != 10 || std::memcmp(name.ptr, "executable", 10) != 0) continue;
+    const auto* scalar = static_cast<const XLA_FFI_Scalar*>(attrs.attrs[i]);
+    if (scalar->dtype == XLA_FFI_DataType_S64) return published().find(*static_cast<const int64_t*>(scalar->value));
+  }
+  return nullptr;
+}
+
+XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
+  const Executable* executable = named_executable(frame->attrs);
+  if (!executable) {
+    return make_error(frame->api, XLA_FFI_Error_Code_NOT_FOUND,
+                      "this XLA program calls an hlo_disc executable of another process; trace and compile it again");
+  }
+  const Program& program = executable->program();
+  const int inputs = static_cast<int>(program.inputs.size()), outputs = static_cast<int>(program.outputs.size());
+  if (frame->args.size != inputs || frame->rets.size != outputs + 1) {
+    return make_error(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT, "the custom call has a wrong number of operands or results");
+  }
+
+  Call call(program);
+  int64_t* sizes = call.dims.data();
+  for (int i = 0; i < inputs; i++) {
+    const auto* buffer = static_cast<const XLA_FFI_Buffer*>(frame->args.args[i]);
+    program.check_shape(i, buffer->dims, static_cast<int>(buffer->rank));
+    for (int64_t d = 0; d < buffer->rank; d++) *sizes++ = buffer->dims[d];
+    call.bufs[i] = buffer->data;
+  }
+  program.plan(call.dims.data(), call.env.data());
+  const int64_t* expected = call.output_sizes(0);
+  for (int k = 0; k < outputs; k++) {
+    const auto* buffer = static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[k]);
+    const int rank = program.outputs[k].rank();
+    if (buffer->rank != rank || !std::equal(expected, expected + rank, buffer->dims)) {
+      return make_error(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT, "result " + std::to_string(k) + " of the custom call has shape " +
+                        shape_text(buffer->dims, static_cast<int>(buffer->rank)) + ", but the executable computes " + shape_text(expected, rank));
+    }
+    expected += rank;
+    call.bufs[program.first_result + k] = buffer->data;
+  }
+  call.bind_constants(executable->packed_constants());
+
+  const auto* temporary = static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[outputs]);
+  int64_t needed = ffi_temporary_bytes(*executable, call.env.data());
+  if (temporary->rank != 1 || temporary->dims[0] < needed) {
+    return make_error(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT,
+                      "the custom call's last result must have " + std::to_string(needed) + " bytes for intermediate values");
+  }
+  auto address = align_up(reinterpret_cast<intptr_t>(temporary->data), RAL_ALIGNMENT);
+  int64_t arena_bytes = align_up(call.env[0], RAL_ALIGNMENT), scratch_bytes = align_up(call.env[1], RAL_ALIGNMENT);
+  char* arena = needed ? reinterpret_cast<char*>(address) : nullptr;
+
+  int workers = program.workers > 1 ? std::min(program.workers, pool_size(frame)) : 1;
+  XlaCall state{{RAL_VERSION, workers, scratch_bytes ? arena + arena_bytes : nullptr, scratch_bytes, xla_parallel_for}, frame, nullptr};
+  program.main_fn(&state, call.env.data(), arena, call.bufs.data());
+  return nullptr;
+}
+
+XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
+  if (frame->extension_start && frame->extension_start->type == XLA_FFI_Extension_Metadata) {
+    XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(frame->extension_start)->metadata;
+    metadata->api_version.major_version = XLA_FFI_API_MAJOR;
+    metadata->api_version.minor_version = XLA_FFI_API_MINOR;
+    metadata->traits = 0;
+    return nullptr;
+  }
+  try {
+    return execute(frame);
+  } catch (const Error& error) {
+    auto code = error.which == Error::kOutOfMemory ? XLA_FFI_Error_Code_RESOURCE_EXHAUSTED : XLA_FFI_Error_Code_INVALID_ARGUMENT;
+    return make_error(frame->api, code, error.what());
+  } catch (const std::exception& error) {
+    return make_error(frame->api, XLA_FFI_Error_Code_INTERNAL, error.what());
+  }
+}
+
+}  // namespace
+
+int64_t publish(PyObject* self, const Executable* executable) {
+  Published& all = published();
+  std::unique_lock<std::shared_mutex> lock(all.mutex);
+  for (size_t i = 0; i < all.executables.size(); i++) {
+    if (all.executables[i] == executable) return all.first + static_cast<int64_t>(i);
+  }
+  if (all.executables.size() >> kIndexBits) throw std::length_error("too many executables are used inside jax.jit");
+  Py_INCREF(self);
+  all.executables.push_back(executable);
+  return all.first + static_cast<int64_t>(all.executables.size()) - 1;
+}
+
+void* ffi_handler() { return reinterpret_cast<void*>(&handle); }
+
+int64_t ffi_temporary_bytes(const Executable& executable, const int64_t* env) {
+  int64_t bytes = align_up(env[0], RAL_ALIGNMENT) + executable.program().workers * align_up(env[1], RAL_ALIGNMENT);
+  return bytes ? bytes + RAL_ALIGNMENT - 1 : 0;  // XLA aligns its buffers by a rule of its own
+}
+
+}  // namespace ral

@@ -1,0 +1,141 @@
+// The Python module _ral: the runtime's counters and the class Executable.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "executable.h"
+#include "ffi.h"
+#include "memory.h"
+#include "pool.h"
+#include "tensor.h"
+
+namespace nb = nanobind;
+using ral::Executable;
+
+namespace {
+
+// A dim in a signature is its text: a number when the size is fixed, anything else when it is known at run time only.
+ral::TensorType tensor_type(const std::string& name, const std::string& dtype, nb::handle shape) {
+  ral::TensorType type;
+  type.name = name;
+  type.dtype = ral::find_dtype(dtype.c_str());
+  if (!type.dtype) throw std::invalid_argument("dtype " + dtype + " of " + name + " is not supported by the runtime");
+  for (nb::handle dim : nb::iter(shape)) {
+    std::string text = nb::cast<std::string>(nb::str(dim));
+    bool fixed = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+    type.dims.push_back(fixed ? std::stoll(text) : -1);
+    type.texts.push_back(text);
+  }
+  return type;
+}
+
+// What a call would return for arguments of these types: their types and the bytes of temporary memory in an XLA program.
+// Raises what the call would.
+std::tuple<std::vector<std::tuple<std::string, std::vector<int64_t>>>, int64_t> infer(
+    const Executable& self, const std::vector<std::tuple<std::string, std::vector<int64_t>>>& arguments) {
+  const ral::Program& program = self.program();
+  self.check_count(static_cast<Py_ssize_t>(arguments.size()));
+  std::vector<int64_t> dims;
+  for (size_t i = 0; i < arguments.size(); i++) {
+    const auto& [dtype, shape] = arguments[i];
+    program.check_dtype(static_cast<int>(i), dtype);
+    program.check_shape(static_cast<int>(i), shape.data(), static_cast<int>(shape.size()));
+    dims.insert(dims.end(), shape.begin(), shape.end());
+  }
+  std::vector<int64_t> env = self.plan(dims);
+  std::vector<std::tuple<std::string, std::vector<int64_t>>> results;
+  auto sizes = env.begin() + program.first_output;
+  for (const ral::TensorType& output : program.outputs) {
+    results.emplace_back(output.dtype->name, std::vector<int64_t>(sizes, sizes + output.rank()));
+    sizes += output.rank();
+  }
+  return {results, ral::ffi_temporary_bytes(self, env.data())};
+}
+
+using Input = std::tuple<std::string, std::string, nb::object>;
+using Output = std::tuple<std::string, nb::object>;
+using PackSpec = std::tuple<std::string, int, int64_t, uintptr_t>;
+using GuardSpec = std::tuple<std::string, int>;
+
+void construct(Executable* self, uintptr_t plan, uintptr_t main, int env_size, const std::vector<Input>& inputs,
+               const std::vector<Output>& outputs, const std::vector<nb::object>& constants, const std::vector<PackSpec>& packs,
+               const std::vector<GuardSpec>& guards, int threads, int64_t packed_bytes, nb::object keep_alive) {
+  ral::Program program{};
+  program.plan_fn = reinterpret_cast<ral_plan_fn>(plan);
+  program.main_fn = reinterpret_cast<ral_main_fn>(main);
+  program.env_size = env_size;
+  for (const auto& [name, dtype, shape] : inputs) program.inputs.push_back(tensor_type(name, dtype, shape));
+  for (const auto& [dtype, shape] : outputs) program.outputs.push_back(tensor_type("output", dtype, shape));
+  for (const auto& [kind, index, bytes, address] : packs) {
+    if (kind != "input" && kind != "constant") throw std::invalid_argument("a pack is of an input or a constant, not of " + kind);
+    program.packs.push_back({kind == "constant", index, bytes, reinterpret_cast<ral_main_fn>(address)});
+  }
+  for (const auto& [message, args] : guards) program.guards.push_back({message, args});
+  program.workers = threads > 0 ? threads : ral::usable_cores();
+  std::vector<nb::object> kept{keep_alive};
+  for (const nb::object& constant : constants) {
+    const void* data = nullptr;
+    kept.push_back(nb::steal(ral::constant_array(constant.ptr(), &data)));
+    program.constants.push_back(data);
+  }
+  std::vector<PyObject*> references;
+  for (nb::object& object : kept) references.push_back(object.release().ptr());
+  new (self) Executable(std::move(program), std::move(references), packed_bytes);
+}
+
+PyObject* call_slot(PyObject* self, PyObject* args, PyObject* kwargs) {
+  if (kwargs && PyDict_GET_SIZE(kwargs)) {
+    PyErr_SetString(PyExc_TypeError, "an executable takes positional arguments only");
+    return nullptr;
+  }
+  return nb::inst_ptr<Executable>(self)->call(&PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args));
+}
+
+PyType_Slot executable_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call_slot)}, {0, nullptr}};
+
+}  // namespace
+
+NB_MODULE(_ral, m) {
+  nb::set_leak_warnings(false);  // executables in module globals live until the process ends
+  if (!ral::initialize_tensors()) throw nb::python_error();
+  nb::register_exception_translator(
+      [](const std::exception_ptr& exception, void*) {
+        try {
+          std::rethrow_exception(exception);
+        } catch (const ral::Error& error) {
+          ral::raise(error);
+        } catch (const ral::Raised&) {
+        }
+      });
+
+  m.attr("VERSION") = RAL_VERSION;
+  m.attr("ALIGNMENT") = RAL_ALIGNMENT;
+  m.def("symbols", [] {
+    nb::dict symbols;
+    symbols["ral_parallel_for"] = reinterpret_cast<uintptr_t>(&ral_parallel_for);
+    return symbols;
+  }, "Addresses of the functions of ral.h that generated code calls.");
+  m.def("live_bytes", &ral::live_bytes, "Bytes that the runtime has handed out and not got back.");
+  m.def("fail_next_allocation", &ral::fail_next_allocation, nb::arg("n") = 1,
+        "Makes the n-th allocation from now fail, for tests; 0 cancels.");
+  m.def("usable_cores", &ral::usable_cores, "Cores that this process may use.");
+  m.def("pool_threads", &ral::pool_threads, "Threads that the standalone pool runs now.");
+  m.def("stop_pool", &ral::stop_pool, nb::call_guard<nb::gil_scoped_release>(),
+        "Ends the pool's threads; later calls compute on their caller's thread.");
+
+  m.def("ffi_handler", [] { return nb::capsule(ral::ffi_handler()); }, "The XLA FFI handler.");
+
+  nb::class_<Executable>(m, "Executable", nb::type_slots(executable_slots))
+      .def("__init__", construct, nb::arg("plan"), nb::arg("main"), nb::kw_only(), nb::arg("env_size"), nb::arg("inputs"),
+           nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("threads"),
+           nb::arg("packed_bytes"), nb::arg("keep_alive").none())
+      .def("plan", &Executable::plan, nb::arg("dims"),
+           "env for these sizes of all inputs, concatenated. Raises ShapeError for a broken guard.")
+      .def("infer", infer, nb::arg("arguments"),
+           "([(dtype, shape) of each result], bytes of temporary memory inside an XLA program) for arguments [(dtype, shape)...].")
+      .def("publish", [](nb::handle self) { return ral::publish(self.ptr(), nb::cast<const Executable*>(self)); },
+           "Keeps the executable for the life of the process; returns its number for the attribute of the FFI handler.")
+      .def("packed_bytes", &Executable::packed_bytes, "Bytes of packed constants and inputs that are kept now.")
+      .def_prop_ro("workers", [](const Executable& self) { return self.program().workers; });
+}

@@ -1,0 +1,113 @@
+#include "program.h"
+
+#include <algorithm>
+
+namespace ral {
+namespace {
+
+std::string join(const std::vector<std::string>& texts) {
+  std::string out = "(";
+  for (size_t i = 0; i < texts.size(); i++) out += (i ? ", " : "") + texts[i];
+  return out + (texts.size() == 1 ? ",)" : ")");
+}
+
+// Replaces {k} by args[k].
+std::string format(const Guard& guard, const int64_t* args) {
+  std::string out;
+  const std::string& text = guard.message;
+  for (size_t i = 0; i < text.size(); i++) {
+    size_t close = text[i] == '{' ? text.find('}', i) : std::string::npos;
+    bool number = close != std::string::npos && close > i + 1 && close < i + 4 &&
+                  std::all_of(text.begin() + i + 1, text.begin() + close, [](char c) { return c >= '0' && c <= '9'; });
+    int k = number ? std::stoi(text.substr(i + 1, close - i - 1)) : guard.args;
+    if (k >= guard.args) {
+      out += text[i];
+      continue;
+    }
+    out += std::to_string(args[k]);
+    i = close;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string shape_text(const int64_t* sizes, int rank) {
+  std::vector<std::string> texts;
+  for (int i = 0; i < rank; i++) texts.push_back(std::to_string(sizes[i]));
+  return join(texts);
+}
+
+void out_of_memory(int64_t bytes, const std::string& what) {
+  throw Error(Error::kOutOfMemory, "cannot allocate " + std::to_string(bytes) + " bytes for " + what);
+}
+
+std::string TensorType::str() const { return std::string(dtype->name) + " " + join(texts); }
+
+void Program::finish() {
+  for (const TensorType& input : inputs) dims_size += input.rank();
+  int sizes = 0;
+  for (const TensorType& output : outputs) sizes += output.rank();
+  first_output = env_size - sizes;
+  if (first_output < 2) throw std::invalid_argument("env_size " + std::to_string(env_size) + " has no room for the sizes of the outputs");
+  env_capacity = env_size;
+  for (const Guard& guard : guards) env_capacity = std::max(env_capacity, guard.args);
+  for (const Pack& pack : packs) {
+    size_t count = pack.of_constant ? constants.size() : inputs.size();
+    if (pack.index < 0 || static_cast<size_t>(pack.index) >= count || pack.bytes < 0) {
+      throw std::invalid_argument("a pack refers to " + std::string(pack.of_constant ? "constant " : "input ") +
+                                  std::to_string(pack.index) + " of " + std::to_string(count));
+    }
+  }
+  first_constant = static_cast<int>(inputs.size());
+  first_pack = first_constant + static_cast<int>(constants.size());
+  first_result = first_pack + static_cast<int>(packs.size());
+  bufs_size = first_result + static_cast<int>(outputs.size());
+}
+
+void Program::plan(const int64_t* dims, int64_t* env) const {
+  int32_t broken = plan_fn(dims, env);
+  if (broken == 0) return;
+  size_t k = static_cast<size_t>(broken) - 1;
+  if (k >= guards.size()) throw std::logic_error("plan reports guard " + std::to_string(k) + " of " + std::to_string(guards.size()));
+  throw Error(Error::kShape, format(guards[k], env));
+}
+
+int64_t Program::tensor_bytes(const TensorType& type, const int64_t* sizes) {
+  int64_t bytes = type.dtype->bytes;
+  bool too_large = false;
+  for (int i = 0; i < type.rank(); i++) {
+    if (sizes[i] == 0) return 0;
+    too_large |= __builtin_mul_overflow(bytes, sizes[i], &bytes);
+  }
+  if (too_large) {
+    throw Error(Error::kOutOfMemory, std::string("a ") + type.dtype->name + " of shape " + shape_text(sizes, type.rank()) +
+                                         " is larger than any memory");
+  }
+  return bytes;
+}
+
+std::string Program::argument(int input) const { return "argument '" + inputs[input].name + "'"; }
+
+void Program::check_dtype(int input, const std::string& dtype) const {
+  const TensorType& type = inputs[input];
+  if (dtype == type.dtype->name) return;
+  throw Error(Error::kArgument, argument(input) + " has dtype " + dtype + ", but " + type.dtype->name + " was compiled: " + type.str() +
+                                    "; convert it before the call");
+}
+
+void Program::check_shape(int input, const int64_t* sizes, int rank) const {
+  const TensorType& type = inputs[input];
+  if (rank != type.rank()) {
+    throw Error(Error::kArgument, argument(input) + " has rank " + std::to_string(rank) + ", shape " + shape_text(sizes, rank) +
+                                      ", but rank " + std::to_string(type.rank()) + " was compiled: " + type.str());
+  }
+  for (int i = 0; i < rank; i++) {
+    if (type.dims[i] < 0 || type.dims[i] == sizes[i]) continue;
+    throw Error(Error::kShape, argument(input) + " has size " + std::to_string(sizes[i]) + " in dimension " + std::to_string(i) +
+                                   ", shape " + shape_text(sizes, rank) + ", but size " + std::to_string(type.dims[i]) +
+                                   " was compiled: " + type.str() + "; compile with a symbol there to let it vary");
+  }
+}
+
+}  // namespace ral

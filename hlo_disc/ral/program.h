@@ -1,0 +1,89 @@
+// An executable as the contexts see it: addresses of generated code and a signature. Needs no interpreter and no lock:
+// immutable after construction, so any number of threads may use one.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "dtype.h"
+#include "memory.h"
+#include "ral.h"
+
+namespace ral {
+
+// What went wrong in a call; the binding turns it into the class of hlo_disc.errors with that name.
+class Error : public std::runtime_error {
+ public:
+  enum Class { kArgument, kShape, kOutOfMemory };
+  Error(Class which, const std::string& message) : std::runtime_error(message), which(which) {}
+  Class which;
+};
+
+struct TensorType {
+  std::string name;
+  const DType* dtype;
+  std::vector<int64_t> dims;       // -1 where the size is known at run time only
+  std::vector<std::string> texts;  // the dims as the user wrote them
+
+  int rank() const { return static_cast<int>(dims.size()); }
+  std::string str() const;  // "float32 (b, s, 768)"
+};
+
+struct Pack {
+  bool of_constant;
+  int index;  // of the input or the constant
+  int64_t bytes;
+  ral_main_fn fn;
+};
+
+struct Guard {
+  std::string message;  // {0}, {1} ... stand for the arguments
+  int args;
+};
+
+struct Program {
+  ral_plan_fn plan_fn;
+  ral_main_fn main_fn;
+  int env_size;
+  std::vector<TensorType> inputs;
+  std::vector<TensorType> outputs;
+  std::vector<const void*> constants;
+  std::vector<Pack> packs;
+  std::vector<Guard> guards;
+  int workers;
+
+  // Derived by finish().
+  int dims_size = 0;       // sizes of all inputs
+  int env_capacity = 0;    // env_size, or more where a guard's message needs it
+  int first_output = 0;    // where env holds the first output's sizes
+  int first_constant = 0;  // indices into bufs
+  int first_pack = 0;
+  int first_result = 0;
+  int bufs_size = 0;
+
+  // Completes a program whose other fields are set. Throws std::invalid_argument where they do not fit together.
+  void finish();
+
+  // Fills env (env_capacity values). Throws Error(kShape) when a guard does not hold.
+  void plan(const int64_t* dims, int64_t* env) const;
+
+  // Bytes of a tensor with these sizes. Throws Error(kOutOfMemory) when an int64 cannot hold them.
+  static int64_t tensor_bytes(const TensorType& type, const int64_t* sizes);
+
+  // Throws Error unless the sizes fit the type: rank, then sizes that were compiled in.
+  void check_shape(int input, const int64_t* sizes, int rank) const;
+
+  // Throws Error(kArgument) unless the input has this dtype.
+  void check_dtype(int input, const std::string& dtype) const;
+
+  std::string argument(int input) const;  // "argument 'x'", for messages
+};
+
+// "(2, 3)"
+std::string shape_text(const int64_t* sizes, int rank);
+
+[[noreturn]] void out_of_memory(int64_t bytes, const std::string& what);
+
+}  // namespace ral

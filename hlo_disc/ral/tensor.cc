@@ -1,0 +1,292 @@
+#include "tensor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#define HLO_DISC_IMPORTS_NUMPY
+#include "numpy_api.h"
+
+namespace ral {
+namespace {
+
+// DLPack 0.8's ABI, the part that is read here.
+struct DLTensor {
+  void* data;
+  struct {
+    int32_t type, id;
+  } device;
+  int32_t rank;
+  struct {
+    uint8_t code, bits;
+    uint16_t lanes;
+  } dtype;
+  int64_t* shape;
+  int64_t* strides;  // in elements; null when C-contiguous
+  uint64_t byte_offset;
+};
+struct DLManagedTensor {
+  DLTensor tensor;
+  void* context;
+  void (*deleter)(DLManagedTensor*);
+};
+
+constexpr int kDLCPU = 1, kDLCUDAHost = 3, kDLROCMHost = 11;
+const char* const kDeviceNames[] = {"?",     "cpu",   "cuda", "cuda (host)", "opencl", "?",       "?",    "vulkan",
+                                    "metal", "vpi",   "rocm", "rocm (host)", "ext",    "managed", "oneapi"};
+
+constexpr int kDTypeCount = static_cast<int>(sizeof kDTypes / sizeof kDTypes[0]);
+PyArray_Descr* descriptors[kDTypeCount];
+PyObject* find_adapter = nullptr;
+
+// By Python type; an empty adapter for types that no context claims. Guarded by the interpreter lock.
+std::unordered_map<PyTypeObject*, Adapter>& adapters() {
+  static auto* map = new std::unordered_map<PyTypeObject*, Adapter>;
+  return *map;
+}
+
+// A new reference, or Raised.
+PyObject* checked(PyObject* object) {
+  if (!object) throw Raised();
+  return object;
+}
+
+class Owned {
+ public:
+  explicit Owned(PyObject* object) : object_(checked(object)) {}
+  Owned(const Owned&) = delete;
+  ~Owned() { Py_XDECREF(object_); }
+  PyObject* get() const { return object_; }
+  PyObject* detach() { return std::exchange(object_, nullptr); }
+
+ private:
+  PyObject* object_;
+};
+
+const Adapter& adapter_of(PyTypeObject* type) {
+  auto found = adapters().find(type);
+  if (found != adapters().end()) return found->second;
+  Owned object(PyObject_CallOneArg(find_adapter, reinterpret_cast<PyObject*>(type)));
+  Adapter adapter;
+  if (object.get() != Py_None) {
+    Owned immutable(PyObject_GetAttrString(object.get(), "immutable"));
+    Owned give(PyObject_GetAttrString(object.get(), "give"));
+    adapter.wrap = checked(PyObject_GetAttrString(object.get(), "wrap"));
+    adapter.give = give.detach();
+    adapter.immutable = immutable.get() == Py_True;
+  }
+  Py_INCREF(type);  // its address is a key from now on
+  return adapters().emplace(type, adapter).first->second;
+}
+
+std::string text_of(PyObject* object) {
+  PyObject* text = PyObject_Str(object);
+  const char* utf8 = text ? PyUnicode_AsUTF8(text) : nullptr;
+  std::string out = utf8 ? utf8 : "?";
+  Py_XDECREF(text);
+  PyErr_Clear();
+  return out;
+}
+
+// Copies a strided tensor (strides in bytes) to a dense one.
+void copy_dense(char*& to, const char* from, const int64_t* sizes, const int64_t* strides, int rank, int64_t item) {
+  if (rank == 0) {
+    std::memcpy(to, from, static_cast<size_t>(item));
+    to += item;
+    return;
+  }
+  for (int64_t i = 0; i < sizes[0]; i++) copy_dense(to, from + i * strides[0], sizes + 1, strides + 1, rank - 1, item);
+}
+
+bool is_dense(const DLTensor& tensor) {
+  if (!tensor.strides) return true;
+  int64_t expected = 1;
+  for (int i = tensor.rank - 1; i >= 0; i--) {
+    if (tensor.shape[i] == 0) return true;
+    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
+    expected *= tensor.shape[i];
+  }
+  return true;
+}
+
+}  // namespace
+
+PyArray_Descr* descriptor(const DType& dtype) { return descriptors[&dtype - kDTypes]; }
+
+bool initialize_tensors() {
+  if (_import_array() < 0) return false;
+  try {
+    Owned ml_dtypes(PyImport_ImportModule("ml_dtypes"));  // registers bfloat16 with numpy
+    for (int i = 0; i < kDTypeCount; i++) {
+      Owned name(PyUnicode_FromString(kDTypes[i].name));
+      if (!PyArray_DescrConverter(name.get(), &descriptors[i])) return false;
+    }
+    Owned contexts(PyImport_ImportModule("hlo_disc.ral.contexts"));
+    find_adapter = checked(PyObject_GetAttrString(contexts.get(), "find_adapter"));
+  } catch (const Raised&) {
+    return false;
+  }
+  return true;
+}
+
+Arguments::~Arguments() {
+  for (Py_buffer& view : views_) PyBuffer_Release(&view);
+  for (PyObject* object : owned_) Py_DECREF(object);
+}
+
+PyObject* Arguments::immutable(int index) const {
+  for (const auto& [input, array] : immutable_) {
+    if (input == index) return array;
+  }
+  return nullptr;
+}
+
+void Arguments::add(int index, PyObject* object, int64_t* sizes) {
+  if (PyArray_Check(object)) return add_numpy(index, object, sizes);
+  const Adapter& adapter = adapter_of(Py_TYPE(object));
+  if (adapter.give) return add_adapted(index, object, sizes, adapter);
+  if (PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object)) return add_scalar(index, object);
+  add_other(index, object, sizes);
+}
+
+void Arguments::set(int index, void* data, const int64_t* sizes, int rank, int64_t* where) {
+  call_.program.check_shape(index, sizes, rank);
+  std::copy(sizes, sizes + rank, where);
+  call_.bufs[index] = data;
+}
+
+void Arguments::add_numpy(int index, PyObject* object, int64_t* sizes) {
+  PyArrayObject* array = as_array(object);
+  PyArray_Descr* expected = descriptor(*call_.program.inputs[index].dtype);
+  PyArray_Descr* got = PyArray_DESCR(array);
+  if (got->type_num != expected->type_num && !(PyArray_EquivTypenums(got->type_num, expected->type_num))) {
+    call_.program.check_dtype(index, text_of(reinterpret_cast<PyObject*>(got)));
+  }
+  if (!PyArray_ISCARRAY_RO(array)) {
+    Py_INCREF(expected);
+    object = checked(PyArray_FromArray(array, expected, NPY_ARRAY_CARRAY_RO));
+    owned_.push_back(object);
+    array = as_array(object);
+  }
+  set(index, PyArray_DATA(array), reinterpret_cast<const int64_t*>(PyArray_DIMS(array)), PyArray_NDIM(array), sizes);
+}
+
+void Arguments::add_adapted(int index, PyObject* object, int64_t* sizes, const Adapter& adapter) {
+  if (!adapter_) {
+    adapter_ = &adapter;
+    adapted_ = object;
+  }
+  if (adapter.immutable) immutable_.emplace_back(index, object);
+  if (add_buffer(index, object, sizes)) return;
+  PyObject* given = checked(PyObject_CallOneArg(adapter.give, object));
+  owned_.push_back(given);
+  if (PyArray_Check(given)) return add_numpy(index, given, sizes);
+  add_dlpack(index, object, given, sizes);
+}
+
+bool Arguments::add_buffer(int index, PyObject* object, int64_t* sizes) {
+  const DType& dtype = *call_.program.inputs[index].dtype;
+  if (!*dtype.formats) return false;
+  Py_buffer view;
+  if (PyObject_GetBuffer(object, &view, PyBUF_ND | PyBUF_FORMAT) < 0) {
+    PyErr_Clear();  // what is wrong with it shows when it is exported another way
+    return false;
+  }
+  const char* format = view.format ? view.format : "B";
+  if (*format == '=' || *format == '@') format++;
+  if (view.itemsize != dtype.bytes || !std::strchr(dtype.formats, *format) || format[1]) {
+    PyBuffer_Release(&view);
+    return false;
+  }
+  views_.push_back(view);
+  set(index, view.buf, reinterpret_cast<const int64_t*>(view.shape), view.ndim, sizes);
+  return true;
+}
+
+void Arguments::add_scalar(int index, PyObject* object) {
+  const TensorType& type = call_.program.inputs[index];
+  call_.program.check_shape(index, nullptr, 0);
+  Kind kind = PyBool_Check(object) ? Kind::kBool : PyLong_Check(object) ? Kind::kInteger : Kind::kFloat;
+  bool fits = kind == type.dtype->kind || (kind < type.dtype->kind && type.dtype->kind != Kind::kBool);
+  if (!fits) call_.program.check_dtype(index, std::string("Python ") + Py_TYPE(object)->tp_name);
+  PyArray_Descr* expected = descriptor(*type.dtype);
+  Py_INCREF(expected);
+  PyObject* array = PyArray_FromAny(object, expected, 0, 0, NPY_ARRAY_CARRAY_RO, nullptr);
+  if (!array) {
+    PyErr_Clear();
+    throw Error(Error::kArgument, call_.program.argument(index) + ": " + text_of(object) + " does not fit " + type.dtype->name);
+  }
+  owned_.push_back(array);
+  call_.bufs[index] = PyArray_DATA(as_array(array));
+}
+
+void Arguments::add_dlpack(int index, PyObject* object, PyObject* capsule, int64_t* sizes) {
+  const Program& program = call_.program;
+  auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
+  if (!managed) throw Raised();
+  // The capsule stays unconsumed, so its own destructor frees the tensor when the call is over.
+  const DLTensor& tensor = managed->tensor;
+  int device = tensor.device.type;
+  if (device != kDLCPU && device != kDLCUDAHost && device != kDLROCMHost) {
+    bool known = device > 0 && device < static_cast<int>(sizeof kDeviceNames / sizeof kDeviceNames[0]);
+    throw Error(Error::kArgument, program.argument(index) + " is on device " + (known ? kDeviceNames[device] : "?") + ":" +
+                                      std::to_string(tensor.device.id) + ", but the executable was compiled for the CPU; move it there");
+  }
+  const DType& dtype = *program.inputs[index].dtype;
+  if (tensor.dtype.code != dtype.dlpack_code || tensor.dtype.bits != 8 * dtype.bytes || tensor.dtype.lanes != 1) {
+    PyObject* name = PyObject_GetAttrString(object, "dtype");
+    PyErr_Clear();
+    std::string text = name ? text_of(name) : "?";
+    Py_XDECREF(name);
+    call_.program.check_dtype(index, text);
+  }
+  char* data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+  if (!is_dense(tensor)) {
+    int64_t bytes = Program::tensor_bytes(TensorType{"", &dtype, std::vector<int64_t>(tensor.rank, -1), {}}, tensor.shape);
+    Block dense(bytes);
+    if (!dense) out_of_memory(bytes, "a contiguous copy of " + program.argument(index));
+    std::vector<int64_t> strides(tensor.strides, tensor.strides + tensor.rank);
+    for (int64_t& stride : strides) stride *= dtype.bytes;
+    char* to = dense.data();
+    copy_dense(to, data, tensor.shape, strides.data(), tensor.rank, dtype.bytes);
+    data = dense.data();
+    copies_.push_back(std::move(dense));
+  }
+  set(index, data, tensor.shape, tensor.rank, sizes);
+}
+
+void Arguments::add_other(int index, PyObject* object, int64_t* sizes) {
+  if (PyObject_HasAttrString(object, "__dlpack__")) {
+    PyObject* capsule = PyObject_CallMethod(object, "__dlpack__", nullptr);
+    if (!capsule) {
+      PyObject *type, *value, *trace;
+      PyErr_Fetch(&type, &value, &trace);
+      std::string reason = value ? text_of(value) : "?";
+      Py_XDECREF(type);
+      Py_XDECREF(value);
+      Py_XDECREF(trace);
+      throw Error(Error::kArgument, call_.program.argument(index) + ", a " + Py_TYPE(object)->tp_name + ", does not give its memory: " + reason);
+    }
+    owned_.push_back(capsule);
+    return add_dlpack(index, object, capsule, sizes);
+  }
+  PyObject* source = PyObject_CheckBuffer(object) ? PyMemoryView_FromObject(object) : nullptr;
+  PyErr_Clear();
+  if (!source && PyObject_HasAttrString(object, "__array__")) source = Py_NewRef(object);
+  if (!source) {
+    throw Error(Error::kArgument, call_.program.argument(index) + " is a " + Py_TYPE(object)->tp_name + ", which is no tensor; " +
+                                      call_.program.inputs[index].str() + " is expected");
+  }
+  owned_.push_back(source);
+  PyObject* array = checked(PyArray_FromAny(source, nullptr, 0, 0, 0, nullptr));
+  owned_.push_back(array);
+  add_numpy(index, array, sizes);
+}
+
+PyObject* constant_array(PyObject* object, const void** data) {
+  PyObject* array = checked(PyArray_FromAny(object, nullptr, 0, 0, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, nullptr));
+  *data = PyArray_DATA(as_array(array));
+  return array;
+}
+
+}  // namespace ral

@@ -1,0 +1,68 @@
+// Python tensors in and out: numpy and everything else with memory on this machine, without copying where it lies
+// contiguous. All functions need the interpreter lock; those that fail throw Error or leave a Python exception (Raised).
+#pragma once
+
+#include <Python.h>
+
+#include <string>
+#include <vector>
+
+#include "call.h"
+
+namespace ral {
+
+// A Python exception is set.
+struct Raised {};
+
+// Must succeed before any other function here. False with a Python exception set.
+bool initialize_tensors();
+
+// How to treat a framework's own array type; made by a module of hlo_disc.ral.contexts.
+struct Adapter {
+  PyObject* give = nullptr;  // array -> DLPack capsule or numpy array; owned
+  PyObject* wrap = nullptr;  // (numpy array, the argument that decided) -> array; owned
+  bool immutable = false;    // its arrays never change: packed forms may be kept
+};
+
+// The arguments of a call, kept alive and unchanged until this goes.
+class Arguments {
+ public:
+  explicit Arguments(Call& call) : call_(call) {}
+  Arguments(const Arguments&) = delete;
+  ~Arguments();
+
+  // Takes input `index`. `size_at` is where its sizes go in call.dims.
+  void add(int index, PyObject* object, int64_t* sizes);
+
+  // Of the first argument whose framework wants its results back in its own type; null when they go to numpy.
+  const Adapter* adapter() const { return adapter_; }
+  PyObject* adapted() const { return adapted_; }
+
+  // The array that the packed forms of input `index` belong to; null when it may change.
+  PyObject* immutable(int index) const;
+
+ private:
+  bool add_buffer(int index, PyObject* object, int64_t* sizes);
+  void add_numpy(int index, PyObject* array, int64_t* sizes);
+  void add_dlpack(int index, PyObject* object, PyObject* capsule, int64_t* sizes);
+  void add_scalar(int index, PyObject* object);
+  void add_adapted(int index, PyObject* object, int64_t* sizes, const Adapter& adapter);
+  void add_other(int index, PyObject* object, int64_t* sizes);
+  void set(int index, void* data, const int64_t* sizes, int rank, int64_t* where);
+
+  Call& call_;
+  const Adapter* adapter_ = nullptr;
+  PyObject* adapted_ = nullptr;
+  std::vector<Py_buffer> views_;
+  std::vector<PyObject*> owned_;
+  std::vector<Block> copies_;
+  std::vector<std::pair<int, PyObject*>> immutable_;
+};
+
+// The results of a call as a tuple (new reference): numpy arrays that own their memory, or what the adapter makes of them.
+PyObject* results(Call& call, const Arguments& arguments);
+
+// A C-contiguous numpy array of this type with its address, for constants. New reference.
+PyObject* constant_array(PyObject* object, const void** data);
+
+}  // namespace ral

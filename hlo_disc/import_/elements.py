@@ -1,0 +1,209 @@
+"""Elements of integer tensors as symbols: a `Dim` for a number, a bool or a condition for a truth value.
+
+Frameworks compute shapes with ordinary integer ops, whose division truncates and whose `select` decides. Here every op
+gets an exact meaning as a Dim, simplified by `ShapeFacts`; the patterns by which JAX writes floor division and modulo
+become `floordiv` and `mod`. Sizes are taken not to overflow their integer type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
+
+ZERO = Dim.const(0)
+ONE = Dim.const(1)
+NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
+
+
+@dataclass(frozen=True)
+class Compare:
+    """`lhs relation rhs`, undecided by the facts."""
+
+    relation: str
+    lhs: Dim
+    rhs: Dim
+
+
+@dataclass(frozen=True)
+class Junction:
+    """All (`conjunction`) or any of the parts."""
+
+    conjunction: bool
+    parts: frozenset[Compare | Junction]
+
+
+Condition = Compare | Junction
+Element = Dim | bool | Compare | Junction
+
+
+class Elements:
+    """Scalar operations under given facts."""
+
+    def __init__(self, facts: ShapeFacts):
+        self.facts = facts
+        self._quotients: dict[Dim, list[tuple[Dim, Dim]]] = {}
+        self._remainders: dict[Dim, list[tuple[Dim, Dim]]] = {}
+
+    # Numbers
+
+    def nonnegative(self, a: Dim) -> bool:
+        return self.facts.at_most(ZERO, a) is Truth.YES
+
+    def minimum(self, a: Dim, b: Dim) -> Dim:
+        return self.facts.canonical(Dim.min(a, b))
+
+    def maximum(self, a: Dim, b: Dim) -> Dim:
+        return self.facts.canonical(Dim.max(a, b))
+
+    def sign(self, a: Dim) -> Dim:
+        if self.facts.at_most(ONE, a) is Truth.YES:
+            return ONE
+        at_most_one = self.minimum(a, ONE)
+        return at_most_one if self.nonnegative(a) else self.maximum(at_most_one, -ONE)
+
+    def absolute(self, a: Dim) -> Dim:
+        return a if self.nonnegative(a) else self.maximum(a, -a)
+
+    def divide(self, a: Dim, b: Dim) -> Dim | None:
+        """Division toward zero; None when the divisor's sign is unknown."""
+        divisor = self._divisor(b)
+        if divisor is None:
+            return None
+        if divisor is not b and b.is_const:
+            negated = self.divide(a, divisor)
+            return None if negated is None else -negated
+        if self.nonnegative(a):
+            quotient = a // divisor
+        else:
+            quotient = Dim.max(a, ZERO) // divisor - Dim.max(-a, ZERO) // divisor
+        self._quotients.setdefault(quotient, []).append((a, b))
+        return quotient
+
+    def remainder(self, a: Dim, b: Dim) -> Dim | None:
+        """The remainder of `divide`: it has the dividend's sign."""
+        divisor = self._divisor(b)
+        if divisor is None:
+            return None
+        if self.nonnegative(a):
+            remainder = a % divisor
+        else:
+            remainder = Dim.max(a, ZERO) % divisor - Dim.max(-a, ZERO) % divisor
+        self._remainders.setdefault(remainder, []).append((a, b))
+        return remainder
+
+    def _divisor(self, b: Dim) -> Dim | None:
+        # A size may be 0 where the result is not used; nothing may trap then.
+        if b.is_const:
+            return Dim.const(abs(b.value)) if b.value else None
+        if not self.nonnegative(b):
+            return None
+        return self.maximum(b, ONE)
+
+    # Truth values
+
+    def compare(self, relation: str, a: Element, b: Element) -> Element:
+        if isinstance(a, Dim) and isinstance(b, Dim):
+            return self._compare_numbers(relation, a, b)
+        a, b = (self._as_condition(x) for x in (a, b))
+        if relation == "!=":
+            return self.any((self.all((a, self.negate(b))), self.all((self.negate(a), b))))
+        if relation == "==":
+            return self.negate(self.compare("!=", a, b))
+        return self._compare_numbers(relation, self.number(a), self.number(b))
+
+    def _compare_numbers(self, relation: str, a: Dim, b: Dim) -> Element:
+        if relation in ("==", "!="):
+            truth = self.facts.equal(a, b)
+        elif relation in ("<=", ">"):
+            truth = self.facts.at_most(a, b)
+        else:
+            truth = self.facts.less(a, b)
+        if truth is Truth.UNKNOWN:
+            return Compare(relation, a, b)
+        return (truth is Truth.YES) == (relation in ("==", "<=", "<"))
+
+    def negate(self, a: Element) -> Element:
+        if isinstance(a, bool):
+            return not a
+        if isinstance(a, Compare):
+            return Compare(NEGATED[a.relation], a.lhs, a.rhs)
+        assert isinstance(a, Junction)
+        return self._join(not a.conjunction, [self.negate(part) for part in a.parts])
+
+    def all(self, parts: Iterable[Element]) -> Element:
+        return self._join(True, parts)
+
+    def any(self, parts: Iterable[Element]) -> Element:
+        return self._join(False, parts)
+
+    def _join(self, conjunction: bool, parts: Iterable[Element]) -> Element:
+        kept: set[Condition] = set()
+        for part in parts:
+            if isinstance(part, bool):
+                if part is not conjunction:
+                    return part
+            elif isinstance(part, Junction) and part.conjunction is conjunction:
+                kept |= part.parts
+            else:
+                kept.add(part)  # type: ignore[arg-type]
+        if len(kept) == 1:
+            return kept.pop()
+        return Junction(conjunction, frozenset(kept)) if kept else conjunction
+
+    def _as_condition(self, a: Element) -> Element:
+        return self._compare_numbers("!=", a, ZERO) if isinstance(a, Dim) else a
+
+    def number(self, a: Element) -> Dim:
+        """A truth value as 0 or 1."""
+        if isinstance(a, Dim):
+            return a
+        if isinstance(a, bool):
+            return Dim.const(int(a))
+        if isinstance(a, Junction):
+            product = ONE
+            for part in a.parts:
+                one = self.number(part)
+                product = product * (one if a.conjunction else 1 - one)
+            return product if a.conjunction else 1 - product
+        if a.relation in ("!=", ">", ">="):
+            return 1 - self.number(self.negate(a))
+        if a.relation == "==":
+            return 1 - Dim.min(ONE, Dim.max(a.lhs - a.rhs, a.rhs - a.lhs))
+        gap = a.rhs - a.lhs + (1 if a.relation == "<=" else 0)
+        return Dim.min(ONE, Dim.max(ZERO, gap))
+
+    def select(self, condition: Element, yes: Element, no: Element) -> Element:
+        condition = self._as_condition(condition)
+        if isinstance(condition, bool):
+            return yes if condition else no
+        if yes == no:
+            return yes
+        if not (isinstance(yes, Dim) and isinstance(no, Dim)):
+            return self.any((self.all((condition, yes)), self.all((self.negate(condition), no))))
+        rounded = self._floor_division(condition, yes, no)
+        if rounded is not None:
+            return rounded
+        if isinstance(condition, Compare) and {condition.lhs, condition.rhs} == {yes, no}:
+            smaller = (condition.relation in ("<", "<=")) == (condition.lhs is yes)
+            if condition.relation not in ("==", "!="):
+                return self.minimum(yes, no) if smaller else self.maximum(yes, no)
+        return self.facts.canonical(self.number(condition) * (yes - no) + no)
+
+    def _floor_division(self, condition: Element, yes: Dim, no: Dim) -> Dim | None:
+        """`select(signs differ and remainder != 0, q - 1, q)` and `select(… , r + b, r)`: floor division and modulo."""
+        for a, b in self._quotients.get(no, ()) if yes is no - 1 else ():
+            inexact = self.compare("!=", self.remainder(a, b) or ZERO, ZERO)
+            if condition == self.all((self.compare("!=", self.sign(a), self.sign(b)), inexact)):
+                return a // self._floor_divisor(b)
+        for a, b in self._remainders.get(no, ()):
+            if yes is no + b:
+                signs = self.compare("!=", self.compare("<", no, ZERO), self.compare("<", b, ZERO))
+                if condition == self.all((signs, self.compare("!=", no, ZERO))):
+                    return a % self._floor_divisor(b)
+        return None
+
+    def _floor_divisor(self, b: Dim) -> Dim:
+        return b if b.is_const else self.maximum(b, ONE)

@@ -1,0 +1,48 @@
+"""Where result shapes come from when an op's operands do not say them.
+
+`StaticShapes` takes them from the module: a static form has the sizes that it writes. Re-opening a static module
+(reopen.py) puts symbols in their place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.graph import Shape, Value
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+Sizes = tuple[int, ...]
+
+
+class StaticShapes:
+    """The module's own sizes."""
+
+    # Whether the sizes that result types write hold, so that they can be checked against inference.
+    trusts_types = True
+
+    def created(self, r: Reader, op: Any, sizes: Sizes) -> Shape:
+        """The shape of an iota or of a constant of one value."""
+        return tuple(map(Dim.const, sizes))
+
+    def broadcast(self, r: Reader, op: Any, x: Value, dims: tuple[int, ...], sizes: Sizes) -> Shape:
+        """The shape that `broadcast_in_dim` spreads `x` to."""
+        return tuple(map(Dim.const, sizes))
+
+    def reshape(self, r: Reader, op: Any, x: Value, sizes: Sizes) -> Shape:
+        """The result shape of `reshape`."""
+        return tuple(map(Dim.const, sizes))
+
+    def slice(self, r: Reader, op: Any, x: Value, start: Sizes, limit: Sizes) -> tuple[Shape, Shape]:
+        """Start and limit of `slice`."""
+        return tuple(map(Dim.const, start)), tuple(map(Dim.const, limit))
+
+    def window(self, r: Reader, op: Any, x: Value, sizes: Sizes) -> Shape:
+        """The sizes that `gather` and `dynamic_slice` take of `x`."""
+        return tuple(map(Dim.const, sizes))
+
+    def bind(self, a: Dim, b: Dim) -> bool:
+        """Whether `a == b` is settled by choosing a size that is still open."""
+        return False

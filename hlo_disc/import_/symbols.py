@@ -1,0 +1,227 @@
+"""From the sizes of a call to the symbols of a program: shape strings, bindings, guards and constraints.
+
+A symbol is bound by the first input dim that is the bare symbol, else solved from a dim that is linear in it. Every
+other input dim becomes a guard. Guards say which argument, which axis, both values and where a symbol comes from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.graph import Guard, Shape, raw_dim
+from hlo_disc.errors import ArgumentError, ParseError, ShapeError
+
+ZERO = Dim.const(0)
+ONE = Dim.const(1)
+_RELATION = re.compile(r"==|!=|>=|<=|>|<|=")
+
+# One entry an axis: a size, an expression, or None to keep what the program says.
+ShapeSpec = Sequence["int | str | Dim | None"]
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input: its name in messages, dtype and symbolic shape."""
+
+    name: str
+    dtype: np.dtype
+    shape: Shape
+
+
+def parse_shape(text: str) -> list[Dim | None]:
+    """"(b, 2*s, _)" as Dims, None for `_`. Raises ParseError."""
+    body = text.strip()
+    if body.startswith("(") and body.endswith(")"):
+        body = body[1:-1]
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(body):
+        depth += (c == "(") - (c == ")")
+        if c == "," and depth == 0:
+            parts.append(body[start:i])
+            start = i + 1
+    parts.append(body[start:])
+    if not parts[-1].strip():  # "(b,)", "()" and ""
+        parts.pop()
+    try:
+        return [None if part.strip() == "_" else Dim.parse(part) for part in parts]
+    except ParseError as error:
+        raise ParseError(f"the shape {text!r} is not valid: {error}") from None
+
+
+def shape_spec(spec: str | ShapeSpec) -> list[Dim | None]:
+    """A shape string or a sequence of sizes, expressions and None as Dims."""
+    if isinstance(spec, str):
+        return parse_shape(spec)
+    return [None if d is None or (isinstance(d, str) and d.strip() == "_") else Dim.of(d) for d in spec]
+
+
+def select_specs(
+    dims: Mapping[str | int, str | ShapeSpec] | Sequence[str | ShapeSpec | None], names: Sequence[str], ranks: Sequence[int]
+) -> list[list[Dim | None]]:
+    """One spec an input, out of a mapping by name or position, or a sequence. Raises ArgumentError for one that fits none."""
+    specs: list[list[Dim | None]] = [[None] * rank for rank in ranks]
+    if isinstance(dims, Mapping):
+        positions = {f"args[{i}]": i for i in range(len(names))} | {i: i for i in range(len(names))}
+        positions |= {name: i for i, name in enumerate(names)}
+        entries = []
+        for key, spec in dims.items():
+            if key not in positions:
+                raise ArgumentError(f"dims names {key!r}, but the inputs are {', '.join(names)}")
+            entries.append((positions[key], spec))
+    else:
+        if len(dims) > len(names):
+            raise ArgumentError(f"dims has {len(dims)} entries for {len(names)} inputs")
+        entries = list(enumerate(dims))
+    for i, spec in entries:
+        if spec is None:
+            continue
+        shape = shape_spec(spec)
+        if len(shape) != ranks[i]:
+            raise ArgumentError(f"dims gives {names[i]} the shape {spec!r}, but its rank is {ranks[i]}")
+        specs[i] = shape
+    return specs
+
+
+# ------------------------------------------------------------------------------------------------------- bindings
+
+
+class Bindings:
+    """Each symbol of the inputs as an expression over `raw_dim`s, and the guards that make the shapes true."""
+
+    def __init__(self, inputs: Sequence[Input]):
+        self.inputs = inputs
+        self.symbols: dict[str, Dim] = {}
+        self.places: dict[str, str] = {}
+        self._solved: list[str] = []
+        self._bare: set[tuple[int, int]] = set()
+        dims = [(i, axis, d) for i, x in enumerate(inputs) for axis, d in enumerate(x.shape) if not d.is_const]
+        for i, axis, d in dims:
+            if d.symbols and d is Dim.symbol(name := next(iter(d.symbols))) and name not in self.symbols:
+                self._bare.add((i, axis))
+                self._bind(name, raw_dim(i, axis), i, axis)
+        pending = [entry for entry in dims if entry[:2] not in self._bare]
+        while pending:
+            stuck = [entry for entry in pending if not self._solve(*entry)]
+            if len(stuck) == len(pending):
+                i, axis, d = next((e for e in stuck if not e[2].symbols <= self.symbols.keys()), stuck[0])
+                self._refuse(i, axis, d)
+            pending = stuck
+
+    def _bind(self, name: str, value: Dim, argument: int, axis: int) -> None:
+        self.symbols[name] = value
+        self.places[name] = f"argument {self.inputs[argument].name!r} dimension {axis}"
+
+    def _solve(self, argument: int, axis: int, d: Dim) -> bool:
+        """Bind the one unbound symbol of `d`; True when nothing of it is unbound afterwards."""
+        unbound = [name for name in d.symbols if name not in self.symbols]
+        if len(unbound) != 1:
+            return not unbound
+        solution = solve(d, unbound[0], raw_dim(argument, axis))
+        if solution is None:
+            return False
+        self._solved.append(unbound[0])
+        self._bind(unbound[0], solution.substitute(self.symbols), argument, axis)
+        return True
+
+    def _refuse(self, argument: int, axis: int, d: Dim) -> None:
+        missing = sorted(name for name in d.symbols if name not in self.symbols)
+        raise ShapeError(
+            f"the size of {', '.join(map(repr, missing))} cannot be found from the arguments: argument "
+            f"{self.inputs[argument].name!r} dimension {axis} is '{d}'; give an argument a dimension that is just "
+            f"{missing[0]!r}, or linear in it"
+        )
+
+    def guards(self) -> list[Guard]:
+        """For each input dim but the bare bindings, in order of the arguments; then that what was solved is a size."""
+        result = [
+            self._guard(i, axis, d)
+            for i, x in enumerate(self.inputs)
+            for axis, d in enumerate(x.shape)
+            if (i, axis) not in self._bare
+        ]
+        for name in self._solved:
+            message = f"the size of '{name}' follows from {self.places[name]} as {{0}}, which is negative"
+            result.append(Guard(Dim.symbol(name), ">=", ZERO, message, (Dim.symbol(name),)))
+        return result
+
+    def _guard(self, argument: int, axis: int, d: Dim) -> Guard:
+        place = f"argument {escape(self.inputs[argument].name)!r} dimension {axis} is {{0}}"
+        raw = raw_dim(argument, axis)
+        if d.is_const:
+            return Guard(raw, "==", d, f"{place}, but must be {d}", (raw,))
+        names = sorted(d.symbols)
+        origins = [f"from {escape(self.places[name])}" for name in names]
+        if d is Dim.symbol(names[0]):
+            return Guard(raw, "==", d, f"{place}, but '{d}' is {{1}} {origins[0]}", (raw, d))
+        values = ", ".join(f"'{name}' is {{{k}}} {origin}" for k, (name, origin) in enumerate(zip(names, origins, strict=True), 2))
+        return Guard(raw, "==", d, f"{place}, but '{d}' is {{1}}, where {values}", (raw, d, *map(Dim.symbol, names)))
+
+
+def solve(d: Dim, name: str, value: Dim) -> Dim | None:
+    """The symbol `name` such that `d == value`, for `d` linear in it; None when it is not. The division must be exact."""
+    symbol = Dim.symbol(name)
+    rest = d.substitute({name: ZERO})
+    factor = d - rest
+    if any(name in atom.symbols and atom.dim is not symbol for monomial, _ in d.terms for atom in monomial):
+        return None
+    slope = factor.substitute({name: ONE})
+    if factor is not slope * symbol:
+        return None
+    if slope.is_const:
+        return (value - rest) // slope if slope.value > 0 else (rest - value) // -slope
+    if len(slope.terms) > 1 or slope.terms[0][1] < 0:
+        return None
+    # A size in the slope may be 0; the guard `d == value` then decides alone.
+    return (value - rest) // Dim.max(slope, ONE)
+
+
+def escape(text: str) -> str:
+    """Text for a guard's message, where braces are placeholders."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+# ---------------------------------------------------------------------------------------------------- constraints
+
+
+def parse_constraint(text: str) -> Guard:
+    """A user's "s <= 512" or "mod(s, 8) == 0" as a guard. Raises ParseError."""
+    relations = _RELATION.findall(text)
+    if len(relations) != 1 or relations[0] == "=":
+        raise ParseError(f"the constraint {text!r} is not of the form '<size> <= <size>' with one of == != >= <= > <")
+    left, right = text.split(relations[0])
+    lhs, rhs = Dim.parse(left), Dim.parse(right)
+    return relation_guard(lhs, relations[0], rhs, f"the sizes do not meet the constraint {escape(text.strip())}: ")
+
+
+def relation_guard(lhs: Dim, relation: str, rhs: Dim, head: str) -> Guard:
+    """A guard whose message is `head` and the value of each side that is not constant."""
+    sides = [d for d in (lhs, rhs) if not d.is_const]
+    values = ", ".join(f"'{d}' is {{{k}}}" for k, d in enumerate(sides))
+    return Guard(lhs, relation, rhs, f"{head}{values}", tuple(sides))
+
+
+def add_fact(facts: ShapeFacts, lhs: Dim, relation: str, rhs: Dim) -> None:
+    """Let the facts know what a guard ensures. Raises ShapeError when it contradicts them."""
+    if relation == "==":
+        facts.add_equal(lhs, rhs)
+    elif relation == ">=":
+        facts.add_at_least(lhs, rhs)
+    elif relation == "<=":
+        facts.add_at_most(lhs, rhs)
+    elif relation == ">":
+        facts.add_at_least(lhs, rhs + 1)
+    elif relation == "<":
+        facts.add_at_most(lhs, rhs - 1)
+
+
+def unbound(guards: Iterable[Guard], bound: Iterable[str]) -> set[str]:
+    """Symbols in guards that no input binds."""
+    known = set(bound)
+    used = {name for g in guards for d in (g.lhs, g.rhs, *g.args) for name in d.symbols}
+    return {name for name in used if not name.startswith("%")} - known

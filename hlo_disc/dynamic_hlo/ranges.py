@@ -8,7 +8,7 @@ interval suffices. Bounds are ints or +-math.inf.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from hlo_disc.dynamic_hlo.dim import Atom, Dim, Monomial, polynomial, quotient
 
@@ -186,4 +186,4 @@ def _max(*args: Interval) -> Interval:
     return max(low for low, _ in args), max(high for _, high in args)
 
 
-_TABLE: Mapping[str, object] = {"floordiv": _floordiv, "mod": _mod, "min": _min, "max": _max}
+_TABLE: Mapping[str, Callable[..., Interval]] = {"floordiv": _floordiv, "mod": _mod, "min": _min, "max": _max}

@@ -259,7 +259,7 @@ class _Fusion:
     def _ordered(self) -> list[Group]:
         made: dict[Value, list[Group]] = {}
         groups = []
-        for growing in sorted(self.groups, key=lambda g: (g.anchor, -self.groups.index(g))):
+        for growing in sorted(self.groups, key=lambda g: g.anchor):
             ops = sorted(growing.ops, key=self.position.__getitem__)
             group = Group.of(growing.kind, ops, growing.outputs, growing.place)
             groups.append(group)
@@ -288,6 +288,9 @@ class _Fusion:
             while value in self.aliases:
                 value = self.aliases[value]
             found += made.get(value, [])
+        if group.place:  # parts are written in order: later ones may overwrite
+            parts = made[group.place.target]
+            found += parts[: parts.index(group)]
         return found
 
 

@@ -42,7 +42,7 @@ class OpDef:
 
 
 def _tuple_of(kind: type) -> Callable[[Any], bool]:
-    return lambda value: type(value) is tuple and all(isinstance(item, kind) for item in value)
+    return lambda value: type(value) is tuple and {*map(type, value)} <= {kind}
 
 
 def _is_int(value: Any) -> bool:
@@ -159,7 +159,7 @@ def definition(op: Op) -> OpDef:
         raise CompileError(f"{rule.describe(op)}: there is no such op")
     if row.operands is not None and len(op.operands) != row.operands:
         rule.broken(op, f"{len(op.operands)} operands, expected {row.operands}")
-    if op.attrs.keys() != set(row.attrs):
+    if len(op.attrs) != len(row.attrs) or any(name not in op.attrs for name in row.attrs):
         rule.broken(op, f"attributes {sorted(op.attrs)}, expected {sorted(row.attrs)}")
     for name in row.attrs:
         text, fits = ATTRIBUTES[name]

@@ -84,8 +84,8 @@ def _type(value: Value) -> str:
     return tensor_type(value.dtype, value.shape)
 
 
-def _element(x: np.generic) -> str:
-    dtype = np.asarray(x).dtype
+def _element(x: np.ndarray | np.generic) -> str:
+    dtype = x.dtype
     if dtype == BOOL:
         return "true" if x else "false"
     if dtype_class(dtype) != "float":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterable
-from typing import Any
 
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.graph import Graph, Op, Value
@@ -22,7 +21,7 @@ def verify(graph: Graph) -> None:
     raw = {f"%{number}.{axis}" for number, value in enumerate(graph.inputs) for axis in range(value.rank)}
     _verify_signature(graph, raw)
     symbols = frozenset(graph.bindings)
-    known: set[Dim] = set()  # dims recur in nearly every op: each is looked at once
+    known: set[int] = set()  # dims recur in nearly every op, and equal ones are one object: each is looked at once
     defined: set[Value] = set(graph.inputs)
     for op in graph.ops:
         for number, value in enumerate(op.operands):
@@ -31,10 +30,10 @@ def verify(graph: Graph) -> None:
                 broken(op, f"operand {number} ({value!r}{where}) is not defined before its use")
         _verify_types(graph, op)
         for dim in _dims(op):
-            if dim not in known:
+            if id(dim) not in known:
                 if not dim.symbols <= symbols:
                     broken(op, f"size {dim} has symbols that nothing binds: {_listed(dim.symbols - symbols)}")
-                known.add(dim)
+                known.add(id(dim))
         defined.update(op.results)
     for number, value in enumerate(graph.outputs):
         if value not in defined:
@@ -88,17 +87,14 @@ def _verify_types(graph: Graph, op: Op) -> None:
             broken(op, f"result {number} ({value!r}) names another op as its source")
 
 
-def _dims(op: Op) -> Iterable[Dim]:
-    for value in op.results:
-        yield from value.shape
+def _dims(op: Op) -> list[Dim]:
+    found = [dim for value in op.results for dim in value.shape]
     for attribute in op.attrs.values():
-        yield from _dims_in(attribute)
-
-
-def _dims_in(attribute: Any) -> Iterable[Dim]:
-    if isinstance(attribute, Dim):
-        return (attribute,)
-    return (item for item in attribute if isinstance(item, Dim)) if isinstance(attribute, tuple) else ()
+        if type(attribute) is tuple:
+            found += [item for item in attribute if type(item) is Dim]
+        elif type(attribute) is Dim:
+            found.append(attribute)
+    return found
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -1,0 +1,42 @@
+"""hlo_disc: compile a StableHLO or JAX program once, run it at every shape.
+
+f = hlo_disc.jit(fn)                       # a drop-in for jax.jit
+exe = hlo_disc.compile("model.mlir")       # StableHLO text, bytecode, portable artifact; a JAX function with specs
+exe(x); exe.save("model.disc"); hlo_disc.load("model.disc")
+"""
+
+from __future__ import annotations
+
+from hlo_disc.errors import (
+    ArgumentError,
+    CompileError,
+    FormatError,
+    HloDiscError,
+    OutOfMemoryError,
+    ParseError,
+    ShapeError,
+    UnsupportedOpError,
+)
+from hlo_disc.executable import Executable, load
+from hlo_disc.jit import JitFunction, jit
+from hlo_disc.options import Options
+from hlo_disc.pipeline import compile_source as compile
+
+__all__ = [
+    "ArgumentError",
+    "CompileError",
+    "Executable",
+    "FormatError",
+    "HloDiscError",
+    "JitFunction",
+    "Options",
+    "OutOfMemoryError",
+    "ParseError",
+    "ShapeError",
+    "UnsupportedOpError",
+    "compile",
+    "jit",
+    "load",
+]
+
+__version__ = "0.1.0"

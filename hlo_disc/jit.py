@@ -1,0 +1,383 @@
+"""From a Python function to compiled programs that serve its calls: `hlo_disc.jit`, a drop-in for `jax.jit`.
+
+One compilation serves every call with the same structure, static values, dtypes and ranks. A call that a program
+already serves takes the fast path: the argument types find the program, the program itself checks dtypes, ranks and
+sizes, and only when it refuses does the slow path look closer, and compile where that is due.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import operator
+import threading
+import time
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+
+from hlo_disc import pipeline
+from hlo_disc.dynamic_hlo.graph import Graph
+from hlo_disc.errors import ArgumentError, ShapeError
+from hlo_disc.executable import Executable
+from hlo_disc.generalise import Dims, Sizes, generalise, reason
+from hlo_disc.options import Options
+from hlo_disc.signature import Signature, Static, parse_dims
+from hlo_disc.trace import Leaf, describe_all, show, trace
+
+logger = logging.getLogger("hlo_disc")
+
+
+class Compilation(NamedTuple):
+    """One compilation: why, for which arguments ("x: f32[b, 8]"), how long in all, and each stage's milliseconds."""
+
+    reason: str
+    arguments: tuple[str, ...]
+    seconds: float
+    stages_ms: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a jitted function has done so far."""
+
+    calls: int
+    records: tuple[Compilation, ...]
+
+    @property
+    def compilations(self) -> int:
+        return len(self.records)
+
+    @property
+    def compile_seconds(self) -> float:
+        return sum(record.seconds for record in self.records)
+
+    def __str__(self) -> str:
+        lines = [f"{self.calls} calls, {self.compilations} compilations in {self.compile_seconds:.2f} s"]
+        return "\n".join(lines + [f"  {r.seconds:.2f} s: {r.reason}" for r in self.records])
+
+
+class Lowered:
+    """A function traced for some arguments, not compiled yet."""
+
+    def __init__(self, graph: Graph, options: Options):
+        self.graph = graph
+        self._options = options
+
+    def as_text(self) -> str:
+        """The program as StableHLO, dims as symbols."""
+        from hlo_disc.dynamic_hlo.print import to_stablehlo
+
+        return to_stablehlo(self.graph)
+
+    def compile(self) -> Executable:
+        return build(self.graph, self._options)
+
+
+class _Variant(NamedTuple):
+    """One compiled program of an entry: its dims, the sizes that it was compiled at, and the tree of its results."""
+
+    dims: Dims
+    sizes: Sizes
+    executable: Executable
+    out_tree: Any
+
+
+class _Entry:
+    """The programs for one structure, static values, dtypes and ranks. `lock` is held while compiling, never in a call.
+
+    dims: as the user gave them; None finds them from `history`, the sizes that were compiled for.
+    """
+
+    def __init__(self, names: list[str], dims: Dims | None):
+        self.names, self.dims = names, dims
+        self.lock = threading.Lock()
+        self.history: list[Sizes] = []
+        self.found: _Variant | None = None
+        self.by_fixed: dict[Sizes, _Variant] = {}
+
+    def find(self, sizes: Sizes) -> _Variant | None:
+        """The program that serves these sizes. With the user's dims a broken guard is an error, not another program."""
+        if self.dims is not None:
+            return self.by_fixed.get(fixed(self.dims, sizes))
+        found = self.found
+        return found if found is not None and serves(found.dims, found.sizes, sizes) else None
+
+    def add(self, variant: _Variant) -> None:
+        self.history = [*self.history, variant.sizes]
+        if self.dims is not None:
+            self.by_fixed[fixed(self.dims, variant.sizes)] = variant
+        else:
+            self.found = variant
+
+    def why(self, sizes: Sizes) -> str:
+        """Why a call with these sizes has to compile."""
+        history = [*self.history, sizes]
+        if self.dims is not None:
+            history = [fixed(self.dims, s) for s in history]
+        return reason(self.names, history)
+
+
+def fixed(dims: Dims, sizes: Sizes) -> Sizes:
+    """The sizes with 0 in place of those that are dims."""
+    return tuple(
+        tuple(n if d is None else 0 for d, n in zip(ds, ns, strict=True)) for ds, ns in zip(dims, sizes, strict=True)
+    )
+
+
+def serves(dims: Dims, compiled: Sizes, sizes: Sizes) -> bool:
+    """Whether fixed sizes are as compiled and dims that share a symbol agree."""
+    values: dict[str, int] = {}
+    for ds, olds, news in zip(dims, compiled, sizes, strict=True):
+        for d, old, new in zip(ds, olds, news, strict=True):
+            if (old if d is None else values.setdefault(d, new)) != new:
+                return False
+    return True
+
+
+class _Path:
+    """What the fast path needs of a program: how to run it and how to give back the results."""
+
+    __slots__ = ("run", "scalars", "unflatten", "calls")
+
+    def __init__(self, run: Callable[..., Any], scalars: tuple[tuple[int, np.dtype], ...], out_tree: Any):
+        self.run, self.scalars, self.calls = run, scalars, 0
+        self.unflatten = None if is_leaf_tree(out_tree) else out_tree.unflatten
+
+    def __call__(self, leaves: Sequence[Any]) -> Any:
+        # One bytecode sequence without a call inside: threads cannot lose a count under the GIL.
+        self.calls += 1
+        if self.scalars:
+            leaves = list(leaves)
+            for i, dtype in self.scalars:
+                leaves[i] = np.asarray(leaves[i], dtype)
+        results = self.run(*leaves)
+        return results[0] if self.unflatten is None else self.unflatten(results)
+
+
+def is_leaf_tree(tree: Any) -> bool:
+    return tree.num_nodes == 1 and tree.num_leaves == 1
+
+
+def build(source: Graph | Callable[[], Graph], options: Options) -> Executable:
+    """Compile a graph, or what makes one."""
+    return Executable(pipeline.compile(source, options), options)
+
+
+@functools.cache
+def _flatten() -> Callable[[Any], tuple[list[Any], Any]]:
+    """jaxlib's C++ flatten; JAX is imported at the first call, not with hlo_disc."""
+    from jax import tree_util
+
+    return tree_util.default_registry.flatten
+
+
+class JitFunction:
+    """A function compiled for dynamic shapes; made by `jit`. Any number of threads may call it."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        dims: Mapping[str, Any] | None,
+        constraints: Sequence[str],
+        static_argnums: int | Iterable[int] | None,
+        static_argnames: str | Iterable[str] | None,
+        options: Options,
+    ):
+        functools.update_wrapper(self, fn)
+        self.signature = Signature(fn, static_argnums, static_argnames)
+        self._dims = dims
+        self._constraints = tuple(constraints)
+        self._options = options
+        self._paths: dict[Any, _Path] = {}
+        self._retired_calls = 0
+        self._entries: dict[Any, _Entry] = {}
+        self._records: list[Compilation] = []
+        self._lock = threading.Lock()
+        if dims is not None:
+            self.signature.check_dims(dims)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        path = None
+        leaves: Sequence[Any] = args
+        if not kwargs:
+            # Only calls with plain arrays are kept under the types of the arguments themselves.
+            path = self._paths.get(tuple(map(type, args)))
+        if path is None:
+            array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
+            leaves, tree = _flatten()((array_args, array_kwargs))
+            path = self._paths.get((tree, static, tuple(map(type, leaves))))
+            if path is None:
+                return self._slow(args, kwargs)
+        try:
+            return path(leaves)
+        except (ArgumentError, ShapeError):
+            path.calls -= 1
+            return self._slow(args, kwargs)
+
+    def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Find or make the program for this call, run it, and prepare the fast path of the next one."""
+        self.signature.check(args, kwargs)
+        array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
+        leaves, tree = _flatten()((array_args, array_kwargs))
+        entry, infos = self._entry(array_args, array_kwargs, static, leaves, tree)
+        variant = self._variant(entry, infos, static, tree)
+        if any(map(is_tracer, leaves)):
+            from hlo_disc.ral.contexts.jax import call_in_jit
+
+            results = call_in_jit(variant.executable, [as_array(x, i) for x, i in zip(leaves, infos, strict=True)])
+            return variant.out_tree.unflatten(results)
+        scalars = tuple((i, info.dtype) for i, info in enumerate(infos) if info.weak)
+        native = variant.executable.native
+        # Without an array there is no type to follow: the results are JAX's then, as from jax.jit.
+        run = native if len(scalars) < len(leaves) else lambda *numbers: tuple(map(jax_array, native(*numbers)))
+        path = _Path(run, scalars, variant.out_tree)
+        result = path([as_array(x, i) for x, i in zip(leaves, infos, strict=True)])
+        kinds = tuple(map(type, leaves))
+        plain = not kwargs and not scalars and not self.signature.has_static and same_objects(leaves, args)
+        self._keep(kinds if plain else (tree, static, kinds), path)
+        return result
+
+    def _keep(self, key: Any, path: _Path) -> None:
+        with self._lock:
+            old = self._paths.get(key)
+            self._retired_calls += old.calls if old else 0
+            self._paths[key] = path
+
+    def _entry(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], static: Static, leaves: Sequence[Any], tree: Any
+    ) -> tuple[_Entry, list[Leaf]]:
+        infos = describe_all(leaves, lambda: self.signature.leaves(args, kwargs, static), self.signature.name)
+        key = (tree, static, tuple((info.dtype, len(info.shape), info.weak) for info in infos))
+        entry = self._entries.get(key)
+        if entry is None:
+            names = self.signature.leaves(args, kwargs, static)
+            dims = None
+            if self._dims is not None:
+                given = self.signature.dims(self._dims, args, kwargs, static)
+                dims = tuple(
+                    (None,) * len(i.shape) if text is None else parse_dims(text, len(i.shape), n)
+                    for text, i, n in zip(given, infos, names, strict=True)
+                )
+            with self._lock:
+                entry = self._entries.setdefault(key, _Entry(names, dims))
+        return entry, infos
+
+    def _variant(self, entry: _Entry, infos: list[Leaf], static: Static, tree: Any) -> _Variant:
+        sizes = tuple(info.shape for info in infos)
+        variant = entry.find(sizes)
+        if variant is not None:
+            return variant
+        with entry.lock:
+            variant = entry.find(sizes)
+            if variant is None:
+                variant = self._compile(entry, infos, sizes, static, tree)
+                entry.add(variant)
+        return variant
+
+    def _trace(self, names: list[str], leaves: list[Leaf], dims: Dims, static: Static, tree: Any) -> tuple[Any, Any]:
+        return trace(self.signature.bind(static), tree, leaves, dims, names, self._constraints)
+
+    def _compile(self, entry: _Entry, infos: list[Leaf], sizes: Sizes, static: Static, tree: Any) -> _Variant:
+        dims = generalise([*entry.history, sizes]) if entry.dims is None else entry.dims
+        why = entry.why(sizes)
+        start = time.perf_counter()
+        out_tree: Any = None
+
+        def source() -> Graph:
+            nonlocal out_tree
+            graph, out_tree = self._trace(entry.names, infos, dims, static, tree)
+            return graph
+
+        executable = build(source, self._options)
+        seconds = time.perf_counter() - start
+        shown = tuple(show(n, i, d) for n, i, d in zip(entry.names, infos, dims, strict=True))
+        self._records.append(Compilation(why, shown, seconds, executable.program.compile_ms))
+        logger.info("compiled %s in %.2f s: %s", self.signature.name, seconds, why)
+        return _Variant(dims, sizes, executable, out_tree)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """Trace for these arguments (arrays or ShapeDtypeStructs), without compiling or running."""
+        self.signature.check(args, kwargs)
+        array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
+        leaves, tree = _flatten()((array_args, array_kwargs))
+        entry, infos = self._entry(array_args, array_kwargs, static, leaves, tree)
+        sizes = tuple(info.shape for info in infos)
+        dims = generalise([*entry.history, sizes]) if entry.dims is None else entry.dims
+        return Lowered(self._trace(entry.names, infos, dims, static, tree)[0], self._options)
+
+    def stats(self) -> Stats:
+        """Calls from Python (not from compiled programs), compilations, their reasons and times."""
+        with self._lock:
+            calls = self._retired_calls + sum(path.calls for path in self._paths.values())
+        return Stats(calls, tuple(self._records))
+
+    def explain(self) -> str:
+        """What was compiled, and why, for each program in use."""
+        parts = [f"{self.signature.name}: {self.stats()}"]
+        for entry in list(self._entries.values()):
+            for variant in [entry.found] if entry.dims is None else list(entry.by_fixed.values()):
+                if variant is not None:
+                    parts.append(variant.executable.explain())
+        return "\n\n".join(parts)
+
+
+def same_objects(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    return len(left) == len(right) and all(map(operator.is_, left, right))
+
+
+def is_tracer(leaf: Any) -> bool:
+    from jax.core import Tracer
+
+    return isinstance(leaf, Tracer)
+
+
+def jax_array(array: np.ndarray) -> Any:
+    from jax import numpy as jnp
+
+    return jnp.asarray(array)
+
+
+def as_array(leaf: Any, info: Leaf) -> Any:
+    """`leaf` with the dtype that the program was compiled for; what is a numpy or JAX array of it already stays."""
+    if not info.weak and leaf.dtype == info.dtype and not isinstance(leaf, np.generic):
+        return leaf
+    return leaf.astype(info.dtype) if is_tracer(leaf) else np.asarray(leaf, info.dtype)
+
+
+@overload
+def jit(fn: Callable[..., Any], **settings: Any) -> JitFunction: ...
+@overload
+def jit(fn: None = None, **settings: Any) -> Callable[[Callable[..., Any]], JitFunction]: ...
+def jit(
+    fn: Callable[..., Any] | None = None,
+    *,
+    dims: Mapping[str, Any] | None = None,
+    constraints: Sequence[str] = (),
+    static_argnums: int | Iterable[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    options: Options | None = None,
+    **overrides: Any,
+) -> Any:
+    """Compile a JAX function once for every shape; a decorator with or without arguments.
+
+    dims: a parameter's name -> a shape string, or a pytree (prefix) of them: "(b, s, _)" makes two dims dynamic, `_`
+        keeps one static, "..." stands for static dims. Parameters that are not named are static. Without `dims`, the
+        first call is compiled for its sizes, and sizes that change in later calls become dims by themselves.
+    constraints: what holds for the dims, e.g. "s <= 512" or "s % 8 == 0"; a call that breaks one raises ShapeError.
+    static_argnums, static_argnames: as for `jax.jit`; such an argument is hashable and part of the program.
+    options, overrides: `Options`, whole or by field (`features="avx2"`).
+
+    Arguments are pytrees of jax.Arrays, numpy arrays and numbers; results are jax.Arrays, or numpy arrays for a call
+    whose arrays are all numpy's. Inside `jax.jit` the program becomes a custom call.
+    """
+    merged = pipeline.merge(options, overrides)
+    if fn is None:
+        return lambda f: JitFunction(f, dims, constraints, static_argnums, static_argnames, merged)
+    return JitFunction(fn, dims, constraints, static_argnums, static_argnames, merged)

@@ -1,0 +1,223 @@
+"""From a program source to a `Program`: the stages, in order, each with the reason for its place.
+
+A stage reads and fills fields of one `Compilation`. With `options.dump`, what each stage made is written as text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hlo_disc.dynamic_hlo.graph import Graph, Value
+from hlo_disc.errors import ArgumentError
+from hlo_disc.executable import Executable, Program, describe_structure
+from hlo_disc.options import Options
+from hlo_disc.signature import Signature, spec_dims
+from hlo_disc.trace import describe_all, trace
+
+
+@dataclass
+class Compilation:
+    """What the stages hand on.
+
+    source: a graph, or what makes one. features: the target's. device, lowered: stitch's.
+    listing: what code generation shows of its own steps, by file suffix.
+    """
+
+    source: Graph | Callable[[], Graph]
+    options: Options
+    graph: Graph = field(init=False)
+    device: Any = None
+    features: Any = None
+    lowered: Any = None
+    listing: dict[str, str] = field(default_factory=dict)
+    object: bytes = b""
+    compile_ms: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """name: of its time and its dumps. why: the reason for its place. dump: (file suffix, text) pairs after it ran."""
+
+    name: str
+    why: str
+    run: Callable[[Compilation], None]
+    dump: Callable[[Compilation], Iterator[tuple[str, str]]]
+
+
+def _read(c: Compilation) -> None:
+    c.graph = c.source() if callable(c.source) else c.source
+
+
+def _rewrite(c: Compilation) -> None:
+    from hlo_disc.dynamic_hlo.rewrite import simplify
+
+    c.graph = simplify(c.graph)
+
+
+def _verify(c: Compilation) -> None:
+    from hlo_disc.dynamic_hlo.verify import verify
+
+    if c.options.verify:
+        verify(c.graph)
+
+
+def _target(c: Compilation) -> None:
+    from hlo_disc.stitch.device import Device
+    from hlo_disc.targets import x86
+
+    c.features = x86.feature_level(c.options.features)
+    # The register tiles that reach the most FLOPs with 32 and with 16 vector registers.
+    tile = {"tile_rows": 6, "tile_vectors": 4} if c.features.registers >= 32 else {"tile_rows": 4, "tile_vectors": 3}
+    c.device = Device(simd_bytes=c.features.simd_bytes, registers=c.features.registers, **tile)
+
+
+def _lower(c: Compilation) -> None:
+    from hlo_disc.stitch.lower import lower
+
+    c.lowered = lower(c.graph, c.device)
+
+
+def _codegen(c: Compilation) -> None:
+    from hlo_disc.targets import x86
+
+    dump = c.listing.__setitem__ if c.options.dump else None
+    c.object = x86.compile_module(c.lowered.module, c.features, dump)
+
+
+def _dump_graph(c: Compilation) -> Iterator[tuple[str, str]]:
+    from hlo_disc.dynamic_hlo.print import to_stablehlo
+
+    yield "stablehlo.mlir", to_stablehlo(c.graph)
+
+
+def _dump_lowered(c: Compilation) -> Iterator[tuple[str, str]]:
+    yield "plan.txt", c.lowered.explain
+    yield "mlir", str(c.lowered.module)
+
+
+def _dump_listing(c: Compilation) -> Iterator[tuple[str, str]]:
+    yield from c.listing.items()
+
+
+def _dump_nothing(c: Compilation) -> Iterator[tuple[str, str]]:
+    yield from ()
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage("read", "everything after works on DHLO; a framework is traced here and nowhere later", _read, _dump_graph),
+    Stage("verify input", "a bad import is found before a rewrite can hide it", _verify, _dump_nothing),
+    Stage("rewrite", "fusion decides on the simplest graph; facts are complete once it is read", _rewrite, _dump_graph),
+    Stage("verify", "stitch relies on every invariant of DHLO", _verify, _dump_nothing),
+    Stage("target", "the first stage that needs a machine: what is above is the same for all", _target, _dump_nothing),
+    Stage("lower", "fusion, schedules, variants and memory need the device; MLIR comes out", _lower, _dump_lowered),
+    Stage("codegen", "machine code is last: nothing after MLIR knows of tensors", _codegen, _dump_listing),
+)
+
+
+def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
+    """Compile a DHLO graph, or what a function without arguments returns as one. Raises what the stages raise."""
+    c = Compilation(source, options)
+    for number, stage in enumerate(STAGES):
+        start = time.perf_counter()
+        stage.run(c)
+        c.compile_ms[stage.name] = (time.perf_counter() - start) * 1e3
+        if options.dump:
+            _write(Path(options.dump), c, number, stage)
+    return _program(c)
+
+
+def _write(directory: Path, c: Compilation, number: int, stage: Stage) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for suffix, text in stage.dump(c):
+        (directory / f"{c.graph.name}.{number}-{stage.name}.{suffix}").write_text(text)
+
+
+def _program(c: Compilation) -> Program:
+    graph, lowered = c.graph, c.lowered
+    return Program(
+        object=c.object,
+        features=c.features.required,
+        inputs=tuple((name, *_type(v)) for name, v in zip(graph.input_names, graph.inputs, strict=True)),
+        outputs=tuple(map(_type, graph.outputs)),
+        symbols=tuple(lowered.symbols),
+        guards=tuple((str(g.lhs), g.relation, str(g.rhs), g.message, tuple(map(str, g.args))) for g in graph.guards),
+        constants=tuple(lowered.constants),
+        packs=tuple(lowered.packs),
+        env_size=lowered.env_size,
+        explain=lowered.explain,
+        compile_ms=c.compile_ms,
+    )
+
+
+def _type(value: Value) -> tuple[str, tuple[str, ...]]:
+    return str(value.dtype), tuple(map(str, value.shape))
+
+
+def merge(options: Options | None, overrides: Mapping[str, Any]) -> Options:
+    """`options` (by default the environment's) with fields replaced. Raises ArgumentError for an unknown field."""
+    known = [f.name for f in dataclasses.fields(Options)]
+    for name in overrides:
+        if name not in known:
+            raise ArgumentError(f"unknown option {name!r}; the options are {', '.join(known)}")
+    return dataclasses.replace(options or Options.from_env(), **overrides)
+
+
+def compile_source(
+    source: Any,
+    *specs: Any,
+    dims: Mapping[str, Any] | None = None,
+    constraints: Sequence[str] = (),
+    options: Options | None = None,
+    **overrides: Any,
+) -> Executable:
+    """Compile a program once for every shape.
+
+    source: the path, text or bytes of a StableHLO module (text, MLIR bytecode or portable artifact), a
+        `jax.export.Exported`, or a JAX function, jitted or plain.
+    specs: for a function, one a parameter: arrays, `jax.ShapeDtypeStruct`s or strings as "f32[b, s, 64]", in pytrees.
+    dims: for a function, a parameter's name -> shape string as in `hlo_disc.jit`; for a module, an input's name ->
+        shape string, which re-opens a static module.
+    constraints: what holds for the dims, e.g. "s <= 512".
+    options, overrides: `Options`, whole or by field.
+
+    Raises ParseError for what is no StableHLO, UnsupportedOpError, ArgumentError for specs or dims that do not fit.
+    """
+    from hlo_disc.import_ import source as import_source
+
+    merged = merge(options, overrides)
+    if callable(source) and not import_source.is_exported(source):
+        return _compile_function(source, specs, dims or {}, constraints, merged)
+    if specs:
+        raise ArgumentError(f"{len(specs)} specs given, but only a function takes specs: a module has its own types")
+    program = compile(lambda: import_source.read(source, dims=dims, constraints=constraints), merged)
+    return Executable(program, merged)
+
+
+def _compile_function(
+    fn: Callable[..., Any], specs: Sequence[Any], dims: Mapping[str, Any], constraints: Sequence[str], options: Options
+) -> Executable:
+    from jax import tree_util
+
+    signature = Signature(fn)
+    signature.check_dims(dims)
+    signature.check(specs, {})
+    leaves, tree = tree_util.tree_flatten((tuple(specs), {}))
+    names = signature.leaves(specs, {}, ())
+    given = signature.dims(dims, specs, {}, ())
+    parsed = [spec_dims(leaf, text, name) for leaf, text, name in zip(leaves, given, names, strict=True)]
+    infos = describe_all([leaf for leaf, _ in parsed], lambda: names, signature.name)
+    out_tree: Any = None
+
+    def read() -> Graph:
+        nonlocal out_tree
+        graph, out_tree = trace(fn, tree, infos, tuple(d for _, d in parsed), names, constraints)
+        return graph
+
+    program = compile(read, options)
+    template = tree_util.tree_unflatten(out_tree, range(out_tree.num_leaves))
+    return Executable(dataclasses.replace(program, structure=describe_structure(template)), options)

@@ -1,0 +1,240 @@
+"""From a Python function and a call of it to what is static, what is an array, and which dims each array has.
+
+`Signature` reads `inspect.signature` once; a call is then split without it. Arguments given by keyword become
+positional wherever the function allows it, so that `f(x, y)` and `f(x, y=y)` are one program.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.errors import ArgumentError
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+Static = tuple[tuple[int | str, type, Any], ...]  # where (position or name), type, value; the type tells 1 from True
+
+
+class Signature:
+    """The parameters of `fn`, and which of them are static. Raises ArgumentError for a static argument that is none."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        static_argnums: int | Iterable[int] | None = None,
+        static_argnames: str | Iterable[str] | None = None,
+    ):
+        self.fn = fn
+        self.name = getattr(fn, "__name__", type(fn).__name__)
+        try:
+            self._signature: inspect.Signature | None = inspect.signature(fn)
+        except (TypeError, ValueError):  # a builtin without one
+            self._signature = None
+        parameters = list(self._signature.parameters.values()) if self._signature else []
+        self.positional = tuple(p.name for p in parameters if p.kind in _POSITIONAL)
+        self.by_keyword = tuple(
+            p.name if p.kind is p.POSITIONAL_OR_KEYWORD else None for p in parameters if p.kind in _POSITIONAL
+        )
+        self.rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+        self.keyword_rest = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self.names = tuple(p.name for p in parameters)
+        self.static_positions, self.static_names = self._static(static_argnums, static_argnames)
+        self.has_static = bool(self.static_positions or self.static_names)
+
+    def _static(self, nums: Any, names: Any) -> tuple[frozenset[int], frozenset[str]]:
+        nums = () if nums is None else (nums,) if isinstance(nums, int) else tuple(nums)
+        names = () if names is None else (names,) if isinstance(names, str) else tuple(names)
+        positions, keywords = set(), set()
+        for num in nums:
+            if not (-len(self.positional) <= num < len(self.positional) or (self.rest and num >= 0)):
+                count = len(self.positional)
+                raise ArgumentError(f"static_argnums={num}: {self.name} has {count} positional parameters")
+            positions.add(num if num >= 0 else num + len(self.positional))
+        for name in names:
+            if self._signature and name not in self.names and not self.keyword_rest:
+                raise ArgumentError(f"static_argnames={name!r}: {self.name} has the parameters {', '.join(self.names)}")
+            if name in self.positional:
+                positions.add(self.positional.index(name))
+            else:
+                keywords.add(name)
+        return frozenset(positions), frozenset(keywords)
+
+    def check_dims(self, dims: Mapping[str, Any]) -> None:
+        """Raise ArgumentError when `dims` names what is no parameter."""
+        for name in dims:
+            if self._signature and name not in self.names and not self.keyword_rest:
+                raise ArgumentError(f"dims names {name!r}, but {self.name} has the parameters {', '.join(self.names)}")
+
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Raise ArgumentError when the function cannot be called like this."""
+        if self._signature is not None:
+            try:
+                self._signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise ArgumentError(f"{self.name}{self._signature}: {error}") from None
+
+    def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Static]:
+        """A call as (array arguments, array keyword arguments, static arguments). May change `kwargs`."""
+        if kwargs:
+            moved = list(args)
+            for name in self.by_keyword[len(args) :]:
+                if name not in kwargs:
+                    break
+                moved.append(kwargs.pop(name))
+            args = tuple(moved)
+        if not self.has_static:
+            return args, kwargs, ()
+        static = [(i, type(args[i]), args[i]) for i in sorted(self.static_positions) if i < len(args)]
+        names = {self.positional[i] for i in self.static_positions if len(args) <= i < len(self.positional)}
+        names |= self.static_names
+        static += [(name, type(kwargs[name]), kwargs[name]) for name in sorted(names & kwargs.keys())]
+        for where, kind, value in static:
+            try:
+                hash(value)
+            except TypeError:
+                raise ArgumentError(
+                    f"the static argument {self.parameter(where)} of {self.name} is a {kind.__name__}, which is not "
+                    "hashable: pass a tuple, a string or another immutable value"
+                ) from None
+        return (
+            tuple(a for i, a in enumerate(args) if i not in self.static_positions),
+            {k: v for k, v in kwargs.items() if k not in names},
+            tuple(static),
+        )
+
+    def bind(self, static: Static) -> Callable[..., Any]:
+        """The function of the remaining arguments, in `split`'s order."""
+        if not static:
+            return self.fn
+        at = {where: value for where, _, value in static if isinstance(where, int)}
+        named = {where: value for where, _, value in static if isinstance(where, str)}
+
+        def bound(*args: Any, **kwargs: Any) -> Any:
+            rest = iter(args)
+            full = [at[i] if i in at else next(rest) for i in range(len(args) + len(at))]
+            return self.fn(*full, **kwargs, **named)
+
+        return bound
+
+    def parameter(self, where: int | str) -> str:
+        """The name of a parameter by position or name, as messages show it."""
+        if isinstance(where, str):
+            return where
+        if where < len(self.positional):
+            return self.positional[where]
+        return f"{self.rest or 'args'}[{where - len(self.positional)}]"
+
+    def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any], static: Static) -> list[str]:
+        """The names of the arrays in a split call, in flattening order: "x", "params['w']", "rest[0]"."""
+        from jax import tree_util
+
+        return [
+            name + tree_util.keystr(path)
+            for name, value in self._arguments(args, kwargs, static)
+            for path, _ in tree_util.tree_flatten_with_path(value)[0]
+        ]
+
+    def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any], static: Static) -> Iterator[tuple[str, Any]]:
+        """The parameters of a split call with their values, in flattening order; `*rest` is one tuple."""
+        taken = {where for where, _, _ in static if isinstance(where, int)}
+        positions = (i for i in itertools.count() if i not in taken)
+        rest = []
+        for value, position in zip(args, positions, strict=False):
+            if position < len(self.positional):
+                yield self.positional[position], value
+            else:
+                rest.append(value)
+        if rest:
+            yield self.rest or "args", tuple(rest)
+        yield from sorted(kwargs.items())
+
+    def dims(
+        self, given: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], static: Static
+    ) -> list[str | None]:
+        """The shape string of each array in a split call, None where the user gave none.
+
+        Raises ArgumentError for a pytree of strings that does not fit the argument's.
+        """
+        import jax
+
+        shapes: list[str | None] = []
+        for name, value in self._arguments(args, kwargs, static):
+            spec = given.get(name)
+            if name == self.rest and isinstance(spec, list):
+                spec = tuple(spec)
+            try:
+                jax.tree.map(
+                    lambda text, below: shapes.extend([text] * len(jax.tree.leaves(below))),
+                    spec,
+                    value,
+                    is_leaf=lambda node: node is None or isinstance(node, str),
+                )
+            except ValueError as error:
+                raise ArgumentError(f"dims[{name!r}] does not fit the argument of {self.name}: {error}") from None
+        return shapes
+
+
+def parse_dims(text: str, rank: int, name: str) -> tuple[str | None, ...]:
+    """A shape string as one dim expression an axis, None for a static one.
+
+    "(b, s, _)" -> ("b", "s", None); "..." stands for the static axes left over. Raises ArgumentError when it does not
+    fit an array of this rank, ParseError when it is none.
+    """
+    from hlo_disc.import_.symbols import parse_shape
+
+    rest = "_rest_"
+    dims = parse_shape(text.replace("...", rest))
+    if Dim.symbol(rest) in dims:
+        at = dims.index(Dim.symbol(rest))
+        dims[at : at + 1] = [None] * (rank - len(dims) + 1)
+    if len(dims) != rank:
+        raise ArgumentError(f"dims of {name}: {text!r} has {len(dims)} dims, the argument has {rank}")
+    return tuple(None if d is None else str(d) for d in dims)
+
+
+def spec_dims(spec: Any, text: str | None, name: str) -> tuple[Any, tuple[str | None, ...]]:
+    """A spec as (array, number or ShapeDtypeStruct, its dims): "f32[b, 64]" or an array with the shape string `text`.
+
+    A dynamic axis of a string has size 1 in the result. Raises ArgumentError, ParseError.
+    """
+    import jax
+
+    if not isinstance(spec, str):
+        rank = len(getattr(spec, "shape", ()))
+        return spec, (None,) * rank if text is None else parse_dims(text, rank, name)
+    head, bracket, tail = spec.partition("[")
+    if not bracket or not tail.rstrip().endswith("]"):
+        raise ArgumentError(f"the spec {spec!r} of {name} is not of the form 'f32[b, 64]'")
+    dtype = _dtype(head.strip(), spec, name)
+    from hlo_disc.import_.symbols import parse_shape
+
+    sizes = parse_shape(tail.rstrip()[:-1])
+    if None in sizes:
+        raise ArgumentError(f"the spec {spec!r} of {name} has '_' for a size: write the number")
+    shape = tuple(d.value if d is not None and d.is_const else 1 for d in sizes)
+    dims = tuple(None if d is None or d.is_const else str(d) for d in sizes)
+    if text is not None:
+        dims = tuple(a if b is None else b for a, b in zip(dims, parse_dims(text, len(dims), name), strict=True))
+    return jax.ShapeDtypeStruct(shape, dtype), dims
+
+
+def _dtype(name: str, spec: str, argument: str) -> np.dtype:
+    """A dtype by numpy's name or StableHLO's: float32 or f32, int8 or i8, uint8 or ui8, bool or i1."""
+    match = re.fullmatch(r"(bf|f|i|s|ui|u)(\d+)", name)
+    if name in ("i1", "pred"):
+        name = "bool"
+    elif match:
+        kind, bits = match.groups()
+        name = {"bf": "bfloat", "f": "float", "i": "int", "s": "int", "ui": "uint", "u": "uint"}[kind] + bits
+    try:
+        return np.dtype(getattr(ml_dtypes, name, name))
+    except TypeError:
+        raise ArgumentError(f"the spec {spec!r} of {argument} has an unknown dtype {name!r}") from None

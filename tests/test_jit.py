@@ -1,0 +1,297 @@
+"""hlo_disc.jit: what is compiled when, what is found by itself, and what calls look like from the user's side.
+
+`backend` stands in for the compiler where a test is about jit's own decisions: it runs the traced function in JAX at
+the call's sizes, and refuses calls as a compiled program does.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hlo_disc
+from hlo_disc.errors import ArgumentError, ShapeError
+from hlo_disc.generalise import generalise, reason
+
+jit_module = sys.modules["hlo_disc.jit"]
+
+
+class Backend:
+    """Compiles nothing: a `trace` that keeps the function, a `build` that makes a callable with a program's checks."""
+
+    def __init__(self):
+        self.traces = []
+
+    def trace(self, fn, tree, leaves, dims, names, constraints):
+        specs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak) for leaf in leaves]
+        args, kwargs = tree.unflatten(specs)
+        out = jax.eval_shape(lambda a, k: fn(*a, **k), args, kwargs)
+        self.traces.append(dims)
+        dtypes = [x.dtype for x in jax.tree.leaves(out)]
+        graph = SimpleNamespace(fn=fn, tree=tree, leaves=leaves, dims=dims, names=names, dtypes=dtypes)
+        return graph, jax.tree.structure(out)
+
+    def build(self, source, options):
+        graph = source() if callable(source) else source
+        native = lambda *leaves: self.run(graph, leaves)  # noqa: E731
+        program = SimpleNamespace(compile_ms={"read": 1.0})
+        return SimpleNamespace(native=native, program=program, explain=lambda: f"program for {graph.dims}")
+
+    @staticmethod
+    def run(graph, leaves):
+        values = {}
+        for name, dims, was, leaf in zip(graph.names, graph.dims, graph.leaves, leaves, strict=True):
+            if leaf.dtype != was.dtype:
+                raise ArgumentError(f"{name} is {leaf.dtype}, must be {was.dtype}")
+            if leaf.ndim != len(was.shape):
+                raise ArgumentError(f"{name} has rank {leaf.ndim}")
+            for dim, old, new in zip(dims, was.shape, leaf.shape, strict=True):
+                if (old if dim is None else values.setdefault(dim, new)) != new:
+                    raise ShapeError(f"{name} is {leaf.shape}, not {dims}")
+        args, kwargs = graph.tree.unflatten(leaves)
+        outs = jax.tree.leaves(graph.fn(*args, **kwargs))
+        outs = [x.astype(dtype) for x, dtype in zip(outs, graph.dtypes, strict=True)]
+        return tuple(map(np.asarray, outs)) if not any(isinstance(x, jax.Array) for x in leaves) else tuple(outs)
+
+
+@pytest.fixture
+def backend(monkeypatch):
+    fake = Backend()
+    monkeypatch.setattr(jit_module, "trace", fake.trace)
+    monkeypatch.setattr(jit_module, "build", fake.build)
+    return fake
+
+
+def ones(*shape, dtype=jnp.float32):
+    return jnp.ones(shape, dtype)
+
+
+# ------------------------------------------------------------------------------------------ dims found by itself
+
+
+def test_first_call_is_compiled_for_its_sizes_and_the_second_for_all(backend):
+    f = hlo_disc.jit(lambda x: x + 1)
+    for size in (3, 5, 0, 1, 7, 257):
+        np.testing.assert_array_equal(f(ones(size, 4)), np.full((size, 4), 2, np.float32))
+    assert backend.traces == [((None, None),), (("d0", None),)]
+    stats = f.stats()
+    assert (stats.calls, stats.compilations) == (6, 2)
+    assert [r.reason for r in stats.records] == ["first call", "x.shape[0] was always 3 and is now 5"]
+    assert stats.records[1].arguments == ("x: float32[d0, 4]",)
+    assert stats.compile_seconds > 0
+
+
+def test_dims_that_change_together_share_a_symbol(backend):
+    f = hlo_disc.jit(lambda x, y: x + y[:, None])
+    f(ones(2, 2), ones(2))
+    f(ones(5, 2), ones(5))
+    assert backend.traces[-1] == (("d0", None), ("d0",))
+    f(ones(9, 2), ones(9))
+    assert f.stats().compilations == 2
+
+
+def test_a_broken_assumption_compiles_again_and_says_why(backend, caplog):
+    f = hlo_disc.jit(lambda x, y: (x.sum(), y.sum()))
+    f(ones(2), ones(2))
+    f(ones(5), ones(5))
+    with caplog.at_level(logging.INFO, logger="hlo_disc"):
+        f(ones(6), ones(7))
+    assert backend.traces[-1] == (("d0",), ("d1",))
+    assert "x.shape[0] and y.shape[0] were always equal and are now 6 and 7" in caplog.text
+    f(ones(1), ones(0))
+    assert f.stats().compilations == 3
+
+
+sizes = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6)
+
+
+@given(sizes)
+def test_found_dims_serve_every_call_seen(calls):
+    history = [((a, b), (c,)) for a, b, c in calls]
+    dims = generalise(history)
+    assert all(jit_module.serves(dims, history[-1], call) for call in history)
+    again = generalise([*history, history[0]])
+    assert again == dims  # a call that is served changes nothing
+    *seen, last = history
+    served = bool(seen) and jit_module.serves(generalise(seen), seen[-1], last)
+    assert bool(reason(["x", "y"], history)) is not served
+
+
+# ----------------------------------------------------------------------------------------------- dims by the user
+
+
+def test_given_dims_compile_once(backend):
+    f = hlo_disc.jit(lambda w, x: x @ w, dims={"x": "(b, _)"})
+    for size in (4, 1, 0, 9):
+        assert f(ones(3, 2), ones(size, 3)).shape == (size, 2)
+    assert backend.traces == [((None, None), ("b", None))]
+
+
+def test_a_size_that_breaks_the_dims_is_an_error_and_not_a_compilation(backend):
+    f = hlo_disc.jit(lambda a, b: a.sum() + b.sum(), dims={"a": "(b, s)", "b": "(b, s)"})
+    f(ones(2, 3), ones(2, 3))
+    with pytest.raises(ShapeError):
+        f(ones(2, 3), ones(2, 4))
+    assert f(ones(1, 7), ones(1, 7)) == 14
+    assert f.stats().compilations == 1
+
+
+def test_other_static_sizes_are_another_program(backend):
+    f = hlo_disc.jit(lambda w, x: x @ w, dims={"x": "(b, _)"})
+    f(ones(3, 2), ones(4, 3))
+    f(ones(5, 2), ones(4, 5))
+    f(ones(3, 2), ones(8, 3))
+    assert f.stats().compilations == 2
+    assert "w.shape[0] was always 3 and is now 5" in f.stats().records[1].reason
+
+
+def test_dims_of_pytrees_rest_and_keywords(backend):
+    def f(params, *xs, scale):
+        return params["a"].sum() + sum(x.sum() for x in xs) + scale.sum()
+
+    g = hlo_disc.jit(f, dims={"params": {"a": "(n, _)", "b": None}, "xs": ["(m)", "(k, ...)"], "scale": "s,"})
+    g({"a": ones(2, 3), "b": ones(1)}, ones(4), ones(5, 6, 7), scale=ones(8))
+    assert backend.traces == [(("n", None), (None,), ("m",), ("k", None, None), ("s",))]
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        ({"y": "(b)"}, "dims names 'y'.*parameters x"),
+        ({"x": "(b)"}, "has 1 dims.*2"),
+        ({"x": {"k": "(b, s)"}}, "does not fit"),
+    ],
+)
+def test_dims_that_do_not_fit(backend, dims, message):
+    with pytest.raises(ArgumentError, match=message):
+        hlo_disc.jit(lambda x: x, dims=dims)(ones(2, 2))
+
+
+# ------------------------------------------------------------------------------------------------- arguments
+
+
+def test_decorator_with_and_without_arguments(backend):
+    @hlo_disc.jit
+    def f(x):
+        """Doubles."""
+        return 2 * x
+
+    @hlo_disc.jit(dims={"x": "(n)"})
+    def g(x):
+        return 2 * x
+
+    assert (f.__name__, f.__doc__) == ("f", "Doubles.")
+    assert f(ones(2)).tolist() == g(ones(2)).tolist() == [2, 2]
+
+
+def test_methods(backend):
+    class Model:
+        @hlo_disc.jit(static_argnums=0)
+        def apply(self, x):
+            return x + 1
+
+    assert Model().apply(ones(2)).tolist() == [2, 2]
+
+
+def test_pytrees_keywords_and_constants(backend):
+    table = jnp.arange(3.0)
+
+    @hlo_disc.jit
+    def f(params, x, *, bias=None):
+        y = x * params["w"] + table
+        return {"y": y if bias is None else y + bias, "n": [x.sum(), None]}
+
+    out = f({"w": ones(3)}, ones(3))
+    assert out["y"].tolist() == [1, 2, 3]
+    assert out["n"][1] is None
+    assert f({"w": ones(3)}, x=ones(3))["y"].tolist() == [1, 2, 3]
+    assert f.stats().compilations == 1  # by keyword or by position is one program
+    assert f({"w": ones(3)}, ones(3), bias=ones(3))["y"].tolist() == [2, 3, 4]
+    assert f.stats().compilations == 2
+
+
+def test_static_arguments(backend):
+    @hlo_disc.jit(static_argnames=("n", "mode"))
+    def f(x, n, mode="add"):
+        return x + n if mode == "add" else x * n
+
+    assert f(ones(2), 3).tolist() == [4, 4]
+    assert f(ones(2), n=3).tolist() == [4, 4]
+    assert f.stats().compilations == 1
+    assert f(ones(2), 3, mode="mul").tolist() == [3, 3]
+    assert f(ones(2), True).dtype == jnp.float32
+    assert f.stats().compilations == 3
+    with pytest.raises(ArgumentError, match="static argument n of f is a list.*hashable"):
+        f(ones(2), [3])
+    with pytest.raises(ArgumentError, match="static_argnames='k'.*parameters x, n, mode"):
+        hlo_disc.jit(f.__wrapped__, static_argnames="k")
+
+
+def test_numpy_in_numpy_out_and_numbers(backend):
+    f = hlo_disc.jit(lambda x, y: x + y)
+    assert isinstance(f(np.ones(2, np.float32), 1), np.ndarray)
+    assert isinstance(f(ones(2), 1), jax.Array)
+    assert isinstance(f(1, 2), jax.Array)
+    assert f(np.ones(2), 1.0).dtype == np.float32  # JAX's 32-bit types
+    assert f(jnp.ones(2, jnp.bfloat16), 1.5).dtype == jnp.bfloat16  # a number takes the array's type
+
+
+def test_dtypes_and_ranks_are_programs_of_their_own(backend):
+    f = hlo_disc.jit(lambda x: x + x)
+    for x in (ones(2), ones(2, dtype=jnp.int32), ones(2, 2), ones(2), ones(2, dtype=jnp.int32), ones(2, 2)):
+        assert f(x).dtype == x.dtype
+    assert f.stats().compilations == 3
+    assert f.stats().calls == 6
+
+
+@pytest.mark.parametrize("bad", ["text", object(), np.array(["a"]), jax.random.key(0)])
+def test_what_is_no_array_is_named(backend, bad):
+    with pytest.raises(ArgumentError, match=r"the argument params\['w'\] is a "):
+        hlo_disc.jit(lambda params: params["w"])({"w": bad})
+
+
+def test_too_few_and_unknown_arguments(backend):
+    f = hlo_disc.jit(lambda x, y: x + y)
+    with pytest.raises(ArgumentError, match="missing a required argument: 'y'"):
+        f(ones(2))
+    with pytest.raises(ArgumentError, match="unexpected keyword argument 'z'"):
+        f(ones(2), ones(2), z=1)
+    assert f(ones(2), ones(2)).tolist() == [2, 2]
+
+
+def test_unknown_option():
+    with pytest.raises(ArgumentError, match="unknown option 'threds'; the options are .*threads"):
+        hlo_disc.jit(lambda x: x, threds=2)
+
+
+# ------------------------------------------------------------------------------------------------- threads
+
+
+def test_threads_compile_once(backend):
+    f = hlo_disc.jit(lambda x: x + 1, dims={"x": "(n)"})
+    start = threading.Barrier(8)
+    wrong = []
+
+    def work(size):
+        start.wait()
+        for _ in range(50):
+            if f(ones(size)).shape != (size,):
+                wrong.append(size)
+
+    threads = [threading.Thread(target=work, args=(size,)) for size in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert f.stats().compilations == 1
+    assert f.stats().calls >= 400 - 8  # threads that raced to the first call may replace each other's path

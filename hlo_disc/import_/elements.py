@@ -46,6 +46,9 @@ class Elements:
         self.facts = facts
         self._quotients: dict[Dim, list[tuple[Dim, Dim]]] = {}
         self._remainders: dict[Dim, list[tuple[Dim, Dim]]] = {}
+        self.defined: dict[Dim, Dim] = {}  # symbols that were made here, and what they stand for
+        self._broadcasts: dict[tuple[Dim, Dim], Dim] = {}
+        self._parts: dict[Dim, frozenset[Dim]] = {}
 
     # Numbers
 
@@ -186,11 +189,30 @@ class Elements:
         rounded = self._floor_division(condition, yes, no)
         if rounded is not None:
             return rounded
+        if condition == Compare("==", no, ONE):
+            return self.broadcast(no, yes)
         if isinstance(condition, Compare) and {condition.lhs, condition.rhs} == {yes, no}:
             smaller = (condition.relation in ("<", "<=")) == (condition.lhs is yes)
             if condition.relation not in ("==", "!="):
                 return self.minimum(yes, no) if smaller else self.maximum(yes, no)
         return self.facts.canonical(self.number(condition) * (yes - no) + no)
+
+    def broadcast(self, a: Dim, b: Dim) -> Dim:
+        """The common size of two that broadcast, `b if a == 1 else a`, as TensorFlow writes it; a symbol of its own.
+
+        One of them is 1, or they are equal: what broadcasts to the result asks for that. So a result of 1 says that
+        all its parts are 1, and a size broadcast with its own part is itself.
+        """
+        if b is ONE or b in self._parts.get(a, ()):
+            return a
+        if a in self._parts.get(b, ()):
+            return b
+        found = self._broadcasts.get((a, b))
+        if found is None:
+            found = self._broadcasts[a, b] = Dim.symbol(f"_{len(self.defined)}")
+            self.defined[found] = self.number(Compare("==", a, ONE)) * (b - a) + a
+            self._parts[found] = frozenset((a, b)).union(self._parts.get(a, ()), self._parts.get(b, ()))
+        return found
 
     def _floor_division(self, condition: Element, yes: Dim, no: Dim) -> Dim | None:
         """`select(signs differ and remainder != 0, q - 1, q)` and `select(… , r + b, r)`: floor division and modulo."""

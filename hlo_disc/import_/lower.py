@@ -165,9 +165,8 @@ def _broadcast_shape(r: Reader, x: Value, shape: Shape, dims: tuple[int, ...]) -
             r.equal(size, target, f"operand dimension {i} and result dimension {axis}")
             continue
         product = (size - 1) * (size - target)
-        r.require(
-            product, "==", ZERO, f"operand dimension {i} is {{0}}, neither 1 nor the result's {{1}}", (size, target)
-        )
+        message = f"operand dimension {i} is {{0}}, neither 1 nor the result's {{1}}"
+        r.require(product, "==", ZERO, message, (size, target), is_fact=False)
     return tuple(result)
 
 

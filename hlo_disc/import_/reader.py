@@ -61,6 +61,7 @@ class Reader:
         self._call_sites: list[Any] = []
         self._constants: dict[tuple[np.dtype, tuple[int, ...], bytes], Value] = {}
         self._sizes: dict[tuple[Dim, np.dtype], Value] = {}
+        self._required: set[tuple[Dim, str, Dim]] = set()
 
     # Following the program
 
@@ -272,15 +273,24 @@ class Reader:
             message = f"({_listed(a)}) has {{0}} elements and ({_listed(b)}) has {{1}}"
             self.require(left, "==", right, message, (left, right))
 
-    def require(self, lhs: Dim, relation: str, rhs: Dim, message: str, args: tuple[Dim, ...]) -> None:
-        """A condition on the sizes for the current op: nothing when proved, an error when refuted, else a guard."""
+    def require(
+        self, lhs: Dim, relation: str, rhs: Dim, message: str, args: tuple[Dim, ...], is_fact: bool = True
+    ) -> None:
+        """A condition on the sizes for the current op: nothing when proved, an error when refuted, else a guard.
+
+        is_fact: let the facts know; not for equations that say "one of two", which would only cost them time.
+        """
+        if (lhs, relation, rhs) in self._required:
+            return
+        self._required.add((lhs, relation, rhs))
         holds = self.evaluator.scalar.compare(relation, lhs, rhs)
         if holds is True:
             return
         if holds is False:
             raise ShapeError(f"{self.describe()}: {message.format(*args)}")
         self.guards.append(Guard(lhs, relation, rhs, f"{symbols.escape(self.describe())}: {message}", args))
-        symbols.add_fact(self.facts, lhs, relation, rhs)
+        if is_fact:
+            symbols.add_fact(self.facts, lhs, relation, rhs)
 
     def assertion(self, op: Any, operands: Sequence[Operand]) -> Sequence[Operand]:
         """A framework's `shape_assertion`: a guard with the framework's message."""
@@ -394,6 +404,8 @@ def _read_main(reader: Reader, module: ir.Module, main: Any, inputs: Any, constr
     for position, name in inputs.size_arguments:
         operands.insert(position, Symbolic(np.dtype(np.int32), (), (Dim.symbol(name),)))
     results = tuple(reader.data(x) for x in reader.run(main, operands))
+    for made, meaning in reader.evaluator.scalar.defined.items():
+        bindings.symbols[str(made)] = meaning.substitute(bindings.symbols)
     missing = symbols.unbound(reader.guards, bindings.symbols)
     if missing:
         raise ShapeError(

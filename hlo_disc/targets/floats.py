@@ -1,0 +1,79 @@
+"""f16 and bf16: computed in f32, and rounded without the C library.
+
+Left to itself, LLVM turns arithmetic on these types and some conversions into calls of compiler-rt functions that a
+process need not have. Each function takes `op`, which appends an instruction and returns its result's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hlo_disc.targets.types import BF16, F16, F32, F64, I16, I32, I64, Type, int_constant, splat
+
+Append = Callable[[str], str]
+
+
+def is_small(type_: Type) -> bool:
+    """Whether a scalar or vector type is of f16 or bf16."""
+    return type_.is_float and type_.size == 2
+
+
+def like(type_: Type, scalar: Type) -> Type:
+    """`scalar`, with as many lanes as `type_`."""
+    return scalar.vector(type_.lanes) if type_.lanes else scalar
+
+
+def widen(op: Append, value: str, type_: Type) -> str:
+    """f16 or bf16 to f32, exactly."""
+    return op(f"fpext {type_.text} {value} to {like(type_, F32).text}")
+
+
+def narrow(op: Append, value: str, source: Type, target: Type, native: frozenset[str]) -> str:
+    """Round a float to a narrower type, ties to even."""
+    small = target.element or target
+    if small is F32:
+        return op(f"fptrunc {source.text} {value} to {target.text}")
+    if (source.element or source) is F64:
+        value, source = _to_odd_f32(op, value, source), like(source, F32)
+    if small is F16 or "bf16" in native:
+        return op(f"fptrunc {source.text} {value} to {target.text}")
+    assert small is BF16
+    return _to_bf16(op, value, source, target)
+
+
+def _to_bf16(op: Append, value: str, source: Type, target: Type) -> str:
+    whole = like(source, I32)
+    t = whole.text
+    bits = op(f"bitcast {source.text} {value} to {t}")
+    kept = op(f"lshr {t} {bits}, {splat(whole, '16')}")
+    odd = op(f"and {t} {kept}, {splat(whole, '1')}")
+    nudge = op(f"add {t} {odd}, {splat(whole, int_constant(0x7FFF, I32))}")
+    rounded = op(f"add {t} {bits}, {nudge}")
+    quiet = op(f"or {t} {bits}, {splat(whole, int_constant(0x400000, I32))}")
+    is_nan = op(f"fcmp uno {source.text} {value}, {value}")
+    chosen = op(f"select {'i1' if not source.lanes else f'<{source.lanes} x i1>'} {is_nan}, {t} {quiet}, {t} {rounded}")
+    high = op(f"lshr {t} {chosen}, {splat(whole, '16')}")
+    half = like(source, I16).text
+    return op(f"bitcast {half} {op(f'trunc {t} {high} to {half}')} to {target.text}")
+
+
+def _to_odd_f32(op: Append, value: str, source: Type) -> str:
+    """f64 to f32, rounded to odd, so that rounding once more gives what one rounding would."""
+    single, whole, mask = like(source, F32), like(source, I32), "i1" if not source.lanes else f"<{source.lanes} x i1>"
+    t = whole.text
+    nearest = op(f"fptrunc {source.text} {value} to {single.text}")
+    back = op(f"fpext {single.text} {nearest} to {source.text}")
+    long = like(source, I64).text
+    size, back_size = (op(f"bitcast {source.text} {v} to {long}") for v in (value, back))
+    # without their signs, floats are ordered as integers
+    one = splat(like(source, I64), "1")
+    size, back_size = (op(f"shl {long} {v}, {one}") for v in (size, back_size))
+    beyond = op(f"icmp ugt {long} {back_size}, {size}")
+    inexact = op(f"fcmp one {source.text} {back}, {value}")
+    bits = op(f"bitcast {single.text} {nearest} to {t}")
+    step = op(f"sext {mask} {beyond} to {t}")
+    towards_zero = op(f"add {t} {bits}, {step}")
+    odd = op(f"zext {mask} {inexact} to {t}")
+    changed = op(f"or {t} {towards_zero}, {odd}")
+    kept = op(f"select {mask} {inexact}, {t} {changed}, {t} {bits}")
+    return op(f"bitcast {t} {kept} to {single.text}")

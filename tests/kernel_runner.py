@@ -1,0 +1,157 @@
+"""Compile and run hand-written kernels: MLIR text in, numpy arrays in and out, without the native runtime."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+
+import ml_dtypes
+import numpy as np
+
+from hlo_disc import mlir
+from hlo_disc.errors import CompileError
+from hlo_disc.mlir import ir
+from hlo_disc.targets import x86
+
+_PARALLEL_FOR = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)
+_BLOCKS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+_FAST_BYTES = 1 << 16
+_TYPES = {
+    np.dtype(np.float16): "f16",
+    np.dtype(ml_dtypes.bfloat16): "bf16",
+    np.dtype(np.float32): "f32",
+    np.dtype(np.float64): "f64",
+    np.dtype(np.int8): "i8",
+    np.dtype(np.uint8): "i8",
+    np.dtype(np.int16): "i16",
+    np.dtype(np.uint16): "i16",
+    np.dtype(np.int32): "i32",
+    np.dtype(np.uint32): "i32",
+    np.dtype(np.int64): "i64",
+    np.dtype(np.uint64): "i64",
+}
+
+
+@_PARALLEL_FOR
+def _parallel_for(call, function, record, blocks):
+    """Two ranges, to see that a kernel can start anywhere."""
+    fast = (ctypes.c_char * (_FAST_BYTES + 64))()
+    aligned = -(-ctypes.addressof(fast) // 64) * 64
+    middle = blocks // 2
+    _BLOCKS(function)(record, 0, middle, aligned)
+    _BLOCKS(function)(record, middle, blocks, aligned)
+
+
+SYMBOLS = {"ral_parallel_for": ctypes.cast(_parallel_for, ctypes.c_void_p).value or 0}
+
+
+def mlir_type(dtype: np.dtype | type) -> str:
+    """The MLIR element type of arrays of `dtype` in memory."""
+    return _TYPES[np.dtype(dtype)]
+
+
+def levels() -> list[str]:
+    """The feature levels that this machine can run."""
+    found = []
+    for name in ("avx2", "avx512"):
+        try:
+            x86.feature_level(name)
+        except CompileError:
+            continue
+        found.append(name)
+    return found
+
+
+def parse(text: str) -> ir.Module:
+    return ir.Module.parse(text, context=mlir.context())
+
+
+def kernel_module(body: str, types: Sequence[str], blocks: int = 1, functions: str = "", host: str = "") -> str:
+    """A module whose @main launches one kernel with `body` over buffers %a0, %a1, … of element `types`."""
+    parameters = ", ".join(f"%a{k}: memref<?x{t}>" for k, t in enumerate(types))
+    return f"""
+    module attributes {{gpu.container_module}} {{
+      gpu.module @kernels {{
+        {functions}
+        gpu.func @k({parameters}) kernel attributes {{known_block_size = array<i32: 1, 1, 1>}} {{
+          %c0 = arith.constant 0 : index
+          %c1 = arith.constant 1 : index
+          {body}
+          gpu.return
+        }}
+      }}
+      {host}
+      func.func @main(%call: !llvm.ptr, %env: memref<?xi64>, %arena: memref<?xi8>, {parameters})
+          attributes {{llvm.emit_c_interface}} {{
+        %one = arith.constant 1 : index
+        %blocks = arith.constant {blocks} : index
+        %bytes = arith.constant {_FAST_BYTES} : i32
+        gpu.launch_func @kernels::@k blocks in (%blocks, %one, %one) threads in (%one, %one, %one)
+          dynamic_shared_memory_size %bytes args({parameters})
+        return
+      }}
+    }}"""
+
+
+def load(text: str, level: str = "host") -> x86.Library:
+    """Compile MLIR text and link it with this file's `ral_parallel_for`."""
+    return x86.link(x86.compile_module(parse(text), x86.feature_level(level)), SYMBOLS)
+
+
+@functools.lru_cache(maxsize=64)
+def _load_cached(text: str, level: str) -> x86.Library:
+    return load(text, level)
+
+
+def main_of(library: x86.Library) -> Callable[..., None]:
+    """`@main` as a function of buffers; call, env and arena are null unless given."""
+    address = library.address("main")
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(address)
+
+    def call(*buffers: np.ndarray, env: np.ndarray | None = None, arena: np.ndarray | None = None) -> None:
+        pointers = (ctypes.c_void_p * max(1, len(buffers)))(*[b.ctypes.data for b in buffers])
+        extra = [None if x is None else x.ctypes.data for x in (env, arena)]
+        function(None, *extra, ctypes.addressof(pointers))
+
+    call.library = library  # type: ignore[attr-defined]  # the code lives as long as its library
+    return call
+
+
+def run(body: str, *buffers: np.ndarray, level: str = "host", blocks: int = 1, functions: str = "") -> None:
+    """Run a kernel with `body` over the buffers, in place."""
+    text = kernel_module(body, [mlir_type(b.dtype) for b in buffers], blocks, functions)
+    main_of(_load_cached(text, level))(*buffers)
+
+
+def apply(
+    expression: str, inputs: Sequence[np.ndarray], dtype: np.dtype | type, lanes: int, level: str = "host"
+) -> np.ndarray:
+    """`%r = expression` over %x0, %x1, …, `lanes` at a time (0: scalars); the arrays' length is a multiple of 16.
+
+    In the expression `V(t)` stands for the vector (or scalar) type of element t. i1 results are stored as i8.
+    """
+    out = np.zeros(inputs[0].shape, dtype)
+    types = [mlir_type(x.dtype) for x in inputs]
+    result = mlir_type(dtype)
+
+    def vector(element: str) -> str:
+        return f"vector<{lanes}x{element}>" if lanes else element
+
+    load_op, store_op = ("vector.load", "vector.store") if lanes else ("memref.load", "memref.store")
+    lines = []
+    for k, t in enumerate(types):
+        lines.append(f"%x{k} = {load_op} %a{k}[%i] : memref<?x{t}>{f', {vector(t)}' if lanes else ''}")
+    for t in ("i1", "i8", "i16", "i32", "i64", "index", "f16", "bf16", "f32", "f64"):
+        expression = expression.replace(f"V({t})", vector(t))
+    lines.append(expression)
+    tail = f", {vector(result)}" if lanes else ""
+    lines.append(f"{store_op} %r, %a{len(types)}[%i] : memref<?x{result}>{tail}")
+    body = f"""
+          %n = arith.constant {inputs[0].size} : index
+          %step = arith.constant {max(lanes, 1)} : index
+          scf.for %i = %c0 to %n step %step {{
+            {chr(10).join(lines)}
+          }}"""
+    run(body, *inputs, out, level=level)
+    return out

@@ -46,9 +46,15 @@ def fuse(graph: Graph) -> Plan:
     return _Fusion(graph).run()
 
 
-def is_free(op: Op) -> bool:
-    """Computed where it is used, in every group that uses it."""
-    return op.name in ("iota", "dim") or (op.name == "constant" and op.attrs["value"].size == 1)
+def free_ops(graph: Graph) -> set[Op]:
+    """Ops that are computed where they are used, in every group that uses them: they read no memory and cost little."""
+    free: set[Op] = set()
+    for op in graph.ops:
+        source = op.name in ("iota", "dim") or (op.name == "constant" and op.attrs["value"].size == 1)
+        cheap = kind(op) in ("elementwise", "view") and op.name not in EXPENSIVE
+        if source or (cheap and all(x.op in free for x in op.operands)):
+            free.add(op)
+    return free
 
 
 def is_stored_constant(op: Op | None) -> bool:
@@ -60,6 +66,7 @@ class _Fusion:
         self.graph, self.facts = graph, graph.facts
         self.users = uses(graph)
         self.position = {op: i for i, op in enumerate(graph.ops)}
+        self.free = free_ops(graph)
         self.in_memory = set(graph.outputs)
         self.owner: dict[Op, _Growing] = {}
         self.readers: dict[Value, list[_Growing]] = {}
@@ -72,11 +79,11 @@ class _Fusion:
             if kind(op) == "dot":
                 self._dot(op)
         for op in reversed(self.graph.ops):
-            if op not in self.owner and not is_free(op) and not is_stored_constant(op):
+            if op not in self.owner and op not in self.free and not is_stored_constant(op):
                 self._visit(op)
         for value in sorted(self.in_memory, key=lambda v: self.position.get(v.op, -1)):
-            if value.op is not None and is_free(value.op):
-                self._start("row", [value.op], [value])
+            if value.op in self.free:
+                self._start("row", [], [value])
         return Plan(tuple(self._ordered()), self.aliases, tuple(dict.fromkeys(self.notes)))
 
     # Visiting.
@@ -111,17 +118,23 @@ class _Fusion:
         groups = list(dict.fromkeys(self.readers.get(value, ())))
         outside = value in self.in_memory
         target = min(groups, key=self._first, default=None)
-        if target is not None and target.kind == "dot" and len(groups) == 1 and not outside:
-            if self._feeds_epilogue(op, target):
-                self._add(op, target)
-                return
-        elif target is not None and len(target.ops) < MAX_OPS:
-            others = [g for g in groups if g is not target]
-            keep = outside or bool(others)
-            ordered = all(self._first(g) > self._last(target) for g in others)
-            if (not keep or (ordered and target.place is None)) and self._try_join(op, target, keep):
-                return
+        if target is not None and self._may_join(op, target, groups, outside):
+            return
         self._start("row", [op], [value])
+
+    def _may_join(self, op: Op, target: _Growing, groups: list[_Growing], outside: bool) -> bool:
+        """Join `target`, the first of the groups that read the result, if that is legal."""
+        others = [g for g in groups if g is not target]
+        keep = outside or bool(others)
+        if target.kind == "dot":
+            if keep or not self._feeds_epilogue(op, target):
+                return False
+            self._add(op, target)
+            return True
+        if len(target.ops) >= MAX_OPS:
+            return False
+        ordered = all(self._first(g) > self._last(target) for g in others)
+        return (not keep or (ordered and target.place is None)) and self._try_join(op, target, keep)
 
     def _try_join(self, op: Op, group: _Growing, keep: bool) -> bool:
         outputs = [*group.outputs, *([op.result] if keep else [])]
@@ -150,13 +163,16 @@ class _Fusion:
     def _start(self, kind_: str, ops: Sequence[Op], outputs: list[Value], place: Place | None = None) -> _Growing:
         group = _Growing(kind_, dict.fromkeys(ops), outputs, place)
         self.groups.append(group)
-        group.anchor = max(self.position[op] for op in ops) if ops else 0
+        group.anchor = max((self.position[op] for op in ops), default=0)
         for op in ops:
             self.owner[op] = group
         for value in outputs if place is None else ():
             self.in_memory.add(value)
         for op in ops:
             self._reads(op, group)
+        if not ops:
+            for value in outputs:
+                self._read(value, group)
         return group
 
     def _reads(self, op: Op, group: _Growing) -> None:
@@ -165,16 +181,18 @@ class _Fusion:
             self._read(x, group)
 
     def _read(self, x: Value, group: _Growing) -> None:
-        if x.op is not None and is_free(x.op):
-            group.ops[x.op] = None
+        if x.op is not None and x.op in self.free:
+            if x.op not in group.ops:
+                group.ops[x.op] = None
+                self._reads(x.op, group)
         elif x.op not in group.ops:
             self.readers.setdefault(x, []).append(group)
 
     def _first(self, group: _Growing) -> int:
-        return min((self.position[op] for op in group.ops if not is_free(op)), default=group.anchor)
+        return min((self.position[op] for op in group.ops if op not in self.free), default=group.anchor)
 
     def _last(self, group: _Growing) -> int:
-        return max((self.position[op] for op in group.ops if not is_free(op)), default=group.anchor)
+        return max((self.position[op] for op in group.ops if op not in self.free), default=group.anchor)
 
     # Values assembled from parts.
 
@@ -184,12 +202,9 @@ class _Fusion:
         for x, starts, strides in _parts(op):
             group = self._start("row", [], [x], Place(target, target.shape, starts, strides, tuple(range(target.rank))))
             group.anchor = self.position[op]
-            self._read(x, group)
             for start in starts:
                 if isinstance(start, Value):
                     self._read(start, group)
-            if x.op is not None and is_free(x.op):
-                group.ops[x.op] = None
 
     # Dots.
 

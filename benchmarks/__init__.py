@@ -1,0 +1,1 @@
+"""hlo_disc against its peers: `python -m benchmarks.run`."""

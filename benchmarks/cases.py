@@ -1,0 +1,106 @@
+"""What is run: models and kernels at their shapes, with the work that each has to do at least."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks import models
+from benchmarks.kernels import KERNELS
+from benchmarks.models import GPT2_WORDS, LAYERS, WIDTH
+
+BERT_SHAPES = ((1, 17), (1, 128), (2, 77), (4, 128), (1, 384))
+PREFILL_SHAPES = ((1, 17), (1, 128), (4, 64))
+DECODE_LENGTHS = (1, 8, 64, 128, 256, 511)
+MLP_BATCHES = (1, 33, 256)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One function with its dims and weights. `work` gives (operations, bytes) that a call needs at least."""
+
+    name: str
+    fn: Callable[..., Any]
+    dims: dict[str, Any]
+    inputs: Callable[..., tuple[Any, ...]]
+    work: Callable[..., tuple[float, float]]
+    params: Callable[[], Any] | None = None
+
+
+def _block_work(tokens: int, pairs: int) -> tuple[float, float]:
+    """A transformer's layers: `pairs` is the number of query-key pairs."""
+    weights = LAYERS * 12 * WIDTH * WIDTH
+    return 2.0 * tokens * weights + 4.0 * LAYERS * pairs * WIDTH, 4.0 * weights
+
+
+def bert_work(b: int, s: int) -> tuple[float, float]:
+    return _block_work(b * s, b * s * s)
+
+
+def prefill_work(b: int, s: int) -> tuple[float, float]:
+    flops, size = _block_work(b * s, b * s * s)
+    return flops + 2.0 * b * WIDTH * GPT2_WORDS, size + 4.0 * WIDTH * GPT2_WORDS
+
+
+def decode_work(b: int, length: int) -> tuple[float, float]:
+    flops, size = _block_work(b, b * (length + 1))
+    caches = 4.0 * 2 * LAYERS * b * length * WIDTH
+    return flops + 2.0 * b * WIDTH * GPT2_WORDS, size + 4.0 * WIDTH * GPT2_WORDS + 2 * caches
+
+
+def mlp_work(b: int) -> tuple[float, float]:
+    weights = 784 * 512 + 512 * 512 + 512 * 10
+    return 2.0 * b * weights, 4.0 * (weights + b * 794)
+
+
+BERT = Family(
+    "BERT-base", models.bert, {"ids": "(b, s)", "mask": "(b, s)"}, models.bert_inputs, bert_work, models.bert_params
+)
+PREFILL = Family(
+    "GPT-2 prefill", models.gpt2_prefill, {"ids": "(b, s)"}, models.gpt2_inputs, prefill_work, models.gpt2_params
+)
+DECODE = Family(
+    "GPT-2 decode",
+    models.gpt2_decode,
+    {"ids": "(b)", "caches": "(b, _, l, _)"},
+    models.gpt2_decode_inputs,
+    decode_work,
+    models.gpt2_params,
+)
+MLP = Family("MLP", models.mlp, {"x": "(b, _)"}, models.mlp_inputs, mlp_work, models.mlp_params)
+
+
+def model_shapes(quick: bool) -> list[tuple[Family, list[tuple[int, ...]]]]:
+    """The models, each with its shapes."""
+    pick: Callable[[Any], list] = (lambda shapes: list(shapes)[:: max(len(shapes) // 2, 1)]) if quick else list
+    return [
+        (BERT, pick(BERT_SHAPES)),
+        (PREFILL, pick(PREFILL_SHAPES)),
+        (DECODE, [(1, length) for length in pick(DECODE_LENGTHS)]),
+        (MLP, [(b,) for b in pick(MLP_BATCHES)]),
+    ]
+
+
+def kernel_families() -> Iterator[tuple[Family, list[dict[str, int]]]]:
+    """The kernels. Their least work is one pass over arguments and result."""
+    for kernel in KERNELS:
+
+        def work(kernel=kernel, **sizes: int) -> tuple[float, float]:
+            arguments = kernel.inputs(**sizes)
+            result = jax.eval_shape(kernel.fn, *arguments)
+            return 0.0, float(sum(a.nbytes for a in arguments) + result.size * result.dtype.itemsize)
+
+        yield Family(kernel.name, kernel.fn, kernel.dims, kernel.inputs, work), list(kernel.sizes)
+
+
+def stream(count: int, seed: int = 0) -> list[tuple[int, int]]:
+    """Distinct (batch, length) pairs as texts have them: 1 to 4 of them, 4 to 96 tokens."""
+    rng = np.random.default_rng(seed)
+    pairs: dict[tuple[int, int], None] = {}
+    while len(pairs) < count:
+        pairs[int(rng.integers(1, 5)), int(rng.integers(4, 97))] = None
+    return list(pairs)

@@ -1,0 +1,223 @@
+"""The parts of the benchmark. Each yields rows: what was run, hlo_disc's figure, jax.jit's, and what must hold."""
+
+from __future__ import annotations
+
+import functools
+import random
+import statistics
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import hlo_disc
+from benchmarks import cases
+from benchmarks.cases import Family
+from benchmarks.limits import Limits
+from benchmarks.measure import Pair, alternate, elapsed, error, first_call, float64, per_call
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the result.
+
+    ours, theirs: hlo_disc's figure and jax.jit's, in `unit`. value: what `bound` ("≥ 1.05") is about, mostly a ratio.
+    fraction: how much of the machine's limit hlo_disc reaches.
+    """
+
+    section: str
+    case: str
+    ours: float
+    theirs: float | None
+    unit: str
+    value: float
+    bound: str = ""
+    fraction: float | None = None
+
+    @property
+    def met(self) -> bool | None:
+        if not self.bound:
+            return None
+        relation, limit = self.bound.split()
+        return self.value >= float(limit) if relation == "≥" else self.value <= float(limit)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "met": self.met}
+
+
+@dataclass
+class Bench:
+    """What the sections share. budget: seconds of turns a shape."""
+
+    limits: Limits
+    quick: bool
+    budget: float
+
+    def __post_init__(self) -> None:
+        self._params: dict[Any, Any] = {}
+
+    def params(self, family: Family) -> tuple[Any, ...]:
+        """The weights of a family as leading arguments."""
+        if family.params is None:
+            return ()
+        if family.params not in self._params:
+            self._params[family.params] = family.params()
+        return (self._params[family.params],)
+
+    def arguments(self, family: Family, *sizes: int, **named: int) -> tuple[Any, ...]:
+        return self.params(family) + tuple(family.inputs(*sizes, **named))
+
+
+def compiled(family: Family) -> hlo_disc.JitFunction:
+    return hlo_disc.jit(family.fn, dims=family.dims)
+
+
+def fresh(family: Family) -> Any:
+    """A `jax.jit` that has compiled nothing yet: a new function object each time."""
+    return jax.jit(lambda *args: family.fn(*args))
+
+
+def warm_up() -> None:
+    """Loads both compilers, so that the first model does not pay for that."""
+    x = np.ones(8, np.float32)
+    hlo_disc.jit(lambda x: jnp.tanh(x) + 1, dims={"x": "(n)"})(x)
+    jax.block_until_ready(jax.jit(lambda x: jnp.tanh(x) + 1)(x))
+
+
+def versus(bench: Bench, family: Family, ours: Any, sizes: Any) -> tuple[Pair, float, float]:
+    """Steady state at one shape: the two medians, the limit's seconds, and how long XLA took to compile it."""
+    args = bench.arguments(family, **sizes) if isinstance(sizes, dict) else bench.arguments(family, *sizes)
+    theirs = fresh(family)
+    cold = first_call(lambda: theirs(*args))
+    jax.block_until_ready(ours(*args))
+    pair = alternate(lambda: ours(*args), lambda: theirs(*args), bench.budget)
+    work = family.work(**sizes) if isinstance(sizes, dict) else family.work(*sizes)
+    return pair, bench.limits.seconds(*work), cold - pair.theirs
+
+
+def models(bench: Bench) -> Iterator[Row]:
+    """Steady state of the models, and what compiling them costs."""
+    for family, shapes in cases.model_shapes(bench.quick):
+        ours = compiled(family)
+        first = bench.arguments(family, *shapes[0])
+        cold = first_call(functools.partial(ours, *first))
+        ratios, compile_times = [], []
+        bound = {"BERT-base": "≥ 1.05", "GPT-2 decode": "≥ 1.0"}.get(family.name, "")
+        for i, shape in enumerate(shapes):
+            pair, limit, theirs_cold = versus(bench, family, ours, shape)
+            if i == 0:
+                cold -= pair.ours
+            ratios.append(pair.ratio)
+            compile_times.append(theirs_cold)
+            yield row("models", f"{family.name} {shape}", pair, limit, bound)
+        yield Row(
+            "models", f"{family.name} geometric mean", 0, None, "", geometric(ratios), "≥ 1.25" * (family is cases.BERT)
+        )
+        theirs_cold = statistics.median(compile_times)
+        bound = "≤ 0.6" if family is cases.BERT else ""
+        yield Row("compile", f"{family.name}, cold", cold, theirs_cold, "s", cold / theirs_cold, bound)
+        yield Row("compile", f"{family.name}, compilations", ours.stats().compilations, len(shapes), "", 1)
+
+
+def row(section: str, case: str, pair: Pair, limit: float, bound: str) -> Row:
+    return Row(section, case, 1e3 * pair.ours, 1e3 * pair.theirs, "ms", pair.ratio, bound, limit / pair.ours)
+
+
+def geometric(ratios: list[float]) -> float:
+    return statistics.geometric_mean(ratios)
+
+
+def kernels(bench: Bench) -> Iterator[Row]:
+    """Steady state of the kernels."""
+    ratios = []
+    for family, shapes in cases.kernel_families():
+        ours = compiled(family)
+        for sizes in shapes:
+            pair, limit, _ = versus(bench, family, ours, sizes)
+            ratios.append(pair.ratio)
+            yield row("kernels", f"{family.name} {tuple(sizes.values())}", pair, limit, "≥ 1.0")
+    yield Row("kernels", "geometric mean", 0, None, "", geometric(ratios), "≥ 1.6")
+
+
+def stream(bench: Bench) -> Iterator[Row]:
+    """40 distinct BERT shapes one after the other, compilation and all."""
+    shapes = cases.stream(40)
+    inputs = [bench.arguments(cases.BERT, *shape) for shape in shapes]
+    ours, theirs = compiled(cases.BERT), fresh(cases.BERT)
+    ours_total = elapsed(lambda: [jax.block_until_ready(ours(*args)) for args in inputs])
+    sample = inputs[::8] if bench.quick else inputs
+    theirs_total = elapsed(lambda: [jax.block_until_ready(theirs(*args)) for args in sample])
+    theirs_total *= len(inputs) / len(sample)
+    note = f", jax.jit extrapolated from {len(sample)}" if len(sample) < len(inputs) else ""
+    yield Row("stream", f"BERT, 40 shapes{note}", ours_total, theirs_total, "s", theirs_total / ours_total, "≥ 15")
+
+
+def recompilations(bench: Bench) -> Iterator[Row]:
+    """30 random (batch, length) pairs after the first call: nothing may be compiled."""
+    pick = random.Random(3)
+    for family in (cases.BERT, cases.PREFILL, cases.DECODE):
+        ours = compiled(family)
+        ours(*bench.arguments(family, 2, 9))
+        first = ours.stats().compilations
+        for _ in range(10 if bench.quick else 30):
+            jax.block_until_ready(ours(*bench.arguments(family, pick.randint(1, 4), pick.randint(1, 40))))
+        again = ours.stats().compilations - first
+        yield Row("recompilations", f"{family.name}, random shapes", again, None, "", again, "≤ 0")
+
+
+def memory(bench: Bench) -> Iterator[Row]:
+    """Peak temporary memory of BERT at (4, 128)."""
+    args = bench.arguments(cases.BERT, 4, 128)
+    ours = compiled(cases.BERT).lower(*args).compile().memory(b=4, s=128).temporary / 2**20
+    theirs = fresh(cases.BERT).lower(*args).compile().memory_analysis().temp_size_in_bytes / 2**20
+    yield Row("memory", "BERT (4, 128), temporary", ours, theirs, "MiB", ours / theirs, "≤ 1.1")
+
+
+def overhead(bench: Bench) -> Iterator[Row]:
+    """What a call costs that has almost nothing to do."""
+    x = jnp.ones(8, jnp.float32)
+    ours, theirs = hlo_disc.jit(lambda x: x + 1, dims={"x": "(n)"}), jax.jit(lambda x: x + 1)
+    jax.block_until_ready((ours(x), theirs(x)))
+    pair = Pair(per_call(lambda: ours(x)), per_call(lambda: theirs(x)))
+    yield Row("overhead", "x + 1 on f32[8], eager", 1e6 * pair.ours, 1e6 * pair.theirs, "µs", 1e6 * pair.ours, "≤ 12")
+
+    def chain(count: int) -> Any:
+        def chained(x):
+            for _ in range(count):
+                x = ours(x)
+            return x
+
+        return jax.jit(chained)
+
+    count = 100
+    short, long = chain(1), chain(1 + count)
+    jax.block_until_ready((short(x), long(x)))
+    cost = (per_call(lambda: long(x)) - per_call(lambda: short(x))) / count
+    yield Row("overhead", f"x + 1, {count} chained in jax.jit, each", 1e6 * cost, None, "µs", 1e6 * cost, "≤ 0.5")
+
+
+def accuracy(bench: Bench) -> Iterator[Row]:
+    """Error against float64, next to XLA's."""
+    chosen: list[tuple[Family, Any]] = [(cases.BERT, (2, 77)), (cases.PREFILL, (2, 33)), (cases.DECODE, (2, 40))]
+    chosen += [(cases.MLP, (33,))] + [(family, shapes[-1]) for family, shapes in cases.kernel_families()]
+    for family, sizes in chosen:
+        args = bench.arguments(family, **sizes) if isinstance(sizes, dict) else bench.arguments(family, *sizes)
+        reference = float64(family.fn, args)
+        ours, theirs = error(compiled(family)(*args), reference), error(fresh(family)(*args), reference)
+        shown = tuple(sizes.values()) if isinstance(sizes, dict) else sizes
+        ratio = ours / theirs if theirs else 1.0
+        yield Row("accuracy", f"{family.name} {shown}", ours, theirs, "error", ratio, "≤ 2")
+
+
+SECTIONS = {
+    "models": models,
+    "kernels": kernels,
+    "memory": memory,
+    "overhead": overhead,
+    "accuracy": accuracy,
+    "recompilations": recompilations,
+    "stream": stream,
+}

@@ -7,6 +7,7 @@ A `Decoder` lives as long as one import; nothing is kept afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import ml_dtypes
@@ -17,6 +18,9 @@ from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import ir
 
 T = TypeVar("T")
+
+# Frames of ours, by which a traced function was called, are not the user's.
+_OWN_FILES = str(Path(__file__).parent.parent) + "/"
 
 # A static size, or None where the type says `?`.
 TypeShape = tuple[int | None, ...]
@@ -39,7 +43,7 @@ class Decoder:
     def __init__(self) -> None:
         self._types: dict[ir.Type, tuple[np.dtype, TypeShape]] = {}
         self._attributes: dict[tuple[Callable[..., Any], ir.Attribute], Any] = {}
-        self._locations: dict[ir.Attribute, str] = {}
+        self._lines: dict[ir.Attribute, str] = {}
 
     def tensor(self, kind: ir.Type) -> tuple[np.dtype, TypeShape]:
         """dtype and sizes of a tensor type. Raises UnsupportedOpError for a type that DHLO has not."""
@@ -55,13 +59,13 @@ class Decoder:
             self._attributes[key] = decode(attribute)
         return self._attributes[key]
 
-    def location(self, op: Any) -> str:
-        """The user's line of an op: "model.py:12:3 (layer)"; what the location names when it has no line; or ""."""
+    def line(self, op: Any) -> str:
+        """The user's line of an op as "model.py:12:3 (layer)", "" when it has none."""
         location = op.location
         key = location.attr
-        found = self._locations.get(key)
+        found = self._lines.get(key)
         if found is None:
-            found = self._locations[key] = location_text(location)
+            found = self._lines[key] = _line(location, "")
         return found
 
 
@@ -117,18 +121,18 @@ def _bitcast(attribute: ir.DenseElementsAttr, element: str) -> np.ndarray:
     return np.asarray(folded)
 
 
-def location_text(location: ir.Location) -> str:
-    """The innermost frame that has a line, as "file:line:column (function)"; else the outermost name."""
-    line = _line(location, "")
-    if line:
-        return line
+def location_name(location: ir.Location) -> str:
+    """What a location is called, "" when it has no name."""
     while isinstance(location, ir.FusedLoc) and location.locations:
         location = location.locations[0]
     return location.name_str if isinstance(location, ir.NameLoc) else ""
 
 
 def _line(location: ir.Location, function: str) -> str:
+    """The innermost frame of the user's that has a line; `function` is what encloses it."""
     if isinstance(location, ir.FileLineColLoc):
+        if location.filename.startswith(_OWN_FILES):
+            return ""
         # The parser calls text that came from no file "-".
         name = "<text>" if location.filename == "-" else location.filename
         line = f"{name}:{location.start_line}:{location.start_col}"

@@ -217,7 +217,9 @@ class Elements:
     def _floor_division(self, condition: Element, yes: Dim, no: Dim) -> Dim | None:
         """`select(signs differ and remainder != 0, q - 1, q)` and `select(… , r + b, r)`: floor division and modulo."""
         for a, b in self._quotients.get(no, ()) if yes is no - 1 else ():
-            inexact = self.compare("!=", self.remainder(a, b) or ZERO, ZERO)
+            remainder = self.remainder(a, b)
+            assert remainder is not None  # there is a quotient by b
+            inexact = self.compare("!=", remainder, ZERO)
             if condition == self.all((self.compare("!=", self.sign(a), self.sign(b)), inexact)):
                 return a // self._floor_divisor(b)
         for a, b in self._remainders.get(no, ()):

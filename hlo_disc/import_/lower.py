@@ -103,11 +103,12 @@ def _square(r: Reader, op: Any, operands: list[Operand]) -> Value:
 
 def _constant(r: Reader, op: Any, operands: list[Operand]) -> Value:
     dtype, sizes = r.result_type(op)
-    value = array(op.attributes["value"], dtype)
+    attribute = op.attributes["value"]
+    value = array(attribute, dtype)
     if value.ndim and value.size > 1 and not any(value.strides):
         scalar = r.constant(value.reshape(-1)[0])
         return r.emit("broadcast", (scalar,), shape=r.policy.created(r, op, sizes), dims=())
-    return r.constant(value)
+    return r.dense(attribute, value)
 
 
 def _iota(r: Reader, op: Any, operands: list[Operand]) -> Value:

@@ -20,7 +20,7 @@ from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Guard, Shape, Value
 from hlo_disc.errors import ParseError, ShapeError, UnsupportedOpError
 from hlo_disc.import_ import symbols
-from hlo_disc.import_.decode import Decoder, TypeShape, text
+from hlo_disc.import_.decode import Decoder, TypeShape, location_name, text
 from hlo_disc.import_.elements import ONE, ZERO, Compare, Element, Junction
 from hlo_disc.import_.lower import HANDLERS
 from hlo_disc.import_.names import input_shapes
@@ -60,6 +60,7 @@ class Reader:
         self.op: Any = None
         self._call_sites: list[Any] = []
         self._constants: dict[tuple[np.dtype, tuple[int, ...], bytes], Value] = {}
+        self._attributes: dict[ir.Attribute, Value] = {}
         self._sizes: dict[tuple[Dim, np.dtype], Value] = {}
         self._required: set[tuple[Dim, str, Dim]] = set()
 
@@ -137,14 +138,25 @@ class Reader:
         return self.decoder.tensor(op.results[0].type)
 
     def location(self) -> str:
-        """The user's line of the current op, or of the call that led to it."""
-        here = self.decoder.location(self.op)
-        if here:
-            return here
-        return next(filter(None, (self.decoder.location(op) for op in reversed(self._call_sites) if op is not None)), "")
+        """The user's line of the current op or of the call that led to it; what the op is called when there is none."""
+        line = self.decoder.line(self.op)
+        if line:
+            return line
+        for site in reversed(self._call_sites):
+            line = self.decoder.line(site)
+            if line:
+                return line
+        return location_name(self.op.location)
 
     def emit(self, name: str, operands: Sequence[Value] = (), **attrs: Any) -> Value:
         return self.builder.op(name, operands, self.location(), **attrs)
+
+    def dense(self, attribute: Any, value: np.ndarray) -> Value:
+        """A constant of the module; equal ones are one attribute there, and one value here."""
+        found = self._attributes.get(attribute)
+        if found is None:
+            found = self._attributes[attribute] = self.constant(value)
+        return found
 
     def constant(self, value: np.ndarray) -> Value:
         """A constant; small ones are shared."""

@@ -1,0 +1,129 @@
+"""From a JAX function to a DHLO graph: traced once, at symbolic shapes, and read where JAX lowered it.
+
+The function is lowered as for `jax.jit` and not exported: an export expands CHLO ops (`erf`, `erfc` …) into polynomials
+and serialises the module. JAX passes the dimension variables as leading arguments, which the reader knows by name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax import export, tree_util
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.graph import Graph, Guard
+from hlo_disc.errors import ArgumentError
+from hlo_disc.import_.reader import read_module
+from hlo_disc.import_.symbols import ShapeSpec, parse_constraint, shape_spec
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What an array argument looks like: Spec("(b, s, 768)", "float32") or Spec(("b", 128), np.int32)."""
+
+    shape: str | ShapeSpec
+    dtype: Any
+    weak: bool = False
+
+
+def trace(fn: Callable[..., Any], *args: Any, constraints: Sequence[str] = (), **kwargs: Any) -> tuple[Graph, Any]:
+    """The graph of `fn(*args, **kwargs)` and the tree of its results; the graph's inputs are the flattened arguments.
+
+    args, kwargs: pytrees of `Spec`, or of anything that has `shape` and `dtype` (arrays, ShapeDtypeStructs). Raises
+    what JAX raises while it traces, and what `read_module` raises.
+    """
+    leaves, tree = tree_util.tree_flatten((args, kwargs))
+    shapes = [shape_spec(leaf.shape) for leaf in leaves]
+    out_trees: list[Any] = []
+
+    def flat(*values: Any) -> list[Any]:
+        call_args, call_kwargs = tree.unflatten(values)
+        results, out_tree = tree_util.tree_flatten(fn(*call_args, **call_kwargs))
+        out_trees.append(out_tree)
+        return results
+
+    flat.__name__ = getattr(fn, "__name__", "main")
+    graph = from_jax(flat, leaves, shapes, _names(fn, args, kwargs), constraints)
+    return graph, out_trees[-1]
+
+
+def from_jax(
+    fn: Callable[..., Any],
+    leaves: Sequence[Any],
+    dims: Sequence[ShapeSpec],
+    names: Sequence[str],
+    constraints: Sequence[str] = (),
+) -> Graph:
+    """The graph of a function of flat arrays.
+
+    leaves: `dtype`, `shape` and perhaps `weak` (a Python number's type) of each argument. dims: for each argument and
+    axis a size, a dimension expression, or None for the size in `shape`. names: the arguments' names in messages.
+    constraints: conditions on the dimension variables, which JAX uses while it traces and calls must meet.
+    """
+    shapes = [_filled(leaf, shape_spec(spec), name) for leaf, spec, name in zip(leaves, dims, names, strict=True)]
+    sizes = _symbolic_sizes([d for shape in shapes for d in shape], [parse_constraint(text) for text in constraints])
+    structs = [
+        jax.ShapeDtypeStruct([sizes[d] for d in shape], leaf.dtype, weak_type=getattr(leaf, "weak", False))
+        for leaf, shape in zip(leaves, shapes, strict=True)
+    ]
+    # An argument that is not used stays one: positions are how calls pass arguments.
+    lowered = jax.jit(fn, keep_unused=True).trace(*structs).lower(lowering_platforms=("cpu",))
+    module = lowered.compiler_ir("stablehlo")
+    return read_module(module, dims=shapes, constraints=constraints, names=names, allow_zero=True)
+
+
+def _filled(leaf: Any, spec: Sequence[Dim | None], name: str) -> list[Dim]:
+    if len(spec) != len(leaf.shape) and not isinstance(leaf.shape, str):
+        raise ArgumentError(f"{name} has rank {len(leaf.shape)}, but its dims {_shown(spec)} have rank {len(spec)}")
+    if None in spec and isinstance(leaf.shape, str):
+        raise ArgumentError(f"{name} has the shape {leaf.shape!r}: '_' keeps a size, and there is none")
+    return [Dim.of(leaf.shape[axis]) if d is None else d for axis, d in enumerate(spec)]
+
+
+def _shown(spec: Sequence[Dim | None]) -> str:
+    return f"({', '.join('_' if d is None else str(d) for d in spec)})"
+
+
+def _symbolic_sizes(dims: Sequence[Dim], constraints: Sequence[Guard]) -> dict[Dim, Any]:
+    """JAX's form of every size; all symbolic ones in one scope, so that it can compare them."""
+    sizes: dict[Dim, Any] = {d: d.value for d in dims if d.is_const}
+    symbolic = list(dict.fromkeys(d for d in dims if not d.is_const))
+    if symbolic:
+        scope = export.SymbolicScope([text for guard in constraints if (text := _jax_constraint(guard))])
+        parsed = export.symbolic_shape(", ".join(map(str, symbolic)), scope=scope)
+        sizes.update(zip(symbolic, parsed, strict=True))
+    return sizes
+
+
+def _jax_constraint(guard: Guard) -> str:
+    """The constraint in JAX's grammar, which knows ==, >= and <=; "" for what it cannot say."""
+    offset = {"<": -1, ">": 1}.get(guard.relation, 0)
+    relation = {"<": "<=", ">": ">="}.get(guard.relation, guard.relation)
+    return "" if relation == "!=" else f"{guard.lhs} {relation} {guard.rhs + offset}"
+
+
+def _names(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
+    """The arguments' names with their paths: "params['layer0']['wq']", "ids"."""
+    try:
+        bound = inspect.signature(fn).bind(*args, **kwargs)
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        parameters, bound = [], None
+    positional: list[str] = []
+    for i in range(len(args)):
+        plain = i < len(parameters) and parameters[i].kind in (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        )
+        positional.append(parameters[i].name if bound is not None and plain else f"args[{i}]")
+    names = []
+    for path, _ in tree_util.tree_flatten_with_path((tuple(args), kwargs))[0]:
+        head = positional[path[1].idx] if path[0].idx == 0 else path[1].key
+        names.append(head + tree_util.keystr(path[2:]))
+    return names
+
+

@@ -26,7 +26,7 @@ from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, generalise, reason
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, Static, parse_dims
-from hlo_disc.trace import Leaf, describe_all, show, trace
+from hlo_disc.trace import Leaf, active, describe_all, show, trace
 
 logger = logging.getLogger("hlo_disc")
 
@@ -226,6 +226,8 @@ class JitFunction:
         self.signature.check(args, kwargs)
         array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
         leaves, tree = _flatten()((array_args, array_kwargs))
+        if active() or any(map(is_symbolic, leaves)):
+            return self.signature.fn(*args, **kwargs)
         entry, infos = self._entry(array_args, array_kwargs, static, leaves, tree)
         variant = self._variant(entry, infos, static, tree)
         if any(map(is_tracer, leaves)):
@@ -336,6 +338,11 @@ def is_tracer(leaf: Any) -> bool:
     from jax.core import Tracer
 
     return isinstance(leaf, Tracer)
+
+
+def is_symbolic(leaf: Any) -> bool:
+    """Whether it is a tracer with a symbolic size: an export that goes on, or another compilation."""
+    return is_tracer(leaf) and not all(isinstance(n, int) for n in leaf.shape)
 
 
 def jax_array(array: np.ndarray) -> Any:

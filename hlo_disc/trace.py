@@ -6,14 +6,17 @@ The function is traced on flat arrays, so that names, dims and results are lists
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.graph import Graph
-from hlo_disc.errors import ArgumentError
+from hlo_disc.errors import ArgumentError, HloDiscError, ShapeError
 from hlo_disc.generalise import Dims
+
+_state = threading.local()
 
 
 class Leaf(NamedTuple):
@@ -83,5 +86,37 @@ def trace(
         out_tree[:] = [results_tree]
         return results
 
-    graph = from_jax(flat, leaves, dims, names, constraints)
+    _state.active = True
+    try:
+        graph = from_jax(flat, leaves, dims, names, constraints)
+    except HloDiscError:
+        raise
+    except Exception as error:
+        if not any(map(any, dims)) or not _traces(flat, leaves):
+            raise  # the function's own mistake, whatever the sizes
+        shown = ", ".join(show(n, leaf, ds) for n, leaf, ds in zip(names, leaves, dims, strict=True) if any(ds))
+        raise ShapeError(
+            f"{getattr(fn, '__name__', 'the function')} cannot be traced with {shown}, though it can at fixed sizes: "
+            "name equal dims alike, add what you know as constraints, or keep a dim static with '_'. "
+            f"JAX says:\n{error}"
+        ) from error
+    finally:
+        _state.active = False
     return graph, out_tree[0]
+
+
+def active() -> bool:
+    """Whether this thread is tracing a function for hlo_disc: what it calls becomes part of that program."""
+    return getattr(_state, "active", False)
+
+
+def _traces(flat: Callable[..., Any], leaves: Sequence[Leaf]) -> bool:
+    """Whether the function can be traced at the sizes of the call."""
+    import jax
+
+    structs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak) for leaf in leaves]
+    try:
+        jax.eval_shape(flat, *structs)
+    except Exception:
+        return False
+    return True

@@ -25,7 +25,15 @@ def like(type_: Type, scalar: Type) -> Type:
 
 def widen(op: Append, value: str, type_: Type) -> str:
     """f16 or bf16 to f32, exactly."""
-    return op(f"fpext {type_.text} {value} to {like(type_, F32).text}")
+    single = like(type_, F32).text
+    if (type_.element or type_) is F16:
+        return op(f"fpext {type_.text} {value} to {single}")
+    # by bits: LLVM would push operations through an fpext from bf16, and then round them with a call
+    half, whole = like(type_, I16).text, like(type_, I32)
+    bits = op(f"bitcast {type_.text} {value} to {half}")
+    wide = op(f"zext {half} {bits} to {whole.text}")
+    high = op(f"shl {whole.text} {wide}, {splat(whole, '16')}")
+    return op(f"bitcast {whole.text} {high} to {single}")
 
 
 def narrow(op: Append, value: str, source: Type, target: Type, native: frozenset[str]) -> str:

@@ -103,8 +103,11 @@ def _cast(opcode: str) -> Handler:
         operand, result = op.operands[0], op.results[0]
         source, target = body.type(operand.type), body.type(result.type)
         value = body[operand]
-        if is_small(source) and opcode != "bitcast" and target.text != like(source, F32).text:
+        if is_small(source) and opcode != "bitcast":
             value, source = widen(body.op, value, source), like(source, F32)
+            if source == target:
+                body[result] = value
+                return
         if is_small(target) and opcode != "bitcast":
             # an integer of up to 53 bits is exact in f64, so that only the last step rounds
             via = source if source.is_float else like(source, F64 if source.size > 2 else F32)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hlo_disc.targets import math_exp, math_log
-from hlo_disc.targets.floats import is_small, narrow
+from hlo_disc.targets.floats import is_small, narrow, widen
 from hlo_disc.targets.target import Target
 from hlo_disc.targets.types import F64, Type, Untranslatable
 from hlo_disc.targets.vecexpr import Code, X
@@ -63,7 +63,9 @@ def _define(name: str, function: str, type_: Type, target: Target, declarations:
 
 
 def _widen(code: Code, x: X, type_: Type) -> X:
-    return code.op("f32", f"fpext {type_.text} {x.text} to {x.type.text}") if is_small(type_) else x
+    if not is_small(type_):
+        return x
+    return X(code, "f32", widen(lambda text: code.op("f32", text).text, x.text, type_))
 
 
 def _narrow(code: Code, x: X, type_: Type, target: Target) -> X:

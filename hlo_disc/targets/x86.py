@@ -12,6 +12,7 @@ import ctypes.util
 import functools
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -165,18 +166,27 @@ def compile_module(module: ir.Module, features: Features, dump: Dump | None = No
 def compile_llvm(text: str, features: Features, dump: Dump | None = None) -> bytes:
     """LLVM IR text to an ELF object. Raises CompileError for IR that does not parse or verify."""
     machine = _machine(features)
-    context = llvm.create_context()
-    try:
-        parsed = llvm.parse_assembly(text, context)
-        parsed.verify()
-    except RuntimeError as error:
-        raise CompileError(f"the generated LLVM IR does not verify: {error}") from None
-    with _lock:  # one target machine serves one module at a time
+    # closed here and in this order: the garbage collector could free a context before its module
+    with llvm.create_context() as context, _parse(text, context) as parsed, _lock:
         _optimize(parsed, machine)
         if dump:
             dump("opt.ll", str(parsed))
-            dump("asm", machine.emit_assembly(llvm.parse_assembly(str(parsed), context)))
+            with _parse(str(parsed), context) as copy:
+                dump("asm", machine.emit_assembly(copy))
         return machine.emit_object(parsed)
+
+
+def _parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
+    try:
+        parsed = llvm.parse_assembly(text, context)
+    except RuntimeError as error:
+        raise CompileError(f"the generated LLVM IR does not parse: {error}") from None
+    try:
+        parsed.verify()
+    except RuntimeError as error:
+        parsed.close()
+        raise CompileError(f"the generated LLVM IR does not verify: {error}") from None
+    return parsed
 
 
 def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
@@ -194,6 +204,9 @@ class Library:
         self._jit, self._name = jit, name
         self._trackers = [tracker]
         self._addresses: dict[str, int] = {}
+        # not left to the garbage collector, which could free the JIT before its trackers; at exit nothing is freed,
+        # because threads may still be running the code
+        weakref.finalize(self, _unload, jit, self._trackers).atexit = False
 
     def address(self, name: str) -> int:
         """The address of an exported function. Raises KeyError when the object has none of that name."""
@@ -205,6 +218,12 @@ class Library:
             self._trackers.append(tracker)
             self._addresses[name] = tracker[name]
         return self._addresses[name]
+
+
+def _unload(jit: llvm.LLJIT, trackers: list[llvm.ResourceTracker]) -> None:
+    for tracker in trackers:
+        tracker.close()
+    jit.close()
 
 
 def link(object_: bytes, symbols: Mapping[str, int]) -> Library:

@@ -343,7 +343,7 @@ def _term_order(term: Term) -> tuple[int, tuple[str, ...]]:
 def _operand(value: object) -> Dim | None:
     if isinstance(value, Dim):
         return value
-    return Dim.const(operator.index(value)) if isinstance(value, SupportsIndex) else None
+    return Dim.const(operator.index(value)) if hasattr(value, "__index__") else None  # type: ignore[arg-type]
 
 
 def _intern(terms: tuple[Term, ...]) -> Dim:

@@ -95,10 +95,12 @@ class ShapeFacts:
 
     def equal(self, a: int | Dim, b: int | Dim) -> Truth:
         """Is `a == b`?"""
-        zero = Dim.of(a) - Dim.of(b)
-        if zero.is_const:
-            return _truth(zero.value == 0)
-        return self._is_zero(self.canonical(zero))
+        if a is b:
+            return Truth.YES
+        found = self._equal.get((a, b))
+        if found is None:
+            found = self._equal[a, b] = self._is_zero(self.canonical(Dim.of(a) - Dim.of(b)))
+        return found
 
     def same_size(self, a: Iterable[int | Dim], b: Iterable[int | Dim]) -> Truth:
         """Have two shapes equally many elements?"""
@@ -111,12 +113,15 @@ class ShapeFacts:
 
     def at_most(self, a: int | Dim, b: int | Dim) -> Truth:
         """Is `a <= b`?"""
-        d = self.canonical(Dim.of(b) - Dim.of(a))
-        if d.is_const:
-            return _truth(d.value >= 0)
-        if self._ranges.nonnegative(d):
-            return Truth.YES
-        return Truth.NO if self._ranges.nonnegative(-d - 1) else Truth.UNKNOWN
+        found = self._at_most.get((a, b))
+        if found is None:
+            d = self.canonical(Dim.of(b) - Dim.of(a))
+            if self._ranges.nonnegative(d):
+                found = Truth.YES
+            else:
+                found = Truth.NO if self._ranges.nonnegative(-d - 1) else Truth.UNKNOWN
+            self._at_most[a, b] = found
+        return found
 
     def less(self, a: int | Dim, b: int | Dim) -> Truth:
         """Is `a < b`?"""
@@ -196,6 +201,8 @@ class ShapeFacts:
 
     def _derive(self) -> None:
         self._canonical: dict[Dim, Dim] = {}
+        self._equal: dict[tuple[int | Dim, int | Dim], Truth] = {}
+        self._at_most: dict[tuple[int | Dim, int | Dim], Truth] = {}
         self._equations = Equations()
         self._ranges = Ranges()
         self._known_multiples: list[tuple[Dim, int]] = []

@@ -1,8 +1,8 @@
 """The rewrite engine: a graph and a table of rules in, an equal and simpler graph out. Also DCE and CSE.
 
-Ops are rebuilt in order, and a rule is tried the moment an op is built, so it sees operands that are final already, and
-what a rule builds is simplified at once. Sizes in attributes and inputs become their canonical representatives, so that
-later stages may compare shapes by identity. All passes are pure.
+Ops are rebuilt in order, and a rule is tried the moment an op is built: it sees operands that are final already, and
+what a rule builds is simplified at once, so one pass reaches the point where nothing fires. Sizes in attributes and
+inputs become their canonical representatives, so that later stages may compare shapes by identity. All passes are pure.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Shape, Value
 from hlo_disc.errors import CompileError
 
-_ROUNDS = 8
-_DEPTH = 64  # rules that fire inside each other's results
+_DEPTH = 64  # rules that may fire inside each other's results
 
 
 def always(facts: ShapeFacts, op: Op, *captures: Any) -> bool:
@@ -44,14 +43,20 @@ class Rule:
 
 
 def rewrite(graph: Graph, rules: Sequence[Rule], fired: Counter[str] | None = None) -> Graph:
-    """`graph` after all `rules`, until none fires. `fired` counts each rule's applications by its name."""
-    for _ in range(_ROUNDS):
-        graph, count = _rewrite_once(graph, rules)
-        if fired is not None:
-            fired.update(count)
-        if not count:
-            break
-    return graph
+    """`graph` with all `rules` applied, and DCE. `fired` counts each rule's applications by its name."""
+    builder = _RuleBuilder(graph.facts, rules)
+    values: dict[Value, Value] = {}
+    for value in graph.inputs:
+        shape = tuple(map(graph.facts.canonical, value.shape))
+        values[value] = value if shape == value.shape else replace(value, shape=shape)
+    for op in graph.ops:
+        rebuilt = _rebuild(builder, op, tuple(values[v] for v in op.operands), _canonical(op.attrs, graph.facts))
+        results = (builder.simplify(rebuilt),) if len(op.results) == 1 else rebuilt.results
+        values.update(zip(op.results, results, strict=True))
+    if fired is not None:
+        fired.update(builder.fired)
+    inputs, outputs = tuple(values[v] for v in graph.inputs), tuple(values[v] for v in graph.outputs)
+    return dce(replace(graph, inputs=inputs, outputs=outputs, ops=tuple(builder.ops)))
 
 
 def simplify(graph: Graph) -> Graph:
@@ -94,20 +99,6 @@ def _key(attribute: Any) -> Hashable:
         return str(attribute.dtype), attribute.shape, attribute.strides, content
     # 1 == True == Dim.const(1) in Python, but not as attributes
     return type(attribute).__name__, attribute
-
-
-def _rewrite_once(graph: Graph, rules: Sequence[Rule]) -> tuple[Graph, Counter[str]]:
-    builder = _RuleBuilder(graph.facts, rules)
-    values: dict[Value, Value] = {}
-    for value in graph.inputs:
-        shape = tuple(map(graph.facts.canonical, value.shape))
-        values[value] = value if shape == value.shape else replace(value, shape=shape)
-    for op in graph.ops:
-        rebuilt = _rebuild(builder, op, tuple(values[v] for v in op.operands), _canonical(op.attrs, graph.facts))
-        results = (builder.simplify(rebuilt),) if len(op.results) == 1 else rebuilt.results
-        values.update(zip(op.results, results, strict=True))
-    inputs, outputs = tuple(values[v] for v in graph.inputs), tuple(values[v] for v in graph.outputs)
-    return dce(replace(graph, inputs=inputs, outputs=outputs, ops=tuple(builder.ops))), builder.fired
 
 
 def _rebuild(builder: GraphBuilder, op: Op, operands: tuple[Value, ...], attrs: Mapping[str, Any]) -> Op:

@@ -195,7 +195,9 @@ def _reshape(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
         if len(result_axes) == len(operand_axes) == 1:
             at.append(index[result_axes[0]])
             continue
-        flat = body.math.linear([index[a] for a in result_axes], body.sizes.shape([op.result.shape[a] for a in result_axes]))
+        flat = body.math.linear(
+            [index[a] for a in result_axes], body.sizes.shape([op.result.shape[a] for a in result_axes])
+        )
         at += body.math.delinear(flat, body.sizes.shape([x.shape[a] for a in operand_axes]))
     return body.eval(x, tuple(at))
 

@@ -221,7 +221,10 @@ class _Collapse:
                 attrs |= {"shape": shape, "dim": at}
             case "broadcast":
                 (x,) = op.operands
-                attrs |= {"shape": shape, "dims": tuple(self._at(result, op.attrs["dims"][r[0]]) for r in self._runs(x))}
+                attrs |= {
+                    "shape": shape,
+                    "dims": tuple(self._at(result, op.attrs["dims"][r[0]]) for r in self._runs(x)),
+                }
             case "transpose":
                 (x,) = op.operands
                 attrs["perm"] = tuple(self._at(x, op.attrs["perm"][run[0]]) for run in self._runs(result))

@@ -36,9 +36,7 @@ def _step(step: Step) -> str:
     ops = ", ".join(name if n == 1 else f"{n} {name}" for name, n in names.items()) or "copy"
     forms = []
     for choice, kernel in zip(step.choices, step.kernels, strict=True):
-        conditions = []
-        if choice.size is not None:
-            conditions.append(f"{choice.size} <= {choice.at_most}")
+        conditions = [f"{size} <= {bound}" for size, bound in choice.when]
         if choice.packing is not None:
             conditions.append("weight packed")
         forms.append(kernel + (f" if {' and '.join(conditions)}" if conditions else ""))

@@ -83,6 +83,8 @@ class Flow:
                 value = self.root(value)
                 if value in lives:
                     lives[value] = (lives[value][0], number)
+            for choice in step.choices:
+                lives.update((value, (number, number)) for value in choice.variant.workspace)
         return lives
 
     # plan(dims, env) -> status
@@ -193,6 +195,7 @@ class Flow:
 
             def launch() -> None:
                 extra = [wanted[choice.packing]] if choice.packing else []
+                extra += [memory[v] for v in choice.variant.workspace]
                 choice.variant.launch(b, sizes, step.kernels[number], [*buffers, *extra], symbols)
 
             condition = self._condition(choice, sizes, wanted)
@@ -206,8 +209,8 @@ class Flow:
     def _condition(self, choice: Choice, sizes: Sizes, packed: Mapping[Packing, Val]) -> Val | None:
         b = self.b
         conditions = []
-        if choice.size is not None:
-            conditions.append(b.compare("<=", b.index(sizes(choice.size)), choice.at_most))
+        for size, bound in choice.when:
+            conditions.append(b.compare("<=", b.index(sizes(size)), bound))
         if choice.packing is not None:
             conditions.append(b.apply(arith.XOrIOp, b.is_null(packed[choice.packing]), b.const(1, b.i1)))
         if not conditions:
@@ -235,5 +238,3 @@ def constant_array(value: Value) -> np.ndarray:
     if value.op is None or value.op.name != "constant":
         raise CompileError(f"{value} is no constant")
     return np.ascontiguousarray(value.op.attrs["value"])
-
-

@@ -92,4 +92,3 @@ class IndexMath:
             at, last = self.divmod(at, size)
             index.append(last)
         return [at, *reversed(index)] if shape else []
-

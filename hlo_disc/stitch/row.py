@@ -1,376 +1,46 @@
-"""The row schedule: maps, row reductions and column reductions, any number of them in one kernel.
-
-    for each item of the block:            an item is a row, a chunk of a row, or a panel of rows
-        for each pass:                     reductions level by level, then the stores
-            for each vector of columns:    evaluate the body, accumulate or store
-
-Lanes run along the columns, or along the last row axis when memory does (column sums) or when there are few columns. The
-body is the same in both forms: with lanes on rows a reduction needs no other lane.
-"""
+"""Which forms a row group is compiled in, and when each of them runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 
-import numpy as np
-
-from hlo_disc.dynamic_hlo.dim import Dim, dim_product
-from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
-from hlo_disc.dynamic_hlo.graph import Op, Value
+from hlo_disc.dynamic_hlo.dim import dim_product
+from hlo_disc.dynamic_hlo.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.graph import Value
 from hlo_disc.errors import CompileError
-from hlo_disc.stitch.body import Body, Leaf, Sizes
-from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.device import Device
-from hlo_disc.stitch.emit import EXPENSIVE, MONOIDS
-from hlo_disc.stitch.group import Group, Place
-from hlo_disc.stitch.index import ZERO, Index
-from hlo_disc.stitch.space import Access, Pass, RowSpace, row_space
-from hlo_disc.stitch.variant import Choice
+from hlo_disc.stitch.group import Group
+from hlo_disc.stitch.row_kernel import RowVariant
+from hlo_disc.stitch.sliced import sliced
+from hlo_disc.stitch.space import row_space
+from hlo_disc.stitch.variant import Choice, decided
 
 # Up to this many columns, rows across lanes win (measured on softmax).
 FEW_COLUMNS = 4
+# A reduction over more than this many elements is shared among blocks: (lanes on columns, lanes on rows).
+SHARED = (1 << 16, 1 << 9)
 
 
-@dataclass(frozen=True)
-class RowVariant:
-    """One compiled form of a row group. Kernel arguments: inputs, outputs, symbols, items, items a block, span."""
-
-    group: Group
-    space: RowSpace
-    lanes_on_rows: bool
-    device: Device
-    facts: ShapeFacts
-
-    @property
-    def width(self) -> int:
-        """Lanes of a step: more than one register's, so that several vectors are in flight."""
-        light = not any(op.name in EXPENSIVE for op in self.group.ops)
-        return self.device.lanes * (self.device.unroll * (2 if self.lanes_on_rows and light else 1))
-
-    @property
-    def splits_rows(self) -> bool:
-        """Without reductions a long row may be shared among blocks."""
-        return not self.lanes_on_rows and not self.space.reduced_at
-
-    def fast_bytes(self) -> Dim:
-        """Fast memory of a block, for what is staged."""
-        if self.lanes_on_rows:
-            return Dim.const(0)
-        total = Dim.const(0)
-        for p in self.space.passes:
-            for value in p.stage:
-                total = total + _stage_bytes(value, p)
-        return total
-
-    @property
-    def name(self) -> str:
-        kind = "reduce" if self.space.reduced_at else "map"
-        return f"{kind}_across" if self.lanes_on_rows else kind
-
-    def key(self) -> tuple:
-        return (self.group.key(), self.lanes_on_rows)
-
-    # Host side.
-
-    def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
-        """Divide the items into blocks that are worth handing out, and launch."""
-        cols = sizes.count(max((p.cols for p in self.space.passes), key=len))
-        weight = 1 + 4 * sum(op.name in EXPENSIVE for op in self.group.ops)
-        grain = max(self.device.grain // weight, self.width)
-        if self.lanes_on_rows:
-            panels = b.ceil_div(sizes(self.space.rows[-1]), self.width)
-            items, span = sizes.count(self.space.rows[:-1]) * panels, cols
-            per_item = cols * self.width
-        else:
-            span = b.minimum(cols, _round_up(grain, self.width)) if self.splits_rows else cols
-            chunks = b.ceil_div(cols, b.maximum(span, 1)) if self.splits_rows else 1
-            items, per_item = sizes.count(self.space.rows) * chunks, span
-        per = b.maximum(_floordiv(grain, b.maximum(per_item, 1)), 1)
-        fast = sizes(self.fast_bytes())
-        b.launch(kernel, b.ceil_div(items, per), [*buffers, *symbols, items, per, span], fast)
-
-    # Kernel side.
-
-    def build(self, b: Builder, name: str) -> None:
-        """Add the kernel to the module."""
-        group = self.group
-        args = [(b.buffer_type(b.memory_type(v.dtype)), "r") for v in group.inputs]
-        args += [(b.buffer_type(b.memory_type(v.dtype)), "w") for v in group.outputs]
-        names = group.symbols
-        args += [(b.index_type, "")] * (len(names) + 3)
-        with b.kernel(name, args) as values:
-            buffers = values[: len(group.inputs) + len(group.outputs)]
-            *symbols, items, per, span = values[len(buffers) :]
-            sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
-            build = _Kernel(b, self, sizes, buffers, span)
-            lo = b.block_id() * per
-            with b.loop(lo, b.minimum(lo + per, items)) as item:
-                (build.panel if self.lanes_on_rows else build.row)(item.i)
-
-
-def row_choices(
-    group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]
-) -> list[Choice]:
+def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
     """The forms of a row group: lanes on rows where memory runs there or columns are few, else lanes on columns."""
     space = row_space(group.ops, group.outputs, facts)
     if isinstance(space, str):
         raise CompileError(f"a group is no row group once its axes are merged: {space}")
-    if space.lanes_on_rows:
-        return [Choice(RowVariant(group, space, True, device, facts))]
-    columns = RowVariant(group, space, False, device, facts)
     cols = dim_product(max((p.cols for p in space.passes), key=len))
-    few = facts.at_most(cols, Dim.const(FEW_COLUMNS))
-    if few is Truth.NO or not space.rows:
-        return [Choice(columns)]
-    rows = RowVariant(group, space, True, device, facts)
-    return [Choice(rows)] if few is Truth.YES else [Choice(rows, cols, FEW_COLUMNS), Choice(columns)]
-
-
-def _stage_bytes(value: Value, p: Pass) -> Dim:
-    return dim_product(p.cols) * max(value.dtype.itemsize, 4)
-
-
-def _round_up(n: int, multiple: int) -> int:
-    return -(-n // multiple) * multiple
-
-
-def _floordiv(x: int, y: Scalar) -> Scalar:
-    return x // y if isinstance(y, int) else y.b.index(x) // y
-
-
-Step = Callable[[Body, list[Index], list[Val]], list[Val]]
-
-
-class _Kernel:
-    def __init__(self, b: Builder, variant: RowVariant, sizes: Sizes, buffers: Sequence[Val], span: Val):
-        self.b, self.variant, self.space, self.sizes, self.span = b, variant, variant.space, sizes, span
-        group = variant.group
-        n = len(group.inputs)
-        self.leaves = {v: self._leaf(v, m) for v, m in zip(group.inputs, buffers[:n], strict=True)}
-        shapes = [group.place.shape] if group.place else [v.shape for v in group.outputs]
-        self.outputs = {
-            v: Leaf(m, sizes.shape(shape), v.dtype) for v, m, shape in zip(group.outputs, buffers[n:], shapes, strict=True)
-        }
-        self.vectors = self._body(variant.width)
-        self.singles = self._body(variant.device.lanes)
-        self.scalars = self._body(variant.device.lanes)
-        self.bodies = (self.vectors, self.singles, self.scalars)
-        self.row_index: list[Index] = []
-        self.first: Scalar = 0
-        self.end: Scalar = 0
-        self._stages = self._stage_leaves()
-
-    def _leaf(self, value: Value, buffer: Val) -> Leaf:
-        return Leaf(buffer, self.sizes.shape(value.shape), value.dtype)
-
-    def _body(self, width: int) -> Body:
-        return Body(self.b, width, self.sizes, self.leaves)
-
-    def _stage_leaves(self) -> dict[Value, Leaf]:
-        stages: dict[Value, Leaf] = {}
-        if self.variant.lanes_on_rows:
-            return stages
-        fast, offset = None, Dim.const(0)
-        for p in self.space.passes:
-            for value in p.stage:
-                fast = fast or self.b.fast()
-                dtype = value.dtype if value.dtype.itemsize >= 4 else np.dtype(np.float32)
-                count = self.sizes.count(p.cols)
-                view = self.b.view(fast, self.sizes(offset), self.b.memory_type(dtype), count)
-                stages[value] = Leaf(view, [count], dtype, fixed=False)
-                offset = offset + _stage_bytes(value, p)
-        return stages
-
-    # The two forms of an item.
-
-    def row(self, item: Val) -> None:
-        """Lanes along the columns of one row, or of a chunk of it."""
-        cols = self.sizes.count(self.space.passes[-1].cols)
-        if self.variant.splits_rows:
-            chunks = self.b.ceil_div(cols, self.b.maximum(self.span, 1))
-            self.first = (item % chunks) * self.span
-            self.end = self.b.minimum(self.first + self.span, cols)
-            item = item // chunks
-        self.row_index = self.vectors.math.delinear(Index(item), self.sizes.shape(self.space.rows))
-        self._passes(self._sweep_vectors)
-
-    def panel(self, item: Val) -> None:
-        """Lanes along the last row axis; columns one by one."""
-        *outer, last = self.sizes.shape(self.space.rows)
-        panels = self.b.ceil_div(last, self.variant.width)
-        at = self.vectors.math.delinear(Index(item // panels), outer)
-        base = (item % panels) * self.variant.width
-        self.row_index = [*at, Index(base, 1)]
-        rest = self.b.index(last - base)
-
-        def masked() -> None:
-            self.vectors.mask = self.b.mask(rest, self.variant.width)
-            self._passes(self._sweep_scalars)
-            self.vectors.mask = None
-
-        def whole() -> None:
-            self._passes(self._sweep_scalars)
-
-        self.b.if_(self.b.compare(">=", rest, self.variant.width), whole, masked)
-
-    def _passes(self, sweep: Callable[[Pass, list, Step], list[Val]]) -> None:
-        for body in self.bodies:
-            body.bound = {}
-            body.computed = {}
-        for p in self.space.passes:
-            if p.reductions:
-                self._reduce(p, sweep)
-            else:
-                sweep(p, [], self._store_step)
-        row_outputs = [(v, a) for v, a in self.space.outputs if self.space.reduced_at and not self.space.has_columns(a)]
-        body = self.vectors if self.variant.lanes_on_rows else self.scalars
-        for value, access in row_outputs:
-            index = self._index(access, [])
-            self._store(body, value, index)
-
-    def _store(self, body: Body, value: Value, index: tuple[Index, ...]) -> None:
-        x = body.eval(value, index)
-        if self.variant.group.place:
-            index = self._placed(body, self.variant.group.place, value, index)
-        body.store(x, self.outputs[value], index)
-
-    def _placed(self, body: Body, place: Place, value: Value, index: tuple[Index, ...]) -> tuple[Index, ...]:
-        at = []
-        for axis, size, start, stride in zip(place.axes, place.shape, place.starts, place.strides, strict=True):
-            i = ZERO if axis is None else body.math.scale(index[axis], stride)
-            if isinstance(start, Value):
-                window = Dim.const(1) if axis is None else value.shape[axis]
-                first = body.as_index(body.eval(start, ()), start.dtype)
-                at.append(body.math.add(i, body.math.clamp(first, self.sizes(size - window))))
-            else:
-                at.append(i.shift(self.sizes(start)))
-        return tuple(at)
-
-    def _reduce(self, p: Pass, sweep: Callable) -> None:
-        inits = [(op, MONOIDS[op.attrs["kind"]].identity(op.result.dtype)) for op in p.reductions]
-
-        def step(body: Body, cols: list[Index], accumulators: list[Val]) -> list[Val]:
-            self._stage(body, p, cols)
-            out = []
-            for (op, identity), acc in zip(inits, accumulators, strict=True):
-                x = body.eval(op.operands[0], self._operand_index(op, cols))
-                x = self.b.splat(x, body.width)
-                if body.mask is not None and not self.variant.lanes_on_rows:
-                    x = self.b.select(body.mask, x, self.b.like(identity, x))
-                out.append(self._combine(op, x, acc))
-            return out
-
-        for op, x in zip(p.reductions, sweep(p, inits, step), strict=True):
-            value = self._with_init(op, x)
-            for body in self.bodies:
-                body.bound[op.result] = value
-        for value in p.stage:
-            if value in self._stages:
-                self._read_back(value)
-
-    def _combine(self, op: Op, x: Val, y: Val) -> Val:
-        return MONOIDS[op.attrs["kind"]].combine(self.b, _as_binary(op), [x, y])
-
-    def _with_init(self, op: Op, x: Val) -> Val:
-        """Combine with the reduction's initial value, unless that is the identity."""
-        init = op.operands[1]
-        made = init.op
-        identity = MONOIDS[op.attrs["kind"]].identity(op.result.dtype)
-        if made is not None and made.name == "constant" and made.attrs["value"].item() == identity:
-            return x
-        return self._combine(op, self.scalars.eval(init, ()), x)
-
-    def _stage(self, body: Body, p: Pass, cols: list[Index]) -> None:
-        for value in p.stage:
-            if value in self._stages:
-                index = self._index(self.space.accesses[value], cols)
-                body.store(self.b.splat(body.eval(value, index), body.width), self._stages[value], cols)
-
-    def _read_back(self, value: Value) -> None:
-        column = self.space.accesses[value].index(("col", 0))
-        leaf = self._stages[value]
-        for body in self.bodies:
-            body.computed[value] = lambda index, body=body: body.load(leaf, [index[column]])
-
-    def _store_step(self, body: Body, cols: list[Index], _: list[Val]) -> list[Val]:
-        for value, access in self.space.outputs:
-            if self.space.has_columns(access) or not self.space.reduced_at:
-                self._store(body, value, self._index(access, cols))
-        return []
-
-    def _index(self, access: Access, cols: Sequence[Index]) -> tuple[Index, ...]:
-        at = []
-        for axis in access:
-            if axis is None:
-                at.append(ZERO)
-            elif axis[0] == "col":
-                at.append(cols[axis[1]])
-            elif axis[1] in self.space.row_axes:
-                at.append(self.row_index[self.space.row_axes.index(axis[1])])
-            else:
-                at.append(cols[self.space.col_axes.index(axis[1])])
-        return tuple(at)
-
-    def _operand_index(self, op: Op, cols: Sequence[Index]) -> tuple[Index, ...]:
-        kept = iter(self._index(self.space.reduced_at[op], ()))
-        dims = list(op.attrs["dims"])
-        return tuple(cols[dims.index(a)] if a in dims else next(kept) for a in range(op.operands[0].rank))
-
-    # Sweeps over the columns of a pass.
-
-    def _sweep_vectors(self, p: Pass, inits: list, step: Step) -> list[Val]:
-        """Whole steps of `width` lanes, then masked vectors; lanes meet at the end."""
-        *outer, last = self.sizes.shape(p.cols) if p.cols else [1]
-        first, end = (self.first, self.end) if self.variant.splits_rows else (0, last)
-        width, lanes = self.variant.width, self.variant.device.lanes
-        whole = end - (end - first) % width if isinstance(end, Val) or isinstance(first, Val) else end - end % width
-        results: list[list[Val]] = []
-        for body, lo, hi in ((self.vectors, first, whole), (self.singles, whole, end)):
-            if isinstance(lo, int) and isinstance(hi, int) and lo == hi:
-                continue
-            masked = body is self.singles
-
-            def inner(at: list[Index], acc: list[Val], body=body, lo=lo, hi=hi, masked=masked) -> list[Val]:
-                with self.b.loop(lo, hi, body.width, acc) as loop:
-                    body.mask = self.b.mask(end - loop.i, lanes) if masked else None
-                    cols = [*at, Index(loop.i, 1)] if p.cols else []
-                    loop.yield_(*step(body, cols, loop.args))
-                    body.mask = None
-                return loop.results
-
-            acc = [self.b.const(x, self.b.register_type(op.result.dtype), body.width) for op, x in inits]
-            results.append(self._nest(outer, [], acc, inner))
-        if not inits:
-            return []
-        folded = [
-            [self.b.horizontal(MONOIDS[op.attrs["kind"]].lanes(op.result.dtype), x) for (op, _), x in zip(inits, xs, strict=True)]
-            for xs in results
-        ]
-        if not folded:
-            return [self.b.const(x, self.b.register_type(op.result.dtype)) for op, x in inits]
-        total, *rest = folded
-        for other in rest:
-            total = [self._combine(op, x, y) for (op, _), x, y in zip(inits, total, other, strict=True)]
-        return total
-
-    def _sweep_scalars(self, p: Pass, inits: list, step: Step) -> list[Val]:
-        """Column by column; every lane is a row of its own."""
-        body = self.vectors
-        acc = [self.b.const(x, self.b.register_type(op.result.dtype), body.width) for op, x in inits]
-        return self._nest(self.sizes.shape(p.cols), [], acc, lambda at, acc: step(body, at, acc))
-
-    def _nest(
-        self, shape: list[Scalar], at: list[Index], acc: list[Val], inner: Callable[[list[Index], list[Val]], list[Val]]
-    ) -> list[Val]:
-        if not shape:
-            return inner(at, acc)
-        with self.b.loop(0, shape[0], 1, acc) as loop:
-            loop.yield_(*self._nest(shape[1:], [*at, Index(loop.i)], loop.args, inner))
-        return loop.results
-
-
-def _as_binary(op: Op) -> Op:
-    """A stand-in whose operands have the reduction's dtype, which is what the rules of `emit` ask."""
-    x = Value(op.result.dtype, ())
-    return Op("combine", (x, x), {}, op.loc)
+    across = space.lanes_on_rows
+    wide = RowVariant(group, space, across, device, facts)
+    rules: list[Choice] = []
+    if not across and space.rows:
+        rules.append(Choice(replace(wide, lanes_on_rows=True), ((cols, FEW_COLUMNS),)))
+    forms = [(wide, ())]
+    if across:
+        forms.insert(0, (replace(wide, narrow=True), ((space.rows[-1], device.lanes),)))
+    for variant, when in forms:
+        shared = sliced(variant)
+        if shared is not None:
+            rules.append(Choice(variant, (*when, (cols, SHARED[across]))))
+            rules.append(Choice(shared, when))
+        else:
+            rules.append(Choice(variant, when))
+    return decided(rules, facts)

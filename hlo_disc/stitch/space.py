@@ -112,7 +112,9 @@ def operand_accesses(op: Op, access: Access, facts: ShapeFacts) -> list[tuple[Va
             return [(x, at), (init, ())]
         case "broadcast":
             (x,) = op.operands
-            same = [facts.equal(n, op.result.shape[a]) is Truth.YES for n, a in zip(x.shape, attrs["dims"], strict=True)]
+            same = [
+                facts.equal(n, op.result.shape[a]) is Truth.YES for n, a in zip(x.shape, attrs["dims"], strict=True)
+            ]
             return [(x, tuple(access[a] if ok else None for a, ok in zip(attrs["dims"], same, strict=True)))]
         case "transpose":
             at = [None] * len(access)
@@ -152,7 +154,9 @@ def _analyse(ops: set[Op], outputs: Sequence[Value], facts: ShapeFacts) -> RowSp
     passes: list[Pass] = []
     for op in reductions:
         cols = tuple(op.operands[0].shape[a] for a in op.attrs["dims"])
-        found = next((p for p in passes if levels[p.reductions[0].result] == levels[op.result] and p.cols == cols), None)
+        found = next(
+            (p for p in passes if levels[p.reductions[0].result] == levels[op.result] and p.cols == cols), None
+        )
         if found:
             passes[passes.index(found)] = Pass(cols, (*found.reductions, op))
         else:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.graph import Value
 from hlo_disc.stitch.body import Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
@@ -34,6 +35,11 @@ class Variant(Protocol):
 
     def fast_bytes(self) -> Dim:
         """Fast memory of a block, in bytes."""
+        ...
+
+    @property
+    def workspace(self) -> tuple[Value, ...]:
+        """Memory that it needs from the arena while it runs; its buffers come after all others."""
         ...
 
 
@@ -64,12 +70,25 @@ class Packing(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """Take `variant` when `size` <= `at_most` (no size: always) and, with `packing`, when the packed operand is there.
+    """Take `variant` when every (size, bound) of `when` has size <= bound and, with `packing`, the packed form is there.
 
     Of a group's choices the first that applies runs; the last applies always.
     """
 
     variant: Variant
-    size: Dim | None = None
-    at_most: int = 0
+    when: tuple[tuple[Dim, int], ...] = ()
     packing: Packing | None = None
+
+
+def decided(choices: Sequence[Choice], facts: ShapeFacts) -> list[Choice]:
+    """The choices without conditions that the facts prove, and without those that cannot be taken."""
+    kept: list[Choice] = []
+    for choice in choices:
+        answers = {(size, bound): facts.at_most(size, Dim.const(bound)) for size, bound in choice.when}
+        if Truth.NO in answers.values():
+            continue
+        unknown = tuple(c for c, answer in answers.items() if answer is Truth.UNKNOWN)
+        kept.append(replace(choice, when=unknown))
+        if not unknown and choice.packing is None:
+            break
+    return kept

@@ -1,0 +1,111 @@
+"""Reductions shared among blocks: a kernel that reduces slices of the columns, and one that reduces what those left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.graph import Op, Value
+from hlo_disc.stitch.body import Sizes
+from hlo_disc.stitch.build import Builder, Scalar, Val
+from hlo_disc.stitch.group import Group
+from hlo_disc.stitch.normalise import make_op
+from hlo_disc.stitch.row_kernel import SLICES, RowVariant, identity_init
+from hlo_disc.stitch.space import row_space
+
+
+@dataclass(frozen=True)
+class SlicedReduction:
+    """A reduction shared among blocks: `partial` leaves SLICES results a row in the workspace, `final` reduces those."""
+
+    partial: RowVariant
+    final: RowVariant
+    workspace: tuple[Value, ...]
+
+    @property
+    def name(self) -> str:
+        return self.partial.name
+
+    def key(self) -> tuple:
+        return (self.partial.key(), self.final.key())
+
+    def build(self, b: Builder, name: str) -> None:
+        self.partial.build(b, name)
+        self.final.build(b, f"{name}_final")
+
+    def launch(self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
+        group = self.partial.group
+        count = len(group.inputs)
+        work = list(buffers[len(buffers) - len(self.workspace) :])
+        self.partial.launch(b, sizes, name, [*buffers[:count], *work], symbols)
+        at = dict(zip(group.inputs, buffers, strict=False)) | dict(zip(self.workspace, work, strict=True))
+        outputs = buffers[count : len(buffers) - len(self.workspace)]
+        read = [at[v] for v in self.final.group.inputs]
+        known = dict(zip(group.symbols, symbols, strict=True))
+        self.final.launch(b, sizes, f"{name}_final", [*read, *outputs], [known[n] for n in self.final.group.symbols])
+
+    def fast_bytes(self) -> Dim:
+        return Dim.const(0)
+
+
+def sliced(whole: RowVariant) -> SlicedReduction | None:
+    """The two halves of a group that makes nothing but one level of reductions over one axis, and what follows them."""
+    group, space = whole.group, whole.space
+    if len(space.passes) != 1 or len(space.passes[0].cols) != 1 or group.place:
+        return None
+    reductions = space.passes[0].reductions
+    if not reductions or any(not identity_init(op) for op in reductions):
+        return None
+    above = _needed([op.operands[0] for op in reductions], group.ops)
+    results = tuple(op.result for op in reductions)
+    slices, front = Dim.const(SLICES), whole.lanes_on_rows
+    work = tuple(Value(v.dtype, (slices, *v.shape) if front else (*v.shape, slices)) for v in results)
+    inits = _needed([op.operands[1] for op in reductions], group.ops)
+    first = [op for op in group.ops if op in above or op in inits or op in reductions]
+    partial = replace(Group.of("row", first, results), inputs=group.inputs)
+    new = {
+        op.result: make_op(
+            "reduce",
+            [w, op.operands[1]],
+            {"dims": (0,) if front else (w.rank - 1,), "kind": op.attrs["kind"]},
+            [(op.result.dtype, op.result.shape)],
+            op.loc,
+        )
+        for op, w in zip(reductions, work, strict=True)
+    }
+    values: dict[Value, Value] = {v: op.result for v, op in new.items()}
+    ops: list[Op] = [op for op in group.ops if op in inits]
+    ops += new.values()
+    for op in group.ops:
+        if op in reductions or op in ops:
+            continue
+        operands = [values.get(x, x) for x in op.operands]
+        again = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
+        values[op.result] = again.result
+        ops.append(again)
+    outputs = [values[v] for v in group.outputs]
+    needed = _needed(outputs, ops)
+    end = Group.of("row", [op for op in ops if op in needed], outputs)
+    if set(end.inputs) - set(work) - set(group.inputs):
+        return None
+    end_space = row_space(end.ops, end.outputs, whole.facts)
+    part_space = row_space(partial.ops, partial.outputs, whole.facts)
+    if isinstance(end_space, str) or isinstance(part_space, str):
+        return None
+    return SlicedReduction(
+        replace(whole, group=partial, space=part_space, sliced=True),
+        replace(whole, group=end, space=end_space),
+        work,
+    )
+
+
+def _needed(roots: Sequence[Value], ops: Sequence[Op]) -> set[Op]:
+    inside, found = set(ops), set()
+    todo = [v.op for v in roots]
+    while todo:
+        op = todo.pop()
+        if op is not None and op in inside and op not in found:
+            found.add(op)
+            todo += [x.op for x in op.operands]
+    return found

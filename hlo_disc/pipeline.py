@@ -187,15 +187,18 @@ def compile_source(
 
     Raises ParseError for what is no StableHLO, UnsupportedOpError, ArgumentError for specs or dims that do not fit.
     """
-    from hlo_disc.import_ import source as import_source
-
     merged = merge(options, overrides)
-    if callable(source) and not import_source.is_exported(source):
+    if callable(source):
         return _compile_function(source, specs, dims or {}, constraints, merged)
     if specs:
         raise ArgumentError(f"{len(specs)} specs given, but only a function takes specs: a module has its own types")
-    program = compile(lambda: import_source.read(source, dims=dims, constraints=constraints), merged)
-    return Executable(program, merged)
+    return Executable(compile(lambda: _read_source(source, dims, constraints), merged), merged)
+
+
+def _read_source(source: Any, dims: Mapping[str, Any] | None, constraints: Sequence[str]) -> Graph:
+    from hlo_disc.import_.source import read_source
+
+    return read_source(source, dims=dims, constraints=constraints)
 
 
 def _compile_function(

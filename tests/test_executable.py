@@ -1,0 +1,257 @@
+"""Executables: what calls return and refuse, what a call costs in memory, and one file on disk and back."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_disc
+from hlo_disc.errors import ArgumentError, FormatError, ShapeError
+from hlo_disc.executable import describe_structure, read, save
+
+
+def add(a, b):
+    return a + b
+
+
+@pytest.fixture(scope="module")
+def exe():
+    return hlo_disc.compile(add, "f32[b, s]", "f32[b, s]")
+
+
+def ones(*shape, dtype=np.float32):
+    return np.ones(shape, dtype)
+
+
+# ------------------------------------------------------------------------------------------------ calls
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3), (1, 1), (7, 33)])
+def test_call(exe, shape):
+    result = exe(ones(*shape), ones(*shape))
+    assert isinstance(result, np.ndarray)
+    np.testing.assert_array_equal(result, 2 * ones(*shape))
+    assert isinstance(exe(jnp.ones(shape), jnp.ones(shape)), jax.Array)
+
+
+def test_one_program_serves_every_shape(exe):
+    assert exe.dims == ("b", "s")
+    assert [name for name, _, _ in exe.program.inputs] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "parts"),
+    [
+        ((ones(2, 3), ones(2, 4)), ShapeError, ["'b'", "dimension 1", "4", "3"]),
+        ((ones(2, 3), ones(2, 3, dtype=np.float64)), ArgumentError, ["'b'", "float64", "float32"]),
+        ((ones(2, 3), ones(2)), ArgumentError, ["'b'", "rank"]),
+        ((ones(2, 3),), ArgumentError, ["1 argument", "2 arguments", "'b'"]),
+        ((ones(2, 3),) * 3, ArgumentError, ["3 arguments", "2 arguments"]),
+        ((ones(2, 3), "text"), ArgumentError, ["'b'", "str"]),
+    ],
+    ids=["guard", "dtype", "rank", "too few", "too many", "no array"],
+)
+def test_a_bad_call_is_refused_and_the_next_one_works(exe, args, error, parts):
+    with pytest.raises(error) as caught:
+        exe(*args)
+    missing = [part for part in parts if part not in str(caught.value)]
+    assert not missing, f"{caught.value} does not say {missing}"
+    np.testing.assert_array_equal(exe(ones(2, 3), ones(2, 3)), 2 * ones(2, 3))
+
+
+def test_pytrees_of_arguments_and_results():
+    exe = hlo_disc.compile(
+        lambda p, x: {"y": [x * p["w"], None], "z": (x + p["b"],)}, {"w": "f32[n]", "b": "f32[]"}, "f32[n]"
+    )
+    out = exe({"w": ones(3), "b": np.float32(2)}, ones(3))
+    assert out["y"][0].tolist() == [1, 1, 1]
+    assert out["y"][1] is None
+    assert out["z"][0].tolist() == [3, 3, 3]
+    assert isinstance(out["z"], tuple)
+
+
+def test_structure_of_other_containers_is_flat():
+    assert describe_structure(frozenset()) == ""
+    assert describe_structure({1: 0}) == ""
+    assert json.loads(describe_structure({"a": (0, None), "b": [1]})) == {
+        "dict": [["a", {"tuple": [0, None]}], ["b", {"list": [1]}]]
+    }
+
+
+# ----------------------------------------------------------------------------------------------- compile
+
+
+def test_specs():
+    specs = [jax.ShapeDtypeStruct((2, 3), jnp.float32), ones(2, 3), "f32[2, 3]", "float32[2, 3]"]
+    for spec in specs:
+        assert hlo_disc.compile(lambda x: x + 1, spec)(ones(2, 3)).tolist() == (ones(2, 3) + 1).tolist()
+    exe = hlo_disc.compile(lambda x: x + 1, ones(2, 3), dims={"x": "(b, _)"})
+    assert exe(ones(5, 3)).shape == (5, 3)
+    with pytest.raises(ShapeError, match="'x'.*dimension 1"):
+        exe(ones(5, 4))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("f32", "not of the form"),
+        ("f33[2]", "unknown dtype 'float33'"),
+        ("f32[_]", "'_' for a size"),
+        (object(), "argument x is a object"),
+    ],
+)
+def test_bad_specs(spec, message):
+    with pytest.raises(ArgumentError, match=message):
+        hlo_disc.compile(lambda x: x, spec)
+
+
+def test_specs_that_are_missing_or_too_many():
+    with pytest.raises(ArgumentError, match="missing a required argument: 'b'"):
+        hlo_disc.compile(add, "f32[n]")
+    with pytest.raises(ArgumentError, match="only a function takes specs"):
+        hlo_disc.compile("module {}", "f32[n]")
+
+
+def test_symbolic_sizes_that_jax_cannot_compare():
+    with pytest.raises(ShapeError) as caught:
+        hlo_disc.compile(lambda x, y: x + y, jnp.ones(3), jnp.ones(3), dims={"x": "(n)", "y": "(m)"})
+    assert "x: float32[n], y: float32[m]" in str(caught.value)
+    assert "JAX says" in str(caught.value)
+
+
+def test_a_mistake_of_the_function_stays_its_own():
+    with pytest.raises(ZeroDivisionError):
+        hlo_disc.compile(lambda x: x / (1 // 0), "f32[n]")
+
+
+def test_constraints():
+    exe = hlo_disc.compile(lambda x: x + 1, "f32[n]", constraints=["n <= 4"])
+    assert exe(ones(4)).shape == (4,)
+    with pytest.raises(ShapeError, match="n <= 4.*5"):
+        exe(ones(5))
+
+
+def test_dump_writes_every_stage(tmp_path):
+    hlo_disc.compile(lambda x: x + 1, "f32[n]", dump=str(tmp_path))
+    suffixes = {path.name.split("-", 1)[1] for path in tmp_path.iterdir()}
+    assert {"read.stablehlo.mlir", "rewrite.stablehlo.mlir", "lower.plan.txt", "lower.mlir"} <= suffixes
+    assert {"codegen.ll", "codegen.asm"} <= suffixes
+    assert all(path.stat().st_size for path in tmp_path.iterdir())
+
+
+def test_explain(exe):
+    text = exe.explain()
+    for part in ("a: float32[b, s]", "guard", "compile", "read", "codegen"):
+        assert part in text
+    assert exe.program.compile_ms["codegen"] > 0
+
+
+# ------------------------------------------------------------------------------------------------ memory
+
+
+def test_memory(exe):
+    memory = exe.memory(b=3, s=5)
+    assert memory.outputs == 3 * 5 * 4
+    assert memory.temporary >= 0
+    assert memory.total == memory.temporary + memory.outputs
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        ({"b": 3}, "no size for s.*dims are b, s"),
+        ({"b": 3, "s": 5, "t": 1}, "unknown dim 't'.*dims are b, s"),
+        ({"b": 3, "s": -1}, "size of s"),
+        ({"b": 3, "s": 1.5}, "size of s"),
+    ],
+)
+def test_memory_refuses_dims(exe, dims, message):
+    with pytest.raises(ShapeError, match=message):
+        exe.memory(**dims)
+
+
+# ------------------------------------------------------------------------------------------------- files
+
+
+def test_save_and_load(exe, tmp_path):
+    path = tmp_path / "add.disc"
+    exe.save(path)
+    loaded = hlo_disc.load(path)
+    np.testing.assert_array_equal(loaded(ones(4, 2), ones(4, 2)), 2 * ones(4, 2))
+    assert loaded.memory(b=2, s=2) == exe.memory(b=2, s=2)
+    assert loaded.explain() == exe.explain()
+
+
+def test_save_keeps_constants_and_structure(tmp_path):
+    table = jnp.arange(6, dtype=jnp.bfloat16).reshape(2, 3)
+    exe = hlo_disc.compile(lambda x: {"y": x + table, "t": x > 1}, "bf16[2, 3]")
+    exe.save(tmp_path / "x.disc")
+    out = hlo_disc.load(tmp_path / "x.disc")(jnp.ones((2, 3), jnp.bfloat16))
+    assert out["y"].dtype == jnp.bfloat16
+    assert out["y"].astype(jnp.float32).tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert not out["t"].any()
+
+
+def header_of(path):
+    with zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read("header.json"))
+
+
+def rewrite(source, target, change):
+    """A copy of a saved file with a changed header, as another version of hlo_disc might have written it."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "header.json":
+                data = json.dumps(change(json.loads(data)))
+            new.writestr(name, data)
+
+
+def test_another_format_version_is_refused(exe, tmp_path):
+    exe.save(tmp_path / "a.disc")
+    version = header_of(tmp_path / "a.disc")["version"]
+    rewrite(tmp_path / "a.disc", tmp_path / "b.disc", lambda h: h | {"version": version + 1})
+    with pytest.raises(FormatError, match=f"version {version + 1}.*reads {version}"):
+        hlo_disc.load(tmp_path / "b.disc")
+
+
+def test_another_cpu_is_refused(exe, tmp_path):
+    exe.save(tmp_path / "a.disc")
+    rewrite(tmp_path / "a.disc", tmp_path / "b.disc", lambda h: h | {"features": [*h["features"], "avx9000"]})
+    with pytest.raises(FormatError, match="avx9000"):
+        hlo_disc.load(tmp_path / "b.disc")
+
+
+def test_damaged_files_are_refused(exe, tmp_path):
+    path = tmp_path / "a.disc"
+    exe.save(path)
+    data = path.read_bytes()
+    damaged = {
+        "empty": b"",
+        "text": b"module {}",
+        "truncated": data[: len(data) // 2],
+        "flipped": data[:1200] + bytes([data[1200] ^ 0xFF]) + data[1201:],
+    }
+    for name, content in damaged.items():
+        other = tmp_path / name
+        other.write_bytes(content)
+        with pytest.raises(FormatError, match=name):
+            hlo_disc.load(other)
+    for change in (lambda h: {"format": "other"}, lambda h: h | {"more": 1}, lambda h: h | {"constants": [["f", [1]]]}):
+        rewrite(path, tmp_path / "b.disc", change)
+        with pytest.raises(FormatError, match="b.disc"):
+            hlo_disc.load(tmp_path / "b.disc")
+    with pytest.raises(FileNotFoundError):
+        hlo_disc.load(tmp_path / "none")
+
+
+def test_round_trip_of_the_record(exe, tmp_path):
+    save(exe.program, tmp_path / "a.disc")
+    again = read(tmp_path / "a.disc")
+    for name in ("object", "features", "inputs", "outputs", "symbols", "guards", "packs", "env_size", "structure"):
+        assert getattr(again, name) == getattr(exe.program, name), name

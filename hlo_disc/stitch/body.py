@@ -1,7 +1,7 @@
 """A fused group's body: values computed lazily at an index, wherever a schedule asks for them.
 
-From DHLO ops and index tuples to registers. Views become index arithmetic, elementwise ops rows of `emit`, leaves loads.
-A value asked for twice at one index is computed once, as long as the scope that it was built in is open.
+From DHLO ops and index tuples to registers. Views become index arithmetic, elementwise ops rows of `emit`, leaves
+loads. A value asked for twice at one index is computed once, as long as the scope that it was built in is open.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A thin layer over MLIR's builders: values with operators, loops and ifs as context managers, constants once a function.
+"""A thin layer over MLIR's builders: values with operators, loops as context managers, constants once a function.
 
 From calls of a schedule to ops of the upstream dialects func, scf, arith, math, memref, vector and gpu in one module.
 Scalars of type index fold with Python ints, so that a static size never becomes an instruction. A pure op is placed in
@@ -424,7 +424,7 @@ class Builder:
 
     @contextmanager
     def kernel(self, name: str, args: Sequence[tuple[ir.Type, str]]) -> Iterator[list[Val]]:
-        """A kernel of one thread a block. An argument is (type, access), access "r" or "w" for buffers, "" for scalars."""
+        """A kernel of one thread a block. An argument is (type, access): "r" or "w" for buffers, "" for scalars."""
         attrs = [ir.DictAttr.get({"r": self._read, "w": self._write, "": {}}[access]) for _, access in args]
         with ir.InsertionPoint(self._kernels):
             op = gpu.GPUFuncOp(

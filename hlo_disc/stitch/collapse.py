@@ -1,8 +1,8 @@
 """Fewer axes: merge neighbouring axes that every op of a group walks together, and drop axes of size 1.
 
-From a row group to an equal one of lower rank: (b, s, 3072) + bias becomes (b*s, 3072) + bias. A boundary between two axes
-of a value must be kept when some op treats the two sides differently; ops tie boundaries of operands and results together.
-Memory is row-major, so that merging axes never moves an element.
+From a row group to an equal one of lower rank: (b, s, 3072) + bias becomes (b*s, 3072) + bias. A boundary between two
+axes of a value must be kept when some op treats the two sides differently; ops tie boundaries of operands and results
+together. Memory is row-major, so that merging axes never moves an element.
 """
 
 from __future__ import annotations

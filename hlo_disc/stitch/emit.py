@@ -1,7 +1,7 @@
 """How each elementwise op and each reduction computes on registers: one row an op, over scalars and vectors alike.
 
-Halves arrive widened to f32 and bool as i1 (`Builder.register_type`). Semantics are StableHLO's: integer division by zero is
--1, shifts past the width give 0 or the sign, conversions saturate, maximum and minimum propagate NaN.
+Halves arrive widened to f32 and bool as i1 (`Builder.register_type`). Semantics are StableHLO's: integer division by
+zero is -1, shifts past the width give 0 or the sign, conversions saturate, maximum and minimum propagate NaN.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The host flow: `plan` checks a call and sizes its memory, `main` launches the kernels, `packN` prepares a weight.
 
-From a fused graph to host functions in MLIR. They are stateless and allocate nothing: the caller gives `main` one arena of
-the size that `plan` asked for.
+From a fused graph to host functions in MLIR. They are stateless and allocate nothing: the caller gives `main` one arena
+of the size that `plan` asked for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fusion: which ops share a kernel. From a DHLO graph to groups in an order in which they can run.
 
 Ops are visited from the outputs up. An op joins the group of its users when one tiling of rows still covers the whole
-(`row_space`); when it has users elsewhere too it may join the first of them and leave its result in memory as well. A dot
-anchors a group and pulls in its consumers (the epilogue). What assembles a value from parts (concatenate, pad,
+(`row_space`); when it has users elsewhere too it may join the first of them and leave its result in memory as well. A
+dot anchors a group and pulls in its consumers (the epilogue). What assembles a value from parts (concatenate, pad,
 dynamic_update_slice) becomes one group a part, writing in place.
 """
 
@@ -26,7 +26,7 @@ MAX_OPS = 64
 
 @dataclass(frozen=True)
 class Plan:
-    """groups in order; aliases: values that are another value's memory under another shape; notes: why not, for explain."""
+    """groups in order; aliases: values that are another value's memory under another shape; notes: why not fused."""
 
     groups: tuple[Group, ...]
     aliases: dict[Value, Value]

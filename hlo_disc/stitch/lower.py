@@ -1,4 +1,4 @@
-"""Stitch: from a DHLO graph and a `Device` to one MLIR module of kernels and host functions, and what the runtime needs.
+"""From a DHLO graph and a `Device` to one MLIR module of kernels and host functions, and what the runtime needs.
 
 normalise -> fuse -> collapse each group -> choose variants -> kernels (equal ones once) -> host flow.
 """

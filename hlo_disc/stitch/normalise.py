@@ -1,7 +1,7 @@
 """The last rewrite before fusion: ops with a second meaning are spelled with those that schedules know.
 
-`pad` becomes `place`: the padded-in value everywhere, then the operand on top. `place` (base, x) {starts: Dims, strides} is
-known to this package alone.
+`pad` becomes `place`: the padded-in value everywhere, then the operand on top. `place` (base, x) {starts: Dims,
+strides} is known to this package alone.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from hlo_disc.stitch.space import row_space
 
 @dataclass(frozen=True)
 class SlicedReduction:
-    """A reduction shared among blocks: `partial` leaves SLICES results a row in the workspace, `final` reduces those."""
+    """A reduction shared among blocks: `partial` leaves SLICES results a row in the workspace, `final` reduces them."""
 
     partial: RowVariant
     final: RowVariant

@@ -70,7 +70,7 @@ class Packing(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """Take `variant` when every (size, bound) of `when` has size <= bound and, with `packing`, the packed form is there.
+    """Take `variant` when every (size, bound) of `when` has size <= bound and, with `packing`, the packed form exists.
 
     Of a group's choices the first that applies runs; the last applies always.
     """

@@ -1,0 +1,102 @@
+"""From what a user has (a file, text, bytes, a JAX export, a module) to an MLIR module.
+
+Text and bytecode are told apart by content, portable artifacts are upgraded to this version of StableHLO. Whatever
+cannot be read is a ParseError with the parser's own diagnostics: file, line and column.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from hlo_disc import mlir
+from hlo_disc.errors import ParseError
+from hlo_disc.mlir import ir
+
+_MAGIC = b"ML\xefR"
+_ARTIFACT = b"StableHLO_v"
+_POSITION = re.compile(r":[1-9]\d*:\d+(?=\))")
+
+
+def load_module(source: Any) -> ir.Module:
+    """The module in `source`.
+
+    source: a path (text, bytecode or portable artifact), text that holds a module, bytes of any of these, a
+    `jax.export.Exported`, or an `ir.Module`, which is returned as it is. Raises ParseError.
+    """
+    if isinstance(source, ir.Module):
+        return source
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return _from_bytes(bytes(source), "<bytes>")
+    if isinstance(source, str) and _is_text(source):
+        return _parse(source, "<text>")
+    if isinstance(source, (str, os.PathLike)):
+        return _from_file(Path(source))
+    serialized = getattr(source, "mlir_module_serialized", None)  # jax.export.Exported, without importing JAX
+    if isinstance(serialized, bytes):
+        return _from_bytes(serialized, f"the export of {getattr(source, 'fun_name', 'a function')}")
+    raise ParseError(
+        f"cannot read a program from {type(source).__name__}: pass a path, StableHLO text, bytecode, a portable "
+        "artifact, a jax.export.Exported or an MLIR module"
+    )
+
+
+def _is_text(source: str) -> bool:
+    # A module needs a brace or a line break, which no one puts into a path.
+    return not source.strip() or "\n" in source or "{" in source
+
+
+def _from_file(path: Path) -> ir.Module:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ParseError(f"cannot read {path}: {error.strerror}") from None
+    return _from_bytes(data, str(path))
+
+
+def _from_bytes(data: bytes, name: str) -> ir.Module:
+    if data.startswith(_MAGIC):
+        module = _parse(data, name)
+        if _ARTIFACT in data[len(_MAGIC) : 64]:
+            version = mlir.stablehlo.get_current_version()
+            try:
+                mlir.run_passes(module, f"vhlo-to-version{{target={version}}},vhlo-legalize-to-stablehlo")
+            except ir.MLIRError as error:
+                raise ParseError(f"{name} is no portable artifact of StableHLO {version}: {error}") from None
+        return module
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:  # the parser does not survive quoting such input
+        raise ParseError(f"{name} is neither StableHLO text nor MLIR bytecode; it begins with {data[:8]!r}")
+    return _parse(text, name)
+
+
+def _parse(source: str | bytes, name: str) -> ir.Module:
+    if not source.strip():
+        raise ParseError(f"{name} holds no MLIR module: it is empty")
+    try:
+        if isinstance(source, str) and os.path.isfile(name):
+            module = ir.Module.parseFile(name, context=mlir.context())  # with the file's name in its locations
+        else:
+            module = ir.Module.parse(source, context=mlir.context())
+    except ir.MLIRError as error:
+        raise ParseError(_diagnostics(error, name)) from None
+    if not len(module.body.operations):
+        raise ParseError(f"{name} holds no MLIR module: it has no operations")
+    return module
+
+
+def _diagnostics(error: ir.MLIRError, name: str) -> str:
+    """The parser's errors, one a line, as compilers write them."""
+    lines = []
+    for diagnostic in error.error_diagnostics:
+        position = _POSITION.search(str(diagnostic.location))
+        place = f"{name}{position[0]}" if position else name  # bytecode has no positions
+        lines.append(f"{place}: {diagnostic.message.strip()}")
+        # Which dialects there are helps nobody whose file is no MLIR.
+        lines += [f"  {note.message.strip()}" for note in diagnostic.notes if "vailable dialects" not in note.message]
+    return "\n".join(lines) or f"{name}: {error}"

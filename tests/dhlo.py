@@ -31,7 +31,8 @@ def make_graph(
 ) -> Graph:
     """A graph of inputs ("float32", "b, s, 4"); `build(builder, *inputs)` returns what it puts out.
 
-    A symbol is bound to the first dim that is that symbol alone, or by `bindings`.
+    A symbol is bound to the first dim that is that symbol alone, or by `bindings`; every other dim of an input
+    gets a guard, after `guards`.
     """
     values = tuple(Value(np.dtype(dtype), shape(text), None, i) for i, (dtype, text) in enumerate(inputs))
     bound = dict(bindings or {})
@@ -39,11 +40,17 @@ def make_graph(
         for axis, dim in enumerate(value.shape):
             if {str(dim)} == dim.symbols:
                 bound.setdefault(str(dim), raw_dim(number, axis))
+    checks = list(guards)
+    for number, value in enumerate(values):
+        for axis, dim in enumerate(value.shape):
+            raw = raw_dim(number, axis)
+            if dim.substitute(bound) != raw:
+                checks.append(Guard(raw, "==", dim, f"x{number}: dim {axis} is {{0}}, expected {{1}}", (raw, dim)))
     builder = GraphBuilder(facts or ShapeFacts())
     outputs = build(builder, *values)
     outputs = (outputs,) if isinstance(outputs, Value) else tuple(outputs)
     names = tuple(f"x{i}" for i in range(len(values)))
-    return Graph("test", values, names, outputs, tuple(builder.ops), builder.facts, bound, tuple(guards))
+    return Graph("test", values, names, outputs, tuple(builder.ops), builder.facts, bound, tuple(checks))
 
 
 def sample(graph: Graph, sizes: Mapping[str, int], seed: int = 0) -> list[np.ndarray]:

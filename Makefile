@@ -26,16 +26,15 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
-# The native module with AddressSanitizer and UndefinedBehaviorSanitizer, in a copy of the package, under the tests that use it most.
+# The native module with AddressSanitizer and UndefinedBehaviorSanitizer, under the tests that use it most.
 # Leaks of our own memory are found by the tests through the live-bytes counter; the interpreter itself does not free everything.
 asan: $(STAMP)
 	$(BIN)/cmake -S . -B build/asan -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
 		-DHLO_DISC_SANITIZE=ON -DCMAKE_LIBRARY_OUTPUT_DIRECTORY=$(CURDIR)/build/asan/out
 	$(BIN)/cmake --build build/asan
-	rm -rf build/asan/site && mkdir -p build/asan/site && cp -R hlo_disc build/asan/site/
-	rm -f build/asan/site/hlo_disc/ral/*.so && cp build/asan/out/_ral*.so build/asan/site/hlo_disc/ral/
-	PYTHONPATH=build/asan/site ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" $(BIN)/pytest -p no:cacheprovider tests/test_ral*.py
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+		$(BIN)/pytest --native build/asan/out tests/test_ral*.py
 
 clean:
 	rm -rf $(VENV) build dist hlo_disc/ral/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

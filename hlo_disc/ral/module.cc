@@ -126,7 +126,7 @@ NB_MODULE(_ral, m) {
 
   m.def("ffi_handler", [] { return nb::capsule(ral::ffi_handler()); }, "The XLA FFI handler.");
 
-  nb::class_<Executable>(m, "Executable", nb::type_slots(executable_slots))
+  nb::class_<Executable>(m, "Executable", nb::type_slots(executable_slots), nb::is_weak_referenceable())
       .def("__init__", construct, nb::arg("plan"), nb::arg("main"), nb::kw_only(), nb::arg("env_size"), nb::arg("inputs"),
            nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("threads"),
            nb::arg("packed_bytes"), nb::arg("keep_alive").none())

@@ -88,6 +88,17 @@ std::string text_of(PyObject* object) {
   return out;
 }
 
+// The message of the current Python exception, which is cleared.
+std::string take_exception() {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  std::string message = value ? text_of(value) : "?";
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
+  return message;
+}
+
 // Copies a strided tensor (strides in bytes) to a dense one.
 void copy_dense(char*& to, const char* from, const int64_t* sizes, const int64_t* strides, int rank, int64_t item) {
   if (rank == 0) {
@@ -107,6 +118,19 @@ bool is_dense(const DLTensor& tensor) {
     expected *= tensor.shape[i];
   }
   return true;
+}
+
+// A numpy array over an object with the buffer protocol or __array__; null with an exception set. Through a memoryview,
+// because numpy takes bytes for text otherwise.
+PyObject* array_over(PyObject* object) {
+  PyObject* source = PyObject_CheckBuffer(object) ? PyMemoryView_FromObject(object) : nullptr;
+  if (!source) {
+    PyErr_Clear();
+    source = Py_NewRef(object);
+  }
+  PyObject* array = PyArray_FromAny(source, nullptr, 0, 0, 0, nullptr);
+  Py_DECREF(source);
+  return array;
 }
 
 }  // namespace
@@ -259,26 +283,22 @@ void Arguments::add_other(int index, PyObject* object, int64_t* sizes) {
   if (PyObject_HasAttrString(object, "__dlpack__")) {
     PyObject* capsule = PyObject_CallMethod(object, "__dlpack__", nullptr);
     if (!capsule) {
-      PyObject *type, *value, *trace;
-      PyErr_Fetch(&type, &value, &trace);
-      std::string reason = value ? text_of(value) : "?";
-      Py_XDECREF(type);
-      Py_XDECREF(value);
-      Py_XDECREF(trace);
+      std::string reason = take_exception();
       throw Error(Error::kArgument, call_.program.argument(index) + ", a " + Py_TYPE(object)->tp_name + ", does not give its memory: " + reason);
     }
     owned_.push_back(capsule);
     return add_dlpack(index, object, capsule, sizes);
   }
-  PyObject* source = PyObject_CheckBuffer(object) ? PyMemoryView_FromObject(object) : nullptr;
-  PyErr_Clear();
-  if (!source && PyObject_HasAttrString(object, "__array__")) source = Py_NewRef(object);
-  if (!source) {
-    throw Error(Error::kArgument, call_.program.argument(index) + " is a " + Py_TYPE(object)->tp_name + ", which is no tensor; " +
-                                      call_.program.inputs[index].str() + " is expected");
+  PyObject* array = nullptr;
+  std::string reason;
+  if (PyObject_CheckBuffer(object) || PyObject_HasAttrString(object, "__array__")) {
+    array = array_over(object);
+    if (!array) reason = ": " + take_exception();
   }
-  owned_.push_back(source);
-  PyObject* array = checked(PyArray_FromAny(source, nullptr, 0, 0, 0, nullptr));
+  if (!array) {
+    throw Error(Error::kArgument, call_.program.argument(index) + " is a " + Py_TYPE(object)->tp_name + ", which is no tensor" + reason +
+                                      "; " + call_.program.inputs[index].str() + " is expected");
+  }
   owned_.push_back(array);
   add_numpy(index, array, sizes);
 }

@@ -61,12 +61,16 @@ def _fast_wrap() -> Callable[[np.ndarray, Any], jax.Array] | None:
         def fast_wrap(array: np.ndarray, like: Any) -> jax.Array:
             if like._committed and len(like.sharding.device_set) == 1:
                 place = like.sharding
-                return batched_device_put(aval_of(array.shape, array.dtype), place, [array], list(place.device_set), True)
+                return batched_device_put(
+                    aval_of(array.shape, array.dtype), place, [array], list(place.device_set), True
+                )
             return batched_device_put(aval_of(array.shape, array.dtype), sharding, [array], devices, False)
 
         like = jax.device_put(np.zeros((), np.float32))
         sample = fast_wrap(np.ones((2,), np.float32), like)
-        usable = isinstance(sample, jax.Array) and sample.shape == (2,) and float(sample[1]) == 1 and not sample.committed
+        usable = (
+            isinstance(sample, jax.Array) and sample.shape == (2,) and float(sample[1]) == 1 and not sample.committed
+        )
     except (ImportError, AttributeError, TypeError, RuntimeError):
         return None
     return fast_wrap if usable else None

@@ -1,0 +1,287 @@
+"""The standalone context: tensors in and out, checks and their messages, guards, allocation failure."""
+
+from __future__ import annotations
+
+import array
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import ral_programs as programs
+
+from hlo_disc.errors import ArgumentError, OutOfMemoryError, ShapeError
+from hlo_disc.ral import ALIGNMENT, fail_next_allocation, live_bytes
+
+pytestmark = pytest.mark.usefixtures("no_leak")
+
+DTYPES = [
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+]
+
+
+def ones(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 31, 32, 33, 257, 5000])
+def test_one_program_runs_every_size(size: int) -> None:
+    x = np.arange(size, dtype=np.float32)
+    (y,) = programs.add_one(scratch=64)(x)
+    assert type(y) is np.ndarray and y.dtype == np.float32 and y.flags.owndata is False and y.flags.writeable
+    np.testing.assert_array_equal(y, x + 1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (3,), (0, 4), (2, 3, 5)])
+def test_every_dtype_passes_unchanged(dtype: str, shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
+    (y,) = programs.copy(dtype, len(shape))(x)
+    assert y.dtype == x.dtype and y.shape == shape
+    np.testing.assert_array_equal(y, x)
+
+
+def test_outputs_are_aligned_and_own_their_memory() -> None:
+    before = live_bytes()
+    (y,) = programs.add_one()(ones(5))
+    assert y.ctypes.data % ALIGNMENT == 0
+    assert live_bytes() == before + 20
+    view = y[1:3]
+    del y
+    np.testing.assert_array_equal(view, [2, 2])
+    del view
+    assert live_bytes() == before
+
+
+def test_arrays_that_are_not_dense_are_copied() -> None:
+    exe = programs.copy("float32", 2)
+    x = np.arange(60, dtype=np.float32).reshape(6, 10)
+    unaligned = np.frombuffer(b"x" + x.tobytes(), np.float32, offset=1).reshape(6, 10)
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    for given in (
+        x.T,
+        x[::2],
+        x[:, 3:5],
+        x[::-1],
+        x.astype(">f4"),
+        unaligned,
+        read_only,
+        np.broadcast_to(x[0], (4, 10)),
+    ):
+        np.testing.assert_array_equal(exe(given)[0], given)
+
+
+class FromDLPack:
+    """A tensor of a library that speaks DLPack and nothing else."""
+
+    def __init__(self, data: np.ndarray) -> None:
+        self.data, self.dtype = data, f"library.{data.dtype}"
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.data.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.data.__dlpack_device__()
+
+
+def test_dlpack() -> None:
+    exe = programs.copy("float32", 3)
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    for given in (x, x.T, x[:, ::-1], x[:, :, 2:], x[:0], x[:, :1]):
+        np.testing.assert_array_equal(exe(FromDLPack(given))[0], given)
+    with pytest.raises(ArgumentError, match=r"argument 'x' has dtype library.float64, but float32 was compiled"):
+        exe(FromDLPack(x.astype(np.float64)))
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    with pytest.raises(ArgumentError, match="argument 'x', a FromDLPack, does not give its memory: .*readonly"):
+        exe(FromDLPack(read_only))
+
+
+def test_buffers_and_numpy_scalars() -> None:
+    exe = programs.copy("float64", 1)
+    np.testing.assert_array_equal(exe(array.array("d", [1, 2, 3]))[0], [1, 2, 3])
+    np.testing.assert_array_equal(exe(memoryview(array.array("d", [1, 2, 3, 4]))[::2])[0], [1, 3])
+    np.testing.assert_array_equal(programs.copy("uint8", 1)(b"abc")[0], [97, 98, 99])
+    assert programs.copy("float64", 0)(np.float64(2.5))[0] == 2.5
+    assert programs.copy("bfloat16", 0)(ml_dtypes.bfloat16(2.5))[0] == 2.5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("float32", 2.5),
+        ("float32", 3),
+        ("float32", True),
+        ("bfloat16", 2),
+        ("int32", -7),
+        ("uint8", 255),
+        ("bool", True),
+        ("int64", 1 << 62),
+    ],
+)
+def test_python_scalars_take_the_compiled_dtype(dtype: str, value: float) -> None:
+    (y,) = programs.copy(dtype, 0)(value)
+    assert y.dtype == np.dtype(dtype) and y.shape == () and y == value
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "message"),
+    [
+        ("int32", 2.5, "argument 'x' has dtype Python float, but int32 was compiled"),
+        ("bool", 1, "argument 'x' has dtype Python int, but bool was compiled"),
+        ("uint8", 256, "argument 'x': 256 does not fit uint8"),
+        ("uint8", -1, "argument 'x': -1 does not fit uint8"),
+    ],
+)
+def test_python_scalars_that_do_not_fit(dtype: str, value: float, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        programs.copy(dtype, 0)(value)
+
+
+class ArrayThatRefuses:
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        raise TypeError("not today")
+
+
+def test_wrong_calls_name_the_argument_and_leave_the_executable_working() -> None:
+    exe = programs.make(
+        programs.Machine(programs.PACKED),
+        env_size=3,
+        inputs=[("x", "float32", ("4",)), ("params['w']", "float32", ("b*2",))],
+        outputs=[("float32", ("4",))],
+        packs=[("input", 1, 16, 0)],
+        packed_bytes=0,
+    )
+    x = ones(4)
+    with pytest.raises(
+        ArgumentError,
+        match=r"1 argument given, but 2 arguments are expected; the first missing one is 'params\['w'\]': float32",
+    ):
+        exe(x)
+    with pytest.raises(ArgumentError, match="3 arguments given, but 2 arguments are expected$"):
+        exe(x, x, x)
+    with pytest.raises(
+        ArgumentError, match=r"argument 'params\['w'\]' has dtype float64, but float32 was compiled: float32 \(b\*2,\)"
+    ):
+        exe(x, x.astype(np.float64))
+    with pytest.raises(ArgumentError, match=r"argument 'x' has rank 2, shape \(2, 2\), but rank 1 was compiled"):
+        exe(x.reshape(2, 2), x)
+    with pytest.raises(ArgumentError, match="argument 'x' has rank 0"):
+        exe(1.0, x)
+    with pytest.raises(
+        ShapeError, match=r"argument 'x' has size 5 in dimension 0, shape \(5,\), but size 4 was compiled"
+    ):
+        exe(ones(5), x)
+    with pytest.raises(ArgumentError, match="argument 'x' is a str, which is no tensor; float32"):
+        exe("four", x)
+    with pytest.raises(
+        ArgumentError, match="argument 'x' is a ArrayThatRefuses, which is no tensor: not today; float32"
+    ):
+        exe(ArrayThatRefuses(), x)
+    with pytest.raises(TypeError, match="positional"):
+        exe(x, w=x)
+    np.testing.assert_array_equal(exe(x, x)[0], 3 * x)
+
+
+def test_a_broken_guard_raises_its_message_with_the_sizes() -> None:
+    exe = programs.add_one()
+    with pytest.raises(ShapeError, match=r"^size 13 of x must not be 13 \{braces\}$"):
+        exe(ones(13))
+    with pytest.raises(ShapeError, match="size 13 of x"):
+        exe.plan([13])
+    np.testing.assert_array_equal(exe(ones(12))[0], 2 * ones(12))
+
+
+def test_plan() -> None:
+    exe = programs.add_one(arena=100, scratch=64, threads=3)
+    assert exe.plan([7]) == [100, 64, 7, 7]
+    assert exe.workers == 3
+    with pytest.raises(ArgumentError, match="2 sizes given, but the inputs have 1 dimension"):
+        exe.plan([7, 8])
+
+
+def test_infer_checks_like_a_call() -> None:
+    exe = programs.add_one(arena=100, scratch=64, threads=3)
+    results, temporary = exe.infer([("float32", [7])])
+    assert results == [("float32", [7])]
+    assert temporary >= 100 + 3 * 64
+    with pytest.raises(ArgumentError, match="argument 'x' has dtype int32"):
+        exe.infer([("int32", [7])])
+    with pytest.raises(ArgumentError, match="argument 'x' has rank 2"):
+        exe.infer([("float32", [7, 7])])
+    with pytest.raises(ArgumentError, match="0 arguments given"):
+        exe.infer([])
+    with pytest.raises(ShapeError, match="must not be 13"):
+        exe.infer([("float32", [13])])
+
+
+@pytest.mark.parametrize(
+    ("n", "what"), [(1, "40 bytes for output 0, float32 \\(10,\\)"), (2, "384 bytes for intermediate values")]
+)
+def test_a_failed_allocation_frees_what_was_taken(n: int, what: str) -> None:
+    exe = programs.add_one(arena=200, scratch=64, threads=2)
+    x = ones(10)
+    before = live_bytes()
+    fail_next_allocation(n)
+    with pytest.raises(OutOfMemoryError, match=f"cannot allocate {what}"):
+        exe(x)
+    assert live_bytes() == before
+    np.testing.assert_array_equal(exe(x)[0], x + 1)
+
+
+def test_sizes_that_no_memory_can_hold() -> None:
+    with pytest.raises(MemoryError):
+        programs.copy("float32", 1)(np.broadcast_to(np.float32(0), (1 << 45,)))
+    with pytest.raises(OutOfMemoryError, match="bytes for intermediate values"):
+        programs.add_one(arena=1 << 60)(ones(3))
+
+
+def test_constants_are_kept_and_packed_once() -> None:
+    machine = programs.Machine(programs.PACKED)
+    w = np.arange(4, dtype=np.float32)
+    exe = programs.make(
+        machine,
+        env_size=3,
+        inputs=[("x", "float32", ("4",))],
+        outputs=[("float32", ("4",))],
+        constants=[w],
+        packs=[("constant", 0, 16, machine.address("pack0"))],
+    )
+    before = live_bytes()
+    assert exe.packed_bytes() == 16
+    np.testing.assert_array_equal(exe(ones(4))[0], w + 1)
+    del w
+    np.testing.assert_array_equal(exe(ones(4))[0], [1, 2, 3, 4])
+    assert live_bytes() == before
+    fail_next_allocation(1)
+    with pytest.raises(OutOfMemoryError, match="16 bytes for packed constant 0"):
+        programs.make(
+            machine,
+            env_size=3,
+            inputs=[],
+            outputs=[],
+            constants=[ones(4)],
+            packs=[("constant", 0, 16, machine.address("pack0"))],
+        )
+
+
+def test_signatures_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="env_size 2 has no room"):
+        programs.add_one(env_size=2)
+    with pytest.raises(ValueError, match="a pack refers to input 3 of 1"):
+        programs.add_one(packs=[("input", 3, 16, 0)])
+    with pytest.raises(ValueError, match="dtype complex64 of x is not supported"):
+        programs.add_one(inputs=[("x", "complex64", ("n",))])

@@ -1,0 +1,109 @@
+"""The thread pool: every block runs once whoever computes it, concurrent callers, forked children, a pool that has ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ral_programs as programs
+
+from hlo_disc.errors import ShapeError
+from hlo_disc.ral import pool_threads
+
+pytestmark = pytest.mark.usefixtures("no_leak")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_every_block_runs_once(threads: int) -> None:
+    exe = programs.add_one(scratch=64, threads=threads)
+    for size in (2, 3, 7, 8, 9, 64, 1000, 20011):
+        x = np.arange(size, dtype=np.float32)
+        np.testing.assert_array_equal(exe(x)[0], x + 1)
+    assert pool_threads() >= threads - 1
+
+
+def test_many_launches_in_one_call() -> None:
+    exe = programs.add_one(scratch=64, threads=2, launches=500)
+    x = np.arange(100, dtype=np.float32)
+    for _ in range(20):
+        np.testing.assert_array_equal(exe(x)[0], x + 1)
+
+
+def test_concurrent_callers_of_one_executable() -> None:
+    exe = programs.add_one(scratch=64, threads=3)
+
+    def calls(seed: int) -> int:
+        random = np.random.default_rng(seed)
+        for i in range(400):
+            size = 13 if i % 50 == 49 else int(random.integers(0, 300))
+            x = np.full(size, i, np.float32)
+            if size == 13:
+                with pytest.raises(ShapeError):
+                    exe(x)
+            else:
+                (y,) = exe(x)
+                assert y.shape == (size,) and (y == i + 1).all()
+        return 400
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(calls, range(8))) == 3200
+
+
+def test_other_threads_run_while_one_computes() -> None:
+    exe = programs.add_one(scratch=64, threads=1, launches=3000)
+    x = np.ones(10000, np.float32)
+    started, done = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        started.set()
+        exe(x)
+        done.set()
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    started.wait()
+    turns = 0
+    while not done.is_set():
+        turns += 1
+    thread.join()
+    assert turns > 10  # with the interpreter lock held while computing, the loop would not turn
+
+
+@pytest.mark.filterwarnings("ignore:.*os.fork")
+def test_a_forked_child_has_a_pool_of_its_own() -> None:
+    exe = programs.add_one(scratch=64, threads=4)
+    x = np.arange(5000, dtype=np.float32)
+    exe(x)
+    child = os.fork()
+    if child == 0:
+        correct = all((exe(x)[0] == x + 1).all() for _ in range(20))
+        os._exit(0 if correct and pool_threads() == 3 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_array_equal(exe(x)[0], x + 1)
+
+
+@pytest.mark.skipif(sys.flags.dev_mode, reason="dev mode changes the output")
+def test_calls_work_after_the_pool_has_ended_and_the_interpreter_exits_cleanly(pytestconfig: pytest.Config) -> None:
+    if pytestconfig.getoption("--native"):
+        pytest.skip("the child would load the installed native module")
+    code = """
+import numpy as np, ral_programs, hlo_disc.ral as ral
+exe = ral_programs.add_one(scratch=64, threads=3)
+x = np.arange(1000, dtype=np.float32)
+exe(x)
+assert ral.pool_threads() == 2
+ral.stop_pool()
+ral.stop_pool()
+assert ral.pool_threads() == 0
+assert (exe(x)[0] == x + 1).all()
+print("fine")
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
+    assert (child.returncode, child.stdout, child.stderr) == (0, "fine\n", "")

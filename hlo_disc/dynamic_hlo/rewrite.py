@@ -60,10 +60,13 @@ def rewrite(graph: Graph, rules: Sequence[Rule], fired: Counter[str] | None = No
 
 
 def simplify(graph: Graph) -> Graph:
-    """An equal graph without what the facts make redundant: all rules, then CSE and DCE."""
-    from hlo_disc.dynamic_hlo.rules import RULES  # made of this module's Rule
+    """An equal graph without what the facts make redundant: all rules, CSE, dots turned as their users read them."""
+    from hlo_disc.dynamic_hlo.dots import orient_dots  # made of this module's Rule
+    from hlo_disc.dynamic_hlo.rules import RULES
 
-    return dce(cse(rewrite(graph, RULES)))
+    graph = cse(rewrite(graph, RULES))
+    turned = orient_dots(graph)
+    return graph if turned is graph else rewrite(turned, RULES)
 
 
 def dce(graph: Graph) -> Graph:

@@ -83,6 +83,18 @@ def _moves_only_units(facts: ShapeFacts, op: Op) -> bool:
     return moved == sorted(moved)
 
 
+def _drops_units(facts: ShapeFacts, op: Op, inner: Op) -> bool:
+    return op.result.rank < inner.result.rank and kept_axes(facts, op.result.shape, inner.result.shape) is not None
+
+
+def _transpose_without_units(builder: GraphBuilder, op: Op, inner: Op) -> Value:
+    kept = kept_axes(builder.facts, op.result.shape, inner.result.shape) or ()
+    sources = [inner.attrs["perm"][axis] for axis in kept]
+    shape = tuple(inner.operands[0].shape[axis] for axis in sorted(sources))
+    x = builder.op("reshape", inner.operands, op.loc, shape=shape)
+    return builder.op("transpose", (x,), op.loc, perm=tuple(sorted(sources).index(axis) for axis in sources))
+
+
 # ------------------------------------------------------------------------------------------------------ broadcast
 
 
@@ -168,6 +180,32 @@ def _slice_inner(builder: GraphBuilder, op: Op, inner: Op) -> Value:
         strides.append(stride * op.attrs["stride"][axis])
     attrs = {"start": tuple(starts), "limit": tuple(limits), "stride": tuple(strides)}
     return builder.op("slice", inner.operands, op.loc, **attrs)
+
+
+def _transpose_of_slice(builder: GraphBuilder, op: Op, inner: Op) -> Value:
+    perm = inner.attrs["perm"]
+    attrs = {name: tuple(value[perm.index(axis)] for axis in range(len(perm))) for name, value in op.attrs.items()}
+    x = builder.op("slice", inner.operands, op.loc, **attrs)
+    return builder.op("transpose", (x,), op.loc, perm=perm)
+
+
+def _indices_with_unit_vectors(op: Op) -> Match:
+    inner = made_by(op.operands[1], "reshape")
+    vector = op.attrs["index_vector_dim"]
+    return (inner, vector) if inner is not None and vector < op.operands[1].rank else None
+
+
+def _adds_the_vector_axis(facts: ShapeFacts, op: Op, inner: Op, vector: int) -> bool:
+    shape = op.operands[1].shape
+    without = shape[:vector] + shape[vector + 1 :]
+    return is_one(facts, shape[vector]) and same_shape(facts, inner.operands[0].shape, without)
+
+
+def _gather_by_scalars(builder: GraphBuilder, op: Op, inner: Op, vector: int) -> Value:
+    x, indices = op.operands[0], inner.operands[0]
+    batching = tuple(axis - (axis > vector) for axis in op.attrs["start_indices_batching_dims"])
+    attrs = {**op.attrs, "start_indices_batching_dims": batching, "index_vector_dim": indices.rank}
+    return builder.op("gather", (x, indices), op.loc, **attrs)
 
 
 def _known_starts(op: Op) -> Match:
@@ -270,6 +308,14 @@ VIEW_RULES = (
     Rule("transpose of broadcast", ("transpose",), operand_made_by("broadcast"), _transposed_broadcast),
     # transpose(x : (b, 1, s)) : (1, b, s) -> reshape(x)
     Rule("transpose of unit dims", ("transpose",), any_op, _reshape, _moves_only_units),
+    # reshape(transpose(x) : (1, b, s)) : (b, s) -> transpose(reshape(x))
+    Rule(
+        "reshape that drops unit dims of transpose",
+        ("reshape",),
+        operand_made_by("transpose"),
+        _transpose_without_units,
+        _drops_units,
+    ),
     # broadcast(x) : shape(x) -> x
     Rule("identity broadcast", ("broadcast",), any_op, first_operand, _is_identity_broadcast),
     # broadcast(broadcast(x)) -> broadcast(x)
@@ -299,6 +345,10 @@ VIEW_RULES = (
     Rule("full slice", ("slice",), any_op, first_operand, _is_full_slice),
     # slice(slice(x)) -> slice(x)
     Rule("slice of slice", ("slice",), operand_made_by("slice"), _slice_inner, _slices_combine),
+    # slice(transpose(x)) -> transpose(slice(x))
+    Rule("slice of transpose", ("slice",), operand_made_by("transpose"), _transpose_of_slice),
+    # gather(x, reshape(i : (b)) : (b, 1)), index_vector_dim = 1 -> gather(x, i)
+    Rule("gather by unit vectors", ("gather",), _indices_with_unit_vectors, _gather_by_scalars, _adds_the_vector_axis),
     # dynamic_slice(x, 3) -> slice(x), 3 to 3 + size
     Rule("dynamic_slice at known starts", ("dynamic_slice",), _known_starts, _static_slice, _clamps_resolve),
     # dynamic_update_slice(x, update : shape(x)) -> update

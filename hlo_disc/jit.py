@@ -233,7 +233,9 @@ class JitFunction:
         if any(map(is_tracer, leaves)):
             from hlo_disc.ral.contexts.jax import call_in_jit
 
-            results = call_in_jit(variant.executable, [as_array(x, i) for x, i in zip(leaves, infos, strict=True)])
+            results = call_in_jit(
+                variant.executable.native, *[as_array(x, i) for x, i in zip(leaves, infos, strict=True)]
+            )
             return variant.out_tree.unflatten(results)
         scalars = tuple((i, info.dtype) for i, info in enumerate(infos) if info.weak)
         native = variant.executable.native

@@ -144,6 +144,7 @@ class Builder:
         self._vectors: dict[tuple[int, ir.Type], ir.Type] = {}
         self._locations: dict[str, ir.Location] = {}
         self._constants: dict[tuple, Val] = {}
+        self._made: dict[tuple, Callable[..., None]] = {}
         self._entry: ir.Block | None = None
         self.scopes: list[Scope] = []
         with ir.InsertionPoint(self.module.body):
@@ -313,6 +314,10 @@ class Builder:
         attr, element = ir.Attribute.parse(f"#vector.kind<{kind}>"), x.element
         return self._pure(lambda: vector.ReductionOp(element, attr, x.v, **flags).result, 0, [x])
 
+    def shuffle(self, x: Val, y: Val, lanes: Sequence[int]) -> Val:
+        """Lanes of x ++ y."""
+        return self._pure(lambda: vector.ShuffleOp(x.v, y.v, list(lanes)).result, len(lanes), [x, y])
+
     def extract(self, x: Val, lane: int) -> Val:
         return self._pure(lambda: vector.ExtractOp(x.v, [], [lane]).result, 0, [x])
 
@@ -446,6 +451,12 @@ class Builder:
         with self._body(op.add_entry_block()) as values:
             yield values, lambda *xs: func.CallOp([], name, [self.index(x).v for x in xs])
             func.ReturnOp([])
+
+    def once(self, key: tuple, make: Callable[[], Callable[..., None]]) -> Callable[..., None]:
+        """A device function that several kernels call: made once a module for all who ask with an equal key."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     @contextmanager
     def host_function(self, name: str, args: Sequence[ir.Type], results: Sequence[ir.Type] = ()) -> Iterator[list[Val]]:

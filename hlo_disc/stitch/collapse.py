@@ -23,6 +23,19 @@ def collapse(group: Group, facts: ShapeFacts) -> Group:
     return _Collapse(group, facts).run()
 
 
+def collapse_around(
+    group: Group, facts: ShapeFacts, value: Value, boundaries: Iterable[int]
+) -> tuple[Group, list[list[int]]]:
+    """As `collapse`, but axes of `value` on both sides of each boundary stay apart; also what its axes were merged from.
+
+    Boundary a is the one before axis a.
+    """
+    work = _Collapse(group, facts)
+    for a in boundaries:
+        work.keep_before(value, a)
+    return work.run(), work.runs(value)
+
+
 class _Collapse:
     def __init__(self, group: Group, facts: ShapeFacts):
         self.group, self.facts = group, facts
@@ -48,6 +61,17 @@ class _Collapse:
         outputs = tuple(self.new[v] for v in self.group.outputs)
         place = self._rebuild_place(self.group.place) if self.group.place else None
         return Group(self.group.kind, tuple(ops), tuple(self.new[v] for v in self.group.inputs), outputs, place)
+
+    def keep_before(self, value: Value, axis: int) -> None:
+        """Keep what lies before `axis` apart from what follows, also when the axis itself has size 1."""
+        axes = self._axes(value)
+        following = [a for a in axes if a >= axis]
+        if following and following[0] != axes[0]:
+            self._keep((value, following[0]))
+
+    def runs(self, value: Value) -> list[list[int]]:
+        """The real axes of the value, merged."""
+        return self._runs(value)
 
     # Boundaries.
 

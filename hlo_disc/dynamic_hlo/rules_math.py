@@ -227,9 +227,12 @@ def _reduce_of_units(builder: GraphBuilder, op: Op) -> Value:
 
 
 def _folded(op: Op) -> Match:
-    arrays = [constant(value) for value in op.operands]
-    if any(array is None or array.size > LARGEST_FOLDED for array in arrays):
-        return None
+    arrays = []
+    for value in op.operands:
+        array = constant(value)
+        if array is None or array.size > LARGEST_FOLDED:
+            return None
+        arrays.append(array)
     size = 1
     for d in op.result.shape:
         size *= d.value if d.is_const else LARGEST_FOLDED + 1

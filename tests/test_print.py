@@ -219,7 +219,7 @@ def test_each_size_is_computed_once():
 
     text = legal(make_graph([("float32", "b, s")], build))
     assert text.count("get_dimension_size") == 2 and text.count("stablehlo.multiply") == 1
-    assert text.count("stablehlo.concatenate") == 2
+    assert text.count("stablehlo.concatenate") == 2 and text.count("stablehlo.reshape") == 2
 
 
 def test_sizes_that_cannot_be_negative_divide_plainly():

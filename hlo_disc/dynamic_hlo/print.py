@@ -253,8 +253,9 @@ class _Printer:
     def _shape(self, shape: Shape, kind: str) -> str:
         if all(size.is_const for size in shape):
             return self.emit(f"stablehlo.constant dense<{_list(shape) if shape else ''}> : {kind}")
-        names = [self.emit(f"stablehlo.reshape {self.size(size)} : ({_SCALAR}) -> tensor<1xi64>") for size in shape]
-        return self.vector(names)
+        if len(shape) == 1:
+            return self.emit(f"stablehlo.reshape {self.size(shape[0])} : ({_SCALAR}) -> {kind}")
+        return self.vector([self.shape((size,))[0] for size in shape])
 
     def vector(self, names: Sequence[str]) -> str:
         """Vectors of one element joined to one of all."""

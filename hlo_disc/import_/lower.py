@@ -474,6 +474,7 @@ HANDLERS: dict[str, Handler] = {
     "stablehlo.composite": _composite,
     "stablehlo.custom_call": _custom_call,
     "func.call": _call,
+    "builtin.unrealized_conversion_cast": _identity,  # between index and integer, by the shape-legalisation pass
     "sdy.sharding_constraint": _identity,
     "sdy.mesh": _nothing,
 }

@@ -48,7 +48,7 @@ class Reader:
     def __init__(
         self, module: ir.Module, decoder: Decoder, policy: StaticShapes, allow_zero: bool = False, legal: bool = True
     ):
-        self.legal = legal  # CHLO ops that are left have no StableHLO form
+        self.legal = legal  # CHLO and shape ops that are left have no StableHLO form
         self.decoder = decoder
         self.policy = policy
         self.allow_zero = allow_zero
@@ -112,7 +112,7 @@ class Reader:
         return []
 
     def _unknown(self, name: str) -> NoReturn:
-        if name.startswith("chlo.") and not self.legal:
+        if name.startswith(("chlo.", "shape.")) and not self.legal:
             raise _NeedsLegalising
         self.unsupported()
 
@@ -456,5 +456,5 @@ def legalised(module: ir.Module) -> ir.Module:
             )
             op.results[0].replace_all_uses_with(call.results[0])
         op.erase()
-    mlir.run_passes(copy, "func.func(chlo-legalize-to-stablehlo)")
+    mlir.run_passes(copy, "func.func(chlo-legalize-to-stablehlo,shape-legalize-to-stablehlo)")
     return copy

@@ -196,9 +196,10 @@ def compile_source(
 
 
 def _read_source(source: Any, dims: Mapping[str, Any] | None, constraints: Sequence[str]) -> Graph:
-    from hlo_disc.import_.source import read_source
+    from hlo_disc.import_.reader import read_module
+    from hlo_disc.import_.source import load_module
 
-    return read_source(source, dims=dims, constraints=constraints)
+    return read_module(load_module(source), dims=dims, constraints=constraints)
 
 
 def _compile_function(

@@ -295,3 +295,105 @@ def test_threads_compile_once(backend):
     assert not wrong
     assert f.stats().compilations == 1
     assert f.stats().calls >= 400 - 8  # threads that raced to the first call may replace each other's path
+
+
+# --------------------------------------------------------------------------------- through the whole compiler
+
+
+def softmax(x, scale):
+    return jax.nn.softmax(x * scale, axis=-1)
+
+
+@pytest.mark.parametrize("dims", [{"x": "(n, m)"}, None])
+def test_compiled_at_every_size(dims):
+    f = hlo_disc.jit(softmax, dims=dims)
+    for shape in [(3, 4), (5, 9), (0, 4), (4, 1), (1, 1), (33, 31)]:
+        x = jnp.linspace(-3, 3, shape[0] * shape[1]).reshape(shape)
+        np.testing.assert_allclose(f(x, 2.0), softmax(x, 2.0), rtol=1e-5)
+    assert f.stats().compilations == (1 if dims else 2)
+
+
+def test_inside_jax_jit():
+    f = hlo_disc.jit(softmax, dims={"x": "(n, m)"})
+    g = jax.jit(lambda x: f(x * 2, np.float32(3)).sum(axis=0) + 1)
+    for shape in [(3, 4), (7, 2)]:
+        x = jnp.linspace(-1, 1, shape[0] * shape[1]).reshape(shape)
+        np.testing.assert_allclose(g(x), softmax(x * 2, 3).sum(axis=0) + 1, rtol=1e-5)
+    assert f.stats().compilations == 1
+    assert "hlo_disc_call" in g.lower(x).as_text()
+
+
+def test_a_broken_guard_inside_jax_jit():
+    f = hlo_disc.jit(lambda a, b: a + b, dims={"a": "(n)", "b": "(n)"})
+    g = jax.jit(lambda a, b: f(a, b))
+    with pytest.raises(ShapeError, match="'b' dimension 0 is 3.*'n' is 2"):
+        g(ones(2), ones(3))
+    assert g(ones(2), ones(2)).tolist() == [2, 2]
+
+
+def test_a_jitted_function_in_another_is_one_program():
+    inner = hlo_disc.jit(lambda x: x + 1)
+    outer = hlo_disc.jit(lambda x: inner(x) * 2)
+    for size in (3, 5):
+        assert outer(ones(size)).tolist() == [4] * size
+    assert inner.stats().compilations == 0
+    assert outer.stats().compilations == 2
+
+
+def test_exports_see_the_function_itself():
+    inner = hlo_disc.jit(lambda x: x + 1)
+    (n,) = jax.export.symbolic_shape("n")
+    exported = jax.export.export(jax.jit(lambda x: inner(x)))(jax.ShapeDtypeStruct((n,), jnp.float32))
+    assert exported.call(ones(4)).tolist() == [2] * 4
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "parts"),
+    [
+        (lambda f: f(ones(2, 3), ones(2, 4)), ShapeError, ["'b' dimension 1", "4", "3"]),
+        (lambda f: f(ones(2, 3)), ArgumentError, ["'b'"]),
+        (lambda f: f(ones(2, 3), ones(2)), ArgumentError, ["dims of b", "has 2 dims", "1"]),
+    ],
+    ids=["guard", "too few", "rank"],
+)
+def test_a_bad_call_is_refused_and_the_next_one_works(call, error, parts):
+    f = hlo_disc.jit(lambda a, b: a + b, dims={"a": "(b, s)", "b": "(b, s)"})
+    f(ones(2, 3), ones(2, 3))
+    with pytest.raises(error) as caught:
+        call(f)
+    assert not [part for part in parts if part not in str(caught.value)], caught.value
+    assert f(ones(2, 3), ones(2, 3)).tolist() == [[2] * 3] * 2
+    assert (f.stats().compilations, f.stats().calls) == (1, 2)
+
+
+def test_sizes_that_jax_cannot_compare():
+    f = hlo_disc.jit(lambda x, y: x + y)
+    f(ones(3), ones(3))
+    f(ones(4), ones(4))
+    with pytest.raises(ShapeError, match="(?s)x: float32\\[d0\\], y: float32\\[d1\\].*JAX says"):
+        f(ones(4), ones(1))
+    assert f(ones(5), ones(5)).tolist() == [2] * 5
+
+
+def test_lower_and_explain():
+    f = hlo_disc.jit(softmax, dims={"x": "(n, m)"})
+    lowered = f.lower(jax.ShapeDtypeStruct((2, 3), jnp.float32), 1.0)
+    assert "(n, m)" in lowered.as_text()
+    np.testing.assert_allclose(lowered.compile()(ones(4, 2), np.float32(1)), np.full((4, 2), 0.5), rtol=1e-6)
+    f(ones(2, 3), 1.0)
+    assert "x: float32[n, m]" in f.explain()
+    assert "first call" in str(f.stats())
+
+
+def test_64_bit_types():
+    with jax.enable_x64(True):
+        f = hlo_disc.jit(lambda x: x + 1)
+        assert f(np.ones(2)).dtype == np.float64
+        assert f(jnp.ones(2, jnp.float32)).dtype == jnp.float32
+
+
+def test_results_that_are_arguments_or_constants():
+    f = hlo_disc.jit(lambda x, y: (x, y, x, jnp.arange(3)), dims={"x": "(n)"})
+    x = ones(2)
+    a, b, c, d = f(x, 1.5)
+    assert (a.tolist(), float(b), c.tolist(), d.tolist()) == ([1, 1], 1.5, [1, 1], [0, 1, 2])

@@ -1,0 +1,239 @@
+"""The commands: what they print and write, and that the user's mistakes are one message and exit code 1."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import hlo_disc
+from hlo_disc.cli import main
+
+ADD = """
+module @add {
+  func.func public @main(%a: tensor<?x4xf32> {hlo_disc.shape = "(n, 4)"}, %b: tensor<4xf32>) -> tensor<?x4xf32> {
+    %size = stablehlo.get_dimension_size %a, dim = 0 : (tensor<?x4xf32>) -> tensor<i32>
+    %n = stablehlo.reshape %size : (tensor<i32>) -> tensor<1xi32>
+    %c = stablehlo.constant dense<4> : tensor<1xi32>
+    %shape = stablehlo.concatenate %n, %c, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+    %w = stablehlo.dynamic_broadcast_in_dim %b, %shape, dims = [1] : (tensor<4xf32>, tensor<2xi32>) -> tensor<?x4xf32>
+    %sum = stablehlo.add %a, %w : tensor<?x4xf32>
+    return %sum : tensor<?x4xf32>
+  }
+}
+"""
+STATIC = """
+module @exp {
+  func.func public @main(%a: tensor<2x4xf32>) -> tensor<2x4xf32> {
+    %0 = stablehlo.exponential %a : tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+}
+"""
+
+
+def call(*args):
+    """The command in this process: (exit code, stdout, stderr)."""
+    result = CliRunner().invoke(main, [str(a) for a in args])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def module(tmp_path):
+    path = tmp_path / "add.mlir"
+    path.write_text(ADD)
+    return path
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli") / "add.disc"
+    hlo_disc.compile(lambda a, b: a + b, "f32[n, 4]", "f32[4]").save(path)
+    return path
+
+
+# ------------------------------------------------------------------------------------------------ what works
+
+
+@pytest.mark.parametrize("command", [(), ("compile",), ("run",), ("explain",)])
+def test_help(command):
+    code, out, _ = call(*command, "--help")
+    assert code == 0
+    assert "FILE" in out
+
+
+def test_compile_then_run(module, tmp_path):
+    code, out, _ = call("compile", module, "-o", tmp_path / "add.disc")
+    assert code == 0
+    assert "float32[n, 4]" in out
+    code, out, _ = call("run", tmp_path / "add.disc", "--dim", "n=3", "--seed", 7, "--out", tmp_path / "r.npz")
+    assert code == 0
+    assert "(3, 4)" in out
+    assert "n=3" in out
+    assert np.load(tmp_path / "r.npz")["out0"].shape == (3, 4)
+
+
+def test_bytecode_and_portable_artifact(tmp_path):
+    spec = jax.ShapeDtypeStruct((2, 3), jnp.float32)
+    exported = jax.export.export(jax.jit(lambda x: x + 1))(spec)
+    (tmp_path / "portable").write_bytes(exported.mlir_module_serialized)
+    (tmp_path / "text").write_text(exported.mlir_module())
+    for name in ("portable", "text"):
+        code, out, err = call("run", tmp_path / name)
+        assert code == 0, err
+        assert "(2, 3)" in out
+
+
+def test_run_with_arrays(compiled, tmp_path):
+    a, b = np.arange(8, dtype=np.float32).reshape(2, 4), np.ones(4, np.float32)
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", b)
+    np.savez(tmp_path / "named.npz", b=b, a=a)
+    np.savez(tmp_path / "positions.npz", a, b)
+    for inputs in (["a.npy", "b.npy"], ["named.npz"], ["positions.npz"], ["b=b.npy", "a.npy"]):
+        options = [
+            x for name in inputs for x in ("--input", f"b={tmp_path / name[2:]}" if "=" in name else tmp_path / name)
+        ]
+        code, _, err = call("run", compiled, *options, "--out", tmp_path / "r.npz", "--repeat", 3)
+        assert code == 0, err
+        np.testing.assert_array_equal(np.load(tmp_path / "r.npz")["out0"], a + b)
+
+
+def test_sizes_of_random_inputs_follow_given_arrays(compiled, tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((5, 4), np.float32))
+    code, out, _ = call("run", compiled, "--input", f"a={tmp_path / 'a.npy'}")
+    assert code == 0
+    assert "n=5" in out
+
+
+def test_static_module_is_reopened(tmp_path):
+    (tmp_path / "exp.mlir").write_text(STATIC)
+    code, out, err = call("run", tmp_path / "exp.mlir", "--dims", "args[0]=(n, _)", "--dim", "n=6")
+    assert code == 0, err
+    assert "(6, 4)" in out
+
+
+def test_explain_and_dump(module, tmp_path):
+    code, out, _ = call("explain", module, "--dump", tmp_path / "dump", "--features", "avx2", "--constraint", "n <= 64")
+    assert code == 0
+    assert "codegen" in out
+    assert any(path.suffix == ".asm" for path in (tmp_path / "dump").iterdir())
+
+
+def test_module_entry_point(compiled):
+    result = subprocess.run(
+        [sys.executable, "-m", "hlo_disc", "run", str(compiled), "--dim", "m=2"], capture_output=True, text=True
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr
+
+
+# --------------------------------------------------------------------------------------------- what does not
+
+UNKNOWN_OP = STATIC.replace("stablehlo.exponential", "stablehlo.frobnicate")
+UNSUPPORTED = """
+module {
+  func.func public @main(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
+    %0 = stablehlo.cholesky %a, lower = true : tensor<4x4xf32>
+    return %0 : tensor<4x4xf32>
+  }
+}
+"""
+
+
+def bytecode():
+    exported = jax.export.export(jax.jit(lambda x: x + 1))(jax.ShapeDtypeStruct((2,), jnp.float32))
+    return exported.mlir_module_serialized
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        (b"This is a letter.\n", []),
+        (b"\x00\x01\x02" * 50, []),
+        (b"", []),
+        (bytecode()[:100], []),
+        (UNKNOWN_OP.encode(), ["frobnicate"]),
+        (UNSUPPORTED.encode(), ["cholesky", "4x4xf32"]),
+        (STATIC.replace("@main", "@other").encode(), ["main", "other"]),
+        (b"module {}", ["no MLIR module"]),
+    ],
+    ids=["text", "bytes", "empty", "truncated bytecode", "unknown op", "unsupported op", "no main", "no function"],
+)
+@pytest.mark.parametrize("command", ["explain", "run"])
+def test_files_that_cannot_be_compiled(tmp_path, command, content, parts):
+    path = tmp_path / "bad.mlir"
+    path.write_bytes(content)
+    code, out, err = call(command, path)
+    assert code == 1
+    assert out == ""
+    assert err.startswith("error: ")
+    assert "Traceback" not in err
+    missing = [part for part in parts if part not in err]
+    assert not missing, f"{err} does not say {missing}"
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        (["--dim", "m=3"], ["m=3", "dims are n"]),
+        (["--dim", "n"], ["--dim 'n'", "NAME=SIZE"]),
+        (["--dim", "n=-3"], ["n=-3", "no size"]),
+        ([], ["input a", "--dim n="]),
+        (["--input", "{tmp}/none.npy"], ["none.npy", "No such file"]),
+        (["--input", "{tmp}/text.npy"], ["text.npy", "no .npy or .npz"]),
+        (["--input", "c={tmp}/a.npy"], ["no input 'c'", "a, b"]),
+        (["--input", "{tmp}/f64.npy", "--dim", "n=2"], ["'a'", "float64", "float32"]),
+        (["--input", "{tmp}/rank.npy", "--dim", "n=2"], ["'a'", "rank"]),
+        (["--input", "{tmp}/wide.npy", "--dim", "n=2"], ["'a'", "dimension 1", "5", "4"]),
+        (["--input", "{tmp}/a.npy"] * 1 + ["--input", "{tmp}/rank.npy"] * 2, ["only 2 inputs"]),
+        (["--dims", "a=(n, m)", "--dim", "n=2"], ["compiled already", "--dims"]),
+        (["--repeat", "0"], ["0"]),
+        (["--nonsense"], ["--nonsense"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_calls_that_do_not_fit(compiled, tmp_path, args, parts):
+    np.save(tmp_path / "a.npy", np.zeros((2, 4), np.float32))
+    np.save(tmp_path / "f64.npy", np.zeros((2, 4)))
+    np.save(tmp_path / "rank.npy", np.zeros(4, np.float32))
+    np.save(tmp_path / "wide.npy", np.zeros((2, 5), np.float32))
+    (tmp_path / "text.npy").write_text("text")
+    code, _, err = call("run", compiled, *(a.format(tmp=tmp_path) for a in args))
+    assert code == 1
+    missing = [part for part in parts if part not in err]
+    assert not missing, f"{err} does not say {missing}"
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("command", ["compile", "run", "explain"])
+def test_no_such_file(tmp_path, command):
+    extra = ["-o", tmp_path / "x.disc"] if command == "compile" else []
+    code, _, err = call(command, tmp_path / "none.mlir", *extra)
+    assert code == 1
+    assert "none.mlir: no such file" in err
+    code, _, err = call(command, tmp_path, *extra)
+    assert code == 1
+    assert "is a directory" in err
+
+
+def test_output_that_cannot_be_written(compiled, module, tmp_path):
+    code, _, err = call("compile", module, "-o", tmp_path / "none" / "x.disc")
+    assert code == 1
+    assert "No such file or directory" in err
+    code, _, err = call("run", compiled, "--dim", "n=1", "--out", tmp_path / "none" / "x.npz")
+    assert code == 1
+
+
+def test_damaged_executable(compiled, tmp_path):
+    (tmp_path / "x.disc").write_bytes(compiled.read_bytes()[:500])
+    code, _, err = call("run", tmp_path / "x.disc")
+    assert code == 1
+    assert "x.disc" in err

@@ -32,7 +32,7 @@ asan: $(STAMP)
 	$(BIN)/cmake -S . -B build/asan -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
 		-DHLO_DISC_SANITIZE=ON -DCMAKE_LIBRARY_OUTPUT_DIRECTORY=$(CURDIR)/build/asan/out
 	$(BIN)/cmake --build build/asan
-	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 		$(BIN)/pytest --native build/asan/out tests/test_ral*.py
 

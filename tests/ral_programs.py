@@ -1,4 +1,4 @@
-"""Hand-written machine code for the runtime's tests: tiny programs in LLVM IR that follow the calling convention of ral.h."""
+"""Hand-written programs for the runtime's tests: LLVM IR that follows the calling convention of ral.h."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ store:
 }
 """
 
-# Copies `bytes` bytes of one input to one output of the same type, whatever the type: env = [0, 0, sizes of the output].
+# Copies an input of any type and shape: env = [0, 0, sizes of the output].
 COPY = """
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 define i32 @plan(ptr %dims, ptr %env) {
@@ -157,7 +157,7 @@ class Machine:
 
 
 def make(machine: Machine, **signature: Any) -> Executable:
-    """An executable of `machine`'s plan and main; everything in `signature` has a default but inputs, outputs and env_size."""
+    """An executable of `machine`'s plan and main; `signature` must have inputs, outputs and env_size."""
     defaults: dict[str, Any] = {"constants": [], "packs": [], "guards": [], "threads": 0, "packed_bytes": 1 << 20}
     return Executable(machine.address("plan"), machine.address("main"), keep_alive=machine, **{**defaults, **signature})
 

@@ -1,4 +1,4 @@
-"""The thread pool: every block runs once whoever computes it, concurrent callers, forked children, a pool that has ended."""
+"""The thread pool: every block runs once, concurrent callers, forked children, a pool that has ended."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The runtime abstraction layer: runs machine code on tensors, and knows nothing of how the code was made.
 
-`ral.h` is the contract with generated code. `Executable` is the standalone context (own threads and memory); `contexts` adapts
-frameworks. The native module `_ral` is built from the `.cc` files here.
+`ral.h` is the contract with generated code. `Executable` is the standalone context (own threads and memory);
+`contexts` adapts frameworks. The native module `_ral` is built from the `.cc` files here.
 """
 
 import atexit

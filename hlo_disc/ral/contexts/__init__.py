@@ -1,7 +1,7 @@
 """Contexts: where a call's tensors, memory and threads come from.
 
-The native module asks `find_adapter` once for every new argument type. A framework's module is loaded only when one of its arrays arrives,
-so the runtime works without any framework.
+The native module asks `find_adapter` once for every new argument type. A framework's module is loaded only when one of
+its arrays arrives, so the runtime works without any framework.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The JAX context: jax.Array in and out of the standalone context, and executables as custom calls inside `jax.jit`.
 
-Everything that uses jaxlib's internals is here. `_fast_wrap` builds a jax.Array about five times faster than the public API; where a jaxlib
-lacks what it needs, the public API does the work.
+Everything that uses jaxlib's internals is here. `_fast_wrap` builds a jax.Array about five times faster than the
+public API; where a jaxlib lacks what it needs, the public API does the work.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _TARGET = "hlo_disc_call"
 
 
 def adapter(kind: type) -> _JaxAdapter | None:
-    """The adapter for concrete jax.Arrays; None for tracers and other types."""
-    return _JaxAdapter() if kind is type(jax.device_put(np.zeros((), np.float32))) else None
+    """The adapter for concrete jax.Arrays; None for tracers, random keys and other types."""
+    with jax.ensure_compile_time_eval():  # the first array may arrive while jax.jit traces
+        return _JaxAdapter() if kind is type(jax.device_put(np.zeros((), np.float32))) else None
 
 
 class _JaxAdapter:
@@ -34,7 +35,7 @@ class _JaxAdapter:
 
     @staticmethod
     def give(array: jax.Array) -> Any:
-        """Contents that the buffer protocol does not carry: bfloat16, a layout that is not row-major, several shards."""
+        """Contents that the buffer protocol does not carry: bfloat16, a layout other than row-major, several shards."""
         return array.__dlpack__() if len(array.sharding.device_set) == 1 else np.asarray(array)
 
 
@@ -46,8 +47,8 @@ def _wrap(array: np.ndarray, like: jax.Array) -> jax.Array:
 def _fast_wrap() -> Callable[[np.ndarray, Any], jax.Array] | None:
     """The same by jaxlib's internals; None where they are not what they were.
 
-    Results go to the device that the argument is committed to. Those of uncommitted arguments stay uncommitted, like the results of
-    `jax.jit`: a committed array would make every jitted function that takes it compile once more.
+    Results go to the device that the argument is committed to. Those of uncommitted arguments stay uncommitted, like
+    the results of `jax.jit`: a committed array would make every jitted function that takes it compile once more.
     """
     try:
         from jax.core import ShapedArray
@@ -84,9 +85,9 @@ def _register() -> None:
 def call_in_jit(executable: Executable, *arrays: jax.Array) -> list[jax.Array]:
     """Calls `executable` on tracers of the function that `jax.jit` is tracing; also works on concrete arrays.
 
-    Shapes are concrete here: guards are checked and result shapes computed while tracing. The call runs on XLA's buffers and XLA's
-    intra-op threads, with one more u8 buffer for intermediate values. The executable is kept for the life of the process.
-    Raises ArgumentError and ShapeError like a call outside of `jax.jit`.
+    Shapes are concrete here: guards are checked and result shapes computed while tracing. The call runs on XLA's
+    buffers and XLA's intra-op threads, with one more u8 buffer for intermediate values. The executable is kept for the
+    life of the process. Raises ArgumentError and ShapeError like a call outside of `jax.jit`.
     """
     _register()
     results, temporary = executable.infer([(np.dtype(a.dtype).name, a.shape) for a in arrays])

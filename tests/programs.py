@@ -456,14 +456,16 @@ ROWS = [
     program("reduce_columns_narrow", reductions(0), "f32[n, 3]"),
     program("reduce_middle", reductions(1), "f32[a, b, c]"),
     program("reduce_ends", reductions((0, 2), keepdims=True), "f32[a, b, c]"),
-    program("reduce_all", reductions(None), "f32[n, m]"),
+    program("reduce_all", reductions(None), "f32[n, m]:positive"),
     program(
-        "reduce_special", lambda x: (x.sum(-1), x.max(-1, initial=-9.0), x.min(0, initial=9.0)), "f32[n, m]:special"
+        "reduce_special",
+        lambda x: (jnp.isnan(x.sum(-1)), x.max(-1, initial=-9.0), x.min(0, initial=9.0), (x * x).sum(0)),
+        "f32[n, m]:special",
     ),
     program("reduce_bool", lambda p: (p.any(-1), p.all(-1), p.any(0), p.all(), p.sum(-1)), "bool[n, m]"),
     program("reduce_integers", lambda x: (x.sum(-1), x.prod(0), x.max(-1, initial=-5), x.min(initial=5)), "i32[n, m]"),
     program("reduce_then_broadcast", lambda x: (x - x.sum(0)) * x.sum(1, keepdims=True) / 64, "f32[n, m]"),
-    program("mean_variance", lambda x: (x.mean(), x.var(0), x.std(-1)), "f32[n, m]"),
+    program("mean_variance", lambda x: (x.mean(), x.var(0), x.std(-1)), "f32[n, m]:positive"),
     program("batch_norm", batch_norm, "f32[b, c, h, 6]", "f32[c]", "f32[c]"),
 ]
 

@@ -131,8 +131,8 @@ def test_unary(name, function, dtype):
     inferred = infer_one(name, [(dtype.name, "b, 4")])
     assert inferred.shape == shape("b, 4")
     with jax.enable_x64(True):
-        for count in (0, 1, 23):
-            x = values(dtype, count)
+        for count, dims in ((0, (0,)), (1, ()), (1, (1,)), (23, (23,))):
+            x = values(dtype, count).reshape(dims)
             # XLA's sine of a large argument carries its own error.
             x = np.where(np.abs(x.astype(F64)) > 1e6, 3, x.astype(F64)).astype(dtype) if name in ("sine", "tan") else x
             result = run(name, [x])
@@ -148,6 +148,8 @@ def test_binary(name, function, dtype):
     with jax.enable_x64(True):
         assert_same(run(name, [a, b]), function(a, b), ulps=64)
         assert_same(run(name, [a[:0], b[:0]]), function(a[:0], b[:0]))
+        a, b = a[3].reshape(()), b[3].reshape(())
+        assert_same(run(name, [a, b]), function(a, b), ulps=64)
 
 
 @pytest.mark.parametrize("direction", COMPARE)

@@ -81,7 +81,7 @@ def apply(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int] | None 
         raise ShapeError(f"{describe(op)}: sizes {', '.join(str(array.shape) for array in arrays)} differ")
     attrs = {name: _evaluated(value, sizes) for name, value in op.attrs.items()}
     try:
-        result = row.reference(*arrays, **attrs)
+        result = np.asarray(row.reference(*arrays, **attrs))  # numpy makes scalars of rank 0
     except ShapeError as error:
         raise ShapeError(f"{describe(op)}: {error}") from None
     except ValueError as error:

@@ -87,29 +87,28 @@ def count_leading_zeros(x: Array) -> Array:
     return (width - length).astype(x.dtype)
 
 
-def _truncated_quotient(a: Array, b: Array) -> Array:
-    floor, inexact = np.floor_divide(a, b), np.remainder(a, b) != 0
-    return floor + (inexact & ((a < 0) != (b < 0))).astype(a.dtype)
+def _safe(divisor: Array) -> Array:
+    """A divisor without what the machine traps on: 0, and -1, by which the smallest integer has no quotient."""
+    traps = divisor == 0 if dtype_class(divisor.dtype) == "uint" else (divisor == 0) | (divisor == -1)
+    return np.where(traps, 1, divisor).astype(divisor.dtype)
 
 
 def divide(a: Array, b: Array) -> Array:
     if not _is_integer(a.dtype):
         return np.true_divide(a, b)
-    if dtype_class(a.dtype) == "uint":
-        return np.where(b == 0, np.iinfo(a.dtype).max, a // np.where(b == 0, 1, b).astype(a.dtype)).astype(a.dtype)
-    # Division by -1 is negation: the smallest integer has no other quotient, and the machine traps on it.
-    safe = np.where((b == 0) | (b == -1), 1, b).astype(a.dtype)
-    quotient = np.where(b == -1, np.negative(a), _truncated_quotient(a, safe))
-    return np.where(b == 0, -1, quotient).astype(a.dtype)
+    safe = _safe(b)
+    quotient = np.floor_divide(a, safe)
+    if dtype_class(a.dtype) == "int":
+        # numpy rounds down, StableHLO toward zero.
+        quotient += ((np.remainder(a, safe) != 0) & ((a < 0) != (safe < 0))).astype(a.dtype)
+        quotient = np.where(b == -1, np.negative(a), quotient)
+    return np.where(b == 0, np.array(-1).astype(a.dtype), quotient)
 
 
 def remainder(a: Array, b: Array) -> Array:
     if not _is_integer(a.dtype):
         return np.fmod(a, b)
-    safe = np.where((b == 0) | (b == np.array(-1).astype(a.dtype)), 1, b).astype(a.dtype) if a.dtype.kind == "i" else b
-    if a.dtype.kind == "u":
-        safe = np.where(b == 0, 1, b).astype(a.dtype)
-    return np.where(b == 0, a, np.fmod(a, safe)).astype(a.dtype)
+    return np.where(b == 0, a, np.fmod(a, _safe(b)))
 
 
 def maximum(a: Array, b: Array) -> Array:

@@ -65,11 +65,12 @@ def polynomial(
 
 
 def rational(
-    f: Function, high: float, top: int, bottom: int, weight: Function, even: bool = True, steps: int = 12
+    f: Function, high: float, top: int, bottom: int, weight: Function, start: float = 1.0, even: bool = True
 ) -> tuple[list[float], list[float], float]:
-    """P and Q in u = x^2 (or x, unless `even`; Q(0) = 1) with f(x) ~ P(u)/Q(u) on (0, high], rounded to f32; and the weighted error left.
+    """P and Q in u = x^2 (or x, unless `even`), with f(x) ~ P(u)/Q(u) on (0, high], rounded to f32; and the weighted error left.
 
     Each step is linear: minimise |P - f Q| weight / (Q of the step before). Q is rounded first, then P fitted again.
+    Q(0) is `start` and P(0) = f(0) start: a value that makes both nearly f32 saves half an ulp.
     """
     x = _chebyshev(0.0, high, 1500)[1:]
     u, y = x * x if even else x, f(x)
@@ -77,20 +78,27 @@ def rational(
     columns = np.stack([u**k for k in range(max(top, bottom) + 1)], 1)
     q_values = np.ones_like(x)
     q = np.ones(1)
-    for _ in range(steps):
+    for _ in range(12):
         r = w / q_values
         rows = np.concatenate([columns[:, : top + 1], -y[:, None] * columns[:, 1 : bottom + 1]], 1) * r[:, None]
         q = np.concatenate([[1.0], minimax(rows, y * r)[top + 1 :]])
         q_values = columns[:, : bottom + 1] @ q
-    q = q.astype(np.float32).astype(np.float64)
+    q = (q * start).astype(np.float32).astype(np.float64)
     q_values = columns[:, : bottom + 1] @ q
-    p: list[float] = []
-    for k in range(top + 1):
+    p = [float(np.float32(f(np.zeros(1))[0] * start))]
+    for k in range(1, top + 1):
         r = w / q_values
-        known = columns[:, :k] @ np.array(p) if k else 0.0
+        known = columns[:, :k] @ np.array(p)
         p.append(float(np.float32(minimax(columns[:, k : top + 1] * r[:, None], (y * q_values - known) * r)[0])))
     error = np.abs(w * (y - columns[:, : top + 1] @ np.array(p) / q_values)).max()
     return p, list(q), float(error)
+
+
+def nearly_f32(value: float) -> float:
+    """An f32 c in [1, 2) whose product with `value` is an f32 but for a rounding error far below an ulp."""
+    c = np.arange(1, 2, 2.0**-16)
+    product = c * value
+    return float(c[np.argmin(np.abs(product.astype(np.float32) / product - 1))])
 
 
 erf = np.vectorize(math.erf)
@@ -110,42 +118,8 @@ def show(name: str, coefficients: Sequence[float], error: float) -> None:
 def fit_exp() -> None:
     half = math.log(2) / 2 * 1.0005
     for degree in (5, 6):
-        table, error = polynomial(np.exp, -half, half, range(2, degree + 1), lambda x: np.exp(-x), {0: 1.0, 1: 1.0})
-        show(f"EXP_{degree}", [table[k] for k in range(2, degree + 1)], error)
-
-
-def fit_tanh() -> None:
-    for top, bottom in ((5, 3), (6, 3), (5, 4), (4, 4), (6, 4)):
-        p, q, error = rational(_ratio(np.tanh, 1.0), 9.02, top, bottom, lambda x: x / np.tanh(x))
-        show(f"TANH_P {top} {bottom}", p, error)
-        show("TANH_Q", q, error)
-
-
-def fit_erf() -> None:
-    for top, bottom in ((5, 4), (6, 4), (5, 5), (6, 5)):
-        p, q, error = rational(_ratio(erf, 2 / math.sqrt(math.pi)), 3.93, top, bottom, lambda x: x / erf(x))
-        show(f"ERF_P {top} {bottom}", p, error)
-        show("ERF_Q", q, error)
-
-
-def fit_erfc() -> None:
-    def erfcx(x: np.ndarray) -> np.ndarray:
-        return np.exp(np.longdouble(x) ** 2).astype(np.longdouble) * erfc(x)
-
-    for top, bottom in ((3, 4), (4, 5), (5, 6)):
-        p, q, error = rational(lambda x: np.float64(erfcx(x)), 10.1, top, bottom, lambda x: 1 / np.float64(erfcx(x)), False)
-        show(f"ERFC_P {top} {bottom}", p, error)
-        show("ERFC_Q", q, error)
-
-
-def fit_log() -> None:
-    # log(1 + f) = f - f^2/2 + f^3 P(f)
-    low, high = math.sqrt(0.5) - 1, math.sqrt(2) - 1
-    for degree in (8, 9, 10):
-        table, error = polynomial(
-            np.log1p, low, high, range(3, degree + 1), lambda x: 1 / np.log1p(x), {1: 1.0, 2: -0.5}
-        )
-        show(f"LOG_{degree}", [table[k] for k in range(3, degree + 1)], error)
+        table, error = polynomial(np.exp, -half, half, range(1, degree + 1), lambda x: np.exp(-x), {0: 1.0})
+        show(f"EXP {degree}", [table[k] for k in range(1, degree + 1)], error)
 
 
 def fit_exp2() -> None:
@@ -157,7 +131,36 @@ def fit_expm1() -> None:
     half = math.log(2) / 2 * 1.0005
     for degree in (6, 7):
         table, error = polynomial(np.expm1, -half, half, range(2, degree + 1), lambda x: 1 / np.expm1(x), {1: 1.0})
-        show(f"EXPM1_{degree}", [table[k] for k in range(2, degree + 1)], error)
+        show(f"EXPM1 {degree}", [table[k] for k in range(2, degree + 1)], error)
+
+
+def fit_log() -> None:
+    # log(1 + f) = f - f^2/2 + f^3 P(f)
+    low, high = math.sqrt(0.5) - 1, math.sqrt(2) - 1
+    table, error = polynomial(np.log1p, low, high, range(3, 11), lambda x: 1 / np.log1p(x), {1: 1.0, 2: -0.5})
+    show("LOG", [table[k] for k in range(3, 11)], error)
+
+
+def fit_tanh() -> None:
+    p, q, error = rational(_ratio(np.tanh, 1.0), 9.05, 5, 4, lambda x: x / np.tanh(x))
+    show("TANH_P", p, error)
+    show("TANH_Q", q, error)
+
+
+def fit_erf() -> None:
+    limit = 2 / math.sqrt(math.pi)
+    p, q, error = rational(_ratio(erf, limit), 3.95, 6, 5, lambda x: x / erf(x), nearly_f32(limit))
+    show("ERF_P", p, error)
+    show("ERF_Q", q, error)
+
+
+def fit_erfc() -> None:
+    def erfcx(x: np.ndarray) -> np.ndarray:
+        return np.float64(np.exp(np.longdouble(x) ** 2) * erfc(x))
+
+    p, q, error = rational(erfcx, 10.1, 4, 5, lambda x: 1 / erfcx(x), even=False)
+    show("ERFC_P", p, error)
+    show("ERFC_Q", q, error)
 
 
 if __name__ == "__main__":

@@ -22,15 +22,15 @@ _EXP = (0.49999994, 0.166665211, 0.0416682661, 0.00836868398, 0.00138209458)
 _EXP2 = (1.0, 0.693147182, 0.240226477, 0.0555035956, 0.00961850304, 0.00133910077, 0.000153280373)
 # fit_expm1: exp(r) - 1 = r + r^2 (…) on |r| <= log(2)/2
 _EXPM1 = (0.49999997, 0.166665465, 0.0416674353, 0.00836626161, 0.00138706574)
-# fit_tanh: tanh(x)/x in x^2, up to where tanh rounds to 1
-_TANH_END = 9.02
-_TANH_P = (1, 0.13083154, 0.00310300523, 1.11438821e-05, -2.01726458e-08, 5.24261988e-11, -8.36281931e-14)
-_TANH_Q = (1, 0.464164823, 0.0244913772, 0.000254474988)
-# fit_erf: erf(x)/x in x^2, up to where erf rounds to 1
-_ERF_END = 3.93
-_ERF_P = (1.12837911, 0.200806782, 0.0506892838, 0.00373681192, 0.000142494639, -1.95537723e-06, 1.98151522e-08)
-_ERF_Q = (1, 0.511291981, 0.115362026, 0.0144269643, 0.000963914266)
-# fit_erfc: exp(x^2) erfc(x) in x, up to where erfc underflows
+# fit_tanh: tanh(x)/x in x^2. The ends here and below are numbers where the rational, too, rounds to 1 or above
+_TANH_END = 9.02300930
+_TANH_P = (1, 0.136785015, 0.00386655889, 2.7971606e-05, 3.05008285e-08, -1.21510458e-11)
+_TANH_Q = (1, 0.470118344, 0.0272393599, 0.000393550814, 1.28486727e-06)
+# fit_erf: erf(x)/x in x^2
+_ERF_END = 3.92199850
+_ERF_P = (1.83452868, 0.301048994, 0.0882403404, 0.00624859193, 0.000614452525, 7.54477242e-06, -2.10883329e-08)
+_ERF_Q = (1.62580872, 0.808734059, 0.185197338, 0.0251085162, 0.00212015724, 0.000101926817)
+# fit_erfc: exp(a^2) erfc(a) in a, up to where erfc underflows
 _ERFC_END = 10.1
 _ERFC_P = (1, 1.23843014, 0.731624961, 0.22922875, 0.0327986442)
 _ERFC_Q = (1, 2.36680984, 2.40227461, 1.32540739, 0.40632382, 0.0581333786)
@@ -66,16 +66,19 @@ def expm1(x: X) -> X:
     return (x.abs() < 2.0**-25).select(x, whole)
 
 
-def tanh(x: X) -> X:
-    bounded = x.at_least(-_TANH_END).at_most(_TANH_END)
+def _odd_rational(x: X, end: float, p: tuple[float, ...], q: tuple[float, ...]) -> X:
+    """x P(x^2) / Q(x^2) up to `end`, where the function has become 1; rounding must not take it beyond."""
+    bounded = x.at_least(-end).at_most(end)
     u = bounded * bounded
-    return bounded * u.horner(_TANH_P) / u.horner(_TANH_Q)
+    return (bounded * u.horner(p) / u.horner(q)).at_least(-1.0).at_most(1.0)
+
+
+def tanh(x: X) -> X:
+    return _odd_rational(x, _TANH_END, _TANH_P, _TANH_Q)
 
 
 def erf(x: X) -> X:
-    bounded = x.at_least(-_ERF_END).at_most(_ERF_END)
-    u = bounded * bounded
-    return bounded * u.horner(_ERF_P) / u.horner(_ERF_Q)
+    return _odd_rational(x, _ERF_END, _ERF_P, _ERF_Q)
 
 
 def erfc(x: X) -> X:

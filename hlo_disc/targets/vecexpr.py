@@ -236,11 +236,11 @@ class X:
         if "scalef" in code.native and code.lanes % 8 == 0 and code.lanes:
             return _scalef(self, n)
         # 2^n = 2^h * 2^(n - h): the first factor keeps the product normal, so that only the second rounds
-        # (adding 1.5 * 2^23 leaves n in the low bits; NaN leaves zeros there)
+        # (adding 1.5 * 2^23 leaves n in the low bits)
         whole = (n + 12582912.0).bits("i32") << 22
         half = whole & ~0x7FFFFF
-        rest = (whole << 1) - half + 0x3F800000
-        return (self.bits("i32") + half).bits("f32") * rest.bits("f32")
+        rest = (whole << 1) - half
+        return self * (half + 0x3F800000).bits("f32") * (rest + 0x3F800000).bits("f32")
 
 
 def _scalef(x: X, n: X) -> X:

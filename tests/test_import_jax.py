@@ -83,7 +83,7 @@ FUNCTIONS = {
     "tile": (lambda x: jnp.tile(x, (2, 1)), X),
     "repeat": (lambda x: jnp.repeat(x, 3, axis=1), X),
     "outer": (lambda x: x[:, None, :] * x[None, :, :], X),
-    "bf16": (lambda x: (x.astype(jnp.bfloat16) * jnp.bfloat16(1.5)).astype(F32), X),
+    "bf16": (lambda x: x * jnp.bfloat16(1.5), Spec("(b, s)", np.dtype(jnp.bfloat16))),
     "bf16_table": (lambda x: x + jnp.asarray([1.5, 2.25], jnp.bfloat16).sum().astype(F32), X),
     "cast": (lambda x: ((x > 0).astype(I32), x.astype(I32), x.astype(bool)), X),
     "sizes": (lambda x: jnp.zeros(()) + x.shape[0] * x.shape[1] - x.shape[1] // 2 + x.shape[0] % 3, X),

@@ -208,7 +208,8 @@ def _asserted(operands: Sequence[Operand]) -> list[tuple[Dim, Dim]]:
 def _solve(named: Sequence[tuple[Dim, Dim]], equations: Sequence[tuple[Dim, Dim]]) -> dict[str, Dim]:
     """Every raw size that the equations determine, in terms of named symbols."""
     solution: dict[str, Dim] = {}
-    pending = [(symbol, value, True) for symbol, value in named] + [(b, a, False) for a, b in equations]
+    # Equations first: they may hand on names that the user gave, which precede the framework's.
+    pending = [(b, a, False) for a, b in equations] + [(symbol, value, True) for symbol, value in named]
     progress = True
     while progress:
         progress = False

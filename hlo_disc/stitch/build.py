@@ -136,7 +136,8 @@ class Builder:
         self._floats = set(self._float_types.values())
         self.i1, self.i8, self.i32, self.i64 = (self._int_types[n] for n in (1, 8, 32, 64))
         self._contract = ir.Attribute.parse("#arith.fastmath<contract>")
-        self._reassoc = ir.Attribute.parse("#arith.fastmath<reassoc>")
+        self._reassoc = ir.Attribute.parse("#arith.fastmath<reassoc,nsz>")
+        self.no_signed_zeros = ir.Attribute.parse("#arith.fastmath<nsz>")
         self._fast_space = ir.Attribute.parse("#gpu.address_space<workgroup>")
         self._x = ir.Attribute.parse("#gpu<dim x>")
         self._read = {"llvm.noalias": ir.UnitAttr.get(), "llvm.readonly": ir.UnitAttr.get()}
@@ -451,6 +452,11 @@ class Builder:
         with self._body(op.add_entry_block()) as values:
             yield values, lambda *xs: func.CallOp([], name, [self.index(x).v for x in xs])
             func.ReturnOp([])
+
+    @property
+    def made(self) -> int:
+        """How many shared device functions there are, which makes a name unique."""
+        return len(self._made)
 
     def once(self, key: tuple, make: Callable[[], Callable[..., None]]) -> Callable[..., None]:
         """A device function that several kernels call: made once a module for all who ask with an equal key."""

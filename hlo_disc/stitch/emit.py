@@ -297,11 +297,20 @@ def _all_ones(dtype: np.dtype) -> int:
     return 1 if dtype == np.bool_ else -1
 
 
+def _extremum(floating: Any, otherwise: Rule) -> Rule:
+    """Among equal elements a reduction may return either zero: telling them apart costs three more instructions."""
+
+    def rule(b: Builder, o: Op, x: list[Val]) -> Val:
+        return b.apply(floating, *x, fastmath=b.no_signed_zeros) if b.is_float(x[0]) else otherwise(b, o, x)
+
+    return rule
+
+
 MONOIDS: dict[str, Monoid] = {
     "add": Monoid(lambda _: 0, ELEMENTWISE["add"], "add", "add", "add"),
     "mul": Monoid(lambda _: 1, ELEMENTWISE["multiply"], "mul", "mul", "mul"),
-    "max": Monoid(_lowest, _MAXIMUM, "maximumf", "maxsi", "maxui"),
-    "min": Monoid(_highest, _MINIMUM, "minimumf", "minsi", "minui"),
+    "max": Monoid(_lowest, _extremum(arith.MaximumFOp, _MAXIMUM), "maximumf", "maxsi", "maxui"),
+    "min": Monoid(_highest, _extremum(arith.MinimumFOp, _MINIMUM), "minimumf", "minsi", "minui"),
     "and": Monoid(_all_ones, ELEMENTWISE["and"], "", "and", "and"),
     "or": Monoid(lambda _: 0, ELEMENTWISE["or"], "", "or", "or"),
 }

@@ -148,9 +148,6 @@ class _Kernel:
             for v, m, shape in zip(group.outputs, buffers[n:], shapes, strict=True)
         }
         self.vectors = self._body(variant.width)
-        self.singles = self._body(variant.device.lanes)
-        self.scalars = self._body(variant.device.lanes)
-        self.bodies = (self.vectors, self.singles, self.scalars)
         self.row_index: list[Index] = []
         self.first: Scalar = 0
         self.end: Scalar = 0
@@ -225,19 +222,17 @@ class _Kernel:
         self.b.if_(self.b.compare(">=", rest, self.variant.width), whole, masked)
 
     def _passes(self, sweep: Callable[[Pass, list, Step], list[Val]]) -> None:
-        for body in self.bodies:
-            body.bound = {}
-            body.computed = {}
+        self.vectors.bound = {}
+        self.vectors.computed = {}
         for p in self.space.passes:
             if p.reductions:
                 self._reduce(p, sweep)
             else:
                 sweep(p, [], self._store_step)
         row_outputs = [(v, a) for v, a in self.space.outputs if self.space.reduced_at and not self.space.has_columns(a)]
-        body = self.vectors if self.variant.lanes_on_rows else self.scalars
         for value, access in row_outputs:
             index = self._index(access, [])
-            self._store(body, value, index)
+            self._store(self.vectors, value, index)
 
     def _store(self, body: Body, value: Value, index: tuple[Index, ...]) -> None:
         x = body.eval(value, index)
@@ -274,9 +269,7 @@ class _Kernel:
             return out
 
         for op, x in zip(p.reductions, sweep(p, inits, step), strict=True):
-            value = self._with_init(op, x)
-            for body in self.bodies:
-                body.bound[op.result] = value
+            self.vectors.bound[op.result] = self._with_init(op, x)
         for value in p.stage:
             if value in self._stages:
                 self._read_back(value)
@@ -286,7 +279,7 @@ class _Kernel:
 
     def _with_init(self, op: Op, x: Val) -> Val:
         """Combine with the reduction's initial value, unless that is the identity."""
-        return x if identity_init(op) else self._combine(op, self.scalars.eval(op.operands[1], ()), x)
+        return x if identity_init(op) else self._combine(op, self.vectors.eval(op.operands[1], ()), x)
 
     def _stage(self, body: Body, p: Pass, cols: list[Index]) -> None:
         for value in p.stage:
@@ -297,8 +290,7 @@ class _Kernel:
     def _read_back(self, value: Value) -> None:
         column = self.space.accesses[value].index(("col", 0))
         leaf = self._stages[value]
-        for body in self.bodies:
-            body.computed[value] = lambda index, body=body: body.load(leaf, [index[column]])
+        self.vectors.computed[value] = lambda index: self.vectors.load(leaf, [index[column]])
 
     def _store_step(self, body: Body, cols: list[Index], _: list[Val]) -> list[Val]:
         for value, access in self.space.outputs:
@@ -327,42 +319,37 @@ class _Kernel:
     # Sweeps over the columns of a pass.
 
     def _sweep_vectors(self, p: Pass, inits: list, step: Step) -> list[Val]:
-        """Whole steps of `width` lanes, then masked vectors; lanes meet at the end."""
+        """Whole steps of `width` lanes, then a masked one for the rest; lanes meet at the end."""
         *outer, last = self.sizes.shape(p.cols) if p.cols else [1]
         first, end = (self.first, self.end) if self.variant.parts else (0, last)
-        width, lanes = self.variant.width, self.variant.device.lanes
-        whole = end - (end - first) % width if isinstance(end, Val) or isinstance(first, Val) else end - end % width
-        results: list[list[Val]] = []
-        for body, lo, hi in ((self.vectors, first, whole), (self.singles, whole, end)):
-            if isinstance(lo, int) and isinstance(hi, int) and lo == hi:
-                continue
-            masked = body is self.singles
+        width, body = self.variant.width, self.vectors
+        rest = (end - first) % width
+        whole = end - rest
 
-            def inner(at: list[Index], acc: list[Val], body=body, lo=lo, hi=hi, masked=masked) -> list[Val]:
-                with self.b.loop(lo, hi, body.width, acc) as loop:
-                    body.mask = self.b.mask(end - loop.i, lanes) if masked else None
-                    cols = [*at, Index(loop.i, 1)] if p.cols else []
-                    loop.yield_(*step(body, cols, loop.args))
-                    body.mask = None
-                return loop.results
+        def inner(at: list[Index], acc: list[Val]) -> list[Val]:
+            def take(i: Scalar, acc: list[Val]) -> list[Val]:
+                return step(body, [*at, Index(i, 1)] if p.cols else [], acc)
 
-            acc = [self.b.const(x, self.b.register_type(op.result.dtype), body.width) for op, x in inits]
-            results.append(self._nest(outer, [], acc, inner))
-        if not inits:
-            return []
-        folded = [
-            [
-                self.b.horizontal(MONOIDS[op.attrs["kind"]].lanes(op.result.dtype), x)
-                for (op, _), x in zip(inits, xs, strict=True)
-            ]
-            for xs in results
+            def tail() -> list[Val]:
+                body.mask = self.b.mask(rest, width)
+                results = take(whole, acc)
+                body.mask = None
+                return results
+
+            if not (isinstance(whole, int) and whole == first):
+                with self.b.loop(first, whole, width, acc) as loop:
+                    loop.yield_(*take(loop.i, loop.args))
+                acc = loop.results
+            if isinstance(rest, int):
+                return tail() if rest else acc
+            return self.b.if_(self.b.compare("!=", rest, 0), tail, lambda: acc, like=acc)
+
+        acc = [self.b.const(x, self.b.register_type(op.result.dtype), width) for op, x in inits]
+        results = self._nest(outer, [], acc, inner)
+        return [
+            self.b.horizontal(MONOIDS[op.attrs["kind"]].lanes(op.result.dtype), x)
+            for (op, _), x in zip(inits, results, strict=True)
         ]
-        if not folded:
-            return [self.b.const(x, self.b.register_type(op.result.dtype)) for op, x in inits]
-        total, *rest = folded
-        for other in rest:
-            total = [self._combine(op, x, y) for (op, _), x, y in zip(inits, total, other, strict=True)]
-        return total
 
     def _sweep_scalars(self, p: Pass, inits: list, step: Step) -> list[Val]:
         """Column by column; every lane is a row of its own."""

@@ -1,0 +1,228 @@
+"""The inner loops of matrix multiplication, as device functions that every dot of a module shares.
+
+`outer_tile`: rows x vectors of accumulators stay in registers over all of K, a column operand with unit stride along its
+columns. `inner_tile`: one row, lanes along K, for a column operand that is contiguous along K and too little work to
+transpose it. `copy_panel`, `transpose_panel` and `gather_panel` bring the columns of a tile together. Sums are left in a
+buffer of accumulators: what follows from them is not this file's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo_disc.stitch.build import Builder, Scalar, Val
+from hlo_disc.stitch.emit import convert, from_memory
+
+Call = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Types:
+    """Element types of the row operand, the column operand and the accumulators."""
+
+    row: np.dtype
+    col: np.dtype
+    sum: np.dtype
+
+    @property
+    def tag(self) -> str:
+        return "_".join(dict.fromkeys(d.name for d in (self.row, self.col, self.sum)))
+
+
+def load(
+    b: Builder, source: np.dtype, target: np.dtype, buffer: Val, i: Scalar, lanes: int, mask: Val | None = None
+) -> Val:
+    """Elements of `source` in memory as `target` in registers."""
+    return convert(b, from_memory(b, b.load(buffer, i, lanes, mask), source), source, target)
+
+
+def outer_tile(b: Builder, types: Types, lanes: int, rows: int, vectors: int, depth: int, masked: bool) -> Call:
+    """sums[r, c] = sum over k of row[r, k] * col[k, c], for a tile of rows x vectors*lanes.
+
+    (row, at, stride of a row; col, at; sums, at, stride; then for each of `depth` nested K axes, outermost first: size,
+    stride in row, stride in col; if masked: how many columns may be read)
+    """
+
+    def make() -> Call:
+        index = b.index_type
+        args = [_buffer(b, types.row), index, index, _buffer(b, types.col), index, _buffer(b, types.sum), index, index]
+        args += [index] * (3 * depth + masked)
+        name = f"outer{rows}x{vectors}{'_masked' if masked else ''}_{depth}_{types.tag}"
+        with b.device_function(name, args) as (values, call):
+            row, row_at, row_stride, col, col_at, sums, sums_at, sums_stride, *walk = values
+            starts = [row_at + row_stride * r for r in range(rows)]
+            masks: list[Val | None] = [None] * vectors
+            if masked:
+                masks = [b.mask(walk[-1] - j * lanes, lanes) for j in range(vectors)]
+
+            def nest(axis: int, x: Val, y: Val, acc: list[Val]) -> list[Val]:
+                if axis == depth:
+                    cols = [load(b, types.col, types.sum, col, y + j * lanes, lanes, masks[j]) for j in range(vectors)]
+                    out = []
+                    for r in range(rows):
+                        one = b.splat(load(b, types.row, types.sum, row, starts[r] + x, 0), lanes)
+                        out += [b.fma(one, cols[j], acc[r * vectors + j]) for j in range(vectors)]
+                    return out
+                size, row_step, col_step = walk[3 * axis : 3 * axis + 3]
+                with b.loop(0, size, 1, [x, y, *acc]) as loop:
+                    u, v, *inner = loop.args
+                    loop.yield_(u + row_step, v + col_step, *nest(axis + 1, u, v, inner))
+                return loop.results[2:]
+
+            zero = b.const(0, b.register_type(types.sum), lanes)
+            acc = nest(0, b.index(0), col_at, [zero] * (rows * vectors))
+            for r in range(rows):
+                to = sums_at + sums_stride * r
+                for j in range(vectors):
+                    b.store(acc[r * vectors + j], sums, to + j * lanes)
+        return call
+
+    return b.once(("outer", types, lanes, rows, vectors, depth, masked), make)
+
+
+def inner_tile(b: Builder, types: Types, lanes: int, columns: int) -> Call:
+    """sums[c] = sum over k of row[k] * col[c, k], for up to `columns` <= lanes columns; `lanes` elements are written.
+
+    (row, at; col, at, stride of a column; the last column; sums, at; size of K). Columns after the last repeat it.
+    """
+
+    def make() -> Call:
+        index = b.index_type
+        args = [
+            _buffer(b, types.row),
+            index,
+            _buffer(b, types.col),
+            index,
+            index,
+            index,
+            _buffer(b, types.sum),
+            index,
+            index,
+        ]
+        with b.device_function(f"inner{columns}_{types.tag}", args) as (values, call):
+            row, row_at, col, col_at, col_stride, last, sums, sums_at, size = values
+            starts = [col_at + b.minimum(c, last) * col_stride for c in range(columns)]
+
+            def step(k: Val, acc: Sequence[Val], mask: Val | None) -> list[Val]:
+                x = load(b, types.row, types.sum, row, row_at + k, lanes, mask)
+                ys = [load(b, types.col, types.sum, col, start + k, lanes, mask) for start in starts]
+                return [b.fma(x, y, a) for y, a in zip(ys, acc, strict=True)]
+
+            acc = [b.const(0, b.register_type(types.sum), lanes)] * columns
+            whole = size - size % lanes
+            with b.loop(0, whole, lanes, acc) as loop:
+                loop.yield_(*step(loop.i, loop.args, None))
+            with b.loop(whole, size, lanes, loop.results) as rest:
+                rest.yield_(*step(rest.i, rest.args, b.mask(size - rest.i, lanes)))
+            b.store(_sums(b, rest.results, lanes), sums, sums_at)
+        return call
+
+    return b.once(("inner", types, lanes, columns), make)
+
+
+def _sums(b: Builder, vectors: list[Val], lanes: int) -> Val:
+    """Lane c of the result is the sum of vector c's lanes; a power of two of vectors, halved bit by bit of the lane."""
+    bit = 1
+    while bit < lanes:
+        keep = [i if not i & bit else lanes + i for i in range(lanes)]
+        swap = [i ^ bit if not i & bit else lanes + (i ^ bit) for i in range(lanes)]
+        if len(vectors) > 1:
+            pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
+        else:
+            pairs = [(vectors[0], vectors[0])]
+        vectors = [b.shuffle(x, y, keep) + b.shuffle(x, y, swap) for x, y in pairs]
+        bit *= 2
+    return vectors[0]
+
+
+def copy_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
+    """panel[k, c] = col[k, c] for a column operand that is contiguous along its columns; zero after the last column.
+
+    (col, at, stride along K; panel, at; size of K; number of columns)
+    """
+
+    def make() -> Call:
+        index = b.index_type
+        args = [_buffer(b, types.col), index, index, _buffer(b, types.sum), index, index, index]
+        with b.device_function(f"copy{vectors}_{types.tag}", args) as (values, call):
+            col, col_at, step, panel, panel_at, size, count = values
+            masks = [b.mask(count - j * lanes, lanes) for j in range(vectors)]
+            with b.loop(0, size, 1, [col_at, panel_at]) as loop:
+                x, y = loop.args
+                for j, mask in enumerate(masks):
+                    b.store(load(b, types.col, types.sum, col, x + j * lanes, lanes, mask), panel, y + j * lanes)
+                loop.yield_(x + step, y + vectors * lanes)
+        return call
+
+    return b.once(("copy", types, lanes, vectors), make)
+
+
+def transpose_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
+    """panel[k, c] = col[c, k] for a column operand that is contiguous along K; the last column fills the panel up.
+
+    (col, at, stride of a column; panel, at; size of K; number of columns). K is rounded up to `lanes` with zeros.
+    """
+
+    def make() -> Call:
+        index = b.index_type
+        args = [_buffer(b, types.col), index, index, _buffer(b, types.sum), index, index, index]
+        with b.device_function(f"transpose{vectors}_{types.tag}", args) as (values, call):
+            col, col_at, col_stride, panel, panel_at, size, count = values
+            width = vectors * lanes
+            with b.loop(0, width, lanes) as group:
+                starts = [col_at + b.minimum(group.i + c, count - 1) * col_stride for c in range(lanes)]
+                to = panel_at + group.i
+                with b.loop(0, size, lanes) as loop:
+                    mask = b.mask(size - loop.i, lanes)
+                    x = [load(b, types.col, types.sum, col, start + loop.i, lanes, mask) for start in starts]
+                    for k, y in enumerate(_transposed(b, x, lanes)):
+                        b.store(y, panel, to + (loop.i + k) * width)
+        return call
+
+    return b.once(("transpose", types, lanes, vectors), make)
+
+
+def _transposed(b: Builder, x: list[Val], lanes: int) -> list[Val]:
+    """lanes x lanes elements: swap the off-diagonal blocks of 1, 2, 4 … elements (Eklundh's method)."""
+    bit = 1
+    while bit < lanes:
+        low = [i if not i & bit else lanes + (i ^ bit) for i in range(lanes)]
+        high = [i ^ bit if not i & bit else lanes + i for i in range(lanes)]
+        y = list(x)
+        for i in (i for i in range(lanes) if not i & bit):
+            y[i], y[i | bit] = b.shuffle(x[i], x[i | bit], low), b.shuffle(x[i], x[i | bit], high)
+        x = y
+        bit *= 2
+    return x
+
+
+def gather_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
+    """panel[k, c] = col[k, c] for a column operand of any strides; zero after the last column.
+
+    (col, at, stride of a column, stride along K; panel, at; size of K; number of columns)
+    """
+
+    def make() -> Call:
+        index = b.index_type
+        args = [_buffer(b, types.col), index, index, index, _buffer(b, types.sum), index, index, index]
+        with b.device_function(f"gather{vectors}_{types.tag}", args) as (values, call):
+            col, col_at, col_stride, step, panel, panel_at, size, count = values
+            offsets = b.binary("*", b.step(lanes), col_stride)
+            masks = [b.mask(count - j * lanes, lanes) for j in range(vectors)]
+            with b.loop(0, size, 1, [col_at, panel_at]) as loop:
+                x, y = loop.args
+                for j, mask in enumerate(masks):
+                    found = b.gather(col, x + col_stride * (j * lanes), offsets, mask)
+                    found = convert(b, from_memory(b, found, types.col), types.col, types.sum)
+                    b.store(found, panel, y + j * lanes)
+                loop.yield_(x + step, y + vectors * lanes)
+        return call
+
+    return b.once(("gather", types, lanes, vectors), make)
+
+
+def _buffer(b: Builder, dtype: np.dtype) -> object:
+    return b.buffer_type(b.memory_type(dtype))

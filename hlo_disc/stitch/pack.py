@@ -1,0 +1,130 @@
+"""Bringing the columns of a dot's operand together: panels of `width` columns, one after another in memory.
+
+    panel[k, c] = col[k, panel's first column + c]        for k < depth, c < width
+
+A block does it in fast memory before it uses a panel; for a static operand it is done once and kept (`PanelPacking`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.graph import Value
+from hlo_disc.stitch.body import Sizes
+from hlo_disc.stitch.build import Builder, Scalar, Val
+from hlo_disc.stitch.microkernel import Types, copy_panel, gather_panel, transpose_panel
+from hlo_disc.stitch.product import Axis, Product
+from hlo_disc.stitch.strided import ONE, ZERO
+
+
+def round_up(n: Dim, multiple: int) -> Dim:
+    return (n + (multiple - 1)) // multiple * multiple
+
+
+def panel_elements(p: Product, lanes: int, width: int) -> Dim:
+    """Elements of a panel, with room for what transposing writes beyond the last k."""
+    return round_up(p.depth, lanes) * width
+
+
+class Filler:
+    """Fills panels. Made before the kernel that uses it."""
+
+    def __init__(self, b: Builder, inner: Sequence[Axis], col: Axis, types: Types, lanes: int, vectors: int):
+        self.b, self.inner, self.col, self.width = b, inner, col, lanes * vectors
+        if col.col_stride == ONE or col.size == ONE:
+            self.kind, self.fill = "copy", copy_panel(b, types, lanes, vectors)
+        elif inner[-1].col_stride == ONE:
+            self.kind, self.fill = "transpose", transpose_panel(b, types, lanes, vectors)
+        else:
+            self.kind, self.fill = "gather", gather_panel(b, types, lanes, vectors)
+
+    def __call__(self, sizes: Sizes, source: Val, at: Scalar, panel: Val, panel_at: Scalar, count: Scalar) -> None:
+        """Fill one panel with the columns from element `at` of `source` on, of which `count` are left."""
+        *outer, last = self.inner
+        last_size, step = sizes(last.size), sizes(last.col_stride)
+        stride = sizes(self.col.col_stride)
+        moves = {"copy": [step], "transpose": [stride], "gather": [stride, step]}[self.kind]
+
+        def nest(axes: Sequence[Axis], at: Scalar, rows: Scalar) -> None:
+            if not axes:
+                self.fill(source, at, *moves, panel, panel_at + rows * (last_size * self.width), last_size, count)
+                return
+            size = sizes(axes[0].size)
+            with self.b.loop(0, size) as loop:
+                nest(axes[1:], at + loop.i * sizes(axes[0].col_stride), rows * size + loop.i)
+
+        nest(outer, at, 0)
+
+
+@dataclass(frozen=True)
+class PanelPacking:
+    """All panels of a static operand. `batch`: loops outside of the panels; `source` is in memory from `offset` on."""
+
+    source: Value
+    offset: int
+    batch: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+    col: Axis
+    types: Types
+    lanes: int
+    vectors: int
+
+    @staticmethod
+    def of(p: Product, source: Value, types: Types, lanes: int, vectors: int) -> PanelPacking:
+        """source: the operand's memory, as the graph knows it."""
+        batch = tuple(Axis(p.axes[a].size, ZERO, p.axes[a].col_stride) for a in p.batch if p.axes[a].col_stride != ZERO)
+        inner = tuple(Axis(x.size, ZERO, x.col_stride) for x in p.inner)
+        types = Types(types.sum, types.col, types.sum)
+        return PanelPacking(source, p.cols.offset.value, batch, inner, p.col_axis, types, lanes, vectors)
+
+    @property
+    def name(self) -> str:
+        return "pack"
+
+    @property
+    def width(self) -> int:
+        return self.lanes * self.vectors
+
+    @property
+    def panels(self) -> int:
+        return -(-self.col.size.value // self.width)
+
+    @property
+    def panel(self) -> int:
+        """Elements of a panel."""
+        return round_up(dim_product(x.size for x in self.inner), self.lanes).value * self.width
+
+    @property
+    def size(self) -> int:
+        return (
+            dim_product(x.size for x in self.batch).value * self.panels * self.panel * np.dtype(self.types.sum).itemsize
+        )
+
+    def key(self) -> tuple:
+        return ("pack", self.offset, self.batch, self.inner, self.col, self.types, self.lanes, self.vectors)
+
+    def build(self, b: Builder, name: str) -> None:
+        """A block fills one panel."""
+        fill = Filler(b, self.inner, self.col, self.types, self.lanes, self.vectors)
+        element = b.memory_type(self.types.sum)
+        args = [(b.buffer_type(b.memory_type(self.types.col)), "r"), (b.buffer_type(element), "w")]
+        with b.kernel(name, args) as (source, target):
+            sizes = Sizes(b, {}, ShapeFacts())
+            block = b.block_id()
+            first = block % self.panels * self.width
+            at, rest = first * self.col.col_stride.value + self.offset, block // self.panels
+            for axis in reversed(self.batch):
+                at = at + rest % axis.size.value * axis.col_stride.value
+                rest = rest // axis.size.value
+            fill(sizes, source, at, target, block * self.panel, self.col.size.value - first)
+
+    def launch(self, b: Builder, name: str, source: Val, target: Val) -> None:
+        """target: a byte buffer of `size` bytes."""
+        blocks = dim_product(x.size for x in self.batch).value * self.panels
+        view = b.view(target, 0, b.memory_type(self.types.sum), self.size // np.dtype(self.types.sum).itemsize)
+        b.launch(name, blocks, [source, view])

@@ -1,0 +1,164 @@
+"""A dot group taken apart: how its loops walk both operands, and what is computed from each result element.
+
+From a group of one `dot_general`, the views of its operands and its epilogue to a `Product`. Axes that both memory and
+epilogue walk together are one loop. One axis of the result runs over the rows of a register tile and one over its
+vectors; all others are batch axes, whether both operands have them or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.graph import Op, Value
+from hlo_disc.errors import CompileError, UnsupportedOpError
+from hlo_disc.stitch.collapse import collapse_around
+from hlo_disc.stitch.emit import is_float
+from hlo_disc.stitch.group import Group
+from hlo_disc.stitch.strided import ONE, ZERO, Strided, composes, strided
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop: its size, and the strides of the operand that is broadcast (rows) and of the one in vectors (cols)."""
+
+    size: Dim
+    row_stride: Dim
+    col_stride: Dim
+
+
+@dataclass(frozen=True)
+class Product:
+    """rows, cols: the operands. axes: of the result, in the order of `epilogue.inputs[0]`, the result itself.
+
+    row, col: the numbers of the axes along a tile's rows and vectors, None when there is none (size 1).
+    inner: the contracted axes, innermost last. epilogue: from the dot's result and other values in memory to the output.
+    dtype: of the accumulators.
+    """
+
+    rows: Strided
+    cols: Strided
+    axes: tuple[Axis, ...]
+    row: int | None
+    col: int | None
+    inner: tuple[Axis, ...]
+    epilogue: Group
+    dtype: np.dtype
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        return tuple(a for a in range(len(self.axes)) if a not in (self.row, self.col))
+
+    @property
+    def row_axis(self) -> Axis:
+        return Axis(ONE, ZERO, ZERO) if self.row is None else self.axes[self.row]
+
+    @property
+    def col_axis(self) -> Axis:
+        return Axis(ONE, ZERO, ZERO) if self.col is None else self.axes[self.col]
+
+    @property
+    def depth(self) -> Dim:
+        """How many products each result element sums."""
+        return dim_product(axis.size for axis in self.inner)
+
+
+def product(group: Group, facts: ShapeFacts, dot: Op | None = None) -> Product:
+    """Take a group apart; `dot` names the op when there are several."""
+    dot = dot or next(op for op in group.ops if op.name == "dot_general")
+    inside = set(group.ops)
+    left, right = (strided(x, inside, facts) for x in dot.operands)
+    if left is None or right is None:
+        raise CompileError(f"an operand of a dot lies in no regular pattern in memory ({dot.loc or 'unknown line'})")
+    return contraction(dot, left, right, _epilogue(group, dot), facts)
+
+
+def contraction(dot: Op, left: Strided, right: Strided, epilogue: Group, facts: ShapeFacts) -> Product:
+    """The product of two operands in memory under a dot's dimension numbers."""
+    attrs = dot.attrs
+    pairs = list(zip(attrs["lhs_batch"], attrs["rhs_batch"], strict=True))
+    axes = [Axis(left.shape[i], left.strides[i], right.strides[j]) for i, j in pairs]
+    kinds = ["batch"] * len(axes)
+    for walk, used, kind in (
+        (left, {*attrs["lhs_batch"], *attrs["lhs_contract"]}, "row"),
+        (right, {*attrs["rhs_batch"], *attrs["rhs_contract"]}, "col"),
+    ):
+        for a in (a for a in range(len(walk.shape)) if a not in used):
+            stride = walk.strides[a]
+            axes.append(Axis(walk.shape[a], *((stride, ZERO) if kind == "row" else (ZERO, stride))))
+            kinds.append(kind)
+    real = [a for a, axis in enumerate(axes) if axis.size != ONE]
+    apart = [
+        b
+        for a, b in zip(real, real[1:], strict=False)
+        if kinds[a] != kinds[b] or not _one_axis(axes[a], axes[b], facts)
+    ]
+    epilogue, runs = collapse_around(epilogue, facts, epilogue.inputs[0], apart)
+    sizes = epilogue.inputs[0].shape
+    merged = tuple(replace(axes[run[-1]], size=n) for run, n in zip(runs, sizes, strict=True))
+    merged_kinds = [kinds[run[0]] for run in runs]
+    row, col = (_widest(kind, merged, merged_kinds, facts) for kind in ("row", "col"))
+    rows, cols = left, right
+    if col is None and row is not None:
+        row, col, rows, cols = col, row, right, left
+        merged = tuple(Axis(x.size, x.col_stride, x.row_stride) for x in merged)
+    swapped = rows is not left
+    contracted = sorted(zip(attrs["lhs_contract"], attrs["rhs_contract"], strict=True))
+    walks = [Axis(left.shape[i], left.strides[i], right.strides[j]) for i, j in contracted]
+    if swapped:
+        walks = [Axis(x.size, x.col_stride, x.row_stride) for x in walks]
+    return Product(rows, cols, merged, row, col, _merge(walks, facts), epilogue, _accumulator(dot))
+
+
+def _one_axis(x: Axis, y: Axis, facts: ShapeFacts) -> bool:
+    rows = composes(x.row_stride, y.row_stride, y.size, facts)
+    return rows and composes(x.col_stride, y.col_stride, y.size, facts)
+
+
+def _widest(kind: str, axes: Sequence[Axis], kinds: Sequence[str], facts: ShapeFacts) -> int | None:
+    """The axis of a kind that tiles fill best: contiguous columns first, then the longest, then the last."""
+    found = [a for a, k in enumerate(kinds) if k == kind]
+    return max(found, key=lambda a: (axes[a].col_stride == ONE, facts.likely(axes[a].size), a), default=None)
+
+
+def _merge(walks: list[Axis], facts: ShapeFacts) -> tuple[Axis, ...]:
+    merged: list[Axis] = []
+    for axis in (w for w in walks if w.size != ONE):
+        if merged and _one_axis(merged[-1], axis, facts):
+            axis = replace(axis, size=merged.pop().size * axis.size)
+        merged.append(axis)
+    return tuple(merged) or (Axis(ONE, ZERO, ZERO),)
+
+
+def _accumulator(dot: Op) -> np.dtype:
+    dtype = dot.result.dtype
+    if np.bool_ in (dtype, *(x.dtype for x in dot.operands)):
+        raise UnsupportedOpError(f"dot_general of bool elements is not supported ({dot.loc or 'unknown line'})")
+    if is_float(dtype):
+        return dtype if dtype.itemsize >= 4 else np.dtype(np.float32)
+    if any(is_float(x.dtype) for x in dot.operands):
+        raise UnsupportedOpError(
+            f"dot_general of {dot.operands[0].dtype} and {dot.operands[1].dtype} to {dtype} is not supported"
+            f" ({dot.loc or 'unknown line'})"
+        )
+    return dtype
+
+
+def _epilogue(group: Group, dot: Op) -> Group:
+    """What follows from the dot, as a group of its own whose first input is the dot's result."""
+    needed: dict[Op, None] = {}
+    made_by = {value: op for op in group.ops for value in op.results}
+    todo = list(group.outputs)
+    while todo:
+        op = made_by.get(todo.pop())
+        if op is not None and op is not dot and op not in needed:
+            needed[op] = None
+            todo += op.operands
+    ops = tuple(op for op in group.ops if op in needed)
+    read = {x for op in ops for x in op.operands}
+    others = tuple(v for v in group.inputs if v in read)
+    return Group("epilogue", ops, (dot.result, *others), group.outputs)

@@ -1,0 +1,275 @@
+"""Row groups through the whole compiler: every schedule and view, at sizes on both sides of each variant's predicate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from dhlo import make_graph
+from kernel_runner import levels
+
+from hlo_disc import pipeline
+from hlo_disc.dynamic_hlo import reference
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.graph import GraphBuilder, Value
+from hlo_disc.executable import Executable
+from hlo_disc.options import Options
+
+F32, I32 = np.dtype(np.float32), np.dtype(np.int32)
+IDENTITY = {"add": 0, "mul": 1, "max": -np.inf, "min": np.inf}
+# (a, b, c): sizes 0 and 1, primes, around the vector widths, few columns, and long enough to be shared among blocks.
+SIZES = [
+    (0, 3, 2), (1, 1, 1), (7, 31, 5), (33, 32, 17), (2, 257, 3), (5, 4, 1), (64, 0, 2), (3, 5, 0),
+    (2000, 40, 3), (3, 70001, 1), (4001, 3, 2), (1, 7, 600),
+]  # fmt: skip
+
+Build = Callable[..., Value | Sequence[Value]]
+CASES: dict[str, tuple[list[tuple[str, str]], Build]] = {}
+
+
+def case(*inputs: str | tuple[str, str]) -> Callable[[Build], Build]:
+    def add(build: Build) -> Build:
+        CASES[build.__name__] = ([("float32", i) if isinstance(i, str) else i for i in inputs], build)
+        return build
+
+    return add
+
+
+def constant(g: GraphBuilder, x: float, dtype: np.dtype = F32) -> Value:
+    return g.op("constant", value=np.array(x, dtype))
+
+
+def reduce(g: GraphBuilder, x: Value, dims: tuple[int, ...], kind: str = "add", init: float | None = None) -> Value:
+    start = constant(g, IDENTITY[kind] if init is None else init, x.dtype)
+    return g.op("reduce", [x, start], dims=dims, kind=kind)
+
+
+def spread(g: GraphBuilder, x: Value, like: Value, dims: tuple[int, ...] = ()) -> Value:
+    return g.op("broadcast", [x], shape=like.shape, dims=dims)
+
+
+@case("a, b", "b")
+def bias(g, x, y):
+    return g.op("tanh", [g.op("add", [x, spread(g, y, x, (1,))])])
+
+
+@case("a, b")
+def column_sum(g, x):
+    return reduce(g, x, (0,))
+
+
+@case("a, b")
+def row_maximum(g, x):
+    return reduce(g, x, (1,), "max")
+
+
+@case("a, b, c")
+def middle_sum(g, x):
+    return reduce(g, x, (1,))
+
+
+@case("a, b, c")
+def outer_and_inner_sum(g, x):
+    return reduce(g, x, (0, 2))
+
+
+@case("a, b")
+def sums_in_all_directions(g, x):
+    return reduce(g, x, (0, 1)), reduce(g, x, (0,), "min"), reduce(g, x, (1,), init=2.5)
+
+
+@case("a, b")
+def mean_and_square_of_columns(g, x):
+    n = spread(g, g.op("convert", [g.op("dim", expr=Dim.symbol("a"), dtype=I32)], dtype=F32), reduce(g, x, (0,)))
+    return g.op("add", [g.op("divide", [reduce(g, x, (0,)), n]), reduce(g, g.op("multiply", [x, x]), (0,))])
+
+
+@case("a, b, c")
+def transpose(g, x):
+    return g.op("transpose", [x], perm=(2, 0, 1))
+
+
+@case("a, b", "a, c")
+def concatenate_columns(g, x, y):
+    return g.op("concatenate", [g.op("negate", [x]), y, x], dim=1)
+
+
+@case("a, b", "c, b")
+def concatenate_rows(g, x, y):
+    return g.op("concatenate", [x, y], dim=0)
+
+
+@case("a, b")
+def pad(g, x):
+    low, high = (Dim.of(1), Dim.of(0)), (Dim.of(2), Dim.of(3))
+    return g.op("pad", [x, constant(g, 7)], low=low, high=high, interior=(0, 1))
+
+
+@case("a, b")
+def inputs_and_duplicates(g, x):
+    y = g.op("negate", [x])
+    return x, x, y, y, g.op("reshape", [y], shape=(x.shape[0] * x.shape[1],)), constant(g, 3)
+
+
+@case("a, b")
+def softmax_of_columns(g, x):
+    e = g.op("exponential", [g.op("subtract", [x, spread(g, reduce(g, x, (0,), "max"), x, (1,))])])
+    return g.op("divide", [e, spread(g, reduce(g, e, (0,)), x, (1,))])
+
+
+@case("a, b")
+def softmax(g, x):
+    e = g.op("exponential", [g.op("subtract", [x, spread(g, reduce(g, x, (1,), "max"), x, (0,))])])
+    return g.op("divide", [e, spread(g, reduce(g, e, (1,)), x, (0,))])
+
+
+@case("a, b")
+def log_sum_exp(g, x):
+    m = reduce(g, x, (1,), "max")
+    e = g.op("exponential", [g.op("subtract", [x, spread(g, m, x, (0,))])])
+    return g.op("add", [g.op("log", [reduce(g, e, (1,))]), m])
+
+
+@case("a, b, c", "a, c")
+def masked_softmax(g, x, mask):
+    y = g.op("add", [x, spread(g, mask, x, (0, 2))])
+    e = g.op("exponential", [g.op("subtract", [y, spread(g, reduce(g, y, (2,), "max"), x, (0, 1))])])
+    return g.op("divide", [e, spread(g, reduce(g, e, (2,)), x, (0, 1))])
+
+
+@case("a, b, c", "a, b, c", "c")
+def residual_and_layer_norm(g, x, y, scale):
+    h = g.op("add", [x, y])
+    rows = reduce(g, h, (2,))
+    n = spread(g, g.op("convert", [g.op("dim", expr=Dim.symbol("c"), dtype=I32)], dtype=F32), rows)
+    d = g.op("subtract", [h, spread(g, g.op("divide", [rows, n]), h, (0, 1))])
+    v = g.op("divide", [reduce(g, g.op("multiply", [d, d]), (2,)), n])
+    r = g.op("rsqrt", [g.op("add", [v, spread(g, constant(g, 1e-5), v)])])
+    scaled = g.op("multiply", [g.op("multiply", [d, spread(g, r, h, (0, 1))]), spread(g, scale, h, (2,))])
+    return h, scaled
+
+
+@case("a, b")
+def transpose_then_flatten(g, x):
+    t = g.op("transpose", [x], perm=(1, 0))
+    return g.op("exponential", [g.op("reshape", [t], shape=(x.shape[0] * x.shape[1],))])
+
+
+@case("a, b")
+def slices(g, x):
+    zero = Dim.of(0)
+    strided = g.op("slice", [x], start=(zero, zero), limit=x.shape, stride=(2, 3))
+    return strided, g.op("reverse", [x], dims=(0, 1)), g.op("reverse", [x], dims=(1,))
+
+
+@case("a, b")
+def causal(g, x):
+    i, j = (g.op("iota", shape=x.shape, dim=d, dtype=I32) for d in (1, 0))
+    return g.op("select", [g.op("compare", [i, j], direction="LE"), x, spread(g, constant(g, -9), x)])
+
+
+@case("a, b")
+def conversions(g, x):
+    big = g.op("multiply", [x, spread(g, constant(g, 1000), x)])
+    positive = g.op("compare", [x, spread(g, constant(g, 0), x)], direction="GT")
+    to = [g.op("convert", [big], dtype=np.dtype(t)) for t in ("int8", "uint8", "int32", "float16", "float64")]
+    return positive, g.op("convert", [positive], dtype=I32), *to
+
+
+@case("a, b", ("int32", ""))
+def update_slice(g, x, start):
+    half = g.op("slice", [x], start=(Dim.of(0),) * 2, limit=(x.shape[0] // 2, x.shape[1]), stride=(1, 1))
+    updated = g.op("dynamic_update_slice", [x, g.op("negate", [half]), start, start])
+    return updated, g.op("dynamic_slice", [x, start, start], sizes=half.shape)
+
+
+@case("", "a")
+def scalars(g, x, y):
+    return g.op("add", [x, constant(g, 2)]), g.op("multiply", [y, spread(g, x, y)])
+
+
+@case("4, 6", ("int32", "a, b"))
+def gather_rows(g, table, ids):
+    attrs = {"operand_batching_dims": (), "start_indices_batching_dims": (), "start_index_map": (0,)}
+    sizes = (Dim.of(1), Dim.of(6))
+    ids = g.op("reshape", [ids], shape=(*ids.shape, Dim.of(1)))
+    return g.op(
+        "gather",
+        [table, ids],
+        offset_dims=(2,),
+        collapsed_slice_dims=(0,),
+        index_vector_dim=2,
+        slice_sizes=sizes,
+        **attrs,
+    )
+
+
+@pytest.fixture(scope="module", params=levels())
+def compiled(request):
+    """Executables by case, each compiled once for all sizes."""
+    made: dict[str, tuple] = {}
+
+    def get(name: str) -> tuple:
+        if name not in made:
+            inputs, build = CASES[name]
+            graph = make_graph(inputs, build)
+            made[name] = graph, Executable(pipeline.compile(graph, Options(features=request.param)))
+        return made[name]
+
+    return get
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_against_reference(compiled, name, sizes):
+    graph, executable = compiled(name)
+    env = dict(zip("abc", sizes, strict=True))
+    rng = np.random.default_rng(hash(sizes) % 1000)
+    # Quarters of small integers: sums are exact in any order.
+    arrays = [
+        (rng.integers(-8, 9, [d.evaluate(env) for d in v.shape]) / (4 if v.dtype == F32 else 1)).astype(v.dtype)
+        for v in graph.inputs
+    ]
+    with np.errstate(all="ignore"):
+        expected = reference.evaluate(graph, arrays)
+    results = executable(*arrays)
+    for result, want in zip(results if isinstance(results, tuple) else (results,), expected, strict=True):
+        assert result.dtype == want.dtype
+        np.testing.assert_allclose(result, want, rtol=3e-5, atol=1e-6)
+
+
+def test_nan_reaches_the_maximum():
+    graph = make_graph([("float32", "a, b")], lambda g, x: (reduce(g, x, (1,), "max"), reduce(g, x, (0,), "min")))
+    executable = Executable(pipeline.compile(graph, Options()))
+    for columns in (1, 3, 16, 33, 100):
+        x = np.zeros((5, columns), np.float32)
+        x[2, columns // 2] = np.nan
+        rows, cols = executable(x)
+        assert np.isnan(rows).tolist() == [False, False, True, False, False]
+        assert np.isnan(cols).sum() == 1 and np.isnan(cols[columns // 2])
+
+
+def kernels(build: Build) -> int:
+    program = pipeline.compile(make_graph([("float32", "a, b")], build), Options())
+    (count,) = re.findall(r"(\d+) kernels", program.explain)
+    return int(count)
+
+
+def test_equal_groups_share_a_kernel():
+    def normalise(times: int) -> Build:
+        def build(g: GraphBuilder, x: Value) -> Value:
+            for _ in range(times):
+                for kept in (0, 1):
+                    x = g.op("divide", [x, spread(g, reduce(g, x, (1 - kept,)), x, (kept,))])
+            return x
+
+        return build
+
+    assert kernels(normalise(3)) == kernels(normalise(2))
+
+
+def test_layer_norm_is_one_launch():
+    inputs, build = CASES["residual_and_layer_norm"]
+    assert "\n1 launches" in pipeline.compile(make_graph(inputs, build), Options()).explain

@@ -1,4 +1,4 @@
-"""Row groups through the whole compiler: every schedule and view, at sizes on both sides of each variant's predicate."""
+"""Row groups through the whole compiler: schedules and views, at sizes on both sides of each variant's predicate."""
 
 from __future__ import annotations
 

@@ -245,15 +245,14 @@ def _without_ones(access: Access, value: Value) -> Access:
 
 
 def _output_access(value: Value, main: Value, reads: _Reads, facts: ShapeFacts) -> Access:
+    """An output of the main one's shape has its axes, whatever else reads it; others are stored where they are read."""
+    if value.rank == main.rank:
+        if all(facts.equal(x, y) is Truth.YES for x, y in zip(value.shape, main.shape, strict=True)):
+            return _without_ones(tuple(("out", a) for a in range(main.rank)), value)
     seen = reads.seen.get(value, set())
-    if len(seen) == 1:
-        return next(iter(seen))
-    same = value.rank == main.rank and all(
-        facts.equal(x, y) is Truth.YES for x, y in zip(value.shape, main.shape, strict=True)
-    )
-    if seen or not same:
+    if len(seen) != 1:
         raise _NotARow("two outputs of different shapes")
-    return _without_ones(tuple(("out", a) for a in range(main.rank)), value)
+    return next(iter(seen))
 
 
 def _row_axes(main: Value, reads: _Reads) -> tuple[int, ...]:

@@ -117,12 +117,12 @@ def run(
     executable = _open(file, **settings)
     given = _read_inputs(executable.program, inputs)
     dims = _sizes(executable, sizes, given)
-    arrays = _fill(executable.program, given, dims, seed)
+    filled = _fill(executable.program, given, dims, seed)
     times = []
     results: tuple[np.ndarray, ...] = ()
     for _ in range(repeat):
         start = time.perf_counter()
-        results = executable.native(*arrays)
+        results = executable.native(*filled)
         times.append(time.perf_counter() - start)
     _show(results)
     shown = ", ".join(f"{name}={size}" for name, size in dims.items())
@@ -130,7 +130,8 @@ def run(
     click.echo(f"{shown + ': ' if shown else ''}{sorted(times)[repeat // 2] * 1e3:.3f} ms{best}")
     if out:
         # npz has no bfloat16 and its like.
-        np.savez(out, **{f"out{i}": r.astype(np.float32) if r.dtype.kind == "V" else r for i, r in enumerate(results)})
+        arrays = [r.astype(np.float32) if r.dtype.kind == "V" else r for r in results]
+        np.savez(out, allow_pickle=False, **{f"out{i}": array for i, array in enumerate(arrays)})
 
 
 def _open(
@@ -143,7 +144,7 @@ def _open(
 ) -> Executable:
     """The executable of a saved file, or of a module that is compiled now."""
     given = {"features": features, "threads": threads, "dump": dump}
-    overrides = {name: value for name, value in given.items() if value is not None}
+    options = pipeline.merge(None, {name: value for name, value in given.items() if value is not None})
     if not file.is_file():
         raise ArgumentError(f"{file}: {'is a directory' if file.is_dir() else 'no such file'}")
     if zipfile.is_zipfile(file) or file.suffix == ".disc":
@@ -155,10 +156,10 @@ def _open(
         ):
             if value:
                 raise ArgumentError(f"{file} is compiled already: {option} has no effect on it")
-        return load(file, pipeline.merge(None, overrides))
+        return load(file, options)
     shapes = dict(_pair(text, "--dims", "NAME=SHAPE") for text in dims)
     with err.status(f"compiling {file.name}"):
-        return pipeline.compile_source(file, dims=shapes, constraints=constraints, **overrides)
+        return pipeline.compile_source(file, dims=shapes, constraints=constraints, options=options)
 
 
 def _pair(text: str, option: str, form: str) -> tuple[str, str]:
@@ -242,13 +243,14 @@ def _fill(program: Program, given: Mapping[str, np.ndarray], dims: Mapping[str, 
             )
         sizes = [Dim.parse(d).evaluate(dims) for d in shape]
         dtype = dtype_named(dtype_name)
+        array: np.ndarray
         if dtype.kind == "b":
-            array = random.random(sizes) < 0.5
+            array = np.asarray(random.random(sizes) < 0.5)
         elif dtype.kind in "iu":
-            array = random.integers(0, _RANDOM_BELOW, sizes)
+            array = np.asarray(random.integers(0, _RANDOM_BELOW, sizes))
         else:
-            array = random.standard_normal(sizes)
-        arrays.append(np.asarray(array).astype(dtype))
+            array = np.asarray(random.standard_normal(sizes))
+        arrays.append(array.astype(dtype))
     return arrays
 
 

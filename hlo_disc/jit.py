@@ -218,8 +218,8 @@ class JitFunction:
         try:
             return path(leaves)
         except (ArgumentError, ShapeError):
-            path.calls -= 1
-            return self._slow(args, kwargs)
+            path.calls -= 1  # refused: the slow path says why, or compiles
+        return self._slow(args, kwargs)
 
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Find or make the program for this call, run it, and prepare the fast path of the next one."""

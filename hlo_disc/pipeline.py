@@ -72,8 +72,8 @@ def _target(c: Compilation) -> None:
 
     c.features = x86.feature_level(c.options.features)
     # The register tiles that reach the most FLOPs with 32 and with 16 vector registers.
-    tile = {"tile_rows": 6, "tile_vectors": 4} if c.features.registers >= 32 else {"tile_rows": 4, "tile_vectors": 3}
-    c.device = Device(simd_bytes=c.features.simd_bytes, registers=c.features.registers, **tile)
+    rows, vectors = (6, 4) if c.features.registers >= 32 else (4, 3)
+    c.device = Device(c.features.simd_bytes, c.features.registers, tile_rows=rows, tile_vectors=vectors)
 
 
 def _lower(c: Compilation) -> None:

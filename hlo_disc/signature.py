@@ -92,6 +92,7 @@ class Signature:
             args = tuple(moved)
         if not self.has_static:
             return args, kwargs, ()
+        static: list[tuple[int | str, type, Any]]
         static = [(i, type(args[i]), args[i]) for i in sorted(self.static_positions) if i < len(args)]
         names = {self.positional[i] for i in self.static_positions if len(args) <= i < len(self.positional)}
         names |= self.static_names

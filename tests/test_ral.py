@@ -11,7 +11,7 @@ import pytest
 import ral_programs as programs
 
 from hlo_disc.errors import ArgumentError, OutOfMemoryError, ShapeError
-from hlo_disc.ral import ALIGNMENT, fail_next_allocation, live_bytes
+from hlo_disc.ral import ALIGNMENT, fail_next_allocation, kept_bytes, live_bytes, trim
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 
@@ -247,6 +247,39 @@ def test_sizes_that_no_memory_can_hold() -> None:
         programs.copy("float32", 1)(np.broadcast_to(np.float32(0), (1 << 45,)))
     with pytest.raises(OutOfMemoryError, match="bytes for intermediate values"):
         programs.add_one(arena=1 << 60)(ones(3))
+
+
+def test_large_blocks_are_used_again() -> None:
+    exe = programs.copy("float32", 1)
+    trim()
+    x = np.arange(3 << 20, dtype=np.float32)
+    (y,) = exe(x)
+    np.testing.assert_array_equal(y, x)
+    assert y.ctypes.data % ALIGNMENT == 0 and kept_bytes() == 0
+    address = y.ctypes.data
+    del y
+    assert kept_bytes() >= x.nbytes
+    (y,) = exe(x[: -(1 << 18)])
+    assert y.ctypes.data == address and kept_bytes() == 0
+    del y
+    (small,) = exe(x[: 1 << 20])  # results do not sit on a block that is much larger
+    assert kept_bytes() >= x.nbytes and small.ctypes.data != address
+    del small
+    trim()
+    assert kept_bytes() == 0
+
+
+def test_temporaries_take_any_block_that_is_large_enough() -> None:
+    trim()
+    programs.add_one(arena=9 << 20)(ones(3))
+    kept = kept_bytes()
+    assert kept >= 9 << 20
+    programs.add_one(arena=2 << 20)(ones(3))
+    assert kept_bytes() == kept
+    for size in range(10, 200, 10):
+        programs.add_one(arena=size << 20)(ones(3))
+        assert kept_bytes() <= 1 << 30
+    trim()
 
 
 def test_constants_are_kept_and_packed_once() -> None:

@@ -11,10 +11,12 @@ from ._ral import (
     VERSION,
     Executable,
     fail_next_allocation,
+    kept_bytes,
     live_bytes,
     pool_threads,
     stop_pool,
     symbols,
+    trim,
     usable_cores,
 )
 
@@ -25,9 +27,11 @@ __all__ = [
     "VERSION",
     "Executable",
     "fail_next_allocation",
+    "kept_bytes",
     "live_bytes",
     "pool_threads",
     "stop_pool",
     "symbols",
+    "trim",
     "usable_cores",
 ]

@@ -37,7 +37,7 @@ void Call::run(const std::vector<Block>& packed_constants, int64_t pack_limit) {
   for (int k = 0; k < count; k++) {
     const TensorType& type = program.outputs[k];
     int64_t bytes = Program::tensor_bytes(type, sizes);
-    outputs.emplace_back(bytes);
+    outputs.emplace_back(bytes, Use::kResult);
     if (!outputs.back()) out_of_memory(bytes, "output " + std::to_string(k) + ", " + type.dtype->name + " " + shape_text(sizes, type.rank()));
     bufs[program.first_result + k] = outputs.back().data();
     sizes += type.rank();
@@ -48,7 +48,7 @@ void Call::run(const std::vector<Block>& packed_constants, int64_t pack_limit) {
   Block arena;
   if (arena_bytes || scratch_bytes) {
     int64_t bytes = arena_bytes + program.workers * scratch_bytes;
-    arena = Block(bytes);
+    arena = Block(bytes, Use::kTemporary);
     if (!arena) out_of_memory(bytes, "intermediate values");
   }
 
@@ -75,7 +75,7 @@ std::vector<Block> pack_constants(const Program& program) {
   for (size_t k = 0; k < packed.size(); k++) {
     const Pack& pack = program.packs[k];
     if (!pack.of_constant) continue;
-    packed[k] = Block(pack.bytes);
+    packed[k] = Block(pack.bytes, Use::kResult);
     if (!packed[k]) out_of_memory(pack.bytes, "packed constant " + std::to_string(pack.index));
     run_pack(program, pack, program.constants[pack.index], packed[k].data());
   }

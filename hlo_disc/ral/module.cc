@@ -117,6 +117,8 @@ NB_MODULE(_ral, m) {
     return symbols;
   }, "Addresses of the functions of ral.h that generated code calls.");
   m.def("live_bytes", &ral::live_bytes, "Bytes that the runtime has handed out and not got back.");
+  m.def("kept_bytes", &ral::kept_bytes, "Bytes of released blocks that are kept for reuse.");
+  m.def("trim", &ral::trim, "Gives the memory that is kept for reuse back to the system.");
   m.def("fail_next_allocation", &ral::fail_next_allocation, nb::arg("n") = 1,
         "Makes the n-th allocation from now fail, for tests; 0 cancels.");
   m.def("usable_cores", &ral::usable_cores, "Cores that this process may use.");

@@ -16,7 +16,7 @@ Block PackBudget::take(int64_t bytes, int64_t limit) {
   do {
     if (bytes > limit - used) return Block();
   } while (!total.compare_exchange_weak(used, used + bytes));
-  Block block(bytes);
+  Block block(bytes, Use::kResult);
   if (!block) give_back(bytes);
   return block;
 }

@@ -267,7 +267,7 @@ void Arguments::add_dlpack(int index, PyObject* object, PyObject* capsule, int64
   char* data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   if (!is_dense(tensor)) {
     int64_t bytes = Program::tensor_bytes(TensorType{"", &dtype, std::vector<int64_t>(tensor.rank, -1), {}}, tensor.shape);
-    Block dense(bytes);
+    Block dense(bytes, Use::kTemporary);
     if (!dense) out_of_memory(bytes, "a contiguous copy of " + program.argument(index));
     std::vector<int64_t> strides(tensor.strides, tensor.strides + tensor.rank);
     for (int64_t& stride : strides) stride *= dtype.bytes;

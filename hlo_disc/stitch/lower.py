@@ -23,11 +23,12 @@ from hlo_disc.stitch.fuse import Plan, fuse, is_stored_constant
 from hlo_disc.stitch.group import Group, Place
 from hlo_disc.stitch.normalise import normalise
 from hlo_disc.stitch.row import row_choices
+from hlo_disc.stitch.tile import dot_choices
 from hlo_disc.stitch.variant import Choice, Packing, Variant
 
 # How each kind of group is scheduled.
 Schedule = Callable[[Group, ShapeFacts, Device, Callable[[Value], bool]], list[Choice]]
-SCHEDULES: dict[str, Schedule] = {"row": row_choices}
+SCHEDULES: dict[str, Schedule] = {"row": row_choices, "dot": dot_choices}
 
 
 @dataclass(frozen=True)

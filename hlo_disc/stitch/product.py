@@ -37,7 +37,7 @@ class Product:
 
     row, col: the numbers of the axes along a tile's rows and vectors, None when there is none (size 1).
     inner: the contracted axes, innermost last. epilogue: from the dot's result and other values in memory to the output.
-    dtype: of the accumulators.
+    reads: those other values, as the group knows them. dtype: of the accumulators.
     """
 
     rows: Strided
@@ -47,6 +47,7 @@ class Product:
     col: int | None
     inner: tuple[Axis, ...]
     epilogue: Group
+    reads: tuple[Value, ...]
     dtype: np.dtype
 
     @property
@@ -97,6 +98,7 @@ def contraction(dot: Op, left: Strided, right: Strided, epilogue: Group, facts: 
         for a, b in zip(real, real[1:], strict=False)
         if kinds[a] != kinds[b] or not _one_axis(axes[a], axes[b], facts)
     ]
+    reads = epilogue.inputs[1:]
     epilogue, runs = collapse_around(epilogue, facts, epilogue.inputs[0], apart)
     sizes = epilogue.inputs[0].shape
     merged = tuple(replace(axes[run[-1]], size=n) for run, n in zip(runs, sizes, strict=True))
@@ -111,7 +113,7 @@ def contraction(dot: Op, left: Strided, right: Strided, epilogue: Group, facts: 
     walks = [Axis(left.shape[i], left.strides[i], right.strides[j]) for i, j in contracted]
     if swapped:
         walks = [Axis(x.size, x.col_stride, x.row_stride) for x in walks]
-    return Product(rows, cols, merged, row, col, _merge(walks, facts), epilogue, _accumulator(dot))
+    return Product(rows, cols, merged, row, col, _merge(walks, facts), epilogue, reads, _accumulator(dot))
 
 
 def _one_axis(x: Axis, y: Axis, facts: ShapeFacts) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hlo_disc import pipeline
+from hlo_disc import __version__, pipeline
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.errors import ArgumentError, HloDiscError, ShapeError
 from hlo_disc.executable import Executable, Program, dtype_named, load
@@ -51,7 +51,7 @@ def _fail(message: str) -> int:
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="hlo_disc")
+@click.version_option(__version__, prog_name="hlo-disc")
 def main() -> None:
     """Compile StableHLO programs once and run them at every shape.
 
@@ -81,7 +81,10 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_options
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The file to write.")
 def compile_command(file: Path, output: Path, **settings: Any) -> None:
-    """Compile FILE and write an executable for `hlo-disc run` and `hlo_disc.load`."""
+    """Compile FILE to an executable file.
+
+    `hlo-disc run` and `hlo_disc.load` take it; it needs a CPU with the same features.
+    """
     executable = _open(file, **settings)
     executable.save(output)
     total = sum(executable.program.compile_ms.values())
@@ -93,7 +96,10 @@ def compile_command(file: Path, output: Path, **settings: Any) -> None:
 @main.command()
 @_options
 def explain(file: Path, **settings: Any) -> None:
-    """Show the signature of FILE and how it was compiled: groups, schedules, variants, memory."""
+    """Show how FILE is compiled.
+
+    Its signature and guards, the time of each stage, the kernels with their variants, and the memory plan.
+    """
     click.echo(_open(file, **settings).explain())
 
 
@@ -113,7 +119,10 @@ def explain(file: Path, **settings: Any) -> None:
 def run(
     file: Path, inputs: Sequence[str], sizes: Sequence[str], seed: int, out: Path | None, repeat: int, **settings: Any
 ) -> None:
-    """Run FILE on arrays from files, or on random ones at the dims given with --dim."""
+    """Run FILE on arrays or random inputs.
+
+    Inputs come from files (--input); the others are random, of the sizes given with --dim.
+    """
     executable = _open(file, **settings)
     given = _read_inputs(executable.program, inputs)
     dims = _sizes(executable, sizes, given)
@@ -130,8 +139,10 @@ def run(
     click.echo(f"{shown + ': ' if shown else ''}{sorted(times)[repeat // 2] * 1e3:.3f} ms{best}")
     if out:
         # npz has no bfloat16 and its like.
-        arrays = [r.astype(np.float32) if r.dtype.kind == "V" else r for r in results]
-        np.savez(out, allow_pickle=False, **{f"out{i}": array for i, array in enumerate(arrays)})
+        saved: dict[str, Any] = {
+            f"out{i}": r.astype(np.float32) if r.dtype.kind == "V" else r for i, r in enumerate(results)
+        }
+        np.savez(out, **saved)
 
 
 def _open(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +68,13 @@ def test_help(command):
     code, out, _ = call(*command, "--help")
     assert code == 0
     assert "FILE" in out
+
+
+def test_version():
+    code, out, _ = call("--version")
+    assert code == 0
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    assert out.split()[-1] == hlo_disc.__version__ == project["version"]
 
 
 def test_compile_then_run(module, tmp_path):

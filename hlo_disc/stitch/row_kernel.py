@@ -53,7 +53,7 @@ class RowVariant:
         if self.narrow:
             return self.device.lanes
         light = not any(op.name in EXPENSIVE for op in self.group.ops)
-        return self.device.lanes * (self.device.unroll * (2 if self.lanes_on_rows and light else 1))
+        return self.device.lanes * (self.device.unroll * (4 if self.lanes_on_rows and light else 1))
 
     @property
     def parts(self) -> bool:

@@ -163,6 +163,59 @@ def fit_erfc() -> None:
     show("ERFC_Q", q, error)
 
 
+def fit_sin() -> None:
+    quarter = math.pi / 4 * 1.001
+    table, error = polynomial(np.sin, 1e-6, quarter, range(3, 10, 2), lambda x: 1 / np.sin(x), {1: 1.0})
+    show("SIN", [table[k] for k in range(3, 10, 2)], error)
+    table, error = polynomial(np.cos, 1e-6, quarter, range(4, 9, 2), np.ones_like, {0: 1.0, 2: -0.5})
+    show("COS", [table[k] for k in range(4, 9, 2)], error)
+
+
+def fit_atan() -> None:
+    table, error = polynomial(np.arctan, 1e-6, 1.0, range(3, 20, 2), lambda x: 1 / np.arctan(x), {1: 1.0})
+    show("ATAN", [table[k] for k in range(3, 20, 2)], error)
+
+
+def fit_double() -> None:
+    # log2(m) = s P(s^2) with s = (m - 1)/(m + 1), and 2^f, both in f64 and good to about 1e-12
+    end = (math.sqrt(2) - 1) / (math.sqrt(2) + 1) * 1.0001
+
+    def log2(s: np.ndarray) -> np.ndarray:
+        return 2 * np.arctanh(s) / math.log(2)
+
+    table, error = polynomial(log2, 1e-6, end, range(1, 10, 2), lambda s: 1 / log2(s), dtype=np.float64)
+    print(f"LOG2_F64 = {[table[k] for k in range(1, 10, 2)]}  # error {error:.2e}")
+    table, error = polynomial(np.exp2, -0.5, 0.5, range(1, 9), lambda x: 2.0**-x, {0: 1.0}, np.float64)
+    print(f"EXP2_F64 = {[table[k] for k in range(1, 9)]}  # error {error:.2e}")
+
+
+def fit_two_over_pi() -> None:
+    # 2/pi in pieces of 29 bits, whose products with f32 numbers are exact in f64
+    bits = 300
+    one = 1 << bits
+
+    def arctan_inverse(n: int) -> int:
+        total, term, k = 0, one // n, 0
+        while term:
+            total += (-1) ** k * term // (2 * k + 1)
+            term //= n * n
+            k += 1
+        return total
+
+    pi = 4 * (4 * arctan_inverse(5) - arctan_inverse(239))
+    rest = (2 * one * one) // pi
+    pieces = []
+    for k in range(1, 8):
+        piece = rest >> (bits - 29 * k)
+        rest -= piece << (bits - 29 * k)
+        pieces.append(piece)
+    print(f"TWO_OVER_PI = {tuple(pieces)}  # piece k times 2^-29(k + 1)")
+    high = np.float32(math.pi / 2)
+    middle = np.float32(float(pi - int(float(high) * 2 * one)) / 2 / one)
+    low = (pi - int(float(high) * 2 * one) - int(float(middle) * 2 * one)) / 2 / one
+    print(f"HALF_PI = ({float(high)!r}, {float(middle)!r}, {float(np.float32(low))!r})")
+
+
 if __name__ == "__main__":
     tables = {name.removeprefix("fit_"): fit for name, fit in list(globals().items()) if name.startswith("fit_")}
     parser = argparse.ArgumentParser(description=__doc__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from hlo_disc.targets import math_exp, math_log
+from hlo_disc.targets import math_exp, math_log, math_trig
 from hlo_disc.targets.floats import is_small, narrow, widen
 from hlo_disc.targets.target import Target
 from hlo_disc.targets.types import F64, Type, Untranslatable
@@ -25,6 +25,37 @@ FUNCTIONS: Mapping[str, Callable[..., X]] = {
     "log": math_log.log,
     "log1p": math_log.log1p,
     "log2": math_log.log2,
+    "cbrt": math_log.cbrt,
+    "pow": math_log.pow,
+    "sin": math_trig.sin,
+    "cos": math_trig.cos,
+    "tan": math_trig.tan,
+    "atan2": math_trig.atan2,
+}
+_BINARY = ("pow", "atan2")
+# a call would make a loop spill its vectors, which these are too quick for; the others are long and seldom
+_INLINED = ("exp", "exp2", "expm1", "tanh", "erf", "erfc", "log", "log1p", "log2")
+
+# The largest error in ulp of the result type, denormal results included: (function, dtype) -> bound. Near 1 from below an
+# ulp is half of what it is above: tanh and erf are within 3e-7 of their value. f64 is the C library's.
+ULP_BOUNDS: Mapping[tuple[str, str], float] = {
+    ("exp", "f32"): 1.0,
+    ("exp2", "f32"): 1.0,
+    ("expm1", "f32"): 2.0,
+    ("tanh", "f32"): 5.0,
+    ("erf", "f32"): 6.0,
+    ("erfc", "f32"): 6.0,
+    ("log", "f32"): 1.0,
+    ("log1p", "f32"): 2.0,
+    ("log2", "f32"): 1.5,
+    ("cbrt", "f32"): 0.51,
+    ("pow", "f32"): 0.51,
+    ("sin", "f32"): 2.0,
+    ("cos", "f32"): 2.0,
+    ("tan", "f32"): 4.0,
+    ("atan2", "f32"): 2.0,
+    **{(function, dtype): 0.51 for function in FUNCTIONS for dtype in ("f16", "bf16")},
+    **{(function, "f64"): 1.0 for function in FUNCTIONS},
 }
 
 
@@ -48,8 +79,7 @@ def define(wanted: Mapping[str, tuple[str, Type]], target: Target) -> Definition
 
 def _define(name: str, function: str, type_: Type, target: Target, declarations: dict[str, str]) -> str:
     code = Code(type_.lanes, target.native)
-    arity = 2 if function in ("pow", "atan2") else 1
-    names = "xy"[:arity]
+    names = "xy" if function in _BINARY else "x"
     scalar = type_.element or type_
     if scalar is F64:
         result = _by_lane(code, function, names)
@@ -57,8 +87,9 @@ def _define(name: str, function: str, type_: Type, target: Target, declarations:
         arguments = [_widen(code, code.argument(n, "f32"), type_) for n in names]
         result = _narrow(code, FUNCTIONS[function](*arguments), type_, target)
     declarations.update(code.declarations)
+    placement = "alwaysinline" if function in _INLINED and scalar is not F64 else "noinline"
     parameters = ", ".join(f"{type_.text} %{n}" for n in names)
-    head = f"define internal {type_.text} @{name}({parameters}) {target.attributes} alwaysinline {{"
+    head = f"define internal {type_.text} @{name}({parameters}) {target.attributes} {placement} {{"
     return "\n".join([head, *code.lines, f"  ret {type_.text} {result.text}", "}"])
 
 

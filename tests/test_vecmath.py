@@ -1,0 +1,152 @@
+"""The vector math functions: their error in ulp over the whole range, special values, and that every width agrees."""
+
+from __future__ import annotations
+
+import math
+
+import kernel_runner as kernels
+import ml_dtypes
+import numpy as np
+import pytest
+
+from hlo_disc.targets.vecmath import FUNCTIONS, ULP_BOUNDS
+
+LEVELS = kernels.levels()
+BINARY = ("pow", "atan2")
+UNARY = [f for f in FUNCTIONS if f not in BINARY]
+DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
+REFERENCES = {
+    **{name: getattr(np, name) for name in ("exp", "exp2", "expm1", "log", "log1p", "log2", "tanh", "sin", "cos", "tan")},
+    "cbrt": np.cbrt,
+    "erf": np.vectorize(math.erf, otypes=[np.float64]),
+    "erfc": np.vectorize(math.erfc, otypes=[np.float64]),
+    "pow": np.power,
+    "atan2": np.arctan2,
+}
+# (largest exponent, smallest exponent of a normal number, bits of the significand)
+FORMATS = {"f16": (15, -14, 11), "bf16": (127, -126, 8), "f32": (127, -126, 24), "f64": (1023, -1022, 53)}
+SPECIAL = [
+    0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 2.5, 1e-45, -1e-45, 1e-40, 1.1754944e-38,
+    3.4028235e38, -3.4028235e38, 1e30, -1e30, 16777216.0, 16777215.0, 88.72284, 88.8, -87.4, -103.97, -104.5, 9.03, -9.03, 10.05, 1e5,
+]  # fmt: skip
+
+
+def _call(function: str, arguments: list[np.ndarray], dtype: str, lanes: int, level: str = "host") -> np.ndarray:
+    operands = ", ".join(f"%x{k}" for k in range(len(arguments)))
+    op = f"%r = math.{'powf' if function == 'pow' else function} {operands} : V({dtype})"
+    size = -(-arguments[0].size // 64) * 64
+    padded = [np.resize(x.astype(DTYPES[dtype]), size) for x in arguments]
+    return kernels.apply(op, padded, DTYPES[dtype], lanes, level)[: arguments[0].size]
+
+
+def _exact(function: str, arguments: list[np.ndarray]) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return REFERENCES[function](*[x.astype(np.float64) for x in arguments])
+
+
+def _ulps(actual: np.ndarray, exact: np.ndarray, dtype: str) -> np.ndarray:
+    """The error of each result in units of the last place of the exact one; inf where a special value is wrong."""
+    _, lowest, bits = FORMATS[dtype]
+    _, exponent = np.frexp(np.abs(exact))
+    with np.errstate(all="ignore"):
+        rounded = exact.astype(DTYPES[dtype]).astype(np.float64)
+        unit = np.ldexp(1.0, np.maximum(exponent, lowest + 1) - bits)
+        got = actual.astype(np.float64)
+        error = np.abs(got - exact) / unit
+    error = np.where(np.isnan(error), np.inf, error)
+    special = ~np.isfinite(rounded)
+    same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
+    # beyond the largest number, the largest number is one ulp off and an infinity is right
+    return np.where(special, np.where(same, 0.0, error), error)
+
+
+def _arguments(dtype: str, count: int) -> np.ndarray:
+    """Numbers of every size: random bits, the ranges where functions change, and special values."""
+    rng = np.random.default_rng(len(dtype) + count)
+    kind = DTYPES[dtype]
+    width = np.dtype(kind).itemsize
+    random_bits = rng.integers(0, 256, (count, width), np.uint8).view(kind)[:, 0]
+    pieces = [random_bits.astype(kind)]
+    for low, high in ((-110, 110), (-10, 10), (-1, 1), (0.5, 2), (0, 1e-3)):
+        pieces.append(rng.uniform(low, high, count).astype(kind))
+    with np.errstate(over="ignore"):
+        pieces.append(np.array(SPECIAL).astype(kind))
+    return np.concatenate(pieces)
+
+
+def _check(function: str, arguments: list[np.ndarray], dtype: str, lanes: int, level: str = "host") -> None:
+    actual = _call(function, arguments, dtype, lanes, level)
+    exact = _exact(function, arguments)
+    errors = _ulps(actual, exact, dtype)
+    worst = int(np.argmax(errors))
+    where = f"{function}({', '.join(repr(x[worst]) for x in arguments)}) = {actual[worst]!r}, not {exact[worst]!r}"
+    assert errors[worst] <= ULP_BOUNDS[function, dtype], f"{where}: {errors[worst]:.2f} ulp"
+    both = ~np.isnan(exact) & ~np.isnan(actual.astype(np.float64))
+    signs = np.signbit(actual.astype(np.float64)) == np.signbit(exact)
+    assert np.all(signs[both]), f"{function}: wrong sign for {arguments[0][both & ~signs][:3]}"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("function", UNARY)
+def test_f32_is_within_its_bound(function, level):
+    _check(function, [_arguments("f32", 60_000)], "f32", 16, level)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("function", BINARY)
+def test_binary_f32_is_within_its_bound(function, level):
+    x = _arguments("f32", 20_000)
+    _check(function, [x, np.random.default_rng(1).permutation(x)], "f32", 16, level)
+    grid = np.array(np.meshgrid(SPECIAL, SPECIAL)).astype(np.float32)
+    _check(function, [grid[0].ravel(), grid[1].ravel()], "f32", 16, level)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("function", UNARY)
+def test_small_floats_are_rounded_once(function, dtype):
+    x = np.arange(2**16, dtype=np.uint16).view(DTYPES[dtype])
+    if dtype == "bf16":
+        # the instruction that rounds to bf16 flushes denormals
+        exact = _exact(function, [x])
+        x = x[~((np.abs(exact) < 2.0**-126) & (exact != 0)) & ~((np.abs(x) < 2.0**-126) & (x != 0))]
+    _check(function, [x], dtype, 16)
+
+
+@pytest.mark.parametrize("function", list(FUNCTIONS))
+def test_f64_is_the_c_librarys(function):
+    x = _arguments("f64", 500)
+    x = x[(np.abs(x) < 1e15) | ~np.isfinite(x)]
+    arguments = [x, np.roll(x, 7)] if function in BINARY else [x]
+    actual = _call(function, arguments, "f64", 4)
+    exact = _exact(function, arguments)
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(actual, exact, rtol=1e-15, atol=5e-324)
+
+
+@pytest.mark.parametrize("function", list(FUNCTIONS))
+def test_every_width_gives_the_same_bits(function):
+    x = np.concatenate([_arguments("f32", 100), np.array([1e6, -3e9, 1e38, 5e4] * 4, np.float32)])
+    arguments = [x, np.roll(x, 5)] if function in BINARY else [x]
+    expected = _call(function, arguments, "f32", 16)
+    for level in LEVELS:
+        for lanes in (0, 2, 8, 32):
+            np.testing.assert_array_equal(_call(function, arguments, "f32", lanes, level), expected)
+
+
+def test_trigonometry_near_multiples_of_half_pi():
+    # the f32 numbers nearest to n pi/2: where a sloppy reduction has no right digit left
+    n = np.unique(np.concatenate([np.arange(1, 70_000), np.random.default_rng(0).integers(1, 2**55, 5000)]))
+    x = np.concatenate([(n * (math.pi / 2)).astype(np.float32), np.ldexp(np.float32(1.5703125), np.arange(-20, 127))])
+    for function in ("sin", "cos", "tan"):
+        _check(function, [x], "f32", 16)
+
+
+def test_saturated_results_stay_in_range():
+    x = np.linspace(3, 12, 100_000, dtype=np.float32)
+    for function in ("tanh", "erf"):
+        y = _call(function, [x], "f32", 16)
+        assert y.max() == 1 and np.all(y[x > 9.2] == 1)
+
+
+def test_a_bound_is_tabulated_for_every_function_and_type():
+    assert set(ULP_BOUNDS) == {(function, dtype) for function in FUNCTIONS for dtype in DTYPES}

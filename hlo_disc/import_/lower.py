@@ -374,7 +374,9 @@ def _reduce(r: Reader, op: Any, operands: list[Operand]) -> Value:
 def _monoid(op: Any) -> str | None:
     block = op.regions[0].blocks[0]
     body = list(block.operations)
-    if len(body) != 2 or set(body[0].operands) != set(block.arguments) or list(body[1].operands) != list(body[0].results):
+    if len(body) != 2 or set(body[0].operands) != set(block.arguments):
+        return None
+    if list(body[1].operands) != list(body[0].results):
         return None
     return _MONOIDS.get(body[0].operation.name.removeprefix("stablehlo."))
 

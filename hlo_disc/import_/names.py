@@ -16,7 +16,7 @@ from typing import Any
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Value, raw_dim
-from hlo_disc.errors import ArgumentError, ParseError
+from hlo_disc.errors import ArgumentError
 from hlo_disc.import_.decode import Decoder, text
 from hlo_disc.import_.elements import Compare, Junction
 from hlo_disc.import_.shapes import Evaluator, Operand, Symbolic

@@ -43,6 +43,6 @@ class StaticShapes:
         """The sizes that `gather` and `dynamic_slice` take of `x`."""
         return tuple(map(Dim.const, sizes))
 
-    def bind(self, a: Dim, b: Dim) -> bool:
+    def bind(self, r: Reader, a: Dim, b: Dim) -> bool:
         """Whether `a == b` is settled by choosing a size that is still open."""
         return False

@@ -54,7 +54,7 @@ class Reader:
         self.allow_zero = allow_zero
         self.facts = ShapeFacts()
         self.builder = GraphBuilder(self.facts)
-        self.evaluator = Evaluator(self.facts, decoder)
+        self.evaluator = Evaluator(self.facts, decoder, scalars_only=not policy.trusts_types)
         self.guards: list[Guard] = []
         self.functions = functions(module)
         self.op: Any = None
@@ -269,7 +269,7 @@ class Reader:
 
     def equal(self, a: Dim, b: Dim, what: str) -> None:
         """`a == b` must hold; `what` names the two sizes."""
-        if a is b or self.policy.bind(a, b):
+        if a is b or self.policy.bind(self, a, b):
             return
         self.require(a, "==", b, f"{what} must be equal, but they are {{0}} and {{1}}", (a, b))
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
+from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Value
 from hlo_disc.import_.decode import Decoder, array, integer, ints
-from hlo_disc.import_.elements import NEGATED, ONE, ZERO, Element, Elements
+from hlo_disc.import_.elements import ZERO, Element, Elements
 from hlo_disc.mlir import stablehlo
 
 # Shapes and the pieces they are made of have few elements; larger integer tensors are data.
@@ -49,7 +49,8 @@ Operand = Value | Symbolic
 class Evaluator:
     """Symbolic evaluation of one module's shape arithmetic."""
 
-    def __init__(self, facts: ShapeFacts, decoder: Decoder):
+    def __init__(self, facts: ShapeFacts, decoder: Decoder, scalars_only: bool = False):
+        self.scalars_only = scalars_only  # sizes in types say nothing while a module is re-opened
         self.facts = facts
         self.decoder = decoder
         self.scalar = Elements(facts)
@@ -72,7 +73,7 @@ class Evaluator:
             if not known or (not exact and name not in _WITH_DATA):
                 return None
         dtype, sizes = self.decoder.tensor(op.results[0].type)
-        if dtype.kind not in "iub" or None in sizes:
+        if dtype.kind not in "iub" or None in sizes or (self.scalars_only and sizes):
             return None
         if not exact:
             symbols = [x if type(x) is Symbolic else self._opaque(x) for x in operands]
@@ -345,7 +346,5 @@ RULES: dict[str, Rule] = {
 _LEAVES = frozenset(("stablehlo.constant", "stablehlo.get_dimension_size"))
 # Pieces of data are followed through these even when nothing symbolic takes part: shapes may cancel them later.
 _STRUCTURAL = frozenset(f"stablehlo.{name}" for name in ("reshape", "concatenate", "convert", "broadcast_in_dim"))
-_WITH_DATA = _STRUCTURAL | frozenset(
-    f"stablehlo.{name}" for name in ("add", "subtract", "multiply", "maximum", "minimum", "negate", "clamp", "slice")
-)
-__all__ = ["LIMIT", "NEGATED", "ONE", "RELATIONS", "Evaluator", "Operand", "Symbolic", "Truth", "direction", "is_opaque"]
+_ARITHMETIC = ("add", "subtract", "multiply", "maximum", "minimum", "negate", "clamp", "slice")
+_WITH_DATA = _STRUCTURAL | frozenset(f"stablehlo.{name}" for name in _ARITHMETIC)

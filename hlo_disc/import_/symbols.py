@@ -62,9 +62,11 @@ def shape_spec(spec: str | ShapeSpec) -> list[Dim | None]:
 
 
 def select_specs(
-    dims: Mapping[str | int, str | ShapeSpec] | Sequence[str | ShapeSpec | None], names: Sequence[str], ranks: Sequence[int]
+    dims: Mapping[str | int, str | ShapeSpec] | Sequence[str | ShapeSpec | None],
+    names: Sequence[str],
+    ranks: Sequence[int],
 ) -> list[list[Dim | None]]:
-    """One spec an input, out of a mapping by name or position, or a sequence. Raises ArgumentError for one that fits none."""
+    """One spec an input, out of a mapping by name or position, or a sequence. Raises ArgumentError for a misfit."""
     specs: list[list[Dim | None]] = [[None] * rank for rank in ranks]
     if isinstance(dims, Mapping):
         positions = {f"args[{i}]": i for i in range(len(names))} | {i: i for i in range(len(names))}
@@ -159,12 +161,13 @@ class Bindings:
         origins = [f"from {escape(self.places[name])}" for name in names]
         if d is Dim.symbol(names[0]):
             return Guard(raw, "==", d, f"{place}, but '{d}' is {{1}} {origins[0]}", (raw, d))
-        values = ", ".join(f"'{name}' is {{{k}}} {origin}" for k, (name, origin) in enumerate(zip(names, origins, strict=True), 2))
+        pairs = enumerate(zip(names, origins, strict=True), 2)
+        values = ", ".join(f"'{name}' is {{{k}}} {origin}" for k, (name, origin) in pairs)
         return Guard(raw, "==", d, f"{place}, but '{d}' is {{1}}, where {values}", (raw, d, *map(Dim.symbol, names)))
 
 
 def solve(d: Dim, name: str, value: Dim) -> Dim | None:
-    """The symbol `name` such that `d == value`, for `d` linear in it; None when it is not. The division must be exact."""
+    """The symbol `name` such that `d == value`, for `d` linear in it; None when it is not. Divisions must be exact."""
     symbol = Dim.symbol(name)
     rest = d.substitute({name: ZERO})
     factor = d - rest

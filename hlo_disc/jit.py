@@ -23,7 +23,7 @@ from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.graph import Graph
 from hlo_disc.errors import ArgumentError, ShapeError
 from hlo_disc.executable import Executable
-from hlo_disc.generalise import Dims, Sizes, generalise, reason
+from hlo_disc.generalise import Dims, Sizes, changes, fixed, generalise, reason
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, Static, parse_dims
 from hlo_disc.trace import Leaf, active, describe_all, show, trace
@@ -104,7 +104,8 @@ class _Entry:
         if self.dims is not None:
             return self.by_fixed.get(fixed(self.dims, sizes))
         found = self.found
-        return found if found is not None and serves(found.dims, found.sizes, sizes) else None
+        misfits = found is None or any(changes(self.names, found.dims, found.sizes, sizes))
+        return None if misfits else found
 
     def add(self, variant: _Variant) -> None:
         self.history = [*self.history, variant.sizes]
@@ -115,27 +116,13 @@ class _Entry:
 
     def why(self, sizes: Sizes) -> str:
         """Why a call with these sizes has to compile."""
-        history = [*self.history, sizes]
-        if self.dims is not None:
-            history = [fixed(self.dims, s) for s in history]
-        return reason(self.names, history)
-
-
-def fixed(dims: Dims, sizes: Sizes) -> Sizes:
-    """The sizes with 0 in place of those that are dims."""
-    return tuple(
-        tuple(n if d is None else 0 for d, n in zip(ds, ns, strict=True)) for ds, ns in zip(dims, sizes, strict=True)
-    )
-
-
-def serves(dims: Dims, compiled: Sizes, sizes: Sizes) -> bool:
-    """Whether fixed sizes are as compiled and dims that share a symbol agree."""
-    values: dict[str, int] = {}
-    for ds, olds, news in zip(dims, compiled, sizes, strict=True):
-        for d, old, new in zip(ds, olds, news, strict=True):
-            if (old if d is None else values.setdefault(d, new)) != new:
-                return False
-    return True
+        if not self.history:
+            return "first call"
+        if self.found is not None:
+            return reason(self.names, self.found.dims, self.found.sizes, sizes)
+        # The user's dims: it is the sizes that they leave fixed that differ.
+        dims = tuple((None,) * len(ds) for ds in self.dims or ())
+        return reason(self.names, dims, fixed(self.dims or (), self.history[-1]), fixed(self.dims or (), sizes))
 
 
 class _Path:
@@ -285,18 +272,35 @@ class JitFunction:
                 entry.add(variant)
         return variant
 
-    def _trace(self, names: list[str], leaves: list[Leaf], dims: Dims, static: Static, tree: Any) -> tuple[Any, Any]:
-        return trace(self.signature.bind(static), tree, leaves, dims, names, self._constraints)
+    def _trace(
+        self, entry: _Entry, leaves: list[Leaf], sizes: Sizes, static: Static, tree: Any
+    ) -> tuple[Graph, Any, Dims]:
+        """The graph that serves these sizes and all that were seen, the tree of its results, and its dims."""
+        fn = self.signature.bind(static)
+        history = [*entry.history, sizes]
+        dims = generalise(history) if entry.dims is None else entry.dims
+        try:
+            return *trace(fn, tree, leaves, dims, entry.names, self._constraints), dims
+        except ShapeError:
+            # A cache of n tokens and a mask of n + 1: JAX refuses to relate two symbols, and knows one with an offset.
+            related = generalise(history, offsets=True)
+            if entry.dims is not None or related == dims:
+                raise
+            try:
+                return *trace(fn, tree, leaves, related, entry.names, self._constraints), related
+            except ShapeError:
+                pass
+            raise
 
     def _compile(self, entry: _Entry, infos: list[Leaf], sizes: Sizes, static: Static, tree: Any) -> _Variant:
-        dims = generalise([*entry.history, sizes]) if entry.dims is None else entry.dims
         why = entry.why(sizes)
         start = time.perf_counter()
+        dims: Dims = ()
         out_tree: Any = None
 
         def source() -> Graph:
-            nonlocal out_tree
-            graph, out_tree = self._trace(entry.names, infos, dims, static, tree)
+            nonlocal dims, out_tree
+            graph, out_tree, dims = self._trace(entry, infos, sizes, static, tree)
             return graph
 
         executable = build(source, self._options)
@@ -313,8 +317,7 @@ class JitFunction:
         leaves, tree = _flatten()((array_args, array_kwargs))
         entry, infos = self._entry(array_args, array_kwargs, static, leaves, tree)
         sizes = tuple(info.shape for info in infos)
-        dims = generalise([*entry.history, sizes]) if entry.dims is None else entry.dims
-        return Lowered(self._trace(entry.names, infos, dims, static, tree)[0], self._options)
+        return Lowered(self._trace(entry, infos, sizes, static, tree)[0], self._options)
 
     def stats(self) -> Stats:
         """Calls from Python (not from compiled programs), compilations, their reasons and times."""

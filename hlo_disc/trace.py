@@ -92,8 +92,11 @@ def trace(
     except HloDiscError:
         raise
     except Exception as error:
-        if not any(map(any, dims)) or not _traces(flat, leaves):
-            raise  # the function's own mistake, whatever the sizes
+        if not any(map(any, dims)):
+            raise
+        own = _mistake(flat, leaves)
+        if own is not None:
+            raise own from None
         shown = ", ".join(show(n, leaf, ds) for n, leaf, ds in zip(names, leaves, dims, strict=True) if any(ds))
         raise ShapeError(
             f"{getattr(fn, '__name__', 'the function')} cannot be traced with {shown}, though it can at fixed sizes: "
@@ -110,13 +113,13 @@ def active() -> bool:
     return getattr(_state, "active", False)
 
 
-def _traces(flat: Callable[..., Any], leaves: Sequence[Leaf]) -> bool:
-    """Whether the function can be traced at the sizes of the call."""
+def _mistake(flat: Callable[..., Any], leaves: Sequence[Leaf]) -> Exception | None:
+    """What the function raises at the sizes of the call, where none is symbolic; None when it can be traced there."""
     import jax
 
     structs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak) for leaf in leaves]
     try:
         jax.eval_shape(flat, *structs)
-    except Exception:
-        return False
-    return True
+    except Exception as error:
+        return error
+    return None

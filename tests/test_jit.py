@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import hlo_disc
 from hlo_disc.errors import ArgumentError, ShapeError
-from hlo_disc.generalise import generalise, reason
+from hlo_disc.generalise import changes, generalise
 
 jit_module = sys.modules["hlo_disc.jit"]
 
@@ -117,13 +117,18 @@ sizes = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 
 @given(sizes)
 def test_found_dims_serve_every_call_seen(calls):
     history = [((a, b), (c,)) for a, b, c in calls]
-    dims = generalise(history)
-    assert all(jit_module.serves(dims, history[-1], call) for call in history)
-    again = generalise([*history, history[0]])
-    assert again == dims  # a call that is served changes nothing
-    *seen, last = history
-    served = bool(seen) and jit_module.serves(generalise(seen), seen[-1], last)
-    assert bool(reason(["x", "y"], history)) is not served
+    for offsets in (False, True):
+        dims = generalise(history, offsets)
+        assert not [change for call in history for change in changes("xy", dims, history[-1], call)]
+        assert generalise([*history, history[0]], offsets) == dims  # a call that is served changes nothing
+
+
+@given(sizes)
+def test_a_call_that_does_not_fit_changes_the_dims(calls):
+    *seen, last = [((a, b), (c,)) for a, b, c in calls]
+    if seen:
+        dims = generalise(seen)
+        assert bool(list(changes("xy", dims, seen[-1], last))) == (generalise([*seen, last]) != dims)
 
 
 # ----------------------------------------------------------------------------------------------- dims by the user
@@ -373,6 +378,18 @@ def test_sizes_that_jax_cannot_compare():
     with pytest.raises(ShapeError, match="(?s)x: float32\\[d0\\], y: float32\\[d1\\].*JAX says"):
         f(ones(4), ones(1))
     assert f(ones(5), ones(5)).tolist() == [2] * 5
+
+
+def test_sizes_that_differ_by_a_constant():
+    f = hlo_disc.jit(lambda cache, new, mask: jnp.concatenate([cache, new]) * mask)
+    for n in (3, 5, 0, 8):
+        assert f(ones(n), ones(1), ones(n + 1)).tolist() == [1] * (n + 1)
+    assert f.stats().records[1].arguments[2] == "mask: float32[d0 + 1]"
+    assert f.stats().compilations == 2
+    with pytest.raises(TypeError, match=r"\(4,\), \(9,\)"):  # a mistake of the call, as from jax.jit
+        f(ones(3), ones(1), ones(9))
+    [said] = changes(["a", "b"], (("d0",), ("d0 + 1",)), ((3,), (4,)), ((3,), (9,)))
+    assert said == "a.shape[0] and b.shape[0] were always 1 apart and are now 3 and 9"
 
 
 def test_lower_and_explain():

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NATIVE := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h) CMakeLists.txt
 STAMP := $(VENV)/installed
 
-.PHONY: demo test lint format bench asan clean
+.PHONY: demo test lint format bench asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -26,15 +26,28 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
-# The native module with AddressSanitizer and UndefinedBehaviorSanitizer, under the tests that use it most.
-# Leaks of our own memory are found by the tests through the live-bytes counter; the interpreter itself does not free everything.
+# The native module with sanitizers, under the tests that use it most. Leaks of our own memory are found by the tests
+# through the live-bytes counter, because the interpreter itself does not free everything.
+asan: SANITIZERS := address,undefined
 asan: $(STAMP)
-	$(BIN)/cmake -S . -B build/asan -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
-		-DHLO_DISC_SANITIZE=ON -DCMAKE_LIBRARY_OUTPUT_DIRECTORY=$(CURDIR)/build/asan/out
-	$(BIN)/cmake --build build/asan
+	$(SANITIZED_BUILD)
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
-		$(BIN)/pytest --native build/asan/out tests/test_ral*.py
+		$(SANITIZED_PYTEST) tests/test_ral*.py
+
+# XLA is not built for ThreadSanitizer and would drown it in false reports: only the standalone context.
+tsan: SANITIZERS := thread
+tsan: $(STAMP)
+	$(SANITIZED_BUILD)
+	TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 $(SANITIZED_PYTEST) tests/test_ral_threads.py
+
+define SANITIZED_BUILD
+$(BIN)/cmake -S . -B build/$@ -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DHLO_DISC_SANITIZE=$(SANITIZERS) \
+	-DCMAKE_LIBRARY_OUTPUT_DIRECTORY=$(CURDIR)/build/$@/out
+$(BIN)/cmake --build build/$@
+endef
+SANITIZED_PYTEST = LD_PRELOAD="$$($(CXX) -print-file-name=lib$@.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	$(BIN)/pytest --native build/$@/out
 
 clean:
 	rm -rf $(VENV) build dist hlo_disc/ral/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -136,7 +136,7 @@ def test_a_reshape_with_two_answers():
 
 def test_dims_that_do_not_fit():
     module = static_module(*FUNCTIONS["pooled"])
-    with pytest.raises(ArgumentError, match=r"dims calls dimension 0 of .* 's', but the module has 3 there, and s = 77"):
+    with pytest.raises(ArgumentError, match="dims calls dimension 0 of .* 's', but the module has 3 there, and s = 77"):
         read_module(module, dims={0: "(b, s, _)", 1: "(s, s)"})
     with pytest.raises(ArgumentError, match="dims names 'z', but the inputs are"):
         read_module(module, dims={"z": "(b, s)"})

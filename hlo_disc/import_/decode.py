@@ -52,6 +52,11 @@ class Decoder:
             found = self._types[kind] = _tensor(kind)
         return found
 
+    def static_tensor(self, kind: ir.Type) -> tuple[np.dtype, tuple[int, ...] | None]:
+        """The same; None for the sizes when one of them is `?`."""
+        dtype, sizes = self.tensor(kind)
+        return dtype, None if None in sizes else sizes  # type: ignore[return-value]
+
     def attribute(self, attribute: ir.Attribute, decode: Callable[[Any], T]) -> T:
         """`decode(attribute)`, computed once."""
         key = (decode, attribute)

@@ -102,18 +102,16 @@ def _square(r: Reader, op: Any, operands: list[Operand]) -> Value:
 
 
 def _constant(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    dtype, sizes = r.result_type(op)
     attribute = op.attributes["value"]
-    value = array(attribute, dtype)
+    value = array(attribute, r.result_type(op)[0])
     if value.ndim and value.size > 1 and not any(value.strides):
         scalar = r.constant(value.reshape(-1)[0])
-        return r.emit("broadcast", (scalar,), shape=r.policy.created(r, op, sizes), dims=())
+        return r.emit("broadcast", (scalar,), shape=r.policy.created(r, op, r.static_sizes(op)), dims=())
     return r.dense(attribute, value)
 
 
 def _iota(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    dtype, sizes = r.result_type(op)
-    return _make_iota(r, op, dtype, r.policy.created(r, op, sizes))
+    return _make_iota(r, op, r.result_type(op)[0], r.policy.created(r, op, r.static_sizes(op)))
 
 
 def _dynamic_iota(r: Reader, op: Any, operands: list[Operand]) -> Value:
@@ -126,7 +124,7 @@ def _make_iota(r: Reader, op: Any, dtype: np.dtype, shape: Shape) -> Value:
 
 def _broadcast_in_dim(r: Reader, op: Any, operands: list[Operand]) -> Value:
     x, dims = r.data(operands[0]), r.attr(op, "broadcast_dimensions", ints)
-    return _broadcast(r, x, r.policy.broadcast(r, op, x, dims, r.result_type(op)[1]), dims)
+    return _broadcast(r, x, r.policy.broadcast(r, op, x, dims, r.static_sizes(op)), dims)
 
 
 def _dynamic_broadcast_in_dim(r: Reader, op: Any, operands: list[Operand]) -> Value:
@@ -173,7 +171,7 @@ def _broadcast_shape(r: Reader, x: Value, shape: Shape, dims: tuple[int, ...]) -
 
 def _reshape(r: Reader, op: Any, operands: list[Operand]) -> Value:
     x = r.data(operands[0])
-    return _make_reshape(r, x, r.policy.reshape(r, op, x, r.result_type(op)[1]))
+    return _make_reshape(r, x, r.policy.reshape(r, op, x, r.static_sizes(op)))
 
 
 def _dynamic_reshape(r: Reader, op: Any, operands: list[Operand]) -> Value:
@@ -198,9 +196,9 @@ def _reverse(r: Reader, op: Any, operands: list[Operand]) -> Value:
 
 def _slice(r: Reader, op: Any, operands: list[Operand]) -> Value:
     x = r.data(operands[0])
-    start, limit, stride = (r.attr(op, name, ints) for name in ("start_indices", "limit_indices", "strides"))
-    start, limit = r.policy.slice(r, op, x, start, limit)
-    return make_slice(r, x, start, limit, stride)
+    written = (r.attr(op, name, ints) for name in ("start_indices", "limit_indices"))
+    start, limit = r.policy.slice(r, op, x, *written)
+    return make_slice(r, x, start, limit, r.attr(op, "strides", ints))
 
 
 def _real_dynamic_slice(r: Reader, op: Any, operands: list[Operand]) -> Value:

@@ -97,7 +97,7 @@ class Reader:
             if handler is None:
                 self._unknown(name)
             result = handler(self, op, args)
-            if type(result) is Value:
+            if isinstance(result, Value):
                 if self.policy.trusts_types:
                     self._check_type(op, result)
                 if symbolic is not None:
@@ -136,6 +136,13 @@ class Reader:
 
     def result_type(self, op: Any) -> tuple[np.dtype, TypeShape]:
         return self.decoder.tensor(op.results[0].type)
+
+    def static_sizes(self, op: Any) -> tuple[int, ...]:
+        """The result's sizes, of an op that says its shape by its type only."""
+        sizes = self.decoder.static_tensor(op.results[0].type)[1]
+        if sizes is None:
+            self.unsupported("this form of the op needs a result type of static shape")
+        return sizes
 
     def location(self) -> str:
         """The user's line of the current op or of the call that led to it; what the op is called when there is none."""
@@ -178,7 +185,7 @@ class Reader:
         return x.value
 
     def _materialise(self, x: Symbolic) -> Value:
-        values = [int(e) if isinstance(e, bool) else e.value for e in x.elements if _is_constant(e)]
+        values = [v for v in map(_constant_value, x.elements) if v is not None]
         if len(values) == len(x.elements):
             return self.constant(np.array(values, dtype=np.int64).astype(x.dtype).reshape(x.sizes))
         scalars = [self._scalar(e, x.dtype) for e in x.elements]
@@ -325,8 +332,10 @@ class Reader:
         return ()
 
 
-def _is_constant(element: Element) -> bool:
-    return isinstance(element, bool) or (isinstance(element, Dim) and element.is_const)
+def _constant_value(element: Element) -> int | None:
+    if isinstance(element, bool):
+        return int(element)
+    return element.value if isinstance(element, Dim) and element.is_const else None
 
 
 def _conjuncts(condition: Element) -> Iterable[Element]:

@@ -126,8 +126,8 @@ class Inference(StaticShapes):
         for low, high, d, n, stride in zip(start, limit, x.shape, _sizes(r, op), strides, strict=True):
             if not d.is_const and (low == n - 1 > 0 or high == n - 1 > 0):
                 raise ShapeError(
-                    f"{r.describe()}: elements {low} to {high} of the dimension '{d}', which was {n} when the module was "
-                    "exported, could be counted from its beginning or from its end; take them with dynamic shapes"
+                    f"{r.describe()}: elements {low} to {high} of the dimension '{d}', which was {n} when the module "
+                    "was exported, could be counted from its beginning or from its end; export it with dynamic shapes"
                 )
             limits.append(d if high == n else Dim.const(high) if stride > 1 else low + self._new(r, high - low))
         return tuple(map(Dim.const, start)), self._asked(limits)

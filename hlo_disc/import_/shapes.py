@@ -72,14 +72,16 @@ class Evaluator:
                     exact = False
             if not known or (not exact and name not in _WITH_DATA):
                 return None
-        dtype, sizes = self.decoder.tensor(op.results[0].type)
-        if dtype.kind not in "iub" or None in sizes or (self.scalars_only and sizes):
+        dtype, sizes = self.decoder.static_tensor(op.results[0].type)
+        if dtype.kind not in "iub" or sizes is None or (self.scalars_only and sizes):
             return None
         if not exact:
-            symbols = [x if type(x) is Symbolic else self._opaque(x) for x in operands]
-            if None in symbols or (dtype.kind != "b" and dtype.itemsize < 4):
+            if dtype.kind != "b" and dtype.itemsize < 4:
                 return None
-            operands = symbols
+            symbolic = [self._opaque(x) if isinstance(x, Value) else x for x in operands]
+            operands = [x for x in symbolic if x is not None]
+            if len(operands) < len(symbolic):
+                return None
         elements = rule(self, op, operands, sizes)
         if elements is None or len(elements) > LIMIT:
             return None
@@ -135,6 +137,7 @@ def _elementwise(function: Callable[..., Element | None]) -> Rule:
     """A rule from a function `(Elements, *elements) -> element or None`; a scalar operand stands for all elements."""
 
     def rule(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: tuple[int, ...]) -> Any:
+        result: tuple[Element | None, ...]
         if len(operands[-1].elements) == 1 and len(operands[0].elements) == 1:
             result = (function(ev.scalar, *(x.elements[0] for x in operands)),)
         else:

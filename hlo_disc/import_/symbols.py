@@ -68,6 +68,7 @@ def select_specs(
 ) -> list[list[Dim | None]]:
     """One spec an input, out of a mapping by name or position, or a sequence. Raises ArgumentError for a misfit."""
     specs: list[list[Dim | None]] = [[None] * rank for rank in ranks]
+    entries: list[tuple[int, str | ShapeSpec]]
     if isinstance(dims, Mapping):
         positions = {f"args[{i}]": i for i in range(len(names))} | {i: i for i in range(len(names))}
         positions |= {name: i for i, name in enumerate(names)}
@@ -79,10 +80,8 @@ def select_specs(
     else:
         if len(dims) > len(names):
             raise ArgumentError(f"dims has {len(dims)} entries for {len(names)} inputs")
-        entries = list(enumerate(dims))
+        entries = [(i, spec) for i, spec in enumerate(dims) if spec is not None]
     for i, spec in entries:
-        if spec is None:
-            continue
         shape = shape_spec(spec)
         if len(shape) != ranks[i]:
             raise ArgumentError(f"dims gives {names[i]} the shape {spec!r}, but its rank is {ranks[i]}")

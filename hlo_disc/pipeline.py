@@ -6,6 +6,8 @@ A stage reads and fills fields of one `Compilation`. With `options.dump`, what e
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +27,8 @@ class Compilation:
     """What the stages hand on.
 
     source: a graph, or what makes one. features: the target's. device, lowered: stitch's.
-    listing: what code generation shows of its own steps, by file suffix.
+    listing: what code generation shows of its own steps, by file suffix. serial: the number of this compilation in
+        the process, for the names of its dumps.
     """
 
     source: Graph | Callable[[], Graph]
@@ -37,6 +40,7 @@ class Compilation:
     listing: dict[str, str] = field(default_factory=dict)
     object: bytes = b""
     compile_ms: dict[str, float] = field(default_factory=dict)
+    serial: int = field(default_factory=itertools.count(1).__next__)
 
 
 @dataclass(frozen=True)
@@ -133,8 +137,9 @@ def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
 
 def _write(directory: Path, c: Compilation, number: int, stage: Stage) -> None:
     directory.mkdir(parents=True, exist_ok=True)
+    name = re.sub(r"[^\w.-]", "_", c.graph.name)
     for suffix, text in stage.dump(c):
-        (directory / f"{c.graph.name}.{number}-{stage.name}.{suffix}").write_text(text)
+        (directory / f"{c.serial}-{name}.{number}-{stage.name}.{suffix}").write_text(text)
 
 
 def _program(c: Compilation) -> Program:
@@ -145,7 +150,7 @@ def _program(c: Compilation) -> Program:
         inputs=tuple((name, *_type(v)) for name, v in zip(graph.input_names, graph.inputs, strict=True)),
         outputs=tuple(map(_type, graph.outputs)),
         symbols=tuple(lowered.symbols),
-        guards=tuple((str(g.lhs), g.relation, str(g.rhs), g.message, tuple(map(str, g.args))) for g in graph.guards),
+        guards=tuple((str(g.lhs), g.relation, str(g.rhs), g.message, tuple(map(str, g.args))) for g in lowered.guards),
         constants=tuple(lowered.constants),
         packs=tuple(lowered.packs),
         env_size=lowered.env_size,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hlo_disc
-from hlo_disc.errors import ArgumentError, FormatError, ShapeError
+from hlo_disc.errors import ArgumentError, FormatError, ParseError, ShapeError
 from hlo_disc.executable import describe_structure, read, save
 
 
@@ -110,6 +110,41 @@ def test_bad_specs(spec, message):
         hlo_disc.compile(lambda x: x, spec)
 
 
+def test_sources(tmp_path):
+    fn = jax.jit(lambda x: x + 1)
+    exported = jax.export.export(fn)(jax.ShapeDtypeStruct(jax.export.symbolic_shape("n, 3"), jnp.float32))
+    text = exported.mlir_module()
+    (tmp_path / "f.mlir").write_text(text)
+    sources = [
+        exported,
+        text,
+        text.encode(),
+        exported.mlir_module_serialized,
+        tmp_path / "f.mlir",
+        str(tmp_path / "f.mlir"),
+    ]
+    for source in sources:
+        exe = hlo_disc.compile(source)
+        assert exe(ones(4, 3)).tolist() == (ones(4, 3) + 1).tolist()
+        assert exe.dims == ("n",)
+    assert hlo_disc.compile(fn, "f32[n]")(ones(2)).tolist() == [2, 2]
+    assert hlo_disc.compile(hlo_disc.jit(lambda x: x + 1), "f32[n]")(ones(2)).tolist() == [2, 2]
+    with pytest.raises(ParseError, match="none.mlir"):
+        hlo_disc.compile("none.mlir")
+    with pytest.raises(ParseError, match="int"):
+        hlo_disc.compile(3)
+
+
+def test_a_static_module_is_reopened():
+    exported = jax.export.export(jax.jit(jax.nn.softmax))(jax.ShapeDtypeStruct((2, 3), jnp.float32))
+    exe = hlo_disc.compile(exported, dims={"args[0]": "(b, _)"}, constraints=["b <= 8"])
+    np.testing.assert_allclose(exe(ones(5, 3)), np.full((5, 3), 1 / 3), rtol=1e-6)
+    with pytest.raises(ShapeError, match="b <= 8"):
+        exe(ones(9, 3))
+    with pytest.raises(ArgumentError, match="inputs are"):
+        hlo_disc.compile(exported, dims={"z": "(b, _)"})
+
+
 def test_specs_that_are_missing_or_too_many():
     with pytest.raises(ArgumentError, match="missing a required argument: 'b'"):
         hlo_disc.compile(add, "f32[n]")
@@ -138,7 +173,7 @@ def test_constraints():
 
 def test_dump_writes_every_stage(tmp_path):
     hlo_disc.compile(lambda x: x + 1, "f32[n]", dump=str(tmp_path))
-    suffixes = {path.name.split("-", 1)[1] for path in tmp_path.iterdir()}
+    suffixes = {path.name.rsplit("-", 1)[1] for path in tmp_path.iterdir()}
     assert {"read.stablehlo.mlir", "rewrite.stablehlo.mlir", "lower.plan.txt", "lower.mlir"} <= suffixes
     assert {"codegen.ll", "codegen.asm"} <= suffixes
     assert all(path.stat().st_size for path in tmp_path.iterdir())

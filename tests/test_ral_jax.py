@@ -209,9 +209,10 @@ def test_the_handler_trusts_nobody() -> None:
         ((jnp.ones(3), 3, enough, 12345), "an hlo_disc executable of another process"),
         (
             (jnp.ones(3), 4, enough, number),
-            r"result 0 of the custom call has shape \(4,\), but the executable computes \(3,\)",
+            r"result 0 of the custom call has another dtype, or shape \(4,\), but the executable computes \(3,\)",
         ),
         ((jnp.ones(3), 3, 10, number), f"must have {enough} bytes"),
+        ((jnp.ones(3, jnp.int32), 3, enough, number), "argument 'x' has dtype XLA type 4"),
         ((jnp.ones((3, 1)), 3, enough, number), "argument 'x' has rank 2"),
         ((jnp.ones(13), 13, enough, number), "size 13 of x must not be 13"),
     ):

@@ -158,13 +158,6 @@ Arguments::~Arguments() {
   for (PyObject* object : owned_) Py_DECREF(object);
 }
 
-PyObject* Arguments::immutable(int index) const {
-  for (const auto& [input, array] : immutable_) {
-    if (input == index) return array;
-  }
-  return nullptr;
-}
-
 void Arguments::add(int index, PyObject* object, int64_t* sizes) {
   if (PyArray_Check(object)) return add_numpy(index, object, sizes);
   const Adapter& adapter = adapter_of(Py_TYPE(object));
@@ -200,7 +193,10 @@ void Arguments::add_adapted(int index, PyObject* object, int64_t* sizes, const A
     adapter_ = &adapter;
     adapted_ = object;
   }
-  if (adapter.immutable) immutable_.emplace_back(index, object);
+  if (adapter.immutable && !call_.program.packs.empty()) {
+    immutable_.resize(call_.program.inputs.size());
+    immutable_[index] = object;
+  }
   if (add_buffer(index, object, sizes)) return;
   PyObject* given = checked(PyObject_CallOneArg(adapter.give, object));
   owned_.push_back(given);

@@ -39,7 +39,7 @@ class Arguments {
   PyObject* adapted() const { return adapted_; }
 
   // The array that the packed forms of input `index` belong to; null when it may change.
-  PyObject* immutable(int index) const;
+  PyObject* immutable(int index) const { return immutable_.empty() ? nullptr : immutable_[index]; }
 
  private:
   bool add_buffer(int index, PyObject* object, int64_t* sizes);
@@ -56,7 +56,7 @@ class Arguments {
   std::vector<Py_buffer> views_;
   std::vector<PyObject*> owned_;
   std::vector<Block> copies_;
-  std::vector<std::pair<int, PyObject*>> immutable_;
+  std::vector<PyObject*> immutable_;  // by input; empty when there is none
 };
 
 // The results of a call as a tuple (new reference): numpy arrays that own their memory, or what the adapter makes of them.

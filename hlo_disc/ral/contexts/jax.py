@@ -1,7 +1,7 @@
 """The JAX context: jax.Array in and out of the standalone context, and executables as custom calls inside `jax.jit`.
 
-Everything that uses jaxlib's internals is here. `_fast_wrap` builds a jax.Array about five times faster than the
-public API; where a jaxlib lacks what it needs, the public API does the work.
+Everything that uses jaxlib's internals is here. `_fast_wrap` and `_fast_give` are about five times faster than
+the public API; where a jaxlib lacks what they need, the public API does the work.
 """
 
 from __future__ import annotations
@@ -31,12 +31,28 @@ class _JaxAdapter:
     immutable = True
 
     def __init__(self) -> None:
+        self.give: Callable[[jax.Array], Any] = _fast_give() or _give
         self.wrap: Callable[[np.ndarray, Any], jax.Array] = _fast_wrap() or _wrap
 
-    @staticmethod
-    def give(array: jax.Array) -> Any:
-        """Contents that the buffer protocol does not carry: bfloat16, a layout other than row-major, several shards."""
-        return array.__dlpack__() if len(array.sharding.device_set) == 1 else np.asarray(array)
+
+def _give(array: jax.Array) -> Any:
+    """Contents that the buffer protocol does not carry: bfloat16, a layout other than row-major, several shards."""
+    return array.__dlpack__() if len(array.sharding.device_set) == 1 else np.asarray(array)
+
+
+def _fast_give() -> Callable[[jax.Array], Any] | None:
+    """The same by jaxlib's internals, five times faster for a bfloat16 array; None where they are not what they were."""
+    try:
+        from jaxlib._jax import buffer_to_dlpack_managed_tensor as export
+
+        export(jax.device_put(np.zeros((), np.float32)))
+    except (ImportError, AttributeError, TypeError, RuntimeError):
+        return None
+
+    def fast_give(array: jax.Array) -> Any:
+        return export(array) if len(array.sharding.device_set) == 1 else np.asarray(array)
+
+    return fast_give
 
 
 def _wrap(array: np.ndarray, like: jax.Array) -> jax.Array:

@@ -473,6 +473,15 @@ class Builder:
         with self._body(op.add_entry_block()) as values:
             yield values
 
+    @contextmanager
+    def private_function(self, name: str, args: Sequence[ir.Type]) -> Iterator[tuple[list[Val], Callable[..., None]]]:
+        """A host function that others call. Yields (arguments, call)."""
+        with ir.InsertionPoint(self.module.body):
+            op = func.FuncOp(name, (list(args), []), visibility="private")
+        with self._body(op.add_entry_block()) as values:
+            yield values, lambda *xs: func.CallOp([], name, [x.v for x in xs])
+            func.ReturnOp([])
+
     def return_(self, *values: Val) -> None:
         func.ReturnOp([x.v for x in values])
 

@@ -6,7 +6,7 @@ of the size that `plan` asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.graph import Graph, Value, raw_dim
 from hlo_disc.errors import CompileError
-from hlo_disc.mlir import arith
+from hlo_disc.mlir import arith, ir
 from hlo_disc.stitch.body import Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.fuse import Plan, is_stored_constant
@@ -25,11 +25,12 @@ from hlo_disc.stitch.variant import Choice, Packing
 
 @dataclass(frozen=True)
 class Step:
-    """A group of the flow and its compiled forms, with the kernel of each. `outputs`: the memory that it writes."""
+    """A group of the flow and its compiled forms, with the kernel of each and the symbols that they take."""
 
     group: Group
     choices: tuple[Choice, ...]
     kernels: tuple[str, ...]
+    symbols: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Flow:
                 lives.update((value, (number, number)) for value in choice.variant.workspace)
         return lives
 
-    # plan(dims, env) -> status
+    # plan(dims, env) -> status. What the signature says (sizes that were compiled in) the runtime has checked before.
 
     def build_plan(self) -> None:
         b = self.b
@@ -164,60 +165,80 @@ class Flow:
     def build_main(self) -> None:
         b = self.b
         values = [*self.graph.inputs, *self.constants]
-        types = [b.buffer_type(b.memory_type(v.dtype)) for v in values]
+        types = [self._buffer_type(v) for v in values]
         types += [b.buffer_type(b.i8) for _ in self.packs]
-        types += [b.buffer_type(b.memory_type(v.dtype)) for v in self.graph.outputs]
+        types += [self._buffer_type(v) for v in self.graph.outputs]
         head = [b.pointer, b.buffer_type(b.i64), b.buffer_type(b.i8)]
-        with b.host_function("main", [*head, *types]) as (_, env, arena, *buffers):
+        launchers = self._launchers()
+        with b.host_function("main", [*head, *types]) as (call, env, arena, *buffers):
             symbols = {
                 name: b.cast(arith.IndexCastOp, b.index_type, b.load(env, 2 + i)) for i, name in enumerate(self.symbols)
             }
             sizes = Sizes(b, symbols, self.graph.facts)
             memory = dict(zip(values, buffers, strict=False))
-            packed = dict(zip(self.packs, buffers[len(values) :], strict=False))
+            packed = {p.packing: m for p, m in zip(self.packs, buffers[len(values) :], strict=False)}
             outputs = buffers[len(values) + len(self.packs) :]
             memory |= {value: outputs[i] for value, i in self.output_of.items()}
             offsets, _ = self._offsets(sizes)
             for value, slot in self.places.items():
                 memory[value] = b.view(arena, offsets[slot], b.memory_type(value.dtype), sizes.count(value.shape))
             for step in self.steps:
-                self._step(step, sizes, memory, packed)
+                args = [memory[self.root(v)] for v in (*step.group.inputs, *step.group.written)]
+                for choice in step.choices:
+                    args += [packed[choice.packing]] if choice.packing else []
+                    args += [memory[v] for v in choice.variant.workspace]
+                launchers[step.kernels](call, *args, *(symbols[name] for name in step.symbols))
             b.return_()
 
-    def _step(self, step: Step, sizes: Sizes, memory: Mapping[Value, Val], packed: Mapping[Pack, Val]) -> None:
+    def _buffer_type(self, value: Value) -> ir.Type:
+        return self.b.buffer_type(self.b.memory_type(value.dtype))
+
+    def _launchers(self) -> dict[tuple[str, ...], Callable[..., None]]:
+        """A host function for each different step: layers that are alike share it, so that `main` stays small."""
+        found: dict[tuple[str, ...], Callable[..., None]] = {}
+        for step in self.steps:
+            if step.kernels not in found:
+                found[step.kernels] = self._launcher(step, f"step{len(found)}")
+        return found
+
+    def _launcher(self, step: Step, name: str) -> Callable[..., None]:
+        """(call, inputs, written values, each choice's packed operand and workspace, symbols): choose, and launch."""
         b, group = self.b, step.group
-        buffers = [memory[self.root(v)] for v in (*group.inputs, *group.written)]
-        symbols = [b.index(sizes.symbols[name]) for name in group.symbols]
-        wanted = {p.packing: m for p, m in packed.items()}
+        types = [self._buffer_type(v) for v in (*group.inputs, *group.written)]
+        count = len(types)
+        extra: list[slice] = []
+        for choice in step.choices:
+            own = [b.buffer_type(b.i8)] if choice.packing else []
+            own += [self._buffer_type(v) for v in choice.variant.workspace]
+            extra.append(slice(len(types), len(types) + len(own)))
+            types += own
+        with b.private_function(name, [b.pointer, *types, *[b.index_type] * len(step.symbols)]) as (values, call):
+            buffers, symbols = values[1 : 1 + len(types)], values[1 + len(types) :]
+            sizes = Sizes(b, dict(zip(step.symbols, symbols, strict=True)), self.graph.facts)
 
-        def choose(number: int) -> None:
-            choice = step.choices[number]
+            def choose(number: int) -> None:
+                choice, own = step.choices[number], buffers[extra[number]]
 
-            def launch() -> None:
-                extra = [wanted[choice.packing]] if choice.packing else []
-                extra += [memory[v] for v in choice.variant.workspace]
-                choice.variant.launch(b, sizes, step.kernels[number], [*buffers, *extra], symbols)
+                def launch() -> None:
+                    choice.variant.launch(b, sizes, step.kernels[number], [*buffers[:count], *own], symbols)
 
-            condition = self._condition(choice, sizes, wanted)
-            if condition is None:
-                launch()
-            else:
-                b.if_(condition, launch, lambda: choose(number + 1))
+                condition = self._condition(choice, sizes, own)
+                if condition is None:
+                    launch()
+                else:
+                    b.if_(condition, launch, lambda: choose(number + 1))
 
-        choose(0)
+            choose(0)
+        return call
 
-    def _condition(self, choice: Choice, sizes: Sizes, packed: Mapping[Packing, Val]) -> Val | None:
+    def _condition(self, choice: Choice, sizes: Sizes, own: Sequence[Val]) -> Val | None:
         b = self.b
-        conditions = []
-        for size, bound in choice.when:
-            conditions.append(b.compare("<=", b.index(sizes(size)), bound))
+        conditions = [b.compare("<=", b.index(sizes(size)), bound) for size, bound in choice.when]
         if choice.packing is not None:
-            conditions.append(b.apply(arith.XOrIOp, b.is_null(packed[choice.packing]), b.const(1, b.i1)))
-        if not conditions:
-            return None
-        condition = conditions[0]
-        for other in conditions[1:]:
-            condition = b.apply(arith.AndIOp, condition, other)
+            conditions.append(b.apply(arith.XOrIOp, b.is_null(own[0]), b.const(1, b.i1)))
+        condition = None
+        for other in conditions:
+            condition = other if condition is None else b.apply(arith.AndIOp, condition, other)
         return condition
 
     # packN(call, env, arena, source, packed)

@@ -12,7 +12,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Graph, Value
+from hlo_disc.dynamic_hlo.graph import Graph, Guard, Value
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.build import Builder
 from hlo_disc.stitch.collapse import collapse
@@ -35,13 +35,14 @@ SCHEDULES: dict[str, Schedule] = {"row": row_choices, "dot": dot_choices}
 class Lowered:
     """The module, and what a caller must bring.
 
-    symbols: names in the order of `env`. packs: (kind "input" or "constant", index, bytes, function name).
+    symbols: names in the order of `env`. guards: in the order of `plan`'s statuses. packs: (kind "input" or "constant", index, bytes, function name).
     """
 
     module: ir.Module
     constants: tuple[np.ndarray, ...]
     packs: tuple[tuple[str, int, int, str], ...]
     symbols: tuple[str, ...]
+    guards: tuple[Guard, ...]
     env_size: int
     explain: str
 
@@ -71,7 +72,7 @@ def lower(graph: Graph, device: Device) -> Lowered:
             for choice in choices:
                 if choice.packing is not None and choice.packing not in packs:
                     packs[choice.packing] = Pack(choice.packing, kernel(choice.packing))
-            steps.append(Step(group, tuple(choices), tuple(kernel(c.variant) for c in choices)))
+            steps.append(Step(group, tuple(choices), tuple(kernel(c.variant) for c in choices), small.symbols))
         flow = Flow(b, graph, plan, steps, tuple(packs.values()))
         flow.build_plan()
         flow.build_main()
@@ -83,6 +84,7 @@ def lower(graph: Graph, device: Device) -> Lowered:
         tuple(constant_array(v) for v in flow.constants),
         tuple((*flow.source(p), p.packing.size, f"pack{i}") for i, p in enumerate(flow.packs)),
         flow.symbols,
+        graph.guards,
         flow.env_size,
         explain(graph, plan, flow),
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hlo_disc.dynamic_hlo import ops
 from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Value
+from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Value, raw_dim
 from hlo_disc.errors import UnsupportedOpError
 
 
@@ -20,7 +20,7 @@ def kind(op: Op) -> str:
 
 
 def normalise(graph: Graph) -> Graph:
-    """Spell every `pad` as `place`."""
+    """Spell every `pad` as `place`; drop the guards that repeat the signature."""
     builder = GraphBuilder(graph.facts)
     new: dict[Value, Value] = {}
     for op in graph.ops:
@@ -33,7 +33,11 @@ def normalise(graph: Graph) -> Graph:
             same = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
             builder.ops.append(same)
             new.update(zip(op.results, same.results, strict=True))
-    return replace(graph, ops=tuple(builder.ops), outputs=tuple(new.get(v, v) for v in graph.outputs))
+    outputs = tuple(new.get(v, v) for v in graph.outputs)
+    # Every caller of compiled code checks the sizes in the signature before it calls.
+    static = {raw_dim(i, a): n for i, v in enumerate(graph.inputs) for a, n in enumerate(v.shape) if n.is_const}
+    guards = tuple(g for g in graph.guards if g.relation != "==" or static.get(g.lhs) != g.rhs)
+    return replace(graph, ops=tuple(builder.ops), outputs=outputs, guards=guards)
 
 
 def make_op(name: str, operands: list[Value], attrs: object, types: list[tuple], loc: str) -> Op:

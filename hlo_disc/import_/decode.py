@@ -37,6 +37,10 @@ _DTYPES: dict[str, np.dtype] = {
 }
 
 
+class UnsupportedTypeError(UnsupportedOpError):
+    """A type that DHLO has not; the reader adds the op."""
+
+
 class Decoder:
     """Caches for one module."""
 
@@ -46,7 +50,7 @@ class Decoder:
         self._lines: dict[ir.Attribute, str] = {}
 
     def tensor(self, kind: ir.Type) -> tuple[np.dtype, TypeShape]:
-        """dtype and sizes of a tensor type. Raises UnsupportedOpError for a type that DHLO has not."""
+        """dtype and sizes of a tensor type. Raises UnsupportedTypeError."""
         found = self._types.get(kind)
         if found is None:
             found = self._types[kind] = _tensor(kind)
@@ -76,10 +80,10 @@ class Decoder:
 
 def _tensor(kind: ir.Type) -> tuple[np.dtype, TypeShape]:
     if not isinstance(kind, ir.RankedTensorType):
-        raise UnsupportedOpError(f"a value of type {kind} is not supported: DHLO has tensors of known rank only")
+        raise UnsupportedTypeError(f"a value of type {kind} is not supported: DHLO has tensors of known rank only")
     dtype = _DTYPES.get(str(kind.element_type))
     if dtype is None:
-        raise UnsupportedOpError(f"the element type of {kind} is not supported; supported are {', '.join(_DTYPES)}")
+        raise UnsupportedTypeError(f"the element type of {kind} is not supported; supported are {', '.join(_DTYPES)}")
     dynamic = ir.ShapedType.get_dynamic_size()
     return dtype, tuple(None if size == dynamic else size for size in kind.shape)
 

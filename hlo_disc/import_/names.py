@@ -8,16 +8,20 @@ raw sizes and the resulting equations are solved.
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+import numpy as np
+
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Value, raw_dim
 from hlo_disc.errors import ArgumentError
-from hlo_disc.import_.decode import Decoder, text
+from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, text
 from hlo_disc.import_.elements import Compare, Junction
 from hlo_disc.import_.shapes import Evaluator, Operand, Symbolic
 from hlo_disc.import_.symbols import Input, parse_shape, select_specs, solve
@@ -48,9 +52,9 @@ def input_shapes(
     sizes = [(i, text(a[_GLOBAL])) for i, a in enumerate(attributes) if a is not None and _GLOBAL in a]
     positions = sorted(set(range(len(block.arguments))) - {i for i, _ in sizes})
     arguments = [block.arguments[i] for i in positions]
-    types = [decoder.tensor(argument.type) for argument in arguments]
     framework = _Framework(module, block, [i for i, _ in sizes])
     shown = _input_names(arguments, framework, names)
+    types = [_input_type(decoder, argument, name) for argument, name in zip(arguments, shown, strict=True)]
     specs = select_specs(dims or {}, shown, [len(shape) for _, shape in types])
     for spec, i in zip(specs, positions, strict=True):
         own = attributes[i]
@@ -79,6 +83,13 @@ def input_shapes(
         Input(name, dtype, tuple(shape)) for name, (dtype, _), shape in zip(shown, types, shapes, strict=True)
     )
     return Inputs(inputs_, tuple(sizes), _reopened(inputs_, [static for _, static in types]))
+
+
+def _input_type(decoder: Decoder, argument: Any, name: str) -> tuple[np.dtype, TypeShape]:
+    try:
+        return decoder.tensor(argument.type)
+    except UnsupportedTypeError as error:
+        raise UnsupportedTypeError(f"input {name!r} of @main: {error}") from None
 
 
 def _first(given: Dim | None, size: int | None, number: int, axis: int) -> Dim:
@@ -127,11 +138,12 @@ def _input_names(arguments: Sequence[Any], framework: _Framework, names: Sequenc
         if len(names) != len(arguments):
             raise ArgumentError(f"{len(names)} names for {len(arguments)} inputs")
         return list(names)
-    inner = framework.argument_names()
-    found = [_location_name(a) or inner.get(a, "") for a in arguments]
-    return [
-        name if name and found.count(name) == 1 else f"args[{i}]" for i, name in enumerate(found)
-    ]
+    found = [_location_name(a) for a in arguments]
+    if not all(found):
+        inner = framework.argument_names()
+        found = [name or inner.get(a, "") for name, a in zip(found, arguments, strict=True)]
+    times = Counter(found)
+    return [name if name and times[name] == 1 else f"args[{i}]" for i, name in enumerate(found)]
 
 
 def _location_name(argument: Any) -> str:
@@ -145,18 +157,28 @@ class _Framework:
     def __init__(self, module: ir.Module, block: Any, skipped: Sequence[int]):
         self.block = block
         self.skipped = skipped
-        self.callee: Any = None
-        self.call: Any = None
-        calls = [op for op in block.operations if op.operation.name == "func.call"]
-        if calls and len(calls) == 1:
-            name = ir.FlatSymbolRefAttr(calls[0].attributes["callee"]).value
-            for op in module.body.operations:
-                if op.operation.name == "func.func" and text(op.attributes["sym_name"]) == name:
-                    self.call, self.callee = calls[0], op
+        self.module = module
+
+    @functools.cached_property
+    def callee(self) -> Any:
+        """The only function that `main` calls, None when there are more or none."""
+        calls = [op for op in self.block.operations if op.operation.name == "func.call"]
+        if len(calls) != 1:
+            return None
+        self.call = calls[0]
+        name = ir.FlatSymbolRefAttr(self.call.attributes["callee"]).value
+        return next(
+            (
+                op
+                for op in self.module.body.operations
+                if op.operation.name == "func.func" and text(op.attributes["sym_name"]) == name and op.regions[0].blocks
+            ),
+            None,
+        )
 
     def argument_names(self) -> dict[Any, str]:
         """Names that the called function has for arguments of `main`."""
-        if self.callee is None or not self.callee.regions[0].blocks:
+        if self.callee is None:
             return {}
         inner = self.callee.regions[0].blocks[0].arguments
         return {

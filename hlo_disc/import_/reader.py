@@ -20,7 +20,7 @@ from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Guard, Shape, Value
 from hlo_disc.errors import ParseError, ShapeError, UnsupportedOpError
 from hlo_disc.import_ import symbols
-from hlo_disc.import_.decode import Decoder, TypeShape, location_name, text
+from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, location_name, text
 from hlo_disc.import_.elements import ONE, ZERO, Compare, Element, Junction
 from hlo_disc.import_.lower import HANDLERS
 from hlo_disc.import_.names import input_shapes
@@ -187,7 +187,7 @@ class Reader:
     def _materialise(self, x: Symbolic) -> Value:
         values = [v for v in map(_constant_value, x.elements) if v is not None]
         if len(values) == len(x.elements):
-            return self.constant(np.array(values, dtype=np.int64).astype(x.dtype).reshape(x.sizes))
+            return self.constant(np.array(values, x.dtype).reshape(x.sizes))
         scalars = [self._scalar(e, x.dtype) for e in x.elements]
         if not x.sizes:
             return scalars[0]
@@ -424,7 +424,10 @@ def _read_main(reader: Reader, module: ir.Module, main: Any, inputs: Any, constr
     operands: list[Operand] = list(values)
     for position, name in inputs.size_arguments:
         operands.insert(position, Symbolic(np.dtype(np.int32), (), (Dim.symbol(name),)))
-    results = tuple(reader.data(x) for x in reader.run(main, operands))
+    try:
+        results = tuple(reader.data(x) for x in reader.run(main, operands))
+    except UnsupportedTypeError as error:
+        reader.unsupported(str(error))
     for made, meaning in reader.evaluator.scalar.defined.items():
         bindings.symbols[str(made)] = meaning.substitute(bindings.symbols)
     missing = symbols.unbound(reader.guards, bindings.symbols)

@@ -138,10 +138,10 @@ def _elementwise(function: Callable[..., Element | None]) -> Rule:
 
     def rule(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: tuple[int, ...]) -> Any:
         result: tuple[Element | None, ...]
-        if len(operands[-1].elements) == 1 and len(operands[0].elements) == 1:
-            result = (function(ev.scalar, *(x.elements[0] for x in operands)),)
+        count = max([len(x.elements) for x in operands])
+        if count == 1:
+            result = (function(ev.scalar, *[x.elements[0] for x in operands]),)
         else:
-            count = max(len(x.elements) for x in operands)
             columns = (x.elements * count if not x.sizes else x.elements for x in operands)
             result = tuple(function(ev.scalar, *elements) for elements in zip(*columns, strict=False))
         return None if None in result else result

@@ -89,11 +89,12 @@ class _Variant(NamedTuple):
 class _Entry:
     """The programs for one structure, static values, dtypes and ranks. `lock` is held while compiling, never in a call.
 
-    dims: as the user gave them; None finds them from `history`, the sizes that were compiled for.
+    dims: as the user gave them; None finds them from `history`, the sizes that were compiled for. first: why there is
+    an entry.
     """
 
-    def __init__(self, names: list[str], dims: Dims | None):
-        self.names, self.dims = names, dims
+    def __init__(self, names: list[str], dims: Dims | None, first: str):
+        self.names, self.dims, self.first = names, dims, first
         self.lock = threading.Lock()
         self.history: list[Sizes] = []
         self.found: _Variant | None = None
@@ -117,7 +118,7 @@ class _Entry:
     def why(self, sizes: Sizes) -> str:
         """Why a call with these sizes has to compile."""
         if not self.history:
-            return "first call"
+            return self.first
         if self.found is not None:
             return reason(self.names, self.found.dims, self.found.sizes, sizes)
         # The user's dims: it is the sizes that they leave fixed that differ.
@@ -147,6 +148,18 @@ class _Path:
 
 def is_leaf_tree(tree: Any) -> bool:
     return tree.num_nodes == 1 and tree.num_leaves == 1
+
+
+def _first(entries: Iterable[tuple[Any, Static, Any]], tree: Any, static: Static) -> str:
+    """What a call is the first of, by the keys of the entries that there are."""
+    known = [(t, s) for t, s, _ in entries]
+    if not known:
+        return "first call"
+    if all(t != tree for t, _ in known):
+        return "first call with this structure of arguments"
+    if (tree, static) in known:
+        return "first call with these dtypes and ranks"
+    return "first call with these static arguments"
 
 
 def build(source: Graph | Callable[[], Graph], options: Options) -> Executable:
@@ -257,7 +270,7 @@ class JitFunction:
                     for text, i, n in zip(given, infos, names, strict=True)
                 )
             with self._lock:
-                entry = self._entries.setdefault(key, _Entry(names, dims))
+                entry = self._entries.setdefault(key, _Entry(names, dims, _first(self._entries, tree, static)))
         return entry, infos
 
     def _variant(self, entry: _Entry, infos: list[Leaf], static: Static, tree: Any) -> _Variant:

@@ -23,6 +23,8 @@ PARALLEL_FOR = "ral_parallel_for"
 _FIXED_ARGUMENTS = 3
 _ARGUMENT_ATTRIBUTES = ("noalias", "readonly", "writeonly", "nonnull")
 _PLAIN_NAME = re.compile(r"[A-Za-z$._][A-Za-z0-9$._]*\Z")
+# Host code runs once a call and does next to nothing: generating it quickly is worth more than good code.
+_UNOPTIMIZED = " noinline optnone"
 # the operand groups of gpu.launch_func, in order
 _GRID, _DYNAMIC_BYTES, _ARGUMENTS = 1, 10, 11
 
@@ -78,7 +80,7 @@ def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str
     arguments = []
     for k, type_ in enumerate(types):
         address = loop.op(f"getelementptr inbounds {fields}, ptr %record, i32 0, i32 {k}")
-        arguments.append(f"{type_.text} {loop.op(f'load {type_.text}, ptr {address}, align {type_.size}')}")
+        arguments.append(f"{type_.text} {loop.op(f'load {type_.text}, ptr {address}, align {_field_alignment(type_)}')}")
     loop.do(f"br i1 {loop.op('icmp slt i64 %begin, %end')}, label %loop, label %done")
     loop.begin("loop")
     loop.do("%block = phi i64 [ %begin, %entry ], [ %next, %loop ]")
@@ -93,7 +95,7 @@ def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str
 
 def device_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:
     """Define (or declare) a private function of the kernels' module; its registers are its own, so it stays a call."""
-    _function(module, op, name, symbols, " noinline", runtime="")
+    _function(module, op, name, symbols, " noinline", "")
 
 
 def host_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:
@@ -101,7 +103,8 @@ def host_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapp
     exported = "llvm.emit_c_interface" in op.attributes
     types, _ = _signature(module, op)
     if not exported or not types or types[0] is not PTR:
-        _function(module, op, name, symbols, "", runtime="%a0" if types and types[0] is PTR else "", exported=exported)
+        runtime = "%a0" if types and types[0] is PTR else ""
+        _function(module, op, name, symbols, _UNOPTIMIZED, runtime, exported)
         return
     if not _has_body(op):
         raise Untranslatable(f"the exported function @{name} has no body")
@@ -117,7 +120,7 @@ def host_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapp
         address = body.op(f"getelementptr inbounds ptr, ptr %buffers, i64 {k - _FIXED_ARGUMENTS}")
         body[argument] = body.op(f"load ptr, ptr {address}, align 8")
     body.region(block)
-    _define(module, f"void @{name}(ptr %call, ptr %env, ptr %arena, ptr %buffers)", body)
+    _define(module, f"void @{name}(ptr %call, ptr %env, ptr %arena, ptr %buffers)", body, _UNOPTIMIZED)
 
 
 def _function(
@@ -147,6 +150,10 @@ def _record(types: list[Type]) -> str:
     return "{ " + ", ".join(t.text for t in types) + " }"
 
 
+def _field_alignment(type_: Type) -> int:
+    return 8 if type_.text == "ptr" else type_.size
+
+
 def blocks_name(name: str) -> str:
     """The name of the function that loops over a kernel's blocks."""
     return name[:-1] + '__blocks"' if name.endswith('"') else name + "__blocks"
@@ -168,7 +175,7 @@ def _launch(body: FunctionBody, op: ir.Operation) -> None:
     record = body.alloca(fields)
     for k, (argument, type_) in enumerate(zip(arguments, types, strict=True)):
         address = body.op(f"getelementptr inbounds {fields}, ptr {record}, i32 0, i32 {k}")
-        body.do(f"store {type_.text} {body[argument]}, ptr {address}, align {type_.size}")
+        body.do(f"store {type_.text} {body[argument]}, ptr {address}, align {_field_alignment(type_)}")
     blocks = body[operands[starts[_GRID]]]
     passed = [("ptr", body.runtime), ("ptr", f"@{blocks_name(target)}"), ("ptr", record), ("i64", blocks)]
     body.call("void", PARALLEL_FOR, passed)

@@ -38,7 +38,7 @@ class _Commands(click.Group):
             code = 1
         except click.Abort:
             code = 130
-        except (HloDiscError, ValueError) as error:
+        except HloDiscError as error:
             code = _fail(str(error))
         except OSError as error:
             code = _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))

@@ -164,12 +164,15 @@ def _type(value: Value) -> tuple[str, tuple[str, ...]]:
 
 
 def merge(options: Options | None, overrides: Mapping[str, Any]) -> Options:
-    """`options` (by default the environment's) with fields replaced. Raises ArgumentError for an unknown field."""
+    """`options` (by default the environment's) with fields replaced. Raises ArgumentError for an unknown field or value."""
     known = [f.name for f in dataclasses.fields(Options)]
     for name in overrides:
         if name not in known:
             raise ArgumentError(f"unknown option {name!r}; the options are {', '.join(known)}")
-    return dataclasses.replace(options or Options.from_env(), **overrides)
+    try:
+        return dataclasses.replace(options or Options.from_env(), **overrides)
+    except ValueError as error:
+        raise ArgumentError(str(error)) from None
 
 
 def compile_source(

@@ -86,7 +86,7 @@ def trace(
         out_tree[:] = [results_tree]
         return results
 
-    _state.active = True
+    outer, _state.active = active(), True
     try:
         graph = from_jax(flat, leaves, dims, names, constraints)
     except HloDiscError:
@@ -104,7 +104,7 @@ def trace(
             f"JAX says:\n{error}"
         ) from error
     finally:
-        _state.active = False
+        _state.active = outer
     return graph, out_tree[0]
 
 

@@ -241,6 +241,13 @@ def test_output_that_cannot_be_written(compiled, module, tmp_path):
     assert code == 1
 
 
+def test_environment_that_does_not_parse(compiled, monkeypatch):
+    monkeypatch.setenv("HLO_DISC_THREADS", "many")
+    code, _, err = call("explain", compiled)
+    assert code == 1
+    assert "HLO_DISC_THREADS='many' is not a valid int" in err
+
+
 def test_damaged_executable(compiled, tmp_path):
     (tmp_path / "x.disc").write_bytes(compiled.read_bytes()[:500])
     code, _, err = call("run", tmp_path / "x.disc")

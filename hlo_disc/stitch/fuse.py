@@ -20,6 +20,8 @@ from hlo_disc.stitch.group import Group, Place
 from hlo_disc.stitch.normalise import kind
 from hlo_disc.stitch.space import row_space
 
+# Views that cost nothing to compute in every group that reads them, once their operand is in memory.
+COPIED_VIEWS = ("broadcast", "reshape", "slice")
 # A group that has grown to this many ops takes no more: its kernel would only compile slower.
 MAX_OPS = 64
 
@@ -117,6 +119,11 @@ class _Fusion:
         value = op.result
         groups = list(dict.fromkeys(self.readers.get(value, ())))
         outside = value in self.in_memory
+        if op.name in COPIED_VIEWS and len(groups) > 1:
+            rest = [g for g in groups if not self._may_join(op, g, [g], outside=False)]
+            if not rest and not outside:
+                return
+            groups = rest
         target = min(groups, key=self._first, default=None)
         if target is not None and self._may_join(op, target, groups, outside):
             return
@@ -275,8 +282,7 @@ class _Fusion:
         made: dict[Value, list[Group]] = {}
         groups = []
         for growing in sorted(self.groups, key=lambda g: g.anchor):
-            ops = sorted(growing.ops, key=self.position.__getitem__)
-            group = Group.of(growing.kind, ops, growing.outputs, growing.place)
+            group = Group.of(growing.kind, _in_order(growing), growing.outputs, growing.place)
             groups.append(group)
             for value in group.written:
                 made.setdefault(value, []).append(group)
@@ -307,6 +313,23 @@ class _Fusion:
             parts = made[group.place.target]
             found += parts[: parts.index(group)]
         return found
+
+
+def _in_order(group: _Growing) -> list[Op]:
+    """Operands before users, in the order in which the outputs need them: alike groups come out alike."""
+    order: dict[Op, None] = {}
+    roots = [*group.outputs, *(group.place.starts if group.place else ())]
+    todo = [(v.op, False) for v in reversed(roots) if isinstance(v, Value)]
+    while todo:
+        op, ready = todo.pop()
+        if op is None or op in order or op not in group.ops:
+            continue
+        if ready:
+            order[op] = None
+        else:
+            todo.append((op, True))
+            todo += [(x.op, False) for x in reversed(op.operands)]
+    return list(order)
 
 
 def _parts(op: Op) -> list[tuple[Value, tuple[Dim | Value, ...], tuple[int, ...]]]:

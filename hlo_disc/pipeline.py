@@ -164,7 +164,7 @@ def _type(value: Value) -> tuple[str, tuple[str, ...]]:
 
 
 def merge(options: Options | None, overrides: Mapping[str, Any]) -> Options:
-    """`options` (by default the environment's) with fields replaced. Raises ArgumentError for an unknown field or value."""
+    """`options` (by default the environment's) with fields replaced. Raises ArgumentError for a bad field or value."""
     known = [f.name for f in dataclasses.fields(Options)]
     for name in overrides:
         if name not in known:

@@ -27,10 +27,6 @@ class Types:
     col: np.dtype
     sum: np.dtype
 
-    @property
-    def tag(self) -> str:
-        return "_".join(dict.fromkeys(d.name for d in (self.row, self.col, self.sum)))
-
 
 def load(
     b: Builder, source: np.dtype, target: np.dtype, buffer: Val, i: Scalar, lanes: int, mask: Val | None = None
@@ -50,8 +46,7 @@ def outer_tile(b: Builder, types: Types, lanes: int, rows: int, vectors: int, de
         index = b.index_type
         args = [_buffer(b, types.row), index, index, _buffer(b, types.col), index, _buffer(b, types.sum), index, index]
         args += [index] * (3 * depth + masked)
-        name = f"outer{rows}x{vectors}{'_masked' if masked else ''}_{depth}_{types.tag}"
-        with b.device_function(name, args) as (values, call):
+        with b.device_function(f"outer{rows}x{vectors}_{b.made}", args) as (values, call):
             row, row_at, row_stride, col, col_at, sums, sums_at, sums_stride, *walk = values
             starts = [row_at + row_stride * r for r in range(rows)]
             masks: list[Val | None] = [None] * vectors
@@ -102,7 +97,7 @@ def inner_tile(b: Builder, types: Types, lanes: int, columns: int) -> Call:
             index,
             index,
         ]
-        with b.device_function(f"inner{columns}_{types.tag}", args) as (values, call):
+        with b.device_function(f"inner{columns}_{b.made}", args) as (values, call):
             row, row_at, col, col_at, col_stride, last, sums, sums_at, size = values
             starts = [col_at + b.minimum(c, last) * col_stride for c in range(columns)]
 
@@ -147,7 +142,7 @@ def copy_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
     def make() -> Call:
         index = b.index_type
         args = [_buffer(b, types.col), index, index, _buffer(b, types.sum), index, index, index]
-        with b.device_function(f"copy{vectors}_{types.tag}", args) as (values, call):
+        with b.device_function(f"copy{vectors}_{b.made}", args) as (values, call):
             col, col_at, step, panel, panel_at, size, count = values
             masks = [b.mask(count - j * lanes, lanes) for j in range(vectors)]
             with b.loop(0, size, 1, [col_at, panel_at]) as loop:
@@ -169,7 +164,7 @@ def transpose_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
     def make() -> Call:
         index = b.index_type
         args = [_buffer(b, types.col), index, index, _buffer(b, types.sum), index, index, index]
-        with b.device_function(f"transpose{vectors}_{types.tag}", args) as (values, call):
+        with b.device_function(f"transpose{vectors}_{b.made}", args) as (values, call):
             col, col_at, col_stride, panel, panel_at, size, count = values
             width = vectors * lanes
             with b.loop(0, width, lanes) as group:
@@ -208,7 +203,7 @@ def gather_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
     def make() -> Call:
         index = b.index_type
         args = [_buffer(b, types.col), index, index, index, _buffer(b, types.sum), index, index, index]
-        with b.device_function(f"gather{vectors}_{types.tag}", args) as (values, call):
+        with b.device_function(f"gather{vectors}_{b.made}", args) as (values, call):
             col, col_at, col_stride, step, panel, panel_at, size, count = values
             offsets = b.binary("*", b.step(lanes), col_stride)
             masks = [b.mask(count - j * lanes, lanes) for j in range(vectors)]

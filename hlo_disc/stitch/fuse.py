@@ -163,6 +163,8 @@ class _Fusion:
     def _feeds_epilogue(self, op: Op, group: _Growing) -> bool:
         """What only an epilogue reads is computed there, unless that would repeat expensive work."""
         (result,) = group.outputs
+        if any(op.result in user.operands for user in group.ops if kind(user) == "dot"):
+            return False
         return kind(op) in ("view", "elementwise", "gather") and (
             op.name not in EXPENSIVE or op.result.shape == result.shape
         )
@@ -183,9 +185,12 @@ class _Fusion:
         return group
 
     def _reads(self, op: Op, group: _Growing) -> None:
-        """Note what the group reads; a free operand joins it."""
+        """Note what the group reads; a free operand joins it, but that of a dot, which is walked in memory."""
         for x in op.operands:
-            self._read(x, group)
+            if kind(op) == "dot":
+                self.readers.setdefault(x, []).append(group)
+            else:
+                self._read(x, group)
 
     def _read(self, x: Value, group: _Growing) -> None:
         if x.op is not None and x.op in self.free:

@@ -100,7 +100,7 @@ def _reshape(x: Strided, op: Op, facts: ShapeFacts) -> _Walk | None:
         if made and taken and stride is None:
             return None
         for axis in reversed(made if taken else []):
-            strides[axis] = stride or ZERO
+            strides[axis] = ZERO if stride is None else stride
             stride = strides[axis] * result[axis]
     return x.offset, tuple(strides)
 

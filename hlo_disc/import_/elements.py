@@ -75,13 +75,12 @@ class Elements:
         divisor = self._divisor(b)
         if divisor is None:
             return None
-        if divisor is not b and b.is_const:
-            negated = self.divide(a, divisor)
-            return None if negated is None else -negated
-        if self.nonnegative(a):
+        if divisor is ONE or self.nonnegative(a):
             quotient = a // divisor
         else:
             quotient = Dim.max(a, ZERO) // divisor - Dim.max(-a, ZERO) // divisor
+        if b.is_const and divisor is not b:
+            quotient = -quotient
         self._quotients.setdefault(quotient, []).append((a, b))
         return quotient
 
@@ -90,7 +89,7 @@ class Elements:
         divisor = self._divisor(b)
         if divisor is None:
             return None
-        if self.nonnegative(a):
+        if divisor is ONE or self.nonnegative(a):
             remainder = a % divisor
         else:
             remainder = Dim.max(a, ZERO) % divisor - Dim.max(-a, ZERO) % divisor
@@ -171,12 +170,11 @@ class Elements:
                 one = self.number(part)
                 product = product * (one if a.conjunction else 1 - one)
             return product if a.conjunction else 1 - product
-        if a.relation in ("!=", ">", ">="):
-            return 1 - self.number(self.negate(a))
-        if a.relation == "==":
-            return 1 - Dim.min(ONE, Dim.max(a.lhs - a.rhs, a.rhs - a.lhs))
-        gap = a.rhs - a.lhs + (1 if a.relation == "<=" else 0)
-        return Dim.min(ONE, Dim.max(ZERO, gap))
+        if a.relation in ("==", "!="):
+            differ = self.minimum(ONE, self.maximum(a.lhs - a.rhs, a.rhs - a.lhs))
+            return differ if a.relation == "!=" else 1 - differ
+        gap = a.rhs - a.lhs if a.relation in ("<", "<=") else a.lhs - a.rhs
+        return self.minimum(ONE, self.maximum(ZERO, gap + len(a.relation) - 1))  # one more for "or equal"
 
     def select(self, condition: Element, yes: Element, no: Element) -> Element:
         condition = self._as_condition(condition)

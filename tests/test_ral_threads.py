@@ -75,7 +75,7 @@ def test_other_threads_run_while_one_computes() -> None:
     assert turns > 10  # with the interpreter lock held while computing, the loop would not turn
 
 
-@pytest.mark.filterwarnings("ignore:.*os.fork")
+@pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_forked_child_has_a_pool_of_its_own() -> None:
     exe = programs.add_one(scratch=64, threads=4)
     x = np.arange(5000, dtype=np.float32)

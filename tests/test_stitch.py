@@ -108,6 +108,13 @@ def pad(g, x):
 
 
 @case("a, b")
+def pad_and_cut(g, x):
+    low, high = (Dim.of(-1), Dim.of(-2)), (Dim.of(3), Dim.of(1))
+    wide = g.op("pad", [x, constant(g, 7)], low=(Dim.of(2), Dim.of(4)), high=(Dim.of(2), Dim.of(3)), interior=(0, 0))
+    return [g.op("pad", [wide, constant(g, 5)], low=low, high=high, interior=i) for i in ((0, 0), (1, 2))]
+
+
+@case("a, b")
 def inputs_and_duplicates(g, x):
     y = g.op("negate", [x])
     return x, x, y, y, g.op("reshape", [y], shape=(x.shape[0] * x.shape[1],)), constant(g, 3)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import Truth
 from hlo_disc.dynamic_hlo.graph import Graph, Op, Value, uses
+from hlo_disc.errors import CompileError
 from hlo_disc.stitch.body import reshape_segments
 from hlo_disc.stitch.emit import EXPENSIVE
 from hlo_disc.stitch.group import Group, Place
@@ -291,7 +292,7 @@ class _Fusion:
             groups.append(group)
             for value in group.written:
                 made.setdefault(value, []).append(group)
-        order: dict[Group, None] = {}
+        order: dict[Group, int] = {}
 
         def visit(group: Group) -> None:
             stack = [(group, iter(self._before(group, made)))]
@@ -301,11 +302,14 @@ class _Fusion:
                 if step is not None:
                     stack.append((step, iter(self._before(step, made))))
                     continue
-                order[current] = None
+                order.setdefault(current, len(order))
                 stack.pop()
 
         for group in groups:
             visit(group)
+        for group in order:
+            if any(order[before] > order[group] for before in self._before(group, made)):
+                raise CompileError(f"groups wait for each other: {[op.name for op in group.ops]}")
         return list(order)
 
     def _before(self, group: Group, made: dict[Value, list[Group]]) -> list[Group]:

@@ -35,7 +35,8 @@ SCHEDULES: dict[str, Schedule] = {"row": row_choices, "dot": dot_choices}
 class Lowered:
     """The module, and what a caller must bring.
 
-    symbols: names in the order of `env`. guards: in the order of `plan`'s statuses. packs: (kind "input" or "constant", index, bytes, function name).
+    symbols: names in the order of `env`. guards: in the order of `plan`'s statuses.
+    packs: (kind "input" or "constant", index, bytes, function name).
     """
 
     module: ir.Module

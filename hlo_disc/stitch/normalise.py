@@ -11,7 +11,6 @@ from dataclasses import replace
 from hlo_disc.dynamic_hlo import ops
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Value, raw_dim
-from hlo_disc.errors import UnsupportedOpError
 
 
 def kind(op: Op) -> str:
@@ -49,21 +48,28 @@ def make_op(name: str, operands: list[Value], attrs: object, types: list[tuple],
 
 def _pad(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:
     x, value = operands
-    low, high, interior = op.attrs["low"], op.attrs["high"], op.attrs["interior"]
-    zero = Dim.const(0)
+    low, high = op.attrs["low"], op.attrs["high"]
+    strides = tuple(i + 1 for i in op.attrs["interior"])
     if any(_may_be_negative(builder, d) for d in (*low, *high)):
-        if any(interior):
-            raise UnsupportedOpError(f"pad with negative and interior padding ({op.loc or 'unknown line'})")
-        start = tuple(Dim.max(zero - d, zero) for d in low)
-        limit = tuple(n - Dim.max(zero - d, zero) for n, d in zip(x.shape, high, strict=True))
-        x = builder.op("slice", [x], op.loc, start=start, limit=limit, stride=(1,) * x.rank)
-        low = tuple(Dim.max(d, zero) for d in low)
+        x, low = _cut(builder, op, x, low, strides)
     shape = op.result.shape
     fill = builder.op("broadcast", [value], op.loc, shape=shape, dims=())
-    attrs = {"starts": low, "strides": tuple(i + 1 for i in interior)}
+    attrs = {"starts": low, "strides": strides}
     place = make_op("place", [fill, x], attrs, [(x.dtype, shape)], op.loc)
     builder.ops.append(place)
     return place.result
+
+
+def _cut(
+    builder: GraphBuilder, op: Op, x: Value, low: tuple[Dim, ...], strides: tuple[int, ...]
+) -> tuple[Value, tuple[Dim, ...]]:
+    """Without the elements that negative padding puts outside: element i of an axis goes to low + i*stride."""
+    zero = Dim.const(0)
+    start = tuple(Dim.max(zero, (zero - first + (k - 1)) // k) for first, k in zip(low, strides, strict=True))
+    rows = zip(start, low, strides, x.shape, op.result.shape, strict=True)
+    limit = tuple(Dim.max(i, Dim.min(n, (size - 1 - first) // k + 1)) for i, first, k, n, size in rows)
+    kept = builder.op("slice", [x], op.loc, start=start, limit=limit, stride=(1,) * x.rank)
+    return kept, tuple(first + i * k for first, i, k in zip(low, start, strides, strict=True))
 
 
 def _may_be_negative(builder: GraphBuilder, d: Dim) -> bool:

@@ -235,6 +235,24 @@ def test_closed_over_constants_are_views():
     np.testing.assert_array_equal(values[0], table)
 
 
+def test_no_size_is_negative():
+    graph, _ = trace(lambda x: jnp.zeros(x.shape[0] - 1), X)
+    assert evaluate(graph, [np.ones((1, 2), F32)])[0].shape == (0,)
+    with pytest.raises(ShapeError, match=r"test_import_jax.py:\d+.* dimension 0 of the result would have the size -1"):
+        evaluate(graph, [np.ones((0, 2), F32)])
+
+
+def test_a_size_as_result():
+    graph, _ = trace(lambda x: x.shape[0], X)
+    assert evaluate(graph, [np.ones((3, 2), F32)])[0] == 3
+
+
+def test_wide_integers():
+    with jax.enable_x64(True):
+        graph, _ = trace(lambda x: x * x.shape[0] + jnp.arange(x.shape[1]), X)
+    assert evaluate(graph, [np.ones((3, 2), F32)])[0].tolist() == [[3, 4]] * 3
+
+
 def test_flat_interface():
     graph = from_jax(lambda x, n: [x * n], [Spec((4, 3), F32), Spec((), F32, weak=True)], [("b", None), ()], ["x", "n"])
     assert graph.inputs[0].shape == (B, Dim.const(3)) and graph.input_names == ("x", "n")

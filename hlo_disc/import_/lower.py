@@ -115,7 +115,7 @@ def _iota(r: Reader, op: Any, operands: list[Operand]) -> Value:
 
 
 def _dynamic_iota(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    return _make_iota(r, op, r.result_type(op)[0], r.dims(operands[0]))
+    return _make_iota(r, op, r.result_type(op)[0], r.sizes(operands[0]))
 
 
 def _make_iota(r: Reader, op: Any, dtype: np.dtype, shape: Shape) -> Value:
@@ -128,7 +128,7 @@ def _broadcast_in_dim(r: Reader, op: Any, operands: list[Operand]) -> Value:
 
 
 def _dynamic_broadcast_in_dim(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    return _broadcast(r, r.data(operands[0]), r.dims(operands[1]), r.attr(op, "broadcast_dimensions", ints))
+    return _broadcast(r, r.data(operands[0]), r.sizes(operands[1]), r.attr(op, "broadcast_dimensions", ints))
 
 
 def _broadcast_prefix(r: Reader, op: Any, operands: list[Operand]) -> Value:
@@ -175,7 +175,7 @@ def _reshape(r: Reader, op: Any, operands: list[Operand]) -> Value:
 
 
 def _dynamic_reshape(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    return _make_reshape(r, r.data(operands[0]), r.dims(operands[1]))
+    return _make_reshape(r, r.data(operands[0]), r.sizes(operands[1]))
 
 
 def _make_reshape(r: Reader, x: Value, shape: Shape) -> Value:
@@ -283,7 +283,7 @@ def _gather(r: Reader, op: Any, operands: list[Operand]) -> Value:
 
 
 def _dynamic_gather(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    return _make_gather(r, op, r.data(operands[0]), operands[1], r.dims(operands[2]))
+    return _make_gather(r, op, r.data(operands[0]), operands[1], r.sizes(operands[2]))
 
 
 def _make_gather(r: Reader, op: Any, x: Value, indices: Operand, sizes: Shape) -> Value:

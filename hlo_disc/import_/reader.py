@@ -146,12 +146,13 @@ class Reader:
 
     def location(self) -> str:
         """The user's line of the current op or of the call that led to it; what the op is called when there is none."""
+        if self.op is None:
+            return ""
         line = self.decoder.line(self.op)
         if line:
             return line
         for site in reversed(self._call_sites):
-            line = self.decoder.line(site)
-            if line:
+            if line := self.decoder.line(site):
                 return line
         return location_name(self.op.location)
 
@@ -237,6 +238,16 @@ class Reader:
         """The same, none of them depending on data."""
         shape = self.elements(x)
         self.no_opaque(shape)
+        return shape
+
+    def sizes(self, x: Operand) -> Shape:
+        """The same, as the shape of a tensor: none of them negative."""
+        shape = self.dims(x)
+        for axis, d in enumerate(shape):
+            if not d.is_const:
+                self.require(d, ">=", ZERO, f"dimension {axis} of the result would have the size {{0}}", (d,))
+            elif d.value < 0:
+                raise ShapeError(f"{self.describe()}: dimension {axis} of the result would have the size {d}")
         return shape
 
     def no_opaque(self, shape: Shape) -> None:
@@ -422,8 +433,12 @@ def _read_main(reader: Reader, module: ir.Module, main: Any, inputs: Any, constr
         symbols.add_fact(reader.facts, guard.lhs, guard.relation, guard.rhs)
     values = tuple(Value(x.dtype, x.shape, None, i) for i, x in enumerate(inputs.inputs))
     operands: list[Operand] = list(values)
+    arguments = main.regions[0].blocks[0].arguments
     for position, name in inputs.size_arguments:
-        operands.insert(position, Symbolic(np.dtype(np.int32), (), (Dim.symbol(name),)))
+        dtype, _ = reader.decoder.tensor(arguments[position].type)
+        operands.insert(position, Symbolic(dtype, (), (Dim.symbol(name),)))
+    for d in {d for x in inputs.inputs for d in x.shape}:
+        symbols.add_fact(reader.facts, d, ">=", ZERO)
     try:
         results = tuple(reader.data(x) for x in reader.run(main, operands))
     except UnsupportedTypeError as error:

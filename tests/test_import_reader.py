@@ -234,6 +234,19 @@ def test_names_of_symbols():
         read(add, ["%0: tensor<?x?xf32>"], dims={0: "(b, s+)"})
 
 
+def test_size_arguments_need_a_name():
+    """As `jax.jit` lowers at symbolic shapes: dimension variables are arguments."""
+    args = '%b: tensor<i32> {jax.global_constant = "b"}, %x: tensor<?xf32>'
+    body = """
+    %0 = stablehlo.reshape %b : (tensor<i32>) -> tensor<1xi32>
+    %1 = stablehlo.dynamic_iota %0, dim = 0 : (tensor<1xi32>) -> tensor<?xf32>
+    %2 = stablehlo.add %1, %x : tensor<?xf32>"""
+    graph = read(body, ["%2: tensor<?xf32>"], args=args, dims={"x": "(b,)"}, names=["x"])
+    assert [op.name for op in graph.ops] == ["iota", "add"] and not graph.guards
+    with pytest.raises(ShapeError, match=r"@main takes the size 'b' as an argument, .* dims={'args\[0\]': '\(b, …\)'}"):
+        read(body, ["%2: tensor<?xf32>"], args=args)
+
+
 def test_sizes_that_must_agree_become_guards():
     body = "%0 = stablehlo.add %x, %y : tensor<?x?xf32>"
     graph = read(body, ["%0: tensor<?x?xf32>"], args=X + ", %y: tensor<?x?xf32>")

@@ -436,6 +436,11 @@ def _read_main(reader: Reader, module: ir.Module, main: Any, inputs: Any, constr
     arguments = main.regions[0].blocks[0].arguments
     for position, name in inputs.size_arguments:
         dtype, _ = reader.decoder.tensor(arguments[position].type)
+        if name not in bindings.symbols and any(True for _ in arguments[position].uses):
+            raise ShapeError(
+                f"@main takes the size {name!r} as an argument, but no input is known to have it as a dimension: say "
+                f"which, as in dims={{{inputs.inputs[0].name if inputs.inputs else 'x'!r}: '({name}, …)'}}"
+            )
         operands.insert(position, Symbolic(dtype, (), (Dim.symbol(name),)))
     for d in {d for x in inputs.inputs for d in x.shape}:
         symbols.add_fact(reader.facts, d, ">=", ZERO)

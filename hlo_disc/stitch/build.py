@@ -67,6 +67,12 @@ class Val:
     def __floordiv__(self, other: Scalar) -> Val:
         return self if _is(other, 1) else self.b.binary("//", self, other)
 
+    def __rfloordiv__(self, other: Scalar) -> Val:
+        return self.b.binary("//", other, self)
+
+    def __rmod__(self, other: Scalar) -> Val:
+        return self.b.binary("%", other, self)
+
     def __mod__(self, other: Scalar) -> Scalar:
         return 0 if _is(other, 1) else self.b.binary("%", self, other)
 

@@ -113,11 +113,12 @@ _SIGNS = {"EQ": "==", "NE": "!=", "GE": ">=", "GT": ">", "LE": "<=", "LT": "<"}
 
 
 def _compare(b: Builder, o: Op, x: list[Val]) -> Val:
-    return b.compare(_SIGNS[o.attrs["direction"]], *x, unsigned=is_unsigned(o.operands[0].dtype))
+    left, right = x
+    return b.compare(_SIGNS[o.attrs["direction"]], left, right, unsigned=is_unsigned(o.operands[0].dtype))
 
 
 def _logistic(b: Builder, o: Op, x: list[Val]) -> Val:
-    return b.binary("/", 1.0, b.apply(math.ExpOp, b.apply(arith.NegFOp, x[0])) + 1.0)
+    return b.binary("/", 1.0, b.binary("+", b.apply(math.ExpOp, b.apply(arith.NegFOp, x[0])), 1.0))
 
 
 def _rsqrt(b: Builder, o: Op, x: list[Val]) -> Val:

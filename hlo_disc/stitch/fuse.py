@@ -43,6 +43,8 @@ class _Growing:
     outputs: list[Value] = field(default_factory=list)
     place: Place | None = None
     anchor: int = 0
+    views: tuple[Op, ...] = ()
+    memory: tuple[Value, ...] = ()
 
 
 def fuse(graph: Graph) -> Plan:
@@ -78,13 +80,15 @@ class _Fusion:
         self.notes: list[str] = []
 
     def run(self) -> Plan:
-        for op in self.graph.ops:
-            if kind(op) == "dot":
-                self._dot(op)
+        found = anchors(self.graph, self.users, self.free)
+        for anchor in found:
+            self._start_anchor(anchor)
+        for op in unneeded(self.graph, found, self.users, self.in_memory):
+            self.owner[op] = self.groups[0]
         for op in reversed(self.graph.ops):
             if op not in self.owner and op not in self.free and not is_stored_constant(op):
                 self._visit(op)
-        for value in sorted(self.in_memory, key=lambda v: self.position.get(v.op, -1)):
+        for value in sorted(self.in_memory, key=lambda v: self.position[v.op] if v.op else -1):
             if value.op in self.free:
                 self._start("row", [], [value])
         return Plan(tuple(self._ordered()), self.aliases, tuple(dict.fromkeys(self.notes)))
@@ -134,7 +138,7 @@ class _Fusion:
         """Join `target`, the first of the groups that read the result, if that is legal."""
         others = [g for g in groups if g is not target]
         keep = outside or bool(others)
-        if target.kind == "dot":
+        if target.kind in ("dot", "attention"):
             if keep or not self._feeds_epilogue(op, target):
                 return False
             self._add(op, target)
@@ -164,10 +168,10 @@ class _Fusion:
     def _feeds_epilogue(self, op: Op, group: _Growing) -> bool:
         """What only an epilogue reads is computed there, unless that would repeat expensive work."""
         (result,) = group.outputs
-        if any(op.result in user.operands for user in group.ops if kind(user) == "dot"):
+        if op.result in group.memory:
             return False
         return kind(op) in ("view", "elementwise", "gather") and (
-            op.name not in EXPENSIVE or op.result.shape == result.shape
+            op.name not in EXPENSIVE or (group.kind == "dot" and op.result.shape == result.shape)
         )
 
     def _start(self, kind_: str, ops: Sequence[Op], outputs: list[Value], place: Place | None = None) -> _Growing:
@@ -185,16 +189,29 @@ class _Fusion:
                 self._read(value, group)
         return group
 
+    def _start_anchor(self, anchor: Anchor) -> None:
+        """A group around a dot. Its operands are walked in memory, whatever they are."""
+        group = _Growing(anchor.kind, dict.fromkeys(anchor.ops), [anchor.ops[-1].result])
+        group.views, group.memory = anchor.views, anchor.memory
+        group.anchor = max(self.position[op] for op in anchor.ops)
+        self.groups.append(group)
+        self.in_memory.update(group.outputs)
+        self.in_memory.update(anchor.memory)
+        for value in anchor.memory:
+            self.readers.setdefault(value, []).append(group)
+        for op in anchor.ops:
+            self.owner[op] = group
+        for op in anchor.ops:
+            if kind(op) != "dot":
+                self._reads(op, group)
+
     def _reads(self, op: Op, group: _Growing) -> None:
-        """Note what the group reads; a free operand joins it, but that of a dot, which is walked in memory."""
+        """Note what the group reads; a free operand joins it, unless the group needs it in memory anyway."""
         for x in op.operands:
-            if kind(op) == "dot":
-                self.readers.setdefault(x, []).append(group)
-            else:
-                self._read(x, group)
+            self._read(x, group)
 
     def _read(self, x: Value, group: _Growing) -> None:
-        if x.op is not None and x.op in self.free:
+        if x.op is not None and x.op in self.free and x not in group.memory:
             if x.op not in group.ops:
                 group.ops[x.op] = None
                 self._reads(x.op, group)
@@ -218,69 +235,6 @@ class _Fusion:
             for start in starts:
                 if isinstance(start, Value):
                     self._read(start, group)
-
-    # Dots.
-
-    def _dot(self, op: Op) -> None:
-        """A dot, and the elementwise consumers that end in a single value."""
-        inside: dict[Op, None] = {op: None}
-        best = [op]
-        todo = [op]
-        ancestors: dict[Op, bool] = {op: True}
-        candidates: dict[Op, None] = {}
-        while todo:
-            for user in self.users[todo.pop().result]:
-                if user not in candidates and user not in self.owner and self._is_epilogue(user, op):
-                    candidates[user] = None
-                    todo.append(user)
-        for user in sorted(candidates, key=self.position.__getitem__):
-            if all(x.op in inside or not self._depends(x, op, ancestors) for x in user.operands):
-                inside[user] = None
-                needed = self._within(user, inside)
-                if self._only_result(needed, user.result):
-                    best = needed
-        self._start("dot", best, [best[-1].result])
-        self.in_memory.update(op.operands)
-
-    def _is_epilogue(self, user: Op, dot: Op) -> bool:
-        if kind(user) != "elementwise":
-            return False
-        return user.result.rank == dot.result.rank and all(
-            self.facts.equal(x, y) is Truth.YES for x, y in zip(user.result.shape, dot.result.shape, strict=True)
-        )
-
-    def _depends(self, value: Value, dot: Op, known: dict[Op, bool]) -> bool:
-        """Does `value` follow from `dot`? Iterative: graphs are deep."""
-        if value.op is None:
-            return False
-        todo = [value.op]
-        while todo:
-            op = todo[-1]
-            if op in known or self.position[op] < self.position[dot]:
-                known.setdefault(op, False)
-                todo.pop()
-                continue
-            unknown = [x.op for x in op.operands if x.op is not None and x.op not in known]
-            if unknown:
-                todo += unknown
-                continue
-            known[op] = any(known[x.op] for x in op.operands if x.op is not None)
-            todo.pop()
-        return known[value.op]
-
-    def _within(self, last: Op, inside: dict[Op, None]) -> list[Op]:
-        """`last` and everything of `inside` that it follows from, in order."""
-        needed = {last}
-        for op in sorted(inside, key=self.position.__getitem__, reverse=True):
-            if any(user in needed for user in self.users[op.result]):
-                needed.add(op)
-        return sorted(needed, key=self.position.__getitem__)
-
-    def _only_result(self, ops: list[Op], result: Value) -> bool:
-        return all(
-            op.result is result or (op.result not in self.in_memory and all(u in ops for u in self.users[op.result]))
-            for op in ops
-        )
 
     # Order.
 
@@ -331,7 +285,7 @@ def _in_order(group: _Growing) -> list[Op]:
     todo = [(v.op, False) for v in reversed(roots) if isinstance(v, Value)]
     while todo:
         op, ready = todo.pop()
-        if op is None or op in order or op not in group.ops:
+        if op is None or op in order or not (op in group.ops or op in group.views):
             continue
         if ready:
             order[op] = None

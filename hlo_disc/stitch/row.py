@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from hlo_disc.dynamic_hlo.dim import dim_product
+from hlo_disc.dynamic_hlo.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Value
 from hlo_disc.errors import CompileError
@@ -27,13 +27,13 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     space = row_space(group.ops, group.outputs, facts)
     if isinstance(space, str):
         raise CompileError(f"a group is no row group once its axes are merged: {space}")
-    cols = dim_product(max((p.cols for p in space.passes), key=len))
+    cols = dim_product(space.widest)
     across = space.lanes_on_rows
     wide = RowVariant(group, space, across, device, facts)
     rules: list[Choice] = []
     if not across and space.rows:
         rules.append(Choice(replace(wide, lanes_on_rows=True), ((cols, FEW_COLUMNS),)))
-    forms = [(wide, ())]
+    forms: list[tuple[RowVariant, tuple[tuple[Dim, int], ...]]] = [(wide, ())]
     if across:
         forms.insert(0, (replace(wide, narrow=True), ((space.rows[-1], device.lanes),)))
     for variant, when in forms:

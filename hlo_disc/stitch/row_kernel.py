@@ -82,7 +82,7 @@ class RowVariant:
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Divide the items into blocks that are worth handing out, and launch."""
-        cols = sizes.count(max((p.cols for p in self.space.passes), key=len))
+        cols = sizes.count(self.space.widest)
         weight = 1 + 4 * sum(op.name in EXPENSIVE for op in self.group.ops)
         grain = max(self.device.grain // weight, self.width)
         chunks: Scalar = 1
@@ -98,7 +98,7 @@ class RowVariant:
             per_item = span * self.width
         else:
             items, per_item = sizes.count(self.space.rows) * chunks, span
-        per = b.maximum(_floordiv(grain, b.maximum(per_item, 1)), 1)
+        per = b.maximum(grain // b.maximum(per_item, 1), 1)
         fast = sizes(self.fast_bytes())
         b.launch(kernel, b.ceil_div(items, per), [*buffers, *symbols, items, per, span], fast)
 
@@ -127,10 +127,6 @@ def _stage_bytes(value: Value, p: Pass) -> Dim:
 
 def _round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
-
-
-def _floordiv(x: int, y: Scalar) -> Scalar:
-    return x // y if isinstance(y, int) else y.b.index(x) // y
 
 
 Step = Callable[[Body, list[Index], list[Val]], list[Val]]
@@ -320,7 +316,8 @@ class _Kernel:
 
     def _sweep_vectors(self, p: Pass, inits: list, step: Step) -> list[Val]:
         """Whole steps of `width` lanes, then a masked one for the rest; lanes meet at the end."""
-        *outer, last = self.sizes.shape(p.cols) if p.cols else [1]
+        sizes: list[Scalar] = self.sizes.shape(p.cols) if p.cols else [1]
+        *outer, last = sizes
         first, end = (self.first, self.end) if self.variant.parts else (0, last)
         width, body = self.variant.width, self.vectors
         rest = (end - first) % width

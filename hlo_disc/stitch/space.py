@@ -61,6 +61,11 @@ class RowSpace:
         return any(a is not None and (a[0] == "col" or a[1] in self.col_axes) for a in access)
 
     @property
+    def widest(self) -> Shape:
+        """The columns of the pass that has the most axes."""
+        return max((p.cols for p in self.passes), key=len)
+
+    @property
     def cols(self) -> Shape:
         return tuple(self.main.shape[a] for a in self.col_axes)
 
@@ -102,7 +107,7 @@ class _Reads:
 
 def operand_accesses(op: Op, access: Access, facts: ShapeFacts) -> list[tuple[Value, Access]]:
     """How `op` indexes its operands when its result is indexed by `access`."""
-    attrs, nothing = op.attrs, [(x, (None,) * x.rank) for x in op.operands]
+    attrs = op.attrs
     match op.name:
         case "reduce":
             kept = iter(access)
@@ -117,10 +122,8 @@ def operand_accesses(op: Op, access: Access, facts: ShapeFacts) -> list[tuple[Va
             ]
             return [(x, tuple(access[a] if ok else None for a, ok in zip(attrs["dims"], same, strict=True)))]
         case "transpose":
-            at = [None] * len(access)
-            for a, axis in zip(access, attrs["perm"], strict=True):
-                at[axis] = a
-            return [(op.operands[0], tuple(at))]
+            moved = dict(zip(attrs["perm"], access, strict=True))
+            return [(op.operands[0], tuple(moved[a] for a in range(len(access))))]
         case "reshape":
             (x,) = op.operands
             plain: list[Axis] = [None] * x.rank
@@ -129,7 +132,7 @@ def operand_accesses(op: Op, access: Access, facts: ShapeFacts) -> list[tuple[Va
                     plain[operand_axes[0]] = access[result_axes[0]]
             return [(x, tuple(plain))]
         case "slice" | "reverse" | "gather" | "dynamic_slice":
-            return nothing
+            return [(x, (None,) * x.rank) for x in op.operands]
         case _:
             return [(x, access) for x in op.operands]
 

@@ -45,11 +45,12 @@ def strided(value: Value, inside: Collection[Op], facts: ShapeFacts) -> Strided 
         if value.op.name not in _VIEWS:
             return None
         (value,) = value.op.operands
-    walk: Strided | None = Strided(value, value.shape, ZERO, row_major(value.shape))
+    walk = Strided(value, value.shape, ZERO, row_major(value.shape))
     for op in reversed(views):
-        walk = view(walk, op, facts)
-        if walk is None:
+        seen = view(walk, op, facts)
+        if seen is None:
             return None
+        walk = seen
     return walk
 
 

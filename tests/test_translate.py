@@ -129,7 +129,8 @@ def test_integer_unary(dtype):
     _same(kernels.apply(f"%r = math.absi %x0 : V({t})", [a], dtype, 16), np.abs(a))
     bits = np.iinfo(dtype).bits
     ones = np.array([int(x) & (2**bits - 1) for x in a], object)
-    _same(kernels.apply(f"%r = math.ctpop %x0 : V({t})", [a], dtype, 16), np.array([x.bit_count() for x in ones], dtype))
+    counts = np.array([x.bit_count() for x in ones], dtype)
+    _same(kernels.apply(f"%r = math.ctpop %x0 : V({t})", [a], dtype, 16), counts)
     lengths = np.array([bits - x.bit_length() for x in ones], dtype)
     _same(kernels.apply(f"%r = math.ctlz %x0 : V({t})", [a], dtype, 16), lengths)
 
@@ -159,10 +160,11 @@ def test_fused_multiply_add_and_rsqrt(dtype):
     fused = kernels.apply(f"%r = math.fma %x0, %x1, %x0 : V({t})", [a, b], dtype, 16)
     wide = np.float64 if dtype != np.float64 else np.longdouble
     exact = (a.astype(wide) * b.astype(wide) + a.astype(wide)).astype(dtype)
-    np.testing.assert_allclose(fused.astype(np.float64), exact.astype(np.float64), rtol=2 * float(ml_dtypes.finfo(dtype).eps))
+    bound = 2 * float(ml_dtypes.finfo(dtype).eps)
+    np.testing.assert_allclose(fused.astype(np.float64), exact.astype(np.float64), rtol=bound)
     positive = np.abs(a) + np.asarray(0.25, dtype)
     root = kernels.apply(f"%r = math.rsqrt %x0 : V({t})", [positive], dtype, 16).astype(np.float64)
-    np.testing.assert_allclose(root, positive.astype(np.float64) ** -0.5, rtol=2 * float(ml_dtypes.finfo(dtype).eps))
+    np.testing.assert_allclose(root, positive.astype(np.float64) ** -0.5, rtol=bound)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

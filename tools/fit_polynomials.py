@@ -67,7 +67,7 @@ def polynomial(
 def rational(
     f: Function, high: float, top: int, bottom: int, weight: Function, start: float = 1.0, even: bool = True
 ) -> tuple[list[float], list[float], float]:
-    """P and Q in u = x^2 (or x, unless `even`), with f(x) ~ P(u)/Q(u) on (0, high], rounded to f32; and the weighted error left.
+    """P and Q in u = x^2 (or x, unless `even`), with f(x) ~ P(u)/Q(u) on (0, high], rounded to f32; and the error left.
 
     Each step is linear: minimise |P - f Q| weight / (Q of the step before). Q is rounded first, then P fitted again.
     Q(0) is `start` and P(0) = f(0) start: a value that makes both nearly f32 saves half an ulp.

@@ -57,7 +57,9 @@ class FunctionBody:
     none. symbols: what a `func.call` may name here.
     """
 
-    def __init__(self, module: ModuleBody, symbols: Mapping[str, str], runtime: str = "", block: str = "", fast: str = ""):
+    def __init__(
+        self, module: ModuleBody, symbols: Mapping[str, str], runtime: str = "", block: str = "", fast: str = ""
+    ):
         self.module = module
         self.type = module.type
         self.symbols = symbols

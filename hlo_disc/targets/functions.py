@@ -1,7 +1,7 @@
 """Functions and launches: kernels, device functions and host functions, with the runtime's calling convention.
 
-A block is a core: a kernel becomes `void @k(arguments..., i64 block, ptr fast)` and the function that the runtime calls,
-`void @k__blocks(ptr record, i64 begin, i64 end, ptr fast)`, which unpacks the record and loops over its blocks.
+A block is a core: a kernel becomes `void @k(arguments..., i64 block, ptr fast)` and the function that the runtime
+calls, `void @k__blocks(ptr record, i64 begin, i64 end, ptr fast)`, which unpacks the record and loops over its blocks.
 `gpu.launch_func` packs the record on the stack and calls `ral_parallel_for(call, @k__blocks, record, blocks)`.
 
 Exported host functions have the C ABI. One that starts with a `!llvm.ptr` runs kernels: `void f(ptr call, ptr env,
@@ -80,7 +80,8 @@ def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str
     arguments = []
     for k, type_ in enumerate(types):
         address = loop.op(f"getelementptr inbounds {fields}, ptr %record, i32 0, i32 {k}")
-        arguments.append(f"{type_.text} {loop.op(f'load {type_.text}, ptr {address}, align {_field_alignment(type_)}')}")
+        loaded = loop.op(f"load {type_.text}, ptr {address}, align {_field_alignment(type_)}")
+        arguments.append(f"{type_.text} {loaded}")
     loop.do(f"br i1 {loop.op('icmp slt i64 %begin, %end')}, label %loop, label %done")
     loop.begin("loop")
     loop.do("%block = phi i64 [ %begin, %entry ], [ %next, %loop ]")

@@ -1,6 +1,6 @@
 """exp, exp2, expm1, tanh, erf and erfc in f32, over the whole range, without branches.
 
-Coefficients come from tools/fit_polynomials.py. Every function returns NaN for NaN; clamps are written so that it passes.
+Coefficients come from tools/fit_polynomials.py. NaN gives NaN: clamps are written so that it passes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """sin, cos, tan and atan2 in f32, over the whole range.
 
-Arguments up to 10^5 are reduced in f32 with pi/2 in three parts; larger ones exactly, with 2/pi in 29-bit pieces and f64
-(after Payne and Hanek), in code that runs only when a lane needs it. Coefficients: tools/fit_polynomials.py.
+Arguments up to 10^5 are reduced in f32 with pi/2 in three parts; larger ones exactly, with 2/pi in 29-bit pieces and
+f64 (after Payne and Hanek), in code that runs only when a lane needs it. Coefficients: tools/fit_polynomials.py.
 """
 
 from __future__ import annotations

@@ -48,9 +48,7 @@ def _same_pointer(body: FunctionBody, op: ir.Operation) -> None:
 def _view(body: FunctionBody, op: ir.Operation) -> None:
     source, shift = op.operands[0], body[op.operands[1]]
     pointer = body[source]
-    body[op.results[0]] = (
-        pointer if shift == "0" else body.op(f"getelementptr inbounds i8, ptr {pointer}, i64 {shift}")
-    )
+    body[op.results[0]] = pointer if shift == "0" else body.op(f"getelementptr inbounds i8, ptr {pointer}, i64 {shift}")
 
 
 def _pointer_as_index(body: FunctionBody, op: ir.Operation) -> None:

@@ -118,7 +118,7 @@ def int_constant(value: int, type_: Type) -> str:
 
 
 def splat(type_: Type, scalar: str) -> str:
-    """A vector constant with `scalar` (a constant's text) in every lane; the scalar itself when `type_` is no vector."""
+    """A constant with `scalar` (a constant's text) in every lane; the scalar itself when `type_` is no vector."""
     return f"splat ({type_.element.text} {scalar})" if type_.element is not None and type_.lanes else scalar
 
 

@@ -163,7 +163,8 @@ class X:
         """self ? true : false, one of them an X."""
         kind = true.kind if isinstance(true, X) else false.kind  # type: ignore[union-attr]
         a, b = self.code.lift(true, kind), self.code.lift(false, kind)
-        return self.code.op(kind, f"select {self.type.text} {self.text}, {a.type.text} {a.text}, {b.type.text} {b.text}")
+        chosen = f"{a.type.text} {a.text}, {b.type.text} {b.text}"
+        return self.code.op(kind, f"select {self.type.text} {self.text}, {chosen}")
 
     def at_most(self, bound: float) -> X:
         """min(self, bound), one instruction; NaN stays NaN."""

@@ -36,7 +36,7 @@ _BINARY = ("pow", "atan2")
 # a call would make a loop spill its vectors, which these are too quick for; the others are long and seldom
 _INLINED = ("exp", "exp2", "expm1", "tanh", "erf", "erfc", "log", "log1p", "log2")
 
-# The largest error in ulp of the result type, denormal results included: (function, dtype) -> bound. Near 1 from below an
+# The largest error in ulp of the result type, denormal results included: (function, dtype) -> bound. Just below 1 an
 # ulp is half of what it is above: tanh and erf are within 3e-7 of their value. f64 is the C library's.
 ULP_BOUNDS: Mapping[tuple[str, str], float] = {
     ("exp", "f32"): 1.0,

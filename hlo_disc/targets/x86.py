@@ -26,9 +26,13 @@ from hlo_disc.targets.translate import translate
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 _LEAN = ("always_inliner", "sroa", "instruction_combine", "simplify_cfg", "instruction_combine", "simplify_cfg")
-_BASE = ("sse4.2", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "popcnt")
+_BASE = ("sse4.2", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt")
 _AVX512 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _LEVELS = {"avx2": ("x86-64-v3", _BASE), "avx512": ("x86-64-v4", (*_BASE, *_AVX512))}
+# used where the machine has them, when compiling for it
+_EXTRAS = (
+    "avx512bf16", "avx512bitalg", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni", "avx512vpopcntdq",
+)  # fmt: skip
 # LLVM intrinsics that every level can generate code for, by prefix, and those that need a feature
 _INTRINSICS = (
     "llvm.fptosi.sat", "llvm.fptoui.sat", "llvm.sadd.sat", "llvm.uadd.sat", "llvm.ssub.sat", "llvm.usub.sat",
@@ -49,12 +53,13 @@ _lock = threading.Lock()
 class Features:
     """What code may use, and what a schedule needs to know of it.
 
-    cpu, llvm: LLVM's CPU name and feature string. level: "avx2" or "avx512". required: the features that a machine
-    must have to run the code. simd_bytes, registers: the vector registers.
+    cpu, llvm: LLVM's CPU name and feature string. tune: the CPU to schedule for. level: "avx2" or "avx512".
+    required: the features that a machine must have to run the code. simd_bytes, registers: the vector registers.
     """
 
     cpu: str
     llvm: str
+    tune: str
     level: str
     required: tuple[str, ...]
     simd_bytes: int
@@ -65,6 +70,8 @@ class Features:
 def _initialize() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    # a tenth of code generation, and nothing to gain: schedules keep addresses simple and outline their hot loops
+    llvm.set_option("hlo_disc", "-disable-lsr")
 
 
 def host_features() -> tuple[str, ...]:
@@ -76,7 +83,7 @@ def host_features() -> tuple[str, ...]:
 def _host_map() -> dict[str, bool]:
     try:
         return dict(llvm.get_host_cpu_features())
-    except RuntimeError:
+    except RuntimeError:  # LLVM cannot tell: then there is nothing to rely on
         return {}
 
 
@@ -99,16 +106,14 @@ def feature_level(name: str) -> Features:
         raise CompileError(
             f"the feature level {level!r} needs a CPU with {', '.join(required)}; this one lacks {', '.join(missing)}"
         )
+    tune = cpu
     if name == "host":
-        cpu = llvm.get_host_cpu_name()
-        used = tuple(sorted(host if level == "avx512" else {f for f in host if not f.startswith("avx512")}))
-        text = ",".join(f"{'+' if f in used else '-'}{f}" for f in sorted(_host_map()))
-        # tuning apart, only these change the code, so only these must be there where the object is loaded
-        required = tuple(f for f in used if f in required or f.startswith("avx512"))
-    else:
-        text = ",".join(f"+{f}" for f in required)
+        # only features that are asked for, not all that the CPU's name implies: a saved object then says what it needs
+        tune = llvm.get_host_cpu_name()
+        required = (*required, *(f for f in _EXTRAS if level == "avx512" and f in host))
     wide = level == "avx512"
-    return Features(cpu, text, level, required, 64 if wide else 32, 32 if wide else 16)
+    text = ",".join(f"+{f}" for f in required)
+    return Features(cpu, text, tune, level, required, 64 if wide else 32, 32 if wide else 16)
 
 
 def check_features(required: tuple[str, ...]) -> None:
@@ -128,16 +133,15 @@ def _machine(features: Features) -> llvm.TargetMachine:
 @functools.cache
 def target(features: Features) -> Target:
     """The translator's record of x86-64 with `features`."""
-    allowed = [*_INTRINSICS, *(name for f, name in _FEATURE_INTRINSICS.items() if f"+{f}" in features.llvm.split(","))]
     native = {"scalef"} if features.level == "avx512" else set()
-    if "+avx512bf16" in features.llvm.split(","):
+    if "avx512bf16" in features.required:
         native.add("bf16")
     return Target(
         triple=TRIPLE,
         layout=str(_machine(features).target_data),
-        attributes=f'nounwind "prefer-vector-width"="{features.simd_bytes * 8}"',
+        attributes=f'nounwind "tune-cpu"="{features.tune}" "prefer-vector-width"="{features.simd_bytes * 8}"',
         native=frozenset(native),
-        intrinsics=tuple(allowed),
+        intrinsics=(*_INTRINSICS, *(name for f, name in _FEATURE_INTRINSICS.items() if f in features.required)),
     )
 
 
@@ -209,12 +213,20 @@ class Library:
         weakref.finalize(self, _unload, jit, self._trackers).atexit = False
 
     def address(self, name: str) -> int:
-        """The address of an exported function. Raises KeyError when the object has none of that name."""
+        """The address of an exported function.
+
+        Raises KeyError when the object has none of that name, FormatError when the object cannot be linked.
+        """
         if name not in self._addresses:
             try:
                 tracker = self._jit.lookup(self._name, name)
             except RuntimeError as error:
-                raise KeyError(f"{name}: {error}") from None
+                if "Symbols not found" in str(error):
+                    raise KeyError(f"{name}: {error}") from None
+                raise FormatError(
+                    f"cannot link the machine code: {error}; standard error names a function that is neither given to "
+                    "link nor in the C library, or what is wrong with the object"
+                ) from None
             self._trackers.append(tracker)
             self._addresses[name] = tracker[name]
         return self._addresses[name]
@@ -229,7 +241,7 @@ def _unload(jit: llvm.LLJIT, trackers: list[llvm.ResourceTracker]) -> None:
 def link(object_: bytes, symbols: Mapping[str, int]) -> Library:
     """Load an object, with `symbols` at the given addresses; the C library's math functions are found by themselves.
 
-    Raises FormatError for bytes that are no ELF object and for a symbol that is nowhere.
+    Objects are linked when the first address is asked for. Raises FormatError for bytes that are no ELF object.
     """
     if object_[:4] != b"\x7fELF":
         raise FormatError(f"machine code must be an ELF object, not bytes that start with {object_[:4]!r}")

@@ -1,0 +1,234 @@
+"""Feature levels, compiling to objects, linking, and what goes wrong: always an error, never the end of the process."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import struct
+import threading
+
+import kernel_runner as kernels
+import numpy as np
+import pytest
+
+from hlo_disc.errors import CompileError, FormatError
+from hlo_disc.targets import x86
+
+TWICE = """
+  %v = vector.load %a0[%c0] : memref<?xf32>, vector<16xf32>
+  %w = arith.addf %v, %v : vector<16xf32>
+  vector.store %w, %a1[%c0] : memref<?xf32>, vector<16xf32>"""
+
+
+def _compile(body: str, level: str = "host", **options) -> bytes:
+    module = kernels.parse(kernels.kernel_module(body, ["f32", "f32"]))
+    return x86.compile_module(module, x86.feature_level(level), **options)
+
+
+def _pretend(monkeypatch: pytest.MonkeyPatch, features: set[str]) -> None:
+    monkeypatch.setattr(x86, "_host_map", lambda: dict.fromkeys(features, True))
+
+
+@pytest.fixture
+def fresh_levels():
+    """Feature levels are worked out once; tests that pretend to be another machine start and leave none behind."""
+    x86.feature_level.cache_clear()
+    yield
+    x86.feature_level.cache_clear()
+
+
+def test_levels_say_what_schedules_need_to_know():
+    avx2 = x86.feature_level("avx2")
+    assert (avx2.simd_bytes, avx2.registers) == (32, 16)
+    assert not any(f.startswith("avx512") for f in avx2.required)
+    host = x86.feature_level("host")
+    assert set(host.required) <= set(x86.host_features())
+    assert host.level in kernels.levels()
+    if host.level == "avx512":
+        assert (host.simd_bytes, host.registers) == (64, 32)
+
+
+def test_an_unknown_level_is_named():
+    with pytest.raises(CompileError, match="'sse9'.*'avx2', 'avx512'"):
+        x86.feature_level("sse9")
+
+
+@pytest.mark.usefixtures("fresh_levels")
+def test_a_cpu_that_is_too_old_is_refused(monkeypatch):
+    _pretend(monkeypatch, {"sse4.2", "avx"})
+    for level in ("host", "avx2", "avx512"):
+        with pytest.raises(CompileError, match="lacks.* avx2"):
+            x86.feature_level(level)
+
+
+@pytest.mark.usefixtures("fresh_levels")
+def test_the_host_level_follows_the_machine(monkeypatch):
+    without = {f for f in x86.host_features() if f != "avx512vl"}
+    _pretend(monkeypatch, without)
+    assert x86.feature_level("host").level == "avx2"
+    with pytest.raises(CompileError, match="lacks avx512vl"):
+        x86.feature_level("avx512")
+
+
+def test_an_object_for_another_cpu_is_refused():
+    x86.check_features(x86.feature_level("host").required)
+    with pytest.raises(FormatError, match="avx99"):
+        x86.check_features(("avx2", "avx99"))
+
+
+@pytest.mark.skipif("avx512" not in kernels.levels(), reason="needs AVX-512")
+def test_a_level_bounds_the_instructions():
+    listings = {}
+    for level in ("avx2", "avx512"):
+        _compile(TWICE, level, dump=lambda stage, text, level=level: listings.__setitem__((level, stage), text))
+    assert "zmm" in listings["avx512", "asm"]
+    assert "zmm" not in listings["avx2", "asm"] and "ymm" in listings["avx2", "asm"]
+    assert "gpu.func" in listings["avx2", "mlir"]
+    assert "define" in listings["avx2", "ll"] and "define" in listings["avx2", "opt.ll"]
+
+
+def test_objects_are_position_independent_and_free_of_unknown_symbols():
+    object_ = _compile(TWICE)
+    assert object_[:4] == b"\x7fELF"
+    (machine,) = struct.unpack_from("<H", object_, 18)
+    assert machine == 62
+    assert _undefined(object_) == {"ral_parallel_for"}
+
+
+def _undefined(object_: bytes) -> set[str]:
+    """The undefined symbols of an ELF64 object."""
+    (sections_at,) = struct.unpack_from("<Q", object_, 40)
+    (count,) = struct.unpack_from("<H", object_, 60)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", object_, sections_at + 64 * k) for k in range(count)]
+    names = set()
+    for _, kind, _, _, offset, size, link, _, _, entry in sections:
+        if kind != 2:
+            continue
+        strings = sections[link][4]
+        for at in range(offset + entry, offset + size, entry):
+            name, _, _, section = struct.unpack_from("<IBBH", object_, at)
+            if section == 0:
+                names.add(object_[strings + name : object_.index(b"\0", strings + name)].decode())
+    return names
+
+
+def test_compiling_twice_gives_the_same_object():
+    assert _compile(TWICE) == _compile(TWICE)
+
+
+def test_small_floats_and_vector_math_need_no_library():
+    body = """
+      %v = vector.load %a0[%c0] : memref<?xbf16>, vector<16xbf16>
+      %w = math.erfc %v : vector<16xbf16>
+      %h = arith.extf %w : vector<16xbf16> to vector<16xf64>
+      %t = arith.truncf %h : vector<16xf64> to vector<16xbf16>
+      %x = memref.load %a0[%c0] : memref<?xbf16>
+      %y = math.powf %x, %x : bf16
+      memref.store %y, %a1[%c0] : memref<?xbf16>
+      vector.store %t, %a1[%c1] : memref<?xbf16>, vector<16xbf16>"""
+    for level in kernels.levels():
+        module = kernels.parse(kernels.kernel_module(body, ["bf16", "bf16"]))
+        assert _undefined(x86.compile_module(module, x86.feature_level(level))) == {"ral_parallel_for"}
+
+
+def test_a_library_lives_as_long_as_it_is_held():
+    object_ = _compile(TWICE)
+    for _ in range(20):
+        library = x86.link(object_, kernels.SYMBOLS)
+        x, y = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
+        main = kernels.main_of(library)
+        del library
+        gc.collect()
+        main(x, y)
+        np.testing.assert_array_equal(y, 2 * x)
+        assert main.library.address("main") == main.library.address("main")
+
+
+def test_two_objects_with_the_same_names_live_side_by_side():
+    other = TWICE.replace("arith.addf", "arith.mulf")
+    first, second = (kernels.main_of(x86.link(_compile(body), kernels.SYMBOLS)) for body in (TWICE, other))
+    x, y, z = np.arange(16, dtype=np.float32), np.zeros(16, np.float32), np.zeros(16, np.float32)
+    first(x, y)
+    second(x, z)
+    np.testing.assert_array_equal(y, x + x)
+    np.testing.assert_array_equal(z, x * x)
+
+
+def test_linked_symbols_win_over_the_process():
+    seen = []
+    fake = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(lambda x: seen.append(x) or 42.0)
+    body = """
+      %x = memref.load %a0[%c0] : memref<?xf64>
+      %y = math.exp %x : f64
+      memref.store %y, %a1[%c0] : memref<?xf64>"""
+    object_ = x86.compile_module(kernels.parse(kernels.kernel_module(body, ["f64", "f64"])), x86.feature_level("host"))
+    address = ctypes.cast(fake, ctypes.c_void_p).value
+    out = np.zeros(1)
+    kernels.main_of(x86.link(object_, {**kernels.SYMBOLS, "exp": address}))(np.array([1.5]), out)
+    assert seen == [1.5] and out[0] == 42
+
+
+def test_compiling_from_many_threads():
+    results: dict[int, np.ndarray] = {}
+
+    def work(k: int) -> None:
+        factor = f"%k = arith.constant dense<{k}.0> : vector<16xf32>"
+        body = TWICE.replace("%w = arith.addf %v, %v", f"{factor}\n%w = arith.mulf %v, %k")
+        main = kernels.main_of(x86.link(_compile(body, kernels.levels()[k % len(kernels.levels())]), kernels.SYMBOLS))
+        x, y = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
+        main(x, y)
+        results[k] = y
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for k in range(8):
+        np.testing.assert_array_equal(results[k], np.arange(16, dtype=np.float32) * k)
+
+
+def test_mlir_that_does_not_verify_is_an_error():
+    module = kernels.parse(kernels.kernel_module(TWICE, ["f32", "f32"]))
+    kernel = module.body.operations[0].operation.regions[0].blocks[0].operations[0].operation
+    block = kernel.regions[0].blocks[0]
+    block.operations[len(block.operations) - 1].operation.erase()
+    with pytest.raises(CompileError, match="MLIR does not verify"):
+        x86.compile_module(module, x86.feature_level("host"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "define void @f( {",
+        "define i32 @f() {\n  ret float 1.0\n}",
+        "define void @f() {\nentry:\n  br label %nowhere\n}",
+        "define i32 @f(i1 %c) {\nentry:\n  br i1 %c, label %a, label %b\na:\n  %x = add i32 1, 1\n  br label %b\n"
+        "b:\n  ret i32 %x\n}",
+        "declare float @llvm.bswap.f32(float)\ndefine float @f(float %x) {\n"
+        "  %y = call float @llvm.bswap.f32(float %x)\n  ret float %y\n}",
+    ],
+)
+def test_llvm_ir_that_is_malformed_is_an_error(text):
+    with pytest.raises(CompileError, match="LLVM IR does not"):
+        x86.compile_llvm(text, x86.feature_level("host"))
+
+
+def test_bytes_that_are_no_object_are_refused():
+    object_ = _compile(TWICE)
+    for bad in (b"", b"\x7fELF", b"MZ" + object_[2:], object_[:200]):
+        with pytest.raises(FormatError):
+            x86.link(bad, kernels.SYMBOLS).address("main")
+
+
+def test_a_symbol_that_is_nowhere_is_an_error(capfd):
+    text = kernels.kernel_module("func.call @nowhere() : () -> ()", ["f32"], functions="func.func private @nowhere()")
+    object_ = x86.compile_module(kernels.parse(text), x86.feature_level("host"))
+    with pytest.raises(FormatError, match="neither given to link"):
+        x86.link(object_, kernels.SYMBOLS).address("main")
+    assert "nowhere" in capfd.readouterr().err
+
+
+def test_an_address_that_an_object_lacks_is_a_key_error():
+    with pytest.raises(KeyError, match="plan"):
+        x86.link(_compile(TWICE), kernels.SYMBOLS).address("plan")

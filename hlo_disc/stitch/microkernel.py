@@ -1,6 +1,6 @@
 """The inner loops of matrix multiplication, as device functions that every dot of a module shares.
 
-`outer_tile`: rows x vectors of accumulators stay in registers over all of K, a column operand with unit stride along its
+`outer_tile`: rows x vectors of accumulators stay in registers over a chain of K, a column operand with unit stride along its
 columns. `inner_tile`: one row, lanes along K, for a column operand that is contiguous along K and too little work to
 transpose it. `copy_panel`, `transpose_panel` and `gather_panel` bring the columns of a tile together. Sums are left in a
 buffer of accumulators: what follows from them is not this file's business.
@@ -17,6 +17,9 @@ from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.emit import convert, from_memory
 
 Call = Callable[..., None]
+
+# Products summed one after the other; longer sums are sums of such. The error of a sum grows with the longest chain.
+CHAIN = 256
 
 
 @dataclass(frozen=True)
@@ -53,26 +56,39 @@ def outer_tile(b: Builder, types: Types, lanes: int, rows: int, vectors: int, de
             if masked:
                 masks = [b.mask(walk[-1] - j * lanes, lanes) for j in range(vectors)]
 
-            def nest(axis: int, x: Val, y: Val, acc: list[Val]) -> list[Val]:
-                if axis == depth:
-                    cols = [load(b, types.col, types.sum, col, y + j * lanes, lanes, masks[j]) for j in range(vectors)]
-                    out = []
-                    for r in range(rows):
-                        one = b.splat(load(b, types.row, types.sum, row, starts[r] + x, 0), lanes)
-                        out += [b.fma(one, cols[j], acc[r * vectors + j]) for j in range(vectors)]
-                    return out
-                size, row_step, col_step = walk[3 * axis : 3 * axis + 3]
-                with b.loop(0, size, 1, [x, y, *acc]) as loop:
+            def nest(axis: int, lo: Scalar, hi: Scalar, x: Val, y: Val, acc: list[Val]) -> list[Val]:
+                _, row_step, col_step = walk[3 * axis : 3 * axis + 3]
+                with b.loop(lo, hi, 1, [x, y, *acc]) as loop:
                     u, v, *inner = loop.args
-                    loop.yield_(u + row_step, v + col_step, *nest(axis + 1, u, v, inner))
+                    if axis + 1 < depth:
+                        inner = nest(axis + 1, 0, walk[3 * axis + 3], u, v, inner)
+                    else:
+                        inner = outer_product(u, v, inner)
+                    loop.yield_(u + row_step, v + col_step, *inner)
                 return loop.results[2:]
 
+            def outer_product(x: Val, y: Val, acc: list[Val]) -> list[Val]:
+                cols = [load(b, types.col, types.sum, col, y + j * lanes, lanes, masks[j]) for j in range(vectors)]
+                out = []
+                for r in range(rows):
+                    one = b.splat(load(b, types.row, types.sum, row, starts[r] + x, 0), lanes)
+                    out += [b.fma(one, cols[j], acc[r * vectors + j]) for j in range(vectors)]
+                return out
+
+            def leave(acc: list[Val], before: bool) -> None:
+                for r in range(rows):
+                    for j in range(vectors):
+                        x, to = acc[r * vectors + j], sums_at + sums_stride * r + j * lanes
+                        b.store(x + b.load(sums, to, lanes) if before else x, sums, to)
+
             zero = b.const(0, b.register_type(types.sum), lanes)
-            acc = nest(0, b.index(0), col_at, [zero] * (rows * vectors))
-            for r in range(rows):
-                to = sums_at + sums_stride * r
-                for j in range(vectors):
-                    b.store(acc[r * vectors + j], sums, to + j * lanes)
+            size, row_step, col_step = walk[:3]
+            chain = CHAIN if depth == 1 else 1
+            with b.loop(0, b.maximum(size, 1), chain) as part:
+                x, y = b.index(part.i * row_step), part.i * col_step + col_at
+                acc = nest(0, part.i, b.minimum(part.i + chain, size), x, y, [zero] * (rows * vectors))
+                first = b.compare("==", part.i, 0)
+                b.if_(first, lambda: leave(acc, before=False), lambda: leave(acc, before=True))
         return call
 
     return b.once(("outer", types, lanes, rows, vectors, depth, masked), make)

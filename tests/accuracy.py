@@ -11,7 +11,6 @@ import ml_dtypes
 import numpy as np
 from programs import PROGRAMS, Program
 
-SLACK = 4.0
 FACTOR = 2.0
 QUICK = {"xla_backend_optimization_level": 0}
 
@@ -42,12 +41,12 @@ def expected(name: str, sizes: tuple[tuple[str, int], ...]) -> tuple[list, list]
         return xla, leaves(jax.jit(program.fn, compiler_options=QUICK)(*wide))
 
 
-def complaint(got: np.ndarray, xla: np.ndarray, exact: np.ndarray, relative: bool) -> str:
+def complaint(got: np.ndarray, xla: np.ndarray, exact: np.ndarray, relative: bool, slack: float = 4.0) -> str:
     """Why `got` is not as good as `xla`, "" when it is.
 
     `exact` is the float64 evaluation. NaN and infinities must be where XLA has them, or where `exact` has: XLA's own
     vectorised reductions lose NaN at some sizes. The error, over the whole array or in ulp of each element, may be
-    FACTOR times that of XLA and SLACK ulp.
+    FACTOR times that of XLA and `slack` ulp.
     """
     if got.dtype != xla.dtype or got.shape != xla.shape:
         return f"{got.dtype}{list(got.shape)} instead of {xla.dtype}{list(xla.shape)}"
@@ -68,7 +67,7 @@ def complaint(got: np.ndarray, xla: np.ndarray, exact: np.ndarray, relative: boo
     size = np.abs(exact[finite])
     ulp = np.maximum(size if relative else size.max(), tiny) * epsilon
     ours, theirs = (np.abs(x[finite] - exact[finite]) / ulp for x in (got, xla))
-    bound = FACTOR * theirs.max() + SLACK
+    bound = FACTOR * theirs.max() + slack
     if ours.max() <= bound:
         return ""
     wrong = np.zeros(xla.shape, bool)
@@ -94,7 +93,7 @@ def complaints(program: Program, sizes: dict[str, int], result: Any) -> list[str
     found: list[str] = []
     rows: Sequence = list(zip(got, xla, exact, strict=True))
     for (path, ours), (_, theirs), (_, best) in rows:
-        text = complaint(ours, theirs, best, program.relative)
+        text = complaint(ours, theirs, best, program.relative, program.slack)
         if text:
             found.append(f"{sizes}{' ' + path if path else ''}: {text}")
     return found

@@ -251,8 +251,9 @@ def link(object_: bytes, symbols: Mapping[str, int]) -> Library:
     for symbol, address in {**_libm(), **symbols}.items():
         builder.import_symbol(symbol, address)
     try:
-        # the first target machine that comes along will do: nothing is compiled here
-        jit = llvm.create_lljit_compiler(_machine(feature_level("host")), use_jit_link=False)
+        # The first target machine that comes along will do: nothing is compiled here. JITLink places an object's
+        # sections side by side; the older linker aborts the process when they end up more than 2 GiB apart.
+        jit = llvm.create_lljit_compiler(_machine(feature_level("host")), use_jit_link=True)
         tracker = builder.link(jit, name)
     except RuntimeError as error:
         raise FormatError(f"cannot link the machine code: {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 from collections.abc import Callable, Sequence
 
 import ml_dtypes
@@ -124,16 +125,19 @@ def run(body: str, *buffers: np.ndarray, level: str = "host", blocks: int = 1, f
     main_of(_load_cached(text, level))(*buffers)
 
 
-def apply(
-    expression: str, inputs: Sequence[np.ndarray], dtype: np.dtype | type, lanes: int, level: str = "host"
-) -> np.ndarray:
-    """`%r = expression` over %x0, %x1, …, `lanes` at a time (0: scalars); the arrays' length is a multiple of 16.
+def apply_all(
+    expressions: Sequence[str],
+    inputs: Sequence[np.ndarray],
+    dtypes: Sequence[np.dtype | type],
+    lanes: int,
+    level: str = "host",
+) -> list[np.ndarray]:
+    """The results of several `%r = expression` over %x0, %x1, … in one kernel, `lanes` at a time (0: scalars).
 
-    In the expression `V(t)` stands for the vector (or scalar) type of element t. i1 results are stored as i8.
+    The arrays' length is a multiple of 16. `V(t)` stands for the vector (or scalar) type of element t; i1 results are
+    to be stored as i8. One kernel for many expressions, because each costs a compilation otherwise.
     """
-    out = np.zeros(inputs[0].shape, dtype)
     types = [mlir_type(x.dtype) for x in inputs]
-    result = mlir_type(dtype)
 
     def vector(element: str) -> str:
         return f"vector<{lanes}x{element}>" if lanes else element
@@ -142,16 +146,27 @@ def apply(
     lines = []
     for k, t in enumerate(types):
         lines.append(f"%x{k} = {load_op} %a{k}[%i] : memref<?x{t}>{f', {vector(t)}' if lanes else ''}")
-    for t in ("i1", "i8", "i16", "i32", "i64", "index", "f16", "bf16", "f32", "f64"):
-        expression = expression.replace(f"V({t})", vector(t))
-    lines.append(expression)
-    tail = f", {vector(result)}" if lanes else ""
-    lines.append(f"{store_op} %r, %a{len(types)}[%i] : memref<?x{result}>{tail}")
+    outputs = []
+    for k, (expression, dtype) in enumerate(zip(expressions, dtypes, strict=True)):
+        text = re.sub(r"V\((\w+)\)", lambda match: vector(match[1]), expression)
+        lines.append(re.sub(r"%([a-wyz]\w*)", rf"%\1_{k}", text))
+        result = mlir_type(dtype)
+        tail = f", {vector(result)}" if lanes else ""
+        lines.append(f"{store_op} %r_{k}, %a{len(types) + k}[%i] : memref<?x{result}>{tail}")
+        outputs.append(np.zeros(inputs[0].shape, dtype))
     body = f"""
           %n = arith.constant {inputs[0].size} : index
           %step = arith.constant {max(lanes, 1)} : index
           scf.for %i = %c0 to %n step %step {{
             {chr(10).join(lines)}
           }}"""
-    run(body, *inputs, out, level=level)
-    return out
+    run(body, *inputs, *outputs, level=level)
+    return outputs
+
+
+def apply(
+    expression: str, inputs: Sequence[np.ndarray], dtype: np.dtype | type, lanes: int, level: str = "host"
+) -> np.ndarray:
+    """One expression of `apply_all`."""
+    (result,) = apply_all([expression], inputs, [dtype], lanes, level)
+    return result

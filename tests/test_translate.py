@@ -40,6 +40,19 @@ def _same(actual: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(actual, expected)
 
 
+def _check_table(table, name: str, inputs, dtype, lanes: int, level: str = "host") -> None:
+    """Every op of a table {op: numpy reference} on the same operands."""
+    operands = ", ".join(f"%x{k}" for k in range(len(inputs)))
+    texts = [f"%r = {name.format(op)} {operands} : V({kernels.mlir_type(dtype)})" for op in table]
+    results = kernels.apply_all(texts, inputs, [dtype] * len(texts), lanes, level)
+    with np.errstate(all="ignore"):
+        for (op, reference), result in zip(table.items(), results, strict=True):
+            try:
+                _same(result, reference(*inputs).astype(dtype))
+            except AssertionError as error:
+                raise AssertionError(f"{op}: {error}") from None
+
+
 def _unsigned(x: np.ndarray) -> np.ndarray:
     return x.view(np.dtype(f"u{x.dtype}"))
 
@@ -100,14 +113,9 @@ FLOAT_UNARY = {
 def test_integer_ops(dtype, lanes, level):
     t = kernels.mlir_type(dtype)
     a, b = _ints(dtype, 1), _ints(dtype, 2)
-    with np.errstate(over="ignore"):
-        for op, reference in INTEGER_OPS.items():
-            result = kernels.apply(f"%r = arith.{op} %x0, %x1 : V({t})", [a, b], dtype, lanes, level)
-            _same(result, reference(a, b))
-        shift = _ints(dtype, 3, 0, np.iinfo(dtype).bits - 1)
-        for op, reference in SHIFTS.items():
-            result = kernels.apply(f"%r = arith.{op} %x0, %x1 : V({t})", [a, shift], dtype, lanes, level)
-            _same(result, reference(a, shift))
+    shift = _ints(dtype, 3, 0, np.iinfo(dtype).bits - 1)
+    for ops, right in ((INTEGER_OPS, b), (SHIFTS, shift)):
+        _check_table(ops, "arith.{}", [a, right], dtype, lanes, level)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
@@ -117,9 +125,7 @@ def test_integer_divisions(dtype, lanes):
     a = _ints(dtype, 1, np.iinfo(dtype).min + 1)
     b = _ints(dtype, 2, -7, 7)
     b[b == 0] = 3
-    for op, reference in DIVISIONS.items():
-        result = kernels.apply(f"%r = arith.{op} %x0, %x1 : V({t})", [a, b], dtype, lanes)
-        _same(result, reference(a, b))
+    _check_table(DIVISIONS, "arith.{}", [a, b], dtype, lanes)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
@@ -141,15 +147,8 @@ def test_integer_unary(dtype):
 def test_float_ops(dtype, lanes, level):
     t = kernels.mlir_type(dtype)
     a, b = _floats(dtype, 1), _floats(dtype, 5)
-    with np.errstate(all="ignore"):
-        for op, reference in FLOAT_OPS.items():
-            if op == "arith.remf" and lanes != 4:
-                continue
-            result = kernels.apply(f"%r = {op} %x0, %x1 : V({t})", [a, b], dtype, lanes, level)
-            _same(result, reference(a, b).astype(dtype))
-        for op, reference in FLOAT_UNARY.items():
-            result = kernels.apply(f"%r = {op} %x0 : V({t})", [a], dtype, lanes, level)
-            _same(result, reference(a).astype(dtype))
+    _check_table(FLOAT_OPS, "{}", [a, b], dtype, lanes, level)
+    _check_table(FLOAT_UNARY, "{}", [a], dtype, lanes, level)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -176,12 +175,13 @@ def test_float_comparisons(dtype, lanes):
     a[3] = b[7] = np.nan
     ordered = ~(np.isnan(a) | np.isnan(b))
     x, y = a.astype(np.float64), b.astype(np.float64)
+    expected = {"une": x != y, "one": ordered & (x != y), "ord": ordered, "uno": ~ordered}
     for predicate, compared in {"eq": x == y, "gt": x > y, "ge": x >= y, "lt": x < y, "le": x <= y}.items():
-        for prefix, expected in (("o", ordered & compared), ("u", ~ordered | compared)):
-            text = f"%c = arith.cmpf {prefix}{predicate}, %x0, %x1 : V({t})\n%r = arith.extui %c : V(i1) to V(i8)"
-            _same(kernels.apply(text, [a, b], np.uint8, lanes), expected.astype(np.uint8))
-    text = f"%c = arith.cmpf une, %x0, %x1 : V({t})\n%r = arith.extui %c : V(i1) to V(i8)"
-    _same(kernels.apply(text, [a, b], np.uint8, lanes), (a != b).astype(np.uint8))
+        expected |= {f"o{predicate}": ordered & compared, f"u{predicate}": ~ordered | compared}
+    texts = [f"%c = arith.cmpf {p}, %x0, %x1 : V({t})\n%r = arith.extui %c : V(i1) to V(i8)" for p in expected]
+    results = kernels.apply_all(texts, [a, b], [np.uint8] * len(texts), lanes)
+    for want, result in zip(expected.values(), results, strict=True):
+        _same(result, want.astype(np.uint8))
 
 
 def test_integer_comparisons_and_select():
@@ -192,9 +192,12 @@ def test_integer_comparisons_and_select():
         "eq": a == b, "ne": a != b, "slt": a < b, "sle": a <= b, "sgt": a > b, "sge": a >= b,
         "ult": ua < ub, "ule": ua <= ub, "ugt": ua > ub, "uge": ua >= ub,
     }  # fmt: skip
-    for predicate, expected in table.items():
-        text = f"%c = arith.cmpi {predicate}, %x0, %x1 : V(i32)\n%r = arith.select %c, %x0, %x1 : V(i1), V(i32)"
-        _same(kernels.apply(text, [a, b], np.int32, 16), np.where(expected, a, b))
+    select = "%r = arith.select %c, %x0, %x1 : V(i1), V(i32)"
+    texts = [f"%c = arith.cmpi {predicate}, %x0, %x1 : V(i32)\n{select}" for predicate in table]
+    for expected, result in zip(
+        table.values(), kernels.apply_all(texts, [a, b], [np.int32] * len(texts), 16), strict=True
+    ):
+        _same(result, np.where(expected, a, b))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -554,6 +557,28 @@ def test_control_flow():
         assert out[0] == (expected if n > 2 else -5)
         assert out[1] == (n - 1 if n else 1)
         assert out[2] == max(n, 1).bit_length() - 1
+
+
+def test_loops_count_in_any_integer():
+    body = """
+      %zero = arith.constant 0 : i32
+      %two = arith.constant 2 : i32
+      %seven = arith.constant 7 : i32
+      %big = arith.constant -1073741824 : i32
+      %s = scf.for %i = %zero to %seven step %two iter_args(%a = %zero) -> (i32) : i32 {
+        %b = arith.addi %a, %i : i32
+        scf.yield %b : i32
+      }
+      %step = arith.constant 1073741824 : i32
+      %u = scf.for unsigned %i = %two to %big step %step iter_args(%a = %zero) -> (i32) : i32 {
+        %b = arith.addi %a, %two : i32
+        scf.yield %b : i32
+      }
+      memref.store %s, %a0[%c0] : memref<?xi32>
+      memref.store %u, %a0[%c1] : memref<?xi32>"""
+    out = np.zeros(2, np.int32)
+    kernels.run(body, out)
+    assert out.tolist() == [12, 6]
 
 
 def test_device_functions_are_outlined_calls():

@@ -111,7 +111,6 @@ FLOAT_UNARY = {
 @pytest.mark.parametrize("dtype", INTS)
 @pytest.mark.parametrize("lanes", WIDTHS)
 def test_integer_ops(dtype, lanes, level):
-    t = kernels.mlir_type(dtype)
     a, b = _ints(dtype, 1), _ints(dtype, 2)
     shift = _ints(dtype, 3, 0, np.iinfo(dtype).bits - 1)
     for ops, right in ((INTEGER_OPS, b), (SHIFTS, shift)):
@@ -121,7 +120,6 @@ def test_integer_ops(dtype, lanes, level):
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
 @pytest.mark.parametrize("lanes", WIDTHS)
 def test_integer_divisions(dtype, lanes):
-    t = kernels.mlir_type(dtype)
     a = _ints(dtype, 1, np.iinfo(dtype).min + 1)
     b = _ints(dtype, 2, -7, 7)
     b[b == 0] = 3
@@ -145,7 +143,6 @@ def test_integer_unary(dtype):
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("lanes", WIDTHS)
 def test_float_ops(dtype, lanes, level):
-    t = kernels.mlir_type(dtype)
     a, b = _floats(dtype, 1), _floats(dtype, 5)
     _check_table(FLOAT_OPS, "{}", [a, b], dtype, lanes, level)
     _check_table(FLOAT_UNARY, "{}", [a], dtype, lanes, level)

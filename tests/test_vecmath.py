@@ -109,7 +109,8 @@ def test_small_floats_are_rounded_once(function, dtype):
     if dtype == "bf16":
         # the instruction that rounds to bf16 flushes denormals
         exact = _exact(function, [x])
-        size, result = np.abs(x.astype(np.float64)), np.abs(exact)
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            size, result = np.abs(x.astype(np.float64)), np.abs(exact)
         x = x[~((result < 2.0**-126) & (result > 0)) & ~((size < 2.0**-126) & (size > 0))]
     _check(function, [x], dtype, 16)
 

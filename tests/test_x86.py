@@ -112,6 +112,13 @@ def _undefined(object_: bytes) -> set[str]:
     return names
 
 
+def test_functions_that_nobody_calls_are_dropped():
+    function = "func.func private @unused(%x: f32) -> f32 {\n%y = math.sin %x : f32\nreturn %y : f32\n}"
+    texts = [kernels.kernel_module(TWICE, ["f32", "f32"], functions=f) for f in ("", function)]
+    with_it, without = (x86.compile_module(kernels.parse(t), x86.feature_level("host")) for t in texts)
+    assert with_it == without
+
+
 def test_compiling_twice_gives_the_same_object():
     assert _compile(TWICE) == _compile(TWICE)
 

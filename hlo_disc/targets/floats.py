@@ -37,7 +37,7 @@ def widen(op: Append, value: str, type_: Type) -> str:
 
 
 def narrow(op: Append, value: str, source: Type, target: Type, native: frozenset[str]) -> str:
-    """Round a float to a narrower type, ties to even."""
+    """Round a float to a narrower type, ties to even. The instruction for bf16 flushes denormals to zero."""
     small = target.element or target
     if small is F32:
         return op(f"fptrunc {source.text} {value} to {target.text}")

@@ -25,7 +25,10 @@ from hlo_disc.targets.target import Target
 from hlo_disc.targets.translate import translate
 
 TRIPLE = "x86_64-unknown-linux-gnu"
-_LEAN = ("always_inliner", "sroa", "instruction_combine", "simplify_cfg", "instruction_combine", "simplify_cfg")
+_LEAN = (
+    "global_dead_code_eliminate", "always_inliner", "sroa",
+    "instruction_combine", "simplify_cfg", "instruction_combine", "simplify_cfg",
+)  # fmt: skip
 _BASE = ("sse4.2", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt")
 _AVX512 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _LEVELS = {"avx2": ("x86-64-v3", _BASE), "avx512": ("x86-64-v4", (*_BASE, *_AVX512))}

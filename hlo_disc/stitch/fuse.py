@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.facts import Truth
 from hlo_disc.dynamic_hlo.graph import Graph, Op, Value, uses
 from hlo_disc.errors import CompileError
+from hlo_disc.stitch.anchor import Anchor, anchors, unneeded
 from hlo_disc.stitch.body import reshape_segments
 from hlo_disc.stitch.emit import EXPENSIVE
 from hlo_disc.stitch.group import Group, Place

@@ -1,0 +1,172 @@
+"""What a dot pulls into its kernel: the views between memory and its operands, and what is computed from its result.
+
+From a graph to one `Anchor` for every dot, or for the two dots of an attention. Views are read through when they are a
+walk with fixed strides; consumers join while they lead to a single value, through transposes too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from hlo_disc.dynamic_hlo.facts import Truth
+from hlo_disc.dynamic_hlo.graph import Graph, Op, Value
+from hlo_disc.stitch.normalise import kind
+from hlo_disc.stitch.strided import is_view, strided
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """ops: the dots and what is computed between and after them, in order; the last one makes the output.
+
+    views: of the operands, computed in this kernel whoever else wants them. memory: what the operands are read from.
+    """
+
+    kind: str
+    ops: tuple[Op, ...]
+    views: tuple[Op, ...]
+    memory: tuple[Value, ...]
+
+
+def anchors(graph: Graph, users: Mapping[Value, Sequence[Op]], free: Collection[Op]) -> list[Anchor]:
+    """The anchors of a graph, which have no op but views in common."""
+    return _Anchors(graph, users, free).run()
+
+
+class _Anchors:
+    def __init__(self, graph: Graph, users: Mapping[Value, Sequence[Op]], free: Collection[Op]):
+        self.graph, self.facts, self.users, self.free = graph, graph.facts, users, free
+        self.position = {op: i for i, op in enumerate(graph.ops)}
+        self.outputs = set(graph.outputs)
+        self.taken: set[Op] = set()
+
+    def run(self) -> list[Anchor]:
+        dots = [op for op in self.graph.ops if kind(op) == "dot"]
+        walks: dict[Op, list[list[Op]]] = {op: [self._views(x) for x in op.operands] for op in dots}
+        self.read_through = {op for chains in walks.values() for chain in chains for op in chain}
+        found = []
+        for op in dots:
+            if op not in self.taken:
+                found.append(self._anchor("dot", [op], walks))
+        return found
+
+    def _anchor(self, kind_: str, ops: Sequence[Op], walks: Mapping[Op, list[list[Op]]]) -> Anchor:
+        self.taken.update(ops)
+        ops = self._with_epilogue(ops)
+        self.taken.update(ops)
+        views: dict[Op, None] = {}
+        memory: dict[Value, None] = {}
+        for dot in ops:
+            for x, chain in zip(dot.operands, walks.get(dot, ()), strict=False):
+                if x.op not in ops:
+                    views.update(dict.fromkeys(chain))
+                    memory[chain[-1].operands[0] if chain else x] = None
+        return Anchor(kind_, tuple(ops), tuple(views), tuple(memory))
+
+    def _views(self, value: Value) -> list[Op]:
+        """The longest chain of views from a dot's operand up that is a walk over memory."""
+        chain: list[Op] = []
+        best = 0
+        while value.op is not None and is_view(value.op) and value.op not in self.free:
+            chain.append(value.op)
+            (value,) = value.op.operands
+            top = chain[0].result
+            if (value.op is None or value.op not in self.free) and strided(top, set(chain), self.facts):
+                best = len(chain)
+        return chain[:best]
+
+    # The epilogue.
+
+    def _with_epilogue(self, ops: Sequence[Op]) -> list[Op]:
+        """Follow the result through elementwise ops and transposes, as long as there is a single result."""
+        grown = [*ops]
+        while True:
+            *before, last = grown
+            grown = [*before, *self._elementwise(last)]
+            value = grown[-1].result
+            (user,) = self.users[value] if len(self.users[value]) == 1 else (None,)
+            if user is None or user.name != "transpose" or value in self.outputs:
+                return grown
+            if user in self.read_through or user in self.taken:
+                return grown
+            grown.append(user)
+
+    def _elementwise(self, root: Op) -> list[Op]:
+        """`root` and the elementwise consumers of its result that end in a single value."""
+        inside: dict[Op, None] = {root: None}
+        best = [root]
+        todo = [root]
+        ancestors: dict[Op, bool] = {root: True}
+        candidates: dict[Op, None] = {}
+        while todo:
+            for user in self.users[todo.pop().result]:
+                if user not in candidates and user not in self.taken and self._is_epilogue(user, root):
+                    candidates[user] = None
+                    todo.append(user)
+        for user in sorted(candidates, key=self.position.__getitem__):
+            if all(x.op in inside or not self._depends(x, root, ancestors) for x in user.operands):
+                inside[user] = None
+                needed = self._within(user, inside)
+                if self._only_result(needed, user.result):
+                    best = needed
+        return best
+
+    def _is_epilogue(self, user: Op, root: Op) -> bool:
+        if kind(user) != "elementwise":
+            return False
+        return user.result.rank == root.result.rank and all(
+            self.facts.equal(x, y) is Truth.YES for x, y in zip(user.result.shape, root.result.shape, strict=True)
+        )
+
+    def _depends(self, value: Value, root: Op, known: dict[Op, bool]) -> bool:
+        """Does `value` follow from `root`? Iterative: graphs are deep."""
+        if value.op is None:
+            return False
+        todo = [value.op]
+        while todo:
+            op = todo[-1]
+            if op in known or self.position[op] < self.position[root]:
+                known.setdefault(op, False)
+                todo.pop()
+                continue
+            unknown = [x.op for x in op.operands if x.op is not None and x.op not in known]
+            if unknown:
+                todo += unknown
+                continue
+            known[op] = any(known[x.op] for x in op.operands if x.op is not None)
+            todo.pop()
+        return known[value.op]
+
+    def _within(self, last: Op, inside: dict[Op, None]) -> list[Op]:
+        """`last` and everything of `inside` that it follows from, in order."""
+        needed = {last}
+        for op in sorted(inside, key=self.position.__getitem__, reverse=True):
+            if any(user in needed for user in self.users[op.result]):
+                needed.add(op)
+        return sorted(needed, key=self.position.__getitem__)
+
+    def _only_result(self, ops: list[Op], result: Value) -> bool:
+        return all(
+            op.result is result or (op.result not in self.outputs and all(u in ops for u in self.users[op.result]))
+            for op in ops
+        )
+
+
+def unneeded(
+    graph: Graph, found: Sequence[Anchor], users: Mapping[Value, Sequence[Op]], in_memory: Collection[Value]
+) -> set[Op]:
+    """The views that nobody needs in memory: all their users read through them."""
+    reading: dict[Op, set[Op]] = {}
+    for anchor in found:
+        for op in (*anchor.ops, *anchor.views):
+            for x in op.operands:
+                if x.op in anchor.views:
+                    reading.setdefault(x.op, set()).add(op)
+    skipped: set[Op] = set()
+    for op in reversed(graph.ops):
+        if op in reading and op.result not in in_memory:
+            if all(u in reading[op] and (kind(u) == "dot" or u in skipped) for u in users[op.result]):
+                skipped.add(op)
+    return skipped
+
+

@@ -1,0 +1,248 @@
+"""Attention as a pattern: dot -> elementwise ops and row reductions -> dot, and what is between as passes over a row.
+
+A score is an element of the first dot's result; the second dot contracts the `key` axis. What lies between must see the
+scores at their own index only, or reduced over the keys, so that a block that owns whole rows of scores never writes
+them to memory. (Softmax with scale, bias and mask is the usual case.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
+from hlo_disc.dynamic_hlo.graph import Op, Value
+from hlo_disc.stitch.emit import MONOIDS, is_float
+from hlo_disc.stitch.normalise import kind
+from hlo_disc.stitch.space import Access, operand_accesses
+from hlo_disc.stitch.strided import ONE
+
+_JOINING_VIEWS = ("broadcast", "reshape")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """first, second: the dots; side: which operand of the second is made of scores. key, row: axes of the scores.
+
+    middle: the ops between, in order. at: the axes of the scores that index each value between the dots, as
+    ("out", axis); None for size 1. key_side: which operand of the first dot has the keys.
+    """
+
+    first: Op
+    second: Op
+    side: int
+    key: int
+    row: int | None
+    key_side: int
+    middle: tuple[Op, ...]
+    at: Mapping[Value, Access]
+
+    def has_keys(self, value: Value) -> bool:
+        return ("out", self.key) in self.at[value]
+
+    @property
+    def weights(self) -> Value:
+        """What the second dot reads."""
+        return self.second.operands[self.side]
+
+    @property
+    def reductions(self) -> list[list[Op]]:
+        """Level by level: a reduction needs those of the levels before."""
+        levels: dict[Value, int] = {}
+        found: list[list[Op]] = []
+        for op in self.middle:
+            level = max((levels.get(x, 0) for x in op.operands), default=0)
+            if op.name == "reduce":
+                found += [[]] * (level + 1 - len(found))
+                found[level] = [*found[level], op]
+                level += 1
+            levels[op.result] = level
+        return found
+
+
+def match_attention(
+    second: Op,
+    users: Mapping[Value, Sequence[Op]],
+    position: Mapping[Op, int],
+    in_memory: Collection[Value],
+    facts: ShapeFacts,
+) -> list[Op] | None:
+    """The first dot, what is between, and `second`, or None when `second` is not the second dot of an attention."""
+    for side in (0, 1):
+        visited = _between(second.operands[side])
+        firsts = [op for op in visited if kind(op) == "dot" and _same(op.result, second.operands[side], facts)]
+        if not firsts:
+            continue
+        first = max(firsts, key=position.__getitem__)
+        ops = [op for op in visited if kind(op) != "dot"]
+        ops.sort(key=position.__getitem__)
+        inside = {first}
+        for op in ops:
+            if any(x.op in inside for x in op.operands):
+                inside.add(op)
+        chosen = [op for op in (first, *ops) if op in inside]
+        alone = all(
+            op.result not in in_memory and all(u in inside or u is second for u in users[op.result]) for op in chosen
+        )
+        once = list(second.operands).count(second.operands[side]) == 1 and second.operands[1 - side].op not in inside
+        if alone and once and scores_of([*chosen, second], facts) is not None:
+            return [*chosen, second]
+    return None
+
+
+def scores_of(ops: Sequence[Op], facts: ShapeFacts) -> Scores | None:
+    """The pattern in a group's ops, which hold two dots; None when it is not one."""
+    first, second = (op for op in ops if kind(op) == "dot")
+    follows = {first.result}
+    middle = []
+    for op in ops:
+        if op not in (first, second) and any(x in follows for x in op.operands):
+            follows.add(op.result)
+            middle.append(op)
+    side = next((s for s, x in enumerate(second.operands) if x in follows), None)
+    if side is None:
+        return None
+    needed = _needed(second.operands[side], middle)
+    middle = [op for op in middle if op in needed]
+    key = _key(second, side)
+    if key is None or not _is_plain(first, second, middle):
+        return None
+    key_side = _owner(first, key)
+    if key_side is None or not _one_free_axis(second, 1 - side):
+        return None
+    reads = _Reads(first, key, middle, facts)
+    everywhere = tuple(None if n == ONE else ("out", a) for a, n in enumerate(first.result.shape))
+    if not reads.follow(second.operands[side], everywhere) or not any(op.name == "reduce" for op in middle):
+        return None
+    row = _row(first, key_side, facts)
+    return Scores(first, second, side, key, row, key_side, tuple(middle), reads.at)
+
+
+def _between(value: Value) -> list[Op]:
+    """The ops on the way up from `value` to dots, dots included."""
+    found: dict[Op, None] = {}
+    todo = [value]
+    while todo:
+        op = todo.pop().op
+        if op is None or op in found:
+            continue
+        if kind(op) == "dot":
+            found[op] = None
+        elif kind(op) == "elementwise" or op.name == "reduce" or op.name in _JOINING_VIEWS:
+            found[op] = None
+            todo += op.operands
+    return list(found)
+
+
+def _same(x: Value, y: Value, facts: ShapeFacts) -> bool:
+    return x.rank == y.rank and all(facts.equal(a, b) is Truth.YES for a, b in zip(x.shape, y.shape, strict=True))
+
+
+def _needed(value: Value, middle: Sequence[Op]) -> set[Op]:
+    needed: set[Op] = set()
+    todo = [value]
+    while todo:
+        op = todo.pop().op
+        if op in middle and op not in needed:
+            needed.add(op)
+            todo += op.operands
+    return needed
+
+
+def _key(second: Op, side: int) -> int | None:
+    """The one axis that the second dot contracts."""
+    dims = second.attrs["lhs_contract" if side == 0 else "rhs_contract"]
+    real = [a for a in dims if second.operands[side].shape[a] != ONE]
+    return real[0] if len(real) == 1 else None
+
+
+def _is_plain(first: Op, second: Op, middle: Sequence[Op]) -> bool:
+    """Floats in one kind of register, and ops that a row can be swept with."""
+    dtypes = {max(op.result.dtype.itemsize, 4) for op in (first, second)}
+    dtypes.add(max(middle[-1].result.dtype.itemsize, 4) if middle else 0)
+    if len(dtypes) != 1 or not all(is_float(op.result.dtype) for op in (first, second, *middle[-1:])):
+        return False
+    return all(
+        kind(op) == "elementwise"
+        or op.name in _JOINING_VIEWS
+        or (op.name == "reduce" and op.attrs["kind"] in MONOIDS and op.result.dtype.name != "bool")
+        for op in middle
+    )
+
+
+def _free_axes(dot: Op, side: int) -> list[int]:
+    """The axes of an operand that are neither batch nor contracted, not counting those of size 1."""
+    names = ("lhs_batch", "lhs_contract") if side == 0 else ("rhs_batch", "rhs_contract")
+    used = {a for name in names for a in dot.attrs[name]}
+    shape = dot.operands[side].shape
+    return [a for a in range(len(shape)) if a not in used and shape[a] != ONE]
+
+
+def result_axis(dot: Op, side: int, axis: int) -> int:
+    """Where a free or batch axis of an operand is in the result."""
+    left, right = dot.attrs["lhs_batch"], dot.attrs["rhs_batch"]
+    mine = (left, right)[side]
+    if axis in mine:
+        return list(mine).index(axis)
+    at = len(left)
+    for s, name in enumerate(("lhs_contract", "rhs_contract")):
+        used = {*(left, right)[s], *dot.attrs[name]}
+        for a in range(dot.operands[s].rank):
+            if a not in used:
+                if (s, a) == (side, axis):
+                    return at
+                at += 1
+    raise ValueError(f"axis {axis} of operand {side} is contracted")
+
+
+def _owner(first: Op, key: int) -> int | None:
+    """The operand of the first dot whose only free axis is the key."""
+    for side in (0, 1):
+        free = _free_axes(first, side)
+        if len(free) == 1 and result_axis(first, side, free[0]) == key:
+            return side
+    return None
+
+
+def _one_free_axis(dot: Op, side: int) -> bool:
+    return len(_free_axes(dot, side)) == 1
+
+
+def _row(first: Op, key_side: int, facts: ShapeFacts) -> int | None:
+    """The axis along the rows of a tile: the longest free axis of the queries."""
+    free = [result_axis(first, 1 - key_side, a) for a in _free_axes(first, 1 - key_side)]
+    return max(free, key=lambda a: (facts.likely(first.result.shape[a]), a), default=None)
+
+
+class _Reads:
+    """Follows values from the second dot up, with the axes that index them."""
+
+    def __init__(self, first: Op, key: int, middle: Sequence[Op], facts: ShapeFacts):
+        self.first, self.key, self.middle, self.facts = first, ("out", key), set(middle), facts
+        self.at: dict[Value, Access] = {}
+        shape = first.result.shape
+        self.everywhere = tuple(None if n == ONE else ("out", a) for a, n in enumerate(shape))
+
+    def follow(self, value: Value, access: Access) -> bool:
+        """Note the access of `value` and all that it is made of; False when that does not fit the pattern."""
+        access = tuple(None if n == ONE else a for a, n in zip(access, value.shape, strict=True))
+        if value in self.at:
+            return self.at[value] == access
+        op = value.op
+        if value is self.first.result:
+            self.at[value] = access
+            return access == self.everywhere
+        if op is None or op not in self.middle:
+            return True
+        self.at[value] = access
+        if op.name == "reduce" and self.key in access:
+            return False
+        operands = operand_accesses(op, access, self.facts)
+        if op.name == "reduce":
+            x, at = operands[0]
+            columns = [a for a in op.attrs["dims"] if x.shape[a] != ONE]
+            at = tuple(self.key if i in columns else a for i, a in enumerate(at))
+            if len(columns) != 1 or at != self.everywhere:
+                return False
+            operands = [(x, at), *operands[1:]]
+        return all(self.follow(x, at) for x, at in operands)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.graph import Graph, Value, raw_dim
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith, ir
@@ -97,16 +96,15 @@ class Flow:
             raw = self._raw_sizes(dims)
             symbols = {name: raw(dim) for name, dim in self.graph.bindings.items()}
             sizes = Sizes(b, {**raw.symbols, **symbols}, self.graph.facts)
-            status = self._check_guards(sizes)
+            guards = self.graph.guards
+            holds = [b.compare(g.relation, b.index(sizes(g.lhs)), b.index(sizes(g.rhs))) for g in guards]
+            status = self._first_broken(holds, [b.const(k + 1, b.i32) for k in range(len(guards))], b.const(0, b.i32))
 
             def broken() -> None:
-                for number, guard in enumerate(self.graph.guards):
-                    if guard.args:
-
-                        def write(args: tuple[Dim, ...] = guard.args) -> None:
-                            self._store_all(env, 0, [sizes(d) for d in args])
-
-                        b.if_(b.compare("==", status, number + 1), write)
+                zero = b.index(0)
+                for at in range(self._message_size()):
+                    args = [b.index(sizes(g.args[at])) if at < len(g.args) else zero for g in guards]
+                    self._store_all(env, at, [self._first_broken(holds, args, zero)])
 
             def fine() -> None:
                 header = [self._arena_bytes(sizes), self._fast_bytes(sizes)]
@@ -127,15 +125,11 @@ class Flow:
                 at += 1
         return Sizes(self.b, symbols, self.graph.facts)
 
-    def _check_guards(self, sizes: Sizes) -> Val:
-        """0, or one more than the number of the first broken guard."""
-        b = self.b
-        status = b.const(0, b.i32)
-        for number in reversed(range(len(self.graph.guards))):
-            guard = self.graph.guards[number]
-            holds = b.compare(guard.relation, b.index(sizes(guard.lhs)), b.index(sizes(guard.rhs)))
-            status = b.select(holds, status, b.const(number + 1, b.i32))
-        return status
+    def _first_broken(self, holds: Sequence[Val], values: Sequence[Val], otherwise: Val) -> Val:
+        """The value of the first guard that does not hold. Selects, not branches: those compile in quadratic time."""
+        for ok, value in zip(reversed(holds), reversed(values), strict=True):
+            otherwise = self.b.select(ok, otherwise, value)
+        return otherwise
 
     def _store_all(self, env: Val, at: int, values: Sequence[Scalar]) -> None:
         for i, x in enumerate(values):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hlo_disc.dynamic_hlo.facts import Truth
 from hlo_disc.dynamic_hlo.graph import Graph, Op, Value
 from hlo_disc.stitch.normalise import kind
+from hlo_disc.stitch.scores import match_attention
 from hlo_disc.stitch.strided import is_view, strided
 
 
@@ -45,6 +46,10 @@ class _Anchors:
         walks: dict[Op, list[list[Op]]] = {op: [self._views(x) for x in op.operands] for op in dots}
         self.read_through = {op for chains in walks.values() for chain in chains for op in chain}
         found = []
+        for op in dots:
+            inside = match_attention(op, self.users, self.position, self.outputs, self.facts)
+            if inside is not None and self.taken.isdisjoint(inside):
+                found.append(self._anchor("attention", inside, walks))
         for op in dots:
             if op not in self.taken:
                 found.append(self._anchor("dot", [op], walks))

@@ -26,7 +26,7 @@ def collapse(group: Group, facts: ShapeFacts) -> Group:
 def collapse_around(
     group: Group, facts: ShapeFacts, value: Value, boundaries: Iterable[int]
 ) -> tuple[Group, list[list[int]]]:
-    """As `collapse`, but axes of `value` on both sides of each boundary stay apart; also what its axes were merged from.
+    """As `collapse`, but axes of `value` at each boundary stay apart; also what its axes were merged from.
 
     Boundary a is the one before axis a.
     """

@@ -1,7 +1,7 @@
 """What is computed from a tile of a dot's sums and stored: a device function, one for equal epilogues of a module.
 
-The sums lie in a small buffer of `width` columns. Values that follow from the dot are evaluated in order, each at its own
-index, so that a transpose after the dot only changes where elements are stored.
+The sums lie in a small buffer of `width` columns. Values that follow from the dot are evaluated in order, each at its
+own index, so that a transpose after the dot only changes where elements are stored.
 """
 
 from __future__ import annotations
@@ -23,40 +23,49 @@ from hlo_disc.stitch.strided import is_view
 
 
 class Epilogue:
-    """Builds the function and its calls for one product; `width`: columns of a tile, `lanes`: of the accumulators."""
+    """Builds the function and its calls for one product.
 
-    def __init__(self, b: Builder, p: Product, width: int, lanes: int, device: Device, facts: ShapeFacts):
-        self.b, self.p, self.width, self.facts = b, p, width, facts
+    width: columns of a tile. lanes: of the accumulators. scaled: every row of sums has a factor.
+    """
+
+    def __init__(
+        self, b: Builder, p: Product, width: int, lanes: int, device: Device, facts: ShapeFacts, scaled: bool = False
+    ):
+        self.b, self.p, self.width, self.facts, self.scaled = b, p, width, facts, scaled
         self.group = p.epilogue
         self.dot = self.group.inputs[0]
         steps = width // lanes
         self.lanes = lanes * (device.unroll if steps % device.unroll == 0 else 1)
         self.path = path(self.group, self.dot)
-        self.call = b.once(("epilogue", self.group.key(), p.row, p.col, width, lanes), self._make)
+        self.call = b.once(("epilogue", self.group.key(), p.row, p.col, width, lanes, scaled), self._make)
 
     def __call__(
         self,
         sizes: Sizes,
-        sums: Val,
+        sums: Sequence[Val],
         memory: Sequence[Val],
         batch: Sequence[Scalar],
         row: Scalar,
         rows: Scalar,
         col: Scalar,
     ) -> None:
-        """Store `rows` rows and the columns from `col` on; memory: the group's inputs but the first, and its output."""
+        """Store `rows` rows and the columns from `col` on.
+
+        sums: their buffer, and that of the factors if any. memory: the group's inputs but the first, and its output.
+        """
         symbols = [self.b.index(sizes.symbols[name]) for name in self.group.symbols]
-        self.call(sums, *memory, *symbols, *batch, row, rows, col)
+        self.call(*sums, *memory, *symbols, *batch, row, rows, col)
 
     def _make(self) -> Callable[..., None]:
         b, group = self.b, self.group
         memory = [*group.inputs[1:], *group.outputs]
         names = group.symbols
         scalars = len(names) + len(self.p.batch) + 3
-        types = [b.buffer_type(b.register_type(self.p.dtype))]
+        heads = 2 if self.scaled else 1
+        types = [b.buffer_type(b.register_type(self.p.dtype))] * heads
         types += [b.buffer_type(b.memory_type(v.dtype)) for v in memory] + [b.index_type] * scalars
         with b.device_function(f"epilogue{b.made}", types) as (values, call):
-            sums, *rest = values
+            sums, rest = values[:heads], values[heads:]
             buffers, scalar = rest[: len(memory)], rest[len(memory) :]
             symbols, (*batch, row, rows, col) = scalar[: len(names)], scalar[len(names) :]
             sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
@@ -65,7 +74,9 @@ class Epilogue:
             output = Leaf(buffers[-1], sizes.shape(memory[-1].shape), memory[-1].dtype)
 
             def row_of(r: Val, lanes: int, at: int) -> None:
-                x = b.load(sums, r * self.width + at, lanes)
+                x = b.load(sums[0], r * self.width + at, lanes)
+                if self.scaled:
+                    x = b.binary("*", x, b.load(sums[1], r))
                 self._store(body, output, x, self._index(batch, row + r, col + at))
 
             def all_rows(masked: bool) -> None:

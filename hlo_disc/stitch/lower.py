@@ -14,6 +14,7 @@ from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Graph, Guard, Value
 from hlo_disc.mlir import ir
+from hlo_disc.stitch.attention import attention_choices
 from hlo_disc.stitch.build import Builder
 from hlo_disc.stitch.collapse import collapse
 from hlo_disc.stitch.device import Device
@@ -28,7 +29,7 @@ from hlo_disc.stitch.variant import Choice, Packing, Variant
 
 # How each kind of group is scheduled.
 Schedule = Callable[[Group, ShapeFacts, Device, Callable[[Value], bool]], list[Choice]]
-SCHEDULES: dict[str, Schedule] = {"row": row_choices, "dot": dot_choices}
+SCHEDULES: dict[str, Schedule] = {"row": row_choices, "dot": dot_choices, "attention": attention_choices}
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,9 @@ class Product:
     """rows, cols: the operands. axes: of the result, in the order of `epilogue.inputs[0]`, the result itself.
 
     row, col: the numbers of the axes along a tile's rows and vectors, None when there is none (size 1).
-    inner: the contracted axes, innermost last. epilogue: from the dot's result and other values in memory to the output.
-    reads: those other values, as the group knows them. dtype: of the accumulators.
+    inner: the contracted axes, innermost last. origins: the last axis of the dot's own result in each of `axes`.
+    epilogue: from the dot's result and other values in memory to the output. reads: those other values, as the group
+    knows them. dtype: of the accumulators.
     """
 
     rows: Strided
@@ -46,6 +47,7 @@ class Product:
     row: int | None
     col: int | None
     inner: tuple[Axis, ...]
+    origins: tuple[int, ...]
     epilogue: Group
     reads: tuple[Value, ...]
     dtype: np.dtype
@@ -68,18 +70,28 @@ class Product:
         return dim_product(axis.size for axis in self.inner)
 
 
-def product(group: Group, facts: ShapeFacts, dot: Op | None = None) -> Product:
-    """Take a group apart; `dot` names the op when there are several."""
-    dot = dot or next(op for op in group.ops if op.name == "dot_general")
-    inside = set(group.ops)
-    left, right = (strided(x, inside, facts) for x in dot.operands)
-    if left is None or right is None:
-        raise CompileError(f"an operand of a dot lies in no regular pattern in memory ({dot.loc or 'unknown line'})")
-    return contraction(dot, left, right, _epilogue(group, dot), facts)
+def product(group: Group, facts: ShapeFacts) -> Product:
+    """Take a group of one dot apart."""
+    dot = next(op for op in group.ops if op.name == "dot_general")
+    left, right = (operand(x, group, facts) for x in dot.operands)
+    return contraction(dot, left, right, epilogue_of(group, dot), facts)
 
 
-def contraction(dot: Op, left: Strided, right: Strided, epilogue: Group, facts: ShapeFacts) -> Product:
-    """The product of two operands in memory under a dot's dimension numbers."""
+def operand(value: Value, group: Group, facts: ShapeFacts) -> Strided:
+    """A dot's operand as a walk over one of the group's inputs."""
+    walk = strided(value, set(group.ops), facts)
+    if walk is None:
+        raise CompileError(f"an operand of a dot lies in no regular pattern in memory ({value.op and value.op.loc})")
+    return walk
+
+
+def contraction(
+    dot: Op, left: Strided, right: Strided, epilogue: Group, facts: ShapeFacts, cols: int | None = None
+) -> Product:
+    """The product of two operands in memory under a dot's dimension numbers.
+
+    cols: which operand runs along the vectors; given, every axis of the result keeps a loop of its own.
+    """
     attrs = dot.attrs
     pairs = list(zip(attrs["lhs_batch"], attrs["rhs_batch"], strict=True))
     axes = [Axis(left.shape[i], left.strides[i], right.strides[j]) for i, j in pairs]
@@ -96,7 +108,7 @@ def contraction(dot: Op, left: Strided, right: Strided, epilogue: Group, facts: 
     apart = [
         b
         for a, b in zip(real, real[1:], strict=False)
-        if kinds[a] != kinds[b] or not _one_axis(axes[a], axes[b], facts)
+        if cols is not None or kinds[a] != kinds[b] or not _one_axis(axes[a], axes[b], facts)
     ]
     reads = epilogue.inputs[1:]
     epilogue, runs = collapse_around(epilogue, facts, epilogue.inputs[0], apart)
@@ -104,16 +116,20 @@ def contraction(dot: Op, left: Strided, right: Strided, epilogue: Group, facts: 
     merged = tuple(replace(axes[run[-1]], size=n) for run, n in zip(runs, sizes, strict=True))
     merged_kinds = [kinds[run[0]] for run in runs]
     row, col = (_widest(kind, merged, merged_kinds, facts) for kind in ("row", "col"))
-    rows, cols = left, right
-    if col is None and row is not None:
-        row, col, rows, cols = col, row, right, left
-        merged = tuple(Axis(x.size, x.col_stride, x.row_stride) for x in merged)
-    swapped = rows is not left
     contracted = sorted(zip(attrs["lhs_contract"], attrs["rhs_contract"], strict=True))
     walks = [Axis(left.shape[i], left.strides[i], right.strides[j]) for i, j in contracted]
-    if swapped:
-        walks = [Axis(x.size, x.col_stride, x.row_stride) for x in walks]
-    return Product(rows, cols, merged, row, col, _merge(walks, facts), epilogue, reads, _accumulator(dot))
+    origins = tuple(run[-1] for run in runs)
+    p = Product(left, right, merged, row, col, _merge(walks, facts), origins, epilogue, reads, _accumulator(dot))
+    return _swapped(p) if cols == 0 or (cols is None and col is None and row is not None) else p
+
+
+def _swapped(p: Product) -> Product:
+    """Rows for vectors and vectors for rows."""
+
+    def turn(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+        return tuple(Axis(x.size, x.col_stride, x.row_stride) for x in axes)
+
+    return replace(p, rows=p.cols, cols=p.rows, axes=turn(p.axes), row=p.col, col=p.row, inner=turn(p.inner))
 
 
 def _one_axis(x: Axis, y: Axis, facts: ShapeFacts) -> bool:
@@ -150,7 +166,7 @@ def _accumulator(dot: Op) -> np.dtype:
     return dtype
 
 
-def _epilogue(group: Group, dot: Op) -> Group:
+def epilogue_of(group: Group, dot: Op) -> Group:
     """What follows from the dot, as a group of its own whose first input is the dot's result."""
     needed: dict[Op, None] = {}
     made_by = {value: op for op in group.ops for value in op.results}

@@ -271,7 +271,7 @@ class _Kernel:
                 self._read_back(value)
 
     def _combine(self, op: Op, x: Val, y: Val) -> Val:
-        return MONOIDS[op.attrs["kind"]].combine(self.b, _as_binary(op), [x, y])
+        return combine(self.b, op, x, y)
 
     def _with_init(self, op: Op, x: Val) -> Val:
         """Combine with the reduction's initial value, unless that is the identity."""
@@ -374,7 +374,7 @@ def identity_init(op: Op) -> bool:
     return made is not None and made.name == "constant" and made.attrs["value"].item() == identity
 
 
-def _as_binary(op: Op) -> Op:
-    """A stand-in whose operands have the reduction's dtype, which is what the rules of `emit` ask."""
-    x = Value(op.result.dtype, ())
-    return Op("combine", (x, x), {}, op.loc)
+def combine(b: Builder, op: Op, x: Val, y: Val) -> Val:
+    """Two partial results of a reduction as one. The rules of `emit` ask for an op with operands of its dtype."""
+    value = Value(op.result.dtype, ())
+    return MONOIDS[op.attrs["kind"]].combine(b, Op("combine", (value, value), {}, op.loc), [x, y])

@@ -19,7 +19,7 @@ ZERO, ONE = Dim.const(0), Dim.const(1)
 
 @dataclass(frozen=True)
 class Strided:
-    """Element (i0, i1, …) of a value of `shape` is element offset + i0*strides[0] + … of `source`, which is in memory."""
+    """Element (i0, i1, …) of a value of `shape` is element offset + i0*strides[0] + … of `source`, in memory."""
 
     source: Value
     shape: Shape

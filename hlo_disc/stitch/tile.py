@@ -216,7 +216,7 @@ class _Kernel:
                 b.if_(full, fits, masked)
             else:
                 self._sums(row_at, rows, False, self.sums, 0, width)
-            self.parts.epilogue(self.sizes, self.sums, self.memory, self.batch, row, rows, self.col)
+            self.parts.epilogue(self.sizes, [self.sums], self.memory, self.batch, row, rows, self.col)
 
         if is_plain(self.p) and self.v.form != "inner":
             b.if_(b.compare(">=", b.index(self.count), width), whole, through_sums)
@@ -262,9 +262,7 @@ def dot_choices(
     row, col = (x.source.dtype for x in (p.rows, p.cols))
     types = Types(row, col, p.dtype)
     lanes = min(device.lanes, device.simd_bytes // p.dtype.itemsize)
-    vectors = device.tile_vectors
-    if p.col_axis.size.is_const:
-        vectors = max(1, min(vectors, -(-p.col_axis.size.value // lanes)))
+    vectors = tile_vectors(p, lanes, device)
 
     def form(name: str) -> TileVariant:
         return TileVariant(group, p, name, types, lanes, vectors, device, facts)
@@ -280,6 +278,12 @@ def dot_choices(
         choices.append(Choice(form("inner"), ((rows, INNER_ROWS),)))
     choices.append(Choice(form("copied")))
     return decided(choices, facts)
+
+
+def tile_vectors(p: Product, lanes: int, device: Device) -> int:
+    """Vectors of a tile: fewer when there never are more columns."""
+    size = p.col_axis.size
+    return max(1, min(device.tile_vectors, -(-size.value // lanes))) if size.is_const else device.tile_vectors
 
 
 def _is_static(p: Product) -> bool:

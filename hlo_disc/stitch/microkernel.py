@@ -1,6 +1,6 @@
 """The inner loops of matrix multiplication, as device functions that every dot of a module shares.
 
-`outer_tile`: rows x vectors of accumulators stay in registers over a chain of K, a column operand with unit stride along
+`outer_tile`: rows x vectors of accumulators stay in registers over a chain of K; a column operand has unit stride along
 its columns. `inner_tile`: one row, lanes along K, for a column operand that is contiguous along K and too little work
 to transpose it. `copy_panel`, `transpose_panel` and `gather_panel` bring the columns of a tile together. Sums are left
 in a buffer of accumulators: what follows from them is not this file's business.

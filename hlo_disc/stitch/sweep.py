@@ -73,7 +73,7 @@ class Sweep:
         return [v for v in self.group.inputs if v in found]
 
     def _folded(self) -> tuple[Value, Value, bool] | None:
-        """(what stays, what is the same for all keys, whether it divides), for weights that are a quotient or product."""
+        """(what stays, what is the same for all keys, whether it divides) of weights that are a quotient or product."""
         op = self.scores.weights.op
         if op is None or op not in self.scores.middle or op.name not in ("divide", "multiply"):
             return None

@@ -55,14 +55,16 @@ void Call::run(const std::vector<Block>& packed_constants, int64_t pack_limit) {
   bind_constants(packed_constants);
   for (PackRequest& request : packs) {
     const Pack& pack = program.packs[request.pack];
-    if (!request.packed) {
+    PackCache::Form& form = request.form;
+    if (!form.packed) {
+      request.changed = true;
+      if (!form.seen) continue;  // main knows how to work from the unpacked array
       Block block = PackBudget::take(pack.bytes, pack_limit);
-      if (!block) continue;  // main knows how to work from the unpacked array
-      request.packed = std::make_shared<Packed>(std::move(block));
-      request.made = true;
-      run_pack(program, pack, bufs[pack.index], request.packed->data());
+      if (!block) continue;
+      form.packed = std::make_shared<Packed>(std::move(block));
+      run_pack(program, pack, bufs[pack.index], form.packed->data());
     }
-    bufs[program.first_pack + request.pack] = request.packed->data();
+    bufs[program.first_pack + request.pack] = form.packed->data();
   }
 
   char* scratch = scratch_bytes ? arena.data() + arena_bytes : nullptr;

@@ -32,8 +32,8 @@ class Values {
 // An input that may be packed and kept, because its array never changes.
 struct PackRequest {
   int pack;
-  std::shared_ptr<Packed> packed;  // found in the cache, or made by the call
-  bool made = false;
+  PackCache::Form form;  // as the cache has it, or as the call made it
+  bool changed = false;  // the cache should know of the new form
 };
 
 struct Call {

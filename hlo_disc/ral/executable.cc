@@ -77,7 +77,7 @@ PyObject* Executable::call(PyObject* const* objects, Py_ssize_t count) {
       call.run(packed_constants_, pack_limit_);
     }
     for (PackRequest& request : call.packs) {
-      if (request.made) cache_->keep(arguments.immutable(program_.packs[request.pack].index), request.pack, std::move(request.packed));
+      if (request.changed) cache_->keep(arguments.immutable(program_.packs[request.pack].index), request.pack, std::move(request.form.packed));
     }
     return results(call, arguments);
   } catch (const Error& error) {

@@ -28,14 +28,14 @@ PackCache::~PackCache() {
   Py_XDECREF(callback_);
 }
 
-std::shared_ptr<Packed> PackCache::find(PyObject* array, int pack) const {
+PackCache::Form PackCache::find(PyObject* array, int pack) const {
   std::lock_guard<std::mutex> lock(mutex_);
   auto found = entries_.find(array);
-  if (found == entries_.end()) return nullptr;
+  if (found == entries_.end()) return {};
   for (const auto& [index, packed] : found->second.forms) {
-    if (index == pack) return packed;
+    if (index == pack) return {true, packed};
   }
-  return nullptr;
+  return {};
 }
 
 void PackCache::keep(PyObject* array, int pack, std::shared_ptr<Packed> packed) {
@@ -53,9 +53,13 @@ void PackCache::keep(PyObject* array, int pack, std::shared_ptr<Packed> packed) 
       std::swap(entry.reference, surplus);
       by_reference_[reference] = array;
     }
-    bool known = false;
-    for (const auto& form : entry.forms) known |= form.first == pack;
-    if (!known) entry.forms.emplace_back(pack, std::move(packed));
+    auto form = entry.forms.begin();
+    while (form != entry.forms.end() && form->first != pack) ++form;
+    if (form == entry.forms.end()) {
+      entry.forms.emplace_back(pack, std::move(packed));
+    } else if (!form->second) {
+      form->second = std::move(packed);
+    }
   }
   Py_XDECREF(surplus);
 }
@@ -64,7 +68,7 @@ int64_t PackCache::bytes() const {
   std::lock_guard<std::mutex> lock(mutex_);
   int64_t bytes = 0;
   for (const auto& [array, entry] : entries_) {
-    for (const auto& form : entry.forms) bytes += form.second->bytes();
+    for (const auto& form : entry.forms) bytes += form.second ? form.second->bytes() : 0;
   }
   return bytes;
 }

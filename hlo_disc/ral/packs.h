@@ -3,6 +3,7 @@
 // The key is the array's identity, guarded by a weak reference whose callback drops the entry. The bound counts the
 // bytes over all executables; when it is reached new arrays are refused and computed with unpacked. Evicting instead
 // would repack every weight on every call as soon as a model does not fit, which costs more than not packing.
+// An array is packed when it comes for the second time: one that comes once (a training step's) is not worth it.
 #pragma once
 
 #include <Python.h>
@@ -43,10 +44,15 @@ class PackCache : public std::enable_shared_from_this<PackCache> {
  public:
   ~PackCache();  // with the interpreter lock
 
-  // The packed form of `array` for this pack; null when there is none.
-  std::shared_ptr<Packed> find(PyObject* array, int pack) const;
+  // What is known of an array for one pack: has it come before, and its packed form, null when there is none.
+  struct Form {
+    bool seen = false;
+    std::shared_ptr<Packed> packed;
+  };
+  Form find(PyObject* array, int pack) const;
 
-  // Keeps a packed form while `array` lives. With the interpreter lock. An array without weak references is not kept.
+  // Remembers an array, and its packed form unless that is null, while `array` lives. With the interpreter lock. An
+  // array without weak references is not remembered.
   void keep(PyObject* array, int pack, std::shared_ptr<Packed> packed);
 
   int64_t bytes() const;

@@ -435,8 +435,13 @@ class Builder:
         return Val(self, gpu.BlockIdOp(self._x).result)
 
     @contextmanager
-    def kernel(self, name: str, args: Sequence[tuple[ir.Type, str]]) -> Iterator[list[Val]]:
-        """A kernel of one thread a block. An argument is (type, access): "r" or "w" for buffers, "" for scalars."""
+    def kernel(
+        self, name: str, args: Sequence[tuple[ir.Type, str]], calls_only: bool = False
+    ) -> Iterator[list[Val]]:
+        """A kernel of one thread a block. An argument is (type, access): "r" or "w" for buffers, "" for scalars.
+
+        calls_only: all its work is done by device functions, so that a target need not optimise it.
+        """
         attrs = [ir.DictAttr.get({"r": self._read, "w": self._write, "": {}}[access]) for _, access in args]
         with ir.InsertionPoint(self._kernels):
             op = gpu.GPUFuncOp(
@@ -446,6 +451,8 @@ class Builder:
                 known_block_size=[1, 1, 1],
                 arg_attrs=ir.ArrayAttr.get(attrs),
             )
+        if calls_only:
+            op.attributes["hlo_disc.calls_only"] = ir.UnitAttr.get()
         with self._body(op.add_entry_block()) as values:
             yield values
             gpu.ReturnOp([])

@@ -1,4 +1,4 @@
-"""The host flow: `plan` checks a call and sizes its memory, `main` launches the kernels, `packN` prepares a weight.
+"""The host flow: `plan` checks a call and sizes its memory, `main` launches kernels, `K_pack` prepares a weight.
 
 From a fused graph to host functions in MLIR. They are stateless and allocate nothing: the caller gives `main` one arena
 of the size that `plan` asked for.
@@ -38,6 +38,11 @@ class Pack:
 
     packing: Packing
     kernel: str
+
+    @property
+    def function(self) -> str:
+        """The host function that launches the kernel; equal packings share it."""
+        return f"{self.kernel}_pack"
 
 
 class Flow:
@@ -235,15 +240,15 @@ class Flow:
             condition = other if condition is None else b.apply(arith.AndIOp, condition, other)
         return condition
 
-    # packN(call, env, arena, source, packed)
+    # K_pack(call, env, arena, source, packed)
 
     def build_packs(self) -> None:
         b = self.b
-        for number, pack in enumerate(self.packs):
+        for pack in {pack.function: pack for pack in self.packs}.values():
             element = b.memory_type(pack.packing.source.dtype)
             head = [b.pointer, b.buffer_type(b.i64), b.buffer_type(b.i8)]
             args = [*head, b.buffer_type(element), b.buffer_type(b.i8)]
-            with b.host_function(f"pack{number}", args) as (_, _, _, source, target):
+            with b.host_function(pack.function, args) as (_, _, _, source, target):
                 pack.packing.launch(b, pack.kernel, source, target)
                 b.return_()
 

@@ -84,7 +84,7 @@ def lower(graph: Graph, device: Device) -> Lowered:
     return Lowered(
         module,
         tuple(constant_array(v) for v in flow.constants),
-        tuple((*flow.source(p), p.packing.size, f"pack{i}") for i, p in enumerate(flow.packs)),
+        tuple((*flow.source(p), p.packing.size, p.function) for p in flow.packs),
         flow.symbols,
         graph.guards,
         flow.env_size,

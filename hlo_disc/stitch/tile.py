@@ -114,7 +114,7 @@ class TileVariant:
             args.append((b.buffer_type(b.memory_type(self.types.sum)), "r"))
         buffers, names = len(args), group.symbols
         args += [(b.index_type, "")] * (len(names) + 4)
-        with b.kernel(name, args) as values:
+        with b.kernel(name, args, calls_only=True) as values:
             *symbols, total, per, chunk, chunks = values[buffers:]
             sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
             work = _Kernel(b, self, parts, sizes, values[:buffers])

@@ -23,7 +23,10 @@ PARALLEL_FOR = "ral_parallel_for"
 _FIXED_ARGUMENTS = 3
 _ARGUMENT_ATTRIBUTES = ("noalias", "readonly", "writeonly", "nonnull")
 _PLAIN_NAME = re.compile(r"[A-Za-z$._][A-Za-z0-9$._]*\Z")
-# Host code runs once a call and does next to nothing: generating it quickly is worth more than good code.
+# A kernel with this attribute leaves all its work to device functions.
+CALLS_ONLY = "hlo_disc.calls_only"
+# Host code runs once a call and does next to nothing: generating it quickly is worth more than good code. The same
+# holds for the loop over a kernel's blocks, and for kernels that only call.
 _UNOPTIMIZED = " noinline optnone"
 # the operand groups of gpu.launch_func, in order
 _GRID, _DYNAMIC_BYTES, _ARGUMENTS = 1, 10, 11
@@ -73,7 +76,7 @@ def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str
         body[argument] = f"%a{k}"
     body.region(block)
     parameters = ", ".join([*_parameters(op, types), "i64 %block", "ptr noalias %fast"])
-    _define(module, f"internal void @{name}({parameters})", body, " noinline")
+    _define(module, f"internal void @{name}({parameters})", body, _UNOPTIMIZED if CALLS_ONLY in op.attributes else " noinline")
 
     loop = FunctionBody(module, symbols)
     fields = _record(types)
@@ -91,7 +94,7 @@ def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str
     loop.begin("done")
     loop.do("ret void")
     head = f"internal void @{blocks_name(name)}(ptr noalias readonly %record, i64 %begin, i64 %end, ptr noalias %fast)"
-    _define(module, head, loop)
+    _define(module, head, loop, _UNOPTIMIZED)
 
 
 def device_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:

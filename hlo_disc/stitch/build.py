@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from hlo_disc import mlir
@@ -137,9 +138,11 @@ class Builder:
         self.index_type = ir.IndexType.get()
         self.pointer = ir.Type.parse("!llvm.ptr")
         self._int_types = {n: ir.IntegerType.get_signless(n) for n in (1, 4, 8, 16, 32, 64)}
-        self._float_types = {"float32": ir.F32Type.get(), "float64": ir.F64Type.get()}
-        self._float_types |= {"float16": ir.F16Type.get(), "bfloat16": ir.BF16Type.get()}
-        self._floats = set(self._float_types.values())
+        half, f32 = (ir.F16Type.get(), ir.BF16Type.get()), ir.F32Type.get()
+        self._float_types = {np.dtype(np.float32): f32, np.dtype(np.float64): ir.F64Type.get()}
+        self._half_types = {np.dtype(np.float16): half[0], np.dtype(ml_dtypes.bfloat16): half[1]}
+        self._floats = {*half, *self._float_types.values()}
+        self._f32 = f32
         self.i1, self.i8, self.i32, self.i64 = (self._int_types[n] for n in (1, 8, 32, 64))
         self._contract = ir.Attribute.parse("#arith.fastmath<contract>")
         self._reassoc = ir.Attribute.parse("#arith.fastmath<reassoc,nsz>")
@@ -206,15 +209,14 @@ class Builder:
 
     def register_type(self, dtype: np.dtype) -> ir.Type:
         """The type that computes on elements of `dtype`: halves are widened to f32, bool is i1."""
-        if dtype.name in ("float16", "bfloat16"):
-            return self._float_types["float32"]
+        if dtype in self._half_types:
+            return self._f32
         return self.i1 if dtype == np.bool_ else self.memory_type(dtype)
 
     def memory_type(self, dtype: np.dtype) -> ir.Type:
         """The type that elements of `dtype` have in memory: bool is i8."""
-        if dtype.name in self._float_types:
-            return self._float_types[dtype.name]
-        return self._int_types[8 * dtype.itemsize]
+        found = self._float_types.get(dtype) or self._half_types.get(dtype)
+        return found or self._int_types[8 * dtype.itemsize]
 
     def is_float(self, x: Val) -> bool:
         return x.element in self._floats
@@ -435,9 +437,7 @@ class Builder:
         return Val(self, gpu.BlockIdOp(self._x).result)
 
     @contextmanager
-    def kernel(
-        self, name: str, args: Sequence[tuple[ir.Type, str]], calls_only: bool = False
-    ) -> Iterator[list[Val]]:
+    def kernel(self, name: str, args: Sequence[tuple[ir.Type, str]], calls_only: bool = False) -> Iterator[list[Val]]:
         """A kernel of one thread a block. An argument is (type, access): "r" or "w" for buffers, "" for scalars.
 
         calls_only: all its work is done by device functions, so that a target need not optimise it.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from hlo_disc.dynamic_hlo.graph import Op
@@ -21,11 +22,11 @@ Rule = Callable[[Builder, Op, list[Val]], Val]
 
 
 def is_float(dtype: np.dtype) -> bool:
-    return dtype.kind == "f" or dtype.name in ("bfloat16", "float16")
+    return dtype.kind == "f" or dtype == ml_dtypes.bfloat16
 
 
 def is_unsigned(dtype: np.dtype) -> bool:
-    return dtype.kind in "ub" or dtype.name.startswith("uint")
+    return dtype.kind in "ub"
 
 
 def _one(op: Any) -> Rule:

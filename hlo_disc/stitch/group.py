@@ -77,12 +77,12 @@ class Group:
     def key(self) -> tuple:
         """Equal for groups that the same kernels serve: the structure, with values numbered in order."""
         numbers: dict[Value, int] = {value: i for i, value in enumerate(self.inputs)}
-        rows: list[tuple] = [(self.kind,), tuple((str(v.dtype), v.shape) for v in self.inputs)]
+        rows: list[tuple] = [(self.kind,), tuple((v.dtype, v.shape) for v in self.inputs)]
         for op in self.ops:
             for result in op.results:
                 numbers[result] = len(numbers)
             attrs = tuple(sorted((name, _hashable(attr)) for name, attr in op.attrs.items()))
-            results = tuple((str(r.dtype), r.shape) for r in op.results)
+            results = tuple((r.dtype, r.shape) for r in op.results)
             rows.append((op.name, tuple(numbers[x] for x in op.operands), attrs, results))
         rows.append(tuple(numbers[value] for value in self.outputs))
         if self.place:

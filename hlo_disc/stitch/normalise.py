@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hlo_disc.dynamic_hlo import ops
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Value, raw_dim
+from hlo_disc.dynamic_hlo.ops import OPS
+
+_KINDS = {name: definition.kind for name, definition in OPS.items()} | {"place": "assemble"}
 
 
 def kind(op: Op) -> str:
     """The kind of an op after normalising."""
-    return "assemble" if op.name == "place" else ops.kind(op)
+    return _KINDS[op.name]
 
 
 def normalise(graph: Graph) -> Graph:

@@ -73,24 +73,24 @@ class Epilogue:
             body = Body(b, self.lanes, sizes, leaves)
             output = Leaf(buffers[-1], sizes.shape(memory[-1].shape), memory[-1].dtype)
 
-            def row_of(r: Val, lanes: int, at: int) -> None:
-                x = b.load(sums[0], r * self.width + at, lanes)
-                if self.scaled:
-                    x = b.binary("*", x, b.load(sums[1], r))
-                self._store(body, output, x, self._index(batch, row + r, col + at))
-
-            def all_rows(masked: bool) -> None:
+            def all_rows(c: Scalar, mask: Val | None, lanes: int) -> None:
+                body.mask = mask
                 with b.loop(0, rows) as loop:
-                    for at in range(0, self.width, self.lanes):
-                        body.mask = b.mask(count - at, self.lanes) if masked else None
-                        row_of(loop.i, self.lanes, at)
+                    x = b.load(sums[0], loop.i * self.width + c, lanes)
+                    if self.scaled:
+                        x = b.binary("*", x, b.load(sums[1], loop.i))
+                    self._store(body, output, x, self._index(batch, row + loop.i, col + c))
 
             if self.p.col is None:
-                with b.loop(0, rows) as loop:
-                    row_of(loop.i, 0, 0)
+                all_rows(0, None, 0)
             else:
-                count = b.index(sizes(self.p.col_axis.size)) - col
-                b.if_(b.compare(">=", count, self.width), lambda: all_rows(False), lambda: all_rows(True))
+                # Column by column, so that what does not vary along the rows is loaded once.
+                count = b.minimum(sizes(self.p.col_axis.size) - col, self.width)
+                rest = count % self.lanes
+                with b.loop(0, count - rest, self.lanes) as loop:
+                    all_rows(loop.i, None, self.lanes)
+                tail = lambda: all_rows(count - rest, b.mask(rest, self.lanes), self.lanes)  # noqa: E731
+                b.if_(b.compare("!=", rest, 0), tail)
         return call
 
     def _index(self, batch: Sequence[Scalar], row: Scalar, col: Scalar) -> tuple[Index, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hlo_disc.mlir import ir
 from hlo_disc.targets.emit import FunctionBody, Handler
-from hlo_disc.targets.types import Type, Untranslatable
+from hlo_disc.targets.types import BF16, I16, Type, Untranslatable
 
 
 def _element(body: FunctionBody, memref: ir.Value) -> Type:
@@ -58,29 +58,44 @@ def _pointer_as_index(body: FunctionBody, op: ir.Operation) -> None:
 # LLVM 22 takes the alignment of the four masked forms as an attribute of the pointer argument.
 
 
+def _bits(body: FunctionBody, type_: Type, value: str) -> tuple[Type, str]:
+    """A vector as the masked forms take it: LLVM takes bf16 lanes apart through f32, with a call that nobody defines."""
+    if type_.element is not BF16:
+        return type_, value
+    bits = I16.vector(type_.lanes)
+    return bits, body.op(f"bitcast {type_.text} {value} to {bits.text}")
+
+
+def _from_bits(body: FunctionBody, bits: Type, type_: Type, value: str) -> str:
+    return value if bits is type_ else body.op(f"bitcast {bits.text} {value} to {type_.text}")
+
+
 def _masked_load(body: FunctionBody, op: ir.Operation) -> None:
     memref, index, mask, other = op.operands
     result = op.results[0]
     type_ = body.type(result.type)
     element = _element(body, memref)
+    bits, rest = _bits(body, type_, body[other])
     arguments = [
         (f"ptr align {_alignment(op, element)}", _address(body, memref, element, index)),
         (body.type(mask.type).text, body[mask]),
-        (type_.text, body[other]),
+        (bits.text, rest),
     ]
-    body[result] = body.call(type_.text, f"llvm.masked.load.{type_.suffix}.p0", arguments)
+    loaded = body.call(bits.text, f"llvm.masked.load.{bits.suffix}.p0", arguments)
+    body[result] = _from_bits(body, bits, type_, loaded)
 
 
 def _masked_store(body: FunctionBody, op: ir.Operation) -> None:
     memref, index, mask, value = op.operands
     type_ = body.type(value.type)
     element = _element(body, memref)
+    bits, stored = _bits(body, type_, body[value])
     arguments = [
-        (type_.text, body[value]),
+        (bits.text, stored),
         (f"ptr align {_alignment(op, element)}", _address(body, memref, element, index)),
         (body.type(mask.type).text, body[mask]),
     ]
-    body.call("void", f"llvm.masked.store.{type_.suffix}.p0", arguments)
+    body.call("void", f"llvm.masked.store.{bits.suffix}.p0", arguments)
 
 
 def _lane_pointers(body: FunctionBody, op: ir.Operation) -> tuple[str, str, Type]:
@@ -98,16 +113,19 @@ def _gather(body: FunctionBody, op: ir.Operation) -> None:
     result = op.results[0]
     type_ = body.type(result.type)
     pointers, pointer_type, _ = _lane_pointers(body, op)
-    arguments = [(pointer_type, pointers), (body.type(mask.type).text, body[mask]), (type_.text, body[other])]
-    body[result] = body.call(type_.text, f"llvm.masked.gather.{type_.suffix}.v{type_.lanes}p0", arguments)
+    bits, rest = _bits(body, type_, body[other])
+    arguments = [(pointer_type, pointers), (body.type(mask.type).text, body[mask]), (bits.text, rest)]
+    loaded = body.call(bits.text, f"llvm.masked.gather.{bits.suffix}.v{type_.lanes}p0", arguments)
+    body[result] = _from_bits(body, bits, type_, loaded)
 
 
 def _scatter(body: FunctionBody, op: ir.Operation) -> None:
     mask, value = op.operands[3], op.operands[4]
     type_ = body.type(value.type)
     pointers, pointer_type, _ = _lane_pointers(body, op)
-    arguments = [(type_.text, body[value]), (pointer_type, pointers), (body.type(mask.type).text, body[mask])]
-    body.call("void", f"llvm.masked.scatter.{type_.suffix}.v{type_.lanes}p0", arguments)
+    bits, stored = _bits(body, type_, body[value])
+    arguments = [(bits.text, stored), (pointer_type, pointers), (body.type(mask.type).text, body[mask])]
+    body.call("void", f"llvm.masked.scatter.{bits.suffix}.v{type_.lanes}p0", arguments)
 
 
 HANDLERS: dict[str, Handler] = {

@@ -59,7 +59,7 @@ def _pointer_as_index(body: FunctionBody, op: ir.Operation) -> None:
 
 
 def _bits(body: FunctionBody, type_: Type, value: str) -> tuple[Type, str]:
-    """A vector as the masked forms take it: LLVM takes bf16 lanes apart through f32, with a call that nobody defines."""
+    """A vector as the masked forms take it: LLVM takes bf16 lanes apart through f32, by a call to nothing."""
     if type_.element is not BF16:
         return type_, value
     bits = I16.vector(type_.lanes)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.facts import Truth
 from hlo_disc.dynamic_hlo.graph import Shape, Value
 from hlo_disc.import_.decode import array, integer, ints, text
@@ -288,7 +288,10 @@ def _dynamic_gather(r: Reader, op: Any, operands: list[Operand]) -> Value:
 
 def _make_gather(r: Reader, op: Any, x: Value, indices: Operand, sizes: Shape) -> Value:
     numbers = r.attr(op, "dimension_numbers", _gather_numbers)
-    _fits(r, sizes, x.shape)
+    # Nothing is taken where there is no index: a gather of no elements from an empty dimension is fine.
+    sizes_of_indices = indices.sizes if type(indices) is Symbolic else indices.shape
+    some = Dim.min(1, dim_product(n for a, n in enumerate(sizes_of_indices) if a != numbers["index_vector_dim"]))
+    _fits(r, tuple(some * n for n in sizes), x.shape)
     if type(indices) is Symbolic and len(indices.sizes) == 1 and numbers["index_vector_dim"] == 0:
         # One window at a known place is a slice.
         corner = _known_corner(r, _window_start(indices, numbers["start_index_map"], x.rank), x.shape, sizes)

@@ -52,9 +52,7 @@ def arguments(graph, sizes):
 def run_by_xla(name, arrays):
     """Outputs of XLA:CPU: the module refined to the arrays' shapes, which also evaluates its assertions."""
     module = load_module(MODULES / name)
-    types = ",".join(
-        f"tensor<{''.join(f'{n}x' for n in a.shape)}{element_type(a.dtype)}>" for a in arrays
-    )
+    types = ",".join(f"tensor<{''.join(f'{n}x' for n in a.shape)}{element_type(a.dtype)}>" for a in arrays)
     mlir.run_passes(module, f"stablehlo-refine-arguments{{types={types}}}")
     if "chlo." in str(module):  # erf of a static type only
         mlir.run_passes(module, "stablehlo-refine-shapes,func.func(chlo-legalize-to-stablehlo)")

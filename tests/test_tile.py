@@ -108,9 +108,7 @@ def random_dots(draw: st.DrawFn) -> tuple[Graph, dict[str, int]]:
     names = {f"{kind}{i}": kind for kind, n in kinds.items() for i in range(n)}
     sizes = {name: draw(st.sampled_from([0, 1, 2, 3, 5, 8, 17, 40])) for name in names}
     static = {name for name in names if draw(st.booleans())}
-    sides = [
-        draw(st.permutations([n for n, kind in names.items() if kind != other])) for other in ("right", "left")
-    ]
+    sides = [draw(st.permutations([n for n, kind in names.items() if kind != other])) for other in ("right", "left")]
     texts = [", ".join(str(sizes[n]) if n in static else n for n in side) for side in sides]
     inner, batch = ([n for n, kind in names.items() if kind == wanted] for wanted in ("inner", "batch"))
     at = [[tuple(side.index(n) for n in chosen) for side in sides] for chosen in (inner, batch)]
@@ -132,9 +130,7 @@ def test_weights(right: str, stored: bool) -> None:
         graph = product("m, 20", right, ((1,), (0,)))
     else:
         weight = np.random.default_rng(0).standard_normal([d.value for d in shape(right)]).astype(np.float32)
-        graph = make_graph(
-            [("float32", "m, 20")], lambda b, x: dot(b, x, b.op("constant", value=weight), ((1,), (0,)))
-        )
+        graph = make_graph([("float32", "m, 20")], lambda b, x: dot(b, x, b.op("constant", value=weight), ((1,), (0,))))
     run(graph, [{"m": m} for m in (0, 1, 6, 13, 100)])
 
 

@@ -67,7 +67,7 @@ class Guard:
 
 
 def raw_dim(argument: int, axis: int) -> Dim:
-    """The size that a call really passed for `axis` of `argument`, as a symbol; bindings and guards are made of these."""
+    """The size that a call passed for `axis` of `argument`, as a symbol; bindings and guards are made of these."""
     return Dim.symbol(f"%{argument}.{axis}")
 
 

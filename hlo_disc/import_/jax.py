@@ -125,5 +125,3 @@ def _names(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) 
         head = positional[path[1].idx] if path[0].idx == 0 else path[1].key
         names.append(head + tree_util.keystr(path[2:]))
     return names
-
-

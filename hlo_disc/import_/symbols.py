@@ -35,7 +35,7 @@ class Input:
 
 
 def parse_shape(text: str) -> list[Dim | None]:
-    """"(b, 2*s, _)" as Dims, None for `_`. Raises ParseError."""
+    """ "(b, 2*s, _)" as Dims, None for `_`. Raises ParseError."""
     body = text.strip()
     if body.startswith("(") and body.endswith(")"):
         body = body[1:-1]

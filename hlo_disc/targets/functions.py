@@ -76,7 +76,8 @@ def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str
         body[argument] = f"%a{k}"
     body.region(block)
     parameters = ", ".join([*_parameters(op, types), "i64 %block", "ptr noalias %fast"])
-    _define(module, f"internal void @{name}({parameters})", body, _UNOPTIMIZED if CALLS_ONLY in op.attributes else " noinline")
+    attributes = _UNOPTIMIZED if CALLS_ONLY in op.attributes else " noinline"
+    _define(module, f"internal void @{name}({parameters})", body, attributes)
 
     loop = FunctionBody(module, symbols)
     fields = _record(types)

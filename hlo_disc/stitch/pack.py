@@ -28,7 +28,13 @@ def round_up(n: Dim, multiple: int) -> Dim:
 
 def panel_elements(p: Product, lanes: int, width: int) -> Dim:
     """Elements of a panel, with room for what transposing writes beyond the last k."""
-    return round_up(p.depth, lanes) * width
+    return _panel_rows(p.inner, lanes) * width
+
+
+def _panel_rows(inner: Sequence[Axis], lanes: int) -> Dim:
+    """Every walk along the innermost K axis ends in whole vectors; what the last one writes too much needs room."""
+    last = inner[-1].size
+    return dim_product(axis.size for axis in inner) + (round_up(last, lanes) - last)
 
 
 class Filler:
@@ -97,7 +103,7 @@ class PanelPacking:
     @property
     def panel(self) -> int:
         """Elements of a panel."""
-        return round_up(dim_product(x.size for x in self.inner), self.lanes).value * self.width
+        return _panel_rows(self.inner, self.lanes).value * self.width
 
     @property
     def size(self) -> int:

@@ -7,7 +7,7 @@ of the size that `plan` asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +30,17 @@ class Step:
     choices: tuple[Choice, ...]
     kernels: tuple[str, ...]
     symbols: tuple[str, ...]
+
+    def for_group(self, group: Group) -> Step:
+        """The same step for another group with an equal key."""
+
+        def moved(choice: Choice) -> Choice:
+            if choice.packing is None:
+                return choice
+            source = group.inputs[self.group.inputs.index(choice.packing.source)]
+            return replace(choice, packing=choice.packing.with_source(source))
+
+        return replace(self, group=group, choices=tuple(map(moved, self.choices)))
 
 
 @dataclass(frozen=True)

@@ -66,15 +66,23 @@ def lower(graph: Graph, device: Device) -> Lowered:
                 item.build(b, kernels[key])
             return kernels[key]
 
-        steps = []
-        packs: dict[Packing, Pack] = {}
-        for group in plan.groups:
+        def scheduled(group: Group) -> Step:
             small = collapse(group, graph.facts) if group.kind == "row" else group
             choices = SCHEDULES[group.kind](small, graph.facts, device, static)
-            for choice in choices:
-                if choice.packing is not None and choice.packing not in packs:
-                    packs[choice.packing] = Pack(choice.packing, kernel(choice.packing))
-            steps.append(Step(group, tuple(choices), tuple(kernel(c.variant) for c in choices), small.symbols))
+            return Step(group, tuple(choices), tuple(kernel(c.variant) for c in choices), small.symbols)
+
+        steps: list[Step] = []
+        alike: dict[tuple, Step] = {}
+        packs: dict[Packing, Pack] = {}
+        for group in plan.groups:
+            key = (group.key(), tuple(static(v) for v in group.inputs))
+            step = alike[key].for_group(group) if key in alike else scheduled(group)
+            if not any(c.variant.workspace for c in step.choices):  # that is memory of this step alone
+                alike.setdefault(key, step)
+            for packing in (c.packing for c in step.choices if c.packing):
+                if packing not in packs:
+                    packs[packing] = Pack(packing, kernel(packing))
+            steps.append(step)
         flow = Flow(b, graph, plan, steps, tuple(packs.values()))
         flow.build_plan()
         flow.build_main()

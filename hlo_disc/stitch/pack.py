@@ -8,7 +8,7 @@ A block does it in fast memory before it uses a panel; for a static operand it i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -87,6 +87,9 @@ class PanelPacking:
         inner = tuple(Axis(x.size, ZERO, x.col_stride) for x in p.inner)
         types = Types(types.sum, types.col, types.sum)
         return PanelPacking(source, p.cols.offset.value, batch, inner, p.col_axis, types, lanes, vectors)
+
+    def with_source(self, source: Value) -> PanelPacking:
+        return replace(self, source=source)
 
     @property
     def name(self) -> str:

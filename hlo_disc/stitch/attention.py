@@ -165,11 +165,11 @@ def _products(group: Group, scores: Scores, facts: ShapeFacts) -> tuple[Product,
     first = contraction(one, left, right, whole, facts, cols=scores.key_side)
     first = _with_axes(first, scores.row, scores.key)
     weights = scores.weights
-    strides = tuple(ONE if a == scores.key else ZERO for a in range(weights.rank))
+    strides = tuple(ONE if a == ("out", scores.key) else ZERO for a in scores.at[weights])
     walks = [Strided(weights, weights.shape, ZERO, strides)] * 2
     walks[1 - scores.side] = operand(two.operands[1 - scores.side], group, facts)
     second = contraction(two, *walks, epilogue_of(group, two), facts, cols=1 - scores.side)
-    row = None if scores.row is None else result_axis(two, scores.side, scores.row)
+    row = None if scores.row is None else result_axis(two, scores.side, scores.weights_axis(scores.row))
     columns = second.col if second.col is None else second.origins[second.col]
     return first, _with_axes(second, row, columns)
 
@@ -236,11 +236,8 @@ class _Kernel:
         self.batch = [i.base for i in at]
         of_axis = {p.origins[a]: i for a, i in zip(p.batch, self.batch, strict=True)}
         scores = self.v.scores
-        rank = scores.weights.rank
         places = {
-            result_axis(scores.second, scores.side, a): i
-            for a, i in of_axis.items()
-            if a in range(rank)
+            result_axis(scores.second, scores.side, scores.weights_axis(a)): i for a, i in of_axis.items()
         }
         self.second_batch = [places[q.origins[a]] for a in q.batch]
         self.query_at = self._start(p.rows.offset, p, "row_stride", self.batch)

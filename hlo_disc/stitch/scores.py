@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
+from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Op, Value
 from hlo_disc.stitch.emit import MONOIDS, is_float
 from hlo_disc.stitch.normalise import kind
 from hlo_disc.stitch.space import Access, operand_accesses
 from hlo_disc.stitch.strided import ONE
 
-_JOINING_VIEWS = ("broadcast", "reshape")
+_JOINING_VIEWS = ("broadcast", "reshape", "transpose")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,10 @@ class Scores:
     key_side: int
     middle: tuple[Op, ...]
     at: Mapping[Value, Access]
+
+    def weights_axis(self, axis: int) -> int:
+        """Where an axis of the scores is in the weights."""
+        return self.at[self.weights].index(("out", axis))
 
     def has_keys(self, value: Value) -> bool:
         return ("out", self.key) in self.at[value]
@@ -70,24 +74,27 @@ def match_attention(
     """The first dot, what is between, and `second`, or None when `second` is not the second dot of an attention."""
     for side in (0, 1):
         visited = _between(second.operands[side])
-        firsts = [op for op in visited if kind(op) == "dot" and _same(op.result, second.operands[side], facts)]
-        if not firsts:
-            continue
-        first = max(firsts, key=position.__getitem__)
-        ops = [op for op in visited if kind(op) != "dot"]
-        ops.sort(key=position.__getitem__)
-        inside = {first}
-        for op in ops:
-            if any(x.op in inside for x in op.operands):
-                inside.add(op)
-        chosen = [op for op in (first, *ops) if op in inside]
-        alone = all(
-            op.result not in in_memory and all(u in inside or u is second for u in users[op.result]) for op in chosen
-        )
-        once = list(second.operands).count(second.operands[side]) == 1 and second.operands[1 - side].op not in inside
-        if alone and once and scores_of([*chosen, second], facts) is not None:
-            return [*chosen, second]
+        firsts = [op for op in visited if kind(op) == "dot" and op.result.rank == second.operands[side].rank]
+        ops = sorted((op for op in visited if kind(op) != "dot"), key=position.__getitem__)
+        for first in sorted(firsts, key=position.__getitem__, reverse=True):
+            chosen = _following(first, ops)
+            alone = all(
+                op.result not in in_memory and all(u in chosen or u is second for u in users[op.result])
+                for op in chosen
+            )
+            once = sum(x.op in chosen for x in second.operands) == 1
+            if alone and once and scores_of([*chosen, second], facts) is not None:
+                return [*chosen, second]
     return None
+
+
+def _following(first: Op, ops: Sequence[Op]) -> list[Op]:
+    """`first` and those of `ops` that follow from it."""
+    inside = [first]
+    for op in ops:
+        if any(x.op in inside for x in op.operands):
+            inside.append(op)
+    return inside
 
 
 def scores_of(ops: Sequence[Op], facts: ShapeFacts) -> Scores | None:
@@ -107,15 +114,23 @@ def scores_of(ops: Sequence[Op], facts: ShapeFacts) -> Scores | None:
     key = _key(second, side)
     if key is None or not _is_plain(first, second, middle):
         return None
-    key_side = _owner(first, key)
-    if key_side is None or not _one_free_axis(second, 1 - side):
+    weights = second.operands[side]
+    reads = _Reads(first, weights, key, middle, facts)
+    if not reads.follow(weights, reads.everywhere) or not any(op.name == "reduce" for op in middle):
         return None
-    reads = _Reads(first, key, middle, facts)
-    everywhere = tuple(None if n == ONE else ("out", a) for a, n in enumerate(first.result.shape))
-    if not reads.follow(second.operands[side], everywhere) or not any(op.name == "reduce" for op in middle):
+    at = _renamed(reads.at, first.result)
+    (key,) = (a[1] for i, a in enumerate(at[weights]) if i == key and a)
+    key_side = _owner(first, key)
+    if key_side is None or len(_free_axes(second, 1 - side)) != 1:
         return None
     row = _row(first, key_side, facts)
-    return Scores(first, second, side, key, row, key_side, tuple(middle), reads.at)
+    return Scores(first, second, side, key, row, key_side, tuple(middle), at)
+
+
+def _renamed(at: Mapping[Value, Access], scores: Value) -> dict[Value, Access]:
+    """Accesses in the scores' own axes instead of the weights'."""
+    names: dict[tuple[str, int], tuple[str, int]] = {a: ("out", i) for i, a in enumerate(at[scores]) if a}
+    return {value: tuple(names[a] if a else None for a in access) for value, access in at.items()}
 
 
 def _between(value: Value) -> list[Op]:
@@ -132,10 +147,6 @@ def _between(value: Value) -> list[Op]:
             found[op] = None
             todo += op.operands
     return list(found)
-
-
-def _same(x: Value, y: Value, facts: ShapeFacts) -> bool:
-    return x.rank == y.rank and all(facts.equal(a, b) is Truth.YES for a, b in zip(x.shape, y.shape, strict=True))
 
 
 def _needed(value: Value, middle: Sequence[Op]) -> set[Op]:
@@ -204,10 +215,6 @@ def _owner(first: Op, key: int) -> int | None:
     return None
 
 
-def _one_free_axis(dot: Op, side: int) -> bool:
-    return len(_free_axes(dot, side)) == 1
-
-
 def _row(first: Op, key_side: int, facts: ShapeFacts) -> int | None:
     """The axis along the rows of a tile: the longest free axis of the queries."""
     free = [result_axis(first, 1 - key_side, a) for a in _free_axes(first, 1 - key_side)]
@@ -215,13 +222,17 @@ def _row(first: Op, key_side: int, facts: ShapeFacts) -> int | None:
 
 
 class _Reads:
-    """Follows values from the second dot up, with the axes that index them."""
+    """Follows values from the second dot up, with the axes of the weights that index them."""
 
-    def __init__(self, first: Op, key: int, middle: Sequence[Op], facts: ShapeFacts):
+    def __init__(self, first: Op, weights: Value, key: int, middle: Sequence[Op], facts: ShapeFacts):
         self.first, self.key, self.middle, self.facts = first, ("out", key), set(middle), facts
         self.at: dict[Value, Access] = {}
-        shape = first.result.shape
-        self.everywhere = tuple(None if n == ONE else ("out", a) for a, n in enumerate(shape))
+        self.everywhere = tuple(None if n == ONE else ("out", a) for a, n in enumerate(weights.shape))
+
+    def _is_whole(self, access: Access) -> bool:
+        """Every axis once, in any order."""
+        real = [a for a in access if a]
+        return len(real) == len(set(real)) and set(real) == {a for a in self.everywhere if a}
 
     def follow(self, value: Value, access: Access) -> bool:
         """Note the access of `value` and all that it is made of; False when that does not fit the pattern."""
@@ -231,7 +242,7 @@ class _Reads:
         op = value.op
         if value is self.first.result:
             self.at[value] = access
-            return access == self.everywhere
+            return self._is_whole(access)
         if op is None or op not in self.middle:
             return True
         self.at[value] = access
@@ -242,7 +253,7 @@ class _Reads:
             x, at = operands[0]
             columns = [a for a in op.attrs["dims"] if x.shape[a] != ONE]
             at = tuple(self.key if i in columns else a for i, a in enumerate(at))
-            if len(columns) != 1 or at != self.everywhere:
+            if len(columns) != 1 or not self._is_whole(at):
                 return False
             operands = [(x, at), *operands[1:]]
         return all(self.follow(x, at) for x, at in operands)

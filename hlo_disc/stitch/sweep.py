@@ -164,7 +164,7 @@ class _Row:
         return True
 
     def _read_back(self) -> None:
-        key = self.scores.key
+        key = self.scores.at[self.now].index(("out", self.scores.key))
         read = lambda at: self.b.load(self.buffer, self.start + at[key].base, self.body.width, self.body.mask)  # noqa: E731
         self.body.computed = {self.now: read}
 

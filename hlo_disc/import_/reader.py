@@ -338,6 +338,7 @@ class Reader:
                 raise ShapeError(message.format(*args))
             if not isinstance(part, Compare):
                 part = Compare("==", self.evaluator.scalar.number(part), ONE)
+            self._required.add((part.lhs, part.relation, part.rhs))  # type: ignore[arg-type]
             self.guards.append(Guard(part.lhs, part.relation, part.rhs, message, args))  # type: ignore[arg-type]
             symbols.add_fact(self.facts, part.lhs, part.relation, part.rhs)
         return ()

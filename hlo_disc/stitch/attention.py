@@ -30,11 +30,15 @@ from hlo_disc.stitch.product import Product, contraction, epilogue_of, operand
 from hlo_disc.stitch.scores import Scores, result_axis, scores_of
 from hlo_disc.stitch.strided import ONE, ZERO, Strided
 from hlo_disc.stitch.sweep import Sweep
-from hlo_disc.stitch.tile import ENOUGH_BLOCKS, INNER_ROWS, MOST_BLOCKS, tile_vectors
+from hlo_disc.stitch.tile import MOST_BLOCKS, row_chunks, tile_vectors
 from hlo_disc.stitch.variant import Choice, decided
 
 # FLOPs that a score costs between the dots.
 SCORE_FLOPS = 32
+# Up to so many query rows the keys are read where they lie.
+FEW_QUERIES = 1
+# Rows whose work is as much as packing the keys and values of a block.
+PACKING_ROWS = 4
 # A block of fewer rows would spend its time on packing the keys.
 LEAST_ROWS = 64
 ALIGNMENT = 64
@@ -109,10 +113,9 @@ class AttentionVariant:
         rows, keys = sizes(p.row_axis.size), sizes(p.col_axis.size)
         batch = sizes.count([p.axes[a].size for a in p.batch])
         flops = (sizes(p.depth) + sizes(q.col_axis.size)) * 2 + SCORE_FLOPS
-        wanted = batch * (rows + INNER_ROWS) * keys * flops // self.device.grain_flops
+        wanted = batch * (rows + PACKING_ROWS) * keys * flops // self.device.grain_flops
         wanted = b.maximum(b.minimum(wanted, MOST_BLOCKS), 1)
-        chunks = b.ceil_div(b.minimum(wanted, ENOUGH_BLOCKS), b.maximum(batch, 1))
-        chunks = b.maximum(b.minimum(chunks, rows // LEAST_ROWS), 1)
+        chunks = row_chunks(b, wanted, batch, rows, LEAST_ROWS)
         chunk = b.ceil_div(b.ceil_div(rows, chunks), self.device.tile_rows) * self.device.tile_rows
         total = batch * chunks
         per = b.maximum(b.index(total) // wanted, 1)
@@ -153,7 +156,7 @@ def attention_choices(
     rows, keys = first.row_axis.size, first.col_axis.size
     contiguous = len(first.inner) == 1 and first.inner[0].row_stride == first.inner[0].col_stride == ONE
     if contiguous and facts.equal(rows, keys) is not Truth.YES:
-        choices.append(Choice(form(True), ((rows, INNER_ROWS),)))
+        choices.append(Choice(form(True), ((rows, FEW_QUERIES),)))
     return decided([*choices, Choice(form(False))], facts)
 
 

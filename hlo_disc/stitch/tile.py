@@ -34,10 +34,10 @@ from hlo_disc.stitch.variant import Choice, decided
 INNER_ROWS = 3
 # Vectors of a tile of one row, in tiles of many rows: what memory gives at once.
 STREAM = 4
-# Blocks that are enough for every core to have its share, and blocks that are too many.
-ENOUGH_BLOCKS, MOST_BLOCKS = 16, 64
-# A block of fewer rows would spend its time on bringing its panel together.
-LEAST_ROWS = 48
+# Blocks that every call should have, as long as each has so many rows that bringing its panel together costs little.
+ENOUGH_BLOCKS, LEAST_ROWS = 16, 48
+# Blocks that are worth having on many cores, if each has enough rows to cost nothing.
+MOST_BLOCKS, MANY_ROWS = 64, 256
 ALIGNMENT = 64
 
 
@@ -102,8 +102,7 @@ class TileVariant:
         cost = sizes(p.depth) * (rows + 4) * (2 * self.width)
         wanted = b.maximum(b.minimum(cost * items // self.device.grain_flops, MOST_BLOCKS), 1)
         per = b.maximum(_div(b, items, wanted), 1)
-        chunks = b.ceil_div(b.minimum(wanted, ENOUGH_BLOCKS), b.maximum(items, 1))
-        chunks = b.maximum(b.minimum(chunks, rows // LEAST_ROWS), 1)
+        chunks = row_chunks(b, wanted, items, rows, LEAST_ROWS)
         chunk = b.ceil_div(b.ceil_div(rows, chunks), self.device.tile_rows) * self.device.tile_rows
         fast = sizes(self.fast_bytes())
         total = items * chunks
@@ -154,6 +153,15 @@ def dot_choices(
     if len(p.inner) == 1 and p.inner[0].row_stride == p.inner[0].col_stride == ONE:
         return decided([Choice(form("inner"), ((rows, INNER_ROWS),)), last], facts)
     return [last]
+
+
+def row_chunks(b: Builder, wanted: Scalar, items: Scalar, rows: Scalar, least: int) -> Scalar:
+    """Into how many chunks the rows of each item are divided, so that there are blocks for all cores."""
+    chunks: Scalar = 1
+    for blocks, size in ((ENOUGH_BLOCKS, least), (MOST_BLOCKS, MANY_ROWS)):
+        more = b.ceil_div(b.minimum(wanted, blocks), b.maximum(items, 1))
+        chunks = b.maximum(chunks, b.minimum(more, rows // size))
+    return chunks
 
 
 def tile_vectors(p: Product, lanes: int, device: Device) -> int:

@@ -122,7 +122,7 @@ def test_random_layouts(case: tuple[Graph, dict[str, int]]) -> None:
     run(graph, [sizes], level=levels()[-1])
 
 
-@pytest.mark.parametrize("right", ["20, 1", "20, 17", "20, 64", "20, 130", "20, 4, 16", "20, 0"])
+@pytest.mark.parametrize("right", ["20, 1", "20, 3", "20, 17", "20, 64", "20, 130", "20, 4, 16", "20, 0"])
 @pytest.mark.parametrize("stored", [False, True])
 def test_weights(right: str, stored: bool) -> None:
     """A static operand is packed, whether it is an argument or a constant."""
@@ -138,6 +138,7 @@ def test_weights(right: str, stored: bool) -> None:
     "left, right, contract, batch",
     [
         ("m, 20", "33, 20", ((1,), (1,)), ((), ())),
+        ("b, m, 20", "4, 20", ((2,), (1,)), ((), ())),
         ("b, m, 4, 16", "4, 16, 50", ((2, 3), (0, 1)), ((), ())),
         ("4, m, 10", "4, 10, 30", ((2,), (1,)), ((0,), (0,))),
         ("m, 7", "3, 7, 20", ((1,), (1,)), ((), ())),

@@ -285,7 +285,7 @@ class _Kernel:
             step, size = sizes(p.col_axis.col_stride), sizes(p.inner[0].size)
             with b.loop(0, self.count, self.v.lanes) as loop:
                 keys, key_at, last = self.memory[p.cols.source], self.key_at + loop.i * step, self.count - loop.i - 1
-                self.parts.inner(self.queries, query_at, keys, key_at, step, last, self.scores, loop.i, size)
+                self.parts.inner(self.queries, query_at, 1, keys, key_at, step, last, self.scores, loop.i, size)
             return
         width = self.v.widths[0]
         walk: list[Scalar] = []

@@ -94,31 +94,28 @@ def outer_tile(b: Builder, types: Types, lanes: int, rows: int, vectors: int, de
     return b.once(("outer", types, lanes, rows, vectors, depth, masked), make)
 
 
-def inner_tile(b: Builder, types: Types, lanes: int, columns: int) -> Call:
+def inner_tile(b: Builder, types: Types, lanes: int, columns: int, contiguous: bool = True) -> Call:
     """sums[c] = sum over k of row[k] * col[c, k], for up to `columns` <= lanes columns; `lanes` elements are written.
 
-    (row, at; col, at, stride of a column; the last column; sums, at; size of K). Columns after the last repeat it.
+    (row, at, stride along K, which is 1 when `contiguous`; col, at, stride of a column; the last column; sums, at; size
+    of K). Columns after the last repeat it.
     """
 
     def make() -> Call:
         index = b.index_type
-        args = [
-            _buffer(b, types.row),
-            index,
-            _buffer(b, types.col),
-            index,
-            index,
-            index,
-            _buffer(b, types.sum),
-            index,
-            index,
-        ]
+        args = [_buffer(b, types.row), index, index, _buffer(b, types.col), index, index, index]
+        args += [_buffer(b, types.sum), index, index]
         with b.device_function(f"inner{columns}_{b.made}", args) as (values, call):
-            row, row_at, col, col_at, col_stride, last, sums, sums_at, size = values
+            row, row_at, row_step, col, col_at, col_stride, last, sums, sums_at, size = values
+            offsets = b.binary("*", b.step(lanes), row_step)
             starts = [col_at + b.minimum(c, last) * col_stride for c in range(columns)]
 
             def step(k: Val, acc: Sequence[Val], mask: Val | None) -> list[Val]:
-                x = load(b, types.row, types.sum, row, row_at + k, lanes, mask)
+                if contiguous:
+                    x = load(b, types.row, types.sum, row, row_at + k, lanes, mask)
+                else:
+                    found = b.gather(row, row_at + k * row_step, offsets, mask)
+                    x = convert(b, from_memory(b, found, types.row), types.row, types.sum)
                 ys = [load(b, types.col, types.sum, col, start + k, lanes, mask) for start in starts]
                 return [b.fma(x, y, a) for y, a in zip(ys, acc, strict=True)]
 
@@ -131,7 +128,7 @@ def inner_tile(b: Builder, types: Types, lanes: int, columns: int) -> Call:
             b.store(_sums(b, rest.results, lanes), sums, sums_at)
         return call
 
-    return b.once(("inner", types, lanes, columns), make)
+    return b.once(("inner", types, lanes, columns, contiguous), make)
 
 
 def _sums(b: Builder, vectors: list[Val], lanes: int) -> Val:

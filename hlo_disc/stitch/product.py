@@ -120,10 +120,10 @@ def contraction(
     walks = [Axis(left.shape[i], left.strides[i], right.strides[j]) for i, j in contracted]
     origins = tuple(run[-1] for run in runs)
     p = Product(left, right, merged, row, col, _merge(walks, facts), origins, epilogue, reads, _accumulator(dot))
-    return _swapped(p) if cols == 0 or (cols is None and col is None and row is not None) else p
+    return swapped(p) if cols == 0 or (cols is None and col is None and row is not None) else p
 
 
-def _swapped(p: Product) -> Product:
+def swapped(p: Product) -> Product:
     """Rows for vectors and vectors for rows."""
 
     def turn(axes: Sequence[Axis]) -> tuple[Axis, ...]:

@@ -5,8 +5,8 @@
         for each tile of 6, 2 or 1 rows of the chunk:       sums over all of K in registers, then the epilogue
 
 Forms: `packed` (a static operand, packed once), `open` (columns are read in place, or by many rows from a copy of
-the panel in fast memory), `inner` (few rows, columns contiguous along K: lanes run along K), `stream` (one row, wide
-tiles).
+the panel in fast memory), `inner` (few rows, columns contiguous along K: lanes run along K), `narrow` (the same with
+rows and columns exchanged, for few columns), `stream` (one row, wide tiles).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.graph import Value
 from hlo_disc.stitch.body import Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
@@ -25,13 +25,15 @@ from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.microkernel import Types
 from hlo_disc.stitch.pack import PanelPacking, panel_elements
-from hlo_disc.stitch.product import Product, product
+from hlo_disc.stitch.product import Product, product, swapped
 from hlo_disc.stitch.strided import ONE, ZERO
 from hlo_disc.stitch.tile_kernel import TileKernel, TileParts
 from hlo_disc.stitch.variant import Choice, decided
 
 # Up to so many rows lanes run along K when the operand is contiguous there.
 INNER_ROWS = 3
+# Up to so many columns lanes run along K, and the rows' operand is the one in vectors.
+NARROW_COLUMNS = 4
 # Vectors of a tile of one row, in tiles of many rows: what memory gives at once.
 STREAM = 4
 # Blocks that every call should have, as long as each has so many rows that bringing its panel together costs little.
@@ -68,7 +70,7 @@ class TileVariant:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        one = self.form in ("inner", "stream")
+        one = self.form in ("inner", "narrow", "stream")
         return (1,) if one else (self.device.tile_rows, *self.device.row_steps)
 
     @property
@@ -133,6 +135,12 @@ def dot_choices(
 ) -> list[Choice]:
     """The forms of a dot group: packed when the columns are static and packed, else by the number of rows."""
     p = product(group, facts)
+    if _is_narrow(p, facts):
+        p, few = swapped(p), "narrow"
+    elif _is_inner(p):
+        few = "inner"
+    else:
+        few = ""
     row, col = (x.source.dtype for x in (p.rows, p.cols))
     types = Types(row, col, p.dtype)
     lanes = min(device.lanes, device.simd_bytes // p.dtype.itemsize)
@@ -141,6 +149,8 @@ def dot_choices(
     def form(name: str, vectors: int = vectors) -> TileVariant:
         return TileVariant(group, p, name, types, lanes, vectors, device, facts)
 
+    if few == "narrow":
+        return [Choice(form(few))]
     last = Choice(form("open"))
     if static(p.cols.source) and _is_static(p):
         packing = PanelPacking.of(p, p.cols.source, types, lanes, vectors)
@@ -150,9 +160,20 @@ def dot_choices(
         wide = STREAM * vectors
         least = STREAM * wide * lanes
         return decided([Choice(form("stream", wide), ((rows, 1), (least - size, 0))), last], facts)
-    if len(p.inner) == 1 and p.inner[0].row_stride == p.inner[0].col_stride == ONE:
-        return decided([Choice(form("inner"), ((rows, INNER_ROWS),)), last], facts)
+    if few:
+        return decided([Choice(form(few), ((rows, INNER_ROWS),)), last], facts)
     return [last]
+
+
+def _is_inner(p: Product) -> bool:
+    """Can lanes run along K of both operands?"""
+    return len(p.inner) == 1 and p.inner[0].row_stride == p.inner[0].col_stride == ONE
+
+
+def _is_narrow(p: Product, facts: ShapeFacts) -> bool:
+    """Are there so few columns, and rows contiguous along K, that vectors along K serve better?"""
+    few = p.col is not None and facts.at_most(p.col_axis.size, Dim.const(NARROW_COLUMNS)) is Truth.YES
+    return few and p.row is not None and len(p.inner) == 1 and p.inner[0].row_stride == ONE
 
 
 def row_chunks(b: Builder, wanted: Scalar, items: Scalar, rows: Scalar, least: int) -> Scalar:

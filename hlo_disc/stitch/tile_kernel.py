@@ -17,7 +17,7 @@ from hlo_disc.stitch.index import Index, IndexMath
 from hlo_disc.stitch.microkernel import Types, inner_tile, outer_tile
 from hlo_disc.stitch.pack import Filler, panel_elements
 from hlo_disc.stitch.product import Product
-from hlo_disc.stitch.strided import ZERO, row_major
+from hlo_disc.stitch.strided import ONE, ZERO, row_major
 
 # From so many rows on a block copies its panel: rows read it from fast memory, in order.
 MANY_ROWS = 96
@@ -56,8 +56,9 @@ class TileParts:
         self.epilogue = Epilogue(b, p, v.width, v.lanes, v.device, v.facts)
         self.fill = Filler(b, p.inner, p.col_axis, v.types, v.lanes, v.vectors) if v.form == "open" else None
         self.tiles: dict[tuple[int, bool], Callable[..., None]] = {}
-        if v.form == "inner":
-            self.inner = inner_tile(b, v.types, v.lanes, _columns(p.col_axis.size, v.lanes))
+        if v.form in ("inner", "narrow"):
+            contiguous = p.inner[0].row_stride == ONE
+            self.inner = inner_tile(b, v.types, v.lanes, _columns(p.col_axis.size, v.lanes), contiguous)
             return
         types = Types(v.types.row, v.types.sum, v.types.sum)
         for rows in v.steps:
@@ -161,7 +162,7 @@ class TileKernel:
                 fits()
             self.parts.epilogue(self.sizes, [self.sums], self.memory, self.batch, row, rows, self.col)
 
-        if is_plain(self.p) and self.v.form != "inner":
+        if is_plain(self.p) and self.parts.tiles:
             b.if_(full, whole, through_sums)
         else:
             through_sums()
@@ -179,11 +180,12 @@ class TileKernel:
 
     def _sums(self, row_at: Scalar, rows: int, masked: bool, sums: Val, at: Scalar, stride: Scalar) -> None:
         b, p, sizes = self.b, self.p, self.sizes
-        if self.v.form == "inner":
+        if not self.parts.tiles:
+            row = (self.rows, row_at, sizes(p.inner[0].row_stride))
             col_stride, last, size = sizes(p.col_axis.col_stride), self.count - 1, sizes(p.inner[0].size)
             with b.loop(0, b.minimum(self.count, self.v.width), self.v.lanes) as loop:
-                col_at = self.col_at + loop.i * col_stride
-                self.parts.inner(self.rows, row_at, self.panel, col_at, col_stride, last - loop.i, sums, loop.i, size)
+                col = (self.panel, self.col_at + loop.i * col_stride, col_stride)
+                self.parts.inner(*row, *col, last - loop.i, sums, loop.i, size)
             return
         walk: list[Scalar] = []
         for axis, step in zip(p.inner, self.steps, strict=True):

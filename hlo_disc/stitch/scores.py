@@ -7,6 +7,7 @@ them to memory. (Softmax with scale, bias and mask is the usual case.)
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -65,36 +66,47 @@ class Scores:
 
 
 def match_attention(
-    second: Op,
+    first: Op,
     users: Mapping[Value, Sequence[Op]],
     position: Mapping[Op, int],
     in_memory: Collection[Value],
     facts: ShapeFacts,
 ) -> list[Op] | None:
-    """The first dot, what is between, and `second`, or None when `second` is not the second dot of an attention."""
-    for side in (0, 1):
-        visited = _between(second.operands[side])
-        firsts = [op for op in visited if kind(op) == "dot" and op.result.rank == second.operands[side].rank]
-        ops = sorted((op for op in visited if kind(op) != "dot"), key=position.__getitem__)
-        for first in sorted(firsts, key=position.__getitem__, reverse=True):
-            chosen = _following(first, ops)
-            alone = all(
-                op.result not in in_memory and all(u in chosen or u is second for u in users[op.result])
-                for op in chosen
-            )
-            once = sum(x.op in chosen for x in second.operands) == 1
-            if alone and once and scores_of([*chosen, second], facts) is not None:
-                return [*chosen, second]
-    return None
+    """`first`, what is between, and the second dot, or None when `first` is not the first dot of an attention."""
+    found = _until_one_dot(first, users, in_memory)
+    if found is None:
+        return None
+    between, second = found
+    ops = [first, *sorted(between, key=position.__getitem__), second]
+    once = sum(x.op in between or x.op is first for x in second.operands) == 1
+    return ops if once and scores_of(ops, facts) is not None else None
 
 
-def _following(first: Op, ops: Sequence[Op]) -> list[Op]:
-    """`first` and those of `ops` that follow from it."""
-    inside = [first]
-    for op in ops:
-        if any(x.op in inside for x in op.operands):
-            inside.append(op)
-    return inside
+def _until_one_dot(
+    first: Op, users: Mapping[Value, Sequence[Op]], in_memory: Collection[Value]
+) -> tuple[set[Op], Op] | None:
+    """All that follows from `first` up to the one dot that reads it; None when something else needs a part of it.
+
+    Nearest users first: what is no attention branches soon.
+    """
+    between: set[Op] = set()
+    second: Op | None = None
+    todo = deque([first])
+    while todo:
+        value = todo.popleft().result
+        if value in in_memory:
+            return None
+        for user in users[value]:
+            if kind(user) == "dot":
+                if second is not None and second is not user:
+                    return None
+                second = user
+            elif user not in between:
+                if kind(user) != "elementwise" and user.name != "reduce" and user.name not in _JOINING_VIEWS:
+                    return None
+                between.add(user)
+                todo.append(user)
+    return None if second is None else (between, second)
 
 
 def scores_of(ops: Sequence[Op], facts: ShapeFacts) -> Scores | None:
@@ -131,22 +143,6 @@ def _renamed(at: Mapping[Value, Access], scores: Value) -> dict[Value, Access]:
     """Accesses in the scores' own axes instead of the weights'."""
     names: dict[tuple[str, int], tuple[str, int]] = {a: ("out", i) for i, a in enumerate(at[scores]) if a}
     return {value: tuple(names[a] if a else None for a in access) for value, access in at.items()}
-
-
-def _between(value: Value) -> list[Op]:
-    """The ops on the way up from `value` to dots, dots included."""
-    found: dict[Op, None] = {}
-    todo = [value]
-    while todo:
-        op = todo.pop().op
-        if op is None or op in found:
-            continue
-        if kind(op) == "dot":
-            found[op] = None
-        elif kind(op) == "elementwise" or op.name == "reduce" or op.name in _JOINING_VIEWS:
-            found[op] = None
-            todo += op.operands
-    return list(found)
 
 
 def _needed(value: Value, middle: Sequence[Op]) -> set[Op]:

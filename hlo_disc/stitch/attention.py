@@ -93,9 +93,9 @@ class AttentionVariant:
 
     def layout(self) -> tuple[list[Dim], Dim]:
         """Element offsets in fast memory of sums, factors, scores, packed keys and packed values, and the end."""
-        keys = ZERO if self.few else _panel_room(self.first, self.lanes, self.widths[0])
+        keys = ZERO if self.few else _panel_room(self.first, self.widths[0])
         copied = self.second.col_axis.col_stride != ONE
-        values = _panel_room(self.second, self.lanes, self.widths[1]) if copied else ZERO
+        values = _panel_room(self.second, self.widths[1]) if copied else ZERO
         rows = self.steps[0]
         room = [Dim.const(rows * self.widths[1]), Dim.const(self.lanes), self.stride * rows, keys, values]
         offsets = [ZERO]
@@ -187,8 +187,8 @@ def _panels(p: Product, width: int) -> Dim:
     return (p.col_axis.size + (width - 1)) // width
 
 
-def _panel_room(p: Product, lanes: int, width: int) -> Dim:
-    return _panels(p, width) * panel_elements(p, lanes, width)
+def _panel_room(p: Product, width: int) -> Dim:
+    return _panels(p, width) * panel_elements(p, width)
 
 
 class _Parts:
@@ -267,7 +267,7 @@ class _Kernel:
     def _fill(self, fill: Filler, p: Product, width: int, at: Scalar, target: Val) -> None:
         """Pack all panels of an operand."""
         sizes, columns = self.sizes, self.sizes(p.col_axis.size)
-        room, stride = sizes(panel_elements(p, self.v.lanes, width)), sizes(p.col_axis.col_stride)
+        room, stride = sizes(panel_elements(p, width)), sizes(p.col_axis.col_stride)
         with self.b.loop(0, self.b.ceil_div(columns, width)) as loop:
             first = loop.i * width
             fill(sizes, self.memory[p.cols.source], at + first * stride, target, loop.i * room, columns - first)
@@ -293,7 +293,7 @@ class _Kernel:
         for axis in reversed(p.inner):
             walk = [sizes(axis.size), sizes(axis.row_stride), k_step, *walk]
             k_step = k_step * walk[0]
-        room, row_stride = sizes(panel_elements(p, self.v.lanes, width)), sizes(p.row_axis.row_stride)
+        room, row_stride = sizes(panel_elements(p, width)), sizes(p.row_axis.row_stride)
         with b.loop(0, b.ceil_div(self.count, width)) as loop:
             scores = (self.scores, loop.i * width, self.stride)
             self.parts.first[rows](self.queries, query_at, row_stride, self.keys, loop.i * room, *scores, *walk)
@@ -301,7 +301,7 @@ class _Kernel:
     def _output(self, row: Scalar, rows: int) -> None:
         b, q, sizes, width = self.b, self.q, self.sizes, self.v.widths[1]
         step = sizes(q.inner[0].col_stride)
-        room = sizes(panel_elements(q, self.v.lanes, width))
+        room = sizes(panel_elements(q, width))
         sums = [self.sums, self.factors] if self.parts.sweep.scaled else [self.sums]
         memory = [self.memory[x] for x in (*q.reads, *self.v.group.outputs)]
         with b.loop(0, self.columns, width) as loop:

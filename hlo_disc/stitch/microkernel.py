@@ -169,9 +169,9 @@ def copy_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
 
 
 def transpose_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
-    """panel[k, c] = col[c, k] for a column operand that is contiguous along K; the last column fills the panel up.
+    """panel[k, c] = col[c, k] for a column operand that is contiguous along K; nothing after the last column.
 
-    (col, at, stride of a column; panel, at; size of K; number of columns). K is rounded up to `lanes` with zeros.
+    (col, at, stride of a column; panel, at; size of K; number of columns)
     """
 
     def make() -> Call:
@@ -180,31 +180,39 @@ def transpose_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
         with b.device_function(f"transpose{vectors}_{b.made}", args) as (values, call):
             col, col_at, col_stride, panel, panel_at, size, count = values
             width = vectors * lanes
-            with b.loop(0, width, lanes) as group:
-                starts = [col_at + b.minimum(group.i + c, count - 1) * col_stride for c in range(lanes)]
-                to = panel_at + group.i
-                with b.loop(0, size, lanes) as loop:
-                    mask = b.mask(size - loop.i, lanes)
-                    x = [load(b, types.col, types.sum, col, start + loop.i, lanes, mask) for start in starts]
-                    for k, y in enumerate(_transposed(b, x, lanes)):
+            with b.loop(0, b.minimum(count, width), lanes) as group:
+                first, to, left = col_at + group.i * col_stride, panel_at + group.i, count - group.i
+                whole = b.select(b.compare(">=", left, lanes), size - size % 4, b.index(0))
+                with b.loop(0, whole, 4) as loop:
+                    x = [load(b, types.col, types.sum, col, first + loop.i + col_stride * c, 4) for c in range(lanes)]
+                    for k, y in enumerate(_transposed(b, x)):
                         b.store(y, panel, to + (loop.i + k) * width)
+                with b.loop(0, b.minimum(left, lanes)) as rest:
+                    with b.loop(whole, size) as loop:
+                        x = load(b, types.col, types.sum, col, first + rest.i * col_stride + loop.i, 0)
+                        b.store(x, panel, to + loop.i * width + rest.i)
         return call
 
     return b.once(("transpose", types, lanes, vectors), make)
 
 
-def _transposed(b: Builder, x: list[Val], lanes: int) -> list[Val]:
-    """lanes x lanes elements: swap the off-diagonal blocks of 1, 2, 4 … elements (Eklundh's method)."""
-    bit = 1
-    while bit < lanes:
-        low = [i if not i & bit else lanes + (i ^ bit) for i in range(lanes)]
-        high = [i ^ bit if not i & bit else lanes + i for i in range(lanes)]
-        y = list(x)
-        for i in (i for i in range(lanes) if not i & bit):
-            y[i], y[i | bit] = b.shuffle(x[i], x[i | bit], low), b.shuffle(x[i], x[i | bit], high)
-        x = y
-        bit *= 2
-    return x
+def _transposed(b: Builder, rows: list[Val]) -> list[Val]:
+    """Four columns of n rows with four elements each: blocks of 4 x 4, side by side in vectors of n lanes."""
+    n = len(rows)
+    joined = []
+    for r in range(4):
+        parts = rows[r::4]
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [b.shuffle(x, y, range(2 * x.lanes)) for x, y in pairs]
+        joined += parts
+
+    def blocks(x: Val, y: Val, lanes: tuple[int, ...]) -> Val:
+        return b.shuffle(x, y, [block + (i if i < 4 else n + i - 4) for block in range(0, n, 4) for i in lanes])
+
+    x, y, z, w = joined
+    halves = [(blocks(x, y, half), blocks(z, w, half)) for half in ((0, 4, 1, 5), (2, 6, 3, 7))]
+    return [blocks(x, y, pair) for x, y in halves for pair in ((0, 1, 4, 5), (2, 3, 6, 7))]
 
 
 def gather_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:

@@ -22,19 +22,9 @@ from hlo_disc.stitch.product import Axis, Product
 from hlo_disc.stitch.strided import ONE, ZERO
 
 
-def round_up(n: Dim, multiple: int) -> Dim:
-    return (n + (multiple - 1)) // multiple * multiple
-
-
-def panel_elements(p: Product, lanes: int, width: int) -> Dim:
-    """Elements of a panel, with room for what transposing writes beyond the last k."""
-    return _panel_rows(p.inner, lanes) * width
-
-
-def _panel_rows(inner: Sequence[Axis], lanes: int) -> Dim:
-    """Every walk along the innermost K axis ends in whole vectors; what the last one writes too much needs room."""
-    last = inner[-1].size
-    return dim_product(axis.size for axis in inner) + (round_up(last, lanes) - last)
+def panel_elements(p: Product, width: int) -> Dim:
+    """Elements of a panel."""
+    return p.depth * width
 
 
 class Filler:
@@ -106,7 +96,7 @@ class PanelPacking:
     @property
     def panel(self) -> int:
         """Elements of a panel."""
-        return _panel_rows(self.inner, self.lanes).value * self.width
+        return dim_product(x.size for x in self.inner).value * self.width
 
     @property
     def size(self) -> int:

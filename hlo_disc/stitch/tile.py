@@ -88,7 +88,7 @@ class TileVariant:
         if self.form != "open":
             return Dim.const(self.sums_bytes)
         return (
-            panel_elements(self.product, self.lanes, self.width) * np.dtype(self.types.sum).itemsize + self.sums_bytes
+            panel_elements(self.product, self.width) * np.dtype(self.types.sum).itemsize + self.sums_bytes
         )
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:

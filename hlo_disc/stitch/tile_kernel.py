@@ -79,7 +79,7 @@ class TileKernel:
         element = b.memory_type(v.types.sum)
         fast = b.fast()
         self.sums = b.generic(b.view(fast, 0, element, v.steps[0] * v.width))
-        self.panel_size = panel_elements(p, v.lanes, v.width)
+        self.panel_size = panel_elements(p, v.width)
         if v.form == "open":
             self.room = b.generic(b.view(fast, v.sums_bytes, element, sizes(self.panel_size)))
         self.packed = buffers[-1]

@@ -90,6 +90,15 @@ class Graph:
     guards: tuple[Guard, ...] = ()
 
 
+def make_op(
+    name: str, operands: Sequence[Value], attrs: Mapping[str, Any], types: Sequence[tuple[np.dtype, Shape]], loc: str
+) -> Op:
+    """An op whose result types are known already."""
+    op = Op(name, tuple(operands), attrs, loc)
+    object.__setattr__(op, "results", tuple(Value(t, shape, op, i) for i, (t, shape) in enumerate(types)))
+    return op
+
+
 class GraphBuilder:
     """Collects ops in order. `op` infers the results by the op table."""
 
@@ -105,9 +114,8 @@ class GraphBuilder:
         """Append an op and return all its results."""
         from hlo_disc.dynamic_hlo.ops import infer
 
-        op = Op(name, tuple(operands), attrs, loc)
-        types = infer(op, self.facts)
-        object.__setattr__(op, "results", tuple(Value(np.dtype(t), s, op, i) for i, (t, s) in enumerate(types)))
+        types = infer(Op(name, tuple(operands), attrs, loc), self.facts)
+        op = make_op(name, operands, attrs, [(np.dtype(t), s) for t, s in types], loc)
         self.ops.append(op)
         return op.results
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Shape, Value
+from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Shape, Value, make_op
 from hlo_disc.errors import CompileError
 
 _DEPTH = 64  # rules that may fire inside each other's results
@@ -108,6 +108,10 @@ def _rebuild(builder: GraphBuilder, op: Op, operands: tuple[Value, ...], attrs: 
     """Append `op` with new operands and attributes; the same object when they are the same."""
     if attrs is op.attrs and all(new is old for new, old in zip(operands, op.operands, strict=True)):
         builder.ops.append(op)
+    elif attrs is op.attrs and all(
+        x.dtype == y.dtype and x.shape == y.shape for x, y in zip(operands, op.operands, strict=True)
+    ):
+        builder.ops.append(make_op(op.name, operands, attrs, [(r.dtype, r.shape) for r in op.results], op.loc))
     else:
         GraphBuilder.multi(builder, op.name, operands, op.loc, **attrs)
     return builder.ops[-1]

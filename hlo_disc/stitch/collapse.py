@@ -11,9 +11,8 @@ from collections.abc import Iterable
 
 from hlo_disc.dynamic_hlo.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
-from hlo_disc.dynamic_hlo.graph import Op, Shape, Value
+from hlo_disc.dynamic_hlo.graph import Op, Shape, Value, make_op
 from hlo_disc.stitch.group import Group, Place
-from hlo_disc.stitch.normalise import make_op
 
 ONE = Dim.const(1)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Value, raw_dim
+from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Value, make_op, raw_dim
 from hlo_disc.dynamic_hlo.ops import OPS
 
 _KINDS = {name: definition.kind for name, definition in OPS.items()} | {"place": "assemble"}
@@ -39,13 +39,6 @@ def normalise(graph: Graph) -> Graph:
     static = {raw_dim(i, a): n for i, v in enumerate(graph.inputs) for a, n in enumerate(v.shape) if n.is_const}
     guards = tuple(g for g in graph.guards if g.relation != "==" or static.get(g.lhs) != g.rhs)
     return replace(graph, ops=tuple(builder.ops), outputs=outputs, guards=guards)
-
-
-def make_op(name: str, operands: list[Value], attrs: object, types: list[tuple], loc: str) -> Op:
-    """An op whose result types are known already."""
-    op = Op(name, tuple(operands), attrs, loc)  # type: ignore[arg-type]
-    object.__setattr__(op, "results", tuple(Value(t, shape, op, i) for i, (t, shape) in enumerate(types)))
-    return op
 
 
 def _pad(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:

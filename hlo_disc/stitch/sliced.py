@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Op, Value
+from hlo_disc.dynamic_hlo.graph import Op, Value, make_op
 from hlo_disc.stitch.body import Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.group import Group
-from hlo_disc.stitch.normalise import make_op
 from hlo_disc.stitch.row_kernel import SLICES, RowVariant, identity_init
 from hlo_disc.stitch.space import row_space
 

@@ -173,5 +173,3 @@ def unneeded(
             if all(u in reading[op] and (kind(u) == "dot" or u in skipped) for u in users[op.result]):
                 skipped.add(op)
     return skipped
-
-

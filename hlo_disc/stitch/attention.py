@@ -140,9 +140,7 @@ class AttentionVariant:
                 work.item(item.i // chunks, (item.i % chunks) * chunk, chunk)
 
 
-def attention_choices(
-    group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]
-) -> list[Choice]:
+def attention_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
     """The forms of an attention group: for few query rows where there can be fewer than keys, and for many."""
     scores = scores_of(group.ops, facts)
     if scores is None:
@@ -169,9 +167,9 @@ def _products(group: Group, scores: Scores, facts: ShapeFacts) -> tuple[Product,
     first = _with_axes(first, scores.row, scores.key)
     weights = scores.weights
     strides = tuple(ONE if a == ("out", scores.key) else ZERO for a in scores.at[weights])
-    walks = [Strided(weights, weights.shape, ZERO, strides)] * 2
-    walks[1 - scores.side] = operand(two.operands[1 - scores.side], group, facts)
-    second = contraction(two, *walks, epilogue_of(group, two), facts, cols=1 - scores.side)
+    walks = [Strided(weights, weights.shape, ZERO, strides), operand(two.operands[1 - scores.side], group, facts)]
+    left, right = walks if scores.side == 0 else reversed(walks)
+    second = contraction(two, left, right, epilogue_of(group, two), facts, cols=1 - scores.side)
     row = None if scores.row is None else result_axis(two, scores.side, scores.weights_axis(scores.row))
     columns = second.col if second.col is None else second.origins[second.col]
     return first, _with_axes(second, row, columns)
@@ -239,9 +237,7 @@ class _Kernel:
         self.batch = [i.base for i in at]
         of_axis = {p.origins[a]: i for a, i in zip(p.batch, self.batch, strict=True)}
         scores = self.v.scores
-        places = {
-            result_axis(scores.second, scores.side, scores.weights_axis(a)): i for a, i in of_axis.items()
-        }
+        places = {result_axis(scores.second, scores.side, scores.weights_axis(a)): i for a, i in of_axis.items()}
         self.second_batch = [places[q.origins[a]] for a in q.batch]
         self.query_at = self._start(p.rows.offset, p, "row_stride", self.batch)
         self.key_at = self._start(p.cols.offset, p, "col_stride", self.batch)
@@ -281,7 +277,7 @@ class _Kernel:
 
     def _scores(self, query_at: Scalar, rows: int) -> None:
         b, p, sizes = self.b, self.p, self.sizes
-        if self.v.few:
+        if self.parts.inner:
             step, size = sizes(p.col_axis.col_stride), sizes(p.inner[0].size)
             with b.loop(0, self.count, self.v.lanes) as loop:
                 keys, key_at, last = self.memory[p.cols.source], self.key_at + loop.i * step, self.count - loop.i - 1

@@ -86,11 +86,11 @@ class Epilogue:
             else:
                 # Column by column, so that what does not vary along the rows is loaded once.
                 count = b.minimum(sizes(self.p.col_axis.size) - col, self.width)
-                rest = count % self.lanes
-                with b.loop(0, count - rest, self.lanes) as loop:
+                left = count % self.lanes
+                with b.loop(0, count - left, self.lanes) as loop:
                     all_rows(loop.i, None, self.lanes)
-                tail = lambda: all_rows(count - rest, b.mask(rest, self.lanes), self.lanes)  # noqa: E731
-                b.if_(b.compare("!=", rest, 0), tail)
+                tail = lambda: all_rows(count - left, b.mask(left, self.lanes), self.lanes)  # noqa: E731
+                b.if_(b.compare("!=", left, 0), tail)
         return call
 
     def _index(self, batch: Sequence[Scalar], row: Scalar, col: Scalar) -> tuple[Index, ...]:

@@ -189,8 +189,8 @@ def transpose_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
                         b.store(y, panel, to + (loop.i + k) * width)
                 with b.loop(0, b.minimum(left, lanes)) as rest:
                     with b.loop(whole, size) as loop:
-                        x = load(b, types.col, types.sum, col, first + rest.i * col_stride + loop.i, 0)
-                        b.store(x, panel, to + loop.i * width + rest.i)
+                        y = load(b, types.col, types.sum, col, first + rest.i * col_stride + loop.i, 0)
+                        b.store(y, panel, to + loop.i * width + rest.i)
         return call
 
     return b.once(("transpose", types, lanes, vectors), make)

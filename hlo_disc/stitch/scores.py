@@ -150,7 +150,7 @@ def _needed(value: Value, middle: Sequence[Op]) -> set[Op]:
     todo = [value]
     while todo:
         op = todo.pop().op
-        if op in middle and op not in needed:
+        if op is not None and op in middle and op not in needed:
             needed.add(op)
             todo += op.operands
     return needed

@@ -138,7 +138,7 @@ class _Row:
             kept = next((op.operands[0] for op in level if self._replaces(op.operands[0], [*roots, last], done)), None)
             self._reduce(level, kept)
         if self.now is not last:
-            self._pass([], lambda at, acc: self._keep(last, at) or [])
+            self._pass([], lambda at, acc: self._keep(last, at))
         if folded is None:
             return None
         _, value, divides = folded
@@ -168,9 +168,10 @@ class _Row:
         read = lambda at: self.b.load(self.buffer, self.start + at[key].base, self.body.width, self.body.mask)  # noqa: E731
         self.body.computed = {self.now: read}
 
-    def _keep(self, value: Value, at: Index) -> None:
+    def _keep(self, value: Value, at: Index) -> list[Val]:
         x = self.b.splat(self.body.eval(value, self._index(value, at)), self.body.width)
         self.b.store(x, self.buffer, self.start + at.base, self.body.mask)
+        return []
 
     def _index(self, value: Value, key: Index) -> tuple[Index, ...]:
         at = {**self.at, ("out", self.scores.key): key}

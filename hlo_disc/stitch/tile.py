@@ -27,7 +27,7 @@ from hlo_disc.stitch.microkernel import Types
 from hlo_disc.stitch.pack import PanelPacking, panel_elements
 from hlo_disc.stitch.product import Product, product, swapped
 from hlo_disc.stitch.strided import ONE, ZERO
-from hlo_disc.stitch.tile_kernel import TileKernel, TileParts
+from hlo_disc.stitch.tile_kernel import TileKernel, TileParts, Tiling
 from hlo_disc.stitch.variant import Choice, decided
 
 # Up to so many rows lanes run along K when the operand is contiguous there.
@@ -40,21 +40,12 @@ STREAM = 4
 ENOUGH_BLOCKS, LEAST_ROWS = 16, 48
 # Blocks that are worth having on many cores, if each has enough rows to cost nothing.
 MOST_BLOCKS, MANY_ROWS = 64, 256
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
-class TileVariant:
+class TileVariant(Tiling):
     """One compiled form of a dot group. Kernel arguments: buffers, symbols, items a block, rows a chunk, chunks."""
 
-    group: Group
-    product: Product
-    form: str
-    types: Types
-    lanes: int
-    vectors: int
-    device: Device
-    facts: ShapeFacts
     workspace: tuple[Value, ...] = ()
 
     @property
@@ -64,32 +55,11 @@ class TileVariant:
     def key(self) -> tuple:
         return (self.group.key(), self.form)
 
-    @property
-    def width(self) -> int:
-        return self.lanes * self.vectors
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        one = self.form in ("inner", "narrow", "stream")
-        return (1,) if one else (self.device.tile_rows, *self.device.row_steps)
-
-    @property
-    def in_place(self) -> bool:
-        """Can a tile read the columns where they lie?"""
-        return self.product.col_axis.col_stride == ONE and self.types.col == self.types.sum
-
-    @property
-    def sums_bytes(self) -> int:
-        size = self.steps[0] * self.width * np.dtype(self.types.sum).itemsize
-        return -(-size // ALIGNMENT) * ALIGNMENT
-
     def fast_bytes(self) -> Dim:
         """Fast memory of a block: the sums of a tile, and the panel that it packs."""
         if self.form != "open":
             return Dim.const(self.sums_bytes)
-        return (
-            panel_elements(self.product, self.width) * np.dtype(self.types.sum).itemsize + self.sums_bytes
-        )
+        return panel_elements(self.product, self.width) * np.dtype(self.types.sum).itemsize + self.sums_bytes
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Divide the panels, and the rows when panels are few, into blocks that are worth handing out."""
@@ -130,9 +100,7 @@ class TileVariant:
                 work.item(item.i // chunks, (item.i % chunks) * chunk, chunk)
 
 
-def dot_choices(
-    group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]
-) -> list[Choice]:
+def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
     """The forms of a dot group: packed when the columns are static and packed, else by the number of rows."""
     p = product(group, facts)
     if _is_narrow(p, facts):
@@ -151,12 +119,13 @@ def dot_choices(
 
     if few == "narrow":
         return [Choice(form(few))]
-    last = Choice(form("open"))
+    columns = form("open")
+    last = Choice(columns)
     if static(p.cols.source) and _is_static(p):
         packing = PanelPacking.of(p, p.cols.source, types, lanes, vectors)
         return [Choice(form("packed"), packing=packing), last]
     rows, size = p.row_axis.size, p.col_axis.size
-    if last.variant.in_place:
+    if columns.in_place:
         wide = STREAM * vectors
         least = STREAM * wide * lanes
         return decided([Choice(form("stream", wide), ((rows, 1), (least - size, 0))), last], facts)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+
+import numpy as np
 
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
@@ -21,10 +23,12 @@ from hlo_disc.stitch.strided import ONE, ZERO, row_major
 
 # From so many rows on a block copies its panel: rows read it from fast memory, in order.
 MANY_ROWS = 96
+ALIGNMENT = 64
 
 
-class Tiling(Protocol):
-    """What the kernel reads of a variant."""
+@dataclass(frozen=True)
+class Tiling:
+    """How a dot group is tiled: its form, element types, lanes and vectors of a tile."""
 
     group: Group
     product: Product
@@ -36,16 +40,26 @@ class Tiling(Protocol):
     facts: ShapeFacts
 
     @property
-    def width(self) -> int: ...
+    def width(self) -> int:
+        """Columns of a tile."""
+        return self.lanes * self.vectors
 
     @property
-    def steps(self) -> tuple[int, ...]: ...
+    def steps(self) -> tuple[int, ...]:
+        """Rows of the tiles, largest first."""
+        one = self.form in ("inner", "narrow", "stream")
+        return (1,) if one else (self.device.tile_rows, *self.device.row_steps)
 
     @property
-    def in_place(self) -> bool: ...
+    def in_place(self) -> bool:
+        """Can a tile read the columns where they lie?"""
+        return self.product.col_axis.col_stride == ONE and self.types.col == self.types.sum
 
     @property
-    def sums_bytes(self) -> int: ...
+    def sums_bytes(self) -> int:
+        """Fast memory of a tile's sums, which the panel follows."""
+        size = self.steps[0] * self.width * np.dtype(self.types.sum).itemsize
+        return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 class TileParts:

@@ -297,3 +297,13 @@ def test_equal_dots_share_their_kernels() -> None:
         for n in (1, 12)
     )
     assert few.count("gpu.func") == many.count("gpu.func")
+
+
+def test_deep_sums_in_slabs() -> None:
+    """K is copied slab by slab: fast memory does not grow with it."""
+    graph = product("k, m", "k, n", ((0,), (0,)))
+    run(graph, [{"m": m, "k": k, "n": n} for m, k, n in ((8, 5000, 8), (130, 2049, 70), (400, 2048, 3), (1, 4097, 64))])
+    nested = product("m, h, k", "h, n, k", ((1, 2), (0, 2)))
+    run(nested, [{"m": m, "h": h, "k": k, "n": n} for m, h, k, n in ((5, 3, 2100, 9), (100, 0, 7, 3), (100, 5, 0, 70))])
+    executable = Executable(pipeline.compile(graph, Options(features=levels()[-1], threads=1)))
+    assert executable.memory(m=8, k=10**7, n=8).temporary < 2 << 20

@@ -292,7 +292,7 @@ class _Kernel:
         room, row_stride = sizes(panel_elements(p, width)), sizes(p.row_axis.row_stride)
         with b.loop(0, b.ceil_div(self.count, width)) as loop:
             scores = (self.scores, loop.i * width, self.stride)
-            self.parts.first[rows](self.queries, query_at, row_stride, self.keys, loop.i * room, *scores, *walk)
+            self.parts.first[rows](self.queries, query_at, row_stride, self.keys, loop.i * room, *scores, *walk, 0)
 
     def _output(self, row: Scalar, rows: int) -> None:
         b, q, sizes, width = self.b, self.q, self.sizes, self.v.widths[1]
@@ -306,10 +306,10 @@ class _Kernel:
             rest = self.columns - loop.i
             if self.parts.copied:
                 values = (self.values, loop.i // width * room)
-                self.parts.second[rows, False](*weights, *values, *target, self.count, 1, width)
+                self.parts.second[rows, False](*weights, *values, *target, self.count, 1, width, 0)
             else:
                 values = (self.memory[q.cols.source], self.value_at + loop.i)
-                walk = (*target, self.count, 1, step)
+                walk = (*target, self.count, 1, step, 0)
                 if self.parts.whole:
                     self.parts.second[rows, False](*weights, *values, *walk)
                 else:

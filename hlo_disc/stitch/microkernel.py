@@ -42,13 +42,13 @@ def outer_tile(b: Builder, types: Types, lanes: int, rows: int, vectors: int, de
     """sums[r, c] = sum over k of row[r, k] * col[k, c], for a tile of rows x vectors*lanes.
 
     (row, at, stride of a row; col, at; sums, at, stride; then for each of `depth` nested K axes, outermost first: size,
-    stride in row, stride in col; if masked: how many columns may be read)
+    stride in row, stride in col; 0, or 1 to add to what is in sums; if masked: how many columns may be read)
     """
 
     def make() -> Call:
         index = b.index_type
         args = [_buffer(b, types.row), index, index, _buffer(b, types.col), index, _buffer(b, types.sum), index, index]
-        args += [index] * (3 * depth + masked)
+        args += [index] * (3 * depth + 1 + masked)
         with b.device_function(f"outer{rows}x{vectors}_{b.made}", args) as (values, call):
             row, row_at, row_stride, col, col_at, sums, sums_at, sums_stride, *walk = values
             starts = [row_at + row_stride * r for r in range(rows)]
@@ -87,7 +87,7 @@ def outer_tile(b: Builder, types: Types, lanes: int, rows: int, vectors: int, de
             with b.loop(0, b.maximum(size, 1), chain) as part:
                 x, y = b.index(part.i * row_step), part.i * col_step + col_at
                 acc = nest(0, part.i, b.minimum(part.i + chain, size), x, y, [zero] * (rows * vectors))
-                first = b.compare("==", part.i, 0)
+                first = b.compare("==", part.i + walk[3 * depth], 0)
                 b.if_(first, lambda: leave(acc, before=False), lambda: leave(acc, before=True))
         return call
 

@@ -39,16 +39,20 @@ class Filler:
         else:
             self.kind, self.fill = "gather", gather_panel(b, types, lanes, vectors)
 
+    def slab(self, sizes: Sizes, source: Val, at: Scalar, panel: Val, panel_at: Scalar, depth: Scalar, count: Scalar):
+        """Fill a panel with `depth` elements along the innermost K axis of the columns from `at` on, `count` in all."""
+        step, stride = sizes(self.inner[-1].col_stride), sizes(self.col.col_stride)
+        moves = {"copy": [step], "transpose": [stride], "gather": [stride, step]}[self.kind]
+        self.fill(source, at, *moves, panel, panel_at, depth, count)
+
     def __call__(self, sizes: Sizes, source: Val, at: Scalar, panel: Val, panel_at: Scalar, count: Scalar) -> None:
         """Fill one panel with the columns from element `at` of `source` on, of which `count` are left."""
         *outer, last = self.inner
-        last_size, step = sizes(last.size), sizes(last.col_stride)
-        stride = sizes(self.col.col_stride)
-        moves = {"copy": [step], "transpose": [stride], "gather": [stride, step]}[self.kind]
+        depth = sizes(last.size)
 
         def nest(axes: Sequence[Axis], at: Scalar, rows: Scalar) -> None:
             if not axes:
-                self.fill(source, at, *moves, panel, panel_at + rows * (last_size * self.width), last_size, count)
+                self.slab(sizes, source, at, panel, panel_at + rows * (depth * self.width), depth, count)
                 return
             size = sizes(axes[0].size)
             with self.b.loop(0, size) as loop:

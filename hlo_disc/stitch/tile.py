@@ -24,10 +24,10 @@ from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.microkernel import Types
-from hlo_disc.stitch.pack import PanelPacking, panel_elements
+from hlo_disc.stitch.pack import PanelPacking
 from hlo_disc.stitch.product import Product, product, swapped
 from hlo_disc.stitch.strided import ONE, ZERO
-from hlo_disc.stitch.tile_kernel import TileKernel, TileParts, Tiling
+from hlo_disc.stitch.tile_kernel import MOST_ROWS, SlabKernel, TileKernel, TileParts, Tiling
 from hlo_disc.stitch.variant import Choice, decided
 
 # Up to so many rows lanes run along K when the operand is contiguous there.
@@ -56,10 +56,8 @@ class TileVariant(Tiling):
         return (self.group.key(), self.form)
 
     def fast_bytes(self) -> Dim:
-        """Fast memory of a block: the sums of a tile, and the panel that it packs."""
-        if self.form != "open":
-            return Dim.const(self.sums_bytes)
-        return panel_elements(self.product, self.width) * np.dtype(self.types.sum).itemsize + self.sums_bytes
+        """Fast memory of a block: sums, and what it copies of its panel."""
+        return (self.sums_elements + self.slab_elements) * np.dtype(self.types.sum).itemsize
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Divide the panels, and the rows when panels are few, into blocks that are worth handing out."""
@@ -76,6 +74,9 @@ class TileVariant(Tiling):
         per = b.maximum(_div(b, items, wanted), 1)
         chunks = row_chunks(b, wanted, items, rows, LEAST_ROWS)
         chunk = b.ceil_div(b.ceil_div(rows, chunks), self.device.tile_rows) * self.device.tile_rows
+        if self.form == "open":
+            chunk = b.maximum(b.minimum(chunk, MOST_ROWS), 1)
+            chunks = b.ceil_div(rows, chunk)
         fast = sizes(self.fast_bytes())
         total = items * chunks
         b.launch(kernel, b.ceil_div(total, per), [*buffers, *symbols, total, per, chunk, chunks], fast)
@@ -94,7 +95,7 @@ class TileVariant(Tiling):
         with b.kernel(name, args, calls_only=True) as values:
             *symbols, total, per, chunk, chunks = values[buffers:]
             sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
-            work = TileKernel(b, self, parts, sizes, values[:buffers])
+            work = (SlabKernel if self.form == "open" else TileKernel)(b, self, parts, sizes, values[:buffers])
             lo = b.block_id() * per
             with b.loop(lo, b.minimum(lo + per, total)) as item:
                 work.item(item.i // chunks, (item.i % chunks) * chunk, chunk)

@@ -18,12 +18,15 @@ from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.index import Index, IndexMath
 from hlo_disc.stitch.microkernel import Types, inner_tile, outer_tile
 from hlo_disc.stitch.pack import Filler, panel_elements
-from hlo_disc.stitch.product import Product
+from hlo_disc.stitch.product import Axis, Product
 from hlo_disc.stitch.strided import ONE, ZERO, row_major
 
 # From so many rows on a block copies its panel: rows read it from fast memory, in order.
 MANY_ROWS = 96
-ALIGNMENT = 64
+# Rows of a block that copies its panel: their sums stay in fast memory.
+MOST_ROWS = 384
+# As much of K as a block copies at a time: 64 columns of it stay in a core's cache.
+SLAB = 2048
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,16 @@ class Tiling:
         return self.product.col_axis.col_stride == ONE and self.types.col == self.types.sum
 
     @property
-    def sums_bytes(self) -> int:
-        """Fast memory of a tile's sums, which the panel follows."""
-        size = self.steps[0] * self.width * np.dtype(self.types.sum).itemsize
-        return -(-size // ALIGNMENT) * ALIGNMENT
+    def sums_elements(self) -> Dim:
+        """Room for sums in fast memory: of a tile, or of all rows of a block where a panel comes in slabs."""
+        rows = Dim.min(self.product.row_axis.size, MOST_ROWS) if self.form == "open" else Dim.const(self.steps[0])
+        return rows * self.width
+
+    @property
+    def slab_elements(self) -> Dim:
+        """Room for a slab of a panel, which follows the sums."""
+        deep = Dim.min(self.product.inner[-1].size, SLAB) if self.form == "open" else Dim.const(0)
+        return deep * self.width
 
 
 class TileParts:
@@ -75,9 +84,10 @@ class TileParts:
             self.inner = inner_tile(b, v.types, v.lanes, _columns(p.col_axis.size, v.lanes), contiguous)
             return
         types = Types(v.types.row, v.types.sum, v.types.sum)
+        depth = 1 if v.form == "open" else len(p.inner)
         for rows in v.steps:
             for masked in (False, True) if v.form == "stream" else (False,):
-                self.tiles[rows, masked] = outer_tile(b, types, v.lanes, rows, v.vectors, len(p.inner), masked)
+                self.tiles[rows, masked] = outer_tile(b, types, v.lanes, rows, v.vectors, depth, masked)
 
 
 class TileKernel:
@@ -90,33 +100,31 @@ class TileKernel:
         self.rows, self.cols = memory[p.rows.source], memory[p.cols.source]
         self.output = memory[group.outputs[0]]
         self.memory = [memory[x] for x in p.reads] + [self.output]
-        element = b.memory_type(v.types.sum)
-        fast = b.fast()
-        self.sums = b.generic(b.view(fast, 0, element, v.steps[0] * v.width))
-        self.panel_size = panel_elements(p, v.width)
-        if v.form == "open":
-            self.room = b.generic(b.view(fast, v.sums_bytes, element, sizes(self.panel_size)))
         self.packed = buffers[-1]
+        element = b.memory_type(v.types.sum)
+        self.sums = b.generic(b.view(b.fast(), 0, element, sizes(v.sums_elements)))
 
     def item(self, number: Scalar, first: Scalar, chunk: Scalar) -> None:
         """One panel of columns, and the rows from `first` on."""
+        self._locate(number)
+        self._each_tile(first, chunk, self._tile)
+
+    def _locate(self, number: Scalar) -> None:
+        """Where the item's panel and its batch element are: in the result, in both operands, and in packed panels."""
         b, p, sizes, width = self.b, self.p, self.sizes, self.v.width
         cols = sizes(p.col_axis.size)
         panels = b.ceil_div(cols, width)
         panel = number % panels
         self.col = panel * width
-        self.count = cols - self.col
+        self.count = b.index(cols - self.col)
         sizes_of_batch = sizes.shape([p.axes[a].size for a in p.batch])
         self.batch = [i.base for i in IndexMath(b, 1).delinear(Index(number // panels), sizes_of_batch)]
         self.row_at = self._start(p.rows.offset, [p.axes[a].row_stride for a in p.batch])
-        self._take_panel(panel, panels)
-        lo = first
-        end = b.minimum(first + chunk, sizes(p.row_axis.size))
-        for rows in self.v.steps:
-            hi = end - (end - lo) % rows
-            with b.loop(lo, hi, rows) as loop:
-                self._tile(loop.i, rows)
-            lo = hi
+        self.col_at = self._start(p.cols.offset, [p.axes[a].col_stride for a in p.batch])
+        self.col_at = self.col_at + self.col * sizes(p.col_axis.col_stride)
+        self.panel, self.steps = self.cols, sizes.shape([axis.col_stride for axis in p.inner])
+        if self.v.form == "packed":
+            self.panel, self.col_at, self.steps = self.packed, self._packed_panel(panel, panels), self._packed_steps()
 
     def _start(self, offset: Dim, strides: Sequence[Dim]) -> Scalar:
         at = self.sizes(offset)
@@ -124,49 +132,37 @@ class TileKernel:
             at = at + i * self.sizes(stride)
         return at
 
-    def _take_panel(self, panel: Scalar, panels: Scalar) -> None:
-        """Decide where the tiles read the columns: `panel` from `col_at` on, `steps` apart along each K axis."""
-        b, p, sizes = self.b, self.p, self.sizes
-        in_panel: list[Scalar] = []
-        step: Scalar = self.v.width
-        for axis in reversed(p.inner):
-            in_panel = [step, *in_panel]
-            step = step * sizes(axis.size)
-        in_place = sizes.shape([axis.col_stride for axis in p.inner])
-        col_at = self._start(p.cols.offset, [p.axes[a].col_stride for a in p.batch])
-        col_at = col_at + self.col * sizes(p.col_axis.col_stride)
-        if self.v.form == "packed":
-            self.panel, self.col_at, self.steps = self.packed, self._packed_panel(panel, panels), in_panel
-        elif self.parts.fill is None:
-            self.panel, self.col_at, self.steps = self.cols, col_at, in_place
-        elif not self.v.in_place:
-            self.parts.fill(sizes, self.cols, col_at, self.room, 0, self.count)
-            self.panel, self.col_at, self.steps = self.room, 0, in_panel
-        else:
-            fill = self.parts.fill
-            many = b.compare(">=", b.index(sizes(p.row_axis.size)), MANY_ROWS)
-            copied = b.apply(arith.OrIOp, many, b.compare("<", b.index(self.count), self.v.width))
-            b.if_(copied, lambda: fill(sizes, self.cols, col_at, self.room, 0, self.count))
-            self.panel = b.select(copied, self.room, self.cols)
-            self.col_at = b.select(copied, b.index(0), b.index(col_at))
-            pairs = zip(in_panel, in_place, strict=True)
-            self.steps = [b.select(copied, b.index(x), b.index(y)) for x, y in pairs]
-
     def _packed_panel(self, panel: Scalar, panels: Scalar) -> Scalar:
         for i, a in reversed(list(zip(self.batch, self.p.batch, strict=True))):
             if self.p.axes[a].col_stride != ZERO:
                 panel = panel + i * panels
                 panels = panels * self.sizes(self.p.axes[a].size)
-        return panel * self.sizes(self.panel_size)
+        return panel * self.sizes(panel_elements(self.p, self.v.width))
+
+    def _packed_steps(self) -> list[Scalar]:
+        steps: list[Scalar] = []
+        step: Scalar = self.v.width
+        for axis in reversed(self.p.inner):
+            steps = [step, *steps]
+            step = step * self.sizes(axis.size)
+        return steps
+
+    def _each_tile(self, first: Scalar, chunk: Scalar, tile: Callable[[Scalar, int], None]) -> None:
+        """Call `tile` for the rows of a chunk: as many tiles of most rows as there are, then smaller ones."""
+        lo, end = first, self.b.minimum(first + chunk, self.sizes(self.p.row_axis.size))
+        for rows in self.v.steps:
+            hi = end - (end - lo) % rows
+            with self.b.loop(lo, hi, rows) as loop:
+                tile(loop.i, rows)
+            lo = hi
 
     def _tile(self, row: Scalar, rows: int) -> None:
         b, width = self.b, self.v.width
         row_at = self.row_at + row * self.sizes(self.p.row_axis.row_stride)
-        full = b.compare(">=", b.index(self.count), width)
+        full = b.compare(">=", self.count, width)
 
         def whole() -> None:
-            at, stride = self._place(row)
-            self._sums(row_at, rows, False, self.output, at, stride)
+            self._sums(row_at, rows, False, self.output, *self._place(row))
 
         def through_sums() -> None:
             fits, masked = (lambda m=m: self._sums(row_at, rows, m, self.sums, 0, width) for m in (False, True))
@@ -193,21 +189,115 @@ class TileKernel:
         return at + row * strides[p.row], strides[p.row]
 
     def _sums(self, row_at: Scalar, rows: int, masked: bool, sums: Val, at: Scalar, stride: Scalar) -> None:
-        b, p, sizes = self.b, self.p, self.sizes
+        p, sizes = self.p, self.sizes
         if not self.parts.tiles:
-            row = (self.rows, row_at, sizes(p.inner[0].row_stride))
-            col_stride, last, size = sizes(p.col_axis.col_stride), self.count - 1, sizes(p.inner[0].size)
-            with b.loop(0, b.minimum(self.count, self.v.width), self.v.lanes) as loop:
-                col = (self.panel, self.col_at + loop.i * col_stride, col_stride)
-                self.parts.inner(*row, *col, last - loop.i, sums, loop.i, size)
+            self._inner_sums(row_at, sums)
             return
         walk: list[Scalar] = []
         for axis, step in zip(p.inner, self.steps, strict=True):
             walk += [sizes(axis.size), sizes(axis.row_stride), step]
-        if masked:
-            walk.append(self.count)
-        row_stride = sizes(p.row_axis.row_stride)
-        self.parts.tiles[rows, masked](self.rows, row_at, row_stride, self.panel, self.col_at, sums, at, stride, *walk)
+        walk += [0, self.count] if masked else [0]
+        row = (self.rows, row_at, sizes(p.row_axis.row_stride))
+        self.parts.tiles[rows, masked](*row, self.panel, self.col_at, sums, at, stride, *walk)
+
+    def _inner_sums(self, row_at: Scalar, sums: Val) -> None:
+        b, p, sizes = self.b, self.p, self.sizes
+        row = (self.rows, row_at, sizes(p.inner[0].row_stride))
+        col_stride, last, size = sizes(p.col_axis.col_stride), self.count - 1, sizes(p.inner[0].size)
+        with b.loop(0, b.minimum(self.count, self.v.width), self.v.lanes) as loop:
+            col = (self.panel, self.col_at + loop.i * col_stride, col_stride)
+            self.parts.inner(*row, *col, last - loop.i, sums, loop.i, size)
+
+
+class SlabKernel(TileKernel):
+    """The kernel of columns that are not packed: many rows read them from a copy, which is made slab by slab of K."""
+
+    def __init__(self, b: Builder, v: Tiling, parts: TileParts, sizes: Sizes, buffers: Sequence[Val]):
+        super().__init__(b, v, parts, sizes, buffers)
+        element, bytes_ = b.memory_type(v.types.sum), np.dtype(v.types.sum).itemsize
+        self.room = b.generic(b.view(b.fast(), sizes(v.sums_elements * bytes_), element, sizes(v.slab_elements)))
+
+    def item(self, number: Scalar, first: Scalar, chunk: Scalar) -> None:
+        """One panel of columns, and the rows from `first` on: sums over all slabs, then the epilogue."""
+        b, p, width = self.b, self.p, self.v.width
+        self._locate(number)
+        many = b.compare(">=", b.index(self.sizes(p.row_axis.size)), MANY_ROWS)
+        full = b.compare(">=", self.count, width)
+        self.copied = None
+        if self.v.in_place:
+            self.copied = b.apply(arith.OrIOp, many, b.compare("<", self.count, width))
+        self.target, at, stride = self.sums, b.index(0), b.index(width)
+        if is_plain(p):
+            # Tiles add up in the output itself.
+            place, step = self._place(first)
+            self.target = b.select(full, self.output, self.sums)
+            at, stride = b.select(full, b.index(place), at), b.select(full, b.index(step), stride)
+        self._slabs(list(p.inner), self.row_at, self.col_at, 0, (first, chunk, at, stride))
+
+        def epilogue() -> None:
+            rows = b.minimum(chunk, self.sizes(p.row_axis.size) - first)
+            self.parts.epilogue(self.sizes, [self.sums], self.memory, self.batch, first, rows, self.col)
+
+        if is_plain(p):
+            b.if_(b.compare("<", self.count, width), epilogue)
+        else:
+            epilogue()
+
+    def _slabs(self, axes: list[Axis], row_at: Scalar, col_at: Scalar, done: Scalar, rows: tuple[Scalar, ...]) -> None:
+        """Loops over all K axes, the last one in slabs. With nothing to sum one empty slab leaves zeros."""
+        b, sizes = self.b, self.sizes
+        axis, *others = axes
+        size = b.index(sizes(axis.size))
+        if others:
+            with b.loop(0, b.maximum(size, 1)) as loop:
+                self._slabs(
+                    others,
+                    row_at + loop.i * sizes(axis.row_stride),
+                    col_at + loop.i * sizes(axis.col_stride),
+                    done + loop.i,
+                    rows,
+                )
+            return
+        if len(self.p.inner) > 1:
+            nothing = b.compare("==", b.index(sizes(self.p.depth)), 0)
+            size = b.select(nothing, b.index(0), size)
+        deep: Scalar = SLAB
+        if self.copied is not None:
+            deep = b.select(self.copied, b.index(SLAB), b.index(b.maximum(size, 1)))
+        with b.loop(0, b.maximum(size, 1), deep) as loop:
+            self._slab(
+                b.minimum(deep, size - loop.i),
+                row_at + loop.i * sizes(axis.row_stride),
+                col_at + loop.i * sizes(axis.col_stride),
+                done + loop.i,
+                rows,
+            )
+
+    def _slab(self, depth: Scalar, row_at: Scalar, col_at: Scalar, done: Scalar, rows: tuple[Scalar, ...]) -> None:
+        """All tiles over `depth` elements of K; they add to their sums unless nothing is done yet."""
+        b, axis, sizes, width = self.b, self.p.inner[-1], self.sizes, self.v.width
+        first, chunk, at, stride = rows
+
+        def copy() -> None:
+            assert self.parts.fill is not None
+            self.parts.fill.slab(sizes, self.cols, col_at, self.room, 0, depth, self.count)
+
+        panel, panel_at, step = self.room, b.index(0), b.index(width)
+        if self.copied is None:
+            copy()
+        else:
+            b.if_(self.copied, copy)
+            panel = b.select(self.copied, self.room, self.cols)
+            panel_at = b.select(self.copied, panel_at, b.index(col_at))
+            step = b.select(self.copied, step, b.index(sizes(axis.col_stride)))
+        row_stride = sizes(self.p.row_axis.row_stride)
+
+        def tile(row: Scalar, count: int) -> None:
+            sums = (self.target, at + (row - first) * stride, stride)
+            operands = (self.rows, row_at + row * row_stride, row_stride, panel, panel_at)
+            self.parts.tiles[count, False](*operands, *sums, depth, sizes(axis.row_stride), step, done)
+
+        self._each_tile(first, chunk, tile)
 
 
 def _columns(size: Dim, lanes: int) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -209,10 +210,16 @@ class _Parts:
         columns = q.col_axis.size
         self.whole = self.copied or (columns.is_const and columns.value % v.widths[1] == 0)
         self.first: dict[int, Callable[..., None]] = {}
+        # The last panel of keys is often half empty: texts are short.
+        self.half: dict[int, Callable[..., None]] = {}
+        keys = p.col_axis.size
+        halves = wide % 2 == 0 and not (keys.is_const and not 0 < keys.value % v.widths[0] <= v.widths[0] // 2)
         self.second: dict[tuple[int, bool], Callable[..., None]] = {}
         for rows in v.steps:
             if not v.few:
                 self.first[rows] = outer_tile(b, packed, lanes, rows, wide, len(p.inner), False)
+                if halves:
+                    self.half[rows] = outer_tile(b, packed, lanes, rows, wide // 2, len(p.inner), False)
             for masked in (False,) if self.whole else (False, True):
                 self.second[rows, masked] = outer_tile(b, two, lanes, rows, narrow, 1, masked)
 
@@ -292,7 +299,12 @@ class _Kernel:
         room, row_stride = sizes(panel_elements(p, width)), sizes(p.row_axis.row_stride)
         with b.loop(0, b.ceil_div(self.count, width)) as loop:
             scores = (self.scores, loop.i * width, self.stride)
-            self.parts.first[rows](self.queries, query_at, row_stride, self.keys, loop.i * room, *scores, *walk, 0)
+            args = (self.queries, query_at, row_stride, self.keys, loop.i * room, *scores, *walk, 0)
+            if self.parts.half:
+                few = b.compare("<=", b.index(self.count - loop.i * width), width // 2)
+                b.if_(few, partial(self.parts.half[rows], *args), partial(self.parts.first[rows], *args))
+            else:
+                self.parts.first[rows](*args)
 
     def _output(self, row: Scalar, rows: int) -> None:
         b, q, sizes, width = self.b, self.q, self.sizes, self.v.widths[1]

@@ -210,7 +210,7 @@ class _Parts:
         columns = q.col_axis.size
         self.whole = self.copied or (columns.is_const and columns.value % v.widths[1] == 0)
         self.first: dict[int, Callable[..., None]] = {}
-        # The last panel of keys is often half empty: texts are short.
+        # The last panel of keys is often half empty, texts being short; the tiles of few rows are not worth a half.
         self.half: dict[int, Callable[..., None]] = {}
         keys = p.col_axis.size
         halves = wide % 2 == 0 and not (keys.is_const and not 0 < keys.value % v.widths[0] <= v.widths[0] // 2)
@@ -218,7 +218,7 @@ class _Parts:
         for rows in v.steps:
             if not v.few:
                 self.first[rows] = outer_tile(b, packed, lanes, rows, wide, len(p.inner), False)
-                if halves:
+                if halves and rows == v.steps[0]:
                     self.half[rows] = outer_tile(b, packed, lanes, rows, wide // 2, len(p.inner), False)
             for masked in (False,) if self.whole else (False, True):
                 self.second[rows, masked] = outer_tile(b, two, lanes, rows, narrow, 1, masked)
@@ -300,7 +300,7 @@ class _Kernel:
         with b.loop(0, b.ceil_div(self.count, width)) as loop:
             scores = (self.scores, loop.i * width, self.stride)
             args = (self.queries, query_at, row_stride, self.keys, loop.i * room, *scores, *walk, 0)
-            if self.parts.half:
+            if rows in self.parts.half:
                 few = b.compare("<=", b.index(self.count - loop.i * width), width // 2)
                 b.if_(few, partial(self.parts.half[rows], *args), partial(self.parts.first[rows], *args))
             else:

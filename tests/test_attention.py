@@ -13,6 +13,7 @@ from dhlo import make_graph, sample
 from kernel_runner import levels
 from test_tile import dot, launches, run, spread
 
+import hlo_disc
 from hlo_disc import jit
 from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Value
 from hlo_disc.stitch.device import Device
@@ -215,3 +216,18 @@ def test_grouped_queries() -> None:
         q, k, v = (rng.standard_normal(s, np.float32) for s in ((b, m, g, r, d), (b, n, g, d), (b, n, g, d)))
         np.testing.assert_allclose(np.asarray(compiled(q, k, v)), np.asarray(fn(q, k, v)), rtol=2e-5, atol=2e-6)
     assert "attention" in compiled.explain()
+
+
+def test_weights_around_a_norm_are_no_attention():
+    """dot, norm, dot looks like one, but its weights are packed once, which is worth more."""
+
+    def head(x, up, down):
+        hidden = x @ up
+        return (hidden / jnp.square(hidden).sum(-1, keepdims=True)) @ down
+
+    f = hlo_disc.jit(head, dims={"x": "(n, _)"})
+    x, up, down = (
+        np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in ((5, 16), (16, 64), (64, 40))
+    )
+    np.testing.assert_allclose(f(x, up, down), jax.jit(head)(x, up, down), rtol=1e-4)
+    assert "attention" not in f.explain() and "2 packed weights" in f.explain()

@@ -77,9 +77,21 @@ def match_attention(
     if found is None:
         return None
     between, second = found
+    if _has_weight(first) or _has_weight(second):
+        return None
     ops = [first, *sorted(between, key=position.__getitem__), second]
     once = sum(x.op in between or x.op is first for x in second.operands) == 1
     return ops if once and scores_of(ops, facts) is not None else None
+
+
+def _has_weight(dot: Op) -> bool:
+    """Does the dot multiply by a matrix that can be packed once? Then it is better off alone, whatever is around it."""
+    for value in dot.operands if not dot.attrs["lhs_batch"] else ():
+        while value.op is not None and kind(value.op) == "view":
+            value = value.op.operands[0]
+        if (value.op is None or value.op.name == "constant") and all(n.is_const for n in value.shape):
+            return True
+    return False
 
 
 def _until_one_dot(

@@ -327,9 +327,6 @@ class Builder:
         """Lanes of x ++ y."""
         return self._pure(lambda: vector.ShuffleOp(x.v, y.v, list(lanes)).result, len(lanes), [x, y])
 
-    def extract(self, x: Val, lane: int) -> Val:
-        return self._pure(lambda: vector.ExtractOp(x.v, [], [lane]).result, 0, [x])
-
     def step(self, lanes: int) -> Val:
         """The vector 0, 1, … lanes-1 of type index."""
         type_ = self.vec(lanes, self.index_type)

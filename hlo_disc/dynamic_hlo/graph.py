@@ -6,7 +6,8 @@ functions `Graph -> Graph`: they build a new graph with `GraphBuilder` and leave
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,65 @@ class Op:
     def result(self) -> Value:
         (value,) = self.results
         return value
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A function of values that an op has as an attribute: the body of a loop, what a reduction combines with.
+
+    It is isolated: its ops read its inputs and each other. Sizes are in the symbols and facts of the enclosing graph.
+    """
+
+    inputs: tuple[Value, ...]
+    ops: tuple[Op, ...]
+    outputs: tuple[Value, ...]
+
+    @functools.cached_property
+    def key(self) -> tuple:
+        """Equal for regions that compute the same: the structure, with values numbered in order."""
+        numbers = {value: i for i, value in enumerate(self.inputs)}
+        rows: list[Any] = [tuple((v.dtype, v.shape) for v in self.inputs)]
+        for op in self.ops:
+            for result in op.results:
+                numbers[result] = len(numbers)
+            attrs = tuple(sorted((name, attribute_key(attr)) for name, attr in op.attrs.items()))
+            results = tuple((r.dtype, r.shape) for r in op.results)
+            rows.append((op.name, tuple(numbers[x] for x in op.operands), attrs, results))
+        return (*rows, tuple(numbers[value] for value in self.outputs))
+
+
+def attribute_key(attr: Any) -> Any:
+    """Equal for attributes that mean the same; hashable."""
+    if isinstance(attr, Region):
+        return attr.key
+    if isinstance(attr, tuple):
+        return tuple(map(attribute_key, attr))
+    return f"{attr.dtype}{attr.shape}{attr.tobytes().hex()}" if isinstance(attr, np.ndarray) else str(attr)
+
+
+def regions(op: Op) -> Iterator[Region]:
+    """All regions of an op, in the order of its attributes."""
+    for attr in op.attrs.values():
+        if isinstance(attr, Region):
+            yield attr
+        elif type(attr) is tuple:
+            yield from (x for x in attr if isinstance(x, Region))
+
+
+def dims_in(op: Op) -> Iterator[Dim]:
+    """Every size in an op's attributes and result types, those of its regions included."""
+    for value in op.results:
+        yield from value.shape
+    for attr in op.attrs.values():
+        if type(attr) is Dim:
+            yield attr
+        elif type(attr) is tuple:
+            yield from (x for x in attr if type(x) is Dim)
+    for region in regions(op):
+        for value in region.inputs:
+            yield from value.shape
+        for inner in region.ops:
+            yield from dims_in(inner)
 
 
 @dataclass(frozen=True)
@@ -118,6 +178,47 @@ class GraphBuilder:
         op = make_op(name, operands, attrs, [(np.dtype(t), s) for t, s in types], loc)
         self.ops.append(op)
         return op.results
+
+
+def isolated(inputs: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value]) -> tuple[Region, tuple[Value, ...]]:
+    """A region of `ops`, and the values from outside that they read, which become its last inputs.
+
+    inputs: values without an op. Outside values that need nothing (constants, iotas, sizes) are computed inside.
+    """
+    new = {value: Value(value.dtype, value.shape, None, i) for i, value in enumerate(inputs)}
+    captured: list[Value] = []
+    made: list[Op] = []
+
+    def inside(value: Value) -> Value:
+        if value not in new:
+            if value.op is not None and not value.op.operands:
+                copy(value.op)
+            else:
+                new[value] = Value(value.dtype, value.shape, None, len(inputs) + len(captured))
+                captured.append(value)
+        return new[value]
+
+    def copy(op: Op) -> None:
+        operands = [inside(x) for x in op.operands]
+        made.append(make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc))
+        new.update(zip(op.results, made[-1].results, strict=True))
+
+    for op in ops:
+        copy(op)
+    results = tuple(inside(value) for value in outputs)
+    return Region(tuple(new[v] for v in (*inputs, *captured)), tuple(made), results), tuple(captured)
+
+
+def make_region(
+    facts: ShapeFacts,
+    types: Sequence[tuple[np.dtype, Shape]],
+    build: Callable[[GraphBuilder, tuple[Value, ...]], Sequence[Value]],
+) -> Region:
+    """A region from `build(builder, inputs) -> outputs`, which captures nothing."""
+    builder = GraphBuilder(facts)
+    inputs = tuple(Value(np.dtype(t), shape, None, i) for i, (t, shape) in enumerate(types))
+    outputs = tuple(build(builder, inputs))
+    return Region(inputs, tuple(builder.ops), outputs)
 
 
 def uses(graph: Graph) -> dict[Value, list[Op]]:

@@ -16,7 +16,7 @@ from hlo_disc.dynamic_hlo import inference as rule
 from hlo_disc.dynamic_hlo import semantics as sem
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Op
+from hlo_disc.dynamic_hlo.graph import Op, Region
 from hlo_disc.errors import CompileError
 
 DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
@@ -29,7 +29,8 @@ class OpDef:
 
     operands: their number, None for any.
     infer: result types of an op under given facts; see inference.py for what it raises.
-    reference: `reference(*arrays, **attrs)`, every Dim in the attributes evaluated; one array.
+    reference: `reference(*arrays, **attrs)`, every Dim in the attributes evaluated, every Region a function
+        `(*arrays) -> list of arrays`; one array, or a tuple of one a result.
     attrs: the names that an op's attributes have, exactly.
     """
 
@@ -37,7 +38,7 @@ class OpDef:
     kind: str
     operands: int | None
     infer: rule.Rule
-    reference: Callable[..., np.ndarray]
+    reference: Callable[..., Any]
     attrs: tuple[str, ...] = ()
 
 
@@ -55,6 +56,8 @@ _INTS = ("a tuple of ints", _tuple_of(int))
 # An attribute means the same wherever it occurs, so its type is a matter of its name.
 ATTRIBUTES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "value": ("an array", lambda value: isinstance(value, np.ndarray)),
+    **dict.fromkeys(("body", "cond"), ("a Region", lambda value: isinstance(value, Region))),
+    "branches": ("a tuple of Regions", _tuple_of(Region)),
     "expr": ("a Dim", lambda value: isinstance(value, Dim)),
     "dtype": ("a numpy.dtype", lambda value: isinstance(value, np.dtype)),
     "dim": ("an int", _is_int),

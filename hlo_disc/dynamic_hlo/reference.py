@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Graph, Guard, Op, Value
+from hlo_disc.dynamic_hlo.graph import Graph, Guard, Op, Region, Value
 from hlo_disc.dynamic_hlo.inference import describe
 from hlo_disc.dynamic_hlo.ops import OPS
 from hlo_disc.errors import ArgumentError, CompileError, ShapeError
@@ -28,18 +28,21 @@ def evaluate(graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs for `arrays`. Raises ArgumentError (count, dtype, rank) and ShapeError (a broken guard)."""
     arrays = [np.asarray(array) for array in arrays]
     sizes = bind(graph, arrays)
-    values: dict[Value, np.ndarray] = dict(zip(graph.inputs, arrays, strict=True))
-    remaining = Counter(value for op in graph.ops for value in op.operands)
-    remaining.update(graph.outputs)
-    for op in graph.ops:
-        result = apply(op, [values[value] for value in op.operands], sizes)
+    return [np.array(x, order="C") for x in _run(graph, arrays, sizes)]
+
+
+def _run(scope: Graph | Region, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
+    values: dict[Value, np.ndarray] = dict(zip(scope.inputs, arrays, strict=True))
+    remaining = Counter(value for op in scope.ops for value in op.operands)
+    remaining.update(scope.outputs)
+    for op in scope.ops:
+        results = apply_all(op, [values[value] for value in op.operands], sizes)
         for value in op.operands:
             remaining[value] -= 1
             if not remaining[value]:
                 del values[value]
-        if remaining[op.result]:
-            values[op.result] = result
-    return [np.array(values[value], order="C") for value in graph.outputs]
+        values.update((v, x) for v, x in zip(op.results, results, strict=True) if remaining[v])
+    return [values[value] for value in scope.outputs]
 
 
 def bind(graph: Graph, arrays: Sequence[np.ndarray]) -> dict[str, int]:
@@ -71,7 +74,13 @@ def check(guard: Guard, sizes: Mapping[str, int]) -> None:
 
 
 def apply(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int] | None = None) -> np.ndarray:
-    """The result of one op on arrays, `sizes` being the values of the symbols in its attributes and result type.
+    """The result of an op that has one; see `apply_all`."""
+    (result,) = apply_all(op, arrays, sizes)
+    return result
+
+
+def apply_all(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int] | None = None) -> list[np.ndarray]:
+    """The results of one op on arrays, `sizes` being the values of the symbols in its attributes and result types.
 
     Raises ShapeError when sizes that only the call knows do not agree.
     """
@@ -81,20 +90,24 @@ def apply(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int] | None 
         raise ShapeError(f"{describe(op)}: sizes {', '.join(str(array.shape) for array in arrays)} differ")
     attrs = {name: _evaluated(value, sizes) for name, value in op.attrs.items()}
     try:
-        result = np.asarray(row.reference(*arrays, **attrs))  # numpy makes scalars of rank 0
+        made = row.reference(*arrays, **attrs)
     except ShapeError as error:
         raise ShapeError(f"{describe(op)}: {error}") from None
     except ValueError as error:
         raise ShapeError(f"{describe(op)}: sizes {', '.join(str(a.shape) for a in arrays)}: {error}") from error
-    shape = tuple(dim.evaluate(sizes) for dim in op.result.shape)
-    if result.dtype != op.result.dtype or result.shape != shape:
-        raise CompileError(
-            f"{describe(op)}: the result is {result.dtype}{list(result.shape)}, inferred {op.result!r} = {list(shape)}"
-        )
-    return result
+    results = list(map(np.asarray, made if isinstance(made, tuple) else (made,)))  # numpy makes scalars of rank 0
+    for value, result in zip(op.results, results, strict=True):
+        shape = tuple(dim.evaluate(sizes) for dim in value.shape)
+        if result.dtype != value.dtype or result.shape != shape:
+            raise CompileError(
+                f"{describe(op)}: the result is {result.dtype}{list(result.shape)}, inferred {value!r} = {list(shape)}"
+            )
+    return results
 
 
 def _evaluated(value: Any, sizes: Mapping[str, int]) -> Any:
     if isinstance(value, Dim):
         return value.evaluate(sizes)
+    if isinstance(value, Region):
+        return lambda *arrays: _run(value, arrays, sizes)
     return tuple(_evaluated(item, sizes) for item in value) if isinstance(value, tuple) else value

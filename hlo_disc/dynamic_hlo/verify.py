@@ -8,8 +8,7 @@ from __future__ import annotations
 import string
 from collections.abc import Iterable
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Graph, Op, Value
+from hlo_disc.dynamic_hlo.graph import Graph, Op, Region, Value, dims_in, regions
 from hlo_disc.dynamic_hlo.inference import broken, describe
 from hlo_disc.dynamic_hlo.ops import infer
 from hlo_disc.dynamic_hlo.reference import RELATIONS
@@ -22,22 +21,34 @@ def verify(graph: Graph) -> None:
     _verify_signature(graph, raw)
     symbols = frozenset(graph.bindings)
     known: set[int] = set()  # dims recur in nearly every op, and equal ones are one object: each is looked at once
-    defined: set[Value] = set(graph.inputs)
+    defined = _verify_order(graph, graph)
     for op in graph.ops:
+        for dim in dims_in(op):
+            if id(dim) not in known:
+                if not dim.symbols <= symbols:
+                    broken(op, f"size {dim} has symbols that nothing binds: {_listed(dim.symbols - symbols)}")
+                known.add(id(dim))
+    for number, value in enumerate(graph.outputs):
+        if value not in defined:
+            raise CompileError(f"output {number} of {graph.name} ({value!r}) is not defined in the graph")
+
+
+def _verify_order(graph: Graph, scope: Graph | Region) -> set[Value]:
+    """The values of a scope, whose ops read nothing but what is defined in it before, and have the types inferred."""
+    defined: set[Value] = set(scope.inputs)
+    for op in scope.ops:
         for number, value in enumerate(op.operands):
             if value not in defined:
                 where = f", the result of {describe(value.op)}" if value.op else ""
                 broken(op, f"operand {number} ({value!r}{where}) is not defined before its use")
         _verify_types(graph, op)
-        for dim in _dims(op):
-            if id(dim) not in known:
-                if not dim.symbols <= symbols:
-                    broken(op, f"size {dim} has symbols that nothing binds: {_listed(dim.symbols - symbols)}")
-                known.add(id(dim))
+        for region in regions(op):
+            inside = _verify_order(graph, region)
+            for number, value in enumerate(region.outputs):
+                if value not in inside:
+                    broken(op, f"output {number} ({value!r}) of a region is not defined in it")
         defined.update(op.results)
-    for number, value in enumerate(graph.outputs):
-        if value not in defined:
-            raise CompileError(f"output {number} of {graph.name} ({value!r}) is not defined in the graph")
+    return defined
 
 
 def _verify_signature(graph: Graph, raw: set[str]) -> None:
@@ -85,16 +96,6 @@ def _verify_types(graph: Graph, op: Op) -> None:
     for number, value in enumerate(op.results):
         if value.op is not op or value.index != number:
             broken(op, f"result {number} ({value!r}) names another op as its source")
-
-
-def _dims(op: Op) -> list[Dim]:
-    found = [dim for value in op.results for dim in value.shape]
-    for attribute in op.attrs.values():
-        if type(attribute) is tuple:
-            found += [item for item in attribute if type(item) is Dim]
-        elif type(attribute) is Dim:
-            found.append(attribute)
-    return found
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
 """From a StableHLO module to a DHLO graph: follows `main`, resolving shape arithmetic to symbolic sizes on the way.
 
 Every op is looked at once, in order: shape arithmetic is evaluated (shapes.py), everything else becomes DHLO ops
-(lower.py). Function calls are followed, so each is specialised to the sizes at its call. What must hold for the sizes
+(handlers). Function calls are followed, so each is specialised to the sizes at its call. What must hold for the sizes
 becomes guards, in the order in which the program says it.
 """
 
@@ -17,12 +17,12 @@ import numpy as np
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Guard, Shape, Value
+from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Guard, Region, Shape, Value, isolated
 from hlo_disc.errors import ParseError, ShapeError, UnsupportedOpError
 from hlo_disc.import_ import symbols
 from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, location_name, text
 from hlo_disc.import_.elements import ONE, ZERO, Compare, Element, Junction
-from hlo_disc.import_.lower import HANDLERS
+from hlo_disc.import_.handlers import HANDLERS
 from hlo_disc.import_.names import input_shapes
 from hlo_disc.import_.policy import StaticShapes
 from hlo_disc.import_.reopen import reopen
@@ -40,8 +40,19 @@ class _NeedsLegalising(Exception):
     """An op that StableHLO's own passes can take apart."""
 
 
+class _Scope(dict[ir.Value, Operand]):
+    """What the values of a block stand for; those of the enclosing block are seen through."""
+
+    outer: Mapping[ir.Value, Operand] | None = None
+
+    def __missing__(self, value: ir.Value) -> Operand:
+        if self.outer is None:
+            raise KeyError(value)
+        return self.outer[value]
+
+
 class Reader:
-    """The state of one import; handlers in lower.py use its methods."""
+    """The state of one import; handlers use its methods."""
 
     is_opaque = staticmethod(is_opaque)
 
@@ -58,7 +69,9 @@ class Reader:
         self.guards: list[Guard] = []
         self.functions = functions(module)
         self.op: Any = None
+        self._env = _Scope()
         self._call_sites: list[Any] = []
+        self._made: list[Symbolic] = []  # values of these were made in the current region
         self._constants: dict[tuple[np.dtype, tuple[int, ...], bytes], Value] = {}
         self._attributes: dict[ir.Attribute, Value] = {}
         self._sizes: dict[tuple[Dim, np.dtype], Value] = {}
@@ -74,14 +87,43 @@ class Reader:
         if len(self._call_sites) > 200:
             self.unsupported("calls are nested too deeply: a function must not call itself")
         self._call_sites.append(self.op)
-        results = self.run(function, operands)
+        results = self.run(function.regions[0].blocks[0], operands)
         self.op = self._call_sites.pop()
         return results
 
-    def run(self, function: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """Interpret a function's body."""
-        block = function.regions[0].blocks[0]
-        env: dict[ir.Value, Operand] = dict(zip(block.arguments, operands, strict=True))
+    def region(
+        self, region: Any, inputs: Sequence[Value], operands: Sequence[Operand] | None = None
+    ) -> tuple[Region, tuple[Value, ...]]:
+        """An op's region, and the values from outside that it reads: they are its last inputs.
+
+        inputs: new values without an op, the region's first inputs. operands: what stands for each argument, by default
+        the inputs; it may be an operand of the enclosing program, which the region captures if it reads it.
+        """
+        op, outer, caches = self.op, self.builder, (self._constants, self._attributes, self._sizes, self._made)
+        self.builder = GraphBuilder(self.facts)
+        self._constants, self._attributes, self._sizes = map(dict, caches[:3])  # type: ignore[assignment]
+        self._made = []
+        try:
+            results = [self.data(x) for x in self.run(region.blocks[0], operands or inputs, self._env)]
+            ops = self.builder.ops
+        finally:
+            for symbolic in self._made:
+                symbolic.value = None  # made inside, of no use outside
+            self.op, self.builder = op, outer
+            self._constants, self._attributes, self._sizes, self._made = caches
+        return isolated(inputs, ops, results)
+
+    def run(self, block: Any, operands: Sequence[Operand], outer: Mapping[ir.Value, Operand] | None = None) -> Any:
+        """The results of a block's ops. outer: what the values of the enclosing block stand for."""
+        saved = self._env
+        env = self._env = _Scope(zip(block.arguments, operands, strict=True))
+        env.outer = outer
+        try:
+            return self._run(block, env)
+        finally:
+            self._env = saved
+
+    def _run(self, block: Any, env: _Scope) -> list[Operand]:
         evaluate = self.evaluator.evaluate
         for op in block.operations:
             name = op.operation.name
@@ -183,6 +225,7 @@ class Reader:
         assert isinstance(x, Symbolic)
         if x.value is None:
             x.value = self._materialise(x)
+            self._made.append(x)
         return x.value
 
     def _materialise(self, x: Symbolic) -> Value:
@@ -446,7 +489,7 @@ def _read_main(reader: Reader, module: ir.Module, main: Any, inputs: Any, constr
     for d in {d for x in inputs.inputs for d in x.shape}:
         symbols.add_fact(reader.facts, d, ">=", ZERO)
     try:
-        results = tuple(reader.data(x) for x in reader.run(main, operands))
+        results = tuple(reader.data(x) for x in reader.run(main.regions[0].blocks[0], operands))
     except UnsupportedTypeError as error:
         reader.unsupported(str(error))
     for made, meaning in reader.evaluator.scalar.defined.items():

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Op, Shape, Value
+from hlo_disc.dynamic_hlo.graph import Op, Shape, Value, attribute_key, dims_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,17 +60,13 @@ class Group:
         return tuple(sorted(names))
 
     def _dims(self) -> Iterable[Dim]:
-        for value in (*self.inputs, *self.written, *(r for op in self.ops for r in op.results)):
+        for value in (*self.inputs, *self.written):
             yield from value.shape
         if self.place:
             yield from self.place.shape
             yield from (x for x in self.place.starts if isinstance(x, Dim))
         for op in self.ops:
-            for attr in op.attrs.values():
-                if isinstance(attr, Dim):
-                    yield attr
-                elif isinstance(attr, tuple):
-                    yield from (x for x in attr if isinstance(x, Dim))
+            yield from dims_in(op)
 
     def key(self) -> tuple:
         """Equal for groups that the same kernels serve: the structure, with values numbered in order."""
@@ -81,7 +75,7 @@ class Group:
         for op in self.ops:
             for result in op.results:
                 numbers[result] = len(numbers)
-            attrs = tuple(sorted((name, _hashable(attr)) for name, attr in op.attrs.items()))
+            attrs = tuple(sorted((name, attribute_key(attr)) for name, attr in op.attrs.items()))
             results = tuple((r.dtype, r.shape) for r in op.results)
             rows.append((op.name, tuple(numbers[x] for x in op.operands), attrs, results))
         rows.append(tuple(numbers[value] for value in self.outputs))
@@ -89,9 +83,3 @@ class Group:
             starts = tuple(numbers[x] if isinstance(x, Value) else str(x) for x in self.place.starts)
             rows.append((self.place.shape, starts, self.place.strides, self.place.axes))
         return tuple(rows)
-
-
-def _hashable(attr: object) -> str:
-    if isinstance(attr, np.ndarray):
-        return f"{attr.dtype}{attr.shape}{attr.tobytes().hex()}"
-    return str(attr)

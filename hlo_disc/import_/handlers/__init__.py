@@ -1,0 +1,14 @@
+"""One function an op, one file a family: from a StableHLO or CHLO op whose operands are known to DHLO ops.
+
+Static and dynamic forms end in the same DHLO op. What StableHLO leaves undefined for sizes that do not agree becomes a
+guard here (`Reader.equal`, `Reader.at_most`), so nothing behind this stage reads outside a tensor.
+"""
+
+from __future__ import annotations
+
+from hlo_disc.import_.handlers import calls, dot, elementwise, gather, reduce, views
+from hlo_disc.import_.handlers.types import Handler
+
+HANDLERS: dict[str, Handler] = {}
+for family in (elementwise, views, gather, reduce, dot, calls):
+    HANDLERS.update(family.HANDLERS)

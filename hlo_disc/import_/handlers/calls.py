@@ -1,0 +1,59 @@
+"""Function calls, composites, custom calls, and what only marks or orders values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hlo_disc.import_.decode import text
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.shapes import Operand
+from hlo_disc.mlir import ir
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+# Custom calls that place a value and change nothing.
+_PLACEMENT = frozenset(
+    ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "LayoutConstraint")
+)
+
+
+def _identity(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return operands
+
+
+def _nothing(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return ()
+
+
+def _call(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return r.call(ir.FlatSymbolRefAttr(op.attributes["callee"]).value, operands)
+
+
+def _composite(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return r.call(ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value, operands)
+
+
+def _custom_call(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    target = r.attr(op, "call_target_name", text)
+    if target == "shape_assertion":
+        return r.assertion(op, operands)
+    if target in _PLACEMENT or target.startswith("xla.sdy."):
+        return operands
+    dialect, _, name = target.partition(".")
+    from hlo_disc.import_ import handlers
+
+    if dialect in ("mhlo", "chlo") and f"chlo.{name}" in handlers.HANDLERS:
+        return handlers.HANDLERS[f"chlo.{name}"](r, op, operands)
+    r.unsupported(f"there is no custom call @{target}")
+
+
+HANDLERS: dict[str, Handler] = {
+    "stablehlo.optimization_barrier": _identity,
+    "stablehlo.composite": _composite,
+    "stablehlo.custom_call": _custom_call,
+    "func.call": _call,
+    "builtin.unrealized_conversion_cast": _identity,  # between index and integer, by the shape-legalisation pass
+    "sdy.sharding_constraint": _identity,
+    "sdy.mesh": _nothing,
+}

@@ -1,0 +1,89 @@
+"""Elementwise ops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hlo_disc.dynamic_hlo.graph import Shape, Value
+from hlo_disc.import_.handlers.types import Handler
+from hlo_disc.import_.shapes import Operand, direction
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+_UNARY = (
+    "abs negate sign exponential exponential_minus_one log log_plus_one logistic tanh sqrt rsqrt cbrt sine cosine tan "
+    "floor ceil round_nearest_afz round_nearest_even not is_finite popcnt count_leading_zeros"
+).split()
+_BINARY = (
+    "add subtract multiply divide remainder maximum minimum power atan2 and or xor shift_left shift_right_logical "
+    "shift_right_arithmetic"
+).split()
+
+
+def _elementwise(name: str) -> Handler:
+    def handler(r: Reader, op: Any, operands: list[Operand]) -> Value:
+        values = [r.data(x) for x in operands]
+        if len(values) > 1:
+            r.same_shape(values)
+        return r.emit(name, values)
+
+    return handler
+
+
+def _compare(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    attributes = op.attributes
+    if "compare_type" in attributes and r.attr(op, "compare_type", str).find("TOTALORDER") >= 0:
+        r.unsupported("comparison in total order is not supported")
+    values = [r.data(x) for x in operands]
+    r.same_shape(values)
+    return r.emit("compare", values, direction=r.attr(op, "comparison_direction", direction))
+
+
+def _convert(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    x, dtype = r.data(operands[0]), r.result_type(op)[0]
+    return x if x.dtype == dtype else r.emit("convert", (x,), dtype=dtype)
+
+
+def _bitcast_convert(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    x, dtype = r.data(operands[0]), r.result_type(op)[0]
+    if x.dtype.itemsize != dtype.itemsize:
+        r.unsupported("a bitcast between element types of different width is not supported")
+    return x if x.dtype == dtype else r.emit("bitcast_convert", (x,), dtype=dtype)
+
+
+def _select(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    pred, *branches = map(r.data, operands)
+    r.same_shape(branches)
+    pred = _spread(r, pred, branches[0].shape)
+    r.same_shape((branches[0], pred))
+    return r.emit("select", (pred, *branches))
+
+
+def _clamp(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    low, x, high = map(r.data, operands)
+    values = (_spread(r, low, x.shape), x, _spread(r, high, x.shape))
+    r.same_shape(values)
+    return r.emit("clamp", values)
+
+
+def _spread(r: Reader, x: Value, shape: Shape) -> Value:
+    return r.emit("broadcast", (x,), shape=shape, dims=()) if shape and not x.shape else x
+
+
+def _square(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    x = r.data(operands[0])
+    return r.emit("multiply", (x, x))
+
+
+HANDLERS: dict[str, Handler] = {
+    **{f"stablehlo.{name}": _elementwise(name) for name in (*_UNARY, *_BINARY)},
+    "chlo.erf": _elementwise("erf"),
+    "chlo.erfc": _elementwise("erfc"),
+    "chlo.square": _square,
+    "stablehlo.compare": _compare,
+    "stablehlo.convert": _convert,
+    "stablehlo.bitcast_convert": _bitcast_convert,
+    "stablehlo.select": _select,
+    "stablehlo.clamp": _clamp,
+}

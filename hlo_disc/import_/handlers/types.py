@@ -1,0 +1,14 @@
+"""What a handler is: from a StableHLO or CHLO op whose operands are known to DHLO ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hlo_disc.import_.shapes import Operand
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+Result = Operand | Sequence[Operand]
+Handler = Callable[["Reader", Any, list[Operand]], Result]

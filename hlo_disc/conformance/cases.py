@@ -1,0 +1,224 @@
+"""From a module in a file to a `Case`: the program under test, and what its results are checked against.
+
+A module that holds `check.*` custom calls knows its results: its given values (the results of `@inputs()`, or without
+such a function the constants of the body) become arguments, so that compiled code does the work at run time; what is
+checked becomes the results; the checks and what only they read go away. Any other module is compared with XLA
+(differential.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hlo_disc import mlir
+from hlo_disc.errors import ParseError
+from hlo_disc.import_.decode import Decoder, array, text
+from hlo_disc.mlir import ir
+
+# Operands that say sizes: a size that only the run knows is another program than the one that the case tests.
+_SIZES: Mapping[str, tuple[int, ...]] = {
+    "stablehlo.dynamic_broadcast_in_dim": (1,),
+    "stablehlo.dynamic_conv": (2,),
+    "stablehlo.dynamic_gather": (2,),
+    "stablehlo.dynamic_iota": (0,),
+    "stablehlo.dynamic_pad": (2, 3, 4),
+    "stablehlo.dynamic_reshape": (1,),
+    "stablehlo.real_dynamic_slice": (1, 2, 3),
+    "stablehlo.set_dimension_size": (1,),
+    "chlo.dynamic_reshape": (1,),
+}
+
+# Ops that mean something only between devices or with the outside, and types that hlo_disc has not.
+_NO_MEANING = ("stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv", "interpreter.")
+
+# What a case is about, when it holds something less common than the first op of it.
+_COMMON = frozenset(
+    f"stablehlo.{name}"
+    for name in "constant return broadcast_in_dim dynamic_broadcast_in_dim reshape dynamic_reshape convert iota "
+    "dynamic_iota select compare concatenate get_dimension_size add subtract multiply divide negate maximum minimum "
+    "and or not xor transpose slice tuple get_tuple_element".split()
+) | {"func.return", "func.func", "func.call", "builtin.module"}
+
+
+# The functions that return what a case is given, and what must come out.
+_SOURCES = ("inputs", "expected")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: `kind` is eq, expect_eq, expect_close or expect_almost_eq."""
+
+    kind: str
+    expected: np.ndarray
+
+
+@dataclass(frozen=True)
+class Case:
+    """module: its `main` takes `inputs` and returns what `checks` check; without `inputs` it is compared with XLA."""
+
+    module: ir.Module
+    inputs: tuple[np.ndarray, ...] = ()
+    checks: tuple[Check, ...] = ()
+
+
+def classify(module: ir.Module) -> tuple[str, str]:
+    """The kind of case that a module holds, "testdata", "interpret" or "differential", and the op that it is about."""
+    found = functions(module)
+    if not any(any(_checks(f)) for f in found.values()):
+        return "differential", _main_op(module)
+    return "testdata" if any(name in found for name in _SOURCES) else "interpret", _main_op(module)
+
+
+def make_case(module: ir.Module, kind: str) -> Case:
+    """The case that a module of this kind holds; the module is changed.
+
+    Raises ParseError, UnsupportedTypeError (of a constant).
+    """
+    found = functions(module)
+    if kind == "differential":
+        if "main" not in found:
+            raise ParseError(f"no checks and no @main: the module has {', '.join(found) or 'no functions'}")
+        return Case(module)
+    checked = next(f for f in found.values() if any(_checks(f)))
+    inputs, checks = _split(checked, found, constants_are_given=kind == "interpret")
+    return Case(module, inputs, checks)
+
+
+def functions(module: ir.Module) -> dict[str, Any]:
+    """The module's functions by name."""
+    return {text(op.attributes["sym_name"]): op for op in module.body.operations if op.operation.name == "func.func"}
+
+
+def without_meaning(module: ir.Module) -> str:
+    """The reason why a module has no meaning on one device, "" when it has one."""
+    shown = str(module.operation.get_asm(large_elements_limit=16))
+    if "quant.uniform" in shown:
+        return "quantized types"
+    return next((f"{name} needs more than one device" for name in _NO_MEANING if name in shown), "")
+
+
+def set_arguments(function: Any, results: Sequence[ir.Value] | None = None) -> None:
+    """Give a function the type that its block's arguments, and its returned values, have now."""
+    block = function.regions[0].blocks[0]
+    terminator = block.operations[len(block.operations) - 1]
+    if results is not None:
+        with ir.InsertionPoint(terminator), terminator.location:
+            mlir.func.ReturnOp(list(results))
+        terminator.operation.erase()
+        terminator = block.operations[len(block.operations) - 1]
+    for name in ("arg_attrs", "res_attrs"):
+        if name in function.attributes:
+            del function.attributes[name]
+    kind = ir.FunctionType.get(
+        [a.type for a in block.arguments], [v.type for v in terminator.operands], context=function.context
+    )
+    function.attributes["function_type"] = ir.TypeAttr.get(kind, context=function.context)
+
+
+def _checks(function: Any) -> Iterator[Any]:
+    for block in function.regions[0].blocks:
+        for op in block.operations:
+            if op.operation.name == "stablehlo.custom_call":
+                if text(op.attributes["call_target_name"]).startswith("check."):
+                    yield op
+
+
+def _split(
+    main: Any, found: Mapping[str, Any], constants_are_given: bool
+) -> tuple[tuple[np.ndarray, ...], tuple[Check, ...]]:
+    """Make `main` a function from the given values to the checked ones; returns the values and the checks."""
+    decoder = Decoder()
+    known: dict[ir.Value, np.ndarray] = {}
+    given: list[ir.Value] = []
+    checks: list[Check] = []
+    results: list[ir.Value] = []
+    sources: list[Any] = []  # what made the given values and the expected ones
+    for op in main.regions[0].blocks[0].operations:
+        name = op.operation.name
+        if name == "func.call" and (callee := ir.FlatSymbolRefAttr(op.attributes["callee"]).value) in _SOURCES:
+            known |= zip(op.results, _returned(found[callee], decoder), strict=True)
+            given += op.results if callee == "inputs" else ()
+            sources.append(op)
+        elif name == "stablehlo.constant":
+            known[op.results[0]] = _constant(op, decoder)
+            if constants_are_given and not _says_sizes(op.results[0]):
+                given.append(op.results[0])
+                sources.append(op)
+        elif name == "stablehlo.custom_call":
+            target = text(op.attributes["call_target_name"])
+            if target.startswith("check."):
+                result, expected = op.operands
+                if expected not in known:
+                    raise ParseError(f"@{target}: the expected value is no constant")
+                checks.append(Check(target.removeprefix("check."), known[expected]))
+                results.append(result)
+    for op in list(_checks(main)):
+        op.operation.erase()
+    return _rebuild(main, found, known, given, results, sources), tuple(checks)
+
+
+def _rebuild(
+    main: Any,
+    found: Mapping[str, Any],
+    known: Mapping[ir.Value, np.ndarray],
+    given: Sequence[ir.Value],
+    results: Sequence[ir.Value],
+    sources: Sequence[Any],
+) -> tuple[np.ndarray, ...]:
+    set_arguments(main, results)
+    inputs = []
+    for value in given:
+        if any(True for _ in value.uses):
+            argument = main.regions[0].blocks[0].add_argument(value.type, main.location)
+            value.replace_all_uses_with(argument)
+            inputs.append(known[value])
+    for op in sources:
+        op.operation.erase()
+    for name in _SOURCES:
+        if name in found:
+            found[name].operation.erase()
+    set_arguments(main)
+    main.attributes["sym_name"] = ir.StringAttr.get("main", context=main.context)
+    return tuple(inputs)
+
+
+def _says_sizes(value: ir.Value) -> bool:
+    return any(use.operand_number in _SIZES.get(use.owner.name, ()) for use in value.uses)
+
+
+def _returned(function: Any, decoder: Decoder) -> list[np.ndarray]:
+    """The values that a function of constants returns."""
+    operations = list(function.regions[0].blocks[0].operations)
+    values = {op.results[0]: op for op in operations if op.operation.name == "stablehlo.constant"}
+    returned = operations[-1].operands
+    if any(value not in values for value in returned):
+        raise ParseError(f"@{text(function.attributes['sym_name'])} returns what is no constant")
+    return [_constant(values[value], decoder) for value in returned]
+
+
+def _constant(op: Any, decoder: Decoder) -> np.ndarray:
+    dtype, sizes = decoder.tensor(op.results[0].type)
+    # A copy that is not MLIR's memory: the module may be gone when it is read.
+    return np.array(array(op.attributes["value"], dtype)).reshape([n or 0 for n in sizes])
+
+
+def _main_op(module: ir.Module) -> str:
+    """The first op that is not common to most programs; the first one of all in a module of such."""
+    names: list[str] = []
+
+    def visit(op: Any) -> Any:
+        name = op.name
+        if name == "stablehlo.custom_call":
+            name = "@" + text(op.attributes["call_target_name"])
+        names.append(name)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    names = [n for n in names if not n.startswith("@check.")]
+    ops = [n for n in names if n not in _COMMON] or [n for n in names if not n.startswith(("func.", "builtin."))]
+    less = [n for n in ops if n not in ("stablehlo.constant", "stablehlo.return")]
+    return ([*less, *ops] or ["identity"])[0].removeprefix("stablehlo.")

@@ -1,0 +1,117 @@
+"""What a conformance run shows and writes: a table an op, failures with reasons, times; JUnit XML; JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from xml.etree import ElementTree
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hlo_disc.conformance.run import STATUSES, Result
+
+_GOOD = ("passed", "skipped")
+
+
+def has_failed(result: Result) -> bool:
+    return result.status not in _GOOD
+
+
+def show(results: Sequence[Result], wall: float, console: Console) -> None:
+    """The summary per op, the failures by cause, times and totals."""
+    for result in sorted(filter(has_failed, results), key=lambda r: (r.status, r.name)):
+        console.print(Text(f"{result.status:<11} {result.name}: {result.reason}"), soft_wrap=True)
+    console.print(_by_op(results))
+    _causes(results, console)
+    _opened(results, console)
+    _times(results, wall, console)
+    console.print(f"{total(results)} in {wall:.1f} s")
+
+
+def total(results: Iterable[Result]) -> str:
+    """One line: how many of each status, for each kind of case."""
+    kinds: dict[str, Counter[str]] = defaultdict(Counter)
+    for result in results:
+        kinds[result.kind or "unread"][result.status] += 1
+    parts = []
+    for kind, counts in sorted(kinds.items()):
+        shown = ", ".join(f"{counts[s]} {s}" for s in STATUSES if counts[s])
+        parts.append(f"{kind}: {shown} of {sum(counts.values())}")
+    return "; ".join(parts)
+
+
+def _by_op(results: Sequence[Result]) -> Table:
+    ops: dict[str, Counter[str]] = defaultdict(Counter)
+    for result in results:
+        ops[result.op or "?"][result.status] += 1
+    columns = [s for s in STATUSES if any(counts[s] for counts in ops.values())]
+    table = Table("op", *columns)
+    for op, counts in sorted(ops.items()):
+        table.add_row(op, *(str(counts[s]) if counts[s] else "" for s in columns))
+    return table
+
+
+def cause(result: Result) -> str:
+    """The reason without what is particular to one case: sizes, values, names."""
+    reason = result.reason.split(" : (")[0] if " : (" in result.reason else result.reason
+    tail = result.reason.rpartition("): ")[2] if " : (" in result.reason else ""
+    text = re.sub(r"tensor<[^>]*>+", "tensor", f"{reason} … {tail}" if tail else reason)
+    return re.sub(r"-?\b\d[\w.+-]*", "#", re.sub(r"at \S+\.mlir\S*", "", text))[:140]
+
+
+def _causes(results: Sequence[Result], console: Console) -> None:
+    causes = Counter(f"{r.status}: {cause(r)}" for r in results if r.status != "passed")
+    for text, count in causes.most_common():
+        console.print(Text(f"{count:5} {text}"), soft_wrap=True)
+
+
+def _opened(results: Sequence[Result], console: Console) -> None:
+    opened = [r for r in results if r.opened]
+    if opened:
+        passed = sum(r.status == "passed" for r in opened)
+        candidates = sum(bool(r.opened) or r.reason.startswith("not re-opened") for r in results)
+        console.print(f"re-opened {len(opened)} of {candidates}, of which {passed} passed")
+
+
+def _times(results: Sequence[Result], wall: float, console: Console) -> None:
+    seconds: dict[str, float] = defaultdict(float)
+    for result in results:
+        for stage, spent in result.seconds.items():
+            seconds[stage] += spent
+    shown = sorted(seconds.items(), key=lambda item: (item[0].partition(":")[0], item[0]))
+    console.print("seconds in workers: " + ", ".join(f"{stage} {spent:.1f}" for stage, spent in shown), soft_wrap=True)
+
+
+def write_junit(results: Sequence[Result], path: Path) -> None:
+    """The results in the XML form of JUnit."""
+    suite = ElementTree.Element(
+        "testsuite",
+        name="conformance",
+        tests=str(len(results)),
+        failures=str(sum(r.status == "failed" for r in results)),
+        errors=str(sum(has_failed(r) and r.status != "failed" for r in results)),
+        skipped=str(sum(r.status == "skipped" for r in results)),
+    )
+    for r in results:
+        own = sum(spent for stage, spent in r.seconds.items() if ":" not in stage)
+        case = ElementTree.SubElement(suite, "testcase", classname=r.kind or "unread", name=r.name, time=f"{own:.3f}")
+        if r.status != "passed":
+            tag = {"skipped": "skipped", "failed": "failure"}.get(r.status, "error")
+            ElementTree.SubElement(case, tag, type=r.status, message=_printable(r.reason))
+    ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def _printable(text: str) -> str:
+    """XML has no control characters."""
+    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd]", "?", text)
+
+
+def write_json(results: Sequence[Result], path: Path) -> None:
+    """All results as a JSON list."""
+    path.write_text(json.dumps([asdict(r) for r in results], indent=1) + "\n")

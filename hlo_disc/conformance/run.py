@@ -1,0 +1,183 @@
+"""One case from its file to its `Result`. It may crash or hang: pool.py runs it in a process of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hlo_disc import pipeline
+from hlo_disc.conformance import oracle
+from hlo_disc.conformance.cases import Case, classify, make_case, without_meaning
+from hlo_disc.conformance.checks import mismatch
+from hlo_disc.errors import HloDiscError, UnsupportedOpError
+from hlo_disc.executable import Executable
+from hlo_disc.import_.source import load_module
+from hlo_disc.options import Options
+
+STATUSES = ("passed", "failed", "unsupported", "error", "crashed", "timeout", "skipped")
+SHAPES = 4
+
+
+@dataclass(frozen=True)
+class Settings:
+    """threads: of a run. reopen: with the inputs' dims as symbols. dump: as Options.dump, a directory a case."""
+
+    threads: int = 1
+    reopen: bool = False
+    dump: str = ""
+
+
+@dataclass
+class Result:
+    """What became of a case.
+
+    reason: of anything but "passed". seconds: by stage (read, compile, run, XLA, check), compile without reading.
+    shapes: how many it ran at. opened: for `reopen`, "3 of 4 dims", or "" when none can be re-opened.
+    """
+
+    name: str
+    kind: str = ""
+    op: str = ""
+    status: str = "passed"
+    reason: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+    shapes: int = 0
+    opened: str = ""
+
+
+def run_case(path: Path, name: str, settings: Settings, stage: Callable[[str], None]) -> Result:
+    """Run the case in a file. stage: is told what begins, so that a crash can say where. Raises nothing."""
+    run = _Run(Result(name), settings, stage)
+    try:
+        run.case(path)
+    except UnsupportedOpError as error:
+        run.result.status, run.result.reason = "unsupported", _line(error)
+    except HloDiscError as error:
+        run.result.status, run.result.reason = "error", f"{type(error).__name__}: {_line(error)}"
+    except oracle.Refused as error:
+        run.result.status, run.result.reason = "error", f"XLA: {error}"
+    except Exception as error:  # a bug, ours or the reference's: it is the case's result, the run goes on
+        run.result.status, run.result.reason = "error", f"{type(error).__name__}: {_line(error)}{_where(error)}"
+    return run.result
+
+
+class _Run:
+    def __init__(self, result: Result, settings: Settings, stage: Callable[[str], None]):
+        self.result, self.settings, self.stage = result, settings, stage
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        self.stage(stage)
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.result.seconds[stage] = self.result.seconds.get(stage, 0.0) + time.perf_counter() - start
+
+    def case(self, path: Path) -> None:
+        with self.timed("load"):
+            module = load_module(path)
+            if reason := without_meaning(module):
+                self.result.status, self.result.reason = "skipped", reason
+                return
+            self.result.kind, self.result.op = classify(module)
+            case = make_case(module, self.result.kind)
+        if self.result.kind == "differential":
+            self.differential(case)
+        else:
+            self.checked(case)
+
+    def compile(self, module: Any, dims: Any = None) -> Executable:
+        dump = str(Path(self.settings.dump) / self.result.name.replace("/", "_")) if self.settings.dump else None
+        options = Options(threads=self.settings.threads, dump=dump)
+        start = time.perf_counter()
+        with self.timed("compile"):
+            executable = pipeline.compile_source(module, dims=dims, options=options)
+        whole = time.perf_counter() - start
+        stages = executable.program.compile_ms
+        for stage in stages:
+            self.result.seconds[f"compile: {stage}"] = (
+                self.result.seconds.get(f"compile: {stage}", 0.0) + stages[stage] / 1e3
+            )
+        rest = whole - sum(stages.values()) / 1e3
+        self.result.seconds["compile: link"] = self.result.seconds.get("compile: link", 0.0) + rest
+        return executable
+
+    def run(self, executable: Executable, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        with self.timed("run"):
+            self.result.shapes += 1
+            return list(executable.native(*arrays))
+
+    def checked(self, case: Case) -> None:
+        """Run at the given inputs and check."""
+        dims = None
+        if self.settings.reopen:
+            from hlo_disc.conformance.reopen import open_dims
+
+            with self.timed("re-open"):
+                opened = open_dims(case)
+            self.result.opened = opened.share
+            if not opened.dims:
+                self.result.status, self.result.reason = "skipped", f"not re-opened: {opened.reason}"
+                return
+            dims = opened.dims
+        got = self.run(self.compile(case.module, dims), case.inputs)
+        with self.timed("check"):
+            for i, (result, check) in enumerate(zip(got, case.checks, strict=True)):
+                if wrong := mismatch(check.kind, result, check.expected):
+                    self.fail(f"result {i}: {wrong}")
+                    return
+
+    def differential(self, case: Case) -> None:
+        """Run at several sizes from one compilation, against XLA at each."""
+        signature = oracle.Signature(case.module)
+        with self.timed("XLA"):
+            names = oracle.find_names(case.module, signature)
+        dims = None
+        if not signature.marked and signature.is_dynamic:
+            dims = {i: f"({', '.join(n or '_' for n in shape)})" for i, shape in enumerate(names) if any(shape)}
+        executable = self.compile(oracle.mark_sizes(case.module, signature, names), dims)
+        refused = ""
+        for number, sizes in enumerate(oracle.candidates(names)):
+            if self.result.shapes == SHAPES:
+                return
+            arrays = oracle.random_arrays(oracle.concrete(signature, names, sizes), number, special=number == 3)
+            try:
+                with self.timed("XLA"):
+                    want = oracle.XlaProgram(oracle.refine(case.module, signature, names, sizes))(arrays)
+            except oracle.Refused as error:
+                refused = str(error)
+                continue
+            got = self.run(executable, arrays)
+            with self.timed("check"):
+                for i, (ours, theirs) in enumerate(zip(got, want, strict=True)):
+                    if wrong := mismatch("like XLA", ours, theirs):
+                        self.fail(f"{_shown(sizes)}: result {i}: {wrong}")
+                        return
+        if not self.result.shapes:
+            self.fail(f"XLA allows none of the sizes that were tried: {refused}")
+
+    def fail(self, reason: str) -> None:
+        self.result.status, self.result.reason = "failed", reason
+
+
+def _shown(sizes: dict[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "as written"
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:600]
+
+
+def _where(error: Exception) -> str:
+    """The innermost line that raised."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f" ({Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno})" if trace is not None else ""

@@ -6,7 +6,6 @@ axes, then the lhs's, then the rhs's; where the program turns that round (einsum
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Value, uses
@@ -65,7 +64,7 @@ def orient_dots(graph: Graph) -> Graph:
             values.update(zip(op.results, builder.multi(op.name, operands, op.loc, **attrs), strict=True))
     if not perms:
         return graph
-    return replace(graph, ops=tuple(builder.ops), outputs=tuple(values.get(v, v) for v in graph.outputs))
+    return graph.with_roots(values, ops=tuple(builder.ops))
 
 
 _OTHER_SIDE = {

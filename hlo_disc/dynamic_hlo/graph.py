@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -137,7 +137,9 @@ class Graph:
 
     input_names: one a input, for messages ("args[0]['w']", "x").
     bindings: how each symbol follows from the call's sizes, a Dim over `raw_dim` symbols.
-    guards: checked in order before anything runs.
+    guards: checked in order before anything runs; those with symbols of `definitions` once these are known.
+    definitions: symbols whose value is computed, each with the i64 scalar that it is. Ops with such a symbol in a size
+        come behind the op that computes it.
     """
 
     name: str
@@ -148,6 +150,18 @@ class Graph:
     facts: ShapeFacts
     bindings: Mapping[str, Dim]
     guards: tuple[Guard, ...] = ()
+    definitions: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def roots(self) -> tuple[Value, ...]:
+        """The values that must be computed: outputs and definitions."""
+        return (*self.outputs, *self.definitions.values())
+
+    def with_roots(self, values: Mapping[Value, Value], **changes: Any) -> Graph:
+        """The graph with `changes`, and other values for outputs and definitions; those not in `values` stay."""
+        outputs = tuple(values.get(v, v) for v in self.outputs)
+        definitions = {name: values.get(v, v) for name, v in self.definitions.items()}
+        return replace(self, outputs=outputs, definitions=definitions, **changes)
 
 
 def make_op(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,34 @@ def evaluate(graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs for `arrays`. Raises ArgumentError (count, dtype, rank) and ShapeError (a broken guard)."""
     arrays = [np.asarray(array) for array in arrays]
     sizes = bind(graph, arrays)
-    return [np.array(x, order="C") for x in _run(graph, arrays, sizes)]
+    guards = [g for g in graph.guards if _is_deferred(g, graph)]
+
+    def define(value: Value, array: np.ndarray) -> None:
+        names = [name for name, v in graph.definitions.items() if v is value]
+        sizes.update((name, int(array)) for name in names)
+        for guard in guards:
+            symbols = _symbols(guard)
+            if not symbols.isdisjoint(names) and symbols <= sizes.keys():
+                check(guard, sizes)
+
+    return [np.array(x, order="C") for x in _run(graph, arrays, sizes, define if graph.definitions else None)]
 
 
-def _run(scope: Graph | Region, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
+def _symbols(guard: Guard) -> frozenset[str]:
+    return frozenset().union(*(dim.symbols for dim in (guard.lhs, guard.rhs, *guard.args)))
+
+
+def _is_deferred(guard: Guard, graph: Graph) -> bool:
+    """Whether a guard waits for computed sizes."""
+    return not _symbols(guard).isdisjoint(graph.definitions)
+
+
+def _run(
+    scope: Graph | Region,
+    arrays: Sequence[np.ndarray],
+    sizes: Mapping[str, int],
+    define: Callable[[Value, np.ndarray], None] | None = None,
+) -> list[np.ndarray]:
     values: dict[Value, np.ndarray] = dict(zip(scope.inputs, arrays, strict=True))
     remaining = Counter(value for op in scope.ops for value in op.operands)
     remaining.update(scope.outputs)
@@ -41,7 +65,11 @@ def _run(scope: Graph | Region, arrays: Sequence[np.ndarray], sizes: Mapping[str
             remaining[value] -= 1
             if not remaining[value]:
                 del values[value]
-        values.update((v, x) for v, x in zip(op.results, results, strict=True) if remaining[v])
+        for value, array in zip(op.results, results, strict=True):
+            if remaining[value]:
+                values[value] = array
+            if define:
+                define(value, array)
     return [values[value] for value in scope.outputs]
 
 
@@ -58,7 +86,8 @@ def bind(graph: Graph, arrays: Sequence[np.ndarray]) -> dict[str, int]:
         raw |= {f"%{number}.{axis}": size for axis, size in enumerate(array.shape)}
     sizes = {name: dim.evaluate(raw) for name, dim in graph.bindings.items()}
     for guard in graph.guards:
-        check(guard, raw | sizes)
+        if not _is_deferred(guard, graph):
+            check(guard, raw | sizes)
     for name, value, array in zip(graph.input_names, graph.inputs, arrays, strict=True):
         for axis, (dim, size) in enumerate(zip(value.shape, array.shape, strict=True)):
             if dim.evaluate(sizes) != size:

@@ -55,8 +55,8 @@ def rewrite(graph: Graph, rules: Sequence[Rule], fired: Counter[str] | None = No
         values.update(zip(op.results, results, strict=True))
     if fired is not None:
         fired.update(builder.fired)
-    inputs, outputs = tuple(values[v] for v in graph.inputs), tuple(values[v] for v in graph.outputs)
-    return dce(replace(graph, inputs=inputs, outputs=outputs, ops=tuple(builder.ops)))
+    inputs = tuple(values[v] for v in graph.inputs)
+    return dce(graph.with_roots(values, inputs=inputs, ops=tuple(builder.ops)))
 
 
 def simplify(graph: Graph) -> Graph:
@@ -71,7 +71,7 @@ def simplify(graph: Graph) -> Graph:
 
 def dce(graph: Graph) -> Graph:
     """`graph` without ops that no output needs."""
-    needed = set(graph.outputs)
+    needed = set(graph.roots)
     kept = []
     for op in reversed(graph.ops):
         if not needed.isdisjoint(op.results):
@@ -92,7 +92,7 @@ def cse(graph: Graph) -> Graph:
         if same is None:
             same = seen[key] = _rebuild(builder, op, operands, op.attrs)
         values.update(zip(op.results, same.results, strict=True))
-    return replace(graph, ops=tuple(builder.ops), outputs=tuple(values.get(v, v) for v in graph.outputs))
+    return graph.with_roots(values, ops=tuple(builder.ops))
 
 
 def _key(attribute: Any) -> Hashable:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import string
 from collections.abc import Iterable
 
+import numpy as np
+
 from hlo_disc.dynamic_hlo.graph import Graph, Op, Region, Value, dims_in, regions
 from hlo_disc.dynamic_hlo.inference import broken, describe
 from hlo_disc.dynamic_hlo.ops import infer
@@ -19,7 +21,7 @@ def verify(graph: Graph) -> None:
     """Raise CompileError when the graph breaks an invariant; time is linear in its size."""
     raw = {f"%{number}.{axis}" for number, value in enumerate(graph.inputs) for axis in range(value.rank)}
     _verify_signature(graph, raw)
-    symbols = frozenset(graph.bindings)
+    symbols = frozenset(graph.bindings) | frozenset(graph.definitions)
     known: set[int] = set()  # dims recur in nearly every op, and equal ones are one object: each is looked at once
     defined = _verify_order(graph, graph)
     for op in graph.ops:
@@ -31,6 +33,9 @@ def verify(graph: Graph) -> None:
     for number, value in enumerate(graph.outputs):
         if value not in defined:
             raise CompileError(f"output {number} of {graph.name} ({value!r}) is not defined in the graph")
+    for symbol, value in graph.definitions.items():
+        if value not in defined or value.dtype != np.int64 or value.shape:
+            raise CompileError(f"{graph.name} defines {symbol} as {value!r}, which is no i64 scalar of the graph")
 
 
 def _verify_order(graph: Graph, scope: Graph | Region) -> set[Value]:
@@ -69,7 +74,7 @@ def _verify_signature(graph: Graph, raw: set[str]) -> None:
         if guard.relation not in RELATIONS:
             raise CompileError(f"{place}: the relation must be one of {' '.join(RELATIONS)}")
         for dim in (guard.lhs, guard.rhs, *guard.args):
-            if not dim.symbols <= raw | symbols:
+            if not dim.symbols <= raw | symbols | set(graph.definitions):
                 raise CompileError(f"{place}: nothing binds {_listed(dim.symbols - raw - symbols)}")
         if not _fits(guard.message, len(guard.args)):
             raise CompileError(f"{place}: the message {guard.message!r} does not fit {len(guard.args)} arguments")

@@ -6,8 +6,6 @@ strides} is known to this package alone.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Value, make_op, raw_dim
 from hlo_disc.dynamic_hlo.ops import OPS
@@ -34,11 +32,10 @@ def normalise(graph: Graph) -> Graph:
             same = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
             builder.ops.append(same)
             new.update(zip(op.results, same.results, strict=True))
-    outputs = tuple(new.get(v, v) for v in graph.outputs)
     # Every caller of compiled code checks the sizes in the signature before it calls.
     static = {raw_dim(i, a): n for i, v in enumerate(graph.inputs) for a, n in enumerate(v.shape) if n.is_const}
     guards = tuple(g for g in graph.guards if g.relation != "==" or static.get(g.lhs) != g.rhs)
-    return replace(graph, ops=tuple(builder.ops), outputs=outputs, guards=guards)
+    return graph.with_roots(new, ops=tuple(builder.ops), guards=guards)
 
 
 def _pad(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:

@@ -23,6 +23,10 @@ Rule = Callable[[Op, ShapeFacts], Types]
 BOOL = np.dtype(bool)
 ONE = Dim.const(1)
 ZERO = Dim.const(0)
+COMPLEX_PARTS: dict[np.dtype, np.dtype] = {
+    np.dtype(np.complex64): np.dtype(np.float32),
+    np.dtype(np.complex128): np.dtype(np.float64),
+}
 _CLASSES = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 
 
@@ -31,6 +35,11 @@ def dtype_class(dtype: np.dtype) -> str:
     if dtype.kind in _CLASSES:
         return _CLASSES[dtype.kind]
     return "uint" if dtype.name.startswith("uint") else "int" if dtype.name.startswith("int") else "float"
+
+
+def part_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype of a complex number's parts; any other dtype itself."""
+    return COMPLEX_PARTS.get(dtype, dtype)
 
 
 # ---------------------------------------------------------------------------------------------------------- errors
@@ -47,7 +56,7 @@ def broken(op: Op, text: str) -> NoReturn:
     raise CompileError(f"{describe(op)}: {text}")
 
 
-def _disagree(op: Op, text: str) -> NoReturn:
+def disagree(op: Op, text: str) -> NoReturn:
     raise ShapeError(f"{describe(op)}: {text}")
 
 
@@ -79,7 +88,7 @@ def _agree(op: Op, facts: ShapeFacts, a: Dim, b: Dim, what: str) -> Dim:
     if a is b:
         return a
     if facts.equal(a, b) is Truth.NO:
-        _disagree(op, f"{what} can never agree: {a} and {b}")
+        disagree(op, f"{what} can never agree: {a} and {b}")
     return b if b.is_const and not a.is_const else a
 
 
@@ -139,15 +148,56 @@ def predicate(*classes: str) -> Rule:
     return lambda op, facts: [(BOOL, inner(op, facts)[0][1])]
 
 
+def compare(op: Op, facts: ShapeFacts) -> Types:
+    """Complex numbers have no order."""
+    classes = ("bool", "int", "uint", "float", "complex")
+    return predicate(*classes if op.attrs["direction"] in ("EQ", "NE") else classes[:-1])(op, facts)
+
+
 def convert(op: Op, facts: ShapeFacts) -> Types:
     return [(op.attrs["dtype"], op.operands[0].shape)]
 
 
 def bitcast_convert(op: Op, facts: ShapeFacts) -> Types:
+    """The same bits. Narrower elements get a last axis of so many as one holds, wider ones take the last axis away.
+
+    A complex number counts as two real ones here, which StableHLO does not know.
+    """
     (x,), dtype = op.operands, op.attrs["dtype"]
-    if x.dtype.itemsize != dtype.itemsize or (x.dtype == BOOL) != (dtype == BOOL):
+    source, target = x.dtype.itemsize, dtype.itemsize
+    if (x.dtype == BOOL) != (dtype == BOOL) or max(source, target) % min(source, target):
         broken(op, f"{x.dtype} and {dtype} differ in width")
+    if source > target:
+        return [(dtype, (*x.shape, Dim.const(source // target)))]
+    if source < target:
+        if not x.shape:
+            broken(op, f"a scalar {x.dtype} is too short for {dtype}")
+        _agree(op, facts, x.shape[-1], Dim.const(target // source), f"the last axis and the parts of one {dtype}")
+        return [(dtype, x.shape[:-1])]
     return [(dtype, x.shape)]
+
+
+def real_part(op: Op, facts: ShapeFacts) -> Types:
+    """`real` and `imag`."""
+    (x,) = op.operands
+    if x.dtype not in COMPLEX_PARTS:
+        broken(op, f"dtype {x.dtype} is not complex")
+    return [(part_dtype(x.dtype), x.shape)]
+
+
+def complex_(op: Op, facts: ShapeFacts) -> Types:
+    re, im = op.operands
+    whole = {part: dtype for dtype, part in COMPLEX_PARTS.items()}.get(re.dtype)
+    if whole is None:
+        broken(op, f"there are no complex numbers of {re.dtype}")
+    _need_dtype(op, im, re.dtype, "operand 1")
+    return [(whole, _agree_shapes(op, facts, op.operands))]
+
+
+def magnitude(op: Op, facts: ShapeFacts) -> Types:
+    """`abs`: real for complex numbers."""
+    (dtype, shape) = elementwise("int", "float", "complex")(op, facts)[0]
+    return [(part_dtype(dtype), shape)]
 
 
 def select(op: Op, facts: ShapeFacts) -> Types:
@@ -169,14 +219,14 @@ def broadcast(op: Op, facts: ShapeFacts) -> Types:
         if size is ONE or size is shape[target]:
             continue
         if facts.equal(size, shape[target]) is Truth.NO and facts.equal(size, ONE) is Truth.NO:
-            _disagree(op, f"operand dim {axis} of size {size} is neither 1 nor result dim {target} of {shape[target]}")
+            disagree(op, f"operand dim {axis} of size {size} is neither 1 nor result dim {target} of {shape[target]}")
     return [(x.dtype, shape)]
 
 
 def reshape(op: Op, facts: ShapeFacts) -> Types:
     (x,), shape = op.operands, op.attrs["shape"]
     if facts.same_size(x.shape, shape) is Truth.NO:
-        _disagree(op, f"the result shape ({', '.join(map(str, shape))}) can never have as many elements")
+        disagree(op, f"the result shape ({', '.join(map(str, shape))}) can never have as many elements")
     return [(x.dtype, shape)]
 
 
@@ -201,7 +251,7 @@ def slice_(op: Op, facts: ShapeFacts) -> Types:
             continue
         for low, high in ((ZERO, start), (start, limit), (limit, size)):
             if facts.at_most(low, high) is Truth.NO:
-                _disagree(op, f"dim {axis} of size {size} has no elements {start} to {limit}")
+                disagree(op, f"dim {axis} of size {size} has no elements {start} to {limit}")
         shape.append(limit - start if stride == 1 else (limit - start + (stride - 1)) // stride)
     return [(x.dtype, tuple(shape))]
 
@@ -231,7 +281,7 @@ def gather(op: Op, facts: ShapeFacts) -> Types:
     _agree(op, facts, Dim.const(len(attrs["start_index_map"])), length, "start_index_map and the index vector")
     for axis, (size, limit) in enumerate(zip(sizes, x.shape, strict=True)):
         if facts.at_most(size, limit) is Truth.NO:
-            _disagree(op, f"slice size {size} of dim {axis} is larger than the operand's {limit}")
+            disagree(op, f"slice size {size} of dim {axis} is larger than the operand's {limit}")
     for axis, index_axis in zip(batching, attrs["start_indices_batching_dims"], strict=True):
         _agree(op, facts, x.shape[axis], indices.shape[index_axis], f"batching dims {axis} and {index_axis}")
     rank = len(batch) + len(offsets)
@@ -253,7 +303,7 @@ def _need_fits(op: Op, facts: ShapeFacts, sizes: Shape, limits: Shape, what: str
         broken(op, f"{what} has rank {len(sizes)}, the operand has rank {len(limits)}")
     for axis, (size, limit) in enumerate(zip(sizes, limits, strict=True)):
         if size is not limit and facts.at_most(size, limit) is Truth.NO:
-            _disagree(op, f"{what} of size {size} in dim {axis} is larger than the operand's {limit}")
+            disagree(op, f"{what} of size {size} in dim {axis} is larger than the operand's {limit}")
 
 
 def dynamic_slice(op: Op, facts: ShapeFacts) -> Types:
@@ -305,7 +355,7 @@ def pad(op: Op, facts: ShapeFacts) -> Types:
         spread = Dim.max(size - 1, ZERO) * interior if interior else ZERO
         padded = low + size + spread + high
         if facts.at_most(ZERO, padded) is Truth.NO:
-            _disagree(op, f"dim {axis} of size {size} would become {padded}")
+            disagree(op, f"dim {axis} of size {size} would become {padded}")
         shape.append(padded)
     return [(x.dtype, tuple(shape))]
 
@@ -318,7 +368,8 @@ def reduce(op: Op, facts: ShapeFacts) -> Types:
     _need_scalar(op, init, "the initial value")
     _need_dtype(op, init, x.dtype, "the initial value")
     _need_axes(op, dims, x.rank, "dims")
-    if op.attrs["kind"] in ("and", "or") and dtype_class(x.dtype) == "float":
+    logical, real = op.attrs["kind"] in ("and", "or"), dtype_class(x.dtype) != "complex"
+    if logical and dtype_class(x.dtype) in ("float", "complex") or not (real or op.attrs["kind"] in ("add", "mul")):
         broken(op, f"{op.attrs['kind']} of dtype {x.dtype}")
     return [(x.dtype, tuple(size for axis, size in enumerate(x.shape) if axis not in dims))]
 

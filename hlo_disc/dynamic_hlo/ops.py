@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo import inference as rule
+from hlo_disc.dynamic_hlo import inference_convolution as rule_conv
 from hlo_disc.dynamic_hlo import semantics as sem
+from hlo_disc.dynamic_hlo import semantics_convolution as sem_conv
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Op, Region
@@ -68,6 +70,9 @@ ATTRIBUTES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("dims", "perm", "stride", "interior", "offset_dims", "collapsed_slice_dims"), _INTS),
     **dict.fromkeys(("operand_batching_dims", "start_indices_batching_dims", "start_index_map"), _INTS),
     **dict.fromkeys(("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract"), _INTS),
+    **dict.fromkeys(("lhs_spec", "rhs_spec", "out_spec", "reversal"), _INTS),
+    **dict.fromkeys(("strides", "base_dilations", "window_dilations"), _INTS),
+    **dict.fromkeys(("feature_groups", "batch_groups"), ("an int", _is_int)),
 }
 
 _GATHER = (
@@ -75,14 +80,21 @@ _GATHER = (
     "index_vector_dim", "slice_sizes",
 )  # fmt: skip
 _DOT = ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract", "dtype")
+_CONVOLUTION = (
+    "lhs_spec", "rhs_spec", "out_spec", "strides", "low", "high", "base_dilations", "window_dilations", "reversal",
+    "feature_groups", "batch_groups", "dtype",
+)  # fmt: skip
 
 _FLOAT = rule.elementwise("float")
+_ANALYTIC = rule.elementwise("float", "complex")
 _INT = rule.elementwise("int", "uint")
-_SIGNED = rule.elementwise("int", "float")
-_NUMBER = rule.elementwise("int", "uint", "float")
+_SIGNS = rule.elementwise("int", "float", "complex")
+_NUMBER = rule.elementwise("int", "uint", "float", "complex")
+_REAL = rule.elementwise("int", "uint", "float")
 _LOGICAL = rule.elementwise("bool", "int", "uint")
 # On booleans, add and maximum are "or", multiply and minimum are "and".
-_ANY = rule.elementwise("bool", "int", "uint", "float")
+_ANY = rule.elementwise("bool", "int", "uint", "float", "complex")
+_ORDERED = rule.elementwise("bool", "int", "uint", "float")
 
 
 def _elementwise(name: str, operands: int, infer: rule.Rule, function: Callable[..., Any]) -> OpDef:
@@ -93,21 +105,21 @@ _ROWS = (
     OpDef("constant", "source", 0, rule.constant, sem.constant, ("value",)),
     OpDef("iota", "source", 0, rule.iota, sem.iota, ("shape", "dim", "dtype")),
     OpDef("dim", "source", 0, rule.dim, sem.dim, ("expr", "dtype")),
-    _elementwise("abs", 1, _SIGNED, np.abs),
+    OpDef("abs", "elementwise", 1, rule.magnitude, sem.magnitude),
     _elementwise("negate", 1, _NUMBER, np.negative),
-    _elementwise("sign", 1, _SIGNED, sem.sign),
-    _elementwise("exponential", 1, _FLOAT, np.exp),
-    _elementwise("exponential_minus_one", 1, _FLOAT, np.expm1),
-    _elementwise("log", 1, _FLOAT, np.log),
-    _elementwise("log_plus_one", 1, _FLOAT, np.log1p),
-    _elementwise("logistic", 1, _FLOAT, sem.logistic),
-    _elementwise("tanh", 1, _FLOAT, np.tanh),
-    _elementwise("sqrt", 1, _FLOAT, np.sqrt),
-    _elementwise("rsqrt", 1, _FLOAT, sem.rsqrt),
-    _elementwise("cbrt", 1, _FLOAT, np.cbrt),
-    _elementwise("sine", 1, _FLOAT, np.sin),
-    _elementwise("cosine", 1, _FLOAT, np.cos),
-    _elementwise("tan", 1, _FLOAT, np.tan),
+    _elementwise("sign", 1, _SIGNS, sem.sign),
+    _elementwise("exponential", 1, _ANALYTIC, np.exp),
+    _elementwise("exponential_minus_one", 1, _ANALYTIC, np.expm1),
+    _elementwise("log", 1, _ANALYTIC, np.log),
+    _elementwise("log_plus_one", 1, _ANALYTIC, np.log1p),
+    _elementwise("logistic", 1, _ANALYTIC, sem.logistic),
+    _elementwise("tanh", 1, _ANALYTIC, np.tanh),
+    _elementwise("sqrt", 1, _ANALYTIC, np.sqrt),
+    _elementwise("rsqrt", 1, _ANALYTIC, sem.rsqrt),
+    _elementwise("cbrt", 1, _ANALYTIC, sem.cbrt),
+    _elementwise("sine", 1, _ANALYTIC, np.sin),
+    _elementwise("cosine", 1, _ANALYTIC, np.cos),
+    _elementwise("tan", 1, _ANALYTIC, np.tan),
     _elementwise("floor", 1, _FLOAT, np.floor),
     _elementwise("ceil", 1, _FLOAT, np.ceil),
     _elementwise("round_nearest_afz", 1, _FLOAT, sem.round_nearest_afz),
@@ -116,6 +128,9 @@ _ROWS = (
     OpDef("is_finite", "elementwise", 1, rule.predicate("float"), sem.is_finite),
     _elementwise("erf", 1, _FLOAT, sem.erf),
     _elementwise("erfc", 1, _FLOAT, sem.erfc),
+    OpDef("real", "elementwise", 1, rule.real_part, np.real),
+    OpDef("imag", "elementwise", 1, rule.real_part, np.imag),
+    OpDef("complex", "elementwise", 2, rule.complex_, sem.complex_),
     _elementwise("popcnt", 1, _INT, sem.popcnt),
     _elementwise("count_leading_zeros", 1, _INT, sem.count_leading_zeros),
     OpDef("convert", "elementwise", 1, rule.convert, sem.convert, ("dtype",)),
@@ -124,20 +139,20 @@ _ROWS = (
     _elementwise("subtract", 2, _NUMBER, np.subtract),
     _elementwise("multiply", 2, _ANY, np.multiply),
     _elementwise("divide", 2, _NUMBER, sem.divide),
-    _elementwise("remainder", 2, _NUMBER, sem.remainder),
+    _elementwise("remainder", 2, _REAL, sem.remainder),
     _elementwise("maximum", 2, _ANY, sem.maximum),
     _elementwise("minimum", 2, _ANY, sem.minimum),
     _elementwise("power", 2, _NUMBER, sem.power),
-    _elementwise("atan2", 2, _FLOAT, np.arctan2),
+    _elementwise("atan2", 2, _ANALYTIC, sem.atan2),
     _elementwise("and", 2, _LOGICAL, np.bitwise_and),
     _elementwise("or", 2, _LOGICAL, np.bitwise_or),
     _elementwise("xor", 2, _LOGICAL, np.bitwise_xor),
     _elementwise("shift_left", 2, _INT, sem.shift_left),
     _elementwise("shift_right_logical", 2, _INT, sem.shift_right_logical),
     _elementwise("shift_right_arithmetic", 2, _INT, sem.shift_right_arithmetic),
-    OpDef("compare", "elementwise", 2, rule.predicate("bool", "int", "uint", "float"), sem.compare, ("direction",)),
+    OpDef("compare", "elementwise", 2, rule.compare, sem.compare, ("direction",)),
     OpDef("select", "elementwise", 3, rule.select, sem.select),
-    _elementwise("clamp", 3, _ANY, sem.clamp),
+    _elementwise("clamp", 3, _ORDERED, sem.clamp),
     OpDef("broadcast", "view", 1, rule.broadcast, sem.broadcast, ("shape", "dims")),
     OpDef("reshape", "view", 1, rule.reshape, sem.reshape, ("shape",)),
     OpDef("transpose", "view", 1, rule.transpose, sem.transpose, ("perm",)),
@@ -150,6 +165,7 @@ _ROWS = (
     OpDef("dynamic_update_slice", "assemble", None, rule.dynamic_update_slice, sem.dynamic_update_slice),
     OpDef("reduce", "reduce", 2, rule.reduce, sem.reduce, ("dims", "kind")),
     OpDef("dot_general", "dot", 2, rule.dot_general, sem.dot_general, _DOT),
+    OpDef("convolution", "dot", 2, rule_conv.convolution, sem_conv.convolution, _CONVOLUTION),
 )
 
 OPS: dict[str, OpDef] = {row.name: row for row in _ROWS}

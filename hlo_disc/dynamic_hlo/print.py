@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo import print_convolution
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.graph import Graph, Guard, Op, Shape, Value
-from hlo_disc.dynamic_hlo.inference import BOOL, dtype_class
+from hlo_disc.dynamic_hlo.inference import BOOL, COMPLEX_PARTS, dtype_class, part_dtype
 from hlo_disc.errors import CompileError
 
 _SCALAR = "tensor<i64>"
@@ -67,6 +68,8 @@ def element_type(dtype: np.dtype) -> str:
     """The MLIR spelling of a dtype: float32 is f32, uint8 is ui8, float8_e4m3fn is f8E4M3FN."""
     if dtype == BOOL:
         return "i1"
+    if dtype in COMPLEX_PARTS:
+        return f"complex<{element_type(COMPLEX_PARTS[dtype])}>"
     match = re.fullmatch(r"(bfloat|float|uint|int)(\d+)(?:_(\w+))?", dtype.name)
     if match is None:
         raise CompileError(f"dtype {dtype} has no StableHLO type")
@@ -88,6 +91,8 @@ def _element(x: np.ndarray | np.generic) -> str:
     dtype = x.dtype
     if dtype == BOOL:
         return "true" if x else "false"
+    if dtype_class(dtype) == "complex":
+        return f"({_element(x.real)}, {_element(x.imag)})"
     if dtype_class(dtype) != "float":
         return str(int(x))
     # MLIR reads a decimal as f64 and rounds: good where that gives the same bits.
@@ -103,8 +108,7 @@ def dense(array: np.ndarray) -> str:
     flat = np.ascontiguousarray(array).reshape(-1)
     if not flat.size:
         return "dense<>"
-    raw = flat.view(f"u{flat.dtype.itemsize}")
-    if (raw == raw[0]).all():
+    if flat.tobytes() == flat[:1].tobytes() * flat.size:
         return f"dense<{_element(flat[0])}>"
     if flat.size > 32 and array.dtype != BOOL and not array.dtype.name.endswith("int4"):
         return f'dense<"0x{flat.tobytes().hex().upper()}">'
@@ -288,8 +292,41 @@ def _elementwise(printer: _Printer, op: Op) -> str:
     return printer.op(op, f"stablehlo.{op.name} {printer.operands(op)}")
 
 
+def _bitcast_convert(printer: _Printer, op: Op) -> str:
+    (x,) = op.operands
+    kinds = dtype_class(x.dtype), dtype_class(op.result.dtype)
+    if "complex" not in kinds or kinds[0] == kinds[1]:
+        return _elementwise(printer, op)
+    # Complex numbers as pairs of real ones, or the reverse.
+    dtype, whole = part_dtype(op.result.dtype), (op.result if kinds[1] == "complex" else x).shape
+    parts, last = (*whole, Dim.const(1)), len(whole)
+    column, flat = (tensor_type(dtype, shape) for shape in (parts, whole))
+    wide, wide_kind = printer.shape(parts)
+    narrow, narrow_kind = printer.shape(whole)
+    if kinds[0] == "complex":
+        columns = []
+        for name in ("real", "imag"):
+            part = printer.emit(f"stablehlo.{name} {printer.names[x]} : ({_type(x)}) -> {flat}", op.loc)
+            text = f"stablehlo.dynamic_reshape {part}, {wide} : ({flat}, {wide_kind}) -> {column}"
+            columns.append(printer.emit(text, op.loc))
+        text = f"stablehlo.concatenate {', '.join(columns)}, dim = {last} : ({column}, {column}) -> {_type(op.result)}"
+        return printer.emit(text, op.loc)
+    halves = []
+    strides, _ = printer.shape((Dim.const(1),) * (last + 1))
+    for k in range(2):
+        start, kind = printer.shape((*(Dim.const(0) for _ in whole), Dim.const(k)))
+        limit, _ = printer.shape((*whole, Dim.const(k + 1)))
+        types = f"({_type(x)}, {kind}, {kind}, {kind}) -> {column}"
+        part = printer.emit(
+            f"stablehlo.real_dynamic_slice {printer.names[x]}, {start}, {limit}, {strides} : {types}", op.loc
+        )
+        text = f"stablehlo.dynamic_reshape {part}, {narrow} : ({column}, {narrow_kind}) -> {flat}"
+        halves.append(printer.emit(text, op.loc))
+    return printer.emit(f"stablehlo.complex {', '.join(halves)} : ({flat}, {flat}) -> {_type(op.result)}", op.loc)
+
+
 def _compare(printer: _Printer, op: Op) -> str:
-    kind = {"float": "FLOAT", "int": "SIGNED"}.get(dtype_class(op.operands[0].dtype), "UNSIGNED")
+    kind = {"float": "FLOAT", "complex": "FLOAT", "int": "SIGNED"}.get(dtype_class(op.operands[0].dtype), "UNSIGNED")
     return printer.op(op, f"stablehlo.compare {op.attrs['direction']}, {printer.operands(op)}, {kind}")
 
 
@@ -406,6 +443,7 @@ def _dot_general(printer: _Printer, op: Op) -> str:
 
 
 _PRINTERS: dict[str, Callable[[_Printer, Op], str]] = {
+    "bitcast_convert": _bitcast_convert,
     "compare": _compare,
     "constant": _constant,
     "iota": _iota,
@@ -421,4 +459,5 @@ _PRINTERS: dict[str, Callable[[_Printer, Op], str]] = {
     "pad": _pad,
     "reduce": _reduce,
     "dot_general": _dot_general,
+    "convolution": print_convolution.convolution,
 }

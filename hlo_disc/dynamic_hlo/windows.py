@@ -1,0 +1,31 @@
+"""How many positions a window has on an axis: convolution and reduce_window share StableHLO's arithmetic of it.
+
+An axis is dilated (`dilation - 1` holes between neighbours), then padded (negative padding cuts); a window is dilated
+the same way and moves by its stride.
+"""
+
+from __future__ import annotations
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
+
+ZERO, ONE = Dim.const(0), Dim.const(1)
+
+
+def dilated(size: Dim, dilation: int, facts: ShapeFacts) -> Dim:
+    """The extent of `size` elements with holes between them: 0 for none."""
+    return size if dilation == 1 else _at_least_zero((size - 1) * dilation + 1, facts)
+
+
+def padded(size: Dim, dilation: int, low: Dim, high: Dim, facts: ShapeFacts) -> Dim:
+    """The extent of a dilated and padded axis, below 0 when padding cuts more than there is."""
+    return dilated(size, dilation, facts) + low + high
+
+
+def positions(extent: Dim, window: Dim, stride: int, facts: ShapeFacts) -> Dim:
+    """How many positions a window of extent `window` has on an axis of `extent`."""
+    return _at_least_zero((extent - window) // stride + 1, facts)
+
+
+def _at_least_zero(size: Dim, facts: ShapeFacts) -> Dim:
+    return size if facts.at_most(ZERO, size) is Truth.YES else Dim.max(size, ZERO)

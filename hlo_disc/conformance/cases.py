@@ -35,14 +35,16 @@ _SIZES: Mapping[str, tuple[int, ...]] = {
 # Ops that mean something only between devices or with the outside, and types that hlo_disc has not.
 _NO_MEANING = ("stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv", "interpreter.")
 
-# What a case is about, when it holds something less common than the first op of it.
+# What every program is made of, and what most hold beside the op that they are about.
+_STRUCTURE = frozenset(
+    "builtin.module func.func func.call func.return stablehlo.return stablehlo.constant @shape_assertion".split()
+)
 _COMMON = frozenset(
     f"stablehlo.{name}"
-    for name in "constant return broadcast_in_dim dynamic_broadcast_in_dim reshape dynamic_reshape convert iota "
-    "dynamic_iota select compare concatenate get_dimension_size add subtract multiply divide negate maximum minimum "
-    "and or not xor transpose slice tuple get_tuple_element".split()
-) | {"func.return", "func.func", "func.call", "builtin.module"}
-
+    for name in "broadcast_in_dim dynamic_broadcast_in_dim reshape dynamic_reshape convert iota dynamic_iota select "
+    "compare concatenate get_dimension_size add subtract multiply divide negate maximum minimum and or not xor "
+    "transpose slice tuple get_tuple_element".split()
+)
 
 # The functions that return what a case is given, and what must come out.
 _SOURCES = ("inputs", "expected")
@@ -207,18 +209,15 @@ def _constant(op: Any, decoder: Decoder) -> np.ndarray:
 
 
 def _main_op(module: ir.Module) -> str:
-    """The first op that is not common to most programs; the first one of all in a module of such."""
+    """The first op that is not common to most programs; in a module of such, the last one of all."""
     names: list[str] = []
 
     def visit(op: Any) -> Any:
-        name = op.name
-        if name == "stablehlo.custom_call":
-            name = "@" + text(op.attributes["call_target_name"])
-        names.append(name)
+        is_call = op.name == "stablehlo.custom_call"
+        names.append("@" + text(op.attributes["call_target_name"]) if is_call else op.name)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    names = [n for n in names if not n.startswith("@check.")]
-    ops = [n for n in names if n not in _COMMON] or [n for n in names if not n.startswith(("func.", "builtin."))]
-    less = [n for n in ops if n not in ("stablehlo.constant", "stablehlo.return")]
-    return ([*less, *ops] or ["identity"])[0].removeprefix("stablehlo.")
+    names = [name for name in names if name not in _STRUCTURE and not name.startswith("@check.")]
+    rare = [name for name in names if name not in _COMMON]
+    return ([*rare, *reversed(names)] or ["identity"])[0].removeprefix("stablehlo.")

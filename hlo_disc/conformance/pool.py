@@ -8,7 +8,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from typing import Any
 from hlo_disc.conformance.run import Result, Settings, run_case
 
 Task = tuple[Path, str]  # a file, and what the case is called
+Run = Callable[[Path, str, Settings, Callable[[str], None]], Result]
 _PARENT_DIED = 1  # prctl's PR_SET_PDEATHSIG
 
 
-def _serve(connection: Connection, settings: Settings, messages: str) -> None:
+def _serve(run: Run, connection: Connection, settings: Settings, messages: str) -> None:
     """The worker's loop: a task in, messages of stages, a result out."""
     ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGKILL)
     # What MLIR, LLVM and XLA write before they abort is the reason of a crash.
@@ -31,15 +32,15 @@ def _serve(connection: Connection, settings: Settings, messages: str) -> None:
         except EOFError:
             return
         os.ftruncate(descriptor, 0)
-        connection.send(run_case(path, name, settings, connection.send))
+        connection.send(run(path, name, settings, connection.send))
 
 
 class _Worker:
-    def __init__(self, settings: Settings, messages: Path):
+    def __init__(self, run: Run, settings: Settings, messages: Path):
         self.messages = messages
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, settings, str(messages)), daemon=True)
+        self.process = context.Process(target=_serve, args=(run, theirs, settings, str(messages)), daemon=True)
         self.process.start()
         theirs.close()
         self.task: Task | None = None
@@ -73,13 +74,15 @@ class _Worker:
         self.process.join()
 
 
-def run_cases(tasks: Sequence[Task], settings: Settings, jobs: int, timeout: float) -> Iterator[Result]:
+def run_cases(
+    tasks: Sequence[Task], settings: Settings, jobs: int, timeout: float, run: Run = run_case
+) -> Iterator[Result]:
     """The results of all tasks as they are there, from `jobs` workers; a case may take `timeout` seconds."""
     waiting = iter(tasks)
     left = len(tasks)
     with tempfile.TemporaryDirectory(prefix="hlo_disc-") as directory:
         paths = (Path(directory) / f"worker{i}" for i in range(10**9))
-        workers = [_Worker(settings, next(paths)) for _ in range(min(jobs, left))]
+        workers = [_Worker(run, settings, next(paths)) for _ in range(min(jobs, left))]
         try:
             for worker in workers:
                 _next(worker, waiting, timeout)
@@ -95,7 +98,7 @@ def run_cases(tasks: Sequence[Task], settings: Settings, jobs: int, timeout: flo
                     if result.status in ("crashed", "timeout"):
                         worker.stop()
                         workers.remove(worker)
-                        worker = _Worker(settings, next(paths))
+                        worker = _Worker(run, settings, next(paths))
                         workers.append(worker)
                     _next(worker, waiting, timeout)
                 busy = [w for w in workers if w.task is not None]

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hlo_disc.conformance.run import STATUSES, Result
+from hlo_disc.conformance.run import SHAPES, STATUSES, Result
 
 _GOOD = ("passed", "skipped")
 
@@ -30,6 +30,7 @@ def show(results: Sequence[Result], wall: float, console: Console) -> None:
     console.print(_by_op(results))
     _causes(results, console)
     _opened(results, console)
+    _few_shapes(results, console)
     _times(results, wall, console)
     console.print(f"{total(results)} in {wall:.1f} s")
 
@@ -57,12 +58,15 @@ def _by_op(results: Sequence[Result]) -> Table:
     return table
 
 
+# "op : (types) -> types at line: reason", as UnsupportedOpError says it.
+_OP = re.compile(r"(\S+) : \(.*?\) -> \(.*?\)(?: at \S+(?: \([^)]*\))?)?: (.*)$")
+
+
 def cause(result: Result) -> str:
-    """The reason without what is particular to one case: sizes, values, names."""
-    reason = result.reason.split(" : (")[0] if " : (" in result.reason else result.reason
-    tail = result.reason.rpartition("): ")[2] if " : (" in result.reason else ""
-    text = re.sub(r"tensor<[^>]*>+", "tensor", f"{reason} … {tail}" if tail else reason)
-    return re.sub(r"-?\b\d[\w.+-]*", "#", re.sub(r"at \S+\.mlir\S*", "", text))[:140]
+    """The reason without what is particular to one case: sizes, values, places."""
+    text = _OP.sub(r"\1: \2", result.reason)
+    text = re.sub(r"tensor<[^>]*>+", "tensor", re.sub(r"\S+\.mlir\S*", "", text))
+    return re.sub(r"-?\b\d[\w.+-]*", "#", text)[:140]
 
 
 def _causes(results: Sequence[Result], console: Console) -> None:
@@ -77,6 +81,13 @@ def _opened(results: Sequence[Result], console: Console) -> None:
         passed = sum(r.status == "passed" for r in opened)
         candidates = sum(bool(r.opened) or r.reason.startswith("not re-opened") for r in results)
         console.print(f"re-opened {len(opened)} of {candidates}, of which {passed} passed")
+
+
+def _few_shapes(results: Sequence[Result], console: Console) -> None:
+    few = [r for r in results if r.kind == "differential" and r.status == "passed" and r.shapes < SHAPES]
+    if few:
+        shown = ", ".join(f"{r.name} ({r.shapes})" for r in few)
+        console.print(f"passed at fewer than {SHAPES} shapes: {shown}", soft_wrap=True)
 
 
 def _times(results: Sequence[Result], wall: float, console: Console) -> None:

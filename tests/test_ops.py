@@ -122,6 +122,7 @@ def cases(table):
 
 def test_every_op_is_tested_here():
     named = {*UNARY, *BINARY, "compare", "select", "clamp", "convert", "bitcast_convert"}
+    named |= {"real", "imag", "complex"}  # in test_complex.py
     assert {name for name in OPS if kind(Op(name, (), {})) == "elementwise"} == named
     assert all(name in ATTRIBUTES for row in OPS.values() for name in row.attrs)
 
@@ -197,7 +198,21 @@ def test_bitcast_convert():
     assert_same(run("bitcast_convert", [x], dtype=I32), lax.bitcast_convert_type(x, np.int32))
     assert infer_one("bitcast_convert", [("float32", "b")], dtype=U32).shape == shape("b")
     with pytest.raises(CompileError, match="width"):
-        infer_one("bitcast_convert", [("float32", "b")], dtype=I64)
+        infer_one("bitcast_convert", [("float32", "b")], dtype=BOOL)
+    with pytest.raises(ShapeError, match="last axis"):
+        infer_one("bitcast_convert", [("float32", "b, 3")], dtype=I64)
+
+
+@pytest.mark.parametrize("narrow, wide", [(F32, F64), (U8, I64), (F32, np.dtype(np.complex64))], ids=str)
+def test_bitcast_convert_between_widths(narrow, wide):
+    parts = wide.itemsize // narrow.itemsize
+    for count in (0, 1, 5):
+        x = np.arange(count * parts, dtype=narrow).reshape(count, parts)
+        whole = run("bitcast_convert", [x], dtype=wide)
+        assert whole.shape == (count,) and whole.tobytes() == x.tobytes()
+        assert_same(run("bitcast_convert", [whole], dtype=narrow), x)
+    assert infer_one("bitcast_convert", [(wide.name, "b")], dtype=narrow).shape == shape(f"b, {parts}")
+    assert infer_one("bitcast_convert", [(narrow.name, f"b, {parts}")], dtype=wide).shape == shape("b")
 
 
 @pytest.mark.parametrize("dtype", (F32, BF16, I32, BOOL), ids=str)

@@ -174,7 +174,9 @@ UNARY_FLOAT = [name for name, row in OPS.items() if row.kind == "elementwise" an
 def test_every_elementwise_op_is_legal():
     def build(b: GraphBuilder, x: Value, y: Value, i: Value, j: Value) -> list[Value]:
         integers = ("not", "popcnt", "count_leading_zeros")
-        results = [b.op(name, [i if name in integers else x]) for name in UNARY_FLOAT]
+        z = b.op("complex", [x, y])
+        of_type = {**dict.fromkeys(integers, i), "real": z, "imag": z}
+        results = [b.op(name, [of_type.get(name, x)]) for name in UNARY_FLOAT]
         for name, row in OPS.items():
             if row.kind == "elementwise" and row.operands == 2 and not row.attrs:
                 integer = name in ("and", "or", "xor") or name.startswith("shift")

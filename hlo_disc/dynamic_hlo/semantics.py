@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.inference import BOOL, dtype_class
+from hlo_disc.dynamic_hlo.inference import BOOL, dtype_class, part_dtype
 from hlo_disc.errors import ShapeError
 
 Array = np.ndarray
@@ -20,7 +20,9 @@ Ints = tuple[int, ...]
 
 
 def _wide(x: Array) -> Array:
-    """Narrow floats as f32, everything else as it is."""
+    """Narrow floats as f32, complex numbers in double precision, everything else as it is."""
+    if x.dtype == np.complex64:
+        return x.astype(np.complex128)
     return x.astype(np.float32) if dtype_class(x.dtype) == "float" and x.dtype.itemsize < 4 else x
 
 
@@ -51,6 +53,23 @@ def rounded(function: Callable[..., Array]) -> Callable[..., Array]:
 
 erf = np.vectorize(math.erf, otypes=[np.float64])
 erfc = np.vectorize(math.erfc, otypes=[np.float64])
+
+
+def magnitude(x: Array) -> Array:
+    return _narrow(np.abs(_wide(x)), part_dtype(x.dtype))
+
+
+def complex_(re: Array, im: Array) -> Array:
+    # re + 1j*im would turn infinities into NaNs.
+    return np.ascontiguousarray(np.stack([re, im], axis=-1)).view(np.result_type(re.dtype, np.complex64))[..., 0]
+
+
+def cbrt(x: Array) -> Array:
+    return np.power(x, 1 / 3) if x.dtype.kind == "c" else np.cbrt(x)
+
+
+def atan2(y: Array, x: Array) -> Array:
+    return -1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y)) if x.dtype.kind == "c" else np.arctan2(y, x)
 
 
 def sign(x: Array) -> Array:
@@ -170,6 +189,8 @@ def compare(a: Array, b: Array, *, direction: str) -> Array:
 
 def convert(x: Array, *, dtype: np.dtype) -> Array:
     x = _wide(x)
+    if x.dtype.kind == "c" and dtype_class(dtype) != "complex":
+        x = x.real
     if dtype == BOOL:
         return x != 0
     with np.errstate(all="ignore"):
@@ -183,7 +204,11 @@ def convert(x: Array, *, dtype: np.dtype) -> Array:
 
 
 def bitcast_convert(x: Array, *, dtype: np.dtype) -> Array:
-    return x.view(dtype)
+    if x.dtype.itemsize == dtype.itemsize:
+        return x.view(dtype)
+    if x.dtype.itemsize > dtype.itemsize:
+        return np.ascontiguousarray(x)[..., None].view(dtype)
+    return np.ascontiguousarray(x).view(dtype)[..., 0]
 
 
 def select(pred: Array, on_true: Array, on_false: Array) -> Array:
@@ -326,8 +351,12 @@ _REDUCE = {
 }  # fmt: skip
 
 
+def _accumulator(dtype: np.dtype) -> np.dtype:
+    return {"float": np.dtype(np.float64), "complex": np.dtype(np.complex128)}.get(dtype_class(dtype), dtype)
+
+
 def reduce(x: Array, init: Array, *, dims: Ints, kind: str) -> Array:
-    wide = x.astype(np.float64) if dtype_class(x.dtype) == "float" else x
+    wide = x.astype(_accumulator(x.dtype))
     start = init.astype(wide.dtype)
     with np.errstate(all="ignore"):
         if kind in ("add", "mul"):
@@ -354,7 +383,7 @@ def dot_general(
         if a.shape[i] != b.shape[j]:
             raise ShapeError(f"lhs dim {i} of size {a.shape[i]} meets rhs dim {j} of size {b.shape[j]}")
     rows, columns = [a.shape[i] for i in lhs_free], [b.shape[j] for j in rhs_free]
-    wide = np.dtype(np.float64) if dtype_class(dtype) == "float" else dtype
+    wide = _accumulator(dtype)
     lhs = a.astype(wide).transpose([*lhs_batch, *lhs_free, *lhs_contract])
     rhs = b.astype(wide).transpose([*rhs_batch, *rhs_contract, *rhs_free])
     with np.errstate(all="ignore"):

@@ -32,6 +32,8 @@ _DTYPES: dict[str, np.dtype] = {
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
+    "complex<f32>": np.dtype(np.complex64),
+    "complex<f64>": np.dtype(np.complex128),
     **{f"i{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
     **{f"ui{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hlo_disc.dynamic_hlo.graph import Shape, Value
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.shapes import Operand, direction
@@ -17,7 +19,7 @@ _UNARY = (
 ).split()
 _BINARY = (
     "add subtract multiply divide remainder maximum minimum power atan2 and or xor shift_left shift_right_logical "
-    "shift_right_arithmetic"
+    "shift_right_arithmetic complex"
 ).split()
 
 
@@ -71,6 +73,16 @@ def _spread(r: Reader, x: Value, shape: Shape) -> Value:
     return r.emit("broadcast", (x,), shape=shape, dims=()) if shape and not x.shape else x
 
 
+def _part(name: str) -> Handler:
+    def handler(r: Reader, op: Any, operands: list[Operand]) -> Value:
+        x = r.data(operands[0])
+        if x.dtype.kind == "c":
+            return r.emit(name, (x,))
+        return x if name == "real" else _spread(r, r.constant(np.zeros((), x.dtype)), x.shape)
+
+    return handler
+
+
 def _square(r: Reader, op: Any, operands: list[Operand]) -> Value:
     x = r.data(operands[0])
     return r.emit("multiply", (x, x))
@@ -81,6 +93,8 @@ HANDLERS: dict[str, Handler] = {
     "chlo.erf": _elementwise("erf"),
     "chlo.erfc": _elementwise("erfc"),
     "chlo.square": _square,
+    "stablehlo.real": _part("real"),
+    "stablehlo.imag": _part("imag"),
     "stablehlo.compare": _compare,
     "stablehlo.convert": _convert,
     "stablehlo.bitcast_convert": _bitcast_convert,

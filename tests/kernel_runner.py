@@ -14,6 +14,7 @@ from hlo_disc import mlir
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import ir
 from hlo_disc.targets import x86
+from hlo_disc.targets.types import MINI_FLOATS
 
 _PARALLEL_FOR = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)
 _BLOCKS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
@@ -31,6 +32,7 @@ _TYPES = {
     np.dtype(np.uint32): "i32",
     np.dtype(np.int64): "i64",
     np.dtype(np.uint64): "i64",
+    **{np.dtype(kind): name for name, kind in MINI_FLOATS.items()},
 }
 
 

@@ -1,4 +1,4 @@
-"""f16 and bf16: computed in f32, and rounded without the C library.
+"""f16, bf16 and the mini floats: computed in f32, and rounded without the C library.
 
 Left to itself, LLVM turns arithmetic on these types and some conversions into calls of compiler-rt functions that a
 process need not have. Each function takes `op`, which appends an instruction and returns its result's name.
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hlo_disc.targets import minifloats
 from hlo_disc.targets.types import BF16, F16, F32, F64, I16, I32, I64, Type, int_constant, splat
 
 Append = Callable[[str], str]
 
 
 def is_small(type_: Type) -> bool:
-    """Whether a scalar or vector type is of f16 or bf16."""
-    return type_.is_float and type_.size == 2
+    """Whether a scalar or vector type is of floats that are computed in f32."""
+    return type_.is_float and type_.size <= 2
 
 
 def like(type_: Type, scalar: Type) -> Type:
@@ -24,7 +25,9 @@ def like(type_: Type, scalar: Type) -> Type:
 
 
 def widen(op: Append, value: str, type_: Type) -> str:
-    """f16 or bf16 to f32, exactly."""
+    """A small float to f32, exactly."""
+    if type_.size == 1:
+        return minifloats.widen(op, value, type_)
     single = like(type_, F32).text
     if (type_.element or type_) is F16:
         return op(f"fpext {type_.text} {value} to {single}")
@@ -36,14 +39,19 @@ def widen(op: Append, value: str, type_: Type) -> str:
     return op(f"bitcast {whole.text} {high} to {single}")
 
 
-def narrow(op: Append, value: str, source: Type, target: Type, native: frozenset[str]) -> str:
-    """Round a float to a narrower type, ties to even. The instruction for bf16 flushes denormals to zero."""
+def narrow(op: Append, value: str, source: Type, target: Type) -> str:
+    """Round a float to a narrower type, ties to even.
+
+    x86's instruction for bf16 flushes denormals to zero, and is no faster than rounding by integer arithmetic.
+    """
     small = target.element or target
     if small is F32:
         return op(f"fptrunc {source.text} {value} to {target.text}")
     if (source.element or source) is F64:
         value, source = _to_odd_f32(op, value, source), like(source, F32)
-    if small is F16 or "bf16" in native:
+    if small.name:
+        return minifloats.narrow(op, value, target)
+    if small is F16:
         return op(f"fptrunc {source.text} {value} to {target.text}")
     assert small is BF16
     return _to_bf16(op, value, source, target)

@@ -63,7 +63,7 @@ def _computable(body: FunctionBody, type_: Type, operands: list[str]) -> tuple[T
 
 
 def _stored(body: FunctionBody, value: str, computed: Type, type_: Type) -> str:
-    return value if computed is type_ else narrow(body.op, value, computed, type_, body.module.target.native)
+    return value if computed is type_ else narrow(body.op, value, computed, type_)
 
 
 def _float(opcode: str) -> Handler:
@@ -113,7 +113,7 @@ def _cast(opcode: str) -> Handler:
             via = source if source.is_float else like(source, F64 if source.size > 2 else F32)
             if via is not source:
                 value = body.op(f"{opcode} {source.text} {value} to {via.text}")
-            body[result] = narrow(body.op, value, via, target, body.module.target.native)
+            body[result] = narrow(body.op, value, via, target)
             return
         body[result] = body.op(f"{opcode} {source.text} {value} to {target.text}")
 

@@ -11,7 +11,7 @@ class Target:
 
     triple, layout: LLVM's target triple and data layout.
     attributes: function attributes that every definition gets.
-    native: what the machine has an instruction for: "scalef" (x * 2^n), "bf16" (rounding f32 to bf16).
+    native: what the machine has an instruction for: "scalef" (x * 2^n).
     intrinsics: LLVM intrinsics that `llvm.call_intrinsic` may name, by prefix of the name. Code generation aborts the
         process on one that the machine lacks, so only these are let through.
     """

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from hlo_disc.mlir import ir
@@ -24,7 +25,8 @@ class Type:
     """One type: its LLVM text, the suffix in an intrinsic's name, lanes (0: no vector) and the element's facts.
 
     For a vector `element` is the type of a lane, for a memref the type in memory, else the type itself (None).
-    `size` is the bytes of one element in memory, which is also its alignment.
+    `size` is the bytes of one element in memory, which is also its alignment. `name` tells floats apart that LLVM does
+    not know: to it they are bytes.
     """
 
     text: str
@@ -33,6 +35,7 @@ class Type:
     size: int = 0
     is_float: bool = False
     element: Type | None = None
+    name: str = ""
 
     def vector(self, lanes: int) -> Type:
         """A vector of `lanes` elements of this scalar type."""
@@ -50,6 +53,20 @@ F32 = Type("float", "f32", size=4, is_float=True)
 F64 = Type("double", "f64", size=8, is_float=True)
 PTR = Type("ptr", "p0", size=8)
 VOID = Type("void", "isVoid")
+# floats of 4 to 8 bits: MLIR's name and numpy's
+MINI_FLOATS = {
+    "f4E2M1FN": ml_dtypes.float4_e2m1fn,
+    "f6E2M3FN": ml_dtypes.float6_e2m3fn,
+    "f6E3M2FN": ml_dtypes.float6_e3m2fn,
+    "f8E3M4": ml_dtypes.float8_e3m4,
+    "f8E4M3": ml_dtypes.float8_e4m3,
+    "f8E4M3B11FNUZ": ml_dtypes.float8_e4m3b11fnuz,
+    "f8E4M3FN": ml_dtypes.float8_e4m3fn,
+    "f8E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
+    "f8E5M2": ml_dtypes.float8_e5m2,
+    "f8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+    "f8E8M0FNU": ml_dtypes.float8_e8m0fnu,
+}
 
 _SCALARS = {
     "index": I64,
@@ -63,6 +80,7 @@ _SCALARS = {
     "f32": F32,
     "f64": F64,
     "!llvm.ptr": PTR,
+    **{name: Type("i8", "i8", size=1, is_float=True, name=name) for name in MINI_FLOATS},
 }
 _CONSTANT = {"half": ("<e", "<H", "0xH%04X"), "float": ("<f", "<I", ""), "double": ("<d", "<Q", "0x%016X")}
 
@@ -100,6 +118,9 @@ class Types:
 
 def float_constant(value: float, type_: Type) -> str:
     """The LLVM text of a floating-point scalar constant, exact to the last bit."""
+    if type_.name:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return str(np.array(value, MINI_FLOATS[type_.name]).view(np.uint8))
     if type_ is BF16:
         return f"0xR{_bf16_bits(value):04X}"
     if type_ is F32:
@@ -135,10 +156,10 @@ def attribute_constant(attr: ir.Attribute, type_: Type) -> str:
     assert element is not None
     if attr.is_splat:
         return splat(type_, attribute_constant(attr.get_splat_value(), element))
-    if element is BF16:
-        # the bindings cannot read bf16 elements; their text is exact enough to round back to the same value
+    if element is BF16 or element.name:
+        # the bindings cannot read such elements; their text is exact enough to round back to the same value
         body = str(attr).split("[", 1)[1].split("]", 1)[0]
-        return vector_constant(element, (_bf16_text(x.strip()) for x in body.split(",")))
+        return vector_constant(element, (_float_text(x.strip(), element) for x in body.split(",")))
     make = float_constant if element.is_float else int_constant
     return vector_constant(element, (make(x.item(), element) for x in np.array(attr)))
 
@@ -155,5 +176,7 @@ def _bf16_bits(value: float) -> int:
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
 
 
-def _bf16_text(text: str) -> str:
-    return f"0xR{int(text, 16):04X}" if text.startswith("0x") else float_constant(float(text), BF16)
+def _float_text(text: str, type_: Type) -> str:
+    if not text.startswith("0x"):
+        return float_constant(float(text), type_)
+    return str(int(text, 16)) if type_.name else f"0xR{int(text, 16):04X}"

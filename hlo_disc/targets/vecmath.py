@@ -85,7 +85,7 @@ def _define(name: str, function: str, type_: Type, target: Target, declarations:
         result = _by_lane(code, function, names)
     else:
         arguments = [_widen(code, code.argument(n, "f32"), type_) for n in names]
-        result = _narrow(code, FUNCTIONS[function](*arguments), type_, target)
+        result = _narrow(code, FUNCTIONS[function](*arguments), type_)
     declarations.update(code.declarations)
     placement = "alwaysinline" if function in _INLINED and scalar is not F64 else "noinline"
     parameters = ", ".join(f"{type_.text} %{n}" for n in names)
@@ -99,10 +99,10 @@ def _widen(code: Code, x: X, type_: Type) -> X:
     return X(code, "f32", widen(lambda text: code.op("f32", text).text, x.text, type_))
 
 
-def _narrow(code: Code, x: X, type_: Type, target: Target) -> X:
+def _narrow(code: Code, x: X, type_: Type) -> X:
     if not is_small(type_):
         return x
-    return X(code, "f32", narrow(lambda text: code.op("f32", text).text, x.text, x.type, type_, target.native))
+    return X(code, "f32", narrow(lambda text: code.op("f32", text).text, x.text, x.type, type_))
 
 
 def _by_lane(code: Code, function: str, names: str) -> X:

@@ -69,7 +69,7 @@ def _reduction(body: FunctionBody, op: ir.Operation) -> None:
     value = _reduce(body, type_, scalar, kind, reduce, join, operands, flags)
     narrow_to = body.type(result.type)
     if narrow_to is not scalar:
-        value = narrow(body.op, value, scalar, narrow_to, body.module.target.native)
+        value = narrow(body.op, value, scalar, narrow_to)
     body[result] = value
 
 

@@ -136,14 +136,11 @@ def _machine(features: Features) -> llvm.TargetMachine:
 @functools.cache
 def target(features: Features) -> Target:
     """The translator's record of x86-64 with `features`."""
-    native = {"scalef"} if features.level == "avx512" else set()
-    if "avx512bf16" in features.required:
-        native.add("bf16")
     return Target(
         triple=TRIPLE,
         layout=str(_machine(features).target_data),
         attributes=f'nounwind "tune-cpu"="{features.tune}" "prefer-vector-width"="{features.simd_bytes * 8}"',
-        native=frozenset(native),
+        native=frozenset(("scalef",) if features.level == "avx512" else ()),
         intrinsics=(*_INTRINSICS, *(name for f, name in _FEATURE_INTRINSICS.items() if f in features.required)),
     )
 

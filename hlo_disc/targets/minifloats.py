@@ -111,7 +111,7 @@ def _encoded(x: X, f: Format) -> X:
     shift = _MANTISSA - f.mantissa
     nudged = size + ((size >> shift) & 1) + ((1 << shift - 1) - 1)
     code = (nudged >> shift) - (127 - f.bias << f.mantissa)
-    # below the normal numbers: adding a number whose last place is the smallest denormal leaves the code in the low bits
+    # below the normal numbers: added to one whose last place is the smallest denormal, its low bits are the code
     magic = 2.0 ** (_MANTISSA + 1 - f.bias - f.mantissa)
     small = (size.bits("f32") + magic).bits("i32") - x.code.constant(magic, "f32").bits("i32")
     code = (size < 128 - f.bias << _MANTISSA).select(small, code)

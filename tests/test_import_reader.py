@@ -212,12 +212,15 @@ def test_dynamic_forms_are_one_op(name):
         np.testing.assert_array_equal(result, expected[name])
 
 
-def test_a_shape_from_data_is_refused():
+def test_a_shape_from_data():
     body = """
     %v = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
     %i = stablehlo.dynamic_iota %v, dim = 0 : (tensor<1xi32>) -> tensor<?xi32>"""
-    with pytest.raises(UnsupportedOpError, match="stablehlo.dynamic_iota.* at <text>:4:10: a size depends on data"):
-        read(body, ["%i: tensor<?xi32>"], args="%n: tensor<i32>")
+    graph = read(body, ["%i: tensor<?xi32>"], args="%n: tensor<i32>")
+    for n in (0, 1, 5):
+        np.testing.assert_array_equal(evaluate(graph, [np.array(n, np.int32)])[0], np.arange(n))
+    with pytest.raises(ShapeError, match="stablehlo.dynamic_iota at <text>:4:10: dimension 0 .* the size -1"):
+        evaluate(graph, [np.array(-1, np.int32)])
 
 
 def test_names_of_symbols():

@@ -20,6 +20,7 @@ from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Guard, Region, Shape, Value, isolated
 from hlo_disc.errors import ParseError, ShapeError, UnsupportedOpError
 from hlo_disc.import_ import symbols
+from hlo_disc.import_.datadims import DataDims
 from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, location_name, text
 from hlo_disc.import_.elements import ONE, ZERO, Compare, Element, Junction
 from hlo_disc.import_.handlers import HANDLERS
@@ -69,6 +70,8 @@ class Reader:
         self.guards: list[Guard] = []
         self.functions = functions(module)
         self.op: Any = None
+        self.data_dims = DataDims(self)
+        self.nested = 0  # regions around the current op
         self._env = _Scope()
         self._call_sites: list[Any] = []
         self._made: list[Symbolic] = []  # values of these were made in the current region
@@ -103,10 +106,12 @@ class Reader:
         self.builder = GraphBuilder(self.facts)
         self._constants, self._attributes, self._sizes = map(dict, caches[:3])  # type: ignore[assignment]
         self._made = []
+        self.nested += 1
         try:
             results = [self.data(x) for x in self.run(region.blocks[0], operands or inputs, self._env)]
             ops = self.builder.ops
         finally:
+            self.nested -= 1
             for symbolic in self._made:
                 symbolic.value = None  # made inside, of no use outside
             self.op, self.builder = op, outer
@@ -271,21 +276,18 @@ class Reader:
 
     def elements(self, x: Operand) -> Shape:
         """The elements of an integer vector that says sizes."""
-        if type(x) is not Symbolic:
-            self.unsupported(
-                "the sizes that it is given are computed from data: data-dependent shapes are not supported"
-            )
-        return tuple(map(self.evaluator.scalar.number, x.elements))
+        symbolic = x if type(x) is Symbolic else self.evaluator.opaque(x)  # type: ignore[arg-type]
+        if symbolic is None:
+            self.unsupported("it is given more sizes than shapes have, or their number is not known")
+        return tuple(map(self.evaluator.scalar.number, symbolic.elements))
 
     def dims(self, x: Operand) -> Shape:
-        """The same, none of them depending on data."""
-        shape = self.elements(x)
-        self.no_opaque(shape)
-        return shape
+        """The same, what depends on data as symbols; some may be negative."""
+        return tuple(map(self.data_dims.number, self.elements(x)))
 
     def sizes(self, x: Operand) -> Shape:
         """The same, as the shape of a tensor: none of them negative."""
-        shape = self.dims(x)
+        shape = self.tensor_shape(self.elements(x))
         for axis, d in enumerate(shape):
             if not d.is_const:
                 self.require(d, ">=", ZERO, f"dimension {axis} of the result would have the size {{0}}", (d,))
@@ -293,9 +295,9 @@ class Reader:
                 raise ShapeError(f"{self.describe()}: dimension {axis} of the result would have the size {d}")
         return shape
 
-    def no_opaque(self, shape: Shape) -> None:
-        if any(not d.is_const and is_opaque(d) for d in shape):
-            self.unsupported("a size depends on data: data-dependent shapes are not supported")
+    def tensor_shape(self, shape: Shape) -> Shape:
+        """A shape with a symbol for each size that depends on data."""
+        return tuple(self.data_dims.size(d, f"dimension {axis} of the result") for axis, d in enumerate(shape))
 
     def constants(self, shape: Shape, what: str) -> tuple[int, ...]:
         """Sizes that must be known when compiling."""
@@ -362,7 +364,9 @@ class Reader:
         if holds is False:
             raise ShapeError(f"{self.describe()}: {message.format(*args)}")
         self.guards.append(Guard(lhs, relation, rhs, f"{symbols.escape(self.describe())}: {message}", args))
-        if is_fact:
+        # An equation must not put a size that is computed later in the place of one that the call says.
+        later = relation == "==" and not (lhs.symbols | rhs.symbols).isdisjoint(self.data_dims.definitions)
+        if is_fact and not later:
             symbols.add_fact(self.facts, lhs, relation, rhs)
 
     def assertion(self, op: Any, operands: Sequence[Operand]) -> Sequence[Operand]:
@@ -494,7 +498,8 @@ def _read_main(reader: Reader, module: ir.Module, main: Any, inputs: Any, constr
         reader.unsupported(str(error))
     for made, meaning in reader.evaluator.scalar.defined.items():
         bindings.symbols[str(made)] = meaning.substitute(bindings.symbols)
-    missing = symbols.unbound(reader.guards, bindings.symbols)
+    definitions = reader.data_dims.definitions
+    missing = symbols.unbound(reader.guards, {**bindings.symbols, **definitions})
     if missing:
         raise ShapeError(
             f"nothing says what {', '.join(sorted(missing))} is: no argument has it as a dimension "
@@ -510,6 +515,7 @@ def _read_main(reader: Reader, module: ir.Module, main: Any, inputs: Any, constr
         facts=reader.facts,
         bindings=bindings.symbols,
         guards=tuple(reader.guards),
+        definitions=definitions,
     )
 
 

@@ -54,6 +54,7 @@ class Evaluator:
         self.facts = facts
         self.decoder = decoder
         self.scalar = Elements(facts)
+        self._opaques: dict[Value, Symbolic | None] = {}
         self.sources: dict[Dim, tuple[Value, int]] = {}  # opaque element -> the tensor and the position it comes from
 
     def evaluate(self, name: str, op: Any, operands: Sequence[Operand]) -> Symbolic | None:
@@ -78,7 +79,7 @@ class Evaluator:
         if not exact:
             if dtype.kind != "b" and dtype.itemsize < 4:
                 return None
-            symbolic = [self._opaque(x) if isinstance(x, Value) else x for x in operands]
+            symbolic = [self.opaque(x) if isinstance(x, Value) else x for x in operands]
             operands = [x for x in symbolic if x is not None]
             if len(operands) < len(symbolic):
                 return None
@@ -105,6 +106,12 @@ class Evaluator:
                 return None
             result.append(e)
         return tuple(result)
+
+    def opaque(self, value: Value) -> Symbolic | None:
+        """The elements of a small integer tensor of data as symbols, always the same for the same value."""
+        if value not in self._opaques:
+            self._opaques[value] = self._opaque(value)
+        return self._opaques[value]
 
     def _opaque(self, value: Value) -> Symbolic | None:
         sizes = tuple(d.value if d.is_const else -1 for d in value.shape)

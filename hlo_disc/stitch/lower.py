@@ -13,6 +13,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Graph, Guard, Value
+from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.attention import attention_choices
 from hlo_disc.stitch.build import Builder
@@ -51,6 +52,9 @@ class Lowered:
 
 def lower(graph: Graph, device: Device) -> Lowered:
     """Compile a graph to MLIR for a device. Raises UnsupportedOpError for what no schedule covers."""
+    for symbol, value in graph.definitions.items():
+        where = f" at {value.op.loc}" if value.op and value.op.loc else ""
+        raise UnsupportedOpError(f"the size {symbol}{where} depends on data: data-dependent shapes are not supported")
     graph = normalise(graph)
     graph, plan = _with_copies(graph, fuse(graph))
     static = _Static(graph, plan)

@@ -24,8 +24,7 @@ def _real_dynamic_slice(r: Reader, op: Any, operands: list[Operand]) -> Value:
     start, limit, strides = (r.elements(operand) for operand in operands[1:])
     stride = r.constants(strides, "strides")
     if any(r.is_opaque(d) for d in start):
-        sizes = tuple(r.facts.canonical(high - low) for low, high in zip(start, limit, strict=True))
-        r.no_opaque(sizes)
+        sizes = r.tensor_shape(tuple(r.facts.canonical(high - low) for low, high in zip(start, limit, strict=True)))
         if any(s != 1 for s in stride):
             r.unsupported("a slice whose start depends on data must have strides of 1")
         # Such a slice need not clamp; but where it must not, it is in range and clamping changes nothing.
@@ -34,7 +33,9 @@ def _real_dynamic_slice(r: Reader, op: Any, operands: list[Operand]) -> Value:
             corner = r.data(operands[1])
             starts = [r.element(corner, i) if s is None else s for i, s in enumerate(starts)]
         return _make_dynamic_slice(r, x, starts, sizes)  # type: ignore[arg-type]
-    r.no_opaque(limit)
+    if any(r.is_opaque(d) for d in limit):
+        sizes = r.tensor_shape(tuple(r.facts.canonical(high - low) for low, high in zip(start, limit, strict=True)))
+        limit = tuple(low + size for low, size in zip(start, sizes, strict=True))
     return make_slice(r, x, start, limit, stride)
 
 

@@ -130,6 +130,14 @@ def make_slice(r: Reader, x: Value, start: Shape, limit: Shape, stride: tuple[in
     return r.emit("slice", (x,), start=start, limit=limit, stride=stride)
 
 
+def _set_dimension_size(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    """The first `size` elements of a dimension; the operand has no others as far as the program is concerned."""
+    x, axis = r.data(operands[0]), r.attr(op, "dimension", integer)
+    (size,) = r.tensor_shape(r.elements(operands[1]))
+    limit = tuple(size if a == axis else n for a, n in enumerate(x.shape))
+    return make_slice(r, x, (ZERO,) * x.rank, limit, (1,) * x.rank)
+
+
 def _concatenate(r: Reader, op: Any, operands: list[Operand]) -> Value:
     values, axis = [r.data(x) for x in operands], r.attr(op, "dimension", integer)
     if len(values) == 1:
@@ -174,6 +182,7 @@ HANDLERS: dict[str, Handler] = {
     "stablehlo.transpose": _transpose,
     "stablehlo.reverse": _reverse,
     "stablehlo.slice": _slice,
+    "stablehlo.set_dimension_size": _set_dimension_size,
     "stablehlo.concatenate": _concatenate,
     "stablehlo.pad": _pad,
     "stablehlo.dynamic_pad": _dynamic_pad,

@@ -63,27 +63,27 @@ def disagree(op: Op, text: str) -> NoReturn:
 # ------------------------------------------------------------------------------------------------------ agreement
 
 
-def _need_axes(op: Op, axes: Sequence[int], rank: int, what: str) -> None:
+def need_axes(op: Op, axes: Sequence[int], rank: int, what: str) -> None:
     if len(set(axes)) != len(axes) or any(not 0 <= axis < rank for axis in axes):
         broken(op, f"{what} {tuple(axes)} must be distinct axes of rank {rank}")
 
 
-def _need_scalar(op: Op, value: Value, what: str) -> None:
+def need_scalar(op: Op, value: Value, what: str) -> None:
     if value.shape:
         broken(op, f"{what} must be a scalar, not {value!r}")
 
 
-def _need_dtype(op: Op, value: Value, dtype: np.dtype, what: str) -> None:
+def need_dtype(op: Op, value: Value, dtype: np.dtype, what: str) -> None:
     if value.dtype != dtype:
         broken(op, f"{what} has dtype {value.dtype}, expected {dtype}")
 
 
-def _need_integer(op: Op, value: Value, what: str) -> None:
+def need_integer(op: Op, value: Value, what: str) -> None:
     if dtype_class(value.dtype) not in ("int", "uint"):
         broken(op, f"{what} must be integers, not {value.dtype}")
 
 
-def _agree(op: Op, facts: ShapeFacts, a: Dim, b: Dim, what: str) -> Dim:
+def agree(op: Op, facts: ShapeFacts, a: Dim, b: Dim, what: str) -> Dim:
     """The common size of `a` and `b`: the constant one where there is one."""
     if a is b:
         return a
@@ -92,7 +92,7 @@ def _agree(op: Op, facts: ShapeFacts, a: Dim, b: Dim, what: str) -> Dim:
     return b if b.is_const and not a.is_const else a
 
 
-def _agree_shapes(op: Op, facts: ShapeFacts, values: Sequence[Value]) -> Shape:
+def agree_shapes(op: Op, facts: ShapeFacts, values: Sequence[Value]) -> Shape:
     """The common shape of values that must have equal shapes."""
     shape = values[0].shape
     for number, value in enumerate(values[1:], 1):
@@ -101,7 +101,7 @@ def _agree_shapes(op: Op, facts: ShapeFacts, values: Sequence[Value]) -> Shape:
         if value.rank != len(shape):
             broken(op, f"operand {number} has rank {value.rank}, operand 0 has rank {len(shape)}")
         pairs = enumerate(zip(shape, value.shape, strict=True))
-        shape = tuple(_agree(op, facts, a, b, f"dim {axis} of operands 0 and {number}") for axis, (a, b) in pairs)
+        shape = tuple(agree(op, facts, a, b, f"dim {axis} of operands 0 and {number}") for axis, (a, b) in pairs)
     return shape
 
 
@@ -115,7 +115,7 @@ def constant(op: Op, facts: ShapeFacts) -> Types:
 
 def iota(op: Op, facts: ShapeFacts) -> Types:
     shape, dim = op.attrs["shape"], op.attrs["dim"]
-    _need_axes(op, (dim,), len(shape), "dim")
+    need_axes(op, (dim,), len(shape), "dim")
     return [(op.attrs["dtype"], shape)]
 
 
@@ -136,8 +136,8 @@ def elementwise(*classes: str) -> Rule:
         if dtype_class(dtype) not in classes:
             broken(op, f"dtype {dtype} is none of {', '.join(classes)}")
         for number, value in enumerate(op.operands[1:], 1):
-            _need_dtype(op, value, dtype, f"operand {number}")
-        return [(dtype, _agree_shapes(op, facts, op.operands))]
+            need_dtype(op, value, dtype, f"operand {number}")
+        return [(dtype, agree_shapes(op, facts, op.operands))]
 
     return rule
 
@@ -172,7 +172,7 @@ def bitcast_convert(op: Op, facts: ShapeFacts) -> Types:
     if source < target:
         if not x.shape:
             broken(op, f"a scalar {x.dtype} is too short for {dtype}")
-        _agree(op, facts, x.shape[-1], Dim.const(target // source), f"the last axis and the parts of one {dtype}")
+        agree(op, facts, x.shape[-1], Dim.const(target // source), f"the last axis and the parts of one {dtype}")
         return [(dtype, x.shape[:-1])]
     return [(dtype, x.shape)]
 
@@ -190,8 +190,8 @@ def complex_(op: Op, facts: ShapeFacts) -> Types:
     whole = {part: dtype for dtype, part in COMPLEX_PARTS.items()}.get(re.dtype)
     if whole is None:
         broken(op, f"there are no complex numbers of {re.dtype}")
-    _need_dtype(op, im, re.dtype, "operand 1")
-    return [(whole, _agree_shapes(op, facts, op.operands))]
+    need_dtype(op, im, re.dtype, "operand 1")
+    return [(whole, agree_shapes(op, facts, op.operands))]
 
 
 def magnitude(op: Op, facts: ShapeFacts) -> Types:
@@ -202,9 +202,9 @@ def magnitude(op: Op, facts: ShapeFacts) -> Types:
 
 def select(op: Op, facts: ShapeFacts) -> Types:
     pred, on_true, on_false = op.operands
-    _need_dtype(op, pred, BOOL, "the predicate")
-    _need_dtype(op, on_false, on_true.dtype, "operand 2")
-    return [(on_true.dtype, _agree_shapes(op, facts, (on_true, on_false, pred)))]
+    need_dtype(op, pred, BOOL, "the predicate")
+    need_dtype(op, on_false, on_true.dtype, "operand 2")
+    return [(on_true.dtype, agree_shapes(op, facts, (on_true, on_false, pred)))]
 
 
 # ------------------------------------------------------------------------------------------------------- view ops
@@ -212,7 +212,7 @@ def select(op: Op, facts: ShapeFacts) -> Types:
 
 def broadcast(op: Op, facts: ShapeFacts) -> Types:
     (x,), shape, dims = op.operands, op.attrs["shape"], op.attrs["dims"]
-    _need_axes(op, dims, len(shape), "dims")
+    need_axes(op, dims, len(shape), "dims")
     if len(dims) != x.rank:
         broken(op, f"dims {dims} must name one result axis for each operand axis")
     for axis, (size, target) in enumerate(zip(x.shape, dims, strict=True)):
@@ -232,7 +232,7 @@ def reshape(op: Op, facts: ShapeFacts) -> Types:
 
 def transpose(op: Op, facts: ShapeFacts) -> Types:
     (x,), perm = op.operands, op.attrs["perm"]
-    _need_axes(op, perm, x.rank, "perm")
+    need_axes(op, perm, x.rank, "perm")
     if len(perm) != x.rank:
         broken(op, f"perm {perm} must name all axes of rank {x.rank}")
     return [(x.dtype, tuple(x.shape[axis] for axis in perm))]
@@ -257,7 +257,7 @@ def slice_(op: Op, facts: ShapeFacts) -> Types:
 
 
 def reverse(op: Op, facts: ShapeFacts) -> Types:
-    _need_axes(op, op.attrs["dims"], op.operands[0].rank, "dims")
+    need_axes(op, op.attrs["dims"], op.operands[0].rank, "dims")
     return [(op.operands[0].dtype, op.operands[0].shape)]
 
 
@@ -268,9 +268,9 @@ def gather(op: Op, facts: ShapeFacts) -> Types:
     (x, indices), attrs = op.operands, op.attrs
     offset_dims, sizes, vector = attrs["offset_dims"], attrs["slice_sizes"], attrs["index_vector_dim"]
     batching, dropped = attrs["operand_batching_dims"], attrs["collapsed_slice_dims"] + attrs["operand_batching_dims"]
-    _need_integer(op, indices, "the indices")
-    _need_axes(op, dropped, x.rank, "collapsed_slice_dims and operand_batching_dims")
-    _need_axes(op, attrs["start_index_map"] + batching, x.rank, "start_index_map and operand_batching_dims")
+    need_integer(op, indices, "the indices")
+    need_axes(op, dropped, x.rank, "collapsed_slice_dims and operand_batching_dims")
+    need_axes(op, attrs["start_index_map"] + batching, x.rank, "start_index_map and operand_batching_dims")
     if not 0 <= vector <= indices.rank:
         broken(op, f"index_vector_dim {vector} is out of range for indices of rank {indices.rank}")
     batch = [size for axis, size in enumerate(indices.shape) if axis != vector]
@@ -278,14 +278,14 @@ def gather(op: Op, facts: ShapeFacts) -> Types:
     if len(sizes) != x.rank or len(offsets) != len(offset_dims):
         broken(op, f"slice_sizes need {x.rank} entries and offset_dims one for each that is kept")
     length = indices.shape[vector] if vector < indices.rank else ONE
-    _agree(op, facts, Dim.const(len(attrs["start_index_map"])), length, "start_index_map and the index vector")
+    agree(op, facts, Dim.const(len(attrs["start_index_map"])), length, "start_index_map and the index vector")
     for axis, (size, limit) in enumerate(zip(sizes, x.shape, strict=True)):
         if facts.at_most(size, limit) is Truth.NO:
             disagree(op, f"slice size {size} of dim {axis} is larger than the operand's {limit}")
     for axis, index_axis in zip(batching, attrs["start_indices_batching_dims"], strict=True):
-        _agree(op, facts, x.shape[axis], indices.shape[index_axis], f"batching dims {axis} and {index_axis}")
+        agree(op, facts, x.shape[axis], indices.shape[index_axis], f"batching dims {axis} and {index_axis}")
     rank = len(batch) + len(offsets)
-    _need_axes(op, offset_dims, rank, "offset_dims")
+    need_axes(op, offset_dims, rank, "offset_dims")
     batches, kept = iter(batch), dict(zip(offset_dims, offsets, strict=True))
     return [(x.dtype, tuple(kept[axis] if axis in kept else next(batches) for axis in range(rank)))]
 
@@ -294,8 +294,8 @@ def _need_starts(op: Op, starts: Sequence[Value], rank: int) -> None:
     if len(starts) != rank:
         broken(op, f"{len(starts)} start indices for rank {rank}")
     for value in starts:
-        _need_scalar(op, value, "a start index")
-        _need_integer(op, value, "a start index")
+        need_scalar(op, value, "a start index")
+        need_integer(op, value, "a start index")
 
 
 def _need_fits(op: Op, facts: ShapeFacts, sizes: Shape, limits: Shape, what: str) -> None:
@@ -318,7 +318,7 @@ def dynamic_slice(op: Op, facts: ShapeFacts) -> Types:
 
 def dynamic_update_slice(op: Op, facts: ShapeFacts) -> Types:
     x, update, *starts = op.operands
-    _need_dtype(op, update, x.dtype, "the update")
+    need_dtype(op, update, x.dtype, "the update")
     _need_starts(op, starts, x.rank)
     _need_fits(op, facts, update.shape, x.shape, "the update")
     return [(x.dtype, x.shape)]
@@ -328,24 +328,24 @@ def concatenate(op: Op, facts: ShapeFacts) -> Types:
     if not op.operands:
         broken(op, "nothing to concatenate")
     first, axis = op.operands[0], op.attrs["dim"]
-    _need_axes(op, (axis,), first.rank, "dim")
+    need_axes(op, (axis,), first.rank, "dim")
     shape, total = list(first.shape), first.shape[axis]
     for number, value in enumerate(op.operands[1:], 1):
-        _need_dtype(op, value, first.dtype, f"operand {number}")
+        need_dtype(op, value, first.dtype, f"operand {number}")
         if value.rank != first.rank:
             broken(op, f"operand {number} has rank {value.rank}, operand 0 has rank {first.rank}")
         total = total + value.shape[axis]
         for other in set(range(first.rank)) - {axis}:
             what = f"dim {other} of operands 0 and {number}"
-            shape[other] = _agree(op, facts, shape[other], value.shape[other], what)
+            shape[other] = agree(op, facts, shape[other], value.shape[other], what)
     shape[axis] = total
     return [(first.dtype, tuple(shape))]
 
 
 def pad(op: Op, facts: ShapeFacts) -> Types:
     (x, value), lows, highs, interiors = op.operands, op.attrs["low"], op.attrs["high"], op.attrs["interior"]
-    _need_scalar(op, value, "the padding value")
-    _need_dtype(op, value, x.dtype, "the padding value")
+    need_scalar(op, value, "the padding value")
+    need_dtype(op, value, x.dtype, "the padding value")
     if not len(lows) == len(highs) == len(interiors) == x.rank:
         broken(op, f"low, high and interior must have {x.rank} entries")
     shape = []
@@ -365,9 +365,9 @@ def pad(op: Op, facts: ShapeFacts) -> Types:
 
 def reduce(op: Op, facts: ShapeFacts) -> Types:
     (x, init), dims = op.operands, op.attrs["dims"]
-    _need_scalar(op, init, "the initial value")
-    _need_dtype(op, init, x.dtype, "the initial value")
-    _need_axes(op, dims, x.rank, "dims")
+    need_scalar(op, init, "the initial value")
+    need_dtype(op, init, x.dtype, "the initial value")
+    need_axes(op, dims, x.rank, "dims")
     logical, real = op.attrs["kind"] in ("and", "or"), dtype_class(x.dtype) != "complex"
     if logical and dtype_class(x.dtype) in ("float", "complex") or not (real or op.attrs["kind"] in ("add", "mul")):
         broken(op, f"{op.attrs['kind']} of dtype {x.dtype}")
@@ -381,11 +381,11 @@ def dot_general(op: Op, facts: ShapeFacts) -> Types:
     for what in ("batch", "contract"):
         if len(attrs[f"lhs_{what}"]) != len(attrs[f"rhs_{what}"]):
             broken(op, f"lhs_{what} {attrs[f'lhs_{what}']} and rhs_{what} {attrs[f'rhs_{what}']} differ in length")
-    _need_axes(op, attrs["lhs_batch"] + attrs["lhs_contract"], a.rank, "lhs_batch and lhs_contract")
-    _need_axes(op, attrs["rhs_batch"] + attrs["rhs_contract"], b.rank, "rhs_batch and rhs_contract")
-    shape = [_agree(op, facts, a.shape[i], b.shape[j], f"batch dims {i} and {j}") for i, j in batch]
+    need_axes(op, attrs["lhs_batch"] + attrs["lhs_contract"], a.rank, "lhs_batch and lhs_contract")
+    need_axes(op, attrs["rhs_batch"] + attrs["rhs_contract"], b.rank, "rhs_batch and rhs_contract")
+    shape = [agree(op, facts, a.shape[i], b.shape[j], f"batch dims {i} and {j}") for i, j in batch]
     for i, j in contract:
-        _agree(op, facts, a.shape[i], b.shape[j], f"contracting dims {i} and {j}")
+        agree(op, facts, a.shape[i], b.shape[j], f"contracting dims {i} and {j}")
     shape += [size for axis, size in enumerate(a.shape) if axis not in attrs["lhs_batch"] + attrs["lhs_contract"]]
     shape += [size for axis, size in enumerate(b.shape) if axis not in attrs["rhs_batch"] + attrs["rhs_contract"]]
     return [(attrs["dtype"], tuple(shape))]

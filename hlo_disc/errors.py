@@ -21,6 +21,10 @@ class ShapeError(HloDiscError, ValueError):
     """Sizes that break a guard or cannot agree; the message names argument, dim and both values."""
 
 
+class CallError(HloDiscError, RuntimeError):
+    """A library function that a program calls failed; the message names the op, its source line and the reason."""
+
+
 class FormatError(HloDiscError, ValueError):
     """A saved executable of another format version, for another CPU, or damaged."""
 

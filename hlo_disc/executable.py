@@ -23,7 +23,7 @@ from hlo_disc.errors import FormatError, ShapeError
 from hlo_disc.options import Options
 
 FORMAT = "hlo_disc executable"
-VERSION = 1
+VERSION = 2
 
 Input = tuple[str, str, tuple[str, ...]]  # name, dtype, shape as dim expressions
 Output = tuple[str, tuple[str, ...]]  # dtype, shape
@@ -176,6 +176,7 @@ class Executable:
             constants=list(program.constants),
             packs=[(kind, index, size, library.address(name)) for kind, index, size, name in program.packs],
             guards=[(message, len(args)) for *_, message, args in program.guards],
+            calls=[],
             threads=self.options.threads,
             packed_bytes=self.options.packed_bytes,
             keep_alive=library,

@@ -59,7 +59,7 @@ done:
   ret void
 }
 
-define void @main(ptr %call, ptr %env, ptr %arena, ptr %bufs) {
+define i32 @main(ptr %call, ptr %env, ptr %arena, ptr %bufs) {
   %args = alloca [2 x ptr]
   %x = load ptr, ptr %bufs
   %bp = getelementptr ptr, ptr %bufs, i64 1
@@ -70,7 +70,7 @@ define void @main(ptr %call, ptr %env, ptr %arena, ptr %bufs) {
   %p2 = getelementptr i64, ptr %env, i64 2
   %n = load i64, ptr %p2
   REPEAT
-  ret void
+  ret i32 0
 }
 """
 _LAUNCH = "call void @ral_parallel_for(ptr %call, ptr @blocks, ptr %args, i64 %n)\n"
@@ -85,15 +85,15 @@ define i32 @plan(ptr %dims, ptr %env) {
   store i64 4, ptr %p2
   ret i32 0
 }
-define void @pack0(ptr %call, ptr %env, ptr %arena, ptr %bufs) {
+define i32 @pack0(ptr %call, ptr %env, ptr %arena, ptr %bufs) {
   %from = load ptr, ptr %bufs
   %bp = getelementptr ptr, ptr %bufs, i64 1
   %to = load ptr, ptr %bp
   %v = load <4 x float>, ptr %from, align 4
   store <4 x float> %v, ptr %to
-  ret void
+  ret i32 0
 }
-define void @main(ptr %call, ptr %env, ptr %arena, ptr %bufs) {
+define i32 @main(ptr %call, ptr %env, ptr %arena, ptr %bufs) {
   %x = load ptr, ptr %bufs
   %wp = getelementptr ptr, ptr %bufs, i64 1
   %w = load ptr, ptr %wp
@@ -113,7 +113,7 @@ store:
   %add = phi <4 x float> [%twice, %0], [%pv, %has]
   %r = fadd <4 x float> %xv, %add
   store <4 x float> %r, ptr %y, align 4
-  ret void
+  ret i32 0
 }
 """
 
@@ -128,13 +128,13 @@ define i32 @plan(ptr %dims, ptr %env) {
   call void @llvm.memcpy.p0.p0.i64(ptr %p2, ptr %dims, i64 DIMS, i1 false)
   ret i32 0
 }
-define void @main(ptr %call, ptr %env, ptr %arena, ptr %bufs) {
+define i32 @main(ptr %call, ptr %env, ptr %arena, ptr %bufs) {
   %x = load ptr, ptr %bufs
   %yp = getelementptr ptr, ptr %bufs, i64 1
   %y = load ptr, ptr %yp
   BYTES
   call void @llvm.memcpy.p0.p0.i64(ptr %y, ptr %x, i64 %bytesRANK, i1 false)
-  ret void
+  ret i32 0
 }
 """
 
@@ -158,7 +158,14 @@ class Machine:
 
 def make(machine: Machine, **signature: Any) -> Executable:
     """An executable of `machine`'s plan and main; `signature` must have inputs, outputs and env_size."""
-    defaults: dict[str, Any] = {"constants": [], "packs": [], "guards": [], "threads": 0, "packed_bytes": 1 << 20}
+    defaults: dict[str, Any] = {
+        "constants": [],
+        "packs": [],
+        "guards": [],
+        "calls": [],
+        "threads": 0,
+        "packed_bytes": 1 << 20,
+    }
     return Executable(machine.address("plan"), machine.address("main"), keep_alive=machine, **{**defaults, **signature})
 
 

@@ -15,13 +15,16 @@ def usable_cores() -> int: ...
 def pool_threads() -> int: ...
 def stop_pool() -> None: ...
 def ffi_handler() -> Any: ...
+def register_state_type(type_id: int, deleter: int) -> None: ...
 
 class Executable:
     """A compiled program over its machine code's addresses. Calling it computes; any number of threads may.
 
     inputs: (name, dtype, dims) each, dims as numbers or text; outputs: (dtype, dims); constants: arrays;
     packs: ("input" | "constant", index, bytes, address of the pack function);
-    guards: (message, how many arguments it shows); threads: workers, 0 for one a core;
+    guards: (message, how many arguments it shows);
+    calls: (op and line, handler addresses by stage, attributes (name, kind, dtype, content), operands and results as
+    (dtype, rank), (operand, result) pairs that share memory); threads: workers, 0 for one a core;
     packed_bytes: bound on packed inputs over all executables; keep_alive: whatever owns the machine code.
     """
 
@@ -36,6 +39,7 @@ class Executable:
         constants: Sequence[Any],
         packs: Sequence[tuple[str, int, int, int]],
         guards: Sequence[tuple[str, int]],
+        calls: Sequence[tuple[Any, ...]],
         threads: int,
         packed_bytes: int,
         keep_alive: object,

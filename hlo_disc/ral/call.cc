@@ -1,14 +1,16 @@
 #include "call.h"
 
+#include "library.h"
 #include "pool.h"
 
 namespace ral {
 namespace {
 
 void run_pack(const Program& program, const Pack& pack, const void* source, void* destination) {
-  ral_call call = standalone_call(program.workers, nullptr, 0);
+  StandaloneTasks tasks(program.workers);
+  Run run(standalone_call(program.workers, nullptr, 0), program, tasks);
   void* bufs[] = {const_cast<void*>(source), destination};
-  pack.fn(&call, nullptr, nullptr, bufs);
+  check_status(run, pack.fn(&run, nullptr, nullptr, bufs));
 }
 
 }  // namespace
@@ -68,8 +70,9 @@ void Call::run(const std::vector<Block>& packed_constants, int64_t pack_limit) {
   }
 
   char* scratch = scratch_bytes ? arena.data() + arena_bytes : nullptr;
-  ral_call call = standalone_call(program.workers, scratch, scratch_bytes);
-  program.main_fn(&call, env.data(), arena.data(), bufs.data());
+  StandaloneTasks tasks(program.workers);
+  Run run(standalone_call(program.workers, scratch, scratch_bytes), program, tasks);
+  check_status(run, program.main_fn(&run, env.data(), arena.data(), bufs.data()));
 }
 
 std::vector<Block> pack_constants(const Program& program) {

@@ -1,5 +1,6 @@
 #include "executable.h"
 
+#include "library.h"
 #include "tensor.h"
 
 namespace ral {
@@ -20,7 +21,8 @@ std::string plural(Py_ssize_t count, const char* noun) { return std::to_string(c
 }  // namespace
 
 void raise(const Error& error) {
-  const char* name = error.which == Error::kArgument ? "ArgumentError" : error.which == Error::kShape ? "ShapeError" : "OutOfMemoryError";
+  const char* const names[] = {"ArgumentError", "ShapeError", "OutOfMemoryError", "CallError"};  // by Error::Class
+  const char* name = names[error.which];
   PyObject* module = PyImport_ImportModule("hlo_disc.errors");
   PyObject* type = module ? PyObject_GetAttrString(module, name) : nullptr;
   if (type) PyErr_SetString(type, error.what());
@@ -32,6 +34,7 @@ Executable::Executable(Program program, std::vector<PyObject*> kept, int64_t pac
     : program_(std::move(program)), kept_(std::move(kept)), pack_limit_(pack_limit), cache_(std::make_shared<PackCache>()) {
   try {
     program_.finish();
+    for (auto& call : program_.calls) call->instantiate();
     packed_constants_ = pack_constants(program_);
   } catch (...) {
     for (PyObject* object : kept_) Py_DECREF(object);

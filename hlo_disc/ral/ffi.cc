@@ -8,6 +8,7 @@
 #include <shared_mutex>
 #include <vector>
 
+#include "library.h"
 #include "team.h"
 #include "xla/ffi/api/c_api.h"
 
@@ -90,13 +91,30 @@ class XlaTeam : public Team, public std::enable_shared_from_this<XlaTeam> {
 
 thread_local bool XlaTeam::scheduling = false;
 
-struct XlaCall : ral_call {
-  const XLA_FFI_CallFrame* frame;
-  std::shared_ptr<XlaTeam> team;
+// Library handlers' tasks on XLA's intra-op pool.
+class XlaTasks : public Tasks {
+ public:
+  XlaTasks(const XLA_FFI_CallFrame* frame, int threads) : frame_(frame), threads_(threads) {}
+  void schedule(Task task, void* data) override {
+    XLA_FFI_ThreadPool_Schedule_Args args{XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, nullptr, frame_->ctx, task, data};
+    if (threads_ < 2 || !succeeded(frame_->api, frame_->api->XLA_FFI_ThreadPool_Schedule(&args))) task(data);
+  }
+  int64_t threads() const override { return threads_; }
 
+ private:
+  const XLA_FFI_CallFrame* frame_;
+  int threads_;
+};
+
+struct XlaCall : Run {
+  XlaCall(const ral_call& base, const Program& program, Tasks& tasks, const XLA_FFI_CallFrame* frame)
+      : Run(base, program, tasks), frame(frame) {}
   ~XlaCall() {
     if (team) team->end();
   }
+
+  const XLA_FFI_CallFrame* frame;
+  std::shared_ptr<XlaTeam> team;
 };
 
 void xla_parallel_for(ral_call* base, ral_block_fn fn, const void* args, int64_t n) {
@@ -169,8 +187,10 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
   char* arena = needed ? reinterpret_cast<char*>(address) : nullptr;
 
   int workers = program.workers > 1 ? std::min(program.workers, pool_size(frame)) : 1;
-  XlaCall state{{RAL_VERSION, workers, scratch_bytes ? arena + arena_bytes : nullptr, scratch_bytes, xla_parallel_for}, frame, nullptr};
-  program.main_fn(&state, call.env.data(), arena, call.bufs.data());
+  XlaTasks tasks(frame, workers);
+  ral_call base{RAL_VERSION, workers, scratch_bytes ? arena + arena_bytes : nullptr, scratch_bytes, xla_parallel_for, run_library_call};
+  XlaCall state(base, program, tasks, frame);
+  check_status(state, program.main_fn(&state, call.env.data(), arena, call.bufs.data()));
   return nullptr;
 }
 
@@ -185,7 +205,8 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
   try {
     return execute(frame);
   } catch (const Error& error) {
-    auto code = error.which == Error::kOutOfMemory ? XLA_FFI_Error_Code_RESOURCE_EXHAUSTED : XLA_FFI_Error_Code_INVALID_ARGUMENT;
+    auto code = error.which == Error::kCall ? static_cast<XLA_FFI_Error_Code>(error.code) :
+                error.which == Error::kOutOfMemory ? XLA_FFI_Error_Code_RESOURCE_EXHAUSTED : XLA_FFI_Error_Code_INVALID_ARGUMENT;
     return make_error(frame->api, code, error.what());
   } catch (const std::exception& error) {
     return make_error(frame->api, XLA_FFI_Error_Code_INTERNAL, error.what());

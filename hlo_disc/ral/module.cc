@@ -1,13 +1,16 @@
 // The Python module _ral: the runtime's counters and the class Executable.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "executable.h"
 #include "ffi.h"
+#include "library.h"
 #include "memory.h"
 #include "pool.h"
+#include "tasks.h"
 #include "tensor.h"
 
 namespace nb = nanobind;
@@ -57,10 +60,54 @@ using Input = std::tuple<std::string, std::string, nb::object>;
 using Output = std::tuple<std::string, nb::object>;
 using PackSpec = std::tuple<std::string, int, int64_t, uintptr_t>;
 using GuardSpec = std::tuple<std::string, int>;
+using AttributeSpec = std::tuple<std::string, std::string, std::string, nb::object>;  // name, kind, dtype, content
+using BufferSpec = std::tuple<std::string, int>;                                      // dtype, rank
+using CallSpec = std::tuple<std::string, std::vector<uintptr_t>, std::vector<AttributeSpec>, std::vector<BufferSpec>, std::vector<BufferSpec>,
+                            std::vector<std::pair<int, int>>>;
+
+const ral::DType& dtype_named(const std::string& name) {
+  const ral::DType* dtype = ral::find_dtype(name.c_str());
+  if (!dtype) throw std::invalid_argument("dtype " + name + " is not supported by the runtime");
+  return *dtype;
+}
+
+ral::Attributes attributes_of(const std::vector<AttributeSpec>& specs) {
+  ral::Attributes attributes;
+  auto text = [](const nb::object& content) {
+    nb::bytes bytes = nb::cast<nb::bytes>(content);
+    return std::string(bytes.c_str(), bytes.size());
+  };
+  for (const auto& [name, kind, dtype, content] : specs) {
+    if (kind == "scalar") {
+      attributes.add_scalar(name, dtype_named(dtype), text(content));
+    } else if (kind == "array") {
+      attributes.add_array(name, dtype_named(dtype), text(content));
+    } else if (kind == "string") {
+      attributes.add_string(name, text(content));
+    } else if (kind == "dictionary") {
+      attributes.add_dictionary(name, attributes_of(nb::cast<std::vector<AttributeSpec>>(content)));
+    } else {
+      throw std::invalid_argument("an attribute is no " + kind);
+    }
+  }
+  return attributes;
+}
+
+std::unique_ptr<ral::LibraryCall> library_call(const CallSpec& spec) {
+  const auto& [where, addresses, attributes, operands, results, aliases] = spec;
+  std::vector<XLA_FFI_Handler*> handlers;
+  for (uintptr_t address : addresses) handlers.push_back(reinterpret_cast<XLA_FFI_Handler*>(address));
+  auto buffers = [](const std::vector<BufferSpec>& specs) {
+    std::vector<ral::LibraryCall::Buffer> out;
+    for (const auto& [dtype, rank] : specs) out.push_back({&dtype_named(dtype), rank});
+    return out;
+  };
+  return std::make_unique<ral::LibraryCall>(where, handlers, attributes_of(attributes), buffers(operands), buffers(results), aliases);
+}
 
 void construct(Executable* self, uintptr_t plan, uintptr_t main, int env_size, const std::vector<Input>& inputs,
                const std::vector<Output>& outputs, const std::vector<nb::object>& constants, const std::vector<PackSpec>& packs,
-               const std::vector<GuardSpec>& guards, int threads, int64_t packed_bytes, nb::object keep_alive) {
+               const std::vector<GuardSpec>& guards, const std::vector<CallSpec>& calls, int threads, int64_t packed_bytes, nb::object keep_alive) {
   ral::Program program{};
   program.plan_fn = reinterpret_cast<ral_plan_fn>(plan);
   program.main_fn = reinterpret_cast<ral_main_fn>(main);
@@ -72,6 +119,7 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, int env_size, c
     program.packs.push_back({kind == "constant", index, bytes, reinterpret_cast<ral_main_fn>(address)});
   }
   for (const auto& [message, args] : guards) program.guards.push_back({message, args});
+  for (const CallSpec& call : calls) program.calls.push_back(library_call(call));
   program.workers = threads > 0 ? threads : ral::usable_cores();
   std::vector<nb::object> kept{keep_alive};
   for (const nb::object& constant : constants) {
@@ -114,6 +162,7 @@ NB_MODULE(_ral, m) {
   m.def("symbols", [] {
     nb::dict symbols;
     symbols["ral_parallel_for"] = reinterpret_cast<uintptr_t>(&ral_parallel_for);
+    symbols["ral_library_call"] = reinterpret_cast<uintptr_t>(&ral_library_call);
     return symbols;
   }, "Addresses of the functions of ral.h that generated code calls.");
   m.def("live_bytes", &ral::live_bytes, "Bytes that the runtime has handed out and not got back.");
@@ -123,14 +172,20 @@ NB_MODULE(_ral, m) {
         "Makes the n-th allocation from now fail, for tests; 0 cancels.");
   m.def("usable_cores", &ral::usable_cores, "Cores that this process may use.");
   m.def("pool_threads", &ral::pool_threads, "Threads that the standalone pool runs now.");
-  m.def("stop_pool", &ral::stop_pool, nb::call_guard<nb::gil_scoped_release>(),
+  m.def("stop_pool", [] {
+    ral::stop_tasks();
+    ral::stop_pool();
+  }, nb::call_guard<nb::gil_scoped_release>(),
         "Ends the pool's threads; later calls compute on their caller's thread.");
 
+  m.def("register_state_type", [](int64_t type_id, uintptr_t deleter) {
+    ral::register_state_type(type_id, reinterpret_cast<void (*)(void*)>(deleter));
+  }, nb::arg("type_id"), nb::arg("deleter"), "Tells how states of an XLA FFI handler's type are destroyed.");
   m.def("ffi_handler", [] { return nb::capsule(ral::ffi_handler()); }, "The XLA FFI handler.");
 
   nb::class_<Executable>(m, "Executable", nb::type_slots(executable_slots), nb::is_weak_referenceable())
       .def("__init__", construct, nb::arg("plan"), nb::arg("main"), nb::kw_only(), nb::arg("env_size"), nb::arg("inputs"),
-           nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("threads"),
+           nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("calls"), nb::arg("threads"),
            nb::arg("packed_bytes"), nb::arg("keep_alive").none())
       .def("plan", &Executable::plan, nb::arg("dims"),
            "env for these sizes of all inputs, concatenated. Raises ShapeError for a broken guard.")

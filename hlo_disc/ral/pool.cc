@@ -3,7 +3,6 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "library.h"
+#include "signals.h"
 #include "team.h"
 
 namespace ral {
@@ -26,20 +27,6 @@ constexpr int64_t kSpinNs = 50'000;
 
 // Callers may ask for more threads than there are cores, up to this many.
 constexpr int kMinSlots = 64;
-
-// Signals belong to the interpreter's threads: those started in this scope get none.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &old_, nullptr); }
-
- private:
-  sigset_t old_;
-};
 
 void futex(std::atomic<uint32_t>& word, int op, uint32_t value) {
   syscall(SYS_futex, &word, op | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
@@ -142,7 +129,7 @@ int usable_cores() {
 }
 
 ral_call standalone_call(int workers, char* scratch, int64_t scratch_bytes) {
-  return ral_call{RAL_VERSION, workers, scratch, scratch_bytes, pool_parallel_for};
+  return ral_call{RAL_VERSION, workers, scratch, scratch_bytes, pool_parallel_for, run_library_call};
 }
 
 void stop_pool() { pool().stop(); }

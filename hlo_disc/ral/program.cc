@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "library.h"
+
 namespace ral {
 namespace {
 
@@ -31,6 +33,10 @@ std::string format(const Guard& guard, const int64_t* args) {
 }
 
 }  // namespace
+
+Program::Program() = default;
+Program::Program(Program&&) = default;
+Program::~Program() = default;
 
 std::string shape_text(const int64_t* sizes, int rank) {
   std::vector<std::string> texts;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -16,9 +17,10 @@ namespace ral {
 // What went wrong in a call; the binding turns it into the class of hlo_disc.errors with that name.
 class Error : public std::runtime_error {
  public:
-  enum Class { kArgument, kShape, kOutOfMemory };
-  Error(Class which, const std::string& message) : std::runtime_error(message), which(which) {}
+  enum Class { kArgument, kShape, kOutOfMemory, kCall };
+  Error(Class which, const std::string& message, int code = 0) : std::runtime_error(message), which(which), code(code) {}
   Class which;
+  int code;  // of kCall: the XLA_FFI_Error_Code that a library function failed with
 };
 
 struct TensorType {
@@ -43,7 +45,13 @@ struct Guard {
   int args;
 };
 
+class LibraryCall;
+
 struct Program {
+  Program();
+  Program(Program&&);
+  ~Program();
+
   ral_plan_fn plan_fn;
   ral_main_fn main_fn;
   int env_size;
@@ -52,6 +60,7 @@ struct Program {
   std::vector<const void*> constants;
   std::vector<Pack> packs;
   std::vector<Guard> guards;
+  std::vector<std::unique_ptr<LibraryCall>> calls;
   int workers;
 
   // Derived by finish().

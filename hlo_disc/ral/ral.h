@@ -3,9 +3,10 @@
  * Generated code is stateless. A call hands it a ral_call and plain pointers; it returns no resources and keeps none, so
  * any number of threads may run the same code at once, each with its own ral_call.
  *
- * A later version only adds: struct fields at the end, functions beside those below. A runtime accepts code that was
- * compiled for its own RAL_VERSION or an older one. Devices other than the CPU will add a launch on a queue, copies and
- * device memory as fields behind `parallel_for`; library calls (dlopen'ed BLAS and the like) as functions. */
+ * A later version adds struct fields at the end and functions beside those below; when it has to change one of them, a
+ * saved executable's format version changes with it, so that no code meets a runtime that takes it for something else.
+ * Version 2: `main` returns a status, and there are library calls. Devices other than the CPU will add a launch on a
+ * queue, copies and device memory as fields behind `library_call`. */
 #ifndef HLO_DISC_RAL_H_
 #define HLO_DISC_RAL_H_
 
@@ -15,7 +16,7 @@
 extern "C" {
 #endif
 
-#define RAL_VERSION 1
+#define RAL_VERSION 2
 
 /* Alignment, in bytes, of every block of memory that the runtime hands out: arenas, scratch, outputs, packed weights.
  * Inputs and constants are only aligned to their element. */
@@ -37,6 +38,8 @@ struct ral_call {
   int64_t scratch_bytes; /* per worker, a multiple of RAL_ALIGNMENT */
   /* The context's way to share n >= 2 blocks between workers; same contract as ral_parallel_for. */
   void (*parallel_for)(ral_call* call, ral_block_fn fn, const void* args, int64_t n);
+  /* The context's way to call a library function; same contract as ral_library_call. */
+  int32_t (*library_call)(ral_call* call, int32_t index, const int64_t* record);
 };
 
 /* Runs blocks 0 .. n-1 and returns when all are done. Every block runs exactly once, in ranges of any length, in any
@@ -46,6 +49,12 @@ struct ral_call {
  * thread that has not begun. `fn` must not call ral_parallel_for. */
 void ral_parallel_for(ral_call* call, ral_block_fn fn, const void* args, int64_t n);
 
+/* Calls function `index` of the executable's library calls, a custom call's handler, on the caller's thread. `record`
+ * holds the addresses of the operands and of the results, then the sizes of all of them in the same order, as the
+ * function is to see them. Returns 0 when it succeeded. Anything else is a status that `main` returns at once: the
+ * runtime has kept what went wrong in the call. */
+int32_t ral_library_call(ral_call* call, int32_t index, const int64_t* record);
+
 /* What generated code exports. All sizes are elements, all offsets bytes.
  *
  * plan: reads the sizes of all inputs, concatenated, and fills env. Returns 0, or k+1 when guard k does not hold; env
@@ -54,11 +63,12 @@ void ral_parallel_for(ral_call* call, ral_block_fn fn, const void* args, int64_t
  * Pure: no allocation, no side effect besides env.
  *
  * main: computes. env is what plan left, arena has env[0] bytes (RAL_ALIGNMENT aligned, undefined contents, may be null
- * when env[0] is 0). bufs holds inputs, constants, packed weights (null: this one is not packed), outputs. Cannot fail.
+ * when env[0] is 0). bufs holds inputs, constants, packed weights (null: this one is not packed), outputs. Returns 0, or
+ * the status of the library call that failed; the outputs' contents are undefined then.
  *
  * pack: main's signature with bufs = {source, destination}; env and arena are null and ral_call.scratch_bytes is 0. */
 typedef int32_t (*ral_plan_fn)(const int64_t* dims, int64_t* env);
-typedef void (*ral_main_fn)(ral_call* call, const int64_t* env, char* arena, void* const* bufs);
+typedef int32_t (*ral_main_fn)(ral_call* call, const int64_t* env, char* arena, void* const* bufs);
 
 #ifdef __cplusplus
 }

@@ -22,6 +22,10 @@ from hlo_disc.stitch.memory import ALIGNMENT, Slot, plan_memory
 from hlo_disc.stitch.variant import Choice, Packing
 
 
+# Kinds of groups whose launch may fail.
+FAILING = frozenset(("call",))
+
+
 @dataclass(frozen=True)
 class Step:
     """A group of the flow and its compiled forms, with the kernel of each and the symbols that they take."""
@@ -30,6 +34,11 @@ class Step:
     choices: tuple[Choice, ...]
     kernels: tuple[str, ...]
     symbols: tuple[str, ...]
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether it calls a library function."""
+        return self.group.kind in FAILING
 
     def for_group(self, group: Group) -> Step:
         """The same step for another group with an equal key."""
@@ -180,7 +189,7 @@ class Flow:
         types += [self._buffer_type(v) for v in self.graph.outputs]
         head = [b.pointer, b.buffer_type(b.i64), b.buffer_type(b.i8)]
         launchers = self._launchers()
-        with b.host_function("main", [*head, *types]) as (call, env, arena, *buffers):
+        with b.host_function("main", [*head, *types], [b.i32]) as (call, env, arena, *buffers):
             symbols = {
                 name: b.cast(arith.IndexCastOp, b.index_type, b.load(env, 2 + i)) for i, name in enumerate(self.symbols)
             }
@@ -198,7 +207,7 @@ class Flow:
                     args += [packed[choice.packing]] if choice.packing else []
                     args += [memory[v] for v in choice.variant.workspace]
                 launchers[step.kernels](call, *args, *(symbols[name] for name in step.symbols))
-            b.return_()
+            b.return_(b.const(0, b.i32))
 
     def _buffer_type(self, value: Value) -> ir.Type:
         return self.b.buffer_type(self.b.memory_type(value.dtype))
@@ -222,7 +231,8 @@ class Flow:
             own += [self._buffer_type(v) for v in choice.variant.workspace]
             extra.append(slice(len(types), len(types) + len(own)))
             types += own
-        with b.private_function(name, [b.pointer, *types, *[b.index_type] * len(step.symbols)]) as (values, call):
+        arguments = [b.pointer, *types, *[b.index_type] * len(step.symbols)]
+        with b.private_function(name, arguments, step.may_fail) as (values, call):
             buffers, symbols = values[1 : 1 + len(types)], values[1 + len(types) :]
             sizes = Sizes(b, dict(zip(step.symbols, symbols, strict=True)), self.graph.facts)
 
@@ -259,9 +269,9 @@ class Flow:
             element = b.memory_type(pack.packing.source.dtype)
             head = [b.pointer, b.buffer_type(b.i64), b.buffer_type(b.i8)]
             args = [*head, b.buffer_type(element), b.buffer_type(b.i8)]
-            with b.host_function(pack.function, args) as (_, _, _, source, target):
+            with b.host_function(pack.function, args, [b.i32]) as (_, _, _, source, target):
                 pack.packing.launch(b, pack.kernel, source, target)
-                b.return_()
+                b.return_(b.const(0, b.i32))
 
 
 def constant_array(value: Value) -> np.ndarray:

@@ -6,6 +6,9 @@ from hlo_disc.mlir import ir
 from hlo_disc.targets.emit import FunctionBody, Handler
 from hlo_disc.targets.types import Untranslatable
 
+# A call with this attribute returns a status: when it is not 0, the function that makes the call returns it at once.
+CHECKED = "hlo_disc.checked"
+
 
 def _phis(body: FunctionBody, count: int) -> tuple[int, list[str]]:
     """Reserve the lines of `count` phis here; returns where the first is and their names."""
@@ -104,6 +107,12 @@ def _call(body: FunctionBody, op: ir.Operation) -> None:
         body.do(call)
         return
     value = body.op(call)
+    if CHECKED in op.attributes:
+        failed, fine = body.fresh("failed"), body.fresh("fine")
+        body.do(f"br i1 {body.op(f'icmp eq i32 {value}, 0')}, label %{fine}, label %{failed}")
+        body.begin(failed)
+        body.do(f"ret i32 {value}")
+        body.begin(fine)
     if len(results) == 1:
         body[results[0]] = value
         return

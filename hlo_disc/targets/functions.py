@@ -4,9 +4,9 @@ A block is a core: a kernel becomes `void @k(arguments..., i64 block, ptr fast)`
 calls, `void @k__blocks(ptr record, i64 begin, i64 end, ptr fast)`, which unpacks the record and loops over its blocks.
 `gpu.launch_func` packs the record on the stack and calls `ral_parallel_for(call, @k__blocks, record, blocks)`.
 
-Exported host functions have the C ABI. One that starts with a `!llvm.ptr` runs kernels: `void f(ptr call, ptr env,
-ptr arena, ptr buffers)`, every argument after the third being loaded from the array `buffers`. Others keep their
-signature. Everything else is internal.
+Exported host functions have the C ABI. One that starts with a `!llvm.ptr` runs kernels: `f(ptr call, ptr env, ptr arena,
+ptr buffers)`, every argument after the third being loaded from the array `buffers`. Others keep their signature.
+Everything else is internal.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def device_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Ma
 def host_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:
     """Define (or declare) a `func.func` beside the kernels' module."""
     exported = "llvm.emit_c_interface" in op.attributes
-    types, _ = _signature(module, op)
+    types, results = _signature(module, op)
     if not exported or not types or types[0] is not PTR:
         runtime = "%a0" if types and types[0] is PTR else ""
         _function(module, op, name, symbols, _UNOPTIMIZED, runtime, exported)
@@ -125,7 +125,8 @@ def host_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapp
         address = body.op(f"getelementptr inbounds ptr, ptr %buffers, i64 {k - _FIXED_ARGUMENTS}")
         body[argument] = body.op(f"load ptr, ptr {address}, align 8")
     body.region(block)
-    _define(module, f"void @{name}(ptr %call, ptr %env, ptr %arena, ptr %buffers)", body, _UNOPTIMIZED)
+    result = result_text([t.text for t in results])
+    _define(module, f"{result} @{name}(ptr %call, ptr %env, ptr %arena, ptr %buffers)", body, _UNOPTIMIZED)
 
 
 def _function(

@@ -26,6 +26,11 @@ def _alignment(op: ir.Operation, element: Type) -> int:
     return attributes["alignment"].value if "alignment" in attributes else element.size
 
 
+def _alloca(body: FunctionBody, op: ir.Operation) -> None:
+    (count,) = ir.MemRefType(op.results[0].type).shape
+    body[op.results[0]] = body.alloca(f"[{count} x {_element(body, op.results[0]).text}]")
+
+
 def _load(body: FunctionBody, op: ir.Operation) -> None:
     memref, index = op.operands
     result = op.results[0]
@@ -129,6 +134,7 @@ def _scatter(body: FunctionBody, op: ir.Operation) -> None:
 
 
 HANDLERS: dict[str, Handler] = {
+    "memref.alloca": _alloca,
     "memref.load": _load,
     "memref.store": _store,
     "memref.view": _view,

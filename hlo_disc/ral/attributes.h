@@ -1,0 +1,48 @@
+// A call site's attributes in the form in which an XLA FFI handler reads them, made once and shared by all calls.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtype.h"
+#include "xla/ffi/api/c_api.h"
+
+namespace ral {
+
+class Attributes {
+ public:
+  Attributes() = default;
+  Attributes(Attributes&&) = default;
+  Attributes& operator=(Attributes&&) = default;
+
+  // Names must come sorted: handlers search them. `bytes` are the elements as they lie in memory.
+  void add_scalar(const std::string& name, const DType& dtype, const std::string& bytes);
+  void add_array(const std::string& name, const DType& dtype, const std::string& bytes);
+  void add_string(const std::string& name, const std::string& text);
+  void add_dictionary(const std::string& name, Attributes attributes);
+
+  // Valid while this lives, wherever it is moved.
+  XLA_FFI_Attrs view() const;
+
+ private:
+  // One attribute and all that its pointers refer to.
+  struct Item {
+    std::string name, content;
+    XLA_FFI_ByteSpan name_span;
+    XLA_FFI_Scalar scalar;
+    XLA_FFI_Array array;
+    XLA_FFI_ByteSpan string;
+    std::unique_ptr<Attributes> dictionary;
+    XLA_FFI_Attrs entries;
+  };
+  Item& add(const std::string& name, const std::string& content, XLA_FFI_AttrType type);
+
+  std::vector<std::unique_ptr<Item>> items_;
+  std::vector<XLA_FFI_AttrType> types_;
+  std::vector<XLA_FFI_ByteSpan*> names_;
+  std::vector<void*> values_;
+};
+
+}  // namespace ral

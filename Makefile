@@ -2,17 +2,24 @@
 # Everything lives in .venv and build; set-up runs again only when what it depends on has changed.
 PYTHON ?= python3
 VENV := .venv
+# The directory of conformance cases, one StableHLO module a file, and which of them to run.
+CASES ?= ../shared/conformance
+FILTER ?= *
 BIN := $(VENV)/bin
 NATIVE := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h) CMakeLists.txt
 STAMP := $(VENV)/installed
 
-.PHONY: demo test lint format bench asan tsan clean
+.PHONY: demo test conformance lint format bench asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
 
 test: $(STAMP)
 	$(BIN)/pytest tests
+
+conformance: $(STAMP)
+	@test -d "$(CASES)" || { echo "There is no directory $(CASES): say where the cases are, as in make conformance CASES=DIR" >&2; exit 1; }
+	$(BIN)/hlo-disc conformance "$(CASES)" --filter "$(FILTER)"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -2,14 +2,11 @@
 
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
-from jax.extend.backend import get_backend
 
-from hlo_disc import mlir
+from hlo_disc.conformance import oracle
 from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.print import element_type
 from hlo_disc.dynamic_hlo.reference import evaluate
 from hlo_disc.dynamic_hlo.verify import verify
 from hlo_disc.errors import ShapeError, UnsupportedOpError
@@ -51,17 +48,7 @@ def arguments(graph, sizes):
 
 def run_by_xla(name, arrays):
     """Outputs of XLA:CPU: the module refined to the arrays' shapes, which also evaluates its assertions."""
-    module = load_module(MODULES / name)
-    types = ",".join(f"tensor<{''.join(f'{n}x' for n in a.shape)}{element_type(a.dtype)}>" for a in arrays)
-    mlir.run_passes(module, f"stablehlo-refine-arguments{{types={types}}}")
-    if "chlo." in str(module):  # erf of a static type only
-        mlir.run_passes(module, "stablehlo-refine-shapes,func.func(chlo-legalize-to-stablehlo)")
-    module = mlir.refine_polymorphic_shapes(module)
-    backend = get_backend("cpu")
-    loaded = backend.compile_and_load(mlir.bytecode(module), backend.devices()[:1])
-    with jax.enable_x64(True):
-        outputs = loaded.execute_sharded([jax.device_put(a) for a in arrays])
-    return [np.asarray(shards[0]) for shards in outputs.disassemble_into_single_device_arrays()]
+    return oracle.XlaProgram(oracle.refine(load_module(MODULES / name), [(a.dtype, a.shape) for a in arrays]))(arrays)
 
 
 @pytest.mark.parametrize("name", CASES)

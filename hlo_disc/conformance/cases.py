@@ -32,7 +32,7 @@ _SIZES: Mapping[str, tuple[int, ...]] = {
     "chlo.dynamic_reshape": (1,),
 }
 
-# Ops that mean something only between devices or with the outside, and types that hlo_disc has not.
+# Ops that mean something only between devices or with the outside.
 _NO_MEANING = ("stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv", "interpreter.")
 
 # What every program is made of, and what most hold beside the op that they are about.
@@ -98,9 +98,7 @@ def functions(module: ir.Module) -> dict[str, Any]:
 def without_meaning(module: ir.Module) -> str:
     """The reason why a module has no meaning on one device, "" when it has one."""
     shown = str(module.operation.get_asm(large_elements_limit=16))
-    if "quant.uniform" in shown:
-        return "quantized types"
-    return next((f"{name} needs more than one device" for name in _NO_MEANING if name in shown), "")
+    return next((f"{name} needs more than one device or a host beside it" for name in _NO_MEANING if name in shown), "")
 
 
 def set_arguments(function: Any, results: Sequence[ir.Value] | None = None) -> None:

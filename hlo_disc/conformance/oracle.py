@@ -20,11 +20,14 @@ from hlo_disc.mlir import ir
 
 GLOBAL = "jax.global_constant"
 Names = tuple[tuple[str | None, ...], ...]  # of every input's dims; None for a fixed one
+Types = Sequence[tuple[np.dtype, tuple[int, ...]]]
 
 # Sizes to try, for the first dim, the second …: 0 and 1 first, then what tells dims apart, then what suits constraints.
 _SIZES = [(0,), (1,), (67, 18, 3), (5, 3, 2), (2, 7, 4), (1, 5, 2), (3, 1, 4), (8, 16, 8), (16,), (4, 8), (2,),
           (32, 16), (7, 0), (64,), (128,)]  # fmt: skip
-_PROBES = [(5, 7, 9, 11), (8, 24, 40, 56), (6, 10, 14, 18), (4,), (16,), (2,)]
+_DISTINCT = [(5, 7, 9, 11), (8, 24, 40, 56), (6, 10, 14, 18)]
+_EQUAL = [(4,), (16,), (2,)]
+_NAMINGS = 256
 
 
 class Refused(Exception):
@@ -58,12 +61,14 @@ class Signature:
         names = [f"b{i}" for i in range(max(widest, self.size_count))]
         if self.size_count:
             names = names[: self.size_count]
-        by_position = [names[: sum(n is None for n in shape)] for shape in shapes]
         counts = [sum(n is None for n in shape) for shape in shapes]
-        yield from _fill(shapes, [by_position])
-        yield from _fill(shapes, [[names[:1] * count for count in counts]])
-        choices = [list(itertools.product(names, repeat=count)) for count in counts]
-        yield from _fill(shapes, itertools.islice(itertools.product(*choices), 200))
+        yield from _fill(shapes, [[names[:count] for count in counts]])
+        choices = itertools.product(*(list(itertools.product(names, repeat=count)) for count in counts))
+        # The more names the more is tested: all dims the same comes last.
+        some = sorted(
+            itertools.islice(choices, _NAMINGS), key=lambda naming: -len({n for given in naming for n in given})
+        )
+        yield from _fill(shapes, [*some, [names[:1] * count for count in counts]])
 
 
 def _fill(shapes: Sequence[TypeShape], namings: Any) -> Iterator[Names]:
@@ -81,14 +86,16 @@ def symbols(names: Names) -> list[str]:
 
 def find_names(module: ir.Module, signature: Signature) -> Names:
     """Names for the dims with which the module refines at distinct sizes. Raises Refused when there are none."""
+    namings = list(signature.namings())
+    # Distinct sizes tell namings apart; equal ones only say that some size is allowed.
+    tries = [(names, probe) for probe in _DISTINCT for names in namings] + [(n, p) for n in namings for p in _EQUAL]
     reason = ""
-    for names in signature.namings():
-        for probe in _PROBES:
-            try:
-                refine(module, signature, names, _sizes_of(names, probe))
-                return names
-            except Refused as error:
-                reason = reason or str(error)
+    for names, probe in tries:
+        try:
+            at_sizes(module, signature, names, _sizes_of(names, probe))
+            return names
+        except Refused as error:
+            reason = reason or str(error)
     raise Refused(reason)
 
 
@@ -115,20 +122,34 @@ def concrete(signature: Signature, names: Names, sizes: Mapping[str, int]) -> li
     ]
 
 
-def refine(module: ir.Module, signature: Signature, names: Names, sizes: Mapping[str, int]) -> ir.Module:
+def at_sizes(module: ir.Module, signature: Signature, names: Names, sizes: Mapping[str, int]) -> ir.Module:
     """A copy of the module at these sizes, static. Raises Refused."""
     copy = clone(module)
     _fix_sizes(copy, signature.size_count, list(sizes.values()))
-    types = concrete(signature, names, sizes)
+    return refine(copy, concrete(signature, names, sizes)) if signature.is_dynamic else legalised(copy)
+
+
+def refine(module: ir.Module, types: Types) -> ir.Module:
+    """The module with arguments of these types, static; it is changed. Raises Refused."""
     shown = ",".join(f"tensor<{''.join(f'{n}x' for n in shape)}{element_type(dtype)}>" for dtype, shape in types)
     try:
-        if signature.is_dynamic:
-            mlir.run_passes(copy, f"stablehlo-refine-arguments{{types={shown}}},stablehlo-refine-shapes")
-        if "chlo." in str(copy.operation.get_asm(large_elements_limit=16)):
-            mlir.run_passes(copy, "func.func(chlo-legalize-to-stablehlo)")
-        return mlir.refine_polymorphic_shapes(copy) if signature.is_dynamic else copy
+        mlir.run_passes(module, f"stablehlo-refine-arguments{{types={shown}}}")
+        if _has_chlo(module):  # its passes want static types
+            mlir.run_passes(module, "stablehlo-refine-shapes")
+        return mlir.refine_polymorphic_shapes(legalised(module))
     except Exception as error:  # MLIRError or what XLA raises: the texts are all there is
         raise Refused(" ".join(re.sub(r"loc\(.*?\)", "", str(error)).split())[:300]) from None
+
+
+def legalised(module: ir.Module) -> ir.Module:
+    """The module without CHLO, which XLA does not compile; it is changed."""
+    if _has_chlo(module):
+        mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
+    return module
+
+
+def _has_chlo(module: ir.Module) -> bool:
+    return "chlo." in str(module.operation.get_asm(large_elements_limit=16))
 
 
 def _fix_sizes(module: ir.Module, count: int, sizes: Sequence[int]) -> None:
@@ -183,7 +204,7 @@ class XlaProgram:
         return [np.asarray(shards[0]) for shards in outputs.disassemble_into_single_device_arrays()]
 
 
-def random_arrays(types: Sequence[tuple[np.dtype, tuple[int, ...]]], seed: int, special: bool) -> list[np.ndarray]:
+def random_arrays(types: Types, seed: int, special: bool) -> list[np.ndarray]:
     """Inputs: integers that can be indices, floats around 1, with `special` zeros, large values and infinities too."""
     random = np.random.default_rng(seed)
     return [_random(random, dtype, shape, special) for dtype, shape in types]

@@ -32,7 +32,7 @@ def show(results: Sequence[Result], wall: float, console: Console) -> None:
     _opened(results, console)
     _few_shapes(results, console)
     _times(results, wall, console)
-    console.print(f"{total(results)} in {wall:.1f} s")
+    console.print(f"{total(results)} in {wall:.1f} s", soft_wrap=True)
 
 
 def total(results: Iterable[Result]) -> str:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from hlo_disc import mlir
-from hlo_disc.errors import ParseError
+from hlo_disc.errors import ParseError, UnsupportedOpError
 from hlo_disc.mlir import ir
 
 _MAGIC = b"ML\xefR"
+_QUANTIZED = '`!"quant"<'  # the dialect is not in jaxlib
 _ARTIFACT = b"StableHLO_v"
 _POSITION = re.compile(r":[1-9]\d*:\d+(?=\))")
 
@@ -24,7 +25,7 @@ def load_module(source: Any) -> ir.Module:
     """The module in `source`.
 
     source: a path (text, bytecode or portable artifact), text that holds a module, bytes of any of these, a
-    `jax.export.Exported`, or an `ir.Module`, which is returned as it is. Raises ParseError.
+    `jax.export.Exported`, or an `ir.Module`, which is returned as it is. Raises ParseError, UnsupportedOpError.
     """
     if isinstance(source, ir.Module):
         return source
@@ -84,7 +85,10 @@ def _parse(source: str | bytes, name: str) -> ir.Module:
         else:
             module = ir.Module.parse(source, context=mlir.context())
     except ir.MLIRError as error:
-        raise ParseError(_diagnostics(error, name)) from None
+        message = _diagnostics(error, name)
+        if _QUANTIZED in message:
+            raise UnsupportedOpError(f"quantized types are not supported: {message}") from None
+        raise ParseError(message) from None
     if not len(module.body.operations):
         raise ParseError(f"{name} holds no MLIR module: it has no operations")
     return module

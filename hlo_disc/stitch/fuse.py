@@ -23,6 +23,8 @@ from hlo_disc.stitch.space import row_space
 
 # Views that cost nothing to compute in every group that reads them, once their operand is in memory.
 COPIED_VIEWS = ("broadcast", "reshape", "slice")
+# Kinds of ops that are a group of their own, which reads its operands in memory and leaves all its results there.
+WHOLE = ("scatter", "sort", "call", "control")
 # A group that has grown to this many ops takes no more: its kernel would only compile slower.
 MAX_OPS = 64
 
@@ -96,15 +98,16 @@ class _Fusion:
     # Visiting.
 
     def _visit(self, op: Op) -> None:
-        value = op.result
-        if not self.users[value] and value not in self.in_memory:
+        if not any(self.users[value] or value in self.in_memory for value in op.results):
             return
         match kind(op):
             case "assemble":
                 self._assemble(op)
             case "view" if self._is_alias(op):
-                self.aliases[value] = op.operands[0]
+                self.aliases[op.result] = op.operands[0]
                 self.in_memory.add(op.operands[0])
+            case name if name in WHOLE:
+                self._start_whole(name, op)
             case _:
                 self._join_or_start(op)
 
@@ -136,6 +139,8 @@ class _Fusion:
 
     def _may_join(self, op: Op, target: _Growing, groups: list[_Growing], outside: bool) -> bool:
         """Join `target`, the first of the groups that read the result, if that is legal."""
+        if target.kind in WHOLE:
+            return False
         others = [g for g in groups if g is not target]
         keep = outside or bool(others)
         if target.kind in ("dot", "attention"):
@@ -206,6 +211,18 @@ class _Fusion:
         for op in anchor.ops:
             if kind(op) != "dot":
                 self._reads(op, group)
+
+    def _start_whole(self, kind_: str, op: Op) -> None:
+        """A group of one op that walks its operands in memory, whatever they are."""
+        group = _Growing(kind_, {op: None}, list(op.results))
+        group.memory = tuple(dict.fromkeys(op.operands))
+        group.anchor = self.position[op]
+        self.groups.append(group)
+        self.owner[op] = group
+        self.in_memory.update(op.results)
+        self.in_memory.update(group.memory)
+        for value in group.memory:
+            self.readers.setdefault(value, []).append(group)
 
     def _reads(self, op: Op, group: _Growing) -> None:
         """Note what the group reads; a free operand joins it, unless the group needs it in memory anyway."""

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import ml_dtypes
 import numpy as np
-from programs import PROGRAMS, Program
+from programs import Program
 
 FACTOR = 2.0
 QUICK = {"xla_backend_optimization_level": 0}
@@ -25,9 +25,8 @@ def leaves(tree: Any) -> list[tuple[str, np.ndarray]]:
 
 
 @functools.lru_cache(maxsize=64)
-def expected(name: str, sizes: tuple[tuple[str, int], ...]) -> tuple[list, list]:
+def expected(program: Program, sizes: tuple[tuple[str, int], ...]) -> tuple[list, list]:
     """What XLA computes, and what it computes in float64."""
-    program = PROGRAMS[name]
     inputs = program.inputs(dict(sizes))
     with jax.enable_x64(program.x64):
         xla = leaves(jax.jit(program.fn)(*inputs))
@@ -86,7 +85,7 @@ def _first(wrong: np.ndarray, got: np.ndarray, want: np.ndarray, what: str) -> s
 
 def complaints(program: Program, sizes: dict[str, int], result: Any) -> list[str]:
     """Every way in which `result` at `sizes` is wrong."""
-    xla, exact = expected(program.name, tuple(sizes.items()))
+    xla, exact = expected(program, tuple(sizes.items()))
     got = leaves(result)
     if [path for path, _ in got] != [path for path, _ in xla]:
         return [f"{sizes}: results {[path for path, _ in got]} instead of {[path for path, _ in xla]}"]

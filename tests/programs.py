@@ -56,7 +56,7 @@ class Arg:
         return tuple(int(d) if d.isdigit() else sizes[d] for d in self.shape)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
     """A function with its arguments.
 

@@ -1,0 +1,22 @@
+"""Whole JAX programs, compiled once, at six sizes and more: equal to `jax.jit` within the stated accuracy."""
+
+import warnings
+
+import pytest
+from accuracy import complaints
+from jax_programs import PROGRAMS
+from programs import Program
+
+import hlo_disc
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=str)
+def test_one_binary_at_every_size(program: Program) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = hlo_disc.jit(program.fn, dims=program.dims, constraints=program.constraints)
+        found: list[str] = []
+        for sizes in program.sizes():
+            found += complaints(program, sizes, compiled(*program.inputs(sizes)))
+    assert not found, "\n".join(found)
+    assert compiled.stats().compilations == 1

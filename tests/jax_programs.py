@@ -149,7 +149,7 @@ OTHER = [
         "f32[n]:unit",
     ),
     few("statistics", lambda x: (x.var(0), x.std(1), jnp.cov(x.T), jnp.ptp(x, 1)), "f32[n, 4]:calm", n=2),
-    few("convolve", lambda x, y: (jnp.convolve(x, y, "full"), jnp.convolve(x, y, "same")), "f32[n]", "f32[5]", n=5),
+    few("convolve", lambda x, y: jax.vmap(lambda a: jnp.convolve(a, y, "same"))(x), "f32[n, 20]", "f32[5]"),
     few("special", special_functions, "f32[n]:positive", relative=True, slack=32.0),
 ]
 
@@ -293,7 +293,7 @@ def spd(x):
 LINALG = [
     few(
         "fft",
-        lambda x: (jnp.abs(jnp.fft.fft(x)), jnp.fft.irfft(jnp.fft.rfft(x), 24), jnp.abs(jnp.fft.fft2(x))),
+        lambda x: (jnp.abs(jnp.fft.fft(x)), jnp.fft.irfft(jnp.fft.rfft(x), 24), jnp.abs(jnp.fft.fft(x, 32))),
         "f32[n, 24]",
     ),
     few("cholesky", lambda x: jnp.linalg.cholesky(spd(x)), "f32[b, 6, 6]:unit", slack=64.0),

@@ -1,6 +1,6 @@
 """The op table: one row an op, with its kind, attributes, shape inference and numpy reference.
 
-Kinds drive fusion and emission: source, elementwise, view, gather, assemble, reduce, dot. A new elementwise op is one
+Kinds drive fusion and emission: source, elementwise, view, gather, assemble, reduce, dot, control. A new elementwise op is one
 row here and one in each emitter's table.
 """
 
@@ -13,9 +13,14 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo import inference as rule
+from hlo_disc.dynamic_hlo import inference_control as rule_control
 from hlo_disc.dynamic_hlo import inference_convolution as rule_conv
+from hlo_disc.dynamic_hlo import inference_indexing as rule_index
 from hlo_disc.dynamic_hlo import semantics as sem
+from hlo_disc.dynamic_hlo import semantics_control as sem_control
 from hlo_disc.dynamic_hlo import semantics_convolution as sem_conv
+from hlo_disc.dynamic_hlo import semantics_elementwise as element
+from hlo_disc.dynamic_hlo import semantics_indexing as sem_index
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Op, Region
@@ -60,10 +65,11 @@ ATTRIBUTES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "value": ("an array", lambda value: isinstance(value, np.ndarray)),
     **dict.fromkeys(("body", "cond"), ("a Region", lambda value: isinstance(value, Region))),
     "branches": ("a tuple of Regions", _tuple_of(Region)),
+    "carried": ("an int", _is_int),
     "expr": ("a Dim", lambda value: isinstance(value, Dim)),
     "dtype": ("a numpy.dtype", lambda value: isinstance(value, np.dtype)),
     "dim": ("an int", _is_int),
-    "index_vector_dim": ("an int", _is_int),
+    **dict.fromkeys(("index_vector_dim", "exponent_bits", "mantissa_bits"), ("an int", _is_int)),
     "direction": (f"one of {', '.join(DIRECTIONS)}", DIRECTIONS.__contains__),
     "kind": (f"one of {', '.join(REDUCERS)}", REDUCERS.__contains__),
     **dict.fromkeys(("shape", "start", "limit", "sizes", "slice_sizes", "low", "high"), _DIMS),
@@ -72,12 +78,13 @@ ATTRIBUTES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract"), _INTS),
     **dict.fromkeys(("lhs_spec", "rhs_spec", "out_spec", "reversal"), _INTS),
     **dict.fromkeys(("strides", "base_dilations", "window_dilations"), _INTS),
-    **dict.fromkeys(("feature_groups", "batch_groups"), ("an int", _is_int)),
+    **dict.fromkeys(("feature_groups", "batch_groups", "count"), ("an int", _is_int)),
+    **dict.fromkeys(("unique", "stable"), ("a bool", lambda value: isinstance(value, bool))),
 }
 
-_GATHER = (
+_NUMBERS = (
     "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
-    "index_vector_dim", "slice_sizes",
+    "index_vector_dim",
 )  # fmt: skip
 _DOT = ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract", "dtype")
 _CONVOLUTION = (
@@ -98,73 +105,82 @@ _ORDERED = rule.elementwise("bool", "int", "uint", "float")
 
 
 def _elementwise(name: str, operands: int, infer: rule.Rule, function: Callable[..., Any]) -> OpDef:
-    return OpDef(name, "elementwise", operands, infer, sem.rounded(function))
+    return OpDef(name, "elementwise", operands, infer, element.rounded(function))
+
+
+def _bitwise(name: str, operands: int, function: Callable[..., Any]) -> OpDef:
+    return OpDef(name, "elementwise", operands, _INT, element.bitwise(function))
 
 
 _ROWS = (
     OpDef("constant", "source", 0, rule.constant, sem.constant, ("value",)),
     OpDef("iota", "source", 0, rule.iota, sem.iota, ("shape", "dim", "dtype")),
     OpDef("dim", "source", 0, rule.dim, sem.dim, ("expr", "dtype")),
-    OpDef("abs", "elementwise", 1, rule.magnitude, sem.magnitude),
+    OpDef("abs", "elementwise", 1, rule.magnitude, element.magnitude),
     _elementwise("negate", 1, _NUMBER, np.negative),
-    _elementwise("sign", 1, _SIGNS, sem.sign),
+    _elementwise("sign", 1, _SIGNS, element.sign),
     _elementwise("exponential", 1, _ANALYTIC, np.exp),
     _elementwise("exponential_minus_one", 1, _ANALYTIC, np.expm1),
     _elementwise("log", 1, _ANALYTIC, np.log),
     _elementwise("log_plus_one", 1, _ANALYTIC, np.log1p),
-    _elementwise("logistic", 1, _ANALYTIC, sem.logistic),
+    _elementwise("logistic", 1, _ANALYTIC, element.logistic),
     _elementwise("tanh", 1, _ANALYTIC, np.tanh),
     _elementwise("sqrt", 1, _ANALYTIC, np.sqrt),
-    _elementwise("rsqrt", 1, _ANALYTIC, sem.rsqrt),
-    _elementwise("cbrt", 1, _ANALYTIC, sem.cbrt),
+    _elementwise("rsqrt", 1, _ANALYTIC, element.rsqrt),
+    _elementwise("cbrt", 1, _ANALYTIC, element.cbrt),
     _elementwise("sine", 1, _ANALYTIC, np.sin),
     _elementwise("cosine", 1, _ANALYTIC, np.cos),
     _elementwise("tan", 1, _ANALYTIC, np.tan),
     _elementwise("floor", 1, _FLOAT, np.floor),
     _elementwise("ceil", 1, _FLOAT, np.ceil),
-    _elementwise("round_nearest_afz", 1, _FLOAT, sem.round_nearest_afz),
+    _elementwise("round_nearest_afz", 1, _FLOAT, element.round_nearest_afz),
     _elementwise("round_nearest_even", 1, _FLOAT, np.rint),
-    _elementwise("not", 1, _LOGICAL, sem.logical_not),
-    OpDef("is_finite", "elementwise", 1, rule.predicate("float"), sem.is_finite),
-    _elementwise("erf", 1, _FLOAT, sem.erf),
-    _elementwise("erfc", 1, _FLOAT, sem.erfc),
+    _elementwise("not", 1, _LOGICAL, element.logical_not),
+    OpDef("is_finite", "elementwise", 1, rule.predicate("float"), element.is_finite),
+    _elementwise("erf", 1, _FLOAT, element.erf),
+    _elementwise("erfc", 1, _FLOAT, element.erfc),
+    OpDef("reduce_precision", "elementwise", 1, rule.reduce_precision, element.reduce_precision, _PRECISION),
     OpDef("real", "elementwise", 1, rule.real_part, np.real),
     OpDef("imag", "elementwise", 1, rule.real_part, np.imag),
-    OpDef("complex", "elementwise", 2, rule.complex_, sem.complex_),
-    _elementwise("popcnt", 1, _INT, sem.popcnt),
-    _elementwise("count_leading_zeros", 1, _INT, sem.count_leading_zeros),
-    OpDef("convert", "elementwise", 1, rule.convert, sem.convert, ("dtype",)),
-    OpDef("bitcast_convert", "elementwise", 1, rule.bitcast_convert, sem.bitcast_convert, ("dtype",)),
+    OpDef("complex", "elementwise", 2, rule.complex_, element.complex_),
+    _bitwise("popcnt", 1, element.popcnt),
+    _bitwise("count_leading_zeros", 1, element.count_leading_zeros),
+    OpDef("convert", "elementwise", 1, rule.convert, element.convert, ("dtype",)),
+    OpDef("bitcast_convert", "elementwise", 1, rule.bitcast_convert, element.bitcast_convert, ("dtype",)),
     _elementwise("add", 2, _ANY, np.add),
     _elementwise("subtract", 2, _NUMBER, np.subtract),
     _elementwise("multiply", 2, _ANY, np.multiply),
-    _elementwise("divide", 2, _NUMBER, sem.divide),
-    _elementwise("remainder", 2, _REAL, sem.remainder),
-    _elementwise("maximum", 2, _ANY, sem.maximum),
-    _elementwise("minimum", 2, _ANY, sem.minimum),
-    _elementwise("power", 2, _NUMBER, sem.power),
-    _elementwise("atan2", 2, _ANALYTIC, sem.atan2),
+    _elementwise("divide", 2, _NUMBER, element.divide),
+    _elementwise("remainder", 2, _REAL, element.remainder),
+    _elementwise("maximum", 2, _ANY, element.maximum),
+    _elementwise("minimum", 2, _ANY, element.minimum),
+    _elementwise("power", 2, _NUMBER, element.power),
+    _elementwise("atan2", 2, _ANALYTIC, element.atan2),
     _elementwise("and", 2, _LOGICAL, np.bitwise_and),
     _elementwise("or", 2, _LOGICAL, np.bitwise_or),
     _elementwise("xor", 2, _LOGICAL, np.bitwise_xor),
-    _elementwise("shift_left", 2, _INT, sem.shift_left),
-    _elementwise("shift_right_logical", 2, _INT, sem.shift_right_logical),
-    _elementwise("shift_right_arithmetic", 2, _INT, sem.shift_right_arithmetic),
-    OpDef("compare", "elementwise", 2, rule.compare, sem.compare, ("direction",)),
-    OpDef("select", "elementwise", 3, rule.select, sem.select),
-    _elementwise("clamp", 3, _ORDERED, sem.clamp),
+    _bitwise("shift_left", 2, element.shift_left),
+    _bitwise("shift_right_logical", 2, element.shift_right_logical),
+    _bitwise("shift_right_arithmetic", 2, element.shift_right_arithmetic),
+    OpDef("compare", "elementwise", 2, rule.compare, element.compare, ("direction",)),
+    OpDef("select", "elementwise", 3, rule.select, element.select),
+    _elementwise("clamp", 3, _ORDERED, element.clamp),
     OpDef("broadcast", "view", 1, rule.broadcast, sem.broadcast, ("shape", "dims")),
     OpDef("reshape", "view", 1, rule.reshape, sem.reshape, ("shape",)),
     OpDef("transpose", "view", 1, rule.transpose, sem.transpose, ("perm",)),
     OpDef("slice", "view", 1, rule.slice_, sem.slice_, ("start", "limit", "stride")),
     OpDef("reverse", "view", 1, rule.reverse, sem.reverse, ("dims",)),
-    OpDef("gather", "gather", 2, rule.gather, sem.gather, _GATHER),
-    OpDef("dynamic_slice", "gather", None, rule.dynamic_slice, sem.dynamic_slice, ("sizes",)),
+    OpDef("gather", "gather", 2, rule_index.gather, sem_index.gather, (*_NUMBERS, "slice_sizes")),
+    OpDef("dynamic_slice", "gather", None, rule_index.dynamic_slice, sem_index.dynamic_slice, ("sizes",)),
+    OpDef("scatter", "scatter", None, rule_index.scatter, sem_index.scatter, (*_NUMBERS, "unique", "count", "body")),
+    OpDef("sort", "sort", None, rule_index.sort, sem_index.sort, ("dim", "stable", "count", "body")),
     OpDef("concatenate", "assemble", None, rule.concatenate, sem.concatenate, ("dim",)),
     OpDef("pad", "assemble", 2, rule.pad, sem.pad, ("low", "high", "interior")),
-    OpDef("dynamic_update_slice", "assemble", None, rule.dynamic_update_slice, sem.dynamic_update_slice),
+    OpDef("dynamic_update_slice", "assemble", None, rule_index.dynamic_update_slice, sem_index.dynamic_update_slice),
     OpDef("reduce", "reduce", 2, rule.reduce, sem.reduce, ("dims", "kind")),
     OpDef("dot_general", "dot", 2, rule.dot_general, sem.dot_general, _DOT),
+    OpDef("while", "control", None, rule_control.while_, sem_control.while_, ("cond", "body", "carried")),
+    OpDef("case", "control", None, rule_control.case, sem_control.case, ("branches",)),
     OpDef("convolution", "dot", 2, rule_conv.convolution, sem_conv.convolution, _CONVOLUTION),
 )
 

@@ -13,6 +13,7 @@ from typing import NoReturn
 import numpy as np
 
 from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.dtypes import BOOL, COMPLEX_PARTS, bit_width, dtype_class, part_dtype
 from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.graph import Op, Shape, Value
 from hlo_disc.errors import CompileError, ShapeError
@@ -20,26 +21,8 @@ from hlo_disc.errors import CompileError, ShapeError
 Types = list[tuple[np.dtype, Shape]]
 Rule = Callable[[Op, ShapeFacts], Types]
 
-BOOL = np.dtype(bool)
 ONE = Dim.const(1)
 ZERO = Dim.const(0)
-COMPLEX_PARTS: dict[np.dtype, np.dtype] = {
-    np.dtype(np.complex64): np.dtype(np.float32),
-    np.dtype(np.complex128): np.dtype(np.float64),
-}
-_CLASSES = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
-
-
-def dtype_class(dtype: np.dtype) -> str:
-    """bool, int, uint, float or complex; numpy itself calls the types of ml_dtypes void."""
-    if dtype.kind in _CLASSES:
-        return _CLASSES[dtype.kind]
-    return "uint" if dtype.name.startswith("uint") else "int" if dtype.name.startswith("int") else "float"
-
-
-def part_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype of a complex number's parts; any other dtype itself."""
-    return COMPLEX_PARTS.get(dtype, dtype)
 
 
 # ---------------------------------------------------------------------------------------------------------- errors
@@ -164,7 +147,7 @@ def bitcast_convert(op: Op, facts: ShapeFacts) -> Types:
     A complex number counts as two real ones here, which StableHLO does not know.
     """
     (x,), dtype = op.operands, op.attrs["dtype"]
-    source, target = x.dtype.itemsize, dtype.itemsize
+    source, target = bit_width(x.dtype), bit_width(dtype)
     if (x.dtype == BOOL) != (dtype == BOOL) or max(source, target) % min(source, target):
         broken(op, f"{x.dtype} and {dtype} differ in width")
     if source > target:
@@ -175,6 +158,12 @@ def bitcast_convert(op: Op, facts: ShapeFacts) -> Types:
         agree(op, facts, x.shape[-1], Dim.const(target // source), f"the last axis and the parts of one {dtype}")
         return [(dtype, x.shape[:-1])]
     return [(dtype, x.shape)]
+
+
+def reduce_precision(op: Op, facts: ShapeFacts) -> Types:
+    if op.attrs["exponent_bits"] < 1 or op.attrs["mantissa_bits"] < 0:
+        broken(op, "a number needs at least 1 bit of exponent and 0 of mantissa")
+    return elementwise("float")(op, facts)
 
 
 def real_part(op: Op, facts: ShapeFacts) -> Types:
@@ -261,67 +250,7 @@ def reverse(op: Op, facts: ShapeFacts) -> Types:
     return [(op.operands[0].dtype, op.operands[0].shape)]
 
 
-# ----------------------------------------------------------------------------------------------------- gather ops
-
-
-def gather(op: Op, facts: ShapeFacts) -> Types:
-    (x, indices), attrs = op.operands, op.attrs
-    offset_dims, sizes, vector = attrs["offset_dims"], attrs["slice_sizes"], attrs["index_vector_dim"]
-    batching, dropped = attrs["operand_batching_dims"], attrs["collapsed_slice_dims"] + attrs["operand_batching_dims"]
-    need_integer(op, indices, "the indices")
-    need_axes(op, dropped, x.rank, "collapsed_slice_dims and operand_batching_dims")
-    need_axes(op, attrs["start_index_map"] + batching, x.rank, "start_index_map and operand_batching_dims")
-    if not 0 <= vector <= indices.rank:
-        broken(op, f"index_vector_dim {vector} is out of range for indices of rank {indices.rank}")
-    batch = [size for axis, size in enumerate(indices.shape) if axis != vector]
-    offsets = [size for axis, size in enumerate(sizes) if axis not in dropped]
-    if len(sizes) != x.rank or len(offsets) != len(offset_dims):
-        broken(op, f"slice_sizes need {x.rank} entries and offset_dims one for each that is kept")
-    length = indices.shape[vector] if vector < indices.rank else ONE
-    agree(op, facts, Dim.const(len(attrs["start_index_map"])), length, "start_index_map and the index vector")
-    for axis, (size, limit) in enumerate(zip(sizes, x.shape, strict=True)):
-        if facts.at_most(size, limit) is Truth.NO:
-            disagree(op, f"slice size {size} of dim {axis} is larger than the operand's {limit}")
-    for axis, index_axis in zip(batching, attrs["start_indices_batching_dims"], strict=True):
-        agree(op, facts, x.shape[axis], indices.shape[index_axis], f"batching dims {axis} and {index_axis}")
-    rank = len(batch) + len(offsets)
-    need_axes(op, offset_dims, rank, "offset_dims")
-    batches, kept = iter(batch), dict(zip(offset_dims, offsets, strict=True))
-    return [(x.dtype, tuple(kept[axis] if axis in kept else next(batches) for axis in range(rank)))]
-
-
-def _need_starts(op: Op, starts: Sequence[Value], rank: int) -> None:
-    if len(starts) != rank:
-        broken(op, f"{len(starts)} start indices for rank {rank}")
-    for value in starts:
-        need_scalar(op, value, "a start index")
-        need_integer(op, value, "a start index")
-
-
-def _need_fits(op: Op, facts: ShapeFacts, sizes: Shape, limits: Shape, what: str) -> None:
-    if len(sizes) != len(limits):
-        broken(op, f"{what} has rank {len(sizes)}, the operand has rank {len(limits)}")
-    for axis, (size, limit) in enumerate(zip(sizes, limits, strict=True)):
-        if size is not limit and facts.at_most(size, limit) is Truth.NO:
-            disagree(op, f"{what} of size {size} in dim {axis} is larger than the operand's {limit}")
-
-
-def dynamic_slice(op: Op, facts: ShapeFacts) -> Types:
-    x, *starts = op.operands
-    _need_starts(op, starts, x.rank)
-    _need_fits(op, facts, op.attrs["sizes"], x.shape, "the slice")
-    return [(x.dtype, op.attrs["sizes"])]
-
-
 # --------------------------------------------------------------------------------------------------- assemble ops
-
-
-def dynamic_update_slice(op: Op, facts: ShapeFacts) -> Types:
-    x, update, *starts = op.operands
-    need_dtype(op, update, x.dtype, "the update")
-    _need_starts(op, starts, x.rank)
-    _need_fits(op, facts, update.shape, x.shape, "the update")
-    return [(x.dtype, x.shape)]
 
 
 def concatenate(op: Op, facts: ShapeFacts) -> Types:

@@ -82,6 +82,7 @@ ATTRIBUTES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("unique", "stable"), ("a bool", lambda value: isinstance(value, bool))),
 }
 
+_PRECISION = ("exponent_bits", "mantissa_bits")
 _NUMBERS = (
     "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
     "index_vector_dim",

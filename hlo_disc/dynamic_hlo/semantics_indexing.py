@@ -1,6 +1,6 @@
 """Numpy semantics of ops whose places are data: gather and scatter, slices with a start, sort.
 
-A region is a function `(*arrays) -> list of arrays` of scalars.
+A region over scalars is a function `(*arrays) -> list of arrays` that computes element by element.
 """
 
 from __future__ import annotations
@@ -107,17 +107,13 @@ def scatter(
             corner[axis] = at[index_axis - (index_axis > index_vector_dim)]
         if any(not 0 <= i <= n - size for i, n, size in zip(corner, shape, sizes, strict=True)):
             continue
-        for offset in np.ndindex(*window):
-            place, source = list(corner), [0] * updates[0].ndim
-            for axis, position, i in zip(kept, offset_dims, offset, strict=True):
-                place[axis] += i
-                source[position] = i
-            for axis, i in zip(outer, at, strict=True):
-                source[axis] = i
-            to, of = tuple(place), tuple(source)
-            made = body(*(x[to] for x in results), *(u[of] for u in updates), *captured)
-            for x, value in zip(results, made, strict=True):
-                x[to] = value
+        spans = [
+            slice(i, i + size) if axis in kept else i for axis, (i, size) in enumerate(zip(corner, sizes, strict=True))
+        ]
+        to, of = tuple(spans), tuple(at[outer.index(a)] if a in outer else slice(None) for a in range(updates[0].ndim))
+        made = body(*(x[to] for x in results), *(u[of] for u in updates), *captured)
+        for x, value in zip(results, made, strict=True):
+            x[to] = value
     return tuple(results)
 
 

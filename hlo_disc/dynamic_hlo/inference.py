@@ -297,7 +297,7 @@ def reduce(op: Op, facts: ShapeFacts) -> Types:
     need_scalar(op, init, "the initial value")
     need_dtype(op, init, x.dtype, "the initial value")
     need_axes(op, dims, x.rank, "dims")
-    logical, real = op.attrs["kind"] in ("and", "or"), dtype_class(x.dtype) != "complex"
+    logical, real = op.attrs["kind"] in ("and", "or", "xor"), dtype_class(x.dtype) != "complex"
     if logical and dtype_class(x.dtype) in ("float", "complex") or not (real or op.attrs["kind"] in ("add", "mul")):
         broken(op, f"{op.attrs['kind']} of dtype {x.dtype}")
     return [(x.dtype, tuple(size for axis, size in enumerate(x.shape) if axis not in dims))]

@@ -16,18 +16,23 @@ from hlo_disc.dynamic_hlo import inference as rule
 from hlo_disc.dynamic_hlo import inference_control as rule_control
 from hlo_disc.dynamic_hlo import inference_convolution as rule_conv
 from hlo_disc.dynamic_hlo import inference_indexing as rule_index
+from hlo_disc.dynamic_hlo import inference_library as rule_library
+from hlo_disc.dynamic_hlo import inference_reduce as rule_reduce
 from hlo_disc.dynamic_hlo import semantics as sem
 from hlo_disc.dynamic_hlo import semantics_control as sem_control
 from hlo_disc.dynamic_hlo import semantics_convolution as sem_conv
 from hlo_disc.dynamic_hlo import semantics_elementwise as element
 from hlo_disc.dynamic_hlo import semantics_indexing as sem_index
+from hlo_disc.dynamic_hlo import semantics_library as sem_library
+from hlo_disc.dynamic_hlo import semantics_reduce as sem_reduce
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Op, Region
+from hlo_disc.dynamic_hlo.inference_library import TRANSFORMS
 from hlo_disc.errors import CompileError
 
 DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
-REDUCERS = ("add", "mul", "max", "min", "and", "or")
+REDUCERS = ("add", "mul", "max", "min", "and", "or", "xor")
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ _INTS = ("a tuple of ints", _tuple_of(int))
 # An attribute means the same wherever it occurs, so its type is a matter of its name.
 ATTRIBUTES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "value": ("an array", lambda value: isinstance(value, np.ndarray)),
-    **dict.fromkeys(("body", "cond"), ("a Region", lambda value: isinstance(value, Region))),
+    **dict.fromkeys(("body", "cond", "select"), ("a Region", lambda value: isinstance(value, Region))),
     "branches": ("a tuple of Regions", _tuple_of(Region)),
     "carried": ("an int", _is_int),
     "expr": ("a Dim", lambda value: isinstance(value, Dim)),
@@ -72,14 +77,21 @@ ATTRIBUTES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("index_vector_dim", "exponent_bits", "mantissa_bits"), ("an int", _is_int)),
     "direction": (f"one of {', '.join(DIRECTIONS)}", DIRECTIONS.__contains__),
     "kind": (f"one of {', '.join(REDUCERS)}", REDUCERS.__contains__),
-    **dict.fromkeys(("shape", "start", "limit", "sizes", "slice_sizes", "low", "high"), _DIMS),
+    **dict.fromkeys(("shape", "start", "limit", "sizes", "slice_sizes", "low", "high", "window"), _DIMS),
     **dict.fromkeys(("dims", "perm", "stride", "interior", "offset_dims", "collapsed_slice_dims"), _INTS),
     **dict.fromkeys(("operand_batching_dims", "start_indices_batching_dims", "start_index_map"), _INTS),
     **dict.fromkeys(("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract"), _INTS),
     **dict.fromkeys(("lhs_spec", "rhs_spec", "out_spec", "reversal"), _INTS),
     **dict.fromkeys(("strides", "base_dilations", "window_dilations"), _INTS),
     **dict.fromkeys(("feature_groups", "batch_groups", "count"), ("an int", _is_int)),
-    **dict.fromkeys(("unique", "stable"), ("a bool", lambda value: isinstance(value, bool))),
+    **dict.fromkeys(("unique", "stable", "reverse"), ("a bool", lambda value: isinstance(value, bool))),
+    "target": ("a str", lambda value: isinstance(value, str)),
+    "transform": (f"one of {', '.join(TRANSFORMS)}", TRANSFORMS.__contains__),
+    "length": _DIMS,
+    "ranks": _INTS,
+    **dict.fromkeys(("config", "operand_orders", "result_orders", "aliases"), ("a tuple of tuples", _tuple_of(tuple))),
+    "dtypes": ("a tuple of dtypes", lambda value: all(isinstance(x, np.dtype) for x in value)),
+    "effect": ("a bool", lambda value: isinstance(value, bool)),
 }
 
 _PRECISION = ("exponent_bits", "mantissa_bits")
@@ -87,10 +99,14 @@ _NUMBERS = (
     "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
     "index_vector_dim",
 )  # fmt: skip
+_WINDOW = ("window", "strides", "base_dilations", "window_dilations", "low", "high")
 _DOT = ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract", "dtype")
 _CONVOLUTION = (
     "lhs_spec", "rhs_spec", "out_spec", "strides", "low", "high", "base_dilations", "window_dilations", "reversal",
     "feature_groups", "batch_groups", "dtype",
+)  # fmt: skip
+_CUSTOM_CALL = (
+    "target", "config", "sizes", "ranks", "dtypes", "operand_orders", "result_orders", "aliases", "effect",
 )  # fmt: skip
 
 _FLOAT = rule.elementwise("float")
@@ -179,10 +195,23 @@ _ROWS = (
     OpDef("pad", "assemble", 2, rule.pad, sem.pad, ("low", "high", "interior")),
     OpDef("dynamic_update_slice", "assemble", None, rule_index.dynamic_update_slice, sem_index.dynamic_update_slice),
     OpDef("reduce", "reduce", 2, rule.reduce, sem.reduce, ("dims", "kind")),
+    OpDef("reduce_with", "reduce", None, rule_reduce.reduce_with, sem_reduce.reduce_with, ("dims", "body")),
+    OpDef("cumulative", "cumulative", None, rule_reduce.cumulative, sem_reduce.cumulative, ("dim", "reverse", "body")),
+    OpDef("reduce_window", "window", None, rule_reduce.reduce_window, sem_reduce.reduce_window, (*_WINDOW, "body")),
+    OpDef(
+        "select_and_scatter",
+        "window",
+        None,
+        rule_reduce.select_and_scatter,
+        sem_reduce.select_and_scatter,
+        ("window", "strides", "low", "high", "select", "body"),
+    ),
     OpDef("dot_general", "dot", 2, rule.dot_general, sem.dot_general, _DOT),
     OpDef("while", "control", None, rule_control.while_, sem_control.while_, ("cond", "body", "carried")),
     OpDef("case", "control", None, rule_control.case, sem_control.case, ("branches",)),
     OpDef("convolution", "dot", 2, rule_conv.convolution, sem_conv.convolution, _CONVOLUTION),
+    OpDef("custom_call", "call", None, rule_library.custom_call, sem_library.custom_call, _CUSTOM_CALL),
+    OpDef("fft", "call", 1, rule_library.fft, sem_library.fft, ("transform", "length")),
 )
 
 OPS: dict[str, OpDef] = {row.name: row for row in _ROWS}

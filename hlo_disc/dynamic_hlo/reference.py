@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -134,9 +135,39 @@ def apply_all(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int] | N
     return results
 
 
+@dataclass(frozen=True)
+class Function:
+    """A region as the numpy references call it: arrays to a list of arrays.
+
+    A region over scalars takes arrays of any shapes that broadcast, and computes element by element.
+    """
+
+    region: Region
+    sizes: Mapping[str, int]
+
+    @property
+    def results(self) -> int:
+        return len(self.region.outputs)
+
+    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        if any(np.ndim(x) for x in arrays) and not any(v.rank for v in self.region.inputs):
+            return self._run_elements(arrays)
+        return _run(self.region, arrays, self.sizes)
+
+    def _run_elements(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        values: dict[Value, np.ndarray] = dict(zip(self.region.inputs, arrays, strict=True))
+        for op in self.region.ops:
+            row = OPS[op.name]
+            if any(v.rank for v in op.results) or row.kind not in ("elementwise", "source"):
+                raise CompileError(f"{describe(op)}: a region over scalars cannot have this op")
+            attrs = {name: _evaluated(attr, self.sizes) for name, attr in op.attrs.items()}
+            values[op.result] = np.asarray(row.reference(*(values[x] for x in op.operands), **attrs))
+        return [values[value] for value in self.region.outputs]
+
+
 def _evaluated(value: Any, sizes: Mapping[str, int]) -> Any:
     if isinstance(value, Dim):
         return value.evaluate(sizes)
     if isinstance(value, Region):
-        return lambda *arrays: _run(value, arrays, sizes)
+        return Function(value, sizes)
     return tuple(_evaluated(item, sizes) for item in value) if isinstance(value, tuple) else value

@@ -85,6 +85,7 @@ def pad(x: Array, value: Array, *, low: Ints, high: Ints, interior: Ints) -> Arr
 
 _REDUCE = {
     "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo import print_convolution
+from hlo_disc.dynamic_hlo import print_convolution, print_library
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.graph import Graph, Guard, Op, Shape, Value
 from hlo_disc.dynamic_hlo.inference import BOOL, COMPLEX_PARTS, dtype_class, part_dtype
@@ -150,7 +150,8 @@ class _Printer:
         for guard in graph.guards:
             self.guard(guard)
         for op in graph.ops:
-            self.names[op.result] = _PRINTERS.get(op.name, _elementwise)(self, op)
+            made = _PRINTERS.get(op.name, _elementwise)(self, op)
+            self.names.update(zip(op.results, made if isinstance(made, tuple) else (made,), strict=True))
         results = ", ".join(map(_type, graph.outputs))
         outputs = ", ".join(self.names[value] for value in graph.outputs)
         end = f"    return {outputs} : {results}" if graph.outputs else "    return"
@@ -169,6 +170,14 @@ class _Printer:
         self.count += 1
         self.lines.append(f"    {name} = {text}" + (f" loc({_string(loc)})" if loc else ""))
         return name
+
+    def emit_all(self, text: str, count: int, loc: str = "") -> tuple[str, ...]:
+        """Append one op with `count` results and return their names."""
+        name = f"%{self.count}"
+        self.count += 1
+        head = f"{name}:{count} = " if count else ""
+        self.lines.append(f"    {head}{text}" + (f" loc({_string(loc)})" if loc else ""))
+        return tuple(f"{name}#{i}" for i in range(count))
 
     def op(self, op: Op, text: str, extra: Sequence[str] = ()) -> str:
         """Append `text` with the functional type of `op`, `extra` being the types of operands that DHLO has not."""
@@ -442,7 +451,7 @@ def _dot_general(printer: _Printer, op: Op) -> str:
     return printer.op(op, f"stablehlo.dot_general {printer.operands(op)}, {batch}{contract}")
 
 
-_PRINTERS: dict[str, Callable[[_Printer, Op], str]] = {
+_PRINTERS: dict[str, Callable[[_Printer, Op], str | tuple[str, ...]]] = {
     "bitcast_convert": _bitcast_convert,
     "compare": _compare,
     "constant": _constant,
@@ -460,4 +469,6 @@ _PRINTERS: dict[str, Callable[[_Printer, Op], str]] = {
     "reduce": _reduce,
     "dot_general": _dot_general,
     "convolution": print_convolution.convolution,
+    "custom_call": print_library.custom_call,
+    "fft": print_library.fft,
 }

@@ -1,0 +1,90 @@
+"""Where custom calls' handlers are: XLA FFI handlers by name, from what jaxlib or the user has registered.
+
+JAX itself is not imported: jaxlib keeps the registry. Handlers that were registered before XLA's CPU client exists wait
+in a queue of jaxlib's, and those that jaxlib ships (LAPACK) are registered by `import jax` only; both are looked at.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.ral import _ral
+
+STAGES = ("instantiate", "prepare", "initialize", "execute")
+
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+_name = ctypes.pythonapi.PyCapsule_GetName
+_name.restype, _name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+
+_fresh_types = itertools.count(1 << 40)
+
+
+def find(target: str) -> tuple[int, int, int, int] | None:
+    """The addresses of a target's handlers for the CPU by stage, 0 where it has none; None for an unknown target.
+
+    Raises UnsupportedOpError for a target of the API before the XLA FFI.
+    """
+    if target in _lapack():
+        from jaxlib import lapack
+
+        lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))  # the kernels get their functions from scipy
+    found = _registered(target) or _waiting(target) or _lapack().get(target)
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise UnsupportedOpError(f"custom call @{target}: its target is no XLA FFI handler but of the API before it")
+    first, second, third, last = (_address(found[stage]) if found.get(stage) is not None else 0 for stage in STAGES)
+    return first, second, third, last
+
+
+def register_type(name: str, registration: Mapping[str, Any]) -> None:
+    """Tell the runtime of a type of which a custom call's handler keeps a state, so that it can destroy such states.
+
+    registration: what `jax.ffi.register_ffi_type` is given: {"type_id": capsule, "type_info": capsule}. Register the
+    type with JAX first when it is to be used there too: a type without a number gets one here.
+    """
+    number = ctypes.c_int64.from_address(_address(registration["type_id"]))
+    deleter = ctypes.c_void_p.from_address(_address(registration["type_info"]) + 2 * ctypes.sizeof(ctypes.c_void_p))
+    if not number.value:
+        number.value = next(_fresh_types)
+    if not deleter.value:
+        raise ValueError(f"the type {name} of a custom call's state has no deleter")
+    _ral.register_state_type(number.value, deleter.value)
+
+
+def _address(capsule: Any) -> int:
+    return _pointer(capsule, _name(capsule))
+
+
+def _registered(target: str) -> Any:
+    from jaxlib import _jax
+
+    return _jax.custom_call_targets("cpu").get(target)
+
+
+def _waiting(target: str) -> Any:
+    """From the queue of what was registered before there was a client; the last registration counts."""
+    client = sys.modules.get("jaxlib.xla_client")
+    if client is None:
+        return None
+    platform = client.xla_platform_names.get("cpu", "cpu")
+    for name, function, api_version, *_ in reversed(client._custom_callback.get(platform, ())):
+        if name == target:
+            if api_version == 0:
+                return function
+            return function if isinstance(function, dict) else {"execute": function}
+    return None
+
+
+def _lapack() -> dict[str, Any]:
+    from jaxlib.cpu import _lapack as kernels
+
+    return {name: {"execute": capsule} for name, capsule in kernels.registrations().items() if name.endswith("_ffi")}

@@ -1,13 +1,16 @@
-"""Gathers and slices whose start is data."""
+"""Gathers, scatters, and slices whose start is data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from hlo_disc.dynamic_hlo.combiners import scalar_region
 from hlo_disc.dynamic_hlo.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.facts import Truth
-from hlo_disc.dynamic_hlo.graph import Shape, Value
+from hlo_disc.dynamic_hlo.graph import Region, Shape, Value
 from hlo_disc.import_.decode import ints
 from hlo_disc.import_.elements import ZERO
 from hlo_disc.import_.handlers.types import Handler
@@ -126,10 +129,67 @@ def _gather_numbers(attribute: Any) -> dict[str, Any]:
     return result | {"index_vector_dim": numbers.index_vector_dim}
 
 
+def _scatter_numbers(attribute: Any) -> dict[str, Any]:
+    """The same, in gather's words."""
+    numbers = stablehlo.ScatterDimensionNumbers(attribute)
+    names = {
+        "offset_dims": numbers.update_window_dims,
+        "collapsed_slice_dims": numbers.inserted_window_dims,
+        "operand_batching_dims": numbers.input_batching_dims,
+        "start_indices_batching_dims": numbers.scatter_indices_batching_dims,
+        "start_index_map": numbers.scattered_dims_to_operand_dims,
+    }
+    return {name: tuple(axes) for name, axes in names.items()} | {"index_vector_dim": numbers.index_vector_dim}
+
+
+def _scatter(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
+    numbers, count = r.attr(op, "scatter_dimension_numbers", _scatter_numbers), len(operands) // 2
+    # The body may compute in a wider type than the operand has: that is the result's.
+    dtypes = [r.decoder.tensor(result.type)[0] for result in op.results]
+    xs, at, updates = operands[:count], r.data(operands[count]), operands[count + 1 :]
+    xs, updates = ([_converted(r, x, t) for x, t in zip(part, dtypes, strict=True)] for part in (xs, updates))
+    for values in (xs, updates):
+        r.same_shape(values)
+    _scatter_fits(r, numbers, xs[0].shape, at.shape, updates[0].shape)
+    body, captured = scalar_body(r, op, [*dtypes, *dtypes])
+    attrs = {**numbers, "unique": "unique_indices" in op.attributes and r.attr(op, "unique_indices", bool)}
+    return r.builder.multi("scatter", (*xs, at, *updates, *captured), r.location(), **attrs, count=count, body=body)
+
+
+def _converted(r: Reader, x: Operand, dtype: np.dtype) -> Value:
+    value = r.data(x)
+    return value if value.dtype == dtype else r.emit("convert", (value,), dtype=dtype)
+
+
+def _scatter_fits(r: Reader, numbers: dict[str, Any], shape: Shape, indices: Shape, updates: Shape) -> None:
+    vector, dropped = numbers["index_vector_dim"], numbers["collapsed_slice_dims"] + numbers["operand_batching_dims"]
+    batch = [n for axis, n in enumerate(indices) if axis != vector]
+    outer = [n for axis, n in enumerate(updates) if axis not in numbers["offset_dims"]]
+    for axis, (a, b) in enumerate(zip(outer, batch, strict=True)):
+        r.equal(a, b, f"batch dimension {axis} of updates and indices")
+    for axis, index_axis in zip(numbers["operand_batching_dims"], numbers["start_indices_batching_dims"], strict=True):
+        r.equal(shape[axis], indices[index_axis], f"batching dimensions {axis} and {index_axis}")
+    # Nothing is written where there is no index, so that a window for an empty dimension is fine.
+    some = Dim.min(1, dim_product(batch))
+    kept = [n for axis, n in enumerate(shape) if axis not in dropped]
+    _fits(r, tuple(some * updates[a] for a in numbers["offset_dims"]), tuple(kept))
+
+
+def scalar_body(r: Reader, op: Any, dtypes: Sequence[np.dtype]) -> tuple[Region, tuple[Value, ...]]:
+    """The op's region over scalars of these dtypes, and the scalars from outside that it reads."""
+    inputs = [Value(dtype, (), None, i) for i, dtype in enumerate(dtypes)]
+    body, captured = r.region(op.regions[0], inputs)
+    scalars = scalar_region(body)
+    if scalars is None:
+        r.unsupported("its body must compute on scalars, element by element")
+    return scalars, captured
+
+
 HANDLERS: dict[str, Handler] = {
     "stablehlo.real_dynamic_slice": _real_dynamic_slice,
     "stablehlo.dynamic_slice": _dynamic_slice,
     "stablehlo.dynamic_update_slice": _dynamic_update_slice,
     "stablehlo.gather": _gather,
     "stablehlo.dynamic_gather": _dynamic_gather,
+    "stablehlo.scatter": _scatter,
 }

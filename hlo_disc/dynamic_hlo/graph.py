@@ -194,10 +194,16 @@ class GraphBuilder:
         return op.results
 
 
+def is_array(op: Op) -> bool:
+    """Whether an op is a constant of other than one element."""
+    return op.name == "constant" and op.attrs["value"].size != 1
+
+
 def isolated(inputs: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value]) -> tuple[Region, tuple[Value, ...]]:
     """A region of `ops`, and the values from outside that they read, which become its last inputs.
 
-    inputs: values without an op. Outside values that need nothing (constants, iotas, sizes) are computed inside.
+    inputs: values without an op. Outside values that need nothing (numbers, iotas, sizes) are computed inside; large
+    constants stay outside, where there is one of each.
     """
     new = {value: Value(value.dtype, value.shape, None, i) for i, value in enumerate(inputs)}
     captured: list[Value] = []
@@ -205,7 +211,7 @@ def isolated(inputs: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value
 
     def inside(value: Value) -> Value:
         if value not in new:
-            if value.op is not None and not value.op.operands:
+            if value.op is not None and not value.op.operands and not is_array(value.op):
                 copy(value.op)
             else:
                 new[value] = Value(value.dtype, value.shape, None, len(inputs) + len(captured))
@@ -221,6 +227,22 @@ def isolated(inputs: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value
         copy(op)
     results = tuple(inside(value) for value in outputs)
     return Region(tuple(new[v] for v in (*inputs, *captured)), tuple(made), results), tuple(captured)
+
+
+def with_captures(
+    regions: Sequence[tuple[Region, tuple[Value, ...]]], count: int
+) -> tuple[tuple[Region, ...], tuple[Value, ...]]:
+    """Regions that take the same captured values after their `count` inputs, and those values.
+
+    regions: each with what it captures, its last inputs.
+    """
+    captured = tuple(dict.fromkeys(value for _, values in regions for value in values))
+    made = []
+    for region, values in regions:
+        own = dict(zip(values, region.inputs[count:], strict=True))
+        outside = {x: own.get(x) or Value(x.dtype, x.shape, None, count + i) for i, x in enumerate(captured)}
+        made.append(Region((*region.inputs[:count], *outside.values()), region.ops, region.outputs))
+    return tuple(made), captured
 
 
 def make_region(

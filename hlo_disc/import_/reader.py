@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -27,7 +27,7 @@ from hlo_disc.import_.handlers import HANDLERS
 from hlo_disc.import_.names import input_shapes
 from hlo_disc.import_.policy import StaticShapes
 from hlo_disc.import_.reopen import reopen
-from hlo_disc.import_.shapes import Evaluator, Operand, Symbolic, is_opaque
+from hlo_disc.import_.shapes import Bundle, Evaluator, Operand, Symbolic, Token, is_opaque
 from hlo_disc.mlir import ir
 
 T = TypeVar("T")
@@ -108,7 +108,8 @@ class Reader:
         self._made = []
         self.nested += 1
         try:
-            results = [self.data(x) for x in self.run(region.blocks[0], operands or inputs, self._env)]
+            returned = self.run(region.blocks[0], inputs if operands is None else operands, self._env)
+            results = [self.data(x) for x in returned if not isinstance(x, Token)]
             ops = self.builder.ops
         finally:
             self.nested -= 1
@@ -117,6 +118,10 @@ class Reader:
             self.op, self.builder = op, outer
             self._constants, self._attributes, self._sizes, self._made = caches
         return isolated(inputs, ops, results)
+
+    def run_inline(self, region: Any) -> list[Operand]:
+        """The results of a region without arguments, as if its ops stood in place of the current one."""
+        return self.run(region.blocks[0], [], self._env)
 
     def run(self, block: Any, operands: Sequence[Operand], outer: Mapping[ir.Value, Operand] | None = None) -> Any:
         """The results of a block's ops. outer: what the values of the enclosing block stand for."""
@@ -153,7 +158,7 @@ class Reader:
                 else:
                     env[op.results[0]] = result
             else:
-                results = [result] if isinstance(result, Symbolic) else result
+                results = [result] if isinstance(result, Operand) else result
                 for value, operand in zip(op.results, results, strict=False):
                     env[value] = operand
         return []
@@ -206,6 +211,9 @@ class Reader:
     def emit(self, name: str, operands: Sequence[Value] = (), **attrs: Any) -> Value:
         return self.builder.op(name, operands, self.location(), **attrs)
 
+    def emit_all(self, name: str, operands: Sequence[Value] = (), **attrs: Any) -> tuple[Value, ...]:
+        return self.builder.multi(name, operands, self.location(), **attrs)
+
     def dense(self, attribute: Any, value: np.ndarray) -> Value:
         """A constant of the module; equal ones are one attribute there, and one value here."""
         found = self._attributes.get(attribute)
@@ -227,11 +235,21 @@ class Reader:
         """The operand as a tensor of the graph."""
         if type(x) is Value:
             return x
-        assert isinstance(x, Symbolic)
+        if not isinstance(x, Symbolic):
+            self.unsupported("it is given a tuple or a token, which is no tensor")
         if x.value is None:
             x.value = self._materialise(x)
             self._made.append(x)
         return x.value
+
+    @staticmethod
+    def constant_of(x: Operand) -> int | None:
+        """The number that a scalar is, where it is known."""
+        return _constant_value(x.elements[0]) if isinstance(x, Symbolic) and x.exact and not x.sizes else None
+
+    @staticmethod
+    def is_token(value: Any) -> bool:
+        return isinstance(value.type, mlir.stablehlo.TokenType)
 
     def _materialise(self, x: Symbolic) -> Value:
         values = [v for v in map(_constant_value, x.elements) if v is not None]
@@ -397,6 +415,15 @@ def _constant_value(element: Element) -> int | None:
     return element.value if isinstance(element, Dim) and element.is_const else None
 
 
+def _flat(results: Iterable[Operand]) -> Iterator[Operand]:
+    """A program's results without tokens, tuples taken apart."""
+    for x in results:
+        if isinstance(x, Bundle):
+            yield from _flat(x)
+        elif not isinstance(x, Token):
+            yield x
+
+
 def _conjuncts(condition: Element) -> Iterable[Element]:
     return condition.parts if isinstance(condition, Junction) and condition.conjunction else (condition,)
 
@@ -493,7 +520,7 @@ def _read_main(reader: Reader, module: ir.Module, main: Any, inputs: Any, constr
     for d in {d for x in inputs.inputs for d in x.shape}:
         symbols.add_fact(reader.facts, d, ">=", ZERO)
     try:
-        results = tuple(reader.data(x) for x in reader.run(main.regions[0].blocks[0], operands))
+        results = tuple(reader.data(x) for x in _flat(reader.run(main.regions[0].blocks[0], operands)))
     except UnsupportedTypeError as error:
         reader.unsupported(str(error))
     for made, meaning in reader.evaluator.scalar.defined.items():

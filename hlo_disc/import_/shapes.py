@@ -43,7 +43,16 @@ class Symbolic:
         self.value: Value | None = None
 
 
-Operand = Value | Symbolic
+class Token:
+    """What orders effects; it carries nothing."""
+
+
+class Bundle(tuple["Operand", ...]):
+    """A tuple of the program."""
+
+
+TOKEN = Token()
+Operand = Value | Symbolic | Token | Bundle
 
 
 class Evaluator:

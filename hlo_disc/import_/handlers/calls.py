@@ -49,7 +49,6 @@ def _custom_call(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 HANDLERS: dict[str, Handler] = {
-    "stablehlo.optimization_barrier": _identity,
     "stablehlo.composite": _composite,
     "stablehlo.custom_call": _custom_call,
     "func.call": _call,

@@ -1,0 +1,115 @@
+"""Control flow: `while`, `case` and `if` as ops with regions; tokens, which carry nothing; tuples.
+
+A carried value that the body returns unchanged is no carried value: it is captured like any other, so that sizes which
+pass through a loop stay sizes. Carried tensors have the shapes of their initial values, and the body must keep them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.graph import Region, Value, with_captures
+from hlo_disc.errors import ShapeError
+from hlo_disc.import_.decode import integer
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.shapes import TOKEN, Bundle, Operand, Symbolic
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+_I32 = np.dtype(np.int32)
+
+
+def _while(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    test, step = op.regions
+    block = step.blocks[0]
+    arguments, returned = list(block.arguments), list(list(block.operations)[-1].operands)
+    carried = [
+        k
+        for k, (argument, value) in enumerate(zip(arguments, returned, strict=True))
+        if argument != value and operands[k] is not TOKEN
+    ]
+    initial = [r.data(operands[k]) for k in carried]
+    regions = []
+    for region in (test, step):
+        inputs = [Value(v.dtype, v.shape, None, i) for i, v in enumerate(initial)]
+        given = dict(zip(carried, inputs, strict=True))
+        regions.append(r.region(region, inputs, [given.get(k, x) for k, x in enumerate(operands)]))
+    (cond, body), captured = with_captures(regions, len(initial))
+    # Tokens that the body returns are no values.
+    kept = [k for k, value in enumerate(returned) if operands[k] is not TOKEN]
+    outputs = dict(zip(kept, body.outputs, strict=True))
+    body = Region(body.inputs, body.ops, tuple(outputs[k] for k in carried))
+    for number, value, start in zip(carried, body.outputs, initial, strict=True):
+        _need_shape(r, value, start, f"the loop changes the size of its value {number}")
+    results = r.emit_all("while", (*initial, *captured), cond=cond, body=body, carried=len(initial))
+    made = dict(zip(carried, results, strict=True))
+    return [made.get(k, x) for k, x in enumerate(operands)]
+
+
+def _need_shape(r: Reader, value: Value, expected: Value, what: str) -> None:
+    """The sizes of a value are those expected, or the program is not supported."""
+    for axis, (a, b) in enumerate(zip(value.shape, expected.shape, strict=True)):
+        try:
+            r.equal(a, b, f"{what}: dimension {axis}, and what it was,")
+        except ShapeError:
+            r.unsupported(f"{what} in dimension {axis} from {b} to {a}: sizes that change as it runs are not supported")
+
+
+def _case(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return _choose(r, operands[0], list(op.regions))
+
+
+def _if(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    yes, no = op.regions
+    index = operands[0]
+    if isinstance(index, Symbolic) and isinstance(index.elements[0], bool):
+        return r.run_inline(yes if index.elements[0] else no)
+    number = r.emit("convert", (r.data(index),), dtype=_I32)
+    return _choose(r, number, [no, yes])
+
+
+def _choose(r: Reader, index: Operand, regions: Sequence[Any]) -> Result:
+    known = r.constant_of(index)
+    if known is not None:
+        return r.run_inline(regions[known if 0 <= known < len(regions) else -1])
+    branches, captured = with_captures([r.region(region, []) for region in regions], 0)
+    for number, branch in enumerate(branches[1:], 1):
+        for k, (value, first) in enumerate(zip(branch.outputs, branches[0].outputs, strict=True)):
+            _need_shape(r, value, first, f"branches 0 and {number} differ in the size of their result {k}:")
+    results = iter(r.emit_all("case", (r.data(index), *captured), branches=tuple(branches)))
+    return [TOKEN if r.is_token(value) else next(results) for value in r.op.results]
+
+
+def _identity(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return operands
+
+
+def _token(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return [TOKEN]
+
+
+def _tuple(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return [Bundle(operands)]
+
+
+def _get_tuple_element(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    (bundle,) = operands
+    if not isinstance(bundle, Bundle):
+        r.unsupported("its operand is no tuple that the program makes")
+    return [bundle[r.attr(op, "index", integer)]]
+
+
+HANDLERS: dict[str, Handler] = {
+    "stablehlo.while": _while,
+    "stablehlo.case": _case,
+    "stablehlo.if": _if,
+    "stablehlo.optimization_barrier": _identity,
+    "stablehlo.after_all": _token,
+    "stablehlo.create_token": _token,
+    "stablehlo.tuple": _tuple,
+    "stablehlo.get_tuple_element": _get_tuple_element,
+}

@@ -276,5 +276,3 @@ def _from_bits(bits: Array, dtype: np.dtype, width: int) -> Array:
     if dtype_class(dtype) in ("int", "uint") and width < 8:
         return total.astype(dtype)
     return np.ascontiguousarray(total).view(dtype)
-
-

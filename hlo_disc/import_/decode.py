@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from hlo_disc import mlir
+from hlo_disc.dynamic_hlo.dtypes import bit_width, dtype_class, is_integer
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import ir
 
@@ -36,6 +37,24 @@ _DTYPES: dict[str, np.dtype] = {
     "complex<f64>": np.dtype(np.complex128),
     **{f"i{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
     **{f"ui{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
+    **{f"i{bits}": np.dtype(getattr(ml_dtypes, f"int{bits}")) for bits in (2, 4)},
+    **{f"ui{bits}": np.dtype(getattr(ml_dtypes, f"uint{bits}")) for bits in (2, 4)},
+    **{
+        f"f{name[0]}{name[2:].upper()}": np.dtype(getattr(ml_dtypes, f"float{name}"))
+        for name in (
+            "4_e2m1fn",
+            "6_e2m3fn",
+            "6_e3m2fn",
+            "8_e3m4",
+            "8_e4m3",
+            "8_e4m3b11fnuz",
+            "8_e4m3fn",
+            "8_e4m3fnuz",
+            "8_e5m2",
+            "8_e5m2fnuz",
+            "8_e8m0fnu",
+        )
+    },
 }
 
 
@@ -111,13 +130,36 @@ def array(attribute: Any, dtype: np.dtype) -> np.ndarray:
         raise UnsupportedOpError(
             f"a constant of the form {type(attribute).__name__} is not supported: write it as dense elements"
         )
+    # The bindings hand out no buffer for types that numpy lacks.
+    if is_integer(dtype):
+        return np.asarray(attribute) if bit_width(dtype) >= 8 else _each(_bytes(attribute), lambda x: x.astype(dtype))
     if dtype == _DTYPES["bf16"]:
-        return _bitcast(attribute, "i16").view(dtype)
+        return np.asarray(_bitcast(attribute, "i16")).view(dtype)
+    if dtype.itemsize == 1 and dtype_class(dtype) == "float":
+        bits = bit_width(dtype)
+        words = _bytes(_bitcast(attribute, f"i{bits}"))
+        return _each(words, lambda x: (x.view(np.uint8) & ((1 << bits) - 1)).view(dtype))
     return np.asarray(attribute)
 
 
-def _bitcast(attribute: ir.DenseElementsAttr, element: str) -> np.ndarray:
-    # The bindings hand out no buffer for types that numpy lacks; folding a bitcast makes MLIR reinterpret it.
+def _each(x: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """`function` of every element; a splat stays one."""
+    if x.size < 2 or any(x.strides):
+        return function(x)
+    return np.broadcast_to(function(x[(slice(1),) * x.ndim]), x.shape)
+
+
+def _bytes(attribute: ir.DenseElementsAttr) -> np.ndarray:
+    """Integers of up to 8 bits as int8 or uint8: the same text, read as elements of 8 bits."""
+    kind = ir.RankedTensorType(attribute.type)
+    wide = "ui8" if str(kind.element_type).startswith("ui") else "i8"
+    elements = str(attribute).rsplit(" : ", 1)[0]
+    shape = "".join(f"{size}x" for size in kind.shape)
+    return np.asarray(ir.Attribute.parse(f"{elements} : tensor<{shape}{wide}>", attribute.context))
+
+
+def _bitcast(attribute: ir.DenseElementsAttr, element: str) -> ir.DenseElementsAttr:
+    """The same bits as integers: folding makes MLIR reinterpret them."""
     shape = ir.RankedTensorType(attribute.type).shape
     with attribute.context, ir.Location.unknown():
         module = ir.Module.create()
@@ -128,8 +170,7 @@ def _bitcast(attribute: ir.DenseElementsAttr, element: str) -> np.ndarray:
                 constant = mlir.arith.ConstantOp(attribute.type, attribute)
                 mlir.func.ReturnOp([mlir.arith.BitcastOp(kind, constant.result)])
         mlir.run_passes(module, "canonicalize")
-        folded = function.entry_block.operations[0].attributes["value"]
-    return np.asarray(folded)
+        return function.entry_block.operations[0].attributes["value"]
 
 
 def location_name(location: ir.Location) -> str:

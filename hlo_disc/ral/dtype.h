@@ -41,6 +41,8 @@ inline constexpr DType kDTypes[] = {
     {"int2", 1, Kind::kInteger, kNoDLPack, "", 26},
     {"uint2", 1, Kind::kInteger, kNoDLPack, "", 27},
     {"float4_e2m1fn", 1, Kind::kFloat, kNoDLPack, "", 32},
+    {"float6_e2m3fn", 1, Kind::kFloat, kNoDLPack, "", 0},  // XLA has none
+    {"float6_e3m2fn", 1, Kind::kFloat, kNoDLPack, "", 0},
     {"float8_e3m4", 1, Kind::kFloat, 7, "", 29},
     {"float8_e4m3", 1, Kind::kFloat, 8, "", 28},
     {"float8_e4m3b11fnuz", 1, Kind::kFloat, 9, "", 23},

@@ -1,4 +1,4 @@
-"""What is known of a region that combines elements: is it a monoid by name, does the order matter, is there an identity.
+"""What is known of a region that combines elements: is it a monoid by name, does order matter, what is an identity.
 
 The names are matched; the rest is asked of the numpy reference on the values where such functions differ (zeros,
 infinities, NaN, ties, the ends of integers, small numbers), because regions say the same in many ways: JAX's argmax is

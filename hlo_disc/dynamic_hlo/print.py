@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo import print_convolution, print_library
+from hlo_disc.dynamic_hlo import print_convolution, print_library, print_reduce
 from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Graph, Guard, Op, Shape, Value
+from hlo_disc.dynamic_hlo.graph import Graph, Guard, Op, Region, Shape, Value
 from hlo_disc.dynamic_hlo.inference import BOOL, COMPLEX_PARTS, dtype_class, part_dtype
 from hlo_disc.errors import CompileError
 
 _SCALAR = "tensor<i64>"
 _RELATION = {"==": "EQ", "!=": "NE", ">=": "GE", ">": "GT", "<=": "LE", "<": "LT"}
-_REDUCER = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
+_REDUCER = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or", "xor": "xor"}
 _CHLO = ("erf", "erfc")
 
 # JAX's own definitions, under its names: sizes divide with rounding down, StableHLO's integers toward zero.
@@ -136,6 +136,9 @@ def _symbol(name: str) -> str:
 
 
 class _Printer:
+    type = staticmethod(_type)
+    tensor_type = staticmethod(tensor_type)
+
     def __init__(self, graph: Graph):
         self.graph = graph
         self.lines: list[str] = []
@@ -149,15 +152,34 @@ class _Printer:
         graph = self.graph
         for guard in graph.guards:
             self.guard(guard)
-        for op in graph.ops:
-            made = _PRINTERS.get(op.name, _elementwise)(self, op)
-            self.names.update(zip(op.results, made if isinstance(made, tuple) else (made,), strict=True))
+        self.ops(graph.ops)
         results = ", ".join(map(_type, graph.outputs))
         outputs = ", ".join(self.names[value] for value in graph.outputs)
         end = f"    return {outputs} : {results}" if graph.outputs else "    return"
         head = f"  func.func public @main({', '.join(map(self.argument, graph.inputs))}) -> ({results}) {{"
         lines = [f"module @{_symbol(graph.name)} {{", head, *self.lines, end, "  }"]
         return "\n".join(lines) + "\n" + "".join(self.helpers.values()) + "}\n"
+
+    def ops(self, ops: Iterable[Op]) -> None:
+        """Append ops; a printer returns the name of the result, or all names of several."""
+        for op in ops:
+            names = _PRINTERS.get(op.name, _elementwise)(self, op)
+            self.names.update(zip(op.results, [names] if isinstance(names, str) else names, strict=True))
+
+    def region(self, region: Region, outside: Sequence[str] = ()) -> str:
+        """A region as text. outside: the names that its last inputs have there; the others are block arguments."""
+        saved = self.lines, self.sizes, self.shapes
+        self.lines, self.sizes, self.shapes = [], dict(self.sizes), dict(self.shapes)
+        count = len(region.inputs) - len(outside)
+        inside = [f"%a{self.count + i}" for i in range(count)]
+        self.count += count
+        self.names.update(zip(region.inputs, [*inside, *outside], strict=True))
+        self.ops(region.ops)
+        results = f"{', '.join(self.names[v] for v in region.outputs)} : {', '.join(map(_type, region.outputs))}"
+        lines, (self.lines, self.sizes, self.shapes) = self.lines, saved
+        arguments = ", ".join(f"{n}: {_type(v)}" for n, v in zip(inside, region.inputs, strict=False))
+        end = f"    stablehlo.return {results}" if region.outputs else "    stablehlo.return"
+        return "\n".join(["{", f"    ^bb0({arguments}):", *lines, end, "    }"])
 
     def argument(self, value: Value) -> str:
         shape = _string(f"({', '.join(map(str, value.shape))})")
@@ -183,6 +205,20 @@ class _Printer:
         """Append `text` with the functional type of `op`, `extra` being the types of operands that DHLO has not."""
         operands = ", ".join([*map(_type, op.operands), *extra])
         return self.emit(f"{text} : ({operands}) -> {_type(op.result)}", op.loc)
+
+    def many(self, op: Op, text: str, types: str, regions: Sequence[str] = ()) -> list[str]:
+        """Append `text` with its regions; `types` are those of the operands. Returns the names of all results."""
+        body = f" ({', '.join(regions)})" if regions else ""
+        return self.several(text + body, types, [_type(v) for v in op.results], op.loc)
+
+    def several(self, text: str, types: str, results: Sequence[str], loc: str = "") -> list[str]:
+        """Append one op with results of any number of types, and return their names."""
+        name, count = f"%{self.count}", len(results)
+        self.count += 1
+        left = f"{name}:{count} = " if count > 1 else f"{name} = " if count else ""
+        where = f" loc({_string(loc)})" if loc else ""
+        self.lines.append(f"    {left}{text} : ({types}) -> ({', '.join(results)}){where}")
+        return [f"{name}#{i}" for i in range(count)] if count > 1 else [name] * count
 
     def operands(self, op: Op) -> str:
         return ", ".join(self.names[value] for value in op.operands)
@@ -451,7 +487,7 @@ def _dot_general(printer: _Printer, op: Op) -> str:
     return printer.op(op, f"stablehlo.dot_general {printer.operands(op)}, {batch}{contract}")
 
 
-_PRINTERS: dict[str, Callable[[_Printer, Op], str | tuple[str, ...]]] = {
+_PRINTERS: dict[str, Callable[[_Printer, Op], str | Sequence[str]]] = {
     "bitcast_convert": _bitcast_convert,
     "compare": _compare,
     "constant": _constant,
@@ -467,6 +503,7 @@ _PRINTERS: dict[str, Callable[[_Printer, Op], str | tuple[str, ...]]] = {
     "concatenate": _concatenate,
     "pad": _pad,
     "reduce": _reduce,
+    **print_reduce.PRINTERS,
     "dot_general": _dot_general,
     "convolution": print_convolution.convolution,
     "custom_call": print_library.custom_call,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from hlo_disc.errors import (
     ArgumentError,
     CompileError,
+    FallbackWarning,
     FormatError,
     HloDiscError,
     OutOfMemoryError,
@@ -26,6 +27,7 @@ __all__ = [
     "ArgumentError",
     "CompileError",
     "Executable",
+    "FallbackWarning",
     "FormatError",
     "HloDiscError",
     "JitFunction",

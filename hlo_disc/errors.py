@@ -35,3 +35,7 @@ class OutOfMemoryError(HloDiscError, MemoryError):
 
 class CompileError(HloDiscError):
     """An invariant between stages is broken: a bug in hlo_disc, reported instead of a wrong result."""
+
+
+class FallbackWarning(UserWarning):
+    """A function that `hlo_disc.jit` cannot compile runs through `jax.jit`; the message names the op and the line."""

@@ -2,7 +2,8 @@
 
 One compilation serves every call with the same structure, static values, dtypes and ranks. A call that a program
 already serves takes the fast path: the argument types find the program, the program itself checks dtypes, ranks and
-sizes, and only when it refuses does the slow path look closer, and compile where that is due.
+sizes, and only when it refuses does the slow path look closer, and compile where that is due. What cannot be compiled
+runs through `jax.jit`, with one warning that says why.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import operator
 import threading
 import time
 import types
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, overload
@@ -21,7 +23,7 @@ import numpy as np
 
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.graph import Graph
-from hlo_disc.errors import ArgumentError, ShapeError
+from hlo_disc.errors import ArgumentError, FallbackWarning, ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, changes, fixed, generalise, reason
 from hlo_disc.options import Options
@@ -40,12 +42,21 @@ class Compilation(NamedTuple):
     stages_ms: Mapping[str, float]
 
 
+class Fallback(NamedTuple):
+    """Calls that run through `jax.jit`: why, naming the op and the source line, for which arguments, and how many."""
+
+    reason: str
+    arguments: tuple[str, ...]
+    calls: int
+
+
 @dataclass(frozen=True)
 class Stats:
-    """What a jitted function has done so far."""
+    """What a jitted function has done so far. calls: all from Python, those of `fallbacks` too."""
 
     calls: int
     records: tuple[Compilation, ...]
+    fallbacks: tuple[Fallback, ...] = ()
 
     @property
     def compilations(self) -> int:
@@ -57,7 +68,9 @@ class Stats:
 
     def __str__(self) -> str:
         lines = [f"{self.calls} calls, {self.compilations} compilations in {self.compile_seconds:.2f} s"]
-        return "\n".join(lines + [f"  {r.seconds:.2f} s: {r.reason}" for r in self.records])
+        lines += [f"  {r.seconds:.2f} s: {r.reason}" for r in self.records]
+        lines += [f"  {f.calls} calls through jax.jit: {f.reason}" for f in self.fallbacks]
+        return "\n".join(lines)
 
 
 class Lowered:
@@ -90,13 +103,14 @@ class _Entry:
     """The programs for one structure, static values, dtypes and ranks. `lock` is held while compiling, never in a call.
 
     dims: as the user gave them; None finds them from `history`, the sizes that were compiled for. first: why there is
-    an entry.
+    an entry. unsupported: why sizes that no program serves are left to JAX.
     """
 
     def __init__(self, names: list[str], dims: Dims | None, first: str):
         self.names, self.dims, self.first = names, dims, first
         self.lock = threading.Lock()
         self.history: list[Sizes] = []
+        self.unsupported = ""
         self.found: _Variant | None = None
         self.by_fixed: dict[Sizes, _Variant] = {}
 
@@ -146,6 +160,37 @@ class _Path:
         return results[0] if self.unflatten is None else self.unflatten(results)
 
 
+class _Fallback:
+    """A path through `jax.jit`, for one structure and its static values. It serves every call, inside `jax.jit` too."""
+
+    __slots__ = ("run", "reason", "arguments", "calls")
+
+    def __init__(self, fn: Callable[..., Any], tree: Any, reason: str, arguments: tuple[str, ...]):
+        import jax
+
+        @functools.wraps(fn)
+        def flat(*leaves: Any) -> Any:
+            args, kwargs = tree.unflatten(leaves)
+            return fn(*args, **kwargs)
+
+        self.run, self.reason, self.arguments, self.calls = jax.jit(flat), reason, arguments, 0
+
+    def __call__(self, leaves: Sequence[Any]) -> Any:
+        self.calls += 1
+        results = self.run(*leaves)
+        if not _all_numpy(leaves):
+            return results
+        from jax import tree_util
+
+        return tree_util.tree_map(np.asarray, results)
+
+
+def _all_numpy(leaves: Sequence[Any]) -> bool:
+    """Whether all arrays of a call are numpy's, and there is one: its results are numpy's then."""
+    arrays = [leaf for leaf in leaves if hasattr(leaf, "dtype")]
+    return bool(arrays) and all(isinstance(leaf, (np.ndarray, np.generic)) for leaf in arrays)
+
+
 def is_leaf_tree(tree: Any) -> bool:
     return tree.num_nodes == 1 and tree.num_leaves == 1
 
@@ -192,7 +237,8 @@ class JitFunction:
         self._dims = dims
         self._constraints = tuple(constraints)
         self._options = options
-        self._paths: dict[Any, _Path] = {}
+        self._paths: dict[Any, _Path | _Fallback] = {}
+        self._fallbacks: dict[Any, _Fallback] = {}
         self._retired_calls = 0
         self._entries: dict[Any, _Entry] = {}
         self._records: list[Compilation] = []
@@ -228,9 +274,19 @@ class JitFunction:
         leaves, tree = _flatten()((array_args, array_kwargs))
         if active() or any(map(is_symbolic, leaves)):
             return self.signature.fn(*args, **kwargs)
-        entry, infos = self._entry(array_args, array_kwargs, static, leaves, tree)
-        variant = self._variant(entry, infos, static, tree)
-        if any(map(is_tracer, leaves)):
+        traced = any(map(is_tracer, leaves))
+        kinds = tuple(map(type, leaves))
+        try:
+            entry, infos = self._entry(array_args, array_kwargs, static, leaves, tree)
+            variant = self._variant(entry, infos, static, tree)
+        except UnsupportedOpError as error:
+            fallback = self._fallback(error, leaves, static, tree)
+            if traced:
+                return fallback.run(*leaves)
+            # Sizes that a program serves stay with it.
+            self._paths.setdefault((tree, static, kinds), fallback)
+            return fallback(leaves)
+        if traced:
             from hlo_disc.ral.contexts.jax import call_in_jit
 
             results = call_in_jit(
@@ -243,7 +299,6 @@ class JitFunction:
         run = native if len(scalars) < len(leaves) else lambda *numbers: tuple(map(jax_array, native(*numbers)))
         path = _Path(run, scalars, variant.out_tree)
         result = path([as_array(x, i) for x, i in zip(leaves, infos, strict=True)])
-        kinds = tuple(map(type, leaves))
         plain = not kwargs and not scalars and not self.signature.has_static and same_objects(leaves, args)
         self._keep(kinds if plain else (tree, static, kinds), path)
         return result
@@ -251,7 +306,7 @@ class JitFunction:
     def _keep(self, key: Any, path: _Path) -> None:
         with self._lock:
             old = self._paths.get(key)
-            self._retired_calls += old.calls if old else 0
+            self._retired_calls += old.calls if isinstance(old, _Path) else 0
             self._paths[key] = path
 
     def _entry(
@@ -281,9 +336,28 @@ class JitFunction:
         with entry.lock:
             variant = entry.find(sizes)
             if variant is None:
-                variant = self._compile(entry, infos, sizes, static, tree)
+                if entry.unsupported:
+                    raise UnsupportedOpError(entry.unsupported)
+                try:
+                    variant = self._compile(entry, infos, sizes, static, tree)
+                except UnsupportedOpError as error:
+                    entry.unsupported = str(error)
+                    raise
                 entry.add(variant)
         return variant
+
+    def _fallback(self, error: UnsupportedOpError, leaves: Sequence[Any], static: Static, tree: Any) -> _Fallback:
+        """The path through `jax.jit` for what is not supported. The first time there is a warning."""
+        key = tree, static
+        found = self._fallbacks.get(key)
+        if found is None:
+            shown = tuple(f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__ for x in leaves)
+            made = _Fallback(self.signature.bind(static), tree, str(error), shown)
+            if all(f.reason != made.reason for f in list(self._fallbacks.values())):
+                text = f"hlo_disc.jit cannot compile {self.signature.name}, which runs through jax.jit instead: {error}"
+                warnings.warn(text, FallbackWarning, stacklevel=4)
+            found = self._fallbacks.setdefault(key, made)
+        return found
 
     def _trace(
         self, entry: _Entry, leaves: list[Leaf], sizes: Sizes, static: Static, tree: Any
@@ -294,16 +368,20 @@ class JitFunction:
         dims = generalise(history) if entry.dims is None else entry.dims
         try:
             return *trace(fn, tree, leaves, dims, entry.names, self._constraints), dims
-        except ShapeError:
+        except ShapeError as error:
+            if entry.dims is not None:
+                raise
             # A cache of n tokens and a mask of n + 1: JAX refuses to relate two symbols, and knows one with an offset.
             related = generalise(history, offsets=True)
-            if entry.dims is not None or related == dims:
+            if related != dims:
+                try:
+                    return *trace(fn, tree, leaves, related, entry.names, self._constraints), related
+                except ShapeError:
+                    pass
+            if not any(map(any, dims)):
                 raise
-            try:
-                return *trace(fn, tree, leaves, related, entry.names, self._constraints), related
-            except ShapeError:
-                pass
-            raise
+            # Nobody asked for these dims: what has to know its sizes is left to JAX.
+            raise UnsupportedOpError(str(error)) from error
 
     def _compile(self, entry: _Entry, infos: list[Leaf], sizes: Sizes, static: Static, tree: Any) -> _Variant:
         why = entry.why(sizes)
@@ -335,8 +413,10 @@ class JitFunction:
     def stats(self) -> Stats:
         """Calls from Python (not from compiled programs), compilations, their reasons and times."""
         with self._lock:
-            calls = self._retired_calls + sum(path.calls for path in self._paths.values())
-        return Stats(calls, tuple(self._records))
+            fallbacks = tuple(Fallback(f.reason, f.arguments, f.calls) for f in self._fallbacks.values())
+            compiled = sum(path.calls for path in self._paths.values() if isinstance(path, _Path))
+        calls = self._retired_calls + compiled + sum(f.calls for f in fallbacks)
+        return Stats(calls, tuple(self._records), fallbacks)
 
     def explain(self) -> str:
         """What was compiled, and why, for each program in use."""
@@ -401,6 +481,9 @@ def jit(
 
     Arguments are pytrees of jax.Arrays, numpy arrays and numbers; results are jax.Arrays, or numpy arrays for a call
     whose arrays are all numpy's. Inside `jax.jit` the program becomes a custom call.
+
+    What hlo_disc does not support runs through `jax.jit`, with one FallbackWarning that names the op and the source
+    line; `stats()` counts such calls.
     """
     merged = pipeline.merge(options, overrides)
     if fn is None:

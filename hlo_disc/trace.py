@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hlo_disc.dynamic_hlo.graph import Graph
-from hlo_disc.errors import ArgumentError, HloDiscError, ShapeError
+from hlo_disc.errors import ArgumentError, HloDiscError, ShapeError, UnsupportedOpError
 from hlo_disc.generalise import Dims
 
 _state = threading.local()
@@ -34,6 +34,10 @@ def describe(leaf: Any) -> Leaf:
     if type(leaf) in (bool, int, float, complex):
         return Leaf(np.dtype(dtypes.canonicalize_dtype(np.result_type(type(leaf)))), (), True)
     dtype, shape = getattr(leaf, "dtype", None), getattr(leaf, "shape", None)
+    if dtype is not None and dtypes.issubdtype(dtype, dtypes.extended):
+        raise UnsupportedOpError(
+            f"an array of {dtype} as an argument is not supported: pass its data, or make it inside"
+        )
     if not isinstance(dtype, np.dtype) or not isinstance(shape, tuple) or dtype.kind in "OSUMm":
         raise TypeError(f"{type(leaf).__name__} is no array")
     if not all(isinstance(n, int) for n in shape):

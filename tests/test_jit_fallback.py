@@ -1,0 +1,189 @@
+"""What hlo_disc cannot compile runs through jax.jit: warned of once, counted, right in every kind of call."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_disc
+from hlo_disc.errors import FallbackWarning, UnsupportedOpError
+from hlo_disc.import_.handlers import HANDLERS
+from hlo_disc.jit import is_symbolic
+
+
+@pytest.fixture(autouse=True)
+def without_cosine(monkeypatch):
+    """Makes the compiler not know an op, so that these tests hold whatever it learns."""
+    monkeypatch.delitem(HANDLERS, "stablehlo.cosine")
+
+
+def unsupported_line(x: Any) -> Any:
+    """Twice `x`."""
+    return jnp.cos(x * 0) + (x * 2 - 1)
+
+
+def program(x: Any) -> Any:
+    return jnp.sum(unsupported_line(x)) + 1
+
+
+def test_runs_through_jax_and_warns_once():
+    f = hlo_disc.jit(program)
+    with pytest.warns(FallbackWarning) as caught:
+        assert f(jnp.arange(4.0)) == 13
+        assert f(jnp.arange(4.0)) == 13
+        assert f(jnp.arange(5.0)) == 21
+        assert f(jnp.arange(0.0)) == 1
+    (warning,) = caught
+    message = str(warning.message)
+    assert message.startswith("hlo_disc.jit cannot compile program, which runs through jax.jit instead: ")
+    assert "stablehlo.cosine" in message and "(unsupported_line)" in message and "test_jit_fallback.py:" in message
+    assert Path(warning.filename).name == "test_jit_fallback.py"
+
+
+def test_stats_count_the_calls():
+    f = hlo_disc.jit(program)
+    with pytest.warns(FallbackWarning):
+        for size in (3, 4, 3):
+            f(jnp.ones(size))
+    stats = f.stats()
+    assert (stats.calls, stats.compilations) == (3, 0)
+    (fallback,) = stats.fallbacks
+    assert fallback.calls == 3 and "stablehlo.cosine" in fallback.reason
+    assert fallback.arguments == ("float32[3]",)
+    assert "3 calls through jax.jit: stablehlo.cosine" in str(stats)
+
+
+def test_nothing_is_said_of_what_compiles():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f = hlo_disc.jit(lambda x: x + 1)
+        f(jnp.ones(3))
+    assert f.stats().fallbacks == ()
+
+
+def test_compile_raises():
+    with pytest.raises(UnsupportedOpError, match=r"stablehlo.cosine.*\(unsupported_line\)"):
+        hlo_disc.compile(program, "f32[b]")
+
+
+def test_lower_raises():
+    with pytest.raises(UnsupportedOpError, match="stablehlo.cosine"):
+        hlo_disc.jit(program).lower(jnp.ones(3))
+
+
+def test_the_warning_can_be_an_error():
+    f = hlo_disc.jit(program)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        for _ in range(2):
+            with pytest.raises(FallbackWarning, match="cannot compile program"):
+                f(jnp.ones(3))
+
+
+@pytest.mark.filterwarnings("ignore::hlo_disc.FallbackWarning")
+class TestCalls:
+    def test_pytrees_and_keywords(self):
+        f = hlo_disc.jit(lambda params, *, scale: {"y": unsupported_line(params["w"]) * scale, "n": None})
+        result = f({"w": jnp.ones((2, 3))}, scale=3.0)
+        assert result["n"] is None and np.array_equal(result["y"], np.full((2, 3), 6.0))
+
+    def test_static_arguments(self):
+        @hlo_disc.jit(static_argnames="times")
+        def f(x, times):
+            for _ in range(times):
+                x = unsupported_line(x)
+            return x
+
+        assert [float(f(jnp.ones(()), n)) for n in (0, 1, 2, 2)] == [1, 2, 4, 4]
+        assert [fallback.calls for fallback in f.stats().fallbacks] == [1, 2]  # not of 0 times
+
+    def test_results_are_numpy_for_numpy(self):
+        f = hlo_disc.jit(program)
+        assert isinstance(f(np.ones(3, np.float32)), np.ndarray)
+        assert isinstance(f(jnp.ones(3)), jax.Array)
+        assert f(np.float32([1, 2])) == 7
+
+    def test_numbers_are_weak(self):
+        f = hlo_disc.jit(lambda x, y: unsupported_line(x) + y)
+        assert f(jnp.ones(2, jnp.bfloat16), 2).dtype == jnp.bfloat16
+
+    def test_inside_jax_jit_grad_and_vmap(self):
+        @hlo_disc.jit
+        def f(x):
+            return jnp.sum(unsupported_line(jax.lax.stop_gradient(x)) * x)
+
+        assert jax.jit(lambda x: f(x) + 1)(jnp.ones(3)) == 7
+        assert np.array_equal(jax.grad(f)(jnp.ones(3)), np.full(3, 2.0))
+        assert f.stats().fallbacks[0].calls == 0  # none from Python
+
+    def test_of_a_method(self):
+        class Model:
+            w = 2.0
+
+            @hlo_disc.jit(static_argnums=0)
+            def apply(self, x):
+                return unsupported_line(x) * self.w
+
+        assert np.array_equal(Model().apply(jnp.ones(2)), [4, 4])
+
+    def test_inside_another_program_it_is_that_programs_affair(self):
+        inner = hlo_disc.jit(program)
+        outer = hlo_disc.jit(lambda x: inner(x) + 1)
+        assert outer(jnp.ones(2)) == 6
+        assert inner.stats().calls == 0 and outer.stats().fallbacks[0].calls == 1
+
+    def test_with_dims(self):
+        f = hlo_disc.jit(program, dims={"x": "(b)"})
+        assert [float(f(jnp.ones(n))) for n in (0, 1, 5)] == [1, 3, 11]
+        assert len(f.stats().fallbacks) == 1
+
+    def test_errors_of_the_function_are_its_own(self):
+        def f(x):
+            raise KeyError("mine")
+
+        with pytest.raises(KeyError, match="mine"):
+            hlo_disc.jit(f)(jnp.ones(2))
+
+
+def test_a_program_that_was_compiled_stays_in_use():
+    """Compiled at the first size; what the second would need is not supported."""
+
+    @hlo_disc.jit
+    def f(x):
+        return x + 1 if not is_symbolic(x) and x.shape[0] == 2 else unsupported_line(x)
+
+    assert np.array_equal(f(jnp.ones(2)), [2, 2])
+    with pytest.warns(FallbackWarning):
+        assert np.array_equal(f(jnp.ones(3)), [2, 2, 2])
+    assert np.array_equal(f(jnp.ones(2)), [2, 2])
+    stats = f.stats()
+    assert (stats.calls, stats.compilations, stats.fallbacks[0].calls) == (3, 1, 1)
+
+
+def test_what_has_to_know_its_sizes():
+    """A loop over a size: one program for the first size; there is none for all."""
+    f = hlo_disc.jit(lambda x: sum(x[i] * i for i in range(x.shape[0])))
+    assert f(jnp.ones(3)) == 3
+    with pytest.warns(FallbackWarning, match=r"cannot be traced with x: float32\[d0\], though it can at fixed sizes"):
+        assert f(jnp.ones(4)) == 6
+    assert f(jnp.ones(5)) == 10 and f(jnp.ones(3)) == 3
+    assert (f.stats().compilations, f.stats().fallbacks[0].calls) == (1, 2)
+
+
+def test_callbacks():
+    f = hlo_disc.jit(lambda x: jax.pure_callback(lambda a: np.asarray(a) * 2, jax.ShapeDtypeStruct((), x.dtype), x))
+    with pytest.warns(FallbackWarning, match="stablehlo.custom_call"):
+        assert f(jnp.float32(3)) == 6
+
+
+def test_random_keys():
+    f = hlo_disc.jit(lambda key: jax.random.uniform(key, (3,)))
+    key = jax.random.key(0)
+    with pytest.warns(FallbackWarning, match="key<fry>"):
+        assert np.array_equal(f(key), jax.random.uniform(key, (3,)))

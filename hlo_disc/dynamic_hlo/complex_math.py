@@ -25,7 +25,7 @@ from hlo_disc.dynamic_hlo.reals import (
     is_nan,
     maximum,
     minimum,
-    times_power,
+    power_of_two,
     where,
 )
 
@@ -76,11 +76,8 @@ def _scaled(z: Complex, even: bool = False) -> tuple[Complex, Real | None]:
     e = exponent(_largest(z))
     if even:
         e = e & -2
-    return Complex(times_power(z.re, -e), times_power(z.im, -e)), e
-
-
-def _times_power(x: Real, e: Real | None) -> Real:
-    return x if e is None else times_power(x, e)
+    factor = power_of_two(-e)
+    return Complex(z.re * factor, z.im * factor), e
 
 
 # -------------------------------------------------------------------------------------------------------- arithmetic
@@ -94,8 +91,10 @@ def _divide(a: Complex, b: Complex) -> Complex:
     (n, up), (d, down) = _scaled(a), _scaled(b)
     square = d.re * d.re + d.im * d.im
     re, im = (n.re * d.re + n.im * d.im) / square, (n.im * d.re - n.re * d.im) / square
-    if up is not None and down is not None:
-        re, im = times_power(re, up - down), times_power(im, up - down)
+    if up is not None and down is not None:  # in two steps, neither of which leaves the range unless the result does
+        e = up - down
+        first, second = power_of_two(e >> 1), power_of_two(e - (e >> 1))
+        re, im = re * first * second, im * first * second
     plain = Complex(re, im)
     # What is not a number in both parts may be an infinity or a zero.
     lost = is_nan(re) & is_nan(im)
@@ -113,7 +112,8 @@ def _divide(a: Complex, b: Complex) -> Complex:
 
 def _abs(z: Complex) -> Real:
     w, e = _scaled(z)
-    return where(_infinite(z), INF, _times_power(sqrt(w.re * w.re + w.im * w.im), e))
+    size = sqrt(w.re * w.re + w.im * w.im)
+    return where(_infinite(z), INF, size if e is None else size * power_of_two(e))
 
 
 def _sign(z: Complex) -> Complex:
@@ -219,7 +219,7 @@ def _sqrt(z: Complex) -> Complex:
     w, e = _scaled(z, even=True)
     long = sqrt(0.5 * (abs(w.re) + sqrt(w.re * w.re + w.im * w.im)))
     if e is not None:
-        long = times_power(long, e >> 1)
+        long = long * power_of_two(e >> 1)
     short = where(long == 0, 0.0, abs(z.im) / (2.0 * long))
     right = z.re >= 0
     re, im = where(right, long, short), where(right, short, long)
@@ -244,22 +244,21 @@ def _cbrt(z: Complex) -> Complex:
 # -------------------------------------------------------------------------------------------------- circles, hyperbolas
 
 
-def _sinh(x: Real) -> Real:
-    """sinh of numbers between -700 and 700."""
+def _cosh_sinh(x: Real) -> tuple[Real, Real]:
+    """cosh and sinh of numbers between -700 and 700."""
     e = expm1(abs(x))
-    return copysign(0.5 * (e + e / (e + 1.0)), x)
+    rest = e / (e + 1.0)
+    return 0.5 * (e * rest) + 1.0, copysign(0.5 * (e + rest), x)
 
 
 def _hyperbolic(x: Real) -> tuple[Real, Real, Real | float]:
     """(c, s, f) with cosh(x) = c * f and sinh(x) = s * f."""
-    near = _sinh(maximum(minimum(x, _LARGE), -_LARGE))
+    cosh, sinh = _cosh_sinh(maximum(minimum(x, _LARGE), -_LARGE))
     if x.roomy:  # past 700 both are infinite in single precision
-        size = where(is_inf(x), x, near)
-        return sqrt(1.0 + size * size), size, 1.0
+        return cosh, sinh, 1.0
     e, factor = _exp_in_range(abs(x))
-    half = 0.5 * e
     far = abs(x) > _LARGE
-    return where(far, half, sqrt(1.0 + near * near)), where(far, copysign(half, x), near), factor
+    return where(far, 0.5 * e, cosh), where(far, copysign(0.5 * e, x), sinh), factor
 
 
 def _sine(z: Complex) -> Complex:
@@ -276,11 +275,12 @@ def _cosine(z: Complex) -> Complex:
 
 
 def _tanh(z: Complex) -> Complex:
-    """Where |re| > 350 the imaginary part is nothing but its sign."""
-    s = _sinh(maximum(minimum(z.re, 350.0), -350.0))
+    cosh, sinh = _cosh_sinh(maximum(minimum(z.re, 350.0), -350.0))
     c = cos(z.im)
-    size = c * c + s * s
-    re, im = s * sqrt(1.0 + s * s) / size, sin(z.im) * c / size
+    size = c * c + sinh * sinh
+    re, im = sinh * cosh / size, sin(z.im) * c / size
+    if not z.re.roomy:  # it vanishes
+        im = where(abs(z.re) > 350.0, 0.0 * im, im)
     straight = is_inf(z.re)
     return Complex(where(straight, copysign(1.0, z.re), re), where(straight & ~is_finite(z.im), 0.0, im))
 

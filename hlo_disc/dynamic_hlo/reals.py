@@ -149,13 +149,8 @@ def exponent(x: Real) -> Real:
     return minimum(maximum((bits(abs(x)) >> _EXPONENT) - 1023, -1022), 1022)
 
 
-def times_power(x: Real, e: Real) -> Real:
-    """x * 2**e for -2044 <= e <= 2044, in two steps, neither of which leaves the range when the result does not."""
-    half = e >> 1
-    return x * _power(half) * _power(e - half)
-
-
-def _power(e: Real) -> Real:
+def power_of_two(e: Real) -> Real:
+    """2**e for -1022 <= e <= 1023."""
     return from_bits((e + 1023) << _EXPONENT)
 
 

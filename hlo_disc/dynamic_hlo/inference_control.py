@@ -50,7 +50,9 @@ def _need_same(op: Op, facts: ShapeFacts, found: Sequence[Value], expected: Sequ
         if x.shape != y.shape:
             for axis, (a, b) in enumerate(zip(x.shape, y.shape, strict=True)):
                 if facts.equal(a, b) is Truth.NO:
-                    raise ShapeError(f"{op.name} at {op.loc or 'unknown line'}: {what} {x!r}, expected {y!r}: dim {axis}")
+                    raise ShapeError(
+                        f"{op.name} at {op.loc or 'unknown line'}: {what} {x!r}, expected {y!r}: dim {axis}"
+                    )
 
 
 def _types(values: Sequence[Value]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo import print_convolution, print_library, print_reduce
+from hlo_disc.dynamic_hlo import print_control, print_convolution, print_library, print_reduce
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.graph import Graph, Guard, Op, Region, Shape, Value
 from hlo_disc.dynamic_hlo.inference import BOOL, COMPLEX_PARTS, dtype_class, part_dtype
@@ -503,6 +503,7 @@ _PRINTERS: dict[str, Callable[[_Printer, Op], str | Sequence[str]]] = {
     "concatenate": _concatenate,
     "pad": _pad,
     "reduce": _reduce,
+    **print_control.PRINTERS,
     **print_reduce.PRINTERS,
     "dot_general": _dot_general,
     "convolution": print_convolution.convolution,

@@ -8,7 +8,7 @@ the outermost scope that has its operands: what does not change in a loop is nev
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from hlo_disc import mlir
+from hlo_disc.dynamic_hlo.inference import part_dtype
 from hlo_disc.mlir import arith, func, gpu, ir, memref, scf, vector
 
 _INT_OPS: dict[str, Any] = {
@@ -144,6 +145,7 @@ class Builder:
         self._half_types = {np.dtype(np.float16): half[0], np.dtype(ml_dtypes.bfloat16): half[1]}
         self._floats = {*half, *self._float_types.values()}
         self._f32 = f32
+        self.library: dict[Any, int] = {}  # the calls of library functions and their numbers
         self._declared: set[str] = set()
         self._runtime: Any = None  # the ral_call of the host function that is being built, its first argument
         self.i1, self.i8, self.i32, self.i64 = (self._int_types[n] for n in (1, 8, 32, 64))
@@ -217,7 +219,8 @@ class Builder:
         return self.i1 if dtype == np.bool_ else self.memory_type(dtype)
 
     def memory_type(self, dtype: np.dtype) -> ir.Type:
-        """The type that elements of `dtype` have in memory: bool is i8."""
+        """The type that elements of `dtype` have in memory: bool is i8, a complex number two floats."""
+        dtype = part_dtype(dtype)
         found = self._float_types.get(dtype) or self._half_types.get(dtype)
         return found or self._int_types[8 * dtype.itemsize]
 
@@ -300,6 +303,10 @@ class Builder:
         lanes = max(condition.lanes, x.lanes, y.lanes)
         c, x, y = self.splat(condition, lanes), self.splat(x, lanes), self.splat(y, lanes)
         return self._pure(lambda: arith.SelectOp(c.v, x.v, y.v).result, lanes, [c, x, y])
+
+    def both(self, x: Val, y: Val) -> Val:
+        """Whether both conditions hold."""
+        return self.apply(arith.AndIOp, x, y)
 
     def minimum(self, x: Scalar, y: Scalar) -> Scalar:
         if isinstance(x, int) and isinstance(y, int):
@@ -400,6 +407,14 @@ class Builder:
         fast = ir.MemRefType(buffer.v.type).memory_space is not None
         type_ = self.buffer_type(element, fast)
         return Val(self, memref.ViewOp(type_, buffer.v, self.index(byte).v, [self.index(count).v]).result)
+
+    def retyped(self, buffer: Val, element: ir.Type) -> Val:
+        """The same memory as elements of another type."""
+        type_ = self.buffer_type(element)
+        if buffer.v.type == type_:
+            return buffer
+        cast = ir.Operation.create("builtin.unrealized_conversion_cast", results=[type_], operands=[buffer.v])
+        return Val(self, cast.results[0])
 
     def generic(self, buffer: Val) -> Val:
         """A buffer of fast memory as one of ordinary memory, to hand both to one function."""
@@ -508,8 +523,9 @@ class Builder:
         call = func.CallOp([self.i32], name, [x.v for x in xs])
         call.operation.attributes["hlo_disc.checked"] = ir.UnitAttr.get()
 
-    def library_call(self, number: int, buffers: Sequence[Val], sizes: Sequence[Scalar]) -> None:
-        """Call library function `number` of the executable, in a host function that may fail; see ral.h."""
+    def library_call(self, call: Hashable, buffers: Sequence[Val], sizes: Sequence[Scalar]) -> None:
+        """Call a library function, in a host function that may fail; see ral.h. Equal calls get one number."""
+        number = self.library.setdefault(call, len(self.library))
         if "ral_library_call" not in self._declared:
             self._declared.add("ral_library_call")
             types = [self.pointer, self.i32, self.buffer_type(self.i64)]

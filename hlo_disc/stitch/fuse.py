@@ -11,27 +11,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Graph, Op, Value, uses
+from hlo_disc.dynamic_hlo.dim import ZERO, Dim
+from hlo_disc.dynamic_hlo.graph import Graph, Op, Shape, Value, uses
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.anchor import Anchor, anchors, unneeded
 from hlo_disc.stitch.body import reshape_segments
 from hlo_disc.stitch.emit import EXPENSIVE
-from hlo_disc.stitch.group import Group, Place
+from hlo_disc.stitch.group import Group, Place, reads
 from hlo_disc.stitch.normalise import kind
 from hlo_disc.stitch.space import row_space
 
 # Views that cost nothing to compute in every group that reads them, once their operand is in memory.
 COPIED_VIEWS = ("broadcast", "reshape", "slice")
 # Kinds of ops that are a group of their own, which reads its operands in memory and leaves all its results there.
-WHOLE = ("scatter", "sort", "call", "control")
+WHOLE = ("call", "control")
+# Kinds of ops that are a group of their own with what only they read, computed where they read it.
+LAZY = ("scatter", "sort")
 # A group that has grown to this many ops takes no more: its kernel would only compile slower.
 MAX_OPS = 64
 
 
 @dataclass(frozen=True)
 class Plan:
-    """groups in order; aliases: values that are another value's memory under another shape; notes: why not fused."""
+    """groups in order; aliases: values that are another value's memory under another shape or type; notes: why not fused."""
 
     groups: tuple[Group, ...]
     aliases: dict[Value, Value]
@@ -98,14 +100,18 @@ class _Fusion:
     # Visiting.
 
     def _visit(self, op: Op) -> None:
-        if not any(self.users[value] or value in self.in_memory for value in op.results):
+        if not op.attrs.get("effect") and not any(self.users[v] or v in self.in_memory for v in op.results):
             return
         match kind(op):
             case "assemble":
                 self._assemble(op)
-            case "view" if self._is_alias(op):
+            case "view" | "alias" if self._is_alias(op):
                 self.aliases[op.result] = op.operands[0]
                 self.in_memory.add(op.operands[0])
+            case "scatter":
+                self._scatter(op)
+            case "sort":
+                self._start("sort", [op], list(op.results))
             case name if name in WHOLE:
                 self._start_whole(name, op)
             case _:
@@ -114,8 +120,10 @@ class _Fusion:
     def _is_alias(self, op: Op) -> bool:
         """A reshape that does more than add or drop axes of size 1 reads its operand's memory under another shape.
 
-        So does any reshape between two values that are in memory anyway.
+        So does any reshape between two values that are in memory anyway, and a bitcast to elements of another width.
         """
+        if kind(op) == "alias":
+            return True
         if op.name != "reshape":
             return False
         segments = reshape_segments(op.result.shape, op.operands[0].shape, self.facts)
@@ -143,8 +151,8 @@ class _Fusion:
             return False
         others = [g for g in groups if g is not target]
         keep = outside or bool(others)
-        if target.kind in ("dot", "attention"):
-            if keep or not self._feeds_epilogue(op, target):
+        if target.kind in ("dot", "attention", *LAZY):
+            if keep or not self._feeds(op, target):
                 return False
             self._add(op, target)
             return True
@@ -172,14 +180,24 @@ class _Fusion:
         self.owner[op] = group
         self._reads(op, group)
 
-    def _feeds_epilogue(self, op: Op, group: _Growing) -> bool:
-        """What only an epilogue reads is computed there, unless that would repeat expensive work."""
-        (result,) = group.outputs
+    def _feeds(self, op: Op, group: _Growing) -> bool:
+        """What only an epilogue reads is computed there, unless that would repeat expensive work.
+
+        So is what only a scatter or a sort reads.
+        """
         if op.result in group.memory:
             return False
-        return kind(op) in ("view", "elementwise", "gather") and (
-            op.name not in EXPENSIVE or (group.kind == "dot" and op.result.shape == result.shape)
-        )
+        if group.kind in LAZY and len(group.ops) >= MAX_OPS:
+            return False
+        once = group.kind in ("dot", *LAZY) and op.result.shape == self._walked(group)
+        return kind(op) in ("view", "elementwise", "gather") and (op.name not in EXPENSIVE or once)
+
+    def _walked(self, group: _Growing) -> Shape:
+        """The shape over which a group computes everything once: the result's, or a scatter's updates'."""
+        value = group.outputs[0]
+        if group.kind == "scatter" and value.op is not None:
+            value = value.op.operands[value.op.attrs["count"] + 1]
+        return value.shape
 
     def _start(self, kind_: str, ops: Sequence[Op], outputs: list[Value], place: Place | None = None) -> _Growing:
         group = _Growing(kind_, dict.fromkeys(ops), outputs, place)
@@ -226,7 +244,7 @@ class _Fusion:
 
     def _reads(self, op: Op, group: _Growing) -> None:
         """Note what the group reads; a free operand joins it, unless the group needs it in memory anyway."""
-        for x in op.operands:
+        for x in reads(op):
             self._read(x, group)
 
     def _read(self, x: Value, group: _Growing) -> None:
@@ -249,11 +267,23 @@ class _Fusion:
         target = op.result
         self.in_memory.add(target)
         for x, starts, strides in _parts(op):
-            group = self._start("row", [], [x], Place(target, target.shape, starts, strides, tuple(range(target.rank))))
-            group.anchor = self.position[op]
-            for start in starts:
-                if isinstance(start, Value):
-                    self._read(start, group)
+            self._place(op, target, x, starts, strides)
+
+    def _place(
+        self, op: Op, target: Value, x: Value, starts: tuple[Dim | Value, ...], strides: tuple[int, ...]
+    ) -> None:
+        """A group that writes `x` into a part of `target`."""
+        group = self._start("row", [], [x], Place(target, target.shape, starts, strides, tuple(range(target.rank))))
+        group.anchor = self.position[op]
+        for start in starts:
+            if isinstance(start, Value):
+                self._read(start, group)
+
+    def _scatter(self, op: Op) -> None:
+        """What the op changes is written into its results; then it changes them in place."""
+        for target, x in zip(op.results, op.operands, strict=False):
+            self._place(op, target, x, (ZERO,) * x.rank, (1,) * x.rank)
+        self._start("scatter", [op], list(op.results))
 
     # Order.
 
@@ -291,8 +321,8 @@ class _Fusion:
             while value in self.aliases:
                 value = self.aliases[value]
             found += made.get(value, [])
-        if group.place:  # parts are written in order: later ones may overwrite
-            parts = made[group.place.target]
+        for value in group.written:  # parts are written in order: later ones may overwrite
+            parts = made[value]
             found += parts[: parts.index(group)]
         return found
 
@@ -310,7 +340,7 @@ def _in_order(group: _Growing) -> list[Op]:
             order[op] = None
         else:
             todo.append((op, True))
-            todo += [(x.op, False) for x in reversed(op.operands)]
+            todo += [(x.op, False) for x in reversed(reads(op))]
     return list(order)
 
 

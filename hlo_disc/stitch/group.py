@@ -24,6 +24,11 @@ class Place:
     axes: tuple[int | None, ...]
 
 
+def reads(op: Op) -> tuple[Value, ...]:
+    """The operands that a kernel with the op reads: what a scatter changes lies in its results before it starts."""
+    return op.operands[op.attrs["count"] :] if op.name == "scatter" else op.operands
+
+
 @dataclass(frozen=True, eq=False)
 class Group:
     """`ops` in topological order; `inputs` lie in memory before, `outputs` after. `kind` names its schedule.
@@ -40,7 +45,7 @@ class Group:
     @staticmethod
     def of(kind: str, ops: Sequence[Op], outputs: Sequence[Value], place: Place | None = None) -> Group:
         made = {value for op in ops for value in op.results}
-        read = [x for op in ops for x in op.operands]
+        read = [x for op in ops for x in reads(op)]
         if place:
             read += [*outputs, *(x for x in place.starts if isinstance(x, Value))]
         inputs = dict.fromkeys(x for x in read if x not in made)
@@ -77,8 +82,10 @@ class Group:
                 numbers[result] = len(numbers)
             attrs = tuple(sorted((name, attribute_key(attr)) for name, attr in op.attrs.items()))
             results = tuple((r.dtype, r.shape) for r in op.results)
-            rows.append((op.name, tuple(numbers[x] for x in op.operands), attrs, results))
+            rows.append((op.name, tuple(numbers[x] for x in reads(op)), attrs, results))
         rows.append(tuple(numbers[value] for value in self.outputs))
+        if self.kind == "call":  # it names its line when it fails
+            rows.append(tuple(op.loc for op in self.ops))
         if self.place:
             starts = tuple(numbers[x] if isinstance(x, Value) else str(x) for x in self.place.starts)
             rows.append((self.place.shape, starts, self.place.strides, self.place.axes))

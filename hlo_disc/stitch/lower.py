@@ -23,14 +23,22 @@ from hlo_disc.stitch.explain import explain
 from hlo_disc.stitch.flow import Flow, Pack, Step, constant_array
 from hlo_disc.stitch.fuse import Plan, fuse, is_stored_constant
 from hlo_disc.stitch.group import Group, Place
+from hlo_disc.stitch.library import LibraryCall, library_choices
 from hlo_disc.stitch.normalise import normalise
 from hlo_disc.stitch.row import row_choices
+from hlo_disc.stitch.scatter import scatter_choices
 from hlo_disc.stitch.tile import dot_choices
 from hlo_disc.stitch.variant import Choice, Packing, Variant
 
 # How each kind of group is scheduled.
 Schedule = Callable[[Group, ShapeFacts, Device, Callable[[Value], bool]], list[Choice]]
-SCHEDULES: dict[str, Schedule] = {"row": row_choices, "dot": dot_choices, "attention": attention_choices}
+SCHEDULES: dict[str, Schedule] = {
+    "row": row_choices,
+    "dot": dot_choices,
+    "attention": attention_choices,
+    "call": library_choices,
+    "scatter": scatter_choices,
+}
 
 
 @dataclass(frozen=True)
@@ -38,12 +46,13 @@ class Lowered:
     """The module, and what a caller must bring.
 
     symbols: names in the order of `env`. guards: in the order of `plan`'s statuses.
-    packs: (kind "input" or "constant", index, bytes, function name).
+    packs: (kind "input" or "constant", index, bytes, function name). calls: the library functions, by number.
     """
 
     module: ir.Module
     constants: tuple[np.ndarray, ...]
     packs: tuple[tuple[str, int, int, str], ...]
+    calls: tuple[LibraryCall, ...]
     symbols: tuple[str, ...]
     guards: tuple[Guard, ...]
     env_size: int
@@ -97,6 +106,7 @@ def lower(graph: Graph, device: Device) -> Lowered:
         module,
         tuple(constant_array(v) for v in flow.constants),
         tuple((*flow.source(p), p.packing.size, p.function) for p in flow.packs),
+        tuple(b.library),
         flow.symbols,
         graph.guards,
         flow.env_size,

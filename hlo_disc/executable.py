@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.errors import FormatError, ShapeError
+from hlo_disc.errors import FormatError, ShapeError, UnsupportedOpError
 from hlo_disc.options import Options
 
 FORMAT = "hlo_disc executable"
@@ -28,6 +28,7 @@ VERSION = 2
 Input = tuple[str, str, tuple[str, ...]]  # name, dtype, shape as dim expressions
 Output = tuple[str, tuple[str, ...]]  # dtype, shape
 GuardRow = tuple[str, str, str, str, tuple[str, ...]]  # lhs, relation, rhs, message, args
+Call = tuple[Any, ...]  # the fields of stitch's LibraryCall: target, where, config, operands, results, aliases
 Pack = tuple[str, int, int, str]  # "input" or "constant", its index, bytes of the packed form, name of the function
 
 
@@ -51,6 +52,7 @@ class Program:
     guards: tuple[GuardRow, ...]
     constants: tuple[np.ndarray, ...]
     packs: tuple[Pack, ...]
+    calls: tuple[Call, ...]
     env_size: int
     explain: str = ""
     structure: str = ""
@@ -176,7 +178,7 @@ class Executable:
             constants=list(program.constants),
             packs=[(kind, index, size, library.address(name)) for kind, index, size, name in program.packs],
             guards=[(message, len(args)) for *_, message, args in program.guards],
-            calls=[],
+            calls=[_resolved(*call) for call in program.calls],
             threads=self.options.threads,
             packed_bytes=self.options.packed_bytes,
             keep_alive=library,
@@ -247,6 +249,32 @@ class Executable:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program as one file for `hlo_disc.load`."""
         save(self.program, path)
+
+
+def _resolved(
+    target: str, where: str, config: Sequence[Any], operands: Any, results: Any, aliases: Any
+) -> tuple[Any, ...]:
+    """A library call as the runtime takes it. Raises UnsupportedOpError for a target that this process does not know."""
+    from hlo_disc.ral import handlers
+
+    found = handlers.find(target)
+    if found is None:
+        raise UnsupportedOpError(
+            f"{where}: this process has no XLA FFI handler of that name for the CPU; register it before compiling or "
+            "loading (jax.ffi.register_ffi_target)"
+        )
+    return where, list(found), _attributes(config), list(operands), list(results), list(aliases)
+
+
+def _attributes(config: Sequence[Any]) -> list[tuple[str, str, str, Any]]:
+    """The attributes' contents as bytes."""
+
+    def content(kind: str, value: Any) -> Any:
+        if kind == "dictionary":
+            return _attributes(value)
+        return value.encode() if kind == "string" else bytes.fromhex(value)
+
+    return [(name, kind, dtype, content(kind, value)) for name, kind, dtype, value in config]
 
 
 def load(path: str | os.PathLike[str], options: Options | None = None) -> Executable:

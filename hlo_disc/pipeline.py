@@ -65,6 +65,15 @@ def _rewrite(c: Compilation) -> None:
     c.graph = simplify(c.graph)
 
 
+def _complex(c: Compilation) -> None:
+    from hlo_disc.dynamic_hlo.complex import expand_complex
+    from hlo_disc.dynamic_hlo.rewrite import simplify
+
+    expanded = expand_complex(c.graph)
+    if expanded is not c.graph:
+        c.graph = simplify(expanded)
+
+
 def _verify(c: Compilation) -> None:
     from hlo_disc.dynamic_hlo.verify import verify
 
@@ -118,6 +127,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("read", "everything after works on DHLO; a framework is traced here and nowhere later", _read, _dump_graph),
     Stage("verify input", "a bad import is found before a rewrite can hide it", _verify, _dump_nothing),
     Stage("rewrite", "fusion decides on the simplest graph; facts are complete once it is read", _rewrite, _dump_graph),
+    Stage("complex", "rules still see complex numbers as one value; no schedule does", _complex, _dump_nothing),
     Stage("verify", "stitch relies on every invariant of DHLO", _verify, _dump_nothing),
     Stage("target", "the first stage that needs a machine: what is above is the same for all", _target, _dump_nothing),
     Stage("lower", "fusion, schedules, variants and memory need the device; MLIR comes out", _lower, _dump_lowered),
@@ -168,6 +178,7 @@ def _program(c: Compilation) -> Program:
         guards=tuple((str(g.lhs), g.relation, str(g.rhs), g.message, tuple(map(str, g.args))) for g in lowered.guards),
         constants=tuple(lowered.constants),
         packs=tuple(lowered.packs),
+        calls=tuple(map(dataclasses.astuple, lowered.calls)),
         env_size=lowered.env_size,
         explain=lowered.explain,
         compile_ms=c.compile_ms,

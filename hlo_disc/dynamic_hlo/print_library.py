@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def custom_call(printer: _Printer, op: Op) -> tuple[str, ...]:
     """Operands and results lie as DHLO has them, row-major; the axes' order for the handler is an attribute."""
-    from hlo_disc.dynamic_hlo.print import _string, _symbol, _type, tensor_type
+    from hlo_disc.dynamic_hlo.print import _symbol, _type, tensor_type
 
     attrs = op.attrs
     names = [printer.names[x] for x in op.operands]

@@ -70,11 +70,11 @@ def simplify(graph: Graph) -> Graph:
 
 
 def dce(graph: Graph) -> Graph:
-    """`graph` without ops that no output needs."""
+    """`graph` without ops that no output needs and that have no effect."""
     needed = set(graph.roots)
     kept = []
     for op in reversed(graph.ops):
-        if not needed.isdisjoint(op.results):
+        if op.attrs.get("effect") or not needed.isdisjoint(op.results):
             needed.update(op.operands)
             kept.append(op)
     return replace(graph, ops=tuple(reversed(kept)))
@@ -88,7 +88,7 @@ def cse(graph: Graph) -> Graph:
     for op in graph.ops:
         operands = tuple(values.get(value, value) for value in op.operands)
         key = (op.name, operands, tuple(sorted((name, _key(value)) for name, value in op.attrs.items())))
-        same = seen.get(key)
+        same = None if op.attrs.get("effect") else seen.get(key)
         if same is None:
             same = seen[key] = _rebuild(builder, op, operands, op.attrs)
         values.update(zip(op.results, same.results, strict=True))

@@ -120,6 +120,10 @@ def integer(attribute: Any) -> int:
     return ir.IntegerAttr(attribute).value
 
 
+def flag(attribute: Any) -> bool:
+    return ir.BoolAttr(attribute).value
+
+
 def text(attribute: Any) -> str:
     return ir.StringAttr(attribute).value
 

@@ -1,0 +1,278 @@
+"""What a library computes: custom calls of the XLA FFI, Cholesky, triangular solves and Fourier transforms.
+
+A handler sees matrices in the layout that the call asks for. A layout is a transpose before or after the call; what
+this file calls itself (LAPACK, which wants columns first) is asked for the transposed problem instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.dtypes import dtype_class, part_dtype
+from hlo_disc.dynamic_hlo.facts import Truth
+from hlo_disc.dynamic_hlo.graph import Shape, Value
+from hlo_disc.import_.decode import flag, ints, text
+from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.config import config_of
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.shapes import Operand
+from hlo_disc.mlir import ir, stablehlo
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+_TYPED_FFI = 4  # the api_version of custom calls whose handlers use the XLA FFI
+# They find the function to call through XLA's own execution context.
+_CALLBACKS = frozenset(
+    ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback", "xla_buffer_python_cpu_callback")
+)
+_LAPACK_PREFIX = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
+Order = tuple[int, ...]
+Orders = tuple[tuple[Order, ...], tuple[Order, ...]]  # of operands and results
+
+
+# ------------------------------------------------------------------------------------------------------- custom calls
+
+
+def custom_call(r: Reader, op: Any, target: str, operands: list[Operand]) -> Result:
+    """A call of a handler that is registered with XLA's FFI, or will be when the executable is made."""
+    if target in _CALLBACKS:
+        r.unsupported("calling back into Python is not supported: a compiled program runs without an interpreter")
+    if "called_computations" in op.attributes and len(op.attributes["called_computations"]):
+        r.unsupported(f"custom call @{target} takes functions of the module, which is not supported")
+    config = _config(r, op, target)
+    shaping = r.attr(op, "indices_of_shape_operands", ints) if "indices_of_shape_operands" in op.attributes else ()
+    read = [i for i in range(len(operands)) if i not in shaping]
+    values = [r.data(operands[i]) for i in read]
+    shapes = [r.sizes(operands[i]) for i in shaping] if shaping else _result_shapes(r, op)
+    if len(shapes) != len(op.results):
+        r.unsupported(f"{len(shapes)} shape operands for {len(op.results)} results")
+    types = [(r.decoder.tensor(result.type)[0], shape) for result, shape in zip(op.results, shapes, strict=True)]
+    aliases = tuple((read.index(i), k) for i, k in _aliases(op))
+    effect = _flag(r, op, "has_side_effect")
+    if "hlo_disc.operand_orders" in op.attributes:  # a dump of ours, in which values are as they lie in memory
+        first, second = (tuple(map(ints, op.attributes[f"hlo_disc.{x}_orders"])) for x in ("operand", "result"))
+        return _emit(r, target, config, values, types, (first, second), aliases, effect)
+    layouts = _orders(op, "operand_layouts", [x.rank for x in values] if not shaping else _ranks(r, op))
+    orders = tuple(layouts[i] for i in read), tuple(_orders(op, "result_layouts", [len(shape) for shape in shapes]))
+    return call_library(r, target, config, values, types, orders, aliases, effect)
+
+
+def call_library(
+    r: Reader,
+    target: str,
+    config: tuple[Any, ...],
+    operands: Sequence[Value],
+    types: Sequence[tuple[np.dtype, Shape]],
+    orders: Orders,
+    aliases: tuple[tuple[int, int], ...] = (),
+    effect: bool = False,
+) -> list[Value]:
+    """Emit a call. Operands and results are as the handler sees them; `orders` says how their axes lie in memory,
+    outermost first."""
+    physical = [_transposed(r, x, order) for x, order in zip(operands, orders[0], strict=True)]
+    lying = [(t, tuple(shape[axis] for axis in order)) for (t, shape), order in zip(types, orders[1], strict=True)]
+    made = _emit(r, target, config, physical, lying, orders, aliases, effect)
+    return [_transposed(r, x, _inverse(order)) for x, order in zip(made, orders[1], strict=True)]
+
+
+def _emit(
+    r: Reader,
+    target: str,
+    config: tuple[Any, ...],
+    operands: Sequence[Value],
+    types: Sequence[tuple[np.dtype, Shape]],
+    orders: Orders,
+    aliases: tuple[tuple[int, int], ...],
+    effect: bool,
+) -> Sequence[Value]:
+    return r.builder.multi(
+        "custom_call",
+        operands,
+        r.location(),
+        target=target,
+        config=config,
+        sizes=tuple(d for _, shape in types for d in shape),
+        ranks=tuple(len(shape) for _, shape in types),
+        dtypes=tuple(dtype for dtype, _ in types),
+        operand_orders=orders[0],
+        result_orders=orders[1],
+        aliases=aliases,
+        effect=effect,
+    )
+
+
+def _transposed(r: Reader, x: Value, perm: Order) -> Value:
+    return x if perm == tuple(range(x.rank)) else r.emit("transpose", (x,), perm=perm)
+
+
+def _inverse(perm: Order) -> Order:
+    return tuple(sorted(range(len(perm)), key=perm.__getitem__))
+
+
+def _config(r: Reader, op: Any, target: str) -> tuple[Any, ...]:
+    """The dictionary that the handler gets. Custom calls of the APIs before the typed one are refused."""
+    attributes = op.attributes
+    found = attributes["mhlo.backend_config"] if "mhlo.backend_config" in attributes else None
+    if found is None:
+        version = ir.IntegerAttr(attributes["api_version"]).value if "api_version" in attributes else 1
+        if version != _TYPED_FFI:
+            r.unsupported(
+                f"there is no custom call @{target} but with the typed FFI (api_version 4), this has {version}"
+            )
+        found = attributes["backend_config"] if "backend_config" in attributes else None
+    if not isinstance(found, ir.DictAttr):
+        return ()
+    try:
+        return config_of(found)
+    except ValueError as error:
+        r.unsupported(f"custom call @{target}: {error}")
+
+
+def _result_shapes(r: Reader, op: Any) -> list[Shape]:
+    found = []
+    for result in op.results:
+        sizes = r.decoder.static_tensor(result.type)[1]
+        if sizes is None:
+            r.unsupported("the sizes of its results are unknown: it needs shape operands (indices_of_shape_operands)")
+        found.append(tuple(map(Dim.const, sizes)))
+    return found
+
+
+def _ranks(r: Reader, op: Any) -> list[int]:
+    return [len(r.decoder.tensor(x.type)[1]) for x in op.operands]
+
+
+def _orders(op: Any, name: str, ranks: Sequence[int]) -> list[Order]:
+    """For each value its axes, outermost first; layouts are written innermost first."""
+    if name not in op.attributes:
+        return [tuple(range(rank)) for rank in ranks]
+    return [tuple(reversed(ints(layout))) for layout in op.attributes[name]]
+
+
+def _aliases(op: Any) -> list[tuple[int, int]]:
+    found = []
+    for attribute in op.attributes["output_operand_aliases"] if "output_operand_aliases" in op.attributes else ():
+        alias = stablehlo.OutputOperandAlias(attribute)
+        found.append((alias.operand_index, next(iter(alias.output_tuple_indices), 0)))
+    return found
+
+
+def _flag(r: Reader, op: Any, name: str) -> bool:
+    return name in op.attributes and r.attr(op, name, flag)
+
+
+# ----------------------------------------------------------------------------------------------------- linear algebra
+
+
+def _cholesky(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    """The factor with zeros in the other triangle; all NaN where the matrix is not positive definite, as XLA has it."""
+    given = r.data(operands[0])
+    lower = _flag(r, op, "lower")
+    rows, columns = given.shape[-2:]
+    r.equal(rows, columns, "rows and columns")
+    a = _widened(r, given)
+    *batch, _, _ = shape = a.shape
+    # Rows first, the lower triangle of A is the upper one of its transpose: there, A^T = U^H U gives A = L L^H.
+    config = config_bytes(uplo=b"U" if lower else b"L")
+    own, outer = tuple(range(a.rank)), tuple(range(a.rank - 2))
+    types = [(a.dtype, shape), (np.dtype(np.int32), tuple(batch))]
+    factor, info = call_library(r, _lapack("potrf", a), config, [a], types, ((own,), (own, outer)), ((0, 0),))
+    index = [r.emit("iota", shape=shape, dim=a.rank - 2 + k, dtype=np.dtype(np.int64)) for k in range(2)]
+    inside = r.emit("compare", index, direction="GE" if lower else "LE")
+    zero, nan = (_filled(r, x, a.dtype, shape) for x in (0, np.nan))
+    triangle = r.emit("select", (inside, factor, zero))
+    fine = r.emit("compare", (info, _filled(r, 0, info.dtype, info.shape)), direction="EQ")
+    spread = r.emit("broadcast", (fine,), shape=shape, dims=outer)
+    return _narrowed(r, r.emit("select", (spread, triangle, nan)), given.dtype)
+
+
+def _triangular_solve(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    given = [r.data(x) for x in operands]
+    left, lower, unit = (_flag(r, op, name) for name in ("left_side", "lower", "unit_diagonal"))
+    transpose = stablehlo.TransposeAttr(op.attributes["transpose_a"]).value
+    a, b = (_widened(r, x) for x in given)
+    r.equal(a.shape[-2], a.shape[-1], "rows and columns of the triangular matrix")
+    side = "rows" if left else "columns"
+    r.equal(a.shape[-1], b.shape[-2 if left else -1], f"the triangular matrix and the {side} of the other operand")
+    for axis, (x, y) in enumerate(zip(a.shape[:-2], b.shape[:-2], strict=True)):
+        r.equal(x, y, f"batching dimension {axis} of the operands")
+    # The transposed problem, op(A) X = B as X^T op(A)^T = B^T: the other side and the other triangle of A^T.
+    trans = {"NO_TRANSPOSE": b"N", "TRANSPOSE": b"T", "ADJOINT": b"C"}[transpose]
+    config = config_bytes(
+        diag=b"U" if unit else b"N", side=b"R" if left else b"L", trans_x=trans, uplo=b"U" if lower else b"L"
+    )
+    turned = (*range(b.rank - 2), b.rank - 1, b.rank - 2)
+    views = [r.emit("transpose", (x,), perm=turned) for x in (a, b)]
+    types = [(b.dtype, views[1].shape)]
+    (x,) = call_library(r, _lapack("trsm", b), config, views, types, ((turned, turned), (turned,)), ((1, 0),))
+    return _narrowed(r, r.emit("transpose", (x,), perm=turned), given[1].dtype)
+
+
+def config_bytes(**characters: bytes) -> tuple[Any, ...]:
+    """A dictionary of characters, which LAPACK's handlers take as unsigned bytes."""
+    return tuple((name, "scalar", "uint8", character.hex()) for name, character in sorted(characters.items()))
+
+
+def _lapack(name: str, x: Value) -> str:
+    return f"lapack_{_LAPACK_PREFIX[x.dtype.name]}{name}_ffi"
+
+
+def _widened(r: Reader, x: Value) -> Value:
+    """Types that LAPACK has not are computed in f32."""
+    if x.dtype.name in _LAPACK_PREFIX:
+        return x
+    if dtype_class(x.dtype) != "float":
+        r.unsupported(f"linear algebra needs floating-point or complex numbers, not {x.dtype}")
+    return r.emit("convert", (x,), dtype=np.dtype(np.float32))
+
+
+def _narrowed(r: Reader, x: Value, dtype: np.dtype) -> Value:
+    return x if x.dtype == dtype else r.emit("convert", (x,), dtype=dtype)
+
+
+def _filled(r: Reader, number: float, dtype: np.dtype, shape: Shape) -> Value:
+    scalar = r.constant(np.asarray(number).astype(dtype))
+    return r.emit("broadcast", (scalar,), shape=shape, dims=()) if shape else scalar
+
+
+# --------------------------------------------------------------------------------------------------------- transforms
+
+
+def _fft(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    kind = stablehlo.FftTypeAttr(op.attributes["fft_type"]).value
+    return _make_fft(r, r.data(operands[0]), kind, tuple(map(Dim.const, r.attr(op, "fft_length", ints))))
+
+
+def dynamic_fft(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    """`custom_call @hlo_disc.fft(x, lengths) {transform}`: StableHLO's op has no dynamic form."""
+    return _make_fft(r, r.data(operands[0]), r.attr(op, "transform", text), r.sizes(operands[1]))
+
+
+def _make_fft(r: Reader, x: Value, kind: str, length: Shape) -> Value:
+    axes = len(length)
+    if not 1 <= axes <= min(3, x.rank):
+        r.unsupported(f"a transform of {axes} dimensions of a tensor of rank {x.rank} is not supported")
+    expected = dtype_class(x.dtype) == ("float" if kind == "RFFT" else "complex")
+    if not expected or part_dtype(x.dtype).name not in ("float32", "float64"):
+        r.unsupported(f"{kind} of {x.dtype} is not supported")
+    last = length[-1]
+    if kind in ("RFFT", "IRFFT") and not last.is_const:
+        r.at_most(ONE, last, f"{kind} of length {{1}}: the length must be at least {{0}}")
+    half = ZERO if last is ZERO else last // 2 + 1
+    taken = (*length[:-1], half if kind == "IRFFT" else last)
+    for axis, (size, n) in enumerate(zip(x.shape[x.rank - axes :], taken, strict=True)):
+        if r.facts.equal(size, n) is not Truth.YES:
+            r.equal(size, n, f"dimension {x.rank - axes + axis} of the operand and the length of the transform")
+    return r.emit("fft", (x,), transform=kind, length=length)
+
+
+HANDLERS: dict[str, Handler] = {
+    "stablehlo.cholesky": _cholesky,
+    "stablehlo.triangular_solve": _triangular_solve,
+    "stablehlo.fft": _fft,
+}

@@ -306,7 +306,7 @@ def _comparison(builder: GraphBuilder, op: Op, a: Dim, b: Dim) -> Value:
 
 def _broadcast_scalars(op: Op) -> Match:
     scalars = [broadcast_scalar(value) for value in op.operands]
-    return None if None in scalars else (scalars,)
+    return None if None in scalars or op.operands[0].rank != op.result.rank else (scalars,)
 
 
 def _compute_scalar(builder: GraphBuilder, op: Op, scalars: list[Value]) -> Value:
@@ -324,7 +324,7 @@ def _reshaped_operands(op: Op) -> Match:
 
 
 def _reshape_adds_units(facts: ShapeFacts, op: Op, narrow: tuple[Dim, ...]) -> bool:
-    return len(narrow) < op.result.rank and kept_axes(facts, narrow, op.result.shape) is not None
+    return len(narrow) < op.result.rank == op.operands[0].rank and kept_axes(facts, narrow, op.result.shape) is not None
 
 
 def _compute_narrow(builder: GraphBuilder, op: Op, narrow: tuple[Dim, ...]) -> Value:

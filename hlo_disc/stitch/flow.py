@@ -202,7 +202,10 @@ class Flow:
             for value, slot in self.places.items():
                 memory[value] = b.view(arena, offsets[slot], b.memory_type(value.dtype), sizes.count(value.shape))
             for step in self.steps:
-                args = [memory[self.root(v)] for v in (*step.group.inputs, *step.group.written)]
+                args = [
+                    b.retyped(memory[self.root(v)], b.memory_type(v.dtype))
+                    for v in (*step.group.inputs, *step.group.written)
+                ]
                 for choice in step.choices:
                     args += [packed[choice.packing]] if choice.packing else []
                     args += [memory[v] for v in choice.variant.workspace]

@@ -1,7 +1,7 @@
 """The last rewrite before fusion: ops with a second meaning are spelled with those that schedules know.
 
 `pad` becomes `place`: the padded-in value everywhere, then the operand on top. `place` (base, x) {starts: Dims,
-strides} is known to this package alone.
+strides} is known to this package alone. A convolution becomes a dot over windows (`convolution.py`).
 """
 
 from __future__ import annotations
@@ -9,17 +9,21 @@ from __future__ import annotations
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Value, make_op, raw_dim
 from hlo_disc.dynamic_hlo.ops import OPS
+from hlo_disc.stitch.convolution import lower_convolutions
 
-_KINDS = {name: definition.kind for name, definition in OPS.items()} | {"place": "assemble"}
+_KINDS = {name: definition.kind for name, definition in OPS.items()} | {"place": "assemble", "window": "view"}
 
 
 def kind(op: Op) -> str:
-    """The kind of an op after normalising."""
+    """The kind of an op after normalising; "alias" for what says that memory has another type."""
+    if op.name == "bitcast_convert" and op.operands[0].rank != op.result.rank:
+        return "alias"
     return _KINDS[op.name]
 
 
 def normalise(graph: Graph) -> Graph:
     """Spell every `pad` as `place`; drop the guards that repeat the signature."""
+    graph = lower_convolutions(graph)
     builder = GraphBuilder(graph.facts)
     new: dict[Value, Value] = {}
     for op in graph.ops:

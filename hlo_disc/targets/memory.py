@@ -140,6 +140,7 @@ HANDLERS: dict[str, Handler] = {
     "memref.view": _view,
     "memref.cast": _same_pointer,
     "memref.memory_space_cast": _same_pointer,
+    "builtin.unrealized_conversion_cast": _same_pointer,
     "memref.extract_aligned_pointer_as_index": _pointer_as_index,
     "vector.load": _load,
     "vector.store": _store,

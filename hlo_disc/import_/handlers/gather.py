@@ -146,8 +146,9 @@ def _scatter(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
     numbers, count = r.attr(op, "scatter_dimension_numbers", _scatter_numbers), len(operands) // 2
     # The body may compute in a wider type than the operand has: that is the result's.
     dtypes = [r.decoder.tensor(result.type)[0] for result in op.results]
-    xs, at, updates = operands[:count], r.data(operands[count]), operands[count + 1 :]
-    xs, updates = ([_converted(r, x, t) for x, t in zip(part, dtypes, strict=True)] for part in (xs, updates))
+    at = r.data(operands[count])
+    xs = [_converted(r, x, t) for x, t in zip(operands[:count], dtypes, strict=True)]
+    updates = [_converted(r, x, t) for x, t in zip(operands[count + 1 :], dtypes, strict=True)]
     for values in (xs, updates):
         r.same_shape(values)
     _scatter_fits(r, numbers, xs[0].shape, at.shape, updates[0].shape)

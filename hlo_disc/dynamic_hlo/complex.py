@@ -46,7 +46,7 @@ def expand_complex(graph: Graph) -> Graph:
 
     Raises UnsupportedOpError for an op that has no meaning, or no rule, for complex numbers.
     """
-    if not any(map(has_complex, graph.ops)):
+    if not any(map(is_complex, graph.outputs)) and not any(map(has_complex, graph.ops)):
         return graph
     block = Block(graph.facts)
     block.inputs(zip(graph.inputs, graph.inputs, strict=True))

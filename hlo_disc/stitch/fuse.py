@@ -33,7 +33,7 @@ MAX_OPS = 64
 
 @dataclass(frozen=True)
 class Plan:
-    """groups in order; aliases: values that are another value's memory under another shape or type; notes: why not fused."""
+    """groups in order; aliases: values that are another's memory under another shape or type; notes: why not fused."""
 
     groups: tuple[Group, ...]
     aliases: dict[Value, Value]

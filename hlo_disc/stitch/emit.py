@@ -267,11 +267,6 @@ ELEMENTWISE: dict[str, Rule] = {
     "clamp": _clamp,
 }
 
-# Ops that cost about ten additions or more: worth keeping rather than computing twice.
-EXPENSIVE = frozenset(
-    "exponential exponential_minus_one log log_plus_one logistic tanh cbrt sine cosine tan erf erfc power atan2".split()
-)
-
 
 @dataclass(frozen=True)
 class Monoid:

@@ -21,7 +21,6 @@ from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.memory import ALIGNMENT, Slot, plan_memory
 from hlo_disc.stitch.variant import Choice, Packing
 
-
 # Kinds of groups whose launch may fail.
 FAILING = frozenset(("call",))
 

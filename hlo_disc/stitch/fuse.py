@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hlo_disc.dynamic_hlo.cost import EXPENSIVE, free_ops
 from hlo_disc.dynamic_hlo.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.graph import Graph, Op, Shape, Value, uses
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.anchor import Anchor, anchors, unneeded
 from hlo_disc.stitch.body import reshape_segments
-from hlo_disc.stitch.emit import EXPENSIVE
 from hlo_disc.stitch.group import Group, Place, reads
 from hlo_disc.stitch.normalise import kind
 from hlo_disc.stitch.space import row_space
@@ -55,17 +55,6 @@ def fuse(graph: Graph) -> Plan:
     return _Fusion(graph).run()
 
 
-def free_ops(graph: Graph) -> set[Op]:
-    """Ops that are computed where they are used, in every group that uses them: they read no memory and cost little."""
-    free: set[Op] = set()
-    for op in graph.ops:
-        source = op.name in ("iota", "dim") or (op.name == "constant" and op.attrs["value"].size == 1)
-        cheap = kind(op) in ("elementwise", "view") and op.name not in EXPENSIVE
-        if source or (cheap and all(x.op in free for x in op.operands)):
-            free.add(op)
-    return free
-
-
 def is_stored_constant(op: Op | None) -> bool:
     return op is not None and op.name == "constant" and op.attrs["value"].size != 1
 
@@ -75,7 +64,7 @@ class _Fusion:
         self.graph, self.facts = graph, graph.facts
         self.users = uses(graph)
         self.position = {op: i for i, op in enumerate(graph.ops)}
-        self.free = free_ops(graph)
+        self.free = free_ops(graph.ops, kind)
         self.in_memory = set(graph.outputs)
         self.owner: dict[Op, _Growing] = {}
         self.readers: dict[Value, list[_Growing]] = {}

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.cost import EXPENSIVE
 from hlo_disc.dynamic_hlo.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Op, Shape, Value
 from hlo_disc.stitch.body import Body, Leaf, Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.device import Device
-from hlo_disc.stitch.emit import EXPENSIVE, MONOIDS
+from hlo_disc.stitch.emit import MONOIDS
 from hlo_disc.stitch.group import Group, Place
 from hlo_disc.stitch.index import ZERO, Index
 from hlo_disc.stitch.space import Access, Pass, RowSpace

@@ -44,8 +44,14 @@ def scalar_region(region: Region) -> Region | None:
         operands = [new[x] for x in op.operands]
         ops.append(make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc))
         new.update(zip(op.results, ops[-1].results, strict=True))
+    if any(v.rank for v in region.inputs):
+        return None
     outputs = tuple(new[v] for v in region.outputs)
-    return None if any(v.rank for v in region.inputs) else Region(region.inputs, tuple(ops), outputs)
+    needed = {v.op for v in outputs}
+    for op in reversed(ops):
+        if op in needed:
+            needed.update(x.op for x in op.operands)
+    return Region(region.inputs, tuple(op for op in ops if op in needed), outputs)
 
 
 def monoid_kind(region: Region) -> str | None:
@@ -130,8 +136,8 @@ class _Probe:
         a, b, captured = _samples(region)
         body = Function(region, {})
         forth, back = body(*a, *b, *captured), body(*b, *a, *captured)
-        self.commutes = _all_same(forth, back).all()
-        self.selects = (_all_same(forth, a) | _all_same(forth, b)).all()
+        self.commutes = bool(_all_same(forth, back).all())
+        self.selects = bool((_all_same(forth, a) | _all_same(forth, b)).all())
 
 
 _probes: dict[tuple, _Probe] = {}

@@ -72,13 +72,13 @@ def _window(printer: _Printer, op: Op, window: Shape, low: Shape, high: Shape, *
     spread = [_spread(printer, value, name, xs[0].shape) for value, name in more.items()]
     operands = ", ".join([_names(printer, xs), *spread, _names(printer, inits), *more.values(), *rows, padding])
     wide, narrow = ([printer.tensor_type(v.dtype, shape) for v in more] for shape in (xs[0].shape, ()))
-    types = [_types(printer, xs), *wide, _types(printer, inits), *narrow, *[kind] * 4, table]
+    all_types = [_types(printer, xs), *wide, _types(printer, inits), *narrow, *[kind] * 4, table]
     text = (
         f"stablehlo.custom_call @stablehlo.dynamic_reduce_window({operands}) "
         f"{{api_version = 2 : i32, called_computations = [@{_function(printer, op.attrs['body'], list(more))}]}}"
     )
     results = [printer.tensor_type(v.dtype, op.results[0].shape) for v in (*op.results, *more)]
-    return printer.several(text, ", ".join(types), results, op.loc)[: len(op.results)]
+    return printer.several(text, ", ".join(all_types), results, op.loc)[: len(op.results)]
 
 
 def _outside(printer: _Printer, region: Region, captured: Sequence[Value]) -> dict[Value, str]:

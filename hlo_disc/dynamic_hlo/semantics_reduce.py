@@ -119,5 +119,5 @@ def select_and_scatter(
     result = np.full(x.size, init, x.dtype)
     for element, there in zip(source.reshape(-1), place.reshape(-1), strict=True):
         if there >= 0:
-            (result[there],) = body(result[there], element, *captured)
+            result[there] = body(result[there], element, *captured)[0]
     return result.reshape(x.shape)

@@ -6,9 +6,21 @@ guard here (`Reader.equal`, `Reader.at_most`), so nothing behind this stage read
 
 from __future__ import annotations
 
-from hlo_disc.import_.handlers import calls, control, convolution, dot, elementwise, gather, library, reduce, views
+from hlo_disc.import_.handlers import (
+    calls,
+    control,
+    convolution,
+    dot,
+    elementwise,
+    gather,
+    library,
+    norm,
+    reduce,
+    views,
+    windows,
+)
 from hlo_disc.import_.handlers.types import Handler
 
 HANDLERS: dict[str, Handler] = {}
-for family in (elementwise, views, gather, reduce, dot, convolution, control, library, calls):
+for family in (elementwise, views, gather, reduce, windows, norm, dot, convolution, control, library, calls):
     HANDLERS.update(family.HANDLERS)

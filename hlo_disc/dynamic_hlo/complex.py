@@ -9,7 +9,6 @@ work on each part alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,20 +45,14 @@ def expand_complex(graph: Graph) -> Graph:
 
     Raises UnsupportedOpError for an op that has no meaning, or no rule, for complex numbers.
     """
-    if not any(map(is_complex, graph.outputs)) and not any(map(has_complex, graph.ops)):
+    if not any(map(has_complex, graph.ops)):
         return graph
     block = Block(graph.facts)
     block.inputs(zip(graph.inputs, graph.inputs, strict=True))
     for op in graph.ops:
         block.expand(op)
-    owned = set(graph.inputs)
-    new = {value: block.reals[value] for value in graph.definitions.values()}
-    outputs = []
-    for value in graph.outputs:
-        memory = block.output(value, owned) if is_complex(value) else block.reals[value]
-        owned.add(memory)
-        outputs.append(memory)
-    return replace(graph.with_roots(new, ops=tuple(block.b.ops)), outputs=tuple(outputs))
+    new = {value: block.whole(value) if is_complex(value) else block.reals[value] for value in graph.roots}
+    return graph.with_roots(new, ops=tuple(block.b.ops))
 
 
 class Block:
@@ -120,12 +113,6 @@ class Block:
         if value not in self.wholes:
             self.wholes[value] = self.b.op("bitcast_convert", [self.memory(value)], dtype=value.dtype)
         return self.wholes[value]
-
-    def output(self, value: Value, owned: set[Value]) -> Value:
-        """The same in memory that is not `owned` by an input or another output."""
-        if value in self.wholes and self.wholes[value] in owned:
-            return self.b.op("bitcast_convert", [self.join(self.pair(value))], dtype=value.dtype)
-        return self.whole(value)
 
     def part(self, value: Value, k: int) -> Value:
         """Part `k` of a complex value, or the real value that it is."""

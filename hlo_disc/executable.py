@@ -263,7 +263,8 @@ def _resolved(
             f"{where}: this process has no XLA FFI handler of that name for the CPU; register it before compiling or "
             "loading (jax.ffi.register_ffi_target)"
         )
-    return where, list(found), _attributes(config), list(operands), list(results), list(aliases)
+    skip_empty = handlers.is_lapack(target)
+    return where, list(found), _attributes(config), list(operands), list(results), list(aliases), skip_empty
 
 
 def _attributes(config: Sequence[Any]) -> list[tuple[str, str, str, Any]]:

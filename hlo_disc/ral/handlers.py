@@ -32,7 +32,7 @@ def find(target: str) -> tuple[int, int, int, int] | None:
 
     Raises UnsupportedOpError for a target of the API before the XLA FFI.
     """
-    if target in _lapack():
+    if is_lapack(target):
         from jaxlib import lapack
 
         lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))  # the kernels get their functions from scipy
@@ -43,6 +43,11 @@ def find(target: str) -> tuple[int, int, int, int] | None:
         raise UnsupportedOpError(f"custom call @{target}: its target is no XLA FFI handler but of the API before it")
     first, second, third, last = (_address(found[stage]) if found.get(stage) is not None else 0 for stage in STAGES)
     return first, second, third, last
+
+
+def is_lapack(target: str) -> bool:
+    """Whether jaxlib ships the target as a LAPACK kernel; these refuse empty matrices."""
+    return target in _lapack()
 
 
 def register_type(name: str, registration: Mapping[str, Any]) -> None:

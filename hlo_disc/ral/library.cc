@@ -93,13 +93,14 @@ struct LibraryCall::Frame {
 };
 
 LibraryCall::LibraryCall(std::string where, const std::vector<XLA_FFI_Handler*>& handlers, Attributes attributes, std::vector<Buffer> operands,
-                         std::vector<Buffer> results, std::vector<std::pair<int, int>> aliases)
+                         std::vector<Buffer> results, std::vector<std::pair<int, int>> aliases, bool skip_empty)
     : where_(std::move(where)),
       handlers_(handlers),
       attributes_(std::move(attributes)),
       operands_(std::move(operands)),
       results_(std::move(results)),
-      aliases_(std::move(aliases)) {
+      aliases_(std::move(aliases)),
+      skip_empty_(skip_empty) {
   handlers_.resize(kStages);
 }
 
@@ -150,6 +151,19 @@ void LibraryCall::call(Frame& frame, int stage) const {
   if (error) fail(*error);
 }
 
+// Whether there is nothing to compute; the results are complete then.
+bool LibraryCall::skip(Frame& frame) const {
+  const size_t operands = operands_.size();
+  const bool nothing = (operands && bytes_of(frame.buffers[0], 1) == 0) || (!results_.empty() && bytes_of(frame.buffers[operands], 1) == 0);
+  for (size_t k = 0; nothing && k < results_.size(); k++) {
+    bool given = false;
+    for (auto [operand, result] : aliases_) given |= result == static_cast<int>(k);
+    XLA_FFI_Buffer& buffer = frame.buffers[operands + k];
+    if (!given) std::memset(buffer.data, 0, static_cast<size_t>(bytes_of(buffer, results_[k].dtype->bytes)));
+  }
+  return nothing;
+}
+
 void LibraryCall::run(Run& run, const int64_t* record) const {
   Frame frame(*this, record);
   State prepared, initialized;
@@ -163,6 +177,7 @@ void LibraryCall::run(Run& run, const int64_t* record) const {
     if (from.data != to) std::memcpy(to, from.data, static_cast<size_t>(bytes_of(from, operands_[operand].dtype->bytes)));
     from.data = to;
   }
+  if (skip_empty_ && skip(frame)) return;
   for (int stage = XLA_FFI_ExecutionStage_PREPARE; stage <= XLA_FFI_ExecutionStage_EXECUTE; stage++) call(frame, stage);
 }
 

@@ -57,8 +57,10 @@ class LibraryCall {
 
   // `where` is the op with the user's line, for messages. handlers: by stage, null where there is none.
   // aliases: (operand, result) pairs that share memory; the operand's contents are there when the handler starts.
+  // skip_empty: when the first operand or result has no elements the handler is not called, and what shares no memory
+  // with an operand is zero (LAPACK refuses leading dimensions of 0).
   LibraryCall(std::string where, const std::vector<XLA_FFI_Handler*>& handlers, Attributes attributes, std::vector<Buffer> operands,
-              std::vector<Buffer> results, std::vector<std::pair<int, int>> aliases);
+              std::vector<Buffer> results, std::vector<std::pair<int, int>> aliases, bool skip_empty);
 
   // Checks the handlers' versions and makes the state of the instance. Throws Error(kCall).
   void instantiate();
@@ -70,6 +72,7 @@ class LibraryCall {
   struct Frame;
   void check(int stage) const;
   void call(Frame& frame, int stage) const;
+  bool skip(Frame& frame) const;
   [[noreturn]] void fail(const XLA_FFI_Error& error) const;
 
   std::string where_;
@@ -77,6 +80,7 @@ class LibraryCall {
   Attributes attributes_;
   std::vector<Buffer> operands_, results_;
   std::vector<std::pair<int, int>> aliases_;
+  bool skip_empty_;
   State state_;
 };
 

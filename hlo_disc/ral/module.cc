@@ -63,7 +63,7 @@ using GuardSpec = std::tuple<std::string, int>;
 using AttributeSpec = std::tuple<std::string, std::string, std::string, nb::object>;  // name, kind, dtype, content
 using BufferSpec = std::tuple<std::string, int>;                                      // dtype, rank
 using CallSpec = std::tuple<std::string, std::vector<uintptr_t>, std::vector<AttributeSpec>, std::vector<BufferSpec>, std::vector<BufferSpec>,
-                            std::vector<std::pair<int, int>>>;
+                            std::vector<std::pair<int, int>>, bool>;
 
 const ral::DType& dtype_named(const std::string& name) {
   const ral::DType* dtype = ral::find_dtype(name.c_str());
@@ -94,7 +94,7 @@ ral::Attributes attributes_of(const std::vector<AttributeSpec>& specs) {
 }
 
 std::unique_ptr<ral::LibraryCall> library_call(const CallSpec& spec) {
-  const auto& [where, addresses, attributes, operands, results, aliases] = spec;
+  const auto& [where, addresses, attributes, operands, results, aliases, skip_empty] = spec;
   std::vector<XLA_FFI_Handler*> handlers;
   for (uintptr_t address : addresses) handlers.push_back(reinterpret_cast<XLA_FFI_Handler*>(address));
   auto buffers = [](const std::vector<BufferSpec>& specs) {
@@ -102,7 +102,7 @@ std::unique_ptr<ral::LibraryCall> library_call(const CallSpec& spec) {
     for (const auto& [dtype, rank] : specs) out.push_back({&dtype_named(dtype), rank});
     return out;
   };
-  return std::make_unique<ral::LibraryCall>(where, handlers, attributes_of(attributes), buffers(operands), buffers(results), aliases);
+  return std::make_unique<ral::LibraryCall>(where, handlers, attributes_of(attributes), buffers(operands), buffers(results), aliases, skip_empty);
 }
 
 void construct(Executable* self, uintptr_t plan, uintptr_t main, int env_size, const std::vector<Input>& inputs,

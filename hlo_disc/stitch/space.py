@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.cost import EXPENSIVE
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.graph import Op, Shape, Value
 from hlo_disc.stitch.body import reshape_segments
-from hlo_disc.stitch.emit import EXPENSIVE
 
 # An axis of the space: ("out", axis of the main output), ("col", reduced axis), or None for any other index.
 Axis = tuple[str, int] | None
@@ -131,7 +131,7 @@ def operand_accesses(op: Op, access: Access, facts: ShapeFacts) -> list[tuple[Va
                 if len(result_axes) == len(operand_axes) == 1:
                     plain[operand_axes[0]] = access[result_axes[0]]
             return [(x, tuple(plain))]
-        case "slice" | "reverse" | "gather" | "dynamic_slice":
+        case "slice" | "window" | "reverse" | "gather" | "dynamic_slice":
             return [(x, (None,) * x.rank) for x in op.operands]
         case _:
             return [(x, access) for x in op.operands]

@@ -6,9 +6,12 @@ Types of fewer than 8 bits take a byte an element in memory, in its low bits.
 from __future__ import annotations
 
 import functools
+import re
 
 import ml_dtypes
 import numpy as np
+
+from hlo_disc.errors import CompileError
 
 BOOL = np.dtype(bool)
 COMPLEX_PARTS: dict[np.dtype, np.dtype] = {
@@ -16,6 +19,22 @@ COMPLEX_PARTS: dict[np.dtype, np.dtype] = {
     np.dtype(np.complex128): np.dtype(np.float64),
 }
 _CLASSES = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
+
+
+# Every type that StableHLO has and that is supported, but for bool and the complex ones.
+FLOATS: tuple[np.dtype, ...] = tuple(
+    np.dtype(getattr(ml_dtypes, name, name))
+    for name in (
+        "float16", "bfloat16", "float32", "float64", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4",
+        "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+    )
+)  # fmt: skip
+INTEGERS: tuple[np.dtype, ...] = tuple(
+    np.dtype(getattr(ml_dtypes, f"{sign}int{bits}", f"{sign}int{bits}"))
+    for sign in ("", "u")
+    for bits in (2, 4, 8, 16, 32, 64)
+)
 
 
 @functools.cache
@@ -52,3 +71,17 @@ def int_limits(dtype: np.dtype) -> tuple[int, int]:
     """The smallest and the largest integer of a type."""
     info = ml_dtypes.iinfo(dtype)
     return int(info.min), int(info.max)
+
+
+@functools.cache
+def element_type(dtype: np.dtype) -> str:
+    """The MLIR spelling of a dtype: float32 is f32, uint8 is ui8, float8_e4m3fn is f8E4M3FN."""
+    if dtype == BOOL:
+        return "i1"
+    if dtype in COMPLEX_PARTS:
+        return f"complex<{element_type(COMPLEX_PARTS[dtype])}>"
+    match = re.fullmatch(r"(bfloat|float|uint|int)(\d+)(?:_(\w+))?", dtype.name)
+    if match is None:
+        raise CompileError(f"dtype {dtype} has no StableHLO type")
+    prefix = {"bfloat": "bf", "float": "f", "uint": "ui", "int": "i"}[match[1]]
+    return f"{prefix}{match[2]}{(match[3] or '').upper()}"

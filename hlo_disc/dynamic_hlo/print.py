@@ -14,9 +14,8 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo import print_control, print_convolution, print_library, print_reduce
 from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.dtypes import BOOL, dtype_class, element_type, part_dtype
 from hlo_disc.dynamic_hlo.graph import Graph, Guard, Op, Region, Shape, Value
-from hlo_disc.dynamic_hlo.inference import BOOL, COMPLEX_PARTS, dtype_class, part_dtype
-from hlo_disc.errors import CompileError
 
 _SCALAR = "tensor<i64>"
 _RELATION = {"==": "EQ", "!=": "NE", ">=": "GE", ">": "GT", "<=": "LE", "<": "LT"}
@@ -62,19 +61,6 @@ def to_stablehlo(graph: Graph) -> str:
 
 
 # ----------------------------------------------------------------------------------------------- types and constants
-
-
-def element_type(dtype: np.dtype) -> str:
-    """The MLIR spelling of a dtype: float32 is f32, uint8 is ui8, float8_e4m3fn is f8E4M3FN."""
-    if dtype == BOOL:
-        return "i1"
-    if dtype in COMPLEX_PARTS:
-        return f"complex<{element_type(COMPLEX_PARTS[dtype])}>"
-    match = re.fullmatch(r"(bfloat|float|uint|int)(\d+)(?:_(\w+))?", dtype.name)
-    if match is None:
-        raise CompileError(f"dtype {dtype} has no StableHLO type")
-    prefix = {"bfloat": "bf", "float": "f", "uint": "ui", "int": "i"}[match[1]]
-    return f"{prefix}{match[2]}{(match[3] or '').upper()}"
 
 
 def tensor_type(dtype: np.dtype, shape: Shape) -> str:

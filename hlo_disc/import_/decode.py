@@ -10,11 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import ml_dtypes
 import numpy as np
 
 from hlo_disc import mlir
-from hlo_disc.dynamic_hlo.dtypes import bit_width, dtype_class, is_integer
+from hlo_disc.dynamic_hlo.dtypes import (
+    BOOL,
+    COMPLEX_PARTS,
+    FLOATS,
+    INTEGERS,
+    bit_width,
+    dtype_class,
+    element_type,
+    is_integer,
+)
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import ir
 
@@ -27,34 +35,8 @@ _OWN_FILES = str(Path(__file__).parent.parent) + "/"
 TypeShape = tuple[int | None, ...]
 
 _DTYPES: dict[str, np.dtype] = {
-    "i1": np.dtype(bool),
     "index": np.dtype(np.int64),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-    "complex<f32>": np.dtype(np.complex64),
-    "complex<f64>": np.dtype(np.complex128),
-    **{f"i{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
-    **{f"ui{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
-    **{f"i{bits}": np.dtype(getattr(ml_dtypes, f"int{bits}")) for bits in (2, 4)},
-    **{f"ui{bits}": np.dtype(getattr(ml_dtypes, f"uint{bits}")) for bits in (2, 4)},
-    **{
-        f"f{name[0]}{name[2:].upper()}": np.dtype(getattr(ml_dtypes, f"float{name}"))
-        for name in (
-            "4_e2m1fn",
-            "6_e2m3fn",
-            "6_e3m2fn",
-            "8_e3m4",
-            "8_e4m3",
-            "8_e4m3b11fnuz",
-            "8_e4m3fn",
-            "8_e4m3fnuz",
-            "8_e5m2",
-            "8_e5m2fnuz",
-            "8_e8m0fnu",
-        )
-    },
+    **{element_type(dtype): dtype for dtype in (BOOL, *INTEGERS, *FLOATS, *COMPLEX_PARTS)},
 }
 
 
@@ -143,7 +125,19 @@ def array(attribute: Any, dtype: np.dtype) -> np.ndarray:
         bits = bit_width(dtype)
         words = _bytes(_bitcast(attribute, f"i{bits}"))
         return _each(words, lambda x: (x.view(np.uint8) & ((1 << bits) - 1)).view(dtype))
+    if dtype.kind == "c":
+        return _complex(attribute, dtype)
     return np.asarray(attribute)
+
+
+def _complex(attribute: ir.DenseElementsAttr, dtype: np.dtype) -> np.ndarray:
+    """Complex numbers: the same text, read as pairs of floats."""
+    shape = ir.RankedTensorType(attribute.type).shape
+    pairs = "".join(f"{size}x" for size in ([] if attribute.is_splat else shape))
+    elements = str(attribute).rsplit(" : ", 1)[0].replace("(", "[").replace(")", "]")
+    floats = ir.Attribute.parse(f"{elements} : tensor<{pairs}2xf{dtype.itemsize * 4}>", attribute.context)
+    values = np.asarray(floats).copy().view(dtype)[..., 0]
+    return np.broadcast_to(values, shape) if attribute.is_splat else values
 
 
 def _each(x: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

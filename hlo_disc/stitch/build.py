@@ -12,11 +12,10 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from hlo_disc import mlir
-from hlo_disc.dynamic_hlo.inference import part_dtype
+from hlo_disc.dynamic_hlo.dtypes import FLOATS, element_type, part_dtype
 from hlo_disc.mlir import arith, func, gpu, ir, memref, scf, vector
 
 _INT_OPS: dict[str, Any] = {
@@ -83,6 +82,11 @@ class Val:
 Scalar = Val | int
 
 
+def _signed(x: int) -> int:
+    """The same 64 bits as a number that MLIR's bindings take."""
+    return x - (1 << 64) if x >= 1 << 63 else x
+
+
 def _is(x: Scalar, n: int) -> bool:
     return isinstance(x, int) and x == n
 
@@ -139,12 +143,10 @@ class Builder:
         self.module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
         self.index_type = ir.IndexType.get()
         self.pointer = ir.Type.parse("!llvm.ptr")
-        self._int_types = {n: ir.IntegerType.get_signless(n) for n in (1, 4, 8, 16, 32, 64)}
-        half, f32 = (ir.F16Type.get(), ir.BF16Type.get()), ir.F32Type.get()
-        self._float_types = {np.dtype(np.float32): f32, np.dtype(np.float64): ir.F64Type.get()}
-        self._half_types = {np.dtype(np.float16): half[0], np.dtype(ml_dtypes.bfloat16): half[1]}
-        self._floats = {*half, *self._float_types.values()}
-        self._f32 = f32
+        self._int_types = {n: ir.IntegerType.get_signless(n) for n in (1, 4, 6, 8, 16, 32, 64)}
+        self._float_types = {dtype: ir.Type.parse(element_type(dtype)) for dtype in FLOATS}
+        self._floats = {*self._float_types.values()}
+        self._f32 = ir.F32Type.get()
         self.library: dict[Any, int] = {}  # the calls of library functions and their numbers
         self._declared: set[str] = set()
         self._runtime: Any = None  # the ral_call of the host function that is being built, its first argument
@@ -213,16 +215,18 @@ class Builder:
     # Types and constants.
 
     def register_type(self, dtype: np.dtype) -> ir.Type:
-        """The type that computes on elements of `dtype`: halves are widened to f32, bool is i1."""
-        if dtype in self._half_types:
+        """The type that computes on elements of `dtype`: small floats are widened to f32, bool is i1."""
+        if dtype.itemsize < 4 and dtype in self._float_types:
             return self._f32
         return self.i1 if dtype == np.bool_ else self.memory_type(dtype)
 
     def memory_type(self, dtype: np.dtype) -> ir.Type:
-        """The type that elements of `dtype` have in memory: bool is i8, a complex number two floats."""
+        """The type that elements of `dtype` have in memory: bool takes a byte, complex two floats."""
         dtype = part_dtype(dtype)
-        found = self._float_types.get(dtype) or self._half_types.get(dtype)
-        return found or self._int_types[8 * dtype.itemsize]
+        return self._float_types.get(dtype) or self._int_types[8 * dtype.itemsize]
+
+    def int_type(self, bits: int) -> ir.Type:
+        return self._int_types[bits]
 
     def is_float(self, x: Val) -> bool:
         return x.element in self._floats
@@ -247,7 +251,7 @@ class Builder:
         found = self._constants.get(key)
         if found is None:
             floating = element in self._floats
-            attr = ir.FloatAttr.get(element, float(x)) if floating else ir.IntegerAttr.get(element, int(x))
+            attr = ir.FloatAttr.get(element, float(x)) if floating else ir.IntegerAttr.get(element, _signed(int(x)))
             type_ = self.vec(lanes, element)
             if lanes:
                 attr = ir.DenseElementsAttr.get_splat(type_, attr)

@@ -16,7 +16,7 @@ import numpy as np
 
 from hlo_disc import mlir
 from hlo_disc.errors import ParseError
-from hlo_disc.import_.decode import Decoder, array, text
+from hlo_disc.import_.decode import Decoder, constant, text
 from hlo_disc.mlir import ir
 
 # Operands that say sizes: a size that only the run knows is another program than the one that the case tests.
@@ -203,7 +203,7 @@ def _returned(function: Any, decoder: Decoder) -> list[np.ndarray]:
 def _constant(op: Any, decoder: Decoder) -> np.ndarray:
     dtype, sizes = decoder.tensor(op.results[0].type)
     # A copy that is not MLIR's memory: the module may be gone when it is read.
-    return np.array(array(op.attributes["value"], dtype)).reshape([n or 0 for n in sizes])
+    return np.array(constant(op, dtype)).reshape([n or 0 for n in sizes])
 
 
 def _main_op(module: ir.Module) -> str:

@@ -110,6 +110,24 @@ def text(attribute: Any) -> str:
     return ir.StringAttr(attribute).value
 
 
+def constant(op: Any, dtype: np.dtype) -> np.ndarray:
+    """The value of a constant op, as `array` has it."""
+    return _complex(op, dtype) if dtype.kind == "c" else array(op.attributes["value"], dtype)
+
+
+def _complex(op: Any, dtype: np.dtype) -> np.ndarray:
+    """The value of a complex constant: the bindings do not even hand out the attribute, so its text is read as pairs."""
+    elements = str(op).partition("dense<")[2].rpartition("> : tensor<")[0]
+    shape = ir.RankedTensorType(op.results[0].type).shape
+    is_splat = elements.startswith("(")
+    pairs = "".join(f"{size}x" for size in ([] if is_splat else shape))
+    kind = f"tensor<{pairs}2xf{dtype.itemsize * 4}>"
+    floats = ir.Attribute.parse(f"dense<{elements.replace('(', '[').replace(')', ']')}> : {kind}", op.context)
+    # Pairs are not read from a splat: both parts may be one value.
+    values = np.ascontiguousarray(np.asarray(floats)).view(dtype)[..., 0]
+    return np.broadcast_to(values, shape) if is_splat else values
+
+
 def array(attribute: Any, dtype: np.dtype) -> np.ndarray:
     """A dense attribute as an array; a view of MLIR's memory where numpy has the dtype, with strides 0 for a splat."""
     if not isinstance(attribute, ir.DenseElementsAttr):
@@ -125,19 +143,7 @@ def array(attribute: Any, dtype: np.dtype) -> np.ndarray:
         bits = bit_width(dtype)
         words = _bytes(_bitcast(attribute, f"i{bits}"))
         return _each(words, lambda x: (x.view(np.uint8) & ((1 << bits) - 1)).view(dtype))
-    if dtype.kind == "c":
-        return _complex(attribute, dtype)
     return np.asarray(attribute)
-
-
-def _complex(attribute: ir.DenseElementsAttr, dtype: np.dtype) -> np.ndarray:
-    """Complex numbers: the same text, read as pairs of floats."""
-    shape = ir.RankedTensorType(attribute.type).shape
-    pairs = "".join(f"{size}x" for size in ([] if attribute.is_splat else shape))
-    elements = str(attribute).rsplit(" : ", 1)[0].replace("(", "[").replace(")", "]")
-    floats = ir.Attribute.parse(f"{elements} : tensor<{pairs}2xf{dtype.itemsize * 4}>", attribute.context)
-    values = np.asarray(floats).copy().view(dtype)[..., 0]
-    return np.broadcast_to(values, shape) if attribute.is_splat else values
 
 
 def _each(x: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

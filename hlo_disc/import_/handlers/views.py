@@ -9,7 +9,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import Truth
 from hlo_disc.dynamic_hlo.graph import Shape, Value
-from hlo_disc.import_.decode import array, integer, ints
+from hlo_disc.import_.decode import constant, integer, ints
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.shapes import Operand
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
 
 def _constant(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    attribute = op.attributes["value"]
-    value = array(attribute, r.result_type(op)[0])
+    value = constant(op, r.result_type(op)[0])
     if value.ndim and value.size > 1 and not any(value.strides):
         scalar = r.constant(value.reshape(-1)[0])
         return r.emit("broadcast", (scalar,), shape=r.policy.created(r, op, r.static_sizes(op)), dims=())
-    return r.dense(attribute, value)
+    return r.constant(value) if value.dtype.kind == "c" else r.dense(op.attributes["value"], value)
 
 
 def _iota(r: Reader, op: Any, operands: list[Operand]) -> Value:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo import print_control, print_convolution, print_library, print_reduce
+from hlo_disc.dynamic_hlo import print_control, print_convolution, print_indexing, print_library, print_reduce
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.dtypes import BOOL, dtype_class, element_type, part_dtype
 from hlo_disc.dynamic_hlo.graph import Graph, Guard, Op, Region, Shape, Value
@@ -490,6 +490,7 @@ _PRINTERS: dict[str, Callable[[_Printer, Op], str | Sequence[str]]] = {
     "pad": _pad,
     "reduce": _reduce,
     **print_control.PRINTERS,
+    **print_indexing.PRINTERS,
     **print_reduce.PRINTERS,
     "dot_general": _dot_general,
     "convolution": print_convolution.convolution,

@@ -143,7 +143,7 @@ def write(directory: Path, modules: dict[str, str]) -> Path:
 
 
 def run(path: Path, **settings: object) -> Result:
-    return run_case(path, path.name, Settings(**settings), lambda stage: None)
+    return run_case(path, path.name, Settings(**settings), lambda stage, kind, op: None)
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -232,7 +232,7 @@ def test_no_cases_is_an_error(tmp_path):
 
 def misbehaves(path: Path, name: str, settings: Settings, stage) -> Result:
     """What a case can do to its worker."""
-    stage("compile")
+    stage("compile", "testdata", "add")
     if name == "abort":
         os.write(2, b"LLVM ERROR: out of ideas\n")
         os.abort()
@@ -247,6 +247,7 @@ def test_the_run_goes_on_after_a_crash_or_a_hang():
     assert {name: r.status for name, r in results.items()} == {
         "abort": "crashed", "right": "passed", "hang": "timeout", "again": "passed"
     }  # fmt: skip
+    assert (results["abort"].kind, results["abort"].op) == ("testdata", "add")
     assert results["abort"].reason == "SIGABRT: LLVM ERROR: out of ideas in stage 'compile'"
     assert results["hang"].reason == "no result after 5 s in stage 'compile'"
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import ml_dtypes
 import numpy as np
+
+from hlo_disc.dynamic_hlo.dtypes import dtype_class
 
 _ULPS = 3
 # How far apart two correct implementations may be: of the value, and of the largest value beside it.
@@ -44,12 +45,7 @@ def _same(got: np.ndarray, want: np.ndarray) -> np.ndarray:
 
 def is_float(dtype: np.dtype) -> bool:
     """Whether it is a real floating type, ml_dtypes' included."""
-    if dtype.kind == "f":
-        return True
-    try:
-        return dtype.kind not in "biuc" and ml_dtypes.finfo(dtype) is not None
-    except ValueError:
-        return False
+    return dtype_class(dtype) == "float"
 
 
 def _unequal(got: np.ndarray, want: np.ndarray) -> np.ndarray:

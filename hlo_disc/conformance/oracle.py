@@ -14,7 +14,7 @@ import numpy as np
 
 from hlo_disc import mlir
 from hlo_disc.conformance.cases import functions, set_arguments
-from hlo_disc.dynamic_hlo.print import element_type
+from hlo_disc.dynamic_hlo.dtypes import dtype_class, element_type, int_limits
 from hlo_disc.import_.decode import Decoder, TypeShape
 from hlo_disc.mlir import ir
 
@@ -46,7 +46,7 @@ class Signature:
         types = [decoder.tensor(a.type) for a in arguments]
         self.marked = GLOBAL in str(module.operation.get_asm(large_elements_limit=16))
         dynamic = any(None in shape for _, shape in types)
-        leading = itertools.takewhile(lambda t: t[1] == () and t[0].kind == "i", types)
+        leading = itertools.takewhile(lambda t: t[1] == () and dtype_class(t[0]) == "int", types)
         self.size_count = len(list(leading)) if dynamic and not self.marked else 0
         self.types: list[tuple[np.dtype, TypeShape]] = types[self.size_count :]
 
@@ -214,13 +214,16 @@ _SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -1.5, 100.0, np.inf, -np.inf)
 
 
 def _random(random: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...], special: bool) -> np.ndarray:
-    if dtype.kind == "b":
+    kind = dtype_class(dtype)
+    if kind == "bool":
         return np.asarray(random.integers(0, 2, shape)).astype(dtype)
-    if dtype.kind in "iu":
-        return np.asarray(random.integers(-2 if dtype.kind == "i" and special else 0, 6, shape)).astype(dtype)
+    if kind in ("int", "uint"):
+        lowest, highest = int_limits(dtype)
+        low = max(-2 if special else 0, lowest)
+        return np.asarray(random.integers(low, min(6, highest + 1), shape)).astype(dtype)
     values = np.asarray(random.standard_normal(shape))
     if special:
         values = np.where(random.random(shape) < 0.2, random.choice(_SPECIAL, shape), values)
-    if dtype.kind == "c":
+    if kind == "complex":
         return (values + 1j * random.standard_normal(shape)).astype(dtype)
     return values.astype(dtype)

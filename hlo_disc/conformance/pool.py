@@ -13,10 +13,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from hlo_disc.conformance.run import Result, Settings, run_case
+from hlo_disc.conformance.run import Result, Settings, Stage, run_case
 
 Task = tuple[Path, str]  # a file, and what the case is called
-Run = Callable[[Path, str, Settings, Callable[[str], None]], Result]
+Run = Callable[[Path, str, Settings, Stage], Result]
 _PARENT_DIED = 1  # prctl's PR_SET_PDEATHSIG
 
 
@@ -32,7 +32,7 @@ def _serve(run: Run, connection: Connection, settings: Settings, messages: str) 
         except EOFError:
             return
         os.ftruncate(descriptor, 0)
-        connection.send(run(path, name, settings, connection.send))
+        connection.send(run(path, name, settings, lambda *where: connection.send(where)))
 
 
 class _Worker:
@@ -44,12 +44,12 @@ class _Worker:
         self.process.start()
         theirs.close()
         self.task: Task | None = None
-        self.stage = ""
+        self.where = ("", "", "")  # stage, kind of case, op
         self.deadline = 0.0
         self.started = 0.0
 
     def start(self, task: Task, timeout: float) -> None:
-        self.task, self.stage = task, "start"
+        self.task, self.where = task, ("start", "", "")
         self.started = time.monotonic()
         self.deadline = self.started + timeout
         self.connection.send(task)
@@ -57,8 +57,9 @@ class _Worker:
     def lost(self, status: str, reason: str) -> Result:
         """The result of a case whose worker is gone."""
         assert self.task is not None
-        seconds = {self.stage: time.monotonic() - self.started}
-        return Result(self.task[1], status=status, reason=f"{reason} in stage {self.stage!r}", seconds=seconds)
+        stage, kind, op = self.where
+        seconds = {stage: time.monotonic() - self.started}
+        return Result(self.task[1], kind, op, status, f"{reason} in stage {stage!r}", seconds)
 
     def how_it_died(self) -> str:
         self.process.join(5)
@@ -130,7 +131,7 @@ def _poll(worker: _Worker) -> Result | None:
             message = worker.connection.recv()
             if isinstance(message, Result):
                 return message
-            worker.stage = message
+            worker.where = message
     except (EOFError, ConnectionResetError):
         return worker.lost("crashed", worker.how_it_died())
     if not worker.process.is_alive() and not worker.connection.poll():

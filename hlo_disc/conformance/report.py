@@ -16,6 +16,7 @@ from rich.text import Text
 
 from hlo_disc.conformance.run import SHAPES, STATUSES, Result
 
+_SHOWN = 240  # characters of a reason; the files have all
 _GOOD = ("passed", "skipped")
 
 
@@ -26,7 +27,7 @@ def has_failed(result: Result) -> bool:
 def show(results: Sequence[Result], wall: float, console: Console) -> None:
     """The summary per op, the failures by cause, times and totals."""
     for result in sorted(filter(has_failed, results), key=lambda r: (r.status, r.name)):
-        console.print(Text(f"{result.status:<11} {result.name}: {result.reason}"), soft_wrap=True)
+        console.print(Text(f"{result.status:<11} {result.name}: {result.reason[:_SHOWN]}"), soft_wrap=True)
     console.print(_by_op(results))
     _causes(results, console)
     _opened(results, console)

@@ -53,8 +53,11 @@ class Result:
     opened: str = ""
 
 
-def run_case(path: Path, name: str, settings: Settings, stage: Callable[[str], None]) -> Result:
-    """Run the case in a file. stage: is told what begins, so that a crash can say where. Raises nothing."""
+Stage = Callable[[str, str, str], None]
+
+
+def run_case(path: Path, name: str, settings: Settings, stage: Stage) -> Result:
+    """Run the case in a file. stage(what begins, kind, op) lets a crash say where. Raises nothing."""
     run = _Run(Result(name), settings, stage)
     try:
         run.case(path)
@@ -71,12 +74,12 @@ def run_case(path: Path, name: str, settings: Settings, stage: Callable[[str], N
 
 
 class _Run:
-    def __init__(self, result: Result, settings: Settings, stage: Callable[[str], None]):
+    def __init__(self, result: Result, settings: Settings, stage: Stage):
         self.result, self.settings, self.stage = result, settings, stage
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        self.stage(stage)
+        self.stage(stage, self.result.kind, self.result.op)
         start = time.perf_counter()
         try:
             yield

@@ -116,7 +116,7 @@ def constant(op: Any, dtype: np.dtype) -> np.ndarray:
 
 
 def _complex(op: Any, dtype: np.dtype) -> np.ndarray:
-    """The value of a complex constant: the bindings do not even hand out the attribute, so its text is read as pairs."""
+    """The value of a complex constant: the bindings hand out no attribute for it, so its text is read as pairs."""
     elements = str(op).partition("dense<")[2].rpartition("> : tensor<")[0]
     shape = ir.RankedTensorType(op.results[0].type).shape
     is_splat = elements.startswith("(")

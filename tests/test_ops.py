@@ -15,7 +15,7 @@ from jax import lax
 
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import GraphBuilder, Guard, Op, Value, raw_dim
+from hlo_disc.dynamic_hlo.graph import GraphBuilder, Guard, Op, Region, Value, make_region, raw_dim
 from hlo_disc.dynamic_hlo.ops import ATTRIBUTES, OPS, kind
 from hlo_disc.dynamic_hlo.reference import apply, evaluate
 from hlo_disc.errors import ArgumentError, CompileError, ShapeError
@@ -242,6 +242,11 @@ def dims(text: str):
     return shape(text)
 
 
+def scalars(name: str, *dtypes: np.dtype, **attrs) -> Region:
+    """A region of one op on scalars."""
+    return make_region(ShapeFacts(), [(t, ()) for t in dtypes], lambda b, x: [b.op(name, x, **attrs)])
+
+
 GATHER = dict(
     offset_dims=(1,), collapsed_slice_dims=(0,), operand_batching_dims=(), start_indices_batching_dims=(),
     start_index_map=(0,), index_vector_dim=1,
@@ -261,6 +266,10 @@ INFERENCE = [
     ("slice", [("float32", "s")], dict(start=dims("0"), limit=dims("s"), stride=(2,)), "floordiv(s + 1, 2)", F32),
     ("reverse", [("float32", "s")], dict(dims=(0,)), "s", F32),
     ("gather", [("float32", "v, 768"), ("int32", "b, 1")], dict(GATHER, slice_sizes=dims("1, 768")), "b, 768", F32),
+    ("scatter", [("float32", "v, 768"), ("int32", "b, 1"), ("float32", "b, 768")],
+     dict(GATHER, unique=False, count=1, body=scalars("add", F32, F32)), "v, 768", F32),
+    ("sort", [("float32", "b, s")],
+     dict(dim=1, stable=True, count=1, body=scalars("compare", F32, F32, direction="LT")), "b, s", F32),
     ("dynamic_slice", [("float32", "s, 4"), ("int32", ""), ("int32", "")], dict(sizes=dims("1, 4")), "1, 4", F32),
     ("dynamic_update_slice", [("float32", "s"), ("float32", "n"), ("int32", "")], {}, "s", F32),
     ("concatenate", [("float32", "b, s"), ("float32", "b, 1")], dict(dim=1), "b, s + 1", F32),

@@ -17,7 +17,8 @@ from hlo_disc.dynamic_hlo.graph import Op, Value
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.build import Builder, Scalar, Val
-from hlo_disc.stitch.emit import ELEMENTWISE, convert, from_memory, is_unsigned, to_memory
+from hlo_disc.stitch.elements import convert, from_memory, is_unsigned, to_memory
+from hlo_disc.stitch.emit import ELEMENTWISE
 from hlo_disc.stitch.index import ZERO, Index, IndexMath
 
 INDEX_DTYPE = np.dtype(np.int64)
@@ -254,6 +255,15 @@ def _slice(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
     return body.eval(op.operands[0], tuple(at))
 
 
+def _window(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
+    (x,), attrs = op.operands, op.attrs
+    at = list(index[: x.rank])
+    rows = zip(attrs["dims"], attrs["strides"], attrs["dilations"], index[x.rank :], strict=True)
+    for axis, stride, dilation, offset in rows:
+        at[axis] = body.math.add(body.math.scale(at[axis], stride), body.math.scale(offset, dilation))
+    return body.eval(x, tuple(at))
+
+
 def _reverse(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
     at = list(index)
     for axis in op.attrs["dims"]:
@@ -308,6 +318,7 @@ _VIEWS: dict[str, Callable[[Body, Op, tuple[Index, ...]], Val]] = {
     "reshape": _reshape,
     "transpose": _transpose,
     "slice": _slice,
+    "window": _window,
     "reverse": _reverse,
     "dynamic_slice": _dynamic_slice,
     "gather": _gather,

@@ -1,7 +1,7 @@
 """How each elementwise op and each reduction computes on registers: one row an op, over scalars and vectors alike.
 
-Halves arrive widened to f32 and bool as i1 (`Builder.register_type`). Semantics are StableHLO's: integer division by
-zero is -1, shifts past the width give 0 or the sign, conversions saturate, maximum and minimum propagate NaN.
+How registers hold elements is said in `elements.py`. Semantics are StableHLO's: integer division by zero is -1, shifts
+past the width give 0 or the sign, conversions saturate, maximum and minimum propagate NaN.
 """
 
 from __future__ import annotations
@@ -13,20 +13,24 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from hlo_disc.dynamic_hlo.dtypes import BOOL, bit_width, int_limits
 from hlo_disc.dynamic_hlo.graph import Op
 from hlo_disc.errors import UnsupportedOpError
-from hlo_disc.mlir import arith, ir, math
+from hlo_disc.mlir import arith, math
 from hlo_disc.stitch.build import Builder, Val
+from hlo_disc.stitch.elements import (
+    as_bits,
+    bitcast,
+    convert,
+    from_bits,
+    is_float,
+    is_unsigned,
+    low_bits,
+    settle,
+    sign_extended,
+)
 
 Rule = Callable[[Builder, Op, list[Val]], Val]
-
-
-def is_float(dtype: np.dtype) -> bool:
-    return dtype.kind == "f" or dtype == ml_dtypes.bfloat16
-
-
-def is_unsigned(dtype: np.dtype) -> bool:
-    return dtype.kind in "ub"
 
 
 def _one(op: Any) -> Rule:
@@ -38,7 +42,7 @@ def _by_type(floating: Any, signed: Any, unsigned: Any = None, boolean: Any = No
         dtype = o.operands[-1].dtype
         if is_float(dtype):
             chosen = floating
-        elif dtype == np.bool_ and boolean is not None:
+        elif dtype == BOOL and boolean is not None:
             chosen = boolean
         else:
             chosen = (unsigned or signed) if is_unsigned(dtype) else signed
@@ -68,7 +72,7 @@ def _sign(b: Builder, o: Op, x: list[Val]) -> Val:
 
 
 def _not(b: Builder, o: Op, x: list[Val]) -> Val:
-    return b.apply(arith.XOrIOp, x[0], b.like(1 if o.operands[0].dtype == np.bool_ else -1, x[0]))
+    return b.apply(arith.XOrIOp, x[0], b.like(1 if o.operands[0].dtype == BOOL else -1, x[0]))
 
 
 def _divide(b: Builder, o: Op, x: list[Val]) -> Val:
@@ -94,7 +98,7 @@ def _safe_divisor(b: Builder, o: Op, n: Val, d: Val) -> Val:
     traps = b.compare("==", d, 0)
     dtype = o.operands[0].dtype
     if not is_unsigned(dtype):
-        overflow = b.apply(arith.AndIOp, b.compare("==", d, -1), b.compare("==", n, int(np.iinfo(dtype).min)))
+        overflow = b.apply(arith.AndIOp, b.compare("==", d, -1), b.compare("==", n, int_limits(dtype)[0]))
         traps = b.apply(arith.OrIOp, traps, overflow)
     return b.select(traps, b.like(1, d), d)
 
@@ -102,12 +106,51 @@ def _safe_divisor(b: Builder, o: Op, n: Val, d: Val) -> Val:
 def _shift(op: Any) -> Rule:
     def rule(b: Builder, o: Op, x: list[Val]) -> Val:
         v, n = x
-        bits = 8 * o.operands[0].dtype.itemsize
-        inside = b.compare("<", n, bits, unsigned=True)
+        dtype = o.operands[0].dtype
+        bits = bit_width(dtype)
+        inside = b.compare("<", low_bits(b, n, dtype), bits, unsigned=True)
+        if op is arith.ShRUIOp:
+            v = low_bits(b, v, dtype)
+        elif op is arith.ShRSIOp:
+            v = sign_extended(b, v, bits)
         shifted = b.apply(op, v, b.select(inside, n, b.like(bits - 1, n)))
         return shifted if op is arith.ShRSIOp else b.select(inside, shifted, b.like(0, v))
 
     return rule
+
+
+def _popcnt(b: Builder, o: Op, x: list[Val]) -> Val:
+    return b.apply(math.CtPopOp, low_bits(b, x[0], o.operands[0].dtype))
+
+
+def _count_leading_zeros(b: Builder, o: Op, x: list[Val]) -> Val:
+    dtype = o.operands[0].dtype
+    zeros = b.apply(math.CountLeadingZerosOp, low_bits(b, x[0], dtype))
+    spare = 8 * dtype.itemsize - bit_width(dtype)
+    return b.binary("-", zeros, spare) if spare else zeros
+
+
+def _power(b: Builder, o: Op, x: list[Val]) -> Val:
+    return b.apply(math.PowFOp, *x) if b.is_float(x[0]) else _integer_power(b, o, *x)
+
+
+def _integer_power(b: Builder, o: Op, base: Val, exponent: Val) -> Val:
+    """By squaring. A reciprocal rounds to zero unless the base is 1 or -1."""
+    dtype = o.operands[0].dtype
+    lanes = max(base.lanes, exponent.lanes)
+    base, exponent = b.splat(base, lanes), b.splat(exponent, lanes)
+    one, zero = b.like(1, base), b.like(0, base)
+    with b.loop(0, bit_width(dtype), 1, [one, base, low_bits(b, exponent, dtype)]) as loop:
+        product, square, rest = loop.args
+        odd = b.compare("!=", b.apply(arith.AndIOp, rest, one), zero)
+        product = b.select(odd, b.binary("*", product, square), product)
+        loop.yield_(product, b.binary("*", square, square), b.apply(arith.ShRUIOp, rest, one))
+    power = loop.results[0]
+    if is_unsigned(dtype):
+        return power
+    odd = b.compare("!=", b.apply(arith.AndIOp, exponent, one), zero)
+    unit = b.select(b.compare("==", base, -1), b.select(odd, b.like(-1, base), one), zero)
+    return b.select(b.compare("<", exponent, zero), b.select(b.compare("==", base, one), one, unit), power)
 
 
 _SIGNS = {"EQ": "==", "NE": "!=", "GE": ">=", "GT": ">", "LE": "<=", "LT": "<"}
@@ -136,76 +179,34 @@ def _clamp(b: Builder, o: Op, x: list[Val]) -> Val:
 
 
 def _convert(b: Builder, o: Op, x: list[Val]) -> Val:
-    return convert(b, x[0], o.operands[0].dtype, np.dtype(o.attrs["dtype"]))
-
-
-def convert(b: Builder, x: Val, source: np.dtype, target: np.dtype) -> Val:
-    """Elements of `source` as elements of `target`, both in registers."""
-    to = b.register_type(target)
-    if target == np.bool_:
-        return b.compare("!=", x, 0)
-    if is_float(target):
-        if not is_float(source):
-            return _halve(b, b.cast(arith.UIToFPOp if is_unsigned(source) else arith.SIToFPOp, to, x), target)
-        return _halve(b, _resize_float(b, x, to), target)
-    if is_float(source):
-        return _float_to_int(b, x, target)
-    width, wanted = (ir.IntegerType(t).width for t in (x.element, to))
-    if width == wanted:
-        return x
-    if wanted < width:
-        return b.cast(arith.TruncIOp, to, x)
-    return b.cast(arith.ExtUIOp if is_unsigned(source) else arith.ExtSIOp, to, x)
-
-
-def _resize_float(b: Builder, x: Val, to: ir.Type) -> Val:
-    if x.element == to:
-        return x
-    wider = ir.FloatType(to).width > ir.FloatType(x.element).width
-    return b.cast(arith.ExtFOp if wider else arith.TruncFOp, to, x)
-
-
-def _halve(b: Builder, x: Val, target: np.dtype) -> Val:
-    """Round to a half type, but keep it widened."""
-    half = b.memory_type(target)
-    return x if half == x.element else b.cast(arith.ExtFOp, x.element, b.cast(arith.TruncFOp, half, x))
-
-
-def _float_to_int(b: Builder, x: Val, target: np.dtype) -> Val:
-    info = np.iinfo(target)
-    low, high = float(info.min), float(int(info.max) + 1)
-    inside = b.apply(arith.AndIOp, b.compare(">=", x, low), b.compare("<", x, high))
-    if info.min == 0:  # what truncates to 0 is inside too
-        inside = b.apply(arith.AndIOp, b.compare(">", x, -1.0), b.compare("<", x, high))
-    to = b.register_type(target)
-    safe = b.select(inside, x, b.like(0, x))
-    y = b.cast(arith.FPToUIOp if info.min == 0 else arith.FPToSIOp, to, safe)
-    y = b.select(b.compare(">=", x, high), b.like(int(info.max), y), y)
-    return b.select(b.compare("<", x, low), b.like(int(info.min), y), y)
+    return convert(b, x[0], o.operands[0].dtype, o.attrs["dtype"])
 
 
 def _bitcast(b: Builder, o: Op, x: list[Val]) -> Val:
-    source, target = o.operands[0].dtype, np.dtype(o.attrs["dtype"])
-    v = to_memory(b, x[0], source)
-    to = b.memory_type(target)
-    v = v if v.element == to else b.cast(arith.BitcastOp, to, v)
-    return from_memory(b, v, target)
+    return bitcast(b, x[0], o.operands[0].dtype, o.attrs["dtype"])
 
 
-def from_memory(b: Builder, x: Val, dtype: np.dtype) -> Val:
-    """What was loaded, as registers hold it."""
-    if dtype == np.bool_:
-        return b.compare("!=", x, 0)
-    to = b.register_type(dtype)
-    return x if x.element == to else b.cast(arith.ExtFOp, to, x)
-
-
-def to_memory(b: Builder, x: Val, dtype: np.dtype) -> Val:
-    """A register value as it is stored."""
-    if dtype == np.bool_:
-        return b.cast(arith.ExtUIOp, b.i8, x)
-    to = b.memory_type(dtype)
-    return x if x.element == to else b.cast(arith.TruncFOp, to, x)
+def _reduce_precision(b: Builder, o: Op, x: list[Val]) -> Val:
+    """Rounded as integers that floats' bits are; mini floats as the f32 that they are computed in."""
+    dtype = o.operands[0].dtype
+    held = dtype if dtype.itemsize > 1 else np.dtype(np.float32)
+    info = ml_dtypes.finfo(held)
+    exponent_bits, drop = o.attrs["exponent_bits"], info.nmant - o.attrs["mantissa_bits"]
+    bits = as_bits(b, x[0], held)
+    sign = b.apply(arith.AndIOp, bits, b.like(-1 << bit_width(held) - 1, bits))
+    size = b.apply(arith.XOrIOp, bits, sign)
+    infinity = b.like(((1 << info.nexp) - 1) << info.nmant, bits)
+    special = b.compare(">=", size, infinity)
+    if drop > 0:
+        odd = b.apply(arith.AndIOp, b.apply(arith.ShRUIOp, size, b.like(drop, size)), b.like(1, size))
+        size = b.binary("+", size, b.binary("+", odd, (1 << drop - 1) - 1))
+        size = b.apply(arith.AndIOp, size, b.like(-1 << drop, size))
+    if exponent_bits < ml_dtypes.finfo(dtype).nexp:
+        bias, reduced = (1 << info.nexp - 1) - 1, (1 << exponent_bits - 1) - 1
+        size = b.select(b.compare(">=", size, (bias + reduced + 1) << info.nmant), infinity, size)
+        size = b.select(b.compare("<", size, (bias + 1 - reduced) << info.nmant), b.like(0, size), size)
+    rounded = b.select(special, bits, b.apply(arith.OrIOp, size, sign))
+    return from_bits(b, rounded, held)
 
 
 _MAXIMUM = _by_type(arith.MaximumFOp, arith.MaxSIOp, arith.MaxUIOp)
@@ -219,7 +220,7 @@ def _arithmetic(sign: str, otherwise: Rule) -> Rule:
     return lambda b, o, x: b.binary(sign, *x) if b.is_float(x[0]) else otherwise(b, o, x)
 
 
-ELEMENTWISE: dict[str, Rule] = {
+_ROWS: dict[str, Rule] = {
     "abs": _abs,
     "negate": _negate,
     "sign": _sign,
@@ -243,8 +244,9 @@ ELEMENTWISE: dict[str, Rule] = {
     "round_nearest_even": _one(math.RoundEvenOp),
     "not": _not,
     "is_finite": _is_finite,
-    "popcnt": _one(math.CtPopOp),
-    "count_leading_zeros": _one(math.CountLeadingZerosOp),
+    "popcnt": _popcnt,
+    "count_leading_zeros": _count_leading_zeros,
+    "reduce_precision": _reduce_precision,
     "convert": _convert,
     "bitcast_convert": _bitcast,
     "add": _arithmetic("+", _ADD),
@@ -254,7 +256,7 @@ ELEMENTWISE: dict[str, Rule] = {
     "remainder": _remainder,
     "maximum": _MAXIMUM,
     "minimum": _MINIMUM,
-    "power": _by_type(math.PowFOp, None),
+    "power": _power,
     "atan2": _one(math.Atan2Op),
     "and": _one(arith.AndIOp),
     "or": _one(arith.OrIOp),
@@ -266,6 +268,15 @@ ELEMENTWISE: dict[str, Rule] = {
     "select": lambda b, o, x: b.select(*x),
     "clamp": _clamp,
 }
+# Rows whose result is an element of its type as it is, be the type narrower than the register or not.
+_EXACT = frozenset("is_finite convert bitcast_convert maximum minimum clamp and or xor compare select".split())
+
+
+def _settled(rule: Rule) -> Rule:
+    return lambda b, o, x: settle(b, rule(b, o, x), o.operands[-1].dtype)
+
+
+ELEMENTWISE: dict[str, Rule] = {name: rule if name in _EXACT else _settled(rule) for name, rule in _ROWS.items()}
 
 
 @dataclass(frozen=True)
@@ -283,15 +294,15 @@ class Monoid:
 
 
 def _lowest(dtype: np.dtype) -> Any:
-    return float("-inf") if is_float(dtype) else 0 if dtype == np.bool_ else int(np.iinfo(dtype).min)
+    return float("-inf") if is_float(dtype) else 0 if dtype == BOOL else int_limits(dtype)[0]
 
 
 def _highest(dtype: np.dtype) -> Any:
-    return float("inf") if is_float(dtype) else 1 if dtype == np.bool_ else int(np.iinfo(dtype).max)
+    return float("inf") if is_float(dtype) else 1 if dtype == BOOL else int_limits(dtype)[1]
 
 
 def _all_ones(dtype: np.dtype) -> int:
-    return 1 if dtype == np.bool_ else -1
+    return 1 if dtype == BOOL else -1
 
 
 def _extremum(floating: Any, otherwise: Rule) -> Rule:

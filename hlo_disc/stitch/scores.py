@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Op, Value
-from hlo_disc.stitch.emit import MONOIDS, is_float
+from hlo_disc.stitch.elements import is_float
+from hlo_disc.stitch.emit import MONOIDS
 from hlo_disc.stitch.normalise import kind
 from hlo_disc.stitch.space import Access, operand_accesses
 from hlo_disc.stitch.strided import ONE

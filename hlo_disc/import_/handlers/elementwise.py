@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.graph import Shape, Value
+from hlo_disc.dynamic_hlo.orders import total_order
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.shapes import Operand, direction
 
@@ -34,11 +35,10 @@ def _elementwise(name: str) -> Handler:
 
 
 def _compare(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    attributes = op.attributes
-    if "compare_type" in attributes and r.attr(op, "compare_type", str).find("TOTALORDER") >= 0:
-        r.unsupported("comparison in total order is not supported")
     values = [r.data(x) for x in operands]
     r.same_shape(values)
+    if "compare_type" in op.attributes and "TOTALORDER" in r.attr(op, "compare_type", str):
+        values = [total_order(r.builder, x, r.location()) for x in values]
     return r.emit("compare", values, direction=r.attr(op, "comparison_direction", direction))
 
 

@@ -16,11 +16,12 @@ from hlo_disc.import_.handlers import (
     library,
     norm,
     reduce,
+    sort,
     views,
     windows,
 )
 from hlo_disc.import_.handlers.types import Handler
 
 HANDLERS: dict[str, Handler] = {}
-for family in (elementwise, views, gather, reduce, windows, norm, dot, convolution, control, library, calls):
+for family in (elementwise, views, gather, sort, reduce, windows, norm, dot, convolution, control, library, calls):
     HANDLERS.update(family.HANDLERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.import_.decode import text
-from hlo_disc.import_.handlers import library, windows
+from hlo_disc.import_.handlers import library, sort, windows
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
 from hlo_disc.mlir import ir
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _PLACEMENT = frozenset(
     ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "LayoutConstraint")
 )
+
+# Custom calls that are ops of ours.
+_OPS: dict[str, Handler] = {**windows.CUSTOM_CALLS, **sort.CUSTOM_CALLS}
 
 
 def _identity(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -46,8 +49,8 @@ def _custom_call(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
     if dialect in ("mhlo", "chlo") and f"chlo.{name}" in handlers.HANDLERS:
         return handlers.HANDLERS[f"chlo.{name}"](r, op, operands)
-    if target in windows.CUSTOM_CALLS:
-        return windows.CUSTOM_CALLS[target](r, op, operands)
+    if target in _OPS:
+        return _OPS[target](r, op, operands)
     if target == "hlo_disc.fft":
         return library.dynamic_fft(r, op, operands)
     return library.custom_call(r, op, target, operands)

@@ -1,0 +1,99 @@
+"""Sort, and what is a sort of which the first elements are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.graph import Region, Value, make_region
+from hlo_disc.dynamic_hlo.orders import total_order
+from hlo_disc.import_.decode import ints, integer
+from hlo_disc.import_.elements import ZERO
+from hlo_disc.import_.handlers.gather import scalar_body
+from hlo_disc.import_.handlers.types import Handler
+from hlo_disc.import_.handlers.views import make_slice
+from hlo_disc.import_.shapes import Operand
+from hlo_disc.mlir import ir
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+I32 = np.dtype(np.int32)
+
+
+def _sort(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
+    xs = [r.data(x) for x in operands]
+    body, captured = scalar_body(r, op, [x.dtype for x in xs for _ in range(2)])
+    dim = r.attr(op, "dimension", integer) if "dimension" in op.attributes else -1
+    stable = "is_stable" in op.attributes and r.attr(op, "is_stable", bool)
+    return _make_sort(r, xs, body, captured, dim % xs[0].rank, stable)
+
+
+def _make_sort(
+    r: Reader, xs: Sequence[Value], body: Region, captured: Sequence[Value], dim: int, stable: bool
+) -> Sequence[Value]:
+    r.same_shape(xs)
+    attrs = {"dim": dim, "stable": stable, "count": len(xs), "body": body}
+    return r.builder.multi("sort", (*xs, *captured), r.location(), **attrs)
+
+
+def _first(r: Reader, x: Value, dim: int, k: Dim) -> Value:
+    """The first k elements along an axis."""
+    r.at_most(k, x.shape[dim], f"the {{0}} elements to take of dimension {dim} are more than its {{1}}")
+    limit = tuple(k if axis == dim else n for axis, n in enumerate(x.shape))
+    return make_slice(r, x, (ZERO,) * x.rank, limit, (1,) * x.rank)
+
+
+def _top_k(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
+    """The largest (or smallest) elements of the last axis in order, and where they are; of equal ones the first."""
+    attributes = op.attributes
+    if "mhlo.attributes" in attributes:  # a custom call that stands for the op
+        attributes = ir.DictAttr(attributes["mhlo.attributes"])
+    largest = "largest" not in attributes or bool(attributes["largest"])
+    return _take_top(r, r.data(operands[0]), Dim.const(integer(attributes["k"])), largest)
+
+
+def _dynamic_top_k(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
+    (k,) = r.dims(operands[1])
+    return _take_top(r, r.data(operands[0]), k, True)
+
+
+def _take_top(r: Reader, x: Value, k: Dim, largest: bool) -> Sequence[Value]:
+    dim = x.rank - 1
+    where = r.emit("iota", (), shape=x.shape, dim=dim, dtype=I32)
+    types = [(x.dtype, ()), (x.dtype, ()), (I32, ()), (I32, ())]
+    body = make_region(
+        r.facts,
+        types,
+        lambda b, v: [b.op("compare", [total_order(b, y) for y in v[:2]], direction="GT" if largest else "LT")],
+    )
+    return [_first(r, y, dim, k) for y in _make_sort(r, [x, where], body, (), dim, True)]
+
+
+def _approx_top_k(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
+    """Exactly, as XLA does on a CPU: the operands sorted by a function of the module, cut to the result's size."""
+    config, count = ir.DictAttr(op.attributes["mhlo.backend_config"]), len(op.results)
+    xs = [r.data(x) for x in operands[:count]]
+    dim = integer(config["reduction_dim"])
+    (name,) = ir.ArrayAttr(op.attributes["called_computations"])
+    inputs = [Value(x.dtype, (), None, i) for i, x in enumerate(x for x in xs for _ in range(2))]
+    body, captured = r.region(r.functions[ir.FlatSymbolRefAttr(name).value].regions[0], inputs)
+    if "indices_of_shape_operands" in op.attributes:
+        k = r.sizes(operands[r.attr(op, "indices_of_shape_operands", ints)[0]])[dim]
+    else:
+        k = Dim.const(r.static_sizes(op)[dim])
+    return [_first(r, x, dim, k) for x in _make_sort(r, xs, body, captured, dim, True)]
+
+
+HANDLERS: dict[str, Handler] = {
+    "stablehlo.sort": _sort,
+    "chlo.top_k": _top_k,
+    "chlo.topk": _top_k,  # how the op is called as a custom call
+}
+CUSTOM_CALLS: dict[str, Handler] = {
+    "stablehlo.dynamic_top_k": _dynamic_top_k,
+    "ApproxTopK": _approx_top_k,
+}

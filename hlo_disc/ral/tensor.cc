@@ -162,7 +162,9 @@ void Arguments::add(int index, PyObject* object, int64_t* sizes) {
   if (PyArray_Check(object)) return add_numpy(index, object, sizes);
   const Adapter& adapter = adapter_of(Py_TYPE(object));
   if (adapter.give) return add_adapted(index, object, sizes, adapter);
-  if (PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object)) return add_scalar(index, object);
+  if (PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object) || PyComplex_CheckExact(object)) {
+    return add_scalar(index, object);
+  }
   add_other(index, object, sizes);
 }
 
@@ -226,7 +228,10 @@ bool Arguments::add_buffer(int index, PyObject* object, int64_t* sizes) {
 void Arguments::add_scalar(int index, PyObject* object) {
   const TensorType& type = call_.program.inputs[index];
   call_.program.check_shape(index, nullptr, 0);
-  Kind kind = PyBool_Check(object) ? Kind::kBool : PyLong_Check(object) ? Kind::kInteger : Kind::kFloat;
+  Kind kind = PyBool_Check(object)      ? Kind::kBool
+              : PyLong_Check(object)    ? Kind::kInteger
+              : PyComplex_Check(object) ? Kind::kComplex
+                                        : Kind::kFloat;
   bool fits = kind == type.dtype->kind || (kind < type.dtype->kind && type.dtype->kind != Kind::kBool);
   if (!fits) call_.program.check_dtype(index, std::string("Python ") + Py_TYPE(object)->tp_name);
   PyArray_Descr* expected = descriptor(*type.dtype);

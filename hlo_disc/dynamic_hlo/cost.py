@@ -8,7 +8,8 @@ from hlo_disc.dynamic_hlo.graph import Op
 
 # Ops that cost about ten additions or more: worth keeping rather than computing twice.
 EXPENSIVE = frozenset(
-    "exponential exponential_minus_one log log_plus_one logistic tanh cbrt sine cosine tan erf erfc power atan2".split()
+    "exponential exponential_minus_one log log_plus_one logistic tanh cbrt sine cosine tan erf erfc power atan2 "
+    "reduce_window window_scatter cumulative".split()
 )
 
 

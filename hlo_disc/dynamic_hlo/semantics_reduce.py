@@ -117,7 +117,7 @@ def select_and_scatter(
         take = (there >= 0) & ((place < 0) | ~np.broadcast_to(keep, place.shape))
         chosen, place = np.where(take, value, chosen), np.where(take, there, place)
     result = np.full(x.size, init, x.dtype)
-    for element, there in zip(source.reshape(-1), place.reshape(-1), strict=True):
-        if there >= 0:
-            result[there] = body(result[there], element, *captured)[0]
+    for element, target in zip(source.reshape(-1), place.reshape(-1), strict=True):
+        if target >= 0:
+            result[target] = body(result[target], element, *captured)[0]
     return result.reshape(x.shape)

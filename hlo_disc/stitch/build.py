@@ -341,6 +341,10 @@ class Builder:
         """Lanes of x ++ y."""
         return self._pure(lambda: vector.ShuffleOp(x.v, y.v, list(lanes)).result, len(lanes), [x, y])
 
+    def lane(self, x: Val, number: int) -> Val:
+        """One lane as a scalar."""
+        return self._pure(lambda: vector.ExtractOp(x.v, [], [number]).result, 0, [x])
+
     def step(self, lanes: int) -> Val:
         """The vector 0, 1, … lanes-1 of type index."""
         type_ = self.vec(lanes, self.index_type)

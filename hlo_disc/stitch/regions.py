@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.graph import Region, Value
 from hlo_disc.errors import CompileError
-from hlo_disc.stitch.body import Body
 from hlo_disc.stitch.build import Val
 from hlo_disc.stitch.emit import ELEMENTWISE
+
+if TYPE_CHECKING:
+    from hlo_disc.stitch.body import Body
 
 
 def inline(body: Body, region: Region, args: Sequence[Val]) -> list[Val]:

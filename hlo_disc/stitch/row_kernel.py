@@ -18,13 +18,14 @@ import numpy as np
 from hlo_disc.dynamic_hlo.cost import EXPENSIVE
 from hlo_disc.dynamic_hlo.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Op, Shape, Value
+from hlo_disc.dynamic_hlo.graph import Op, Shape, Value, regions
 from hlo_disc.stitch.body import Body, Leaf, Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.device import Device
-from hlo_disc.stitch.emit import MONOIDS
 from hlo_disc.stitch.group import Group, Place
 from hlo_disc.stitch.index import ZERO, Index
+from hlo_disc.stitch.reducers import Reducer, reducer
+from hlo_disc.stitch.scans import Scan
 from hlo_disc.stitch.space import Access, Pass, RowSpace
 
 # Slices of a reduction that is shared among blocks.
@@ -36,7 +37,8 @@ class RowVariant:
     """One compiled form of a row group. Kernel arguments: inputs, outputs, symbols, items, items a block, span.
 
     narrow: one vector a step, for rows that would not fill more. sliced: every reduction goes over a part of `span`
-    columns only; the outputs get an axis of SLICES more, the last one, or with lanes on rows the first.
+    columns only; the outputs get an axis of SLICES more, the last one, or with lanes on rows the first. totals: what
+    such a kernel left of the cumulative ops' operands, from which each part of the columns starts.
     """
 
     group: Group
@@ -46,6 +48,7 @@ class RowVariant:
     facts: ShapeFacts
     narrow: bool = False
     sliced: bool = False
+    totals: tuple[Value, ...] = ()
     workspace: tuple[Value, ...] = ()
 
     @property
@@ -53,13 +56,14 @@ class RowVariant:
         """Lanes of a step: more than one register's, so that several vectors are in flight."""
         if self.narrow:
             return self.device.lanes
-        light = not any(op.name in EXPENSIVE for op in self.group.ops)
+        light = not any(_is_heavy(op) for op in self.group.ops)
         return self.device.lanes * (self.device.unroll * (4 if self.lanes_on_rows and light else 1))
 
     @property
     def parts(self) -> bool:
         """Is an item a part of its columns? A map may share a long row among blocks, too."""
-        return self.sliced or (not self.lanes_on_rows and not self.space.reduced_at)
+        whole = self.space.reduced_at or self.space.scans
+        return self.sliced or bool(self.totals) or (not self.lanes_on_rows and not whole)
 
     def fast_bytes(self) -> Dim:
         """Fast memory of a block, for what is staged."""
@@ -73,11 +77,11 @@ class RowVariant:
 
     @property
     def name(self) -> str:
-        kind = "reduce" if self.space.reduced_at else "map"
+        kind = "reduce" if self.space.reduced_at else "scan" if self.space.scans else "map"
         return kind + "_across" * self.lanes_on_rows + "_narrow" * self.narrow + "_sliced" * self.sliced
 
     def key(self) -> tuple:
-        return (self.group.key(), self.lanes_on_rows, self.narrow, self.sliced)
+        return (self.group.key(), self.lanes_on_rows, self.narrow, self.sliced, len(self.totals))
 
     # Host side.
 
@@ -88,7 +92,7 @@ class RowVariant:
         grain = max(self.device.grain // weight, self.width)
         chunks: Scalar = 1
         span = cols
-        if self.sliced:
+        if self.sliced or self.totals:
             span, chunks = b.ceil_div(cols, SLICES), SLICES
         elif self.parts:
             span = b.minimum(cols, _round_up(grain, self.width))
@@ -108,18 +112,23 @@ class RowVariant:
     def build(self, b: Builder, name: str) -> None:
         """Add the kernel to the module."""
         group = self.group
-        args = [(b.buffer_type(b.memory_type(v.dtype)), "r") for v in group.inputs]
+        args = [(b.buffer_type(b.memory_type(v.dtype)), "r") for v in (*group.inputs, *self.totals)]
         args += [(b.buffer_type(b.memory_type(v.dtype)), "w") for v in group.outputs]
         names = group.symbols
         args += [(b.index_type, "")] * (len(names) + 3)
         with b.kernel(name, args) as values:
-            buffers = values[: len(group.inputs) + len(group.outputs)]
+            buffers = values[: len(group.inputs) + len(self.totals) + len(group.outputs)]
             *symbols, items, per, span = values[len(buffers) :]
             sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
             build = _Kernel(b, self, sizes, buffers, span)
             lo = b.block_id() * per
             with b.loop(lo, b.minimum(lo + per, items)) as item:
                 (build.panel if self.lanes_on_rows else build.row)(item.i)
+
+
+def _is_heavy(op: Op) -> bool:
+    inner = (x for region in regions(op) for x in region.ops)
+    return (op.name in EXPENSIVE and op.name != "cumulative") or any(x.name in EXPENSIVE for x in inner)
 
 
 def _stage_bytes(value: Value, p: Pass) -> Dim:
@@ -137,8 +146,9 @@ class _Kernel:
     def __init__(self, b: Builder, variant: RowVariant, sizes: Sizes, buffers: Sequence[Val], span: Val):
         self.b, self.variant, self.space, self.sizes, self.span = b, variant, variant.space, sizes, span
         group = variant.group
-        n = len(group.inputs)
-        self.leaves = {v: self._leaf(v, m) for v, m in zip(group.inputs, buffers[:n], strict=True)}
+        read = (*group.inputs, *variant.totals)
+        n = len(read)
+        self.leaves = {v: self._leaf(v, m) for v, m in zip(read, buffers[:n], strict=True)}
         shapes = [group.place.shape] if group.place else [self._output_shape(v) for v in group.outputs]
         self.outputs = {
             v: Leaf(m, sizes.shape(shape), v.dtype)
@@ -190,7 +200,8 @@ class _Kernel:
 
     def _take_part(self, item: Val, cols: Scalar) -> Val:
         """Split the item's number into the part of the columns and the rest."""
-        chunks = SLICES if self.variant.sliced else self.b.ceil_div(cols, self.b.maximum(self.span, 1))
+        sliced = self.variant.sliced or self.variant.totals
+        chunks = SLICES if sliced else self.b.ceil_div(cols, self.b.maximum(self.span, 1))
         part = self.b.index(item % chunks)
         self.slice = Index(part)
         self.first = self.b.minimum(part * self.span, cols)
@@ -218,7 +229,7 @@ class _Kernel:
 
         self.b.if_(self.b.compare(">=", rest, self.variant.width), whole, masked)
 
-    def _passes(self, sweep: Callable[[Pass, list, Step], list[Val]]) -> None:
+    def _passes(self, sweep: Callable[[Pass, list[Reducer], Step], list[Val]]) -> None:
         self.vectors.bound = {}
         self.vectors.computed = {}
         for p in self.space.passes:
@@ -226,6 +237,9 @@ class _Kernel:
                 self._reduce(p, sweep)
             else:
                 sweep(p, [], self._store_step)
+            for op in p.scans:
+                for value in op.results:
+                    self.vectors.bound.pop(value, None)
         row_outputs = [(v, a) for v, a in self.space.outputs if self.space.reduced_at and not self.space.has_columns(a)]
         for value, access in row_outputs:
             index = self._index(access, [])
@@ -252,31 +266,29 @@ class _Kernel:
         return tuple(at)
 
     def _reduce(self, p: Pass, sweep: Callable) -> None:
-        inits = [(op, MONOIDS[op.attrs["kind"]].identity(op.result.dtype)) for op in p.reductions]
+        reducers = [reducer(op, self.variant.lanes_on_rows, self.variant.sliced) for op in p.reductions]
 
-        def step(body: Body, cols: list[Index], accumulators: list[Val]) -> list[Val]:
+        def step(body: Body, cols: list[Index], state: list[Val]) -> list[Val]:
             self._stage(body, p, cols)
-            out = []
-            for (op, identity), acc in zip(inits, accumulators, strict=True):
-                x = body.eval(op.operands[0], self._operand_index(op, cols))
-                x = self.b.splat(x, body.width)
-                if body.mask is not None and not self.variant.lanes_on_rows:
-                    x = self.b.select(body.mask, x, self.b.like(identity, x))
-                out.append(self._combine(op, x, acc))
+            out, rest = [], state
+            for r in reducers:
+                xs = [body.eval(x, self._operand_index(r.op, cols)) for x in r.operands]
+                mine, rest = self._split(body, r, rest)
+                out += r.step(body, xs, mine)
             return out
 
-        for op, x in zip(p.reductions, sweep(p, inits, step), strict=True):
-            self.vectors.bound[op.result] = self._with_init(op, x)
+        states = sweep(p, reducers, step)
+        for r in reducers:
+            mine, states = self._split(self.vectors, r, states)
+            self.vectors.bound.update(zip(r.op.results, r.finish(self.vectors, mine), strict=True))
         for value in p.stage:
             if value in self._stages:
                 self._read_back(value)
 
-    def _combine(self, op: Op, x: Val, y: Val) -> Val:
-        return combine(self.b, op, x, y)
-
-    def _with_init(self, op: Op, x: Val) -> Val:
-        """Combine with the reduction's initial value, unless that is the identity."""
-        return x if identity_init(op) else self._combine(op, self.vectors.eval(op.operands[1], ()), x)
+    def _split(self, body: Body, r: Reducer, state: Sequence[Val]) -> tuple[Sequence[Val], Sequence[Val]]:
+        """A reducer's part of what a sweep carries, and the rest."""
+        count = len(r.start(body))
+        return state[:count], state[count:]
 
     def _stage(self, body: Body, p: Pass, cols: list[Index]) -> None:
         for value in p.stage:
@@ -313,20 +325,24 @@ class _Kernel:
         dims = list(op.attrs["dims"])
         return tuple(cols[dims.index(a)] if a in dims else next(kept) for a in range(op.operands[0].rank))
 
-    # Sweeps over the columns of a pass.
+    # Sweeps over the columns of a pass. They carry what the cumulative ops need, then what the reducers do.
 
-    def _sweep_vectors(self, p: Pass, inits: list, step: Step) -> list[Val]:
-        """Whole steps of `width` lanes, then a masked one for the rest; lanes meet at the end."""
+    def _sweep_vectors(self, p: Pass, reducers: list[Reducer], step: Step) -> list[Val]:
+        """Whole steps of `width` lanes, then a masked one for the rest; lanes meet at the end.
+
+        In reverse the masked step comes first.
+        """
         sizes: list[Scalar] = self.sizes.shape(p.cols) if p.cols else [1]
         *outer, last = sizes
         first, end = (self.first, self.end) if self.variant.parts else (0, last)
-        width, body = self.variant.width, self.vectors
+        width, body, scans = self.variant.width, self.vectors, self._scans(p)
+        reverse = bool(scans) and scans[0].reverse
         rest = (end - first) % width
         whole = end - rest
 
         def inner(at: list[Index], acc: list[Val]) -> list[Val]:
             def take(i: Scalar, acc: list[Val]) -> list[Val]:
-                return step(body, [*at, Index(i, 1)] if p.cols else [], acc)
+                return self._step(p, scans, step, [*at, Index(i, 1)] if p.cols else [], acc)
 
             def tail() -> list[Val]:
                 body.mask = self.b.mask(rest, width)
@@ -334,30 +350,87 @@ class _Kernel:
                 body.mask = None
                 return results
 
-            if not (isinstance(whole, int) and whole == first):
+            def steps(acc: list[Val]) -> list[Val]:
+                if isinstance(whole, int) and whole == first:
+                    return acc
                 with self.b.loop(first, whole, width, acc) as loop:
-                    loop.yield_(*take(loop.i, loop.args))
-                acc = loop.results
-            if isinstance(rest, int):
-                return tail() if rest else acc
-            return self.b.if_(self.b.compare("!=", rest, 0), tail, lambda: acc, like=acc)
+                    i = (whole - width) - (loop.i - first) if reverse else loop.i
+                    loop.yield_(*take(i, loop.args))
+                return loop.results
 
-        acc = [self.b.const(x, self.b.register_type(op.result.dtype), width) for op, x in inits]
-        results = self._nest(outer, [], acc, inner)
-        return [
-            self.b.horizontal(MONOIDS[op.attrs["kind"]].lanes(op.result.dtype), x)
-            for (op, _), x in zip(inits, results, strict=True)
-        ]
+            acc = acc if reverse else steps(acc)
+            if not isinstance(rest, int):
+                acc = self.b.if_(self.b.compare("!=", rest, 0), tail, lambda: acc, like=acc)
+            elif rest:
+                acc = tail()
+            return steps(acc) if reverse else acc
 
-    def _sweep_scalars(self, p: Pass, inits: list, step: Step) -> list[Val]:
+        start = self._start(scans, reducers)
+        states: Sequence[Val] = self._nest(outer, [], start, inner)[sum(len(s.results) for s in scans) :]
+        folded: list[Val] = []
+        for r in reducers:
+            mine, states = self._split(body, r, states)
+            folded += r.fold(body, mine)
+        return folded
+
+    def _sweep_scalars(self, p: Pass, reducers: list[Reducer], step: Step) -> list[Val]:
         """Column by column; every lane is a row of its own."""
+        scans = self._scans(p)
+        reverse = bool(scans) and scans[0].reverse
+        acc = self._start(scans, reducers)
+
+        def take(at: list[Index], acc: list[Val]) -> list[Val]:
+            return self._step(p, scans, step, at, acc)
+
+        if self.variant.parts or reverse:
+            first, end = (self.first, self.end) if self.variant.parts else (0, self.sizes(p.cols[0]))
+            with self.b.loop(first, end, 1, acc) as loop:
+                i = (end - 1) - (loop.i - first) if reverse else loop.i
+                loop.yield_(*take([Index(i)], loop.args))
+            results = loop.results
+        else:
+            results = self._nest(self.sizes.shape(p.cols), [], acc, take)
+        return results[sum(len(s.results) for s in scans) :]
+
+    def _scans(self, p: Pass) -> list[Scan]:
+        return [Scan(op, self.variant.lanes_on_rows) for op in p.scans]
+
+    def _start(self, scans: Sequence[Scan], reducers: Sequence[Reducer]) -> list[Val]:
         body = self.vectors
-        acc = [self.b.const(x, self.b.register_type(op.result.dtype), body.width) for op, x in inits]
-        if self.variant.parts:
-            with self.b.loop(self.first, self.end, 1, acc) as loop:
-                loop.yield_(*step(body, [Index(loop.i)], loop.args))
-            return loop.results
-        return self._nest(self.sizes.shape(p.cols), [], acc, lambda at, acc: step(body, at, acc))
+        state: list[Val] = []
+        for scan in scans:
+            count = len(scan.results)
+            state += self._carried(scan, self.variant.totals[len(state) : len(state) + count])
+        return [*state, *(x for r in reducers for x in r.start(body))]
+
+    def _carried(self, scan: Scan, totals: Sequence[Value]) -> list[Val]:
+        """What a scan starts from: when columns are shared among blocks, all that comes before its own part."""
+        body, b = self.vectors, self.b
+        state = scan.start(body)
+        if not totals:
+            return state
+        part = self.b.index(self.slice.base)
+        low, high = (part + 1, SLICES) if scan.reverse else (0, part)
+        with b.loop(low, high, 1, state) as loop:
+            at = Index((SLICES - 1) - (loop.i - low) if scan.reverse else loop.i)
+            row = self._index(self.space.scanned_at[scan.op], [ZERO])
+            dim = scan.op.attrs["dim"]
+            rows = [i for axis, i in enumerate(row) if axis != dim]
+            index = (at, *rows) if self.variant.lanes_on_rows else (*rows, at)
+            xs = [b.splat(body.eval(v, index), body.width) for v in totals]
+            loop.yield_(*scan.apply(body, loop.args, xs))
+        return loop.results
+
+    def _step(self, p: Pass, scans: Sequence[Scan], step: Step, cols: list[Index], acc: list[Val]) -> list[Val]:
+        """One step of a sweep: the cumulative ops first, so that everything else finds their results."""
+        body, carried, rest = self.vectors, [], acc
+        for scan in scans:
+            index = self._index(self.space.scanned_at[scan.op], cols)
+            count = len(scan.results)
+            results, new = scan.step(body, [body.eval(x, index) for x in scan.xs], rest[:count])
+            body.bound.update(zip(scan.results, results, strict=True))
+            carried, rest = [*carried, *new], rest[count:]
+        return [*carried, *step(body, cols, rest)]
 
     def _nest(
         self, shape: list[Scalar], at: list[Index], acc: list[Val], inner: Callable[[list[Index], list[Val]], list[Val]]
@@ -367,15 +440,3 @@ class _Kernel:
         with self.b.loop(0, shape[0], 1, acc) as loop:
             loop.yield_(*self._nest(shape[1:], [*at, Index(loop.i)], loop.args, inner))
         return loop.results
-
-
-def identity_init(op: Op) -> bool:
-    made = op.operands[1].op
-    identity = MONOIDS[op.attrs["kind"]].identity(op.result.dtype)
-    return made is not None and made.name == "constant" and made.attrs["value"].item() == identity
-
-
-def combine(b: Builder, op: Op, x: Val, y: Val) -> Val:
-    """Two partial results of a reduction as one. The rules of `emit` ask for an op with operands of its dtype."""
-    value = Value(op.result.dtype, ())
-    return MONOIDS[op.attrs["kind"]].combine(b, Op("combine", (value, value), {}, op.loc), [x, y])

@@ -10,7 +10,7 @@ from hlo_disc.dynamic_hlo.graph import Op, Value, make_op
 from hlo_disc.stitch.body import Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.group import Group
-from hlo_disc.stitch.row_kernel import SLICES, RowVariant, identity_init
+from hlo_disc.stitch.row_kernel import SLICES, RowVariant
 from hlo_disc.stitch.space import row_space
 
 
@@ -54,34 +54,30 @@ def sliced(whole: RowVariant) -> SlicedReduction | None:
     if len(space.passes) != 1 or len(space.passes[0].cols) != 1 or group.place:
         return None
     reductions = space.passes[0].reductions
-    if not reductions or any(not identity_init(op) for op in reductions):
+    if not reductions or space.scans:
         return None
-    above = _needed([op.operands[0] for op in reductions], group.ops)
-    results = tuple(op.result for op in reductions)
+    above = _needed([x for op in reductions for x in op.operands], group.ops)
+    results = tuple(v for op in reductions for v in op.results)
     slices, front = Dim.const(SLICES), whole.lanes_on_rows
     work = tuple(Value(v.dtype, (slices, *v.shape) if front else (*v.shape, slices)) for v in results)
-    inits = _needed([op.operands[1] for op in reductions], group.ops)
-    first = [op for op in group.ops if op in above or op in inits or op in reductions]
+    scalars = [x for op in reductions for x in op.operands[len(op.results) :]]
+    inits = _needed(scalars, group.ops)
+    first = [op for op in group.ops if op in above or op in reductions]
     partial = replace(Group.of("row", first, results), inputs=group.inputs)
-    new = {
-        op.result: make_op(
-            "reduce",
-            [w, op.operands[1]],
-            {"dims": (0,) if front else (w.rank - 1,), "kind": op.attrs["kind"]},
-            [(op.result.dtype, op.result.shape)],
-            op.loc,
-        )
-        for op, w in zip(reductions, work, strict=True)
-    }
-    values: dict[Value, Value] = {v: op.result for v, op in new.items()}
+    made = dict(zip(results, work, strict=True))
     ops: list[Op] = [op for op in group.ops if op in inits]
-    ops += new.values()
+    new: dict[Value, Value] = {}
+    for op in reductions:
+        ends = _end(op, [made[v] for v in op.results], 0 if front else op.results[0].rank, space.passes[0].cols[0])
+        ops += ends
+        new.update(zip(op.results, ends[-1].results, strict=True))
+    values = dict(new)
     for op in group.ops:
         if op in reductions or op in ops:
             continue
         operands = [values.get(x, x) for x in op.operands]
         again = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
-        values[op.result] = again.result
+        values.update(zip(op.results, again.results, strict=True))
         ops.append(again)
     outputs = [values[v] for v in group.outputs]
     needed = _needed(outputs, ops)
@@ -97,6 +93,27 @@ def sliced(whole: RowVariant) -> SlicedReduction | None:
         replace(whole, group=end, space=end_space),
         work,
     )
+
+
+def _end(op: Op, work: Sequence[Value], axis: int, cols: Dim) -> list[Op]:
+    """The ops that reduce what the slices left; a region reduces only slices that had something in them."""
+    attrs = {**op.attrs, "dims": (axis,)}
+    ops: list[Op] = []
+    if op.name == "reduce_with":
+        count = Dim.of(SLICES)
+        span = Dim.max((cols + (SLICES - 1)) // SLICES, Dim.const(1))
+        count = Dim.min(count, (cols + (span - 1)) // span)
+        ops = [_first(v, axis, count, op.loc) for v in work]
+        work = [cut.result for cut in ops]
+    types = [(v.dtype, v.shape) for v in op.results]
+    return [*ops, make_op(op.name, [*work, *op.operands[len(work) :]], attrs, types, op.loc)]
+
+
+def _first(value: Value, axis: int, count: Dim, loc: str) -> Op:
+    """The first `count` elements of an axis."""
+    limit = (*value.shape[:axis], count, *value.shape[axis + 1 :])
+    attrs = {"start": (Dim.const(0),) * value.rank, "limit": limit, "stride": (1,) * value.rank}
+    return make_op("slice", [value], attrs, [(value.dtype, limit)], loc)
 
 
 def _needed(roots: Sequence[Value], ops: Sequence[Op]) -> set[Op]:

@@ -17,10 +17,12 @@ from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.graph import Op, Shape, Value
 from hlo_disc.stitch.body import reshape_segments
 
-# An axis of the space: ("out", axis of the main output), ("col", reduced axis), or None for any other index.
+# An axis of the space: ("out", axis of the main output), ("col", reduced axis), ("window", axis) for the elements of
+# windows around it, or None for any other index.
 Axis = tuple[str, int] | None
 Access = tuple[Axis, ...]
 ONE = Dim.const(1)
+REDUCTIONS = ("reduce", "reduce_with")
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,13 @@ class Pass:
     """One sweep over columns of sizes `cols`: reductions that do not depend on each other, or, with none, the stores.
 
     stage: values that this sweep keeps in fast memory, because computing them again in a later one is expensive.
+    scans: the cumulative ops that the sweep needs, in order.
     """
 
     cols: Shape
     reductions: tuple[Op, ...]
     stage: tuple[Value, ...] = ()
+    scans: tuple[Op, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class RowSpace:
     """`row_axes`, `col_axes`: axes of `main`, the output that spans the space; `rows`: sizes of the row axes.
 
     passes: the reductions, level by level, and last the stores when some output has columns.
-    outputs: each with the axes that index it. reduced_at: the axes that index each reduction's result.
+    outputs: each with the axes that index it. reduced_at: the axes that index each reduction's result. scanned_at:
+    those that index each cumulative op.
     lanes_on_rows: memory order runs along the last row axis, not along the columns.
     """
 
@@ -50,6 +55,7 @@ class RowSpace:
     passes: tuple[Pass, ...]
     outputs: tuple[tuple[Value, Access], ...]
     reduced_at: Mapping[Op, Access]
+    scanned_at: Mapping[Op, Access]
     accesses: Mapping[Value, Access]
     lanes_on_rows: bool
 
@@ -64,6 +70,11 @@ class RowSpace:
     def widest(self) -> Shape:
         """The columns of the pass that has the most axes."""
         return max((p.cols for p in self.passes), key=len)
+
+    @property
+    def scans(self) -> bool:
+        """Are there cumulative ops?"""
+        return bool(self.scanned_at)
 
     @property
     def cols(self) -> Shape:
@@ -89,6 +100,7 @@ class _Reads:
         self.ops, self.facts = ops, facts
         self.seen: dict[Value, set[Access]] = {}
         self.reductions: dict[Op, set[Access]] = {}
+        self.scans: dict[Op, set[Access]] = {}
 
     def follow(self, value: Value, access: Access) -> None:
         access = tuple(None if n == ONE else a for a, n in zip(access, value.shape, strict=True))
@@ -99,8 +111,10 @@ class _Reads:
         op = value.op
         if op is None or op not in self.ops:
             return
-        if op.name == "reduce":
+        if op.name in REDUCTIONS:
             self.reductions.setdefault(op, set()).add(access)
+        elif op.name == "cumulative":
+            self.scans.setdefault(op, set()).add(access)
         for operand, at in operand_accesses(op, access, self.facts):
             self.follow(operand, at)
 
@@ -109,12 +123,19 @@ def operand_accesses(op: Op, access: Access, facts: ShapeFacts) -> list[tuple[Va
     """How `op` indexes its operands when its result is indexed by `access`."""
     attrs = op.attrs
     match op.name:
-        case "reduce":
+        case "reduce" | "reduce_with":
             kept = iter(access)
             dims = list(attrs["dims"])
-            x, init = op.operands
-            at = tuple(("col", dims.index(a)) if a in dims else next(kept) for a in range(x.rank))
-            return [(x, at), (init, ())]
+            rank = op.operands[0].rank
+            at = tuple(("col", dims.index(a)) if a in dims else next(kept) for a in range(rank))
+            return _tensors_at(op, at, len(op.results))
+        case "cumulative":
+            return _tensors_at(op, access, len(op.results))
+        case "reduce_window" | "window_scatter":
+            count = len(op.results) if op.name == "reduce_window" else 2
+            still = still_axes(op)
+            at = tuple(i if a in still else ("window", a) for a, i in enumerate(access))
+            return _tensors_at(op, at, count)
         case "broadcast":
             (x,) = op.operands
             same = [
@@ -126,15 +147,33 @@ def operand_accesses(op: Op, access: Access, facts: ShapeFacts) -> list[tuple[Va
             return [(op.operands[0], tuple(moved[a] for a in range(len(access))))]
         case "reshape":
             (x,) = op.operands
-            plain: list[Axis] = [None] * x.rank
+            plain: list[Axis] = [_unknown(access)] * x.rank
             for result_axes, operand_axes in reshape_segments(op.result.shape, x.shape, facts):
                 if len(result_axes) == len(operand_axes) == 1:
                     plain[operand_axes[0]] = access[result_axes[0]]
             return [(x, tuple(plain))]
         case "slice" | "window" | "reverse" | "gather" | "dynamic_slice":
-            return [(x, (None,) * x.rank) for x in op.operands]
+            return [(x, (_unknown(access),) * x.rank) for x in op.operands]
         case _:
             return [(x, access) for x in op.operands]
+
+
+def _unknown(access: Access) -> Axis:
+    """Some index of an operand; what is read for a window stays that."""
+    return next((a for a in access if a is not None and a[0] == "window"), None)
+
+
+def _tensors_at(op: Op, access: Access, count: int) -> list[tuple[Value, Access]]:
+    """The first `count` operands at an index, and scalars."""
+    return [(x, access if number < count else ()) for number, x in enumerate(op.operands)]
+
+
+def still_axes(op: Op) -> frozenset[int]:
+    """The axes of a window op on which every element is a window of its own."""
+    attrs = op.attrs
+    base = attrs.get("base_dilations", attrs["strides"])
+    rows = zip(attrs["window"], attrs["low"], attrs["high"], attrs["strides"], base, strict=True)
+    return frozenset(a for a, row in enumerate(rows) if row == (ONE, Dim.const(0), Dim.const(0), 1, 1))
 
 
 def _analyse(ops: set[Op], outputs: Sequence[Value], facts: ShapeFacts) -> RowSpace:
@@ -148,17 +187,18 @@ def _analyse(ops: set[Op], outputs: Sequence[Value], facts: ShapeFacts) -> RowSp
             where[value] = _output_access(value, main, reads, facts)
             reads.follow(value, where[value])
     row_axes = _row_axes(main, reads)
+    _check_scans(main, reads, row_axes)
     col_axes = tuple(a for a in range(main.rank) if a not in row_axes)
     for value, access in where.items():
         _check_output(value, access, row_axes, main)
     _check_recomputation(reads, row_axes, main)
     levels = _levels(ops)
-    reductions = sorted(reads.reductions, key=lambda op: levels[op.result])
+    reductions = sorted(reads.reductions, key=lambda op: levels[op.results[0]])
     passes: list[Pass] = []
     for op in reductions:
         cols = tuple(op.operands[0].shape[a] for a in op.attrs["dims"])
         found = next(
-            (p for p in passes if levels[p.reductions[0].result] == levels[op.result] and p.cols == cols), None
+            (p for p in passes if levels[p.reductions[0].results[0]] == levels[op.results[0]] and p.cols == cols), None
         )
         if found:
             passes[passes.index(found)] = Pass(cols, (*found.reductions, op))
@@ -166,7 +206,7 @@ def _analyse(ops: set[Op], outputs: Sequence[Value], facts: ShapeFacts) -> RowSp
             passes.append(Pass(cols, (op,)))
     if not reductions or any(_has_columns(a, row_axes, main) for a in where.values()):
         passes.append(Pass(tuple(main.shape[a] for a in col_axes), ()))
-    if missing := [op for op in ops if op.name == "reduce" and op not in reads.reductions]:
+    if missing := [op for op in ops if op.name in REDUCTIONS and op not in reads.reductions]:
         raise _NotARow(f"a reduction is not needed by the outputs ({missing[0].loc})")
     accesses = _plain_accesses(reads, col_axes)
     stores = [v for v, access in where.items() if _has_columns(access, row_axes, main)]
@@ -177,8 +217,9 @@ def _analyse(ops: set[Op], outputs: Sequence[Value], facts: ShapeFacts) -> RowSp
         _with_stages(passes, stores, accesses, reads.ops),
         tuple(where.items()),
         {op: next(iter(found)) for op, found in reads.reductions.items()},
+        {op: next(iter(found)) for op, found in reads.scans.items()},
         accesses,
-        _lanes_on_rows(main, row_axes, reductions),
+        _lanes_on_rows(main, row_axes, reductions, bool(reads.scans)),
     )
 
 
@@ -200,7 +241,7 @@ def _with_stages(
 
     def expensive(value: Value) -> bool:
         op = value.op
-        if op is None or op not in ops or op.name == "reduce":
+        if op is None or op not in ops or op.name in REDUCTIONS:
             return False
         return op.name in EXPENSIVE or any(expensive(x) for x in op.operands)
 
@@ -213,7 +254,7 @@ def _with_stages(
                 continue
             found[value] = None
             op = value.op
-            if op is not None and op in ops and op.name != "reduce" and value not in stop:
+            if op is not None and op in ops and op.name not in REDUCTIONS and value not in stop:
                 todo += op.operands
         return found
 
@@ -221,7 +262,7 @@ def _with_stages(
     needed: list[dict[Value, None]] = []
     stage: list[list[Value]] = [[] for _ in passes]
     for number, p in enumerate(passes):
-        roots = [op.operands[0] for op in p.reductions] or stores
+        roots = [x for op in p.reductions for x in op.operands[: len(op.results)]] or stores
         staged = [v for kept in stage for v in kept]
         mine = reach(roots, staged)
         for earlier in range(number):
@@ -238,9 +279,31 @@ def _with_stages(
             stage[earlier] += top
             staged += top
         needed.append(mine)
-    for p, kept in zip(passes, stage, strict=True):
-        done.append(Pass(p.cols, p.reductions, tuple(kept)))
+    for p, kept, mine in zip(passes, stage, needed, strict=True):
+        done.append(Pass(p.cols, p.reductions, tuple(kept), _scans_in(p, mine, ops)))
     return tuple(done)
+
+
+def _scans_in(p: Pass, values: Collection[Value], ops: set[Op]) -> tuple[Op, ...]:
+    """The cumulative ops that make any of the values, operands first."""
+    found = {v.op: None for v in values if v.op is not None and v.op in ops and v.op.name == "cumulative"}
+    if found and sum(n != ONE for n in p.cols) != 1:
+        raise _NotARow("a cumulative op along a part of the columns")
+    order: dict[Op, None] = {}
+
+    def visit(op: Op | None) -> None:
+        if op is None or op not in ops or op in seen:
+            return
+        seen.add(op)
+        for x in op.operands:
+            visit(x.op)
+        if op in found:
+            order[op] = None
+
+    seen: set[Op] = set()
+    for op in found:
+        visit(op)
+    return tuple(order)
 
 
 def _without_ones(access: Access, value: Value) -> Access:
@@ -261,6 +324,8 @@ def _output_access(value: Value, main: Value, reads: _Reads, facts: ShapeFacts) 
 def _row_axes(main: Value, reads: _Reads) -> tuple[int, ...]:
     """The axes of the main output that index every reduction; all but the last when there is none."""
     real = [a for a in range(main.rank) if main.shape[a] != ONE]
+    if not reads.reductions and reads.scans:
+        return _scanned_rows(main, reads)
     if not reads.reductions:
         return tuple(real[:-1])
     accesses = {
@@ -277,6 +342,31 @@ def _row_axes(main: Value, reads: _Reads) -> tuple[int, ...]:
     if list(numbers) != sorted(set(numbers)):
         raise _NotARow("a reduction's rows are in another order than the output's")
     return numbers
+
+
+def _scanned_rows(main: Value, reads: _Reads) -> tuple[int, ...]:
+    """The axes of the main output but the one along which a cumulative op runs."""
+    op, found = next(iter(reads.scans.items()))
+    axis = next(iter(found))[op.attrs["dim"]]
+    if axis is None or axis[0] != "out":
+        raise _NotARow("a cumulative op does not run along the output's own axis")
+    return tuple(a for a in range(main.rank) if main.shape[a] != ONE and a != axis[1])
+
+
+def _check_scans(main: Value, reads: _Reads, row_axes: tuple[int, ...]) -> None:
+    """Cumulative ops run along the columns, one for each row, and all the same way."""
+    for op, found in reads.scans.items():
+        for access in found:
+            axis, dim = access[op.attrs["dim"]], op.attrs["dim"]
+            rows = [a for k, a in enumerate(access) if k != dim and op.results[0].shape[k] != ONE]
+            if axis is None or (axis[0] == "out" and axis[1] in row_axes) or axis[0] == "window":
+                raise _NotARow("a cumulative op does not run along the columns")
+            if rows != [("out", a) for a in row_axes if main.shape[a] != ONE]:
+                raise _NotARow("a cumulative op would run again for every row")
+    ways = {op.attrs["reverse"] for op in reads.scans}
+    ordered = any(op.name == "reduce_with" for op in reads.reductions)
+    if len(ways) > 1 or (ordered and True in ways):
+        raise _NotARow("cumulative ops from both ends")
 
 
 def _has_columns(access: Access, row_axes: tuple[int, ...], main: Value) -> bool:
@@ -301,6 +391,8 @@ def _check_recomputation(reads: _Reads, row_axes: tuple[int, ...], main: Value) 
     for value, accesses in reads.seen.items():
         if value.op in reads.ops and value.op is not None and value.op.name in EXPENSIVE:
             for access in accesses:
+                if any(a is not None and a[0] == "window" for a in access):
+                    raise _NotARow(f"{value.op.name} would be computed again for every window")
                 if not rows <= {a for a in access if a} and None not in access:
                     raise _NotARow(f"{value.op.name} would be computed again for every row")
 
@@ -313,20 +405,21 @@ def _levels(ops: set[Op]) -> dict[Value, int]:
         if value not in levels:
             op = value.op
             below = max((level(x) for x in op.operands), default=0) if op in ops and op is not None else 0
-            levels[value] = below + (op in ops and op is not None and op.name == "reduce")
+            levels[value] = below + (op in ops and op is not None and op.name in REDUCTIONS)
         return levels[value]
 
     for op in ops:
-        level(op.result)
+        for value in op.results:
+            level(value)
     return levels
 
 
-def _lanes_on_rows(main: Value, row_axes: tuple[int, ...], reductions: list[Op]) -> bool:
-    if not reductions:
+def _lanes_on_rows(main: Value, row_axes: tuple[int, ...], reductions: list[Op], scans: bool) -> bool:
+    if not reductions and not scans:
         return False
     real = [a for a in range(main.rank) if main.shape[a] != ONE]
     if any(a not in row_axes for a in real):
         return bool(real) and real[-1] in row_axes
-    (x, _), dims = reductions[-1].operands, reductions[-1].attrs["dims"]
+    x, dims = reductions[-1].operands[0], reductions[-1].attrs["dims"]
     axes = [a for a in range(x.rank) if x.shape[a] != ONE]
     return bool(axes) and axes[-1] not in dims

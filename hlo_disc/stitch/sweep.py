@@ -18,7 +18,7 @@ from hlo_disc.stitch.emit import ELEMENTWISE, MONOIDS
 from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.index import ZERO, Index
 from hlo_disc.stitch.product import Product
-from hlo_disc.stitch.row_kernel import combine, identity_init
+from hlo_disc.stitch.reducers import combine, identity_init
 from hlo_disc.stitch.scores import Scores
 
 

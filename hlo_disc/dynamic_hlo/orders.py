@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.dtypes import bit_width, dtype_class
 from hlo_disc.dynamic_hlo.graph import GraphBuilder, Value
 
 
@@ -15,6 +15,8 @@ def total_order(b: GraphBuilder, x: Value, loc: str = "") -> Value:
     """
     if dtype_class(x.dtype) != "float":
         return x
+    if bit_width(x.dtype) < 8:
+        x = b.op("convert", [x], loc, dtype=np.dtype(np.float32))
     bits = 8 * x.dtype.itemsize
     dtype = np.dtype(f"int{bits}")
     number = b.op("bitcast_convert", [x], loc, dtype=dtype)

@@ -24,6 +24,7 @@ from hlo_disc.import_.datadims import DataDims
 from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, location_name, text
 from hlo_disc.import_.elements import ONE, ZERO, Compare, Element, Junction
 from hlo_disc.import_.handlers import HANDLERS
+from hlo_disc.import_.legalise import legalised
 from hlo_disc.import_.names import input_shapes
 from hlo_disc.import_.policy import StaticShapes
 from hlo_disc.import_.reopen import reopen
@@ -107,12 +108,14 @@ class Reader:
         self._constants, self._attributes, self._sizes = map(dict, caches[:3])  # type: ignore[assignment]
         self._made = []
         self.nested += 1
+        scalars = dict(self.evaluator.scalars)
         try:
             returned = self.run(region.blocks[0], inputs if operands is None else operands, self._env)
             results = [self.data(x) for x in returned if not isinstance(x, Token)]
             ops = self.builder.ops
         finally:
             self.nested -= 1
+            self.evaluator.scalars = scalars
             for symbolic in self._made:
                 symbolic.value = None  # made inside, of no use outside
             self.op, self.builder = op, outer
@@ -147,7 +150,7 @@ class Reader:
                 continue
             handler = HANDLERS.get(name)
             if handler is None:
-                self._unknown(name)
+                self.unknown(name)
             result = handler(self, op, args)
             if isinstance(result, Value):
                 if self.policy.trusts_types:
@@ -155,6 +158,8 @@ class Reader:
                 if symbolic is not None:
                     symbolic.value = result
                     env[op.results[0]] = symbolic
+                    if not symbolic.sizes and isinstance(symbolic.elements[0], Dim):
+                        self.evaluator.scalars[symbolic.elements[0]] = result
                 else:
                     env[op.results[0]] = result
             else:
@@ -163,7 +168,8 @@ class Reader:
                     env[value] = operand
         return []
 
-    def _unknown(self, name: str) -> NoReturn:
+    def unknown(self, name: str) -> NoReturn:
+        """Refuse an op that no handler knows; one that can be taken apart is read again as its parts."""
         if name.startswith(("chlo.", "shape.")) and not self.legal:
             raise _NeedsLegalising
         self.unsupported()
@@ -286,11 +292,17 @@ class Reader:
         if not is_opaque(d):
             return self._scalar(d, np.dtype(np.int64))
         for source, (tensor, i) in self.evaluator.sources.items():
-            if source.symbols <= d.symbols:
-                scalar = self.evaluator.scalar
-                if d is source or d is scalar.minimum(scalar.maximum(source, ZERO), last):
-                    return tensor if not tensor.shape else self.element(tensor, i)
+            if source.symbols <= d.symbols and self._starts_at(d, source, last):
+                return tensor if not tensor.shape else self.element(tensor, i)
+        for source, scalar in self.evaluator.scalars.items():
+            if source.symbols <= d.symbols and self._starts_at(d, source, last):
+                return scalar
         return None
+
+    def _starts_at(self, d: Dim, source: Dim, last: Dim) -> bool:
+        """Is `d` the start that `source` is, or is clamped to?"""
+        scalar = self.evaluator.scalar
+        return d is source or d is scalar.minimum(scalar.maximum(source, ZERO), last)
 
     def elements(self, x: Operand) -> Shape:
         """The elements of an integer vector that says sizes."""
@@ -371,17 +383,24 @@ class Reader:
     ) -> None:
         """A condition on the sizes for the current op: nothing when proved, an error when refuted, else a guard.
 
+        In a loop or branch sizes must agree for any call, but what only must fit (a slice of an empty array, in a loop
+        over its elements) is checked there, in case it is executed.
+
         is_fact: let the facts know; not for equations that say "one of two", which would only cost them time.
         """
         if (lhs, relation, rhs) in self._required:
             return
-        self._required.add((lhs, relation, rhs))
         holds = self.evaluator.scalar.compare(relation, lhs, rhs)
         if holds is True:
             return
         if holds is False:
             raise ShapeError(f"{self.describe()}: {message.format(*args)}")
-        self.guards.append(Guard(lhs, relation, rhs, f"{symbols.escape(self.describe())}: {message}", args))
+        message = f"{symbols.escape(self.describe())}: {message}"
+        if self.nested and relation != "==":
+            self.emit_all("check", lhs=lhs, relation=relation, rhs=rhs, message=message, args=args)
+            return
+        self._required.add((lhs, relation, rhs))
+        self.guards.append(Guard(lhs, relation, rhs, message, args))
         # An equation must not put a size that is computed later in the place of one that the call says.
         later = relation == "==" and not (lhs.symbols | rhs.symbols).isdisjoint(self.data_dims.definitions)
         if is_fact and not later:
@@ -403,6 +422,10 @@ class Reader:
                 raise ShapeError(message.format(*args))
             if not isinstance(part, Compare):
                 part = Compare("==", self.evaluator.scalar.number(part), ONE)
+            if self.nested:
+                rest = {"lhs": part.lhs, "relation": part.relation, "rhs": part.rhs}
+                self.emit_all("check", **rest, message=message, args=args)
+                continue
             self._required.add((part.lhs, part.relation, part.rhs))  # type: ignore[arg-type]
             self.guards.append(Guard(part.lhs, part.relation, part.rhs, message, args))  # type: ignore[arg-type]
             symbols.add_fact(self.facts, part.lhs, part.relation, part.rhs)
@@ -544,26 +567,3 @@ def _read_main(reader: Reader, module: ir.Module, main: Any, inputs: Any, constr
         guards=tuple(reader.guards),
         definitions=definitions,
     )
-
-
-def legalised(module: ir.Module) -> ir.Module:
-    """A copy in StableHLO alone, but for the CHLO ops that DHLO has itself."""
-    copy = ir.Module.parse(mlir.bytecode(module), context=mlir.context())
-    own: list[Any] = []
-
-    def visit(op: Any) -> Any:
-        if op.name in HANDLERS and op.name.startswith("chlo."):
-            own.append(op)
-        return ir.WalkResult.ADVANCE
-
-    copy.operation.walk(visit)
-    for op in own:
-        # The pass would expand these into polynomials; it leaves custom calls alone.
-        with copy.context, op.location, ir.InsertionPoint(op):
-            call = mlir.stablehlo.CustomCallOp(
-                [op.results[0].type], list(op.operands), call_target_name=ir.StringAttr.get(op.name)
-            )
-            op.results[0].replace_all_uses_with(call.results[0])
-        op.erase()
-    mlir.run_passes(copy, "func.func(chlo-legalize-to-stablehlo,shape-legalize-to-stablehlo)")
-    return copy

@@ -18,7 +18,6 @@ from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Value
 from hlo_disc.import_.decode import Decoder, array, integer, ints
 from hlo_disc.import_.elements import ZERO, Element, Elements
-from hlo_disc.mlir import stablehlo
 
 # Shapes and the pieces they are made of have few elements; larger integer tensors are data.
 LIMIT = 64
@@ -65,6 +64,9 @@ class Evaluator:
         self.scalar = Elements(facts)
         self._opaques: dict[Value, Symbolic | None] = {}
         self.sources: dict[Dim, tuple[Value, int]] = {}  # opaque element -> the tensor and the position it comes from
+        self.scalars: dict[
+            Dim, Value
+        ] = {}  # an element that depends on data -> the scalar that the program computes it as
 
     def evaluate(self, name: str, op: Any, operands: Sequence[Operand]) -> Symbolic | None:
         """The op's result, None when it is no shape arithmetic."""
@@ -322,8 +324,8 @@ def _reduce(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) ->
 
 
 def direction(attribute: Any) -> str:
-    """EQ, NE, GE, GT, LE or LT."""
-    return stablehlo.ComparisonDirectionAttr(attribute).value
+    """EQ, NE, GE, GT, LE or LT, of StableHLO's attribute or CHLO's."""
+    return str(attribute).rstrip(">").rsplit(" ", 1)[-1]
 
 
 _MONOIDS = frozenset(f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or"))

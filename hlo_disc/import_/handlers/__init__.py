@@ -7,6 +7,8 @@ guard here (`Reader.equal`, `Reader.at_most`), so nothing behind this stage read
 from __future__ import annotations
 
 from hlo_disc.import_.handlers import (
+    bitcast,
+    broadcasts,
     calls,
     control,
     convolution,
@@ -22,6 +24,10 @@ from hlo_disc.import_.handlers import (
 )
 from hlo_disc.import_.handlers.types import Handler
 
+_FAMILIES = (
+    elementwise, bitcast, broadcasts, views, gather, sort, reduce, windows, norm, dot, convolution, control, library,
+    calls,
+)  # fmt: skip
 HANDLERS: dict[str, Handler] = {}
-for family in (elementwise, views, gather, sort, reduce, windows, norm, dot, convolution, control, library, calls):
+for family in _FAMILIES:
     HANDLERS.update(family.HANDLERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.import_.decode import text
-from hlo_disc.import_.handlers import library, sort, windows
+from hlo_disc.import_.handlers import elementwise, library, sort, windows
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
 from hlo_disc.mlir import ir
@@ -35,6 +35,9 @@ def _call(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def _composite(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    own = elementwise.HANDLERS.get(r.attr(op, "name", text))
+    if own is not None:
+        return own(r, op, operands)
     return r.call(ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value, operands)
 
 
@@ -49,6 +52,8 @@ def _custom_call(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
     if dialect in ("mhlo", "chlo") and f"chlo.{name}" in handlers.HANDLERS:
         return handlers.HANDLERS[f"chlo.{name}"](r, op, operands)
+    if dialect in ("mhlo", "chlo") and not r.legal:
+        r.unknown(f"chlo.{name}")
     if target in _OPS:
         return _OPS[target](r, op, operands)
     if target == "hlo_disc.fft":

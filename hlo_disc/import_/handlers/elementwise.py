@@ -8,6 +8,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.graph import Shape, Value
 from hlo_disc.dynamic_hlo.orders import total_order
+from hlo_disc.import_.decode import integer
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.shapes import Operand, direction
 
@@ -47,11 +48,9 @@ def _convert(r: Reader, op: Any, operands: list[Operand]) -> Value:
     return x if x.dtype == dtype else r.emit("convert", (x,), dtype=dtype)
 
 
-def _bitcast_convert(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    x, dtype = r.data(operands[0]), r.result_type(op)[0]
-    if x.dtype.itemsize != dtype.itemsize:
-        r.unsupported("a bitcast between element types of different width is not supported")
-    return x if x.dtype == dtype else r.emit("bitcast_convert", (x,), dtype=dtype)
+def _reduce_precision(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    names = ("exponent_bits", "mantissa_bits")
+    return r.emit("reduce_precision", (r.data(operands[0]),), **{name: r.attr(op, name, integer) for name in names})
 
 
 def _select(r: Reader, op: Any, operands: list[Operand]) -> Value:
@@ -88,16 +87,32 @@ def _square(r: Reader, op: Any, operands: list[Operand]) -> Value:
     return r.emit("multiply", (x, x))
 
 
+def _is_infinity(which: float, first: str = "") -> Handler:
+    def handler(r: Reader, op: Any, operands: list[Operand]) -> Value:
+        x = r.data(operands[0])
+        if x.dtype.itemsize == 1:  # not all of these have infinities
+            x = r.emit("convert", (x,), dtype=np.dtype(np.float32))
+        x = r.emit(first, (x,)) if first else x
+        limit = _spread(r, r.constant(np.array(which, x.dtype)), x.shape)
+        return r.emit("compare", (x, limit), direction="EQ")
+
+    return handler
+
+
 HANDLERS: dict[str, Handler] = {
     **{f"stablehlo.{name}": _elementwise(name) for name in (*_UNARY, *_BINARY)},
     "chlo.erf": _elementwise("erf"),
     "chlo.erfc": _elementwise("erfc"),
+    "chlo.tan": _elementwise("tan"),
     "chlo.square": _square,
+    "chlo.is_inf": _is_infinity(np.inf, "abs"),
+    "chlo.is_pos_inf": _is_infinity(np.inf),
+    "chlo.is_neg_inf": _is_infinity(-np.inf),
     "stablehlo.real": _part("real"),
     "stablehlo.imag": _part("imag"),
     "stablehlo.compare": _compare,
     "stablehlo.convert": _convert,
-    "stablehlo.bitcast_convert": _bitcast_convert,
+    "stablehlo.reduce_precision": _reduce_precision,
     "stablehlo.select": _select,
     "stablehlo.clamp": _clamp,
 }

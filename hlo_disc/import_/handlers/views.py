@@ -40,20 +40,20 @@ def _make_iota(r: Reader, op: Any, dtype: np.dtype, shape: Shape) -> Value:
 
 def _broadcast_in_dim(r: Reader, op: Any, operands: list[Operand]) -> Value:
     x, dims = r.data(operands[0]), r.attr(op, "broadcast_dimensions", ints)
-    return _broadcast(r, x, r.policy.broadcast(r, op, x, dims, r.static_sizes(op)), dims)
+    return make_broadcast(r, x, r.policy.broadcast(r, op, x, dims, r.static_sizes(op)), dims)
 
 
 def _dynamic_broadcast_in_dim(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    return _broadcast(r, r.data(operands[0]), r.sizes(operands[1]), r.attr(op, "broadcast_dimensions", ints))
+    return make_broadcast(r, r.data(operands[0]), r.sizes(operands[1]), r.attr(op, "broadcast_dimensions", ints))
 
 
 def _broadcast_prefix(r: Reader, op: Any, operands: list[Operand]) -> Value:
     x = r.data(operands[0])
     prefix = tuple(map(Dim.const, r.attr(op, "broadcast_sizes", ints)))
-    return _broadcast(r, x, prefix + x.shape, tuple(range(len(prefix), len(prefix) + x.rank)))
+    return make_broadcast(r, x, prefix + x.shape, tuple(range(len(prefix), len(prefix) + x.rank)))
 
 
-def _broadcast(r: Reader, x: Value, shape: Shape, dims: tuple[int, ...]) -> Value:
+def make_broadcast(r: Reader, x: Value, shape: Shape, dims: tuple[int, ...]) -> Value:
     shape = _broadcast_shape(r, x, shape, dims)
     if shape == x.shape and dims == tuple(range(x.rank)):
         return x

@@ -1,0 +1,66 @@
+"""CHLO's `broadcast_*` ops: their operands brought to one shape, then the op of StableHLO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.facts import Truth
+from hlo_disc.dynamic_hlo.graph import Shape, Value
+from hlo_disc.import_.decode import ints
+from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.handlers import elementwise
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.handlers.views import make_broadcast
+from hlo_disc.import_.shapes import Operand
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+_OPS = (
+    "add and atan2 compare complex divide maximum minimum multiply or power remainder select shift_left "
+    "shift_right_arithmetic shift_right_logical subtract xor"
+).split()
+# What legalising makes of the ops that StableHLO has not: a custom call that has the operands in one shape as results.
+OPERANDS = "broadcast_operands"
+
+
+def _broadcast(name: str) -> Handler:
+    handler = elementwise.HANDLERS[f"stablehlo.{name}"]
+    return lambda r, op, operands: handler(r, op, _operands(r, op, operands))
+
+
+def _operands(r: Reader, op: Any, operands: list[Operand]) -> list[Operand]:
+    """Operands of one shape. `broadcast_dimensions` are the axes of one of lower rank; by default it gets the last."""
+    values = [r.data(x) for x in operands]
+    rank = max(x.rank for x in values)
+    axes = [tuple(range(rank - x.rank, rank)) for x in values]
+    if "broadcast_dimensions" in op.attributes:
+        given = r.attr(op, "broadcast_dimensions", ints)
+        axes = [given if x.rank < rank else right for x, right in zip(values, axes, strict=True)]
+    shape: Shape = (ONE,) * rank
+    for x, where in zip(values, axes, strict=True):
+        sizes = dict(zip(where, x.shape, strict=True))
+        shape = tuple(_common(r, n, sizes.get(axis, ONE)) for axis, n in enumerate(shape))
+    return [make_broadcast(r, x, shape, where) for x, where in zip(values, axes, strict=True)]
+
+
+def _common(r: Reader, a: Dim, b: Dim) -> Dim:
+    """The size that two broadcast to."""
+    if a is ONE or b is ONE:
+        return b if a is ONE else a
+    if r.facts.equal(a, b) is Truth.YES:
+        return a if a.is_const else b
+    if a.is_const or b.is_const:
+        return a if a.is_const else b  # the other is this or 1, which broadcasting it asks for
+    return r.evaluator.scalar.broadcast(a, b)
+
+
+def _result(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return _operands(r, op, operands)
+
+
+HANDLERS: dict[str, Handler] = {
+    **{f"chlo.broadcast_{name}": _broadcast(name) for name in _OPS},
+    f"chlo.{OPERANDS}": _result,
+}

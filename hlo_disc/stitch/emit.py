@@ -321,4 +321,5 @@ MONOIDS: dict[str, Monoid] = {
     "min": Monoid(_highest, _extremum(arith.MinimumFOp, _MINIMUM), "minimumf", "minsi", "minui"),
     "and": Monoid(_all_ones, ELEMENTWISE["and"], "", "and", "and"),
     "or": Monoid(lambda _: 0, ELEMENTWISE["or"], "", "or", "or"),
+    "xor": Monoid(lambda _: 0, ELEMENTWISE["xor"], "", "xor", "xor"),
 }

@@ -7,6 +7,7 @@ functions `Graph -> Graph`: they build a new graph with `GraphBuilder` and leave
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +18,9 @@ from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 
 Shape = tuple[Dim, ...]
+RELATIONS = {
+    "==": operator.eq, "!=": operator.ne, ">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +97,57 @@ def regions(op: Op) -> Iterator[Region]:
             yield attr
         elif type(attr) is tuple:
             yield from (x for x in attr if isinstance(x, Region))
+
+
+def has_effect(op: Op) -> bool:
+    """Whether an op must run although nothing reads its results; a check must in the region that it is in."""
+    if not has_regions(op):
+        return op.name == "check" or bool(op.attrs.get("effect"))
+    inner = [inner for region in regions(op) for inner in region.ops]
+    return any(x.name != "check" and has_effect(x) for x in inner)
+
+
+def has_regions(op: Op) -> bool:
+    return "body" in op.attrs or "branches" in op.attrs
+
+
+def map_regions(op: Op, change: Callable[[Region], Region]) -> Mapping[str, Any]:
+    """The op's attributes with each region changed; the same object when none is."""
+    changed: dict[str, Any] = {}
+    for name, attr in op.attrs.items():
+        if isinstance(attr, Region):
+            changed[name] = change(attr)
+        elif name == "branches":
+            changed[name] = tuple(map(change, attr))
+    same = all(attribute == op.attrs[name] for name, attribute in changed.items())
+    return op.attrs if same else {**op.attrs, **changed}
+
+
+def everywhere(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
+    """`change` applied to every region, as if it were a graph of its own, innermost first, and then to the graph."""
+    if not any(map(has_regions, graph.ops)):
+        return change(graph)
+
+    def inside(region: Region) -> Region:
+        names = ("",) * len(region.inputs)
+        own = Graph(graph.name, region.inputs, names, region.outputs, region.ops, graph.facts, {})
+        new = everywhere(own, change)
+        return region if new is own else Region(new.inputs, new.ops, new.outputs)
+
+    values: dict[Value, Value] = {}
+    ops = tuple(with_attrs(op, values, map_regions(op, inside)) for op in graph.ops)
+    return change(graph if not values else graph.with_roots(values, ops=ops))
+
+
+def with_attrs(op: Op, values: dict[Value, Value], attrs: Mapping[str, Any] | None = None) -> Op:
+    """The op with other attributes, and operands replaced as `values` says; what its results become is added there."""
+    operands = tuple(values.get(x, x) for x in op.operands)
+    attrs = op.attrs if attrs is None else attrs
+    if attrs is op.attrs and operands == op.operands:
+        return op
+    new = make_op(op.name, operands, attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
+    values.update(zip(op.results, new.results, strict=True))
+    return new
 
 
 def dims_in(op: Op) -> Iterator[Dim]:

@@ -1,7 +1,8 @@
 """Inference of control flow: `while` and `case`, whose regions are functions of their operands.
 
 `while` (*carried, *invariant) {cond, body, carried}: `cond` says from all operands whether to go on, `body` makes new
-carried values. `case` (index, *operands) {branches}: an index that names no branch means the last one.
+carried values. `case` (index, *operands) {branches}: an index that names no branch means the last one. `check` () {lhs, relation,
+rhs, message, args}: what must hold of the sizes when the region is executed that it is in, a guard in its place.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
-from hlo_disc.dynamic_hlo.graph import Op, Region, Value
+from hlo_disc.dynamic_hlo.graph import RELATIONS, Op, Region, Value
 from hlo_disc.dynamic_hlo.inference import BOOL, Types, broken
 from hlo_disc.errors import ShapeError
 
@@ -37,6 +38,12 @@ def case(op: Op, facts: ShapeFacts) -> Types:
         _need_inputs(op, facts, branch, operands, f"branch {number}")
         _need_same(op, facts, branch.outputs, branches[0].outputs, f"branch {number} returns")
     return [(v.dtype, v.shape) for v in branches[0].outputs]
+
+
+def check(op: Op, facts: ShapeFacts) -> Types:
+    if op.attrs["relation"] not in RELATIONS:
+        broken(op, f"the relation must be one of {' '.join(RELATIONS)}")
+    return []
 
 
 def _need_inputs(op: Op, facts: ShapeFacts, region: Region, operands: Sequence[Value], what: str) -> None:

@@ -1,7 +1,7 @@
 """The op table: one row an op, with its kind, attributes, shape inference and numpy reference.
 
-Kinds drive fusion and emission: source, elementwise, view, gather, assemble, reduce, dot, control. A new elementwise op is one
-row here and one in each emitter's table.
+Kinds drive fusion and emission: source, elementwise, view, gather, assemble, reduce, dot, control. A new elementwise
+op is one row here and one in each emitter's table.
 """
 
 from __future__ import annotations
@@ -71,6 +71,9 @@ ATTRIBUTES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("body", "cond", "select"), ("a Region", lambda value: isinstance(value, Region))),
     "branches": ("a tuple of Regions", _tuple_of(Region)),
     "carried": ("an int", _is_int),
+    **dict.fromkeys(("lhs", "rhs"), ("a Dim", lambda value: isinstance(value, Dim))),
+    **dict.fromkeys(("relation", "message"), ("a str", lambda value: isinstance(value, str))),
+    "args": _DIMS,
     "expr": ("a Dim", lambda value: isinstance(value, Dim)),
     "dtype": ("a numpy.dtype", lambda value: isinstance(value, np.dtype)),
     "dim": ("an int", _is_int),
@@ -209,6 +212,7 @@ _ROWS = (
     OpDef("dot_general", "dot", 2, rule.dot_general, sem.dot_general, _DOT),
     OpDef("while", "control", None, rule_control.while_, sem_control.while_, ("cond", "body", "carried")),
     OpDef("case", "control", None, rule_control.case, sem_control.case, ("branches",)),
+    OpDef("check", "control", 0, rule_control.check, sem_control.check, ("lhs", "relation", "rhs", "message", "args")),
     OpDef("convolution", "dot", 2, rule_conv.convolution, sem_conv.convolution, _CONVOLUTION),
     OpDef("custom_call", "call", None, rule_library.custom_call, sem_library.custom_call, _CUSTOM_CALL),
     OpDef("fft", "call", 1, rule_library.fft, sem_library.fft, ("transform", "length")),

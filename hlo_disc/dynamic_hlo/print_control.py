@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hlo_disc.dynamic_hlo.graph import Op, Value
+from hlo_disc.dynamic_hlo.graph import Guard, Op, Value
 
 if TYPE_CHECKING:
     from hlo_disc.dynamic_hlo.print import _Printer
@@ -30,4 +30,9 @@ def _case(printer: _Printer, op: Op) -> Sequence[str]:
     return printer.many(op, f'"stablehlo.case"({printer.names[index]})', printer.type(index), regions)
 
 
-PRINTERS = {"while": _while, "case": _case}
+def _check(printer: _Printer, op: Op) -> Sequence[str]:
+    printer.guard(Guard(**op.attrs))
+    return ()
+
+
+PRINTERS = {"while": _while, "case": _case, "check": _check}

@@ -6,7 +6,6 @@ against its declared type, so a wrong inference rule shows at the op that has it
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +14,10 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Graph, Guard, Op, Region, Value
+from hlo_disc.dynamic_hlo.graph import RELATIONS, Graph, Guard, Op, Region, Value
 from hlo_disc.dynamic_hlo.inference import describe
 from hlo_disc.dynamic_hlo.ops import OPS
 from hlo_disc.errors import ArgumentError, CompileError, ShapeError
-
-RELATIONS = {
-    "==": operator.eq, "!=": operator.ne, ">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt,
-}  # fmt: skip
 
 
 def evaluate(graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -16,7 +16,18 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Shape, Value, make_op
+from hlo_disc.dynamic_hlo.graph import (
+    Graph,
+    GraphBuilder,
+    Op,
+    Region,
+    Shape,
+    Value,
+    attribute_key,
+    everywhere,
+    has_effect,
+    make_op,
+)
 from hlo_disc.errors import CompileError
 
 _DEPTH = 64  # rules that may fire inside each other's results
@@ -60,13 +71,23 @@ def rewrite(graph: Graph, rules: Sequence[Rule], fired: Counter[str] | None = No
 
 
 def simplify(graph: Graph) -> Graph:
-    """An equal graph without what the facts make redundant: all rules, CSE, dots turned as their users read them."""
+    """An equal graph without what the facts make redundant: all rules, CSE, dots turned as their users read them.
+
+    Regions too; and control flow without what it need not carry or compute again.
+    """
+    from hlo_disc.dynamic_hlo.control import tidy
     from hlo_disc.dynamic_hlo.dots import orient_dots  # made of this module's Rule
     from hlo_disc.dynamic_hlo.rules import RULES
 
-    graph = cse(rewrite(graph, RULES))
-    turned = orient_dots(graph)
-    return graph if turned is graph else rewrite(turned, RULES)
+    def simpler(scope: Graph) -> Graph:
+        scope = cse(rewrite(scope, RULES))
+        turned = orient_dots(scope)
+        return scope if turned is scope else rewrite(turned, RULES)
+
+    graph = everywhere(graph, simpler)
+    while (tidied := tidy(graph)) is not graph:
+        graph = everywhere(tidied, simpler)
+    return graph
 
 
 def dce(graph: Graph) -> Graph:
@@ -74,7 +95,7 @@ def dce(graph: Graph) -> Graph:
     needed = set(graph.roots)
     kept = []
     for op in reversed(graph.ops):
-        if op.attrs.get("effect") or not needed.isdisjoint(op.results):
+        if has_effect(op) or not needed.isdisjoint(op.results):
             needed.update(op.operands)
             kept.append(op)
     return replace(graph, ops=tuple(reversed(kept)))
@@ -88,7 +109,7 @@ def cse(graph: Graph) -> Graph:
     for op in graph.ops:
         operands = tuple(values.get(value, value) for value in op.operands)
         key = (op.name, operands, tuple(sorted((name, _key(value)) for name, value in op.attrs.items())))
-        same = None if op.attrs.get("effect") else seen.get(key)
+        same = None if has_effect(op) else seen.get(key)
         if same is None:
             same = seen[key] = _rebuild(builder, op, operands, op.attrs)
         values.update(zip(op.results, same.results, strict=True))
@@ -100,6 +121,8 @@ def _key(attribute: Any) -> Hashable:
     if isinstance(attribute, np.ndarray):
         content = attribute.tobytes() if attribute.nbytes <= 4096 else attribute.__array_interface__["data"]
         return str(attribute.dtype), attribute.shape, attribute.strides, content
+    if isinstance(attribute, Region) or (type(attribute) is tuple and any(isinstance(x, Region) for x in attribute)):
+        return attribute_key(attribute)
     # 1 == True == Dim.const(1) in Python, but not as attributes
     return type(attribute).__name__, attribute
 

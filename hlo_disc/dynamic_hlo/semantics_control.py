@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.graph import RELATIONS
+from hlo_disc.errors import ShapeError
+
 Function = Callable[..., list[np.ndarray]]
 
 
@@ -20,3 +23,9 @@ def case(index: np.ndarray, *arrays: np.ndarray, branches: Sequence[Function]) -
     number = int(index)
     branch = branches[number] if 0 <= number < len(branches) else branches[-1]
     return tuple(branch(*arrays))
+
+
+def check(lhs: int, relation: str, rhs: int, message: str, args: Sequence[int]) -> tuple[()]:
+    if not RELATIONS[relation](lhs, rhs):
+        raise ShapeError(message.format(*args))
+    return ()

@@ -10,10 +10,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.graph import Graph, Op, Region, Value, dims_in, regions
+from hlo_disc.dynamic_hlo.graph import RELATIONS, Graph, Op, Region, Value, dims_in, regions
 from hlo_disc.dynamic_hlo.inference import broken, describe
 from hlo_disc.dynamic_hlo.ops import infer
-from hlo_disc.dynamic_hlo.reference import RELATIONS
 from hlo_disc.errors import CompileError, ShapeError
 
 

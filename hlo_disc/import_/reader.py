@@ -423,7 +423,7 @@ class Reader:
             if not isinstance(part, Compare):
                 part = Compare("==", self.evaluator.scalar.number(part), ONE)
             if self.nested:
-                rest = {"lhs": part.lhs, "relation": part.relation, "rhs": part.rhs}
+                rest: dict[str, Any] = {"lhs": part.lhs, "relation": part.relation, "rhs": part.rhs}
                 self.emit_all("check", **rest, message=message, args=args)
                 continue
             self._required.add((part.lhs, part.relation, part.rhs))  # type: ignore[arg-type]

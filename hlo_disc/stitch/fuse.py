@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from hlo_disc.dynamic_hlo.cost import EXPENSIVE, free_ops
 from hlo_disc.dynamic_hlo.dim import ZERO, Dim
-from hlo_disc.dynamic_hlo.graph import Graph, Op, Shape, Value, uses
+from hlo_disc.dynamic_hlo.graph import Graph, Op, Shape, Value, has_effect, uses
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.anchor import Anchor, anchors, unneeded
 from hlo_disc.stitch.body import reshape_segments
 from hlo_disc.stitch.group import Group, Place, reads
 from hlo_disc.stitch.normalise import kind
-from hlo_disc.stitch.space import row_space
+from hlo_disc.stitch.space import REDUCTIONS, row_space
 
 # Views that cost nothing to compute in every group that reads them, once their operand is in memory.
 COPIED_VIEWS = ("broadcast", "reshape", "slice")
@@ -89,7 +89,7 @@ class _Fusion:
     # Visiting.
 
     def _visit(self, op: Op) -> None:
-        if not op.attrs.get("effect") and not any(self.users[v] or v in self.in_memory for v in op.results):
+        if not has_effect(op) and not any(self.users[v] or v in self.in_memory for v in op.results):
             return
         match kind(op):
             case "assemble":
@@ -121,9 +121,9 @@ class _Fusion:
         return not trivial or only_memory or op.operands[0].op is None
 
     def _join_or_start(self, op: Op) -> None:
-        value = op.result
-        groups = list(dict.fromkeys(self.readers.get(value, ())))
-        outside = value in self.in_memory
+        used = [v for v in op.results if self.users[v] or v in self.in_memory]
+        groups = list(dict.fromkeys(g for v in used for g in self.readers.get(v, ())))
+        outside = any(v in self.in_memory for v in used)
         if op.name in COPIED_VIEWS and len(groups) > 1:
             rest = [g for g in groups if not self._may_join(op, g, [g], outside=False)]
             if not rest and not outside:
@@ -132,7 +132,7 @@ class _Fusion:
         target = min(groups, key=self._first, default=None)
         if target is not None and self._may_join(op, target, groups, outside):
             return
-        self._start("row", [op], [value])
+        self._start("row", [op], used)
 
     def _may_join(self, op: Op, target: _Growing, groups: list[_Growing], outside: bool) -> bool:
         """Join `target`, the first of the groups that read the result, if that is legal."""
@@ -151,18 +151,23 @@ class _Fusion:
         return (not keep or (ordered and target.place is None)) and self._try_join(op, target, keep)
 
     def _try_join(self, op: Op, group: _Growing, keep: bool) -> bool:
-        outputs = [*group.outputs, *([op.result] if keep else [])]
+        kept = [v for v in op.results if keep and self._is_kept(v, op, group)]
+        outputs = [*group.outputs, *kept]
         # Nothing else can spoil a row group: not looking at it halves the time of fusion.
-        if keep or op.name == "reduce" or op.name in EXPENSIVE:
+        if keep or op.name in REDUCTIONS or op.name in EXPENSIVE:
             space = row_space([*group.ops, op], outputs, self.facts)
             if isinstance(space, str):
                 self.notes.append(f"{op.name} ({op.loc or 'unknown line'}) starts a kernel of its own: {space}")
                 return False
         group.outputs = outputs
-        if keep:
-            self.in_memory.add(op.result)
+        self.in_memory.update(kept)
         self._add(op, group)
         return True
+
+    def _is_kept(self, value: Value, op: Op, group: _Growing) -> bool:
+        """Is a result needed in memory, of an op of which some result is?"""
+        others = any(g is not group for g in self.readers.get(value, ()))
+        return len(op.results) == 1 or value in self.in_memory or others
 
     def _add(self, op: Op, group: _Growing) -> None:
         group.ops[op] = None

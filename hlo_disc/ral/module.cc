@@ -7,6 +7,7 @@
 
 #include "executable.h"
 #include "ffi.h"
+#include "fft.h"
 #include "library.h"
 #include "memory.h"
 #include "pool.h"
@@ -178,6 +179,11 @@ NB_MODULE(_ral, m) {
   }, nb::call_guard<nb::gil_scoped_release>(),
         "Ends the pool's threads; later calls compute on their caller's thread.");
 
+  m.def("own_handlers", [] {
+    nb::dict handlers;
+    handlers["hlo_disc.fft"] = reinterpret_cast<uintptr_t>(&ral::fft_handler);
+    return handlers;
+  }, "Addresses of the runtime's own XLA FFI handlers.");
   m.def("register_state_type", [](int64_t type_id, uintptr_t deleter) {
     ral::register_state_type(type_id, reinterpret_cast<void (*)(void*)>(deleter));
   }, nb::arg("type_id"), nb::arg("deleter"), "Tells how states of an XLA FFI handler's type are destroyed.");

@@ -134,7 +134,7 @@ class Body:
         elif isinstance(at.lanes, int) and at.lanes == 1:
             x = self.b.load(leaf.buffer, at.base, self.width, self.mask, fixed=leaf.fixed)
         else:
-            x = self.b.gather(leaf.buffer, at.base, self.math.offsets(at), self.mask)
+            x = self.b.gather(leaf.buffer, at.base, self.math.offsets(at), self.mask, fixed=leaf.fixed)
         return from_memory(self.b, x, leaf.dtype)
 
     def store(self, x: Val, leaf: Leaf, index: Sequence[Index]) -> None:

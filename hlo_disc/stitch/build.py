@@ -388,18 +388,18 @@ class Builder:
         else:
             vector.MaskedStoreOp(buffer.v, at, mask.v, x.v)
 
-    def gather(self, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None) -> Val:
-        """Elements i + offsets[lane] of a buffer that does not change while the kernel runs."""
+    def gather(self, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None, fixed: bool = True) -> Val:
+        """Elements i + offsets[lane] of a buffer; fixed: one that does not change while the kernel runs."""
         lanes = offsets.lanes
         element = ir.MemRefType(buffer.v.type).element_type
         at, mask = self.index(i), mask or self.const(1, self.i1, lanes)
         zero, type_ = self.const(0, element, lanes), self.vec(lanes, element)
-        return self._pure(
-            lambda: vector.GatherOp(type_, buffer.v, [at.v], offsets.v, mask.v, zero.v).result,
-            lanes,
-            [buffer, at, offsets, mask],
-            speculate=False,
-        )
+
+        def build() -> ir.Value:
+            return vector.GatherOp(type_, buffer.v, [at.v], offsets.v, mask.v, zero.v).result
+
+        operands = [buffer, at, offsets, mask]
+        return self._pure(build, lanes, operands, speculate=False) if fixed else Val(self, build(), lanes)
 
     def scatter(self, x: Val, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None) -> None:
         """x[lane] to element i + offsets[lane]; of equal offsets the last lane wins."""
@@ -453,6 +453,22 @@ class Builder:
                     results = branch()
                     scf.YieldOp([x.v for x in results] if like else [])
         return [Val(self, r, x.lanes) for r, x in zip(op.results, like, strict=True)]
+
+    def while_(
+        self, inits: Sequence[Val], condition: Callable[[list[Val]], Val], step: Callable[[list[Val]], Sequence[Val]]
+    ) -> list[Val]:
+        """`step` the values as long as `condition` holds for them; returns the last ones."""
+        types = [x.v.type for x in inits]
+        op = scf.WhileOp(types, [x.v for x in inits])
+        places = [ir.Location.unknown()] * len(types)
+        before, after = (region.blocks.append(*types, arg_locs=places) for region in op.regions)
+        with self.enter(op, before, conditional=True):
+            held = [Val(self, a, x.lanes) for a, x in zip(before.arguments, inits, strict=True)]
+            scf.ConditionOp(condition(held).v, [x.v for x in held])
+        with self.enter(op, after, conditional=True):
+            held = [Val(self, a, x.lanes) for a, x in zip(after.arguments, inits, strict=True)]
+            scf.YieldOp([x.v for x in step(held)])
+        return [Val(self, r, x.lanes) for r, x in zip(op.results, inits, strict=True)]
 
     # Functions.
 

@@ -149,11 +149,17 @@ class _Collapse:
                 self._map(x, result, {p: a for a, p in enumerate(op.attrs["perm"])})
             case "reshape":
                 self._reshape(op.operands[0], result)
-            case "reduce":
-                x = op.operands[0]
+            case "reduce" | "reduce_with":
                 dims = set(op.attrs["dims"])
-                kept = [a for a in range(x.rank) if a not in dims]
-                self._map(result, x, dict(enumerate(kept)), dims)
+                kept = [a for a in range(op.operands[0].rank) if a not in dims]
+                for x, y in zip(op.operands, op.results, strict=False):
+                    self._map(y, x, dict(enumerate(kept)), dims)
+                    self._tie_all(x, op.operands[0])
+                    self._tie_all(y, result)
+            case "cumulative":
+                for value in (*op.operands[: len(op.results)], *op.results):
+                    self._tie_all(value, result)
+                self._around(result, op.attrs["dim"])
             case "slice" if self._axes(op.operands[0]) != self._axes(result):
                 self._keep_all(op.operands[0])
                 self._keep_all(result)
@@ -164,8 +170,8 @@ class _Collapse:
                 for a in changed:
                     self._around(x, a)
                     self._around(result, a)
-            case "gather" | "dynamic_slice":
-                for value in (result, *op.operands):
+            case "gather" | "dynamic_slice" | "window" | "reduce_window" | "window_scatter":
+                for value in (*op.results, *op.operands):
                     self._keep_all(value)
             case _:
                 for x in op.operands:
@@ -253,7 +259,7 @@ class _Collapse:
                 attrs["perm"] = tuple(self._at(x, op.attrs["perm"][run[0]]) for run in self._runs(result))
             case "reshape":
                 attrs["shape"] = shape
-            case "reduce":
+            case "reduce" | "reduce_with":
                 x = op.operands[0]
                 attrs["dims"] = tuple(dict.fromkeys(at for a in op.attrs["dims"] if (at := self._at(x, a)) is not None))
             case "slice" if self._axes(op.operands[0]) != self._axes(result):
@@ -267,20 +273,26 @@ class _Collapse:
                 }
             case "reverse":
                 attrs["dims"] = tuple(at for a in op.attrs["dims"] if (at := self._at(result, a)) is not None)
-            case "gather" | "dynamic_slice":
+            case "cumulative":
+                at = self._at(result, op.attrs["dim"])
+                if at is None:  # of one element each
+                    self.new.update(zip(op.results, operands, strict=False))
+                    return []
+                attrs["dim"] = at
+            case "gather" | "dynamic_slice" | "window" | "reduce_window" | "window_scatter":
                 return self._with_all_axes(op, operands)
-        new = make_op(op.name, operands, attrs, [(result.dtype, shape)], op.loc)
-        self.new[result] = new.results[0]
+        new = make_op(op.name, operands, attrs, [(v.dtype, self._shape(v)) for v in op.results], op.loc)
+        self.new.update(zip(op.results, new.results, strict=True))
         return [new]
 
     def _with_all_axes(self, op: Op, operands: list[Value]) -> list[Op]:
         """Attributes that number axes stay as they are: the op keeps its ranks, between reshapes."""
         made = [_reshape(x, y.shape, op.loc) for x, y in zip(operands, op.operands, strict=True)]
-        types = [(op.result.dtype, op.result.shape)]
+        types = [(v.dtype, v.shape) for v in op.results]
         middle = make_op(op.name, [m.result for m in made], op.attrs, types, op.loc)
-        last = _reshape(middle.result, self._shape(op.result), op.loc)
-        self.new[op.result] = last.result
-        return [*made, middle, last]
+        last = [_reshape(x, self._shape(y), op.loc) for x, y in zip(middle.results, op.results, strict=True)]
+        self.new.update((value, again.result) for value, again in zip(op.results, last, strict=True))
+        return [*made, middle, *last]
 
     def _zeros(self, op: Op, shape: Shape) -> list[Op]:
         dtype = op.result.dtype

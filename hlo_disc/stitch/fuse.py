@@ -179,12 +179,12 @@ class _Fusion:
 
         So is what only a scatter or a sort reads.
         """
-        if op.result in group.memory:
+        if kind(op) not in ("view", "elementwise", "gather") or op.result in group.memory:
             return False
         if group.kind in LAZY and len(group.ops) >= MAX_OPS:
             return False
         once = group.kind in ("dot", *LAZY) and op.result.shape == self._walked(group)
-        return kind(op) in ("view", "elementwise", "gather") and (op.name not in EXPENSIVE or once)
+        return op.name not in EXPENSIVE or once
 
     def _walked(self, group: _Growing) -> Shape:
         """The shape over which a group computes everything once: the result's, or a scatter's updates'."""

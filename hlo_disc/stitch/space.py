@@ -329,7 +329,7 @@ def _row_axes(main: Value, reads: _Reads) -> tuple[int, ...]:
     if not reads.reductions:
         return tuple(real[:-1])
     accesses = {
-        tuple(a for a, n in zip(access, op.result.shape, strict=True) if n != ONE)
+        tuple(a for a, n in zip(access, op.results[0].shape, strict=True) if n != ONE)
         for op, found in reads.reductions.items()
         for access in found
     }

@@ -1,7 +1,8 @@
 """From a JAX function to a DHLO graph: traced once, at symbolic shapes, and read where JAX lowered it.
 
-The function is lowered as for `jax.jit` and not exported: an export expands CHLO ops (`erf`, `erfc` …) into polynomials
-and serialises the module. JAX passes the dimension variables as leading arguments, which the reader knows by name.
+The function is lowered as for `jax.jit`, but for the few primitives of `jax_lowering`, and not exported: an export
+expands CHLO ops (`erf`, `erfc` …) into polynomials and serialises the module. JAX passes the dimension variables as
+leading arguments, which the reader knows by name.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from jax import export, tree_util
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.graph import Graph, Guard
 from hlo_disc.errors import ArgumentError
+from hlo_disc.import_ import jax_lowering
 from hlo_disc.import_.reader import read_module
 from hlo_disc.import_.symbols import ShapeSpec, parse_constraint, shape_spec
 
@@ -71,7 +73,8 @@ def from_jax(
         for leaf, shape in zip(leaves, shapes, strict=True)
     ]
     # An argument that is not used stays one: positions are how calls pass arguments.
-    lowered = jax.jit(fn, keep_unused=True).trace(*structs).lower(lowering_platforms=("cpu",))
+    traced = jax.jit(fn, keep_unused=True).trace(*structs)
+    lowered = traced.lower(lowering_platforms=("cpu",), _private_parameters=jax_lowering.parameters())
     module = lowered.compiler_ir("stablehlo")
     return read_module(module, dims=shapes, constraints=constraints, names=names, allow_zero=True)
 

@@ -1,0 +1,39 @@
+"""Primitives that JAX cannot lower at symbolic sizes for want of an op, lowered to custom calls that the reader knows.
+
+The rules hold for our own lowering alone: nothing is registered with JAX. All of JAX's internals that this needs are
+here; where a version of JAX lacks them, its own rules apply, with its own errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlo_disc.mlir import ir
+
+
+def parameters() -> Any:
+    """What `Traced.lower` takes as `_private_parameters`; None for a JAX that has no such thing."""
+    try:
+        from jax._src.interpreters import mlir
+        from jax._src.lax import fft
+
+        return mlir.LoweringParameters(override_lowering_rules=((fft.fft_p, _fft),))
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
+def _fft(ctx: Any, x: Any, *, fft_type: Any, fft_lengths: Any) -> Any:
+    """`hlo_disc.fft(x, lengths) {transform}` where a length is symbolic: `stablehlo.fft` writes them as numbers."""
+    from jax._src.interpreters import mlir
+    from jax._src.lax import fft
+
+    if all(isinstance(n, int) for n in fft_lengths):
+        return fft._fft_lowering(ctx, x, fft_type=fft_type, fft_lengths=fft_lengths)
+    lengths = mlir.eval_dynamic_shape_as_tensor(ctx, fft_lengths)
+    call = mlir.custom_call(
+        "hlo_disc.fft",
+        result_types=[mlir.aval_to_ir_type(ctx.module_context, ctx.avals_out[0])],
+        operands=[x, lengths],
+        extra_attributes={"transform": ir.StringAttr.get(fft_type.name)},
+    )
+    return call.results

@@ -282,7 +282,8 @@ def _tanh(z: Complex) -> Complex:
     if not z.re.roomy:  # it vanishes
         im = where(abs(z.re) > 350.0, 0.0 * im, im)
     straight = is_inf(z.re)
-    return Complex(where(straight, copysign(1.0, z.re), re), where(straight & ~is_finite(z.im), 0.0, im))
+    re, im = where(straight, copysign(1.0, z.re), re), where(straight & ~is_finite(z.im), 0.0, im)
+    return Complex(where(z.re == 0, z.re, re), where(z.im == 0, z.im, im))
 
 
 def _tan(z: Complex) -> Complex:

@@ -28,6 +28,7 @@ from hlo_disc.stitch.library import LibraryCall, library_choices
 from hlo_disc.stitch.normalise import normalise
 from hlo_disc.stitch.row import row_choices
 from hlo_disc.stitch.scatter import scatter_choices
+from hlo_disc.stitch.sort import sort_choices
 from hlo_disc.stitch.tile import dot_choices
 from hlo_disc.stitch.variant import Choice, Packing, Variant
 
@@ -39,6 +40,7 @@ SCHEDULES: dict[str, Schedule] = {
     "attention": attention_choices,
     "call": library_choices,
     "scatter": scatter_choices,
+    "sort": sort_choices,
 }
 
 

@@ -1,0 +1,103 @@
+"""The sort schedule: a merge sort, stable, of whole records by any comparator.
+
+    for each run of RUN elements of a row:       in fast memory
+        load the operands, compute their keys
+        sort columns of COLUMN elements by a network, a column a lane
+        merge neighbours until the run is sorted
+    while runs are shorter than the row:         a launch each
+        for each TILE outputs of the merged runs: find where they begin, merge
+    the last pass writes the results
+
+Operands are computed lazily (`Body`), and read in the order of memory or across it, whatever the axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.graph import Op, Value
+from hlo_disc.mlir import arith, math
+from hlo_disc.stitch.body import Sizes
+from hlo_disc.stitch.build import Builder, Scalar, Val
+from hlo_disc.stitch.comparator import comparator
+from hlo_disc.stitch.device import Device
+from hlo_disc.stitch.group import Group
+from hlo_disc.stitch.merge import Records
+from hlo_disc.stitch.sort_kernel import RUN, TILE, Layout, build_merges, build_runs, fast_bytes
+from hlo_disc.stitch.variant import Choice
+
+# What sorting costs, in elements of memory-bound work an element.
+PER_ELEMENT = 16
+
+
+def sort_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
+    """The one form of a sort."""
+    op = group.outputs[0].op
+    assert op is not None
+    count = op.attrs["count"]
+    parts = comparator(op.attrs["body"], count)
+    records = Records.of(parts, op.operands[:count], op.operands[count:], group.symbols, facts)
+    total = dim_product(op.results[0].shape) + TILE
+    work = tuple(Value(np.dtype(f"int{8 * t.itemsize}"), (total,)) for _ in range(2) for t in records.dtypes)
+    return [Choice(SortVariant(group, records, facts, device, work))]
+
+
+@dataclass(frozen=True)
+class SortVariant:
+    """workspace: the records twice, row after row; merges go from one to the other."""
+
+    group: Group
+    records: Records
+    facts: ShapeFacts
+    device: Device
+    workspace: tuple[Value, ...]
+    name: str = "sort"
+
+    @property
+    def op(self) -> Op:
+        return self.group.outputs[0].op  # type: ignore[return-value]
+
+    def key(self) -> tuple:
+        return self.group.key()
+
+    def fast_bytes(self) -> Dim:
+        return Dim.const(fast_bytes(self.records))
+
+    def build(self, b: Builder, name: str) -> None:
+        """Add the kernels to the module."""
+        layout = Layout(self.group, self.op, self.records, self.facts, self.device)
+        build_runs(b, layout, name)
+        build_merges(b, layout, f"{name}_merge")
+
+    def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
+        """Sort the runs; then merge, level by level."""
+        shape, dim = self.op.results[0].shape, self.op.attrs["dim"]
+        n = b.index(sizes(shape[dim]))
+        rows = sizes.count([size for axis, size in enumerate(shape) if axis != dim])
+        count = len(self.group.inputs) + len(self.group.outputs)
+        work, other = buffers[count : count + len(self.records.dtypes)], buffers[count + len(self.records.dtypes) :]
+        fast = fast_bytes(self.records)
+
+        def launch(name: str, length: int, buffers: Sequence[Val], more: Sequence[Scalar]) -> None:
+            cost = b.maximum(b.minimum(n, length) * PER_ELEMENT, 1)
+            per = b.maximum(self.device.grain // cost, 1)
+            items = rows * b.ceil_div(n, length)
+            b.launch(name, b.ceil_div(items, per), [*buffers, *symbols, *more, items, per], fast)
+
+        launch(kernel, RUN, buffers[: count + len(work)], ())
+        runs = b.index(b.ceil_div(n, RUN))
+        # The number of doublings that make one run of all.
+        wide = b.cast(arith.IndexCastOp, b.i64, b.maximum(runs, 1) - 1)
+        levels = 64 - b.cast(arith.IndexCastOp, b.index_type, b.apply(math.CountLeadingZerosOp, wide))
+        with b.loop(0, levels) as level:
+            odd = b.compare("==", level.i % 2, 1)
+            source = [b.select(odd, y, x) for x, y in zip(work, other, strict=True)]
+            target = [b.select(odd, x, y) for x, y in zip(work, other, strict=True)]
+            last = b.select(b.compare("==", level.i + 1, levels), b.index(1), b.index(0))
+            run = b.apply(arith.ShLIOp, b.index(RUN), level.i)
+            launch(f"{kernel}_merge", TILE, [*buffers[:count], *source, *target], [run, last])

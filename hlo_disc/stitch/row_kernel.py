@@ -25,7 +25,7 @@ from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.group import Group, Place
 from hlo_disc.stitch.index import ZERO, Index
 from hlo_disc.stitch.reducers import Reducer, reducer
-from hlo_disc.stitch.scans import Scan
+from hlo_disc.stitch.scans import BLOCK, Scan
 from hlo_disc.stitch.space import Access, Pass, RowSpace
 
 # Slices of a reduction that is shared among blocks.
@@ -353,10 +353,11 @@ class _Kernel:
             def steps(acc: list[Val]) -> list[Val]:
                 if isinstance(whole, int) and whole == first:
                     return acc
-                with self.b.loop(first, whole, width, acc) as loop:
-                    i = (whole - width) - (loop.i - first) if reverse else loop.i
-                    loop.yield_(*take(i, loop.args))
-                return loop.results
+
+                def one(at: Val, acc: list[Val]) -> list[Val]:
+                    return take((whole - width) - (at - first) if reverse else at, acc)
+
+                return self._in_blocks(scans, first, whole, width, acc, one)
 
             acc = acc if reverse else steps(acc)
             if not isinstance(rest, int):
@@ -366,7 +367,7 @@ class _Kernel:
             return steps(acc) if reverse else acc
 
         start = self._start(scans, reducers)
-        states: Sequence[Val] = self._nest(outer, [], start, inner)[sum(len(s.results) for s in scans) :]
+        states: Sequence[Val] = self._nest(outer, [], start, inner)[sum(scan.count for scan in scans) :]
         folded: list[Val] = []
         for r in reducers:
             mine, states = self._split(body, r, states)
@@ -382,15 +383,41 @@ class _Kernel:
         def take(at: list[Index], acc: list[Val]) -> list[Val]:
             return self._step(p, scans, step, at, acc)
 
-        if self.variant.parts or reverse:
+        if self.variant.parts or scans:
             first, end = (self.first, self.end) if self.variant.parts else (0, self.sizes(p.cols[0]))
-            with self.b.loop(first, end, 1, acc) as loop:
-                i = (end - 1) - (loop.i - first) if reverse else loop.i
-                loop.yield_(*take([Index(i)], loop.args))
-            results = loop.results
+
+            def one(at: Val, acc: list[Val]) -> list[Val]:
+                return take([Index((end - 1) - (at - first) if reverse else at)], acc)
+
+            results = self._in_blocks(scans, first, end, 1, acc, one)
         else:
             results = self._nest(self.sizes.shape(p.cols), [], acc, take)
-        return results[sum(len(s.results) for s in scans) :]
+        return results[sum(scan.count for scan in scans) :]
+
+    def _in_blocks(
+        self,
+        scans: Sequence[Scan],
+        first: Scalar,
+        end: Scalar,
+        step: int,
+        acc: list[Val],
+        one: Callable[[Val, list[Val]], list[Val]],
+    ) -> list[Val]:
+        """A loop; when sums are carried along, one over blocks of steps and one over the steps of each."""
+        b, block = self.b, step * BLOCK
+        if not any(scan.blocked for scan in scans):
+            with b.loop(first, end, step, acc) as loop:
+                loop.yield_(*one(loop.i, loop.args))
+            return loop.results
+        with b.loop(first, end, block, acc) as outer:
+            with b.loop(outer.i, b.minimum(outer.i + block, end), step, outer.args) as loop:
+                loop.yield_(*one(loop.i, loop.args))
+            closed, rest = [], loop.results
+            for scan in scans:
+                closed += scan.close(self.vectors, rest[: scan.count])
+                rest = rest[scan.count :]
+            outer.yield_(*closed, *rest)
+        return outer.results
 
     def _scans(self, p: Pass) -> list[Scan]:
         return [Scan(op, self.variant.lanes_on_rows) for op in p.scans]
@@ -398,15 +425,17 @@ class _Kernel:
     def _start(self, scans: Sequence[Scan], reducers: Sequence[Reducer]) -> list[Val]:
         body = self.vectors
         state: list[Val] = []
+        totals = self.variant.totals
         for scan in scans:
-            count = len(scan.results)
-            state += self._carried(scan, self.variant.totals[len(state) : len(state) + count])
+            count = len(scan.xs)
+            state += scan.start(body, self._before(scan, totals[:count]))
+            totals = totals[count:]
         return [*state, *(x for r in reducers for x in r.start(body))]
 
-    def _carried(self, scan: Scan, totals: Sequence[Value]) -> list[Val]:
+    def _before(self, scan: Scan, totals: Sequence[Value]) -> list[Val]:
         """What a scan starts from: when columns are shared among blocks, all that comes before its own part."""
         body, b = self.vectors, self.b
-        state = scan.start(body)
+        state = scan.neutral(body)
         if not totals:
             return state
         part = self.b.index(self.slice.base)
@@ -426,10 +455,9 @@ class _Kernel:
         body, carried, rest = self.vectors, [], acc
         for scan in scans:
             index = self._index(self.space.scanned_at[scan.op], cols)
-            count = len(scan.results)
-            results, new = scan.step(body, [body.eval(x, index) for x in scan.xs], rest[:count])
-            body.bound.update(zip(scan.results, results, strict=True))
-            carried, rest = [*carried, *new], rest[count:]
+            results, new = scan.step(body, [body.eval(x, index) for x in scan.xs], rest[: scan.count])
+            body.bound.update(zip(scan.op.results, results, strict=True))
+            carried, rest = [*carried, *new], rest[scan.count :]
         return [*carried, *step(body, cols, rest)]
 
     def _nest(

@@ -3,18 +3,27 @@
 Lanes along the columns: log2(width) shuffles make the prefixes within a vector, then what the sweep carries is combined
 into all lanes. Lanes on rows: every lane carries its own. With `reverse`, the sweep runs from the last column to the
 first and everything is mirrored. The initial values are identities (`inference_reduce.cumulative`).
+
+A long chain of float additions rounds more often than a tree of them. So sums are carried in two parts: what this block
+of steps has come to, and what all blocks before it have (`close`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hlo_disc.dynamic_hlo.combiners import monoid_kind
 from hlo_disc.dynamic_hlo.cost import EXPENSIVE
+from hlo_disc.dynamic_hlo.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.graph import Op, Value
 from hlo_disc.dynamic_hlo.inference_reduce import combined
 from hlo_disc.stitch.body import Body
 from hlo_disc.stitch.build import Val
 from hlo_disc.stitch.regions import inline
+
+
+# Steps of a block.
+BLOCK = 64
 
 
 class Scan:
@@ -25,14 +34,28 @@ class Scan:
         self.region, self.reverse = op.attrs["body"], op.attrs["reverse"]
         self.xs, self.inits, self.captured = combined(op)
         self._cheap = not any(inner.name in EXPENSIVE for inner in self.region.ops)
+        rounds = any(dtype_class(x.dtype) == "float" for x in self.xs) and monoid_kind(self.region) not in ("max", "min")
+        self.blocked = self._cheap and rounds
 
     @property
-    def results(self) -> tuple[Value, ...]:
-        return self.op.results
+    def count(self) -> int:
+        """How many registers it carries."""
+        return len(self.xs) * (2 if self.blocked else 1)
 
-    def start(self, body: Body) -> list[Val]:
-        """What is carried before the first step."""
+    def neutral(self, body: Body) -> list[Val]:
+        """The identities, in all lanes."""
         return [body.b.splat(body.eval(x, ()), body.width) for x in self.inits]
+
+    def start(self, body: Body, before: Sequence[Val]) -> list[Val]:
+        """What is carried before the first step, when `before` came before it."""
+        return [*before, *self.neutral(body)] if self.blocked else list(before)
+
+    def close(self, body: Body, carried: Sequence[Val]) -> list[Val]:
+        """What is carried on at the end of a block."""
+        if not self.blocked:
+            return list(carried)
+        n = len(self.xs)
+        return self.start(body, self.apply(body, carried[:n], carried[n:]))
 
     def apply(self, body: Body, before: Sequence[Val], after: Sequence[Val]) -> list[Val]:
         """Combine what the sweep met first with what it met later."""
@@ -42,12 +65,19 @@ class Scan:
 
     def step(self, body: Body, xs: Sequence[Val], carried: Sequence[Val]) -> tuple[list[Val], list[Val]]:
         """The results at one vector of columns (or, with lanes on rows, at one column), and what is carried on."""
+        n = len(self.xs)
+        blocks, block = (list(carried[:n]), carried[n:]) if self.blocked else ([], carried)
+        results, block = self._in_block(body, [body.b.splat(x, body.width) for x in xs], block)
+        if blocks:
+            results = self.apply(body, blocks, results)
+        return results, [*blocks, *block]
+
+    def _in_block(self, body: Body, new: list[Val], carried: Sequence[Val]) -> tuple[list[Val], list[Val]]:
         b, width = body.b, body.width
-        new = [b.splat(x, width) for x in xs]
         if self.lanes_on_rows:
             new = self.apply(body, carried, new)
             return new, new
-        inits = self.start(body)
+        inits = self.neutral(body)
         if body.mask is not None:
             new = [b.select(body.mask, x, init) for x, init in zip(new, inits, strict=True)]
         distance = 1

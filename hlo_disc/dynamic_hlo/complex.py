@@ -16,7 +16,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.complex_math import FORMULAS, Complex
 from hlo_disc.dynamic_hlo.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Region, Value, make_op, make_region, regions
+from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Region, Value, isolated, make_op, make_region, regions
 from hlo_disc.dynamic_hlo.inference import part_dtype
 from hlo_disc.dynamic_hlo.reals import Real
 from hlo_disc.errors import UnsupportedOpError
@@ -157,14 +157,24 @@ class Block:
 Rule = Callable[[Block, Op], Pair | Value | None]
 
 
-def expand_region(facts: ShapeFacts, region: Region) -> Region:
-    """A region on parts: each complex input and output is two."""
+def expand_region(facts: ShapeFacts, region: Region, paired: int = 0) -> Region:
+    """A region on parts: each complex input and output is two.
+
+    paired: how many inputs come in pairs of one type: the first parts of both stand before their second ones.
+    """
     block = Block(facts)
     inputs: list[Value] = []
-    for value in region.inputs:
-        for _ in range(2 if is_complex(value) else 1):
-            inputs.append(Value(part_dtype(value.dtype), value.shape, None, len(inputs)))
-    block.set_flat(region.inputs, inputs)
+    at = 0
+    while at < len(region.inputs):
+        group = region.inputs[at : at + (2 if at < paired else 1)]
+        parts: dict[Value, list[Value]] = {value: [] for value in group}
+        for _ in range(2 if is_complex(group[0]) else 1):
+            for value in group:
+                inputs.append(Value(part_dtype(value.dtype), value.shape, None, len(inputs)))
+                parts[value].append(inputs[-1])
+        for value in group:
+            block.set_flat([value], parts[value])
+        at += len(group)
     for op in region.ops:
         block.expand(op)
     outputs = block.flat(region.outputs)
@@ -213,7 +223,7 @@ def _convert(e: Block, op: Op) -> Pair | Value:
 
 def _zeros(e: Block, like: Value, loc: str) -> Value:
     zero = e.b.op("constant", [], loc, value=np.zeros((), like.dtype))
-    return e.b.op("broadcast", [zero], loc, shape=like.shape, dims=())
+    return zero if not like.shape else e.b.op("broadcast", [zero], loc, shape=like.shape, dims=())
 
 
 def _compare(e: Block, op: Op) -> Value:
@@ -247,11 +257,11 @@ def _reduce(e: Block, op: Op) -> Pair:
     x, init = op.operands
     part = part_dtype(x.dtype)
 
-    def body(b: GraphBuilder, values: tuple[Value, ...]) -> tuple[Value, ...]:
+    def multiply(b: GraphBuilder, values: tuple[Value, ...]) -> tuple[Value, ...]:
         product = FORMULAS["multiply"].build(*_numbers(b, values, op.loc))
         return tuple(r.value for r in product)  # type: ignore[union-attr]
 
-    region = make_region(e.b.facts, [(part, ())] * 4, body)
+    region = make_region(e.b.facts, [(part, ())] * 4, multiply)
     operands = [*e.pair(x), *e.pair(init)]
     return Pair(*e.b.multi("reduce_with", operands, op.loc, dims=op.attrs["dims"], body=region))
 
@@ -296,10 +306,46 @@ def _rows_and_columns(e: Block, op: Op) -> tuple[Value, list[int], int]:
     column = free[-1] + 1 if free else y.rank
     moved = [axis + (axis >= column) for axis in range(y.rank)]
     row = max((moved[axis] for axis in contract), default=y.rank) + 1
-    re, im = e.pair(y)
-    minus = e.b.op("negate", [im], op.loc)
-    matrix = e.join([e.join((re, im), column), e.join((minus, re), column)], row)
-    return matrix, [axis + (axis >= row) for axis in moved], row
+    return _matrix(e, y, column, row), [axis + (axis >= row) for axis in moved], row
+
+
+def _matrix(e: Block, value: Value, column: int, row: int) -> Value:
+    """(re, im) and (-im, re) along new axes: `column` is where the one for the result goes, `row`, then, the other."""
+    re, im = e.pair(value)
+    minus = e.b.op("negate", [im])
+    return e.join([e.join((re, im), column), e.join((minus, re), column)], row)
+
+
+def _convolution(e: Block, op: Op) -> Pair:
+    """Twice the features: as in a dot, the parts of the operand are summed over and those of the result are columns."""
+    (x, w), dtype = op.operands, part_dtype(op.attrs["dtype"])
+    attrs = {**op.attrs, "dtype": dtype}
+
+    def convolved(x: Value, w: Value) -> Value:
+        operands = [v if v.dtype == dtype else e.b.op("convert", [v], op.loc, dtype=dtype) for v in (x, w)]
+        return e.b.op("convolution", operands, op.loc, **attrs)
+
+    if not is_complex(w):
+        return Pair(*(convolved(part, e.reals[w]) for part in e.pair(x)))
+    out, into = attrs["rhs_spec"][:2]
+    if is_complex(x):
+        channels = attrs["lhs_spec"][1]
+        left = e.memory(x) if channels == x.rank - 1 else e.join(e.pair(x), channels + 1)
+        left = _merged(e, left, channels)
+        moved = into + (into > out)
+        right = _merged(e, _merged(e, _matrix(e, w, out + 1, moved + 1), moved), out)
+    else:
+        left, right = e.reals[x], _merged(e, e.join(e.pair(w), out + 1), out)
+    result, features = convolved(left, right), attrs["out_spec"][1]
+    shape = list(result.shape)
+    shape[features : features + 1] = [w.shape[out], Dim.const(2)]
+    split = e.b.op("reshape", [result], op.loc, shape=tuple(shape))
+    return Pair(*(_at(e, split, features + 1, k) for k in range(2)))
+
+
+def _merged(e: Block, x: Value, axis: int) -> Value:
+    """An axis and the next one as one."""
+    return e.b.op("reshape", [x], shape=(*x.shape[:axis], x.shape[axis] * x.shape[axis + 1], *x.shape[axis + 2 :]))
 
 
 def _at(e: Block, x: Value, axis: int, k: int) -> Value:
@@ -313,10 +359,11 @@ def _at(e: Block, x: Value, axis: int, k: int) -> Value:
 # ------------------------------------------------------------------------------------------- regions and library calls
 
 
-def _flat(e: Block, op: Op) -> None:
-    """An op with regions: each complex operand, region argument and result is two."""
-    attrs: dict[str, Any] = {name: _expanded(e.b.facts, attr) for name, attr in op.attrs.items()}
-    for name in _COUNTS & attrs.keys():  # how many operands are of a kind, from the first on
+def _with_regions(e: Block, op: Op) -> None:
+    """Each complex operand, region argument and result is two. What counts operands counts them anew."""
+    paired = 2 * op.attrs["count"] if op.name == "sort" else 0
+    attrs: dict[str, Any] = {name: _expanded(e.b.facts, attr, paired) for name, attr in op.attrs.items()}
+    for name in _COUNTS & attrs.keys():
         attrs[name] += sum(map(is_complex, op.operands[: attrs[name]]))
     e.set_flat(op.results, e.b.multi(op.name, e.flat(op.operands), op.loc, **attrs))
 
@@ -324,12 +371,39 @@ def _flat(e: Block, op: Op) -> None:
 _COUNTS = {"carried", "count"}
 
 
-def _expanded(facts: ShapeFacts, attr: Any) -> Any:
+def _expanded(facts: ShapeFacts, attr: Any, paired: int) -> Any:
     if isinstance(attr, Region):
-        return expand_region(facts, attr)
+        return expand_region(facts, attr, paired)
     if type(attr) is tuple and attr and isinstance(attr[0], Region):
         return tuple(expand_region(facts, region) for region in attr)
     return attr
+
+
+def _combine(e: Block, op: Op) -> Pair | None:
+    """An op with a combining body: on each part alone where no part of the result needs the other one."""
+    body = expand_region(e.b.facts, op.attrs["body"])
+    if len(op.results) == 1 and is_complex(op.results[0]) and len(body.inputs) == 4:
+        alone = [_one_part(body, k) for k in range(2)]
+        if None not in alone:
+            results = []
+            for k, region in enumerate(alone):
+                operands = [e.part(x, k) for x in op.operands]
+                results.append(e.b.op(op.name, operands, op.loc, **{**op.attrs, "body": region}))
+            return Pair(*results)
+    return _with_regions(e, op)  # type: ignore[func-returns-value]
+
+
+def _one_part(body: Region, k: int) -> Region | None:
+    """What an expanded body of two sides makes of part `k`, when that is all that it needs."""
+    wanted = {body.outputs[k]}
+    ops: list[Op] = []
+    for op in reversed(body.ops):
+        if not wanted.isdisjoint(op.results):
+            wanted.update(op.operands)
+            ops.insert(0, op)
+    if wanted & set(body.inputs) - {body.inputs[k], body.inputs[k + 2]}:
+        return None
+    return isolated([body.inputs[k], body.inputs[k + 2]], ops, [body.outputs[k]])[0]
 
 
 def _library(e: Block, op: Op) -> None:
@@ -355,6 +429,8 @@ RULES: Mapping[str, Rule] = {
     "iota": _iota,
     "reduce": _reduce,
     "dot_general": _dot,
-    **dict.fromkeys(("while", "case", "reduce_with", "scatter", "map"), _flat),
+    "convolution": _convolution,
+    **dict.fromkeys(("reduce_with", "reduce_window", "cumulative", "scatter"), _combine),
+    **dict.fromkeys(("while", "case", "sort"), _with_regions),
     **dict.fromkeys(("custom_call", "fft"), _library),
 }

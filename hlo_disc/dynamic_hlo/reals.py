@@ -32,9 +32,10 @@ class Real:
     def like(self, x: Real | float) -> Real:
         if isinstance(x, Real):
             return x
-        scalar = self.b.op("constant", [], self.loc, value=np.array(x, self.value.dtype))
-        spread = self.b.op("broadcast", [scalar], self.loc, shape=self.value.shape, dims=())
-        return Real(self.b, spread, self.loc, self.roomy)
+        value = self.b.op("constant", [], self.loc, value=np.array(x, self.value.dtype))
+        if self.value.shape:
+            value = self.b.op("broadcast", [value], self.loc, shape=self.value.shape, dims=())
+        return Real(self.b, value, self.loc, self.roomy)
 
     def __add__(self, other: Real | float) -> Real:
         return self.op("add", other)

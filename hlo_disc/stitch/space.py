@@ -191,6 +191,8 @@ def _analyse(ops: set[Op], outputs: Sequence[Value], facts: ShapeFacts) -> RowSp
     col_axes = tuple(a for a in range(main.rank) if a not in row_axes)
     for value, access in where.items():
         _check_output(value, access, row_axes, main)
+        if not reads.reductions and not _has_columns(access, row_axes, main) and _may_be_empty(main, col_axes, facts):
+            raise _NotARow("an output would be stored along columns of which there may be none")
     _check_recomputation(reads, row_axes, main)
     levels = _levels(ops)
     reductions = sorted(reads.reductions, key=lambda op: levels[op.results[0]])
@@ -383,6 +385,10 @@ def _check_output(value: Value, access: Access, row_axes: tuple[int, ...], main:
     wanted = [a for a in range(main.rank) if a not in row_axes and main.shape[a] != ONE]
     if rows != list(row_axes) or cols not in ([], wanted):
         raise _NotARow("an output covers only a part of the rows and columns")
+
+
+def _may_be_empty(main: Value, axes: Sequence[int], facts: ShapeFacts) -> bool:
+    return any(facts.at_most(ONE, main.shape[a]) is not Truth.YES for a in axes)
 
 
 def _check_recomputation(reads: _Reads, row_axes: tuple[int, ...], main: Value) -> None:

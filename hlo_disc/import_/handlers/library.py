@@ -19,7 +19,7 @@ from hlo_disc.import_.decode import flag, ints, text
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.config import config_of
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.shapes import Operand, Symbolic
 from hlo_disc.mlir import ir, stablehlo
 
 if TYPE_CHECKING:
@@ -59,7 +59,30 @@ def custom_call(r: Reader, op: Any, target: str, operands: list[Operand]) -> Res
         return _emit(r, target, config, values, types, (first, second), aliases, effect)
     layouts = _orders(op, "operand_layouts", [x.rank for x in values] if not shaping else _ranks(r, op))
     orders = tuple(layouts[i] for i in read), tuple(_orders(op, "result_layouts", [len(shape) for shape in shapes]))
-    return call_library(r, target, config, values, types, orders, aliases, effect)
+    results = call_library(r, target, config, values, types, orders, aliases, effect)
+    if target.endswith(("gesdd_ffi", "gesvd_ffi")) and len(results) == 5:
+        x, s, u, v, info = results
+        results = [x, s, _or_identity(r, values[0], u), _or_identity(r, values[0], v), info]
+    return results
+
+
+def _or_identity(r: Reader, matrix: Value, factor: Value) -> Value:
+    """The singular vectors of a matrix without elements, which LAPACK is not asked for, are those of the identity."""
+    rows, columns = matrix.shape[-2:]
+    if all(r.facts.at_most(ONE, d) is Truth.YES for d in (rows, columns)):
+        return factor
+    size = r.data(Symbolic(np.dtype(np.int64), (), (Dim.min(rows, columns),)))
+    empty = r.emit("compare", (size, r.constant(np.zeros((), np.int64))), direction="EQ")
+    diagonal = r.emit("compare", _indices(r, factor), direction="EQ")
+    one, zero = (_filled(r, x, factor.dtype, factor.shape) for x in (1, 0))
+    spread = r.emit("broadcast", (empty,), shape=factor.shape, dims=())
+    return r.emit("select", (spread, r.emit("select", (diagonal, one, zero)), factor))
+
+
+def _indices(r: Reader, matrix: Value) -> list[Value]:
+    """The row and the column of every element."""
+    axes = (matrix.rank - 2, matrix.rank - 1)
+    return [r.emit("iota", shape=matrix.shape, dim=axis, dtype=np.dtype(np.int64)) for axis in axes]
 
 
 def call_library(
@@ -182,8 +205,7 @@ def _cholesky(r: Reader, op: Any, operands: list[Operand]) -> Value:
     own, outer = tuple(range(a.rank)), tuple(range(a.rank - 2))
     types = [(a.dtype, shape), (np.dtype(np.int32), tuple(batch))]
     factor, info = call_library(r, _lapack("potrf", a), config, [a], types, ((own,), (own, outer)), ((0, 0),))
-    index = [r.emit("iota", shape=shape, dim=a.rank - 2 + k, dtype=np.dtype(np.int64)) for k in range(2)]
-    inside = r.emit("compare", index, direction="GE" if lower else "LE")
+    inside = r.emit("compare", _indices(r, a), direction="GE" if lower else "LE")
     zero, nan = (_filled(r, x, a.dtype, shape) for x in (0, np.nan))
     triangle = r.emit("select", (inside, factor, zero))
     fine = r.emit("compare", (info, _filled(r, 0, info.dtype, info.shape)), direction="EQ")

@@ -303,10 +303,18 @@ class Builder:
         predicate = _PREDICATES[sign] + (4 if unsigned and sign not in ("==", "!=") else 0)
         return self._pure(lambda: arith.CmpIOp(predicate, x.v, y.v).result, x.lanes, [x, y])
 
-    def select(self, condition: Val, x: Val, y: Val) -> Val:
+    def select(self, condition: Val, x: Val, y: Val, unpredictable: bool = False) -> Val:
+        """unpredictable: not to become a branch."""
         lanes = max(condition.lanes, x.lanes, y.lanes)
         c, x, y = self.splat(condition, lanes), self.splat(x, lanes), self.splat(y, lanes)
-        return self._pure(lambda: arith.SelectOp(c.v, x.v, y.v).result, lanes, [c, x, y])
+
+        def build() -> ir.Value:
+            op = arith.SelectOp(c.v, x.v, y.v)
+            if unpredictable:
+                op.attributes["hlo_disc.unpredictable"] = ir.UnitAttr.get()
+            return op.result
+
+        return self._pure(build, lanes, [c, x, y])
 
     def both(self, x: Val, y: Val) -> Val:
         """Whether both conditions hold."""
@@ -324,6 +332,12 @@ class Builder:
 
     def ceil_div(self, x: Scalar, y: Scalar) -> Scalar:
         return (x + (y - 1)) // y
+
+    def log2_ceil(self, x: Scalar) -> Val:
+        """The least k with 2**k >= x, for x >= 1."""
+        wide = self.cast(arith.IndexCastOp, self.i64, self.index(x) - 1)
+        zeros = self.apply(mlir.math.CountLeadingZerosOp, wide)
+        return self.binary("-", 64, self.cast(arith.IndexCastOp, self.index_type, zeros))
 
     def fma(self, x: Val, y: Val, z: Val) -> Val:
         """x*y + z: one rounding for floats."""

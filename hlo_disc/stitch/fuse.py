@@ -100,7 +100,7 @@ class _Fusion:
             case "scatter":
                 self._scatter(op)
             case "sort":
-                self._start("sort", [op], list(op.results))
+                self._start("sort", [op], [v for v in op.results if self.users[v] or v in self.in_memory])
             case name if name in WHOLE:
                 self._start_whole(name, op)
             case _:

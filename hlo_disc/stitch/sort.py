@@ -21,13 +21,13 @@ import numpy as np
 from hlo_disc.dynamic_hlo.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Op, Value
-from hlo_disc.mlir import arith, math
+from hlo_disc.mlir import arith
 from hlo_disc.stitch.body import Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.comparator import comparator
 from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.group import Group
-from hlo_disc.stitch.merge import Records
+from hlo_disc.stitch.records import Records
 from hlo_disc.stitch.sort_kernel import RUN, TILE, Layout, build_merges, build_runs, fast_bytes
 from hlo_disc.stitch.variant import Choice
 
@@ -41,9 +41,10 @@ def sort_choices(group: Group, facts: ShapeFacts, device: Device, static: Callab
     assert op is not None
     count = op.attrs["count"]
     parts = comparator(op.attrs["body"], count)
-    records = Records.of(parts, op.operands[:count], op.operands[count:], group.symbols, facts)
-    total = dim_product(op.results[0].shape) + TILE
-    work = tuple(Value(np.dtype(f"int{8 * t.itemsize}"), (total,)) for _ in range(2) for t in records.dtypes)
+    operands = [x if y in group.outputs else None for x, y in zip(op.operands, op.results, strict=False)]
+    records = Records.of(parts, operands, op.operands[count:], group.symbols, facts)
+    total, words = dim_product(op.results[0].shape) + TILE, range(len(records.words))
+    work = tuple(Value(np.dtype(f"int{records.bits(i)}"), (total,)) for _ in range(2) for i in words)
     return [Choice(SortVariant(group, records, facts, device, work))]
 
 
@@ -80,7 +81,8 @@ class SortVariant:
         n = b.index(sizes(shape[dim]))
         rows = sizes.count([size for axis, size in enumerate(shape) if axis != dim])
         count = len(self.group.inputs) + len(self.group.outputs)
-        work, other = buffers[count : count + len(self.records.dtypes)], buffers[count + len(self.records.dtypes) :]
+        middle = count + len(self.records.words)
+        work, other = buffers[count:middle], buffers[middle:]
         fast = fast_bytes(self.records)
 
         def launch(name: str, length: int, buffers: Sequence[Val], more: Sequence[Scalar]) -> None:
@@ -92,8 +94,7 @@ class SortVariant:
         launch(kernel, RUN, buffers[: count + len(work)], ())
         runs = b.index(b.ceil_div(n, RUN))
         # The number of doublings that make one run of all.
-        wide = b.cast(arith.IndexCastOp, b.i64, b.maximum(runs, 1) - 1)
-        levels = 64 - b.cast(arith.IndexCastOp, b.index_type, b.apply(math.CountLeadingZerosOp, wide))
+        levels = b.log2_ceil(b.maximum(runs, 1))
         with b.loop(0, levels) as level:
             odd = b.compare("==", level.i % 2, 1)
             source = [b.select(odd, y, x) for x, y in zip(work, other, strict=True)]

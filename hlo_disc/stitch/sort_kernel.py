@@ -7,14 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Op, Value
-from hlo_disc.mlir import arith, math
+from hlo_disc.dynamic_hlo.graph import Op
+from hlo_disc.mlir import arith
 from hlo_disc.stitch.body import Body, Leaf, Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.index import Index
-from hlo_disc.stitch.merge import PARTS, Records, merger
+from hlo_disc.stitch.merge import PARTS, merger
+from hlo_disc.stitch.records import Records
 from hlo_disc.stitch.regions import inline
 
 # Elements that are sorted in fast memory, outputs of a merge that a block makes at once, rows of the sorting network.
@@ -65,12 +66,12 @@ def _kernel(
     group, records = layout.group, layout.records
     args = [(b.buffer_type(b.memory_type(v.dtype)), "r") for v in group.inputs]
     args += [(b.buffer_type(b.memory_type(v.dtype)), "w") for v in group.outputs]
-    args += [(b.buffer_type(records.element(b, i)), "w") for _ in range(sets) for i in range(len(records.dtypes))]
+    args += [(b.buffer_type(records.element(b, i)), "w") for _ in range(sets) for i in range(len(records.words))]
     args += [(b.index_type, "")] * (len(group.symbols) + scalars)
     with b.kernel(name, args) as values:
         given, values = values[: len(group.inputs)], values[len(group.inputs) :]
         made, values = values[: len(group.outputs)], values[len(group.outputs) :]
-        count = len(records.dtypes)
+        count = len(records.words)
         arrays, values = [values[k * count : (k + 1) * count] for k in range(sets)], values[sets * count :]
         symbols, rest = values[: len(group.symbols)], values[len(group.symbols) :]
         yield _Kernel(b, layout, given, made, symbols), arrays, rest
@@ -92,17 +93,16 @@ class _Kernel:
         self.n = b.index(self.shape[self.dim])
         self.captured = [self.body.eval(v, ()) for v in self.records.captured]
         self.tiles = self._tiles()
-        key = self.records.merge_key
-        self.merge = b.once(key, lambda: merger(b, self.records, self.body.width))
+        self.merge = b.once(self.records.key, lambda: merger(b, self.records, self.body.width))
 
     def _tiles(self) -> list[Val]:
         """The arrays in fast memory."""
         b, tiles, offset = self.b, [], 0
         fast = b.fast()
-        for i, dtype in enumerate(self.records.dtypes):
+        for i in range(len(self.records.words)):
             count = max(2 * SPAN, TILE)
             tiles.append(b.generic(b.view(fast, offset, self.records.element(b, i), count)))
-            offset += count * dtype.itemsize
+            offset += count * self.records.bits(i) // 8
         return tiles
 
     def _place(self, item: Val, length: int) -> tuple[Val, Val, Val]:
@@ -152,24 +152,27 @@ class _Kernel:
         b, body, records = self.b, self.body, self.records
         index = self._index(row, Index(first + i, 1))
         values = [body.eval(x, index) for x in self.operands]
-        made = dict(enumerate(inline(body, records.comparator.keys, [*values, *self.captured])))
-        made |= {at: x for at, x in zip(records.at, values, strict=True) if at >= records.keys}
-        for number, x in made.items():
-            b.store(b.splat(records.to_bits(b, x, number), body.width), self.tiles[number], i)
+        fields = inline(body, records.comparator.keys, [*values, *self.captured])
+        fields += [x for at, x in zip(records.at, values, strict=True) if at is not None and at >= len(fields)]
+        fields = [b.splat(x, body.width) for x in fields]
+        for word, tile in zip(records.pack(b, fields), self.tiles, strict=True):
+            b.store(word, tile, i)
 
     def _network(self, start: Val, count: Val) -> None:
-        """Sort each lane's COLUMN elements, which lie together: neighbours change places in turn, so equal ones never."""
+        """Sort the COLUMN elements of each lane: neighbours change places, so that equal elements never do."""
         b, body, records = self.b, self.body, self.records
         lanes = b.binary("*", b.step(body.width), COLUMN)
         rows = [[b.gather(tile, start + r, lanes, fixed=False) for tile in self.tiles] for r in range(COLUMN)]
+        keys = [records.keys(b, dict(enumerate(row))) for row in rows]
         inside = [b.compare("<", lanes, count - start - r) for r in range(COLUMN)]
         for turn in range(COLUMN):
             for r in range(turn % 2, COLUMN - 1, 2):
-                low, high = rows[r], rows[r + 1]
-                before = records.less(body, high[: records.keys], low[: records.keys], self.captured)
+                (before,) = inline(body, records.comparator.less, [*keys[r + 1], *keys[r], *self.captured])
                 swap = b.both(before, inside[r + 1])
-                rows[r] = [b.select(swap, y, x) for x, y in zip(low, high, strict=True)]
-                rows[r + 1] = [b.select(swap, x, y) for x, y in zip(low, high, strict=True)]
+                for all_ in (rows, keys):
+                    low, high = all_[r], all_[r + 1]
+                    all_[r] = [b.select(swap, y, x) for x, y in zip(low, high, strict=True)]
+                    all_[r + 1] = [b.select(swap, x, y) for x, y in zip(low, high, strict=True)]
         for r, row in enumerate(rows):
             for x, tile in zip(row, self.tiles, strict=True):
                 b.scatter(x, tile, start + r, lanes)
@@ -199,9 +202,7 @@ class _Kernel:
         b = self.b
         row, first, count = self._place(item, TILE)
         # A power of two that is a fourth of them or more.
-        most = b.cast(arith.IndexCastOp, b.i64, b.ceil_div(count, PARTS) - 1)
-        zeros = b.cast(arith.IndexCastOp, b.index_type, b.apply(math.CountLeadingZerosOp, most))
-        q = b.apply(arith.ShLIOp, b.index(1), 64 - zeros)
+        q = b.apply(arith.ShLIOp, b.index(1), b.log2_ceil(b.ceil_div(count, PARTS)))
         self._merge(source, self.tiles, row * self.n, b.index(0), first, run, self.n, q)
         begin = b.index(0)
 
@@ -228,9 +229,10 @@ class _Kernel:
 
         def step(i: Val) -> None:
             at = body.math.linear(self._index(row, Index(first + i, 1)), self.shape)
-            for number, output in zip(records.at, self.outputs, strict=True):
-                x = b.load(self.tiles[number], source + i, body.width)
-                array = b.retyped(output, records.element(b, number))
+            words = {k: b.load(tile, source + i, body.width) for k, tile in enumerate(self.tiles)}
+            for number, output in zip((k for k in records.at if k is not None), self.outputs, strict=True):
+                x = records.field_bits(b, words, number)
+                array = b.retyped(output, x.element)
                 if isinstance(at.lanes, int) and at.lanes == 1:
                     b.store(x, array, at.base, body.mask)
                 else:

@@ -8,6 +8,8 @@ from hlo_disc.targets.floats import is_small, like, narrow, widen
 from hlo_disc.targets.types import (
     F32,
     F64,
+    I4,
+    I6,
     Type,
     Untranslatable,
     attribute_constant,
@@ -26,7 +28,7 @@ MIN_MAX = {
     "minnumf": "minnum", "maxnumf": "maxnum", "minimumf": "minimum", "maximumf": "maximum",
 }  # fmt: skip
 CASTS = {
-    "bitcast": "bitcast", "fptosi": "fptosi", "fptoui": "fptoui", "sitofp": "sitofp", "uitofp": "uitofp",
+    "fptosi": "fptosi", "fptoui": "fptoui", "sitofp": "sitofp", "uitofp": "uitofp",
     "extf": "fpext", "truncf": "fptrunc", "extsi": "sext", "extui": "zext", "trunci": "trunc",
 }  # fmt: skip
 MATH_INTRINSICS = {
@@ -40,6 +42,8 @@ INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt
 FLOAT_PREDICATES = (
     "false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true",
 )  # fmt: skip
+# a select with this attribute must not become a branch
+UNPREDICTABLE = "hlo_disc.unpredictable"
 # llvm.is.fpclass masks
 CLASSES = {"isnan": 3, "isinf": 516, "isfinite": 504}
 
@@ -120,6 +124,18 @@ def _cast(opcode: str) -> Handler:
     return handler
 
 
+def _bitcast(body: FunctionBody, op: ir.Operation) -> None:
+    """Floats of 4 and 6 bits lie in the low bits of a byte."""
+    operand, result = op.operands[0], op.results[0]
+    source, target = body.type(operand.type), body.type(result.type)
+    opcode = "bitcast"
+    if (target.element or target) in (I4, I6):
+        opcode = "trunc"
+    elif (source.element or source) in (I4, I6):
+        opcode = "zext"
+    body[result] = body.op(f"{opcode} {source.text} {body[operand]} to {target.text}")
+
+
 def _index_cast(extend: str) -> Handler:
     def handler(body: FunctionBody, op: ir.Operation) -> None:
         operand, result = op.operands[0], op.results[0]
@@ -179,7 +195,8 @@ def _select(body: FunctionBody, op: ir.Operation) -> None:
     condition, left, right = op.operands
     text = body.type(left.type).text
     chosen = f"select {body.type(condition.type).text} {body[condition]}, {text} {body[left]}, {text} {body[right]}"
-    body[op.results[0]] = body.op(chosen)
+    # LLVM guesses that a condition can be predicted, and makes a branch of it.
+    body[op.results[0]] = body.op(chosen + (", !unpredictable !{}" if UNPREDICTABLE in op.attributes else ""))
 
 
 def _poison(body: FunctionBody, op: ir.Operation) -> None:
@@ -255,6 +272,7 @@ HANDLERS: dict[str, Handler] = {
     "arith.cmpi": _compare("icmp", INTEGER_PREDICATES),
     "arith.cmpf": _compare("fcmp", FLOAT_PREDICATES),
     "arith.select": _select,
+    "arith.bitcast": _bitcast,
     "arith.index_cast": _index_cast("sext"),
     "arith.index_castui": _index_cast("zext"),
     "arith.floordivsi": _rounded_division("floor"),

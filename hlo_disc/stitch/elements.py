@@ -13,6 +13,9 @@ from hlo_disc.mlir import arith, ir
 from hlo_disc.stitch.build import Builder, Val
 
 
+_F64 = np.dtype(np.float64)
+
+
 def is_float(dtype: np.dtype) -> bool:
     return dtype_class(dtype) == "float"
 
@@ -88,6 +91,9 @@ def convert(b: Builder, x: Val, source: np.dtype, target: np.dtype) -> Val:
     if is_float(target):
         if not is_float(source):
             return _round(b, b.cast(arith.UIToFPOp if is_unsigned(source) else arith.SIToFPOp, to, x), target)
+        small = b.memory_type(target)
+        if x.element == b.memory_type(_F64) and small != to:  # not by way of f32: that would round twice
+            return b.cast(arith.ExtFOp, to, b.cast(arith.TruncFOp, small, x))
         return _round(b, _resize_float(b, x, to), target)
     if is_float(source):
         return _float_to_int(b, x, target)

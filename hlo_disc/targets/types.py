@@ -43,6 +43,8 @@ class Type:
 
 
 I1 = Type("i1", "i1", size=1)
+I4 = Type("i4", "i4", size=1)
+I6 = Type("i6", "i6", size=1)
 I8 = Type("i8", "i8", size=1)
 I16 = Type("i16", "i16", size=2)
 I32 = Type("i32", "i32", size=4)
@@ -71,6 +73,8 @@ MINI_FLOATS = {
 _SCALARS = {
     "index": I64,
     "i1": I1,
+    "i4": I4,
+    "i6": I6,
     "i8": I8,
     "i16": I16,
     "i32": I32,
@@ -110,7 +114,7 @@ class Types:
             if type_.rank != 1:
                 raise Untranslatable(f"only memrefs of rank 1 can be translated, not {text}")
             element = self(type_.element_type)
-            if element is I1 or element.lanes:
+            if element in (I1, I4, I6) or element.lanes:
                 raise Untranslatable(f"{text} has no defined layout in memory; use i8 or a scalar element")
             return Type("ptr", "p0", size=element.size, is_float=element.is_float, element=element)
         raise Untranslatable(f"no LLVM type for {text}")

@@ -83,7 +83,7 @@ def _scaled(z: Complex, even: bool = False) -> tuple[Complex, Real | None]:
 # -------------------------------------------------------------------------------------------------------- arithmetic
 
 
-def _multiply(a: Complex, b: Complex) -> Complex:
+def multiply(a: Complex, b: Complex) -> Complex:
     return Complex(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re)
 
 
@@ -293,14 +293,14 @@ def _tan(z: Complex) -> Complex:
 
 def _atan2(y: Complex, x: Complex) -> Complex:
     """-i log((x + iy) / sqrt(x**2 + y**2))"""
-    squares = [_multiply(z, z) for z in (x, y)]
+    squares = [multiply(z, z) for z in (x, y)]
     size = _sqrt(Complex(squares[0].re + squares[1].re, squares[0].im + squares[1].im))
     re, im = _log(_divide(Complex(x.re - y.im, x.im + y.re), size))
     return Complex(im, -re)
 
 
 FORMULAS: Mapping[str, Formula] = {
-    "multiply": Formula(_multiply, wide=False),
+    "multiply": Formula(multiply, wide=False),
     "maximum": Formula(_first(Real.__gt__), wide=False),
     "minimum": Formula(_first(Real.__lt__), wide=False),
     "divide": Formula(_divide),

@@ -14,6 +14,8 @@ namespace {
 
 // Longer ones are taken apart, where they can be: two steps that work in fast memory.
 constexpr int64_t kLong = 4096;
+// So are shorter ones that are too few to fill the lanes.
+constexpr int64_t kLongAlone = 256;
 // Lanes-wide transforms may be as long as this; a longer one that cannot be taken apart is a convolution of ones that can.
 constexpr int64_t kLongest = 1 << 16;
 // Work in element visits that is worth handing to another thread.
@@ -50,13 +52,13 @@ void share(Run& run, int64_t n, double work, int64_t bytes, const Fn& fn) {
   std::swap(run.scratch_bytes, each);
 }
 
-// Transforms of one length along one axis, complex to complex. The length is at least 1.
+// `count` transforms of one length along one axis, complex to complex. The length is at least 1.
 template <typename T>
 class Axis {
  public:
-  Axis(Run& run, int64_t n, bool inverse) : run_(run), n_(n), inverse_(inverse) {
+  Axis(Run& run, int64_t n, int64_t count, bool inverse) : run_(run), n_(n), count_(count), inverse_(inverse) {
     int64_t divisor = 1;
-    if (n > kLong) {
+    if (n > (count <= kFftLanes<T> / 4 ? kLongAlone : kLong)) {
       for (int64_t d = static_cast<int64_t>(std::sqrt(static_cast<double>(n))) + 1; d >= kFftLanes<T>; d--) {
         if (n % d == 0 && n / d >= d) {
           divisor = d;
@@ -69,20 +71,20 @@ class Axis {
       second_ = fft_plan<T>(divisor);
       turns_ = std::make_unique<Roots>(n);
     } else if (n > kLongest) {
-      convolution_ = std::make_unique<Axis>(run, smooth_length(2 * n - 1), false);
+      convolution_ = std::make_unique<Axis>(run, smooth_length(2 * n - 1), 1, false);
     } else {
       first_ = fft_plan<T>(n);
     }
   }
 
-  // inner, from, to: as FftJob has them, over `count` transforms.
-  void transform(const T* source, T* target, int64_t count, int64_t inner, FftLayout from, FftLayout to) {
+  // inner, from, to: as FftJob has them.
+  void transform(const T* source, T* target, int64_t inner, FftLayout from, FftLayout to) {
     const T scale = inverse_ ? static_cast<T>(1 / static_cast<long double>(n_)) : T(1);
     if (!convolution_ && !second_) {
-      group_all({first_.get(), source, target, inner, from, to, inverse_, scale}, count);
+      group_all({first_.get(), source, target, inner, from, to, inverse_, scale}, count_);
       return;
     }
-    for (int64_t g = 0; g < count; g++) {
+    for (int64_t g = 0; g < count_; g++) {
       const T* source_row = source + 2 * (g / inner * from.outer + g % inner * from.lane);
       T* target_row = target + 2 * (g / inner * to.outer + g % inner * to.lane);
       if (convolution_) {
@@ -156,10 +158,10 @@ class Axis {
     to_im = i;
   }
 
-  void whole(T* x) { transform(x, x, 1, 1, {n_, 0, 1}, {n_, 0, 1}); }
+  void whole(T* x) { transform(x, x, 1, {n_, 0, 1}, {n_, 0, 1}); }
 
   Run& run_;
-  int64_t n_;
+  int64_t n_, count_;
   bool inverse_;
   std::shared_ptr<const FftPlan<T>> first_, second_;
   std::unique_ptr<Roots> turns_;
@@ -179,7 +181,7 @@ struct Transform {
     const int64_t n = dims[axis], inner = count_of(dims + axis + 1, rank - axis - 1), count = count_of(dims, axis) * inner;
     if (n == 0 || count == 0) return;
     const FftLayout layout{n * inner, 1, inner};
-    Axis<T>(run, n, inverse).transform(source, target, count, inner, layout, layout);
+    Axis<T>(run, n, count, inverse).transform(source, target, inner, layout, layout);
   }
 
   void complex(const T* source, T* target, bool inverse) {
@@ -203,11 +205,11 @@ struct Transform {
           x[2 * (row * n + j) + 1] = 0;
         }
       });
-      Axis<T>(run, n, false).transform(x, x, rows, 1, {n, 0, 1}, {n, 0, 1});
+      Axis<T>(run, n, rows, false).transform(x, x, 1, {n, 0, 1}, {n, 0, 1});
       each_row(rows, n, [&](int64_t row) { std::memcpy(target + 2 * row * width, x + 2 * row * n, static_cast<size_t>(width) * 2 * sizeof(T)); });
     } else {
       // Pairs of real numbers as complex ones: half the length, then the spectra of even and odd elements taken apart.
-      Axis<T>(run, half, false).transform(source, target, rows, 1, {half, 0, 1}, {width, 0, 1});
+      Axis<T>(run, half, rows, false).transform(source, target, 1, {half, 0, 1}, {width, 0, 1});
       const Roots roots(n);
       each_row(rows, n, [&](int64_t row) { split(target + 2 * row * width, half, roots); });
     }
@@ -231,14 +233,14 @@ struct Transform {
           to[2 * (n - k) + 1] = -from[2 * k + 1];
         }
       });
-      Axis<T>(run, n, true).transform(x, x, rows, 1, {n, 0, 1}, {n, 0, 1});
+      Axis<T>(run, n, rows, true).transform(x, x, 1, {n, 0, 1}, {n, 0, 1});
       each_row(rows, n, [&](int64_t row) {
         for (int64_t j = 0; j < n; j++) target[row * n + j] = x[2 * (row * n + j)];
       });
     } else {
       const Roots roots(n);
       each_row(rows, n, [&](int64_t row) { merge(source + 2 * row * width, target + row * n, half, roots); });
-      Axis<T>(run, half, true).transform(target, target, rows, 1, {half, 0, 1}, {half, 0, 1});
+      Axis<T>(run, half, rows, true).transform(target, target, 1, {half, 0, 1}, {half, 0, 1});
     }
   }
 

@@ -28,7 +28,8 @@ from hlo_disc.stitch.comparator import comparator
 from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.records import Records
-from hlo_disc.stitch.sort_kernel import RUN, TILE, Layout, build_merges, build_runs, fast_bytes
+from hlo_disc.stitch.sort_kernel import build_merges, build_runs
+from hlo_disc.stitch.sorter import RUN, TILE, Layout, fast_bytes
 from hlo_disc.stitch.variant import Choice
 
 # What sorting costs, in elements of memory-bound work an element.
@@ -43,7 +44,7 @@ def sort_choices(group: Group, facts: ShapeFacts, device: Device, static: Callab
     parts = comparator(op.attrs["body"], count)
     operands = [x if y in group.outputs else None for x, y in zip(op.operands, op.results, strict=False)]
     records = Records.of(parts, operands, op.operands[count:], group.symbols, facts)
-    total, words = dim_product(op.results[0].shape) + TILE, range(len(records.words))
+    total, words = dim_product(op.operands[0].shape) + TILE, range(len(records.words))
     work = tuple(Value(np.dtype(f"int{records.bits(i)}"), (total,)) for _ in range(2) for i in words)
     return [Choice(SortVariant(group, records, facts, device, work))]
 
@@ -77,7 +78,7 @@ class SortVariant:
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Sort the runs; then merge, level by level."""
-        shape, dim = self.op.results[0].shape, self.op.attrs["dim"]
+        shape, dim = self.op.operands[0].shape, self.op.attrs["dim"]
         n = b.index(sizes(shape[dim]))
         rows = sizes.count([size for axis, size in enumerate(shape) if axis != dim])
         count = len(self.group.inputs) + len(self.group.outputs)

@@ -2,240 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Op
 from hlo_disc.mlir import arith
-from hlo_disc.stitch.body import Body, Leaf, Sizes
-from hlo_disc.stitch.build import Builder, Scalar, Val
-from hlo_disc.stitch.device import Device
-from hlo_disc.stitch.group import Group
-from hlo_disc.stitch.index import Index
-from hlo_disc.stitch.merge import PARTS, merger
-from hlo_disc.stitch.records import Records
-from hlo_disc.stitch.regions import inline
-
-# Elements that are sorted in fast memory, outputs of a merge that a block makes at once, rows of the sorting network.
-RUN = 1 << 10
-TILE = 1 << 12
-COLUMN = 8
-# A run in fast memory, and what a merge reads behind its end.
-SPAN = RUN + RUN // PARTS
-
-
-def fast_bytes(records: Records) -> int:
-    """Fast memory of either kernel: a run and its sorted copy, or a tile."""
-    return max(2 * SPAN, TILE) * records.bytes
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What both kernels know."""
-
-    group: Group
-    op: Op
-    records: Records
-    facts: ShapeFacts
-    device: Device
+from hlo_disc.stitch.build import Builder, Val
+from hlo_disc.stitch.merge import PARTS
+from hlo_disc.stitch.sorter import RUN, TILE, Layout, Sorter, sort_kernel
 
 
 def build_runs(b: Builder, layout: Layout, name: str) -> None:
     """(inputs, outputs, workspace, symbols, items, items a block): sorted runs, in the workspace or the outputs."""
-    with _kernel(b, layout, name, 1, 2) as (kernel, (work,), (items, per)):
+    with sort_kernel(b, layout, name, 1, 2) as (sorter, (work,), (items, per)):
         lo = b.block_id() * per
         with b.loop(lo, b.minimum(lo + per, items)) as item:
-            kernel.run(item.i, work)
+            _run(sorter, item.i, work)
 
 
 def build_merges(b: Builder, layout: Layout, name: str) -> None:
     """(inputs, outputs, source, target, symbols, length of a run, is this the last pass, items, items a block)."""
-    with _kernel(b, layout, name, 2, 4) as (kernel, (source, target), (run, last, items, per)):
+    with sort_kernel(b, layout, name, 2, 4) as (sorter, (source, target), (run, last, items, per)):
         lo = b.block_id() * per
         with b.loop(lo, b.minimum(lo + per, items)) as item:
-            kernel.tile(item.i, source, target, run, last)
+            _tile(sorter, item.i, source, target, run, last)
 
 
-@contextmanager
-def _kernel(
-    b: Builder, layout: Layout, name: str, sets: int, scalars: int
-) -> Iterator[tuple[_Kernel, list[list[Val]], list[Val]]]:
-    """A kernel of (inputs, outputs, `sets` of arrays, symbols, `scalars`)."""
-    group, records = layout.group, layout.records
-    args = [(b.buffer_type(b.memory_type(v.dtype)), "r") for v in group.inputs]
-    args += [(b.buffer_type(b.memory_type(v.dtype)), "w") for v in group.outputs]
-    args += [(b.buffer_type(records.element(b, i)), "w") for _ in range(sets) for i in range(len(records.words))]
-    args += [(b.index_type, "")] * (len(group.symbols) + scalars)
-    with b.kernel(name, args) as values:
-        given, values = values[: len(group.inputs)], values[len(group.inputs) :]
-        made, values = values[: len(group.outputs)], values[len(group.outputs) :]
-        count = len(records.words)
-        arrays, values = [values[k * count : (k + 1) * count] for k in range(sets)], values[sets * count :]
-        symbols, rest = values[: len(group.symbols)], values[len(group.symbols) :]
-        yield _Kernel(b, layout, given, made, symbols), arrays, rest
+def _run(s: Sorter, item: Val, work: Sequence[Val]) -> None:
+    """Sort a part of a row, in fast memory."""
+    b = s.b
+    row, first, count = s.place(item, RUN)
 
-
-class _Kernel:
-    def __init__(
-        self, b: Builder, layout: Layout, inputs: Sequence[Val], outputs: Sequence[Val], symbols: Sequence[Val]
-    ):
-        self.b, self.layout, self.records, self.symbols = b, layout, layout.records, symbols
-        sizes = Sizes(b, dict(zip(layout.group.symbols, symbols, strict=True)), layout.facts)
-        given = zip(layout.group.inputs, inputs, strict=True)
-        leaves = {v: Leaf(m, sizes.shape(v.shape), v.dtype) for v, m in given}
-        self.body = Body(b, layout.device.lanes, sizes, leaves)
-        self.dim = layout.op.attrs["dim"]
-        self.operands = layout.op.operands[: layout.op.attrs["count"]]
-        self.shape = sizes.shape(layout.op.results[0].shape)
-        self.outputs = outputs
-        self.n = b.index(self.shape[self.dim])
-        self.captured = [self.body.eval(v, ()) for v in self.records.captured]
-        self.tiles = self._tiles()
-        self.merge = b.once(self.records.key, lambda: merger(b, self.records, self.body.width))
-
-    def _tiles(self) -> list[Val]:
-        """The arrays in fast memory."""
-        b, tiles, offset = self.b, [], 0
-        fast = b.fast()
-        for i in range(len(self.records.words)):
-            count = max(2 * SPAN, TILE)
-            tiles.append(b.generic(b.view(fast, offset, self.records.element(b, i), count)))
-            offset += count * self.records.bits(i) // 8
-        return tiles
-
-    def _place(self, item: Val, length: int) -> tuple[Val, Val, Val]:
-        """The row of an item, where its part of the row starts, and how many elements it has there."""
-        b = self.b
-        parts = b.index(b.ceil_div(self.n, length))
-        first = b.index((item % parts) * length)
-        return item // parts, first, b.index(b.minimum(self.n - first, length))
-
-    def _index(self, row: Val, along: Index) -> tuple[Index, ...]:
-        """The index tuple of an element of a row."""
-        others = self.body.math.delinear(Index(row), [n for axis, n in enumerate(self.shape) if axis != self.dim])
-        return (*others[: self.dim], along, *others[self.dim :])
-
-    def _vectors(self, count: Val, step: Callable[[Val], None]) -> None:
-        """`step` for every vector of `count` elements, the last one masked."""
-        b, width = self.b, self.body.width
-        rest = b.index(count % width)
-        whole = count - rest
-        with b.loop(0, whole, width) as loop:
-            step(loop.i)
-
-        def tail() -> None:
-            self.body.mask = b.mask(rest, width)
-            step(whole)
-            self.body.mask = None
-
-        b.if_(b.compare("!=", rest, 0), tail)
-
-    # Runs.
-
-    def run(self, item: Val, work: Sequence[Val]) -> None:
-        """Sort a part of a row, in fast memory."""
-        b = self.b
-        row, first, count = self._place(item, RUN)
-        self._vectors(count, lambda i: self._load(row, first, i))
-        with b.loop(0, count, COLUMN * self.body.width) as block:
-            self._network(block.i, count)
-        source = self._merge_all(count)
-
-        def results() -> None:
-            self._results(row, first, source, count)
-
-        b.if_(b.compare("<=", self.n, RUN), results, lambda: self._keep(work, row * self.n + first, source, count))
-
-    def _load(self, row: Val, first: Val, i: Val) -> None:
-        b, body, records = self.b, self.body, self.records
-        index = self._index(row, Index(first + i, 1))
-        values = [body.eval(x, index) for x in self.operands]
-        fields = inline(body, records.comparator.keys, [*values, *self.captured])
-        fields += [x for at, x in zip(records.at, values, strict=True) if at is not None and at >= len(fields)]
-        fields = [b.splat(x, body.width) for x in fields]
-        for word, tile in zip(records.pack(b, fields), self.tiles, strict=True):
+    def load(i: Val) -> None:
+        for word, tile in zip(s.load(row, first + i), s.tiles, strict=True):
             b.store(word, tile, i)
 
-    def _network(self, start: Val, count: Val) -> None:
-        """Sort the COLUMN elements of each lane: neighbours change places, so that equal elements never do."""
-        b, body, records = self.b, self.body, self.records
-        lanes = b.binary("*", b.step(body.width), COLUMN)
-        rows = [[b.gather(tile, start + r, lanes, fixed=False) for tile in self.tiles] for r in range(COLUMN)]
-        keys = [records.keys(b, dict(enumerate(row))) for row in rows]
-        inside = [b.compare("<", lanes, count - start - r) for r in range(COLUMN)]
-        for turn in range(COLUMN):
-            for r in range(turn % 2, COLUMN - 1, 2):
-                (before,) = inline(body, records.comparator.less, [*keys[r + 1], *keys[r], *self.captured])
-                swap = b.both(before, inside[r + 1])
-                for all_ in (rows, keys):
-                    low, high = all_[r], all_[r + 1]
-                    all_[r] = [b.select(swap, y, x) for x, y in zip(low, high, strict=True)]
-                    all_[r + 1] = [b.select(swap, x, y) for x, y in zip(low, high, strict=True)]
-        for r, row in enumerate(rows):
-            for x, tile in zip(row, self.tiles, strict=True):
-                b.scatter(x, tile, start + r, lanes)
+    s.vectors(count, load)
+    source = s.sort(count)
+    whole = b.compare("<=", s.n, RUN)
+    b.if_(whole, lambda: s.results(row, first, source, count), lambda: s.keep(work, row * s.n + first, source, count))
 
-    def _merge_all(self, count: Val) -> Val:
-        """Merge columns until `count` elements are sorted; returns where in the tiles they are."""
-        b = self.b
 
-        def level(values: list[Val]) -> list[Val]:
-            run, source, target = values
-            q = b.minimum(run + run, RUN // PARTS)
-            with b.loop(0, count, q * PARTS) as part:
-                self._merge(self.tiles, self.tiles, source, target + part.i, part.i, run, count, q)
-            return [run + run, target, source]
-
-        starts = [b.index(COLUMN), b.index(0), b.index(SPAN)]
-        _, source, _ = b.while_(starts, lambda v: b.compare("<", v[0], count), level)
-        return source
-
-    def _merge(self, source: Sequence[Val], target: Sequence[Val], *where: Scalar) -> None:
-        self.merge(*source, *target, *self.captured, *self.symbols, *where)
-
-    # Merges.
-
-    def tile(self, item: Val, source: Sequence[Val], target: Sequence[Val], run: Val, last: Val) -> None:
-        """Make TILE outputs of the merged runs."""
-        b = self.b
-        row, first, count = self._place(item, TILE)
-        # A power of two that is a fourth of them or more.
-        q = b.apply(arith.ShLIOp, b.index(1), b.log2_ceil(b.ceil_div(count, PARTS)))
-        self._merge(source, self.tiles, row * self.n, b.index(0), first, run, self.n, q)
-        begin = b.index(0)
-
-        def results() -> None:
-            self._results(row, first, begin, count)
-
-        b.if_(b.compare("!=", last, 0), results, lambda: self._keep(target, row * self.n + first, begin, count))
-
-    # What leaves fast memory.
-
-    def _keep(self, work: Sequence[Val], at: Scalar, source: Val, count: Val) -> None:
-        """Copy records to the workspace."""
-        b, width = self.b, self.body.width
-
-        def step(i: Val) -> None:
-            for tile, array in zip(self.tiles, work, strict=True):
-                b.store(b.load(tile, source + i, width), array, at + i, self.body.mask)
-
-        self._vectors(count, step)
-
-    def _results(self, row: Val, first: Val, source: Val, count: Val) -> None:
-        """Copy the operands' arrays to the results."""
-        b, body, records = self.b, self.body, self.records
-
-        def step(i: Val) -> None:
-            at = body.math.linear(self._index(row, Index(first + i, 1)), self.shape)
-            words = {k: b.load(tile, source + i, body.width) for k, tile in enumerate(self.tiles)}
-            for number, output in zip((k for k in records.at if k is not None), self.outputs, strict=True):
-                x = records.field_bits(b, words, number)
-                array = b.retyped(output, x.element)
-                if isinstance(at.lanes, int) and at.lanes == 1:
-                    b.store(x, array, at.base, body.mask)
-                else:
-                    b.scatter(x, array, at.base, body.math.offsets(at), body.mask)
-
-        self._vectors(count, step)
+def _tile(s: Sorter, item: Val, source: Sequence[Val], target: Sequence[Val], run: Val, last: Val) -> None:
+    """Make TILE outputs of the merged runs."""
+    b = s.b
+    row, first, count = s.place(item, TILE)
+    # A power of two, of which PARTS cover the count.
+    q = b.apply(arith.ShLIOp, b.index(1), b.log2_ceil(b.ceil_div(count, PARTS)))
+    begin = b.index(0)
+    s.merge_runs(source, s.tiles, row * s.n, begin, first, run, s.n, q)
+    b.if_(
+        b.compare("!=", last, 0),
+        lambda: s.results(row, first, begin, count),
+        lambda: s.keep(target, row * s.n + first, begin, count),
+    )

@@ -9,7 +9,7 @@ from hlo_disc.dynamic_hlo.graph import Op
 # Ops that cost about ten additions or more: worth keeping rather than computing twice.
 EXPENSIVE = frozenset(
     "exponential exponential_minus_one log log_plus_one logistic tanh cbrt sine cosine tan erf erfc power atan2 "
-    "reduce_window window_scatter cumulative".split()
+    "reduce_window select_windows window_scatter cumulative".split()
 )
 
 

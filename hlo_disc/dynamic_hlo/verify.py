@@ -11,8 +11,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from hlo_disc.dynamic_hlo.graph import RELATIONS, Graph, Op, Region, Value, dims_in, regions
-from hlo_disc.dynamic_hlo.inference import broken, describe
+from hlo_disc.dynamic_hlo.inference import Types, broken, describe
 from hlo_disc.dynamic_hlo.ops import infer
+from hlo_disc.dynamic_hlo.rewrite import same_shape
 from hlo_disc.errors import CompileError, ShapeError
 
 
@@ -94,12 +95,19 @@ def _verify_types(graph: Graph, op: Op) -> None:
     except ShapeError as error:
         raise CompileError(str(error)) from error
     stored = [(value.dtype, value.shape) for value in op.results]
-    if types != stored:
+    if types != stored and not _agree(graph, types, stored):
         expected = ", ".join(repr(Value(dtype, shape)) for dtype, shape in types)
         broken(op, f"results {', '.join(map(repr, op.results))}, inferred {expected}")
     for number, value in enumerate(op.results):
         if value.op is not op or value.index != number:
             broken(op, f"result {number} ({value!r}) names another op as its source")
+
+
+def _agree(graph: Graph, inferred: Types, stored: Types) -> bool:
+    """Whether types that are spelled differently are equal: an op may be older than what is known of its sizes."""
+    return len(inferred) == len(stored) and all(
+        x == y and same_shape(graph.facts, a, b) for (x, a), (y, b) in zip(inferred, stored, strict=True)
+    )
 
 
 def _listed(names: Iterable[str]) -> str:

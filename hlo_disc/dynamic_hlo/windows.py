@@ -6,6 +6,9 @@ the same way and moves by its stride.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 
@@ -29,3 +32,10 @@ def positions(extent: Dim, window: Dim, stride: int, facts: ShapeFacts) -> Dim:
 
 def _at_least_zero(size: Dim, facts: ShapeFacts) -> Dim:
     return size if facts.at_most(ZERO, size) is Truth.YES else Dim.max(size, ZERO)
+
+
+def moving_axes(attrs: Mapping[str, Any]) -> tuple[int, ...]:
+    """The axes of a window op on which not every element simply is a window of its own."""
+    strides = attrs["strides"]
+    rows = zip(attrs["window"], attrs["low"], attrs["high"], strides, attrs.get("base_dilations", strides), strict=True)
+    return tuple(a for a, row in enumerate(rows) if row != (ONE, ZERO, ZERO, 1, 1))

@@ -16,6 +16,7 @@ from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.graph import Op, Value
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith
+from hlo_disc.stitch import windows
 from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.elements import convert, from_memory, is_unsigned, to_memory
 from hlo_disc.stitch.emit import ELEMENTWISE
@@ -122,6 +123,10 @@ class Body:
             rule = ELEMENTWISE.get(op.name)
             if rule is not None:
                 return rule(self.b, op, [self.eval(x, index) for x in op.operands])
+            if op.name == "reduce_window":
+                made = windows.reduce_window(self, op, index)
+                self._memo.update(((v, index, self.mask), x) for v, x in zip(op.results, made, strict=True))
+                return made[value.index]
             view = _VIEWS.get(op.name)
             if view is None:
                 raise CompileError(f"{op.name} cannot be computed inside a kernel ({op.loc or 'unknown line'})")
@@ -322,4 +327,6 @@ _VIEWS: dict[str, Callable[[Body, Op, tuple[Index, ...]], Val]] = {
     "reverse": _reverse,
     "dynamic_slice": _dynamic_slice,
     "gather": _gather,
+    "select_windows": windows.select_windows,
+    "window_scatter": windows.window_scatter,
 }

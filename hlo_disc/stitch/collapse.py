@@ -170,7 +170,7 @@ class _Collapse:
                 for a in changed:
                     self._around(x, a)
                     self._around(result, a)
-            case "gather" | "dynamic_slice" | "window" | "reduce_window" | "window_scatter":
+            case "gather" | "dynamic_slice" | "window" | "reduce_window" | "select_windows" | "window_scatter":
                 for value in (*op.results, *op.operands):
                     self._keep_all(value)
             case _:
@@ -279,7 +279,7 @@ class _Collapse:
                     self.new.update(zip(op.results, operands, strict=False))
                     return []
                 attrs["dim"] = at
-            case "gather" | "dynamic_slice" | "window" | "reduce_window" | "window_scatter":
+            case "gather" | "dynamic_slice" | "window" | "reduce_window" | "select_windows" | "window_scatter":
                 return self._with_all_axes(op, operands)
         new = make_op(op.name, operands, attrs, [(v.dtype, self._shape(v)) for v in op.results], op.loc)
         self.new.update(zip(op.results, new.results, strict=True))

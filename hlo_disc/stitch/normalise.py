@@ -1,7 +1,8 @@
 """The last rewrite before fusion: ops with a second meaning are spelled with those that schedules know.
 
 `pad` becomes `place`: the padded-in value everywhere, then the operand on top. `place` (base, x) {starts: Dims,
-strides} is known to this package alone. A convolution becomes a dot over windows (`convolution.py`).
+strides} is known to this package alone. A convolution becomes a dot over windows (`convolution.py`),
+`select_and_scatter` two ops over windows (`windows.py`).
 """
 
 from __future__ import annotations
@@ -10,8 +11,15 @@ from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Value, make_op, raw_dim
 from hlo_disc.dynamic_hlo.ops import OPS
 from hlo_disc.stitch.convolution import lower_convolutions
+from hlo_disc.stitch.heads import cut_sorts
+from hlo_disc.stitch.windows import PLACE
 
-_KINDS = {name: definition.kind for name, definition in OPS.items()} | {"place": "assemble", "window": "view"}
+_KINDS = {name: definition.kind for name, definition in OPS.items()} | {
+    "place": "assemble",
+    "window": "view",
+    "select_windows": "window",
+    "window_scatter": "window",
+}
 
 
 def kind(op: Op) -> str:
@@ -23,13 +31,15 @@ def kind(op: Op) -> str:
 
 def normalise(graph: Graph) -> Graph:
     """Spell every `pad` as `place`; drop the guards that repeat the signature."""
-    graph = lower_convolutions(graph)
+    graph = cut_sorts(lower_convolutions(graph))
     builder = GraphBuilder(graph.facts)
     new: dict[Value, Value] = {}
     for op in graph.ops:
         operands = [new.get(x, x) for x in op.operands]
         if op.name == "pad":
             new[op.result] = _pad(builder, op, operands)
+        elif op.name == "select_and_scatter":
+            new[op.result] = _select_and_scatter(builder, op, operands)
         elif all(x is y for x, y in zip(operands, op.operands, strict=True)):
             builder.ops.append(op)
         else:
@@ -54,6 +64,19 @@ def _pad(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:
     place = make_op("place", [fill, x], attrs, [(x.dtype, shape)], op.loc)
     builder.ops.append(place)
     return place.result
+
+
+def _select_and_scatter(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:
+    """First where each window's element is, then for each element the windows that selected it."""
+    x, source, init, *captured = operands
+    attrs = {name: op.attrs[name] for name in ("window", "strides", "low", "high")}
+    types = [(PLACE, source.shape)]
+    places = make_op("select_windows", [x, *captured], {**attrs, "body": op.attrs["select"]}, types, op.loc)
+    attrs |= {"shape": x.shape, "body": op.attrs["body"]}
+    read = [places.result, source, init, *captured]
+    result = make_op("window_scatter", read, attrs, [(x.dtype, x.shape)], op.loc)
+    builder.ops += [places, result]
+    return result.result
 
 
 def _cut(

@@ -174,7 +174,9 @@ class RegionReducer(Reducer):
             lanes = state[0].lanes
         return mark, state
 
-    def _in_order(self, b: Builder, left: list[Val], right: list[Val], marks: list) -> tuple[list[Val], list[Val], list]:
+    def _in_order(
+        self, b: Builder, left: list[Val], right: list[Val], marks: list
+    ) -> tuple[list[Val], list[Val], list]:
         """The sides exchanged where the right one has what came first."""
         k = self.position
         assert k is not None

@@ -34,7 +34,10 @@ class Scan:
         self.region, self.reverse = op.attrs["body"], op.attrs["reverse"]
         self.xs, self.inits, self.captured = combined(op)
         self._cheap = not any(inner.name in EXPENSIVE for inner in self.region.ops)
-        rounds = any(dtype_class(x.dtype) == "float" for x in self.xs) and monoid_kind(self.region) not in ("max", "min")
+        rounds = any(dtype_class(x.dtype) == "float" for x in self.xs) and monoid_kind(self.region) not in (
+            "max",
+            "min",
+        )
         self.blocked = self._cheap and rounds
 
     @property

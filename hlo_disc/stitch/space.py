@@ -15,6 +15,7 @@ from hlo_disc.dynamic_hlo.cost import EXPENSIVE
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.graph import Op, Shape, Value
+from hlo_disc.dynamic_hlo.windows import moving_axes
 from hlo_disc.stitch.body import reshape_segments
 
 # An axis of the space: ("out", axis of the main output), ("col", reduced axis), ("window", axis) for the elements of
@@ -131,11 +132,10 @@ def operand_accesses(op: Op, access: Access, facts: ShapeFacts) -> list[tuple[Va
             return _tensors_at(op, at, len(op.results))
         case "cumulative":
             return _tensors_at(op, access, len(op.results))
-        case "reduce_window" | "window_scatter":
-            count = len(op.results) if op.name == "reduce_window" else 2
-            still = still_axes(op)
-            at = tuple(i if a in still else ("window", a) for a, i in enumerate(access))
-            return _tensors_at(op, at, count)
+        case "reduce_window" | "select_windows" | "window_scatter":
+            moving = moving_axes(attrs)
+            at = tuple(("window", a) if a in moving else i for a, i in enumerate(access))
+            return _tensors_at(op, at, 2 if op.name == "window_scatter" else len(op.results))
         case "broadcast":
             (x,) = op.operands
             same = [
@@ -166,14 +166,6 @@ def _unknown(access: Access) -> Axis:
 def _tensors_at(op: Op, access: Access, count: int) -> list[tuple[Value, Access]]:
     """The first `count` operands at an index, and scalars."""
     return [(x, access if number < count else ()) for number, x in enumerate(op.operands)]
-
-
-def still_axes(op: Op) -> frozenset[int]:
-    """The axes of a window op on which every element is a window of its own."""
-    attrs = op.attrs
-    base = attrs.get("base_dilations", attrs["strides"])
-    rows = zip(attrs["window"], attrs["low"], attrs["high"], attrs["strides"], base, strict=True)
-    return frozenset(a for a, row in enumerate(rows) if row == (ONE, Dim.const(0), Dim.const(0), 1, 1))
 
 
 def _analyse(ops: set[Op], outputs: Sequence[Value], facts: ShapeFacts) -> RowSpace:

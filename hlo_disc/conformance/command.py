@@ -52,7 +52,7 @@ def conformance(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True) as progress:
         bar = progress.add_task("", total=len(tasks))
-        for result in run_cases(tasks, settings, jobs, timeout):
+        for result in run_cases(tasks, settings, min(jobs, len(tasks)), timeout):
             results.append(result)
             failed = sum(map(report.has_failed, results))
             progress.update(bar, advance=1, description=f"{failed} failed, last {result.name[:40]}")

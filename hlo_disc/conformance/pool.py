@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import multiprocessing
 import os
 import signal
@@ -76,25 +77,22 @@ class _Worker:
 
 
 def run_cases(
-    tasks: Sequence[Task], settings: Settings, jobs: int, timeout: float, run: Run = run_case
+    tasks: Iterable[Task], settings: Settings, jobs: int, timeout: float, run: Run = run_case
 ) -> Iterator[Result]:
     """The results of all tasks as they are there, from `jobs` workers; a case may take `timeout` seconds."""
     waiting = iter(tasks)
-    left = len(tasks)
     with tempfile.TemporaryDirectory(prefix="hlo_disc-") as directory:
-        paths = (Path(directory) / f"worker{i}" for i in range(10**9))
-        workers = [_Worker(run, settings, next(paths)) for _ in range(min(jobs, left))]
+        paths = (Path(directory) / f"worker{i}" for i in itertools.count())
+        workers = [_Worker(run, settings, next(paths)) for _ in range(jobs)]
         try:
             for worker in workers:
                 _next(worker, waiting, timeout)
-            while left:
-                for worker in list(workers):
-                    if worker.task is None:
-                        continue
+            while busy := [w for w in workers if w.task is not None]:
+                _sleep(busy)
+                for worker in busy:
                     result = _poll(worker)
                     if result is None:
                         continue
-                    left -= 1
                     yield result
                     if result.status in ("crashed", "timeout"):
                         worker.stop()
@@ -102,16 +100,13 @@ def run_cases(
                         worker = _Worker(run, settings, next(paths))
                         workers.append(worker)
                     _next(worker, waiting, timeout)
-                busy = [w for w in workers if w.task is not None]
-                if busy:
-                    _sleep(busy)
         finally:
             for worker in workers:
                 worker.stop()
 
 
-def _next(worker: _Worker, waiting: Iterable[Task], timeout: float) -> None:
-    task = next(iter(waiting), None)
+def _next(worker: _Worker, waiting: Iterator[Task], timeout: float) -> None:
+    task = next(waiting, None)
     worker.task = None
     if task is not None:
         worker.start(task, timeout)

@@ -1,0 +1,219 @@
+"""Ours against the numpy reference and XLA, with a tolerance that follows from the program.
+
+The reference runs several times with noise as large as the rounding errors that ops may make. Where the noise shows,
+a result may differ by as much; where it changes everything (a comparison that flips, a sum that cancels), nothing is
+said about that element. Where no op rounds, results must be equal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from hlo_disc.dynamic_hlo.dtypes import bit_width, dtype_class, int_limits
+from hlo_disc.dynamic_hlo.graph import Graph, Op, Value
+from hlo_disc.dynamic_hlo.ops import kind
+from hlo_disc.dynamic_hlo.reference import apply_all, bind
+from hlo_disc.executable import Executable
+from hlo_disc.options import Options
+from hlo_disc.pipeline import compile as compile_graph
+
+_RUNS = 4
+_FACTOR = 8.0  # the noise that was seen is less than the worst
+_EXACT = frozenset(
+    "abs negate sign floor ceil round_nearest_afz round_nearest_even not is_finite popcnt count_leading_zeros real "
+    "imag complex bitcast_convert and or xor shift_left shift_right_logical shift_right_arithmetic compare select "
+    "clamp maximum minimum remainder reduce_precision convert".split()
+)
+_ROUNDED = frozenset("add subtract multiply divide sqrt".split())
+_PARTS = frozenset("real imag complex select compare convert negate".split())  # exact on complex numbers too
+_MOVES = ("source", "view", "gather", "assemble", "sort")
+
+
+def check(graph: Graph, sizes: Sequence[tuple[int, int]], rounding: float = 1.0) -> None:
+    """Compile once and run at every (b, s). Raises AssertionError that says where a result is wrong."""
+    executable = Executable(compile_graph(graph, Options(threads=2)))
+    for seed, (b, s) in enumerate(sizes):
+        arrays = inputs(graph, {"b": b, "s": s}, seed)
+        results = executable.native(*arrays)
+        for i, (got, band) in enumerate(zip(results, bands(graph, arrays, seed, rounding), strict=True)):
+            message = wrong(got, band)
+            assert not message, f"b = {b}, s = {s}, inputs of seed {seed}: output {i}: {message}"
+
+
+@dataclass(frozen=True)
+class Band:
+    """One output: what it should be, how far it may be off, and where anything goes."""
+
+    want: np.ndarray
+    tolerance: np.ndarray
+    free: np.ndarray
+
+
+def bands(graph: Graph, arrays: Sequence[np.ndarray], seed: int = 0, rounding: float = 1.0) -> list[Band]:
+    """What the outputs should be. rounding: how many ulps off an add and its like may be, 0 for a single one."""
+    want = _run(graph, arrays, None, rounding)
+    rounded = _rounded(graph, rounding)
+    runs = [_run(graph, arrays, np.random.default_rng((seed, i)), rounding) for i in range(_RUNS)]
+    rows = zip(graph.outputs, want, *runs, strict=True)
+    return [_band(x, others, value in rounded) for value, x, *others in rows]
+
+
+def _rounded(graph: Graph, rounding: float) -> set[Value]:
+    """The values that depend on an op which may round differently."""
+    found: set[Value] = set()
+    for op in graph.ops:
+        if any(_ulps(op, rounding)) or not found.isdisjoint(op.operands):
+            found.update(op.results)
+    return found
+
+
+def _band(want: np.ndarray, runs: Sequence[np.ndarray], rounded: bool) -> Band:
+    with np.errstate(all="ignore"):
+        if dtype_class(want.dtype) in ("bool", "int", "uint"):
+            free = np.zeros(want.shape, bool)
+            for x in runs:
+                free = free | (x != want)
+            return Band(want, np.zeros(want.shape), free)
+        base = _wide(want)
+        free, tolerance = np.zeros(want.shape, bool), np.zeros(want.shape)
+        for x in map(_wide, runs):
+            both = np.isfinite(x) & np.isfinite(base)
+            free = free | ~(both | _same(x, base))
+            tolerance = np.maximum(tolerance, np.where(both, np.abs(x - base), 0.0))
+        # Half of what there is: nothing is left to compare.
+        free = free | (tolerance > 0.5 * np.abs(base)) & (tolerance > _tiny(want.dtype))
+        # The noise of a few runs may happen to be small.
+        least = (
+            np.where(np.isfinite(base), np.abs(base), 0.0) * _eps(want.dtype) * (8 if want.dtype.itemsize > 2 else 1)
+        )
+        return Band(want, _FACTOR * tolerance + least + _tiny(want.dtype) if rounded else 0.0 * tolerance, free)
+
+
+def wrong(got: np.ndarray, band: Band) -> str:
+    """What is wrong with one output, "" when nothing is."""
+    want = band.want
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"got {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
+    with np.errstate(all="ignore"):
+        if dtype_class(want.dtype) in ("bool", "int", "uint"):
+            bad = got != want
+        else:
+            x, y = _wide(got), _wide(want)
+            bad = ~(_same(x, y) | (np.abs(x - y) <= band.tolerance))
+    bad = np.asarray(bad) & ~band.free
+    if not bad.any():
+        return ""
+    at = tuple(map(int, np.argwhere(bad)[0]))
+    return (
+        f"{int(bad.sum())} of {got.size} differ; at {list(at)} {got[at]!r}, not {want[at]!r} ± {band.tolerance[at]:.2g}"
+    )
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    return x if x.dtype.kind == "c" or x.dtype == np.float64 else x.astype(np.float64)
+
+
+def _same(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if x.dtype.kind == "c":
+        # How an infinite complex number splits into parts is not said of most ops.
+        return (x == y) | (~np.isfinite(x) & ~np.isfinite(y))
+    return np.asarray((x == y) | (np.isnan(x) & np.isnan(y)))
+
+
+def _tiny(dtype: np.dtype) -> float:
+    """Below this numbers are subnormal, and may be zero as well."""
+    return float(np.finfo(dtype).tiny if dtype.kind in "fc" else ml_dtypes.finfo(dtype).tiny)
+
+
+def _eps(dtype: np.dtype) -> float:
+    return float(np.finfo(dtype).eps if dtype.kind in "fc" else ml_dtypes.finfo(dtype).eps)
+
+
+def _run(
+    graph: Graph, arrays: Sequence[np.ndarray], random: np.random.Generator | None, rounding: float
+) -> list[np.ndarray]:
+    sizes = bind(graph, arrays)
+    values: dict[Value, np.ndarray] = dict(zip(graph.inputs, arrays, strict=True))
+    remaining = Counter(value for op in graph.ops for value in op.operands)
+    remaining.update(graph.outputs)
+    for op in graph.ops:
+        operands = [values[value] for value in op.operands]
+        into, out = _ulps(op, rounding)
+        if random is not None and into:
+            operands = [_shaken(x, into, random) for x in operands]
+        with np.errstate(all="ignore"):
+            results = apply_all(op, operands, sizes)
+        if random is not None and out:
+            results = [_shaken(x, out, random) for x in results]
+        for value in op.operands:
+            remaining[value] -= 1
+            if not remaining[value]:
+                values.pop(value, None)
+        values.update((v, x) for v, x in zip(op.results, results, strict=True) if remaining[v])
+    return [values[value] for value in graph.outputs]
+
+
+def _ulps(op: Op, rounding: float) -> tuple[float, float]:
+    """Noise for the operands and for the results of an op, in units of their last place."""
+    row = kind(op)
+    if row in _MOVES:
+        return 0.0, 0.0
+    if row != "elementwise":
+        return 4.0, 4.0
+    if any(v.dtype.kind == "c" for v in op.operands) and op.name not in _PARTS:
+        return 0.0, 16.0
+    return 0.0, 0.0 if op.name in _EXACT else rounding if op.name in _ROUNDED else 8.0
+
+
+def _shaken(x: np.ndarray, ulps: float, random: np.random.Generator) -> np.ndarray:
+    """Values times a little more or less than 1."""
+    if dtype_class(x.dtype) not in ("float", "complex"):
+        return x
+    # Narrow types are computed in float32 and rounded once.
+    size = min(ulps, 1.0) if bit_width(x.dtype) < 32 else ulps
+    eps = size * _eps(x.dtype)
+    factor = 1 + eps * random.uniform(-1, 1, x.shape)
+    if x.dtype.kind == "c":
+        factor = factor + 1j * eps * random.uniform(-1, 1, x.shape)
+        return np.where(np.isfinite(x), x * factor, x).astype(x.dtype)
+    with np.errstate(all="ignore"):
+        return np.asarray(x.astype(np.float64) * factor).astype(x.dtype)
+
+
+# ------------------------------------------------------------------------------------------------------------ inputs
+
+_SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.0, 1e-3, 1e3, 1e4, np.inf, -np.inf, np.nan)
+
+
+def inputs(graph: Graph, sizes: Mapping[str, int], seed: int = 0) -> list[np.ndarray]:
+    """Random inputs: small numbers of both signs; some inputs hold zeros, large values, infinities and NaN as well."""
+    random = np.random.default_rng(seed)
+    return [_random(random, v.dtype, tuple(d.evaluate(sizes) for d in v.shape)) for v in graph.inputs]
+
+
+def _random(random: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    special = random.random() < 0.3
+    match dtype_class(dtype):
+        case "bool":
+            return np.asarray(random.integers(0, 2, shape)).astype(dtype)
+        case "int" | "uint":
+            low, high = int_limits(dtype)
+            small = random.integers(max(low, -4), min(high, 9) + 1, shape)
+            if not special:
+                return np.asarray(small).astype(dtype)
+            edges = random.choice(
+                np.array([low, high, high // 2, low + 1, 31, 64][: 4 if high < 64 else 6], object), shape
+            )
+            return np.where(random.random(shape) < 0.3, edges, small).astype(dtype)
+    values = np.asarray(random.standard_normal(shape) * 2)
+    if special:
+        values = np.where(random.random(shape) < 0.3, random.choice(_SPECIAL, shape), values)
+    if dtype.kind == "c":
+        return (values + 1j * random.standard_normal(shape)).astype(dtype)
+    with np.errstate(all="ignore"):
+        return values.astype(dtype)

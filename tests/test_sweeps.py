@@ -1,0 +1,31 @@
+"""Every op of the table with random attributes, types and shapes: one binary at many sizes, against numpy and XLA."""
+
+from __future__ import annotations
+
+import pytest
+from differential import check
+from hypothesis import HealthCheck, given, note, settings
+from op_rows import ROWS, WITHOUT_ROW
+from op_rows.gen import SIZES
+from random_graphs import single_ops
+
+from hlo_disc.dynamic_hlo.graph import Graph
+from hlo_disc.dynamic_hlo.ops import OPS
+from hlo_disc.dynamic_hlo.print import to_stablehlo
+
+EXAMPLES = 12
+
+
+def test_every_op_has_a_row():
+    assert set(OPS) == set(ROWS) | WITHOUT_ROW
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_op(name):
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(single_ops(name))
+    def sweep(graph: Graph) -> None:
+        note(to_stablehlo(graph))
+        check(graph, SIZES, rounding=0.0)
+
+    sweep()

@@ -420,6 +420,15 @@ class Builder:
         mask = mask or self.const(1, self.i1, offsets.lanes)
         vector.ScatterOp(None, buffer.v, [self.index(i).v], offsets.v, mask.v, self.splat(x, offsets.lanes).v)
 
+    def compress(self, x: Val, buffer: Val, i: Scalar, mask: Val) -> None:
+        """The lanes of x that the mask has, one after another from element i on."""
+        vector.CompressStoreOp(buffer.v, [self.index(i).v], mask.v, x.v)
+
+    def count(self, mask: Val) -> Val:
+        """How many lanes a mask has."""
+        ones = self.cast(arith.ExtUIOp, self.i32, mask)
+        return self.cast(arith.IndexCastOp, self.index_type, self.horizontal("add", ones))
+
     def fast(self) -> Val:
         """The block's fast memory, as bytes."""
         return Val(self, gpu.DynamicSharedMemoryOp(self.buffer_type(self.i8, fast=True)).result)

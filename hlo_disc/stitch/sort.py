@@ -30,14 +30,15 @@ from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.records import Records
 from hlo_disc.stitch.sort_kernel import build_merges, build_runs
 from hlo_disc.stitch.sorter import RUN, TILE, Layout, fast_bytes
-from hlo_disc.stitch.variant import Choice
+from hlo_disc.stitch.top_k import MOST, TopVariant
+from hlo_disc.stitch.variant import Choice, decided
 
 # What sorting costs, in elements of memory-bound work an element.
 PER_ELEMENT = 16
 
 
 def sort_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
-    """The one form of a sort."""
+    """A merge sort, or a scan where only a few elements are wanted."""
     op = group.outputs[0].op
     assert op is not None
     count = op.attrs["count"]
@@ -46,7 +47,11 @@ def sort_choices(group: Group, facts: ShapeFacts, device: Device, static: Callab
     records = Records.of(parts, operands, op.operands[count:], group.symbols, facts)
     total, words = dim_product(op.operands[0].shape) + TILE, range(len(records.words))
     work = tuple(Value(np.dtype(f"int{records.bits(i)}"), (total,)) for _ in range(2) for i in words)
-    return [Choice(SortVariant(group, records, facts, device, work))]
+    whole = SortVariant(group, records, facts, device, work)
+    kept = op.results[0].shape[op.attrs["dim"]]
+    if kept == op.operands[0].shape[op.attrs["dim"]]:
+        return [Choice(whole)]
+    return decided([Choice(TopVariant.of(group, records, facts, device), ((kept, MOST),)), Choice(whole)], facts)
 
 
 @dataclass(frozen=True)

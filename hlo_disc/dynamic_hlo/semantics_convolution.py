@@ -32,7 +32,7 @@ def convolution(
 ) -> Array:
     kernel = np.flip(w.transpose(rhs_spec), [2 + i for i in reversal])
     windows = x.transpose(lhs_spec)
-    wide = _WIDE.get(dtype_class(dtype), np.dtype(np.int64) if dtype == bool else dtype)
+    wide = _WIDE.get(dtype_class(dtype), np.dtype(np.int64) if dtype.kind == "b" else dtype)
     zeros = (0, 0)
     windows = pad(windows, windows.dtype.type(0), low=(*zeros, *low), high=(*zeros, *high),
                   interior=(*zeros, *(d - 1 for d in base_dilations)))  # fmt: skip
@@ -47,7 +47,7 @@ def convolution(
 
 
 def _grouped(windows: Array, kernel: Array, feature_groups: int, batch_groups: int) -> Array:
-    """windows: (batch, feature, position and offset of each spatial dim …). The result is (batch, feature, position …)."""
+    """windows: (batch, feature, position and offset of each spatial dim …). Gives (batch, feature, position …)."""
     spatial = kernel.ndim - 2
     groups = feature_groups * batch_groups
     axis = 1 if feature_groups > 1 else 0

@@ -16,7 +16,7 @@ from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.graph import Op, Value
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith
-from hlo_disc.stitch import windows
+from hlo_disc.stitch import pairs, windows
 from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.elements import convert, from_memory, is_unsigned, to_memory
 from hlo_disc.stitch.emit import ELEMENTWISE
@@ -134,6 +134,8 @@ class Body:
 
     def load(self, leaf: Leaf, index: Sequence[Index]) -> Val:
         at = self.math.linear(index, leaf.shape).shift(leaf.offset)
+        if leaf.dtype.kind == "c":
+            return pairs.load(self, leaf, at)
         if not at.lanes:
             x = self.b.load(leaf.buffer, at.base, fixed=leaf.fixed)
         elif isinstance(at.lanes, int) and at.lanes == 1:
@@ -144,6 +146,8 @@ class Body:
 
     def store(self, x: Val, leaf: Leaf, index: Sequence[Index]) -> None:
         at = self.math.linear(index, leaf.shape).shift(leaf.offset)
+        if leaf.dtype.kind == "c":
+            return pairs.store(self, x, leaf, at)
         x = to_memory(self.b, x, leaf.dtype)
         if not at.lanes:
             self.b.store(x, leaf.buffer, at.base)

@@ -16,6 +16,7 @@ from hlo_disc.errors import CompileError
 from hlo_disc.stitch.body import Body, Leaf, Sizes, reshape_segments
 from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.device import Device
+from hlo_disc.stitch.elements import convert, is_float
 from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.index import Index
 from hlo_disc.stitch.product import Product
@@ -79,6 +80,7 @@ class Epilogue:
                     x = b.load(sums[0], loop.i * self.width + c, lanes)
                     if self.scaled:
                         x = b.binary("*", x, b.load(sums[1], loop.i))
+                    x = self._result(x)
                     self._store(body, output, x, self._index(batch, row + loop.i, col + c))
 
             if self.p.col is None:
@@ -92,6 +94,13 @@ class Epilogue:
                 tail = lambda: all_rows(count - left, b.mask(left, self.lanes), self.lanes)  # noqa: E731
                 b.if_(b.compare("!=", left, 0), tail)
         return call
+
+    def _result(self, x: Val) -> Val:
+        """A sum as an element of the dot's result. Floats are not rounded before the last op has run."""
+        source, target = self.p.dtype, self.dot.dtype
+        if source == target or (is_float(target) and self.b.register_type(target) == x.element):
+            return x
+        return convert(self.b, x, source, target)
 
     def _index(self, batch: Sequence[Scalar], row: Scalar, col: Scalar) -> tuple[Index, ...]:
         """The index of the dot's result."""

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hlo_disc.mlir import arith
 from hlo_disc.stitch.build import Builder, Scalar, Val
-from hlo_disc.stitch.emit import convert, from_memory
+from hlo_disc.stitch.elements import convert, from_memory
 
 Call = Callable[..., None]
 
@@ -38,20 +39,27 @@ def load(
     return convert(b, from_memory(b, b.load(buffer, i, lanes, mask), source), source, target)
 
 
-def outer_tile(b: Builder, types: Types, lanes: int, rows: int, vectors: int, depth: int, masked: bool) -> Call:
+def outer_tile(
+    b: Builder, types: Types, lanes: int, rows: int, vectors: int, depth: int, masked: bool, apart: bool = False
+) -> Call:
     """sums[r, c] = sum over k of row[r, k] * col[k, c], for a tile of rows x vectors*lanes.
 
-    (row, at, stride of a row; col, at; sums, at, stride; then for each of `depth` nested K axes, outermost first: size,
-    stride in row, stride in col; 0, or 1 to add to what is in sums; if masked: how many columns may be read)
+    (row, at, stride of a row, or if apart: where each row starts; col, at; sums, at, stride; then for each of `depth`
+    nested K axes, outermost first: size, stride in row, stride in col; 0, or 1 to add to what is in sums; if masked:
+    how many columns may be read)
     """
 
     def make() -> Call:
         index = b.index_type
-        args = [_buffer(b, types.row), index, index, _buffer(b, types.col), index, _buffer(b, types.sum), index, index]
-        args += [index] * (3 * depth + 1 + masked)
+        heads = rows if apart else 2
+        args = [_buffer(b, types.row), *[index] * heads, _buffer(b, types.col), index, _buffer(b, types.sum)]
+        args += [index] * (2 + 3 * depth + 1 + masked)
         with b.device_function(f"outer{rows}x{vectors}_{b.made}", args) as (values, call):
-            row, row_at, row_stride, col, col_at, sums, sums_at, sums_stride, *walk = values
-            starts = [row_at + row_stride * r for r in range(rows)]
+            row, starts = values[0], values[1 : 1 + heads]
+            col, col_at, sums, sums_at, sums_stride, *walk = values[1 + heads :]
+            if not apart:
+                row_at, row_stride = starts
+                starts = [row_at + row_stride * r for r in range(rows)]
             masks: list[Val | None] = [None] * vectors
             if masked:
                 masks = [b.mask(walk[-1] - j * lanes, lanes) for j in range(vectors)]
@@ -91,7 +99,7 @@ def outer_tile(b: Builder, types: Types, lanes: int, rows: int, vectors: int, de
                 b.if_(first, lambda: leave(acc, before=False), lambda: leave(acc, before=True))
         return call
 
-    return b.once(("outer", types, lanes, rows, vectors, depth, masked), make)
+    return b.once(("outer", types, lanes, rows, vectors, depth, masked, apart), make)
 
 
 def inner_tile(b: Builder, types: Types, lanes: int, columns: int, contiguous: bool = True) -> Call:
@@ -238,6 +246,35 @@ def gather_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
         return call
 
     return b.once(("gather", types, lanes, vectors), make)
+
+
+def run_panel(b: Builder, types: Types, lanes: int, width: int, contiguous: bool, listed: bool) -> Call:
+    """panel[k, c] = col[k, c] for some neighbouring columns of a panel of `width`; the others stay as they are.
+
+    (col, at, stride of a column, which is 1 when `contiguous`; panel, at; size of K; number of columns; stride along K,
+    or if listed: an i64 buffer with each k's distance from `at`)
+    """
+
+    def make() -> Call:
+        index = b.index_type
+        args = [_buffer(b, types.col), index, index, _buffer(b, types.sum), index, index, index]
+        args.append(b.buffer_type(b.i64) if listed else index)
+        with b.device_function(f"run{width}_{b.made}", args) as (values, call):
+            col, col_at, col_stride, panel, panel_at, size, count, along = values
+            offsets = None if contiguous else b.binary("*", b.step(lanes), col_stride)
+            with b.loop(0, count, lanes) as part:
+                first, to, mask = col_at + part.i * col_stride, panel_at + part.i, b.mask(count - part.i, lanes)
+                with b.loop(0, size) as loop:
+                    step = b.cast(arith.IndexCastOp, index, b.load(along, loop.i)) if listed else loop.i * along
+                    if offsets is None:
+                        found = b.load(col, first + step, lanes, mask)
+                    else:
+                        found = b.gather(col, first + step, offsets, mask)
+                    found = convert(b, from_memory(b, found, types.col), types.col, types.sum)
+                    b.store(found, panel, to + loop.i * width, mask)
+        return call
+
+    return b.once(("run", types, lanes, width, contiguous, listed), make)
 
 
 def _buffer(b: Builder, dtype: np.dtype) -> object:

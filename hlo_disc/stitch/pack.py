@@ -15,10 +15,11 @@ import numpy as np
 from hlo_disc.dynamic_hlo.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Value
+from hlo_disc.mlir import arith
 from hlo_disc.stitch.body import Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
-from hlo_disc.stitch.microkernel import Types, copy_panel, gather_panel, transpose_panel
-from hlo_disc.stitch.product import Axis, Product
+from hlo_disc.stitch.microkernel import Types, copy_panel, gather_panel, run_panel, transpose_panel
+from hlo_disc.stitch.product import Axis, Product, position
 from hlo_disc.stitch.strided import ONE, ZERO
 
 
@@ -59,6 +60,37 @@ class Filler:
                 nest(axes[1:], at + loop.i * sizes(axes[0].col_stride), rows * size + loop.i)
 
         nest(outer, at, 0)
+
+
+class RunFiller:
+    """Fills panels whose columns, or whose elements along K, have no one stride: the positions of windows.
+
+    Columns that follow each other in memory are copied together. Where each k lies is listed before, when it must be.
+    """
+
+    def __init__(self, b: Builder, inner: Axis, col: Axis, types: Types, lanes: int, vectors: int):
+        self.b, self.inner, self.col = b, inner, col
+        self.listed = bool(inner.digits)
+        self.copy = run_panel(b, types, lanes, lanes * vectors, col.col_stride == ONE, self.listed)
+
+    def list(self, sizes: Sizes, table: Val, first: Scalar, depth: Scalar) -> None:
+        """Note where `depth` elements of K from `first` on lie."""
+        b = self.b
+        with b.loop(0, depth) as loop:
+            at = position(self.inner, first + loop.i, "col", sizes)
+            b.store(b.cast(arith.IndexCastOp, b.i64, b.index(at)), table, loop.i)
+
+    def slab(
+        self, sizes: Sizes, source: Val, at: Scalar, first: Scalar, panel: Val, table: Val, depth: Scalar, count: Scalar
+    ) -> None:
+        """Fill a panel with columns from number `first` on, `count` in all; at: of column 0 and of the slab."""
+        b, stride = self.b, sizes(self.col.col_stride)
+        along = table if self.listed else sizes(self.inner.col_stride)
+        length: Scalar = b.maximum(sizes(self.col.digits[-1].size), 1) if self.col.digits else first + count
+        with b.loop(b.index(first) // length, b.ceil_div(first + count, length)) as run:
+            lo, hi = b.maximum(first, run.i * length), b.minimum(first + count, (run.i + 1) * length)
+            begin = at + position(self.col, lo, "col", sizes)
+            self.copy(source, begin, stride, panel, lo - first, depth, hi - lo, along)
 
 
 @dataclass(frozen=True)

@@ -16,19 +16,39 @@ from hlo_disc.dynamic_hlo.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Op, Value
 from hlo_disc.errors import CompileError, UnsupportedOpError
+from hlo_disc.stitch.body import Sizes
+from hlo_disc.stitch.build import Scalar
 from hlo_disc.stitch.collapse import collapse_around
-from hlo_disc.stitch.emit import is_float
+from hlo_disc.stitch.elements import is_float, is_unsigned
 from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.strided import ONE, ZERO, Strided, composes, strided
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A loop: its size, and the strides of the operand that is broadcast (rows) and of the one in vectors (cols)."""
+    """A loop: its size, and the strides of the operand that is broadcast (rows) and of the one in vectors (cols).
+
+    digits: what it is made of, outermost first, where memory has no one stride (the positions of a window, row by
+    row); the strides are then those of the last digit.
+    """
 
     size: Dim
     row_stride: Dim
     col_stride: Dim
+    digits: tuple[Axis, ...] = ()
+
+
+def position(axis: Axis, i: Scalar, side: str, sizes: Sizes) -> Scalar:
+    """How far index i of an axis is from its start in an operand, side being "row" or "col"."""
+    if not axis.digits:
+        return i * sizes(getattr(axis, f"{side}_stride"))
+    at: Scalar = 0
+    first, *others = axis.digits
+    for digit in reversed(others):
+        size = sizes(digit.size)
+        at = at + position(digit, i % size, side, sizes)
+        i = i // size
+    return at + position(first, i, side, sizes)
 
 
 @dataclass(frozen=True)
@@ -63,6 +83,11 @@ class Product:
     @property
     def col_axis(self) -> Axis:
         return Axis(ONE, ZERO, ZERO) if self.col is None else self.axes[self.col]
+
+    @property
+    def gathered(self) -> bool:
+        """Must the columns be brought together from places that no strides describe?"""
+        return bool(self.col_axis.digits) or any(axis.digits for axis in self.inner)
 
     @property
     def depth(self) -> Dim:
@@ -105,29 +130,31 @@ def contraction(
             axes.append(Axis(walk.shape[a], *((stride, ZERO) if kind == "row" else (ZERO, stride))))
             kinds.append(kind)
     real = [a for a, axis in enumerate(axes) if axis.size != ONE]
+    windowed = {"batch": False, "row": left.windowed, "col": right.windowed}
     apart = [
         b
         for a, b in zip(real, real[1:], strict=False)
-        if cols is not None or kinds[a] != kinds[b] or not _one_axis(axes[a], axes[b], facts)
+        if cols is not None or kinds[a] != kinds[b] or not (_one_axis(axes[a], axes[b], facts) or windowed[kinds[a]])
     ]
     reads = epilogue.inputs[1:]
     epilogue, runs = collapse_around(epilogue, facts, epilogue.inputs[0], apart)
     sizes = epilogue.inputs[0].shape
-    merged = tuple(replace(axes[run[-1]], size=n) for run, n in zip(runs, sizes, strict=True))
+    merged = tuple(_joined([axes[a] for a in run], n, facts) for run, n in zip(runs, sizes, strict=True))
     merged_kinds = [kinds[run[0]] for run in runs]
     row, col = (_widest(kind, merged, merged_kinds, facts) for kind in ("row", "col"))
-    contracted = sorted(zip(attrs["lhs_contract"], attrs["rhs_contract"], strict=True))
-    walks = [Axis(left.shape[i], left.strides[i], right.strides[j]) for i, j in contracted]
+    turned = cols == 0 or (cols is None and col is None and row is not None)
+    inner = _inner(dot, left, right, turned, facts, apart=cols is not None)
     origins = tuple(run[-1] for run in runs)
-    p = Product(left, right, merged, row, col, _merge(walks, facts), origins, epilogue, reads, _accumulator(dot))
-    return swapped(p) if cols == 0 or (cols is None and col is None and row is not None) else p
+    dtype = sum_dtype(dot.result.dtype, *(x.dtype for x in dot.operands), loc=dot.loc)
+    p = Product(left, right, merged, row, col, inner, origins, epilogue, reads, dtype)
+    return swapped(p) if turned else p
 
 
 def swapped(p: Product) -> Product:
     """Rows for vectors and vectors for rows."""
 
     def turn(axes: Sequence[Axis]) -> tuple[Axis, ...]:
-        return tuple(Axis(x.size, x.col_stride, x.row_stride) for x in axes)
+        return tuple(Axis(x.size, x.col_stride, x.row_stride, turn(x.digits)) for x in axes)
 
     return replace(p, rows=p.cols, cols=p.rows, axes=turn(p.axes), row=p.col, col=p.row, inner=turn(p.inner))
 
@@ -143,6 +170,30 @@ def _widest(kind: str, axes: Sequence[Axis], kinds: Sequence[str], facts: ShapeF
     return max(found, key=lambda a: (axes[a].col_stride == ONE, facts.likely(axes[a].size), a), default=None)
 
 
+def _joined(axes: Sequence[Axis], size: Dim, facts: ShapeFacts) -> Axis:
+    """Neighbouring axes as one of `size`."""
+    digits = _merge(list(axes), facts)
+    return replace(digits[-1], size=size, digits=digits if len(digits) > 1 else ())
+
+
+def _inner(dot: Op, left: Strided, right: Strided, turned: bool, facts: ShapeFacts, apart: bool) -> tuple[Axis, ...]:
+    """The contracted axes, rows being `right` if `turned`, in the order in which they lie in the operand of the rows.
+
+    Where windows are the columns they are brought together anyway: one axis, if the rows' memory has it as one.
+    """
+    contracted = sorted(zip(dot.attrs["lhs_contract"], dot.attrs["rhs_contract"], strict=True))
+    walks = [Axis(left.shape[i], left.strides[i], right.strides[j]) for i, j in contracted]
+    if apart or not (left.windowed or right.windowed):
+        return _merge(walks, facts)
+    side = "col_stride" if turned else "row_stride"
+    walks.sort(key=lambda axis: -abs(facts.likely(getattr(axis, side))))
+    if not (left if turned else right).windowed:
+        return _merge(walks, facts)
+    real = [axis for axis in walks if axis.size != ONE]
+    one = all(composes(getattr(x, side), getattr(y, side), y.size, facts) for x, y in zip(real, real[1:], strict=False))
+    return (_joined(real, dim_product(x.size for x in real), facts),) if one and real else _merge(walks, facts)
+
+
 def _merge(walks: list[Axis], facts: ShapeFacts) -> tuple[Axis, ...]:
     merged: list[Axis] = []
     for axis in (w for w in walks if w.size != ONE):
@@ -152,18 +203,19 @@ def _merge(walks: list[Axis], facts: ShapeFacts) -> tuple[Axis, ...]:
     return tuple(merged) or (Axis(ONE, ZERO, ZERO),)
 
 
-def _accumulator(dot: Op) -> np.dtype:
-    dtype = dot.result.dtype
-    if np.bool_ in (dtype, *(x.dtype for x in dot.operands)):
-        raise UnsupportedOpError(f"dot_general of bool elements is not supported ({dot.loc or 'unknown line'})")
-    if is_float(dtype):
-        return dtype if dtype.itemsize >= 4 else np.dtype(np.float32)
-    if any(is_float(x.dtype) for x in dot.operands):
-        raise UnsupportedOpError(
-            f"dot_general of {dot.operands[0].dtype} and {dot.operands[1].dtype} to {dtype} is not supported"
-            f" ({dot.loc or 'unknown line'})"
-        )
-    return dtype
+def sum_dtype(result: np.dtype, *operands: np.dtype, loc: str = "") -> np.dtype:
+    """What products of operands of these types are summed in: at least as wide as the result, and 32 bits.
+
+    Integers wrap around, so that narrow ones are summed in wider ones and cut; sums of booleans count.
+    """
+    floats = [d for d in (result, *operands) if is_float(d)]
+    if any(d.kind == "c" for d in (result, *operands)):
+        raise UnsupportedOpError(f"products of complex elements have no schedule ({loc or 'unknown line'})")
+    if floats:
+        return np.dtype(np.float64 if max(d.itemsize for d in floats) > 4 else np.float32)
+    if result.itemsize >= 4:
+        return result
+    return np.dtype(np.uint32 if is_unsigned(result) and result != np.bool_ else np.int32)
 
 
 def epilogue_of(group: Group, dot: Op) -> Group:

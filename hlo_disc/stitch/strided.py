@@ -19,12 +19,16 @@ ZERO, ONE = Dim.const(0), Dim.const(1)
 
 @dataclass(frozen=True)
 class Strided:
-    """Element (i0, i1, …) of a value of `shape` is element offset + i0*strides[0] + … of `source`, in memory."""
+    """Element (i0, i1, …) of a value of `shape` is element offset + i0*strides[0] + … of `source`, in memory.
+
+    windowed: windows overlap, so that axes that lie evenly in memory may not be neighbours.
+    """
 
     source: Value
     shape: Shape
     offset: Dim
     strides: tuple[Dim, ...]
+    windowed: bool = False
 
 
 def row_major(shape: Shape) -> tuple[Dim, ...]:
@@ -60,7 +64,10 @@ def view(walk: Strided, op: Op, facts: ShapeFacts) -> Strided | None:
     if rule is None:
         return None
     found = rule(walk, op, facts)
-    return replace(walk, shape=op.result.shape, offset=found[0], strides=found[1]) if found else None
+    if found is None:
+        return None
+    windowed = walk.windowed or op.name == "window"
+    return replace(walk, shape=op.result.shape, offset=found[0], strides=found[1], windowed=windowed)
 
 
 def is_view(op: Op) -> bool:
@@ -80,6 +87,14 @@ def _slice(x: Strided, op: Op, facts: ShapeFacts) -> _Walk:
     for start, stride in zip(op.attrs["start"], x.strides, strict=True):
         offset = offset + start * stride
     return offset, tuple(s * step for s, step in zip(x.strides, op.attrs["stride"], strict=True))
+
+
+def _window(x: Strided, op: Op, facts: ShapeFacts) -> _Walk:
+    strides, offsets = list(x.strides), []
+    for axis, stride, dilation in zip(op.attrs["dims"], op.attrs["strides"], op.attrs["dilations"], strict=True):
+        offsets.append(x.strides[axis] * dilation)
+        strides[axis] = x.strides[axis] * stride
+    return x.offset, (*strides, *offsets)
 
 
 def _broadcast(x: Strided, op: Op, facts: ShapeFacts) -> _Walk | None:
@@ -116,4 +131,10 @@ def _joined(x: Strided, axes: Sequence[int], facts: ShapeFacts) -> Dim | None:
     return x.strides[axes[-1]]
 
 
-_VIEWS = {"transpose": _transpose, "slice": _slice, "broadcast": _broadcast, "reshape": _reshape}
+_VIEWS = {
+    "transpose": _transpose,
+    "slice": _slice,
+    "window": _window,
+    "broadcast": _broadcast,
+    "reshape": _reshape,
+}

@@ -57,7 +57,7 @@ class TileVariant(Tiling):
 
     def fast_bytes(self) -> Dim:
         """Fast memory of a block: sums, and what it copies of its panel."""
-        return (self.sums_elements + self.slab_elements) * np.dtype(self.types.sum).itemsize
+        return (self.sums_elements + self.slab_elements) * np.dtype(self.types.sum).itemsize + self.table_bytes
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Divide the panels, and the rows when panels are few, into blocks that are worth handing out."""
@@ -122,7 +122,7 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
         return [Choice(form(few))]
     columns = form("open")
     last = Choice(columns)
-    if static(p.cols.source) and _is_static(p):
+    if static(p.cols.source) and _is_static(p) and not p.gathered:
         packing = PanelPacking.of(p, p.cols.source, types, lanes, vectors)
         return [Choice(form("packed"), packing=packing), last]
     rows, size = p.row_axis.size, p.col_axis.size
@@ -137,11 +137,13 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
 
 def _is_inner(p: Product) -> bool:
     """Can lanes run along K of both operands?"""
-    return len(p.inner) == 1 and p.inner[0].row_stride == p.inner[0].col_stride == ONE
+    return not p.gathered and len(p.inner) == 1 and p.inner[0].row_stride == p.inner[0].col_stride == ONE
 
 
 def _is_narrow(p: Product, facts: ShapeFacts) -> bool:
     """Are there so few columns, and rows contiguous along K, that vectors along K serve better?"""
+    if p.gathered or p.row_axis.digits:
+        return False
     few = p.col is not None and facts.at_most(p.col_axis.size, Dim.const(NARROW_COLUMNS)) is Truth.YES
     return few and p.row is not None and len(p.inner) == 1 and p.inner[0].row_stride == ONE
 

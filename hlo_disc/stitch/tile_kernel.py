@@ -17,14 +17,16 @@ from hlo_disc.stitch.epilogue import Epilogue, is_plain
 from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.index import Index, IndexMath
 from hlo_disc.stitch.microkernel import Types, inner_tile, outer_tile
-from hlo_disc.stitch.pack import Filler, panel_elements
-from hlo_disc.stitch.product import Axis, Product
+from hlo_disc.stitch.pack import Filler, RunFiller, panel_elements
+from hlo_disc.stitch.product import Axis, Product, position
 from hlo_disc.stitch.strided import ONE, ZERO, row_major
 
 # From so many rows on a block copies its panel: rows read it from fast memory, in order.
 MANY_ROWS = 96
 # Rows of a block that copies its panel: their sums stay in fast memory.
 MOST_ROWS = 384
+# Bytes of an entry that says where an element of K lies.
+TABLE = 8
 # As much of K as a block copies at a time: 64 columns of it stay in a core's cache.
 SLAB = 2048
 
@@ -56,7 +58,8 @@ class Tiling:
     @property
     def in_place(self) -> bool:
         """Can a tile read the columns where they lie?"""
-        return self.product.col_axis.col_stride == ONE and self.types.col == self.types.sum
+        contiguous = self.product.col_axis.col_stride == ONE and not self.product.gathered
+        return contiguous and self.types.col == self.types.sum
 
     @property
     def sums_elements(self) -> Dim:
@@ -70,6 +73,12 @@ class Tiling:
         deep = Dim.min(self.product.inner[-1].size, SLAB) if self.form == "open" else Dim.const(0)
         return deep * self.width
 
+    @property
+    def table_bytes(self) -> Dim:
+        """Room for where each k of a slab lies, behind the slab."""
+        listed = self.form == "open" and self.product.inner[-1].digits
+        return Dim.min(self.product.inner[-1].size, SLAB) * TABLE if listed else Dim.const(0)
+
 
 class TileParts:
     """The device functions of a variant."""
@@ -77,7 +86,12 @@ class TileParts:
     def __init__(self, b: Builder, v: Tiling):
         p = v.product
         self.epilogue = Epilogue(b, p, v.width, v.lanes, v.device, v.facts)
-        self.fill = Filler(b, p.inner, p.col_axis, v.types, v.lanes, v.vectors) if v.form == "open" else None
+        self.fill: Filler | None = None
+        self.runs: RunFiller | None = None
+        if v.form == "open" and p.gathered:
+            self.runs = RunFiller(b, p.inner[-1], p.col_axis, v.types, v.lanes, v.vectors)
+        elif v.form == "open":
+            self.fill = Filler(b, p.inner, p.col_axis, v.types, v.lanes, v.vectors)
         self.tiles: dict[tuple[int, bool], Callable[..., None]] = {}
         if v.form in ("inner", "narrow"):
             contiguous = p.inner[0].row_stride == ONE
@@ -87,7 +101,8 @@ class TileParts:
         depth = 1 if v.form == "open" else len(p.inner)
         for rows in v.steps:
             for masked in (False, True) if v.form == "stream" else (False,):
-                self.tiles[rows, masked] = outer_tile(b, types, v.lanes, rows, v.vectors, depth, masked)
+                apart = bool(p.row_axis.digits)
+                self.tiles[rows, masked] = outer_tile(b, types, v.lanes, rows, v.vectors, depth, masked, apart)
 
 
 class TileKernel:
@@ -119,18 +134,26 @@ class TileKernel:
         self.count = b.index(cols - self.col)
         sizes_of_batch = sizes.shape([p.axes[a].size for a in p.batch])
         self.batch = [i.base for i in IndexMath(b, 1).delinear(Index(number // panels), sizes_of_batch)]
-        self.row_at = self._start(p.rows.offset, [p.axes[a].row_stride for a in p.batch])
-        self.col_at = self._start(p.cols.offset, [p.axes[a].col_stride for a in p.batch])
-        self.col_at = self.col_at + self.col * sizes(p.col_axis.col_stride)
+        self.row_at = self._start(p.rows.offset, "row")
+        self.col_at = self._start(p.cols.offset, "col")
+        if not p.gathered:
+            self.col_at = self.col_at + self.col * sizes(p.col_axis.col_stride)
         self.panel, self.steps = self.cols, sizes.shape([axis.col_stride for axis in p.inner])
         if self.v.form == "packed":
             self.panel, self.col_at, self.steps = self.packed, self._packed_panel(panel, panels), self._packed_steps()
 
-    def _start(self, offset: Dim, strides: Sequence[Dim]) -> Scalar:
+    def _start(self, offset: Dim, side: str) -> Scalar:
         at = self.sizes(offset)
-        for i, stride in zip(self.batch, strides, strict=True):
-            at = at + i * self.sizes(stride)
+        for i, a in zip(self.batch, self.p.batch, strict=True):
+            at = at + position(self.p.axes[a], i, side, self.sizes)
         return at
+
+    def _rows(self, at: Scalar, first: Scalar, rows: int) -> list[Scalar]:
+        """How tiles are told where their rows lie, row 0 being at `at`."""
+        axis, sizes = self.p.row_axis, self.sizes
+        if axis.digits:
+            return [at + position(axis, first + r, "row", sizes) for r in range(rows)]
+        return [at + first * sizes(axis.row_stride), sizes(axis.row_stride)]
 
     def _packed_panel(self, panel: Scalar, panels: Scalar) -> Scalar:
         for i, a in reversed(list(zip(self.batch, self.p.batch, strict=True))):
@@ -158,14 +181,14 @@ class TileKernel:
 
     def _tile(self, row: Scalar, rows: int) -> None:
         b, width = self.b, self.v.width
-        row_at = self.row_at + row * self.sizes(self.p.row_axis.row_stride)
+        where = self._rows(self.row_at, row, rows)
         full = b.compare(">=", self.count, width)
 
         def whole() -> None:
-            self._sums(row_at, rows, False, self.output, *self._place(row))
+            self._sums(where, rows, False, self.output, *self._place(row))
 
         def through_sums() -> None:
-            fits, masked = (lambda m=m: self._sums(row_at, rows, m, self.sums, 0, width) for m in (False, True))
+            fits, masked = (lambda m=m: self._sums(where, rows, m, self.sums, 0, width) for m in (False, True))
             if self.v.form == "stream":
                 b.if_(full, fits, masked)
             else:
@@ -188,17 +211,16 @@ class TileKernel:
             return at, 0
         return at + row * strides[p.row], strides[p.row]
 
-    def _sums(self, row_at: Scalar, rows: int, masked: bool, sums: Val, at: Scalar, stride: Scalar) -> None:
+    def _sums(self, where: Sequence[Scalar], rows: int, masked: bool, sums: Val, at: Scalar, stride: Scalar) -> None:
         p, sizes = self.p, self.sizes
         if not self.parts.tiles:
-            self._inner_sums(row_at, sums)
+            self._inner_sums(where[0], sums)
             return
         walk: list[Scalar] = []
         for axis, step in zip(p.inner, self.steps, strict=True):
             walk += [sizes(axis.size), sizes(axis.row_stride), step]
         walk += [0, self.count] if masked else [0]
-        row = (self.rows, row_at, sizes(p.row_axis.row_stride))
-        self.parts.tiles[rows, masked](*row, self.panel, self.col_at, sums, at, stride, *walk)
+        self.parts.tiles[rows, masked](self.rows, *where, self.panel, self.col_at, sums, at, stride, *walk)
 
     def _inner_sums(self, row_at: Scalar, sums: Val) -> None:
         b, p, sizes = self.b, self.p, self.sizes
@@ -216,6 +238,10 @@ class SlabKernel(TileKernel):
         super().__init__(b, v, parts, sizes, buffers)
         element, bytes_ = b.memory_type(v.types.sum), np.dtype(v.types.sum).itemsize
         self.room = b.generic(b.view(b.fast(), sizes(v.sums_elements * bytes_), element, sizes(v.slab_elements)))
+        self.table = self.room  # where no list is needed
+        if v.product.inner[-1].digits:
+            at = sizes((v.sums_elements + v.slab_elements) * bytes_)
+            self.table = b.generic(b.view(b.fast(), at, b.i64, sizes(v.table_bytes // TABLE)))
 
     def item(self, number: Scalar, first: Scalar, chunk: Scalar) -> None:
         """One panel of columns, and the rows from `first` on: sums over all slabs, then the epilogue."""
@@ -265,13 +291,12 @@ class SlabKernel(TileKernel):
         if self.copied is not None:
             deep = b.select(self.copied, b.index(SLAB), b.index(b.maximum(size, 1)))
         with b.loop(0, b.maximum(size, 1), deep) as loop:
-            self._slab(
-                b.minimum(deep, size - loop.i),
-                row_at + loop.i * sizes(axis.row_stride),
-                col_at + loop.i * sizes(axis.col_stride),
-                done + loop.i,
-                rows,
-            )
+            depth = b.minimum(deep, size - loop.i)
+            if axis.digits and self.parts.runs is not None:
+                self.parts.runs.list(sizes, self.table, loop.i, depth)
+            else:
+                col_at = col_at + loop.i * sizes(axis.col_stride)
+            self._slab(depth, row_at + loop.i * sizes(axis.row_stride), col_at, done + loop.i, rows)
 
     def _slab(self, depth: Scalar, row_at: Scalar, col_at: Scalar, done: Scalar, rows: tuple[Scalar, ...]) -> None:
         """All tiles over `depth` elements of K; they add to their sums unless nothing is done yet."""
@@ -279,8 +304,11 @@ class SlabKernel(TileKernel):
         first, chunk, at, stride = rows
 
         def copy() -> None:
-            assert self.parts.fill is not None
-            self.parts.fill.slab(sizes, self.cols, col_at, self.room, 0, depth, self.count)
+            if self.parts.runs is not None:
+                count = b.minimum(self.count, width)
+                self.parts.runs.slab(sizes, self.cols, col_at, self.col, self.room, self.table, depth, count)
+            elif self.parts.fill is not None:
+                self.parts.fill.slab(sizes, self.cols, col_at, self.room, 0, depth, self.count)
 
         panel, panel_at, step = self.room, b.index(0), b.index(width)
         if self.copied is None:
@@ -290,11 +318,10 @@ class SlabKernel(TileKernel):
             panel = b.select(self.copied, self.room, self.cols)
             panel_at = b.select(self.copied, panel_at, b.index(col_at))
             step = b.select(self.copied, step, b.index(sizes(axis.col_stride)))
-        row_stride = sizes(self.p.row_axis.row_stride)
 
         def tile(row: Scalar, count: int) -> None:
             sums = (self.target, at + (row - first) * stride, stride)
-            operands = (self.rows, row_at + row * row_stride, row_stride, panel, panel_at)
+            operands = (self.rows, *self._rows(row_at, row, count), panel, panel_at)
             self.parts.tiles[count, False](*operands, *sums, depth, sizes(axis.row_stride), step, done)
 
         self._each_tile(first, chunk, tile)

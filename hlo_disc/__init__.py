@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hlo_disc.errors import (
     ArgumentError,
+    CallError,
     CompileError,
     FallbackWarning,
     FormatError,
@@ -18,13 +19,14 @@ from hlo_disc.errors import (
     ShapeError,
     UnsupportedOpError,
 )
-from hlo_disc.executable import Executable, load
+from hlo_disc.executable import Executable, load, register_ffi_target, register_ffi_type
 from hlo_disc.jit import JitFunction, jit
 from hlo_disc.options import Options
 from hlo_disc.pipeline import compile_source as compile
 
 __all__ = [
     "ArgumentError",
+    "CallError",
     "CompileError",
     "Executable",
     "FallbackWarning",
@@ -39,6 +41,8 @@ __all__ = [
     "compile",
     "jit",
     "load",
+    "register_ffi_target",
+    "register_ffi_type",
 ]
 
 __version__ = "0.1.0"

@@ -251,6 +251,29 @@ class Executable:
         save(self.program, path)
 
 
+def register_ffi_target(name: str, function: Any) -> None:
+    """Let programs that are compiled or loaded from now on call an XLA FFI handler by name.
+
+    function: a capsule with the handler's address, or one a stage: {"instantiate" | "prepare" | "initialize" | "execute":
+    capsule}. What is registered with JAX (`jax.ffi.register_ffi_target`) is found without this, but for handlers with a
+    state: jaxlib does not hand out their stage "instantiate".
+    """
+    from hlo_disc.ral import handlers
+
+    handlers.register_target(name, function)
+
+
+def register_ffi_type(name: str, registration: Mapping[str, Any]) -> None:
+    """Tell the runtime of a type of which a custom call's handler keeps a state, so that it can destroy such states.
+
+    registration: what `jax.ffi.register_ffi_type` takes. XLA does not say how it destroys what is registered with it,
+    so handlers with a state need this call too, after the one for JAX.
+    """
+    from hlo_disc.ral import handlers
+
+    handlers.register_type(name, registration)
+
+
 def _resolved(
     target: str, where: str, config: Sequence[Any], operands: Any, results: Any, aliases: Any
 ) -> tuple[Any, ...]:
@@ -261,7 +284,7 @@ def _resolved(
     if found is None:
         raise UnsupportedOpError(
             f"{where}: this process has no XLA FFI handler of that name for the CPU; register it before compiling or "
-            "loading (jax.ffi.register_ffi_target)"
+            "loading (jax.ffi.register_ffi_target, or hlo_disc.register_ffi_target)"
         )
     skip_empty = handlers.is_lapack(target)
     return where, list(found), _attributes(config), list(operands), list(results), list(aliases), skip_empty

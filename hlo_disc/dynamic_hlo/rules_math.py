@@ -36,7 +36,7 @@ from hlo_disc.dynamic_hlo.rewrite import Rule
 from hlo_disc.errors import ShapeError
 
 _ELEMENTWISE = tuple(name for name, row in OPS.items() if row.kind == "elementwise")
-_FOLDABLE = tuple(name for name, row in OPS.items() if row.kind != "source" and name != "broadcast")
+_FOLDABLE = tuple(name for name, row in OPS.items() if row.kind not in ("source", "call") and name != "broadcast")
 
 # ----------------------------------------------------------------------------------------------------------- convert
 

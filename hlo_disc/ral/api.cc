@@ -54,7 +54,7 @@ XLA_FFI_Error* set_state(XLA_FFI_State_Set_Args* args) {
 
 XLA_FFI_Error* get_state(XLA_FFI_State_Get_Args* args) {
   const State* state = args->ctx->states[args->stage];
-  if (!state || !state->object) return make(XLA_FFI_Error_Code_NOT_FOUND, "no state is set");
+  if (!state || !state->object) return make(XLA_FFI_Error_Code_NOT_FOUND, "no state is set; a handler that is made with one must be registered with hlo_disc.register_ffi_target too");
   if (state->type.type_id != args->type_id->type_id) return make(XLA_FFI_Error_Code_INVALID_ARGUMENT, "the state is of another type");
   args->state = state->object;
   return nullptr;

@@ -1,6 +1,6 @@
-"""Where custom calls' handlers are: XLA FFI handlers by name, from what jaxlib or the user has registered.
+"""Where custom calls' handlers are: XLA FFI handlers by name, from what the user or jaxlib has registered.
 
-JAX itself is not imported: jaxlib keeps the registry. Handlers that were registered before XLA's CPU client exists wait
+JAX itself is not imported: jaxlib keeps XLA's registry. Handlers that were registered before XLA's CPU client exists wait
 in a queue of jaxlib's, and those that jaxlib ships (LAPACK) are registered by `import jax` only; both are looked at.
 """
 
@@ -25,6 +25,7 @@ _name = ctypes.pythonapi.PyCapsule_GetName
 _name.restype, _name.argtypes = ctypes.c_char_p, [ctypes.py_object]
 
 _fresh_types = itertools.count(1 << 40)
+_own: dict[str, dict[str, Any]] = {}  # what users have registered with us
 
 
 def find(target: str) -> tuple[int, int, int, int] | None:
@@ -39,7 +40,7 @@ def find(target: str) -> tuple[int, int, int, int] | None:
         from jaxlib import lapack
 
         lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))  # the kernels get their functions from scipy
-    found = _registered(target) or _waiting(target) or _lapack().get(target)
+    found = _own.get(target) or _registered(target) or _waiting(target) or _lapack().get(target)
     if found is None:
         return None
     if not isinstance(found, dict):
@@ -51,6 +52,18 @@ def find(target: str) -> tuple[int, int, int, int] | None:
 def is_lapack(target: str) -> bool:
     """Whether jaxlib ships the target as a LAPACK kernel; these refuse empty matrices."""
     return target in _lapack()
+
+
+def register_target(name: str, function: Any) -> None:
+    """Let programs that are made from now on call a handler: a capsule with its address, or {stage: capsule}.
+
+    Handlers that are registered with JAX (`jax.ffi.register_ffi_target`) are found without this, but for one thing:
+    jaxlib does not hand out the stage "instantiate", so handlers with a state must be registered here too.
+    """
+    stages = function if isinstance(function, dict) else {"execute": function}
+    if not stages.keys() <= set(STAGES) or "execute" not in stages:
+        raise ValueError(f"the stages of the handler {name} are {', '.join(stages)}; they must be of {', '.join(STAGES)}")
+    _own[name] = dict(stages)
 
 
 def register_type(name: str, registration: Mapping[str, Any]) -> None:

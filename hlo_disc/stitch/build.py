@@ -359,6 +359,15 @@ class Builder:
         """One lane as a scalar."""
         return self._pure(lambda: vector.ExtractOp(x.v, [], [number]).result, 0, [x])
 
+    def pair(self, x: Val, y: Val) -> Val:
+        """Two scalars as a vector."""
+        type_ = self.vec(2, x.element)
+        return self._pure(lambda: vector.FromElementsOp(type_, [x.v, y.v]).result, 2, [x, y])
+
+    def lane(self, x: Val, k: int) -> Val:
+        """One lane of a vector as a scalar."""
+        return self._pure(lambda: vector.ExtractOp(x.v, [], [k]).result, 0, [x])
+
     def step(self, lanes: int) -> Val:
         """The vector 0, 1, … lanes-1 of type index."""
         type_ = self.vec(lanes, self.index_type)
@@ -420,9 +429,12 @@ class Builder:
         mask = mask or self.const(1, self.i1, offsets.lanes)
         vector.ScatterOp(None, buffer.v, [self.index(i).v], offsets.v, mask.v, self.splat(x, offsets.lanes).v)
 
-    def compress(self, x: Val, buffer: Val, i: Scalar, mask: Val) -> None:
-        """The lanes of x that the mask has, one after another from element i on."""
-        vector.CompressStoreOp(buffer.v, [self.index(i).v], mask.v, x.v)
+    def compress(self, x: Val, mask: Val) -> Val:
+        """The lanes of x that the mask has, one after another; the others are undefined. x fits a register."""
+        name = f"llvm.experimental.vector.compress.v{x.lanes}i{ir.IntegerType(x.element).width}"
+        rest = self.const(0, x.element, x.lanes)
+        call = mlir.llvm.CallIntrinsicOp(x.v.type, name, [x.v, mask.v, rest.v], [], [])
+        return Val(self, call.results, x.lanes)
 
     def count(self, mask: Val) -> Val:
         """How many lanes a mask has."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Op, Value
+from hlo_disc.dynamic_hlo.graph import Value
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.body import Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
@@ -28,8 +28,8 @@ from hlo_disc.stitch.comparator import comparator
 from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.records import Records
-from hlo_disc.stitch.sort_kernel import build_merges, build_runs
-from hlo_disc.stitch.sorter import RUN, TILE, Layout, fast_bytes
+from hlo_disc.stitch.sort_kernel import RUN, TILE, build_merges, build_runs
+from hlo_disc.stitch.sorter import Layout
 from hlo_disc.stitch.top_k import MOST, TopVariant
 from hlo_disc.stitch.variant import Choice, decided
 
@@ -47,7 +47,7 @@ def sort_choices(group: Group, facts: ShapeFacts, device: Device, static: Callab
     records = Records.of(parts, operands, op.operands[count:], group.symbols, facts)
     total, words = dim_product(op.operands[0].shape) + TILE, range(len(records.words))
     work = tuple(Value(np.dtype(f"int{records.bits(i)}"), (total,)) for _ in range(2) for i in words)
-    whole = SortVariant(group, records, facts, device, work)
+    whole = SortVariant(Layout(group, records, facts, device, RUN, TILE), work)
     kept = op.results[0].shape[op.attrs["dim"]]
     if kept == op.operands[0].shape[op.attrs["dim"]]:
         return [Choice(whole)]
@@ -58,44 +58,36 @@ def sort_choices(group: Group, facts: ShapeFacts, device: Device, static: Callab
 class SortVariant:
     """workspace: the records twice, row after row; merges go from one to the other."""
 
-    group: Group
-    records: Records
-    facts: ShapeFacts
-    device: Device
+    layout: Layout
     workspace: tuple[Value, ...]
     name: str = "sort"
 
-    @property
-    def op(self) -> Op:
-        return self.group.outputs[0].op  # type: ignore[return-value]
-
     def key(self) -> tuple:
-        return self.group.key()
+        return self.layout.group.key()
 
     def fast_bytes(self) -> Dim:
-        return Dim.const(fast_bytes(self.records))
+        return Dim.const(self.layout.fast_bytes)
 
     def build(self, b: Builder, name: str) -> None:
         """Add the kernels to the module."""
-        layout = Layout(self.group, self.op, self.records, self.facts, self.device)
-        build_runs(b, layout, name)
-        build_merges(b, layout, f"{name}_merge")
+        build_runs(b, self.layout, name)
+        build_merges(b, self.layout, f"{name}_merge")
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Sort the runs; then merge, level by level."""
-        shape, dim = self.op.operands[0].shape, self.op.attrs["dim"]
+        op, group = self.layout.op, self.layout.group
+        shape, dim = op.operands[0].shape, op.attrs["dim"]
         n = b.index(sizes(shape[dim]))
         rows = sizes.count([size for axis, size in enumerate(shape) if axis != dim])
-        count = len(self.group.inputs) + len(self.group.outputs)
-        middle = count + len(self.records.words)
+        count = len(group.inputs) + len(group.outputs)
+        middle = count + len(self.layout.records.words)
         work, other = buffers[count:middle], buffers[middle:]
-        fast = fast_bytes(self.records)
 
         def launch(name: str, length: int, buffers: Sequence[Val], more: Sequence[Scalar]) -> None:
             cost = b.maximum(b.minimum(n, length) * PER_ELEMENT, 1)
-            per = b.maximum(self.device.grain // cost, 1)
+            per = b.maximum(self.layout.device.grain // cost, 1)
             items = rows * b.ceil_div(n, length)
-            b.launch(name, b.ceil_div(items, per), [*buffers, *symbols, *more, items, per], fast)
+            b.launch(name, b.ceil_div(items, per), [*buffers, *symbols, *more, items, per], self.layout.fast_bytes)
 
         launch(kernel, RUN, buffers[: count + len(work)], ())
         runs = b.index(b.ceil_div(n, RUN))

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.build import Builder, Val
 from hlo_disc.stitch.merge import PARTS
-from hlo_disc.stitch.sorter import RUN, TILE, Layout, Sorter, sort_kernel
+from hlo_disc.stitch.sorter import Layout, Sorter, sort_kernel
+
+# Elements that are sorted in fast memory, and outputs of a merge that a block makes at once.
+RUN = 1 << 10
+TILE = 1 << 12
 
 
 def build_runs(b: Builder, layout: Layout, name: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Op
 from hlo_disc.stitch.body import Body, Leaf, Sizes
@@ -17,28 +18,46 @@ from hlo_disc.stitch.merge import PARTS, merger
 from hlo_disc.stitch.records import Records
 from hlo_disc.stitch.regions import inline
 
-# Elements that are sorted in fast memory, outputs of a merge that a block makes at once, rows of the sorting network.
-RUN = 1 << 10
-TILE = 1 << 12
+# Rows of the sorting network.
 COLUMN = 8
-# A run in fast memory, and what a merge reads behind its end.
-SPAN = RUN + RUN // PARTS
-
-
-def fast_bytes(records: Records) -> int:
-    """Fast memory of every kernel: a run and its sorted copy, or a tile."""
-    return max(2 * SPAN, TILE) * records.bytes
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the kernels know. Results may be shorter than the operands along the sorted axis: the first elements."""
+    """What the kernels know. Results may be shorter than the operands along the sorted axis: the first elements.
+
+    room: how many elements are sorted in fast memory, a power of two. tile: how many it must hold in any case.
+    """
 
     group: Group
-    op: Op
     records: Records
     facts: ShapeFacts
     device: Device
+    room: int
+    tile: int = 0
+
+    @property
+    def op(self) -> Op:
+        return self.group.outputs[0].op  # type: ignore[return-value]
+
+    @property
+    def kept(self) -> Dim:
+        """The length of the results' rows."""
+        return self.op.results[0].shape[self.op.attrs["dim"]]
+
+    @property
+    def span(self) -> int:
+        """Where the other half of fast memory starts: behind what a merge reads past the end of the first."""
+        return self.room + self.room // PARTS
+
+    @property
+    def elements(self) -> int:
+        """Elements that fast memory holds."""
+        return max(2 * self.span, self.tile)
+
+    @property
+    def fast_bytes(self) -> int:
+        return self.elements * self.records.bytes
 
 
 @contextmanager
@@ -87,7 +106,7 @@ class Sorter:
         b, tiles, offset = self.b, [], 0
         fast = b.fast()
         for i in range(len(self.records.words)):
-            count = max(2 * SPAN, TILE)
+            count = self.layout.elements
             tiles.append(b.generic(b.view(fast, offset, self.records.element(b, i), count)))
             offset += count * self.records.bits(i) // 8
         return tiles
@@ -120,7 +139,7 @@ class Sorter:
         b.if_(b.compare("!=", rest, 0), tail)
 
     def sort(self, count: Val) -> Val:
-        """Sort the first `count` records of the tiles; returns where they are then: at the start or at SPAN."""
+        """Sort the first `count` records of the tiles; returns where they are then, in the first half or the other."""
         with self.b.loop(0, count, COLUMN * self.body.width) as block:
             self._network(block.i, count)
         return self._merge_all(count)
@@ -159,12 +178,12 @@ class Sorter:
 
         def level(values: list[Val]) -> list[Val]:
             run, source, target = values
-            q = b.minimum(run + run, RUN // PARTS)
+            q = b.minimum(run + run, self.layout.room // PARTS)
             with b.loop(0, count, q * PARTS) as part:
                 self.merge_runs(self.tiles, self.tiles, source, target + part.i, part.i, run, count, q)
             return [run + run, target, source]
 
-        starts = [b.index(COLUMN), b.index(0), b.index(SPAN)]
+        starts = [b.index(COLUMN), b.index(0), b.index(self.layout.span)]
         _, source, _ = b.while_(starts, lambda v: b.compare("<", v[0], count), level)
         return source
 

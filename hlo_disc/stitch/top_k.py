@@ -18,65 +18,59 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Op, Value
+from hlo_disc.dynamic_hlo.graph import Value
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.body import Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.records import Records
-from hlo_disc.stitch.sorter import COLUMN, RUN, Layout, Sorter, fast_bytes, sort_kernel
+from hlo_disc.stitch.sorter import COLUMN, Layout, Sorter, sort_kernel
 
-# Up to so many elements are wanted; the buffer holds at least as many more.
-MOST = RUN // 2
-# All rows together have about so many parts, of so many elements or more.
-PARTS, PART = 32, 1 << 13
+# Elements of the buffer; up to so many are wanted, so that there is room for as many more.
+ROOM = 1 << 13
+MOST = ROOM // 2
+# All rows together have about so many parts, of at least so many elements and so many times what is wanted.
+PARTS, PART, TIMES = 32, 1 << 13, 1 << 7
 
 
 @dataclass(frozen=True)
 class TopVariant:
     """workspace: the best records of the parts of rows that have several."""
 
-    group: Group
-    records: Records
-    facts: ShapeFacts
-    device: Device
+    layout: Layout
     workspace: tuple[Value, ...]
     name: str = "top"
 
     @staticmethod
     def of(group: Group, records: Records, facts: ShapeFacts, device: Device) -> TopVariant:
-        total = (Dim.const(PARTS * MOST + MOST),)
+        layout = Layout(group, records, facts, device, ROOM)
+        total = (Dim.const(PARTS) * layout.kept + ROOM,)
         work = tuple(Value(np.dtype(f"int{records.bits(i)}"), total) for i in range(len(records.words)))
-        return TopVariant(group, records, facts, device, work)
-
-    @property
-    def op(self) -> Op:
-        return self.group.outputs[0].op  # type: ignore[return-value]
+        return TopVariant(layout, work)
 
     def key(self) -> tuple:
-        return (self.group.key(), "top")
+        return (self.layout.group.key(), "top")
 
     def fast_bytes(self) -> Dim:
-        return Dim.const(fast_bytes(self.records))
+        return Dim.const(self.layout.fast_bytes)
 
     def build(self, b: Builder, name: str) -> None:
         """Add the kernels to the module."""
-        layout = Layout(self.group, self.op, self.records, self.facts, self.device)
-        _build_parts(b, layout, name)
-        _build_rest(b, layout, f"{name}_rest")
+        _build_parts(b, self.layout, name)
+        _build_rest(b, self.layout, f"{name}_rest")
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Scan the parts of all rows, then the best of the parts of rows that have several."""
-        shape, dim = self.op.operands[0].shape, self.op.attrs["dim"]
+        shape, dim = self.layout.op.operands[0].shape, self.layout.op.attrs["dim"]
         n = b.index(sizes(shape[dim]))
         rows = b.index(sizes.count([size for axis, size in enumerate(shape) if axis != dim]))
-        parts = b.maximum(b.minimum(PARTS // b.maximum(rows, 1), n // PART), 1)
-        fast = fast_bytes(self.records)
+        least = b.maximum(b.index(sizes(self.layout.kept)) * TIMES, PART)
+        parts = b.maximum(b.minimum(PARTS // b.maximum(rows, 1), n // least), 1)
 
         def launch(name: str, items: Scalar, length: Scalar, more: Sequence[Scalar]) -> None:
-            per = b.maximum(self.device.grain // b.maximum(length, 1), 1)
-            b.launch(name, b.ceil_div(items, per), [*buffers, *symbols, *more, items, per], fast)
+            per = b.maximum(self.layout.device.grain // b.maximum(length, 1), 1)
+            b.launch(name, b.ceil_div(items, per), [*buffers, *symbols, *more, items, per], self.layout.fast_bytes)
 
         launch(kernel, rows * parts, b.ceil_div(n, parts), [parts])
         several = b.compare(">", b.index(parts), 1)
@@ -88,29 +82,36 @@ def _build_parts(b: Builder, layout: Layout, name: str) -> None:
     with sort_kernel(b, layout, name, 1, 3) as (sorter, (work,), (parts, items, per)):
         lo = b.block_id() * per
         with b.loop(lo, b.minimum(lo + per, items)) as item:
-            row, part = item.i // parts, b.index(item.i % parts)
-            length = b.index(b.ceil_div(sorter.n, parts))
-            first = part * length
-            count = b.index(b.minimum(length, sorter.n - first))
-            _select(sorter, count, lambda at, first=first, row=row: sorter.load(row, first + at))
-            begin, kept = b.index(0), sorter.kept
-            b.if_(
-                b.compare("==", parts, 1),
-                lambda row=row: sorter.results(row, begin, begin, kept),
-                lambda item=item: sorter.keep(work, item.i * kept, begin, kept),
-            )
+            _part(sorter, item.i, parts, work)
+
+
+def _part(s: Sorter, item: Val, parts: Val, work: Sequence[Val]) -> None:
+    b, begin = s.b, s.b.index(0)
+    row, length = item // parts, b.index(b.ceil_div(s.n, parts))
+    first = b.index((item % parts) * length)
+    _select(s, b.index(b.minimum(length, s.n - first)), lambda at: s.load(row, first + at))
+    whole = b.compare("==", parts, 1)
+    b.if_(
+        whole,
+        lambda: s.results(row, begin, begin, s.kept),
+        lambda: s.keep(work, item * s.kept, begin, s.kept),
+    )
 
 
 def _build_rest(b: Builder, layout: Layout, name: str) -> None:
     """The same arguments, items being rows: the best of each row from the best of its parts."""
     with sort_kernel(b, layout, name, 1, 3) as (sorter, (work,), (parts, items, per)):
         lo = b.block_id() * per
-        width = sorter.body.width
         with b.loop(lo, b.minimum(lo + per, items)) as item:
-            count = b.index(parts * sorter.kept)
-            start = item.i * count
-            _select(sorter, count, lambda at, start=start: [b.load(array, start + at, width) for array in work])
-            sorter.results(item.i, b.index(0), b.index(0), sorter.kept)
+            _rest(sorter, item.i, parts, work)
+
+
+def _rest(s: Sorter, row: Val, parts: Val, work: Sequence[Val]) -> None:
+    b, begin = s.b, s.b.index(0)
+    count = b.index(parts * s.kept)
+    start = row * count
+    _select(s, count, lambda at: [b.load(array, start + at, s.body.width) for array in work])
+    s.results(row, begin, begin, s.kept)
 
 
 def _select(s: Sorter, count: Val, load: Callable[[Val], list[Val]]) -> None:
@@ -119,7 +120,7 @@ def _select(s: Sorter, count: Val, load: Callable[[Val], list[Val]]) -> None:
     Of equal records those that were loaded first come first: they lie before the others in the buffer.
     """
     b, width = s.b, s.body.width
-    room = b.index(b.minimum(b.ceil_div(s.kept * 4, COLUMN * width) * (COLUMN * width), RUN))
+    room = b.index(b.minimum(b.ceil_div(s.kept * 4, COLUMN * width) * (COLUMN * width), s.layout.room))
 
     def fill(state: list[Val]) -> list[Val]:
         done, held, full = state
@@ -137,12 +138,8 @@ def _select(s: Sorter, count: Val, load: Callable[[Val], list[Val]]) -> None:
             chosen = b.both(b.splat(before, width), s.body.mask)
             s.body.mask = None
 
-            def append() -> list[Val]:
-                for word, tile in zip(words, s.tiles, strict=True):
-                    b.compress(word, tile, end, chosen)
-                return [end + b.count(chosen)]
-
-            (end,) = b.if_(b.horizontal("or", chosen), append, lambda: [end], like=[end])
+            some = b.horizontal("or", chosen)
+            (end,) = b.if_(some, lambda: [_append(s, words, chosen, end)], lambda: [end], like=[end])
             return [i + width, end]
 
         done, held = b.while_([done, held], more, take)
@@ -159,3 +156,17 @@ def _select(s: Sorter, count: Val, load: Callable[[Val], list[Val]]) -> None:
 
     zero = b.index(0)
     b.while_([zero, zero, zero], lambda state: b.compare("<", state[0], count), fill)
+
+
+def _append(s: Sorter, words: Sequence[Val], chosen: Val, end: Val) -> Val:
+    """Store the chosen lanes from `end` on, and return where they end. What lies behind may be overwritten."""
+    b, width = s.b, s.body.width
+    # Register by register: of wider vectors LLVM stores the rest to addresses that are not as aligned as it says.
+    lanes = min(width, *(8 * s.layout.device.simd_bytes // s.records.bits(i) for i in range(len(words))))
+    for first in range(0, width, lanes):
+        part = range(first, first + lanes)
+        mask = b.shuffle(chosen, chosen, part)
+        for word, tile in zip(words, s.tiles, strict=True):
+            b.store(b.compress(b.shuffle(word, word, part), mask), tile, end)
+        end = end + b.count(mask)
+    return end

@@ -103,19 +103,6 @@ def _masked_store(body: FunctionBody, op: ir.Operation) -> None:
     body.call("void", f"llvm.masked.store.{bits.suffix}.p0", arguments)
 
 
-def _compress_store(body: FunctionBody, op: ir.Operation) -> None:
-    memref, index, mask, value = op.operands
-    type_ = body.type(value.type)
-    element = _element(body, memref)
-    bits, stored = _bits(body, type_, body[value])
-    arguments = [
-        (bits.text, stored),
-        (f"ptr align {_alignment(op, element)}", _address(body, memref, element, index)),
-        (body.type(mask.type).text, body[mask]),
-    ]
-    body.call("void", f"llvm.masked.compressstore.{bits.suffix}", arguments)
-
-
 def _lane_pointers(body: FunctionBody, op: ir.Operation) -> tuple[str, str, Type]:
     """The pointer of every lane of a gather or scatter, its argument type, and the element type."""
     memref, index, lanes = op.operands[0], op.operands[1], op.operands[2]
@@ -159,7 +146,6 @@ HANDLERS: dict[str, Handler] = {
     "vector.store": _store,
     "vector.maskedload": _masked_load,
     "vector.maskedstore": _masked_store,
-    "vector.compressstore": _compress_store,
     "vector.gather": _gather,
     "vector.scatter": _scatter,
 }

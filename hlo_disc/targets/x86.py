@@ -40,6 +40,7 @@ _EXTRAS = (
 _INTRINSICS = (
     "llvm.fptosi.sat", "llvm.fptoui.sat", "llvm.sadd.sat", "llvm.uadd.sat", "llvm.ssub.sat", "llvm.usub.sat",
     "llvm.fshl", "llvm.fshr", "llvm.bswap", "llvm.bitreverse", "llvm.prefetch", "llvm.assume",
+    "llvm.experimental.vector.compress",
 )  # fmt: skip
 _FEATURE_INTRINSICS = {"avx512bf16": "llvm.x86.avx512bf16.dpbf16ps", "avx512vnni": "llvm.x86.avx512.vpdpbusd"}
 

@@ -1,9 +1,9 @@
 """Complex numbers as pairs of real ones: a graph in which only memory that others see is complex.
 
-Every complex value becomes two real ones, its parts. Inputs, outputs and library calls keep complex memory, which is
-real memory with a last axis of 2: `bitcast_convert` says so and costs nothing. Behind this pass no op computes on
-complex numbers. One row an op, of `RULES` or `FORMULAS`, says how its parts are made; ops that move data, and sums,
-work on each part alone.
+Every complex value that is computed becomes two real ones, its parts. Inputs, outputs and library calls keep complex
+memory, which is real memory with a last axis of 2: `bitcast_convert` says so and costs nothing. Behind this pass the
+ops on complex numbers are `real` and `imag`, which take memory apart, `complex`, which makes some, and those that move
+data. One row an op, of `RULES` or `FORMULAS`, says how its parts are made; sums work on each part alone.
 """
 
 from __future__ import annotations
@@ -115,6 +115,15 @@ def _each(e: Block, op: Op) -> Pair:
     return Pair(*(e.b.op(op.name, [e.part(x, k) for x in op.operands], op.loc, **op.attrs) for k in range(2)))
 
 
+def _move(e: Block, op: Op) -> Pair | None:
+    """Complex memory is moved whole; else each part on its own."""
+    if not all(x in e.wholes for x in op.operands if is_complex(x)):
+        return _each(e, op)
+    operands = [e.wholes[x] if is_complex(x) else e.reals[x] for x in op.operands]
+    e.wholes[op.result] = e.b.op(op.name, operands, op.loc, **op.attrs)
+    return None
+
+
 def _constant(e: Block, op: Op) -> Pair:
     value = op.attrs["value"]
     parts = (np.ascontiguousarray(part).reshape(value.shape) for part in (value.real, value.imag))
@@ -198,14 +207,12 @@ def _library(e: Block, op: Op) -> None:
     e.inputs(zip(op.results, results, strict=True))
 
 
-_EACH = (
-    "negate add subtract select broadcast reshape transpose slice reverse gather dynamic_slice concatenate pad "
-    "dynamic_update_slice"
-).split()
+_MOVES = ("broadcast reshape transpose slice reverse gather dynamic_slice concatenate pad dynamic_update_slice").split()
 
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(FORMULAS, _formula),
-    **dict.fromkeys(_EACH, _each),
+    **dict.fromkeys(("negate", "add", "subtract", "select"), _each),
+    **dict.fromkeys(_MOVES, _move),
     "complex": _complex,
     "real": _take(0),
     "imag": _take(1),

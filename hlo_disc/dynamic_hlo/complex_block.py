@@ -68,29 +68,28 @@ class Block:
         """The parts of a complex value."""
         found = self.pairs.get(value)
         if found is None:
-            parts = self.memory(value)
-            found = self.pairs[value] = Pair(*(self.at(parts, parts.rank - 1, k) for k in range(2)))
+            whole = self.wholes[value]
+            found = self.pairs[value] = Pair(*(self.b.op(name, [whole]) for name in ("real", "imag")))
         return found
 
-    def memory(self, value: Value) -> Value:
-        """A complex value as real numbers with a last axis of 2: its memory where it has some, else joined."""
-        if value in self.wholes:
-            return self.b.op("bitcast_convert", [self.wholes[value]], dtype=part_dtype(value.dtype))
-        return self.join(self.pairs[value])
-
-    def join(self, pair: Sequence[Value], axis: int | None = None) -> Value:
-        """Two real values side by side along a new axis, by default the last."""
-        shape = list(pair[0].shape)
-        shape.insert(len(shape) if axis is None else axis, ONE)
-        at = len(shape) - 1 if axis is None else axis
-        columns = [self.b.op("reshape", [x], shape=tuple(shape)) for x in pair]
-        return self.b.op("concatenate", columns, dim=at)
-
     def whole(self, value: Value) -> Value:
-        """A complex value as a library call or a caller wants it."""
+        """A complex value in memory, as a library call or a caller wants it."""
         if value not in self.wholes:
-            self.wholes[value] = self.b.op("bitcast_convert", [self.memory(value)], dtype=value.dtype)
+            self.wholes[value] = self.b.op("complex", self.pairs[value])
         return self.wholes[value]
+
+    def memory(self, value: Value) -> Value:
+        """The same as real numbers with a last axis of 2."""
+        return self.reals_of(self.whole(value))
+
+    def reals_of(self, whole: Value) -> Value:
+        """Complex memory as real memory."""
+        return self.b.op("bitcast_convert", [whole], dtype=part_dtype(whole.dtype))
+
+    def join(self, pair: Sequence[Value], axis: int) -> Value:
+        """Two real values side by side along a new axis."""
+        shape = (*pair[0].shape[:axis], ONE, *pair[0].shape[axis:])
+        return self.b.op("concatenate", [self.b.op("reshape", [x], shape=shape) for x in pair], dim=axis)
 
     def part(self, value: Value, k: int) -> Value:
         """Part `k` of a complex value, or the real value that it is."""

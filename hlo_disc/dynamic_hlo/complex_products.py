@@ -17,7 +17,7 @@ from hlo_disc.dynamic_hlo.reals import Real
 _SHORT = 4  # products in a sum that is no dot
 
 
-def _dot(e: Block, op: Op) -> Pair:
+def _dot(e: Block, op: Op) -> Pair | None:
     """One real dot: a complex left operand contracts its parts too, against (re, im) and (-im, re) of the right one.
 
     So a dot of complex matrices is one of twice the depth and twice the columns, with the left operand and the result
@@ -42,7 +42,15 @@ def _dot(e: Block, op: Op) -> Pair:
         parts_at = x.rank - len(attrs["lhs_contract"])
     operands = [v if v.dtype == dtype else e.b.op("convert", [v], op.loc, dtype=dtype) for v in (left, right)]
     result = e.b.op("dot_general", operands, op.loc, **attrs)
-    return Pair(*(e.at(result, parts_at, k) for k in range(2)))
+    return _parted(e, op, result, parts_at)
+
+
+def _parted(e: Block, op: Op, result: Value, axis: int) -> Pair | None:
+    """What to make of a result with its parts on an axis: when that is the last one, they lie as they should."""
+    if axis < result.rank - 1:
+        return Pair(*(e.at(result, axis, k) for k in range(2)))
+    e.wholes[op.result] = e.b.op("bitcast_convert", [result], op.loc, dtype=op.result.dtype)
+    return None
 
 
 def _is_short(e: Block, op: Op) -> bool:
@@ -90,10 +98,14 @@ def _matrix(e: Block, value: Value, column: int, row: int) -> Value:
     """(re, im) and (-im, re) along new axes: `column` is where the one for the result goes, `row`, then, the other."""
     re, im = e.pair(value)
     minus = e.b.op("negate", [im])
+    if column == value.rank:  # rows of complex memory: z and iz
+        return e.join([e.memory(value), e.reals_of(e.b.op("complex", [minus, re]))], row)
+    if row == value.rank + 1:  # columns of complex memory
+        return e.join([e.reals_of(e.b.op("complex", parts)) for parts in ((re, minus), (im, re))], column)
     return e.join([e.join((re, im), column), e.join((minus, re), column)], row)
 
 
-def _convolution(e: Block, op: Op) -> Pair:
+def _convolution(e: Block, op: Op) -> Pair | None:
     """Twice the features: as in a dot, the parts of the operand are summed over and those of the result are columns."""
     (x, w), dtype = op.operands, part_dtype(op.attrs["dtype"])
     attrs = {**op.attrs, "dtype": dtype}
@@ -117,7 +129,7 @@ def _convolution(e: Block, op: Op) -> Pair:
     shape = list(result.shape)
     shape[features : features + 1] = [w.shape[out], Dim.const(2)]
     split = e.b.op("reshape", [result], op.loc, shape=tuple(shape))
-    return Pair(*(e.at(split, features + 1, k) for k in range(2)))
+    return _parted(e, op, split, features + 1)
 
 
 def _merged(e: Block, x: Value, axis: int) -> Value:

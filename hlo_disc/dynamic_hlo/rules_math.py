@@ -339,7 +339,23 @@ def _compute_narrow(builder: GraphBuilder, op: Op, narrow: tuple[Dim, ...]) -> V
     return builder.op("reshape", (result,), op.loc, shape=op.result.shape)
 
 
+def _parts_of_one(op: Op) -> Match:
+    parts = [made_by(value, name) for value, name in zip(op.operands, ("real", "imag"), strict=True)]
+    if None in parts or parts[0].operands != parts[1].operands:  # type: ignore[union-attr]
+        return None
+    return parts[0].operands  # type: ignore[union-attr]
+
+
+def _own_part(op: Op) -> Match:
+    inner = made_by(op.operands[0], "complex")
+    return None if inner is None else (inner.operands[0 if op.name == "real" else 1],)
+
+
 MATH_RULES = (
+    # complex(real(z), imag(z)) -> z
+    Rule("complex of parts", ("complex",), _parts_of_one, _the_part),
+    # real(complex(x, y)) -> x
+    Rule("part of complex", ("real", "imag"), _own_part, _the_part),
     # convert(x : f32), f32 -> x
     Rule("convert to the same dtype", ("convert",), _same_dtype, first_operand),
     # convert(convert(x : f16), f32), bf16 -> convert(x), bf16

@@ -17,6 +17,7 @@ from hlo_disc.dynamic_hlo.dtypes import BOOL, bit_width, int_limits
 from hlo_disc.dynamic_hlo.graph import Op
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import arith, math
+from hlo_disc.stitch import pairs
 from hlo_disc.stitch.build import Builder, Val
 from hlo_disc.stitch.elements import (
     as_bits,
@@ -221,6 +222,9 @@ def _arithmetic(sign: str, otherwise: Rule) -> Rule:
 
 
 _ROWS: dict[str, Rule] = {
+    "complex": lambda b, o, x: pairs.join(b, *x),
+    "real": lambda b, o, x: pairs.part(b, x[0], 0),
+    "imag": lambda b, o, x: pairs.part(b, x[0], 1),
     "abs": _abs,
     "negate": _negate,
     "sign": _sign,

@@ -22,7 +22,7 @@ from hlo_disc.stitch.normalise import kind
 from hlo_disc.stitch.space import REDUCTIONS, row_space
 
 # Views that cost nothing to compute in every group that reads them, once their operand is in memory.
-COPIED_VIEWS = ("broadcast", "reshape", "slice")
+COPIED_VIEWS = ("broadcast", "reshape", "slice", "real", "imag")
 # Kinds of ops that are a group of their own, which reads its operands in memory and leaves all its results there.
 WHOLE = ("call", "control")
 # Kinds of ops that are a group of their own with what only they read, computed where they read it.

@@ -13,7 +13,6 @@ import numpy as np
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Graph, Guard, Value
-from hlo_disc.dynamic_hlo.inference import part_dtype
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.attention import attention_choices
@@ -133,22 +132,17 @@ def _with_copies(graph: Graph, plan: Plan) -> tuple[Graph, Plan]:
     """An output that is an input, a constant, or the memory of another output gets a copy of its own."""
     taken: set[Value] = set()
     made = {v for g in plan.groups for v in g.written}
-    outputs, copies, aliases = [], [], dict(plan.aliases)
+    outputs, copies = [], []
     for value in graph.outputs:
         root = value
         while root in plan.aliases:
             root = plan.aliases[root]
         if root in taken or root not in made:
-            source, target = value, Value(value.dtype, value.shape)
-            copy = target
-            if value.dtype.kind == "c":  # as the reals that kernels know
-                source, copy = (Value(part_dtype(value.dtype), (*value.shape, Dim.const(2))) for _ in range(2))
-                aliases |= {source: value, target: copy}
-            zeros = tuple(Dim.const(0) for _ in copy.shape)
-            place = Place(copy, copy.shape, zeros, (1,) * copy.rank, tuple(range(copy.rank)))
-            copies.append(Group.of("row", [], [source], place))
+            target = Value(value.dtype, value.shape)
+            zeros = tuple(Dim.const(0) for _ in value.shape)
+            place = Place(target, value.shape, zeros, (1,) * value.rank, tuple(range(value.rank)))
+            copies.append(Group.of("row", [], [value], place))
             value = target
         taken.add(root)
         outputs.append(value)
-    changed = replace(plan, groups=(*plan.groups, *copies), aliases=aliases)
-    return replace(graph, outputs=tuple(outputs)), changed
+    return replace(graph, outputs=tuple(outputs)), replace(plan, groups=(*plan.groups, *copies))

@@ -12,12 +12,15 @@ from hlo_disc.errors import CompileError
 from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.row_kernel import RowVariant
+from hlo_disc.stitch.shared_scan import shared_scan
 from hlo_disc.stitch.sliced import sliced
 from hlo_disc.stitch.space import row_space
 from hlo_disc.stitch.variant import Choice, decided
 
-# Up to this many columns, rows across lanes win (measured on softmax).
-FEW_COLUMNS = 4
+# Up to this many columns, rows across lanes win (measured on softmax; on argmax, whose lanes cost more to fold).
+FEW_COLUMNS, FEW_FOR_REGIONS = 4, 64
+# Up to this many vectors of rows, long cumulative ops are shared among blocks: more are enough work for all cores.
+FEW_ROWS = 8
 # A reduction over more than this many elements is shared among blocks: (lanes on columns, lanes on rows).
 SHARED = (1 << 16, 1 << 9)
 
@@ -32,15 +35,20 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     wide = RowVariant(group, space, across, device, facts)
     rules: list[Choice] = []
     if not across and space.rows:
-        rules.append(Choice(replace(wide, lanes_on_rows=True), ((cols, FEW_COLUMNS),)))
+        few = FEW_FOR_REGIONS if any(op.name == "reduce_with" for op in group.ops) else FEW_COLUMNS
+        rules.append(Choice(replace(wide, lanes_on_rows=True), ((cols, few),)))
     forms: list[tuple[RowVariant, tuple[tuple[Dim, int], ...]]] = [(wide, ())]
     if across:
         forms.insert(0, (replace(wide, narrow=True), ((space.rows[-1], device.lanes),)))
     for variant, when in forms:
         shared = sliced(variant)
+        scan = shared_scan(variant)
         if shared is not None:
             rules.append(Choice(variant, (*when, (cols, SHARED[across]))))
             rules.append(Choice(shared, when))
-        else:
-            rules.append(Choice(variant, when))
+            continue
+        if scan is not None:
+            rules.append(Choice(variant, (*when, (cols, SHARED[across]))))
+            rules.append(Choice(scan, (*when, (dim_product(space.rows), FEW_ROWS * (variant.width if across else 1)))))
+        rules.append(Choice(variant, when))
     return decided(rules, facts)

@@ -127,8 +127,9 @@ class RowVariant:
 
 
 def _is_heavy(op: Op) -> bool:
-    inner = (x for region in regions(op) for x in region.ops)
-    return (op.name in EXPENSIVE and op.name != "cumulative") or any(x.name in EXPENSIVE for x in inner)
+    """Does an op keep registers busy, so that several vectors in flight are no gain?"""
+    inner = [x for region in regions(op) for x in region.ops]
+    return (op.name in EXPENSIVE and op.name != "cumulative") or len(inner) > 2
 
 
 def _stage_bytes(value: Value, p: Pass) -> Dim:
@@ -270,7 +271,8 @@ class _Kernel:
 
         def step(body: Body, cols: list[Index], state: list[Val]) -> list[Val]:
             self._stage(body, p, cols)
-            out, rest = [], state
+            out: list[Val] = []
+            rest: Sequence[Val] = state
             for r in reducers:
                 xs = [body.eval(x, self._operand_index(r.op, cols)) for x in r.operands]
                 mine, rest = self._split(body, r, rest)
@@ -452,7 +454,8 @@ class _Kernel:
 
     def _step(self, p: Pass, scans: Sequence[Scan], step: Step, cols: list[Index], acc: list[Val]) -> list[Val]:
         """One step of a sweep: the cumulative ops first, so that everything else finds their results."""
-        body, carried, rest = self.vectors, [], acc
+        body, rest = self.vectors, acc
+        carried: list[Val] = []
         for scan in scans:
             index = self._index(self.space.scanned_at[scan.op], cols)
             results, new = scan.step(body, [body.eval(x, index) for x in scan.xs], rest[: scan.count])

@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from hlo_disc.dynamic_hlo.combiners import monoid_kind
 from hlo_disc.dynamic_hlo.cost import EXPENSIVE
 from hlo_disc.dynamic_hlo.dtypes import dtype_class
-from hlo_disc.dynamic_hlo.graph import Op, Value
+from hlo_disc.dynamic_hlo.graph import Op
 from hlo_disc.dynamic_hlo.inference_reduce import combined
 from hlo_disc.stitch.body import Body
 from hlo_disc.stitch.build import Val
 from hlo_disc.stitch.regions import inline
-
 
 # Steps of a block.
 BLOCK = 64

@@ -56,12 +56,12 @@ def sliced(whole: RowVariant) -> SlicedReduction | None:
     reductions = space.passes[0].reductions
     if not reductions or space.scans:
         return None
-    above = _needed([x for op in reductions for x in op.operands], group.ops)
+    above = needed([x for op in reductions for x in op.operands], group.ops)
     results = tuple(v for op in reductions for v in op.results)
     slices, front = Dim.const(SLICES), whole.lanes_on_rows
     work = tuple(Value(v.dtype, (slices, *v.shape) if front else (*v.shape, slices)) for v in results)
     scalars = [x for op in reductions for x in op.operands[len(op.results) :]]
-    inits = _needed(scalars, group.ops)
+    inits = needed(scalars, group.ops)
     first = [op for op in group.ops if op in above or op in reductions]
     partial = replace(Group.of("row", first, results), inputs=group.inputs)
     made = dict(zip(results, work, strict=True))
@@ -80,8 +80,8 @@ def sliced(whole: RowVariant) -> SlicedReduction | None:
         values.update(zip(op.results, again.results, strict=True))
         ops.append(again)
     outputs = [values[v] for v in group.outputs]
-    needed = _needed(outputs, ops)
-    end = Group.of("row", [op for op in ops if op in needed], outputs)
+    kept = needed(outputs, ops)
+    end = Group.of("row", [op for op in ops if op in kept], outputs)
     if set(end.inputs) - set(work) - set(group.inputs):
         return None
     end_space = row_space(end.ops, end.outputs, whole.facts)
@@ -116,7 +116,8 @@ def _first(value: Value, axis: int, count: Dim, loc: str) -> Op:
     return make_op("slice", [value], attrs, [(value.dtype, limit)], loc)
 
 
-def _needed(roots: Sequence[Value], ops: Sequence[Op]) -> set[Op]:
+def needed(roots: Sequence[Value], ops: Sequence[Op]) -> set[Op]:
+    """Those of the ops that the roots follow from."""
     inside, found = set(ops), set()
     todo = [v.op for v in roots]
     while todo:

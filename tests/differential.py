@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dtypes import bit_width, dtype_class, int_limits
+from hlo_disc.dynamic_hlo.dtypes import bit_width, dtype_class, int_limits, part_dtype
 from hlo_disc.dynamic_hlo.graph import Graph, Op, Value
 from hlo_disc.dynamic_hlo.ops import kind
 from hlo_disc.dynamic_hlo.reference import apply_all, bind
@@ -34,15 +34,28 @@ _PARTS = frozenset("real imag complex select compare convert negate".split())  #
 _MOVES = ("source", "view", "gather", "assemble", "sort")
 
 
-def check(graph: Graph, sizes: Sequence[tuple[int, int]], rounding: float = 1.0) -> None:
-    """Compile once and run at every (b, s). Raises AssertionError that says where a result is wrong."""
+# Sizes of b and s: none, one, around the width of vectors, long. The index is the seed of the inputs.
+SIZES = ((4, 3), (0, 3), (1, 1), (2, 33), (3, 0), (257, 2), (7, 32), (16, 17))
+
+
+class Mismatch(AssertionError):
+    """A wrong result, at `SIZES[number]`."""
+
+    def __init__(self, number: int, message: str):
+        b, s = SIZES[number]
+        super().__init__(f"b = {b}, s = {s}, inputs of seed {number}: {message}")
+        self.number = number
+
+
+def check(graph: Graph, rounding: float = 1.0, numbers: Sequence[int] = range(len(SIZES))) -> None:
+    """Compile once and run at every size, or at some of `SIZES` by number. Raises Mismatch."""
     executable = Executable(compile_graph(graph, Options(threads=2)))
-    for seed, (b, s) in enumerate(sizes):
-        arrays = inputs(graph, {"b": b, "s": s}, seed)
+    for number in numbers:
+        arrays = inputs(graph, dict(zip("bs", SIZES[number], strict=True)), number)
         results = executable.native(*arrays)
-        for i, (got, band) in enumerate(zip(results, bands(graph, arrays, seed, rounding), strict=True)):
-            message = wrong(got, band)
-            assert not message, f"b = {b}, s = {s}, inputs of seed {seed}: output {i}: {message}"
+        for i, (got, band) in enumerate(zip(results, bands(graph, arrays, number, rounding), strict=True)):
+            if message := wrong(got, band):
+                raise Mismatch(number, f"output {i}: {message}")
 
 
 @dataclass(frozen=True)
@@ -127,11 +140,11 @@ def _same(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def _tiny(dtype: np.dtype) -> float:
     """Below this numbers are subnormal, and may be zero as well."""
-    return float(np.finfo(dtype).tiny if dtype.kind in "fc" else ml_dtypes.finfo(dtype).tiny)
+    return float(ml_dtypes.finfo(part_dtype(dtype)).tiny)
 
 
 def _eps(dtype: np.dtype) -> float:
-    return float(np.finfo(dtype).eps if dtype.kind in "fc" else ml_dtypes.finfo(dtype).eps)
+    return float(ml_dtypes.finfo(part_dtype(dtype)).eps)
 
 
 def _run(

@@ -8,17 +8,17 @@ pasted, with what was wrong at its top; the seed that is printed makes a batch a
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from differential import check
+from differential import SIZES, Mismatch, check
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from op_rows import ROWS
-from op_rows.gen import SIZES
 from random_graphs import graphs, single_ops
 
 from hlo_disc.conformance.pool import Task, run_cases
@@ -28,12 +28,16 @@ from hlo_disc.dynamic_hlo.print import to_stablehlo
 from hlo_disc.errors import UnsupportedOpError
 
 BATCH = 10
+SHRINK_SECONDS = 40
 
 
 def run_batch(directory: Path, name: str, _: Settings, stage: Stage) -> Result:
     """`BATCH` programs of the kind and seed in `name`, "graph:17" or an op's name in place of "graph"."""
     what, _, number = name.partition(":")
     result = Result(name, "fuzz", what)
+    smallest: int | None = None
+    numbers: Sequence[int] = range(len(SIZES))
+    until = math.inf
     file = directory / f"{name.replace(':', '-')}.mlir"
     strategy = graphs(min_ops=5, max_ops=40) if what == "graph" else single_ops(what)
 
@@ -48,17 +52,25 @@ def run_batch(directory: Path, name: str, _: Settings, stage: Stage) -> Result:
     )
     @given(strategy)
     def batch(graph: Graph) -> None:
+        nonlocal smallest, numbers, until
+        if time.monotonic() > until:
+            return  # enough of shrinking
         text = to_stablehlo(graph)
-        if not result.reason:
+        if smallest is None:
             file.write_text(text)  # stays when the process dies
             result.shapes += 1
-        stage("shrink" if result.reason else "check", "fuzz", what)
+        stage("check" if smallest is None else f"shrink ({result.reason})", "fuzz", what)
         try:
-            check(graph, SIZES, rounding=1.0 if what == "graph" else 0.0)
+            check(graph, 1.0 if what == "graph" else 0.0, numbers)
         except Exception as error:
-            result.status = "unsupported" if isinstance(error, UnsupportedOpError) else "failed"
-            result.reason = " ".join(f"{type(error).__name__}: {error}".split())[:400]
-            file.write_text(f"// {name}: {result.reason}\n{text}")
+            if isinstance(error, Mismatch):
+                numbers = (error.number,)
+            until = min(until, time.monotonic() + SHRINK_SECONDS)
+            if smallest is None or len(text) < smallest:
+                smallest = len(text)
+                result.status = "unsupported" if isinstance(error, UnsupportedOpError) else "failed"
+                result.reason = " ".join(f"{type(error).__name__}: {error}".split())[:400]
+                file.write_text(f"// {name}: {result.reason}\n{text}")
             raise
 
     try:

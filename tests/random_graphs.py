@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+from hypothesis import assume
 from hypothesis import strategies as st
 from op_rows import ROWS
 from op_rows.gen import ALL, F32, B, Gen, S, Types, facts, finish
 
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Value, uses
+from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Value, regions, uses
+
+_MOST = 200_000  # elements of a value at the largest sizes
+
+
+def too_large(ops: Sequence[Op]) -> bool:
+    """Whether a value of the ops, or in a region of them, has more elements than a quick comparison takes."""
+    sizes = {"b": 257, "s": 33}
+    return any(
+        math.prod(max(d.evaluate(sizes), 1) for d in value.shape) > _MOST
+        or any(too_large(region.ops) for region in regions(op))
+        for op in ops
+        for value in (*op.operands, *op.results)
+    )
 
 
 @st.composite
@@ -14,6 +31,7 @@ def single_ops(draw: st.DrawFn, name: str, types: Types = ALL) -> Graph:
     """A graph of one op on inputs of any of the types; everything that it makes is an output."""
     gen = Gen(draw, GraphBuilder(facts()), types=types)
     made = ROWS[name](gen)
+    assume(not too_large(gen.b.ops))
     return finish(gen, (made,) if isinstance(made, Value) else made)
 
 
@@ -27,8 +45,12 @@ def graphs(draw: st.DrawFn, min_ops: int = 1, max_ops: int = 8, types: Types = A
     gen.input(F32, (B, S))
     names = sorted(ops or ROWS)
     for _ in range(draw(st.integers(min_ops, max_ops))):
+        count = len(gen.b.ops)
         made = ROWS[gen.choose(names)](gen)
-        gen.pool += [made] if isinstance(made, Value) else made
+        if too_large(gen.b.ops[count:]):
+            del gen.b.ops[count:]
+        else:
+            gen.pool += [made] if isinstance(made, Value) else made
     graph = finish(gen, ())
     read = uses(graph)
     outputs = tuple(value for op in graph.ops for value in op.results if not read[value])

@@ -254,13 +254,13 @@ def bitcast_convert(x: Array, *, dtype: np.dtype) -> Array:
     if x.dtype.itemsize == dtype.itemsize:
         return x.view(dtype)
     if x.dtype.itemsize > dtype.itemsize:
-        return np.ascontiguousarray(x)[..., None].view(dtype)
-    return np.ascontiguousarray(x).view(dtype)[..., 0]
+        return np.asarray(x, order="C")[..., None].view(dtype)
+    return np.asarray(x, order="C").view(dtype)[..., 0]
 
 
 def _to_bits(x: Array, width: int) -> Array:
     """A last axis of so many bits."""
-    words = np.ascontiguousarray(x).view(np.dtype(f"u{x.dtype.itemsize}"))
+    words = np.asarray(x, order="C").view(np.dtype(f"u{x.dtype.itemsize}"))
     return words[..., None] >> np.arange(width).astype(words.dtype) & 1
 
 

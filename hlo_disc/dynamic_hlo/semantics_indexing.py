@@ -5,7 +5,6 @@ A region over scalars is a function `(*arrays) -> list of arrays` that computes 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -118,21 +117,23 @@ def scatter(
 
 
 def sort(*arrays: Array, dim: int, stable: bool, count: int, body: Function) -> tuple[Array, ...]:
-    """Merge sort, which is stable; `body` may be no order at all."""
-    xs, captured = arrays[:count], arrays[count:]
-    rows = [np.moveaxis(x, dim, -1) for x in xs]
-    order = np.empty(rows[0].shape, np.int64)
-
-    def compare(row: list[Array], i: int, j: int) -> int:
-        def less(i: int, j: int) -> bool:
-            return bool(body(*itertools.chain.from_iterable((x[i], x[j]) for x in row), *captured)[0])
-
-        return -1 if less(i, j) else int(less(j, i))
-
-    for at in np.ndindex(*order.shape[:-1]):
-        key = functools.cmp_to_key(functools.partial(compare, [x[at] for x in rows]))
-        order[at] = sorted(range(order.shape[-1]), key=key)
-    return tuple(np.moveaxis(np.take_along_axis(x, order, -1), -1, dim) for x in rows)
+    """Odd-even transposition, which is stable: neighbours in the wrong order change places until there are none."""
+    captured = arrays[count:]
+    rows = [np.moveaxis(x, dim, -1).copy() for x in arrays[:count]]
+    size, quiet = rows[0].shape[-1], 0
+    for start in itertools.islice(itertools.cycle((0, 1)), size + 1):
+        left, right = slice(start, size - 1, 2), slice(start + 1, size, 2)
+        pairs = itertools.chain.from_iterable((x[..., right], x[..., left]) for x in rows)
+        swap = np.asarray(body(*pairs, *captured)[0])
+        quiet = 0 if swap.any() else quiet + 1
+        if quiet == 2:
+            break
+        for x in rows:
+            x[..., left], x[..., right] = (
+                np.where(swap, x[..., right], x[..., left]),
+                np.where(swap, x[..., left], x[..., right]),
+            )
+    return tuple(np.moveaxis(x, -1, dim) for x in rows)
 
 
 # ------------------------------------------------------------------------------------------- slices with a start

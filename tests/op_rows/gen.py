@@ -40,8 +40,6 @@ B, S = Dim.symbol("b"), Dim.symbol("s")
 ZERO, ONE = Dim.const(0), Dim.const(1)
 _FIXED = tuple(map(Dim.const, (1, 2, 3, 5)))
 _SYMBOLIC = (B, S, B, S, 2 * B, S + 1)
-# Sizes of b and s: none, one, around the width of vectors, long.
-SIZES = ((4, 3), (0, 3), (1, 1), (2, 33), (3, 0), (257, 2), (7, 32), (16, 17))
 
 
 class Gen:

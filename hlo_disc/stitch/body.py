@@ -158,6 +158,8 @@ class Body:
 
     def as_index(self, x: Val, dtype: np.dtype) -> Index:
         """An integer in registers as an index."""
+        if dtype.itemsize == 8 and is_unsigned(dtype):  # what no index reaches stays out of reach
+            x = self.b.apply(arith.MinUIOp, x, self.b.like(np.iinfo(np.int64).max, x))
         cast = arith.IndexCastUIOp if is_unsigned(dtype) else arith.IndexCastOp
         y = self.b.cast(cast, self.b.index_type, x)
         return Index(0, y) if y.lanes else Index(y)

@@ -13,10 +13,13 @@ from hlo_disc.import_.handlers import (
     control,
     convolution,
     dot,
+    einsum,
     elementwise,
     gather,
     library,
     norm,
+    ragged,
+    random,
     reduce,
     sort,
     views,
@@ -25,8 +28,8 @@ from hlo_disc.import_.handlers import (
 from hlo_disc.import_.handlers.types import Handler
 
 _FAMILIES = (
-    elementwise, bitcast, broadcasts, views, gather, sort, reduce, windows, norm, dot, convolution, control, library,
-    calls,
+    elementwise, bitcast, broadcasts, views, gather, sort, reduce, windows, norm, dot, einsum, ragged, convolution, control,
+    library, random, calls,
 )  # fmt: skip
 HANDLERS: dict[str, Handler] = {}
 for family in _FAMILIES:

@@ -11,8 +11,8 @@ from hlo_disc.dynamic_hlo.combiners import scalar_region
 from hlo_disc.dynamic_hlo.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.facts import Truth
 from hlo_disc.dynamic_hlo.graph import Region, Shape, Value
-from hlo_disc.import_.decode import ints
-from hlo_disc.import_.elements import ZERO
+from hlo_disc.import_.decode import integer, ints
+from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.handlers.views import make_reshape, make_slice
 from hlo_disc.import_.shapes import Operand, Symbolic
@@ -186,7 +186,28 @@ def scalar_body(r: Reader, op: Any, dtypes: Sequence[np.dtype]) -> tuple[Region,
     return scalars, captured
 
 
+def _torch_index_select(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    """Whole slices of one dimension; the first `batch_dims` dimensions are those of the index too."""
+    x, at = map(r.data, operands)
+    dim, batch = r.attr(op, "dim", integer), r.attr(op, "batch_dims", integer)
+    for axis in range(batch):
+        r.equal(x.shape[axis], at.shape[axis], f"batching dimensions {axis} of the operands")
+    after = range(dim + at.rank - batch, x.rank + at.rank - batch - 1)
+    return r.emit(
+        "gather",
+        (x, at),
+        offset_dims=(*range(batch, dim), *after),
+        collapsed_slice_dims=(dim,),
+        operand_batching_dims=tuple(range(batch)),
+        start_indices_batching_dims=tuple(range(batch)),
+        start_index_map=(dim,),
+        index_vector_dim=at.rank,
+        slice_sizes=tuple(ONE if axis < batch or axis == dim else n for axis, n in enumerate(x.shape)),
+    )
+
+
 HANDLERS: dict[str, Handler] = {
+    "stablehlo.torch_index_select": _torch_index_select,
     "stablehlo.real_dynamic_slice": _real_dynamic_slice,
     "stablehlo.dynamic_slice": _dynamic_slice,
     "stablehlo.dynamic_update_slice": _dynamic_update_slice,

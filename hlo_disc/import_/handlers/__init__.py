@@ -28,8 +28,8 @@ from hlo_disc.import_.handlers import (
 from hlo_disc.import_.handlers.types import Handler
 
 _FAMILIES = (
-    elementwise, bitcast, broadcasts, views, gather, sort, reduce, windows, norm, dot, einsum, ragged, convolution, control,
-    library, random, calls,
+    elementwise, bitcast, broadcasts, views, gather, sort, reduce, windows, norm, dot, einsum, ragged, convolution,
+    control, library, random, calls,
 )  # fmt: skip
 HANDLERS: dict[str, Handler] = {}
 for family in _FAMILIES:

@@ -95,13 +95,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, help="the first batch's; random by default")
-    parser.add_argument("--ops", help="sweep these ops (all with 'all') in place of random graphs")
+    parser.add_argument("--ops", default="graph", help="sweep these ops, or 'all', in place of random graphs")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=300, help="seconds that a batch may take, shrinking included")
     parser.add_argument("--failures", type=Path, default=Path("build/fuzz"), help="the directory of what fails")
     given_ = parser.parse_args()
     first = random.randrange(10**6) if given_.seed is None else given_.seed
-    names = sorted(ROWS) if given_.ops == "all" else given_.ops.split(",") if given_.ops else ["graph"]
+    names = sorted(ROWS) if given_.ops == "all" else given_.ops.split(",")
     given_.failures.mkdir(parents=True, exist_ok=True)
     print(f"seed {first}; failures go to {given_.failures}", flush=True)
     counts: Counter[str] = Counter()

@@ -18,7 +18,9 @@ Function = Callable[..., list[Array]]
 
 
 def _signed(index: Array) -> Array:
-    return np.minimum(index, np.iinfo(np.int64).max).astype(np.int64) if index.dtype.kind == "u" else index
+    if index.dtype.kind != "u":
+        return index
+    return np.minimum(index.astype(np.uint64), np.iinfo(np.int64).max).astype(np.int64)
 
 
 def _clamped(starts: Sequence[Array], sizes: Sequence[int], shape: Sequence[int]) -> list[slice]:

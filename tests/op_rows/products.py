@@ -62,11 +62,11 @@ def _laid_out(sizes: tuple[Dim, ...], spec: tuple[int, ...]) -> tuple[Dim, ...]:
 
 def _fft(g: Gen) -> Value:
     transform = g.choose(("FFT", "IFFT", "RFFT", "IRFFT"))
-    x = g.value((F32, F64) if transform == "RFFT" else (C64, C128), 1, 3)
+    x = g.value((F32, F64) if transform == "RFFT" else (C64, C128), 1, 3, g.positive)  # a length is at least 1
     axes = g.integer(1, x.rank)
     length = x.shape[-axes:]
     if transform == "IRFFT":
-        n = g.choose((B, S, Dim.const(6), Dim.const(5), ONE))
+        n = g.choose((B + 1, S + 2, Dim.const(6), Dim.const(5), ONE))
         x = g.of(x.dtype, (*x.shape[:-1], n // 2 + 1))
         length = (*length[:-1], n)
     return g.b.op("fft", [x], transform=transform, length=length)

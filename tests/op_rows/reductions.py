@@ -22,7 +22,7 @@ def kinds(dtype: np.dtype) -> tuple[str, ...]:
         case "float":
             return ("add", "max", "min", "mul")
         case "bool":
-            return ("and", "or", "add", "max")
+            return ("and", "or", "xor")
     return ("add", "max", "min", "mul", "and", "or", "xor")
 
 

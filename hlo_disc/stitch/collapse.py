@@ -7,12 +7,14 @@ together. Memory is row-major, so that merging axes never moves an element.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from hlo_disc.dynamic_hlo.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.graph import Op, Shape, Value, make_op
 from hlo_disc.stitch.group import Group, Place
+from hlo_disc.stitch.numbers import Numbers
 
 ONE = Dim.const(1)
 
@@ -170,12 +172,53 @@ class _Collapse:
                 for a in changed:
                     self._around(x, a)
                     self._around(result, a)
-            case "gather" | "dynamic_slice" | "window" | "reduce_window" | "select_windows" | "window_scatter":
+            case "gather":
+                self._tie_places(op, *op.operands, op.result)
+            case "scatter":
+                count = op.attrs["count"]
+                indices, *updates = op.operands[count : 2 * count + 1]
+                for x, update in zip(op.results, updates, strict=True):
+                    self._tie_places(op, x, indices, update)
+                    self._tie_all(x, result)
+                    self._tie_all(update, updates[0])
+            case "dynamic_slice":
+                x = op.operands[0]
+                whole = {a: a for a in range(x.rank) if self.facts.equal(x.shape[a], result.shape[a]) is Truth.YES}
+                self._keep_but(result, self._tie_parts(x, result, whole))
+            case "window" | "reduce_window" | "select_windows" | "window_scatter":
                 for value in (*op.results, *op.operands):
                     self._keep_all(value)
             case _:
                 for x in op.operands:
                     self._tie_all(x, result)
+
+    def _tie_places(self, op: Op, x: Value, indices: Value, moved: Value) -> None:
+        """What gather and scatter move: neighbours in a window where no index points, and neighbours of the indices."""
+        numbers = Numbers.of(op, x.rank, indices.rank, moved.rank)
+        fixed = {a: p for p, a in numbers.window.items() if a not in op.attrs["start_index_map"]}
+        plain = {k: p for p, k in numbers.batch.items() if k not in op.attrs["start_indices_batching_dims"]}
+        self._keep_but(moved, self._tie_parts(x, moved, fixed) | self._tie_parts(indices, moved, plain))
+
+    def _tie_parts(self, x: Value, y: Value, axes: dict[int, int]) -> set[int]:
+        """Axes of x correspond to axes of y, which may be shorter. Neighbours are tied when the second is as long.
+
+        All other boundaries of x are kept. Returns the axes of y before which there is a tied one.
+        """
+        before = {b: a for a, b in zip(self._axes(y), self._axes(y)[1:], strict=False)}
+        tied: set[int] = set()
+        for a, b in zip(self._axes(x), self._axes(x)[1:], strict=False):
+            whole = b in axes and self.facts.equal(x.shape[b], y.shape[axes[b]]) is Truth.YES
+            if whole and a in axes and before.get(axes[b]) == axes[a]:
+                self._tie((x, b), (y, axes[b]))
+                tied.add(axes[b])
+            else:
+                self._keep((x, b))
+        return tied
+
+    def _keep_but(self, value: Value, tied: set[int]) -> None:
+        for a in self._axes(value)[1:]:
+            if a not in tied:
+                self._keep((value, a))
 
     def _changed(self, op: Op) -> list[int]:
         if op.name == "reverse":
@@ -203,9 +246,9 @@ class _Collapse:
 
     def _constrain_place(self, place: Place) -> None:
         (x,) = self.group.outputs
-        for a, (start, stride) in enumerate(zip(place.starts, place.strides, strict=True)):
-            whole = start == Dim.const(0) and stride == 1
-            if not whole or self.facts.equal(x.shape[a], place.shape[a]) is not Truth.YES:
+        for a, stride in enumerate(place.strides):
+            # What is as long as the target starts at 0, even if the start is data.
+            if stride != 1 or self.facts.equal(x.shape[a], place.shape[a]) is not Truth.YES:
                 self._around_place(x, a)
 
     def _around_place(self, x: Value, axis: int) -> None:
@@ -238,6 +281,8 @@ class _Collapse:
         return next((i for i, run in enumerate(self._runs(value)) if axis in run), None)
 
     def _rebuild(self, op: Op) -> list[Op]:
+        if op.name == "scatter":
+            return self._rebuild_scatter(op)
         attrs = dict(op.attrs)
         operands = [self.new[x] for x in op.operands]
         result = op.results[0]
@@ -279,7 +324,19 @@ class _Collapse:
                     self.new.update(zip(op.results, operands, strict=False))
                     return []
                 attrs["dim"] = at
-            case "gather" | "dynamic_slice" | "window" | "reduce_window" | "select_windows" | "window_scatter":
+            case "gather":
+                return self._rebuild_gather(op, operands)
+            case "dynamic_slice":
+                x, *starts = operands
+                runs = _all_runs(self._runs(op.operands[0]), op.operands[0].rank)
+                first = _reshape(x, _products(op.operands[0].shape, runs), op.loc)
+                sizes = _products(op.result.shape, runs)
+                taken = [first.result, *(starts[run[0]] for run in runs)]
+                middle = make_op(op.name, taken, {"sizes": sizes}, [(result.dtype, sizes)], op.loc)
+                last = _reshape(middle.result, shape, op.loc)
+                self.new[result] = last.result
+                return [first, middle, last]
+            case "window" | "reduce_window" | "select_windows" | "window_scatter":
                 return self._with_all_axes(op, operands)
         new = make_op(op.name, operands, attrs, [(v.dtype, self._shape(v)) for v in op.results], op.loc)
         self.new.update(zip(op.results, new.results, strict=True))
@@ -293,6 +350,41 @@ class _Collapse:
         last = [_reshape(x, self._shape(y), op.loc) for x, y in zip(middle.results, op.results, strict=True)]
         self.new.update((value, again.result) for value, again in zip(op.results, last, strict=True))
         return [*made, middle, *last]
+
+    def _rebuild_gather(self, op: Op, operands: list[Value]) -> list[Op]:
+        """Merged axes, and those of size 1, which the numbers count."""
+        (x, indices), result = op.operands, op.result
+        runs = [_all_runs(self._runs(v), v.rank) for v in (x, indices, result)]
+        made = [
+            _reshape(new, _products(v.shape, r), op.loc) for new, v, r in zip(operands, op.operands, runs, strict=False)
+        ]
+        attrs = {**self._numbers(op, x, indices, result), "slice_sizes": _products(op.attrs["slice_sizes"], runs[0])}
+        types = [(result.dtype, _products(result.shape, runs[2]))]
+        middle = make_op(op.name, [m.result for m in made], attrs, types, op.loc)
+        last = _reshape(middle.result, self._shape(result), op.loc)
+        self.new[result] = last.result
+        return [*made, middle, last]
+
+    def _rebuild_scatter(self, op: Op) -> list[Op]:
+        """The same; what is scattered into is in the results already, which keep their axes of size 1."""
+        count = op.attrs["count"]
+        xs, moved, captured = op.operands[:count], op.operands[count : 2 * count + 1], op.operands[2 * count + 1 :]
+        shape = _products(xs[0].shape, _all_runs(self._runs(op.results[0]), xs[0].rank))
+        made = [_reshape(self.new[v], _products(v.shape, _all_runs(self._runs(v), v.rank)), op.loc) for v in moved]
+        attrs = {**op.attrs, **self._numbers(op, op.results[0], moved[0], moved[1])}
+        operands = [Value(x.dtype, shape) for x in xs] + [m.result for m in made] + [self.new[v] for v in captured]
+        new = make_op(op.name, operands, attrs, [(x.dtype, shape) for x in xs], op.loc)
+        self.new.update(zip(op.results, new.results, strict=True))
+        return [*made, new]
+
+    def _numbers(self, op: Op, x: Value, indices: Value, moved: Value) -> dict[str, Any]:
+        def place(value: Value) -> Callable[[int], int]:
+            runs = _all_runs(self._runs(value), value.rank)
+            at = {a: i for i, run in enumerate(runs) for a in run}
+            return lambda a: at.get(a, len(runs))
+
+        numbers = Numbers.of(op, x.rank, indices.rank, moved.rank)
+        return numbers.renumbered(op.attrs, place(x), place(indices), place(moved))
 
     def _zeros(self, op: Op, shape: Shape) -> list[Op]:
         dtype = op.result.dtype
@@ -319,6 +411,11 @@ def _all_runs(runs: list[list[int]], rank: int) -> list[list[int]]:
     """The runs and the axes of size 1 between them, in order."""
     covered = {a for run in runs for a in run}
     return sorted([*runs, *([a] for a in range(rank) if a not in covered)])
+
+
+def _products(sizes: Shape, runs: list[list[int]]) -> Shape:
+    """The sizes of merged axes."""
+    return tuple(dim_product(sizes[a] for a in run) for run in runs)
 
 
 def _reshape(x: Value, shape: Shape, loc: str) -> Op:

@@ -82,7 +82,7 @@ def lower(graph: Graph, device: Device) -> Lowered:
             return kernels[key]
 
         def scheduled(group: Group) -> Step:
-            small = collapse(group, graph.facts) if group.kind == "row" else group
+            small = collapse(group, graph.facts) if group.kind in ("row", "scatter") else group
             choices = SCHEDULES[group.kind](small, graph.facts, device, static)
             return Step(group, tuple(choices), tuple(kernel(c.variant) for c in choices), small.symbols)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import Truth
-from hlo_disc.dynamic_hlo.graph import Shape, Value
+from hlo_disc.dynamic_hlo.graph import Shape
 from hlo_disc.import_.decode import ints
 from hlo_disc.import_.elements import ONE
 from hlo_disc.import_.handlers import elementwise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.import_.decode import text
-from hlo_disc.import_.handlers import elementwise, library, sort, windows
+from hlo_disc.import_.handlers import elementwise, library, random, sort, windows
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
 from hlo_disc.mlir import ir
@@ -19,7 +19,7 @@ _PLACEMENT = frozenset(
 )
 
 # Custom calls that are ops of ours.
-_OPS: dict[str, Handler] = {**windows.CUSTOM_CALLS, **sort.CUSTOM_CALLS}
+_OPS: dict[str, Handler] = {**windows.CUSTOM_CALLS, **sort.CUSTOM_CALLS, **random.CUSTOM_CALLS}
 
 
 def _identity(r: Reader, op: Any, operands: list[Operand]) -> Result:

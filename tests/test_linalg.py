@@ -1,0 +1,212 @@
+"""Linear algebra: JAX's LAPACK calls, StableHLO's cholesky and triangular_solve, at many sizes from one binary."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_disc
+from hlo_disc.errors import ShapeError, UnsupportedOpError
+
+DTYPES = ("float32", "float64", "complex64", "complex128")
+SQUARE = ((3, 5, 5), (1, 1, 1), (2, 17, 17), (0, 4, 4), (3, 0, 0))
+WIDE_AND_TALL = ((3, 5, 3), (2, 3, 7), (1, 1, 1), (0, 4, 4), (3, 3, 0), (2, 0, 3))
+TALL = ((3, 5, 3), (1, 1, 1), (2, 17, 9), (0, 4, 4), (3, 3, 0))
+
+
+@pytest.fixture(autouse=True)
+def wide_types() -> Any:
+    with jax.enable_x64(True):
+        yield
+
+
+def anything(shape: Sequence[int], dtype: str) -> np.ndarray:
+    rng = np.random.default_rng(sum(shape))
+    x = rng.standard_normal(shape)
+    return (x + 1j * rng.standard_normal(shape) if dtype.startswith("complex") else x).astype(dtype)
+
+
+def positive(shape: Sequence[int], dtype: str) -> np.ndarray:
+    """Hermitian and positive definite."""
+    x = anything(shape, dtype)
+    return (x @ x.conj().swapaxes(-1, -2) + shape[-1] * np.eye(shape[-1])).astype(dtype)
+
+
+def hermitian(x: jax.Array) -> jax.Array:
+    return x + jnp.swapaxes(x, -1, -2).conj()
+
+
+def check(
+    f: Callable[..., Any], dims: str, shapes: Sequence[Sequence[int]], make: Callable, dtype: str, *constraints: str
+) -> None:
+    """One binary of `f` against jax.jit at every shape."""
+    spec = jax.ShapeDtypeStruct(shapes[0], dtype)
+    exe = hlo_disc.compile(lambda x: f(x), spec, dims={"x": dims}, constraints=constraints)
+    tolerance = 2e-5 if np.finfo(dtype).eps > 1e-10 else 1e-12
+    for shape in shapes:
+        x = make(shape, dtype)
+        ours, expected = jax.tree.leaves(exe(x)), jax.tree.leaves(jax.jit(f)(x))
+        assert len(ours) == len(expected)
+        for a, b in zip(ours, map(np.asarray, expected), strict=True):
+            assert a.shape == b.shape and a.dtype == b.dtype
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * np.abs(b).max(initial=1))
+
+
+CASES: dict[str, tuple[Callable[..., Any], str, Sequence[Sequence[int]], Callable]] = {
+    "lu": (lax.linalg.lu, "(b, n, n)", SQUARE, anything),
+    "lu of any shape": (lax.linalg.lu, "(b, n, m)", WIDE_AND_TALL, anything),
+    "eigh": (lambda x: lax.linalg.eigh(hermitian(x)), "(b, n, n)", SQUARE, anything),
+    "eig": (lax.linalg.eig, "(b, n, n)", SQUARE, anything),
+    "schur": (lax.linalg.schur, "(b, n, n)", SQUARE, anything),
+    "hessenberg": (lax.linalg.hessenberg, "(b, 6, 6)", ((3, 6, 6), (0, 6, 6), (1, 6, 6)), anything),
+    "tridiagonal": (lambda x: lax.linalg.tridiagonal(hermitian(x)), "(b, n, n)", SQUARE[:4], anything),
+    "cholesky": (lax.linalg.cholesky, "(b, n, n)", SQUARE, positive),
+    "cholesky of others": (lambda x: lax.linalg.cholesky(-x), "(b, n, n)", SQUARE, positive),
+    "svd": (lax.linalg.svd, "(b, n, m)", WIDE_AND_TALL, anything),
+    "svd, singular values": (lambda x: jnp.linalg.svd(x, compute_uv=False), "(b, n, m)", WIDE_AND_TALL, anything),
+    "svd, thin": (lambda x: lax.linalg.svd(x, full_matrices=False), "(b, n, m)", WIDE_AND_TALL, anything),
+    "svd by QR": (
+        lambda x: lax.linalg.svd(x, algorithm=lax.linalg.SvdAlgorithm.QR), "(b, n, m)", WIDE_AND_TALL, anything
+    ),
+    "solve": (lambda x: jnp.linalg.solve(x, x + 1), "(b, n, n)", SQUARE, positive),
+    "inv": (jnp.linalg.inv, "(b, n, n)", SQUARE, positive),
+    "det": (jnp.linalg.det, "(b, n, n)", SQUARE, positive),
+    "slogdet": (jnp.linalg.slogdet, "(b, n, n)", SQUARE, positive),
+    "tridiagonal_solve": (
+        lambda x: lax.linalg.tridiagonal_solve(x[..., 0], x[..., 1] + 8, x[..., 2], x), "(b, n, 4)",
+        ((3, 5, 4), (1, 1, 4), (2, 17, 4), (0, 4, 4), (3, 0, 4)), anything,
+    ),
+}  # fmt: skip
+
+
+# All types where the calls differ by type, else one of each class.
+_RUNS = [(name, dtype) for name in CASES for dtype in (DTYPES if name in ("lu", "eigh", "eig", "svd") else DTYPES[::3])]
+
+
+@pytest.mark.parametrize("name, dtype", _RUNS)
+def test_jax(name: str, dtype: str) -> None:
+    f, dims, shapes, make = CASES[name]
+    check(f, dims, shapes, make, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[::3])
+@pytest.mark.parametrize("full", [False, True])
+def test_qr(dtype: str, full: bool) -> None:
+    check(lambda x: lax.linalg.qr(x, full_matrices=full), "(b, n, m)", TALL, anything, dtype, "m <= n")
+
+
+@pytest.mark.parametrize("dtype", ["complex128"])
+@pytest.mark.parametrize("left, lower, transpose, unit", list(itertools.product([False, True], repeat=4)))
+def test_triangular_solve_of_jax(dtype: str, left: bool, lower: bool, transpose: bool, unit: bool) -> None:
+    options = {"left_side": left, "lower": lower, "transpose_a": transpose, "unit_diagonal": unit}
+    check(lambda x: lax.linalg.triangular_solve(x, x, **options), "(b, n, n)", SQUARE, positive, dtype)
+
+
+def test_lapack_after_saving_and_loading(tmp_path: Path) -> None:
+    exe = hlo_disc.compile(lax.linalg.cholesky, jax.ShapeDtypeStruct((3, 3), "float32"), dims={"x": "(n, n)"})
+    exe.save(tmp_path / "cholesky.disc")
+    x = positive((6, 6), "float32")
+    np.testing.assert_array_equal(hlo_disc.load(tmp_path / "cholesky.disc")(x), exe(x))
+
+
+# ------------------------------------------------------------------------------------------------- StableHLO's own ops
+
+_ELEMENTS = {
+    "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "complex64": "complex<f32>",
+    "complex128": "complex<f64>",
+}  # fmt: skip
+
+
+def cholesky(dtype: str, lower: bool, shape: str = "(b, n, n)") -> str:
+    kind = f"tensor<?x?x?x{_ELEMENTS[dtype]}>"
+    return f"""
+    func.func public @main(%a: {kind} {{hlo_disc.shape = "{shape}"}}) -> {kind} {{
+      %l = "stablehlo.cholesky"(%a) <{{lower = {str(lower).lower()}}}> : ({kind}) -> {kind}
+      return %l : {kind}
+    }}"""
+
+
+@pytest.mark.parametrize("dtype", _ELEMENTS)
+@pytest.mark.parametrize("lower", [False, True])
+def test_cholesky(dtype: str, lower: bool) -> None:
+    exe = hlo_disc.compile(cholesky(dtype, lower))
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    for shape in SQUARE:
+        a = positive(shape, dtype if dtype in DTYPES else "float32").astype(kind)
+        wide = a.astype("complex128" if kind.kind == "c" else "float64")
+        factor = np.linalg.cholesky(wide) if a.size else wide
+        expected = factor if lower else factor.conj().swapaxes(-1, -2)
+        # Only one triangle counts.
+        other = np.triu(np.full(a.shape, np.nan), 1)
+        a = a + (other if lower else other.swapaxes(-1, -2)).astype(kind)
+        np.testing.assert_allclose(
+            exe(a).astype(wide.dtype),
+            expected,
+            rtol=20 * float(ml_dtypes.finfo(kind).eps),
+            atol=float(ml_dtypes.finfo(kind).eps) * 8,
+        )
+
+
+def test_cholesky_of_matrices_that_are_not_positive_definite() -> None:
+    a = np.stack([np.eye(3), -np.eye(3), 2 * np.eye(3)]).astype("float32")
+    y = hlo_disc.compile(cholesky("float32", True))(a)
+    assert np.isnan(y[1]).all() and np.isfinite(y[[0, 2]]).all()
+
+
+_TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
+_SOLVES = [("complex64", *rest) for rest in itertools.product(_TRANSPOSES, *[(False, True)] * 3)]
+_SOLVES += [(dtype, "TRANSPOSE", True, lower, False) for dtype in _ELEMENTS for lower in (False, True)]
+
+
+@pytest.mark.parametrize("dtype, transpose, left, lower, unit", _SOLVES)
+def test_triangular_solve(dtype: str, transpose: str, left: bool, lower: bool, unit: bool) -> None:
+    element = _ELEMENTS[dtype]
+    kinds = f"tensor<?x?x?x{element}>"
+    flags = f"left_side = {str(left).lower()}, lower = {str(lower).lower()}, unit_diagonal = {str(unit).lower()}"
+    text = f"""
+    func.func public @main(%a: {kinds} {{hlo_disc.shape = "(b, n, n)"}},
+                           %b: {kinds} {{hlo_disc.shape = "({"b, n, m" if left else "b, m, n"})"}}) -> {kinds} {{
+      %x = "stablehlo.triangular_solve"(%a, %b) <{{{flags}, transpose_a = #stablehlo<transpose {transpose}>}}>
+        : ({kinds}, {kinds}) -> {kinds}
+      return %x : {kinds}
+    }}"""
+    exe = hlo_disc.compile(text)
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    eps = float(ml_dtypes.finfo(kind).eps)
+    for b, n, m in ((2, 4, 3), (1, 1, 1), (3, 9, 5), (0, 3, 2), (2, 0, 3), (2, 3, 0)):
+        whole = anything((b, n, n), dtype if dtype in DTYPES else "float32") / 4 + 2 * np.eye(n)
+        a = (np.tril(whole) if lower else np.triu(whole)).astype(kind)
+        rhs = anything((b, n, m) if left else (b, m, n), dtype if dtype in DTYPES else "float32").astype(kind)
+        wide = a.astype("complex128" if kind.kind == "c" else "float64")
+        if unit:
+            wide = wide * (1 - np.eye(n)) + np.eye(n)
+        turned = {"NO_TRANSPOSE": wide, "TRANSPOSE": wide.swapaxes(-1, -2), "ADJOINT": wide.conj().swapaxes(-1, -2)}
+        op, right = turned[transpose], rhs.astype(wide.dtype)
+        if left:
+            expected = np.linalg.solve(op, right)
+        else:
+            expected = np.linalg.solve(op.swapaxes(-1, -2), right.swapaxes(-1, -2)).swapaxes(-1, -2)
+        np.testing.assert_allclose(
+            exe(a, rhs).astype(wide.dtype), expected, rtol=0, atol=64 * eps * np.abs(expected).max(initial=1)
+        )
+
+
+def test_sizes_that_do_not_fit() -> None:
+    exe = hlo_disc.compile(cholesky("float32", True, "(b, n, m)"))
+    with pytest.raises(ShapeError, match="cholesky.*rows and columns must be equal.* 2 and 3"):
+        exe(np.ones((1, 2, 3), np.float32))
+
+
+def test_integers_are_refused() -> None:
+    text = cholesky("float32", True).replace("xf32>", "xi32>")
+    with pytest.raises((UnsupportedOpError, hlo_disc.ParseError)):
+        hlo_disc.compile(text)

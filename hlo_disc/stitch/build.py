@@ -552,27 +552,34 @@ class Builder:
         return self._made[key]
 
     @contextmanager
-    def host_function(self, name: str, args: Sequence[ir.Type], results: Sequence[ir.Type] = ()) -> Iterator[list[Val]]:
-        """A public host function; its body ends with `return_`."""
+    def host_function(
+        self, name: str, args: Sequence[ir.Type], results: Sequence[ir.Type] = (), often: bool = False
+    ) -> Iterator[list[Val]]:
+        """A public host function; its body ends with `return_`. often: it has loops, and is worth optimising."""
         with ir.InsertionPoint(self.module.body):
             op = func.FuncOp(name, (list(args), list(results)))
         op.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
+        if often:
+            op.attributes["hlo_disc.often"] = ir.UnitAttr.get()
         with self._body(op.add_entry_block()) as values:
             yield values
 
     @contextmanager
     def private_function(
-        self, name: str, args: Sequence[ir.Type], may_fail: bool = False
+        self, name: str, args: Sequence[ir.Type], may_fail: bool = False, often: bool = False, status: int = 0
     ) -> Iterator[tuple[list[Val], Callable[..., None]]]:
         """A host function that others call. Yields (arguments, call).
 
-        may_fail: it contains calls that may fail, and so do then the functions that call it.
+        may_fail: it returns a status, in the end the one given; calls in it may fail, and so do then the functions that
+        call it. often: it is called in loops, and is worth optimising.
         """
         with ir.InsertionPoint(self.module.body):
             op = func.FuncOp(name, (list(args), [self.i32] if may_fail else []), visibility="private")
+        if often:
+            op.attributes["hlo_disc.often"] = ir.UnitAttr.get()
         with self._body(op.add_entry_block()) as values:
             yield values, functools.partial(self._checked_call if may_fail else self._call, name)
-            self.return_(*([self.const(0, self.i32)] if may_fail else []))
+            self.return_(*([self.const(status, self.i32)] if may_fail else []))
 
     def _call(self, name: str, *xs: Val) -> None:
         func.CallOp([], name, [x.v for x in xs])

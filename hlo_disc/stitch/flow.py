@@ -6,23 +6,26 @@ of the size that `plan` asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.graph import Graph, Value, raw_dim
+from hlo_disc.dynamic_hlo.graph import Graph, Guard, Op, Value, raw_dim
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith, ir
 from hlo_disc.stitch.body import Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
-from hlo_disc.stitch.fuse import Plan, is_stored_constant
+from hlo_disc.stitch.emitter import Emitter, Frame
+from hlo_disc.stitch.fuse import is_stored_constant
 from hlo_disc.stitch.group import Group
-from hlo_disc.stitch.memory import ALIGNMENT, Slot, plan_memory
+from hlo_disc.stitch.memory import ALIGNMENT, Lives, Slot, plan_memory
+from hlo_disc.stitch.scope import Plan
 from hlo_disc.stitch.variant import Choice, Packing
 
 # Kinds of groups whose launch may fail.
 FAILING = frozenset(("call",))
+_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
 
 
 @dataclass(frozen=True)
@@ -67,49 +70,40 @@ class Pack:
 class Flow:
     """Places every value and builds the host functions."""
 
-    def __init__(self, b: Builder, graph: Graph, plan: Plan, steps: Sequence[Step], packs: Sequence[Pack]):
-        self.b, self.graph, self.steps, self.packs = b, graph, steps, packs
-        self.aliases = plan.aliases
+    def __init__(self, b: Builder, graph: Graph, plan: Plan, steps: Mapping[Group, Step], packs: Sequence[Pack]):
+        self.b, self.graph, self.plan, self.packs = b, graph, plan, packs
+        self.steps, self.step_of = tuple(steps.values()), steps
         self.symbols = tuple(sorted(graph.bindings))
-        read = dict.fromkeys(self.root(x) for s in steps for x in s.group.inputs)
+        self.guards = (*graph.guards, *(Guard(**op.attrs) for op in self._checks()))
+        self.outputs = plan.scope.outputs
+        self.output_of = {plan.root(v): i for i, v in enumerate(self.outputs)}
+        read = dict.fromkeys(plan.root(x) for step in self.steps for x in step.group.inputs)
         self.constants = [v for v in read if is_stored_constant(v.op)]
-        self.output_of = {self.root(v): i for i, v in enumerate(graph.outputs)}
-        self.places, self.slots = plan_memory(self._lives(), graph.facts)
+        self.stored = plan.registers & {*read, *self.output_of}
+        lives = Lives(plan, self._workspace, self.stored, self.output_of)
+        self.places, self.slots = plan_memory(lives.steps, graph.facts)
 
-    def root(self, value: Value) -> Value:
-        """The value whose memory `value` is."""
-        while value in self.aliases:
-            value = self.aliases[value]
-        return value
+    def _checks(self) -> list[Op]:
+        found = (group.ops[0] for group in self.plan.groups() if group.kind == "host")
+        return [op for op in found if op.name == "check"]
+
+    def _workspace(self, group: Group) -> Sequence[Value]:
+        step = self.step_of.get(group)
+        return [v for choice in step.choices for v in choice.variant.workspace] if step else ()
 
     def source(self, pack: Pack) -> tuple[str, int]:
         """Where the packed operand comes from: ("input", number) or ("constant", number)."""
-        value = self.root(pack.packing.source)
+        value = self.plan.root(pack.packing.source)
         if value in self.constants:
             return "constant", self.constants.index(value)
         return "input", self.graph.inputs.index(value)
 
     @property
     def env_size(self) -> int:
-        return max(2 + len(self.symbols) + sum(v.rank for v in self.graph.outputs), self._message_size())
+        return max(2 + len(self.symbols) + sum(v.rank for v in self.outputs), self._message_size())
 
     def _message_size(self) -> int:
-        return max((len(g.args) for g in self.graph.guards), default=0)
-
-    def _lives(self) -> dict[Value, tuple[int, int]]:
-        """First and last step of every value that needs a place in the arena."""
-        lives: dict[Value, tuple[int, int]] = {}
-        for number, step in enumerate(self.steps):
-            for value in step.group.written:
-                if value not in self.output_of:
-                    lives[value] = (lives.get(value, (number, 0))[0], number)
-            for value in step.group.inputs:
-                value = self.root(value)
-                if value in lives:
-                    lives[value] = (lives[value][0], number)
-            for choice in step.choices:
-                lives.update((value, (number, number)) for value in choice.variant.workspace)
-        return lives
+        return max((len(g.args) for g in self.guards), default=0)
 
     # plan(dims, env) -> status. What the signature says (sizes that were compiled in) the runtime has checked before.
 
@@ -132,7 +126,7 @@ class Flow:
 
             def fine() -> None:
                 header = [self._arena_bytes(sizes), self._fast_bytes(sizes)]
-                outputs = [sizes(d) for v in self.graph.outputs for d in v.shape]
+                outputs = [sizes(d) for v in self.outputs for d in v.shape]
                 self._store_all(env, 0, [*header, *(symbols[name] for name in self.symbols), *outputs])
 
             b.if_(b.compare("==", status, 0), fine, broken)
@@ -185,10 +179,12 @@ class Flow:
         values = [*self.graph.inputs, *self.constants]
         types = [self._buffer_type(v) for v in values]
         types += [b.buffer_type(b.i8) for _ in self.packs]
-        types += [self._buffer_type(v) for v in self.graph.outputs]
+        types += [self._buffer_type(v) for v in self.outputs]
         head = [b.pointer, b.buffer_type(b.i64), b.buffer_type(b.i8)]
         launchers = self._launchers()
-        with b.host_function("main", [*head, *types], [b.i32]) as (call, env, arena, *buffers):
+        failures = {op: self._failure(op, number) for number, op in enumerate(self._checks(), len(self.graph.guards))}
+        often = bool(self.plan.loops)
+        with b.host_function("main", [*head, *types], [b.i32], often) as (call, env, arena, *buffers):
             symbols = {
                 name: b.cast(arith.IndexCastOp, b.index_type, b.load(env, 2 + i)) for i, name in enumerate(self.symbols)
             }
@@ -200,16 +196,31 @@ class Flow:
             offsets, _ = self._offsets(sizes)
             for value, slot in self.places.items():
                 memory[value] = b.view(arena, offsets[slot], b.memory_type(value.dtype), sizes.count(value.shape))
-            for step in self.steps:
-                args = [
-                    b.retyped(memory[self.root(v)], b.memory_type(v.dtype))
-                    for v in (*step.group.inputs, *step.group.written)
-                ]
+
+            def launch(group: Group, buffer: Callable[[Value], Val]) -> None:
+                step = self.step_of[group]
+                args = [buffer(v) for v in (*group.inputs, *group.written)]
                 for choice in step.choices:
                     args += [packed[choice.packing]] if choice.packing else []
                     args += [memory[v] for v in choice.variant.workspace]
                 launchers[step.kernels](call, *args, *(symbols[name] for name in step.symbols))
+
+            def check(op: Op) -> None:
+                lhs, rhs = (b.index(sizes(op.attrs[name])) for name in ("lhs", "rhs"))
+                args = [b.index(x) for x in sizes.shape(op.attrs["args"])]
+                b.if_(b.compare(_OPPOSITE[op.attrs["relation"]], lhs, rhs), lambda: failures[op](call, env, *args))
+
+            emitter = Emitter(b, self.plan, sizes, self.stored, launch, check)
+            emitter.scope(self.plan.scope, Frame(memory, {}))
             b.return_(b.const(0, b.i32))
+
+    def _failure(self, op: Op, number: int) -> Callable[..., None]:
+        """(call, env, values of a guard's message): leave them in `env`, and let `main` return the guard's status."""
+        b, count = self.b, len(op.attrs["args"])
+        types = [b.pointer, b.buffer_type(b.i64), *[b.index_type] * count]
+        with b.private_function(f"broken{number}", types, may_fail=True, status=number + 2) as (values, call):
+            self._store_all(values[1], 0, values[2:])
+        return call
 
     def _buffer_type(self, value: Value) -> ir.Type:
         return self.b.buffer_type(self.b.memory_type(value.dtype))
@@ -217,12 +228,15 @@ class Flow:
     def _launchers(self) -> dict[tuple[str, ...], Callable[..., None]]:
         """A host function for each different step: layers that are alike share it, so that `main` stays small."""
         found: dict[tuple[str, ...], Callable[..., None]] = {}
+        loops = self.plan.loops.values()
+        repeated = {group for loop in loops for inside in (loop.cond, loop.body) for group in self.plan.groups(inside)}
+        often = {step.kernels for step in self.steps if step.group in repeated}
         for step in self.steps:
             if step.kernels not in found:
-                found[step.kernels] = self._launcher(step, f"step{len(found)}")
+                found[step.kernels] = self._launcher(step, f"step{len(found)}", step.kernels in often)
         return found
 
-    def _launcher(self, step: Step, name: str) -> Callable[..., None]:
+    def _launcher(self, step: Step, name: str, often: bool) -> Callable[..., None]:
         """(call, inputs, written values, each choice's packed operand and workspace, symbols): choose, and launch."""
         b, group = self.b, step.group
         types = [self._buffer_type(v) for v in (*group.inputs, *group.written)]
@@ -234,7 +248,7 @@ class Flow:
             extra.append(slice(len(types), len(types) + len(own)))
             types += own
         arguments = [b.pointer, *types, *[b.index_type] * len(step.symbols)]
-        with b.private_function(name, arguments, step.may_fail) as (values, call):
+        with b.private_function(name, arguments, step.may_fail, often) as (values, call):
             buffers, symbols = values[1 : 1 + len(types)], values[1 + len(types) :]
             sizes = Sizes(b, dict(zip(step.symbols, symbols, strict=True)), self.graph.facts)
 

@@ -3,13 +3,15 @@
 Ops are visited from the outputs up. An op joins the group of its users when one tiling of rows still covers the whole
 (`row_space`); when it has users elsewhere too it may join the first of them and leave its result in memory as well. A
 dot anchors a group and pulls in its consumers (the epilogue). What assembles a value from parts (concatenate, pad,
-dynamic_update_slice) becomes one group a part, writing in place.
+dynamic_update_slice) becomes one group a part, writing in place. Regions of control flow are scopes of their own
+(`nest.py`); scalars that decide or count are computed in the host flow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from hlo_disc.dynamic_hlo.cost import EXPENSIVE, free_ops
 from hlo_disc.dynamic_hlo.dim import ZERO, Dim
@@ -17,27 +19,23 @@ from hlo_disc.dynamic_hlo.graph import Graph, Op, Shape, Value, has_effect, uses
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.anchor import Anchor, anchors, unneeded
 from hlo_disc.stitch.body import reshape_segments
+from hlo_disc.stitch.emit import ELEMENTWISE
 from hlo_disc.stitch.group import Group, Place, reads
+from hlo_disc.stitch.host import element_chain, host_ops
+from hlo_disc.stitch.nest import start_control, with_copies
 from hlo_disc.stitch.normalise import kind
+from hlo_disc.stitch.reuse import Use, find_reuse
+from hlo_disc.stitch.scope import Plan, Scope
 from hlo_disc.stitch.space import REDUCTIONS, row_space
 
 # Views that cost nothing to compute in every group that reads them, once their operand is in memory.
 COPIED_VIEWS = ("broadcast", "reshape", "slice", "real", "imag")
 # Kinds of ops that are a group of their own, which reads its operands in memory and leaves all its results there.
-WHOLE = ("call", "control")
+WHOLE = ("call", "control", "host")
 # Kinds of ops that are a group of their own with what only they read, computed where they read it.
 LAZY = ("scatter", "sort")
 # A group that has grown to this many ops takes no more: its kernel would only compile slower.
 MAX_OPS = 64
-
-
-@dataclass(frozen=True)
-class Plan:
-    """groups in order; aliases: values that are another's memory under another shape or type; notes: why not fused."""
-
-    groups: tuple[Group, ...]
-    aliases: dict[Value, Value]
-    notes: tuple[str, ...]
 
 
 @dataclass(eq=False)
@@ -49,33 +47,89 @@ class _Growing:
     anchor: int = 0
     views: tuple[Op, ...] = ()
     memory: tuple[Value, ...] = ()
+    changes: Value | None = None  # the value whose memory it writes into
+
+
+class _Conflict(Exception):
+    """A group reads memory that has been changed before: the op that changes it, and which operand."""
+
+    def __init__(self, use: Use):
+        self.use = use
 
 
 def fuse(graph: Graph) -> Plan:
-    return _Fusion(graph).run()
+    """The groups of a whole program."""
+    plan = Plan()
+    scope = fuse_scope(graph, plan, (), nested=False)
+    plan.scope = with_copies(scope, plan, set())
+    return plan
+
+
+def fuse_scope(graph: Graph, plan: Plan, owned: Collection[Value], nested: bool) -> Scope:
+    """The groups of a program or, as a graph of its own, of a region. The plan is told of what is inside.
+
+    owned: inputs whose memory the scope may change. nested: it is a region.
+    """
+    banned: set[Use] = set()
+    separate: dict[Op, Use] = {}
+    while True:
+        fusion = Fusion(graph, plan, owned, nested, banned, separate)
+        try:
+            return fusion.run()
+        except _Conflict as conflict:
+            # First the readers of the old value become groups of their own, so that they can run before; if that does
+            # not help, the value is copied.
+            readers = fusion.reuse.readers[fusion.reuse.family[fusion.old_value(conflict.use)]]
+            fresh = [op for op in readers if op not in separate]
+            if conflict.use in separate.values() or not fresh:
+                banned.add(conflict.use)
+            separate.update(dict.fromkeys(fresh, conflict.use))
 
 
 def is_stored_constant(op: Op | None) -> bool:
     return op is not None and op.name == "constant" and op.attrs["value"].size != 1
 
 
-class _Fusion:
-    def __init__(self, graph: Graph):
-        self.graph, self.facts = graph, graph.facts
+class Fusion:
+    """One attempt at the groups of a scope."""
+
+    fuse_scope = staticmethod(fuse_scope)
+
+    def __init__(
+        self,
+        graph: Graph,
+        plan: Plan,
+        owned: Collection[Value],
+        nested: bool,
+        banned: Collection[Use],
+        separate: Collection[Op],
+    ):
+        self.graph, self.facts, self.plan, self.nested, self.separate = graph, graph.facts, plan, nested, separate
         self.users = uses(graph)
         self.position = {op: i for i, op in enumerate(graph.ops)}
         self.free = free_ops(graph.ops, kind)
-        self.in_memory = set(graph.outputs)
+        self.reuse = find_reuse(graph, self.users, self.free, owned, banned)
+        self.registers = self._registers()
+        self.in_memory: set[Value] = set()
         self.owner: dict[Op, _Growing] = {}
         self.readers: dict[Value, list[_Growing]] = {}
         self.groups: list[_Growing] = []
         self.aliases: dict[Value, Value] = {}
+        self.changed: dict[Value, Use] = {}  # by the value that came of it
+        self.consumed: dict[Op, list[Use]] = {}  # further operands that an op may change
         self.notes: list[str] = []
 
-    def run(self) -> Plan:
+    def run(self) -> Scope:
+        """The scope's groups. Raises _Conflict when a value that is read again has been changed in place."""
+        self.wanted = set(self._wanted())
+        self.in_memory.update(v for v in self.graph.roots if v.shape or not self.nested)
         found = anchors(self.graph, self.users, self.free)
         for anchor in found:
             self._start_anchor(anchor)
+        self.host = host_ops(self.graph.ops, self.wanted, self.registers, self.free, self.owner, self.nested)
+        self.registers.update(v for op in self.host for v in op.results)
+        for value in self.wanted:
+            self._need_register(value)
         for op in unneeded(self.graph, found, self.users, self.in_memory):
             self.owner[op] = self.groups[0]
         for op in reversed(self.graph.ops):
@@ -84,23 +138,58 @@ class _Fusion:
         for value in sorted(self.in_memory, key=lambda v: self.position[v.op] if v.op else -1):
             if value.op in self.free:
                 self._start("row", [], [value])
-        return Plan(tuple(self._ordered()), self.aliases, tuple(dict.fromkeys(self.notes)))
+        scope = Scope(self.graph.inputs, self.graph.outputs, tuple(self._ordered()))
+        self.plan.aliases |= self.aliases
+        kept = {v: self.old_value(use) for v, use in self.changed.items() if v not in self.plan.moving}
+        self.plan.reused |= kept
+        self.plan.registers |= self.registers
+        self.plan.notes += self.notes
+        return scope
+
+    # Registers.
+
+    def _registers(self) -> set[Value]:
+        """Scalars that the host flow has in registers: a region's, and those that control flow results in."""
+        found = {v for v in self.graph.inputs if self.nested and not v.shape}
+        return found | {v for op in self.graph.ops if op.name in ("while", "case") for v in op.results if not v.shape}
+
+    def _wanted(self) -> Iterator[Value]:
+        """Scalars that the host flow needs: what decides, what is carried, what a region returns."""
+        for op in self.graph.ops:
+            if op.name == "while":
+                yield from (x for x in op.operands[: op.attrs["carried"]] if not x.shape)
+            elif op.name == "case":
+                yield op.operands[0]
+        yield from (v for v in self.graph.outputs if self.nested and not v.shape)
+
+    def _need_register(self, value: Value) -> None:
+        """What a kernel makes is loaded; all else is in a register, or can be computed at once."""
+        if value not in self.registers and value.op not in self.free:
+            self.in_memory.add(value)
 
     # Visiting.
 
     def _visit(self, op: Op) -> None:
-        if not has_effect(op) and not any(self.users[v] or v in self.in_memory for v in op.results):
+        needed = any(self.users[v] or v in self.in_memory or v in self.wanted for v in op.results)
+        if not needed and not has_effect(op):
+            return
+        if op in self.host:
+            self._start_host(op)
             return
         match kind(op):
             case "assemble":
                 self._assemble(op)
-            case "view" | "alias" if self._is_alias(op):
+            case "view" | "alias" if op in self.reuse.views or self._is_alias(op):
                 self.aliases[op.result] = op.operands[0]
                 self.in_memory.add(op.operands[0])
             case "scatter":
                 self._scatter(op)
             case "sort":
                 self._start("sort", [op], [v for v in op.results if self.users[v] or v in self.in_memory])
+            case "control" if op.name == "check":
+                self._start_whole("host", op)
+            case "control":
+                start_control(self, op)
             case name if name in WHOLE:
                 self._start_whole(name, op)
             case _:
@@ -122,6 +211,9 @@ class _Fusion:
 
     def _join_or_start(self, op: Op) -> None:
         used = [v for v in op.results if self.users[v] or v in self.in_memory]
+        if op in self.separate:
+            self._start("row", [op], used)
+            return
         groups = list(dict.fromkeys(g for v in used for g in self.readers.get(v, ())))
         outside = any(v in self.in_memory for v in used)
         if op.name in COPIED_VIEWS and len(groups) > 1:
@@ -136,7 +228,7 @@ class _Fusion:
 
     def _may_join(self, op: Op, target: _Growing, groups: list[_Growing], outside: bool) -> bool:
         """Join `target`, the first of the groups that read the result, if that is legal."""
-        if target.kind in WHOLE:
+        if target.kind in WHOLE or any(self._is_changed_by(target, x) for x in reads(op)):
             return False
         others = [g for g in groups if g is not target]
         keep = outside or bool(others)
@@ -145,10 +237,15 @@ class _Fusion:
                 return False
             self._add(op, target)
             return True
-        if len(target.ops) >= MAX_OPS:
+        if self._size(target) >= MAX_OPS:
             return False
         ordered = all(self._first(g) > self._last(target) for g in others)
         return (not keep or (ordered and target.place is None)) and self._try_join(op, target, keep)
+
+    def _size(self, group: _Growing) -> int:
+        """The ops of a group, without constants and what else costs nothing."""
+        size = len(group.ops)
+        return size if size < MAX_OPS else sum(op not in self.free for op in group.ops)
 
     def _try_join(self, op: Op, group: _Growing, keep: bool) -> bool:
         kept = [v for v in op.results if keep and self._is_kept(v, op, group)]
@@ -181,7 +278,7 @@ class _Fusion:
         """
         if kind(op) not in ("view", "elementwise", "gather") or op.result in group.memory:
             return False
-        if group.kind in LAZY and len(group.ops) >= MAX_OPS:
+        if group.kind in LAZY and self._size(group) >= MAX_OPS:
             return False
         once = group.kind in ("dot", *LAZY) and op.result.shape == self._walked(group)
         return op.name not in EXPENSIVE or once
@@ -226,15 +323,30 @@ class _Fusion:
 
     def _start_whole(self, kind_: str, op: Op) -> None:
         """A group of one op that walks its operands in memory, whatever they are."""
+        self.start_reading(kind_, op, op.operands)
+
+    def start_reading(self, kind_: str, op: Op, operands: Sequence[Value], scalars: Sequence[Value] = ()) -> None:
+        """A group of one op that finds operands in memory, scalars in registers, and leaves its results there."""
         group = _Growing(kind_, {op: None}, list(op.results))
-        group.memory = tuple(dict.fromkeys(op.operands))
+        group.memory = tuple(dict.fromkeys((*operands, *scalars)))
         group.anchor = self.position[op]
         self.groups.append(group)
         self.owner[op] = group
-        self.in_memory.update(op.results)
-        self.in_memory.update(group.memory)
+        self.in_memory.update(v for v in (*op.results, *operands) if v not in self.registers)
         for value in group.memory:
             self.readers.setdefault(value, []).append(group)
+
+    def _start_host(self, op: Op) -> None:
+        """A group of one scalar, computed in the host flow from registers and what lies in memory."""
+        chain = [op] if op.name in ELEMENTWISE else element_chain(op)[::-1]
+        group = _Growing("host", dict.fromkeys(chain), [op.result], anchor=self.position[op])
+        self.groups.append(group)
+        self.owner[op] = group
+        for link in chain:
+            self._reads(link, group)
+        for x in dict.fromkeys(x for link in group.ops for x in link.operands):
+            if x.op not in group.ops:
+                self._need_register(x)
 
     def _reads(self, op: Op, group: _Growing) -> None:
         """Note what the group reads; a free operand joins it, unless the group needs it in memory anyway."""
@@ -255,17 +367,37 @@ class _Fusion:
     def _last(self, group: _Growing) -> int:
         return max((self.position[op] for op in group.ops if op not in self.free), default=group.anchor)
 
-    # Values assembled from parts.
+    # Values assembled from parts, and values changed in place.
 
     def _assemble(self, op: Op) -> None:
         target = op.result
         self.in_memory.add(target)
-        for x, starts, strides in _parts(op):
-            self._place(op, target, x, starts, strides)
+        parts = _parts(op)
+        if self.take_over(op, 0, target):
+            parts = parts[1:]
+        for x, starts, strides in parts:
+            self.place(op, target, x, starts, strides)
 
-    def _place(
-        self, op: Op, target: Value, x: Value, starts: tuple[Dim | Value, ...], strides: tuple[int, ...]
-    ) -> None:
+    def take_over(self, op: Op, number: int, target: Value) -> bool:
+        """Let `target` have the memory of an operand that the op may change; False when it needs memory of its own."""
+        if (op, number) not in self.reuse.taken:
+            return False
+        self.changed[target] = (op, number)
+        self.in_memory.add(op.operands[number])
+        return True
+
+    def old_value(self, use: Use) -> Value:
+        return use[0].operands[use[1]]
+
+    def _is_changed_by(self, group: _Growing, x: Value) -> bool:
+        """Is `x` what the group changes in place? Then it must not read it."""
+        family = self.reuse.family
+        if x not in family:
+            return False
+        written = [group.place.target] if group.place else group.outputs
+        return any(family[x] is family.get(self.old_value(self.changed[v])) for v in written if v in self.changed)
+
+    def place(self, op: Op, target: Value, x: Value, starts: tuple[Dim | Value, ...], strides: tuple[int, ...]) -> None:
         """A group that writes `x` into a part of `target`."""
         group = self._start("row", [], [x], Place(target, target.shape, starts, strides, tuple(range(target.rank))))
         group.anchor = self.position[op]
@@ -274,51 +406,89 @@ class _Fusion:
                 self._read(start, group)
 
     def _scatter(self, op: Op) -> None:
-        """What the op changes is written into its results; then it changes them in place."""
-        for target, x in zip(op.results, op.operands, strict=False):
-            self._place(op, target, x, (ZERO,) * x.rank, (1,) * x.rank)
+        """What the op changes is written into its results, unless it lies there; then it changes them in place."""
+        for number, (target, x) in enumerate(zip(op.results, op.operands, strict=False)):
+            if not self.take_over(op, number, target):
+                self.place(op, target, x, (ZERO,) * x.rank, (1,) * x.rank)
         self._start("scatter", [op], list(op.results))
 
     # Order.
 
     def _ordered(self) -> list[Group]:
         made: dict[Value, list[Group]] = {}
+        readers: dict[Value, list[Group]] = {}
         groups = []
         for growing in sorted(self.groups, key=lambda g: g.anchor):
-            group = Group.of(growing.kind, _in_order(growing), growing.outputs, growing.place)
+            group = self._finished(growing)
             groups.append(group)
             for value in group.written:
                 made.setdefault(value, []).append(group)
+            for value in group.inputs:
+                readers.setdefault(self._version(value), []).append(group)
+        before = {group: self._before(group, made, readers) for group in groups}
         order: dict[Group, int] = {}
-
-        def visit(group: Group) -> None:
-            stack = [(group, iter(self._before(group, made)))]
+        for group in groups:
+            stack = [(group, iter(before[group]))]
             while stack:
                 current, rest = stack[-1]
                 step = next((g for g in rest if g not in order and g is not current), None)
-                if step is not None:
-                    stack.append((step, iter(self._before(step, made))))
-                    continue
-                order.setdefault(current, len(order))
-                stack.pop()
-
-        for group in groups:
-            visit(group)
+                if step is not None and all(step is not g for g, _ in stack):
+                    stack.append((step, iter(before[step])))
+                elif step is None:
+                    order.setdefault(current, len(order))
+                    stack.pop()
         for group in order:
-            if any(order[before] > order[group] for before in self._before(group, made)):
-                raise CompileError(f"groups wait for each other: {[op.name for op in group.ops]}")
+            if any(order[other] > order[group] for other in before[group]):
+                self._explain_cycle(group, order, made, readers)
         return list(order)
 
-    def _before(self, group: Group, made: dict[Value, list[Group]]) -> list[Group]:
+    def _finished(self, growing: _Growing) -> Group:
+        if growing.kind == "control" or not growing.outputs:
+            return Group(growing.kind, tuple(growing.ops), growing.memory, tuple(growing.outputs))
+        return Group.of(growing.kind, _in_order(growing), growing.outputs, growing.place)
+
+    def _version(self, value: Value) -> Value:
+        """The value whose contents `value` are; what came of a change in place is another."""
+        while value in self.aliases:
+            value = self.aliases[value]
+        return value
+
+    def _before(self, group: Group, made: dict[Value, list[Group]], readers: dict[Value, list[Group]]) -> list[Group]:
+        """The groups that must have run when this one does."""
         found: list[Group] = []
         for value in group.inputs:
-            while value in self.aliases:
-                value = self.aliases[value]
-            found += made.get(value, [])
+            found += made.get(self._version(value), [])
         for value in group.written:  # parts are written in order: later ones may overwrite
             parts = made[value]
             found += parts[: parts.index(group)]
+        for use in self._changes(group):
+            old = self._version(self.old_value(use))
+            found += made.get(old, [])
+            found += [g for g in readers.get(old, []) if use not in self._changes(g)]
         return found
+
+    def _changes(self, group: Group) -> list[Use]:
+        """What the group changes in place."""
+        own = [self.changed[value] for value in group.written if value in self.changed]
+        return own + [use for op in group.ops for use in self.consumed.get(op, ())]
+
+    def _explain_cycle(
+        self,
+        group: Group,
+        order: dict[Group, int],
+        made: dict[Value, list[Group]],
+        readers: dict[Value, list[Group]],
+    ) -> NoReturn:
+        """Groups wait for each other: for a change in place, if that is in the way of anything."""
+        uses = {use: [g for g in order if use in self._changes(g)] for g in order for use in self._changes(g)}
+        for use, writers in uses.items():
+            old = self._version(self.old_value(use))
+            last = [order[g] for g in readers.get(old, []) if g not in writers]
+            if last and max(last) > min(order[w] for w in writers):
+                raise _Conflict(use)
+        for use in uses:
+            raise _Conflict(use)
+        raise CompileError(f"groups wait for each other: {[op.name for op in group.ops]}")
 
 
 def _in_order(group: _Growing) -> list[Op]:

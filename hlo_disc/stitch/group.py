@@ -90,3 +90,11 @@ class Group:
             starts = tuple(numbers[x] if isinstance(x, Value) else str(x) for x in self.place.starts)
             rows.append((self.place.shape, starts, self.place.strides, self.place.axes))
         return tuple(rows)
+
+
+def copy_group(value: Value) -> tuple[Group, Value]:
+    """A group that copies a value, and the copy."""
+    target = Value(value.dtype, value.shape)
+    zeros = tuple(Dim.const(0) for _ in value.shape)
+    place = Place(target, value.shape, zeros, (1,) * value.rank, tuple(range(value.rank)))
+    return Group.of("row", [], [value], place), target

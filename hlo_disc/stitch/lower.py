@@ -6,11 +6,10 @@ normalise -> fuse -> collapse each group -> choose variants -> kernels (equal on
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Graph, Guard, Value
 from hlo_disc.errors import UnsupportedOpError
@@ -21,12 +20,13 @@ from hlo_disc.stitch.collapse import collapse
 from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.explain import explain
 from hlo_disc.stitch.flow import Flow, Pack, Step, constant_array
-from hlo_disc.stitch.fuse import Plan, fuse, is_stored_constant
-from hlo_disc.stitch.group import Group, Place
+from hlo_disc.stitch.fuse import fuse, is_stored_constant
+from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.library import LibraryCall, library_choices
 from hlo_disc.stitch.normalise import normalise
 from hlo_disc.stitch.row import row_choices
 from hlo_disc.stitch.scatter import scatter_choices
+from hlo_disc.stitch.scope import Plan
 from hlo_disc.stitch.sort import sort_choices
 from hlo_disc.stitch.tile import dot_choices
 from hlo_disc.stitch.variant import Choice, Packing, Variant
@@ -67,7 +67,7 @@ def lower(graph: Graph, device: Device) -> Lowered:
         where = f" at {value.op.loc}" if value.op and value.op.loc else ""
         raise UnsupportedOpError(f"the size {symbol}{where} depends on data: data-dependent shapes are not supported")
     graph = normalise(graph)
-    graph, plan = _with_copies(graph, fuse(graph))
+    plan = fuse(graph)
     static = _Static(graph, plan)
     b = Builder()
     try:
@@ -86,10 +86,12 @@ def lower(graph: Graph, device: Device) -> Lowered:
             choices = SCHEDULES[group.kind](small, graph.facts, device, static)
             return Step(group, tuple(choices), tuple(kernel(c.variant) for c in choices), small.symbols)
 
-        steps: list[Step] = []
+        steps: dict[Group, Step] = {}
         alike: dict[tuple, Step] = {}
         packs: dict[Packing, Pack] = {}
-        for group in plan.groups:
+        for group in plan.groups():
+            if group.kind not in SCHEDULES:  # the host flow is what they are
+                continue
             key = (group.key(), tuple(static(v) for v in group.inputs))
             step = alike[key].for_group(group) if key in alike else scheduled(group)
             if not any(c.variant.workspace for c in step.choices):  # that is memory of this step alone
@@ -97,7 +99,7 @@ def lower(graph: Graph, device: Device) -> Lowered:
             for packing in (c.packing for c in step.choices if c.packing):
                 if packing not in packs:
                     packs[packing] = Pack(packing, kernel(packing))
-            steps.append(step)
+            steps[group] = step
         flow = Flow(b, graph, plan, steps, tuple(packs.values()))
         flow.build_plan()
         flow.build_main()
@@ -110,7 +112,7 @@ def lower(graph: Graph, device: Device) -> Lowered:
         tuple((*flow.source(p), p.packing.size, p.function) for p in flow.packs),
         tuple(b.library),
         flow.symbols,
-        graph.guards,
+        flow.guards,
         flow.env_size,
         explain(graph, plan, flow),
     )
@@ -120,29 +122,8 @@ class _Static:
     """Is a value's data the same at every call that passes the same array? Then a packed form of it can be kept."""
 
     def __init__(self, graph: Graph, plan: Plan):
-        self.inputs, self.aliases = set(graph.inputs), plan.aliases
+        self.inputs, self.root = set(graph.inputs), plan.root
 
     def __call__(self, value: Value) -> bool:
-        while value in self.aliases:
-            value = self.aliases[value]
+        value = self.root(value)
         return all(n.is_const for n in value.shape) and (value in self.inputs or is_stored_constant(value.op))
-
-
-def _with_copies(graph: Graph, plan: Plan) -> tuple[Graph, Plan]:
-    """An output that is an input, a constant, or the memory of another output gets a copy of its own."""
-    taken: set[Value] = set()
-    made = {v for g in plan.groups for v in g.written}
-    outputs, copies = [], []
-    for value in graph.outputs:
-        root = value
-        while root in plan.aliases:
-            root = plan.aliases[root]
-        if root in taken or root not in made:
-            target = Value(value.dtype, value.shape)
-            zeros = tuple(Dim.const(0) for _ in value.shape)
-            place = Place(target, value.shape, zeros, (1,) * value.rank, tuple(range(value.rank)))
-            copies.append(Group.of("row", [], [value], place))
-            value = target
-        taken.add(root)
-        outputs.append(value)
-    return replace(graph, outputs=tuple(outputs)), replace(plan, groups=(*plan.groups, *copies))

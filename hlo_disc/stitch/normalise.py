@@ -7,8 +7,10 @@ strides} is known to this package alone. A convolution becomes a dot over window
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Value, make_op, raw_dim
+from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Value, everywhere, make_op, raw_dim
 from hlo_disc.dynamic_hlo.ops import OPS
 from hlo_disc.stitch.convolution import lower_convolutions
 from hlo_disc.stitch.heads import cut_sorts
@@ -30,8 +32,15 @@ def kind(op: Op) -> str:
 
 
 def normalise(graph: Graph) -> Graph:
-    """Spell every `pad` as `place`; drop the guards that repeat the signature."""
-    graph = cut_sorts(lower_convolutions(graph))
+    """Spell every `pad` as `place`, in regions too; drop the guards that repeat the signature."""
+    graph = everywhere(graph, lambda scope: _spelled(cut_sorts(lower_convolutions(scope))))
+    # Every caller of compiled code checks the sizes in the signature before it calls.
+    static = {raw_dim(i, a): n for i, v in enumerate(graph.inputs) for a, n in enumerate(v.shape) if n.is_const}
+    guards = tuple(g for g in graph.guards if g.relation != "==" or static.get(g.lhs) != g.rhs)
+    return replace(graph, guards=guards)
+
+
+def _spelled(graph: Graph) -> Graph:
     builder = GraphBuilder(graph.facts)
     new: dict[Value, Value] = {}
     for op in graph.ops:
@@ -46,10 +55,7 @@ def normalise(graph: Graph) -> Graph:
             same = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
             builder.ops.append(same)
             new.update(zip(op.results, same.results, strict=True))
-    # Every caller of compiled code checks the sizes in the signature before it calls.
-    static = {raw_dim(i, a): n for i, v in enumerate(graph.inputs) for a, n in enumerate(v.shape) if n.is_const}
-    guards = tuple(g for g in graph.guards if g.relation != "==" or static.get(g.lhs) != g.rhs)
-    return graph.with_roots(new, ops=tuple(builder.ops), guards=guards)
+    return graph.with_roots(new, ops=tuple(builder.ops))
 
 
 def _pad(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:

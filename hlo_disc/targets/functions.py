@@ -25,8 +25,10 @@ _ARGUMENT_ATTRIBUTES = ("noalias", "readonly", "writeonly", "nonnull")
 _PLAIN_NAME = re.compile(r"[A-Za-z$._][A-Za-z0-9$._]*\Z")
 # A kernel with this attribute leaves all its work to device functions.
 CALLS_ONLY = "hlo_disc.calls_only"
-# Host code runs once a call and does next to nothing: generating it quickly is worth more than good code. The same
-# holds for the loop over a kernel's blocks, and for kernels that only call.
+# A host function with this attribute runs in a loop, or has loops.
+OFTEN = "hlo_disc.often"
+# Other host code runs once a call and does next to nothing: generating it quickly is worth more than good code. The
+# same holds for the loop over a kernel's blocks, and for kernels that only call.
 _UNOPTIMIZED = " noinline optnone"
 # the operand groups of gpu.launch_func, in order
 _GRID, _DYNAMIC_BYTES, _ARGUMENTS = 1, 10, 11
@@ -109,7 +111,7 @@ def host_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapp
     types, results = _signature(module, op)
     if not exported or not types or types[0] is not PTR:
         runtime = "%a0" if types and types[0] is PTR else ""
-        _function(module, op, name, symbols, _UNOPTIMIZED, runtime, exported)
+        _function(module, op, name, symbols, _effort(op), runtime, exported)
         return
     if not _has_body(op):
         raise Untranslatable(f"the exported function @{name} has no body")
@@ -126,7 +128,11 @@ def host_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapp
         body[argument] = body.op(f"load ptr, ptr {address}, align 8")
     body.region(block)
     result = result_text([t.text for t in results])
-    _define(module, f"{result} @{name}(ptr %call, ptr %env, ptr %arena, ptr %buffers)", body, _UNOPTIMIZED)
+    _define(module, f"{result} @{name}(ptr %call, ptr %env, ptr %arena, ptr %buffers)", body, _effort(op))
+
+
+def _effort(op: ir.Operation) -> str:
+    return " noinline" if OFTEN in op.attributes else _UNOPTIMIZED
 
 
 def _function(

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from hlo_disc.dynamic_hlo.reals import (
     Real,
+    clamp,
     copysign,
     exact_sum,
     exponent,
@@ -30,8 +31,9 @@ from hlo_disc.dynamic_hlo.reals import (
 )
 
 INF = math.inf
-_LARGE = 700.0  # exp of it is finite in double precision
-_SHIFT = 512.0
+# By bytes of a real: a number whose exp is finite, and one to take from larger ones.
+_LARGE = {4: 80.0, 8: 700.0}
+_SHIFT = {4: 64.0, 8: 512.0}
 
 
 class Complex(NamedTuple):
@@ -84,30 +86,30 @@ def _scaled(z: Complex, even: bool = False) -> tuple[Complex, Real | None]:
 
 
 def multiply(a: Complex, b: Complex) -> Complex:
-    return Complex(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re)
+    return Complex(a.re * b.re - a.im * b.im, a.im * b.re + a.re * b.im)
 
 
 def _divide(a: Complex, b: Complex) -> Complex:
-    (n, up), (d, down) = _scaled(a), _scaled(b)
+    """Infinities count as directions, with an infinite or vanishing factor."""
+    (n, up), (d, down) = (_scaled(z) for z in (a, b))
+    endless = _infinite(a), _infinite(b)
+    factor = where(endless[0], INF, where(endless[1], b.re.like(0.0), 1.0))
+    factor = where(endless[0] & endless[1], math.nan, factor)
+    n, d = _direction(n, endless[0]), _direction(d, endless[1])
     square = d.re * d.re + d.im * d.im
     re, im = (n.re * d.re + n.im * d.im) / square, (n.im * d.re - n.re * d.im) / square
     if up is not None and down is not None:  # in two steps, neither of which leaves the range unless the result does
         e = up - down
         first, second = power_of_two(e >> 1), power_of_two(e - (e >> 1))
         re, im = re * first * second, im * first * second
-    plain = Complex(re, im)
-    # What is not a number in both parts may be an infinity or a zero.
-    lost = is_nan(re) & is_nan(im)
-    by_zero = (d.re == 0) & (d.im == 0)
     infinity = copysign(INF, b.re)
-    units = Complex(*(copysign(where(is_inf(x), x.like(1), 0), x) for x in a))
-    from_infinity = Complex(INF * (units.re * d.re + units.im * d.im), INF * (units.im * d.re - units.re * d.im))
-    ones = Complex(*(copysign(where(is_inf(x), x.like(1), 0), x) for x in b))
-    by_infinity = Complex(0.0 * (n.re * ones.re + n.im * ones.im), 0.0 * (n.im * ones.re - n.re * ones.im))
-    finite = [is_finite(x) for x in (*a, *b)]
-    result = _where(lost & _infinite(b) & finite[0] & finite[1], by_infinity, plain)
-    result = _where(lost & _infinite(a) & finite[2] & finite[3], from_infinity, result)
-    return _where(lost & by_zero, Complex(infinity * a.re, infinity * a.im), result)
+    by_zero = Complex(infinity * a.re, infinity * a.im)
+    return _where((b.re == 0) & (b.im == 0), by_zero, Complex(re * factor, im * factor))
+
+
+def _direction(z: Complex, endless: Real) -> Complex:
+    """Where `endless`, infinite parts as 1 and finite ones as 0, with their signs; else z."""
+    return Complex(*(where(endless, clamp(-1.0, x, 1.0) * where(is_inf(x), x.like(1.0), 0.0), x) for x in z))
 
 
 def _abs(z: Complex) -> Real:
@@ -146,18 +148,19 @@ def _exp(z: Complex) -> Complex:
 
 
 def _exp_in_range(x: Real) -> tuple[Real, Real | float]:
-    """(e, f) with exp(x) = e * f, e finite as long as exp(x) times something in double precision may be."""
+    """(e, f) with exp(x) = e * f, e finite as long as exp(x) times something in x's precision may be."""
     if x.roomy:
         return exp(x), 1.0
-    large = x > _LARGE
-    return exp(where(large, x - _SHIFT, x)), where(large, x.like(math.exp(_SHIFT)), 1.0)
+    size = x.value.dtype.itemsize
+    large = x > _LARGE[size]
+    return exp(where(large, x - _SHIFT[size], x)), where(large, x.like(math.exp(_SHIFT[size])), 1.0)
 
 
 def _expm1(z: Complex) -> Complex:
     whole = _exp(z)
     half = sin(0.5 * z.im)
     re = expm1(z.re) * cos(z.im) - 2.0 * half * half
-    return Complex(where(abs(z.re) > _LARGE, whole.re - 1.0, re), whole.im)
+    return Complex(where(abs(z.re) > _LARGE[8], whole.re - 1.0, re), whole.im)
 
 
 def _squares(*parts: Real) -> list[Real]:
@@ -253,11 +256,11 @@ def _cosh_sinh(x: Real) -> tuple[Real, Real]:
 
 def _hyperbolic(x: Real) -> tuple[Real, Real, Real | float]:
     """(c, s, f) with cosh(x) = c * f and sinh(x) = s * f."""
-    cosh, sinh = _cosh_sinh(maximum(minimum(x, _LARGE), -_LARGE))
+    cosh, sinh = _cosh_sinh(maximum(minimum(x, _LARGE[8]), -_LARGE[8]))
     if x.roomy:  # past 700 both are infinite in single precision
         return cosh, sinh, 1.0
     e, factor = _exp_in_range(abs(x))
-    far = abs(x) > _LARGE
+    far = abs(x) > _LARGE[8]
     return where(far, 0.5 * e, cosh), where(far, copysign(0.5 * e, x), sinh), factor
 
 
@@ -306,7 +309,7 @@ FORMULAS: Mapping[str, Formula] = {
     "divide": Formula(_divide),
     "abs": Formula(_abs),
     "sign": Formula(_sign),
-    "exponential": Formula(_exp),
+    "exponential": Formula(_exp, wide=False),
     "exponential_minus_one": Formula(_expm1),
     "log": Formula(_log),
     "log_plus_one": Formula(_log1p),

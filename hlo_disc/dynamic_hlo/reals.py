@@ -8,9 +8,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.graph import GraphBuilder, Value
 
-F32, F64, I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 _EXPONENT = 52  # bits of a double below its exponent
-_SIGN = -(2**63)
 
 
 class Real:
@@ -117,6 +115,10 @@ def minimum(x: Real, y: Real | float) -> Real:
     return x.op("minimum", y)
 
 
+def clamp(low: float, x: Real, high: float) -> Real:
+    return x.like(low).op("clamp", x, high)
+
+
 def is_nan(x: Real) -> Real:
     return x != x
 
@@ -129,20 +131,22 @@ def is_finite(x: Real) -> Real:
     return x.op("is_finite")
 
 
-# Doubles as bits.
+# Floats as bits.
 
 
 def bits(x: Real) -> Real:
-    return x.op("bitcast_convert", dtype=I64)
+    return x.op("bitcast_convert", dtype=np.dtype(f"int{8 * x.value.dtype.itemsize}"))
 
 
 def from_bits(x: Real) -> Real:
-    return x.op("bitcast_convert", dtype=F64)
+    return x.op("bitcast_convert", dtype=np.dtype(f"float{8 * x.value.dtype.itemsize}"))
 
 
 def copysign(x: Real | float, sign: Real) -> Real:
-    """|x| with the sign of another double, be that a zero."""
-    return from_bits(bits(abs(sign.like(x))) | (bits(sign) & _SIGN))
+    """|x| with the sign of another float, be that a zero."""
+    pattern = bits(sign)
+    lowest = np.iinfo(pattern.value.dtype).min
+    return from_bits(bits(abs(sign.like(x))) | (pattern & int(lowest)))
 
 
 def exponent(x: Real) -> Real:

@@ -254,8 +254,8 @@ class Executable:
 def register_ffi_target(name: str, function: Any) -> None:
     """Let programs that are compiled or loaded from now on call an XLA FFI handler by name.
 
-    function: a capsule with the handler's address, or one a stage: {"instantiate" | "prepare" | "initialize" | "execute":
-    capsule}. What is registered with JAX (`jax.ffi.register_ffi_target`) is found without this, but for handlers with a
+    function: a capsule with the handler's address, or {stage: capsule} for the stages "instantiate", "prepare",
+    "initialize" and "execute". What is registered with JAX (`jax.ffi.register_ffi_target`) is found without this, but for handlers with a
     state: jaxlib does not hand out their stage "instantiate".
     """
     from hlo_disc.ral import handlers
@@ -277,7 +277,7 @@ def register_ffi_type(name: str, registration: Mapping[str, Any]) -> None:
 def _resolved(
     target: str, where: str, config: Sequence[Any], operands: Any, results: Any, aliases: Any
 ) -> tuple[Any, ...]:
-    """A library call as the runtime takes it. Raises UnsupportedOpError for a target that this process does not know."""
+    """A library call as the runtime takes it. Raises UnsupportedOpError for a target that this process lacks."""
     from hlo_disc.ral import handlers
 
     found = handlers.find(target)

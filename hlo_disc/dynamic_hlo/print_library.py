@@ -27,7 +27,8 @@ def custom_call(printer: _Printer, op: Op) -> tuple[str, ...]:
     ]
     fields += [f"hlo_disc.{name} = {_orders(attrs[name])}" for name in ("operand_orders", "result_orders")]
     aliases = (
-        f"#stablehlo.output_operand_alias<output_tuple_indices = [{result}], operand_index = {operand}, operand_tuple_indices = []>"
+        f"#stablehlo.output_operand_alias<output_tuple_indices = [{result}], operand_index = {operand}, "
+        "operand_tuple_indices = []>"
         for operand, result in attrs["aliases"]
     )
     fields.append(f"output_operand_aliases = [{', '.join(aliases)}]")
@@ -82,10 +83,10 @@ def _value(kind: str, dtype: str, content: Any) -> str:
 
 def fft(printer: _Printer, op: Op) -> str:
     attrs = op.attrs
-    length = attrs["length"]
+    length, transform = attrs["length"], attrs["transform"]
     if all(n.is_const for n in length):
-        text = f"stablehlo.fft {printer.operands(op)}, type = {attrs['transform']}, length = [{', '.join(map(str, length))}]"
-        return printer.op(op, text)
+        sizes = ", ".join(map(str, length))
+        return printer.op(op, f"stablehlo.fft {printer.operands(op)}, type = {transform}, length = [{sizes}]")
     name, kind = printer.shape(length)
-    text = f'stablehlo.custom_call @hlo_disc.fft({printer.operands(op)}, {name}) {{transform = "{attrs["transform"]}"}}'
+    text = f'stablehlo.custom_call @hlo_disc.fft({printer.operands(op)}, {name}) {{transform = "{transform}"}}'
     return printer.op(op, text, [kind])

@@ -24,6 +24,7 @@ def fft(x: np.ndarray, *, transform: str, length: tuple[int, ...]) -> np.ndarray
     dtype = np.dtype(kinds[not single])
     if 0 in shape or 0 in x.shape:
         return np.zeros(shape, dtype)
+    result: np.ndarray
     match transform:
         case "FFT":
             result = np.fft.fftn(wide, axes=axes)

@@ -25,7 +25,8 @@ class Executable:
     packs: ("input" | "constant", index, bytes, address of the pack function);
     guards: (message, how many arguments it shows);
     calls: (op and line, handler addresses by stage, attributes (name, kind, dtype, content), operands and results as
-    (dtype, rank), (operand, result) pairs that share memory, whether empty matrices are skipped); threads: workers, 0 for one a core;
+    (dtype, rank), (operand, result) pairs that share memory, whether empty matrices are skipped);
+    threads: workers, 0 for one a core;
     packed_bytes: bound on packed inputs over all executables; keep_alive: whatever owns the machine code.
     """
 

@@ -1,7 +1,7 @@
 """Where custom calls' handlers are: XLA FFI handlers by name, from what the user or jaxlib has registered.
 
-JAX itself is not imported: jaxlib keeps XLA's registry. Handlers that were registered before XLA's CPU client exists wait
-in a queue of jaxlib's, and those that jaxlib ships (LAPACK) are registered by `import jax` only; both are looked at.
+JAX itself is not imported: jaxlib keeps XLA's registry. Handlers that were registered before XLA's CPU client exists
+wait in a queue of jaxlib's, and those that jaxlib ships (LAPACK) are registered by `import jax` only; both are looked at.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def register_target(name: str, function: Any) -> None:
     """
     stages = function if isinstance(function, dict) else {"execute": function}
     if not stages.keys() <= set(STAGES) or "execute" not in stages:
-        raise ValueError(f"the stages of the handler {name} are {', '.join(stages)}; they must be of {', '.join(STAGES)}")
+        raise ValueError(f"the stages of handler {name} are {', '.join(stages)}; they must be of {', '.join(STAGES)}")
     _own[name] = dict(stages)
 
 

@@ -221,8 +221,8 @@ def _triangular_solve(r: Reader, op: Any, operands: list[Operand]) -> Value:
     r.equal(a.shape[-2], a.shape[-1], "rows and columns of the triangular matrix")
     side = "rows" if left else "columns"
     r.equal(a.shape[-1], b.shape[-2 if left else -1], f"the triangular matrix and the {side} of the other operand")
-    for axis, (x, y) in enumerate(zip(a.shape[:-2], b.shape[:-2], strict=True)):
-        r.equal(x, y, f"batching dimension {axis} of the operands")
+    for axis, (m, n) in enumerate(zip(a.shape[:-2], b.shape[:-2], strict=True)):
+        r.equal(m, n, f"batching dimension {axis} of the operands")
     # The transposed problem, op(A) X = B as X^T op(A)^T = B^T: the other side and the other triangle of A^T.
     trans = {"NO_TRANSPOSE": b"N", "TRANSPOSE": b"T", "ADJOINT": b"C"}[transpose]
     config = config_bytes(

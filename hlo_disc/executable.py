@@ -255,8 +255,8 @@ def register_ffi_target(name: str, function: Any) -> None:
     """Let programs that are compiled or loaded from now on call an XLA FFI handler by name.
 
     function: a capsule with the handler's address, or {stage: capsule} for the stages "instantiate", "prepare",
-    "initialize" and "execute". What is registered with JAX (`jax.ffi.register_ffi_target`) is found without this, but for handlers with a
-    state: jaxlib does not hand out their stage "instantiate".
+    "initialize" and "execute". What is registered with JAX (`jax.ffi.register_ffi_target`) is found without this, but
+    for handlers with a state: jaxlib does not hand out their stage "instantiate".
     """
     from hlo_disc.ral import handlers
 

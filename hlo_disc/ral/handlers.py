@@ -1,7 +1,7 @@
 """Where custom calls' handlers are: XLA FFI handlers by name, from what the user or jaxlib has registered.
 
-JAX itself is not imported: jaxlib keeps XLA's registry. Handlers that were registered before XLA's CPU client exists
-wait in a queue of jaxlib's, and those that jaxlib ships (LAPACK) are registered by `import jax` only; both are looked at.
+JAX itself is not imported: jaxlib keeps XLA's registry. What was registered before XLA's CPU client exists waits in a
+queue of jaxlib's, and what jaxlib ships (LAPACK) is registered by `import jax` only; both are looked at.
 """
 
 from __future__ import annotations

@@ -48,7 +48,11 @@ def _same_dtype(op: Op) -> Match:
 def widens(source: np.dtype, target: np.dtype) -> bool:
     """Whether every value of `source` is one of `target`."""
     kinds = dtype_class(source), dtype_class(target)
-    if kinds[0] == "bool" or source == target:
+    if source == target:
+        return kinds[1] != "complex"
+    if kinds[1] == "float" and target.itemsize == 1:  # these lack zero, negative numbers, infinities or NaN
+        return False
+    if kinds[0] == "bool":
         return kinds[1] != "complex"
     if "bool" in kinds or "complex" in kinds:
         return False

@@ -14,7 +14,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo import print_control, print_convolution, print_indexing, print_library, print_reduce
 from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.dtypes import BOOL, dtype_class, element_type, part_dtype
+from hlo_disc.dynamic_hlo.dtypes import BOOL, bit_width, dtype_class, element_type, part_dtype
 from hlo_disc.dynamic_hlo.graph import Graph, Guard, Op, Region, Shape, Value
 
 _SCALAR = "tensor<i64>"
@@ -86,7 +86,7 @@ def _element(x: np.ndarray | np.generic) -> str:
     bits = np.asarray(x).view(f"u{dtype.itemsize}")
     if np.isfinite(float(x)) and np.asarray(float(text)).astype(dtype).view(bits.dtype) == bits:
         return text
-    return f"0x{int(bits):0{2 * dtype.itemsize}X}"
+    return f"0x{int(bits):0{-(-bit_width(dtype) // 4)}X}"
 
 
 def dense(array: np.ndarray) -> str:
@@ -96,7 +96,7 @@ def dense(array: np.ndarray) -> str:
         return "dense<>"
     if flat.tobytes() == flat[:1].tobytes() * flat.size:
         return f"dense<{_element(flat[0])}>"
-    if flat.size > 32 and array.dtype != BOOL and not array.dtype.name.endswith("int4"):
+    if flat.size > 32 and array.dtype != BOOL and bit_width(array.dtype) >= 8:
         return f'dense<"0x{flat.tobytes().hex().upper()}">'
     return f"dense<{_nested(array)}>"
 
@@ -323,6 +323,11 @@ def _elementwise(printer: _Printer, op: Op) -> str:
     return printer.op(op, f"stablehlo.{op.name} {printer.operands(op)}")
 
 
+def _reduce_precision(printer: _Printer, op: Op) -> str:
+    form = f"e{op.attrs['exponent_bits']}m{op.attrs['mantissa_bits']}"
+    return printer.op(op, f"stablehlo.reduce_precision {printer.operands(op)}, format = {form}")
+
+
 def _bitcast_convert(printer: _Printer, op: Op) -> str:
     (x,) = op.operands
     kinds = dtype_class(x.dtype), dtype_class(op.result.dtype)
@@ -476,6 +481,7 @@ def _dot_general(printer: _Printer, op: Op) -> str:
 _PRINTERS: dict[str, Callable[[_Printer, Op], str | Sequence[str]]] = {
     "bitcast_convert": _bitcast_convert,
     "compare": _compare,
+    "reduce_precision": _reduce_precision,
     "constant": _constant,
     "iota": _iota,
     "dim": _dim,

@@ -10,7 +10,7 @@ void run_pack(const Program& program, const Pack& pack, const void* source, void
   StandaloneTasks tasks(program.workers);
   Run run(standalone_call(program.workers, nullptr, 0), program, tasks);
   void* bufs[] = {const_cast<void*>(source), destination};
-  check_status(run, pack.fn(&run, nullptr, nullptr, bufs));
+  check_status(run, pack.fn(&run, nullptr, nullptr, bufs), nullptr);
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ void Call::run(const std::vector<Block>& packed_constants, int64_t pack_limit) {
   char* scratch = scratch_bytes ? arena.data() + arena_bytes : nullptr;
   StandaloneTasks tasks(program.workers);
   Run run(standalone_call(program.workers, scratch, scratch_bytes), program, tasks);
-  check_status(run, program.main_fn(&run, env.data(), arena.data(), bufs.data()));
+  check_status(run, program.main_fn(&run, env.data(), arena.data(), bufs.data()), env.data());
 }
 
 std::vector<Block> pack_constants(const Program& program) {

@@ -197,9 +197,10 @@ int32_t run_library_call(ral_call* call, int32_t index, const int64_t* record) {
   return 1;
 }
 
-void check_status(const Run& run, int32_t status) {
+void check_status(const Run& run, int32_t status, const int64_t* env) {
   if (status == 0) return;
   if (run.error) throw *run.error;
+  if (status >= 2) run.program.broken_guard(static_cast<size_t>(status) - 2, env);
   throw std::logic_error("main returned status " + std::to_string(status) + " without a reason");
 }
 

@@ -88,7 +88,7 @@ class LibraryCall {
 int32_t run_library_call(ral_call* call, int32_t index, const int64_t* record);
 
 // Throws what a run of main left when its status says that something failed.
-void check_status(const Run& run, int32_t status);
+void check_status(const Run& run, int32_t status, const int64_t* env);
 
 }  // namespace ral
 

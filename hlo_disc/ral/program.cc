@@ -73,10 +73,12 @@ void Program::finish() {
 
 void Program::plan(const int64_t* dims, int64_t* env) const {
   int32_t broken = plan_fn(dims, env);
-  if (broken == 0) return;
-  size_t k = static_cast<size_t>(broken) - 1;
-  if (k >= guards.size()) throw std::logic_error("plan reports guard " + std::to_string(k) + " of " + std::to_string(guards.size()));
-  throw Error(Error::kShape, format(guards[k], env));
+  if (broken != 0) broken_guard(static_cast<size_t>(broken) - 1, env);
+}
+
+void Program::broken_guard(size_t k, const int64_t* args) const {
+  if (k >= guards.size()) throw std::logic_error("guard " + std::to_string(k) + " is reported, of " + std::to_string(guards.size()));
+  throw Error(Error::kShape, format(guards[k], args));
 }
 
 int64_t Program::tensor_bytes(const TensorType& type, const int64_t* sizes) {

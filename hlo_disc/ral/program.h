@@ -78,6 +78,9 @@ struct Program {
   // Fills env (env_capacity values). Throws Error(kShape) when a guard does not hold.
   void plan(const int64_t* dims, int64_t* env) const;
 
+  // Throws Error(kShape) with the message of guard k and these arguments of it.
+  [[noreturn]] void broken_guard(size_t k, const int64_t* args) const;
+
   // Bytes of a tensor with these sizes. Throws Error(kOutOfMemory) when an int64 cannot hold them.
   static int64_t tensor_bytes(const TensorType& type, const int64_t* sizes);
 

@@ -64,11 +64,12 @@ int32_t ral_library_call(ral_call* call, int32_t index, const int64_t* record);
  *
  * main: computes. env is what plan left, arena has env[0] bytes (RAL_ALIGNMENT aligned, undefined contents, may be null
  * when env[0] is 0). bufs holds inputs, constants, packed weights (null: this one is not packed), outputs. Returns 0, or
- * the status of the library call that failed; the outputs' contents are undefined then.
+ * the status 1 of a library call that failed, or k+2 when guard k does not hold, which only the run could check; env then
+ * starts with the arguments of its message. The outputs' contents are undefined unless it is 0.
  *
  * pack: main's signature with bufs = {source, destination}; env and arena are null and ral_call.scratch_bytes is 0. */
 typedef int32_t (*ral_plan_fn)(const int64_t* dims, int64_t* env);
-typedef int32_t (*ral_main_fn)(ral_call* call, const int64_t* env, char* arena, void* const* bufs);
+typedef int32_t (*ral_main_fn)(ral_call* call, int64_t* env, char* arena, void* const* bufs);
 
 #ifdef __cplusplus
 }

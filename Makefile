@@ -5,11 +5,13 @@ VENV := .venv
 # The directory of conformance cases, one StableHLO module a file, and which of them to run.
 CASES ?= ../shared/conformance
 FILTER ?= *
+# For how long to compile random programs.
+SECONDS ?= 60
 BIN := $(VENV)/bin
 NATIVE := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h) CMakeLists.txt
 STAMP := $(VENV)/installed
 
-.PHONY: demo test conformance lint format bench asan tsan clean
+.PHONY: demo test conformance fuzz lint format bench asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -20,6 +22,10 @@ test: $(STAMP)
 conformance: $(STAMP)
 	@test -d "$(CASES)" || { echo "There is no directory $(CASES): say where the cases are, as in make conformance CASES=DIR" >&2; exit 1; }
 	$(BIN)/hlo-disc conformance "$(CASES)" --filter "$(FILTER)"
+
+# What fails is kept in build/fuzz.
+fuzz: $(STAMP)
+	$(BIN)/python tests/fuzz.py --seconds $(SECONDS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -8,20 +8,21 @@ pasted, with what was wrong at its top; the seed that is printed makes a batch a
 from __future__ import annotations
 
 import argparse
-import math
 import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from differential import SIZES, Mismatch, check
+from differential import SIZES
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from op_rows import ROWS
 from random_graphs import graphs, single_ops
+from shrink import failure, shrink
 
 from hlo_disc.conformance.pool import Task, run_cases
+from hlo_disc.conformance.report import cause
 from hlo_disc.conformance.run import Result, Settings, Stage
 from hlo_disc.dynamic_hlo.graph import Graph
 from hlo_disc.dynamic_hlo.print import to_stablehlo
@@ -29,15 +30,14 @@ from hlo_disc.errors import UnsupportedOpError
 
 BATCH = 10
 SHRINK_SECONDS = 40
+SHOWN = 3  # of failures with the same cause
 
 
 def run_batch(directory: Path, name: str, _: Settings, stage: Stage) -> Result:
     """`BATCH` programs of the kind and seed in `name`, "graph:17" or an op's name in place of "graph"."""
     what, _, number = name.partition(":")
     result = Result(name, "fuzz", what)
-    smallest: int | None = None
-    numbers: Sequence[int] = range(len(SIZES))
-    until = math.inf
+    rounding = 1.0 if what == "graph" else 0.0
     file = directory / f"{name.replace(':', '-')}.mlir"
     strategy = graphs(min_ops=5, max_ops=40) if what == "graph" else single_ops(what)
 
@@ -47,39 +47,34 @@ def run_batch(directory: Path, name: str, _: Settings, stage: Stage) -> Result:
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink),
-        report_multiple_bugs=False,
+        phases=(Phase.generate,),
     )
     @given(strategy)
     def batch(graph: Graph) -> None:
-        nonlocal smallest, numbers, until
-        if time.monotonic() > until:
-            return  # enough of shrinking
-        text = to_stablehlo(graph)
-        if smallest is None:
-            file.write_text(text)  # stays when the process dies
-            result.shapes += 1
-        stage("check" if smallest is None else f"shrink ({result.reason})", "fuzz", what)
-        try:
-            check(graph, 1.0 if what == "graph" else 0.0, numbers)
-        except Exception as error:
-            if isinstance(error, Mismatch):
-                numbers = (error.number,)
-            until = min(until, time.monotonic() + SHRINK_SECONDS)
-            if smallest is None or len(text) < smallest:
-                smallest = len(text)
-                result.status = "unsupported" if isinstance(error, UnsupportedOpError) else "failed"
-                result.reason = " ".join(f"{type(error).__name__}: {error}".split())[:400]
-                file.write_text(f"// {name}: {result.reason}\n{text}")
-            raise
+        if result.reason:
+            return
+        file.write_text(to_stablehlo(graph))  # stays when the process dies
+        result.shapes += 1
+        stage("check", "fuzz", what)
+        error = failure(graph, rounding)
+        if error is not None:
+            stage(f"shrink ({describe(error)})", "fuzz", what)
+            graph, error = shrink(graph, rounding, error, time.monotonic() + SHRINK_SECONDS)
+            result.status = "unsupported" if isinstance(error, UnsupportedOpError) else "failed"
+            result.reason = describe(error)
+            file.write_text(f"// {name}: {result.reason}\n{to_stablehlo(graph)}")
 
     try:
         batch()
-        file.unlink(missing_ok=True)
     except Exception as error:
-        if not result.reason:
-            result.status, result.reason = "error", f"{type(error).__name__}: {error}"[:400]
+        result.status, result.reason = "error", describe(error)
+    if not result.reason:
+        file.unlink(missing_ok=True)
     return result
+
+
+def describe(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:400]
 
 
 def tasks(directory: Path, names: list[str], first: int, until: float) -> Iterator[Task]:
@@ -105,6 +100,7 @@ def main() -> int:
     given_.failures.mkdir(parents=True, exist_ok=True)
     print(f"seed {first}; failures go to {given_.failures}", flush=True)
     counts: Counter[str] = Counter()
+    causes: Counter[str] = Counter()
     programs = 0
     until = time.monotonic() + given_.seconds
     batches = tasks(given_.failures, names, first, until)
@@ -112,7 +108,11 @@ def main() -> int:
         counts[result.status] += 1
         programs += result.shapes
         if result.status != "passed":
-            print(f"{result.status:<11} {result.name}: {result.reason}", flush=True)
+            causes[cause(result)] += 1
+            if causes[cause(result)] <= SHOWN:
+                print(f"{result.status:<11} {result.name}: {result.reason}", flush=True)
+    for reason, count in causes.most_common():
+        print(f"{count:5} {reason}")
     shown = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     print(f"{programs} programs in {sum(counts.values())} batches from seed {first}, {len(SIZES)} sizes each: {shown}")
     return int(set(counts) > {"passed"} or not counts)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.dtypes import dtype_class, int_limits
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Region, Shape, Value, raw_dim
+from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Region, Shape, Value, raw_dim
 
 T = TypeVar("T")
 Types = Sequence[np.dtype]
@@ -170,18 +170,20 @@ def facts() -> ShapeFacts:
 
 
 def finish(gen: Gen, outputs: Sequence[Value]) -> Graph:
-    """The graph of what was drawn, with a first use of b and s in the inputs' shapes that says what they are."""
-    inputs = list(gen.inputs)
-    used = {name for value in inputs for d in value.shape for name in d.symbols}
-    used |= {name for op in gen.b.ops for v in op.results for d in v.shape for name in d.symbols} | {"b", "s"}
+    """The graph of what was drawn."""
+    return bound_graph(gen.inputs, gen.b.ops, outputs, gen.b.facts)
+
+
+def bound_graph(inputs: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value], facts: ShapeFacts) -> Graph:
+    """A graph whose symbols are the first dims of inputs that are them; an input is added for one that is none."""
+    inputs = list(inputs)
     bindings: dict[str, Dim] = {}
-    for name in sorted(used):
-        places = [
-            (i, axis) for i, v in enumerate(inputs) for axis, d in enumerate(v.shape) if d is Dim.symbol(name)
-        ]  # fmt: skip
+    for name in ("b", "s"):
+        symbol = Dim.symbol(name)
+        places = [(i, axis) for i, v in enumerate(inputs) for axis, d in enumerate(v.shape) if d is symbol]
         if not places:
-            inputs.append(Value(F32, (Dim.symbol(name),), None, len(inputs)))
+            inputs.append(Value(F32, (symbol,), None, len(inputs)))
             places = [(len(inputs) - 1, 0)]
         bindings[name] = raw_dim(*places[0])
     names = tuple(f"x{i}" for i in range(len(inputs)))
-    return Graph("test", tuple(inputs), names, tuple(outputs), tuple(gen.b.ops), gen.b.facts, bindings)
+    return Graph("test", tuple(inputs), names, tuple(outputs), tuple(ops), facts, bindings)

@@ -97,6 +97,18 @@ def monoid_region(kind: str, dtype: np.dtype) -> Region:
     return Region(inputs, (op,), op.results)
 
 
+def identity(kind: str, dtype: np.dtype) -> np.ndarray:
+    """What changes nothing when it is combined with."""
+    if kind in ("max", "min") and dtype != BOOL:
+        if dtype_class(dtype) == "float":
+            return np.array(-np.inf if kind == "max" else np.inf).astype(dtype)
+        info = ml_dtypes.iinfo(dtype)
+        return np.array(info.min if kind == "max" else info.max, dtype)
+    if kind in ("and", "min"):
+        return np.array(True) if dtype == BOOL else np.invert(np.zeros((), dtype))
+    return np.array(1 if kind == "mul" else 0).astype(dtype)
+
+
 # ----------------------------------------------------------------------------------------------------- asked of numpy
 
 

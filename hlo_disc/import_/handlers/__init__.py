@@ -21,6 +21,7 @@ from hlo_disc.import_.handlers import (
     ragged,
     random,
     reduce,
+    scan,
     sort,
     views,
     windows,
@@ -28,7 +29,7 @@ from hlo_disc.import_.handlers import (
 from hlo_disc.import_.handlers.types import Handler
 
 _FAMILIES = (
-    elementwise, bitcast, broadcasts, views, gather, sort, reduce, windows, norm, dot, einsum, ragged, convolution,
+    elementwise, bitcast, broadcasts, views, gather, sort, reduce, windows, scan, norm, dot, einsum, ragged, convolution,
     control, library, random, calls,
 )  # fmt: skip
 HANDLERS: dict[str, Handler] = {}

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
+from hlo_disc.dynamic_hlo import dtypes
 from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.dtypes import bit_width, dtype_class
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import GraphBuilder, Guard, Op, Region, Value, make_region, raw_dim
 from hlo_disc.dynamic_hlo.ops import ATTRIBUTES, OPS, kind
@@ -28,6 +30,11 @@ FLOATS, INTS = (F32, F64, F16, BF16), (I32, I8, I64, U32, U8)
 SIGNED = (*FLOATS, I32, I8, I64)
 NUMBERS = (*FLOATS, *INTS)
 LOGICAL = (BOOL, *INTS)
+NARROW = [
+    dtype
+    for dtype in (*dtypes.FLOATS, *dtypes.INTEGERS)
+    if dtype.name not in ("int8", "uint8") and dtype.itemsize == 1 and dtype.name[:7] != "float6_"
+]
 
 
 def values(dtype: np.dtype, count: int) -> np.ndarray:
@@ -121,7 +128,7 @@ def cases(table):
 
 
 def test_every_op_is_tested_here():
-    named = {*UNARY, *BINARY, "compare", "select", "clamp", "convert", "bitcast_convert"}
+    named = {*UNARY, *BINARY, "compare", "select", "clamp", "convert", "bitcast_convert", "reduce_precision"}
     named |= {"real", "imag", "complex"}  # in test_complex.py
     assert {name for name in OPS if kind(Op(name, (), {})) == "elementwise"} == named
     assert all(name in ATTRIBUTES for row in OPS.values() for name in row.attrs)
@@ -185,6 +192,37 @@ def test_convert(source, target):
     with jax.enable_x64(True):
         expected = lax.convert_element_type(x, target) if target != BOOL else x.astype(np.float64) != 0
         assert_same(run("convert", [x], dtype=target), expected, ulps=1)
+
+
+@pytest.mark.parametrize("exponent, mantissa", ((5, 10), (8, 7), (4, 3), (5, 0), (2, 5), (11, 20), (1, 3)))
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_reduce_precision(dtype, exponent, mantissa):
+    x = np.concatenate([values(dtype, 23), np.array([1.9, 65519, 3e-5, 1 + 2**-10, 1 + 3 * 2**-11], dtype)])
+    ours = run("reduce_precision", [x], exponent_bits=exponent, mantissa_bits=mantissa)
+    with jax.enable_x64(True):
+        assert_same(ours, lax.reduce_precision(x, exponent, mantissa), ulps=0)
+    with pytest.raises(CompileError, match="1 bit of exponent"):
+        infer_one("reduce_precision", [(dtype.name, "b")], exponent_bits=0, mantissa_bits=3)
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_narrow_types(dtype):
+    """Every value with every other, in one program for XLA."""
+    width = bit_width(dtype)
+    line = np.arange(1 << width, dtype=np.uint8).view(dtype)[:: 1 if width < 8 else 11]
+    a, b = (np.array(side, dtype) for side in zip(*itertools.product(line, line), strict=True))
+    names = ["add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum"]
+    names += ["sqrt", "floor", "negate"] if dtype_class(dtype) == "float" else ["and", "xor", "shift_left", "not"]
+    names += [] if dtype_class(dtype) == "float" else ["shift_right_logical", "shift_right_arithmetic"]
+    both = [row[0] for row in BINARY.values()]
+    functions = [(UNARY | BINARY)[name][0] for name in names]
+    expected = jax.jit(lambda *operands: [f(*operands[: 1 + (f in both)]) for f in functions])(a, b)
+    for name, theirs in zip(names, expected, strict=True):
+        result = run(name, [a, b] if name in BINARY else [a])
+        ours, theirs = (np.asarray(x).astype(np.float32) for x in (result, theirs))
+        # XLA takes the least power of two for zero.
+        skip = (np.abs(ours) < 1e-37) | np.isnan(theirs) if dtype.name == "float8_e8m0fnu" else np.zeros(a.shape, bool)
+        np.testing.assert_array_equal(ours[~skip], theirs[~skip], name)
 
 
 def test_convert_saturates():

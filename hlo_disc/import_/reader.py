@@ -80,6 +80,8 @@ class Reader:
         self._attributes: dict[ir.Attribute, Value] = {}
         self._sizes: dict[tuple[Dim, np.dtype], Value] = {}
         self._required: set[tuple[Dim, str, Dim]] = set()
+        # What functions make of sizes alone: JAX divides by calling one, in the same way for every layer.
+        self._calls: dict[tuple, list[Operand]] = {}
 
     # Following the program
 
@@ -90,10 +92,15 @@ class Reader:
             self.unsupported(f"the module has no body for @{name}")
         if len(self._call_sites) > 200:
             self.unsupported("calls are nested too deeply: a function must not call itself")
-        self._call_sites.append(self.op)
-        results = self.run(function.regions[0].blocks[0], operands)
-        self.op = self._call_sites.pop()
-        return results
+        key = (name, tuple(map(_known, operands)))
+        found = self._calls.get(key) if None not in key[1] else None
+        if found is None:
+            self._call_sites.append(self.op)
+            found = self.run(function.regions[0].blocks[0], operands)
+            self.op = self._call_sites.pop()
+            if None not in key[1] and None not in map(_known, found):
+                self._calls[key] = found
+        return found
 
     def region(
         self, region: Any, inputs: Sequence[Value], operands: Sequence[Operand] | None = None
@@ -430,6 +437,11 @@ class Reader:
             self.guards.append(Guard(part.lhs, part.relation, part.rhs, message, args))  # type: ignore[arg-type]
             symbols.add_fact(self.facts, part.lhs, part.relation, part.rhs)
         return ()
+
+
+def _known(x: Operand) -> tuple | None:
+    """What tells exact sizes from others, None for everything else."""
+    return (x.dtype, x.sizes, x.elements) if type(x) is Symbolic and x.exact else None
 
 
 def _constant_value(element: Element) -> int | None:

@@ -50,17 +50,26 @@ def _take(free: Sequence[Slot], size: Dim, facts: ShapeFacts) -> Slot | None:
     for slot in free:
         if slot.size == size:
             return slot
-    # At likely sizes it is already clear which slots may be larger: a proof that fails costs the most.
-    wanted = facts.likely(size)
-    likely = sorted(((facts.likely(slot.size), slot) for slot in free), key=lambda pair: pair[0])
-    for found, slot in likely:
-        if found >= wanted and facts.at_most(size, slot.size) is Truth.YES:
+    # A proof that fails costs the most: first look whether some sizes tell at once that there is none.
+    wanted = _samples(size, facts)
+    found = [(_samples(slot.size, facts), slot) for slot in free]
+    for sample, slot in sorted(found, key=lambda pair: pair[0]):
+        if all(x <= y for x, y in zip(wanted, sample, strict=True)) and facts.at_most(size, slot.size) is Truth.YES:
             return slot
-    for found, slot in reversed(likely):
-        if found <= wanted and facts.at_most(slot.size, size) is Truth.YES:
+    for sample, slot in sorted(found, key=lambda pair: pair[0], reverse=True):
+        if all(y <= x for x, y in zip(wanted, sample, strict=True)) and facts.at_most(slot.size, size) is Truth.YES:
             slot.size = size
             return slot
     return None
+
+
+def _samples(size: Dim, facts: ShapeFacts) -> tuple[int, ...]:
+    """A size at likely values of its symbols, and with all of them 1 and 3."""
+    points = [dict.fromkeys(size.symbols, n) for n in (1, 3)]
+    try:
+        return facts.likely(size), *(size.evaluate(point) for point in points)
+    except ZeroDivisionError:
+        return facts.likely(size), 0, 0
 
 
 class Lives:

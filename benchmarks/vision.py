@@ -41,7 +41,7 @@ def resnet_params(layout: str = "NHWC", seed: int = 4) -> Params:
     """The weights of ResNet-50 (He et al. 2015, arXiv:1512.03385), as "v1.5" with the stride in the 3x3 convolution."""
     make = _Weights(seed, layout)
     stages, channels = [], 64
-    for number, (count, width) in enumerate(STAGES):
+    for count, width in STAGES:
         blocks = []
         for i in range(count):
             block = {

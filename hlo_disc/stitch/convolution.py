@@ -1,6 +1,6 @@
 """A convolution as a dot over windows: no engine of its own, the schedules of dots run it.
 
-    x (b, h, w, c), kernel (p, q, c, f)  ->  windows (b, i, j, c, p, q) of the padded x,  summed over (p, q, c) with the kernel
+    x (b, h, w, c), kernel (p, q, c, f) -> windows (b, i, j, c, p, q) of x, summed over (p, q, c) with the kernel
 
 `window` (x) {dims, sizes, window, strides, dilations} is a view that this package alone knows: element
 (…, i, …, p) of axis `dims[n]` is element i*strides[n] + p*dilations[n]; the offsets p are new axes behind all others.

@@ -43,6 +43,11 @@ class Reducer:
         """What it combines."""
         return self.op.operands[: len(self.op.results)]
 
+    @property
+    def count(self) -> int:
+        """How many registers its state has."""
+        return len(self.op.results)
+
     def start(self, body: Body) -> list[Val]:
         raise NotImplementedError
 
@@ -109,6 +114,10 @@ class RegionReducer(Reducer):
         self.marked = not self.neutral and not (lanes_on_rows and not sliced)
         self.position = _position(op) if not lanes_on_rows and not commutes(self.region) else None
         self.ordered = not lanes_on_rows and self.position is None and not commutes(self.region)
+
+    @property
+    def count(self) -> int:
+        return len(self.xs) + self.marked
 
     def start(self, body: Body) -> list[Val]:
         lanes = 0 if self.ordered else body.width

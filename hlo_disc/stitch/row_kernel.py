@@ -275,22 +275,17 @@ class _Kernel:
             rest: Sequence[Val] = state
             for r in reducers:
                 xs = [body.eval(x, self._operand_index(r.op, cols)) for x in r.operands]
-                mine, rest = self._split(body, r, rest)
-                out += r.step(body, xs, mine)
+                out += r.step(body, xs, rest[: r.count])
+                rest = rest[r.count :]
             return out
 
         states = sweep(p, reducers, step)
         for r in reducers:
-            mine, states = self._split(self.vectors, r, states)
-            self.vectors.bound.update(zip(r.op.results, r.finish(self.vectors, mine), strict=True))
+            self.vectors.bound.update(zip(r.op.results, r.finish(self.vectors, states[: r.count]), strict=True))
+            states = states[r.count :]
         for value in p.stage:
             if value in self._stages:
                 self._read_back(value)
-
-    def _split(self, body: Body, r: Reducer, state: Sequence[Val]) -> tuple[Sequence[Val], Sequence[Val]]:
-        """A reducer's part of what a sweep carries, and the rest."""
-        count = len(r.start(body))
-        return state[:count], state[count:]
 
     def _stage(self, body: Body, p: Pass, cols: list[Index]) -> None:
         for value in p.stage:
@@ -372,8 +367,8 @@ class _Kernel:
         states: Sequence[Val] = self._nest(outer, [], start, inner)[sum(scan.count for scan in scans) :]
         folded: list[Val] = []
         for r in reducers:
-            mine, states = self._split(body, r, states)
-            folded += r.fold(body, mine)
+            folded += r.fold(body, states[: r.count])
+            states = states[r.count :]
         return folded
 
     def _sweep_scalars(self, p: Pass, reducers: list[Reducer], step: Step) -> list[Val]:

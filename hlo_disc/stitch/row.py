@@ -15,6 +15,7 @@ from hlo_disc.stitch.row_kernel import RowVariant
 from hlo_disc.stitch.shared_scan import shared_scan
 from hlo_disc.stitch.sliced import sliced
 from hlo_disc.stitch.space import row_space
+from hlo_disc.stitch.tiny import TinyVariant, is_tiny
 from hlo_disc.stitch.variant import Choice, decided
 
 # Up to this many columns, rows across lanes win (measured on softmax; on argmax, whose lanes cost more to fold).
@@ -27,6 +28,8 @@ SHARED = (1 << 16, 1 << 9)
 
 def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
     """The forms of a row group: lanes on rows where memory runs there or columns are few, else lanes on columns."""
+    if is_tiny(group):
+        return [Choice(TinyVariant(group, facts))]
     space = row_space(group.ops, group.outputs, facts)
     if isinstance(space, str):
         raise CompileError(f"a group is no row group once its axes are merged: {space}")

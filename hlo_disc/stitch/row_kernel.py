@@ -129,7 +129,7 @@ class RowVariant:
 def _is_heavy(op: Op) -> bool:
     """Does an op keep registers busy, so that several vectors in flight are no gain?"""
     inner = [x for region in regions(op) for x in region.ops]
-    return (op.name in EXPENSIVE and op.name != "cumulative") or len(inner) > 2
+    return (op.name in EXPENSIVE and op.name != "cumulative") or any(x.name in EXPENSIVE for x in inner)
 
 
 def _stage_bytes(value: Value, p: Pass) -> Dim:
@@ -199,22 +199,29 @@ class _Kernel:
         self.row_index = self.vectors.math.delinear(Index(item), self.sizes.shape(self.space.rows))
         self._passes(self._sweep_vectors)
 
-    def _take_part(self, item: Val, cols: Scalar) -> Val:
-        """Split the item's number into the part of the columns and the rest."""
+    def _take_part(self, item: Val, cols: Scalar, panels: Scalar | None = None) -> Val:
+        """Split the item's number into the part of the columns and the rest.
+
+        Neighbouring items take neighbouring memory: parts of one row or, of all `panels`, the next one.
+        """
         sliced = self.variant.sliced or self.variant.totals
         chunks = SLICES if sliced else self.b.ceil_div(cols, self.b.maximum(self.span, 1))
-        part = self.b.index(item % chunks)
+        if panels is None:
+            part, rest = self.b.index(item % chunks), item // chunks
+        else:
+            part, rest = item // panels, self.b.index(item % panels)
         self.slice = Index(part)
         self.first = self.b.minimum(part * self.span, cols)
         self.end = self.b.minimum(self.first + self.span, cols)
-        return item // chunks
+        return rest
 
     def panel(self, item: Val) -> None:
         """Lanes along the last row axis; columns one by one."""
-        if self.variant.parts:
-            item = self._take_part(item, self.sizes.count(self.space.passes[-1].cols))
         *outer, last = self.sizes.shape(self.space.rows)
         panels = self.b.ceil_div(last, self.variant.width)
+        if self.variant.parts:
+            count = self.b.index(self.sizes.count(self.space.rows[:-1]) * panels)
+            item = self._take_part(item, self.sizes.count(self.space.passes[-1].cols), count)
         at = self.vectors.math.delinear(Index(item // panels), outer)
         base = (item % panels) * self.variant.width
         self.row_index = [*at, Index(base, 1)]
@@ -249,22 +256,10 @@ class _Kernel:
     def _store(self, body: Body, value: Value, index: tuple[Index, ...]) -> None:
         x = body.eval(value, index)
         if self.variant.group.place:
-            index = self._placed(body, self.variant.group.place, value, index)
+            index = placed(body, self.variant.group.place, value, index)
         elif self.variant.sliced:
             index = (self.slice, *index) if self.variant.lanes_on_rows else (*index, self.slice)
         body.store(x, self.outputs[value], index)
-
-    def _placed(self, body: Body, place: Place, value: Value, index: tuple[Index, ...]) -> tuple[Index, ...]:
-        at = []
-        for axis, size, start, stride in zip(place.axes, place.shape, place.starts, place.strides, strict=True):
-            i = ZERO if axis is None else body.math.scale(index[axis], stride)
-            if isinstance(start, Value):
-                window = Dim.const(1) if axis is None else value.shape[axis]
-                first = body.as_index(body.eval(start, ()), start.dtype)
-                at.append(body.math.add(i, body.math.clamp(first, self.sizes(size - window))))
-            else:
-                at.append(i.shift(self.sizes(start)))
-        return tuple(at)
 
     def _reduce(self, p: Pass, sweep: Callable) -> None:
         reducers = [reducer(op, self.variant.lanes_on_rows, self.variant.sliced) for op in p.reductions]
@@ -466,3 +461,17 @@ class _Kernel:
         with self.b.loop(0, shape[0], 1, acc) as loop:
             loop.yield_(*self._nest(shape[1:], [*at, Index(loop.i)], loop.args, inner))
         return loop.results
+
+
+def placed(body: Body, place: Place, value: Value, index: tuple[Index, ...]) -> tuple[Index, ...]:
+    """Where in the larger value an element of `value` goes."""
+    at = []
+    for axis, size, start, stride in zip(place.axes, place.shape, place.starts, place.strides, strict=True):
+        i = ZERO if axis is None else body.math.scale(index[axis], stride)
+        if isinstance(start, Value):
+            window = Dim.const(1) if axis is None else value.shape[axis]
+            first = body.as_index(body.eval(start, ()), start.dtype)
+            at.append(body.math.add(i, body.math.clamp(first, body.sizes(size - window))))
+        else:
+            at.append(i.shift(body.sizes(start)))
+    return tuple(at)

@@ -122,8 +122,9 @@ class Axis {
       spectrum_ = allocate_or_throw(bytes);
       T *chirp = numbers(chirp_), *x = numbers(spectrum_);
       std::memset(x, 0, static_cast<size_t>(bytes));
+      const Roots roots(2 * n);
       for (int64_t k = 0; k < n; k++) {
-        Root root = root_of_unity(static_cast<int64_t>(static_cast<__int128>(k) * k % (2 * n)), 2 * n);
+        const Root root = roots.at(static_cast<int64_t>(static_cast<__int128>(k) * k % (2 * n)));
         chirp[2 * k] = static_cast<T>(root.re);
         chirp[2 * k + 1] = static_cast<T>(root.im);
         for (int64_t at : {k, (m - k) % m}) {

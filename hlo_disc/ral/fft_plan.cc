@@ -4,6 +4,7 @@
 #include <cmath>
 #include <list>
 #include <mutex>
+#include <utility>
 
 #include "fft_lanes.h"
 
@@ -38,6 +39,21 @@ void push(std::vector<T>& to, Root root) {
   to.push_back(static_cast<T>(root.im));
 }
 
+// exp(+2 pi i k / n) from the cosine and sine of at most an eighth of a turn.
+Root root_of_unity(int64_t k, int64_t n) {
+  const double unit = static_cast<double>(0.25L * kPi / static_cast<long double>(n));
+  int64_t eighths = 8 * k;  // of n: the octants of the circle
+  const bool lower = eighths >= 4 * n;
+  if (lower) eighths = 8 * n - eighths;
+  const bool left = eighths >= 2 * n;
+  if (left) eighths = 4 * n - eighths;
+  const bool steep = eighths >= n;
+  const double angle = static_cast<double>(steep ? 2 * n - eighths : eighths) * unit;
+  double re = std::cos(angle), im = std::sin(angle);
+  if (steep) std::swap(re, im);
+  return {left ? -re : re, lower ? -im : im};
+}
+
 // k^2 mod 2n without overflow.
 int64_t chirp_index(int64_t k, int64_t n) { return static_cast<int64_t>(static_cast<__int128>(k) * k % (2 * n)); }
 
@@ -49,32 +65,12 @@ struct Cache {
 
 }  // namespace
 
-Root root_of_unity(int64_t k, int64_t n) {
-  // Only angles of an eighth of a turn are computed with, so that symmetric roots are symmetric to the last bit.
-  k %= n;
-  const __int128 eight = static_cast<__int128>(k) * 8;
-  const int64_t octant = static_cast<int64_t>(eight / n);
-  const bool mirrored = octant % 2;
-  const __int128 turn = mirrored ? static_cast<__int128>(n) * (octant + 1) - eight : eight - static_cast<__int128>(n) * octant;  // of 8 n
-  const long double angle = kPi / 4 * static_cast<long double>(turn) / static_cast<long double>(n);
-  const double c = static_cast<double>(std::cos(angle)), s = static_cast<double>(std::sin(angle));
-  switch (octant) {
-    case 0: return {c, -s};
-    case 1: return {s, -c};
-    case 2: return {-s, -c};
-    case 3: return {-c, -s};
-    case 4: return {-c, s};
-    case 5: return {-s, c};
-    case 6: return {s, c};
-    default: return {c, s};
-  }
-}
-
-Roots::Roots(int64_t n) : shift_(0) {
-  while ((int64_t{1} << 2 * shift_) < n) shift_++;
+Roots::Roots(int64_t n) : n_(n), shift_(1) {
+  const int64_t half = (n + 2) / 2;
+  while ((int64_t{1} << 2 * shift_) < half) shift_++;
   const int64_t fine = int64_t{1} << shift_;
-  for (int64_t k = 0; k < fine; k++) fine_.push_back(root_of_unity(k, n));
-  for (int64_t k = 0; k < n; k += fine) coarse_.push_back(root_of_unity(k, n));
+  for (int64_t k = 0; k < fine; k++) fine_.push_back(root_of_unity(k % n, n));
+  for (int64_t k = 0; k < half; k += fine) coarse_.push_back(root_of_unity(k, n));
 }
 
 bool wants_bluestein(int64_t n) {
@@ -103,7 +99,8 @@ FftPlan<T>::FftPlan(int64_t n) : n(n) {
   if (wants_bluestein(n)) {
     longer = fft_plan<T>(smooth_length(2 * n - 1));
     const int64_t m = longer->n;
-    for (int64_t k = 0; k < n; k++) push(chirp, root_of_unity(chirp_index(k, n), 2 * n));
+    const Roots roots(2 * n);
+    for (int64_t k = 0; k < n; k++) push(chirp, roots.at(chirp_index(k, n)));
     std::vector<T> conjugate(2 * m);
     for (int64_t k = 0; k < n; k++) {
       for (int64_t at : {k, (m - k) % m}) {
@@ -119,12 +116,13 @@ FftPlan<T>::FftPlan(int64_t n) : n(n) {
   int64_t before = 1;
   for (int64_t radix : factors_of(n)) {
     Pass pass{radix, before, n / before / radix, {}, {}, {}};
+    const Roots all(n / before), own(radix);
     for (int64_t j = 1; j < radix; j++) {
-      for (int64_t i = 0; i < pass.after; i++) push(pass.twiddles, root_of_unity(j * i % (n / before), n / before));
+      for (int64_t i = 0; i < pass.after; i++) push(pass.twiddles, all.at(j * i));
     }
     if (radix > 5 && radix != 8) {
       for (int64_t k = 0; k < radix; k++) {
-        Root root = root_of_unity(k, radix);
+        const Root root = own.at(k);
         pass.cosines.push_back(static_cast<T>(root.re));
         pass.sines.push_back(static_cast<T>(root.im));
       }

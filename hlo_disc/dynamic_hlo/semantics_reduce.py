@@ -15,6 +15,7 @@ from hlo_disc.dynamic_hlo.semantics import pad
 
 Array = np.ndarray
 Ints = tuple[int, ...]
+_LONG = 64
 
 
 class Body(Protocol):
@@ -38,12 +39,25 @@ def _fold(body: Body, state: list[Array], steps: Iterator[list[Array]], captured
     return state
 
 
+def _halved(body: Body, rows: list[Array], captured: list[Array]) -> list[Array]:
+    """Long rows with neighbours combined until they are short: in which order elements are combined is not said."""
+    while (count := len(rows[0])) > _LONG:
+        made = body(*(x[0 : count - 1 : 2] for x in rows), *(x[1::2] for x in rows), *captured)
+        rest = [x[count - count % 2 :] for x in rows]
+        rows = [
+            np.concatenate([np.broadcast_to(x, (count // 2, *y.shape[1:])), y]) for x, y in zip(made, rest, strict=True)
+        ]
+    return rows
+
+
 def reduce_with(*arrays: Array, dims: Ints, body: Body) -> tuple[Array, ...]:
     xs, inits, captured = _parts(arrays, body)
     order = [*sorted(dims), *(a for a in range(xs[0].ndim) if a not in dims)]
     kept = tuple(n for a, n in enumerate(xs[0].shape) if a not in dims)
     count = math.prod(xs[0].shape[a] for a in dims)
     rows = [x.transpose(order).reshape(count, *kept) for x in xs]
+    rows = _halved(body, rows, captured)
+    count = len(rows[0])
     start = [np.broadcast_to(init, kept) for init in inits]
     return tuple(_fold(body, start, ([row[i] for row in rows] for i in range(count)), captured))
 
@@ -117,7 +131,12 @@ def select_and_scatter(
         take = (there >= 0) & ((place < 0) | ~np.broadcast_to(keep, place.shape))
         chosen, place = np.where(take, value, chosen), np.where(take, there, place)
     result = np.full(x.size, init, x.dtype)
-    for element, target in zip(source.reshape(-1), place.reshape(-1), strict=True):
-        if target >= 0:
-            result[target] = body(result[target], element, *captured)[0]
+    # In the order of the windows: first the first one that chose a place, for every place, then the second …
+    windows = np.argsort(place.reshape(-1), kind="stable")
+    targets = place.reshape(-1)[windows]
+    turn = np.arange(targets.size) - np.searchsorted(targets, targets)
+    for number in range(turn.max(initial=-1) + 1):
+        now = (turn == number) & (targets >= 0)
+        at = targets[now]
+        result[at] = body(result[at], source.reshape(-1)[windows[now]], *captured)[0]
     return result.reshape(x.shape)

@@ -191,6 +191,38 @@ def test_what_the_host_has_not_is_an_error(library: ctypes.CDLL) -> None:
         exe(np.ones(2, np.float32))
 
 
+def test_inside_loops_and_branches(library: ctypes.CDLL) -> None:
+    config = {"factor": np.float32(2), "name": "scale", "nested": {"yes": True}, "offsets": np.array([-3])}
+
+    def scaled(x: jax.Array) -> jax.Array:
+        return jax.ffi.ffi_call("test_scale", jax.ShapeDtypeStruct(x.shape, x.dtype))(x, **config)
+
+    def f(x: jax.Array, n: jax.Array) -> jax.Array:
+        y = jax.lax.fori_loop(0, n, lambda i, y: scaled(y), x)
+        return jax.lax.cond(n > 2, scaled, lambda y: y, y)
+
+    types = jax.ShapeDtypeStruct((3,), np.float32), jax.ShapeDtypeStruct((), np.int32)
+    exe = hlo_disc.compile(f, *types, dims={"x": "(b,)"})
+    for size, n in ((5, 0), (1, 1), (4, 7), (0, 3)):
+        x = np.arange(size, dtype=np.float32) + 3
+        np.testing.assert_array_equal(exe(x, np.int32(n)), jax.jit(f)(x, n))
+    # 1, -1: the second turn fails, and nothing after it runs.
+    with pytest.raises(CallError, match="element 0 is negative"):
+        exe(np.ones(3, np.float32), np.int32(1 << 30))
+
+
+def test_effects_stay(library: ctypes.CDLL) -> None:
+    """A call whose result nobody wants is made all the same, every time."""
+    config = "api_version = 4 : i32, backend_config = {start = 0}, has_side_effect = true"
+    call = f"""
+        %a = stablehlo.custom_call @test_next() {{{config}}} : () -> tensor<2xi64>
+        %b = stablehlo.custom_call @test_next() {{{config}}} : () -> tensor<2xi64>
+        return %x : tensor<?xf32>"""
+    exe = hlo_disc.compile(module(call))
+    assert exe.explain().count("test_next ->") == 2
+    np.testing.assert_array_equal(exe(np.ones(3, np.float32)), np.ones(3))
+
+
 def test_many_threads_at_once(library: ctypes.CDLL, no_leak: None) -> None:
     exes = [
         hlo_disc.compile(simple(name, config), threads=2)

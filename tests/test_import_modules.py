@@ -9,7 +9,7 @@ from hlo_disc.conformance import oracle
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.reference import evaluate
 from hlo_disc.dynamic_hlo.verify import verify
-from hlo_disc.errors import ShapeError, UnsupportedOpError
+from hlo_disc.errors import ShapeError
 from hlo_disc.import_.reader import read_module
 from hlo_disc.import_.source import load_module
 
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(not MODULES.is_dir(), reason=f"there is no {MODU
 CASES = {
     "jax_transformer.mlir": (None, [{"b": 1, "s": 1}, {"b": 2, "s": 7}]),
     "jax_causal_pos.mlir": (None, [{"b": 1, "s": 1}, {"b": 3, "s": 8}]),
+    "jax_scan.mlir": (None, [{"b": 1, "s": 1}, {"b": 3, "s": 8}]),
     "tf_transformer_dyn.mlir": ({0: "(b, s)", 1: "(b, s)"}, [{"b": 2, "s": 3}, {"b": 1, "s": 1}]),
     "tf_transformer_dyn.vhlo": (None, [{"d0": 2, "d1": 3, "d2": 2, "d3": 3}, {"d0": 3, "d1": 1, "d2": 1, "d3": 1}]),
     "tf_keras_mlp_args_dyn.mlir": (None, [{"d0": 1}, {"d0": 5}]),
@@ -60,12 +61,6 @@ def test_like_xla(name):
         arrays = list(arguments(graph, values))
         for got, want in zip(evaluate(graph, arrays), run_by_xla(name, arrays), strict=True):
             np.testing.assert_allclose(got, want, 1e-4, 1e-4)
-
-
-def test_scan_needs_control_flow():
-    where = r"at export/jax_a1_export.py:16:21 \(scanf\)"
-    with pytest.raises(UnsupportedOpError, match=rf"stablehlo.while : \(tensor<.* {where}"):
-        read("jax_scan.mlir")
 
 
 def test_sizes_that_the_program_refuses():

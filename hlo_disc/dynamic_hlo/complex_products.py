@@ -10,14 +10,14 @@ from hlo_disc.dynamic_hlo.complex_block import Block, Pair, Rule, is_complex
 from hlo_disc.dynamic_hlo.complex_math import Complex, multiply
 from hlo_disc.dynamic_hlo.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.facts import Truth
-from hlo_disc.dynamic_hlo.graph import Op, Value
+from hlo_disc.dynamic_hlo.graph import Op, Region, Value, make_op
 from hlo_disc.dynamic_hlo.inference import part_dtype
 from hlo_disc.dynamic_hlo.reals import Real
 
 _SHORT = 4  # products in a sum that is no dot
 
 
-def _dot(e: Block, op: Op) -> Pair | None:
+def _long_dot(e: Block, op: Op) -> Pair | None:
     """One real dot: a complex left operand contracts its parts too, against (re, im) and (-im, re) of the right one.
 
     So a dot of complex matrices is one of twice the depth and twice the columns, with the left operand and the result
@@ -25,8 +25,6 @@ def _dot(e: Block, op: Op) -> Pair | None:
     """
     x, y = op.operands
     dtype = part_dtype(op.attrs["dtype"])
-    if is_complex(x) and is_complex(y) and _is_short(e, op):
-        return _short_dot(e, op, dtype)
     attrs = {**op.attrs, "dtype": dtype}
     parts_at = op.result.rank
     left = e.memory(x) if is_complex(x) else e.reals[x]
@@ -53,14 +51,35 @@ def _parted(e: Block, op: Op, result: Value, axis: int) -> Pair | None:
     return None
 
 
-def _is_short(e: Block, op: Op) -> bool:
+def _dot(e: Block, op: Op) -> Pair | None:
+    """Few products are summed as such; how many there are may be known at the call only."""
     count = dim_product(op.operands[0].shape[axis] for axis in op.attrs["lhs_contract"])
-    return e.b.facts.at_most(count, Dim.const(_SHORT)) is Truth.YES
+    short = e.b.facts.at_most(count, Dim.const(_SHORT))
+    if short is Truth.NO or not all(map(is_complex, op.operands)):
+        return _long_dot(e, op)
+    if short is Truth.YES:
+        return _short_dot(e, op)
+    if not op.result.shape:
+        return _long_dot(e, op)
+    inputs = tuple(Value(x.dtype, x.shape, None, i) for i, x in enumerate(op.operands))
+    inner = make_op(op.name, inputs, op.attrs, [(op.result.dtype, op.result.shape)], op.loc)
+    branches = []
+    for rule in (_short_dot, _long_dot):
+        block = Block(e.b.facts, {op.name: rule})
+        block.inputs(zip(inputs, inputs, strict=True))
+        block.expand(inner)
+        result = block.whole(inner.result)
+        branches.append(Region(inputs, tuple(block.b.ops), (result,)))
+    long = Dim.min(Dim.max(count - _SHORT, 0), 1)
+    index = e.b.op("dim", [], op.loc, expr=long, dtype=np.dtype(np.int32))
+    e.wholes[op.result] = e.b.op("case", [index, *map(e.whole, op.operands)], op.loc, branches=tuple(branches))
+    return None
 
 
-def _short_dot(e: Block, op: Op, dtype: np.dtype) -> Pair:
+def _short_dot(e: Block, op: Op) -> Pair:
     """Few products are made and rounded as complex numbers, and then summed: packing for a dot would cost more."""
     x, y = op.operands
+    dtype = part_dtype(op.attrs["dtype"])
     attrs = op.attrs
     pairs = zip(attrs["lhs_contract"], attrs["rhs_contract"], strict=True)
     shape = (*op.result.shape, *(x.shape[i] for i, _ in pairs))

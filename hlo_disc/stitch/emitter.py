@@ -12,7 +12,6 @@ from hlo_disc.dynamic_hlo.graph import Op, Value
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.body import Body, Leaf, Sizes
 from hlo_disc.stitch.build import Builder, Val
-from hlo_disc.stitch.elements import to_memory
 from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.scope import Branches, Carried, Loop, Plan, Scope
 
@@ -87,7 +86,7 @@ class Emitter:
         """Let a register be a value, in memory too where kernels read it."""
         frame.registers[value] = x
         if value in self.stored:
-            self.b.store(to_memory(self.b, x, value.dtype), self.buffer(value, frame), 0)
+            Body(self.b, 1, self.sizes, {}).store(x, Leaf(self.buffer(value, frame), (), value.dtype), ())
 
     def _host(self, group: Group, frame: Frame) -> None:
         if group.ops[0].name == "check":

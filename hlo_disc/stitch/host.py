@@ -36,12 +36,12 @@ def host_ops(
         if op is None or op in found or op in free or op in taken or not _is_scalar(op):
             continue
         found.add(op)
-        chain = [op] if op.name in ELEMENTWISE else element_chain(op)
+        chain = [op] if _is_elementwise(op) else element_chain(op)
         todo += [x for link in chain for x in link.operands]
     if nested:
         known = set(registers) | {value for op in found for value in op.results}
         for op in ops:
-            if op.name not in ELEMENTWISE or op.result.shape or op in found or op in free or op in taken:
+            if not _is_elementwise(op) or op.result.shape or op in found or op in free or op in taken:
                 continue
             if all(x in known or x.op in free for x in op.operands):
                 found.add(op)
@@ -53,7 +53,11 @@ def _is_scalar(op: Op) -> bool:
     """A scalar that is computed from scalars, or is an element of something in memory."""
     if len(op.results) != 1 or op.result.shape:
         return False
-    return op.name in ELEMENTWISE or bool(element_chain(op))
+    return _is_elementwise(op) or bool(element_chain(op))
+
+
+def _is_elementwise(op: Op) -> bool:
+    return op.name in ELEMENTWISE and kind(op) == "elementwise"
 
 
 def element_chain(op: Op) -> list[Op]:

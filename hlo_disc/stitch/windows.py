@@ -95,6 +95,7 @@ class _Window(_Walk):
     def __init__(self, body: Body, op: Op, index: tuple[Index, ...], neutral: bool):
         super().__init__(body, op, body.width if any(i.lanes is not None for i in index) else 0)
         self.index, self.neutral = index, neutral
+        self.inside: set[int] = set()  # axes on which the code being built may take all to be inside
         self.moving = moving_axes(op.attrs)
         self.shape = body.sizes.shape(op.operands[0].shape)
 
@@ -109,7 +110,38 @@ class _Window(_Walk):
         raise NotImplementedError
 
     def run(self) -> State:
-        return self._axis(0, list(self.index), None, self.start())
+        """The combined window. Along the lanes, it is asked once whether all of it is inside."""
+        start = self.start()
+
+        def walk() -> State:
+            return self._axis(0, list(self.index), None, start)
+
+        lanes = {a: self.index[a].lanes for a in self.moving if not self._safe(a)}
+        along = [a for a, n in lanes.items() if isinstance(n, int) and n > 0]
+        if len(along) != 1 or "base_dilations" in self.op.attrs and self.op.attrs["base_dilations"][along[0]] > 1:
+            return walk()
+
+        def all_inside() -> State:
+            self.inside.update(along)
+            state = walk()
+            self.inside.clear()
+            return state
+
+        return self.b.if_(self._whole_inside(along[0]), all_inside, walk, like=start)
+
+    def _whole_inside(self, axis: int) -> Val:
+        """Do the windows of all lanes lie inside along an axis?"""
+        b, attrs, place = self.b, self.op.attrs, self._start(axis)
+        holes = attrs["window_dilations"][axis] if "window_dilations" in attrs else 1
+        window, lanes = self.body.sizes(attrs["window"][axis]), place.lanes
+        assert isinstance(lanes, int)
+        last = place.base + (window - 1) * holes + lanes * (self.body.width - 1)
+        return b.both(b.compare(">=", b.index(place.base), 0), b.compare("<", b.index(last), self.shape[axis]))
+
+    def _start(self, axis: int) -> Index:
+        """Where the window begins."""
+        low = self.body.sizes(self.op.attrs["low"][axis])
+        return self.body.math.scale(self.index[axis], self.op.attrs["strides"][axis]).shift(-1 * low)
 
     def _axis(self, number: int, at: list[Index], inside: Val | None, state: State) -> State:
         """Walk the axes from the `number`th moving one on; `at` is where the operand is read on those before."""
@@ -119,8 +151,7 @@ class _Window(_Walk):
         attrs, sizes = self.op.attrs, self.body.sizes
         holes, base = (attrs[name][axis] if name in attrs else 1 for name in ("window_dilations", "base_dilations"))
         window, size = sizes(attrs["window"][axis]), self.shape[axis]
-        start = self.body.math.scale(self.index[axis], attrs["strides"][axis]).shift(-1 * sizes(attrs["low"][axis]))
-        safe = base == 1 and self._unpadded(axis)
+        start, safe = self._start(axis), self._safe(axis)
         clipped = self.neutral and base == 1 and start.lanes is None and not safe
 
         def one(k: Scalar, state: State) -> State:
@@ -136,8 +167,12 @@ class _Window(_Walk):
         low, high = self._clip(start.base, size, window, holes) if clipped else (0, window)
         return self.loop(low, high, state, one)
 
-    def _unpadded(self, axis: int) -> bool:
-        """Without padding, a window has no element outside."""
+    def _safe(self, axis: int) -> bool:
+        """Has a window no element outside? It has none without padding."""
+        if axis in self.inside:
+            return True
+        if "base_dilations" in self.op.attrs and self.op.attrs["base_dilations"][axis] > 1:
+            return False
         bounds = (self.body.sizes.facts.bounds(self.op.attrs[side][axis])[1] for side in ("low", "high"))
         return all(high is not None and high <= 0 for high in bounds)
 

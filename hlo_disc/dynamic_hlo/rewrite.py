@@ -78,6 +78,7 @@ def simplify(graph: Graph) -> Graph:
     from hlo_disc.dynamic_hlo.control import tidy
     from hlo_disc.dynamic_hlo.dots import orient_dots  # made of this module's Rule
     from hlo_disc.dynamic_hlo.rules import RULES
+    from hlo_disc.dynamic_hlo.unroll import unroll
 
     def simpler(scope: Graph) -> Graph:
         scope = cse(rewrite(scope, RULES))
@@ -85,7 +86,7 @@ def simplify(graph: Graph) -> Graph:
         return scope if turned is scope else rewrite(turned, RULES)
 
     graph = everywhere(graph, simpler)
-    while (tidied := tidy(graph)) is not graph:
+    while (tidied := everywhere(tidy(graph), unroll)) is not graph:
         graph = everywhere(tidied, simpler)
     return graph
 

@@ -237,7 +237,7 @@ class Fusion:
                 return False
             self._add(op, target)
             return True
-        if self._size(target) >= MAX_OPS:
+        if self._size(target) >= MAX_OPS and op.name not in COPIED_VIEWS:
             return False
         ordered = all(self._first(g) > self._last(target) for g in others)
         return (not keep or (ordered and target.place is None)) and self._try_join(op, target, keep)

@@ -52,6 +52,31 @@ def column_sum(x):
     return x.sum(0)
 
 
+def running_sum(x):
+    return jnp.cumsum(x)
+
+
+def running_sum_of_rows(x):
+    return jnp.cumsum(x, axis=1)
+
+
+def running_sum_of_columns(x):
+    return jnp.cumsum(x, axis=0)
+
+
+def argmax_of_rows(x):
+    return jnp.argmax(x, axis=1)
+
+
+def max_pool(x):
+    padding = ((0, 0), (1, 1), (1, 1), (0, 0))
+    return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), padding)
+
+
+def average_pool(x):
+    return jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") * 0.25
+
+
 def floats(*shape: int) -> jax.Array:
     return jnp.asarray(np.random.default_rng(sum(shape)).standard_normal(shape, np.float32))
 
@@ -114,5 +139,47 @@ KERNELS = (
         {"x": "(n, m)"},
         lambda n, m: (floats(n, m),),
         matrices((4096, 768), (100000, 3), (999, 333)),
+    ),
+    Kernel(
+        "cumsum",
+        running_sum,
+        {"x": "(n)"},
+        lambda n: (floats(n),),
+        (dict(n=1000000), dict(n=50000), dict(n=1001)),
+    ),
+    Kernel(
+        "cumsum of rows",
+        running_sum_of_rows,
+        {"x": "(n, m)"},
+        lambda n, m: (floats(n, m),),
+        matrices((1000, 1000), (4096, 77), (33, 333)),
+    ),
+    Kernel(
+        "cumsum of columns",
+        running_sum_of_columns,
+        {"x": "(n, m)"},
+        lambda n, m: (floats(n, m),),
+        matrices((1000, 1000), (4096, 77), (33, 333)),
+    ),
+    Kernel(
+        "argmax",
+        argmax_of_rows,
+        {"x": "(n, m)"},
+        lambda n, m: (floats(n, m),),
+        matrices((64, 50257), (4096, 10), (333, 257)),
+    ),
+    Kernel(
+        "max pool 3x3",
+        max_pool,
+        {"x": "(b, h, w, c)"},
+        lambda b, s, c: (floats(b, s, s, c),),
+        (dict(b=1, s=112, c=64), dict(b=8, s=56, c=64), dict(b=3, s=33, c=17)),
+    ),
+    Kernel(
+        "average pool 2x2",
+        average_pool,
+        {"x": "(b, h, w, c)"},
+        lambda b, s, c: (floats(b, s, s, c),),
+        (dict(b=1, s=112, c=64), dict(b=8, s=56, c=64), dict(b=3, s=33, c=17)),
     ),
 )

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo import inference_reduce
 from hlo_disc.dynamic_hlo.combiners import absorbs
 from hlo_disc.dynamic_hlo.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.facts import Truth
 from hlo_disc.dynamic_hlo.graph import Shape, Value, with_captures
-from hlo_disc.dynamic_hlo.inference_reduce import whole
 from hlo_disc.dynamic_hlo.windows import padded, positions
 from hlo_disc.import_.decode import ints
 from hlo_disc.import_.elements import ONE, ZERO
@@ -47,24 +47,27 @@ class _Window:
 
 
 def _static_window(r: Reader, op: Any, x: Value) -> _Window:
-    """What a static form writes. A window as large as the axis stays that when the module is re-opened."""
+    """What a static form writes.
+
+    When the module is re-opened, a window over the whole axis, or over all before or behind an element, stays that.
+    """
     ones = (1,) * x.rank
 
     def numbers(name: str) -> tuple[int, ...]:
         return r.attr(op, name, ints) if name in op.attributes else ones
 
-    written = numbers("window_dimensions")
-    window = r.policy.window(r, op, x, written)
     pairs = r.attr(op, "padding", ints) if "padding" in op.attributes else (0,) * (2 * x.rank)
-
-    def pads(side: int) -> Shape:
-        return tuple(
-            size - 1 if not size.is_const and n == number - 1 else Dim.const(n)
-            for size, number, n in zip(window, written, pairs[side::2], strict=True)
-        )
-
+    written = r.decoder.tensor(op.operands[0].type)[1]
+    window, low, high = [], [], []
+    for d, size, n, before, after in zip(
+        x.shape, written, numbers("window_dimensions"), pairs[::2], pairs[1::2], strict=True
+    ):
+        whole = not d.is_const and n == size > 1 and (before, after) in ((0, 0), (n - 1, 0), (0, n - 1))
+        window.append(d if whole else Dim.const(n))
+        low.append(d - 1 if whole and before else Dim.const(before))
+        high.append(d - 1 if whole and after else Dim.const(after))
     strides, base, holes = map(numbers, ("window_strides", "base_dilations", "window_dilations"))
-    return _Window(window, strides, base, holes, pads(0), pads(1))
+    return _Window(tuple(window), strides, base, holes, tuple(low), tuple(high))
 
 
 def _reduce_window(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -101,7 +104,7 @@ def _make(r: Reader, values: Sequence[Value], region: Any, sizes: _Window) -> Re
             return r.emit_all("cumulative", operands, dim=axis, reverse=reverse, body=body)
     _check(r, shape, sizes)
     if moving and all(sizes.window_dilations[a] == sizes.base_dilations[a] == 1 for a in moving):
-        if all(whole(shape[a], sizes.window[a], sizes.low[a], sizes.high[a], r.facts) for a in moving):
+        if all(inference_reduce.whole(shape[a], sizes.window[a], sizes.low[a], sizes.high[a], r.facts) for a in moving):
             small = make_reduce(r, xs, inits, captured, tuple(moving), body)
             wide = tuple(ONE if a in moving else n for a, n in enumerate(shape))
             return [r.emit("reshape", (x,), shape=wide) for x in small]

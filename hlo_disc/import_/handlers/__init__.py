@@ -12,6 +12,7 @@ from hlo_disc.import_.handlers import (
     calls,
     control,
     convolution,
+    distributed,
     dot,
     einsum,
     elementwise,
@@ -30,7 +31,7 @@ from hlo_disc.import_.handlers.types import Handler
 
 _FAMILIES = (
     elementwise, bitcast, broadcasts, views, gather, sort, reduce, windows, scan, norm, dot, einsum, ragged, convolution,
-    control, library, random, calls,
+    control, library, random, calls, distributed,
 )  # fmt: skip
 HANDLERS: dict[str, Handler] = {}
 for family in _FAMILIES:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -97,6 +97,14 @@ def regions(op: Op) -> Iterator[Region]:
             yield attr
         elif type(attr) is tuple:
             yield from (x for x in attr if isinstance(x, Region))
+
+
+def all_ops(ops: Iterable[Op]) -> Iterator[Op]:
+    """The ops, and those in their regions."""
+    for op in ops:
+        yield op
+        for region in regions(op):
+            yield from all_ops(region.ops)
 
 
 def has_effect(op: Op) -> bool:

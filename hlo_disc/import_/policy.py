@@ -43,6 +43,9 @@ class StaticShapes:
         """The sizes that `gather` and `dynamic_slice` take of `x`."""
         return tuple(map(Dim.const, sizes))
 
+    def update(self, r: Reader, op: Any, x: Value, part: Value) -> None:
+        """`dynamic_update_slice` writes `part` into `x`."""
+
     def bind(self, r: Reader, a: Dim, b: Dim) -> bool:
         """Whether `a == b` is settled by choosing a size that is still open."""
         return False

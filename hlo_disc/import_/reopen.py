@@ -13,7 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.dim import Dim, dim_product
-from hlo_disc.dynamic_hlo.graph import Graph, Shape, Value
+from hlo_disc.dynamic_hlo.graph import Graph, Shape, Value, all_ops
 from hlo_disc.errors import ShapeError
 from hlo_disc.import_.decode import ints
 from hlo_disc.import_.policy import Sizes, StaticShapes
@@ -53,7 +53,7 @@ class Inference(StaticShapes):
     def settled(self, graph: Graph) -> list[Shape]:
         """The shapes that were asked for, in order, with every open size settled."""
         symbolic: dict[int, Dim] = {}
-        shapes = [v.shape for v in graph.inputs] + [v.shape for op in graph.ops for v in op.results]
+        shapes = [v.shape for v in graph.inputs] + [v.shape for op in all_ops(graph.ops) for v in op.results]
         for d in dict.fromkeys(d for shape in shapes for d in shape):
             d = self.find(d)
             if not d.is_const and not self._open(d) and d.symbols <= self.values.keys():
@@ -139,6 +139,12 @@ class Inference(StaticShapes):
             [ONE if axis in single else d if size == n else self._new(r, size) for axis, (size, d, n) in pairs]
         )
 
+    def update(self, r: Reader, op: Any, x: Value, part: Value) -> None:
+        """What is as long as a dimension is all of it."""
+        for a, b, n, m in zip(x.shape, part.shape, _sizes(r, op), _sizes(r, op, 1), strict=True):
+            if n == m:
+                self.bind(r, a, b)
+
     def reshape(self, r: Reader, op: Any, x: Value, sizes: Sizes) -> Shape:
         result: list[Dim] = []
         known = [Dim.symbol(name) for name in self.symbols]
@@ -207,9 +213,9 @@ class Replay(StaticShapes):
         return False
 
 
-def _sizes(r: Reader, op: Any) -> Sizes:
-    """The operand's sizes in the module."""
-    return tuple(-1 if size is None else size for size in r.decoder.tensor(op.operands[0].type)[1])
+def _sizes(r: Reader, op: Any, number: int = 0) -> Sizes:
+    """An operand's sizes in the module."""
+    return tuple(-1 if size is None else size for size in r.decoder.tensor(op.operands[number].type)[1])
 
 
 def _collapsed(attribute: Any) -> frozenset[int]:

@@ -79,6 +79,7 @@ def _known_corner(r: Reader, starts: Sequence[Operand], limits: Shape, sizes: Sh
 
 def _dynamic_update_slice(r: Reader, op: Any, operands: list[Operand]) -> Value:
     x, update = r.data(operands[0]), r.data(operands[1])
+    r.policy.update(r, op, x, update)
     for axis, (size, limit) in enumerate(zip(update.shape, x.shape, strict=True)):
         r.at_most(size, limit, f"the update's size {{0}} in dimension {axis} is larger than the operand's {{1}}")
     return r.emit("dynamic_update_slice", (x, update, *map(r.data, operands[2:])))

@@ -52,6 +52,9 @@ def _quantized(r: Reader, op: Any, operands: list[Operand]) -> Result:
     r.unsupported("quantized types are not supported: stablehlo-legalize-quant-to-math rewrites them to plain integers")
 
 
+# What is known and has no meaning here.
+UNSUPPORTED = (_host, _quantized)
+
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(
         (

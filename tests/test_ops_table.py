@@ -1,0 +1,25 @@
+"""docs/ops.md is what the op table says, and nothing of StableHLO is missing from it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
+import ops_table
+
+
+def test_the_table_is_current() -> None:
+    assert ops_table.TARGET.read_text() == ops_table.document(), "run python tools/ops_table.py"
+
+
+def test_every_op_of_the_dialects_is_known() -> None:
+    unsupported = {name for name in ops_table.dialect_ops() if ops_table.status(name) == "unsupported"}
+    host = {f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv")}
+    quantized = {f"stablehlo.uniform_{name}" for name in ("quantize", "dequantize")}
+    assert unsupported == host | quantized | set(ops_table.ASYNC)
+
+
+@pytest.mark.parametrize("name", sorted(set(ops_table.OPS) - set(ops_table.FIXED)))
+def test_every_op_takes_some_type(name: str) -> None:
+    assert any(ops_table.takes(name, dtype) for group in ops_table.GROUPS.values() for dtype in group)

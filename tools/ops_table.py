@@ -1,0 +1,225 @@
+"""Writes docs/ops.md from the op table and the import handlers: `python tools/ops_table.py`.
+
+A test checks that the file is what this makes. What DHLO's ops take is asked of their inference, with one sample an op.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.dtypes import FLOATS, INTEGERS
+from hlo_disc.dynamic_hlo.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.graph import Op, Value, make_region
+from hlo_disc.dynamic_hlo.ops import OPS, infer
+from hlo_disc.errors import CompileError
+from hlo_disc.import_.handlers import HANDLERS, distributed
+from hlo_disc.mlir import chlo, stablehlo
+
+TARGET = Path(__file__).parent.parent / "docs" / "ops.md"
+N = Dim.symbol("n")
+ONE, THREE = Dim.const(1), Dim.const(3)
+BOOL, I32, I64, F32 = (np.dtype(x) for x in ("bool", "int32", "int64", "float32"))
+
+GROUPS: dict[str, tuple[np.dtype, ...]] = {
+    "bool": (BOOL,),
+    "int": tuple(d for d in INTEGERS if d.name.startswith("int")),
+    "uint": tuple(d for d in INTEGERS if d.name.startswith("uint")),
+    "f4 f6 f8": tuple(d for d in FLOATS if d.itemsize == 1),
+    "f16 bf16": tuple(d for d in FLOATS if d.itemsize == 2),
+    "f32 f64": tuple(d for d in FLOATS if d.itemsize >= 4),
+    "complex": (np.dtype(np.complex64), np.dtype(np.complex128)),
+}
+# What decides about the types of an op that is a window, a loop or a library's is its region, or the library.
+FIXED = {
+    "case": "of any types",
+    "while": "of any types",
+    "check": "sizes",
+    "custom_call": "what the handler takes",
+    "dim": "the integers",
+}
+
+
+def _vector(dtype: np.dtype) -> Value:
+    return Value(dtype, (N,))
+
+
+def _scalar(dtype: np.dtype) -> Value:
+    return Value(dtype, ())
+
+
+def _second(dtypes: list[np.dtype]):  # type: ignore[no-untyped-def]
+    """A region that returns the second half of its arguments."""
+    half = len(dtypes) // 2
+    return make_region(ShapeFacts(), [(d, ()) for d in dtypes], lambda b, x: x[half:])
+
+
+def _less(dtype: np.dtype):  # type: ignore[no-untyped-def]
+    return make_region(
+        ShapeFacts(), [(dtype, ())] * 2, lambda b, x: [b.op("constant", value=np.zeros((), bool))]
+    )  # fmt: skip
+
+
+_NUMBERS = {
+    "collapsed_slice_dims": (0,), "operand_batching_dims": (), "start_indices_batching_dims": (),
+    "start_index_map": (0,), "index_vector_dim": 1,
+}  # fmt: skip
+_WINDOW = {
+    "window": (THREE,), "strides": (1,), "base_dilations": (1,), "window_dilations": (1,),
+    "low": (ONE,), "high": (ONE,),
+}  # fmt: skip
+_CONVOLUTION = {
+    "lhs_spec": (0, 2, 1), "rhs_spec": (2, 1, 0), "out_spec": (0, 2, 1), "strides": (1,), "low": (ONE,), "high": (ONE,),
+    "base_dilations": (1,), "window_dilations": (1,), "reversal": (0,), "feature_groups": 1, "batch_groups": 1,
+}  # fmt: skip
+
+# operands and attributes of one use of an op, by the element type.
+SAMPLES: dict[str, Callable[[np.dtype], tuple[list[Value], dict]]] = {
+    "constant": lambda d: ([], {"value": np.zeros((), d)}),
+    "iota": lambda d: ([], {"shape": (N,), "dim": 0, "dtype": d}),
+    "convert": lambda d: ([_vector(d)], {"dtype": F32}),
+    "bitcast_convert": lambda d: ([_vector(d)], {"dtype": d}),
+    "reduce_precision": lambda d: ([_vector(d)], {"exponent_bits": 5, "mantissa_bits": 2}),
+    "compare": lambda d: ([_vector(d)] * 2, {"direction": "EQ"}),
+    "select": lambda d: ([_vector(BOOL), _vector(d), _vector(d)], {}),
+    "broadcast": lambda d: ([_scalar(d)], {"shape": (N,), "dims": ()}),
+    "reshape": lambda d: ([_vector(d)], {"shape": (N, ONE)}),
+    "transpose": lambda d: ([_vector(d)], {"perm": (0,)}),
+    "slice": lambda d: ([_vector(d)], {"start": (Dim.const(0),), "limit": (N,), "stride": (1,)}),
+    "reverse": lambda d: ([_vector(d)], {"dims": (0,)}),
+    "gather": lambda d: ([_vector(d), _vector(I32)], {**_NUMBERS, "offset_dims": (), "slice_sizes": (ONE,)}),
+    "dynamic_slice": lambda d: ([_vector(d), _scalar(I32)], {"sizes": (N,)}),
+    "scatter": lambda d: (
+        [_vector(d), _vector(I32), _vector(d)],
+        {**_NUMBERS, "offset_dims": (), "unique": False, "count": 1, "body": _second([d, d])},
+    ),
+    "sort": lambda d: ([_vector(d)], {"dim": 0, "stable": True, "count": 1, "body": _less(d)}),
+    "concatenate": lambda d: ([_vector(d)] * 2, {"dim": 0}),
+    "pad": lambda d: ([_vector(d), _scalar(d)], {"low": (ONE,), "high": (ONE,), "interior": (0,)}),
+    "dynamic_update_slice": lambda d: ([_vector(d), _vector(d), _scalar(I32)], {}),
+    "reduce": lambda d: ([_vector(d), _scalar(d)], {"dims": (0,), "kind": "add"}),
+    "reduce_with": lambda d: ([_vector(d), _scalar(d)], {"dims": (0,), "body": _second([d, d])}),
+    "cumulative": lambda d: ([_vector(d), _scalar(d)], {"dim": 0, "reverse": False, "body": _second([d, d])}),
+    "reduce_window": lambda d: ([_vector(d), _scalar(d)], {**_WINDOW, "body": _second([d, d])}),
+    "select_and_scatter": lambda d: (
+        [_vector(d), Value(d, (N,)), _scalar(d)],
+        {
+            **{name: _WINDOW[name] for name in ("window", "strides", "low", "high")},
+            "select": _less(d),
+            "body": _second([d, d]),
+        },
+    ),
+    "dot_general": lambda d: (
+        [_vector(d)] * 2,
+        {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (0,), "rhs_contract": (0,), "dtype": d},
+    ),
+    "convolution": lambda d: (
+        [Value(d, (N, N, ONE)), Value(d, (THREE, ONE, ONE))],
+        {**_CONVOLUTION, "dtype": d},
+    ),
+    "fft": lambda d: (
+        [_vector(d)],
+        {"transform": "FFT" if d.kind == "c" else "RFFT", "length": (N,)},
+    ),
+}
+
+
+def takes(name: str, dtype: np.dtype) -> bool:
+    """Whether inference accepts the op on this element type."""
+    row = OPS[name]
+    sample = SAMPLES.get(name)
+    operands, attrs = sample(dtype) if sample else ([_vector(dtype)] * (row.operands or 1), {})
+    try:
+        infer(Op(name, tuple(operands), attrs), ShapeFacts())
+    except CompileError:
+        return False
+    return True
+
+
+def _cell(name: str, dtypes: tuple[np.dtype, ...]) -> str:
+    fit = [d for d in dtypes if takes(name, d)]
+    if len(fit) == len(dtypes):
+        return "✓"
+    return ", ".join(d.name for d in fit)
+
+
+def _dhlo() -> Iterator[str]:
+    yield f"| op | kind | {' | '.join(GROUPS)} |"
+    yield f"|---|---|{'---|' * len(GROUPS)}"
+    for name, row in sorted(OPS.items()):
+        if name in FIXED:
+            yield f"| `{name}` | {row.kind} | {FIXED[name]} |{' |' * (len(GROUPS) - 1)}"
+        else:
+            yield f"| `{name}` | {row.kind} | {' | '.join(_cell(name, d) for d in GROUPS.values())} |"
+
+
+def dialect_ops() -> list[str]:
+    """Every op of the dialects that StableHLO's Python package has."""
+    classes = [c for module in (stablehlo, chlo) for _, c in inspect.getmembers(module, inspect.isclass)]
+    return sorted({c.OPERATION_NAME for c in classes if getattr(c, "OPERATION_NAME", "")})
+
+
+UNSUPPORTED = {name: handler for name, handler in HANDLERS.items() if handler in distributed.UNSUPPORTED}
+# Not in the specification, and without a textual form in this version.
+ASYNC = ("stablehlo.async_start", "stablehlo.async_done")
+# Read as shape arithmetic, or as the end of a region.
+STRUCTURE = ("stablehlo.get_dimension_size", "stablehlo.return")
+
+
+def status(name: str) -> str:
+    """read, legalised, or unsupported."""
+    if name in UNSUPPORTED or name in ASYNC:
+        return "unsupported"
+    if name in HANDLERS or name in STRUCTURE:
+        return "read"
+    return "legalised" if name.startswith("chlo.") else "unsupported"
+
+
+def _listed(wanted: str) -> str:
+    return ", ".join(f"`{name}`" for name in dialect_ops() if status(name) == wanted)
+
+
+def document() -> str:
+    """The text of docs/ops.md."""
+    return f"""\
+# Ops and element types
+
+Made by `python tools/ops_table.py` from the op table (`hlo_disc/dynamic_hlo/ops.py`) and the import handlers; a test
+checks that it is current.
+
+## StableHLO and CHLO
+
+Every op of the two dialects is in one of three groups. Static and dynamic forms are one op here.
+
+**Read** (an op of DHLO, or a few): {_listed("read")}.
+
+**Taken apart** by StableHLO's own `chlo-legalize-to-stablehlo`: {_listed("legalised")}.
+
+**Unsupported**, refused with an error that names the op and the source line: {_listed("unsupported")}.
+Collectives and device numbers have the meaning that they have on one device; groups of several devices are refused, as
+are quantized types, sparse layouts and custom calls for which no XLA FFI handler is registered.
+
+## DHLO ops × element types
+
+int and uint are those of 2, 4, 8, 16, 32 and 64 bits; f4, f6 and f8 all kinds that ml_dtypes has. Types of fewer than
+8 bits take a byte in memory. Narrow floats are computed in f32 and rounded once.
+
+{chr(10).join(_dhlo())}
+
+{CONFORMANCE}"""
+
+
+CONFORMANCE = """\
+## Conformance
+
+`make conformance CASES=DIR` runs the cases of the StableHLO project's own test data: modules that hold their inputs and
+what must come out. XLA:CPU (jaxlib 0.10.2) passes 1 210 of the 1 213 in `testdata`.
+"""
+
+
+if __name__ == "__main__":
+    TARGET.write_text(document())

@@ -312,6 +312,18 @@ CASES = [
         lambda b, x: unary(b, x, "not"),
         (("bool", "b, s"),),
     ),
+    Case(
+        "complex of parts",
+        lambda b, z: b.op("complex", (unary(b, z, "real"), unary(b, z, "imag"))),
+        lambda b, z: b.op("complex", (unary(b, z, "imag"), unary(b, z, "real"))),
+        (("complex64", "b, s"),),
+    ),
+    Case(
+        "part of complex",
+        lambda b, x, y: b.op("imag", (b.op("complex", (x, y)),)),
+        lambda b, x, y: b.op("imag", (b.op("exponential", (b.op("complex", (x, y)),)),)),
+        (X, X),
+    ),
     Case("divide by a power of two", with_splat("divide", 4), with_splat("divide", 3), result="multiply"),
     Case("divide by a power of two", with_splat("divide", -0.125), with_splat("divide", 0.0), result="multiply"),
     Case("divide by a power of two", with_splat("divide", 2.0**126), with_splat("divide", 2.0**127), result="multiply"),

@@ -146,7 +146,7 @@ class Builder:
         self._int_types = {n: ir.IntegerType.get_signless(n) for n in (1, 4, 6, 8, 16, 32, 64)}
         self._float_types = {dtype: ir.Type.parse(element_type(dtype)) for dtype in FLOATS}
         self._floats = {*self._float_types.values()}
-        self._f32 = ir.F32Type.get()
+        self._f32, self._f64 = ir.F32Type.get(), ir.F64Type.get()
         self.library: dict[Any, int] = {}  # the calls of library functions and their numbers
         self._declared: set[str] = set()
         self._runtime: Any = None  # the ral_call of the host function that is being built, its first argument
@@ -281,7 +281,9 @@ class Builder:
         other = x if isinstance(x, Val) and (x.lanes or not isinstance(y, Val)) else y
         x, y = self.like(x, other), self.like(y, other)
         if self.is_float(x):
-            return self._pure(lambda: _FLOAT_OPS[sign](x.v, y.v, fastmath=self._contract).result, x.lanes, [x, y])
+            # Doubles are for those who want every operation rounded as IEEE 754 says.
+            flags = {} if x.element == self._f64 else {"fastmath": self._contract}
+            return self._pure(lambda: _FLOAT_OPS[sign](x.v, y.v, **flags).result, x.lanes, [x, y])
         # A division by zero traps: it stays where the schedule put it.
         return self._pure(lambda: _INT_OPS[sign](x.v, y.v).result, x.lanes, [x, y], speculate=sign not in "//%")
 
@@ -354,10 +356,6 @@ class Builder:
     def shuffle(self, x: Val, y: Val, lanes: Sequence[int]) -> Val:
         """Lanes of x ++ y."""
         return self._pure(lambda: vector.ShuffleOp(x.v, y.v, list(lanes)).result, len(lanes), [x, y])
-
-    def lane(self, x: Val, number: int) -> Val:
-        """One lane as a scalar."""
-        return self._pure(lambda: vector.ExtractOp(x.v, [], [number]).result, 0, [x])
 
     def pair(self, x: Val, y: Val) -> Val:
         """Two scalars as a vector."""

@@ -12,7 +12,6 @@ from hlo_disc.dynamic_hlo.dtypes import BOOL, bit_width, dtype_class, int_limits
 from hlo_disc.mlir import arith, ir
 from hlo_disc.stitch.build import Builder, Val
 
-
 _F64 = np.dtype(np.float64)
 
 
@@ -77,7 +76,7 @@ def settle(b: Builder, x: Val, dtype: np.dtype) -> Val:
     """
     if dtype.itemsize > 1 or dtype == BOOL:
         return x
-    return _round(b, x, dtype) if is_float(dtype) else wrap(b, x, dtype)
+    return round_small(b, x, dtype) if is_float(dtype) else wrap(b, x, dtype)
 
 
 # --------------------------------------------------------------------------------------------------- conversions
@@ -90,11 +89,11 @@ def convert(b: Builder, x: Val, source: np.dtype, target: np.dtype) -> Val:
         return b.compare("!=", x, 0)
     if is_float(target):
         if not is_float(source):
-            return _round(b, b.cast(arith.UIToFPOp if is_unsigned(source) else arith.SIToFPOp, to, x), target)
+            return round_small(b, b.cast(arith.UIToFPOp if is_unsigned(source) else arith.SIToFPOp, to, x), target)
         small = b.memory_type(target)
         if x.element == b.memory_type(_F64) and small != to:  # not by way of f32: that would round twice
             return b.cast(arith.ExtFOp, to, b.cast(arith.TruncFOp, small, x))
-        return _round(b, _resize_float(b, x, to), target)
+        return round_small(b, _resize_float(b, x, to), target)
     if is_float(source):
         return _float_to_int(b, x, target)
     width, wanted = (ir.IntegerType(t).width for t in (x.element, to))
@@ -110,9 +109,11 @@ def _resize_float(b: Builder, x: Val, to: ir.Type) -> Val:
     return b.cast(arith.ExtFOp if wider else arith.TruncFOp, to, x)
 
 
-def _round(b: Builder, x: Val, target: np.dtype) -> Val:
-    """Round to a small float, but keep it widened."""
-    small = b.memory_type(target)
+def round_small(b: Builder, x: Val, dtype: np.dtype) -> Val:
+    """Round to a small float, but keep it widened; other types as they are."""
+    if not is_float(dtype):
+        return x
+    small = b.memory_type(dtype)
     return x if small == x.element else b.cast(arith.ExtFOp, x.element, b.cast(arith.TruncFOp, small, x))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hlo_disc.dynamic_hlo.graph import Region, Value
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.build import Val
+from hlo_disc.stitch.elements import round_small
 from hlo_disc.stitch.emit import ELEMENTWISE
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ def inline(body: Body, region: Region, args: Sequence[Val]) -> list[Val]:
         rule = ELEMENTWISE.get(op.name)
         with body.b.at(op.loc):
             if rule is not None:
-                values[op.result] = rule(body.b, op, [values[x] for x in op.operands])
+                x = rule(body.b, op, [values[x] for x in op.operands])
+                # What is carried from element to element is an element of its type at every step.
+                values[op.result] = round_small(body.b, x, op.result.dtype)
             elif not op.operands:  # a constant, or a size
                 values[op.result] = body.eval(op.result, ())
             else:

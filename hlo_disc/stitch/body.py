@@ -202,6 +202,9 @@ def _constant(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
     value = op.attrs["value"]
     if value.size != 1:
         raise CompileError("a constant of many elements is a leaf of its kernel")
+    if value.dtype.kind == "c":
+        element = body.b.register_type(value.real.dtype)
+        return pairs.join(body.b, body.b.const(value.item().real, element), body.b.const(value.item().imag, element))
     return body.b.const(value.item(), body.b.register_type(value.dtype))
 
 

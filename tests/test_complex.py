@@ -301,16 +301,108 @@ def test_arguments_and_results():
     np.testing.assert_array_equal(inside(x), x * 2j + 1)
 
 
-def test_programs():
-    @hlo_disc.jit
-    def softmax_of_sizes(x, w):
-        return jax.nn.softmax(jnp.abs(x @ w), axis=-1) * jnp.exp(1j * jnp.angle(x @ w))
+def random(rng: np.random.Generator, *shape: int, dtype: np.dtype = C64) -> np.ndarray:
+    return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
 
-    rng = np.random.default_rng(0)
-    for n in (1, 7, 33):
-        x, w = ((rng.standard_normal(s) + 1j * rng.standard_normal(s)).astype(C64) for s in ((n, 16), (16, 8)))
-        want = softmax_of_sizes.__wrapped__(x, w)
-        np.testing.assert_allclose(softmax_of_sizes(x, w), want, rtol=1e-4, atol=1e-6)
+
+def convolution(x, w, **options):
+    return lax.conv_general_dilated(x, w, (2, 1), "SAME", **options)
+
+
+LAYOUT = ("NHWC", "HWIO", "NHWC")
+# name: (program, specs with the size n, arrays for n)
+PROGRAMS: dict[str, tuple[Callable, list[str], Callable[[np.random.Generator, int], list]]] = {
+    "product": (lambda x: x.prod(0), ["complex64[n, 3]"], lambda r, n: [random(r, n, 3) * 0.9]),
+    "cumulative sum": (lambda x: jnp.cumsum(x, 0), ["complex64[n, 3]"], lambda r, n: [random(r, n, 3)]),
+    "cumulative product": (
+        lambda x: jnp.cumprod(x, 0),
+        ["complex64[n, 3]"],
+        lambda r, n: [random(r, n + 1, 3) * 0.6],
+    ),
+    "sort": (jnp.sort, ["complex64[n]"], lambda r, n: [random(r, n)]),
+    "sort by a key": (
+        lambda k, x: lax.sort((k, x), num_keys=1),
+        ["float32[n]", "complex64[n]"],
+        lambda r, n: [random(r, n).real, random(r, n)],
+    ),
+    "scatter": (
+        lambda x, u: (x.at[jnp.array([0, 2, 0])].add(u), x.at[jnp.array([1, 0, 1])].multiply(u)),
+        ["complex64[n, 3]", "complex64[3, 3]"],
+        lambda r, n: [random(r, n + 3, 3), random(r, 3, 3)],
+    ),
+    "largest": (
+        lambda x: (jnp.argmax(jnp.abs(x)), jnp.max(x)),
+        ["complex64[n]"],
+        lambda r, n: [random(r, n + 1)],
+    ),
+    "scan": (
+        lambda x: lax.scan(lambda c, v: (c * v + 1j, jnp.abs(c)), jnp.ones(3, C64), x),
+        ["complex64[n, 3]"],
+        lambda r, n: [random(r, n, 3) * 0.5],
+    ),
+    "loop": (
+        lambda x: lax.while_loop(lambda c: jnp.abs(c[0]) < 100, lambda c: (c[0] * (1 + 1j), c[1] * 0.5j), (1 + 0j, x)),
+        ["complex64[n]"],
+        lambda r, n: [random(r, n)],
+    ),
+    "condition": (
+        lambda x, p: lax.cond(p, lambda v: v * 2j, lambda v: v + 1, x),
+        ["complex64[n]", "bool[]"],
+        lambda r, n: [random(r, n), np.array(n > 1)],
+    ),
+    "fourier": (
+        lambda x: jnp.fft.ifft(jnp.fft.fft(x) * 2) + jnp.fft.fft(x.real),
+        ["complex64[m, n]"],
+        lambda r, n: [random(r, 3, n + 1)],
+    ),
+    "convolution": (
+        lambda x, w: convolution(x, w, dimension_numbers=LAYOUT),
+        ["complex64[n, 8, 8, 4]", "complex64[3, 3, 4, 6]"],
+        lambda r, n: [random(r, n, 8, 8, 4), random(r, 3, 3, 4, 6)],
+    ),
+    "convolution in groups": (
+        lambda x, w: convolution(x, w, feature_group_count=2),
+        ["complex64[n, 4, 8, h]", "complex64[6, 2, 3, 3]"],
+        lambda r, n: [random(r, n, 4, 8, 9), random(r, 6, 2, 3, 3)],
+    ),
+    "convolution of reals": (
+        lambda x, w: convolution(x.real + 0j, w, dimension_numbers=LAYOUT),
+        ["complex64[n, 8, 8, 4]", "complex64[3, 3, 4, 6]"],
+        lambda r, n: [random(r, n, 8, 8, 4), random(r, 3, 3, 4, 6)],
+    ),
+    "solve": (
+        jnp.linalg.solve,
+        ["complex64[n, n]", "complex64[n, 2]"],
+        lambda r, n: [random(r, n, n) + 9 * np.eye(n, dtype=C64), random(r, n, 2)],
+    ),
+    "inverse functions": (
+        lambda x: jnp.arccos(x) + jnp.arcsinh(x) + jnp.sinh(x) + jnp.cosh(x) + jnp.arctanh(x),
+        ["complex64[n]"],
+        lambda r, n: [random(r, n)],
+    ),
+    "gradient": (
+        jax.grad(lambda x: jnp.abs(jnp.exp(x * 1j)).sum() + (x * x.conj()).real.sum()),
+        ["complex64[n]"],
+        lambda r, n: [random(r, n)],
+    ),
+    "softmax of sizes": (
+        lambda x, w: jax.nn.softmax(jnp.abs(x @ w), axis=-1) * jnp.exp(1j * jnp.angle(x @ w)),
+        ["complex64[n, k]", "complex64[k, 8]"],
+        lambda r, n: [random(r, n, 16), random(r, 16, 8)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str):
+    program, specs, arguments = PROGRAMS[name]
+    compiled = hlo_disc.compile(program, *specs)
+    for size in (1, 2, 7, 33):
+        arrays = arguments(np.random.default_rng(size), size)
+        found, expected = (jax.tree.leaves(f(*arrays)) for f in (compiled, jax.jit(program)))
+        for got, want in zip(found, expected, strict=True):
+            assert got.dtype == want.dtype and got.shape == want.shape
+            np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
 
 
 def test_what_has_no_meaning_is_an_error():

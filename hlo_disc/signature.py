@@ -228,13 +228,14 @@ def spec_dims(spec: Any, text: str | None, name: str) -> tuple[Any, tuple[str | 
 
 
 def _dtype(name: str, spec: str, argument: str) -> np.dtype:
-    """A dtype by numpy's name or StableHLO's: float32 or f32, int8 or i8, uint8 or ui8, bool or i1."""
-    match = re.fullmatch(r"(bf|f|i|s|ui|u)(\d+)", name)
+    """A dtype by numpy's name or StableHLO's: float32 or f32, int8 or i8, complex64 or c64, bool or i1."""
+    match = re.fullmatch(r"(bf|f|i|s|ui|u|c)(\d+)", name)
     if name in ("i1", "pred"):
         name = "bool"
     elif match:
         kind, bits = match.groups()
-        name = {"bf": "bfloat", "f": "float", "i": "int", "s": "int", "ui": "uint", "u": "uint"}[kind] + bits
+        names = {"bf": "bfloat", "f": "float", "i": "int", "s": "int", "ui": "uint", "u": "uint", "c": "complex"}
+        name = names[kind] + bits
     try:
         return np.dtype(getattr(ml_dtypes, name, name))
     except TypeError:

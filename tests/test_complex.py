@@ -284,7 +284,7 @@ def test_contractions(text: str, real: str, dtype: np.dtype):
 
 
 def test_arguments_and_results():
-    compiled = hlo_disc.compile(lambda x, s: (x, x * s, x), "complex64[n]", "complex64[]")
+    compiled = hlo_disc.compile(lambda x, s: (x, x * s, x), "c64[n]", "complex64[]")
     x = np.arange(5, dtype=C64) + 2j
     for given in (x, jnp.asarray(x), np.arange(10, dtype=C64)[::2] + 2j):
         same, twice, again = compiled(given, 2j)

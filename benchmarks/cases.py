@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks import models
+from benchmarks import loops, models
 from benchmarks.kernels import KERNELS
 from benchmarks.models import GPT2_WORDS, LAYERS, WIDTH
 
@@ -95,6 +95,23 @@ def kernel_families() -> Iterator[tuple[Family, list[dict[str, int]]]]:
             return 0.0, float(sum(a.nbytes for a in arguments) + result.size * result.dtype.itemsize)
 
         yield Family(kernel.name, kernel.fn, kernel.dims, kernel.inputs, work), list(kernel.sizes)
+
+
+LSTM = Family("LSTM, 128 steps", loops.lstm, {"xs": "(t, b, _)"}, loops.lstm_inputs, loops.lstm_work, loops.lstm_params)
+COUNT = Family("while_loop of scalars", loops.count, {}, lambda n: (np.int32(n),), lambda n: (0.0, 0.0))
+GREEDY = Family(
+    "greedy decoding, 16 tokens", loops.greedy, {"ids": "(b)"}, loops.greedy_inputs, loops.greedy_work,
+    loops.greedy_params,
+)  # fmt: skip
+
+
+def loop_shapes(quick: bool) -> list[tuple[Family, list[tuple[int, ...]], str]]:
+    """Programs with control flow, each with its sizes and what must hold of XLA's time over ours."""
+    return [
+        (LSTM, [(b,) for b in ((1, 32) if quick else (1, 8, 32))], "≥ 0.8"),
+        (COUNT, [(loops.TURNS,)], "≥ 1.0"),
+        (GREEDY, [(b,) for b in ((1,) if quick else (1, 4))], "≥ 0.8"),
+    ]
 
 
 def stream(count: int, seed: int = 0) -> list[tuple[int, int]]:

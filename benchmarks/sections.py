@@ -143,6 +143,15 @@ def kernels(bench: Bench) -> Iterator[Row]:
     yield Row("kernels", "geometric mean", 0, None, "", geometric(ratios), "≥ 1.6")
 
 
+def loops(bench: Bench) -> Iterator[Row]:
+    """Steady state of programs with control flow."""
+    for family, shapes, bound in cases.loop_shapes(bench.quick):
+        ours = compiled(family)
+        for shape in shapes:
+            pair, limit, _ = versus(bench, family, ours, shape)
+            yield row("loops", f"{family.name} {shape}", pair, limit, bound)
+
+
 def closed_over(bench: Bench) -> Family:
     """BERT with its weights as constants of the function: the other way that users have of passing them."""
     params = bench.params(cases.BERT)
@@ -243,6 +252,7 @@ SECTIONS = {
     "models": models,
     "constants": constants,
     "kernels": kernels,
+    "loops": loops,
     "memory": memory,
     "overhead": overhead,
     "accuracy": accuracy,

@@ -9,6 +9,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from hlo_disc.ral import Executable, symbols
+from hlo_disc.ral._ral import own_handlers
 
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
@@ -138,6 +139,37 @@ define i32 @main(ptr %call, ptr %env, ptr %arena, ptr %bufs) {
 }
 """
 
+# fft(x) on c64[n], by a library call: env = [0, 0, n].
+FFT = """
+declare i32 @ral_library_call(ptr, i32, ptr)
+define i32 @plan(ptr %dims, ptr %env) {
+  store i64 0, ptr %env
+  %p1 = getelementptr i64, ptr %env, i64 1
+  store i64 0, ptr %p1
+  %n = load i64, ptr %dims
+  %p2 = getelementptr i64, ptr %env, i64 2
+  store i64 %n, ptr %p2
+  ret i32 0
+}
+define i32 @main(ptr %call, ptr %env, ptr %arena, ptr %bufs) {
+  %record = alloca [4 x i64]
+  %x = load i64, ptr %bufs
+  %yp = getelementptr ptr, ptr %bufs, i64 1
+  %y = load i64, ptr %yp
+  %p2 = getelementptr i64, ptr %env, i64 2
+  %n = load i64, ptr %p2
+  %r1 = getelementptr i64, ptr %record, i64 1
+  %r2 = getelementptr i64, ptr %record, i64 2
+  %r3 = getelementptr i64, ptr %record, i64 3
+  store i64 %x, ptr %record
+  store i64 %y, ptr %r1
+  store i64 %n, ptr %r2
+  store i64 %n, ptr %r3
+  %status = call i32 @ral_library_call(ptr %call, i32 0, ptr %record)
+  ret i32 %status
+}
+"""
+
 
 class Machine:
     """Machine code in this process; it must outlive every executable that uses it."""
@@ -204,3 +236,18 @@ def copy(dtype: str, rank: int) -> Executable:
     text = COPY.replace("DIMS", str(8 * rank)).replace("BYTES", "\n  ".join(lines)).replace("RANK", str(rank))
     dims = tuple(f"d{i}" for i in range(rank))
     return make(Machine(text), env_size=2 + rank, inputs=[("x", dtype, dims)], outputs=[(dtype, dims)])
+
+
+def fft(**options: Any) -> Executable:
+    """The discrete Fourier transform of one c64[n]."""
+    attributes = [("axes", "scalar", "int64", (1).to_bytes(8, "little")), ("transform", "string", "", b"FFT")]
+    handlers = [0, 0, 0, own_handlers()["hlo_disc.fft"]]
+    types = [("complex64", 1)]
+    return make(
+        Machine(FFT),
+        env_size=3,
+        inputs=[("x", "complex64", ("n",))],
+        outputs=[("complex64", ("n",))],
+        calls=[("fft", handlers, attributes, types, types, [], False)],
+        **options,
+    )

@@ -107,3 +107,20 @@ print("fine")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
     assert (child.returncode, child.stdout, child.stderr) == (0, "fine\n", "")
+
+
+def test_library_calls_at_once() -> None:
+    """Plans of transforms are shared and dropped while others use them."""
+    exe = programs.fft(threads=2)
+    lengths = [5, 64, 131, 600, 1009, 5000, *range(7, 50)]
+    arrays = [
+        np.random.default_rng(n).standard_normal((n, 2)).astype(np.float32).view(np.complex64)[:, 0] for n in lengths
+    ]
+
+    def run(k: int) -> None:
+        for x in arrays[k:] + arrays[:k]:
+            (y,) = exe(x)
+            np.testing.assert_allclose(y, np.fft.fft(x), atol=1e-5 * np.abs(y).max())
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(run, range(8)))

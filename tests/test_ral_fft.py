@@ -183,3 +183,12 @@ def test_many_threads_at_once() -> None:
     with ThreadPoolExecutor(8) as pool:
         for y in pool.map(lambda _: exe(x), range(40)):
             np.testing.assert_array_equal(y, expected)
+
+
+def test_a_module_is_opened_again() -> None:
+    for kind in KINDS:
+        text = module(kind, (6, 8)).replace("tensor<?x", "tensor<2x").replace("(b, ", "(2, ")
+        last = "5" if kind == "IRFFT" else "m"
+        exe = hlo_disc.compile(text, dims={"args[0]": f"(b, n, {last})"})
+        for b, n, m in ((2, 6, 8), (1, 1, 8 if kind == "IRFFT" else 1), (3, 9, 8 if kind == "IRFFT" else 11)):
+            check(exe, kind, sample(kind, (b, *shapes(kind, (n, m))[0])), (n, m))

@@ -157,6 +157,8 @@ def _config(r: Reader, op: Any, target: str) -> tuple[Any, ...]:
 
 
 def _result_shapes(r: Reader, op: Any) -> list[Shape]:
+    if not r.policy.trusts_types and op.results:
+        r.unsupported("a module is re-opened, and nothing says how the sizes of its results follow")
     found = []
     for result in op.results:
         sizes = r.decoder.static_tensor(result.type)[1]
@@ -266,8 +268,12 @@ def _filled(r: Reader, number: float, dtype: np.dtype, shape: Shape) -> Value:
 
 
 def _fft(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    kind = stablehlo.FftTypeAttr(op.attributes["fft_type"]).value
-    return _make_fft(r, r.data(operands[0]), kind, tuple(map(Dim.const, r.attr(op, "fft_length", ints))))
+    x, kind = r.data(operands[0]), stablehlo.FftTypeAttr(op.attributes["fft_type"]).value
+    length = tuple(map(Dim.const, r.attr(op, "fft_length", ints)))
+    if not r.policy.trusts_types:  # the lengths are the operand's sizes, but for the last one of IRFFT
+        taken = x.shape[x.rank - len(length) :]
+        length = (*taken[:-1], length[-1] if kind == "IRFFT" else taken[-1])
+    return _make_fft(r, x, kind, length)
 
 
 def dynamic_fft(r: Reader, op: Any, operands: list[Operand]) -> Value:

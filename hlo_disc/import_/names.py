@@ -60,7 +60,7 @@ def input_shapes(
         own = attributes[i]
         if own is not None and _SHAPE in own:
             printed = parse_shape(text(own[_SHAPE]))
-            spec[:] = [given or mine for given, mine in zip(spec, printed, strict=True)]
+            spec[:] = [mine if given is None else given for given, mine in zip(spec, printed, strict=True)]
     shapes: list[list[Dim]] = []
     open_dims = False
     for number, (spec, (_, static)) in enumerate(zip(specs, types, strict=True)):

@@ -83,7 +83,8 @@ class _Parts:
             operands = [get(x) for x in op.operands]
             ops.append(make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc))
             new.update(zip(op.results, ops[-1].results, strict=True))
-        return Region(tuple(inputs), tuple(ops), tuple(get(v) for v in self.body.outputs))
+        outputs = tuple(get(v) for v in self.body.outputs)  # may add ops
+        return Region(tuple(inputs), tuple(ops), outputs)
 
     def _copy(self, value: Value, new: dict[Hashable, Value], ops: list[Op]) -> Value:
         """`value` made again from what is known by its meaning."""

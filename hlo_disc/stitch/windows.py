@@ -157,7 +157,7 @@ class _Window(_Walk):
         def one(k: Scalar, state: State) -> State:
             place, asked = start.shift(k * holes), inside
             if not clipped and not safe:
-                here = self.within(place, size if base == 1 else (size - 1) * base + 1)
+                here = self.within(place, size * base)
                 if base > 1:
                     place, rest = self.body.math.divmod(place, base)
                     here = self.b.both(here, self.b.compare("==", self.number(rest), 0))

@@ -8,7 +8,7 @@ the outermost scope that has its operands: what does not change in a loop is nev
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -149,7 +149,7 @@ class Builder:
         self._f32, self._f64 = ir.F32Type.get(), ir.F64Type.get()
         self.library: dict[Any, int] = {}  # the calls of library functions and their numbers
         self._declared: set[str] = set()
-        self._runtime: Any = None  # the ral_call of the host function that is being built, its first argument
+        self.runtime: Any = None  # the ral_call of the host function that is being built, its first argument
         self.i1, self.i8, self.i32, self.i64 = (self._int_types[n] for n in (1, 8, 32, 64))
         self._contract = ir.Attribute.parse("#arith.fastmath<contract>")
         self._reassoc = ir.Attribute.parse("#arith.fastmath<reassoc,nsz>")
@@ -576,45 +576,36 @@ class Builder:
         if often:
             op.attributes["hlo_disc.often"] = ir.UnitAttr.get()
         with self._body(op.add_entry_block()) as values:
-            yield values, functools.partial(self._checked_call if may_fail else self._call, name)
+            yield values, functools.partial(self.checked_call if may_fail else self._call, name)
             self.return_(*([self.const(status, self.i32)] if may_fail else []))
 
     def _call(self, name: str, *xs: Val) -> None:
         func.CallOp([], name, [x.v for x in xs])
 
-    def _checked_call(self, name: str, *xs: Val) -> None:
+    def checked_call(self, name: str, *xs: Val) -> None:
         """A call that returns a status; the calling function returns it too when it is not 0."""
         call = func.CallOp([self.i32], name, [x.v for x in xs])
         call.operation.attributes["hlo_disc.checked"] = ir.UnitAttr.get()
 
-    def library_call(self, call: Hashable, buffers: Sequence[Val], sizes: Sequence[Scalar]) -> None:
-        """Call a library function, in a host function that may fail; see ral.h. Equal calls get one number."""
-        number = self.library.setdefault(call, len(self.library))
-        if "ral_library_call" not in self._declared:
-            self._declared.add("ral_library_call")
-            types = [self.pointer, self.i32, self.buffer_type(self.i64)]
+    def declare(self, name: str, args: Sequence[ir.Type], results: Sequence[ir.Type]) -> None:
+        """A host function that the runtime has."""
+        if name not in self._declared:
+            self._declared.add(name)
             with ir.InsertionPoint(self.module.body):
-                func.FuncOp("ral_library_call", (types, [self.i32]), visibility="private")
-        addresses = [Val(self, memref.ExtractAlignedPointerAsIndexOp(x.v).result) for x in buffers]
-        words = [self.cast(arith.IndexCastOp, self.i64, self.index(x)) for x in (*addresses, *sizes)]
-        record = memref.AllocaOp(ir.MemRefType.get([len(words)], self.i64), [], []).result
-        for i, word in enumerate(words):
-            memref.StoreOp(word.v, record, [self.index(i).v])
-        pointer = Val(self, memref.CastOp(self.buffer_type(self.i64), record).result)
-        self._checked_call("ral_library_call", self._runtime, self.const(number, self.i32), pointer)
+                func.FuncOp(name, (list(args), list(results)), visibility="private")
 
     def return_(self, *values: Val) -> None:
         func.ReturnOp([x.v for x in values])
 
     @contextmanager
     def _body(self, block: ir.Block) -> Iterator[list[Val]]:
-        saved = self._constants, self._entry, self.scopes, self._runtime
+        saved = self._constants, self._entry, self.scopes, self.runtime
         self._constants, self._entry, self.scopes = {}, block, []
         with self.enter(None, block):
             values = [Val(self, a) for a in block.arguments]
-            self._runtime = values[0] if values else None
+            self.runtime = values[0] if values else None
             yield values
-        self._constants, self._entry, self.scopes, self._runtime = saved
+        self._constants, self._entry, self.scopes, self.runtime = saved
 
     def launch(self, kernel: str, grid: Scalar, args: Sequence[Scalar], fast_bytes: Scalar = 0) -> None:
         one = self.index(1).v

@@ -14,6 +14,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Op, Value
+from hlo_disc.mlir import arith, ir, memref
 from hlo_disc.stitch.body import Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.device import Device
@@ -66,10 +67,23 @@ class LibraryVariant:
         for value, order in zip(values, self.orders, strict=True):
             seen = dict(zip(order, value.shape, strict=True))
             known += [sizes(seen[axis]) for axis in range(value.rank)]
-        b.library_call(self.call, [at[value] for value in values], known)
+        _emit(b, self.call, [at[value] for value in values], known)
 
     def fast_bytes(self) -> Dim:
         return Dim.const(0)
+
+
+def _emit(b: Builder, call: LibraryCall, buffers: Sequence[Val], sizes: Sequence[Scalar]) -> None:
+    """Call a library function, in a host function that may fail; see ral.h. Equal calls get one number."""
+    number = b.library.setdefault(call, len(b.library))
+    addresses = [Val(b, memref.ExtractAlignedPointerAsIndexOp(x.v).result) for x in buffers]
+    words = [b.cast(arith.IndexCastOp, b.i64, b.index(x)) for x in (*addresses, *sizes)]
+    record = memref.AllocaOp(ir.MemRefType.get([len(words)], b.i64), [], []).result
+    for i, word in enumerate(words):
+        memref.StoreOp(word.v, record, [b.index(i).v])
+    pointer = b.buffer_type(b.i64)
+    b.declare("ral_library_call", [b.pointer, b.i32, pointer], [b.i32])
+    b.checked_call("ral_library_call", b.runtime, b.const(number, b.i32), Val(b, memref.CastOp(pointer, record).result))
 
 
 def library_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:

@@ -163,6 +163,18 @@ def test_layouts_of_weights(left: str, right: str, contract: Any, batch: Any) ->
         ("int8", None, 0),
         ("uint8", None, 0),
         ("int16", None, 0),
+        ("int8", "int16", 0),
+        ("int64", "int32", 0),
+        ("int32", "float32", 0),
+        ("uint8", "uint32", 0),
+        (ml_dtypes.int4, "int32", 0),
+        (ml_dtypes.uint4, None, 0),
+        ("bool", "bool", 0),
+        ("bool", "int32", 0),
+        ("float32", "float64", 1e-14),
+        ("float64", "float32", 2e-7),
+        (ml_dtypes.float8_e4m3fn, "float32", 2e-6),
+        (ml_dtypes.float8_e5m2, None, 0.25),
     ],
 )
 def test_element_types(dtype: Any, result: Any, tolerance: float) -> None:
@@ -171,9 +183,15 @@ def test_element_types(dtype: Any, result: Any, tolerance: float) -> None:
     run(product("m, k", "n, k", ((1,), (1,)), dtype=np.dtype(dtype), result=result), some, tolerance)
 
 
-def test_bool_is_refused() -> None:
-    with pytest.raises(UnsupportedOpError, match="bool"):
-        lower(product("m, k", "k, n", ((1,), (0,)), dtype="bool", result="bool"), Device(32, 16))
+def test_two_element_types() -> None:
+    for left, right, result in (("uint8", "int8", "int32"), (ml_dtypes.bfloat16, "float32", "float32")):
+        inputs = [(np.dtype(left), "m, k"), (np.dtype(right), "k, n")]
+        run(make_graph(inputs, lambda b, x, y, r=result: dot(b, x, y, ((1,), (0,)), dtype=r)), MATRICES[:9])
+
+
+def test_complex_has_no_schedule() -> None:
+    with pytest.raises(UnsupportedOpError, match="complex"):
+        lower(product("m, k", "k, n", ((1,), (0,)), dtype="complex64"), Device(32, 16))
 
 
 # Epilogues and views.

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from hlo_disc import mlir
-from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Guard, Region, Shape, Value, isolated
 from hlo_disc.errors import ParseError, ShapeError, UnsupportedOpError
@@ -290,7 +290,9 @@ class Reader:
         return found
 
     def element(self, vector: Value, i: int) -> Value:
-        """One element of a vector, as a scalar."""
+        """One element of a tensor, counted in row-major order, as a scalar."""
+        if vector.rank != 1:
+            vector = self.emit("reshape", (vector,), shape=(dim_product(vector.shape),))
         row = self.emit("slice", (vector,), start=(Dim.const(i),), limit=(Dim.const(i + 1),), stride=(1,))
         return self.emit("reshape", (row,), shape=())
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from hlo_disc.dynamic_hlo.reals import (
     Real,
     clamp,
@@ -55,7 +57,7 @@ def _fn(name: str) -> Callable[..., Real]:
     return lambda x, *others: x.op(name, *others)
 
 
-exp, expm1, log, log1p = map(_fn, ("exponential", "exponential_minus_one", "log", "log_plus_one"))
+exp, expm1, log = map(_fn, ("exponential", "exponential_minus_one", "log"))
 sin, cos, sqrt, cbrt, atan2 = map(_fn, ("sine", "cosine", "sqrt", "cbrt", "atan2"))
 
 
@@ -97,7 +99,11 @@ def _divide(a: Complex, b: Complex) -> Complex:
     factor = where(endless[0] & endless[1], math.nan, factor)
     n, d = _direction(n, endless[0]), _direction(d, endless[1])
     square = d.re * d.re + d.im * d.im
-    re, im = (n.re * d.re + n.im * d.im) / square, (n.im * d.re - n.re * d.im) / square
+    re, im = n.re * d.re + n.im * d.im, n.im * d.re - n.re * d.im
+    if a.re.roomy:  # digits to spare
+        factor = factor / square
+    else:
+        re, im = re / square, im / square
     if up is not None and down is not None:  # in two steps, neither of which leaves the range unless the result does
         e = up - down
         first, second = power_of_two(e >> 1), power_of_two(e - (e >> 1))
@@ -171,30 +177,48 @@ def _squares(*parts: Real) -> list[Real]:
     return terms
 
 
-def _log_abs(z: Complex) -> Real:
-    """log|z|: near |z| = 1 from |z|**2 - 1, in which digits cancel."""
-    (w, e), large, small = _scaled(z), _largest(z), minimum(abs(z.re), abs(z.im))
-    far = 0.5 * log(w.re * w.re + w.im * w.im)
-    if e is None:
-        excess = (large - 1.0) * (large + 1.0) + small * small
-    else:
-        far = far + e.op("convert", dtype=large.value.dtype) * math.log(2)
-        excess = exact_sum(large.like(-1.0), *_squares(large, small))
+def _excess(z: Complex) -> Real:
+    """|z|**2 - 1 for z near the unit circle."""
+    large, small = _largest(z), minimum(abs(z.re), abs(z.im))
+    if z.re.roomy:
+        return (large - 1.0) * (large + 1.0) + small * small
+    return exact_sum(large.like(-1.0), *_squares(large, small))
+
+
+def _log_abs(z: Complex, excess: Real) -> Real:
+    """log|z|, near the unit circle from `excess`, |z|**2 - 1, in which digits cancel."""
+    (w, e), large = _scaled(z), _largest(z)
     near = (large > 0.6) & (large < 1.5)
-    return where(_infinite(z), INF, where(near, 0.5 * log1p(excess), far))
+    half = 0.5 * _log_near_one(near, excess, w.re * w.re + w.im * w.im)
+    if e is not None:
+        half = where(near, half, half + e.op("convert", dtype=half.value.dtype) * math.log(2))
+    return where(_infinite(z), INF, half)
+
+
+def _log_near_one(near: Real, excess: Real, far: Real) -> Real:
+    """log(1 + excess) where `near`, log(far) elsewhere. That 1 + excess is rounded is made up for to first order."""
+    x = where(near, 1.0 + excess, far)
+    found = log(x)
+    return where(near, where(x == 1.0, excess, found * (excess / (x - 1.0))), found)
+
+
+def _angle(z: Complex) -> Real:
+    """The angle of a number, in its own precision: nothing cancels in it."""
+    if not z.re.roomy:
+        return atan2(z.im, z.re)
+    im, re = (x.op("convert", dtype=np.dtype(np.float32)) for x in (z.im, z.re))
+    return atan2(im, re).op("convert", dtype=z.re.value.dtype)
 
 
 def _log(z: Complex) -> Complex:
-    return Complex(_log_abs(z), atan2(z.im, z.re))
+    return Complex(_log_abs(z, _excess(z)), _angle(z))
 
 
 def _log1p(z: Complex) -> Complex:
     x, y = z
-    moved = x + 1.0
+    moved = Complex(x + 1.0, y)
     excess = x * (x + 2.0) + y * y if x.roomy else exact_sum(2.0 * x, *_squares(x, y))
-    near = (abs(x) < 0.5) & (abs(y) < 1.0)
-    re = where(near, 0.5 * log1p(excess), _log_abs(Complex(moved, y)))
-    return Complex(re, atan2(y, moved))
+    return Complex(_log_abs(moved, excess), _angle(moved))
 
 
 def _logistic(z: Complex) -> Complex:
@@ -206,7 +230,7 @@ def _logistic(z: Complex) -> Complex:
 
 
 def _power(a: Complex, b: Complex) -> Complex:
-    size, angle = _log(a)
+    size, angle = _log_abs(a, _excess(a)), atan2(a.im, a.re)
     growth, factor = _exp_in_range(b.re * size - b.im * angle)
     turn = b.re * angle + b.im * size
     result = Complex(growth * cos(turn) * factor, growth * sin(turn) * factor)

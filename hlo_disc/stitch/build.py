@@ -17,7 +17,7 @@ import numpy as np
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.dtypes import FLOATS, element_type, part_dtype
 from hlo_disc.mlir import arith, func, gpu, ir, memref, scf, vector
-from hlo_disc.stitch.val import Loop, Scalar, Scope, Val
+from hlo_disc.stitch.val import Loop, Scalar, Scope, Val, signed
 
 _INT_OPS: dict[str, Any] = {
     "+": arith.AddIOp,
@@ -151,7 +151,7 @@ class Builder:
         found = self._constants.get(key)
         if found is None:
             floating = element in self._floats
-            attr = ir.FloatAttr.get(element, float(x)) if floating else ir.IntegerAttr.get(element, _signed(int(x)))
+            attr = ir.FloatAttr.get(element, float(x)) if floating else ir.IntegerAttr.get(element, signed(int(x)))
             type_ = self.vec(lanes, element)
             if lanes:
                 attr = ir.DenseElementsAttr.get_splat(type_, attr)

@@ -63,7 +63,7 @@ class Val:
 Scalar = Val | int
 
 
-def _signed(x: int) -> int:
+def signed(x: int) -> int:
     """The same 64 bits as a number that MLIR's bindings take."""
     return x - (1 << 64) if x >= 1 << 63 else x
 

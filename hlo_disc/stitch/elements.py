@@ -19,6 +19,11 @@ def is_float(dtype: np.dtype) -> bool:
     return dtype_class(dtype) == "float"
 
 
+def is_small_float(dtype: np.dtype) -> bool:
+    """Whether registers hold its elements as f32 though memory does not."""
+    return is_float(dtype) and dtype.itemsize < 4
+
+
 def is_unsigned(dtype: np.dtype) -> bool:
     """Whether its integers, or truth values, compare and widen as unsigned."""
     return dtype_class(dtype) in ("uint", "bool")

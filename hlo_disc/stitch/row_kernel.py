@@ -22,6 +22,7 @@ from hlo_disc.dynamic_hlo.graph import Op, Shape, Value, regions
 from hlo_disc.stitch.body import Body, Leaf, Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.device import Device
+from hlo_disc.stitch.elements import is_small_float
 from hlo_disc.stitch.group import Group, Place
 from hlo_disc.stitch.index import ZERO, Index
 from hlo_disc.stitch.reducers import Reducer, reducer
@@ -182,7 +183,7 @@ class _Kernel:
         for p in self.space.passes:
             for value in p.stage:
                 fast = fast or self.b.fast()
-                dtype = value.dtype if value.dtype.itemsize >= 4 else np.dtype(np.float32)
+                dtype = np.dtype(np.float32) if is_small_float(value.dtype) else value.dtype
                 count = self.sizes.count(p.cols)
                 view = self.b.view(fast, self.sizes(offset), self.b.memory_type(dtype), count)
                 stages[value] = Leaf(view, [count], dtype, fixed=False)

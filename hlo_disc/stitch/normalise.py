@@ -14,6 +14,7 @@ from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Value, everywher
 from hlo_disc.dynamic_hlo.ops import OPS
 from hlo_disc.stitch.convolution import lower_convolutions
 from hlo_disc.stitch.heads import cut_sorts
+from hlo_disc.stitch.narrow import move_bits, moves_bits
 from hlo_disc.stitch.windows import PLACE
 
 _KINDS = {name: definition.kind for name, definition in OPS.items()} | {
@@ -47,6 +48,8 @@ def _spelled(graph: Graph) -> Graph:
         operands = [new.get(x, x) for x in op.operands]
         if op.name == "pad":
             new[op.result] = _pad(builder, op, operands)
+        elif moves_bits(op):
+            new[op.result] = move_bits(builder, op, operands[0])
         elif op.name == "select_and_scatter":
             new[op.result] = _select_and_scatter(builder, op, operands)
         elif all(x is y for x, y in zip(operands, op.operands, strict=True)):

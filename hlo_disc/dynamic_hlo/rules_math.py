@@ -208,9 +208,12 @@ def _equal_branches(op: Op) -> Match:
 
 # ------------------------------------------------------------------------------------------------------------ reduce
 
-_COMBINE = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
+_COMBINE = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or", "xor": "xor"}
 # What a reduction may start with and leave a single element as it is; the sign of a zero sum is not specified.
-_START = {"add": _number(0), "mul": _number(1), "max": _lowest, "min": _highest, "and": _all_ones, "or": _number(0)}
+_START = {
+    "add": _number(0), "mul": _number(1), "max": _lowest, "min": _highest, "and": _all_ones, "or": _number(0),
+    "xor": _number(0),
+}  # fmt: skip
 
 
 def _reduces_only_units(facts: ShapeFacts, op: Op) -> bool:

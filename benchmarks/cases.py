@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from benchmarks import loops, models
-from benchmarks.kernels import KERNELS
+from benchmarks.kernels import KERNELS, Kernel
 from benchmarks.models import GPT2_WORDS, LAYERS, WIDTH
 
 BERT_SHAPES = ((1, 17), (1, 128), (2, 77), (4, 128), (1, 384))
@@ -85,14 +85,15 @@ def model_shapes(quick: bool) -> list[tuple[Family, list[tuple[int, ...]]]]:
     ]
 
 
-def kernel_families() -> Iterator[tuple[Family, list[dict[str, int]]]]:
-    """The kernels. Their least work is one pass over arguments and result."""
-    for kernel in KERNELS:
+def kernel_families(kernels: Sequence[Kernel] = KERNELS) -> Iterator[tuple[Family, list[dict[str, int]]]]:
+    """The kernels. Their least work is one pass over arguments and results."""
+    for kernel in kernels:
 
         def work(kernel=kernel, **sizes: int) -> tuple[float, float]:
             arguments = kernel.inputs(**sizes)
-            result = jax.eval_shape(kernel.fn, *arguments)
-            return 0.0, float(sum(a.nbytes for a in arguments) + result.size * result.dtype.itemsize)
+            results = jax.tree.leaves(jax.eval_shape(kernel.fn, *arguments))
+            made = sum(r.size * r.dtype.itemsize for r in results)
+            return 0.0, float(sum(a.nbytes for a in arguments) + made)
 
         yield Family(kernel.name, kernel.fn, kernel.dims, kernel.inputs, work), list(kernel.sizes)
 

@@ -17,6 +17,7 @@ import numpy as np
 import hlo_disc
 from benchmarks import cases
 from benchmarks.cases import Family
+from benchmarks.indexing import INDEXING
 from benchmarks.limits import Limits
 from benchmarks.measure import Pair, alternate, elapsed, error, first_call, float64, per_call
 
@@ -143,6 +144,15 @@ def kernels(bench: Bench) -> Iterator[Row]:
     yield Row("kernels", "geometric mean", 0, None, "", geometric(ratios), "≥ 1.6")
 
 
+def indexing(bench: Bench) -> Iterator[Row]:
+    """Steady state of sorts, gathers and scatters."""
+    for family, shapes in cases.kernel_families(INDEXING):
+        ours = compiled(family)
+        for sizes in shapes:
+            pair, limit, _ = versus(bench, family, ours, sizes)
+            yield row("indexing", f"{family.name} {tuple(sizes.values())}", pair, limit, "≥ 0.8")
+
+
 def loops(bench: Bench) -> Iterator[Row]:
     """Steady state of programs with control flow."""
     for family, shapes, bound in cases.loop_shapes(bench.quick):
@@ -252,6 +262,7 @@ SECTIONS = {
     "models": models,
     "constants": constants,
     "kernels": kernels,
+    "indexing": indexing,
     "loops": loops,
     "memory": memory,
     "overhead": overhead,

@@ -25,7 +25,7 @@ from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.records import Records
-from hlo_disc.stitch.sorter import COLUMN, Layout, Sorter, sort_kernel
+from hlo_disc.stitch.sorter import Layout, Sorter, sort_kernel
 
 # Elements of the buffer; up to so many are wanted, so that there is room for as many more.
 ROOM = 1 << 13
@@ -120,7 +120,7 @@ def _select(s: Sorter, count: Val, load: Callable[[Val], list[Val]]) -> None:
     Of equal records those that were loaded first come first: they lie before the others in the buffer.
     """
     b, width = s.b, s.body.width
-    room = b.index(b.minimum(b.ceil_div(s.kept * 4, COLUMN * width) * (COLUMN * width), s.layout.room))
+    room = b.index(b.minimum(b.ceil_div(b.maximum(s.kept, width) * 4, width) * width, s.layout.room))
 
     def fill(state: list[Val]) -> list[Val]:
         done, held, full = state

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.complex import expand_complex
 from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.dtypes import FLOATS, INTEGERS
+from hlo_disc.dynamic_hlo.dtypes import FLOATS, INTEGERS, part_dtype
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Op, Value, make_region
-from hlo_disc.dynamic_hlo.ops import OPS, infer
-from hlo_disc.errors import CompileError
+from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Value, make_region
+from hlo_disc.dynamic_hlo.ops import OPS
+from hlo_disc.errors import CompileError, UnsupportedOpError
 from hlo_disc.import_.handlers import HANDLERS, distributed
 from hlo_disc.mlir import chlo, stablehlo
 
@@ -82,7 +83,7 @@ SAMPLES: dict[str, Callable[[np.dtype], tuple[list[Value], dict]]] = {
     "constant": lambda d: ([], {"value": np.zeros((), d)}),
     "iota": lambda d: ([], {"shape": (N,), "dim": 0, "dtype": d}),
     "convert": lambda d: ([_vector(d)], {"dtype": F32}),
-    "bitcast_convert": lambda d: ([_vector(d)], {"dtype": d}),
+    "bitcast_convert": lambda d: ([_vector(d)], {"dtype": part_dtype(d)}),
     "reduce_precision": lambda d: ([_vector(d)], {"exponent_bits": 5, "mantissa_bits": 2}),
     "compare": lambda d: ([_vector(d)] * 2, {"direction": "EQ"}),
     "select": lambda d: ([_vector(BOOL), _vector(d), _vector(d)], {}),
@@ -129,13 +130,17 @@ SAMPLES: dict[str, Callable[[np.dtype], tuple[list[Value], dict]]] = {
 
 
 def takes(name: str, dtype: np.dtype) -> bool:
-    """Whether inference accepts the op on this element type."""
+    """Whether inference and the complex pass accept the op on this element type."""
     row = OPS[name]
     sample = SAMPLES.get(name)
     operands, attrs = sample(dtype) if sample else ([_vector(dtype)] * (row.operands or 1), {})
+    builder = GraphBuilder(ShapeFacts())
+    inputs = tuple(Value(x.dtype, x.shape, None, i) for i, x in enumerate(operands))
     try:
-        infer(Op(name, tuple(operands), attrs), ShapeFacts())
-    except CompileError:
+        results = builder.multi(name, inputs, **attrs)
+        names = tuple(f"x{i}" for i in range(len(inputs)))
+        expand_complex(Graph(name, inputs, names, results, tuple(builder.ops), builder.facts, {}))
+    except (CompileError, UnsupportedOpError):
         return False
     return True
 

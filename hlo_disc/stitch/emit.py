@@ -285,7 +285,10 @@ ELEMENTWISE: dict[str, Rule] = {name: rule if name in _EXACT else _settled(rule)
 
 @dataclass(frozen=True)
 class Monoid:
-    """A reduction: its identity for a dtype, how two values combine, and the vector.kind that folds lanes."""
+    """A reduction: its identity for a dtype, how two values combine, and the vector.kind that folds lanes.
+
+    Values are combined in registers as they are: what comes out in the end has to be settled.
+    """
 
     identity: Callable[[np.dtype], Any]
     combine: Rule
@@ -319,8 +322,8 @@ def _extremum(floating: Any, otherwise: Rule) -> Rule:
 
 
 MONOIDS: dict[str, Monoid] = {
-    "add": Monoid(lambda _: 0, ELEMENTWISE["add"], "add", "add", "add"),
-    "mul": Monoid(lambda _: 1, ELEMENTWISE["multiply"], "mul", "mul", "mul"),
+    "add": Monoid(lambda _: 0, _ROWS["add"], "add", "add", "add"),
+    "mul": Monoid(lambda _: 1, _ROWS["multiply"], "mul", "mul", "mul"),
     "max": Monoid(_lowest, _extremum(arith.MaximumFOp, _MAXIMUM), "maximumf", "maxsi", "maxui"),
     "min": Monoid(_highest, _extremum(arith.MinimumFOp, _MINIMUM), "minimumf", "minsi", "minui"),
     "and": Monoid(_all_ones, ELEMENTWISE["and"], "", "and", "and"),

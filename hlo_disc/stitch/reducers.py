@@ -21,6 +21,7 @@ from hlo_disc.dynamic_hlo.inference_reduce import combined
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.body import Body
 from hlo_disc.stitch.build import Builder, Val
+from hlo_disc.stitch.elements import settle
 from hlo_disc.stitch.emit import MONOIDS
 from hlo_disc.stitch.regions import inline
 
@@ -99,8 +100,10 @@ class MonoidReducer(Reducer):
 
     def finish(self, body: Body, state: Sequence[Val]) -> list[Val]:
         if self.sliced or identity_init(self.op):
-            return list(state)
-        return [combine(body.b, self.op, body.eval(self.op.operands[1], ()), state[0])]
+            total = state[0]
+        else:
+            total = combine(body.b, self.op, body.eval(self.op.operands[1], ()), state[0])
+        return [settle(body.b, total, self.op.result.dtype)]
 
 
 class RegionReducer(Reducer):

@@ -63,8 +63,15 @@ class RowVariant:
     @property
     def parts(self) -> bool:
         """Is an item a part of its columns? A map may share a long row among blocks, too."""
-        whole = self.space.reduced_at or self.space.scans
+        # Finding the part of a row takes a division, which is as long as a short row.
+        whole = self.space.reduced_at or self.space.scans or self._short
         return self.sliced or bool(self.totals) or (not self.lanes_on_rows and not whole)
+
+    @property
+    def _short(self) -> bool:
+        """Are rows known to be too short to be shared?"""
+        cols = dim_product(self.space.widest)
+        return cols.is_const and cols.value <= self.device.grain
 
     def fast_bytes(self) -> Dim:
         """Fast memory of a block, for what is staged."""

@@ -71,7 +71,7 @@ def bands(graph: Graph, arrays: Sequence[np.ndarray], seed: int = 0, rounding: f
     """What the outputs should be. rounding: how many ulps off an add and its like may be, 0 for a single one."""
     want = _run(graph, arrays, None, rounding)
     rounded = _rounded(graph, rounding)
-    runs = [_run(graph, arrays, np.random.default_rng((seed, i)), rounding) for i in range(_RUNS)]
+    runs = [_run(graph, arrays, np.random.default_rng((seed, i)), rounding, snaps=i == 0) for i in range(_RUNS)]
     rows = zip(graph.outputs, want, *runs, strict=True)
     return [_band(x, others, value in rounded) for value, x, *others in rows]
 
@@ -99,7 +99,7 @@ def _band(want: np.ndarray, runs: Sequence[np.ndarray], rounded: bool) -> Band:
             free = free | ~(both | _same(x, base))
             tolerance = np.maximum(tolerance, np.where(both, np.abs(x - base), 0.0))
         # Half of what there is: nothing is left to compare.
-        free = free | (tolerance > 0.5 * np.abs(base)) & (tolerance > _tiny(want.dtype))
+        free = free | (_FACTOR * tolerance > 0.5 * np.abs(base)) & (tolerance > _tiny(want.dtype))
         # The noise of a few runs may happen to be small.
         least = (
             np.where(np.isfinite(base), np.abs(base), 0.0) * _eps(want.dtype) * (8 if want.dtype.itemsize > 2 else 1)
@@ -148,8 +148,13 @@ def _eps(dtype: np.dtype) -> float:
 
 
 def _run(
-    graph: Graph, arrays: Sequence[np.ndarray], random: np.random.Generator | None, rounding: float
+    graph: Graph,
+    arrays: Sequence[np.ndarray],
+    random: np.random.Generator | None,
+    rounding: float,
+    snaps: bool = False,
 ) -> list[np.ndarray]:
+    """The outputs; with noise when there is a `random`. snaps: the noise is rounding to nearby rounder numbers."""
     sizes = bind(graph, arrays)
     values: dict[Value, np.ndarray] = dict(zip(graph.inputs, arrays, strict=True))
     remaining = Counter(value for op in graph.ops for value in op.operands)
@@ -157,14 +162,14 @@ def _run(
     for op in graph.ops:
         operands = [values[value] for value in op.operands]
         into, out = _ulps(op, rounding)
-        if random is not None and into:
-            operands = [_shaken(x, into, random) for x in operands]
+        if random is not None:
+            operands = [_shaken(x, into, None if snaps else random) if into else x for x in operands]
+            operands = [_any_nan(x, random) for x in operands] if op.name == "bitcast_convert" else operands
         with np.errstate(all="ignore"):
             results = apply_all(op, operands, sizes)
-        if random is not None and kind(op) == "call" and not all(np.isfinite(x).all() for x in operands):
-            results = [random.standard_normal(x.shape).astype(x.dtype) for x in results]  # anything goes
-        if random is not None and out:
-            results = [_shaken(x, out, random) for x in results]
+        if random is not None:
+            results = [_shaken(x, out, None if snaps else random) if out else x for x in results]
+            results = [np.where(_unsaid(op, operands, x), _anything(x, random), x) for x in results]
         for value in op.operands:
             remaining[value] -= 1
             if not remaining[value]:
@@ -185,19 +190,46 @@ def _ulps(op: Op, rounding: float) -> tuple[float, float]:
     return 0.0, 0.0 if op.name in _EXACT else rounding if op.name in _ROUNDED else 8.0
 
 
-def _shaken(x: np.ndarray, ulps: float, random: np.random.Generator) -> np.ndarray:
-    """Values times a little more or less than 1."""
+def _shaken(x: np.ndarray, ulps: float, random: np.random.Generator | None) -> np.ndarray:
+    """Values times a little more or less than 1; without `random`, the roundest numbers as near."""
     if dtype_class(x.dtype) not in ("float", "complex"):
         return x
-    # Narrow types are computed in float32 and rounded once.
-    size = min(ulps, 1.0) if bit_width(x.dtype) < 32 else ulps
-    eps = size * _eps(x.dtype)
-    factor = 1 + eps * random.uniform(-1, 1, x.shape)
     if x.dtype.kind == "c":
-        factor = factor + 1j * eps * random.uniform(-1, 1, x.shape)
-        return np.where(np.isfinite(x), x * factor, x).astype(x.dtype)
+        parts = [_shaken(part, ulps, random) for part in (x.real, x.imag)]
+        if random is not None:  # an error of one part is as large as the whole
+            size = ulps * _eps(x.dtype) * np.where(np.isfinite(x), np.abs(x), 0.0)
+            parts = [part + size * random.uniform(-1, 1, x.shape) for part in parts]
+        return (parts[0] + 1j * parts[1]).astype(x.dtype) if np.isfinite(x).all() else x
+    # Narrow types are computed in float32 and rounded once.
+    eps = (min(ulps, 1.0) if bit_width(x.dtype) < 32 else ulps) * _eps(x.dtype)
+    wide = x.astype(np.float64)
     with np.errstate(all="ignore"):
-        return np.asarray(x.astype(np.float64) * factor).astype(x.dtype)
+        if random is not None:
+            return np.asarray(wide * (1 + eps * random.uniform(-1, 1, x.shape))).astype(x.dtype)
+        fraction, exponent = np.frexp(wide)
+        return np.where(np.isfinite(wide), np.ldexp(np.rint(fraction / eps) * eps, exponent), wide).astype(x.dtype)
+
+
+def _any_nan(x: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """NaN of any sign: which one an op makes is not said."""
+    if dtype_class(x.dtype) != "float":
+        return x
+    return np.where(np.isnan(x), np.where(random.random(x.shape) < 0.5, x, -x), x).astype(x.dtype)
+
+
+def _unsaid(op: Op, operands: Sequence[np.ndarray], result: np.ndarray) -> np.ndarray:
+    """Where it is not said what an op makes."""
+    if kind(op) == "call" and not all(np.isfinite(x).all() for x in operands):
+        return np.ones(result.shape, bool)
+    if op.name == "convolution":  # padding may be multiplied, or left out
+        return np.isnan(result)
+    if kind(op) == "elementwise" and op.name not in _PARTS and any(x.dtype.kind == "c" for x in operands):
+        return np.any([~np.isfinite(x) for x in operands if x.dtype.kind == "c"], axis=0)
+    return np.zeros(result.shape, bool)
+
+
+def _anything(x: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    return np.asarray(random.standard_normal(x.shape) * 100).astype(x.dtype)
 
 
 # ------------------------------------------------------------------------------------------------------------ inputs

@@ -1,0 +1,81 @@
+"""Ops that move and reduce, on element types of every kind: one program a type, at many sizes, against the reference."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from dhlo import make_graph, shape
+from test_elementwise import TYPES, compiled, line
+
+from hlo_disc.dynamic_hlo.dtypes import BOOL, dtype_class, element_type
+from hlo_disc.dynamic_hlo.graph import GraphBuilder, Value
+from hlo_disc.dynamic_hlo.reference import evaluate
+
+SIZES = ((3, 5), (1, 1), (0, 4), (4, 0), (33, 17), (2, 257), (300, 3))
+NAMES = "i1 i4 ui2 i8 ui16 i64 ui64 f16 bf16 f64 f4E2M1FN f8E4M3FN f8E5M2FNUZ f8E8M0FNU".split()
+# Values without 0, of which no sum makes sense.
+UNSIGNED_POWERS = np.dtype(ml_dtypes.float8_e8m0fnu)
+
+
+def program(dtype: np.dtype, names: list[str]):
+    kind = dtype_class(dtype)
+
+    def build(g: GraphBuilder, x: Value, y: Value) -> list[Value]:
+        made: dict[str, Value] = {}
+        one = g.op("constant", value=np.array(1).astype(dtype))
+        made["transpose"] = g.op("transpose", [x], perm=(1, 0))
+        made["broadcast"] = g.op("broadcast", [x], shape=shape("3, a, b"), dims=(1, 2))
+        made["reshape"] = g.op("reshape", [x], shape=shape("a*b"))
+        made["concatenate"] = g.op("concatenate", [x, y], dim=0)
+        made["reverse"] = g.op("reverse", [x], dims=(0, 1))
+        made["pad"] = g.op("pad", [x, one], low=shape("1, 2"), high=shape("0, 3"), interior=(1, 0))
+        made["constant"] = g.op("constant", value=np.resize(line(dtype), 7))
+        less = g.op("compare", [x, y], direction="LT")
+        made["select"] = g.op("select", [less, x, y])
+        if dtype != BOOL:
+            made["iota"] = g.op("iota", shape=shape("a, b"), dim=1, dtype=dtype)
+            made["chain"] = g.op("multiply", [g.op("add", [x, y]), x])
+            power = g.op("power", [x, y])  # kept in fast memory between two sweeps
+            most = g.op("reduce", [power, one], dims=(1,), kind="max")
+            spread = g.op("broadcast", [most], shape=shape("a, b"), dims=(0,))
+            made["two sweeps"] = g.op("maximum", [power, spread])
+        kinds = ["max", "min"]
+        kinds += ["add", "mul"] if dtype not in (BOOL, UNSIGNED_POWERS) else []
+        kinds += ["and", "or"] if kind != "float" else []
+        for reducer in kinds:
+            for dims in ((0,), (1,)):
+                made[f"{reducer} {dims}"] = g.op("reduce", [x, one], dims=dims, kind=reducer)
+        names[:] = made
+        return list(made.values())
+
+    return make_graph([(dtype, "a, b")] * 2, build)
+
+
+def drawn(dtype: np.dtype, rng: np.random.Generator, dims: tuple[int, int]) -> np.ndarray:
+    values = line(dtype)
+    if dtype_class(dtype) == "float":
+        size = np.abs(values.astype(np.float64))
+        values = values[np.isfinite(size) & (size < 3)]
+    return values[rng.integers(0, len(values), dims)]
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in TYPES if element_type(dtype) in NAMES], ids=element_type)
+def test_every_type(dtype):
+    names: list[str] = []
+    graph = program(dtype, names)
+    executable = compiled(graph, "host")
+    rng = np.random.default_rng(0)
+    for dims in SIZES:
+        x, y = drawn(dtype, rng, dims), drawn(dtype, rng, dims)
+        for name, got, want in zip(names, executable(x, y), evaluate(graph, [x, y]), strict=True):
+            assert got.dtype == want.dtype and got.shape == want.shape, name
+            if dtype_class(dtype) != "float":
+                np.testing.assert_array_equal(got, want, name)
+                continue
+            got, want = got.astype(np.float64), want.astype(np.float64)
+            # a chain and a power round more than once, or not where the reference does
+            loose = name.split()[0] in ("add", "mul", "chain", "two")
+            largest = np.abs(want[np.isfinite(want)]).max(initial=1)
+            slack = 8 * float(ml_dtypes.finfo(dtype).eps) * largest if loose else 0
+            np.testing.assert_allclose(got, want, rtol=0, atol=slack, err_msg=name)

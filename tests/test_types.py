@@ -1,4 +1,4 @@
-"""Ops that move and reduce, on element types of every kind: one program a type, at many sizes, against the reference."""
+"""Ops that move and reduce, on element types of every kind: one program a type, many sizes, against the reference."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Inference of control flow: `while` and `case`, whose regions are functions of their operands.
 
 `while` (*carried, *invariant) {cond, body, carried}: `cond` says from all operands whether to go on, `body` makes new
-carried values. `case` (index, *operands) {branches}: an index that names no branch means the last one. `check` () {lhs, relation,
-rhs, message, args}: what must hold of the sizes when the region is executed that it is in, a guard in its place.
+carried values. `case` (index, *operands) {branches}: an index that names no branch means the last one. `check` () {lhs,
+relation, rhs, message, args}: what must hold of the sizes when the region is executed that it is in, a guard in its
+place.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def convolution(
     batch_groups: int,
     dtype: np.dtype,
 ) -> Array:
-    kernel = np.flip(w.transpose(rhs_spec), [2 + i for i in reversal])
+    kernel = np.flip(w.transpose(rhs_spec), tuple(2 + i for i in reversal))
     windows = x.transpose(lhs_spec)
     wide = _WIDE.get(dtype_class(dtype), np.dtype(np.int64) if dtype.kind == "b" else dtype)
     zeros = (0, 0)

@@ -173,7 +173,7 @@ class _Collapse:
                     self._around(x, a)
                     self._around(result, a)
             case "gather":
-                self._tie_places(op, *op.operands, op.result)
+                self._tie_places(op, op.operands[0], op.operands[1], op.result)
             case "scatter":
                 count = op.attrs["count"]
                 indices, *updates = op.operands[count : 2 * count + 1]

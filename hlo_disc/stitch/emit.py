@@ -269,7 +269,7 @@ _ROWS: dict[str, Rule] = {
     "shift_right_logical": _shift(arith.ShRUIOp),
     "shift_right_arithmetic": _shift(arith.ShRSIOp),
     "compare": _compare,
-    "select": lambda b, o, x: b.select(*x),
+    "select": lambda b, o, x: b.select(x[0], x[1], x[2]),
     "clamp": _clamp,
 }
 # Rows whose result is an element of its type as it is, be the type narrower than the register or not.

@@ -4,8 +4,8 @@ A block is a core: a kernel becomes `void @k(arguments..., i64 block, ptr fast)`
 calls, `void @k__blocks(ptr record, i64 begin, i64 end, ptr fast)`, which unpacks the record and loops over its blocks.
 `gpu.launch_func` packs the record on the stack and calls `ral_parallel_for(call, @k__blocks, record, blocks)`.
 
-Exported host functions have the C ABI. One that starts with a `!llvm.ptr` runs kernels: `f(ptr call, ptr env, ptr arena,
-ptr buffers)`, every argument after the third being loaded from the array `buffers`. Others keep their signature.
+Exported host functions have the C ABI. One that starts with a `!llvm.ptr` runs kernels: `f(ptr call, ptr env, ptr
+arena, ptr buffers)`, every argument after the third being loaded from the array `buffers`. Others keep their signature.
 Everything else is internal.
 """
 

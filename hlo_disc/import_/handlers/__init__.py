@@ -30,8 +30,8 @@ from hlo_disc.import_.handlers import (
 from hlo_disc.import_.handlers.types import Handler
 
 _FAMILIES = (
-    elementwise, bitcast, broadcasts, views, gather, sort, reduce, windows, scan, norm, dot, einsum, ragged, convolution,
-    control, library, random, calls, distributed,
+    elementwise, bitcast, broadcasts, views, gather, sort, reduce, windows, scan, norm, dot, einsum, ragged,
+    convolution, control, library, random, calls, distributed,
 )  # fmt: skip
 HANDLERS: dict[str, Handler] = {}
 for family in _FAMILIES:

@@ -97,7 +97,7 @@ def _dynamic_gather(r: Reader, op: Any, operands: list[Operand]) -> Value:
 def _make_gather(r: Reader, op: Any, x: Value, indices: Operand, sizes: Shape) -> Value:
     numbers = r.attr(op, "dimension_numbers", _gather_numbers)
     # Nothing is taken where there is no index: a gather of no elements from an empty dimension is fine.
-    index_shape = tuple(map(Dim.of, indices.sizes)) if isinstance(indices, Symbolic) else indices.shape
+    index_shape = tuple(map(Dim.of, indices.sizes)) if isinstance(indices, Symbolic) else r.data(indices).shape
     some = Dim.min(1, dim_product(n for a, n in enumerate(index_shape) if a != numbers["index_vector_dim"]))
     _fits(r, tuple(some * n for n in sizes), x.shape)
     if type(indices) is Symbolic and len(indices.sizes) == 1 and numbers["index_vector_dim"] == 0:

@@ -62,7 +62,7 @@ def _static_window(r: Reader, op: Any, x: Value) -> _Window:
     for d, size, n, before, after in zip(
         x.shape, written, numbers("window_dimensions"), pairs[::2], pairs[1::2], strict=True
     ):
-        whole = not d.is_const and n == size > 1 and (before, after) in ((0, 0), (n - 1, 0), (0, n - 1))
+        whole = not d.is_const and n == size and n > 1 and (before, after) in ((0, 0), (n - 1, 0), (0, n - 1))
         window.append(d if whole else Dim.const(n))
         low.append(d - 1 if whole and before else Dim.const(before))
         high.append(d - 1 if whole and after else Dim.const(after))

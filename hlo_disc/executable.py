@@ -201,7 +201,7 @@ class Executable:
         return results[0] if len(results) == 1 else tuple(results)
 
     def memory(self, **dims: int) -> Memory:
-        """Bytes that a call with these dims allocates. Raises ShapeError for dims that a call cannot have."""
+        """Bytes that a call with these dims allocates, as far as dims say. Raises ShapeError for dims that cannot be."""
         self._check_dims(dims)
         program = self.program
         try:
@@ -211,7 +211,8 @@ class Executable:
         env = self.native.plan(sizes)
         outputs, at = 0, 2 + len(program.symbols)
         for dtype, shape in program.outputs:
-            outputs += math.prod(env[at : at + len(shape)]) * dtype_named(dtype).itemsize
+            known = min(env[at : at + len(shape)], default=0) >= 0
+            outputs += math.prod(env[at : at + len(shape)]) * dtype_named(dtype).itemsize if known else 0
             at += len(shape)
         return Memory(env[0] + self.native.workers * env[1], outputs)
 

@@ -136,8 +136,9 @@ class _Printer:
 
     def module(self) -> str:
         graph = self.graph
-        for guard in graph.guards:
-            self.guard(guard)
+        for guard in graph.guards:  # those on sizes that are computed are implied where these are used
+            if all(d.symbols.isdisjoint(graph.definitions) for d in (guard.lhs, guard.rhs, *guard.args)):
+                self.guard(guard)
         self.ops(graph.ops)
         results = ", ".join(map(_type, graph.outputs))
         outputs = ", ".join(self.names[value] for value in graph.outputs)
@@ -233,6 +234,8 @@ class _Printer:
             value = self.graph.inputs[number]
             size = f"stablehlo.get_dimension_size {self.names[value]}, dim = {axis} : ({_type(value)}) -> tensor<i32>"
             self.sizes[dim] = self.emit(f"stablehlo.convert {self.emit(size)} : (tensor<i32>) -> {_SCALAR}")
+        elif name in self.graph.definitions:
+            self.sizes[dim] = self.names[self.graph.definitions[name]]
         else:
             self.sizes[dim] = self.size(self.graph.bindings[name])
         return dim

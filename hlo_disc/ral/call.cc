@@ -1,5 +1,7 @@
 #include "call.h"
 
+#include <algorithm>
+
 #include "library.h"
 #include "pool.h"
 
@@ -21,6 +23,16 @@ const int64_t* Call::output_sizes(int k) {
   return sizes;
 }
 
+void* Call::allocate_output(int k, const int64_t* sizes) {
+  const TensorType& type = program.outputs[k];
+  int64_t bytes = Program::tensor_bytes(type, sizes);
+  outputs[k] = Block(bytes, Use::kResult);
+  if (!outputs[k]) out_of_memory(bytes, "output " + std::to_string(k) + ", " + type.dtype->name + " " + shape_text(sizes, type.rank()));
+  int64_t* own = const_cast<int64_t*>(output_sizes(k));
+  if (own != sizes) std::copy(sizes, sizes + type.rank(), own);
+  return bufs[program.first_result + k] = outputs[k].data();
+}
+
 void Call::bind_constants(const std::vector<Block>& packed_constants) {
   for (size_t k = 0; k < program.constants.size(); k++) {
     bufs[program.first_constant + static_cast<int>(k)] = const_cast<void*>(program.constants[k]);
@@ -37,12 +49,10 @@ void Call::run(const std::vector<Block>& packed_constants, int64_t pack_limit) {
   outputs.reserve(count);
   const int64_t* sizes = output_sizes(0);
   for (int k = 0; k < count; k++) {
-    const TensorType& type = program.outputs[k];
-    int64_t bytes = Program::tensor_bytes(type, sizes);
-    outputs.emplace_back(bytes, Use::kResult);
-    if (!outputs.back()) out_of_memory(bytes, "output " + std::to_string(k) + ", " + type.dtype->name + " " + shape_text(sizes, type.rank()));
-    bufs[program.first_result + k] = outputs.back().data();
-    sizes += type.rank();
+    int rank = program.outputs[k].rank();
+    outputs.emplace_back();
+    if (std::all_of(sizes, sizes + rank, [](int64_t size) { return size >= 0; })) allocate_output(k, sizes);
+    sizes += rank;
   }
 
   int64_t arena_bytes = align_up(env[0], RAL_ALIGNMENT);
@@ -72,6 +82,7 @@ void Call::run(const std::vector<Block>& packed_constants, int64_t pack_limit) {
   char* scratch = scratch_bytes ? arena.data() + arena_bytes : nullptr;
   StandaloneTasks tasks(program.workers);
   Run run(standalone_call(program.workers, scratch, scratch_bytes), program, tasks);
+  run.call = this;
   check_status(run, program.main_fn(&run, env.data(), arena.data(), bufs.data()), env.data());
 }
 

@@ -43,6 +43,9 @@ struct Call {
   // The sizes of output k, valid after run.
   const int64_t* output_sizes(int k);
 
+  // Memory for output k of these sizes, which are its sizes from now on. Throws Error(kOutOfMemory).
+  void* allocate_output(int k, const int64_t* sizes);
+
   // Puts constants and their packed forms into bufs.
   void bind_constants(const std::vector<Block>& packed_constants);
 

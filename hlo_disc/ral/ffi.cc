@@ -188,7 +188,7 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
 
   int workers = program.workers > 1 ? std::min(program.workers, pool_size(frame)) : 1;
   XlaTasks tasks(frame, workers);
-  ral_call base{RAL_VERSION, workers, scratch_bytes ? arena + arena_bytes : nullptr, scratch_bytes, xla_parallel_for, run_library_call};
+  ral_call base{RAL_VERSION, workers, scratch_bytes ? arena + arena_bytes : nullptr, scratch_bytes, xla_parallel_for, run_library_call, run_allocate};
   XlaCall state(base, program, tasks, frame);
   check_status(state, program.main_fn(&state, call.env.data(), arena, call.bufs.data()), call.env.data());
   return nullptr;

@@ -5,6 +5,8 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "call.h"
+
 namespace ral {
 namespace {
 
@@ -197,6 +199,36 @@ int32_t run_library_call(ral_call* call, int32_t index, const int64_t* record) {
   return 1;
 }
 
+void* run_allocate(ral_call* call, int32_t what, const int64_t* sizes) {
+  Run& run = *static_cast<Run*>(call);
+  try {
+    if (what >= 0) {
+      if (!run.call) throw Error(Error::kShape, "the sizes of output " + std::to_string(what) + " depend on data, which XLA cannot know");
+      return run.call->allocate_output(what, sizes);
+    }
+    if (sizes[0] < 0 || sizes[0] > INT64_MAX / 1024) out_of_memory(sizes[0], "intermediate values");
+    int64_t bytes = align_up(sizes[0], RAL_ALIGNMENT);
+    if (what == RAL_SCRATCH) {
+      if (bytes <= run.scratch_bytes) return &run;
+      bytes *= run.workers;
+    }
+    Block block(bytes, Use::kTemporary);
+    if (!block) out_of_memory(bytes, "intermediate values");
+    run.blocks.push_back(std::move(block));
+    char* data = run.blocks.back().data();
+    if (what == RAL_SCRATCH) {
+      run.scratch = data;
+      run.scratch_bytes = bytes / run.workers;
+    }
+    return data;
+  } catch (const Error& error) {
+    run.error = error;
+  } catch (const std::exception& error) {
+    run.error = Error(Error::kOutOfMemory, error.what());
+  }
+  return nullptr;
+}
+
 void check_status(const Run& run, int32_t status, const int64_t* env) {
   if (status == 0) return;
   if (run.error) throw *run.error;
@@ -205,5 +237,7 @@ void check_status(const Run& run, int32_t status, const int64_t* env) {
 }
 
 }  // namespace ral
+
+extern "C" void* ral_allocate(ral_call* call, int32_t what, const int64_t* sizes) { return call->allocate(call, what, sizes); }
 
 extern "C" int32_t ral_library_call(ral_call* call, int32_t index, const int64_t* record) { return call->library_call(call, index, record); }

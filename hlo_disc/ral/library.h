@@ -22,6 +22,8 @@
 
 namespace ral {
 
+struct Call;
+
 // The state of one run of a program, which ral.h's functions reach through the ral_call that it is.
 struct Run : ral_call {
   Run(const ral_call& base, const Program& program, Tasks& tasks);
@@ -30,6 +32,8 @@ struct Run : ral_call {
   Tasks& tasks;                // where the handlers' own tasks run
   int64_t id;                  // no other run of the process has it
   std::optional<Error> error;  // what went wrong when main returns a status
+  Call* call = nullptr;        // whose outputs main may allocate
+  std::vector<Block> blocks;   // what main allocated for itself
 };
 
 // What a handler of an earlier stage keeps for the later ones.
@@ -86,6 +90,9 @@ class LibraryCall {
 
 // ral_call.library_call of every context.
 int32_t run_library_call(ral_call* call, int32_t index, const int64_t* record);
+
+// ral_call.allocate of every context.
+void* run_allocate(ral_call* call, int32_t what, const int64_t* sizes);
 
 // Throws what a run of main left when its status says that something failed.
 void check_status(const Run& run, int32_t status, const int64_t* env);

@@ -5,6 +5,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "executable.h"
 #include "ffi.h"
 #include "fft.h"
@@ -51,6 +53,9 @@ std::tuple<std::vector<std::tuple<std::string, std::vector<int64_t>>>, int64_t> 
   std::vector<std::tuple<std::string, std::vector<int64_t>>> results;
   auto sizes = env.begin() + program.first_output;
   for (const ral::TensorType& output : program.outputs) {
+    if (std::any_of(sizes, sizes + output.rank(), [](int64_t size) { return size < 0; })) {
+      throw ral::Error(ral::Error::kArgument, "the sizes of the result " + output.str() + " depend on data: jax.jit cannot call this executable");
+    }
     results.emplace_back(output.dtype->name, std::vector<int64_t>(sizes, sizes + output.rank()));
     sizes += output.rank();
   }
@@ -163,6 +168,7 @@ NB_MODULE(_ral, m) {
   m.def("symbols", [] {
     nb::dict symbols;
     symbols["ral_parallel_for"] = reinterpret_cast<uintptr_t>(&ral_parallel_for);
+    symbols["ral_allocate"] = reinterpret_cast<uintptr_t>(&ral_allocate);
     symbols["ral_library_call"] = reinterpret_cast<uintptr_t>(&ral_library_call);
     return symbols;
   }, "Addresses of the functions of ral.h that generated code calls.");

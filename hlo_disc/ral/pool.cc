@@ -129,7 +129,7 @@ int usable_cores() {
 }
 
 ral_call standalone_call(int workers, char* scratch, int64_t scratch_bytes) {
-  return ral_call{RAL_VERSION, workers, scratch, scratch_bytes, pool_parallel_for, run_library_call};
+  return ral_call{RAL_VERSION, workers, scratch, scratch_bytes, pool_parallel_for, run_library_call, run_allocate};
 }
 
 void stop_pool() { pool().stop(); }

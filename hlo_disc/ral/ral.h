@@ -5,7 +5,7 @@
  *
  * A later version adds struct fields at the end and functions beside those below; when it has to change one of them, a
  * saved executable's format version changes with it, so that no code meets a runtime that takes it for something else.
- * Version 2: `main` returns a status, and there are library calls. Devices other than the CPU will add a launch on a
+ * Version 2: `main` returns a status, and there are library calls. Version 3: memory can be had while it runs. Devices other than the CPU will add a launch on a
  * queue, copies and device memory as fields behind `library_call`. */
 #ifndef HLO_DISC_RAL_H_
 #define HLO_DISC_RAL_H_
@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define RAL_VERSION 2
+#define RAL_VERSION 3
 
 /* Alignment, in bytes, of every block of memory that the runtime hands out: arenas, scratch, outputs, packed weights.
  * Inputs and constants are only aligned to their element. */
@@ -40,6 +40,8 @@ struct ral_call {
   void (*parallel_for)(ral_call* call, ral_block_fn fn, const void* args, int64_t n);
   /* The context's way to call a library function; same contract as ral_library_call. */
   int32_t (*library_call)(ral_call* call, int32_t index, const int64_t* record);
+  /* The context's way to allocate while main runs; same contract as ral_allocate. */
+  void* (*allocate)(ral_call* call, int32_t what, const int64_t* sizes);
 };
 
 /* Runs blocks 0 .. n-1 and returns when all are done. Every block runs exactly once, in ranges of any length, in any
@@ -55,16 +57,25 @@ void ral_parallel_for(ral_call* call, ral_block_fn fn, const void* args, int64_t
  * runtime has kept what went wrong in the call. */
 int32_t ral_library_call(ral_call* call, int32_t index, const int64_t* record);
 
+/* Memory whose size only the run knows, RAL_ALIGNMENT aligned, valid until main has returned. `what` is the number of an
+ * output, whose sizes are given; or RAL_TEMPORARY, for sizes[0] bytes; or RAL_SCRATCH, which makes ral_call.scratch_bytes
+ * at least sizes[0], between launches. Never null for no bytes. Returns null when it fails: main then returns 1, and the
+ * runtime has kept what went wrong. */
+#define RAL_TEMPORARY (-1)
+#define RAL_SCRATCH (-2)
+void* ral_allocate(ral_call* call, int32_t what, const int64_t* sizes);
+
 /* What generated code exports. All sizes are elements, all offsets bytes.
  *
  * plan: reads the sizes of all inputs, concatenated, and fills env. Returns 0, or k+1 when guard k does not hold; env
  * then starts with the arguments of that guard's message. On success env is
  *   [arena bytes, scratch bytes a worker, symbol values..., sizes of all outputs, concatenated...].
+ * A size that only the run knows is -1: main allocates such an output.
  * Pure: no allocation, no side effect besides env.
  *
  * main: computes. env is what plan left, arena has env[0] bytes (RAL_ALIGNMENT aligned, undefined contents, may be null
- * when env[0] is 0). bufs holds inputs, constants, packed weights (null: this one is not packed), outputs. Returns 0, or
- * the status 1 of a library call that failed, or k+2 when guard k does not hold, which only the run could check; env then
+ * when env[0] is 0). bufs holds inputs, constants, packed weights (null: this one is not packed), outputs (null: main
+ * allocates it). Returns 0, or 1 when a library call or an allocation failed, or k+2 when guard k does not hold, which only the run could check; env then
  * starts with the arguments of its message. The outputs' contents are undefined unless it is 0.
  *
  * pack: main's signature with bufs = {source, destination}; env and arena are null and ral_call.scratch_bytes is 0. */

@@ -10,10 +10,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from hlo_disc.dynamic_hlo.graph import Op, Value
 from hlo_disc.errors import CompileError
+from hlo_disc.mlir import arith
 from hlo_disc.stitch.body import Body, Leaf, Sizes
-from hlo_disc.stitch.build import Builder, Val
+from hlo_disc.stitch.build import Builder, Scalar
 from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.scope import Branches, Carried, Loop, Plan, Scope
+from hlo_disc.stitch.val import Val
 
 
 class Frame:
@@ -27,24 +29,30 @@ class Frame:
 
 
 class Emitter:
-    """launch: builds the launch of a group, given a function from values to buffers. stored: registers that kernels
-    read in memory. check: builds what happens when a condition on sizes does not hold.
+    """symbols: what `sizes` are made of; the run adds some. stored: registers that kernels read in memory.
+
+    launch: builds the launch of a group, given a function from values to buffers. check: builds the check of a
+    condition on sizes.
     """
 
     def __init__(
         self,
         b: Builder,
         plan: Plan,
+        symbols: dict[str, Scalar],
         sizes: Sizes,
         stored: Collection[Value],
         launch: Callable[[Group, Callable[[Value], Val]], None],
         check: Callable[[Op], None],
     ):
-        self.b, self.plan, self.sizes, self.stored, self.launch, self.check = b, plan, sizes, stored, launch, check
+        self.b, self.plan, self.symbols, self.sizes = b, plan, symbols, sizes
+        self.stored, self.launch, self.check = stored, launch, check
 
-    def scope(self, scope: Scope, frame: Frame) -> None:
-        """All groups of a scope."""
+    def scope(self, scope: Scope, frame: Frame, before: Callable[[Group], None] | None = None) -> None:
+        """All groups of a scope; `before` is called before each of them."""
         for group in scope.groups:
+            if before is not None:
+                before(group)
             if group.kind == "host":
                 self._host(group, frame)
             elif group.kind != "control":
@@ -91,6 +99,10 @@ class Emitter:
     def _host(self, group: Group, frame: Frame) -> None:
         if group.ops[0].name == "check":
             self.check(group.ops[0])
+            return
+        if group.ops[0].name == "define":
+            symbol = self.register(group.ops[0].operands[0], frame)
+            self.symbols[group.ops[0].attrs["symbol"]] = self.b.cast(arith.IndexCastOp, self.b.index_type, symbol)
             return
         (value,) = group.outputs
         with self.b.at(group.ops[-1].loc):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.graph import Graph, Guard, Op, Value, raw_dim
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith, ir
@@ -19,6 +20,7 @@ from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.emitter import Emitter, Frame
 from hlo_disc.stitch.fuse import is_stored_constant
 from hlo_disc.stitch.group import Group
+from hlo_disc.stitch.late import LateMemory
 from hlo_disc.stitch.memory import ALIGNMENT, Lives, Slot, plan_memory
 from hlo_disc.stitch.scope import Plan
 from hlo_disc.stitch.variant import Choice, Packing
@@ -74,18 +76,40 @@ class Flow:
         self.b, self.graph, self.plan, self.packs = b, graph, plan, packs
         self.steps, self.step_of = tuple(steps.values()), steps
         self.symbols = tuple(sorted(graph.bindings))
-        self.guards = (*graph.guards, *(Guard(**op.attrs) for op in self._checks()))
+        self.guards = (*graph.guards, *(Guard(**op.attrs) for op in self._host_ops("check")))
         self.outputs = plan.scope.outputs
         self.output_of = {plan.root(v): i for i, v in enumerate(self.outputs)}
         read = dict.fromkeys(plan.root(x) for step in self.steps for x in step.group.inputs)
         self.constants = [v for v in read if is_stored_constant(v.op)]
         self.stored = plan.registers & {*read, *self.output_of}
-        lives = Lives(plan, self._workspace, self.stored, self.output_of)
-        self.places, self.slots = plan_memory(lives.steps, graph.facts)
+        lives = Lives(plan, self._workspace, self.stored, self.output_of).steps
+        self.late = frozenset(op.attrs["symbol"] for op in self._host_ops("define"))
+        early = {v: steps for v, steps in lives.items() if self.is_known(*v.shape)}
+        self.places, self.slots = plan_memory(early, graph.facts)
+        late = {v: steps for v, steps in lives.items() if v not in early}
+        self.late_places, self.late_slots = plan_memory(late, graph.facts, exact=True)
 
-    def _checks(self) -> list[Op]:
+    def is_known(self, *dims: Dim) -> bool:
+        """Does the call say these sizes, before it runs?"""
+        return not self.late or all(self.late.isdisjoint(d.symbols) for d in dims)
+
+    def _host_ops(self, name: str) -> list[Op]:
         found = (group.ops[0] for group in self.plan.groups() if group.kind == "host")
-        return [op for op in found if op.name == "check"]
+        return [op for op in found if op.name == name]
+
+    def _touched(self, group: Group) -> list[Value]:
+        """What lies in memory that the group, or one inside it, reads or writes."""
+        inside = [group, *(g for scope in self.plan.inner(group) for g in self.plan.groups(scope))]
+        found = [v for g in inside for v in (*g.inputs, *g.written, *self._workspace(g))]
+        loops = [self.plan.loops[g.ops[0]] for g in inside if g.kind == "control" and g.ops[0] in self.plan.loops]
+        return [self.plan.root(v) for v in found] + [c.spare for loop in loops for c in loop.carried if c.spare]
+
+    def _late_needs(self, group: Group) -> list[Dim]:
+        """Fast memory of a size that only the run knows."""
+        inside = [group, *(g for scope in self.plan.inner(group) for g in self.plan.groups(scope))]
+        steps = [self.step_of[g] for g in inside if g in self.step_of]
+        needs = dict.fromkeys(c.variant.fast_bytes() for step in steps for c in step.choices) if self.late else ()
+        return [need for need in needs if not self.is_known(need)]
 
     def _workspace(self, group: Group) -> Sequence[Value]:
         step = self.step_of.get(group)
@@ -126,7 +150,7 @@ class Flow:
 
             def fine() -> None:
                 header = [self._arena_bytes(sizes), self._fast_bytes(sizes)]
-                outputs = [sizes(d) for v in self.outputs for d in v.shape]
+                outputs = [sizes(d) if self.is_known(d) else -1 for v in self.outputs for d in v.shape]
                 self._store_all(env, 0, [*header, *(symbols[name] for name in self.symbols), *outputs])
 
             b.if_(b.compare("==", status, 0), fine, broken)
@@ -168,7 +192,7 @@ class Flow:
     def _fast_bytes(self, sizes: Sizes) -> Scalar:
         needs = dict.fromkeys(c.variant.fast_bytes() for s in self.steps for c in s.choices)
         most: Scalar = 0
-        for need in needs:
+        for need in filter(self.is_known, needs):
             most = self.b.maximum(most, sizes(need))
         return self.b.ceil_div(most, ALIGNMENT) * ALIGNMENT
 
@@ -182,7 +206,10 @@ class Flow:
         types += [self._buffer_type(v) for v in self.outputs]
         head = [b.pointer, b.buffer_type(b.i64), b.buffer_type(b.i8)]
         launchers = self._launchers()
-        failures = {op: self._failure(op, number) for number, op in enumerate(self._checks(), len(self.graph.guards))}
+        failures = {
+            op: self._failure(op, number) for number, op in enumerate(self._host_ops("check"), len(self.graph.guards))
+        }
+        no_memory = self._no_memory() if self.late else failures.get
         often = bool(self.plan.loops)
         with b.host_function("main", [*head, *types], [b.i32], often) as (call, env, arena, *buffers):
             symbols = {
@@ -192,7 +219,8 @@ class Flow:
             memory = dict(zip(values, buffers, strict=False))
             packed = {p.packing: m for p, m in zip(self.packs, buffers[len(values) :], strict=False)}
             outputs = buffers[len(values) + len(self.packs) :]
-            memory |= {value: outputs[i] for value, i in self.output_of.items()}
+            known = {v: i for v, i in self.output_of.items() if self.is_known(*v.shape)}
+            memory |= {value: outputs[i] for value, i in known.items()}
             offsets, _ = self._offsets(sizes)
             for value, slot in self.places.items():
                 memory[value] = b.view(arena, offsets[slot], b.memory_type(value.dtype), sizes.count(value.shape))
@@ -202,7 +230,7 @@ class Flow:
                 args = [buffer(v) for v in (*group.inputs, *group.written)]
                 for choice in step.choices:
                     args += [packed[choice.packing]] if choice.packing else []
-                    args += [memory[v] for v in choice.variant.workspace]
+                    args += [buffer(v) for v in choice.variant.workspace]
                 launchers[step.kernels](call, *args, *(symbols[name] for name in step.symbols))
 
             def check(op: Op) -> None:
@@ -210,8 +238,15 @@ class Flow:
                 args = [b.index(x) for x in sizes.shape(op.attrs["args"])]
                 b.if_(b.compare(_OPPOSITE[op.attrs["relation"]], lhs, rhs), lambda: failures[op](call, env, *args))
 
-            emitter = Emitter(b, self.plan, sizes, self.stored, launch, check)
-            emitter.scope(self.plan.scope, Frame(memory, {}))
+            unknown = {v: i for v, i in self.output_of.items() if v not in known}
+            late = LateMemory(b, sizes, self.late_places, unknown, self._late_needs, no_memory)
+            frame = Frame(memory, {})
+
+            def prepare(group: Group) -> None:
+                late.prepare(group, self._touched(group), frame.memory)
+
+            emitter = Emitter(b, self.plan, symbols, sizes, self.stored, launch, check)
+            emitter.scope(self.plan.scope, frame, prepare if self.late else None)
             b.return_(b.const(0, b.i32))
 
     def _failure(self, op: Op, number: int) -> Callable[..., None]:
@@ -221,6 +256,11 @@ class Flow:
         with b.private_function(f"broken{number}", types, may_fail=True, status=number + 2) as (values, call):
             self._store_all(values[1], 0, values[2:])
         return call
+
+    def _no_memory(self) -> Callable[..., None]:
+        """(call): let `main` return 1."""
+        with self.b.private_function("no_memory", [self.b.pointer], may_fail=True, status=1) as (_, call):
+            return call
 
     def _buffer_type(self, value: Value) -> ir.Type:
         return self.b.buffer_type(self.b.memory_type(value.dtype))

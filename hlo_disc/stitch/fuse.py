@@ -9,7 +9,7 @@ dynamic_update_slice) becomes one group a part, writing in place. Regions of con
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -22,6 +22,7 @@ from hlo_disc.stitch.body import reshape_segments
 from hlo_disc.stitch.emit import ELEMENTWISE
 from hlo_disc.stitch.group import Group, Place, reads
 from hlo_disc.stitch.host import element_chain, host_ops
+from hlo_disc.stitch.late import stages
 from hlo_disc.stitch.nest import start_control, with_copies
 from hlo_disc.stitch.normalise import kind
 from hlo_disc.stitch.reuse import Use, find_reuse
@@ -110,6 +111,7 @@ class Fusion:
         self.free = free_ops(graph.ops, kind)
         self.reuse = find_reuse(graph, self.users, self.free, owned, banned)
         self.registers = self._registers()
+        self.stages = stages(graph.ops)
         self.in_memory: set[Value] = set()
         self.owner: dict[Op, _Growing] = {}
         self.readers: dict[Value, list[_Growing]] = {}
@@ -158,7 +160,7 @@ class Fusion:
         for op in self.graph.ops:
             if op.name == "while":
                 yield from (x for x in op.operands[: op.attrs["carried"]] if not x.shape)
-            elif op.name == "case":
+            elif op.name in ("case", "define"):
                 yield op.operands[0]
         yield from (v for v in self.graph.outputs if self.nested and not v.shape)
 
@@ -186,8 +188,8 @@ class Fusion:
                 self._scatter(op)
             case "sort":
                 self._start("sort", [op], [v for v in op.results if self.users[v] or v in self.in_memory])
-            case "control" if op.name == "check":
-                self._start_whole("host", op)
+            case "control" if op.name in ("check", "define"):
+                self.start_reading("host", op, (), op.operands)
             case "control":
                 start_control(self, op)
             case name if name in WHOLE:
@@ -232,6 +234,8 @@ class Fusion:
             return False
         others = [g for g in groups if g is not target]
         keep = outside or bool(others)
+        if keep and self.stages and self.stages[op] != max(map(self.stages.__getitem__, target.ops), default=0):
+            return False  # it may be needed for a size that the group waits for
         if target.kind in ("dot", "attention", *LAZY):
             if keep or not self._feeds(op, target):
                 return False
@@ -425,6 +429,7 @@ class Fusion:
                 made.setdefault(value, []).append(group)
             for value in group.inputs:
                 readers.setdefault(self._version(value), []).append(group)
+        self.definers = _Definers(groups if self.stages else ())
         before = {group: self._before(group, made, readers) for group in groups}
         order: dict[Group, int] = {}
         for group in groups:
@@ -461,6 +466,7 @@ class Fusion:
         for value in group.written:  # parts are written in order: later ones may overwrite
             parts = made[value]
             found += parts[: parts.index(group)]
+        found += self.definers.before(group)
         for use in self._changes(group):
             old = self._version(self.old_value(use))
             found += made.get(old, [])
@@ -489,6 +495,26 @@ class Fusion:
         for use in uses:
             raise _Conflict(use)
         raise CompileError(f"groups wait for each other: {[op.name for op in group.ops]}")
+
+
+class _Definers:
+    """The groups that define sizes, and those that check them."""
+
+    def __init__(self, groups: Iterable[Group]):
+        host = [g for g in groups if g.kind == "host"]
+        self.made = {g.ops[0].attrs["symbol"]: g for g in host if g.ops[0].name == "define"}
+        self.checks: dict[str, list[Group]] = {}
+        for group in host if self.made else ():
+            if group.ops[0].name == "check":
+                for name in group.symbols:
+                    self.checks.setdefault(name, []).append(group)
+
+    def before(self, group: Group) -> list[Group]:
+        """What has to run before a group because of the sizes that it mentions."""
+        names = [name for name in group.symbols if name in self.made] if self.made else []
+        is_check = group.kind == "host" and group.ops[0].name == "check"
+        checks = [g for name in names for g in self.checks.get(name, ())]
+        return [self.made[name] for name in names] + ([] if is_check else checks)
 
 
 def _in_order(group: _Growing) -> list[Op]:

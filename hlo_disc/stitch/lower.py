@@ -12,7 +12,6 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Graph, Guard, Value
-from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.attention import attention_choices
 from hlo_disc.stitch.build import Builder
@@ -22,6 +21,7 @@ from hlo_disc.stitch.explain import explain
 from hlo_disc.stitch.flow import Flow, Pack, Step, constant_array
 from hlo_disc.stitch.fuse import fuse, is_stored_constant
 from hlo_disc.stitch.group import Group
+from hlo_disc.stitch.late import with_definitions
 from hlo_disc.stitch.library import LibraryCall, library_choices
 from hlo_disc.stitch.normalise import normalise
 from hlo_disc.stitch.row import row_choices
@@ -63,10 +63,7 @@ class Lowered:
 
 def lower(graph: Graph, device: Device) -> Lowered:
     """Compile a graph to MLIR for a device. Raises UnsupportedOpError for what no schedule covers."""
-    for symbol, value in graph.definitions.items():
-        where = f" at {value.op.loc}" if value.op and value.op.loc else ""
-        raise UnsupportedOpError(f"the size {symbol}{where} depends on data: data-dependent shapes are not supported")
-    graph = normalise(graph)
+    graph = with_definitions(normalise(graph))
     plan = fuse(graph)
     static = _Static(graph, plan)
     b = Builder()

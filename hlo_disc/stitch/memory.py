@@ -31,13 +31,15 @@ def value_bytes(value: Value) -> Dim:
     return dim_product(value.shape) * value.dtype.itemsize
 
 
-def plan_memory(lives: Mapping[Value, tuple[int, int]], facts: ShapeFacts) -> tuple[dict[Value, Slot], list[Slot]]:
-    """Slots for values that live from one step to another, both included."""
+def plan_memory(
+    lives: Mapping[Value, tuple[int, int]], facts: ShapeFacts, exact: bool = False
+) -> tuple[dict[Value, Slot], list[Slot]]:
+    """Slots for values that live from one step to another, both included. exact: only equal sizes share one."""
     slots: list[Slot] = []
     places: dict[Value, Slot] = {}
     for value, (start, end) in sorted(lives.items(), key=lambda item: item[1]):
         size = value_bytes(value)
-        slot = _take([s for s in slots if s.until < start], size, facts)
+        slot = _take([s for s in slots if s.until < start], size, facts, exact)
         if slot is None:
             slot = Slot(size, end)
             slots.append(slot)
@@ -46,10 +48,12 @@ def plan_memory(lives: Mapping[Value, tuple[int, int]], facts: ShapeFacts) -> tu
     return places, slots
 
 
-def _take(free: Sequence[Slot], size: Dim, facts: ShapeFacts) -> Slot | None:
+def _take(free: Sequence[Slot], size: Dim, facts: ShapeFacts, exact: bool) -> Slot | None:
     for slot in free:
         if slot.size == size:
             return slot
+    if exact:
+        return None
     # A proof that fails costs the most: first look whether some sizes tell at once that there is none.
     wanted = _samples(size, facts)
     found = [(_samples(slot.size, facts), slot) for slot in free]

@@ -22,6 +22,7 @@ _KINDS = {name: definition.kind for name, definition in OPS.items()} | {
     "window": "view",
     "select_windows": "window",
     "window_scatter": "window",
+    "define": "control",
 }
 
 

@@ -1,0 +1,142 @@
+"""Sizes that are computed from data: `main` defines them, checks them, and allocates what has them."""
+
+from __future__ import annotations
+
+import gc
+
+import jax
+import numpy as np
+import pytest
+
+import hlo_disc
+from hlo_disc import ral
+from hlo_disc.errors import ArgumentError, OutOfMemoryError, ShapeError
+from hlo_disc.ral.contexts.jax import call_in_jit
+
+COUNTED = """
+func.func @main(%n: tensor<i32>, %x: tensor<?xf32>) -> (tensor<?xi32>, tensor<f32>) {
+  %v = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+  %i = stablehlo.dynamic_iota %v, dim = 0 : (tensor<1xi32>) -> tensor<?xi32>
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %t = stablehlo.dynamic_broadcast_in_dim %two, %v, dims = [] : (tensor<i32>, tensor<1xi32>) -> tensor<?xi32>
+  %j = stablehlo.multiply %i, %t : tensor<?xi32>
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %s = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0]
+    : (tensor<?xf32>, tensor<f32>) -> tensor<f32>
+  return %j, %s : tensor<?xi32>, tensor<f32>
+}"""
+
+# As many elements as are positive; then as many again as the sum of their tanh says.
+CHAINED = """
+func.func @main(%x: tensor<?xf32>) -> (tensor<?xf32>, tensor<?xf32>) {
+  %z = stablehlo.constant dense<0> : tensor<i32>
+  %zf = stablehlo.constant dense<0.0> : tensor<f32>
+  %zero = stablehlo.constant dense<0> : tensor<1xi32>
+  %one = stablehlo.constant dense<1> : tensor<1xi32>
+  %d = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?xf32>) -> tensor<i32>
+  %dv = stablehlo.reshape %d : (tensor<i32>) -> tensor<1xi32>
+  %zs = stablehlo.dynamic_broadcast_in_dim %zf, %dv, dims = [] : (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>
+  %p = stablehlo.compare GT, %x, %zs : (tensor<?xf32>, tensor<?xf32>) -> tensor<?xi1>
+  %pi = stablehlo.convert %p : (tensor<?xi1>) -> tensor<?xi32>
+  %c = stablehlo.reduce(%pi init: %z) applies stablehlo.add across dimensions = [0]
+    : (tensor<?xi32>, tensor<i32>) -> tensor<i32>
+  %cv = stablehlo.reshape %c : (tensor<i32>) -> tensor<1xi32>
+  %h = stablehlo.real_dynamic_slice %x, %zero, %cv, %one
+    : (tensor<?xf32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>) -> tensor<?xf32>
+  %m = stablehlo.tanh %h : tensor<?xf32>
+  %sum = stablehlo.reduce(%m init: %zf) applies stablehlo.add across dimensions = [0]
+    : (tensor<?xf32>, tensor<f32>) -> tensor<f32>
+  %sb = stablehlo.dynamic_broadcast_in_dim %sum, %cv, dims = [] : (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>
+  %q = stablehlo.divide %m, %sb : tensor<?xf32>
+  %ci = stablehlo.convert %sum : (tensor<f32>) -> tensor<i32>
+  %ab = stablehlo.abs %ci : tensor<i32>
+  %av = stablehlo.reshape %ab : (tensor<i32>) -> tensor<1xi32>
+  %w = stablehlo.dynamic_broadcast_in_dim %sum, %av, dims = [] : (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>
+  return %q, %w : tensor<?xf32>, tensor<?xf32>
+}"""
+
+IN_A_LOOP = """
+func.func @main(%n: tensor<i32>, %k: tensor<i32>) -> tensor<?xf32> {
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %v = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+  %i = stablehlo.dynamic_iota %v, dim = 0 : (tensor<1xi32>) -> tensor<?xf32>
+  %r:2 = stablehlo.while(%j = %c0, %a = %i) : tensor<i32>, tensor<?xf32> cond {
+    %p = stablehlo.compare LT, %j, %k : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %p : tensor<i1>
+  } do {
+    %b = stablehlo.cosine %a : tensor<?xf32>
+    %jn = stablehlo.add %j, %c1 : tensor<i32>
+    stablehlo.return %jn, %b : tensor<i32>, tensor<?xf32>
+  }
+  %s = stablehlo.negate %r#1 : tensor<?xf32>
+  return %s : tensor<?xf32>
+}"""
+
+
+@pytest.fixture(scope="module")
+def chained():
+    return hlo_disc.compile(CHAINED)
+
+
+def test_a_size_from_an_argument():
+    exe = hlo_disc.compile(COUNTED)
+    for n in (0, 1, 5, 100_000):
+        even, total = exe(np.int32(n), np.ones(n + 2, np.float32))
+        np.testing.assert_array_equal(even, 2 * np.arange(n))
+        assert total == n + 2
+
+
+def test_a_negative_size_is_refused_and_the_next_call_works():
+    exe = hlo_disc.compile(COUNTED)
+    for _ in range(2):
+        with pytest.raises(ShapeError, match="stablehlo.dynamic_iota at .*would have the size -3"):
+            exe(np.int32(-3), np.ones(2, np.float32))
+    assert exe(np.int32(2), np.ones(2, np.float32))[0].tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 1000, 70_001])
+def test_a_size_from_a_result(chained, n):
+    x = np.random.default_rng(n).standard_normal(n).astype(np.float32)
+    q, w = chained(x)
+    kept = np.tanh(x[: int((x > 0).sum())].astype(np.float64))
+    assert q.shape == kept.shape
+    np.testing.assert_allclose(q * kept.sum(), kept, rtol=1e-3, atol=1e-4)
+    assert abs(len(w) - abs(kept.sum())) <= 1.01
+
+
+def test_arrays_of_such_a_size_in_a_loop():
+    exe = hlo_disc.compile(IN_A_LOOP)
+    for n in (0, 1, 33):
+        for turns in (0, 1, 2, 5):
+            expected = np.arange(n, dtype=np.float32)
+            for _ in range(turns):
+                expected = np.cos(expected)
+            np.testing.assert_allclose(exe(np.int32(n), np.int32(turns)), -expected, rtol=1e-5)
+
+
+def test_no_memory(chained):
+    x = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    gc.collect()
+    before, failures = ral.live_bytes(), 0
+    for number in range(1, 12):
+        ral.fail_next_allocation(number)
+        try:
+            chained(x)
+        except OutOfMemoryError:
+            failures += 1
+        finally:
+            ral.fail_next_allocation(0)
+        gc.collect()
+        assert ral.live_bytes() == before
+    assert failures >= 3
+    assert len(chained(x)) == 2
+
+
+def test_what_is_known_is_counted(chained):
+    assert chained.memory(d0=10).outputs == 0
+
+
+def test_jax_cannot_have_such_a_result(chained):
+    with pytest.raises(ArgumentError, match="depend on data"):
+        jax.jit(lambda x: call_in_jit(chained.native, x))(np.ones(3, np.float32))

@@ -26,6 +26,12 @@ def kinds(dtype: np.dtype) -> tuple[str, ...]:
     return ("add", "max", "min", "mul", "and", "or", "xor")
 
 
+def long_kinds(dtype: np.dtype) -> tuple[str, ...]:
+    """Those of many elements: how a long product of floats leaves their range depends on the order."""
+    exact = dtype_class(dtype) not in ("float", "complex")
+    return tuple(kind for kind in kinds(dtype) if exact or kind != "mul")
+
+
 def identity(kind: str, dtype: np.dtype) -> complex | float | int:
     """What combining changes nothing with."""
     if kind in ("add", "or", "xor"):
@@ -47,14 +53,16 @@ def _axes(g: Gen, rank: int) -> tuple[int, ...]:
 
 def _reduce(g: Gen) -> Value:
     x = g.value((*REAL, *COMPLEX, BOOL))
-    kind = g.choose(kinds(x.dtype))
+    kind = g.choose(long_kinds(x.dtype))
     init = g.number(x.dtype, identity(kind, x.dtype)) if g.integer(0, 2) else g.of(x.dtype, ())
     return g.b.op("reduce", [x, init], dims=_axes(g, x.rank), kind=kind)
 
 
-def _combining(g: Gen, dtype: np.dtype) -> tuple[Region, complex | float | int]:
+def _combining(
+    g: Gen, dtype: np.dtype, options: Callable[[np.dtype], tuple[str, ...]] = long_kinds
+) -> tuple[Region, complex | float | int]:
     """A region that combines two scalars, and its identity."""
-    kind = g.choose(kinds(dtype))
+    kind = g.choose(options(dtype))
     region = g.region([(dtype, ()), (dtype, ())], lambda inner, v: inner.b.op(_OP[kind], v))
     return region, identity(kind, dtype)
 
@@ -111,7 +119,7 @@ def _window(g: Gen, x: Value, dilated: bool) -> dict[str, tuple]:
 def _reduce_window(g: Gen) -> tuple[Value, ...]:
     x = g.value((*REAL, *COMPLEX, BOOL), 0, 3)
     attrs = _window(g, x, dilated=True)
-    body, number = _combining(g, x.dtype)
+    body, number = _combining(g, x.dtype, kinds)
     init = g.number(x.dtype, number) if g.integer(0, 2) else g.of(x.dtype, ())
     return g.b.multi("reduce_window", [x, init], body=body, **attrs)
 
@@ -121,7 +129,7 @@ def _select_and_scatter(g: Gen) -> Value:
     attrs = _window(g, x, dilated=False)
     direction = g.choose(("GE", "LE", "GT"))
     select = g.region([(x.dtype, ())] * 2, lambda inner, v: inner.b.op("compare", v, direction=direction))
-    body, number = _combining(g, x.dtype)
+    body, number = _combining(g, x.dtype, kinds)
     ones = (1,) * x.rank
     counted = dict(attrs, base_dilations=ones, window_dilations=ones, body=body)
     (windows,) = g.b.multi("reduce_window", [x, g.number(x.dtype, number)], **counted)

@@ -13,12 +13,16 @@ from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
+from dhlo import run_stablehlo
+from jax.errors import JaxRuntimeError
 
 from hlo_disc.dynamic_hlo.dtypes import bit_width, dtype_class, int_limits, part_dtype
 from hlo_disc.dynamic_hlo.graph import Graph, Op, Value
 from hlo_disc.dynamic_hlo.ops import kind
+from hlo_disc.dynamic_hlo.print import to_stablehlo
 from hlo_disc.dynamic_hlo.reference import apply_all, bind
 from hlo_disc.executable import Executable
+from hlo_disc.mlir import ir
 from hlo_disc.options import Options
 from hlo_disc.pipeline import compile as compile_graph
 
@@ -47,15 +51,34 @@ class Mismatch(AssertionError):
         self.number = number
 
 
-def check(graph: Graph, rounding: float = 1.0, numbers: Sequence[int] = range(len(SIZES))) -> None:
-    """Compile once and run at every size, or at some of `SIZES` by number. Raises Mismatch."""
+def check(
+    graph: Graph, rounding: float = 1.0, numbers: Sequence[int] = range(len(SIZES)), with_xla: bool = False
+) -> None:
+    """Compile once and run at every size, or at some of `SIZES` by number. Raises Mismatch.
+
+    rounding: see `bands`. with_xla: hold XLA's results against the reference too, which tests the reference.
+    """
     executable = Executable(compile_graph(graph, Options(threads=2)))
     for number in numbers:
         arrays = inputs(graph, dict(zip("bs", SIZES[number], strict=True)), number)
-        results = executable.native(*arrays)
-        for i, (got, band) in enumerate(zip(results, bands(graph, arrays, number, rounding), strict=True)):
-            if message := wrong(got, band):
-                raise Mismatch(number, f"output {i}: {message}")
+        expected = bands(graph, arrays, number, rounding)
+        _compare("", executable.native(*arrays), expected, number)
+        if with_xla and (results := _by_xla(graph, arrays)) is not None:
+            _compare("XLA: ", results, expected, number)
+
+
+def _by_xla(graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+    """XLA's outputs; None for what XLA does not take."""
+    try:
+        return run_stablehlo(to_stablehlo(graph), arrays)
+    except (JaxRuntimeError, ir.MLIRError):
+        return None
+
+
+def _compare(who: str, results: Sequence[np.ndarray], expected: Sequence[Band], number: int) -> None:
+    for i, (got, band) in enumerate(zip(results, expected, strict=True)):
+        if message := wrong(got, band):
+            raise Mismatch(number, f"{who}output {i}: {message}")
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,9 @@ SHRINK_SECONDS = 40
 SHOWN = 3  # of failures with the same cause
 
 
-def run_batch(directory: Path, name: str, _: Settings, stage: Stage) -> Result:
+def run_batch(directory: Path, name: str, settings_: Settings, stage: Stage) -> Result:
     """`BATCH` programs of the kind and seed in `name`, "graph:17" or an op's name in place of "graph"."""
+    with_xla = settings_.dump == "xla"
     what, _, number = name.partition(":")
     result = Result(name, "fuzz", what)
     rounding = 1.0 if what == "graph" else 0.0
@@ -56,10 +57,10 @@ def run_batch(directory: Path, name: str, _: Settings, stage: Stage) -> Result:
         file.write_text(to_stablehlo(graph))  # stays when the process dies
         result.shapes += 1
         stage("check", "fuzz", what)
-        error = failure(graph, rounding)
+        error = failure(graph, rounding, with_xla=with_xla)
         if error is not None:
             stage(f"shrink ({describe(error)})", "fuzz", what)
-            graph, error = shrink(graph, rounding, error, time.monotonic() + SHRINK_SECONDS)
+            graph, error = shrink(graph, rounding, error, time.monotonic() + SHRINK_SECONDS, with_xla)
             result.status = "unsupported" if isinstance(error, UnsupportedOpError) else "failed"
             result.reason = describe(error)
             file.write_text(f"// {name}: {result.reason}\n{to_stablehlo(graph)}")
@@ -94,6 +95,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=300, help="seconds that a batch may take, shrinking included")
     parser.add_argument("--failures", type=Path, default=Path("build/fuzz"), help="the directory of what fails")
+    parser.add_argument("--xla", action="store_true", help="hold XLA's results against the reference too")
     given_ = parser.parse_args()
     first = random.randrange(10**6) if given_.seed is None else given_.seed
     names = sorted(ROWS) if given_.ops == "all" else given_.ops.split(",")
@@ -104,7 +106,9 @@ def main() -> int:
     programs = 0
     until = time.monotonic() + given_.seconds
     batches = tasks(given_.failures, names, first, until)
-    for result in run_cases(batches, Settings(), given_.jobs, given_.timeout, run_batch):
+    for result in run_cases(
+        batches, Settings(dump="xla" if given_.xla else ""), given_.jobs, given_.timeout, run_batch
+    ):
         counts[result.status] += 1
         programs += result.shapes
         if result.status != "passed":

@@ -209,10 +209,9 @@ class Flow:
         failures = {
             op: self._failure(op, number) for number, op in enumerate(self._host_ops("check"), len(self.graph.guards))
         }
-        no_memory = self._no_memory() if self.late else failures.get
         often = bool(self.plan.loops)
         with b.host_function("main", [*head, *types], [b.i32], often) as (call, env, arena, *buffers):
-            symbols = {
+            symbols: dict[str, Scalar] = {
                 name: b.cast(arith.IndexCastOp, b.index_type, b.load(env, 2 + i)) for i, name in enumerate(self.symbols)
             }
             sizes = Sizes(b, symbols, self.graph.facts)
@@ -239,7 +238,7 @@ class Flow:
                 b.if_(b.compare(_OPPOSITE[op.attrs["relation"]], lhs, rhs), lambda: failures[op](call, env, *args))
 
             unknown = {v: i for v, i in self.output_of.items() if v not in known}
-            late = LateMemory(b, sizes, self.late_places, unknown, self._late_needs, no_memory)
+            late = LateMemory(b, sizes, self.late_places, unknown, self._late_needs)
             frame = Frame(memory, {})
 
             def prepare(group: Group) -> None:
@@ -256,11 +255,6 @@ class Flow:
         with b.private_function(f"broken{number}", types, may_fail=True, status=number + 2) as (values, call):
             self._store_all(values[1], 0, values[2:])
         return call
-
-    def _no_memory(self) -> Callable[..., None]:
-        """(call): let `main` return 1."""
-        with self.b.private_function("no_memory", [self.b.pointer], may_fail=True, status=1) as (_, call):
-            return call
 
     def _buffer_type(self, value: Value) -> ir.Type:
         return self.b.buffer_type(self.b.memory_type(value.dtype))

@@ -87,9 +87,9 @@ class LateMemory:
         places: Mapping[Value, Slot],
         outputs: Mapping[Value, int],
         needs: Callable[[Group], Iterable[Dim]],
-        fail: Callable[..., None],
     ):
-        self.b, self.sizes, self.places, self.outputs, self.needs, self.fail = b, sizes, places, outputs, needs, fail
+        self.b, self.sizes, self.places, self.outputs, self.needs = b, sizes, places, outputs, needs
+        self._fail: Callable[..., None] | None = None
         self._slots: dict[Slot, Val] = {}
         self._had: set[Dim] = set()
 
@@ -125,5 +125,12 @@ class LateMemory:
             "builtin.unrealized_conversion_cast", results=[b.buffer_type(element)], operands=[made]
         )
         buffer = Val(b, cast.results[0])
-        b.if_(b.is_null(buffer), lambda: self.fail(b.runtime))
+        b.if_(b.is_null(buffer), lambda: self._no_memory()(b.runtime))
         return buffer
+
+    def _no_memory(self) -> Callable[..., None]:
+        """(call): let `main` return 1."""
+        if self._fail is None:
+            with self.b.private_function("no_memory", [self.b.pointer], may_fail=True, status=1) as (_, call):
+                self._fail = call
+        return self._fail

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from hlo_disc.dynamic_hlo.graph import Op
+from hlo_disc.dynamic_hlo.ops import OPS
 
 # Ops that cost about ten additions or more: worth keeping rather than computing twice.
 EXPENSIVE = frozenset(
-    "exponential exponential_minus_one log log_plus_one logistic tanh cbrt sine cosine tan erf erfc power atan2 "
-    "reduce_window select_windows window_scatter cumulative".split()
+    (
+        *(name for name, row in OPS.items() if row.expensive),
+        *("reduce_window", "select_windows", "window_scatter", "cumulative"),
+    )
 )
 
 

@@ -44,6 +44,8 @@ class OpDef:
     reference: `reference(*arrays, **attrs)`, every Dim in the attributes evaluated, every Region a function
         `(*arrays) -> list of arrays`; one array, or a tuple of one a result.
     attrs: the names that an op's attributes have, exactly.
+    dialect: where StableHLO's tools find the op, for those that read printed graphs.
+    expensive: it costs about ten additions or more, and is worth keeping rather than computing twice.
     """
 
     name: str
@@ -52,6 +54,8 @@ class OpDef:
     infer: rule.Rule
     reference: Callable[..., Any]
     attrs: tuple[str, ...] = ()
+    dialect: str = "stablehlo"
+    expensive: bool = False
 
 
 def _tuple_of(kind: type) -> Callable[[Any], bool]:
@@ -124,8 +128,13 @@ _ANY = rule.elementwise("bool", "int", "uint", "float", "complex")
 _ORDERED = rule.elementwise("bool", "int", "uint", "float")
 
 
-def _elementwise(name: str, operands: int, infer: rule.Rule, function: Callable[..., Any]) -> OpDef:
-    return OpDef(name, "elementwise", operands, infer, element.rounded(function))
+def _elementwise(name: str, operands: int, infer: rule.Rule, function: Callable[..., Any], **facts: Any) -> OpDef:
+    return OpDef(name, "elementwise", operands, infer, element.rounded(function), **facts)
+
+
+def _function(name: str, operands: int, infer: rule.Rule, function: Callable[..., Any], **facts: Any) -> OpDef:
+    """A transcendental function, or what else takes its time."""
+    return _elementwise(name, operands, infer, function, expensive=True, **facts)
 
 
 def _bitwise(name: str, operands: int, function: Callable[..., Any]) -> OpDef:
@@ -139,26 +148,26 @@ _ROWS = (
     OpDef("abs", "elementwise", 1, rule.magnitude, element.magnitude),
     _elementwise("negate", 1, _NUMBER, np.negative),
     _elementwise("sign", 1, _SIGNS, element.sign),
-    _elementwise("exponential", 1, _ANALYTIC, np.exp),
-    _elementwise("exponential_minus_one", 1, _ANALYTIC, np.expm1),
-    _elementwise("log", 1, _ANALYTIC, np.log),
-    _elementwise("log_plus_one", 1, _ANALYTIC, np.log1p),
-    _elementwise("logistic", 1, _ANALYTIC, element.logistic),
-    _elementwise("tanh", 1, _ANALYTIC, np.tanh),
+    _function("exponential", 1, _ANALYTIC, np.exp),
+    _function("exponential_minus_one", 1, _ANALYTIC, np.expm1),
+    _function("log", 1, _ANALYTIC, np.log),
+    _function("log_plus_one", 1, _ANALYTIC, np.log1p),
+    _function("logistic", 1, _ANALYTIC, element.logistic),
+    _function("tanh", 1, _ANALYTIC, np.tanh),
     _elementwise("sqrt", 1, _ANALYTIC, np.sqrt),
     _elementwise("rsqrt", 1, _ANALYTIC, element.rsqrt),
-    _elementwise("cbrt", 1, _ANALYTIC, element.cbrt),
-    _elementwise("sine", 1, _ANALYTIC, np.sin),
-    _elementwise("cosine", 1, _ANALYTIC, np.cos),
-    _elementwise("tan", 1, _ANALYTIC, np.tan),
+    _function("cbrt", 1, _ANALYTIC, element.cbrt),
+    _function("sine", 1, _ANALYTIC, np.sin),
+    _function("cosine", 1, _ANALYTIC, np.cos),
+    _function("tan", 1, _ANALYTIC, np.tan),
     _elementwise("floor", 1, _FLOAT, np.floor),
     _elementwise("ceil", 1, _FLOAT, np.ceil),
     _elementwise("round_nearest_afz", 1, _FLOAT, element.round_nearest_afz),
     _elementwise("round_nearest_even", 1, _FLOAT, np.rint),
     _elementwise("not", 1, _LOGICAL, element.logical_not),
     OpDef("is_finite", "elementwise", 1, rule.predicate("float"), element.is_finite),
-    _elementwise("erf", 1, _FLOAT, element.erf),
-    _elementwise("erfc", 1, _FLOAT, element.erfc),
+    _function("erf", 1, _FLOAT, element.erf, dialect="chlo"),
+    _function("erfc", 1, _FLOAT, element.erfc, dialect="chlo"),
     OpDef("reduce_precision", "elementwise", 1, rule.reduce_precision, element.reduce_precision, _PRECISION),
     OpDef("real", "elementwise", 1, rule.real_part, np.real),
     OpDef("imag", "elementwise", 1, rule.real_part, np.imag),
@@ -174,8 +183,8 @@ _ROWS = (
     _elementwise("remainder", 2, _REAL, element.remainder),
     _elementwise("maximum", 2, _ANY, element.maximum),
     _elementwise("minimum", 2, _ANY, element.minimum),
-    _elementwise("power", 2, _NUMBER, element.power),
-    _elementwise("atan2", 2, _ANALYTIC, element.atan2),
+    _function("power", 2, _NUMBER, element.power),
+    _function("atan2", 2, _ANALYTIC, element.atan2),
     _elementwise("and", 2, _LOGICAL, np.bitwise_and),
     _elementwise("or", 2, _LOGICAL, np.bitwise_or),
     _elementwise("xor", 2, _LOGICAL, np.bitwise_xor),

@@ -16,11 +16,11 @@ from hlo_disc.dynamic_hlo import print_control, print_convolution, print_indexin
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.dtypes import BOOL, bit_width, dtype_class, element_type, part_dtype
 from hlo_disc.dynamic_hlo.graph import Graph, Guard, Op, Region, Shape, Value
+from hlo_disc.dynamic_hlo.ops import OPS
 
 _SCALAR = "tensor<i64>"
 _RELATION = {"==": "EQ", "!=": "NE", ">=": "GE", ">": "GT", "<=": "LE", "<": "LT"}
 _REDUCER = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or", "xor": "xor"}
-_CHLO = ("erf", "erfc")
 
 # JAX's own definitions, under its names: sizes divide with rounding down, StableHLO's integers toward zero.
 _FLOOR_DIVIDE = """\
@@ -320,9 +320,9 @@ def _static(*shapes: Shape) -> bool:
 
 
 def _elementwise(printer: _Printer, op: Op) -> str:
-    if op.name in _CHLO:
-        (x,) = op.operands
-        return printer.emit(f"chlo.{op.name} {printer.operands(op)} : {_type(x)} -> {_type(op.result)}", op.loc)
+    if OPS[op.name].dialect == "chlo":
+        types = ", ".join(map(_type, op.operands))
+        return printer.emit(f"chlo.{op.name} {printer.operands(op)} : {types} -> {_type(op.result)}", op.loc)
     return printer.op(op, f"stablehlo.{op.name} {printer.operands(op)}")
 
 

@@ -243,7 +243,7 @@ def misbehaves(path: Path, name: str, settings: Settings, stage) -> Result:
 
 def test_the_run_goes_on_after_a_crash_or_a_hang():
     tasks = [(Path(), name) for name in ("abort", "right", "hang", "again")]
-    results = {r.name: r for r in run_cases(tasks, Settings(), jobs=1, timeout=5, run=misbehaves)}
+    results = {r.name: r for r in run_cases(tasks, Settings(), jobs=1, timeout=15, run=misbehaves)}
     assert {name: r.status for name, r in results.items()} == {
         "abort": "crashed", "right": "passed", "hang": "timeout", "again": "passed"
     }  # fmt: skip

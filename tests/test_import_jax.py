@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import hlo_disc
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.graph import raw_dim
 from hlo_disc.dynamic_hlo.reference import evaluate
@@ -187,8 +188,11 @@ def test_lines_are_the_users():
 
 
 def test_unsupported_op_names_line_and_types():
-    with pytest.raises(UnsupportedOpError, match=rf"stablehlo.sort : \(tensor<\?x\?xf32>\).*{__file__}:\d+"):
-        trace(lambda x: jnp.sort(x), X)
+    def unknown(x):
+        return jax.ffi.ffi_call("frobnicate", jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+    with pytest.raises(UnsupportedOpError, match=rf"frobnicate at {__file__}:\d+"):
+        hlo_disc.compile(unknown, "f32[b, s]")
 
 
 def test_guards():

@@ -390,8 +390,7 @@ def test_reductions():
         "%1 = stablehlo.add %a, %a : tensor<f32>\nstablehlo.return %1 : tensor<f32>",
         "%1 = stablehlo.add %a, %b : tensor<f32>\nstablehlo.return %b : tensor<f32>",
     ):
-        with pytest.raises(UnsupportedOpError, match=r"stablehlo.reduce.*<text>:\d+:\d+: a reduction must be one of"):
-            reduction(ops)
+        assert reduction(ops).ops[-1].name == "reduce_with"
 
 
 def test_calls_composites_and_no_ops():
@@ -428,8 +427,6 @@ def test_endless_recursion_is_refused():
         ("%0 = stablehlo.custom_call @foo(%x) : (tensor<?x?xf32>) -> tensor<?x?xf32>",
          r"stablehlo.custom_call : \(tensor<\?x\?xf32>\) .* <text>:2:6: "),
         ("%0 = stablehlo.custom_call @foo(%x) : (tensor<?x?xf32>) -> tensor<?x?xf32>", "there is no custom call @foo"),
-        ("%c = stablehlo.convert %x : (tensor<?x?xf32>) -> tensor<?x?xcomplex<f32>>\n%0 = stablehlo.real %c : "
-         "(tensor<?x?xcomplex<f32>>) -> tensor<?x?xf32>", "stablehlo.convert .* the element type of tensor<.*complex"),
         ("%0 = chlo.lgamma %x : tensor<?x?xf32> -> tensor<?x?xf32>", None),
     ],
 )  # fmt: skip

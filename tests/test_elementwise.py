@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -26,20 +27,15 @@ from hlo_disc.dynamic_hlo.dtypes import (
     int_limits,
     is_integer,
 )
-from hlo_disc.dynamic_hlo.graph import GraphBuilder, Value
-from hlo_disc.dynamic_hlo.ops import DIRECTIONS
+from hlo_disc.dynamic_hlo.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.graph import GraphBuilder, Op, Value
+from hlo_disc.dynamic_hlo.ops import DIRECTIONS, OPS, OpDef
 from hlo_disc.dynamic_hlo.reference import evaluate
+from hlo_disc.errors import CompileError
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options
 
 SIZES = (0, 1, 7, 31, 32, 33, 257)
-EXACT = "negate abs sign floor ceil round_nearest_afz round_nearest_even sqrt".split()
-ANALYTIC = (
-    "exponential exponential_minus_one log log_plus_one logistic tanh rsqrt cbrt sine cosine tan erf erfc".split()
-)
-ARITHMETIC = "add subtract multiply divide remainder maximum minimum".split()
-LOGICAL = "and or xor".split()
-SHIFTS = "shift_left shift_right_logical shift_right_arithmetic".split()
 F32, F64, I64, U64 = map(np.dtype, ("float32", "float64", "int64", "uint64"))
 TYPES = (BOOL, *INTEGERS, *FLOATS)
 MINI = [dtype for dtype in FLOATS if dtype.itemsize == 1]  # test_minifloats.py has all of these at both levels
@@ -79,23 +75,30 @@ def pairs(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def ops_of(dtype: np.dtype) -> tuple[tuple[str, dict], ...]:
-    """(name, attributes) of every op that takes the type, by the number of operands: x, (x, y) or (x, y, x)."""
-    kind = dtype_class(dtype)
-    names: list[tuple[str, dict]] = [("maximum", {}), ("minimum", {}), ("clamp", {})]
-    if kind == "float":
-        names += [(name, {}) for name in (*EXACT, *ANALYTIC, *ARITHMETIC[:5], "is_finite", "power", "atan2")]
-        names += [("reduce_precision", {"exponent_bits": e, "mantissa_bits": m}) for e, m in ((5, 2), (8, 7), (3, 0))]
-    elif kind == "bool":
-        names += [(name, {}) for name in ("not", "add", "multiply", *LOGICAL)]
-    else:
-        names += [(name, {}) for name in ("negate", "not", "popcnt", "count_leading_zeros", "power")]
-        names += [(name, {}) for name in (*ARITHMETIC[:5], *LOGICAL, *SHIFTS)]
-        names += [(name, {}) for name in ("abs", "sign") if kind == "int"]
+    """(name, attributes) of every op that takes operands of the type alone."""
+    names = [
+        (name, {}) for name, row in OPS.items() if row.kind == "elementwise" and not row.attrs and takes(row, dtype)
+    ]
     names += [("compare", {"direction": d}) for d in DIRECTIONS]
+    if dtype_class(dtype) == "float":
+        names += [("reduce_precision", {"exponent_bits": e, "mantissa_bits": m}) for e, m in ((5, 2), (8, 7), (3, 0))]
     return tuple(names)
 
 
-UNARY = {*EXACT, *ANALYTIC, "is_finite", "reduce_precision", "not", "popcnt", "count_leading_zeros"}
+def takes(row: OpDef, dtype: np.dtype) -> bool:
+    assert row.operands is not None
+    op = Op(row.name, tuple(Value(dtype, (), None, i) for i in range(row.operands)), {})
+    try:
+        ((result, _),) = row.infer(op, ShapeFacts())
+    except CompileError:
+        return False
+    return dtype_class(result) != "complex" and row.name != "select"  # which has a test of its own
+
+
+def given(name: str, *pair: Any) -> list[Any]:
+    """x, (x, y) or (x, y, x): as many operands as the op has."""
+    x, y = pair
+    return [x, y, x][: OPS[name].operands]
 
 
 def compiled(graph, level: str) -> Executable:
@@ -108,8 +111,7 @@ def matrix(dtype: np.dtype, level: str):
     def build(g: GraphBuilder, x: Value, y: Value) -> list[Value]:
         results = []
         for name, attrs in ops_of(dtype):
-            operands = [x] if name in UNARY else [x, y, x] if name == "clamp" else [x, y]
-            results.append(g.op(name, operands, **attrs))
+            results.append(g.op(name, given(name, x, y), **attrs))
         return results
 
     graph = make_graph([(dtype, "n")] * 2, build)
@@ -140,7 +142,7 @@ def check(name: str, got: np.ndarray, want: np.ndarray, ulps: float, *operands: 
 
 def tolerance(name: str, dtype: np.dtype) -> float:
     """In ulp; the reference rounds what numpy computed in f32, which has errors of its own."""
-    if dtype_class(dtype) != "float" or name not in (*ANALYTIC, "power", "atan2"):
+    if dtype_class(dtype) != "float" or not (OPS[name].expensive or name == "rsqrt"):
         return 0
     return 8 if dtype == F32 else 2 if dtype.itemsize == 8 else 1
 
@@ -154,7 +156,7 @@ def test_every_op_of_a_type(dtype, level):
         results = executable(a, b)
         for (name, attrs), got, want in zip(ops_of(dtype), results, evaluate(graph, [a, b]), strict=True):
             exact = tolerance(name, dtype)
-            check(f"{name}{attrs or ''}", got, want, exact, *([a] if name in UNARY else [a, b]))
+            check(f"{name}{attrs or ''}", got, want, exact, *given(name, a, b))
 
 
 @pytest.mark.parametrize("source, level", cells(lambda dtype: dtype in (F32, F64, I64, U64)), ids=str)
@@ -179,3 +181,13 @@ def test_conversions(source, level):
         a = np.resize(x, size)
         for name, got, want in zip(names, executable(a), evaluate(graph, [a]), strict=True):
             check(name, got, want, 0, a)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_select(dtype):
+    graph = make_graph([("bool", "n"), (dtype, "n"), (dtype, "n")], lambda g, *xs: g.op("select", xs))
+    executable = compiled(graph, "host")
+    for size in SIZES:
+        x = np.resize(line(dtype), size)
+        arrays = [np.arange(size) % 3 == 0, x, x[::-1].copy()]
+        assert executable(*arrays).tobytes() == evaluate(graph, arrays)[0].tobytes()

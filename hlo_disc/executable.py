@@ -201,7 +201,7 @@ class Executable:
         return results[0] if len(results) == 1 else tuple(results)
 
     def memory(self, **dims: int) -> Memory:
-        """Bytes that a call with these dims allocates, as far as dims say. Raises ShapeError for dims that cannot be."""
+        """Bytes that a call with these dims allocates, as dims say. Raises ShapeError for dims that cannot be."""
         self._check_dims(dims)
         program = self.program
         try:

@@ -50,7 +50,8 @@ def shrink(
             break
         done.add(len(graph.ops) - at)
         op = graph.ops[at]
-        if not any(v in graph.outputs for v in op.results):
+        # Numbers stay: some ops mean something for certain ones only.
+        if op.operands and not any(v in graph.outputs for v in op.results):
             attempt(graph.outputs, op.results)
     return graph, error
 

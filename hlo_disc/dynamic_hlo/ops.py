@@ -185,6 +185,7 @@ _ROWS = (
     _elementwise("minimum", 2, _ANY, element.minimum),
     _function("power", 2, _NUMBER, element.power),
     _function("atan2", 2, _ANALYTIC, element.atan2),
+    OpDef("next_after", "elementwise", 2, _FLOAT, np.nextafter, dialect="chlo"),
     _elementwise("and", 2, _LOGICAL, np.bitwise_and),
     _elementwise("or", 2, _LOGICAL, np.bitwise_or),
     _elementwise("xor", 2, _LOGICAL, np.bitwise_xor),

@@ -187,6 +187,21 @@ def _bitcast(b: Builder, o: Op, x: list[Val]) -> Val:
     return bitcast(b, x[0], o.operands[0].dtype, o.attrs["dtype"])
 
 
+def _next_after(b: Builder, o: Op, x: list[Val]) -> Val:
+    """The neighbour of the first towards the second: sizes are ordered as the integers that their bits are."""
+    start, end = x
+    dtype = o.operands[0].dtype
+    size = as_bits(b, b.apply(math.AbsFOp, start), dtype)
+    negative = b.compare("<", start, 0.0)
+    grows = b.apply(arith.XOrIOp, b.compare("<", start, end), negative)
+    moved = from_bits(b, b.binary("+", size, b.select(grows, b.like(1, size), b.like(-1, size))), dtype)
+    moved = b.select(negative, b.apply(arith.NegFOp, moved), moved)
+    least = b.apply(math.CopySignOp, from_bits(b, b.like(1, size), dtype), end)
+    moved = b.select(b.compare("==", start, 0.0), least, moved)
+    moved = b.select(b.compare("==", start, end), end, moved)
+    return b.select(b.compare("uno", start, end), b.binary("+", start, end), moved)
+
+
 def _reduce_precision(b: Builder, o: Op, x: list[Val]) -> Val:
     """Rounded as integers that floats' bits are; mini floats as the f32 that they are computed in."""
     dtype = o.operands[0].dtype
@@ -250,6 +265,7 @@ _ROWS: dict[str, Rule] = {
     "is_finite": _is_finite,
     "popcnt": _popcnt,
     "count_leading_zeros": _count_leading_zeros,
+    "next_after": _next_after,
     "reduce_precision": _reduce_precision,
     "convert": _convert,
     "bitcast_convert": _bitcast,

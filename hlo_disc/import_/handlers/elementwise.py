@@ -103,6 +103,7 @@ HANDLERS: dict[str, Handler] = {
     **{f"stablehlo.{name}": _elementwise(name) for name in (*_UNARY, *_BINARY)},
     "chlo.erf": _elementwise("erf"),
     "chlo.erfc": _elementwise("erfc"),
+    "chlo.next_after": _elementwise("next_after"),
     "chlo.tan": _elementwise("tan"),
     "chlo.square": _square,
     "chlo.is_inf": _is_infinity(np.inf, "abs"),

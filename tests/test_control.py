@@ -186,6 +186,16 @@ def updates_in_a_branch(x, p):
     return lax.fori_loop(0, x.shape[0], step, x)
 
 
+@program("f32[m, 4]", "i32[]")
+def updates_in_a_branch_of_a_branch(x, p):
+    """In place in the inner one, though the outer one's other branch has a result of its own."""
+
+    def other(c):
+        return lax.cond(p % 4 == 1, lambda c: c.at[0].set(c[0] * 3), lambda c: c, c)
+
+    return lax.fori_loop(0, 12, lambda i, c: lax.cond((i + p) % 2 == 0, lambda c: jnp.sin(c) + i, other, c), x)
+
+
 @program("f32[m, 4]")
 def updates_in_a_nested_loop(x):
     def inner(i, j, c):

@@ -47,7 +47,7 @@ def with_copies(scope: Scope, plan: Plan, taken: set[Value], kept: Collection[in
 
     taken: memory that is no output's either. kept: outputs, by number, that are fine as they are.
     """
-    made = {plan.root(v) for group in scope.groups for v in group.written} - plan.moving
+    made = {plan.root(v) for group in scope.groups for v in group.written} - plan.moving - set(scope.inputs)
     outputs, copies = [], []
     for number, value in enumerate(scope.outputs):
         if number not in kept:

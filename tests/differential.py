@@ -230,6 +230,10 @@ def _shaken(x: np.ndarray, ulps: float, random: np.random.Generator | None) -> n
     with np.errstate(all="ignore"):
         if random is not None:
             noise = random.choice((-1.0, 1.0), x.shape) * (1 if bit_width(x.dtype) < 32 else random.uniform(0.5, 1))
+            if bit_width(x.dtype) < 32:  # between the ops of a kernel there is neither underflow nor overflow
+                largest, tiny = float(ml_dtypes.finfo(x.dtype).max), _tiny(x.dtype)
+                wide = np.where(np.abs(wide) < tiny, tiny * random.uniform(-1, 1, x.shape), wide)
+                wide = np.where(np.isinf(wide) & (noise > 0), np.copysign(largest, wide), wide)
             return np.asarray(wide * (1 + eps * noise)).astype(x.dtype)
         fraction, exponent = np.frexp(wide)
         return np.where(np.isfinite(wide), np.ldexp(np.rint(fraction / eps) * eps, exponent), wide).astype(x.dtype)

@@ -330,3 +330,11 @@ def test_printed_as_stablehlo(name):
     for results in again:
         for ours, theirs in zip(expected, results, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_a_running_sum_reads_back_as_one():
+    graph = make_graph([("float32", "a, b")], lambda g, x: cumulative(g, [x], [0], 1, by_name("add"), True))
+    again = read_module(load_module(to_stablehlo(graph)))
+    assert [op.name for op in again.ops] == ["constant", "cumulative"]
+    for shape in ((2, 0), (0, 3), (2, 3)):
+        assert reference.evaluate(again, [np.ones(shape, np.float32)])[0].shape == shape

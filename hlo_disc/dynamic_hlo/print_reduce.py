@@ -39,13 +39,16 @@ def _cumulative(printer: _Printer, op: Op) -> Sequence[str]:
     """The window that starts where the axis starts, or ends where it ends."""
     rank, dim = op.results[0].rank, op.attrs["dim"]
     n = op.results[0].shape[dim]
+    low, _ = printer.graph.facts.bounds(n)
+    if low is None or low < 1:
+        n = Dim.max(n, ONE)  # no window is empty
 
     def along(size: Dim, otherwise: Dim) -> Shape:
         return tuple(size if axis == dim else otherwise for axis in range(rank))
 
-    before, none = along(n - 1, ZERO), (ZERO,) * rank
-    low, high = (none, before) if op.attrs["reverse"] else (before, none)
-    return _window(printer, op, along(n, ONE), low, high)
+    pads = along(n - 1, ZERO), (ZERO,) * rank
+    before, after = reversed(pads) if op.attrs["reverse"] else pads
+    return _window(printer, op, along(n, ONE), before, after)
 
 
 def _reduce_window(printer: _Printer, op: Op) -> Sequence[str]:

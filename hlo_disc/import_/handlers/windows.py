@@ -113,10 +113,10 @@ def _make(r: Reader, values: Sequence[Value], region: Any, sizes: _Window) -> Re
 
 def _prefix(r: Reader, n: Dim, window: Dim, low: Dim, high: Dim) -> bool | None:
     """Whether a window combines all that is from an element on (True), or up to it (False)."""
-    if r.facts.equal(window, n) is not Truth.YES or n == ONE:
+    if n == ONE or Truth.YES not in (r.facts.equal(window, n), r.facts.equal(window, Dim.max(n, ONE))):
         return None
     for reverse, (before, after) in ((False, (low, high)), (True, (high, low))):
-        if after == ZERO and r.facts.equal(before, n - 1) is Truth.YES:
+        if after == ZERO and r.facts.equal(before, window - 1) is Truth.YES:
             return reverse
     return None
 

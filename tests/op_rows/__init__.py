@@ -15,8 +15,8 @@ from op_rows.gen import Gen
 
 Row = Callable[[Gen], Value | Sequence[Value]]
 
-# Native code, which has no meaning in numpy: tested where calls are.
-WITHOUT_ROW = {"custom_call"}
+# Native code, which has no meaning in numpy, and what has no result: tested where calls and control flow are.
+WITHOUT_ROW = {"custom_call", "check"}
 
 ROWS: dict[str, Row] = {
     **elementwise.ROWS,

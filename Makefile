@@ -17,7 +17,7 @@ demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
 
 test: $(STAMP)
-	$(BIN)/pytest tests
+	$(BIN)/pytest tests -n auto
 
 conformance: $(STAMP)
 	@test -d "$(CASES)" || { echo "There is no directory $(CASES): say where the cases are, as in make conformance CASES=DIR" >&2; exit 1; }

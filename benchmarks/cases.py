@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks import loops, models
+from benchmarks import loops, models, training, vision
 from benchmarks.kernels import KERNELS, Kernel
 from benchmarks.models import GPT2_WORDS, LAYERS, WIDTH
 
@@ -104,11 +104,21 @@ GREEDY = Family(
     "greedy decoding, 16 tokens", loops.greedy, {"ids": "(b)"}, loops.greedy_inputs, loops.greedy_work,
     loops.greedy_params,
 )  # fmt: skip
+RESNET = Family(
+    "ResNet-50", vision.resnet, {"x": "(b, h, w, _)"}, vision.resnet_inputs, vision.resnet_work, vision.resnet_params
+)
+TRAINING = Family(
+    "MLP training step", training.training_step, {"x": "(b, _)", "labels": "(b)"}, training.training_inputs,
+    training.training_work, training.training_state,
+)  # fmt: skip
 
 
-def loop_shapes(quick: bool) -> list[tuple[Family, list[tuple[int, ...]], str]]:
-    """Programs with control flow, each with its sizes and what must hold of XLA's time over ours."""
+def program_shapes(quick: bool) -> list[tuple[Family, list[tuple[int, ...]], str]]:
+    """Programs beyond transformers, each with its sizes and what must hold of XLA's time over ours."""
+    images = [(1, 224, 224), (4, 160, 192)]
     return [
+        (RESNET, images[:1] if quick else images, "≥ 0.8"),
+        (TRAINING, [(b,) for b in ((32, 256) if quick else (1, 32, 100, 256))], "≥ 0.8"),
         (LSTM, [(b,) for b in ((1, 32) if quick else (1, 8, 32))], "≥ 0.8"),
         (COUNT, [(loops.TURNS,)], "≥ 1.0"),
         (GREEDY, [(b,) for b in ((1,) if quick else (1, 4))], "≥ 0.8"),

@@ -153,13 +153,13 @@ def indexing(bench: Bench) -> Iterator[Row]:
             yield row("indexing", f"{family.name} {tuple(sizes.values())}", pair, limit, "≥ 0.8")
 
 
-def loops(bench: Bench) -> Iterator[Row]:
-    """Steady state of programs with control flow."""
-    for family, shapes, bound in cases.loop_shapes(bench.quick):
+def programs(bench: Bench) -> Iterator[Row]:
+    """Steady state of images, training, and programs with control flow."""
+    for family, shapes, bound in cases.program_shapes(bench.quick):
         ours = compiled(family)
         for shape in shapes:
             pair, limit, _ = versus(bench, family, ours, shape)
-            yield row("loops", f"{family.name} {shape}", pair, limit, bound)
+            yield row("programs", f"{family.name} {shape}", pair, limit, bound)
 
 
 def closed_over(bench: Bench) -> Family:
@@ -263,7 +263,7 @@ SECTIONS = {
     "constants": constants,
     "kernels": kernels,
     "indexing": indexing,
-    "loops": loops,
+    "programs": programs,
     "memory": memory,
     "overhead": overhead,
     "accuracy": accuracy,

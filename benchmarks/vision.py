@@ -95,3 +95,11 @@ def resnet(params: Params, x: jax.Array, layout: str = "NHWC") -> jax.Array:
 def resnet_inputs(b: int, h: int, w: int, layout: str = "NHWC") -> tuple[jax.Array]:
     image = np.random.default_rng(b * h + w).standard_normal((b, h, w, 3), np.float32)
     return (jnp.asarray(image if layout == "NHWC" else image.transpose(0, 3, 1, 2)),)
+
+
+def resnet_work(b: int, h: int, w: int) -> tuple[float, float]:
+    """The operations that XLA counts before it optimises, and the bytes of the weights."""
+    params = jax.eval_shape(resnet_params)
+    images = jax.ShapeDtypeStruct((b, h, w, 3), jnp.float32)
+    cost = jax.jit(resnet).lower(params, images).cost_analysis()
+    return cost["flops"], 4.0 * sum(leaf.size for leaf in jax.tree.leaves(params))

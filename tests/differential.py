@@ -189,6 +189,7 @@ def _run(
         if random is not None:
             operands = [_shaken(x, into, None if snaps else random) if into else x for x in operands]
             operands = [_any_nan(x, random) for x in operands] if op.name == "bitcast_convert" else operands
+        operands = list(map(np.asarray, operands))  # numpy makes scalars of rank 0
         with np.errstate(all="ignore"):
             results = apply_all(op, operands, sizes)
         if random is not None:

@@ -6,8 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from dhlo import make_graph, run_stablehlo, sample, shape
-from hypothesis import assume, given, note, settings
+from differential import bands, wrong
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from op_rows import ROWS
 from random_graphs import graphs
 
 from hlo_disc import mlir
@@ -38,7 +40,8 @@ def check(graph: Graph, *symbols: dict[str, int], seed: int = 0) -> str:
         arrays = sample(graph, sizes, seed)
         for ours, theirs in zip(evaluate(graph, arrays), run_stablehlo(text, arrays), strict=True):
             assert ours.shape == theirs.shape
-            np.testing.assert_allclose(ours.astype(np.float64), theirs.astype(np.float64), rtol=1e-5, atol=1e-6)
+            wide = np.complex128 if ours.dtype.kind == "c" else np.float64
+            np.testing.assert_allclose(ours.astype(wide), theirs.astype(wide), rtol=1e-5, atol=1e-6)
     return text
 
 
@@ -277,12 +280,6 @@ def test_special_floats(value):
     legal(make_graph([], lambda b: b.op("constant", value=np.array([value, 1]).astype(bf16))))
 
 
-def equal(ours: list[np.ndarray], theirs: list[np.ndarray]) -> None:
-    for a, b in zip(ours, theirs, strict=True):
-        assert (a.shape, a.dtype) == (b.shape, b.dtype)
-        np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=1e-4, atol=1e-4)
-
-
 def read(text: str) -> Graph:
     with mlir.context():
         graph = read_module(mlir.ir.Module.parse(text))
@@ -290,21 +287,19 @@ def read(text: str) -> Graph:
     return graph
 
 
-@pytest.mark.xfail(
-    strict=False, reason="XLA cannot run all printed graphs, and some compare complex numbers as real ones"
-)
-@settings(max_examples=25, deadline=None)
-@given(graphs(), st.sampled_from((0, 1, 4)), st.sampled_from((0, 1, 3)))
-def test_random_graphs(graph, b, s):
-    """Reference, XLA on the printed text, and the graph read back from it compute the same; reading changes nothing."""
-    # XLA's refinement leaves bitcasts that change the shape dynamic.
-    assume(not any(op.name == "bitcast_convert" and op.operands[0].rank != op.result.rank for op in graph.ops))
+# An integer quotient of sizes is read as a size, for which a divisor of 0 counts as 1.
+READ_BACK = tuple(name for name in ROWS if name not in ("divide", "remainder"))
+
+
+@settings(max_examples=40, deadline=None)
+@given(graphs(ops=READ_BACK), st.sampled_from((0, 1, 4)), st.sampled_from((0, 1, 3)))
+def test_random_graphs_are_read_back(graph, b, s):
+    """The graph read back from its text computes what the graph does: no attribute is lost.
+
+    XLA, which can abort on random programs, runs them in processes of their own: `fuzz.py --xla`.
+    """
     text = legal(graph)
     note(text)
     arrays = sample(graph, dict(b=b, s=s))
-    expected = evaluate(graph, arrays)
-    equal(run_stablehlo(text, arrays), expected)
-    back = read(text)
-    equal(evaluate(back, arrays), expected)
-    again = to_stablehlo(read(to_stablehlo(back)))
-    assert again.count("\n") == to_stablehlo(back).count("\n")
+    for got, band in zip(evaluate(read(text), arrays), bands(graph, arrays), strict=True):
+        assert got.dtype == band.want.dtype and not wrong(got, band)

@@ -146,6 +146,6 @@ def dynamic_slice(x: Array, *starts: Array, sizes: Ints) -> Array:
 
 
 def dynamic_update_slice(x: Array, update: Array, *starts: Array) -> Array:
-    result = np.array(x)  # numpy makes scalars of rank 0
+    result = x.copy()
     result[tuple(_clamped(starts, update.shape, x.shape))] = update
     return result

@@ -202,6 +202,15 @@ def _next_after(b: Builder, o: Op, x: list[Val]) -> Val:
     return b.select(b.compare("uno", start, end), b.binary("+", start, end), moved)
 
 
+def _atan2(b: Builder, o: Op, x: list[Val]) -> Val:
+    """Two zeros are looked at here, because MLIR folds the angle of constant ones to NaN."""
+    height, width = x
+    left = b.compare("<", b.apply(math.CopySignOp, b.like(1.0, width), width), 0.0)
+    straight = b.apply(math.CopySignOp, b.select(left, b.like(np.pi, width), b.like(0.0, width)), height)
+    zeros = b.both(b.compare("==", height, 0.0), b.compare("==", width, 0.0))
+    return b.select(zeros, straight, b.apply(math.Atan2Op, height, width))
+
+
 def _reduce_precision(b: Builder, o: Op, x: list[Val]) -> Val:
     """Rounded as integers that floats' bits are; mini floats as the f32 that they are computed in."""
     dtype = o.operands[0].dtype
@@ -277,7 +286,7 @@ _ROWS: dict[str, Rule] = {
     "maximum": _MAXIMUM,
     "minimum": _MINIMUM,
     "power": _power,
-    "atan2": _one(math.Atan2Op),
+    "atan2": _atan2,
     "and": _one(arith.AndIOp),
     "or": _one(arith.OrIOp),
     "xor": _one(arith.XOrIOp),

@@ -77,7 +77,7 @@ class Decoder:
         key = location.attr
         found = self._lines.get(key)
         if found is None:
-            found = self._lines[key] = _line(location, "")
+            found = self._lines[key] = location_line(location)
         return found
 
 
@@ -184,8 +184,11 @@ def location_name(location: ir.Location) -> str:
     return location.name_str if isinstance(location, ir.NameLoc) else ""
 
 
-def _line(location: ir.Location, function: str) -> str:
-    """The innermost frame of the user's that has a line; `function` is what encloses it."""
+def location_line(location: ir.Location, function: str = "") -> str:
+    """The innermost frame of the user's that has a line, as "model.py:12:3 (function)"; "" when there is none.
+
+    function: what encloses it.
+    """
     if isinstance(location, ir.FileLineColLoc):
         if location.filename.startswith(_OWN_FILES):
             return ""
@@ -194,9 +197,9 @@ def _line(location: ir.Location, function: str) -> str:
         line = f"{name}:{location.start_line}:{location.start_col}"
         return f"{line} ({function})" if function else line
     if isinstance(location, ir.NameLoc):
-        return _line(location.child_loc, location.name_str)
+        return location_line(location.child_loc, location.name_str)
     if isinstance(location, ir.CallSiteLoc):
-        return _line(location.callee, "") or _line(location.caller, "")
+        return location_line(location.callee) or location_line(location.caller)
     if isinstance(location, ir.FusedLoc):
-        return next(filter(None, (_line(part, function) for part in location.locations)), "")
+        return next(filter(None, (location_line(part, function) for part in location.locations)), "")
     return ""

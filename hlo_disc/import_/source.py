@@ -7,18 +7,18 @@ cannot be read is a ParseError with the parser's own diagnostics: file, line and
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 from hlo_disc import mlir
 from hlo_disc.errors import ParseError, UnsupportedOpError
+from hlo_disc.import_ import diagnostics
 from hlo_disc.mlir import ir
 
 _MAGIC = b"ML\xefR"
-_QUANTIZED = '`!"quant"<'  # the dialect is not in jaxlib
+# What dialects that are not in jaxlib are for.
+_UNSUPPORTED = {'!"quant"<': "quantized types", '#"sparse_tensor"<': "sparse layouts"}
 _ARTIFACT = b"StableHLO_v"
-_POSITION = re.compile(r":[1-9]\d*:\d+(?=\))")
 
 
 def load_module(source: Any) -> ir.Module:
@@ -85,22 +85,11 @@ def _parse(source: str | bytes, name: str) -> ir.Module:
         else:
             module = ir.Module.parse(source, context=mlir.context())
     except ir.MLIRError as error:
-        message = _diagnostics(error, name)
-        if _QUANTIZED in message:
-            raise UnsupportedOpError(f"quantized types are not supported: {message}") from None
+        message = diagnostics.describe(error, name, source if isinstance(source, str) else "")
+        for dialect, what in _UNSUPPORTED.items():
+            if dialect in message:
+                raise UnsupportedOpError(f"{what} are not supported: {message}") from None
         raise ParseError(message) from None
     if not len(module.body.operations):
         raise ParseError(f"{name} holds no MLIR module: it has no operations")
     return module
-
-
-def _diagnostics(error: ir.MLIRError, name: str) -> str:
-    """The parser's errors, one a line, as compilers write them."""
-    lines = []
-    for diagnostic in error.error_diagnostics:
-        position = _POSITION.search(str(diagnostic.location))
-        place = f"{name}{position[0]}" if position else name  # bytecode has no positions
-        lines.append(f"{place}: {diagnostic.message.strip()}")
-        # Which dialects there are helps nobody whose file is no MLIR.
-        lines += [f"  {note.message.strip()}" for note in diagnostic.notes if "vailable dialects" not in note.message]
-    return "\n".join(lines) or f"{name}: {error}"

@@ -245,7 +245,9 @@ def _shaken(x: np.ndarray, ulps: float, noise: Noise) -> np.ndarray:
         real, imag = (_shaken(part, ulps, noise) for part in (x.real, x.imag))
         if noise.mode != "snap":  # an error of one part is as large as the whole
             size = ulps * _LARGER * _eps(x.dtype) * np.where(np.isfinite(x), np.abs(x), 0.0)
-            real, imag = (part + size * noise.random.uniform(-1, 1, x.shape) for part in (real, imag))
+            real, imag = (
+                part + size * noise.signs(x.shape) * noise.random.uniform(0, 1, x.shape) for part in (real, imag)
+            )
         shaken = np.empty(x.shape, x.dtype)
         shaken.real, shaken.imag = real, imag
         return shaken

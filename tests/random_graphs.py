@@ -17,13 +17,17 @@ _MOST = 200_000  # elements of a value at the largest sizes
 
 def too_large(ops: Sequence[Op]) -> bool:
     """Whether a value of the ops, or in a region of them, has more elements than a quick comparison takes."""
-    sizes = {"b": 257, "s": 33}
-    return any(
-        math.prod(max(d.evaluate(sizes), 1) for d in value.shape) > _MOST
-        or any(too_large(region.ops) for region in regions(op))
-        for op in ops
-        for value in (*op.operands, *op.results)
-    )
+    for op in ops:
+        if any(map(too_large, (region.ops for region in regions(op)))):
+            return True
+        elements = [_elements(value) for value in (*op.operands, *op.results)]
+        if max(elements, default=0) > _MOST or op.name == "convolution" and elements[1] * elements[2] > 50 * _MOST:
+            return True
+    return False
+
+
+def _elements(value: Value) -> int:
+    return math.prod(max(d.evaluate({"b": 257, "s": 33}), 1) for d in value.shape)
 
 
 @st.composite

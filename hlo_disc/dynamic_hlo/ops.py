@@ -151,7 +151,7 @@ _ROWS = (
     _function("exponential", 1, _ANALYTIC, np.exp),
     _function("exponential_minus_one", 1, _ANALYTIC, np.expm1),
     _function("log", 1, _ANALYTIC, np.log),
-    _function("log_plus_one", 1, _ANALYTIC, np.log1p),
+    _function("log_plus_one", 1, _ANALYTIC, element.log_plus_one),
     _function("logistic", 1, _ANALYTIC, element.logistic),
     _function("tanh", 1, _ANALYTIC, np.tanh),
     _elementwise("sqrt", 1, _ANALYTIC, np.sqrt),

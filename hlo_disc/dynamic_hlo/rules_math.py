@@ -14,7 +14,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
-from hlo_disc.dynamic_hlo.graph import GraphBuilder, Op, Value
+from hlo_disc.dynamic_hlo.graph import GraphBuilder, Op, Value, dims_in
 from hlo_disc.dynamic_hlo.inference import dtype_class
 from hlo_disc.dynamic_hlo.ops import OPS
 from hlo_disc.dynamic_hlo.patterns import (
@@ -36,7 +36,10 @@ from hlo_disc.dynamic_hlo.rewrite import Rule
 from hlo_disc.errors import ShapeError
 
 _ELEMENTWISE = tuple(name for name, row in OPS.items() if row.kind == "elementwise")
-_FOLDABLE = tuple(name for name, row in OPS.items() if row.kind not in ("source", "call") and name != "broadcast")
+# Not loops, which may run for long: control.py takes apart what is known of them.
+_FOLDABLE = tuple(
+    name for name, row in OPS.items() if row.kind not in ("source", "call", "control") and name != "broadcast"
+)
 
 # ----------------------------------------------------------------------------------------------------------- convert
 
@@ -242,10 +245,7 @@ def _folded(op: Op) -> Match:
         if array is None or array.size > LARGEST_FOLDED:
             return None
         arrays.append(array)
-    size = 1
-    for d in op.result.shape:
-        size *= d.value if d.is_const else LARGEST_FOLDED + 1
-    if size > LARGEST_FOLDED:
+    if not all(d.is_const for d in dims_in(op)) or math.prod(d.value for d in op.result.shape) > LARGEST_FOLDED:
         return None
     try:
         return (apply(op, arrays),)

@@ -100,6 +100,14 @@ def logistic(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 
+def log_plus_one(x: Array) -> Array:
+    if x.dtype.kind != "c":
+        return np.log1p(x)
+    # numpy's loses the digits of a small real part.
+    small = complex_(np.log1p(x.real * (2 + x.real) + x.imag * x.imag) / 2, np.arctan2(x.imag, 1 + x.real))
+    return np.where(np.abs(x) < 0.5, small, np.log(1 + x))
+
+
 def rsqrt(x: Array) -> Array:
     return 1 / np.sqrt(x)
 
@@ -275,4 +283,4 @@ def _from_bits(bits: Array, dtype: np.dtype, width: int) -> Array:
     total = (bits.astype(word) << np.arange(width).astype(word)).sum(-1, dtype=word)
     if dtype_class(dtype) in ("int", "uint") and width < 8:
         return total.astype(dtype)
-    return np.ascontiguousarray(total).view(dtype)
+    return np.asarray(total, order="C").view(dtype)

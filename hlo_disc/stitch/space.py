@@ -391,7 +391,8 @@ def _check_recomputation(reads: _Reads, row_axes: tuple[int, ...], main: Value) 
             for access in accesses:
                 if any(a is not None and a[0] == "window" for a in access):
                     raise _NotARow(f"{value.op.name} would be computed again for every window")
-                if not rows <= {a for a in access if a} and None not in access:
+                along = [a for a, n in zip(access, value.shape, strict=True) if n != ONE]
+                if not rows <= set(along) and None not in along:
                     raise _NotARow(f"{value.op.name} would be computed again for every row")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from hlo_disc import mlir
 from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.import_ import diagnostics
 from hlo_disc.import_.handlers import HANDLERS
 from hlo_disc.import_.handlers.broadcasts import OPERANDS
 from hlo_disc.mlir import ir, stablehlo
@@ -41,8 +42,8 @@ def legalised(module: ir.Module) -> ir.Module:
     try:
         mlir.run_passes(copy, _PASSES)
     except ir.MLIRError as error:
-        message = error.error_diagnostics[0].message if error.error_diagnostics else str(error)
-        raise UnsupportedOpError(f"the module cannot be brought to StableHLO: {message}") from None
+        message = diagnostics.describe(error, "the module", "")
+        raise UnsupportedOpError(f"it cannot be brought to StableHLO: {message}") from None
     return copy
 
 
@@ -61,7 +62,13 @@ def _as_op(call: Any) -> None:
     dialect, _, rest = ir.StringAttr(call.attributes["call_target_name"]).value.partition(".")
     name = f"chlo.{rest}"
     if dialect in ("mhlo", "chlo") and name not in HANDLERS and call.context.is_registered_operation(name):
-        _replace(call, ir.Operation.create(name, [r.type for r in call.results], list(call.operands)))
+        made = ir.Operation.create(name, [r.type for r in call.results], list(call.operands))
+        try:
+            made.verify()
+        except ir.MLIRError as error:
+            message = diagnostics.describe(error, "the module", "")
+            raise UnsupportedOpError(f"stablehlo.custom_call @{dialect}.{rest} is no {name}: {message}") from None
+        _replace(call, made)
 
 
 def _spread(op: Any) -> None:

@@ -21,7 +21,7 @@ from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.graph import Value, raw_dim
 from hlo_disc.errors import ArgumentError
-from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, text
+from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, location_line, text
 from hlo_disc.import_.elements import Compare, Junction
 from hlo_disc.import_.shapes import Evaluator, Operand, Symbolic
 from hlo_disc.import_.symbols import Input, parse_shape, select_specs, solve
@@ -89,7 +89,9 @@ def _input_type(decoder: Decoder, argument: Any, name: str) -> tuple[np.dtype, T
     try:
         return decoder.tensor(argument.type)
     except UnsupportedTypeError as error:
-        raise UnsupportedTypeError(f"input {name!r} of @main: {error}") from None
+        line = location_line(argument.location)
+        place = f"func.func{f' at {line}' if line else ''}"
+        raise UnsupportedTypeError(f"{place}: input {name!r} of @main: {error}") from None
 
 
 def _first(given: Dim | None, size: int | None, number: int, axis: int) -> Dim:

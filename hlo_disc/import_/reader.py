@@ -18,7 +18,7 @@ from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Guard, Region, Shape, Value, isolated
-from hlo_disc.errors import ParseError, ShapeError, UnsupportedOpError
+from hlo_disc.errors import CompileError, HloDiscError, ParseError, ShapeError, UnsupportedOpError
 from hlo_disc.import_ import symbols
 from hlo_disc.import_.datadims import DataDims
 from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, location_name, text
@@ -35,6 +35,7 @@ T = TypeVar("T")
 
 _INTERNED_BYTES = 64
 _RETURNS = ("func.return", "stablehlo.return")
+_NAMED = re.compile(r"\b(stablehlo|chlo|func)\.\w")
 _PLACEHOLDER = re.compile(r"\{(\d+)\}")
 
 
@@ -140,6 +141,16 @@ class Reader:
         env.outer = outer
         try:
             return self._run(block, env)
+        except (CompileError, ShapeError, UnsupportedTypeError) as error:
+            if _NAMED.search(str(error)):
+                raise
+            if isinstance(error, ShapeError):
+                raise ShapeError(f"{self.describe()}: {error}") from None
+            self.unsupported(str(error))  # what MLIR's verifier does not know of the op, inference does
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            if isinstance(error, HloDiscError):
+                raise
+            raise CompileError(f"{self.describe()}: hlo_disc fails to read it: {error!r}") from error
         finally:
             self._env = saved
 
@@ -180,6 +191,19 @@ class Reader:
         if name.startswith(("chlo.", "shape.")) and not self.legal:
             raise _NeedsLegalising
         self.unsupported()
+
+    def need_types(self, op: Any, values: Sequence[Value]) -> None:
+        """The results of an op that the verifier knows little of have the types that the module writes."""
+        if len(values) != len(op.results):
+            self.unsupported(f"it has {len(op.results)} results where {len(values)} are made")
+        for number, (result, value) in enumerate(zip(op.results, values, strict=True)):
+            dtype, sizes = self.decoder.tensor(result.type)
+            if value.dtype != dtype or value.rank != len(sizes):
+                self.unsupported(f"result {number} is {value!r}, which its type does not say")
+            if self.policy.trusts_types:
+                for axis, (size, d) in enumerate(zip(sizes, value.shape, strict=True)):
+                    if size is not None:
+                        self.equal(d, Dim.const(size), f"dimension {axis} of result {number} and what its type says")
 
     def _check_type(self, op: Any, value: Value) -> None:
         """Sizes that the module writes hold for what inference made of them."""
@@ -484,6 +508,10 @@ def _listed(shape: Shape) -> str:
     return ", ".join(map(str, shape))
 
 
+def _bodiless(function: Any) -> str:
+    return "" if function.regions[0].blocks else ", which has no body"
+
+
 def functions(module: ir.Module) -> dict[str, Any]:
     """The module's functions by name."""
     found = (op for op in module.body.operations if op.operation.name == "func.func")
@@ -525,7 +553,7 @@ def _read(
     decoder = Decoder()
     main = functions(module).get("main")
     if main is None or not main.regions[0].blocks:
-        found = ", ".join(f"@{name}" for name in functions(module)) or "no functions"
+        found = ", ".join(f"@{name}{_bodiless(op)}" for name, op in functions(module).items()) or "no functions"
         raise ParseError(f"the module has no function @main to compile; it has {found}")
     inputs = input_shapes(module, main, decoder, dims, names)
 

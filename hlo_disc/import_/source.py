@@ -7,6 +7,7 @@ cannot be read is a ParseError with the parser's own diagnostics: file, line and
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from hlo_disc.mlir import ir
 _MAGIC = b"ML\xefR"
 # What dialects that are not in jaxlib are for.
 _UNSUPPORTED = {'!"quant"<': "quantized types", '#"sparse_tensor"<': "sparse layouts"}
+_NO_GROUPS = re.compile(
+    r"stablehlo\.all_to_all\b(?:(?!stablehlo\.)[\s\S])*?replica_groups\s*=\s*dense<[^>]*>\s*:\s*tensor<0x\d+xi64>"
+)
 _ARTIFACT = b"StableHLO_v"
 
 
@@ -76,9 +80,18 @@ def _from_bytes(data: bytes, name: str) -> ir.Module:
     return _parse(text, name)
 
 
+def _refuse_trap(text: str, name: str) -> None:
+    """jaxlib's verifier divides by the number of groups of an `all_to_all`, which ends the process where it is 0."""
+    if "all_to_all" in text and (found := _NO_GROUPS.search(text)):
+        line = text.count("\n", 0, found.start()) + 1
+        raise ParseError(f"{name}:{line}: stablehlo.all_to_all: replica_groups must not be empty")
+
+
 def _parse(source: str | bytes, name: str) -> ir.Module:
     if not source.strip():
         raise ParseError(f"{name} holds no MLIR module: it is empty")
+    if isinstance(source, str):
+        _refuse_trap(source, name)
     try:
         if isinstance(source, str) and os.path.isfile(name):
             module = ir.Module.parseFile(name, context=mlir.context())  # with the file's name in its locations

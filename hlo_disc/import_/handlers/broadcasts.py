@@ -37,6 +37,9 @@ def _operands(r: Reader, op: Any, operands: list[Operand]) -> list[Operand]:
     axes = [tuple(range(rank - x.rank, rank)) for x in values]
     if "broadcast_dimensions" in op.attributes:
         given = r.attr(op, "broadcast_dimensions", ints)
+        short = min(x.rank for x in values)
+        if len(given) != short or list(given) != sorted(set(given)) or not set(given) <= set(range(rank)):
+            r.unsupported(f"broadcast_dimensions {given} must be {short} axes of rank {rank} in order")
         axes = [given if x.rank < rank else right for x, right in zip(values, axes, strict=True)]
     shape: Shape = (ONE,) * rank
     for x, where in zip(values, axes, strict=True):

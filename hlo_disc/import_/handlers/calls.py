@@ -22,6 +22,18 @@ _PLACEMENT = frozenset(
 _OPS: dict[str, Handler] = {**windows.CUSTOM_CALLS, **sort.CUSTOM_CALLS, **random.CUSTOM_CALLS}
 
 
+# (operands at least, results, attributes) of those, which no verifier knows.
+_FORMS: dict[str, tuple[int, int, tuple[str, ...]]] = {
+    "shape_assertion": (1, 0, ("error_message",)),
+    "hlo_disc.fft": (2, 1, ("transform",)),
+    "mhlo.topk": (1, 2, ("mhlo.attributes",)),
+    "stablehlo.dynamic_top_k": (2, 2, ()),
+    "ApproxTopK": (2, 2, ("mhlo.backend_config", "called_computations")),
+    "stablehlo.dynamic_reduce_window": (7, 1, ("called_computations",)),
+    "stablehlo.dynamic_rng_bit_generator": (2, 2, ("rng_algorithm",)),
+}
+
+
 def _identity(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return operands
 
@@ -43,9 +55,15 @@ def _composite(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 def _custom_call(r: Reader, op: Any, operands: list[Operand]) -> Result:
     target = r.attr(op, "call_target_name", text)
+    least, made, attributes = _FORMS.get(target, (0, len(op.results), ()))
+    missing = [name for name in attributes if name not in op.attributes]
+    if len(operands) < least or len(op.results) < made or missing:
+        what = f"has no {', '.join(missing)}" if missing else f"needs {least} operands and {made} results"
+        r.unsupported(f"custom call @{target} {what}")
     if target == "shape_assertion":
         return r.assertion(op, operands)
     if target in _PLACEMENT or target.startswith("xla.sdy."):
+        r.need_types(op, [r.data(x) for x in operands])
         return operands
     dialect, _, name = target.partition(".")
     from hlo_disc.import_ import handlers

@@ -14,6 +14,7 @@ from hlo_disc.dynamic_hlo.graph import Value
 from hlo_disc.import_.decode import ints
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
+from hlo_disc.mlir import ir
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
@@ -21,11 +22,28 @@ if TYPE_CHECKING:
 
 def _alone(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """A collective over a group of one gives every operand back."""
-    groups = r.attr(op, "replica_groups", ints) if "replica_groups" in op.attributes else ()
+    groups = _groups(r, op)
     others = sorted({number for number in groups if number > 0})
     if others:
         r.unsupported(f"its replica groups name the devices {others}, but a program runs on one device, number 0")
-    return operands
+    return _typed(r, op, [r.data(x) for x in operands])
+
+
+def _groups(r: Reader, op: Any) -> tuple[int, ...]:
+    if "replica_groups" not in op.attributes:
+        return ()
+    if not isinstance(op.attributes["replica_groups"], ir.DenseElementsAttr):
+        r.unsupported("its replica groups are axes of a mesh, but a program runs on one device")
+    return r.attr(op, "replica_groups", ints)
+
+
+def _typed(r: Reader, op: Any, values: list[Value]) -> list[Value]:
+    """The values in the types that the module writes: a reduction's may be wider than its operand's."""
+    dtypes = [r.decoder.tensor(result.type)[0] for result in op.results]
+    if len(values) == len(dtypes):
+        values = [x if x.dtype == t else r.emit("convert", (x,), dtype=t) for x, t in zip(values, dtypes, strict=True)]
+    r.need_types(op, values)
+    return values
 
 
 def _permute(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -33,7 +51,8 @@ def _permute(r: Reader, op: Any, operands: list[Operand]) -> Result:
     pairs = r.attr(op, "source_target_pairs", ints)
     if any(number > 0 for number in pairs):
         r.unsupported("it sends between several devices, but a program runs on one device, number 0")
-    return operands if pairs else [_zeros(r, r.data(x)) for x in operands]
+    values = [r.data(x) for x in operands]
+    return _typed(r, op, values if pairs else [_zeros(r, x) for x in values])
 
 
 def _zeros(r: Reader, x: Value) -> Value:

@@ -191,10 +191,12 @@ def _torch_index_select(r: Reader, op: Any, operands: list[Operand]) -> Value:
     """Whole slices of one dimension; the first `batch_dims` dimensions are those of the index too."""
     x, at = map(r.data, operands)
     dim, batch = r.attr(op, "dim", integer), r.attr(op, "batch_dims", integer)
+    if not 0 <= batch <= dim < x.rank or batch > at.rank:
+        r.unsupported(f"batch_dims = {batch} <= dim = {dim} do not fit operands of rank {x.rank} and {at.rank}")
     for axis in range(batch):
         r.equal(x.shape[axis], at.shape[axis], f"batching dimensions {axis} of the operands")
     after = range(dim + at.rank - batch, x.rank + at.rank - batch - 1)
-    return r.emit(
+    result = r.emit(
         "gather",
         (x, at),
         offset_dims=(*range(batch, dim), *after),
@@ -205,6 +207,8 @@ def _torch_index_select(r: Reader, op: Any, operands: list[Operand]) -> Value:
         index_vector_dim=at.rank,
         slice_sizes=tuple(ONE if axis < batch or axis == dim else n for axis, n in enumerate(x.shape)),
     )
+    r.need_types(op, [result])
+    return result
 
 
 HANDLERS: dict[str, Handler] = {

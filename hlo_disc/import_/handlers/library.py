@@ -46,6 +46,8 @@ def custom_call(r: Reader, op: Any, target: str, operands: list[Operand]) -> Res
         r.unsupported(f"custom call @{target} takes functions of the module, which is not supported")
     config = _config(r, op, target)
     shaping = r.attr(op, "indices_of_shape_operands", ints) if "indices_of_shape_operands" in op.attributes else ()
+    if not set(shaping) <= set(range(len(operands))):
+        r.unsupported(f"indices_of_shape_operands {shaping} must be operands, of which there are {len(operands)}")
     read = [i for i in range(len(operands)) if i not in shaping]
     values = [r.data(operands[i]) for i in read]
     shapes = [r.sizes(operands[i]) for i in shaping] if shaping else _result_shapes(r, op)

@@ -23,6 +23,7 @@ _MONOIDS = {
 
 def _reduce(r: Reader, op: Any, operands: list[Operand]) -> Result:
     values = [r.data(x) for x in operands]
+    _need_scalars(r, values[len(values) // 2 :])
     dims = tuple(sorted(r.attr(op, "dimensions", ints)))
     kind = _monoid(op) if len(values) == 2 else None
     if kind is not None and values[0].dtype == values[1].dtype:
@@ -65,9 +66,16 @@ def make_reduce(
 def operands_of(r: Reader, region: Any, values: Sequence[Value]) -> tuple[list[Value], list[Value]]:
     """Operands and initial values in the types that the region combines: a bf16 tensor may be summed in f32."""
     n = len(values) // 2
+    _need_scalars(r, values[n:])
     types = [r.decoder.tensor(argument.type)[0] for argument in region.blocks[0].arguments]
     typed = [x if x.dtype == t else r.emit("convert", (x,), dtype=t) for x, t in zip(values, types, strict=True)]
     return typed[:n], typed[n:]
+
+
+def _need_scalars(r: Reader, inits: Sequence[Value]) -> None:
+    for init in inits:
+        if init.rank:
+            r.unsupported(f"an initial value must be a scalar, not {init!r}")
 
 
 def scalar(r: Reader, region: Any, types: Sequence[np.dtype]) -> tuple[Region, tuple[Value, ...]]:

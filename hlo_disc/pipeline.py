@@ -88,7 +88,13 @@ def _target(c: Compilation) -> None:
     c.features = x86.feature_level(c.options.features)
     # The register tiles that reach the most FLOPs with 32 and with 16 vector registers.
     rows, vectors = (6, 4) if c.features.registers >= 32 else (4, 3)
-    c.device = Device(c.features.simd_bytes, c.features.registers, tile_rows=rows, tile_vectors=vectors)
+    c.device = Device(
+        c.features.simd_bytes,
+        c.features.registers,
+        tile_rows=rows,
+        tile_vectors=vectors,
+        pair_dot=x86.pair_dot(c.features),
+    )
 
 
 def _lower(c: Compilation) -> None:

@@ -275,7 +275,11 @@ def _unsaid(op: Op, operands: Sequence[np.ndarray], result: np.ndarray, rounded:
     if kind(op) == "call" and not all(np.isfinite(x).all() for x in operands):
         return np.ones(result.shape, bool)
     if op.name == "convolution":  # padding may be multiplied, or left out
-        return np.isnan(result)
+        return ~np.isfinite(result)
+    if op.name in ("sine", "cosine", "tan") and any(rounded) and operands[0].dtype.kind != "c":
+        return 16 * _eps(result.dtype) * np.abs(_wide(operands[0])) > 1
+    if op.name == "atan2" and result.dtype.kind == "c":  # the sign of a zero says on which side of a cut it lies
+        return (operands[0] == 0) | ~np.isfinite(operands[0] + operands[1])
     if op.name == "bitcast_convert":  # any bits of a number that is rounded, and the sign of NaN
         x = operands[0]
         return np.full(result.shape, rounded[0] or dtype_class(x.dtype) == "float" and bool(np.isnan(x).any()))

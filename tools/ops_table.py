@@ -222,7 +222,24 @@ CONFORMANCE = """\
 ## Conformance
 
 `make conformance CASES=DIR` runs the cases of the StableHLO project's own test data: modules that hold their inputs and
-what must come out. XLA:CPU (jaxlib 0.10.2) passes 1 210 of the 1 213 in `testdata`.
+what must come out. It was last run with jaxlib 0.10.2 on 2 cores with AVX-512.
+
+| cases | pass | |
+|---|---|---|
+| `testdata` | 1 210 of 1 213 | in 22 s; XLA:CPU passes 1 210 too, in 25 s |
+| `testdata --reopen`: the sizes of its inputs as symbols | 1 135 of 1 138 | 1 138 of 1 213 can be re-opened |
+| `interpret` | 230 of 230 | |
+| `dynamic`, against XLA at 4 shapes each | 206 of 207 | the last one XLA takes at no size |
+
+Of the 75 cases that are not re-opened 54 have no input with a dimension; the others hold a size in a place where a
+symbol has no meaning: slices with constant limits, and constants that were folded from the size. The three failures are
+the same in both runs. In each the expected values are farther from the exact result than ours:
+
+| case | largest error, expected | ours | |
+|---|---|---|---|
+| `conv_general_dilated_float32_2_3_9_float32_12_1_3` | 32 ulp | 2.5 ulp | sums that cancel; ours are fused |
+| `pow_complex64_20_30_complex64_20_30` | 1.7e-6 of the value | 5.2e-8 | XLA fails it too; ours is computed in double |
+| `triangular_solve_float32_2_8_8_float32_2_10_8` | 2.8e-6 of the value | 1.7e-6 | XLA fails it too; ill-conditioned |
 """
 
 

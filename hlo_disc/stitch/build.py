@@ -262,6 +262,25 @@ class Builder:
         type_ = self.vec(2, x.element)
         return self._pure(lambda: vector.FromElementsOp(type_, [x.v, y.v]).result, 2, [x, y])
 
+    def reinterpret(self, x: Val, element: ir.Type, lanes: int) -> Val:
+        """The bits of a vector as another one of as many bits."""
+        type_ = self.vec(lanes, element)
+        return self._pure(lambda: vector.BitCastOp(type_, x.v).result, lanes, [x])
+
+    def intrinsic(self, name: str, *xs: Val) -> Val:
+        """A function of LLVM without side effects; the result has the type of the first operand."""
+        attributes = {
+            "intrin": ir.StringAttr.get(name),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(xs), 0]),
+        }
+
+        def build() -> ir.Value:
+            operands = [x.v for x in xs]
+            return ir.Operation.create("llvm.call_intrinsic", [xs[0].v.type], operands, attributes).results[0]
+
+        return self._pure(build, xs[0].lanes, list(xs))
+
     def lane(self, x: Val, k: int) -> Val:
         """One lane of a vector as a scalar."""
         return self._pure(lambda: vector.ExtractOp(x.v, [], [k]).result, 0, [x])

@@ -25,11 +25,15 @@ CHAIN = 256
 
 @dataclass(frozen=True)
 class Types:
-    """Element types of the row operand, the column operand and the accumulators."""
+    """Element types of the row operand, the column operand and the accumulators.
+
+    pairs: the intrinsic that multiplies pairs of bf16 (`paired.py`), "" to multiply one by one.
+    """
 
     row: np.dtype
     col: np.dtype
     sum: np.dtype
+    pairs: str = ""
 
 
 def load(
@@ -52,7 +56,7 @@ def outer_tile(
     def make() -> Call:
         index = b.index_type
         heads = rows if apart else 2
-        args = [_buffer(b, types.row), *[index] * heads, _buffer(b, types.col), index, _buffer(b, types.sum)]
+        args = [buffer(b, types.row), *[index] * heads, buffer(b, types.col), index, buffer(b, types.sum)]
         args += [index] * (2 + 3 * depth + 1 + masked)
         with b.device_function(f"outer{rows}x{vectors}_{b.made}", args) as (values, call):
             row, starts = values[0], values[1 : 1 + heads]
@@ -111,8 +115,8 @@ def inner_tile(b: Builder, types: Types, lanes: int, columns: int, contiguous: b
 
     def make() -> Call:
         index = b.index_type
-        args = [_buffer(b, types.row), index, index, _buffer(b, types.col), index, index, index]
-        args += [_buffer(b, types.sum), index, index]
+        args = [buffer(b, types.row), index, index, buffer(b, types.col), index, index, index]
+        args += [buffer(b, types.sum), index, index]
         with b.device_function(f"inner{columns}_{b.made}", args) as (values, call):
             row, row_at, row_step, col, col_at, col_stride, last, sums, sums_at, size = values
             offsets = b.binary("*", b.step(lanes), row_step)
@@ -133,13 +137,13 @@ def inner_tile(b: Builder, types: Types, lanes: int, columns: int, contiguous: b
                 loop.yield_(*step(loop.i, loop.args, None))
             with b.loop(whole, size, lanes, loop.results) as rest:
                 rest.yield_(*step(rest.i, rest.args, b.mask(size - rest.i, lanes)))
-            b.store(_sums(b, rest.results, lanes), sums, sums_at)
+            b.store(sums_of_lanes(b, rest.results, lanes), sums, sums_at)
         return call
 
     return b.once(("inner", types, lanes, columns, contiguous), make)
 
 
-def _sums(b: Builder, vectors: list[Val], lanes: int) -> Val:
+def sums_of_lanes(b: Builder, vectors: list[Val], lanes: int) -> Val:
     """Lane c of the result is the sum of vector c's lanes; a power of two of vectors, halved bit by bit of the lane."""
     bit = 1
     while bit < lanes:
@@ -162,7 +166,7 @@ def copy_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
 
     def make() -> Call:
         index = b.index_type
-        args = [_buffer(b, types.col), index, index, _buffer(b, types.sum), index, index, index]
+        args = [buffer(b, types.col), index, index, buffer(b, types.sum), index, index, index]
         with b.device_function(f"copy{vectors}_{b.made}", args) as (values, call):
             col, col_at, step, panel, panel_at, size, count = values
             masks = [b.mask(count - j * lanes, lanes) for j in range(vectors)]
@@ -184,7 +188,7 @@ def transpose_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
 
     def make() -> Call:
         index = b.index_type
-        args = [_buffer(b, types.col), index, index, _buffer(b, types.sum), index, index, index]
+        args = [buffer(b, types.col), index, index, buffer(b, types.sum), index, index, index]
         with b.device_function(f"transpose{vectors}_{b.made}", args) as (values, call):
             col, col_at, col_stride, panel, panel_at, size, count = values
             width = vectors * lanes
@@ -193,7 +197,7 @@ def transpose_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
                 whole = b.select(b.compare(">=", left, lanes), size - size % 4, b.index(0))
                 with b.loop(0, whole, 4) as loop:
                     x = [load(b, types.col, types.sum, col, first + loop.i + col_stride * c, 4) for c in range(lanes)]
-                    for k, y in enumerate(_transposed(b, x)):
+                    for k, y in enumerate(transposed(b, x)):
                         b.store(y, panel, to + (loop.i + k) * width)
                 with b.loop(0, b.minimum(left, lanes)) as rest:
                     with b.loop(whole, size) as loop:
@@ -204,7 +208,7 @@ def transpose_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
     return b.once(("transpose", types, lanes, vectors), make)
 
 
-def _transposed(b: Builder, rows: list[Val]) -> list[Val]:
+def transposed(b: Builder, rows: list[Val]) -> list[Val]:
     """Four columns of n rows with four elements each: blocks of 4 x 4, side by side in vectors of n lanes."""
     n = len(rows)
     joined = []
@@ -231,7 +235,7 @@ def gather_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
 
     def make() -> Call:
         index = b.index_type
-        args = [_buffer(b, types.col), index, index, index, _buffer(b, types.sum), index, index, index]
+        args = [buffer(b, types.col), index, index, index, buffer(b, types.sum), index, index, index]
         with b.device_function(f"gather{vectors}_{b.made}", args) as (values, call):
             col, col_at, col_stride, step, panel, panel_at, size, count = values
             offsets = b.binary("*", b.step(lanes), col_stride)
@@ -257,7 +261,7 @@ def run_panel(b: Builder, types: Types, lanes: int, width: int, contiguous: bool
 
     def make() -> Call:
         index = b.index_type
-        args = [_buffer(b, types.col), index, index, _buffer(b, types.sum), index, index, index]
+        args = [buffer(b, types.col), index, index, buffer(b, types.sum), index, index, index]
         args.append(b.buffer_type(b.i64) if listed else index)
         with b.device_function(f"run{width}_{b.made}", args) as (values, call):
             col, col_at, col_stride, panel, panel_at, size, count, along = values
@@ -277,5 +281,5 @@ def run_panel(b: Builder, types: Types, lanes: int, width: int, contiguous: bool
     return b.once(("run", types, lanes, width, contiguous, listed), make)
 
 
-def _buffer(b: Builder, dtype: np.dtype) -> object:
+def buffer(b: Builder, dtype: np.dtype) -> object:
     return b.buffer_type(b.memory_type(dtype))

@@ -19,6 +19,7 @@ from hlo_disc.mlir import arith
 from hlo_disc.stitch.body import Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.microkernel import Types, copy_panel, gather_panel, run_panel, transpose_panel
+from hlo_disc.stitch.paired import copy_pairs, panel_depth, transpose_pairs
 from hlo_disc.stitch.product import Axis, Product, position
 from hlo_disc.stitch.strided import ONE, ZERO
 
@@ -34,9 +35,10 @@ class Filler:
     def __init__(self, b: Builder, inner: Sequence[Axis], col: Axis, types: Types, lanes: int, vectors: int):
         self.b, self.inner, self.col, self.width = b, inner, col, lanes * vectors
         if col.col_stride == ONE or col.size == ONE:
-            self.kind, self.fill = "copy", copy_panel(b, types, lanes, vectors)
+            self.kind, self.fill = "copy", (copy_pairs if types.pairs else copy_panel)(b, types, lanes, vectors)
         elif inner[-1].col_stride == ONE:
-            self.kind, self.fill = "transpose", transpose_panel(b, types, lanes, vectors)
+            transpose = transpose_pairs if types.pairs else transpose_panel
+            self.kind, self.fill = "transpose", transpose(b, types, lanes, vectors)
         else:
             self.kind, self.fill = "gather", gather_panel(b, types, lanes, vectors)
 
@@ -111,7 +113,7 @@ class PanelPacking:
         """source: the operand's memory, as the graph knows it."""
         batch = tuple(Axis(p.axes[a].size, ZERO, p.axes[a].col_stride) for a in p.batch if p.axes[a].col_stride != ZERO)
         inner = tuple(Axis(x.size, ZERO, x.col_stride) for x in p.inner)
-        types = Types(types.sum, types.col, types.sum)
+        types = Types(types.row if types.pairs else types.sum, types.col, types.sum, types.pairs)
         return PanelPacking(source, p.cols.offset.value, batch, inner, p.col_axis, types, lanes, vectors)
 
     def with_source(self, source: Value) -> PanelPacking:
@@ -132,7 +134,7 @@ class PanelPacking:
     @property
     def panel(self) -> int:
         """Elements of a panel."""
-        return dim_product(x.size for x in self.inner).value * self.width
+        return panel_depth(self.types, dim_product(x.size for x in self.inner)).value * self.width
 
     @property
     def size(self) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from hlo_disc.dynamic_hlo.dim import Dim
@@ -30,6 +31,7 @@ from hlo_disc.stitch.strided import ONE, ZERO
 from hlo_disc.stitch.tile_kernel import MOST_ROWS, SlabKernel, TileKernel, TileParts, Tiling
 from hlo_disc.stitch.variant import Choice, decided
 
+BF16 = np.dtype(ml_dtypes.bfloat16)
 # Up to so many rows lanes run along K when the operand is contiguous there.
 INNER_ROWS = 3
 # Up to so many columns lanes run along K, and the rows' operand is the one in vectors.
@@ -111,7 +113,7 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     else:
         few = ""
     row, col = (x.source.dtype for x in (p.rows, p.cols))
-    types = Types(row, col, p.dtype)
+    types = Types(row, col, p.dtype, device.pair_dot if _is_paired(p, few) else "")
     lanes = min(device.lanes, device.simd_bytes // p.dtype.itemsize)
     vectors = tile_vectors(p, lanes, device)
 
@@ -133,6 +135,16 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     if few:
         return decided([Choice(form(few), ((rows, INNER_ROWS),)), last], facts)
     return [last]
+
+
+def _is_paired(p: Product, form: str) -> bool:
+    """Can the machine multiply pairs of bf16 along K? Rows are read as they lie, columns brought together in pairs."""
+    if {p.rows.source.dtype, p.cols.source.dtype} != {BF16} or p.dtype != np.float32:
+        return False
+    if p.gathered or p.row_axis.digits or len(p.inner) > 1 or p.inner[0].row_stride != ONE:
+        return False
+    inside = p.inner[0].col_stride == ONE
+    return inside or (not form and ONE in (p.col_axis.col_stride, p.col_axis.size))
 
 
 def _is_inner(p: Product) -> bool:

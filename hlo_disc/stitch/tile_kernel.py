@@ -17,7 +17,8 @@ from hlo_disc.stitch.epilogue import Epilogue, is_plain
 from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.index import Index, IndexMath
 from hlo_disc.stitch.microkernel import Types, inner_tile, outer_tile
-from hlo_disc.stitch.pack import Filler, RunFiller, panel_elements
+from hlo_disc.stitch.pack import Filler, RunFiller
+from hlo_disc.stitch.paired import pair_inner, pair_tile, panel_depth
 from hlo_disc.stitch.product import Axis, Product, position
 from hlo_disc.stitch.strided import ONE, ZERO, row_major
 
@@ -94,8 +95,14 @@ class TileParts:
             self.fill = Filler(b, p.inner, p.col_axis, v.types, v.lanes, v.vectors)
         self.tiles: dict[tuple[int, bool], Callable[..., None]] = {}
         if v.form in ("inner", "narrow"):
-            contiguous = p.inner[0].row_stride == ONE
-            self.inner = inner_tile(b, v.types, v.lanes, _columns(p.col_axis.size, v.lanes), contiguous)
+            columns = _columns(p.col_axis.size, v.lanes)
+            if v.types.pairs:
+                self.inner = pair_inner(b, v.types, v.lanes, columns)
+            else:
+                self.inner = inner_tile(b, v.types, v.lanes, columns, p.inner[0].row_stride == ONE)
+            return
+        if v.types.pairs:
+            self.tiles = {(rows, False): pair_tile(b, v.types, v.lanes, rows, v.vectors) for rows in v.steps}
             return
         types = Types(v.types.row, v.types.sum, v.types.sum)
         depth = 1 if v.form == "open" else len(p.inner)
@@ -160,7 +167,7 @@ class TileKernel:
             if self.p.axes[a].col_stride != ZERO:
                 panel = panel + i * panels
                 panels = panels * self.sizes(self.p.axes[a].size)
-        return panel * self.sizes(panel_elements(self.p, self.v.width))
+        return panel * self.sizes(panel_depth(self.v.types, self.p.depth) * self.v.width)
 
     def _packed_steps(self) -> list[Scalar]:
         steps: list[Scalar] = []

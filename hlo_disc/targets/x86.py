@@ -146,6 +146,12 @@ def target(features: Features) -> Target:
     )
 
 
+def pair_dot(features: Features) -> str:
+    """The intrinsic that adds products of pairs of bf16 to a vector register of f32, "" where there is none."""
+    name = "avx512bf16"
+    return f"{_FEATURE_INTRINSICS[name]}.512" if name in features.required and features.simd_bytes == 64 else ""
+
+
 Dump = Callable[[str, str], None]
 
 

@@ -1,0 +1,82 @@
+"""Dots of bf16 by the machine's products of pairs: odd K, few rows, both layouts of columns, packed weights, slabs."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from dhlo import make_graph, sample
+from kernel_runner import levels
+from test_tile import dot
+
+import hlo_disc
+from hlo_disc import pipeline
+from hlo_disc.dynamic_hlo.graph import Graph
+from hlo_disc.executable import Executable
+from hlo_disc.options import Options
+from hlo_disc.stitch.device import Device
+from hlo_disc.stitch.lower import lower
+
+# (m, k) and (k, n) or (n, k); K = 4097 is more than a slab, and odd.
+SIZES = [*itertools.product((0, 1, 3, 7, 100), (0, 1, 2, 31, 257), (1, 16, 65, 130)), (2, 4097, 70), (97, 4097, 3)]
+LAYOUTS = {"rows of columns": ("k, n", ((1,), (0,))), "columns of rows": ("n, k", ((1,), (1,)))}
+
+
+def products(layout: str, result: str) -> Graph:
+    right, contract = LAYOUTS[layout]
+    inputs = [("bfloat16", "m, k"), ("bfloat16", right)]
+    return make_graph(
+        inputs, lambda b, x, y: dot(b, x, y, contract, dtype=np.dtype(getattr(ml_dtypes, result, result)))
+    )
+
+
+@pytest.mark.parametrize("result", ["float32", "bfloat16"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_all_sizes(layout, result):
+    graph = products(layout, result)
+    for level in ("host", *levels()):
+        executable = Executable(pipeline.compile(graph, Options(features=level)))
+        for m, k, n in SIZES:
+            x, y = sample(graph, dict(m=m, k=k, n=n))
+            (got,) = executable.native(x, y)
+            y = y.astype(np.float64)
+            want = x.astype(np.float64) @ (y if layout == "rows of columns" else y.T)
+            near = 2e-5 if result == "float32" else 1e-2
+            np.testing.assert_allclose(got.astype(np.float64), want, rtol=near, atol=near * max(k, 1) ** 0.5)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_lies_behind_an_odd_row_is_not_read(layout):
+    """The element after the last one of K belongs to another row: here it is NaN."""
+    graph = products(layout, "float32")
+    executable = Executable(pipeline.compile(graph, Options()))
+    for m, k, n in ((6, 3, 16), (1, 33, 5), (1, 1, 1)):
+        x, y = sample(graph, dict(m=m, k=k, n=n))
+        x[1:] = np.nan
+        (got,) = executable.native(x, y)
+        assert np.isfinite(got[0]).all() and np.isnan(got[1:]).all()
+
+
+def test_the_instruction_is_used_where_there_is_one():
+    graph = products("rows of columns", "float32")
+    assert "dpbf16ps" in str(lower(graph, Device(64, 32, pair_dot="llvm.x86.avx512bf16.dpbf16ps.512")).module)
+    assert "call_intrinsic" not in str(lower(graph, Device(64, 32)).module)
+
+
+def test_packed_weights():
+    bf16 = np.dtype(ml_dtypes.bfloat16)
+    rng = np.random.default_rng(0)
+    for k, n in ((257, 130), (64, 64), (1, 3)):
+        weight = jnp.asarray(rng.standard_normal((k, n)).astype(bf16))
+        for fn, y in ((lambda x, w: x @ w, weight), (lambda x, w: x @ w.T, weight.T)):
+            compiled = hlo_disc.jit(fn, dims={"x": "(m, _)"})
+            for m in (1, 2, 9, 100):
+                x = rng.standard_normal((m, k)).astype(bf16)
+                want = x.astype(np.float64) @ np.asarray(weight, np.float64)
+                for _ in range(3):  # the third call has the packed weight
+                    got = np.asarray(compiled(x, y), np.float64)
+                    np.testing.assert_allclose(got, want, rtol=1e-2, atol=1e-2 * k**0.5)
+            assert compiled.stats().compilations == 1

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.graph import Graph, Value
 from hlo_disc.errors import ArgumentError
 from hlo_disc.executable import Executable, Program, describe_structure
@@ -28,7 +29,8 @@ from hlo_disc.trace import describe_all, trace
 class Compilation:
     """What the stages hand on.
 
-    source: a graph, or what makes one. features: the target's. device, lowered: stitch's.
+    source: a graph, or what makes one. inputs: the graph's, as they were read. features: the target's. device, lowered:
+        stitch's.
     listing: what code generation shows of its own steps, by file suffix. serial: the number of this compilation in
         the process, for the names of its dumps.
     """
@@ -36,6 +38,7 @@ class Compilation:
     source: Graph | Callable[[], Graph]
     options: Options
     graph: Graph = field(init=False)
+    inputs: tuple[Value, ...] = field(init=False)
     device: Any = None
     features: Any = None
     lowered: Any = None
@@ -57,6 +60,7 @@ class Stage:
 
 def _read(c: Compilation) -> None:
     c.graph = c.source() if callable(c.source) else c.source
+    c.inputs = c.graph.inputs
 
 
 def _rewrite(c: Compilation) -> None:
@@ -178,7 +182,10 @@ def _program(c: Compilation) -> Program:
     return Program(
         object=c.object,
         features=c.features.required,
-        inputs=tuple((name, *_type(v)) for name, v in zip(graph.input_names, graph.inputs, strict=True)),
+        inputs=tuple(
+            (name, str(v.dtype), tuple(map(str, map(_shown, read.shape, v.shape))))
+            for name, read, v in zip(graph.input_names, c.inputs, graph.inputs, strict=True)
+        ),
         outputs=tuple(map(_type, graph.outputs)),
         symbols=tuple(lowered.symbols),
         guards=tuple((str(g.lhs), g.relation, str(g.rhs), g.message, tuple(map(str, g.args))) for g in lowered.guards),
@@ -189,6 +196,11 @@ def _program(c: Compilation) -> Program:
         explain=lowered.explain,
         compile_ms=c.compile_ms,
     )
+
+
+def _shown(read: Dim, size: Dim) -> Dim:
+    """A symbol that a guard makes a number stays one for the caller: what the guard says tells what is wrong."""
+    return read if size.is_const else size
 
 
 def _type(value: Value) -> tuple[str, tuple[str, ...]]:

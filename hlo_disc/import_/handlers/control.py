@@ -54,7 +54,7 @@ def _need_shape(r: Reader, value: Value, expected: Value, what: str) -> None:
     """The sizes of a value are those expected, or the program is not supported."""
     for axis, (a, b) in enumerate(zip(value.shape, expected.shape, strict=True)):
         try:
-            r.equal(a, b, f"{what}: dimension {axis}, and what it was,")
+            r.equal(a, b, f"{what}: dimension {axis}, and what is expected there,")
         except ShapeError:
             r.unsupported(f"{what} in dimension {axis} from {b} to {a}: sizes that change as it runs are not supported")
 
@@ -79,7 +79,7 @@ def _choose(r: Reader, index: Operand, regions: Sequence[Any]) -> Result:
     branches, captured = with_captures([r.region(region, []) for region in regions], 0)
     for number, branch in enumerate(branches[1:], 1):
         for k, (value, first) in enumerate(zip(branch.outputs, branches[0].outputs, strict=True)):
-            _need_shape(r, value, first, f"branches 0 and {number} differ in the size of their result {k}:")
+            _need_shape(r, value, first, f"branches 0 and {number} differ in the size of their result {k}")
     results = iter(r.emit_all("case", (r.data(index), *captured), branches=tuple(branches)))
     return [TOKEN if r.is_token(value) else next(results) for value in r.op.results]
 

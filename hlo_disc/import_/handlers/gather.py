@@ -109,10 +109,18 @@ def _make_gather(r: Reader, op: Any, x: Value, indices: Operand, sizes: Shape) -
             kept = tuple(d for axis, d in enumerate(sizes) if axis not in numbers["collapsed_slice_dims"])
             return make_reshape(r, window, kept)
     at = r.data(indices)
+    _index_fits(r, numbers, at.shape)
     pairs = zip(numbers["operand_batching_dims"], numbers["start_indices_batching_dims"], strict=True)
     for axis, index_axis in pairs:
         r.equal(x.shape[axis], at.shape[index_axis], f"batching dimensions {axis} and {index_axis}")
     return r.emit("gather", (x, at), **numbers, slice_sizes=sizes)
+
+
+def _index_fits(r: Reader, numbers: dict[str, Any], indices: Shape) -> None:
+    """An index vector is as long as the axes that it starts in are many."""
+    vector, count = numbers["index_vector_dim"], len(numbers["start_index_map"])
+    length = indices[vector] if vector < len(indices) else ONE
+    r.equal(length, Dim.const(count), "the length of an index vector and the number of axes that it is for")
 
 
 def _window_start(indices: Symbolic, axes: tuple[int, ...], rank: int) -> list[Operand]:
@@ -164,6 +172,7 @@ def _converted(r: Reader, x: Operand, dtype: np.dtype) -> Value:
 
 
 def _scatter_fits(r: Reader, numbers: dict[str, Any], shape: Shape, indices: Shape, updates: Shape) -> None:
+    _index_fits(r, numbers, indices)
     vector, dropped = numbers["index_vector_dim"], numbers["collapsed_slice_dims"] + numbers["operand_batching_dims"]
     batch = [n for axis, n in enumerate(indices) if axis != vector]
     outer = [n for axis, n in enumerate(updates) if axis not in numbers["offset_dims"]]

@@ -276,6 +276,8 @@ def _unsaid(op: Op, operands: Sequence[np.ndarray], result: np.ndarray, rounded:
         return np.ones(result.shape, bool)
     if op.name == "convolution":  # padding may be multiplied, or left out
         return ~np.isfinite(result)
+    if op.name == "power" and rounded[1] and dtype_class(result.dtype) == "float":  # is the exponent whole?
+        return operands[0] < 0
     if op.name in ("sine", "cosine", "tan") and any(rounded) and operands[0].dtype.kind != "c":
         return 16 * _eps(result.dtype) * np.abs(_wide(operands[0])) > 1
     if op.name == "atan2" and result.dtype.kind == "c":  # the sign of a zero says on which side of a cut it lies

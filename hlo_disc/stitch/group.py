@@ -65,7 +65,7 @@ class Group:
         return tuple(sorted(names))
 
     def _dims(self) -> Iterable[Dim]:
-        for value in (*self.inputs, *self.written):
+        for value in (*self.inputs, *self.outputs):
             yield from value.shape
         if self.place:
             yield from self.place.shape

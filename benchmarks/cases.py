@@ -125,6 +125,14 @@ def program_shapes(quick: bool) -> list[tuple[Family, list[tuple[int, ...]], str
     ]
 
 
+# Programs whose error is looked at in more than one shape.
+ACCURACY: list[tuple[Family, list[tuple[int, ...]]]] = [
+    (RESNET, [(1, 224, 224), (2, 97, 65), (1, 33, 32), (3, 64, 96), (1, 160, 128), (5, 48, 33)]),
+    (TRAINING, [(1,), (2,), (7,), (32,), (100,), (257,)]),
+    (LSTM, [(1, 128), (3, 17), (8, 64), (2, 1), (16, 33), (5, 100)]),
+]
+
+
 def stream(count: int, seed: int = 0) -> list[tuple[int, int]]:
     """Distinct (batch, length) pairs as texts have them: 1 to 4 of them, 4 to 96 tokens."""
     rng = np.random.default_rng(seed)

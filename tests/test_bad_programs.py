@@ -1,0 +1,85 @@
+"""A bad program for each op family: a clear error that names the op and the user's line, and no abort.
+
+The programs are in `bad_programs/*.txt`, one family a file. A program is
+
+    // op | what is wrong | words of the error
+    (arguments of main)
+    text, whose last op is the wrong one
+
+and may end with further functions after a line `---`. Those of `calls.txt` leave sizes open, and their first line ends
+with the arguments of a call at which they disagree: a tuple is the shape of an array of ones, a list its elements.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hlo_disc
+from hlo_disc.errors import CallError, CompileError, HloDiscError, ShapeError
+
+DIRECTORY = Path(__file__).parent / "bad_programs"
+LINE = "model.py:12:3"
+# What the parser itself refuses has no location yet: there it is the line of the text.
+PLACE = re.compile(rf"{LINE}|<text>:\d+")
+
+
+@dataclass(frozen=True)
+class Bad:
+    """op: as the error names it. words: of the error. call: what a call passes, as Python text."""
+
+    op: str
+    what: str
+    words: str
+    call: str
+    text: str
+
+
+def programs(path: Path) -> list[Bad]:
+    found = []
+    for part in re.split(r"^// ", path.read_text(), flags=re.MULTILINE)[1:]:
+        head, arguments, rest = part.rstrip().split("\n", 2)
+        body, _, functions = rest.partition("\n---\n")
+        op, what, words, call = (*(x.strip() for x in head.split("|")), "", "")[:4]
+        text = f'func.func @main{arguments} {{\n{body} loc("model.py":12:3)\nreturn\n}}\n{functions}'
+        found.append(Bad(op, what, words, call, text))
+    return found
+
+
+STATIC = [
+    pytest.param(bad, id=f"{path.stem}-{bad.op}-{bad.what}")
+    for path in sorted(DIRECTORY.glob("*.txt"))
+    if path.stem != "calls"
+    for bad in programs(path)
+]
+CALLS = [pytest.param(bad, id=f"{bad.op}-{bad.what}") for bad in programs(DIRECTORY / "calls.txt")]
+
+
+@pytest.mark.parametrize("bad", STATIC)
+def test_refused(bad: Bad) -> None:
+    with pytest.raises(HloDiscError) as error:
+        hlo_disc.compile(bad.text)
+    assert not isinstance(error.value, CompileError)  # it is the program's fault
+    message = str(error.value)
+    assert bad.op in message and bad.words in message and PLACE.search(message), message
+
+
+@pytest.mark.parametrize("bad", CALLS)
+def test_call(bad: Bad) -> None:
+    executable = hlo_disc.compile(bad.text)
+    dtypes = [dtype for _, dtype, _ in executable.program.inputs]
+    given = ast.literal_eval(bad.call)
+    arguments = [np.array(x, t) if isinstance(x, list) else np.ones(x, t) for x, t in zip(given, dtypes, strict=True)]
+    with pytest.raises((ShapeError, CallError)) as error:
+        executable(*arguments)
+    message = str(error.value)
+    assert bad.op in message and bad.words in message and LINE in message, message
+
+
+def test_every_family_has_programs() -> None:
+    assert len({param.id.split("-")[0] for param in STATIC}) == 8 and len(STATIC) > 250 and len(CALLS) > 40

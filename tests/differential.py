@@ -274,6 +274,8 @@ def _unsaid(op: Op, operands: Sequence[np.ndarray], result: np.ndarray, rounded:
     """Where it is not said what an op makes. rounded: which operands may be a little more or less."""
     if kind(op) == "call" and not all(np.isfinite(x).all() for x in operands):
         return np.ones(result.shape, bool)
+    if kind(op) == "control" and not all(np.isfinite(x).all() for x in operands if x.dtype.kind == "c"):
+        return np.ones(result.shape, bool)
     if op.name == "convolution":  # padding may be multiplied, or left out
         return ~np.isfinite(result)
     if op.name == "power" and rounded[1] and dtype_class(result.dtype) == "float":  # is the exponent whole?

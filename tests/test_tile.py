@@ -325,3 +325,33 @@ def test_deep_sums_in_slabs() -> None:
     run(nested, [{"m": m, "h": h, "k": k, "n": n} for m, h, k, n in ((5, 3, 2100, 9), (100, 0, 7, 3), (100, 5, 0, 70))])
     executable = Executable(pipeline.compile(graph, Options(features=levels()[-1], threads=1)))
     assert executable.memory(m=8, k=10**7, n=8).temporary < 2 << 20
+
+
+# Around the slab of K, the rows that are brought together, the rows of a block, and where blocks share K.
+LONG = [
+    (1, 257, 5), (3, 255, 70), (47, 256, 64), (48, 300, 1), (49, 513, 130), (385, 300, 66), (770, 31, 3),
+    (5, 8191, 7), (5, 8192, 7), (64, 8193, 65), (1, 20000, 1), (2, 9000, 300), (300, 8200, 300), (3, 9000, 0),
+    (0, 9000, 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("left, right", list(itertools.product((0, 1), (0, 1))))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
+def test_long_sums(left: int, right: int, dtype: str) -> None:
+    graph = product(
+        "k, m" if left == 0 else "m, k", "k, n" if right == 0 else "n, k", ((left,), (right,)), dtype=dtype,
+        result="float32" if dtype == "bfloat16" else dtype,
+    )  # fmt: skip
+    level = "" if dtype == "float32" else levels()[-1]
+    run(graph, [dict(zip("mkn", size, strict=True)) for size in LONG], level=level)
+
+
+def test_long_sums_with_an_epilogue() -> None:
+    def build(b: GraphBuilder, x: Value, y: Value, bias: Value) -> Value:
+        sums = dot(b, x, y, ((1,), (1,)), ((0,), (0,)))
+        shifted = b.op("add", [sums, b.op("broadcast", [bias], shape=sums.shape, dims=(2,))])
+        return b.op("tanh", [b.op("multiply", [shifted, b.op("broadcast", [bias], shape=sums.shape, dims=(2,))])])
+
+    graph = make_graph([("float32", "b, k, m"), ("float32", "b, k, n"), ("float32", "n")], build)
+    sizes = [(1, 3, 8193, 5), (3, 4, 9000, 6), (2, 70, 8200, 65), (2, 49, 257, 65), (0, 3, 9000, 4), (2, 1, 0, 3)]
+    run(graph, [dict(zip("bmkn", size, strict=True)) for size in sizes], tolerance=2e-5)

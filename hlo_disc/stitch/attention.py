@@ -31,7 +31,8 @@ from hlo_disc.stitch.product import Product, contraction, epilogue_of, operand
 from hlo_disc.stitch.scores import Scores, result_axis, scores_of
 from hlo_disc.stitch.strided import ONE, ZERO, Strided
 from hlo_disc.stitch.sweep import Sweep
-from hlo_disc.stitch.tile import MOST_BLOCKS, row_chunks, tile_vectors
+from hlo_disc.stitch.tile import tile_vectors
+from hlo_disc.stitch.tile_variant import MOST_BLOCKS, row_chunks
 from hlo_disc.stitch.variant import Choice, decided
 
 # FLOPs that a score costs between the dots.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -122,8 +123,8 @@ def inner_tile(b: Builder, types: Types, lanes: int, columns: int, contiguous: b
             offsets = b.binary("*", b.step(lanes), row_step)
             starts = [col_at + b.minimum(c, last) * col_stride for c in range(columns)]
 
-            def step(k: Val, acc: Sequence[Val], mask: Val | None) -> list[Val]:
-                if contiguous:
+            def step(k: Val, acc: Sequence[Val], mask: Val | None, together: bool) -> list[Val]:
+                if together:
                     x = load(b, types.row, types.sum, row, row_at + k, lanes, mask)
                 else:
                     found = b.gather(row, row_at + k * row_step, offsets, mask)
@@ -131,13 +132,20 @@ def inner_tile(b: Builder, types: Types, lanes: int, columns: int, contiguous: b
                 ys = [load(b, types.col, types.sum, col, start + k, lanes, mask) for start in starts]
                 return [b.fma(x, y, a) for y, a in zip(ys, acc, strict=True)]
 
+            def along(together: bool) -> list[Val]:
+                with b.loop(0, whole, lanes, acc) as loop:
+                    loop.yield_(*step(loop.i, loop.args, None, together))
+                with b.loop(whole, size, lanes, loop.results) as rest:
+                    rest.yield_(*step(rest.i, rest.args, b.mask(size - rest.i, lanes), together))
+                return rest.results
+
             acc = [b.const(0, b.register_type(types.sum), lanes)] * columns
             whole = size - size % lanes
-            with b.loop(0, whole, lanes, acc) as loop:
-                loop.yield_(*step(loop.i, loop.args, None))
-            with b.loop(whole, size, lanes, loop.results) as rest:
-                rest.yield_(*step(rest.i, rest.args, b.mask(size - rest.i, lanes)))
-            b.store(sums_of_lanes(b, rest.results, lanes), sums, sums_at)
+            if contiguous:
+                results = along(True)
+            else:  # but it may turn out to be: one column of a matrix that has only one
+                results = b.if_(b.compare("==", row_step, 1), lambda: along(True), lambda: along(False), acc)
+            b.store(sums_of_lanes(b, results, lanes), sums, sums_at)
         return call
 
     return b.once(("inner", types, lanes, columns, contiguous), make)
@@ -178,6 +186,41 @@ def copy_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
         return call
 
     return b.once(("copy", types, lanes, vectors), make)
+
+
+def copy_blocks(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
+    """blocks[j, k, c] = row[k, j*vectors*lanes + c] for a row operand whose rows lie together, all blocks in one sweep.
+
+    (row, at, stride along K; blocks, at; size of K; number of rows). What is behind the last row is zero.
+    """
+
+    def make() -> Call:
+        index = b.index_type
+        args = [buffer(b, types.row), index, index, buffer(b, types.sum), index, index, index]
+        with b.device_function(f"blocks{vectors}_{b.made}", args) as (values, call):
+            row, row_at, step, blocks, blocks_at, size, count = values
+            width = vectors * lanes
+            whole, block_size = count - count % width, block_elements(size, lanes, vectors)
+            masks = [b.mask(count - whole - j * lanes, lanes) for j in range(vectors)]
+
+            def copy(x: Val, y: Val, masks: Sequence[Val | None]) -> None:
+                for j, mask in enumerate(masks):
+                    b.store(load(b, types.row, types.sum, row, x + j * lanes, lanes, mask), blocks, y + j * lanes)
+
+            with b.loop(0, size) as k:
+                x, y = row_at + k.i * step, blocks_at + k.i * width
+                with b.loop(0, whole // width) as block:
+                    copy(x + block.i * width, y + block.i * block_size, [None] * vectors)
+                rest = y + whole // width * block_size
+                b.if_(b.compare("<", whole, count), lambda: copy(x + whole, rest, masks))
+        return call
+
+    return b.once(("blocks", types, lanes, vectors), make)
+
+
+def block_elements(size: Any, lanes: int, vectors: int) -> Any:
+    """Elements from one block of `copy_blocks` to the next: a few lines more, to lie elsewhere in the cache."""
+    return size * (vectors * lanes) + 5 * lanes
 
 
 def transpose_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:

@@ -5,36 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.mlir import arith
 from hlo_disc.stitch.body import Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.epilogue import Epilogue, is_plain
 from hlo_disc.stitch.group import Group
 from hlo_disc.stitch.index import Index, IndexMath
-from hlo_disc.stitch.microkernel import Types, inner_tile, outer_tile
+from hlo_disc.stitch.microkernel import Types, block_elements, copy_blocks, inner_tile, outer_tile
 from hlo_disc.stitch.pack import Filler, RunFiller
 from hlo_disc.stitch.paired import pair_inner, pair_tile, panel_depth
-from hlo_disc.stitch.product import Axis, Product, position
+from hlo_disc.stitch.product import Product, position
 from hlo_disc.stitch.strided import ONE, ZERO, row_major
 
-# From so many rows on a block copies its panel: rows read it from fast memory, in order.
-MANY_ROWS = 96
 # Rows of a block that copies its panel: their sums stay in fast memory.
 MOST_ROWS = 384
 # Bytes of an entry that says where an element of K lies.
 TABLE = 8
-# As much of K as a block copies at a time: 64 columns of it stay in a core's cache.
-SLAB = 2048
+# As much of K as a block copies at a time: 64 columns of it stay in a core's cache, or 64 columns and MOST_ROWS rows.
+SLAB, SLAB_TURNED = 2048, 256
+# Vectors of rows that are brought together: the tiles of most rows fill it.
+ROW_VECTORS = 3
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a dot group is tiled: its form, element types, lanes and vectors of a tile."""
+    """How a dot group is tiled: its form, element types, lanes and vectors of a tile.
+
+    slices: into how many parts K is divided; more than one are the product's first axis.
+    """
 
     group: Group
     product: Product
@@ -44,6 +44,7 @@ class Tiling:
     vectors: int
     device: Device
     facts: ShapeFacts
+    slices: int = 1
 
     @property
     def width(self) -> int:
@@ -63,6 +64,21 @@ class Tiling:
         return contiguous and self.types.col == self.types.sum
 
     @property
+    def turned(self) -> bool:
+        """Do rows that follow each other lie together, and not the elements of a row?"""
+        row, last = self.product.row_axis, self.product.inner[-1]
+        return self.form == "open" and row.row_stride == ONE != last.row_stride and not row.digits
+
+    @property
+    def slab(self) -> int:
+        return SLAB_TURNED if self.turned else SLAB
+
+    @property
+    def row_width(self) -> int:
+        """Rows that are brought together at a time."""
+        return ROW_VECTORS * self.lanes
+
+    @property
     def sums_elements(self) -> Dim:
         """Room for sums in fast memory: of a tile, or of all rows of a block where a panel comes in slabs."""
         rows = Dim.min(self.product.row_axis.size, MOST_ROWS) if self.form == "open" else Dim.const(self.steps[0])
@@ -70,15 +86,18 @@ class Tiling:
 
     @property
     def slab_elements(self) -> Dim:
-        """Room for a slab of a panel, which follows the sums."""
-        deep = Dim.min(self.product.inner[-1].size, SLAB) if self.form == "open" else Dim.const(0)
-        return deep * self.width
+        """Room for a slab of a panel, and of rows if they are turned, which follows the sums."""
+        deep = Dim.min(self.product.inner[-1].size, self.slab) if self.form == "open" else Dim.const(0)
+        if not self.turned:
+            return deep * self.width
+        blocks = (Dim.min(self.product.row_axis.size, MOST_ROWS) + (self.row_width - 1)) // self.row_width
+        return deep * self.width + blocks * block_elements(deep, self.lanes, ROW_VECTORS)
 
     @property
     def table_bytes(self) -> Dim:
         """Room for where each k of a slab lies, behind the slab."""
         listed = self.form == "open" and self.product.inner[-1].digits
-        return Dim.min(self.product.inner[-1].size, SLAB) * TABLE if listed else Dim.const(0)
+        return Dim.min(self.product.inner[-1].size, self.slab) * TABLE if listed else Dim.const(0)
 
 
 class TileParts:
@@ -110,6 +129,10 @@ class TileParts:
             for masked in (False, True) if v.form == "stream" else (False,):
                 apart = bool(p.row_axis.digits)
                 self.tiles[rows, masked] = outer_tile(b, types, v.lanes, rows, v.vectors, depth, masked, apart)
+        if v.turned:
+            self.fill_rows = copy_blocks(b, types, v.lanes, ROW_VECTORS)
+            same = Types(types.sum, types.sum, types.sum)
+            self.row_tiles = {rows: outer_tile(b, same, v.lanes, rows, v.vectors, 1, False) for rows in v.steps}
 
 
 class TileKernel:
@@ -131,23 +154,33 @@ class TileKernel:
         self._locate(number)
         self._each_tile(first, chunk, self._tile)
 
+    @property
+    def panels(self) -> Scalar:
+        return self.b.ceil_div(self.sizes(self.p.col_axis.size), self.v.width)
+
     def _locate(self, number: Scalar) -> None:
         """Where the item's panel and its batch element are: in the result, in both operands, and in packed panels."""
-        b, p, sizes, width = self.b, self.p, self.sizes, self.v.width
-        cols = sizes(p.col_axis.size)
-        panels = b.ceil_div(cols, width)
-        panel = number % panels
-        self.col = panel * width
-        self.count = b.index(cols - self.col)
-        sizes_of_batch = sizes.shape([p.axes[a].size for a in p.batch])
-        self.batch = [i.base for i in IndexMath(b, 1).delinear(Index(number // panels), sizes_of_batch)]
-        self.row_at = self._start(p.rows.offset, "row")
-        self.col_at = self._start(p.cols.offset, "col")
-        if not p.gathered:
-            self.col_at = self.col_at + self.col * sizes(p.col_axis.col_stride)
-        self.panel, self.steps = self.cols, sizes.shape([axis.col_stride for axis in p.inner])
+        panels = self.panels
+        self._locate_batch(number // panels)
+        self._locate_columns(number % panels)
+        self.panel, self.steps = self.cols, self.sizes.shape([axis.col_stride for axis in self.p.inner])
         if self.v.form == "packed":
-            self.panel, self.col_at, self.steps = self.packed, self._packed_panel(panel, panels), self._packed_steps()
+            self.panel, self.steps = self.packed, self._packed_steps()
+            self.col_at = self._packed_panel(number % panels, panels)
+
+    def _locate_batch(self, number: Scalar) -> None:
+        shape = self.sizes.shape([self.p.axes[a].size for a in self.p.batch])
+        self.batch = [i.base for i in IndexMath(self.b, 1).delinear(Index(number), shape)]
+        self.row_at = self._start(self.p.rows.offset, "row")
+        self.batch_at = self._start(self.p.cols.offset, "col")
+
+    def _locate_columns(self, panel: Scalar) -> None:
+        axis, sizes = self.p.col_axis, self.sizes
+        self.col = panel * self.v.width
+        self.count = self.b.index(sizes(axis.size) - self.col)
+        self.col_at = self.batch_at
+        if not self.p.gathered:
+            self.col_at = self.col_at + self.col * sizes(axis.col_stride)
 
     def _start(self, offset: Dim, side: str) -> Scalar:
         at = self.sizes(offset)
@@ -236,102 +269,6 @@ class TileKernel:
         with b.loop(0, b.minimum(self.count, self.v.width), self.v.lanes) as loop:
             col = (self.panel, self.col_at + loop.i * col_stride, col_stride)
             self.parts.inner(*row, *col, last - loop.i, sums, loop.i, size)
-
-
-class SlabKernel(TileKernel):
-    """The kernel of columns that are not packed: many rows read them from a copy, which is made slab by slab of K."""
-
-    def __init__(self, b: Builder, v: Tiling, parts: TileParts, sizes: Sizes, buffers: Sequence[Val]):
-        super().__init__(b, v, parts, sizes, buffers)
-        element, bytes_ = b.memory_type(v.types.sum), np.dtype(v.types.sum).itemsize
-        self.room = b.generic(b.view(b.fast(), sizes(v.sums_elements * bytes_), element, sizes(v.slab_elements)))
-        self.table = self.room  # where no list is needed
-        if v.product.inner[-1].digits:
-            at = sizes((v.sums_elements + v.slab_elements) * bytes_)
-            self.table = b.generic(b.view(b.fast(), at, b.i64, sizes(v.table_bytes // TABLE)))
-
-    def item(self, number: Scalar, first: Scalar, chunk: Scalar) -> None:
-        """One panel of columns, and the rows from `first` on: sums over all slabs, then the epilogue."""
-        b, p, width = self.b, self.p, self.v.width
-        self._locate(number)
-        many = b.compare(">=", b.index(self.sizes(p.row_axis.size)), MANY_ROWS)
-        full = b.compare(">=", self.count, width)
-        self.copied = None
-        if self.v.in_place:
-            self.copied = b.apply(arith.OrIOp, many, b.compare("<", self.count, width))
-        self.target, at, stride = self.sums, b.index(0), b.index(width)
-        if is_plain(p):
-            # Tiles add up in the output itself.
-            place, step = self._place(first)
-            self.target = b.select(full, self.output, self.sums)
-            at, stride = b.select(full, b.index(place), at), b.select(full, b.index(step), stride)
-        self._slabs(list(p.inner), self.row_at, self.col_at, 0, (first, chunk, at, stride))
-
-        def epilogue() -> None:
-            rows = b.minimum(chunk, self.sizes(p.row_axis.size) - first)
-            self.parts.epilogue(self.sizes, [self.sums], self.memory, self.batch, first, rows, self.col)
-
-        if is_plain(p):
-            b.if_(b.compare("<", self.count, width), epilogue)
-        else:
-            epilogue()
-
-    def _slabs(self, axes: list[Axis], row_at: Scalar, col_at: Scalar, done: Scalar, rows: tuple[Scalar, ...]) -> None:
-        """Loops over all K axes, the last one in slabs. With nothing to sum one empty slab leaves zeros."""
-        b, sizes = self.b, self.sizes
-        axis, *others = axes
-        size = b.index(sizes(axis.size))
-        if others:
-            with b.loop(0, b.maximum(size, 1)) as loop:
-                self._slabs(
-                    others,
-                    row_at + loop.i * sizes(axis.row_stride),
-                    col_at + loop.i * sizes(axis.col_stride),
-                    done + loop.i,
-                    rows,
-                )
-            return
-        if len(self.p.inner) > 1:
-            nothing = b.compare("==", b.index(sizes(self.p.depth)), 0)
-            size = b.select(nothing, b.index(0), size)
-        deep: Scalar = SLAB
-        if self.copied is not None:
-            deep = b.select(self.copied, b.index(SLAB), b.index(b.maximum(size, 1)))
-        with b.loop(0, b.maximum(size, 1), deep) as loop:
-            depth = b.minimum(deep, size - loop.i)
-            if axis.digits and self.parts.runs is not None:
-                self.parts.runs.list(sizes, self.table, loop.i, depth)
-            else:
-                col_at = col_at + loop.i * sizes(axis.col_stride)
-            self._slab(depth, row_at + loop.i * sizes(axis.row_stride), col_at, done + loop.i, rows)
-
-    def _slab(self, depth: Scalar, row_at: Scalar, col_at: Scalar, done: Scalar, rows: tuple[Scalar, ...]) -> None:
-        """All tiles over `depth` elements of K; they add to their sums unless nothing is done yet."""
-        b, axis, sizes, width = self.b, self.p.inner[-1], self.sizes, self.v.width
-        first, chunk, at, stride = rows
-
-        def copy() -> None:
-            if self.parts.runs is not None:
-                count = b.minimum(self.count, width)
-                self.parts.runs.slab(sizes, self.cols, col_at, self.col, self.room, self.table, depth, count)
-            elif self.parts.fill is not None:
-                self.parts.fill.slab(sizes, self.cols, col_at, self.room, 0, depth, self.count)
-
-        panel, panel_at, step = self.room, b.index(0), b.index(width)
-        if self.copied is None:
-            copy()
-        else:
-            b.if_(self.copied, copy)
-            panel = b.select(self.copied, self.room, self.cols)
-            panel_at = b.select(self.copied, panel_at, b.index(col_at))
-            step = b.select(self.copied, step, b.index(sizes(axis.col_stride)))
-
-        def tile(row: Scalar, count: int) -> None:
-            sums = (self.target, at + (row - first) * stride, stride)
-            operands = (self.rows, *self._rows(row_at, row, count), panel, panel_at)
-            self.parts.tiles[count, False](*operands, *sums, depth, sizes(axis.row_stride), step, done)
-
-        self._each_tile(first, chunk, tile)
 
 
 def _columns(size: Dim, lanes: int) -> int:

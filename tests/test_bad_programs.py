@@ -81,5 +81,31 @@ def test_call(bad: Bad) -> None:
     assert bad.op in message and bad.words in message and LINE in message, message
 
 
+# Only the location tells the verifier's message what op it is about.
+REVERSED = '%r = "stablehlo.reverse"(%a) {dimensions = array<i64: 1>} : (tensor<2xf32>) -> tensor<2xf32>'
+
+
+@pytest.mark.parametrize(
+    "location, aliases",
+    [
+        ('loc("model.py":12:3)', ""),
+        ('loc(callsite("reverse"("model.py":12:3) at "main.py":1:2))', ""),
+        ("loc(#loc2)", '#loc1 = loc("model.py":12:3)\n#loc2 = loc("reverse"(#loc1))\n'),
+    ],
+)
+def test_the_op_is_found_by_its_location(location: str, aliases: str) -> None:
+    sine = "%s = stablehlo.sine %a : tensor<2xf32> loc(unknown)"
+    text = f"func.func @main(%a: tensor<2xf32>) {{\n{sine}\n{REVERSED} {location}\nreturn\n}}\n{aliases}"
+    with pytest.raises(HloDiscError, match=rf"^{LINE}.*: all dimensions should be .*\(in stablehlo.reverse\)$"):
+        hlo_disc.compile(text)
+
+
+def test_a_line_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.mlir"
+    path.write_text(f"func.func @main(%a: tensor<2xf32>) {{\n{REVERSED}\nreturn\n}}")
+    with pytest.raises(HloDiscError, match=rf"^{path}:2:6: all dimensions should be .*\(in stablehlo.reverse\)$"):
+        hlo_disc.compile(path)
+
+
 def test_every_family_has_programs() -> None:
     assert len({param.id.split("-")[0] for param in STATIC}) == 8 and len(STATIC) > 250 and len(CALLS) > 40

@@ -172,7 +172,7 @@ class Reader:
             result = handler(self, op, args)
             if isinstance(result, Value):
                 if self.policy.trusts_types:
-                    self._check_type(op, result)
+                    self._check_type(op.results[0], result)
                 if symbolic is not None:
                     symbolic.value = result
                     env[op.results[0]] = symbolic
@@ -183,6 +183,8 @@ class Reader:
             else:
                 results = [result] if isinstance(result, Operand) else result
                 for value, operand in zip(op.results, results, strict=False):
+                    if isinstance(operand, Value) and self.policy.trusts_types:
+                        self._check_type(value, operand)
                     env[value] = operand
         return []
 
@@ -205,16 +207,10 @@ class Reader:
                     if size is not None:
                         self.equal(d, Dim.const(size), f"dimension {axis} of result {number} and what its type says")
 
-    def _check_type(self, op: Any, value: Value) -> None:
+    def _check_type(self, result: Any, value: Value) -> None:
         """Sizes that the module writes hold for what inference made of them."""
-        shape = value.shape
-        for d in shape:
-            if not d.is_const:
-                break
-        else:
-            return
-        for axis, (size, d) in enumerate(zip(self.decoder.tensor(op.results[0].type)[1], shape, strict=True)):
-            if size is not None and not d.is_const:
+        for axis, (size, d) in enumerate(zip(self.decoder.tensor(result.type)[1], value.shape, strict=True)):
+            if size is not None and (not d.is_const or d.value != size):
                 self.equal(d, Dim.const(size), f"result dimension {axis} and what its type says")
 
     # What handlers ask for

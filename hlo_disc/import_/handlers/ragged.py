@@ -35,6 +35,7 @@ def _ragged_dot(r: Reader, op: Any, operands: list[Operand]) -> Value:
         r.unsupported("a ragged dot has one ragged dimension and at most one group dimension")
     (ragged,) = numbers["ragged"]
     if ragged in dot["lhs_batch"]:
+        _own_axes(r, lhs, sizes, dot["lhs_batch"][: dot["lhs_batch"].index(ragged)])
         return r.emit("dot_general", (lhs, rhs), **dot, dtype=dtype)
     mine, theirs = list(dot["lhs_contract"]), list(dot["rhs_contract"])
     if ragged not in mine:
@@ -58,16 +59,22 @@ def _next(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(a + 1 for a in axes)
 
 
-def _in_groups(r: Reader, x: Value, sizes: Value, ragged: int, prefix: tuple[int, ...]) -> Value:
-    """x once for each group, along a new first axis: its own elements, and zeros for all others.
-
-    sizes: [g], or with the axes `prefix` of x before.
-    """
+def _own_axes(r: Reader, x: Value, sizes: Value, prefix: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes of x that group sizes have too: `prefix`, or none where they are alike for all."""
     own = prefix if sizes.rank > 1 else ()
     if sizes.rank != len(own) + 1:
         r.unsupported(f"group sizes of rank {sizes.rank} where {len(prefix) + 1} or 1 is expected")
     for i, axis in enumerate(own):
         r.equal(sizes.shape[i], x.shape[axis], f"dimension {i} of the group sizes and dimension {axis} of the operand")
+    return own
+
+
+def _in_groups(r: Reader, x: Value, sizes: Value, ragged: int, prefix: tuple[int, ...]) -> Value:
+    """x once for each group, along a new first axis: its own elements, and zeros for all others.
+
+    sizes: [g], or with the axes `prefix` of x before.
+    """
+    own = _own_axes(r, x, sizes, prefix)
     shape = (sizes.shape[-1], *x.shape)
     dims = (*(a + 1 for a in own), 0)
     ends = [_running_sum(r, sizes, inclusive) for inclusive in (False, True)]

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.combiners import absorbs, identity, monoid_kind, monoid_region
+from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.dynamic_hlo.graph import GraphBuilder, Op, Region, Value, isolated, make_op, with_attrs, with_captures
 from hlo_disc.dynamic_hlo.ops import OPS
-from hlo_disc.import_.decode import ints
+from hlo_disc.import_.decode import integer, ints
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
@@ -54,6 +55,9 @@ def _scan(r: Reader, op: Any, operands: list[Operand]) -> Result:
     dim = ir.IntegerAttr(op.attributes["dimension"]).value
     if not xs or any(not 0 <= dim < x.rank for x in xs):
         r.unsupported(f"a scan along dimension {dim} needs operands that have it")
+    if "scan_dim_size" in op.attributes:
+        written = Dim.const(r.attr(op, "scan_dim_size", integer))
+        r.equal(xs[0].shape[dim], written, "the length of a scan and its scan_dim_size")
     for x in xs[1:]:
         r.equal(xs[0].shape[dim], x.shape[dim], "the lengths of two operands of a scan")
     kinds = [(x.dtype, (*x.shape[:dim], *x.shape[dim + 1 :])) for x in xs] + [(v.dtype, v.shape) for v in inits]

@@ -95,23 +95,36 @@ class Band:
 def bands(graph: Graph, arrays: Sequence[np.ndarray], seed: int = 0, rounding: float = 1.0) -> list[Band]:
     """What the outputs should be. rounding: how many ulps off an add and its like may be, 0 for a single one."""
     rounded = _rounded(graph, rounding)
+    bits = _bits(graph, rounded)
     want = _run(graph, arrays, None, rounding, rounded)
     runs = [_run(graph, arrays, Noise(mode, (seed, i)), rounding, rounded) for i, mode in enumerate(_RUNS)]
     rows = zip(graph.outputs, want, *runs, strict=True)
-    return [_band(x, others, value in rounded) for value, x, *others in rows]
+    return [_band(x, others, value in rounded, value in bits) for value, x, *others in rows]
 
 
 def _rounded(graph: Graph, rounding: float) -> set[Value]:
     """The values that depend on an op which may round differently."""
     found: set[Value] = set()
     for op in graph.ops:
-        if any(_ulps(op, rounding)) or not found.isdisjoint(op.operands):
+        rounds = any(_ulps(op, rounding)) and any(dtype_class(v.dtype) in ("float", "complex") for v in op.operands)
+        if rounds or not found.isdisjoint(op.operands):
             found.update(op.results)
     return found
 
 
-def _band(want: np.ndarray, runs: Sequence[np.ndarray], rounded: bool) -> Band:
+def _bits(graph: Graph, rounded: set[Value]) -> set[Value]:
+    """The values that depend on the last bits of numbers which may round differently."""
+    found: set[Value] = set()
+    for op in graph.ops:
+        if (op.name == "bitcast_convert" and op.operands[0] in rounded) or not found.isdisjoint(op.operands):
+            found.update(op.results)
+    return found
+
+
+def _band(want: np.ndarray, runs: Sequence[np.ndarray], rounded: bool, bits: bool) -> Band:
     with np.errstate(all="ignore"):
+        if bits:
+            return Band(want, np.zeros(want.shape), np.ones(want.shape, bool))
         if dtype_class(want.dtype) in ("bool", "int", "uint"):
             free = np.zeros(want.shape, bool)
             for x in runs:
@@ -230,11 +243,14 @@ def _ulps(op: Op, rounding: float) -> tuple[float, float]:
     row = kind(op)
     if row in _MOVES:
         return 0.0, 0.0
+    narrow = bool(op.operands) and bit_width(op.operands[0].dtype) < 32
     if row != "elementwise":
-        return 4.0, 4.0
+        return 1.0 if narrow else 4.0, 4.0
     if any(v.dtype.kind == "c" for v in op.operands) and op.name not in _PARTS:
         return 16.0, 16.0
-    return 0.0, 0.0 if op.name in _EXACT else rounding if op.name in _ROUNDED else 8.0
+    if op.name in _EXACT:
+        return 0.0, 0.0
+    return 0.0, rounding if op.name in _ROUNDED else 1.0 if narrow else 8.0  # narrow: computed in f32, rounded once
 
 
 def _shaken(x: np.ndarray, ulps: float, noise: Noise) -> np.ndarray:
@@ -252,8 +268,7 @@ def _shaken(x: np.ndarray, ulps: float, noise: Noise) -> np.ndarray:
         shaken.real, shaken.imag = real, imag
         return shaken
     narrow, signs = bit_width(x.dtype) < 32, noise.signs(x.shape)
-    # Narrow types are computed in float32 and rounded once.
-    eps = (min(ulps, 1.0) if narrow else ulps * _LARGER) * _eps(x.dtype)
+    eps = ulps * (1 if narrow else _LARGER) * _eps(x.dtype)
     wide = x.astype(np.float64)
     if noise.mode == "snap":
         fraction, exponent = np.frexp(wide)
@@ -284,9 +299,9 @@ def _unsaid(op: Op, operands: Sequence[np.ndarray], result: np.ndarray, rounded:
         return 16 * _eps(result.dtype) * np.abs(_wide(operands[0])) > 1
     if op.name == "atan2" and result.dtype.kind == "c":  # the sign of a zero says on which side of a cut it lies
         return (operands[0] == 0) | ~np.isfinite(operands[0] + operands[1])
-    if op.name == "bitcast_convert":  # any bits of a number that is rounded, and the sign of NaN
+    if op.name == "bitcast_convert":  # the sign of NaN
         x = operands[0]
-        return np.full(result.shape, rounded[0] or dtype_class(x.dtype) == "float" and bool(np.isnan(x).any()))
+        return np.full(result.shape, dtype_class(x.dtype) == "float" and bool(np.isnan(x).any()))
     if op.name == "remainder" and any(rounded) and dtype_class(result.dtype) == "float":
         x, y = (np.abs(_wide(v)) for v in operands)
         return 16 * _eps(result.dtype) * x > y

@@ -1,8 +1,9 @@
 """Shape and dtype inference: one rule per op, from an op and the shape facts to its result types.
 
 A rule asks ShapeFacts whether sizes can agree. NO is a ShapeError that names both sides; UNKNOWN is accepted, because
-the importer turns what it cannot prove into guards. Ranks, attributes and dtypes that do not fit are CompileErrors:
-a frontend never hands them over. Source of the constraints: the StableHLO specification.
+the importer turns what it cannot prove into guards. Ranks, attributes and dtypes that do not fit are CompileErrors; of
+an op that is being imported they are the program's fault, and become UnsupportedOpErrors that name the user's op.
+Source of the constraints: the StableHLO specification.
 """
 
 from __future__ import annotations

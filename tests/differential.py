@@ -27,7 +27,7 @@ from hlo_disc.mlir import ir
 from hlo_disc.options import Options
 from hlo_disc.pipeline import compile as compile_graph
 
-_RUNS = ("snap", "up", "down", "random", "random", "random")
+_RUNS = ("snap", "up", "down", *["random"] * 6)
 _FACTOR = 2.0  # the noise that was seen is less than the worst
 _LARGER = 4.0  # noise over the errors that are expected
 _EXACT = frozenset(
@@ -277,7 +277,7 @@ def _shaken(x: np.ndarray, ulps: float, noise: Noise) -> np.ndarray:
     if narrow:  # between the ops of a kernel there is neither underflow nor overflow
         largest, tiny = float(ml_dtypes.finfo(x.dtype).max), _tiny(x.dtype)
         wide = np.where(np.abs(wide) < tiny, tiny * noise.random.uniform(-1, 1, x.shape), wide)
-        wide = np.where(np.isinf(wide) & (signs > 0), np.copysign(largest, wide), wide)
+        wide = np.where(np.isinf(wide) & (signs < 0), np.copysign(largest, wide), wide)
     elif noise.mode == "random":
         eps = eps * noise.random.uniform(0.5, 1, x.shape)
     with np.errstate(over="ignore"):

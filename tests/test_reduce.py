@@ -202,6 +202,12 @@ def largest_of_windows(g, x):
     return *channels_last, *channels_first
 
 
+@case("a, b, c", "")
+def an_initial_value_that_is_a_result(g, x, init):
+    start = g.op("negate", [init])
+    return [g.op("reduce", [x, start], dims=(0, 1, 2), kind="add"), start]
+
+
 @case("a, b, c")
 def windows_with_holes(g, x):
     zero, body = [constant(g, 0)], by_name("add")

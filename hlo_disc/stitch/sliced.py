@@ -79,7 +79,7 @@ def sliced(whole: RowVariant) -> SlicedReduction | None:
         again = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
         values.update(zip(op.results, again.results, strict=True))
         ops.append(again)
-    outputs = [values[v] for v in group.outputs]
+    outputs = [values.get(v, v) for v in group.outputs]
     kept = needed(outputs, ops)
     end = Group.of("row", [op for op in ops if op in kept], outputs)
     if set(end.inputs) - set(work) - set(group.inputs):

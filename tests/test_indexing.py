@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from dhlo import make_graph, run_stablehlo
+from dhlo import make_graph, run_stablehlo, shape
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from jax import lax
@@ -274,3 +274,16 @@ def test_bad_numbers(op, error):
     }}"""
     with pytest.raises(hlo_disc.errors.HloDiscError, match=error):
         hlo_disc.compile(text)
+
+
+@pytest.mark.parametrize("level", ["host", "avx2"])
+def test_an_element_of_bf16_in_all_lanes(level):
+    """LLVM would put such lanes together by a function that there is not."""
+    numbers = dict.fromkeys(("collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims"), ())
+    attrs = {**numbers, "offset_dims": (0,), "start_index_map": (), "index_vector_dim": 0, "slice_sizes": shape("a")}
+    inputs = [("bfloat16", "a"), ("int32", "0, b")]
+    executable = Executable(
+        pipeline.compile(make_graph(inputs, lambda b, x, i: b.op("gather", [x, i], **attrs)), Options(features=level))
+    )
+    x = np.arange(5).astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(executable(x, np.zeros((0, 70), np.int32)), np.repeat(x[:, None], 70, 1))

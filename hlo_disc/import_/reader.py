@@ -36,7 +36,6 @@ T = TypeVar("T")
 _INTERNED_BYTES = 64
 _RETURNS = ("func.return", "stablehlo.return")
 _NAMED = re.compile(r"\b(stablehlo|chlo|func)\.\w")
-_PLACEHOLDER = re.compile(r"\{(\d+)\}")
 
 
 class _NeedsLegalising(Exception):
@@ -443,7 +442,7 @@ class Reader:
         args = tuple(d for x in values for d in (x.elements if type(x) is Symbolic else (ZERO,)))
         if any(not isinstance(d, Dim) or is_opaque(d) for d in args):
             args = ()
-        message = _message(self.attr(op, "error_message", text), len(args))
+        message = symbols.message(self.attr(op, "error_message", text), len(args))
         for part in _conjuncts(condition.elements[0]):
             if part is True or (self.allow_zero and _is_not_empty(part)):
                 continue
@@ -493,19 +492,8 @@ def _is_not_empty(condition: Element) -> bool:
     return len(names) == 1 and condition.lhs is Dim.symbol(next(iter(names)))
 
 
-def _message(message: str, count: int) -> str:
-    """A framework's message with only the placeholders that have a value."""
-    parts = _PLACEHOLDER.split(message)
-    fields = (f"{{{n}}}" if int(n) < count else f"{{{{{n}}}}}" for n in parts[1::2])
-    return "".join(a + b for a, b in zip(map(symbols.escape, parts[::2]), [*fields, ""], strict=True))
-
-
 def _listed(shape: Shape) -> str:
     return ", ".join(map(str, shape))
-
-
-def _bodiless(function: Any) -> str:
-    return "" if function.regions[0].blocks else ", which has no body"
 
 
 def functions(module: ir.Module) -> dict[str, Any]:
@@ -549,7 +537,8 @@ def _read(
     decoder = Decoder()
     main = functions(module).get("main")
     if main is None or not main.regions[0].blocks:
-        found = ", ".join(f"@{name}{_bodiless(op)}" for name, op in functions(module).items()) or "no functions"
+        told = ((f"@{name}", op.regions[0].blocks) for name, op in functions(module).items())
+        found = ", ".join(name if body else f"{name}, which has no body" for name, body in told) or "no functions"
         raise ParseError(f"the module has no function @main to compile; it has {found}")
     inputs = input_shapes(module, main, decoder, dims, names)
 

@@ -24,6 +24,8 @@ _RELATION = re.compile(r"==|!=|>=|<=|>|<|=")
 # One entry an axis: a size, an expression, or None to keep what the program says.
 ShapeSpec = Sequence["int | str | Dim | None"]
 
+_PLACEHOLDER = re.compile(r"\{(\d+)\}")
+
 
 @dataclass(frozen=True)
 class Input:
@@ -186,6 +188,13 @@ def solve(d: Dim, name: str, value: Dim) -> Dim | None:
 def escape(text: str) -> str:
     """Text for a guard's message, where braces are placeholders."""
     return text.replace("{", "{{").replace("}", "}}")
+
+
+def message(text: str, count: int) -> str:
+    """A framework's message with only the placeholders that have a value, of which there are `count`."""
+    parts = _PLACEHOLDER.split(text)
+    fields = (f"{{{n}}}" if int(n) < count else f"{{{{{n}}}}}" for n in parts[1::2])
+    return "".join(a + b for a, b in zip(map(escape, parts[::2]), [*fields, ""], strict=True))
 
 
 # ---------------------------------------------------------------------------------------------------- constraints

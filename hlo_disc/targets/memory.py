@@ -35,15 +35,18 @@ def _load(body: FunctionBody, op: ir.Operation) -> None:
     memref, index = op.operands
     result = op.results[0]
     element = _element(body, memref)
-    address = _address(body, memref, element, index)
-    body[result] = body.op(f"load {body.type(result.type).text}, ptr {address}, align {_alignment(op, element)}")
+    address, type_ = _address(body, memref, element, index), body.type(result.type)
+    bits = _bits_type(type_)
+    loaded = body.op(f"load {bits.text}, ptr {address}, align {_alignment(op, element)}")
+    body[result] = _from_bits(body, bits, type_, loaded)
 
 
 def _store(body: FunctionBody, op: ir.Operation) -> None:
     value, memref, index = op.operands
     element = _element(body, memref)
     address = _address(body, memref, element, index)
-    body.do(f"store {body.type(value.type).text} {body[value]}, ptr {address}, align {_alignment(op, element)}")
+    bits, stored = _bits(body, body.type(value.type), body[value])
+    body.do(f"store {bits.text} {stored}, ptr {address}, align {_alignment(op, element)}")
 
 
 def _same_pointer(body: FunctionBody, op: ir.Operation) -> None:
@@ -63,12 +66,14 @@ def _pointer_as_index(body: FunctionBody, op: ir.Operation) -> None:
 # LLVM 22 takes the alignment of the four masked forms as an attribute of the pointer argument.
 
 
+def _bits_type(type_: Type) -> Type:
+    """What a vector is in memory: LLVM takes bf16 lanes apart and together through f32, by a call to nothing."""
+    return I16.vector(type_.lanes) if type_.element is BF16 else type_
+
+
 def _bits(body: FunctionBody, type_: Type, value: str) -> tuple[Type, str]:
-    """A vector as the masked forms take it: LLVM takes bf16 lanes apart through f32, by a call to nothing."""
-    if type_.element is not BF16:
-        return type_, value
-    bits = I16.vector(type_.lanes)
-    return bits, body.op(f"bitcast {type_.text} {value} to {bits.text}")
+    bits = _bits_type(type_)
+    return bits, value if bits is type_ else body.op(f"bitcast {type_.text} {value} to {bits.text}")
 
 
 def _from_bits(body: FunctionBody, bits: Type, type_: Type, value: str) -> str:

@@ -280,7 +280,10 @@ def _shaken(x: np.ndarray, ulps: float, noise: Noise) -> np.ndarray:
         largest, tiny = float(ml_dtypes.finfo(x.dtype).max), _tiny(x.dtype)
         wide = np.where(np.abs(wide) < tiny, tiny * noise.random.uniform(-1, 1, x.shape), wide)
         wide = np.where(np.isinf(wide) & (signs < 0), np.copysign(largest, wide), wide)
-    elif noise.mode == "random":
+    else:  # a subnormal number has few digits, and may be zero as well
+        subnormal = (np.abs(wide) < _tiny(x.dtype)) & (wide != 0)
+        wide = np.where(subnormal, wide * noise.random.uniform(0, 2, x.shape), wide)
+    if not narrow and noise.mode == "random":
         eps = eps * noise.random.uniform(0.5, 1, x.shape)
     with np.errstate(over="ignore"):
         moved = np.where((wide == 0) | np.isnan(wide), np.copysign(wide, signs), wide * (1 + eps * signs))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from dhlo import make_graph, run_stablehlo
+from dhlo import make_graph, run_stablehlo, shape
 from kernel_runner import levels
 
 from hlo_disc import pipeline
@@ -209,6 +209,12 @@ def an_initial_value_that_is_a_result(g, x, init):
 
 
 @case("a, b, c")
+def windows_of_views_that_may_be_empty(g, x):
+    joined = g.op("reshape", [g.op("negate", [x])], shape=shape("a, b*c"))
+    return window(g, [joined], [constant(g, np.inf)], by_name("minimum"), (1, 2), (1, 2), ((0, 1), (0, 2)))
+
+
+@case("a, b, c")
 def windows_with_holes(g, x):
     zero, body = [constant(g, 0)], by_name("add")
     return [
@@ -342,5 +348,5 @@ def test_a_running_sum_reads_back_as_one():
     graph = make_graph([("float32", "a, b")], lambda g, x: cumulative(g, [x], [0], 1, by_name("add"), True))
     again = read_module(load_module(to_stablehlo(graph)))
     assert [op.name for op in again.ops] == ["constant", "cumulative"]
-    for shape in ((2, 0), (0, 3), (2, 3)):
-        assert reference.evaluate(again, [np.ones(shape, np.float32)])[0].shape == shape
+    for sizes in ((2, 0), (0, 3), (2, 3)):
+        assert reference.evaluate(again, [np.ones(sizes, np.float32)])[0].shape == sizes

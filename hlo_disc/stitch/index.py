@@ -63,6 +63,8 @@ class IndexMath:
         return Index(base, self.offsets(i) + self.offsets(j))
 
     def divmod(self, i: Index, divisor: Scalar) -> tuple[Index, Index]:
+        """Quotient and remainder by a size; by 1 where the size is 0: a window may look at an array that is empty."""
+        divisor = self.b.maximum(divisor, 1)
         if isinstance(divisor, int) and divisor == 1:
             return i, ZERO
         if i.lanes is None:

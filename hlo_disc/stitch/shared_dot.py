@@ -72,10 +72,11 @@ class SharedDot:
 def shared_dot(whole: TileVariant, device: Device, facts: ShapeFacts) -> Choice | None:
     """The choice that shares a dot, where its results may be few and its sums long; None where they never are."""
     p = whole.product
-    results = dim_product(axis.size for axis in p.axes)
     depth = p.inner[0].size
-    few, many = facts.at_most(results, Dim.const(FEW_RESULTS)), facts.at_most(Dim.const(MANY_PRODUCTS), depth)
-    if Truth.NO in (few, many) or not p.axes:
+    if not p.axes or facts.at_most(Dim.const(MANY_PRODUCTS), depth) is Truth.NO:
+        return None
+    results = dim_product(axis.size for axis in p.axes)
+    if facts.at_most(results, Dim.const(FEW_RESULTS)) is Truth.NO:
         return None
     shape = (Dim.const(SLICES), *(axis.size for axis in p.axes))
     sums = Value(p.dtype, shape)

@@ -88,23 +88,32 @@ def outer_tile(
                     out += [b.fma(one, cols[j], acc[r * vectors + j]) for j in range(vectors)]
                 return out
 
-            def leave(acc: list[Val], before: bool) -> None:
-                for r in range(rows):
-                    for j in range(vectors):
-                        x, to = acc[r * vectors + j], sums_at + sums_stride * r + j * lanes
-                        b.store(x + b.load(sums, to, lanes) if before else x, sums, to)
-
             zero = b.const(0, b.register_type(types.sum), lanes)
             size, row_step, col_step = walk[:3]
             chain = CHAIN if depth == 1 else 1
             with b.loop(0, b.maximum(size, 1), chain) as part:
                 x, y = b.index(part.i * row_step), part.i * col_step + col_at
                 acc = nest(0, part.i, b.minimum(part.i + chain, size), x, y, [zero] * (rows * vectors))
-                first = b.compare("==", part.i + walk[3 * depth], 0)
-                b.if_(first, lambda: leave(acc, before=False), lambda: leave(acc, before=True))
+                leave_sums(b, acc, lanes, (rows, vectors), (sums, sums_at, sums_stride), part.i + walk[3 * depth])
         return call
 
     return b.once(("outer", types, lanes, rows, vectors, depth, masked, apart), make)
+
+
+def leave_sums(
+    b: Builder, acc: Sequence[Val], lanes: int, shape: tuple[int, int], to: tuple[Val, Val, Val], done: Scalar
+) -> None:
+    """Store a tile of (rows, vectors) to (buffer, at, stride of a row); what is there is added unless done is 0."""
+    rows, vectors = shape
+    sums, start, stride = to
+
+    def leave(before: bool) -> None:
+        for r in range(rows):
+            for j in range(vectors):
+                x, at = acc[r * vectors + j], start + stride * r + j * lanes
+                b.store(x + b.load(sums, at, lanes) if before else x, sums, at)
+
+    b.if_(b.compare("==", done, 0), lambda: leave(before=False), lambda: leave(before=True))
 
 
 def inner_tile(b: Builder, types: Types, lanes: int, columns: int, contiguous: bool = True) -> Call:
@@ -226,6 +235,8 @@ def block_elements(size: Any, lanes: int, vectors: int) -> Any:
 def transpose_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
     """panel[k, c] = col[c, k] for a column operand that is contiguous along K; nothing after the last column.
 
+    Pairs along K are moved as one element.
+
     (col, at, stride of a column; panel, at; size of K; number of columns)
     """
 
@@ -234,24 +245,32 @@ def transpose_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
         args = [buffer(b, types.col), index, index, buffer(b, types.sum), index, index, index]
         with b.device_function(f"transpose{vectors}_{b.made}", args) as (values, call):
             col, col_at, col_stride, panel, panel_at, size, count = values
-            width = vectors * lanes
+            width, each = vectors * lanes, 2 if types.pairs else 1
+
+            def along(at: Scalar, n: int, mask: Val | None = None) -> Val:
+                """n rows of the panel from element `at` of a column on."""
+                if not types.pairs:
+                    return load(b, types.col, types.sum, col, at, n)
+                return b.reinterpret(b.load(col, at, 2 * n, mask), b.memory_type(types.sum), n)
+
             with b.loop(0, b.minimum(count, width), lanes) as group:
                 first, to, left = col_at + group.i * col_stride, panel_at + group.i, count - group.i
-                whole = b.select(b.compare(">=", left, lanes), size - size % 4, b.index(0))
+                whole = b.select(b.compare(">=", left, lanes), size // each - size // each % 4, b.index(0))
                 with b.loop(0, whole, 4) as loop:
-                    x = [load(b, types.col, types.sum, col, first + loop.i + col_stride * c, 4) for c in range(lanes)]
-                    for k, y in enumerate(transposed(b, x)):
+                    x = [along(first + loop.i * each + col_stride * c, 4) for c in range(lanes)]
+                    for k, y in enumerate(_transposed(b, x)):
                         b.store(y, panel, to + (loop.i + k) * width)
                 with b.loop(0, b.minimum(left, lanes)) as rest:
-                    with b.loop(whole, size) as loop:
-                        y = load(b, types.col, types.sum, col, first + rest.i * col_stride + loop.i, 0)
-                        b.store(y, panel, to + loop.i * width + rest.i)
+                    with b.loop(whole, b.ceil_div(size, each)) as loop:
+                        at = first + rest.i * col_stride + loop.i * each
+                        y = along(at, 1, b.mask(size - loop.i * each, each))
+                        b.store(b.lane(y, 0), panel, to + loop.i * width + rest.i)
         return call
 
     return b.once(("transpose", types, lanes, vectors), make)
 
 
-def transposed(b: Builder, rows: list[Val]) -> list[Val]:
+def _transposed(b: Builder, rows: list[Val]) -> list[Val]:
     """Four columns of n rows with four elements each: blocks of 4 x 4, side by side in vectors of n lanes."""
     n = len(rows)
     joined = []

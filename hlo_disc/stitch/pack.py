@@ -19,7 +19,7 @@ from hlo_disc.mlir import arith
 from hlo_disc.stitch.body import Sizes
 from hlo_disc.stitch.build import Builder, Scalar, Val
 from hlo_disc.stitch.microkernel import Types, copy_panel, gather_panel, run_panel, transpose_panel
-from hlo_disc.stitch.paired import copy_pairs, panel_depth, transpose_pairs
+from hlo_disc.stitch.paired import copy_pairs, panel_depth
 from hlo_disc.stitch.product import Axis, Product, position
 from hlo_disc.stitch.strided import ONE, ZERO
 
@@ -37,8 +37,7 @@ class Filler:
         if col.col_stride == ONE or col.size == ONE:
             self.kind, self.fill = "copy", (copy_pairs if types.pairs else copy_panel)(b, types, lanes, vectors)
         elif inner[-1].col_stride == ONE:
-            transpose = transpose_pairs if types.pairs else transpose_panel
-            self.kind, self.fill = "transpose", transpose(b, types, lanes, vectors)
+            self.kind, self.fill = "transpose", transpose_panel(b, types, lanes, vectors)
         else:
             self.kind, self.fill = "gather", gather_panel(b, types, lanes, vectors)
 

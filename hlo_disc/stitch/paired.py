@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hlo_disc.dynamic_hlo.dim import Dim
 from hlo_disc.stitch.build import Builder, Scalar, Val
-from hlo_disc.stitch.microkernel import CHAIN, Call, Types, buffer, sums_of_lanes, transposed
+from hlo_disc.stitch.microkernel import CHAIN, Call, Types, buffer, leave_sums, sums_of_lanes
 
 
 def panel_depth(types: Types, depth: Dim) -> Dim:
@@ -35,12 +35,6 @@ def pair_tile(b: Builder, types: Types, lanes: int, rows: int, vectors: int) -> 
                     out += [_dot(b, types, acc[r * vectors + j], one, cols[j]) for j in range(vectors)]
                 return out
 
-            def leave(acc: list[Val], before: bool) -> None:
-                for r in range(rows):
-                    for j in range(vectors):
-                        x, to = acc[r * vectors + j], sums_at + sums_stride * r + j * lanes
-                        b.store(x + b.load(sums, to, lanes) if before else x, sums, to)
-
             zeros = [b.const(0, b.register_type(types.sum), lanes)] * (rows * vectors)
             with b.loop(0, b.maximum(size, 1), CHAIN) as part:
                 end = b.minimum(part.i + CHAIN, size)
@@ -48,9 +42,7 @@ def pair_tile(b: Builder, types: Types, lanes: int, rows: int, vectors: int) -> 
                     loop.yield_(*add(loop.i, loop.args, None))
                 with b.loop(end // 2, b.ceil_div(end, 2), 1, loop.results) as rest:
                     rest.yield_(*add(rest.i, rest.args, b.mask(1, 2)))
-                acc = rest.results
-                first = b.compare("==", part.i + done, 0)
-                b.if_(first, lambda: leave(acc, before=False), lambda: leave(acc, before=True))
+                leave_sums(b, rest.results, lanes, (rows, vectors), (sums, sums_at, sums_stride), part.i + done)
         return call
 
     return b.once(("pairs", types, lanes, rows, vectors), make)
@@ -111,33 +103,6 @@ def copy_pairs(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
         return call
 
     return b.once(("copy pairs", types, lanes, vectors), make)
-
-
-def transpose_pairs(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
-    """`transpose_panel`: a pair is moved as one element."""
-
-    def make() -> Call:
-        index = b.index_type
-        args = [buffer(b, types.col), index, index, buffer(b, types.sum), index, index, index]
-        with b.device_function(f"transpose_pairs{vectors}_{b.made}", args) as (values, call):
-            col, col_at, col_stride, panel, panel_at, size, count = values
-            width = vectors * lanes
-            with b.loop(0, b.minimum(count, width), lanes) as group:
-                first, to, left = col_at + group.i * col_stride, panel_at + group.i, count - group.i
-                whole = b.select(b.compare(">=", left, lanes), size // 2 - size // 2 % 4, b.index(0))
-                with b.loop(0, whole, 4) as loop:
-                    at = first + loop.i * 2
-                    x = [_joined(b, b.load(col, at + col_stride * c, 8), types, 4) for c in range(lanes)]
-                    for k, y in enumerate(transposed(b, x)):
-                        b.store(y, panel, to + (loop.i + k) * width)
-                with b.loop(0, b.minimum(left, lanes)) as rest:
-                    with b.loop(whole, b.ceil_div(size, 2)) as loop:
-                        at, mask = first + rest.i * col_stride + loop.i * 2, b.mask(size - loop.i * 2, 2)
-                        pair = _joined(b, b.load(col, at, 2, mask), types, 1)
-                        b.store(b.lane(pair, 0), panel, to + loop.i * width + rest.i)
-        return call
-
-    return b.once(("transpose pairs", types, lanes, vectors), make)
 
 
 def _dot(b: Builder, types: Types, acc: Val, x: Val, y: Val) -> Val:

@@ -6,7 +6,8 @@
 
 Forms: `packed` (a static operand, packed once), `open` (columns are read in place, or by many rows from a copy of
 the panel in fast memory), `inner` (few rows, columns contiguous along K: lanes run along K), `narrow` (the same with
-rows and columns exchanged, for few columns), `stream` (one row, wide tiles).
+rows and columns exchanged, for few columns), `stream` (one row, wide tiles). Long sums with few results are shared
+among blocks (`shared_dot.py`); where the machine multiplies pairs of bf16, all forms but `stream` do (`paired.py`).
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     elif few:
         first.append(Choice(form(few), ((rows, INNER_ROWS),)))
     if _narrow_fits(p) and not size.is_const:
-        turned = TileVariant(group, swapped(p), "narrow", Types(col, row, p.dtype), lanes, vectors, device, facts)
-        first.append(Choice(turned, ((size, 1),)))
+        column = TileVariant(group, swapped(p), "narrow", Types(col, row, p.dtype), lanes, vectors, device, facts)
+        first.append(Choice(column, ((size, 1),)))
     return decided([*first, *last], facts)
 
 

@@ -30,8 +30,8 @@ class Case:
     shapes: Callable[[], Iterator[tuple[str, tuple[Any, ...], float]]]
 
 
-def floats(*shape: int) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(sum(shape)).standard_normal(shape, np.float32))
+def floats(*shape: int, dtype: Any = jnp.float32) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(sum(shape)).standard_normal(shape, np.float32), dtype)
 
 
 def dense(rows: tuple[int, ...], inner: int, columns: int) -> Case:
@@ -45,16 +45,27 @@ def dense(rows: tuple[int, ...], inner: int, columns: int) -> Case:
     return Case("x @ weight", lambda x, w: x @ w, {"x": "(m, _)"}, shapes)
 
 
-def matmul(sizes: tuple[tuple[int, int, int], ...], turned: bool) -> Case:
+def matmul(sizes: tuple[tuple[int, int, int], ...], turned: bool, dtype: Any = jnp.float32) -> Case:
     """A product of two arguments of any size, the second perhaps transposed."""
 
     def shapes() -> Iterator[tuple[str, tuple[Any, ...], float]]:
         for m, k, n in sizes:
-            yield f"{m}x{k}x{n}", (floats(m, k), floats(*((n, k) if turned else (k, n)))), 2.0 * m * k * n
+            arguments = floats(m, k, dtype=dtype), floats(*((n, k) if turned else (k, n)), dtype=dtype)
+            yield f"{m}x{k}x{n}", arguments, 2.0 * m * k * n
 
     dims = {"x": "(m, k)", "y": "(n, k)" if turned else "(k, n)"}
     name, fn = ("x @ y.T", lambda x, y: x @ y.T) if turned else ("x @ y", lambda x, y: x @ y)
-    return Case(name, fn, dims, shapes)
+    return Case(name if dtype == jnp.float32 else f"{name} bf16", fn, dims, shapes)
+
+
+def gradient(sizes: tuple[tuple[int, int, int], ...]) -> Case:
+    """x (k, m) and y (k, n) summed over k, as the gradient of a weight is over a batch."""
+
+    def shapes() -> Iterator[tuple[str, tuple[Any, ...], float]]:
+        for m, k, n in sizes:
+            yield f"{m}x{k}x{n}", (floats(k, m), floats(k, n)), 2.0 * m * k * n
+
+    return Case("x.T @ y", lambda x, y: x.T @ y, {"x": "(k, m)", "y": "(k, n)"}, shapes)
 
 
 def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
@@ -81,6 +92,8 @@ CASES = (
     dense((1, 128, 4096), 768, 2),
     matmul(((1, 768, 3072), (8, 768, 3072), (128, 768, 3072), (1000, 1000, 1000), (64, 64, 64)), turned=False),
     matmul(((1, 768, 3072), (8, 768, 3072), (128, 768, 3072), (512, 64, 512)), turned=True),
+    matmul(((1, 1024, 1024), (128, 768, 3072), (1024, 1024, 1024)), turned=False, dtype=jnp.bfloat16),
+    gradient(((512, 2048, 512), (256, 32768, 256), (64, 65536, 512), (10, 100000, 10))),
     attentions(((1, 17, 17), (1, 77, 77), (1, 128, 128), (8, 128, 128), (1, 384, 384), (1, 512, 512), (1, 1, 512))),
 )
 

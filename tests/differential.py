@@ -2,15 +2,17 @@
 
 The reference runs several times with noise larger than the rounding errors that ops make: in each result up, down, to
 rounder numbers, at random. Where the noise shows, a result may differ by as much; where it changes everything (a
-comparison that flips, a sum that cancels), nothing is said about that element. Where no op rounds, results must be
-equal.
+comparison that flips, a sum that cancels), nothing is said about that element. What decides by rounded numbers sees
+them as far apart as any run has them. Where no op rounds, results must be equal.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -21,7 +23,8 @@ from hlo_disc.dynamic_hlo.dtypes import bit_width, dtype_class, int_limits, part
 from hlo_disc.dynamic_hlo.graph import Graph, Op, Value
 from hlo_disc.dynamic_hlo.ops import kind
 from hlo_disc.dynamic_hlo.print import to_stablehlo
-from hlo_disc.dynamic_hlo.reference import apply_all, bind
+from hlo_disc.dynamic_hlo.reference import Function, apply_all, bind
+from hlo_disc.dynamic_hlo.semantics_indexing import sort
 from hlo_disc.executable import Executable
 from hlo_disc.mlir import ir
 from hlo_disc.options import Options
@@ -37,6 +40,7 @@ _EXACT = frozenset(
 )
 _ROUNDED = frozenset("add subtract multiply divide sqrt".split())
 _PARTS = frozenset("real imag complex select compare convert negate".split())  # exact on complex numbers too
+_STEPS = frozenset("compare sign floor ceil round_nearest_afz round_nearest_even convert remainder".split())
 _MOVES = ("source", "view", "gather", "assemble", "sort")
 
 
@@ -96,10 +100,8 @@ def bands(graph: Graph, arrays: Sequence[np.ndarray], seed: int = 0, rounding: f
     """What the outputs should be. rounding: how many ulps off an add and its like may be, 0 for a single one."""
     rounded = _rounded(graph, rounding)
     bits = _bits(graph, rounded)
-    want = _run(graph, arrays, None, rounding, rounded)
-    runs = [_run(graph, arrays, Noise(mode, (seed, i)), rounding, rounded) for i, mode in enumerate(_RUNS)]
-    rows = zip(graph.outputs, want, *runs, strict=True)
-    return [_band(x, others, value in rounded, value in bits) for value, x, *others in rows]
+    outputs = zip(graph.outputs, _run(graph, arrays, seed, rounding, rounded), strict=True)
+    return [_band(want, others, value in rounded, value in bits) for value, (want, *others) in outputs]
 
 
 def _rounded(graph: Graph, rounding: float) -> set[Value]:
@@ -166,6 +168,13 @@ def wrong(got: np.ndarray, band: Band) -> str:
     )
 
 
+def _near(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Whether numbers differ by rounding at most."""
+    if dtype_class(x.dtype) in ("bool", "int", "uint"):
+        return x == y
+    return np.isclose(_wide(x), _wide(y), 64 * _eps(x.dtype), 0.0, equal_nan=True)
+
+
 def _wide(x: np.ndarray) -> np.ndarray:
     return x if x.dtype.kind == "c" or x.dtype == np.float64 else x.astype(np.float64)
 
@@ -211,31 +220,90 @@ class Noise:
 
 
 def _run(
-    graph: Graph, arrays: Sequence[np.ndarray], noise: Noise | None, rounding: float, rounded: set[Value]
-) -> list[np.ndarray]:
-    """The outputs, with noise or without."""
+    graph: Graph, arrays: Sequence[np.ndarray], seed: int, rounding: float, rounded: set[Value]
+) -> list[list[np.ndarray]]:
+    """Each output without noise, then with each of `_RUNS`."""
     sizes = bind(graph, arrays)
-    values: dict[Value, np.ndarray] = dict(zip(graph.inputs, arrays, strict=True))
+    noises = [None, *(Noise(mode, (seed, i)) for i, mode in enumerate(_RUNS))]
+    values = {value: [x] * len(noises) for value, x in zip(graph.inputs, arrays, strict=True)}
     remaining = Counter(value for op in graph.ops for value in op.operands)
     remaining.update(graph.outputs)
     for op in graph.ops:
-        operands = [values[value] for value in op.operands]
         into, out = _ulps(op, rounding)
-        if noise is not None and into:
-            operands = [_shaken(x, into, noise) for x in operands]
-        operands = list(map(np.asarray, operands))  # numpy makes scalars of rank 0
-        with np.errstate(all="ignore"):
-            results = apply_all(op, operands, sizes)
-            if noise is not None:
-                results = [_shaken(x, out, noise) if out else x for x in results]
-                some = [value in rounded for value in op.operands]
-                results = [np.where(_unsaid(op, operands, x, some), noise.anything(x), x) for x in results]
+        some = [value in rounded for value in op.operands]
+        results: list[list[np.ndarray]] = []
+        orders: list[np.ndarray] = []
+        for noise, *operands in zip(noises, *(values[value] for value in op.operands), strict=False):
+            if noise is not None and into:
+                operands = [_shaken(x, into, noise) for x in operands]
+            if noise is not None and noise.mode in ("up", "down") and any(some):
+                operands = _decided(op, operands, [values[value] for value in op.operands], noise)
+            operands = list(map(np.asarray, operands))  # numpy makes scalars of rank 0
+            with np.errstate(all="ignore"):
+                made = apply_all(op, operands, sizes)
+                if noise is not None:
+                    made = [_shaken(x, out, noise) if out else x for x in made]
+                    made = [np.where(_unsaid(op, operands, x, some), noise.anything(x), x) for x in made]
+            results.append(made)
+            if op.name == "sort" and any(some):
+                orders.append(_order(op, operands, sizes))
+        if orders:  # what is in another place in some run could be any of its neighbours
+            moved = np.any([order != orders[0] for order in orders], axis=0)
+            for noise, made in zip(noises[1:], results[1:], strict=True):
+                for i, (x, base) in enumerate(zip(made, results[0], strict=True)):
+                    made[i] = np.where(moved & ~_near(x, base), noise.anything(x), x)
         for value in op.operands:
             remaining[value] -= 1
             if not remaining[value]:
                 values.pop(value, None)
-        values.update((v, x) for v, x in zip(op.results, results, strict=True) if remaining[v])
+        values.update((v, list(x)) for v, x in zip(op.results, zip(*results, strict=True), strict=True) if remaining[v])
     return [values[value] for value in graph.outputs]
+
+
+def _decided(
+    op: Op, operands: Sequence[np.ndarray], runs: Sequence[Sequence[np.ndarray]], noise: Noise
+) -> list[np.ndarray]:
+    """The operands of an op that decides, moved as far as noise moved them in any run: one way up, the other down."""
+    if op.name in _STEPS:
+        ways: list[Any] = [1.0, -1.0]
+    elif op.name in ("sort", "reduce_with"):  # neighbours change places, the first with the second or with the third
+        dims = (op.attrs["dim"],) if op.name == "sort" else op.attrs["dims"]
+        ways = [_alternating(x, dims) if x.ndim and dtype_class(x.dtype) == "float" else 0.0 for x in operands]
+    else:
+        return list(operands)
+    ways = [way if noise.mode == "up" else -way for way in ways]
+    return [_moved(x, others, way) for x, others, way in zip(operands, runs, ways, strict=False)]
+
+
+def _order(op: Op, operands: Sequence[np.ndarray], sizes: Mapping[str, int]) -> np.ndarray:
+    """Where along its dim each element of a sort's results comes from."""
+    count, dim = op.attrs["count"], op.attrs["dim"]
+    body = Function(op.attrs["body"], sizes)
+    numbers = np.indices(operands[0].shape)[dim]
+
+    def compare(*pairs: np.ndarray) -> list[np.ndarray]:
+        return body(*pairs[: 2 * count], *pairs[2 * count + 2 :])
+
+    arrays = *operands[:count], numbers, *operands[count:]
+    return sort(*arrays, dim=dim, stable=True, count=count + 1, body=compare)[-1]
+
+
+def _moved(x: np.ndarray, runs: Sequence[np.ndarray], way: Any) -> np.ndarray:
+    if dtype_class(x.dtype) != "float":
+        return x
+    with np.errstate(all="ignore"):
+        base = runs[0].astype(np.float64)
+        off = np.abs(np.array(runs[1:], np.float64) - base)
+        far = np.max(np.where(np.isfinite(off), off, 0.0), axis=0)
+        return np.where(far > 0, base + way * far, x).astype(x.dtype)
+
+
+def _alternating(x: np.ndarray, dims: Sequence[int]) -> np.ndarray:
+    """1 and -1 in turn, in the order of x along dims."""
+    last = np.moveaxis(x, dims, range(-len(dims), 0))
+    order = np.argsort(last.reshape((*last.shape[: x.ndim - len(dims)], math.prod(last.shape[x.ndim - len(dims) :]))))
+    signs = 1.0 - 2.0 * (np.argsort(order) % 2)
+    return np.moveaxis(signs.reshape(last.shape), range(-len(dims), 0), dims)
 
 
 def _ulps(op: Op, rounding: float) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.dim import ONE, ZERO, Dim
+from hlo_disc.dynamic_hlo.dtypes import bit_width
 from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.graph import GraphBuilder, Op, Shape, Value
 from hlo_disc.dynamic_hlo.inference import dtype_class
@@ -73,8 +74,8 @@ def broadcast_scalar(value: Value) -> Value | None:
 
 
 def scalar_dim(value: Value) -> Dim | None:
-    """The size that an integer scalar is known to be: a `dim` op or a constant."""
-    if op := made_by(value, "dim"):
+    """The size that an integer scalar is known to be: a constant, or a `dim` op of a type that holds sizes."""
+    if (op := made_by(value, "dim")) and bit_width(value.dtype) >= 32:
         return op.attrs["expr"]
     array = constant(value)
     if array is None or array.shape or dtype_class(array.dtype) not in ("int", "uint"):

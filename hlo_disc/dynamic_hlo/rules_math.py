@@ -263,12 +263,12 @@ def _constant_dim(op: Op) -> Match:
 
 
 def _converted_dim(op: Op) -> Match:
-    inner = made_by(op.operands[0], "dim")
-    return None if inner is None or dtype_class(op.attrs["dtype"]) not in _INTEGERS else (inner,)
+    size = scalar_dim(op.operands[0])
+    return None if size is None or size.is_const or dtype_class(op.attrs["dtype"]) not in _INTEGERS else (size,)
 
 
-def _dim_of_dtype(builder: GraphBuilder, op: Op, inner: Op) -> Value:
-    return builder.op("dim", (), op.loc, expr=inner.attrs["expr"], dtype=op.attrs["dtype"])
+def _dim_of_dtype(builder: GraphBuilder, op: Op, size: Dim) -> Value:
+    return builder.op("dim", (), op.loc, expr=size, dtype=op.attrs["dtype"])
 
 
 _SIZE_ARITHMETIC: dict[str, Callable[[Dim, Dim], Dim]] = {

@@ -72,6 +72,15 @@ def test_argmax_takes_the_first_and_nan(dtype):
         check(fn, "a, b", shapes, dtype, special=True)
 
 
+def test_what_follows_a_long_reduction_may_know_other_sizes():
+    fn = lambda x, y: (jnp.argmax(x) + y.shape[0], x.sum() * y.shape[0])  # noqa: E731
+    ours = hlo_disc.compile(fn, "f32[s]", "f32[b]")
+    for s, b in ((1, 0), (7, 3), (70001, 2)):
+        x, y = values((s,), np.dtype(np.float32)), np.zeros(b, np.float32)
+        for a, expected in zip(ours(x, y), fn(x, y), strict=True):
+            np.testing.assert_allclose(a, expected, rtol=1e-5)
+
+
 def test_argmax_of_a_softmax_is_one_kernel():
     executable = hlo_disc.compile(lambda x: jnp.argmax(jax.nn.softmax(x, -1), -1), "f32[a, b]")
     assert "\n1 launches" in executable.explain()

@@ -324,6 +324,20 @@ def test_masked_memory(count, level):
     _same(z, np.where(inside, x, 9).astype(np.float32))
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", [np.int8, np.int16])
+def test_a_store_of_one_truncated_lane_leaves_its_neighbours(dtype, level):
+    to = f"i{8 * np.dtype(dtype).itemsize}"
+    body = f"""
+      %m = vector.constant_mask [1] : vector<16xi1>
+      %v = vector.load %a0[%c0] : memref<?xi32>, vector<16xi32>
+      %t = arith.trunci %v : vector<16xi32> to vector<16x{to}>
+      vector.maskedstore %a1[%c0], %m, %t : memref<?x{to}>, vector<16xi1>, vector<16x{to}>"""
+    x, y = np.arange(5, 21, dtype=np.int32), np.full(16, 9, dtype)
+    kernels.run(body, x, y, level=level)
+    assert y.tolist() == [5] + [9] * 15
+
+
 def test_a_mask_of_fewer_than_no_elements_is_empty():
     body = """
       %n64 = memref.load %a0[%c0] : memref<?xi64>

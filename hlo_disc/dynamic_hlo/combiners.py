@@ -204,7 +204,7 @@ def _usual_values(dtype: np.dtype) -> np.ndarray:
     if kind in ("int", "uint"):
         info = ml_dtypes.iinfo(dtype)
         line = [0, 1, 2, 3, 5, int(info.min), int(info.max), *((-1, -2, -7) if kind == "int" else ())]
-        return np.array([min(x, int(info.max)) for x in line]).astype(dtype)
+        return np.array([min(x, int(info.max)) for x in line], object).astype(dtype)
     line = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.25, -7.5, np.inf, -np.inf, np.nan]
     if kind == "complex":
         return np.array([complex(x, y) for x in line for y in line], dtype)

@@ -16,11 +16,15 @@ from hlo_disc.stitch.space import row_space
 
 @dataclass(frozen=True)
 class SlicedReduction:
-    """A reduction shared among blocks: `partial` leaves SLICES results a row in the workspace, `final` reduces them."""
+    """A reduction shared among blocks: `partial` leaves SLICES results a row in the workspace, `final` reduces them.
+
+    symbols: those of the whole group; a half may need fewer.
+    """
 
     partial: RowVariant
     final: RowVariant
     workspace: tuple[Value, ...]
+    symbols: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -37,11 +41,11 @@ class SlicedReduction:
         group = self.partial.group
         count = len(group.inputs)
         work = list(buffers[len(buffers) - len(self.workspace) :])
-        self.partial.launch(b, sizes, name, [*buffers[:count], *work], symbols)
+        known = dict(zip(self.symbols, symbols, strict=True))
+        self.partial.launch(b, sizes, name, [*buffers[:count], *work], [known[n] for n in group.symbols])
         at = dict(zip(group.inputs, buffers, strict=False)) | dict(zip(self.workspace, work, strict=True))
         outputs = buffers[count : len(buffers) - len(self.workspace)]
         read = [at[v] for v in self.final.group.inputs]
-        known = dict(zip(group.symbols, symbols, strict=True))
         self.final.launch(b, sizes, f"{name}_final", [*read, *outputs], [known[n] for n in self.final.group.symbols])
 
     def fast_bytes(self) -> Dim:
@@ -92,6 +96,7 @@ def sliced(whole: RowVariant) -> SlicedReduction | None:
         replace(whole, group=partial, space=part_space, sliced=True),
         replace(whole, group=end, space=end_space),
         work,
+        group.symbols,
     )
 
 

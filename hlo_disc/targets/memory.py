@@ -95,14 +95,26 @@ def _masked_load(body: FunctionBody, op: ir.Operation) -> None:
     body[result] = _from_bits(body, bits, type_, loaded)
 
 
+def _is_first_lane(mask: ir.Value) -> bool:
+    """Whether the mask is known to be that of the first lane alone."""
+    op = mask.owner
+    return op.name == "vector.constant_mask" and list(op.attributes["mask_dim_sizes"]) == [1]
+
+
 def _masked_store(body: FunctionBody, op: ir.Operation) -> None:
     memref, index, mask, value = op.operands
     type_ = body.type(value.type)
     element = _element(body, memref)
     bits, stored = _bits(body, type_, body[value])
+    address = _address(body, memref, element, index)
+    if _is_first_lane(mask):
+        # LLVM 22 writes as many bytes as a lane had before it was truncated, over the neighbours.
+        first = body.op(f"extractelement {bits.text} {stored}, i64 0")
+        body.do(f"store {bits.element.text} {first}, ptr {address}, align {_alignment(op, element)}")
+        return
     arguments = [
         (bits.text, stored),
-        (f"ptr align {_alignment(op, element)}", _address(body, memref, element, index)),
+        (f"ptr align {_alignment(op, element)}", address),
         (body.type(mask.type).text, body[mask]),
     ]
     body.call("void", f"llvm.masked.store.{bits.suffix}.p0", arguments)

@@ -158,6 +158,17 @@ def test_window_reversal() -> None:
         compare(executable(x, w), turned(x, w[::-1]), 12)
 
 
+def test_a_spatial_size_that_is_always_0() -> None:
+    """The kernel is longer than what it is moved over, which is 4 wide."""
+    names = ("WDNCH", "WHIDO", "WNHDC")
+    strided = {"padding": [(1, 1), (0, 0), (1, 0)], "window_strides": (2, 1, 2)}
+    fn = conv(strided | {"lhs_dilation": (2, 1, 1), "rhs_dilation": (1, 2, 1)}, names)
+    compiled = hlo_disc.jit(fn, dims={"x": "(s, _, s, _, _)"})
+    for size in (3, 1, 8):
+        x, w = normal(0, size, 4, size, 1, 4), normal(1, 3, 3, 1, 2, 2)
+        compare(compiled(x, w), fn(x, w), 18)
+
+
 def test_computed_padding() -> None:
     """SAME padding of a dynamic size is an operand in StableHLO."""
     fn = conv({"padding": "SAME", "window_strides": (3, 2)}, NHWC)

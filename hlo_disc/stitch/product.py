@@ -45,7 +45,7 @@ def position(axis: Axis, i: Scalar, side: str, sizes: Sizes) -> Scalar:
     at: Scalar = 0
     first, *others = axis.digits
     for digit in reversed(others):
-        size = sizes(digit.size)
+        size = sizes.b.maximum(sizes(digit.size), 1)  # of an empty result nothing is computed, but code is made
         at = at + position(digit, i % size, side, sizes)
         i = i // size
     return at + position(first, i, side, sizes)

@@ -110,7 +110,7 @@ def _masked_store(body: FunctionBody, op: ir.Operation) -> None:
     if _is_first_lane(mask):
         # LLVM 22 writes as many bytes as a lane had before it was truncated, over the neighbours.
         first = body.op(f"extractelement {bits.text} {stored}, i64 0")
-        body.do(f"store {bits.element.text} {first}, ptr {address}, align {_alignment(op, element)}")
+        body.do(f"store {(bits.element or bits).text} {first}, ptr {address}, align {_alignment(op, element)}")
         return
     arguments = [
         (bits.text, stored),

@@ -1,0 +1,260 @@
+"""A graph run without noise and with noise larger than the rounding errors that ops make.
+
+The first noisy runs hold the most and the least that each number may be, as far as elementwise ops and dots say it:
+the corners of what their operands may be. In the others results move to rounder numbers, or at random.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import ml_dtypes
+import numpy as np
+
+from hlo_disc.dynamic_hlo.dtypes import bit_width, dtype_class, int_limits, part_dtype
+from hlo_disc.dynamic_hlo.graph import Graph, Op, Value
+from hlo_disc.dynamic_hlo.ops import kind
+from hlo_disc.dynamic_hlo.reference import Function, apply_all, bind
+from hlo_disc.dynamic_hlo.semantics_indexing import sort
+
+MODES = ("none", "up", "down", "snap", *["random"] * 4)
+_UP, _DOWN = 1, 2
+_LARGER = 4.0  # noise over the errors that are expected
+_EXACT = frozenset(
+    "abs negate sign floor ceil round_nearest_afz round_nearest_even not is_finite popcnt count_leading_zeros real "
+    "imag complex bitcast_convert and or xor shift_left shift_right_logical shift_right_arithmetic compare select "
+    "clamp maximum minimum remainder reduce_precision convert".split()
+)
+_ROUNDED = frozenset("add subtract multiply divide sqrt".split())
+_PARTS = frozenset("real imag complex select compare convert negate".split())  # exact on complex numbers too
+_MOVES = ("source", "view", "gather", "assemble", "sort")
+_INTEGERS = ("bool", "int", "uint")
+Runs = list[np.ndarray]  # what each run makes of one value
+
+
+def noisy_runs(graph: Graph, arrays: Sequence[np.ndarray], seed: int, rounding: float) -> list[Runs]:
+    """Each output, in every run. rounding: how many ulps off an add and its like may be, 0 for a single one."""
+    sizes, rounded = bind(graph, arrays), rounded_values(graph, rounding)
+    noises = [Noise(mode, (seed, i)) for i, mode in enumerate(MODES)]
+    values: dict[Value, Runs] = {v: [x] * len(noises) for v, x in zip(graph.inputs, arrays, strict=True)}
+    remaining = Counter(value for op in graph.ops for value in op.operands)
+    remaining.update(graph.outputs)
+    for op in graph.ops:
+        some = [value in rounded for value in op.operands]
+        made = _noisy(op, [values[value] for value in op.operands], noises, ulps(op, rounding), some, sizes)
+        for value in op.operands:
+            remaining[value] -= 1
+            if not remaining[value]:
+                values.pop(value, None)
+        values.update((v, x) for v, x in zip(op.results, made, strict=True) if remaining[v])
+    return [values[value] for value in graph.outputs]
+
+
+def rounded_values(graph: Graph, rounding: float) -> set[Value]:
+    """The values that depend on an op which may round differently."""
+    found: set[Value] = set()
+    for op in graph.ops:
+        rounds = any(ulps(op, rounding)) and any(dtype_class(v.dtype) in ("float", "complex") for v in op.operands)
+        if rounds or not found.isdisjoint(op.operands):
+            found.update(op.results)
+    return found
+
+
+def ulps(op: Op, rounding: float) -> tuple[float, float]:
+    """Noise for the operands and for the results of an op, in units of their last place."""
+    row = kind(op)
+    if row in _MOVES:
+        return 0.0, 0.0
+    narrow = bool(op.operands) and bit_width(op.operands[0].dtype) < 32
+    if row == "cumulative" and narrow:  # the reference rounds at every step
+        return 1.0, 16.0
+    if row != "elementwise":
+        return 1.0 if narrow else 4.0, 4.0
+    if any(v.dtype.kind == "c" for v in op.operands) and op.name not in _PARTS:
+        return 16.0, 16.0
+    if op.name in _EXACT:
+        return 0.0, 0.0
+    return 0.0, rounding if op.name in _ROUNDED else 1.0 if narrow else 8.0  # narrow: computed in f32, rounded once
+
+
+class Noise:
+    """How one run differs: not at all, all results "up" or "down", to the roundest nearby ("snap"), or at "random"."""
+
+    def __init__(self, mode: str, seed: tuple[int, int]):
+        self.mode, self.random = mode, np.random.default_rng(seed)
+
+    def signs(self, shape: tuple[int, ...]) -> np.ndarray:
+        if self.mode in ("up", "down"):
+            return np.full(shape, 1.0 if self.mode == "up" else -1.0)
+        return np.asarray(self.random.choice((-1.0, 1.0), shape))
+
+    def anything(self, x: np.ndarray) -> np.ndarray:
+        """In place of what nothing is said about."""
+        if dtype_class(x.dtype) in _INTEGERS:
+            low, high = (0, 1) if x.dtype == bool else int_limits(x.dtype)
+            low, high = max(low, -(1 << 62)), min(high, 1 << 62)
+            edge = {"up": high, "down": low, "snap": min(high, -1 % (high + 1))}.get(self.mode)
+            drawn = self.random.integers(low, high, x.shape, endpoint=True) if edge is None else np.full(x.shape, edge)
+            return np.asarray(drawn).astype(x.dtype)
+        size = 100 * np.abs(self.random.standard_normal(x.shape))
+        wide = np.full(x.shape, np.nan) if self.mode == "snap" else size * self.signs(x.shape)
+        return (wide * (1 + 2j) if x.dtype.kind == "c" else np.asarray(wide)).astype(x.dtype)
+
+    def shaken(self, x: np.ndarray, ulps: float) -> np.ndarray:
+        """Numbers a little more or less, zeros and NaN of either sign."""
+        if self.mode == "none" or not ulps or dtype_class(x.dtype) not in ("float", "complex"):
+            return x
+        if x.dtype.kind == "c":
+            real, imag = (self.shaken(part, ulps) for part in (x.real, x.imag))
+            if self.mode != "snap":  # an error of one part is as large as the whole
+                size = ulps * _LARGER * eps(x.dtype) * np.where(np.isfinite(x), np.abs(x), 0.0)
+                real, imag = (
+                    part + size * self.signs(x.shape) * self.random.uniform(0, 1, x.shape) for part in (real, imag)
+                )
+            shaken = np.empty(x.shape, x.dtype)
+            shaken.real, shaken.imag = real, imag
+            return shaken
+        narrow, signs = bit_width(x.dtype) < 32, self.signs(x.shape)
+        step = ulps * (1 if narrow else _LARGER) * eps(x.dtype)
+        wide = x.astype(np.float64)
+        if self.mode == "snap":
+            fraction, exponent = np.frexp(wide)
+            wide = np.where(np.isfinite(wide), np.ldexp(np.rint(fraction / step) * step, exponent), wide)
+            return np.asarray(wide).astype(x.dtype)
+        if narrow:  # between the ops of a kernel there is neither underflow nor overflow
+            largest, least = float(ml_dtypes.finfo(x.dtype).max), tiny(x.dtype)
+            wide = np.where(np.abs(wide) < least, least * self.random.uniform(-1, 1, x.shape), wide)
+            wide = np.where(np.isinf(wide) & (signs != np.sign(wide)), np.copysign(largest, wide), wide)
+        else:  # a subnormal number has few digits, and may be zero as well
+            subnormal = (np.abs(wide) < tiny(x.dtype)) & (wide != 0)
+            wide = np.where(subnormal, wide * self.random.uniform(0, 2, x.shape), wide)
+        if not narrow and self.mode == "random":
+            step = step * self.random.uniform(0.5, 1, x.shape)
+        with np.errstate(over="ignore"):
+            off = step * np.where(np.isfinite(wide), np.abs(wide), 0.0) * signs
+            moved = np.where((wide == 0) | np.isnan(wide), np.copysign(wide, signs), wide + off)
+            return np.asarray(moved).astype(x.dtype)
+
+
+def _noisy(
+    op: Op,
+    operands: Sequence[Runs],
+    noises: Sequence[Noise],
+    noise: tuple[float, float],
+    rounded: Sequence[bool],
+    sizes: Mapping[str, int],
+) -> list[Runs]:
+    """The results of an op. noise: see `ulps`. rounded: which operands may be a little more or less."""
+    into, out = noise
+    runs = [[n.shaken(runs[i], into) for runs in operands] for i, n in enumerate(noises)]
+    moved: np.ndarray | bool = False
+    with np.errstate(all="ignore"):
+        if any(rounded) and op.name in ("sort", "reduce_with"):
+            _exchange_neighbours(op, runs)
+        made = [apply_all(op, row, sizes) for row in runs]
+        if any(rounded) and kind(op) in ("elementwise", "dot") and _is_real(op):
+            made[_UP][0], made[_DOWN][0] = _ends(op, runs, made[0][0], sizes)
+        if any(rounded) and op.name == "sort":  # what changes places in some run could be any of its neighbours
+            orders = [_order(op, row, sizes) for row in runs]
+            moved = np.any([order != orders[0] for order in orders], axis=0)
+        for n, row, results in zip(noises[1:], runs[1:], made[1:], strict=True):
+            for i, x in enumerate(results):
+                x = n.shaken(x, out)
+                unsaid = _unsaid(op, row, x, rounded) | (moved & ~_near(x, made[0][i]))
+                results[i] = np.where(unsaid, n.anything(x), x)
+    return [list(results) for results in zip(*made, strict=True)]
+
+
+def _is_real(op: Op) -> bool:
+    return not any(v.dtype.kind == "c" for v in (*op.operands, *op.results))
+
+
+def _ends(
+    op: Op, runs: Sequence[Sequence[np.ndarray]], base: np.ndarray, sizes: Mapping[str, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The most and the least that an op makes of the most and the least of its operands; NaN when any result is."""
+    ends = {v: (x,) if (x == y).all() else (x, y) for v, x, y in zip(op.operands, runs[_UP], runs[_DOWN], strict=True)}
+    places = [list(ends).index(v) for v in op.operands]
+    rows = ([corner[place] for place in places] for corner in itertools.product(*ends.values()))
+    corners = [base, *(apply_all(op, row, sizes)[0] for row in rows)]
+    most = functools.reduce(lambda x, y: np.where((x > y) | (x != x), x, y), corners)
+    least = functools.reduce(lambda x, y: np.where((x < y) | (x != x), x, y), corners)
+    return np.asarray(most), np.asarray(least)
+
+
+def _exchange_neighbours(op: Op, runs: Sequence[list[np.ndarray]]) -> None:
+    """For an op that looks for an order: the first changes places with the second, or the second with the third."""
+    dims = (op.attrs["dim"],) if op.name == "sort" else op.attrs["dims"]
+    for i, x in enumerate(runs[0]):
+        if x.ndim and dtype_class(x.dtype) == "float":
+            up, down, even = runs[_UP][i], runs[_DOWN][i], _is_even(x, dims)
+            runs[_UP][i], runs[_DOWN][i] = np.where(even, up, down), np.where(even, down, up)
+
+
+def _is_even(x: np.ndarray, dims: Sequence[int]) -> np.ndarray:
+    """Whether the place of an element in the order of x along dims is an even number."""
+    last = np.moveaxis(x, dims, range(-len(dims), 0))
+    order = np.argsort(last.reshape((*last.shape[: x.ndim - len(dims)], math.prod(last.shape[x.ndim - len(dims) :]))))
+    return np.moveaxis((np.argsort(order) % 2 == 0).reshape(last.shape), range(-len(dims), 0), dims)
+
+
+def _order(op: Op, operands: Sequence[np.ndarray], sizes: Mapping[str, int]) -> np.ndarray:
+    """Where along its dim each element of a sort's results comes from."""
+    count, dim = op.attrs["count"], op.attrs["dim"]
+    body = Function(op.attrs["body"], sizes)
+    numbers = np.indices(operands[0].shape)[dim]
+
+    def compare(*pairs: np.ndarray) -> Runs:
+        return body(*pairs[: 2 * count], *pairs[2 * count + 2 :])
+
+    arrays = *operands[:count], numbers, *operands[count:]
+    return sort(*arrays, dim=dim, stable=True, count=count + 1, body=compare)[-1]
+
+
+def _unsaid(op: Op, operands: Sequence[np.ndarray], result: np.ndarray, rounded: Sequence[bool]) -> np.ndarray:
+    """Where it is not said what an op makes."""
+    if kind(op) == "call" and not all(np.isfinite(x).all() for x in operands):
+        return np.ones(result.shape, bool)
+    if kind(op) == "control" and not all(np.isfinite(x).all() for x in operands if x.dtype.kind == "c"):
+        return np.ones(result.shape, bool)
+    if op.name == "convolution":  # padding may be multiplied, or left out
+        return ~np.isfinite(result)
+    if op.name == "power" and rounded[1] and dtype_class(result.dtype) == "float":  # is the exponent whole?
+        return operands[0] < 0
+    if op.name in ("sine", "cosine", "tan") and any(rounded) and operands[0].dtype.kind != "c":
+        return 16 * eps(result.dtype) * np.abs(wide(operands[0])) > 1
+    if op.name == "atan2" and result.dtype.kind == "c":  # the sign of a zero says on which side of a cut it lies
+        return (operands[0] == 0) | ~np.isfinite(operands[0] + operands[1])
+    if op.name == "bitcast_convert":  # the sign of NaN
+        x = operands[0]
+        return np.full(result.shape, dtype_class(x.dtype) == "float" and bool(np.isnan(x).any()))
+    if op.name == "remainder" and any(rounded) and dtype_class(result.dtype) == "float":
+        x, y = (np.abs(wide(v)) for v in operands)
+        return 16 * eps(result.dtype) * x > y
+    if kind(op) == "elementwise" and op.name not in _PARTS and any(x.dtype.kind == "c" for x in operands):
+        return np.any([~np.isfinite(x) for x in operands if x.dtype.kind == "c"], axis=0) | np.isnan(result)
+    return np.zeros(result.shape, bool)
+
+
+def _near(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Whether numbers differ by rounding at most."""
+    if dtype_class(x.dtype) in _INTEGERS:
+        return x == y
+    return np.isclose(wide(x), wide(y), 64 * eps(x.dtype), 0.0, equal_nan=True)
+
+
+def wide(x: np.ndarray) -> np.ndarray:
+    return x if x.dtype.kind == "c" or x.dtype == np.float64 else x.astype(np.float64)
+
+
+def tiny(dtype: np.dtype) -> float:
+    """Below this numbers are subnormal, and may be zero as well."""
+    return float(ml_dtypes.finfo(part_dtype(dtype)).tiny)
+
+
+def eps(dtype: np.dtype) -> float:
+    return float(ml_dtypes.finfo(part_dtype(dtype)).eps)

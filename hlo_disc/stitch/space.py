@@ -305,14 +305,20 @@ def _without_ones(access: Access, value: Value) -> Access:
 
 
 def _output_access(value: Value, main: Value, reads: _Reads, facts: ShapeFacts) -> Access:
-    """An output of the main one's shape has its axes, whatever else reads it; others are stored where they are read."""
-    if value.rank == main.rank:
+    """An output is stored where it is read, if that is at one place for each of its own; else it has the main's axes."""
+    seen = reads.seen.get(value, set())
+    if value.rank == main.rank and not (len(seen) == 1 and _is_permuted(*seen, value)):
         if all(facts.equal(x, y) is Truth.YES for x, y in zip(value.shape, main.shape, strict=True)):
             return _without_ones(tuple(("out", a) for a in range(main.rank)), value)
-    seen = reads.seen.get(value, set())
     if len(seen) != 1:
         raise _NotARow("two outputs of different shapes")
     return next(iter(seen))
+
+
+def _is_permuted(access: Access, value: Value) -> bool:
+    """Whether all axes of a value are axes of the main output, each another one."""
+    axes = [a for a, n in zip(access, value.shape, strict=True) if n != ONE]
+    return len(set(axes)) == len(axes) and all(a is not None and a[0] == "out" for a in axes)
 
 
 def _row_axes(main: Value, reads: _Reads) -> tuple[int, ...]:

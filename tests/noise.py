@@ -177,13 +177,17 @@ def _is_real(op: Op) -> bool:
 def _ends(
     op: Op, runs: Sequence[Sequence[np.ndarray]], base: np.ndarray, sizes: Mapping[str, int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The most and the least that an op makes of the most and the least of its operands; NaN when any result is."""
+    """The most and the least that an op makes of the most and the least of its operands.
+
+    Where some results are NaN and others not, they are what `base`, the result without noise, is not.
+    """
     ends = {v: (x,) if (x == y).all() else (x, y) for v, x, y in zip(op.operands, runs[_UP], runs[_DOWN], strict=True)}
     places = [list(ends).index(v) for v in op.operands]
     rows = ([corner[place] for place in places] for corner in itertools.product(*ends.values()))
     corners = [base, *(apply_all(op, row, sizes)[0] for row in rows)]
-    most = functools.reduce(lambda x, y: np.where((x > y) | (x != x), x, y), corners)
-    least = functools.reduce(lambda x, y: np.where((x < y) | (x != x), x, y), corners)
+    is_nan = base != base
+    most = functools.reduce(lambda x, y: np.where((x > y) | np.where(is_nan, y != y, x != x), x, y), corners)
+    least = functools.reduce(lambda x, y: np.where((x < y) | np.where(is_nan, y != y, x != x), x, y), corners)
     return np.asarray(most), np.asarray(least)
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo import complex_products
-from hlo_disc.dynamic_hlo.complex_block import Block, Pair, Rule, has_complex, is_complex
+from hlo_disc.dynamic_hlo.complex_block import Block, Pair, Rule, is_complex
 from hlo_disc.dynamic_hlo.complex_math import FORMULAS, Complex, multiply
 from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Region, Value, isolated, make_region
+from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Region, Value, all_ops, isolated, make_region
 from hlo_disc.dynamic_hlo.inference import part_dtype
 from hlo_disc.dynamic_hlo.reals import Real
 
@@ -27,7 +27,9 @@ def expand_complex(graph: Graph) -> Graph:
 
     Raises UnsupportedOpError for an op that has no meaning, or no rule, for complex numbers.
     """
-    if not any(map(has_complex, graph.ops)):
+    if not any(map(is_complex, graph.inputs)) and not any(
+        is_complex(v) for op in all_ops(graph.ops) for v in op.results
+    ):
         return graph
     block = Block(graph.facts, RULES)
     block.inputs(zip(graph.inputs, graph.inputs, strict=True))

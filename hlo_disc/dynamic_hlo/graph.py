@@ -83,20 +83,22 @@ class Region:
 
 def attribute_key(attr: Any) -> Any:
     """Equal for attributes that mean the same; hashable."""
-    if isinstance(attr, Region):
+    if type(attr) is Region:
         return attr.key
-    if isinstance(attr, tuple):
+    if type(attr) is tuple:
         return tuple(map(attribute_key, attr))
-    return f"{attr.dtype}{attr.shape}{attr.tobytes().hex()}" if isinstance(attr, np.ndarray) else str(attr)
+    return f"{attr.dtype}{attr.shape}{attr.tobytes().hex()}" if type(attr) is np.ndarray else str(attr)
 
 
-def regions(op: Op) -> Iterator[Region]:
+def regions(op: Op) -> list[Region]:
     """All regions of an op, in the order of its attributes."""
-    for attr in op.attrs.values():
-        if isinstance(attr, Region):
-            yield attr
+    found: list[Region] = []
+    for attr in op.attrs.values() if has_regions(op) else ():
+        if type(attr) is Region:
+            found.append(attr)
         elif type(attr) is tuple:
-            yield from (x for x in attr if isinstance(x, Region))
+            found += [x for x in attr if type(x) is Region]
+    return found
 
 
 def all_ops(ops: Iterable[Op]) -> Iterator[Op]:
@@ -110,7 +112,7 @@ def all_ops(ops: Iterable[Op]) -> Iterator[Op]:
 def has_effect(op: Op) -> bool:
     """Whether an op must run although nothing reads its results; a check must in the region that it is in."""
     if not has_regions(op):
-        return op.name == "check" or bool(op.attrs.get("effect"))
+        return op.name == "check" or ("effect" in op.attrs and bool(op.attrs["effect"]))
     inner = [inner for region in regions(op) for inner in region.ops]
     return any(x.name != "check" and has_effect(x) for x in inner)
 
@@ -158,20 +160,19 @@ def with_attrs(op: Op, values: dict[Value, Value], attrs: Mapping[str, Any] | No
     return new
 
 
-def dims_in(op: Op) -> Iterator[Dim]:
+def dims_in(op: Op) -> list[Dim]:
     """Every size in an op's attributes and result types, those of its regions included."""
-    for value in op.results:
-        yield from value.shape
+    found = [dim for value in op.results for dim in value.shape]
     for attr in op.attrs.values():
         if type(attr) is Dim:
-            yield attr
+            found.append(attr)
         elif type(attr) is tuple:
-            yield from (x for x in attr if type(x) is Dim)
+            found += [x for x in attr if type(x) is Dim]
     for region in regions(op):
-        for value in region.inputs:
-            yield from value.shape
+        found += [dim for value in region.inputs for dim in value.shape]
         for inner in region.ops:
-            yield from dims_in(inner)
+            found += dims_in(inner)
+    return found
 
 
 @dataclass(frozen=True)

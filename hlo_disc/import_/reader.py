@@ -420,6 +420,7 @@ class Reader:
             return
         holds = self.evaluator.scalar.compare(relation, lhs, rhs)
         if holds is True:
+            self._required.add((lhs, relation, rhs))
             return
         if holds is False:
             raise ShapeError(f"{self.describe()}: {message.format(*args)}")

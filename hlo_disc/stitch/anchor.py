@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from hlo_disc.dynamic_hlo.facts import Truth
 from hlo_disc.dynamic_hlo.graph import Graph, Op, Value
+from hlo_disc.dynamic_hlo.rewrite import same_shape
 from hlo_disc.stitch.normalise import kind
 from hlo_disc.stitch.scores import match_attention
 from hlo_disc.stitch.strided import is_view, strided
@@ -101,15 +101,16 @@ class _Anchors:
         inside: dict[Op, None] = {root: None}
         best = [root]
         todo = [root]
-        ancestors: dict[Op, bool] = {root: True}
         candidates: dict[Op, None] = {}
         while todo:
             for user in self.users[todo.pop().result]:
                 if user not in candidates and user not in self.taken and self._is_epilogue(user, root):
                     candidates[user] = None
                     todo.append(user)
-        for user in sorted(candidates, key=self.position.__getitem__):
-            if all(x.op in inside or not self._depends(x, root, ancestors) for x in user.operands):
+        order = sorted(candidates, key=self.position.__getitem__)
+        following = self._following(root, order[-1]) if order else set()
+        for user in order:
+            if all(x.op in inside or x.op not in following for x in user.operands):
                 inside[user] = None
                 needed = self._within(user, inside)
                 if self._only_result(needed, user.result):
@@ -119,28 +120,17 @@ class _Anchors:
     def _is_epilogue(self, user: Op, root: Op) -> bool:
         if kind(user) != "elementwise":
             return False
-        return user.result.rank == root.result.rank and all(
-            self.facts.equal(x, y) is Truth.YES for x, y in zip(user.result.shape, root.result.shape, strict=True)
-        )
+        return same_shape(self.facts, user.result.shape, root.result.shape)
 
-    def _depends(self, value: Value, root: Op, known: dict[Op, bool]) -> bool:
-        """Does `value` follow from `root`? Iterative: graphs are deep."""
-        if value.op is None:
-            return False
-        todo = [value.op]
-        while todo:
-            op = todo[-1]
-            if op in known or self.position[op] < self.position[root]:
-                known.setdefault(op, False)
-                todo.pop()
-                continue
-            unknown = [x.op for x in op.operands if x.op is not None and x.op not in known]
-            if unknown:
-                todo += unknown
-                continue
-            known[op] = any(known[x.op] for x in op.operands if x.op is not None)
-            todo.pop()
-        return known[value.op]
+    def _following(self, root: Op, last: Op) -> set[Op]:
+        """`root` and what follows from it, up to `last` in the order of the graph."""
+        found = {root}
+        for op in self.graph.ops[self.position[root] + 1 : self.position[last] + 1]:
+            for x in op.operands:
+                if x.op in found:
+                    found.add(op)
+                    break
+        return found
 
     def _within(self, last: Op, inside: dict[Op, None]) -> list[Op]:
         """`last` and everything of `inside` that it follows from, in order."""

@@ -305,9 +305,9 @@ def _without_ones(access: Access, value: Value) -> Access:
 
 
 def _output_access(value: Value, main: Value, reads: _Reads, facts: ShapeFacts) -> Access:
-    """An output is stored where it is read, if that is at one place for each of its own; else it has the main's axes."""
+    """An output is stored where it is read, if that is one place for each of its own; else it has the main's axes."""
     seen = reads.seen.get(value, set())
-    if value.rank == main.rank and not (len(seen) == 1 and _is_permuted(*seen, value)):
+    if value.rank == main.rank and not (len(seen) == 1 and _is_permuted(next(iter(seen)), value)):
         if all(facts.equal(x, y) is Truth.YES for x, y in zip(value.shape, main.shape, strict=True)):
             return _without_ones(tuple(("out", a) for a in range(main.rank)), value)
     if len(seen) != 1:

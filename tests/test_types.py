@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 from dhlo import make_graph, shape
 from test_elementwise import TYPES, compiled, line
 
+import hlo_disc
 from hlo_disc.dynamic_hlo.dtypes import BOOL, dtype_class, element_type
 from hlo_disc.dynamic_hlo.graph import GraphBuilder, Value
 from hlo_disc.dynamic_hlo.reference import evaluate
@@ -79,3 +81,15 @@ def test_every_type(dtype):
             largest = np.abs(want[np.isfinite(want)]).max(initial=1)
             slack = 8 * float(ml_dtypes.finfo(dtype).eps) * largest if loose else 0
             np.testing.assert_allclose(got, want, rtol=0, atol=slack, err_msg=name)
+
+
+def test_bf16_is_taken_apart_and_turned_around():
+    """LLVM's own bf16 vectors abort the process here."""
+
+    def fn(x):
+        turned = x[::-1, ::-1, ::-1]
+        return jnp.nextafter(x, turned), turned
+
+    x = jnp.arange(12, dtype=jnp.bfloat16).reshape(2, 2, 3) - 5
+    for ours, theirs in zip(hlo_disc.compile(fn, "bf16[2, 2, 3]")(x), fn(x), strict=True):
+        np.testing.assert_array_equal(np.asarray(ours, np.float32), np.asarray(theirs, np.float32))

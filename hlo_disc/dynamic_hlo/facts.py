@@ -14,7 +14,7 @@ from copy import copy
 from enum import Enum
 from typing import TypeVar
 
-from hlo_disc.dynamic_hlo.dim import ZERO, Atom, Dim, Monomial, dim_product, make, polynomial, quotient
+from hlo_disc.dynamic_hlo.dim import ONE, ZERO, Atom, Dim, Monomial, dim_product, make, polynomial, quotient
 from hlo_disc.dynamic_hlo.equations import Equations, expand_mod
 from hlo_disc.dynamic_hlo.ranges import Ranges
 from hlo_disc.errors import ShapeError
@@ -104,7 +104,10 @@ class ShapeFacts:
 
     def same_size(self, a: Iterable[int | Dim], b: Iterable[int | Dim]) -> Truth:
         """Have two shapes equally many elements?"""
-        left, right = Counter(map(Dim.of, a)), Counter(map(Dim.of, b))
+        sizes, others = ([d for d in map(Dim.of, shape) if d is not ONE] for shape in (a, b))
+        if sizes == others:
+            return Truth.YES
+        left, right = Counter(sizes), Counter(others)
         common = left & right
         # A common factor may be 0, so only YES carries over from the rest to the products.
         if self.equal(dim_product((left - common).elements()), dim_product((right - common).elements())) is Truth.YES:

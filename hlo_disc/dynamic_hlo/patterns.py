@@ -52,8 +52,8 @@ def constant(value: Value) -> np.ndarray | None:
 
 def all_equal(array: np.ndarray) -> bool:
     """Whether all elements have the same bits (0.0 and -0.0 differ, equal NaNs do not); False for no elements."""
-    if not array.size:
-        return False
+    if array.size < 2:
+        return array.size == 1
     bits = np.ascontiguousarray(array).reshape(-1).view(f"V{array.dtype.itemsize}")
     return bool(bits[0] == bits[-1] and (bits == bits[0]).all())
 

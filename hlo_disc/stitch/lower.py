@@ -72,11 +72,11 @@ def lower(graph: Graph, device: Device) -> Lowered:
 
         def kernel(item: Variant | Packing) -> str:
             """The kernel of a variant or packing; equal ones are built once."""
-            key = item.key()
-            if key not in kernels:
-                kernels[key] = f"k{len(kernels)}_{item.name}"
-                item.build(b, kernels[key])
-            return kernels[key]
+            name = f"k{len(kernels)}_{item.name}"
+            known = kernels.setdefault(item.key(), name)  # keys are large: each is hashed once
+            if known is name:
+                item.build(b, name)
+            return known
 
         def scheduled(group: Group) -> Step:
             small = collapse(group, graph.facts) if group.kind in ("row", "scatter") else group
@@ -90,9 +90,10 @@ def lower(graph: Graph, device: Device) -> Lowered:
             if group.kind not in SCHEDULES:  # the host flow is what they are
                 continue
             key = (group.key(), tuple(static(v) for v in group.inputs))
-            step = alike[key].for_group(group) if key in alike else scheduled(group)
-            if not any(c.variant.workspace for c in step.choices):  # that is memory of this step alone
-                alike.setdefault(key, step)
+            same = alike.get(key)
+            step = same.for_group(group) if same else scheduled(group)
+            if not same and not any(c.variant.workspace for c in step.choices):  # that is memory of this step alone
+                alike[key] = step
             for packing in (c.packing for c in step.choices if c.packing):
                 if packing not in packs:
                     packs[packing] = Pack(packing, kernel(packing))

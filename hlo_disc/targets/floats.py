@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hlo_disc.targets import minifloats
-from hlo_disc.targets.types import BF16, F16, F32, F64, I16, I32, I64, Type, int_constant, splat
+from hlo_disc.targets.types import BF16, F16, F32, F64, I32, I64, Type, int_constant, splat
 
 Append = Callable[[str], str]
 
@@ -31,10 +31,8 @@ def widen(op: Append, value: str, type_: Type) -> str:
     single = like(type_, F32).text
     if (type_.element or type_) is F16:
         return op(f"fpext {type_.text} {value} to {single}")
-    # by bits: LLVM would push operations through an fpext from bf16, and then round them with a call
-    half, whole = like(type_, I16).text, like(type_, I32)
-    bits = op(f"bitcast {type_.text} {value} to {half}")
-    wide = op(f"zext {half} {bits} to {whole.text}")
+    whole = like(type_, I32)
+    wide = op(f"zext {type_.text} {value} to {whole.text}")
     high = op(f"shl {whole.text} {wide}, {splat(whole, '16')}")
     return op(f"bitcast {whole.text} {high} to {single}")
 
@@ -49,12 +47,9 @@ def narrow(op: Append, value: str, source: Type, target: Type) -> str:
         return op(f"fptrunc {source.text} {value} to {target.text}")
     if (source.element or source) is F64:
         value, source = _to_odd_f32(op, value, source), like(source, F32)
-    if small.name:
-        return minifloats.narrow(op, value, target)
     if small is F16:
         return op(f"fptrunc {source.text} {value} to {target.text}")
-    assert small is BF16
-    return _to_bf16(op, value, source, target)
+    return _to_bf16(op, value, source, target) if small is BF16 else minifloats.narrow(op, value, target)
 
 
 def _to_bf16(op: Append, value: str, source: Type, target: Type) -> str:
@@ -69,8 +64,7 @@ def _to_bf16(op: Append, value: str, source: Type, target: Type) -> str:
     is_nan = op(f"fcmp uno {source.text} {value}, {value}")
     chosen = op(f"select {'i1' if not source.lanes else f'<{source.lanes} x i1>'} {is_nan}, {t} {quiet}, {t} {rounded}")
     high = op(f"lshr {t} {chosen}, {splat(whole, '16')}")
-    half = like(source, I16).text
-    return op(f"bitcast {half} {op(f'trunc {t} {high} to {half}')} to {target.text}")
+    return op(f"trunc {t} {high} to {target.text}")
 
 
 def _to_odd_f32(op: Append, value: str, source: Type) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hlo_disc.mlir import ir
 from hlo_disc.targets.emit import FunctionBody, Handler
-from hlo_disc.targets.types import BF16, I16, Type, Untranslatable
+from hlo_disc.targets.types import Type, Untranslatable
 
 
 def _element(body: FunctionBody, memref: ir.Value) -> Type:
@@ -36,17 +36,14 @@ def _load(body: FunctionBody, op: ir.Operation) -> None:
     result = op.results[0]
     element = _element(body, memref)
     address, type_ = _address(body, memref, element, index), body.type(result.type)
-    bits = _bits_type(type_)
-    loaded = body.op(f"load {bits.text}, ptr {address}, align {_alignment(op, element)}")
-    body[result] = _from_bits(body, bits, type_, loaded)
+    body[result] = body.op(f"load {type_.text}, ptr {address}, align {_alignment(op, element)}")
 
 
 def _store(body: FunctionBody, op: ir.Operation) -> None:
     value, memref, index = op.operands
     element = _element(body, memref)
     address = _address(body, memref, element, index)
-    bits, stored = _bits(body, body.type(value.type), body[value])
-    body.do(f"store {bits.text} {stored}, ptr {address}, align {_alignment(op, element)}")
+    body.do(f"store {body.type(value.type).text} {body[value]}, ptr {address}, align {_alignment(op, element)}")
 
 
 def _same_pointer(body: FunctionBody, op: ir.Operation) -> None:
@@ -66,33 +63,17 @@ def _pointer_as_index(body: FunctionBody, op: ir.Operation) -> None:
 # LLVM 22 takes the alignment of the four masked forms as an attribute of the pointer argument.
 
 
-def _bits_type(type_: Type) -> Type:
-    """What a vector is in memory: LLVM takes bf16 lanes apart and together through f32, by a call to nothing."""
-    return I16.vector(type_.lanes) if type_.element is BF16 else type_
-
-
-def _bits(body: FunctionBody, type_: Type, value: str) -> tuple[Type, str]:
-    bits = _bits_type(type_)
-    return bits, value if bits is type_ else body.op(f"bitcast {type_.text} {value} to {bits.text}")
-
-
-def _from_bits(body: FunctionBody, bits: Type, type_: Type, value: str) -> str:
-    return value if bits is type_ else body.op(f"bitcast {bits.text} {value} to {type_.text}")
-
-
 def _masked_load(body: FunctionBody, op: ir.Operation) -> None:
     memref, index, mask, other = op.operands
     result = op.results[0]
     type_ = body.type(result.type)
     element = _element(body, memref)
-    bits, rest = _bits(body, type_, body[other])
     arguments = [
         (f"ptr align {_alignment(op, element)}", _address(body, memref, element, index)),
         (body.type(mask.type).text, body[mask]),
-        (bits.text, rest),
+        (type_.text, body[other]),
     ]
-    loaded = body.call(bits.text, f"llvm.masked.load.{bits.suffix}.p0", arguments)
-    body[result] = _from_bits(body, bits, type_, loaded)
+    body[result] = body.call(type_.text, f"llvm.masked.load.{type_.suffix}.p0", arguments)
 
 
 def _is_first_lane(mask: ir.Value) -> bool:
@@ -105,19 +86,18 @@ def _masked_store(body: FunctionBody, op: ir.Operation) -> None:
     memref, index, mask, value = op.operands
     type_ = body.type(value.type)
     element = _element(body, memref)
-    bits, stored = _bits(body, type_, body[value])
     address = _address(body, memref, element, index)
     if _is_first_lane(mask):
         # LLVM 22 writes as many bytes as a lane had before it was truncated, over the neighbours.
-        first = body.op(f"extractelement {bits.text} {stored}, i64 0")
-        body.do(f"store {(bits.element or bits).text} {first}, ptr {address}, align {_alignment(op, element)}")
+        first = body.op(f"extractelement {type_.text} {body[value]}, i64 0")
+        body.do(f"store {element.text} {first}, ptr {address}, align {_alignment(op, element)}")
         return
     arguments = [
-        (bits.text, stored),
+        (type_.text, body[value]),
         (f"ptr align {_alignment(op, element)}", address),
         (body.type(mask.type).text, body[mask]),
     ]
-    body.call("void", f"llvm.masked.store.{bits.suffix}.p0", arguments)
+    body.call("void", f"llvm.masked.store.{type_.suffix}.p0", arguments)
 
 
 def _lane_pointers(body: FunctionBody, op: ir.Operation) -> tuple[str, str, Type]:
@@ -135,19 +115,16 @@ def _gather(body: FunctionBody, op: ir.Operation) -> None:
     result = op.results[0]
     type_ = body.type(result.type)
     pointers, pointer_type, _ = _lane_pointers(body, op)
-    bits, rest = _bits(body, type_, body[other])
-    arguments = [(pointer_type, pointers), (body.type(mask.type).text, body[mask]), (bits.text, rest)]
-    loaded = body.call(bits.text, f"llvm.masked.gather.{bits.suffix}.v{type_.lanes}p0", arguments)
-    body[result] = _from_bits(body, bits, type_, loaded)
+    arguments = [(pointer_type, pointers), (body.type(mask.type).text, body[mask]), (type_.text, body[other])]
+    body[result] = body.call(type_.text, f"llvm.masked.gather.{type_.suffix}.v{type_.lanes}p0", arguments)
 
 
 def _scatter(body: FunctionBody, op: ir.Operation) -> None:
     mask, value = op.operands[3], op.operands[4]
     type_ = body.type(value.type)
     pointers, pointer_type, _ = _lane_pointers(body, op)
-    bits, stored = _bits(body, type_, body[value])
-    arguments = [(bits.text, stored), (pointer_type, pointers), (body.type(mask.type).text, body[mask])]
-    body.call("void", f"llvm.masked.scatter.{bits.suffix}.v{type_.lanes}p0", arguments)
+    arguments = [(type_.text, body[value]), (pointer_type, pointers), (body.type(mask.type).text, body[mask])]
+    body.call("void", f"llvm.masked.scatter.{type_.suffix}.v{type_.lanes}p0", arguments)
 
 
 HANDLERS: dict[str, Handler] = {

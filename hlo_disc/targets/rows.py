@@ -6,6 +6,7 @@ from hlo_disc.mlir import ir
 from hlo_disc.targets.emit import FunctionBody, Handler
 from hlo_disc.targets.floats import is_small, like, narrow, widen
 from hlo_disc.targets.types import (
+    BF16,
     F32,
     F64,
     I4,
@@ -247,6 +248,15 @@ def _ceil_division_unsigned(body: FunctionBody, op: ir.Operation) -> None:
     body[result] = body.op(f"add {t} {quotient}, {body.op(f'zext {mask} {inexact} to {t}')}")
 
 
+def _as_llvm_has_it(body: FunctionBody, x: ir.Value) -> tuple[str, str]:
+    """The type and value of an argument; bf16 is an integer everywhere else."""
+    type_ = body.type(x.type)
+    if type_.element is not BF16:
+        return type_.text, body[x]
+    text = f"<{type_.lanes} x bfloat>"
+    return text, body.op(f"bitcast {type_.text} {body[x]} to {text}")
+
+
 def _call_intrinsic(body: FunctionBody, op: ir.Operation) -> None:
     name = op.attributes["intrin"].value
     allowed = body.module.target.intrinsics
@@ -254,7 +264,7 @@ def _call_intrinsic(body: FunctionBody, op: ir.Operation) -> None:
         raise Untranslatable(f"the intrinsic {name} is not among those of this target: {', '.join(sorted(allowed))}")
     results = list(op.results)
     text = body.type(results[0].type).text if results else "void"
-    arguments = [(body.type(x.type).text, body[x]) for x in op.operands]
+    arguments = [_as_llvm_has_it(body, x) for x in op.operands]
     value = body.call(text, name, arguments, body.fastmath(op))
     if results:
         body[results[0]] = value

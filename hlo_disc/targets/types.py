@@ -25,8 +25,8 @@ class Type:
     """One type: its LLVM text, the suffix in an intrinsic's name, lanes (0: no vector) and the element's facts.
 
     For a vector `element` is the type of a lane, for a memref the type in memory, else the type itself (None).
-    `size` is the bytes of one element in memory, which is also its alignment. `name` tells floats apart that LLVM does
-    not know: to it they are bytes.
+    `size` is the bytes of one element in memory, which is also its alignment. `name` tells floats apart that are
+    integers to LLVM: those that it does not know, and bf16, whose lanes it takes apart by calls to nothing.
     """
 
     text: str
@@ -50,7 +50,7 @@ I16 = Type("i16", "i16", size=2)
 I32 = Type("i32", "i32", size=4)
 I64 = Type("i64", "i64", size=8)
 F16 = Type("half", "f16", size=2, is_float=True)
-BF16 = Type("bfloat", "bf16", size=2, is_float=True)
+BF16 = Type("i16", "i16", size=2, is_float=True, name="bf16")
 F32 = Type("float", "f32", size=4, is_float=True)
 F64 = Type("double", "f64", size=8, is_float=True)
 PTR = Type("ptr", "p0", size=8)
@@ -122,11 +122,11 @@ class Types:
 
 def float_constant(value: float, type_: Type) -> str:
     """The LLVM text of a floating-point scalar constant, exact to the last bit."""
+    if type_ is BF16:
+        return str(_bf16_bits(value))
     if type_.name:
         with np.errstate(over="ignore", invalid="ignore"):
             return str(np.array(value, MINI_FLOATS[type_.name]).view(np.uint8))
-    if type_ is BF16:
-        return f"0xR{_bf16_bits(value):04X}"
     if type_ is F32:
         # LLVM writes a float as the bits of the double with the same value
         value = struct.unpack("<f", _pack_f32(value))[0]
@@ -160,7 +160,7 @@ def attribute_constant(attr: ir.Attribute, type_: Type) -> str:
     assert element is not None
     if attr.is_splat:
         return splat(type_, attribute_constant(attr.get_splat_value(), element))
-    if element is BF16 or element.name:
+    if element.name:
         # the bindings cannot read such elements; their text is exact enough to round back to the same value
         body = str(attr).split("[", 1)[1].split("]", 1)[0]
         return vector_constant(element, (_float_text(x.strip(), element) for x in body.split(",")))
@@ -181,6 +181,4 @@ def _bf16_bits(value: float) -> int:
 
 
 def _float_text(text: str, type_: Type) -> str:
-    if not text.startswith("0x"):
-        return float_constant(float(text), type_)
-    return str(int(text, 16)) if type_.name else f"0xR{int(text, 16):04X}"
+    return str(int(text, 16)) if text.startswith("0x") else float_constant(float(text), type_)

@@ -8,10 +8,8 @@ from hlo_disc.mlir import ir
 from hlo_disc.targets.emit import FunctionBody, Handler
 from hlo_disc.targets.floats import is_small, like, narrow, widen
 from hlo_disc.targets.types import (
-    BF16,
     F32,
     I1,
-    I16,
     I32,
     I64,
     Type,
@@ -46,10 +44,6 @@ def broadcast(body: FunctionBody, type_: Type, scalar: str) -> str:
     assert element is not None
     if scalar[0] != "%":
         return splat(type_, scalar)
-    if element is BF16:  # LLVM puts bf16 lanes together through f32, by a call to nothing
-        bits = I16.vector(type_.lanes)
-        lanes = broadcast(body, bits, body.op(f"bitcast {element.text} {scalar} to {I16.text}"))
-        return body.op(f"bitcast {bits.text} {lanes} to {type_.text}")
     first = body.op(f"insertelement {type_.text} poison, {element.text} {scalar}, i32 0")
     return body.op(f"shufflevector {type_.text} {first}, {type_.text} poison, <{type_.lanes} x i32> zeroinitializer")
 

@@ -181,14 +181,26 @@ def _ends(
 
     Where some results are NaN and others not, they are what `base`, the result without noise, is not.
     """
-    ends = {v: (x,) if (x == y).all() else (x, y) for v, x, y in zip(op.operands, runs[_UP], runs[_DOWN], strict=True)}
+    ends = {v: _candidates(x, y) for v, x, y in zip(op.operands, runs[_UP], runs[_DOWN], strict=True)}
     places = [list(ends).index(v) for v in op.operands]
     rows = ([corner[place] for place in places] for corner in itertools.product(*ends.values()))
     corners = [base, *(apply_all(op, row, sizes)[0] for row in rows)]
+    if op.name == "compare" and len(ends) == 2:  # what may lie on either side may be equal
+        (x_most, y_most), (x_least, y_least) = runs[_UP], runs[_DOWN]
+        is_open = ((x_most != x_least) | (y_most != y_least)) & (x_most >= y_least) & (y_most >= x_least)
+        corners.append(np.where(is_open, ~base, base))
     is_nan = base != base
     most = functools.reduce(lambda x, y: np.where((x > y) | np.where(is_nan, y != y, x != x), x, y), corners)
     least = functools.reduce(lambda x, y: np.where((x < y) | np.where(is_nan, y != y, x != x), x, y), corners)
     return np.asarray(most), np.asarray(least)
+
+
+def _candidates(most: np.ndarray, least: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Values of an operand to look at: the ends, and 0 between them."""
+    if (most == least).all():
+        return (most,)
+    around = (least < 0) & (most > 0) if dtype_class(most.dtype) == "float" else np.zeros(most.shape, bool)
+    return (most, least, np.where(around, 0, most).astype(most.dtype)) if around.any() else (most, least)
 
 
 def _exchange_neighbours(op: Op, runs: Sequence[list[np.ndarray]]) -> None:

@@ -11,12 +11,13 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
 
 from hlo_disc.dynamic_hlo.dtypes import bit_width, dtype_class, int_limits, part_dtype
-from hlo_disc.dynamic_hlo.graph import Graph, Op, Value, all_ops
+from hlo_disc.dynamic_hlo.graph import Graph, Op, Region, Value, all_ops
 from hlo_disc.dynamic_hlo.ops import kind
 from hlo_disc.dynamic_hlo.reference import Function, apply_all, bind
 from hlo_disc.dynamic_hlo.semantics_indexing import sort
@@ -31,36 +32,79 @@ _EXACT = frozenset(
 )
 _ROUNDED = frozenset("add subtract multiply divide sqrt".split())
 _PARTS = frozenset("real imag complex select compare convert negate".split())  # exact on complex numbers too
-_RINGS = frozenset("add subtract multiply".split())
-_MOVES = ("source", "view", "gather", "assemble", "sort")
+_MOVES = ("source", "view", "gather", "assemble", "sort", "control")
 _INTEGERS = ("bool", "int", "uint")
 Runs = list[np.ndarray]  # what each run makes of one value
 
 
+@dataclass(frozen=True)
+class How:
+    """How a graph is run. rounding: how many ulps off an add and its like may be, 0 for a single one."""
+
+    noises: Sequence[Noise]
+    rounding: float
+    sizes: Mapping[str, int]
+
+
 def noisy_runs(graph: Graph, arrays: Sequence[np.ndarray], seed: int, rounding: float) -> list[Runs]:
-    """Each output, in every run. rounding: how many ulps off an add and its like may be, 0 for a single one."""
-    sizes, rounded = bind(graph, arrays), rounded_values(graph, rounding)
-    noises = [Noise(mode, (seed, i)) for i, mode in enumerate(MODES)]
-    values: dict[Value, Runs] = {v: [np.asarray(x)] * len(noises) for v, x in zip(graph.inputs, arrays, strict=True)}
-    remaining = Counter(value for op in graph.ops for value in op.operands)
-    remaining.update(graph.outputs)
-    for op in graph.ops:
-        some = [value in rounded for value in op.operands]
-        made = _noisy(op, [values[value] for value in op.operands], noises, ulps(op, rounding), some, sizes)
+    """Each output, in every run. rounding: see `How`."""
+    how = How([Noise(mode, (seed, i)) for i, mode in enumerate(MODES)], rounding, bind(graph, arrays))
+    return _scope(graph, [[np.asarray(x)] * len(MODES) for x in arrays], how)
+
+
+def _scope(scope: Graph | Region, inputs: Sequence[Runs], how: How) -> list[Runs]:
+    values = dict(zip(scope.inputs, inputs, strict=True))
+    remaining = Counter(value for op in scope.ops for value in op.operands)
+    remaining.update(scope.outputs)
+    for op in scope.ops:
+        operands = [values[value] for value in op.operands]
+        made = {"while": _while, "case": _case}.get(op.name, _noisy)(op, operands, how)
         for value in op.operands:
             remaining[value] -= 1
             if not remaining[value]:
                 values.pop(value, None)
         values.update((v, x) for v, x in zip(op.results, made, strict=True) if remaining[v])
-    return [values[value] for value in graph.outputs]
+    return [values[value] for value in scope.outputs]
+
+
+def _while(op: Op, operands: Sequence[Runs], how: How) -> list[Runs]:
+    """Together as long as all runs go on."""
+    count = op.attrs["carried"]
+    state, captured = list(operands[:count]), list(operands[count:])
+    while True:
+        (goes_on,) = _scope(op.attrs["cond"], [*state, *captured], how)
+        if not all(goes_on):
+            break
+        state = _scope(op.attrs["body"], [*state, *captured], how)
+    return _apart(op, [*state, *captured], how) if any(goes_on) else state
+
+
+def _case(op: Op, operands: Sequence[Runs], how: How) -> list[Runs]:
+    (index, *rest), branches = operands, op.attrs["branches"]
+    if any(x != index[0] for x in index):
+        return _apart(op, operands, how)
+    return _scope(branches[index[0]] if 0 <= index[0] < len(branches) else branches[-1], rest, how)
+
+
+def _apart(op: Op, operands: Sequence[Runs], how: How) -> list[Runs]:
+    """Each run on its own, without noise inside the op."""
+    with np.errstate(all="ignore"):
+        return [
+            list(runs)
+            for runs in zip(*(apply_all(op, row, how.sizes) for row in zip(*operands, strict=True)), strict=True)
+        ]
 
 
 def rounded_values(graph: Graph, rounding: float) -> set[Value]:
     """The values that depend on an op which may round differently."""
+
+    def rounds(op: Op) -> bool:
+        return any(ulps(op, rounding)) and any(dtype_class(v.dtype) in ("float", "complex") for v in op.operands)
+
     found: set[Value] = set()
     for op in graph.ops:
-        rounds = any(ulps(op, rounding)) and any(dtype_class(v.dtype) in ("float", "complex") for v in op.operands)
-        if rounds or not found.isdisjoint(op.operands):
+        inside = all_ops([op]) if kind(op) == "control" else [op]
+        if any(map(rounds, inside)) or not found.isdisjoint(op.operands):
             found.update(op.results)
     return found
 
@@ -141,16 +185,11 @@ class Noise:
             return np.asarray(moved).astype(x.dtype)
 
 
-def _noisy(
-    op: Op,
-    operands: Sequence[Runs],
-    noises: Sequence[Noise],
-    noise: tuple[float, float],
-    rounded: Sequence[bool],
-    sizes: Mapping[str, int],
-) -> list[Runs]:
-    """The results of an op. noise: see `ulps`. rounded: which operands may be a little more or less."""
-    into, out = noise
+def _noisy(op: Op, operands: Sequence[Runs], how: How) -> list[Runs]:
+    """The results of an op without regions that run as programs do."""
+    noises, sizes = how.noises, how.sizes
+    into, out = ulps(op, how.rounding)
+    rounded = [_differ(runs) for runs in operands]
     runs = [[n.shaken(runs[i], into) for runs in operands] for i, n in enumerate(noises)]
     moved: np.ndarray | bool = False
     with np.errstate(all="ignore"):
@@ -168,6 +207,12 @@ def _noisy(
                 unsaid = _unsaid(op, row, x, rounded) | (moved & ~_near(x, made[0][i]))
                 results[i] = np.where(unsaid, n.anything(x), x)
     return [list(results) for results in zip(*made, strict=True)]
+
+
+def _differ(runs: Runs) -> bool:
+    """Whether a value is more or less in some run."""
+    first = runs[0]
+    return any(x is not first and not bool(np.all((x == first) | ((x != x) & (first != first)))) for x in runs[1:])
 
 
 def _is_real(op: Op) -> bool:
@@ -236,10 +281,6 @@ def _unsaid(op: Op, operands: Sequence[np.ndarray], result: np.ndarray, rounded:
     """Where it is not said what an op makes."""
     if kind(op) == "call" and not all(np.isfinite(x).all() for x in operands):
         return np.ones(result.shape, bool)
-    if kind(op) == "control" and not all(np.isfinite(x).all() for x in operands if x.dtype.kind == "c"):
-        return np.ones(result.shape, bool)
-    if kind(op) == "control" and result.dtype.kind == "c" and any(map(_may_leave_c, all_ops([op]))):
-        return np.ones(result.shape, bool)
     if op.name == "convolution":  # padding may be multiplied, or left out
         return ~np.isfinite(result)
     if op.name == "power" and rounded[1] and dtype_class(result.dtype) == "float":  # is the exponent whole?
@@ -257,13 +298,6 @@ def _unsaid(op: Op, operands: Sequence[np.ndarray], result: np.ndarray, rounded:
     if kind(op) == "elementwise" and op.name not in _PARTS and any(x.dtype.kind == "c" for x in operands):
         return np.any([~np.isfinite(x) for x in operands if x.dtype.kind == "c"], axis=0) | np.isnan(result)
     return np.zeros(result.shape, bool)
-
-
-def _may_leave_c(op: Op) -> bool:
-    """Whether a complex function may overflow on the way, which is not said inside a loop or branch."""
-    return (
-        kind(op) == "elementwise" and op.name not in _PARTS | _RINGS and any(v.dtype.kind == "c" for v in op.operands)
-    )
 
 
 def _near(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -149,6 +150,13 @@ class Noise:
         wide = np.full(x.shape, np.nan) if self.mode == "snap" else size * self.signs(x.shape)
         return (wide * (1 + 2j) if x.dtype.kind == "c" else np.asarray(wide)).astype(x.dtype)
 
+    def moved(self, x: np.ndarray, size: Any) -> np.ndarray:
+        """Numbers moved by up to `size`, an absolute error."""
+        if x.dtype.kind == "c":
+            return joined(self.moved(x.real, size), self.moved(x.imag, size), x.dtype)
+        far = self.random.uniform(0, 1, x.shape) if self.mode == "random" else 0.0 if self.mode == "snap" else 1.0
+        return np.asarray(x + size * far * self.signs(x.shape)).astype(x.dtype)
+
     def shaken(self, x: np.ndarray, ulps: float) -> np.ndarray:
         """Numbers a little more or less, zeros and NaN of either sign."""
         if self.mode == "none" or not ulps or dtype_class(x.dtype) not in ("float", "complex"):
@@ -157,12 +165,8 @@ class Noise:
             real, imag = (self.shaken(part, ulps) for part in (x.real, x.imag))
             if self.mode != "snap":  # an error of one part is as large as the whole
                 size = ulps * _LARGER * eps(x.dtype) * np.where(np.isfinite(x), np.abs(x), 0.0)
-                real, imag = (
-                    part + size * self.signs(x.shape) * self.random.uniform(0, 1, x.shape) for part in (real, imag)
-                )
-            shaken = np.empty(x.shape, x.dtype)
-            shaken.real, shaken.imag = real, imag
-            return shaken
+                real, imag = self.moved(real, size), self.moved(imag, size)
+            return joined(real, imag, x.dtype)
         narrow, signs = bit_width(x.dtype) < 32, self.signs(x.shape)
         step = ulps * (1 if narrow else _LARGER) * eps(x.dtype)
         wide = x.astype(np.float64)
@@ -203,7 +207,7 @@ def _noisy(op: Op, operands: Sequence[Runs], how: How) -> list[Runs]:
             moved = np.any([order != orders[0] for order in orders], axis=0)
         for n, row, results in zip(noises[1:], runs[1:], made[1:], strict=True):
             for i, x in enumerate(results):
-                x = n.shaken(x, out)
+                x = n.shaken(x, out) if op.name != "fft" else n.moved(x, 4 * eps(x.dtype) * _largest(x))
                 unsaid = _unsaid(op, row, x, rounded) | (moved & ~_near(x, made[0][i]))
                 results[i] = np.where(unsaid, n.anything(x), x)
     return [list(results) for results in zip(*made, strict=True)]
@@ -305,6 +309,17 @@ def _near(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if dtype_class(x.dtype) in _INTEGERS:
         return x == y
     return np.isclose(wide(x), wide(y), 64 * eps(x.dtype), 0.0, equal_nan=True)
+
+
+def _largest(x: np.ndarray) -> float:
+    return float(np.max(np.abs(x), initial=0.0, where=np.isfinite(x)))
+
+
+def joined(real: np.ndarray, imag: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The complex numbers with these parts."""
+    x = np.empty(real.shape, dtype)
+    x.real, x.imag = real, imag
+    return x
 
 
 def wide(x: np.ndarray) -> np.ndarray:

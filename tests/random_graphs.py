@@ -49,10 +49,12 @@ def graphs(draw: st.DrawFn, min_ops: int = 1, max_ops: int = 8, types: Types = A
     gen.input(F32, (B, S))
     names = sorted(ops or ROWS)
     for _ in range(draw(st.integers(min_ops, max_ops))):
-        count = len(gen.b.ops)
+        drawn = gen.b.ops, gen.inputs, gen.pool
+        counts = list(map(len, drawn))
         made = ROWS[gen.choose(names)](gen)
-        if too_large(gen.b.ops[count:]):
-            del gen.b.ops[count:]
+        if too_large(gen.b.ops[counts[0] :]):
+            for values, count in zip(drawn, counts, strict=True):
+                del values[count:]
         else:
             gen.pool += [made] if isinstance(made, Value) else made
     graph = finish(gen, ())

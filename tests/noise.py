@@ -34,6 +34,8 @@ _EXACT = frozenset(
 _ROUNDED = frozenset("add subtract multiply divide sqrt".split())
 _PARTS = frozenset("real imag complex select compare convert negate".split())  # exact on complex numbers too
 _MOVES = ("source", "view", "gather", "assemble", "sort", "control")
+_CUT = ("log", "log_plus_one", "sqrt", "rsqrt", "cbrt", "power")  # complex, along the negative real axis
+_NEAR_CUT = 1e-3
 _INTEGERS = ("bool", "int", "uint")
 Runs = list[np.ndarray]  # what each run makes of one value
 
@@ -292,7 +294,11 @@ def _unsaid(op: Op, operands: Sequence[np.ndarray], result: np.ndarray, rounded:
     if op.name in ("sine", "cosine", "tan") and any(rounded) and operands[0].dtype.kind != "c":
         return 16 * eps(result.dtype) * np.abs(wide(operands[0])) > 1
     if op.name == "atan2" and result.dtype.kind == "c":  # the sign of a zero says on which side of a cut it lies
-        return (operands[0] == 0) | ~np.isfinite(operands[0] + operands[1])
+        cut = np.abs(np.abs(result.real) - np.pi) < _NEAR_CUT if any(rounded) else False
+        return (operands[0] == 0) | ~np.isfinite(operands[0] + operands[1]) | cut
+    if op.name in _CUT and result.dtype.kind == "c" and rounded[0]:
+        x = operands[0] + (op.name == "log_plus_one")
+        return (x.real <= 0) & (np.abs(x.imag) <= _NEAR_CUT * np.abs(x.real)) | ~np.isfinite(x) | np.isnan(result)
     if op.name == "bitcast_convert":  # the sign of NaN
         x = operands[0]
         return np.full(result.shape, dtype_class(x.dtype) == "float" and bool(np.isnan(x).any()))

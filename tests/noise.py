@@ -147,7 +147,8 @@ class Noise:
             low, high = max(low, -(1 << 62)), min(high, 1 << 62)
             edge = {"up": high, "down": low, "snap": min(high, -1 % (high + 1))}.get(self.mode)
             drawn = self.random.integers(low, high, x.shape, endpoint=True) if edge is None else np.full(x.shape, edge)
-            return np.asarray(drawn).astype(x.dtype)
+            small = self.random.integers(max(low, -4), min(high, 9), x.shape, endpoint=True)
+            return np.where(self.random.random(x.shape) < 0.5 * (edge is None), small, drawn).astype(x.dtype)
         size = 100 * np.abs(self.random.standard_normal(x.shape))
         wide = np.full(x.shape, np.nan) if self.mode == "snap" else size * self.signs(x.shape)
         return (wide * (1 + 2j) if x.dtype.kind == "c" else np.asarray(wide)).astype(x.dtype)
@@ -206,7 +207,7 @@ def _noisy(op: Op, operands: Sequence[Runs], how: How) -> list[Runs]:
             made[_UP][0], made[_DOWN][0] = _ends(op, runs, made[0][0], sizes)
         if any(rounded) and op.name == "sort":  # what changes places in some run could be any of its neighbours
             orders = [_order(op, row, sizes) for row in runs]
-            moved = np.any([order != orders[0] for order in orders], axis=0)
+            moved = np.any([order != orders[0] for order in orders], axis=0) | _may_move(op, runs, orders[0])
         for n, row, results in zip(noises[1:], runs[1:], made[1:], strict=True):
             for i, x in enumerate(results):
                 x = n.shaken(x, out) if op.name != "fft" else n.moved(x, 4 * eps(x.dtype) * _largest(x))
@@ -246,12 +247,17 @@ def _ends(
     return np.asarray(most), np.asarray(least)
 
 
-def _candidates(most: np.ndarray, least: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Values of an operand to look at: the ends, and 0 between them."""
+def _candidates(most: np.ndarray, least: np.ndarray) -> list[np.ndarray]:
+    """Values of an operand to look at: the ends and, between them, 0 and ±1 among integers."""
     if (most == least).all():
-        return (most,)
-    around = (least < 0) & (most > 0) if dtype_class(most.dtype) == "float" else np.zeros(most.shape, bool)
-    return (most, least, np.where(around, 0, most).astype(most.dtype)) if around.any() else (most, least)
+        return [most]
+    small = {"float": (0,), "int": (0, 1, -1), "uint": (0, 1)}.get(dtype_class(most.dtype), ())
+    inside = [(least < np.array(x).astype(most.dtype)) & (most > np.array(x).astype(most.dtype)) for x in small]
+    return [
+        most,
+        least,
+        *(np.where(i, x, most).astype(most.dtype) for i, x in zip(inside, small, strict=True) if i.any()),
+    ]
 
 
 def _exchange_neighbours(op: Op, runs: Sequence[list[np.ndarray]]) -> None:
@@ -281,6 +287,26 @@ def _order(op: Op, operands: Sequence[np.ndarray], sizes: Mapping[str, int]) -> 
 
     arrays = *operands[:count], numbers, *operands[count:]
     return sort(*arrays, dim=dim, stable=True, count=count + 1, body=compare)[-1]
+
+
+def _may_move(op: Op, runs: Sequence[Sequence[np.ndarray]], order: np.ndarray) -> np.ndarray:
+    """The places, in a sort by one operand, of elements that may be as large as others; those that are stay."""
+    found, dim = np.zeros(order.shape, bool), op.attrs["dim"]
+    for base, up, down in zip(runs[0], runs[_UP], runs[_DOWN], strict=True):
+        if base.shape != order.shape or dtype_class(base.dtype) != "float" or not order.size:
+            continue
+        ends = [np.take_along_axis(wide(x), order, dim) for x in (base, up, down)]
+        for sign in (1.0, -1.0):
+            keys, *others = (np.moveaxis(np.where(np.isnan(x), np.inf, sign * x), dim, -1) for x in ends)
+            if (keys[..., 1:] >= keys[..., :-1]).all():
+                least, most = np.minimum(*others), np.maximum(*others)
+                apart = least[..., 1:] > np.maximum.accumulate(most, -1)[..., :-1]
+                group = np.concatenate([np.zeros((*apart.shape[:-1], 1), int), np.cumsum(apart, -1)], -1)
+                is_open = np.zeros_like(group)
+                rows = np.indices(group.shape)[:-1]
+                np.logical_or.at(is_open, (*rows, group), least != most)
+                found |= np.moveaxis(np.take_along_axis(is_open, group, -1).astype(bool), -1, dim)
+    return found
 
 
 def _unsaid(op: Op, operands: Sequence[np.ndarray], result: np.ndarray, rounded: Sequence[bool]) -> np.ndarray:

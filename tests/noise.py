@@ -208,10 +208,14 @@ def _noisy(op: Op, operands: Sequence[Runs], how: How) -> list[Runs]:
         if any(rounded) and op.name == "sort":  # what changes places in some run could be any of its neighbours
             orders = [_order(op, row, sizes) for row in runs]
             moved = np.any([order != orders[0] for order in orders], axis=0) | _may_move(op, runs, orders[0])
+        # a key is about as large whoever has its place
+        jumps = (
+            [~np.all([_near(x, xs[0]) for x in xs], axis=0) for xs in zip(*made, strict=True)] if np.any(moved) else []
+        )
         for n, row, results in zip(noises[1:], runs[1:], made[1:], strict=True):
             for i, x in enumerate(results):
                 x = n.shaken(x, out) if op.name != "fft" else n.moved(x, 4 * eps(x.dtype) * _largest(x))
-                unsaid = _unsaid(op, row, x, rounded) | (moved & ~_near(x, made[0][i]))
+                unsaid = _unsaid(op, row, x, rounded) | (moved & jumps[i] if jumps else False)
                 results[i] = np.where(unsaid, n.anything(x), x)
     return [list(results) for results in zip(*made, strict=True)]
 
@@ -302,10 +306,11 @@ def _may_move(op: Op, runs: Sequence[Sequence[np.ndarray]], order: np.ndarray) -
                 least, most = np.minimum(*others), np.maximum(*others)
                 apart = least[..., 1:] > np.maximum.accumulate(most, -1)[..., :-1]
                 group = np.concatenate([np.zeros((*apart.shape[:-1], 1), int), np.cumsum(apart, -1)], -1)
-                is_open = np.zeros_like(group)
-                rows = np.indices(group.shape)[:-1]
-                np.logical_or.at(is_open, (*rows, group), least != most)
-                found |= np.moveaxis(np.take_along_axis(is_open, group, -1).astype(bool), -1, dim)
+                rows, sizes, wide_ones = np.indices(group.shape)[:-1], np.zeros_like(group), np.zeros_like(group)
+                np.add.at(sizes, (*rows, group), 1)
+                np.add.at(wide_ones, (*rows, group), least != most)
+                is_open = (sizes > 1) & (wide_ones > 0)
+                found |= np.moveaxis(np.take_along_axis(is_open, group, -1), -1, dim)
     return found
 
 
@@ -337,9 +342,9 @@ def _unsaid(op: Op, operands: Sequence[np.ndarray], result: np.ndarray, rounded:
 
 
 def _near(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Whether numbers differ by rounding at most."""
+    """Whether floats differ by rounding at most."""
     if dtype_class(x.dtype) in _INTEGERS:
-        return x == y
+        return np.zeros(x.shape, bool)
     return np.isclose(wide(x), wide(y), 64 * eps(x.dtype), 0.0, equal_nan=True)
 
 

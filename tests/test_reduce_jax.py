@@ -73,7 +73,9 @@ def test_argmax_takes_the_first_and_nan(dtype):
 
 
 def test_what_follows_a_long_reduction_may_know_other_sizes():
-    fn = lambda x, y: (jnp.argmax(x) + y.shape[0], x.sum() * y.shape[0])  # noqa: E731
+    def fn(x, y):
+        return jnp.argmax(x) + y.shape[0], x.sum() * y.shape[0]
+
     ours = hlo_disc.compile(fn, "f32[s]", "f32[b]")
     for s, b in ((1, 0), (7, 3), (70001, 2)):
         x, y = values((s,), np.dtype(np.float32)), np.zeros(b, np.float32)

@@ -27,9 +27,8 @@ def expand_complex(graph: Graph) -> Graph:
 
     Raises UnsupportedOpError for an op that has no meaning, or no rule, for complex numbers.
     """
-    if not any(map(is_complex, graph.inputs)) and not any(
-        is_complex(v) for op in all_ops(graph.ops) for v in op.results
-    ):
+    made = (value for op in all_ops(graph.ops) for value in op.results)
+    if not any(map(is_complex, (*graph.inputs, *made))):
         return graph
     block = Block(graph.facts, RULES)
     block.inputs(zip(graph.inputs, graph.inputs, strict=True))

@@ -35,8 +35,8 @@ def _load(body: FunctionBody, op: ir.Operation) -> None:
     memref, index = op.operands
     result = op.results[0]
     element = _element(body, memref)
-    address, type_ = _address(body, memref, element, index), body.type(result.type)
-    body[result] = body.op(f"load {type_.text}, ptr {address}, align {_alignment(op, element)}")
+    address = _address(body, memref, element, index)
+    body[result] = body.op(f"load {body.type(result.type).text}, ptr {address}, align {_alignment(op, element)}")
 
 
 def _store(body: FunctionBody, op: ir.Operation) -> None:

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hlo_disc import __version__, pipeline
-from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, HloDiscError, ShapeError
 from hlo_disc.executable import Executable, Program, dtype_named, load
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import FormatError, ShapeError, UnsupportedOpError
 from hlo_disc.options import Options
 

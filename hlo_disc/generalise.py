@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
 Sizes = tuple[tuple[int, ...], ...]  # one call: the shape of each argument
 Dims = tuple[tuple[str | None, ...], ...]  # the same with dim expressions; None is a size fixed at compile time

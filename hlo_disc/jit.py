@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from hlo_disc import pipeline
-from hlo_disc.dynamic_hlo.graph import Graph
+from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.errors import ArgumentError, FallbackWarning, ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, changes, fixed, generalise, reason
@@ -82,7 +82,7 @@ class Lowered:
 
     def as_text(self) -> str:
         """The program as StableHLO, dims as symbols."""
-        from hlo_disc.dynamic_hlo.print import to_stablehlo
+        from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 
         return to_stablehlo(self.graph)
 

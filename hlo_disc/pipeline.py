@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Graph, Value
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
 from hlo_disc.executable import Executable, Program, describe_structure
 from hlo_disc.options import Options
@@ -64,14 +64,14 @@ def _read(c: Compilation) -> None:
 
 
 def _rewrite(c: Compilation) -> None:
-    from hlo_disc.dynamic_hlo.rewrite import simplify
+    from hlo_disc.dynamic_hlo.passes.rewrite import simplify
 
     c.graph = simplify(c.graph)
 
 
 def _complex(c: Compilation) -> None:
-    from hlo_disc.dynamic_hlo.complex import expand_complex
-    from hlo_disc.dynamic_hlo.rewrite import simplify
+    from hlo_disc.dynamic_hlo.passes.complex.expand import expand_complex
+    from hlo_disc.dynamic_hlo.passes.rewrite import simplify
 
     expanded = expand_complex(c.graph)
     if expanded is not c.graph:
@@ -79,7 +79,7 @@ def _complex(c: Compilation) -> None:
 
 
 def _verify(c: Compilation) -> None:
-    from hlo_disc.dynamic_hlo.verify import verify
+    from hlo_disc.dynamic_hlo.ops.verify import verify
 
     if c.options.verify:
         verify(c.graph)
@@ -115,7 +115,7 @@ def _codegen(c: Compilation) -> None:
 
 
 def _dump_graph(c: Compilation) -> Iterator[tuple[str, str]]:
-    from hlo_disc.dynamic_hlo.print import to_stablehlo
+    from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 
     yield "stablehlo.mlir", to_stablehlo(c.graph)
 

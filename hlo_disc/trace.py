@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.graph import Graph
+from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.errors import ArgumentError, HloDiscError, ShapeError, UnsupportedOpError
 from hlo_disc.generalise import Dims
 

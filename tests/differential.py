@@ -15,9 +15,9 @@ from dhlo import run_stablehlo
 from jax.errors import JaxRuntimeError
 from noise import eps, noisy_runs, rounded_values, tiny, wide
 
-from hlo_disc.dynamic_hlo.dtypes import dtype_class, int_limits
-from hlo_disc.dynamic_hlo.graph import Graph, Value
-from hlo_disc.dynamic_hlo.print import to_stablehlo
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, int_limits
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.executable import Executable
 from hlo_disc.mlir import ir
 from hlo_disc.options import Options

@@ -6,7 +6,7 @@ import operator
 
 from hypothesis import strategies as st
 
-from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
 SYMBOLS = "bst"
 OPS = {

@@ -24,8 +24,8 @@ from shrink import failure, shrink
 from hlo_disc.conformance.pool import Task, run_cases
 from hlo_disc.conformance.report import cause
 from hlo_disc.conformance.run import Result, Settings, Stage
-from hlo_disc.dynamic_hlo.graph import Graph
-from hlo_disc.dynamic_hlo.print import to_stablehlo
+from hlo_disc.dynamic_hlo.ir.graph import Graph
+from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.errors import UnsupportedOpError
 
 BATCH = 10

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from hlo_disc.dynamic_hlo.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
 INDEX_TYPES = ("int32", "int64", "int8", "uint8", "uint32", "uint64", "int16")
 

@@ -17,11 +17,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dtypes import bit_width, dtype_class, int_limits, part_dtype
-from hlo_disc.dynamic_hlo.graph import Graph, Op, Region, Value, all_ops
-from hlo_disc.dynamic_hlo.ops import kind
-from hlo_disc.dynamic_hlo.reference import Function, apply_all, bind
-from hlo_disc.dynamic_hlo.semantics_indexing import sort
+from hlo_disc.dynamic_hlo.ir.dtypes import bit_width, dtype_class, int_limits, part_dtype
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, all_ops
+from hlo_disc.dynamic_hlo.ops.reference import Function, apply_all, bind
+from hlo_disc.dynamic_hlo.ops.semantics_indexing import sort
+from hlo_disc.dynamic_hlo.ops.table import kind
 
 MODES = ("none", "up", "down", "snap", *["random"] * 4)
 _UP, _DOWN = 1, 2

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from differential import SIZES, Mismatch, check
 from op_rows.gen import bound_graph
 
-from hlo_disc.dynamic_hlo.graph import Graph, Op, Value, with_attrs
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, with_attrs
 
 
 def failure(

@@ -8,8 +8,8 @@ from differential import Band, bands, inputs, wrong
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from random_graphs import graphs
 
-from hlo_disc.dynamic_hlo.dtypes import BOOL
-from hlo_disc.dynamic_hlo.graph import GraphBuilder, Region, Value, make_region
+from hlo_disc.dynamic_hlo.ir.dtypes import BOOL
+from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Region, Value, make_region
 
 
 def test_wrong_numbers_are_seen():

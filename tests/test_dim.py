@@ -12,7 +12,7 @@ from dims import OPS, build, compute, trees, values_of_symbols
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hlo_disc.dynamic_hlo.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.errors import ParseError
 
 b, s, t = map(Dim.symbol, "bst")

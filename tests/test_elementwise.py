@@ -18,7 +18,7 @@ from dhlo import make_graph
 from kernel_runner import levels
 
 from hlo_disc import pipeline
-from hlo_disc.dynamic_hlo.dtypes import (
+from hlo_disc.dynamic_hlo.ir.dtypes import (
     BOOL,
     FLOATS,
     INTEGERS,
@@ -27,10 +27,10 @@ from hlo_disc.dynamic_hlo.dtypes import (
     int_limits,
     is_integer,
 )
-from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import GraphBuilder, Op, Value
-from hlo_disc.dynamic_hlo.ops import DIRECTIONS, OPS, OpDef
-from hlo_disc.dynamic_hlo.reference import evaluate
+from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Op, Value
+from hlo_disc.dynamic_hlo.ops.reference import evaluate
+from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS, OPS, OpDef
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options

@@ -9,8 +9,8 @@ from dims import build, compute, trees, values_of_symbols
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hlo_disc.dynamic_hlo.dim import Dim, dim_product
-from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import ShapeError
 
 P = Dim.parse

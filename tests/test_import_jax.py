@@ -7,10 +7,10 @@ import pytest
 from jax import lax
 
 import hlo_disc
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import raw_dim
-from hlo_disc.dynamic_hlo.reference import evaluate
-from hlo_disc.dynamic_hlo.verify import verify
+from hlo_disc.dynamic_hlo.ir.graph import raw_dim
+from hlo_disc.dynamic_hlo.ops.reference import evaluate
+from hlo_disc.dynamic_hlo.ops.verify import verify
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.import_.jax import Spec, from_jax, trace
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.reference import evaluate
-from hlo_disc.dynamic_hlo.verify import verify
+from hlo_disc.dynamic_hlo.ops.reference import evaluate
+from hlo_disc.dynamic_hlo.ops.verify import verify
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, ShapeError
 from hlo_disc.import_.reader import read_module
 from hlo_disc.import_.source import load_module

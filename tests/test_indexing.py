@@ -15,11 +15,11 @@ from layouts import Layout, layouts
 
 import hlo_disc
 from hlo_disc import pipeline
-from hlo_disc.dynamic_hlo import reference
-from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Graph, Region, make_region
-from hlo_disc.dynamic_hlo.print import to_stablehlo
-from hlo_disc.dynamic_hlo.verify import verify
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Region, make_region
+from hlo_disc.dynamic_hlo.ops import reference
+from hlo_disc.dynamic_hlo.ops.verify import verify
+from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options
 

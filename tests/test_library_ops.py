@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from jax import lax
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Value
-from hlo_disc.dynamic_hlo.print import to_stablehlo
-from hlo_disc.dynamic_hlo.reference import apply_all
-from hlo_disc.dynamic_hlo.rewrite import simplify
+from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Value
+from hlo_disc.dynamic_hlo.ops.reference import apply_all
+from hlo_disc.dynamic_hlo.passes.rewrite import simplify
+from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError, ShapeError
 from hlo_disc.import_.jax import Spec, trace
 from hlo_disc.import_.reader import read_module

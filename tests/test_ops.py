@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from hlo_disc.dynamic_hlo import dtypes
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.dtypes import bit_width, dtype_class
-from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import GraphBuilder, Guard, Region, Value, make_region, raw_dim
-from hlo_disc.dynamic_hlo.ops import ATTRIBUTES, OPS
-from hlo_disc.dynamic_hlo.reference import apply, evaluate
+from hlo_disc.dynamic_hlo.ir import dtypes
+from hlo_disc.dynamic_hlo.ir.dtypes import bit_width, dtype_class
+from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Guard, Region, Value, make_region, raw_dim
+from hlo_disc.dynamic_hlo.ops.reference import apply, evaluate
+from hlo_disc.dynamic_hlo.ops.table import ATTRIBUTES, OPS
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ArgumentError, CompileError, ShapeError
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -14,7 +14,7 @@ from test_tile import dot
 
 import hlo_disc
 from hlo_disc import pipeline
-from hlo_disc.dynamic_hlo.graph import Graph
+from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options
 from hlo_disc.stitch.device import Device

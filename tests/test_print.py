@@ -13,12 +13,12 @@ from op_rows import ROWS
 from random_graphs import graphs
 
 from hlo_disc import mlir
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Guard, Value, raw_dim
-from hlo_disc.dynamic_hlo.ops import OPS
-from hlo_disc.dynamic_hlo.print import dense, element_type, to_stablehlo
-from hlo_disc.dynamic_hlo.reference import evaluate
-from hlo_disc.dynamic_hlo.verify import verify
+from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Guard, Value, raw_dim
+from hlo_disc.dynamic_hlo.ops.reference import evaluate
+from hlo_disc.dynamic_hlo.ops.table import OPS
+from hlo_disc.dynamic_hlo.ops.verify import verify
+from hlo_disc.dynamic_hlo.print.stablehlo import dense, element_type, to_stablehlo
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.reader import read_module
 
 F32, I32, I64 = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.int64)

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from random_graphs import graphs
 
-from hlo_disc.dynamic_hlo.print import to_stablehlo
-from hlo_disc.dynamic_hlo.reference import evaluate
-from hlo_disc.dynamic_hlo.rewrite import simplify
-from hlo_disc.dynamic_hlo.verify import verify
+from hlo_disc.dynamic_hlo.ops.reference import evaluate
+from hlo_disc.dynamic_hlo.ops.verify import verify
+from hlo_disc.dynamic_hlo.passes.rewrite import simplify
+from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 
 
 @settings(max_examples=100, deadline=None)

@@ -10,11 +10,11 @@ from dhlo import make_graph, run_stablehlo, shape
 from kernel_runner import levels
 
 from hlo_disc import pipeline
-from hlo_disc.dynamic_hlo import reference
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import GraphBuilder, Region, Value, make_region
-from hlo_disc.dynamic_hlo.print import to_stablehlo
+from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Region, Value, make_region
+from hlo_disc.dynamic_hlo.ops import reference
+from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.executable import Executable
 from hlo_disc.import_.reader import read_module
 from hlo_disc.import_.source import load_module

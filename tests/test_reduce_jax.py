@@ -13,10 +13,10 @@ import pytest
 from jax import lax
 
 import hlo_disc
-from hlo_disc.dynamic_hlo import reference
-from hlo_disc.dynamic_hlo.combiners import absorbs, commutes, monoid_kind, selects
-from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import GraphBuilder, make_region
+from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, make_region
+from hlo_disc.dynamic_hlo.ops import reference
+from hlo_disc.dynamic_hlo.ops.combiners import absorbs, commutes, monoid_kind, selects
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.import_.reader import read_module
 from hlo_disc.import_.source import load_module

@@ -13,14 +13,14 @@ from dhlo import make_graph, sample, shape
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Value
-from hlo_disc.dynamic_hlo.reference import evaluate
-from hlo_disc.dynamic_hlo.rewrite import cse, dce, rewrite, simplify
-from hlo_disc.dynamic_hlo.rules import RULES
-from hlo_disc.dynamic_hlo.rules_math import widens
-from hlo_disc.dynamic_hlo.verify import verify
+from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Value
+from hlo_disc.dynamic_hlo.ops.reference import evaluate
+from hlo_disc.dynamic_hlo.ops.verify import verify
+from hlo_disc.dynamic_hlo.passes.rewrite import cse, dce, rewrite, simplify
+from hlo_disc.dynamic_hlo.passes.rules import RULES
+from hlo_disc.dynamic_hlo.passes.rules_math import widens
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError
 
 F32, F64, BF16 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(ml_dtypes.bfloat16)

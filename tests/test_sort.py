@@ -15,13 +15,13 @@ from kernel_runner import levels
 
 import hlo_disc
 from hlo_disc import pipeline
-from hlo_disc.dynamic_hlo import reference
-from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Region, make_region
-from hlo_disc.dynamic_hlo.print import to_stablehlo
+from hlo_disc.dynamic_hlo.ir.graph import Region, make_region
+from hlo_disc.dynamic_hlo.ops import reference
+from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options
-from hlo_disc.stitch.comparator import comparator
+from hlo_disc.stitch.schedules.sort.comparator import comparator
 
 # Around the columns and runs that are sorted in fast memory, and the tiles of merges.
 LENGTHS = (0, 1, 2, 7, 8, 9, 127, 128, 131, 1023, 1024, 1025, 4097, 20011)

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, note, settings
 from op_rows import ROWS, WITHOUT_ROW
 from random_graphs import single_ops
 
-from hlo_disc.dynamic_hlo.graph import Graph
-from hlo_disc.dynamic_hlo.ops import OPS
-from hlo_disc.dynamic_hlo.print import to_stablehlo
+from hlo_disc.dynamic_hlo.ir.graph import Graph
+from hlo_disc.dynamic_hlo.ops.table import OPS
+from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 
 EXAMPLES = 12
 

@@ -10,9 +10,9 @@ from dhlo import make_graph, shape
 from test_elementwise import TYPES, compiled, line
 
 import hlo_disc
-from hlo_disc.dynamic_hlo.dtypes import BOOL, dtype_class, element_type
-from hlo_disc.dynamic_hlo.graph import GraphBuilder, Value
-from hlo_disc.dynamic_hlo.reference import evaluate
+from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, dtype_class, element_type
+from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Value
+from hlo_disc.dynamic_hlo.ops.reference import evaluate
 
 SIZES = ((3, 5), (1, 1), (0, 4), (4, 0), (33, 17), (2, 257), (300, 3))
 NAMES = "i1 i4 ui2 i8 ui16 i64 ui64 f16 bf16 f64 f4E2M1FN f8E4M3FN f8E5M2FNUZ f8E8M0FNU".split()

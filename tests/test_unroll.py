@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from hlo_disc.dynamic_hlo.reference import evaluate
-from hlo_disc.dynamic_hlo.rewrite import simplify
+from hlo_disc.dynamic_hlo.ops.reference import evaluate
+from hlo_disc.dynamic_hlo.passes.rewrite import simplify
 from hlo_disc.import_.jax import Spec, trace
 
 X = Spec("(n,)", np.dtype(np.float32))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from dhlo import make_graph, shape
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Guard, Op, Value, raw_dim
-from hlo_disc.dynamic_hlo.verify import verify
+from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Guard, Op, Value, raw_dim
+from hlo_disc.dynamic_hlo.ops.verify import verify
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import CompileError
 
 F32 = np.dtype(np.float32)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.complex import expand_complex
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.dtypes import FLOATS, INTEGERS, part_dtype
-from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Value, make_region
-from hlo_disc.dynamic_hlo.ops import OPS
+from hlo_disc.dynamic_hlo.ir.dtypes import FLOATS, INTEGERS, part_dtype
+from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Value, make_region
+from hlo_disc.dynamic_hlo.ops.table import OPS
+from hlo_disc.dynamic_hlo.passes.complex.expand import expand_complex
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError, UnsupportedOpError
 from hlo_disc.import_.handlers import HANDLERS, distributed
 from hlo_disc.mlir import chlo, stablehlo
@@ -193,8 +193,8 @@ def document() -> str:
     return f"""\
 # Ops and element types
 
-Made by `python tools/ops_table.py` from the op table (`hlo_disc/dynamic_hlo/ops.py`) and the import handlers; a test
-checks that it is current.
+Made by `python tools/ops_table.py` from the op table (`hlo_disc/dynamic_hlo/ops/table.py`) and the import handlers; a
+test checks that it is current.
 
 ## StableHLO and CHLO
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 
 _ULPS = 3
 # How far apart two correct implementations may be: of the value, and of the largest value beside it.

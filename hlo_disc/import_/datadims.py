@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Guard, Value
+from hlo_disc.dynamic_hlo.ir.graph import Guard, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_ import symbols
 from hlo_disc.import_.elements import ZERO
 from hlo_disc.import_.shapes import is_opaque

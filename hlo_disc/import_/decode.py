@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hlo_disc import mlir
-from hlo_disc.dynamic_hlo.dtypes import (
+from hlo_disc.dynamic_hlo.ir.dtypes import (
     BOOL,
     COMPLEX_PARTS,
     FLOATS,

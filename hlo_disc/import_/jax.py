@@ -15,8 +15,8 @@ from typing import Any
 import jax
 from jax import export, tree_util
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Graph, Guard
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
 from hlo_disc.import_ import jax_lowering
 from hlo_disc.import_.reader import read_module

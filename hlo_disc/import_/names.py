@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Value, raw_dim
+from hlo_disc.dynamic_hlo.ir.graph import Value, raw_dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ArgumentError
 from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, location_line, text
 from hlo_disc.import_.elements import Compare, Junction

@@ -15,9 +15,9 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from hlo_disc import mlir
-from hlo_disc.dynamic_hlo.dim import Dim, dim_product
-from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Guard, Region, Shape, Value, isolated
+from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Guard, Region, Shape, Value, isolated
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import CompileError, HloDiscError, ParseError, ShapeError, UnsupportedOpError
 from hlo_disc.import_ import symbols
 from hlo_disc.import_.datadims import DataDims

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from hlo_disc.dynamic_hlo.dim import Dim, dim_product
-from hlo_disc.dynamic_hlo.graph import Graph, Shape, Value, all_ops
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Shape, Value, all_ops
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.errors import ShapeError
 from hlo_disc.import_.decode import ints
 from hlo_disc.import_.policy import Sizes, StaticShapes

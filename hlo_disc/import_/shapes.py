@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Value
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.import_.decode import Decoder, array, integer, ints
 from hlo_disc.import_.elements import ZERO, Element, Elements
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hlo_disc.dynamic_hlo.graph import Graph, Value
-from hlo_disc.stitch.flow import Flow, Step
-from hlo_disc.stitch.group import Group
-from hlo_disc.stitch.scope import Plan, Scope
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.fusion.scope import Plan, Scope
+from hlo_disc.stitch.hostflow.flow import Flow, Step
 
 
 def explain(graph: Graph, plan: Plan, flow: Flow) -> str:

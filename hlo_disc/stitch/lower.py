@@ -10,25 +10,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Graph, Guard, Value
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Value
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import ir
-from hlo_disc.stitch.attention import attention_choices
-from hlo_disc.stitch.build import Builder
-from hlo_disc.stitch.collapse import collapse
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.explain import explain
-from hlo_disc.stitch.flow import Flow, Pack, Step, constant_array
-from hlo_disc.stitch.fuse import fuse, is_stored_constant
-from hlo_disc.stitch.group import Group
-from hlo_disc.stitch.late import with_definitions
-from hlo_disc.stitch.library import LibraryCall, library_choices
-from hlo_disc.stitch.normalise import normalise
-from hlo_disc.stitch.row import row_choices
-from hlo_disc.stitch.scatter import scatter_choices
-from hlo_disc.stitch.scope import Plan
-from hlo_disc.stitch.sort import sort_choices
-from hlo_disc.stitch.tile import dot_choices
+from hlo_disc.stitch.fusion.collapse import collapse
+from hlo_disc.stitch.fusion.fuse import fuse, is_stored_constant
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.fusion.scope import Plan
+from hlo_disc.stitch.hostflow.flow import Flow, Pack, Step, constant_array
+from hlo_disc.stitch.hostflow.late_memory import with_definitions
+from hlo_disc.stitch.prepare.normalise import normalise
+from hlo_disc.stitch.schedules.attention.choices import attention_choices
+from hlo_disc.stitch.schedules.dot.choices import dot_choices
+from hlo_disc.stitch.schedules.library import LibraryCall, library_choices
+from hlo_disc.stitch.schedules.row.choices import row_choices
+from hlo_disc.stitch.schedules.scatter import scatter_choices
+from hlo_disc.stitch.schedules.sort.choices import sort_choices
 from hlo_disc.stitch.variant import Choice, Packing, Variant
 
 # How each kind of group is scheduled.

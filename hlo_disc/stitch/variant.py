@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.facts import ShapeFacts, Truth
-from hlo_disc.dynamic_hlo.graph import Value
-from hlo_disc.stitch.body import Sizes
-from hlo_disc.stitch.build import Builder, Scalar, Val
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.stitch.codegen.body import Sizes
+from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
 
 
 class Variant(Protocol):

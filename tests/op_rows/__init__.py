@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hlo_disc.dynamic_hlo.graph import Value
-from hlo_disc.dynamic_hlo.ops import OPS
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ops.table import OPS
 from op_rows import assemble, control, elementwise, indexing, products, reductions, views
 from op_rows.gen import Gen
 

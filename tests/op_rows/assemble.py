@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Value
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from op_rows.elementwise import WITH_NARROW
 from op_rows.gen import INDEX, ONE, ZERO, Gen, never_empty
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_disc.dynamic_hlo.graph import Region, Value
+from hlo_disc.dynamic_hlo.ir.graph import Region, Value
 from op_rows.gen import ALL, I32, INTS, Gen
 
 _DEEPEST = 2

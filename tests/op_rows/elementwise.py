@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.dtypes import bit_width
-from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Op, Value
-from hlo_disc.dynamic_hlo.ops import DIRECTIONS, OPS
+from hlo_disc.dynamic_hlo.ir.dtypes import bit_width
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS, OPS
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError
 from op_rows.gen import (
     ALL,

@@ -9,10 +9,10 @@ import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.dtypes import dtype_class, int_limits
-from hlo_disc.dynamic_hlo.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.graph import Graph, GraphBuilder, Op, Region, Shape, Value, raw_dim
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, int_limits
+from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Op, Region, Shape, Value, raw_dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 
 T = TypeVar("T")
 Types = Sequence[np.dtype]

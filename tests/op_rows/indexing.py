@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.dtypes import dtype_class
-from hlo_disc.dynamic_hlo.graph import Region, Shape, Value
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from op_rows.gen import BOOL, F32, FLOATS, I32, INDEX, INTS, ONE, REAL, UINTS, ZERO, B, Gen, S, never_empty
 
 _DATA = (F32, I32, *REAL, BOOL)

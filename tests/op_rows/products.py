@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Value
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from op_rows.gen import BF16, C64, C128, COMPLEX, F16, F32, F64, FLOATS, I8, I32, INTS, ONE, UINTS, ZERO, B, Gen, S
 
 _WIDER = {I8: (I8, I32), BF16: (BF16, F32), F16: (F16, F32), F32: (F32,)}

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.dtypes import dtype_class, int_limits
-from hlo_disc.dynamic_hlo.graph import Region, Value
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, int_limits
+from hlo_disc.dynamic_hlo.ir.graph import Region, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from op_rows.gen import ALL, BOOL, COMPLEX, FLOATS, I32, INTS, ONE, REAL, UINTS, ZERO, Gen
 
 _OP = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or", "xor": "xor"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.dtypes import BOOL, bit_width
-from hlo_disc.dynamic_hlo.graph import Value
+from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.shapes import Operand
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.facts import Truth
-from hlo_disc.dynamic_hlo.graph import Shape
+from hlo_disc.dynamic_hlo.ir.graph import Shape
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.decode import ints
 from hlo_disc.import_.elements import ONE
 from hlo_disc.import_.handlers import elementwise

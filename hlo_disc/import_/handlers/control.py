@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.graph import Region, Value, with_captures
+from hlo_disc.dynamic_hlo.ir.graph import Region, Value, with_captures
 from hlo_disc.errors import ShapeError
 from hlo_disc.import_.decode import integer
 from hlo_disc.import_.handlers.types import Handler, Result

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Shape, Value
-from hlo_disc.dynamic_hlo.windows import padded
+from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.windows import padded
 from hlo_disc.import_.decode import integer, ints
 from hlo_disc.import_.elements import ZERO
 from hlo_disc.import_.handlers.types import Handler

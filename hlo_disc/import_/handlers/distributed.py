@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.graph import Value
+from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.decode import ints
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand

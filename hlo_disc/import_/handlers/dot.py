@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hlo_disc.dynamic_hlo.graph import Value
+from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.shapes import Operand
 from hlo_disc.mlir import stablehlo

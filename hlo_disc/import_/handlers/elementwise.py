@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.graph import Shape, Value
-from hlo_disc.dynamic_hlo.orders import total_order
+from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.dynamic_hlo.ops.orders import total_order
 from hlo_disc.import_.decode import integer
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.shapes import Operand, direction

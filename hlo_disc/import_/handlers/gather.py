@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.combiners import scalar_region
-from hlo_disc.dynamic_hlo.dim import Dim, dim_product
-from hlo_disc.dynamic_hlo.facts import Truth
-from hlo_disc.dynamic_hlo.graph import Region, Shape, Value
+from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
+from hlo_disc.dynamic_hlo.ops.combiners import scalar_region
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.decode import integer, ints
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.types import Handler

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.dtypes import dtype_class, part_dtype
-from hlo_disc.dynamic_hlo.facts import Truth
-from hlo_disc.dynamic_hlo.graph import Shape, Value
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, part_dtype
+from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.decode import flag, ints, text
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.config import config_of

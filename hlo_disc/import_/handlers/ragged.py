@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.graph import Shape, Value
+from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.shapes import Operand
 from hlo_disc.mlir import chlo

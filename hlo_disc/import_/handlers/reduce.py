@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.combiners import monoid_kind, scalar_region
-from hlo_disc.dynamic_hlo.graph import Op, Region, Value
+from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value
+from hlo_disc.dynamic_hlo.ops.combiners import monoid_kind, scalar_region
 from hlo_disc.import_.decode import ints
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.combiners import absorbs, identity, monoid_kind, monoid_region
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import GraphBuilder, Op, Region, Value, isolated, make_op, with_attrs, with_captures
-from hlo_disc.dynamic_hlo.ops import OPS
+from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Op, Region, Value, isolated, make_op, with_attrs, with_captures
+from hlo_disc.dynamic_hlo.ops.combiners import absorbs, identity, monoid_kind, monoid_region
+from hlo_disc.dynamic_hlo.ops.table import OPS
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.decode import integer, ints
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.types import Handler, Result

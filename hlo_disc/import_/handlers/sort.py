@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.dim import Dim
-from hlo_disc.dynamic_hlo.graph import Region, Value, make_region
-from hlo_disc.dynamic_hlo.orders import total_order
+from hlo_disc.dynamic_hlo.ir.graph import Region, Value, make_region
+from hlo_disc.dynamic_hlo.ops.orders import total_order
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.decode import integer, ints
 from hlo_disc.import_.elements import ZERO
 from hlo_disc.import_.handlers.gather import scalar_body

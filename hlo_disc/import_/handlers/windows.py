@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo import inference_reduce
-from hlo_disc.dynamic_hlo.combiners import absorbs
-from hlo_disc.dynamic_hlo.dim import Dim, dim_product
-from hlo_disc.dynamic_hlo.facts import Truth
-from hlo_disc.dynamic_hlo.graph import Shape, Value, with_captures
-from hlo_disc.dynamic_hlo.windows import padded, positions
+from hlo_disc.dynamic_hlo.ir.graph import Shape, Value, with_captures
+from hlo_disc.dynamic_hlo.ops import inference_reduce
+from hlo_disc.dynamic_hlo.ops.combiners import absorbs
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import Truth
+from hlo_disc.dynamic_hlo.sizes.windows import padded, positions
 from hlo_disc.import_.decode import ints
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.reduce import make_reduce, operands_of, scalar

@@ -1,0 +1,333 @@
+"""DHLO: a small SSA graph. A value has a dtype and a shape of `Dim`s; static and dynamic StableHLO ops are one op here.
+
+Values and ops are immutable and compared by identity; a `Graph` lists its ops in topological order. Passes are pure
+functions `Graph -> Graph`: they build a new graph with `GraphBuilder` and leave the old one alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+
+Shape = tuple[Dim, ...]
+RELATIONS = {
+    "==": operator.eq, "!=": operator.ne, ">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor. `op` is None for an input; `index` is the result number of `op`, or the input number."""
+
+    dtype: np.dtype
+    shape: Shape
+    op: Op | None = None
+    index: int = 0
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One operation. `loc` is the user's source line as text, "" when unknown."""
+
+    name: str
+    operands: tuple[Value, ...]
+    attrs: Mapping[str, Any]
+    loc: str = ""
+    results: tuple[Value, ...] = field(default=(), init=False)
+
+    @property
+    def result(self) -> Value:
+        (value,) = self.results
+        return value
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A function of values that an op has as an attribute: the body of a loop, what a reduction combines with.
+
+    It is isolated: its ops read its inputs and each other. Sizes are in the symbols and facts of the enclosing graph.
+    """
+
+    inputs: tuple[Value, ...]
+    ops: tuple[Op, ...]
+    outputs: tuple[Value, ...]
+
+    @functools.cached_property
+    def key(self) -> tuple:
+        """Equal for regions that compute the same: the structure, with values numbered in order."""
+        numbers = {value: i for i, value in enumerate(self.inputs)}
+        rows: list[Any] = [tuple((v.dtype, v.shape) for v in self.inputs)]
+        for op in self.ops:
+            for result in op.results:
+                numbers[result] = len(numbers)
+            attrs = tuple(sorted((name, attribute_key(attr)) for name, attr in op.attrs.items()))
+            results = tuple((r.dtype, r.shape) for r in op.results)
+            rows.append((op.name, tuple(numbers[x] for x in op.operands), attrs, results))
+        return (*rows, tuple(numbers[value] for value in self.outputs))
+
+
+def attribute_key(attr: Any) -> Any:
+    """Equal for attributes that mean the same; hashable."""
+    if type(attr) is Region:
+        return attr.key
+    if type(attr) is tuple:
+        return tuple(map(attribute_key, attr))
+    return f"{attr.dtype}{attr.shape}{attr.tobytes().hex()}" if type(attr) is np.ndarray else str(attr)
+
+
+def regions(op: Op) -> list[Region]:
+    """All regions of an op, in the order of its attributes."""
+    found: list[Region] = []
+    for attr in op.attrs.values() if has_regions(op) else ():
+        if type(attr) is Region:
+            found.append(attr)
+        elif type(attr) is tuple:
+            found += [x for x in attr if type(x) is Region]
+    return found
+
+
+def all_ops(ops: Iterable[Op]) -> Iterator[Op]:
+    """The ops, and those in their regions."""
+    for op in ops:
+        yield op
+        for region in regions(op):
+            yield from all_ops(region.ops)
+
+
+def has_effect(op: Op) -> bool:
+    """Whether an op must run although nothing reads its results; a check must in the region that it is in."""
+    if not has_regions(op):
+        return op.name == "check" or ("effect" in op.attrs and bool(op.attrs["effect"]))
+    inner = [inner for region in regions(op) for inner in region.ops]
+    return any(x.name != "check" and has_effect(x) for x in inner)
+
+
+def has_regions(op: Op) -> bool:
+    return "body" in op.attrs or "branches" in op.attrs
+
+
+def map_regions(op: Op, change: Callable[[Region], Region]) -> Mapping[str, Any]:
+    """The op's attributes with each region changed; the same object when none is."""
+    changed: dict[str, Any] = {}
+    for name, attr in op.attrs.items():
+        if isinstance(attr, Region):
+            changed[name] = change(attr)
+        elif name == "branches":
+            changed[name] = tuple(map(change, attr))
+    same = all(attribute == op.attrs[name] for name, attribute in changed.items())
+    return op.attrs if same else {**op.attrs, **changed}
+
+
+def everywhere(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
+    """`change` applied to every region, as if it were a graph of its own, innermost first, and then to the graph."""
+    if not any(map(has_regions, graph.ops)):
+        return change(graph)
+
+    def inside(region: Region) -> Region:
+        names = ("",) * len(region.inputs)
+        own = Graph(graph.name, region.inputs, names, region.outputs, region.ops, graph.facts, {})
+        new = everywhere(own, change)
+        return region if new is own else Region(new.inputs, new.ops, new.outputs)
+
+    values: dict[Value, Value] = {}
+    ops = tuple(with_attrs(op, values, map_regions(op, inside)) for op in graph.ops)
+    return change(graph if not values else graph.with_roots(values, ops=ops))
+
+
+def with_attrs(op: Op, values: dict[Value, Value], attrs: Mapping[str, Any] | None = None) -> Op:
+    """The op with other attributes, and operands replaced as `values` says; what its results become is added there."""
+    operands = tuple(values.get(x, x) for x in op.operands)
+    attrs = op.attrs if attrs is None else attrs
+    if attrs is op.attrs and operands == op.operands:
+        return op
+    new = make_op(op.name, operands, attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
+    values.update(zip(op.results, new.results, strict=True))
+    return new
+
+
+def dims_in(op: Op) -> list[Dim]:
+    """Every size in an op's attributes and result types, those of its regions included."""
+    found = [dim for value in op.results for dim in value.shape]
+    for attr in op.attrs.values():
+        if type(attr) is Dim:
+            found.append(attr)
+        elif type(attr) is tuple:
+            found += [x for x in attr if type(x) is Dim]
+    for region in regions(op):
+        found += [dim for value in region.inputs for dim in value.shape]
+        for inner in region.ops:
+            found += dims_in(inner)
+    return found
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition that a call must meet: `lhs relation rhs`, relation one of == != >= > <= <.
+
+    The dims range over the graph's symbols and over `raw_dim` symbols. `message` may hold {0}, {1} …: the values of
+    `args` at the call.
+    """
+
+    lhs: Dim
+    relation: str
+    rhs: Dim
+    message: str
+    args: tuple[Dim, ...] = ()
+
+
+def raw_dim(argument: int, axis: int) -> Dim:
+    """The size that a call passed for `axis` of `argument`, as a symbol; bindings and guards are made of these."""
+    return Dim.symbol(f"%{argument}.{axis}")
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A program.
+
+    input_names: one a input, for messages ("args[0]['w']", "x").
+    bindings: how each symbol follows from the call's sizes, a Dim over `raw_dim` symbols.
+    guards: checked in order before anything runs; those with symbols of `definitions` once these are known.
+    definitions: symbols whose value is computed, each with the i64 scalar that it is. Ops with such a symbol in a size
+        come behind the op that computes it.
+    """
+
+    name: str
+    inputs: tuple[Value, ...]
+    input_names: tuple[str, ...]
+    outputs: tuple[Value, ...]
+    ops: tuple[Op, ...]
+    facts: ShapeFacts
+    bindings: Mapping[str, Dim]
+    guards: tuple[Guard, ...] = ()
+    definitions: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def roots(self) -> tuple[Value, ...]:
+        """The values that must be computed: outputs and definitions."""
+        return (*self.outputs, *self.definitions.values())
+
+    def with_roots(self, values: Mapping[Value, Value], **changes: Any) -> Graph:
+        """The graph with `changes`, and other values for outputs and definitions; those not in `values` stay."""
+        outputs = tuple(values.get(v, v) for v in self.outputs)
+        definitions = {name: values.get(v, v) for name, v in self.definitions.items()}
+        return replace(self, outputs=outputs, definitions=definitions, **changes)
+
+
+def make_op(
+    name: str, operands: Sequence[Value], attrs: Mapping[str, Any], types: Sequence[tuple[np.dtype, Shape]], loc: str
+) -> Op:
+    """An op whose result types are known already."""
+    op = Op(name, tuple(operands), attrs, loc)
+    object.__setattr__(op, "results", tuple(Value(t, shape, op, i) for i, (t, shape) in enumerate(types)))
+    return op
+
+
+class GraphBuilder:
+    """Collects ops in order. `op` infers the results by the op table."""
+
+    def __init__(self, facts: ShapeFacts):
+        self.facts = facts
+        self.ops: list[Op] = []
+
+    def op(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: Any) -> Value:
+        """Append an op and return its only result. Raises ShapeError when the operands cannot agree."""
+        return self.multi(name, operands, loc, **attrs)[0]
+
+    def multi(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: Any) -> tuple[Value, ...]:
+        """Append an op and return all its results."""
+        from hlo_disc.dynamic_hlo.ops.table import infer
+
+        types = infer(Op(name, tuple(operands), attrs, loc), self.facts)
+        op = make_op(name, operands, attrs, [(np.dtype(t), s) for t, s in types], loc)
+        self.ops.append(op)
+        return op.results
+
+
+def is_array(op: Op) -> bool:
+    """Whether an op is a constant of other than one element."""
+    return op.name == "constant" and op.attrs["value"].size != 1
+
+
+def isolated(inputs: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value]) -> tuple[Region, tuple[Value, ...]]:
+    """A region of `ops`, and the values from outside that they read, which become its last inputs.
+
+    inputs: values without an op. Outside values that need nothing (numbers, iotas, sizes) are computed inside; large
+    constants stay outside, where there is one of each.
+    """
+    new = {value: Value(value.dtype, value.shape, None, i) for i, value in enumerate(inputs)}
+    captured: list[Value] = []
+    made: list[Op] = []
+
+    def inside(value: Value) -> Value:
+        if value not in new:
+            if value.op is not None and not value.op.operands and not is_array(value.op):
+                copy(value.op)
+            else:
+                new[value] = Value(value.dtype, value.shape, None, len(inputs) + len(captured))
+                captured.append(value)
+        return new[value]
+
+    def copy(op: Op) -> None:
+        operands = [inside(x) for x in op.operands]
+        made.append(make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc))
+        new.update(zip(op.results, made[-1].results, strict=True))
+
+    for op in ops:
+        copy(op)
+    results = tuple(inside(value) for value in outputs)
+    return Region(tuple(new[v] for v in (*inputs, *captured)), tuple(made), results), tuple(captured)
+
+
+def with_captures(
+    regions: Sequence[tuple[Region, tuple[Value, ...]]], count: int
+) -> tuple[tuple[Region, ...], tuple[Value, ...]]:
+    """Regions that take the same captured values after their `count` inputs, and those values.
+
+    regions: each with what it captures, its last inputs.
+    """
+    captured = tuple(dict.fromkeys(value for _, values in regions for value in values))
+    made = []
+    for region, values in regions:
+        own = dict(zip(values, region.inputs[count:], strict=True))
+        outside = {x: own.get(x) or Value(x.dtype, x.shape, None, count + i) for i, x in enumerate(captured)}
+        made.append(Region((*region.inputs[:count], *outside.values()), region.ops, region.outputs))
+    return tuple(made), captured
+
+
+def make_region(
+    facts: ShapeFacts,
+    types: Sequence[tuple[np.dtype, Shape]],
+    build: Callable[[GraphBuilder, tuple[Value, ...]], Sequence[Value]],
+) -> Region:
+    """A region from `build(builder, inputs) -> outputs`, which captures nothing."""
+    builder = GraphBuilder(facts)
+    inputs = tuple(Value(np.dtype(t), shape, None, i) for i, (t, shape) in enumerate(types))
+    outputs = tuple(build(builder, inputs))
+    return Region(inputs, tuple(builder.ops), outputs)
+
+
+def uses(graph: Graph) -> dict[Value, list[Op]]:
+    """The ops that read each value, in order; an op that reads a value twice is listed twice."""
+    users: dict[Value, list[Op]] = {value: [] for value in graph.inputs}
+    for op in graph.ops:
+        for value in op.results:
+            users[value] = []
+    for op in graph.ops:
+        for value in op.operands:
+            users[value].append(op)
+    return users

@@ -1,0 +1,1 @@
+"""What ops are: one file a family holds its rows, what their results are, and what they compute in numpy."""

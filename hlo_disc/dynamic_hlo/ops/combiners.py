@@ -1,0 +1,211 @@
+"""What is known of a region that combines elements: is it a monoid by name, does order matter, what is an identity.
+
+The names are matched; the rest is asked of the numpy reference on the values where such functions differ (zeros,
+infinities, NaN, ties, the ends of integers, small numbers), because regions say the same in many ways: JAX's argmax is
+nine ops. What the answers decide is only the order in which elements are combined, about which StableHLO says nothing
+more than that the body should not care.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, make_op
+from hlo_disc.dynamic_hlo.ops.inference import BOOL, dtype_class
+from hlo_disc.dynamic_hlo.ops.reference import Function
+from hlo_disc.dynamic_hlo.ops.table import OPS
+
+_KINDS = {
+    "add": "add", "multiply": "mul", "maximum": "max", "minimum": "min", "and": "and", "or": "or", "xor": "xor",
+}  # fmt: skip
+_OPS = {kind: name for name, kind in _KINDS.items()}
+_BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
+_SCALAR_VIEWS = ("reshape", "broadcast", "transpose")
+_SAMPLES = 4096
+
+
+def scalar_region(region: Region) -> Region | None:
+    """The region without views of scalars; None when it has more than elementwise ops on scalars."""
+    new: dict[Value, Value] = {value: value for value in region.inputs}
+    ops: list[Op] = []
+    for op in region.ops:
+        if any(v.rank for v in (*op.operands, *op.results)):
+            return None
+        if op.name in _SCALAR_VIEWS:
+            new[op.result] = new[op.operands[0]]
+            continue
+        if OPS[op.name].kind not in ("elementwise", "source"):
+            return None
+        operands = [new[x] for x in op.operands]
+        ops.append(make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc))
+        new.update(zip(op.results, ops[-1].results, strict=True))
+    if any(v.rank for v in region.inputs):
+        return None
+    outputs = tuple(new[v] for v in region.outputs)
+    needed = {v.op for v in outputs}
+    for op in reversed(ops):
+        if op in needed:
+            needed.update(x.op for x in op.operands)
+    return Region(region.inputs, tuple(op for op in ops if op in needed), outputs)
+
+
+def monoid_kind(region: Region) -> str | None:
+    """The `kind` of a `reduce` that does the same as a region over two scalars of one type."""
+    if len(region.inputs) != 2 or len(region.outputs) != 1:
+        return None
+    dtype = region.outputs[0].dtype
+    op = region.outputs[0].op
+    if op is not None and op.name == "convert" and dtype_class(dtype) == "float" and dtype.itemsize < 4:
+        op = op.operands[0].op  # computed wider and rounded, as a reduction of halves is anyway
+    if op is None or {_unwidened(x, dtype) for x in op.operands} != set(region.inputs):
+        return _chosen(op, region)
+    kind = _KINDS.get(op.name)
+    return _BOOLEAN.get(kind, kind) if dtype == BOOL and kind else kind
+
+
+def _unwidened(x: Value, dtype: np.dtype) -> Value:
+    op = x.op
+    if op is not None and op.name == "convert" and op.operands[0].dtype == dtype and dtype.itemsize < x.dtype.itemsize:
+        return op.operands[0]
+    return x
+
+
+def _chosen(op: Op | None, region: Region) -> str | None:
+    """`select(a > b, a, b)`: the maximum of integers. Of floats it is not what `maximum` makes of NaN."""
+    if op is None or op.name != "select" or dtype_class(region.outputs[0].dtype) not in ("int", "uint"):
+        return None
+    test, *branches = op.operands
+    if test.op is None or test.op.name != "compare" or set(branches) != set(region.inputs):
+        return None
+    if set(test.op.operands) != set(branches):
+        return None
+    greater = test.op.attrs["direction"] in ("GT", "GE")
+    if not greater and test.op.attrs["direction"] not in ("LT", "LE"):
+        return None
+    return "max" if greater == (test.op.operands[0] is branches[0]) else "min"
+
+
+def monoid_region(kind: str, dtype: np.dtype) -> Region:
+    """The region of a monoid."""
+    inputs = tuple(Value(dtype, (), None, i) for i in range(2))
+    op = make_op(_OPS[kind], inputs, {}, [(dtype, ())], "")
+    return Region(inputs, (op,), op.results)
+
+
+def identity(kind: str, dtype: np.dtype) -> np.ndarray:
+    """What changes nothing when it is combined with."""
+    if kind in ("max", "min") and dtype != BOOL:
+        if dtype_class(dtype) == "float":
+            return np.array(-np.inf if kind == "max" else np.inf).astype(dtype)
+        info = ml_dtypes.iinfo(dtype)
+        return np.array(info.min if kind == "max" else info.max, dtype)
+    if kind in ("and", "min"):
+        return np.array(True) if dtype == BOOL else np.invert(np.zeros((), dtype))
+    return np.array(1 if kind == "mul" else 0).astype(dtype)
+
+
+# ----------------------------------------------------------------------------------------------------- asked of numpy
+
+
+def commutes(region: Region) -> bool:
+    """Whether the two sides may change places."""
+    return _probe(region).commutes
+
+
+def selects(region: Region) -> bool:
+    """Whether the result always is one of the two sides, whole.
+
+    An associative function that does this takes the first or the last of those that are largest in some order.
+    """
+    return _probe(region).selects
+
+
+def absorbs(region: Region, inits: Sequence[Value]) -> bool:
+    """Whether combining with the initial values, which must be constants, changes nothing."""
+    constants = [v.op.attrs["value"] for v in inits if v.op is not None and v.op.name == "constant"]
+    if len(constants) != len(inits):
+        return False
+    n = len(region.outputs)
+    xs, _, captured = _samples(region)
+    start = [np.broadcast_to(c, x.shape) for c, x in zip(constants, xs, strict=True)]
+    body = Function(region, {})
+    if _has_sizes(region):
+        return False
+    made = body(*start, *xs, *captured), body(*xs, *start, *captured)
+    return all(bool(_same(x, y).all()) for side in made for x, y in zip(side, xs[:n], strict=True))
+
+
+class _Probe:
+    def __init__(self, region: Region):
+        self.commutes = self.selects = False
+        if _has_sizes(region):
+            return
+        a, b, captured = _samples(region)
+        body = Function(region, {})
+        forth, back = body(*a, *b, *captured), body(*b, *a, *captured)
+        self.commutes = bool(_all_same(forth, back).all())
+        self.selects = bool((_all_same(forth, a) | _all_same(forth, b)).all())
+
+
+_probes: dict[tuple, _Probe] = {}
+
+
+def _probe(region: Region) -> _Probe:
+    key = region.key
+    if key not in _probes:
+        _probes[key] = _Probe(region)
+    return _probes[key]
+
+
+def _has_sizes(region: Region) -> bool:
+    return any(op.name == "dim" for op in region.ops)
+
+
+def _same(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return (x == y) | ((x != x) & (y != y))
+
+
+def _all_same(xs: Sequence[np.ndarray], ys: Sequence[np.ndarray]) -> np.ndarray:
+    return functools.reduce(np.logical_and, itertools.starmap(_same, zip(xs, ys, strict=True)))
+
+
+def _samples(region: Region) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+    """Arguments for the region: two sides, in which a half of the elements are ties, and what it captured."""
+    n = len(region.outputs)
+    rng = np.random.default_rng(0)
+    left, right = [], []
+    for value in region.inputs[:n]:
+        line = _values(value.dtype, region)
+        a, b = (line[rng.integers(0, len(line), _SAMPLES)] for _ in range(2))
+        left.append(a)
+        right.append(np.where(rng.integers(0, 2, _SAMPLES) == 0, a, b).astype(value.dtype))
+    captured = []
+    for value in region.inputs[2 * n :]:
+        line = _values(value.dtype, region)
+        captured.append(line[rng.integers(0, len(line), _SAMPLES)])
+    return left, right, captured
+
+
+def _values(dtype: np.dtype, region: Region) -> np.ndarray:
+    """Where functions of this type differ; the region's own constants, too."""
+    own = [op.attrs["value"].reshape(1) for op in region.ops if op.name == "constant" and op.result.dtype == dtype]
+    return np.concatenate([_usual_values(dtype), *own])
+
+
+def _usual_values(dtype: np.dtype) -> np.ndarray:
+    kind = dtype_class(dtype)
+    if kind == "bool":
+        return np.array([False, True])
+    if kind in ("int", "uint"):
+        info = ml_dtypes.iinfo(dtype)
+        line = [0, 1, 2, 3, 5, int(info.min), int(info.max), *((-1, -2, -7) if kind == "int" else ())]
+        return np.array([min(x, int(info.max)) for x in line], object).astype(dtype)
+    line = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.25, -7.5, np.inf, -np.inf, np.nan]
+    if kind == "complex":
+        return np.array([complex(x, y) for x in line for y in line], dtype)
+    return np.array(line).astype(dtype)

@@ -1,0 +1,29 @@
+"""Orders of elements, spelled in elementwise ops."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.dtypes import bit_width, dtype_class
+from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Value
+
+
+def total_order(b: GraphBuilder, x: Value, loc: str = "") -> Value:
+    """Signed integers that are ordered as IEEE's totalOrder orders floats; anything else is its own order.
+
+    They are the bits, all but the sign flipped where it is set: magnitudes grow downwards there.
+    """
+    if dtype_class(x.dtype) != "float":
+        return x
+    if bit_width(x.dtype) < 8:
+        x = b.op("convert", [x], loc, dtype=np.dtype(np.float32))
+    bits = 8 * x.dtype.itemsize
+    dtype = np.dtype(f"int{bits}")
+    number = b.op("bitcast_convert", [x], loc, dtype=dtype)
+
+    def shift(name: str, y: Value, by: int) -> Value:
+        amount = b.op("constant", [], loc, value=np.array(by, dtype))
+        return b.op(name, [y, b.op("broadcast", [amount], loc, shape=x.shape, dims=()) if x.rank else amount], loc)
+
+    flipped = shift("shift_right_logical", shift("shift_right_arithmetic", number, bits - 1), 1)
+    return b.op("xor", [number, flipped], loc)

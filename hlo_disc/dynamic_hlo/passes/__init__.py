@@ -1,0 +1,1 @@
+"""From a graph to an equal and simpler one."""

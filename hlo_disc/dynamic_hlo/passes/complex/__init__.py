@@ -1,0 +1,1 @@
+"""Complex numbers as pairs of real ones, before any schedule sees them."""

@@ -1,0 +1,106 @@
+"""The vocabulary of the rewrite rules: what makes a value, what it constantly equals, how two shapes relate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.dtypes import bit_width
+from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Op, Shape, Value
+from hlo_disc.dynamic_hlo.ops.inference import dtype_class
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+
+Match = tuple[Any, ...] | None
+
+LARGEST_FOLDED = 64  # elements of a constant that is computed while compiling
+LARGEST_SPLAT = 16  # elements of a constant that is kept although all are equal
+
+
+def made_by(value: Value, name: str) -> Op | None:
+    """The op that makes `value` when it has that name."""
+    return value.op if value.op is not None and value.op.name == name else None
+
+
+def any_op(op: Op) -> Match:
+    """Matches every op, with no parts."""
+    return ()
+
+
+def operand_made_by(name: str) -> Callable[[Op], Match]:
+    """Matches an op whose first operand is made by an op `name`, which is the part."""
+
+    def match(op: Op) -> Match:
+        inner = made_by(op.operands[0], name)
+        return None if inner is None else (inner,)
+
+    return match
+
+
+def first_operand(builder: GraphBuilder, op: Op, *parts: Any) -> Value:
+    """Builds the op's first operand: the op does nothing."""
+    return op.operands[0]
+
+
+def constant(value: Value) -> np.ndarray | None:
+    """The array of a constant."""
+    op = made_by(value, "constant")
+    return None if op is None else op.attrs["value"]
+
+
+def all_equal(array: np.ndarray) -> bool:
+    """Whether all elements have the same bits (0.0 and -0.0 differ, equal NaNs do not); False for no elements."""
+    if array.size < 2:
+        return array.size == 1
+    bits = np.ascontiguousarray(array).reshape(-1).view(f"V{array.dtype.itemsize}")
+    return bool(bits[0] == bits[-1] and (bits == bits[0]).all())
+
+
+def splat(value: Value) -> np.ndarray | None:
+    """The scalar that every element of `value` is, when it is a broadcast constant or a small one of equal elements."""
+    op = made_by(value, "broadcast")
+    array = constant(op.operands[0] if op else value)
+    if array is None or array.size > LARGEST_SPLAT or not all_equal(array):
+        return None
+    return array.reshape(-1)[0:1].reshape(())
+
+
+def broadcast_scalar(value: Value) -> Value | None:
+    """The scalar that `value` is a broadcast of."""
+    op = made_by(value, "broadcast")
+    return op.operands[0] if op is not None and not op.operands[0].shape else None
+
+
+def scalar_dim(value: Value) -> Dim | None:
+    """The size that an integer scalar is known to be: a constant, or a `dim` op of a type that holds sizes."""
+    if (op := made_by(value, "dim")) and bit_width(value.dtype) >= 32:
+        return op.attrs["expr"]
+    array = constant(value)
+    if array is None or array.shape or dtype_class(array.dtype) not in ("int", "uint"):
+        return None
+    return Dim.const(int(array))
+
+
+def is_one(facts: ShapeFacts, size: Dim) -> bool:
+    return size is ONE or facts.equal(size, ONE) is Truth.YES
+
+
+def is_zero(facts: ShapeFacts, size: Dim) -> bool:
+    return size is ZERO or facts.equal(size, ZERO) is Truth.YES
+
+
+def are_equal(facts: ShapeFacts, a: Dim, b: Dim) -> bool:
+    return a is b or facts.equal(a, b) is Truth.YES
+
+
+def kept_axes(facts: ShapeFacts, narrow: Shape, wide: Shape) -> tuple[int, ...] | None:
+    """The axis of `wide` for each axis of `narrow` when `wide` is `narrow` with axes of size 1 inserted."""
+    axes: list[int] = []
+    for axis, size in enumerate(wide):
+        if len(axes) < len(narrow) and are_equal(facts, narrow[len(axes)], size):
+            axes.append(axis)
+        elif not is_one(facts, size):
+            return None
+    return tuple(axes) if len(axes) == len(narrow) else None

@@ -1,0 +1,196 @@
+"""The rewrite engine: a graph and a table of rules in, an equal and simpler graph out. Also DCE and CSE.
+
+Ops are rebuilt in order, and a rule is tried the moment an op is built: it sees operands that are final already, and
+what a rule builds is simplified at once, so one pass reaches the point where nothing fires. Sizes in attributes and
+inputs become their canonical representatives, so that later stages may compare shapes by identity. All passes are pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import (
+    Graph,
+    GraphBuilder,
+    Op,
+    Region,
+    Shape,
+    Value,
+    attribute_key,
+    everywhere,
+    has_effect,
+    make_op,
+)
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.errors import CompileError
+
+_DEPTH = 64  # rules that may fire inside each other's results
+
+
+def always(facts: ShapeFacts, op: Op, *captures: Any) -> bool:
+    """The condition of a rule that holds at all sizes."""
+    return True
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rewrite: at an op named in `roots`, `match(op)` gives the parts that it needs, or None.
+
+    condition(facts, op, *parts): whether it holds at all sizes that the facts allow.
+    build(builder, op, *parts): the value to use instead, equal in dtype and shape.
+    """
+
+    name: str
+    roots: tuple[str, ...]
+    match: Callable[[Op], tuple[Any, ...] | None]
+    build: Callable[..., Value]
+    condition: Callable[..., bool] = always
+
+
+def rewrite(graph: Graph, rules: Sequence[Rule], fired: Counter[str] | None = None) -> Graph:
+    """`graph` with all `rules` applied, and DCE. `fired` counts each rule's applications by its name."""
+    builder = _RuleBuilder(graph.facts, rules)
+    values: dict[Value, Value] = {}
+    for value in graph.inputs:
+        shape = tuple(map(graph.facts.canonical, value.shape))
+        values[value] = value if shape == value.shape else replace(value, shape=shape)
+    for op in graph.ops:
+        rebuilt = _rebuild(builder, op, tuple(values[v] for v in op.operands), _canonical(op.attrs, graph.facts))
+        results = (builder.simplify(rebuilt),) if len(op.results) == 1 else rebuilt.results
+        values.update(zip(op.results, results, strict=True))
+    if fired is not None:
+        fired.update(builder.fired)
+    inputs = tuple(values[v] for v in graph.inputs)
+    return dce(graph.with_roots(values, inputs=inputs, ops=tuple(builder.ops)))
+
+
+def simplify(graph: Graph) -> Graph:
+    """An equal graph without what the facts make redundant: all rules, CSE, dots turned as their users read them.
+
+    Regions too; and control flow without what it need not carry or compute again.
+    """
+    from hlo_disc.dynamic_hlo.passes.control import tidy
+    from hlo_disc.dynamic_hlo.passes.dots import orient_dots  # made of this module's Rule
+    from hlo_disc.dynamic_hlo.passes.rules import RULES
+    from hlo_disc.dynamic_hlo.passes.unroll import unroll
+
+    def simpler(scope: Graph) -> Graph:
+        scope = cse(rewrite(scope, RULES))
+        turned = orient_dots(scope)
+        return scope if turned is scope else rewrite(turned, RULES)
+
+    graph = everywhere(graph, simpler)
+    while (tidied := everywhere(tidy(graph), unroll)) is not graph:
+        graph = everywhere(tidied, simpler)
+    return graph
+
+
+def dce(graph: Graph) -> Graph:
+    """`graph` without ops that no output needs and that have no effect."""
+    needed = set(graph.roots)
+    kept = []
+    for op in reversed(graph.ops):
+        if has_effect(op) or not needed.isdisjoint(op.results):
+            needed.update(op.operands)
+            kept.append(op)
+    return replace(graph, ops=tuple(reversed(kept)))
+
+
+def cse(graph: Graph) -> Graph:
+    """`graph` with one op in place of several that compute the same."""
+    builder = GraphBuilder(graph.facts)
+    values: dict[Value, Value] = {}
+    seen: dict[Hashable, Op] = {}
+    for op in graph.ops:
+        operands = tuple(values.get(value, value) for value in op.operands)
+        key = (op.name, operands, tuple(sorted((name, _key(value)) for name, value in op.attrs.items())))
+        same = None if has_effect(op) else seen.get(key)
+        if same is None:
+            same = seen[key] = _rebuild(builder, op, operands, op.attrs)
+        values.update(zip(op.results, same.results, strict=True))
+    return graph.with_roots(values, ops=tuple(builder.ops))
+
+
+def _key(attribute: Any) -> Hashable:
+    # Weights are large: only arrays that share their memory count as equal there.
+    if isinstance(attribute, np.ndarray):
+        content = attribute.tobytes() if attribute.nbytes <= 4096 else attribute.__array_interface__["data"]
+        return str(attribute.dtype), attribute.shape, attribute.strides, content
+    if isinstance(attribute, Region) or (type(attribute) is tuple and any(isinstance(x, Region) for x in attribute)):
+        return attribute_key(attribute)
+    # 1 == True == Dim.const(1) in Python, but not as attributes
+    return type(attribute).__name__, attribute
+
+
+def _rebuild(builder: GraphBuilder, op: Op, operands: tuple[Value, ...], attrs: Mapping[str, Any]) -> Op:
+    """Append `op` with new operands and attributes; the same object when they are the same."""
+    if attrs is op.attrs and all(new is old for new, old in zip(operands, op.operands, strict=True)):
+        builder.ops.append(op)
+    elif attrs is op.attrs and all(
+        x.dtype == y.dtype and x.shape == y.shape for x, y in zip(operands, op.operands, strict=True)
+    ):
+        builder.ops.append(make_op(op.name, operands, attrs, [(r.dtype, r.shape) for r in op.results], op.loc))
+    else:
+        GraphBuilder.multi(builder, op.name, operands, op.loc, **attrs)
+    return builder.ops[-1]
+
+
+def _canonical(attrs: Mapping[str, Any], facts: ShapeFacts) -> Mapping[str, Any]:
+    changed = {}
+    for name, value in attrs.items():
+        new = value
+        if isinstance(value, Dim):
+            new = facts.canonical(value)
+        elif isinstance(value, tuple) and any(isinstance(item, Dim) for item in value):
+            new = tuple(map(facts.canonical, value))
+        if new != value if isinstance(value, tuple) else new is not value:
+            changed[name] = new
+    return {**attrs, **changed} if changed else attrs
+
+
+def same_shape(facts: ShapeFacts, a: Shape, b: Shape) -> bool:
+    """Whether two shapes are equal at all sizes."""
+    return a == b or (len(a) == len(b) and all(facts.equal(x, y) is Truth.YES for x, y in zip(a, b, strict=True)))
+
+
+class _RuleBuilder(GraphBuilder):
+    """A builder whose `op` gives the simplified value."""
+
+    def __init__(self, facts: ShapeFacts, rules: Sequence[Rule]):
+        super().__init__(facts)
+        self.fired: Counter[str] = Counter()
+        self._depth = 0
+        self._rules: dict[str, list[Rule]] = {}
+        for rule in rules:
+            for root in rule.roots:
+                self._rules.setdefault(root, []).append(rule)
+
+    def op(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: Any) -> Value:
+        super().multi(name, operands, loc, **attrs)
+        return self.simplify(self.ops[-1])
+
+    def simplify(self, op: Op) -> Value:
+        """The value for the op that was built last, which stays only when no rule replaces it."""
+        for rule in self._rules.get(op.name, ()) if self._depth < _DEPTH else ():
+            parts = rule.match(op)
+            if parts is None or not rule.condition(self.facts, op, *parts):
+                continue
+            self.ops.pop()
+            end = len(self.ops)
+            self._depth += 1
+            value = rule.build(self, op, *parts)
+            self._depth -= 1
+            if value.dtype != op.result.dtype or value.rank != op.result.rank:
+                raise CompileError(f"rewrite '{rule.name}' turns {op.result!r} into {value!r} at {op.loc or op.name}")
+            if same_shape(self.facts, value.shape, op.result.shape):
+                self.fired[rule.name] += 1
+                return value
+            # Sizes that only a guard relates: the op that states their relation must stay.
+            self.ops[end:] = [op]
+        return op.result

@@ -1,0 +1,88 @@
+"""Loops that run a few times whatever the data, written out: a pass over `while`.
+
+Random numbers in JAX are made by a loop of five rounds over whole arrays. Written out they are one kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, make_op, with_attrs
+from hlo_disc.dynamic_hlo.ops.table import OPS
+
+_TRIPS = 8
+_OPS = 320  # of all iterations together
+
+
+def unroll(graph: Graph) -> Graph:
+    """An equal graph without such loops; the same object when there is none."""
+    counts = {op: trips(op) for op in graph.ops if op.name == "while"}
+    if not any(n is not None for n in counts.values()):
+        return graph
+    made: list[Op] = []
+    values: dict[Value, Value] = {}
+    for op in graph.ops:
+        n = counts.get(op)
+        if n is None:
+            made.append(with_attrs(op, values))
+            continue
+        carried = [values.get(x, x) for x in op.operands]
+        for _ in range(n):
+            made += (copied := _Copy(op.attrs["body"], carried)).ops
+            carried[: len(op.results)] = copied.outputs
+        values.update(zip(op.results, carried, strict=False))
+    return graph.with_roots(values, ops=tuple(made))
+
+
+class _Copy:
+    """The ops of a region with operands in place of its inputs."""
+
+    def __init__(self, region: Region, operands: Sequence[Value]):
+        names = dict(zip(region.inputs, operands, strict=True))
+        self.ops = []
+        for op in region.ops:
+            new = make_op(
+                op.name, [names[x] for x in op.operands], op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc
+            )
+            names.update(zip(op.results, new.results, strict=True))
+            self.ops.append(new)
+        self.outputs = [names[x] for x in region.outputs]
+
+
+def trips(op: Op) -> int | None:
+    """How often a loop runs, when that is seldom and can be told; None otherwise."""
+    cond, body, count = op.attrs["cond"], op.attrs["body"], op.attrs["carried"]
+    known = [_constant(x) for x in op.operands]
+    for n in range(_TRIPS + 1):
+        (again,) = _evaluate(cond, known)
+        if again is None:
+            return None
+        if not again:
+            return n
+        if (n + 1) * len(body.ops) > _OPS:
+            return None
+        known[:count] = _evaluate(body, known)
+    return None
+
+
+def _constant(value: Value) -> np.ndarray | None:
+    op = value.op
+    return op.attrs["value"] if op is not None and op.name == "constant" and value.rank == 0 else None
+
+
+def _evaluate(region: Region, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
+    """The outputs that follow from the known inputs; scalars only."""
+    known: dict[Value, np.ndarray | None] = dict(zip(region.inputs, inputs, strict=True))
+    for op in region.ops:
+        if len(op.results) == 1:
+            known[op.result] = _result(op, [known.get(x) for x in op.operands])
+    return [known.get(x) for x in region.outputs]
+
+
+def _result(op: Op, operands: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    row = OPS[op.name]
+    if op.result.shape or row.kind not in ("source", "elementwise") or any(x is None for x in operands):
+        return None
+    return None if op.name == "dim" else np.asarray(row.reference(*operands, **op.attrs))

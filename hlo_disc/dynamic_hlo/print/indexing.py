@@ -1,0 +1,46 @@
+"""`scatter` and `sort` as StableHLO: values from outside are named in their regions as they are outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+
+if TYPE_CHECKING:
+    from hlo_disc.dynamic_hlo.print.stablehlo import _Printer
+
+# What StableHLO calls gather's numbers in a scatter.
+_NAMES = {
+    "offset_dims": "update_window_dims",
+    "collapsed_slice_dims": "inserted_window_dims",
+    "operand_batching_dims": "input_batching_dims",
+    "start_indices_batching_dims": "scatter_indices_batching_dims",
+    "start_index_map": "scatter_dims_to_operand_dims",
+}
+
+
+def _scatter(printer: _Printer, op: Op) -> Sequence[str]:
+    attrs, count = op.attrs, 2 * op.attrs["count"] + 1
+    fields = [f"{name} = {list(attrs[ours])}" for ours, name in _NAMES.items() if attrs[ours]]
+    numbers = ", ".join([*fields, f"index_vector_dim = {attrs['index_vector_dim']}"])
+    unique = f"unique_indices = {str(attrs['unique']).lower()}"
+    words = f"{{scatter_dimension_numbers = #stablehlo.scatter<{numbers}>, {unique}}}"
+    return _with_body(printer, op, "scatter", words, op.operands[:count], op.operands[count:])
+
+
+def _sort(printer: _Printer, op: Op) -> Sequence[str]:
+    attrs, count = op.attrs, op.attrs["count"]
+    words = f"{{dimension = {attrs['dim']} : i64, is_stable = {str(attrs['stable']).lower()}}}"
+    return _with_body(printer, op, "sort", words, op.operands[:count], op.operands[count:])
+
+
+def _with_body(
+    printer: _Printer, op: Op, name: str, words: str, operands: Sequence[Value], captured: Sequence[Value]
+) -> Sequence[str]:
+    region = printer.region(op.attrs["body"], [printer.names[v] for v in captured])
+    text = f'"stablehlo.{name}"({", ".join(printer.names[v] for v in operands)}) <{words}>'
+    return printer.many(op, text, ", ".join(map(printer.type, operands)), [region])
+
+
+PRINTERS = {"scatter": _scatter, "sort": _sort}

@@ -1,0 +1,92 @@
+"""Prints library ops as StableHLO. Custom calls keep what StableHLO cannot say in attributes `hlo_disc.*`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Op
+
+if TYPE_CHECKING:
+    from hlo_disc.dynamic_hlo.print.stablehlo import _Printer
+
+
+def custom_call(printer: _Printer, op: Op) -> tuple[str, ...]:
+    """Operands and results lie as DHLO has them, row-major; the axes' order for the handler is an attribute."""
+    from hlo_disc.dynamic_hlo.print.stablehlo import _symbol, _type, tensor_type
+
+    attrs = op.attrs
+    names = [printer.names[x] for x in op.operands]
+    types = [_type(x) for x in op.operands]
+    dynamic = any(not d.is_const for d in attrs["sizes"])
+    fields = [
+        "api_version = 4 : i32",
+        f"backend_config = {_dictionary(attrs['config'])}",
+        f"has_side_effect = {str(attrs['effect']).lower()}",
+    ]
+    fields += [f"hlo_disc.{name} = {_orders(attrs[name])}" for name in ("operand_orders", "result_orders")]
+    aliases = (
+        f"#stablehlo.output_operand_alias<output_tuple_indices = [{result}], operand_index = {operand}, "
+        "operand_tuple_indices = []>"
+        for operand, result in attrs["aliases"]
+    )
+    fields.append(f"output_operand_aliases = [{', '.join(aliases)}]")
+    if dynamic:
+        first = len(names)
+        for result in op.results:
+            name, kind = printer.shape(result.shape)
+            names.append(name)
+            types.append(kind)
+        fields.append(
+            f"indices_of_shape_operands = dense<{list(range(first, len(names)))}> : tensor<{len(names) - first}xi64>"
+        )
+    made = [tensor_type(r.dtype, r.shape) for r in op.results]
+    text = f"stablehlo.custom_call @{_symbol(attrs['target'])}({', '.join(names)}) {{{', '.join(fields)}}}"
+    whole = f"{text} : ({', '.join(types)}) -> ({', '.join(made)})"
+    return printer.emit_all(whole, len(made), op.loc)
+
+
+def _orders(orders: tuple[tuple[int, ...], ...]) -> str:
+    return "[" + ", ".join(f"array<i64{': ' if o else ''}{', '.join(map(str, o))}>" for o in orders) + "]"
+
+
+def _dictionary(config: tuple[Any, ...]) -> str:
+    from hlo_disc.dynamic_hlo.print.stablehlo import _string
+
+    return (
+        "{"
+        + ", ".join(f"{_string(name)} = {_value(kind, dtype, content)}" for name, kind, dtype, content in config)
+        + "}"
+    )
+
+
+def _value(kind: str, dtype: str, content: Any) -> str:
+    """An attribute whose elements are written as the bytes that they are."""
+    from hlo_disc.dynamic_hlo.print.stablehlo import _string, element_type
+
+    if kind == "string":
+        return _string(content)
+    if kind == "dictionary":
+        return _dictionary(content)
+    array = np.frombuffer(bytes.fromhex(content), np.dtype(dtype))
+    element = element_type(array.dtype)
+    if kind == "array":
+        blob = f'"0x{content.upper()}"' if array.size else ""
+        return f"dense<{blob}> : tensor<{array.size}x{element}>"
+    if element == "i1":
+        return str(bool(array[0])).lower()
+    if array.dtype.kind == "f":
+        return f"0x{int(array.view(f'u{array.dtype.itemsize}')[0]):0{2 * array.dtype.itemsize}X} : {element}"
+    return f"{array[0]} : {element}"
+
+
+def fft(printer: _Printer, op: Op) -> str:
+    attrs = op.attrs
+    length, transform = attrs["length"], attrs["transform"]
+    if all(n.is_const for n in length):
+        sizes = ", ".join(map(str, length))
+        return printer.op(op, f"stablehlo.fft {printer.operands(op)}, type = {transform}, length = [{sizes}]")
+    name, kind = printer.shape(length)
+    text = f'stablehlo.custom_call @hlo_disc.fft({printer.operands(op)}, {name}) {{transform = "{transform}"}}'
+    return printer.op(op, text, [kind])

@@ -1,0 +1,390 @@
+"""`ShapeFacts`: what is known about a program's symbolic sizes, and three-valued answers from it.
+
+YES and NO hold for every assignment of non-negative integers to the symbols that meets the facts (0 and 1 are sizes
+like any other); everything else is UNKNOWN, which becomes a run-time guard or a variant. Facts are kept as they were
+given; the rules and ranges that answer queries are derived from all of them whenever one is added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from copy import copy
+from enum import Enum
+from typing import TypeVar
+
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Atom, Dim, Monomial, dim_product, make, polynomial, quotient
+from hlo_disc.dynamic_hlo.sizes.equations import Equations, expand_mod
+from hlo_disc.dynamic_hlo.sizes.ranges import Ranges
+from hlo_disc.errors import ShapeError
+
+F = TypeVar("F")
+
+_DEFAULT_SIZE = 64  # the guess for a symbol that nobody said anything about
+
+
+class Truth(Enum):
+    """The answer to a question about symbolic sizes. Has no truth value: compare with `is Truth.YES`."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+    def __bool__(self) -> bool:
+        raise TypeError("a Truth has three values: compare it with 'is Truth.YES' or 'is Truth.NO'")
+
+
+class ShapeFacts:
+    """Facts about symbols. `add_*` raise ShapeError for a fact that contradicts what is known."""
+
+    def __init__(self) -> None:
+        self._equalities: list[Dim] = []  # each == 0
+        self._inequalities: list[Dim] = []  # each >= 0
+        self._multiples: list[tuple[Dim, int]] = []
+        self._likely: dict[str, int] = {}
+        self._derive()
+
+    def copy(self) -> ShapeFacts:
+        """An independent copy."""
+        other = copy(self)  # what is derived is replaced by a change, never modified, so the copies may share it
+        other._equalities = list(self._equalities)
+        other._inequalities = list(self._inequalities)
+        other._multiples = list(self._multiples)
+        other._likely = dict(self._likely)
+        return other
+
+    # Facts
+
+    def add_equal(self, a: int | Dim, b: int | Dim) -> None:
+        """`a == b` from now on."""
+        zero = Dim.of(a) - Dim.of(b)
+        known = self._is_zero(self.canonical(zero))
+        if known is Truth.NO:
+            raise ShapeError(f"the dimensions '{a}' and '{b}' cannot be equal{self._context(zero)}")
+        if known is Truth.UNKNOWN:
+            self._record(self._equalities, zero)
+            self._add_zero_mod(zero)
+
+    def add_at_least(self, d: int | Dim, low: int | Dim) -> None:
+        """`d >= low` from now on."""
+        difference = Dim.of(d) - Dim.of(low)
+        known = self.at_most(low, d)
+        if known is Truth.NO:
+            raise ShapeError(f"the dimension '{d}' cannot be at least '{low}'{self._context(difference)}")
+        if known is Truth.UNKNOWN:
+            self._record(self._inequalities, difference)
+
+    def add_at_most(self, d: int | Dim, high: int | Dim) -> None:
+        """`d <= high` from now on."""
+        self.add_at_least(high, d)
+
+    def add_divisible(self, d: int | Dim, k: int) -> None:
+        """`d` is a multiple of `k >= 1` from now on."""
+        known = self.divisible(d, k)
+        if known is Truth.NO:
+            raise ShapeError(f"the dimension '{d}' cannot be a multiple of {k}{self._context(Dim.of(d))}")
+        if known is Truth.UNKNOWN:
+            self._record(self._multiples, (Dim.of(d), k))
+
+    def add_likely(self, symbol: str | Dim, value: int) -> None:
+        """`value` is a usual size of `symbol`: a hint for cost estimates, no fact."""
+        self._likely[str(symbol)] = value
+
+    # Questions
+
+    def equal(self, a: int | Dim, b: int | Dim) -> Truth:
+        """Is `a == b`?"""
+        if a is b:
+            return Truth.YES
+        found = self._equal.get((a, b))
+        if found is None:
+            found = self._equal[a, b] = self._is_zero(self.canonical(Dim.of(a) - Dim.of(b)))
+        return found
+
+    def same_size(self, a: Iterable[int | Dim], b: Iterable[int | Dim]) -> Truth:
+        """Have two shapes equally many elements?"""
+        sizes, others = ([d for d in map(Dim.of, shape) if d is not ONE] for shape in (a, b))
+        if sizes == others:
+            return Truth.YES
+        left, right = Counter(sizes), Counter(others)
+        common = left & right
+        # A common factor may be 0, so only YES carries over from the rest to the products.
+        if self.equal(dim_product((left - common).elements()), dim_product((right - common).elements())) is Truth.YES:
+            return Truth.YES
+        return self.equal(dim_product(left.elements()), dim_product(right.elements()))
+
+    def at_most(self, a: int | Dim, b: int | Dim) -> Truth:
+        """Is `a <= b`?"""
+        found = self._at_most.get((a, b))
+        if found is None:
+            d = self.canonical(Dim.of(b) - Dim.of(a))
+            if self._ranges.nonnegative(d):
+                found = Truth.YES
+            else:
+                found = Truth.NO if self._ranges.nonnegative(-d - 1) else Truth.UNKNOWN
+            self._at_most[a, b] = found
+        return found
+
+    def less(self, a: int | Dim, b: int | Dim) -> Truth:
+        """Is `a < b`?"""
+        return self.at_most(Dim.of(a) + 1, b)
+
+    def divisible(self, d: int | Dim, k: int) -> Truth:
+        """Is `d` a multiple of `k >= 1`?"""
+        if k < 1:
+            raise ValueError(f"divisible asks about a positive divisor, not {k}")
+        d = self.canonical(Dim.of(d))
+        if d.is_const:
+            return _truth(d.value % k == 0)
+        if self._divisor(d) % k == 0:
+            return Truth.YES
+        # d is a multiple of g plus a constant; only when g and k share a factor does the constant decide.
+        g = math.gcd(k, *(self._term_divisor(m, c) for m, c in d.terms if m))
+        if d.constant_term % g:
+            return Truth.NO
+        known = (m for m, n in self._known_multiples if n % k == 0 and (m - d).is_const)
+        return next((_truth((d - m).value % k == 0) for m in known), Truth.UNKNOWN)
+
+    def bounds(self, d: int | Dim) -> tuple[int | None, int | None]:
+        """The smallest and the largest value that `d` can have, None where unbounded or unknown."""
+        low, high = self._ranges.bounds(self.canonical(Dim.of(d)))
+        return None if low == -math.inf else int(low), None if high == math.inf else int(high)
+
+    def canonical(self, d: int | Dim) -> Dim:
+        """One representative for Dims that are known to be equal; simplified by all the facts."""
+        d = Dim.of(d)
+        if d.is_const:
+            return d
+        found = self._canonical.get(d)
+        if found is None:
+            found = self._equations.rewrite(d)
+            for _ in range(4):
+                before = found
+                found = self._equations.rewrite(self._cancel_divisions(before.map_atoms(self._simplify)))
+                if found is before:
+                    break
+            self._canonical[d] = found
+        return found
+
+    def likely(self, d: int | Dim) -> int:
+        """`d` at likely sizes: as declared, else by the equalities, else a guess within the symbol's bounds."""
+        d = Dim.of(d)
+        values: dict[str, int] = {}
+
+        def value(name: str) -> int:
+            if name not in values:
+                if name in self._likely:
+                    values[name] = self._likely[name]
+                elif name in self._equations.symbols:
+                    definition = self._equations.symbols[name]
+                    values[name] = definition.evaluate({s: value(s) for s in definition.symbols})
+                else:
+                    values[name] = self._guess(Dim.symbol(name))
+            return values[name]
+
+        try:
+            result = d.evaluate({name: value(name) for name in d.symbols})
+        except ZeroDivisionError:
+            result = _DEFAULT_SIZE
+        low, high = self.bounds(d)
+        result = result if high is None else min(result, high)
+        return result if low is None else max(result, low)
+
+    # From facts to rules and ranges
+
+    def _record(self, facts: list[F], fact: F) -> None:
+        facts.append(fact)
+        try:
+            self._derive()
+        except ShapeError:  # together with the others it cannot hold
+            facts.pop()
+            self._derive()
+            raise
+
+    def _derive(self) -> None:
+        self._canonical: dict[Dim, Dim] = {}
+        self._equal: dict[tuple[int | Dim, int | Dim], Truth] = {}
+        self._at_most: dict[tuple[int | Dim, int | Dim], Truth] = {}
+        self._equations = Equations()
+        self._ranges = Ranges()
+        self._known_multiples: list[tuple[Dim, int]] = []
+        self._divisors: dict[Monomial, int] = {}
+        for zero in self._equalities:
+            self._equations.add(zero)
+        # An interval of one value is an equality, which may pin others in turn.
+        for _ in range(len(self._inequalities) + 1):
+            if not self._derive_ranges():
+                break
+        for d, k in self._multiples:
+            self._derive_multiple(self._equations.rewrite(d), k)
+        # With the facts in place, they may simplify each other once more.
+        ranges = self._ranges
+        simpler = [c for d in ranges.inequalities if (c := self.canonical(d)) is not d]
+        for d, k in self._multiples:
+            self._derive_multiple(self.canonical(d), k)
+        if simpler:
+            self._ranges = Ranges(ranges.inequalities + simpler)
+        self._canonical = {}
+
+    def _derive_ranges(self) -> bool:
+        # An eliminated symbol is still a size: what stands for it is >= 0.
+        sizes = [d for d in self._equations.symbols.values() if any(c < 0 for _, c in d.terms)]
+        self._ranges = Ranges(self._equations.rewrite(d) for d in [*self._inequalities, *sizes])
+        pinned = False
+        for monomial in self._ranges.limits:
+            atom = polynomial({monomial: 1})
+            low, high = self._ranges.interval(atom)
+            if low == high:
+                self._equations.add(atom - int(low))
+                pinned = True
+        return pinned
+
+    def _derive_multiple(self, d: Dim, k: int) -> None:
+        self._known_multiples.append((d, k))
+        if len(d.terms) == 1 and d.terms[0][0]:
+            monomial, c = d.terms[0]
+            n = k // math.gcd(k, c)  # c*m is a multiple of k when m is one of k / gcd(k, c)
+            self._divisors[monomial] = math.lcm(n, self._divisors.get(monomial, 1))
+
+    def _add_zero_mod(self, zero: Dim) -> None:
+        """`mod(x, k) == 0` says that x is a multiple of k."""
+        monomial, _ = zero.terms[0]
+        if len(zero.terms) == 1 and len(monomial) == 1 and monomial[0].kind == "mod":
+            x, k = monomial[0].args
+            if k.is_const:
+                self.add_divisible(x, k.value)
+
+    def _context(self, d: Dim) -> str:
+        facts = [f"{e} == 0" for e in self._equalities if e.symbols & d.symbols]
+        facts += [f"{e} >= 0" for e in self._inequalities if e.symbols & d.symbols]
+        facts += [f"{e} is a multiple of {k}" for e, k in self._multiples if e.symbols & d.symbols]
+        return f" when {', '.join(facts)}" if facts else " for any sizes"
+
+    # Simplification by facts
+
+    def _simplify(self, atom: Atom) -> Dim:
+        if atom.kind == "symbol":
+            return atom.dim
+        args = [self.canonical(arg) for arg in atom.args]
+        if atom.kind in ("min", "max"):
+            return make(atom.kind, *self._extremal(args, atom.kind == "min"))
+        a, b = args
+        if self._ranges.interval(b)[0] < 1:
+            return make(atom.kind, a, b)
+        whole, rest = self._divide(a, b)
+        if self._ranges.nonnegative(-rest - 1) and self._ranges.nonnegative(rest + b):
+            whole, rest = whole - 1, rest + b
+        if self._ranges.nonnegative(rest) and self._ranges.nonnegative(b - rest - 1):
+            return whole if atom.kind == "floordiv" else rest
+        if atom.kind == "mod":
+            return make("mod", rest, b)
+        return whole + make("floordiv", rest, b)
+
+    def _extremal(self, args: list[Dim], smallest: bool) -> list[Dim]:
+        """The arguments without those that another is known to undercut (to exceed)."""
+        kept: list[Dim] = []
+        for i, d in enumerate(args):
+            others = kept + args[i + 1 :]
+            if not any(self._ranges.nonnegative(d - other if smallest else other - d) for other in others):
+                kept.append(d)
+        return kept
+
+    def _divide(self, a: Dim, b: Dim) -> tuple[Dim, Dim]:
+        """`a == whole * b + rest` with `whole` integer, for `b >= 1`."""
+        if b.is_const:
+            k = b.value
+            parts = {m: c for m, c in a.terms if m and self._term_divisor(m, c) % k == 0}
+            exact = polynomial(parts)
+            whole = ZERO
+            for m, c in exact.terms:
+                whole = whole + make("floordiv", polynomial({m: c}), b)
+            return whole, a - exact
+        lead, k = b.terms[0]
+        whole, rest = ZERO, a
+        for m, c in a.terms:
+            part = quotient(m, lead)
+            if part is not None and c % k == 0:
+                factor = polynomial({part: c // k})
+                whole, rest = whole + factor, rest - factor * b
+        # Keep a division that shortens the dividend; others would trade one expression for another.
+        return (whole, rest) if len(rest.terms) < len(a.terms) else (ZERO, a)
+
+    def _cancel_divisions(self, d: Dim) -> Dim:
+        """`k * floordiv(x, k) -> x` where x is a multiple of k."""
+        for monomial, c in d.terms:
+            for atom in monomial:
+                if atom.kind != "floordiv" or not atom.args[1].is_const:
+                    continue
+                x, k = atom.args[0], atom.args[1].value
+                if c % k == 0 and self._divisor(x) % k == 0:
+                    rest = quotient(monomial, (atom,)) or ()
+                    return self._cancel_divisions(d - polynomial({monomial: c}) + polynomial({rest: c // k}) * x)
+        return d
+
+    # Divisibility
+
+    def _divisor(self, d: Dim) -> int:
+        """A number that always divides `d`; 0 for the constant 0, which everything divides."""
+        divisor = math.gcd(*(self._term_divisor(m, c) for m, c in d.terms))
+        for known, k in self._known_multiples:
+            if known is d:
+                divisor = math.lcm(divisor, k)
+        return divisor
+
+    def _term_divisor(self, monomial: Monomial, c: int) -> int:
+        divisor = 1
+        for atom in monomial:
+            divisor *= self._atom_divisor(atom)
+        for known, k in self._divisors.items():
+            if len(known) > 1 and quotient(monomial, known) is not None:
+                divisor = math.lcm(divisor, k)
+        return abs(c) * divisor
+
+    def _atom_divisor(self, atom: Atom) -> int:
+        divisor = self._divisors.get((atom,), 1)
+        if atom.kind in ("min", "max", "mod"):
+            return math.lcm(divisor, math.gcd(*map(self._divisor, atom.args)) or 1)
+        if atom.kind == "floordiv" and atom.args[1].is_const:
+            inner, k = self._divisor(atom.args[0]), atom.args[1].value
+            return math.lcm(divisor, inner // k) if inner and inner % k == 0 else divisor
+        return divisor
+
+    # Equality
+
+    def _is_zero(self, d: Dim) -> Truth:
+        """Is the canonical `d` 0?"""
+        if d.is_const:
+            return _truth(d.value == 0)
+        ranges = self._ranges
+        if ranges.nonnegative(d - 1) or ranges.nonnegative(-d - 1):
+            return Truth.NO
+        g = math.gcd(*(self._term_divisor(m, c) for m, c in d.terms if m))
+        if g and d.constant_term % g:
+            return Truth.NO
+        common = _common_factor(d)
+        if common and ranges.nonnegative(polynomial({common: 1}) - 1):
+            return self._is_zero(polynomial({quotient(m, common) or (): c for m, c in d.terms}))
+        expanded = expand_mod(d)
+        if expanded is not d and self.canonical(expanded) is ZERO:
+            return Truth.YES
+        return Truth.YES if ranges.nonnegative(d) and ranges.nonnegative(-d) else Truth.UNKNOWN
+
+    def _guess(self, symbol: Dim) -> int:
+        low, high = self.bounds(symbol)
+        k = max(1, self._divisor(self.canonical(symbol)))
+        guess = _DEFAULT_SIZE if high is None else min(_DEFAULT_SIZE, high)
+        guess = guess // k * k or k
+        return guess if low is None or guess >= low else -(-low // k) * k
+
+
+def _common_factor(d: Dim) -> Monomial:
+    """The largest monomial that divides every term."""
+    common = d.terms[0][0]
+    for monomial, _ in d.terms[1:]:
+        common = tuple((Counter(common) & Counter(monomial)).elements())
+    return common
+
+
+def _truth(value: bool) -> Truth:
+    return Truth.YES if value else Truth.NO

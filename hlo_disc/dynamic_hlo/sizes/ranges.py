@@ -1,0 +1,189 @@
+"""What inequalities say about Dims: intervals, and proofs that a polynomial is never negative.
+
+Intervals follow the polynomial's terms (symbols are sizes, so >= 0). Where they lose a correlation
+(`s - min(s, 512)`), a bounded search subtracts known inequalities, times monomials that are never negative, until the
+interval suffices. Bounds are ints or +-math.inf.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+from hlo_disc.dynamic_hlo.sizes.dim import Atom, Dim, Monomial, polynomial, quotient
+
+Bound = float | int
+Interval = tuple[Bound, Bound]
+
+EVERYTHING: Interval = (-math.inf, math.inf)
+_SEARCH_DEPTH = 3
+_SEARCH_NODES = 48
+
+
+class Ranges:
+    """Intervals of monomials, and the inequalities `polynomial >= 0` that proofs may use."""
+
+    def __init__(self, inequalities: Iterable[Dim] = ()) -> None:
+        self.inequalities = list(dict.fromkeys(inequalities))
+        self.limits: dict[Monomial, Interval] = {}
+        for d in self.inequalities:
+            self._limit(d)
+        self._products = [m for m in self.limits if len(m) > 1]
+        self._atoms: dict[Atom, Interval] = {}
+        self._proofs: dict[Dim, bool] = {}
+
+    def _limit(self, d: Dim) -> None:
+        # c*m + k >= 0 bounds the monomial m
+        if len(d.terms) > 2 or d.is_const or (len(d.terms) == 2 and not d.constant_term):
+            return
+        monomial, c = d.terms[0]
+        low, high = self.limits.get(monomial, EVERYTHING)
+        if c > 0:
+            low = max(low, -(d.constant_term // c))
+        else:
+            high = min(high, d.constant_term // -c)
+        self.limits[monomial] = low, high
+
+    def interval(self, d: Dim) -> Interval:
+        """Bounds of `d` from its terms."""
+        low: Bound = 0
+        high: Bound = 0
+        for monomial, c in d.terms:
+            m_low, m_high = _product((c, c), self._monomial(monomial)) if monomial else (c, c)
+            low += m_low
+            high += m_high
+        return low, high
+
+    def bounds(self, d: Dim) -> Interval:
+        """Bounds of `d` from its terms and from inequalities about the same polynomial."""
+        low, high = self.interval(d)
+        for known in self.inequalities:
+            if (above := known - d).is_const:
+                low = max(low, -above.value)
+            if (below := known + d).is_const:
+                high = min(high, below.value)
+        return low, high
+
+    def nonnegative(self, d: Dim) -> bool:
+        """True when `d >= 0` is proved."""
+        if self.interval(d)[0] >= 0:
+            return True
+        found = self._proofs.get(d)
+        if found is None:
+            found = self._proofs[d] = self._search(d, _SEARCH_DEPTH, [_SEARCH_NODES])
+        return found
+
+    def _monomial(self, monomial: Monomial) -> Interval:
+        interval: Interval = (1, 1)
+        for atom in monomial:
+            interval = _product(interval, self._atom(atom))
+        for known in self._products:
+            rest = quotient(monomial, known)
+            if rest is not None:
+                limit = self.limits[known]
+                interval = _meet(interval, _product(limit, self._monomial(rest)) if rest else limit)
+        return interval
+
+    def _atom(self, atom: Atom) -> Interval:
+        found = self._atoms.get(atom)
+        if found is None:
+            interval = (0, math.inf) if atom.kind == "symbol" else _TABLE[atom.kind](*map(self.interval, atom.args))
+            found = self._atoms[atom] = _meet(interval, self.limits.get((atom,), EVERYTHING))
+        return found
+
+    def _search(self, d: Dim, depth: int, nodes: list[int]) -> bool:
+        low = self.interval(d)[0]
+        if low >= 0:
+            return True
+        nodes[0] -= 1
+        if depth == 0 or nodes[0] < 0:
+            return False
+        split = self._split(d)
+        if split:
+            return all(self._search(case, depth - 1, nodes) for case in split)
+        negative = [(m, c) for m, c in d.terms if c < 0]
+        if low == -math.inf:
+            # Only a term without a lower bound can be at fault, and each of them must go: start with the first.
+            negative = [(m, c) for m, c in negative if self._monomial(m)[1] == math.inf][:1]
+        for monomial, c in negative:
+            for known in self._usable(d):
+                for part, k in known.terms:
+                    cofactor = quotient(monomial, part) if k < 0 else None
+                    if cofactor is None or self._monomial(cofactor)[0] < 0:
+                        continue
+                    common = math.gcd(c, k)
+                    rest = d * (-k // common) - known * polynomial({cofactor: -c // common})
+                    if self._search(rest, depth - 1, nodes):
+                        return True
+        return False
+
+    def _split(self, d: Dim) -> list[Dim]:
+        """`d` holds a min added or a max subtracted: it is >= 0 when it is with each argument in its place."""
+        for monomial, c in d.terms:
+            for atom in monomial:
+                if (atom.kind, c > 0) in (("min", True), ("max", False)):
+                    rest = quotient(monomial, (atom,)) or ()
+                    if self._monomial(rest)[0] >= 0:
+                        scale = polynomial({rest: c})
+                        without = d - atom.dim * scale
+                        return [without + arg * scale for arg in atom.args]
+        return []
+
+    def _usable(self, d: Dim) -> list[Dim]:
+        atoms = dict.fromkeys(atom for monomial, _ in d.terms for atom in monomial if atom.kind != "symbol")
+        return self.inequalities + [known for atom in atoms for known in self._definition(atom)]
+
+    def _definition(self, atom: Atom) -> list[Dim]:
+        """What an atom's meaning says about it and its arguments, as polynomials >= 0."""
+        if atom.kind == "min":
+            return [arg - atom.dim for arg in atom.args]
+        if atom.kind == "max":
+            return [atom.dim - arg for arg in atom.args]
+        a, b = atom.args
+        if self.interval(b)[0] < 1:
+            return []
+        if atom.kind == "floordiv":
+            rest = a - b * atom.dim
+            return [rest, b - rest - 1]
+        known = [b - atom.dim - 1]
+        return [*known, a - atom.dim] if self.interval(a)[0] >= 0 else known
+
+
+def _product(a: Interval, b: Interval) -> Interval:
+    # 0 * inf is 0 here: an infinite bound stands for values that are large but finite.
+    corners = [x * y if x and y else 0 for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def _meet(a: Interval, b: Interval) -> Interval:
+    return max(a[0], b[0]), min(a[1], b[1])
+
+
+def _floordiv(a: Interval, b: Interval) -> Interval:
+    if b[0] < 1:
+        return EVERYTHING
+
+    def divide(x: Bound, y: Bound) -> Bound:
+        if math.isinf(x):
+            return x
+        return (0 if x >= 0 else -1) if math.isinf(y) else x // y
+
+    corners = [divide(x, y) for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def _mod(a: Interval, b: Interval) -> Interval:
+    if b[0] < 1:
+        return EVERYTHING
+    return 0, min(b[1] - 1, a[1]) if a[0] >= 0 else b[1] - 1
+
+
+def _min(*args: Interval) -> Interval:
+    return min(low for low, _ in args), min(high for _, high in args)
+
+
+def _max(*args: Interval) -> Interval:
+    return max(low for low, _ in args), max(high for _, high in args)
+
+
+_TABLE: Mapping[str, Callable[..., Interval]] = {"floordiv": _floordiv, "mod": _mod, "min": _min, "max": _max}

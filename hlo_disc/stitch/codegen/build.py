@@ -1,0 +1,538 @@
+"""A thin layer over MLIR's builders: values with operators, loops as context managers, constants once a function.
+
+From calls of a schedule to ops of the upstream dialects func, scf, arith, math, memref, vector and gpu in one module.
+Scalars of type index fold with Python ints, so that a static size never becomes an instruction. A pure op is placed in
+the outermost scope that has its operands: what does not change in a loop is never built inside it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from hlo_disc import mlir
+from hlo_disc.dynamic_hlo.ir.dtypes import FLOATS, element_type, part_dtype
+from hlo_disc.mlir import arith, func, gpu, ir, memref, scf, vector
+from hlo_disc.stitch.codegen.val import Loop, Scalar, Scope, Val, signed
+
+_INT_OPS: dict[str, Any] = {
+    "+": arith.AddIOp,
+    "-": arith.SubIOp,
+    "*": arith.MulIOp,
+    "//": arith.DivSIOp,
+    "%": arith.RemSIOp,
+}
+_FLOAT_OPS: dict[str, Any] = {"+": arith.AddFOp, "-": arith.SubFOp, "*": arith.MulFOp, "/": arith.DivFOp}
+_PREDICATES = {"==": 0, "!=": 1, "<": 2, "<=": 3, ">": 4, ">=": 5}
+_FLOAT_PREDICATES = {"==": 1, ">": 2, ">=": 3, "<": 4, "<=": 5, "!=": 13, "uno": 14}
+
+
+class Builder:
+    """Builds one module: host functions, and kernels with their device functions in `gpu.module @kernels`."""
+
+    def __init__(self) -> None:
+        self._context = mlir.context()
+        self._context.__enter__()
+        self._unknown = ir.Location.unknown()
+        self._unknown.__enter__()
+        self.module = ir.Module.create()
+        self.module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
+        self.index_type = ir.IndexType.get()
+        self.pointer = ir.Type.parse("!llvm.ptr")
+        self._int_types = {n: ir.IntegerType.get_signless(n) for n in (1, 4, 6, 8, 16, 32, 64)}
+        self._float_types = {dtype: ir.Type.parse(element_type(dtype)) for dtype in FLOATS}
+        self._floats = {*self._float_types.values()}
+        self._f32, self._f64 = ir.F32Type.get(), ir.F64Type.get()
+        self.library: dict[Any, int] = {}  # the calls of library functions and their numbers
+        self._declared: set[str] = set()
+        self.runtime: Any = None  # the ral_call of the host function that is being built, its first argument
+        self.i1, self.i8, self.i32, self.i64 = (self._int_types[n] for n in (1, 8, 32, 64))
+        self._contract = ir.Attribute.parse("#arith.fastmath<contract>")
+        self._reassoc = ir.Attribute.parse("#arith.fastmath<reassoc,nsz>")
+        self.no_signed_zeros = ir.Attribute.parse("#arith.fastmath<nsz>")
+        self._fast_space = ir.Attribute.parse("#gpu.address_space<workgroup>")
+        self._x = ir.Attribute.parse("#gpu<dim x>")
+        self._read = {"llvm.noalias": ir.UnitAttr.get(), "llvm.readonly": ir.UnitAttr.get()}
+        self._write = {"llvm.noalias": ir.UnitAttr.get()}
+        self._vectors: dict[tuple[int, ir.Type], ir.Type] = {}
+        self._locations: dict[str, ir.Location] = {}
+        self._constants: dict[tuple, Val] = {}
+        self._made: dict[tuple, Callable[..., None]] = {}
+        self._entry: ir.Block | None = None
+        self.scopes: list[Scope] = []
+        with ir.InsertionPoint(self.module.body):
+            self._kernels = gpu.GPUModuleOp("kernels").regions[0].blocks.append()
+
+    def close(self) -> ir.Module:
+        """End building and return the module."""
+        self._unknown.__exit__(None, None, None)
+        self._context.__exit__(None, None, None)
+        return self.module
+
+    @contextmanager
+    def at(self, loc: str) -> Iterator[None]:
+        """Ops built inside carry the user's source line."""
+        if not loc:
+            yield
+            return
+        found = self._locations.get(loc)
+        if found is None:
+            found = self._locations[loc] = ir.Location.name(loc)
+        with found:
+            yield
+
+    # Scopes.
+
+    @property
+    def scope(self) -> Scope:
+        return self.scopes[-1]
+
+    @contextmanager
+    def enter(self, op: Any, block: ir.Block, conditional: bool = False) -> Iterator[Scope]:
+        """Build inside `block`, a region of `op`."""
+        scope = Scope(op, len(self.scopes), conditional)
+        self.scopes.append(scope)
+        try:
+            with ir.InsertionPoint(block):
+                yield scope
+        finally:
+            self.scopes.pop().open = False
+
+    def _pure(self, build: Callable[[], ir.Value], lanes: int, operands: Sequence[Val], speculate: bool = True) -> Val:
+        """Build an op in the outermost scope that has its operands; without `speculate` not above a conditional."""
+        depth = max((x.scope.depth for x in operands), default=0)
+        if not speculate:
+            depth = max(depth, max(s.depth for s in self.scopes if s.conditional or s.depth == 0))
+        if depth == self.scope.depth:
+            return Val(self, build(), lanes)
+        with ir.InsertionPoint(self.scopes[depth + 1].op):
+            return Val(self, build(), lanes, self.scopes[depth])
+
+    # Types and constants.
+
+    def register_type(self, dtype: np.dtype) -> ir.Type:
+        """The type that computes on elements of `dtype`: small floats are widened to f32, bool is i1."""
+        if dtype.itemsize < 4 and dtype in self._float_types:
+            return self._f32
+        return self.i1 if dtype == np.bool_ else self.memory_type(dtype)
+
+    def memory_type(self, dtype: np.dtype) -> ir.Type:
+        """The type that elements of `dtype` have in memory: bool takes a byte, complex two floats."""
+        dtype = part_dtype(dtype)
+        return self._float_types.get(dtype) or self._int_types[8 * dtype.itemsize]
+
+    def int_type(self, bits: int) -> ir.Type:
+        return self._int_types[bits]
+
+    def is_float(self, x: Val) -> bool:
+        return x.element in self._floats
+
+    def vec(self, lanes: int, element: ir.Type) -> ir.Type:
+        if not lanes:
+            return element
+        key = (lanes, element)
+        found = self._vectors.get(key)
+        if found is None:
+            found = self._vectors[key] = ir.VectorType.get([lanes], element)
+        return found
+
+    def buffer_type(self, element: ir.Type, fast: bool = False) -> ir.Type:
+        return ir.MemRefType.get(
+            [ir.ShapedType.get_dynamic_size()], element, memory_space=self._fast_space if fast else None
+        )
+
+    def const(self, x: Any, element: ir.Type, lanes: int = 0) -> Val:
+        """A scalar or splat constant, at the top of the function, once."""
+        key = (repr(x), element, lanes)
+        found = self._constants.get(key)
+        if found is None:
+            floating = element in self._floats
+            attr = ir.FloatAttr.get(element, float(x)) if floating else ir.IntegerAttr.get(element, signed(int(x)))
+            type_ = self.vec(lanes, element)
+            if lanes:
+                attr = ir.DenseElementsAttr.get_splat(type_, attr)
+            with ir.InsertionPoint.at_block_begin(self._entry), self._unknown:
+                result = arith.ConstantOp(type_, attr).result
+                found = self._constants[key] = Val(self, result, lanes, self.scopes[0])
+        return found
+
+    def index(self, x: Scalar) -> Val:
+        return x if isinstance(x, Val) else self.const(x, self.index_type)
+
+    def like(self, x: Any, other: Val) -> Val:
+        """`x` as a value of `other`'s lanes: a Python number becomes a constant of its element type."""
+        if isinstance(x, Val):
+            return self.splat(x, other.lanes)
+        return self.const(x, other.element, other.lanes)
+
+    def splat(self, x: Val, lanes: int) -> Val:
+        if not lanes or x.lanes == lanes:
+            return x
+        type_ = self.vec(lanes, x.v.type)
+        return self._pure(lambda: vector.BroadcastOp(type_, x.v).result, lanes, [x])
+
+    # Scalar and vector arithmetic.
+
+    def binary(self, sign: str, x: Any, y: Any) -> Val:
+        other = x if isinstance(x, Val) and (x.lanes or not isinstance(y, Val)) else y
+        x, y = self.like(x, other), self.like(y, other)
+        if self.is_float(x):
+            # Doubles are for those who want every operation rounded as IEEE 754 says.
+            flags = {} if x.element == self._f64 else {"fastmath": self._contract}
+            return self._pure(lambda: _FLOAT_OPS[sign](x.v, y.v, **flags).result, x.lanes, [x, y])
+        # A division by zero traps: it stays where the schedule put it.
+        return self._pure(lambda: _INT_OPS[sign](x.v, y.v).result, x.lanes, [x, y], speculate=sign not in "//%")
+
+    def apply(self, op: Callable, *xs: Val, speculate: bool = True, **attributes: Any) -> Val:
+        """An op whose result has the type of its operands; scalars among vectors are broadcast."""
+        lanes = max(x.lanes for x in xs)
+        ys = [self.splat(x, lanes) for x in xs]
+        return self._pure(lambda: op(*[y.v for y in ys], **attributes).result, lanes, ys, speculate)
+
+    def cast(self, op: Callable, element: ir.Type, x: Val) -> Val:
+        type_ = self.vec(x.lanes, element)
+        return self._pure(lambda: op(type_, x.v).result, x.lanes, [x])
+
+    def compare(self, sign: str, x: Any, y: Any, unsigned: bool = False) -> Val:
+        other = x if isinstance(x, Val) and (x.lanes or not isinstance(y, Val)) else y
+        x, y = self.like(x, other), self.like(y, other)
+        if self.is_float(x):
+            return self._pure(lambda: arith.CmpFOp(_FLOAT_PREDICATES[sign], x.v, y.v).result, x.lanes, [x, y])
+        predicate = _PREDICATES[sign] + (4 if unsigned and sign not in ("==", "!=") else 0)
+        return self._pure(lambda: arith.CmpIOp(predicate, x.v, y.v).result, x.lanes, [x, y])
+
+    def select(self, condition: Val, x: Val, y: Val, unpredictable: bool = False) -> Val:
+        """unpredictable: not to become a branch."""
+        lanes = max(condition.lanes, x.lanes, y.lanes)
+        c, x, y = self.splat(condition, lanes), self.splat(x, lanes), self.splat(y, lanes)
+
+        def build() -> ir.Value:
+            op = arith.SelectOp(c.v, x.v, y.v)
+            if unpredictable:
+                op.attributes["hlo_disc.unpredictable"] = ir.UnitAttr.get()
+            return op.result
+
+        return self._pure(build, lanes, [c, x, y])
+
+    def both(self, x: Val, y: Val) -> Val:
+        """Whether both conditions hold."""
+        return self.apply(arith.AndIOp, x, y)
+
+    def minimum(self, x: Scalar, y: Scalar) -> Scalar:
+        if isinstance(x, int) and isinstance(y, int):
+            return min(x, y)
+        return self.apply(arith.MinSIOp, self.index(x), self.index(y))
+
+    def maximum(self, x: Scalar, y: Scalar) -> Scalar:
+        if isinstance(x, int) and isinstance(y, int):
+            return max(x, y)
+        return self.apply(arith.MaxSIOp, self.index(x), self.index(y))
+
+    def ceil_div(self, x: Scalar, y: Scalar) -> Scalar:
+        return (x + (y - 1)) // y
+
+    def log2_ceil(self, x: Scalar) -> Val:
+        """The least k with 2**k >= x, for x >= 1."""
+        wide = self.cast(arith.IndexCastOp, self.i64, self.index(x) - 1)
+        zeros = self.apply(mlir.math.CountLeadingZerosOp, wide)
+        return self.binary("-", 64, self.cast(arith.IndexCastOp, self.index_type, zeros))
+
+    def fma(self, x: Val, y: Val, z: Val) -> Val:
+        """x*y + z: one rounding for floats."""
+        if self.is_float(z):
+            return self.apply(vector.FMAOp if z.lanes else mlir.math.FmaOp, x, y, z)
+        return self.binary("+", self.binary("*", x, y), z)
+
+    def horizontal(self, kind: str, x: Val) -> Val:
+        """Reduce the lanes; `kind` is a vector.kind."""
+        flags = {"fastmath": self._reassoc} if self.is_float(x) else {}
+        attr, element = ir.Attribute.parse(f"#vector.kind<{kind}>"), x.element
+        return self._pure(lambda: vector.ReductionOp(element, attr, x.v, **flags).result, 0, [x])
+
+    def shuffle(self, x: Val, y: Val, lanes: Sequence[int]) -> Val:
+        """Lanes of x ++ y."""
+        return self._pure(lambda: vector.ShuffleOp(x.v, y.v, list(lanes)).result, len(lanes), [x, y])
+
+    def pair(self, x: Val, y: Val) -> Val:
+        """Two scalars as a vector."""
+        type_ = self.vec(2, x.element)
+        return self._pure(lambda: vector.FromElementsOp(type_, [x.v, y.v]).result, 2, [x, y])
+
+    def reinterpret(self, x: Val, element: ir.Type, lanes: int) -> Val:
+        """The bits of a vector as another one of as many bits."""
+        type_ = self.vec(lanes, element)
+        return self._pure(lambda: vector.BitCastOp(type_, x.v).result, lanes, [x])
+
+    def intrinsic(self, name: str, *xs: Val) -> Val:
+        """A function of LLVM without side effects; the result has the type of the first operand."""
+        attributes = {
+            "intrin": ir.StringAttr.get(name),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(xs), 0]),
+        }
+
+        def build() -> ir.Value:
+            operands = [x.v for x in xs]
+            return ir.Operation.create("llvm.call_intrinsic", [xs[0].v.type], operands, attributes).results[0]
+
+        return self._pure(build, xs[0].lanes, list(xs))
+
+    def lane(self, x: Val, k: int) -> Val:
+        """One lane of a vector as a scalar."""
+        return self._pure(lambda: vector.ExtractOp(x.v, [], [k]).result, 0, [x])
+
+    def step(self, lanes: int) -> Val:
+        """The vector 0, 1, … lanes-1 of type index."""
+        type_ = self.vec(lanes, self.index_type)
+        return self._pure(lambda: vector.StepOp(type_).result, lanes, [])
+
+    def mask(self, count: Scalar, lanes: int) -> Val:
+        """The first `count` lanes."""
+        type_, n = self.vec(lanes, self.i1), self.index(count)
+        return self._pure(lambda: vector.CreateMaskOp(type_, [n.v]).result, lanes, [n])
+
+    # Memory: buffers are rank-1 memrefs, addressed by a linear element index.
+
+    def load(self, buffer: Val, i: Scalar, lanes: int = 0, mask: Val | None = None, fixed: bool = False) -> Val:
+        """A scalar, or `lanes` elements from `i` on; masked-off lanes are zero and are not read.
+
+        fixed: the buffer does not change while the kernel runs, so that the load may move out of loops.
+        """
+        at = self.index(i)
+        element = ir.MemRefType(buffer.v.type).element_type
+        type_ = self.vec(lanes, element)
+
+        def build() -> ir.Value:
+            if not lanes:
+                return memref.LoadOp(buffer.v, [at.v]).result
+            if mask is None:
+                return vector.LoadOp(type_, buffer.v, [at.v]).result
+            return vector.MaskedLoadOp(type_, buffer.v, [at.v], mask.v, zero.v).result
+
+        operands = [buffer, at]
+        if mask is not None and lanes:
+            zero = self.const(0, element, lanes)
+            operands.append(mask)
+        return self._pure(build, lanes, operands, speculate=False) if fixed else Val(self, build(), lanes)
+
+    def store(self, x: Val, buffer: Val, i: Scalar, mask: Val | None = None) -> None:
+        at = [self.index(i).v]
+        if not x.lanes:
+            memref.StoreOp(x.v, buffer.v, at)
+        elif mask is None:
+            vector.StoreOp(x.v, buffer.v, at)
+        else:
+            vector.MaskedStoreOp(buffer.v, at, mask.v, x.v)
+
+    def gather(self, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None, fixed: bool = True) -> Val:
+        """Elements i + offsets[lane] of a buffer; fixed: one that does not change while the kernel runs."""
+        lanes = offsets.lanes
+        element = ir.MemRefType(buffer.v.type).element_type
+        at, mask = self.index(i), mask or self.const(1, self.i1, lanes)
+        zero, type_ = self.const(0, element, lanes), self.vec(lanes, element)
+
+        def build() -> ir.Value:
+            return vector.GatherOp(type_, buffer.v, [at.v], offsets.v, mask.v, zero.v).result
+
+        operands = [buffer, at, offsets, mask]
+        return self._pure(build, lanes, operands, speculate=False) if fixed else Val(self, build(), lanes)
+
+    def scatter(self, x: Val, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None) -> None:
+        """x[lane] to element i + offsets[lane]; of equal offsets the last lane wins."""
+        mask = mask or self.const(1, self.i1, offsets.lanes)
+        vector.ScatterOp(None, buffer.v, [self.index(i).v], offsets.v, mask.v, self.splat(x, offsets.lanes).v)
+
+    def compress(self, x: Val, mask: Val) -> Val:
+        """The lanes of x that the mask has, one after another; the others are undefined. x fits a register."""
+        name = f"llvm.experimental.vector.compress.v{x.lanes}i{ir.IntegerType(x.element).width}"
+        rest = self.const(0, x.element, x.lanes)
+        call = mlir.llvm.CallIntrinsicOp(x.v.type, name, [x.v, mask.v, rest.v], [], [])
+        return Val(self, call.results, x.lanes)
+
+    def count(self, mask: Val) -> Val:
+        """How many lanes a mask has."""
+        ones = self.cast(arith.ExtUIOp, self.i32, mask)
+        return self.cast(arith.IndexCastOp, self.index_type, self.horizontal("add", ones))
+
+    def fast(self) -> Val:
+        """The block's fast memory, as bytes."""
+        return Val(self, gpu.DynamicSharedMemoryOp(self.buffer_type(self.i8, fast=True)).result)
+
+    def view(self, buffer: Val, byte: Scalar, element: ir.Type, count: Scalar) -> Val:
+        """`count` elements of a byte buffer from `byte` on."""
+        fast = ir.MemRefType(buffer.v.type).memory_space is not None
+        type_ = self.buffer_type(element, fast)
+        return Val(self, memref.ViewOp(type_, buffer.v, self.index(byte).v, [self.index(count).v]).result)
+
+    def retyped(self, buffer: Val, element: ir.Type) -> Val:
+        """The same memory as elements of another type."""
+        type_ = self.buffer_type(element)
+        if buffer.v.type == type_:
+            return buffer
+        cast = ir.Operation.create("builtin.unrealized_conversion_cast", results=[type_], operands=[buffer.v])
+        return Val(self, cast.results[0])
+
+    def generic(self, buffer: Val) -> Val:
+        """A buffer of fast memory as one of ordinary memory, to hand both to one function."""
+        element = ir.MemRefType(buffer.v.type).element_type
+        return Val(self, memref.MemorySpaceCastOp(self.buffer_type(element), buffer.v).result)
+
+    def is_null(self, buffer: Val) -> Val:
+        address = memref.ExtractAlignedPointerAsIndexOp(buffer.v)
+        return self.compare("==", Val(self, address.result), 0)
+
+    # Control flow.
+
+    def loop(self, lo: Scalar, hi: Scalar, step: Scalar = 1, inits: Sequence[Val] = ()) -> Loop:
+        return Loop(self, lo, hi, step, inits)
+
+    def if_(
+        self,
+        condition: Val,
+        then: Callable[[], Any],
+        otherwise: Callable[[], Any] | None = None,
+        like: Sequence[Val] = (),
+    ) -> list[Val]:
+        """Build both branches; with `like`, each returns a list of values of those types, which become the results."""
+        op = scf.IfOp(condition.v, [x.v.type for x in like], has_else=otherwise is not None)
+        for region, branch in zip(op.regions, (then, otherwise), strict=True):
+            if branch is not None:
+                with self.enter(op, region.blocks[0], conditional=True):
+                    results = branch()
+                    scf.YieldOp([x.v for x in results] if like else [])
+        return [Val(self, r, x.lanes) for r, x in zip(op.results, like, strict=True)]
+
+    def while_(
+        self, inits: Sequence[Val], condition: Callable[[list[Val]], Val], step: Callable[[list[Val]], Sequence[Val]]
+    ) -> list[Val]:
+        """`step` the values as long as `condition` holds for them; returns the last ones."""
+        types = [x.v.type for x in inits]
+        op = scf.WhileOp(types, [x.v for x in inits])
+        places = [ir.Location.unknown()] * len(types)
+        before, after = (region.blocks.append(*types, arg_locs=places) for region in op.regions)
+        with self.enter(op, before, conditional=True):
+            held = [Val(self, a, x.lanes) for a, x in zip(before.arguments, inits, strict=True)]
+            scf.ConditionOp(condition(held).v, [x.v for x in held])
+        with self.enter(op, after, conditional=True):
+            held = [Val(self, a, x.lanes) for a, x in zip(after.arguments, inits, strict=True)]
+            scf.YieldOp([x.v for x in step(held)])
+        return [Val(self, r, x.lanes) for r, x in zip(op.results, inits, strict=True)]
+
+    # Functions.
+
+    def block_id(self) -> Val:
+        return Val(self, gpu.BlockIdOp(self._x).result)
+
+    @contextmanager
+    def kernel(self, name: str, args: Sequence[tuple[ir.Type, str]], calls_only: bool = False) -> Iterator[list[Val]]:
+        """A kernel of one thread a block. An argument is (type, access): "r" or "w" for buffers, "" for scalars.
+
+        calls_only: all its work is done by device functions, so that a target need not optimise it.
+        """
+        attrs = [ir.DictAttr.get({"r": self._read, "w": self._write, "": {}}[access]) for _, access in args]
+        with ir.InsertionPoint(self._kernels):
+            op = gpu.GPUFuncOp(
+                ir.FunctionType.get([t for t, _ in args], []),
+                name,
+                kernel=True,
+                known_block_size=[1, 1, 1],
+                arg_attrs=ir.ArrayAttr.get(attrs),
+            )
+        if calls_only:
+            op.attributes["hlo_disc.calls_only"] = ir.UnitAttr.get()
+        with self._body(op.add_entry_block()) as values:
+            yield values
+            gpu.ReturnOp([])
+
+    @contextmanager
+    def device_function(self, name: str, args: Sequence[ir.Type]) -> Iterator[tuple[list[Val], Callable[..., None]]]:
+        """An outlined function of the kernels' module, so that its loop has all registers. Yields (arguments, call)."""
+        with ir.InsertionPoint(self._kernels):
+            op = func.FuncOp(name, (list(args), []), visibility="private")
+        with self._body(op.add_entry_block()) as values:
+            yield values, lambda *xs: func.CallOp([], name, [self.index(x).v for x in xs])
+            func.ReturnOp([])
+
+    @property
+    def made(self) -> int:
+        """How many shared device functions there are, which makes a name unique."""
+        return len(self._made)
+
+    def once(self, key: tuple, make: Callable[[], Callable[..., None]]) -> Callable[..., None]:
+        """A device function that several kernels call: made once a module for all who ask with an equal key."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    @contextmanager
+    def host_function(
+        self, name: str, args: Sequence[ir.Type], results: Sequence[ir.Type] = (), often: bool = False
+    ) -> Iterator[list[Val]]:
+        """A public host function; its body ends with `return_`. often: it has loops, and is worth optimising."""
+        with ir.InsertionPoint(self.module.body):
+            op = func.FuncOp(name, (list(args), list(results)))
+        op.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
+        if often:
+            op.attributes["hlo_disc.often"] = ir.UnitAttr.get()
+        with self._body(op.add_entry_block()) as values:
+            yield values
+
+    @contextmanager
+    def private_function(
+        self, name: str, args: Sequence[ir.Type], may_fail: bool = False, often: bool = False, status: int = 0
+    ) -> Iterator[tuple[list[Val], Callable[..., None]]]:
+        """A host function that others call. Yields (arguments, call).
+
+        may_fail: it returns a status, in the end the one given; calls in it may fail, and so do then the functions that
+        call it. often: it is called in loops, and is worth optimising.
+        """
+        with ir.InsertionPoint(self.module.body):
+            op = func.FuncOp(name, (list(args), [self.i32] if may_fail else []), visibility="private")
+        if often:
+            op.attributes["hlo_disc.often"] = ir.UnitAttr.get()
+        with self._body(op.add_entry_block()) as values:
+            yield values, functools.partial(self.checked_call if may_fail else self._call, name)
+            self.return_(*([self.const(status, self.i32)] if may_fail else []))
+
+    def _call(self, name: str, *xs: Val) -> None:
+        func.CallOp([], name, [x.v for x in xs])
+
+    def checked_call(self, name: str, *xs: Val) -> None:
+        """A call that returns a status; the calling function returns it too when it is not 0."""
+        call = func.CallOp([self.i32], name, [x.v for x in xs])
+        call.operation.attributes["hlo_disc.checked"] = ir.UnitAttr.get()
+
+    def declare(self, name: str, args: Sequence[ir.Type], results: Sequence[ir.Type]) -> None:
+        """A host function that the runtime has."""
+        if name not in self._declared:
+            self._declared.add(name)
+            with ir.InsertionPoint(self.module.body):
+                func.FuncOp(name, (list(args), list(results)), visibility="private")
+
+    def return_(self, *values: Val) -> None:
+        func.ReturnOp([x.v for x in values])
+
+    @contextmanager
+    def _body(self, block: ir.Block) -> Iterator[list[Val]]:
+        saved = self._constants, self._entry, self.scopes, self.runtime
+        self._constants, self._entry, self.scopes = {}, block, []
+        with self.enter(None, block):
+            values = [Val(self, a) for a in block.arguments]
+            self.runtime = values[0] if values else None
+            yield values
+        self._constants, self._entry, self.scopes, self.runtime = saved
+
+    def launch(self, kernel: str, grid: Scalar, args: Sequence[Scalar], fast_bytes: Scalar = 0) -> None:
+        one = self.index(1).v
+        fast = arith.IndexCastOp(self.i32, self.index(fast_bytes).v).result
+        gpu.LaunchFuncOp(
+            ["kernels", kernel],
+            (self.index(grid).v, one, one),
+            (one, one, one),
+            [self.index(x).v for x in args],
+            dynamic_shared_memory_size=fast,
+        )

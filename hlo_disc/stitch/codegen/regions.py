@@ -1,0 +1,32 @@
+"""Regions over scalars (see `combiners.scalar_region`) computed in registers, on scalars and vectors alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hlo_disc.dynamic_hlo.ir.graph import Region, Value
+from hlo_disc.errors import CompileError
+from hlo_disc.stitch.codegen.build import Val
+from hlo_disc.stitch.codegen.elements import round_small
+from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
+
+if TYPE_CHECKING:
+    from hlo_disc.stitch.codegen.body import Body
+
+
+def inline(body: Body, region: Region, args: Sequence[Val]) -> list[Val]:
+    """The region's outputs for these inputs, all in registers."""
+    values: dict[Value, Val] = dict(zip(region.inputs, args, strict=True))
+    for op in region.ops:
+        rule = ELEMENTWISE.get(op.name)
+        with body.b.at(op.loc):
+            if rule is not None:
+                x = rule(body.b, op, [values[x] for x in op.operands])
+                # What is carried from element to element is an element of its type at every step.
+                values[op.result] = round_small(body.b, x, op.result.dtype)
+            elif not op.operands:  # a constant, or a size
+                values[op.result] = body.eval(op.result, ())
+            else:
+                raise CompileError(f"{op.name} cannot be computed on scalars ({op.loc or 'unknown line'})")
+    return [values[v] for v in region.outputs]

@@ -1,0 +1,112 @@
+"""Values under construction: scalars and vectors with operators, the scopes they belong to, loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hlo_disc.mlir import ir, scf
+
+if TYPE_CHECKING:
+    from hlo_disc.stitch.codegen.build import Builder
+
+
+class Val:
+    """One SSA value; `lanes` is 0 for a scalar, `scope` the innermost scope it depends on. Arithmetic is signed."""
+
+    __slots__ = ("b", "lanes", "scope", "v")
+
+    def __init__(self, b: Builder, v: ir.Value, lanes: int = 0, scope: Scope | None = None):
+        self.b, self.v, self.lanes, self.scope = b, v, lanes, scope or b.scope
+
+    @property
+    def type(self) -> ir.Type:
+        return self.v.type
+
+    @property
+    def element(self) -> ir.Type:
+        return ir.VectorType(self.v.type).element_type if self.lanes else self.v.type
+
+    def __add__(self, other: Scalar) -> Val:
+        return self if _is(other, 0) else self.b.binary("+", self, other)
+
+    def __radd__(self, other: Scalar) -> Val:
+        return self + other
+
+    def __sub__(self, other: Scalar) -> Val:
+        return self if _is(other, 0) else self.b.binary("-", self, other)
+
+    def __rsub__(self, other: Scalar) -> Val:
+        return self.b.binary("-", other, self)
+
+    def __mul__(self, other: Scalar) -> Scalar:
+        if _is(other, 0):
+            return 0
+        return self if _is(other, 1) else self.b.binary("*", self, other)
+
+    def __rmul__(self, other: Scalar) -> Scalar:
+        return self * other
+
+    def __floordiv__(self, other: Scalar) -> Val:
+        return self if _is(other, 1) else self.b.binary("//", self, other)
+
+    def __rfloordiv__(self, other: Scalar) -> Val:
+        return self.b.binary("//", other, self)
+
+    def __rmod__(self, other: Scalar) -> Val:
+        return self.b.binary("%", other, self)
+
+    def __mod__(self, other: Scalar) -> Scalar:
+        return 0 if _is(other, 1) else self.b.binary("%", self, other)
+
+
+Scalar = Val | int
+
+
+def signed(x: int) -> int:
+    """The same 64 bits as a number that MLIR's bindings take."""
+    return x - (1 << 64) if x >= 1 << 63 else x
+
+
+def _is(x: Scalar, n: int) -> bool:
+    return isinstance(x, int) and x == n
+
+
+class Scope:
+    """A region under construction. `op` is the loop or if that it belongs to, None for a function's body."""
+
+    __slots__ = ("conditional", "depth", "op", "open")
+
+    def __init__(self, op: Any, depth: int, conditional: bool = False):
+        self.op, self.depth, self.conditional, self.open = op, depth, conditional, True
+
+
+class Loop:
+    """`with b.loop(lo, hi, step, inits) as loop: … loop.yield_(*next)`; then `loop.results`."""
+
+    def __init__(self, b: Builder, lo: Scalar, hi: Scalar, step: Scalar, inits: Sequence[Val]):
+        self.b, self.inits = b, list(inits)
+        self.op = scf.ForOp(b.index(lo).v, b.index(hi).v, b.index(step).v, [x.v for x in inits])
+        self.block = self.op.regions[0].blocks[0]
+        self._yielded = False
+
+    def __enter__(self) -> Loop:
+        self._scope = self.b.enter(self.op, self.block)
+        self._scope.__enter__()
+        first, *rest = self.block.arguments
+        self.i = Val(self.b, first)
+        self.args = [Val(self.b, a, x.lanes) for a, x in zip(rest, self.inits, strict=True)]
+        return self
+
+    def yield_(self, *values: Val) -> None:
+        scf.YieldOp([x.v for x in values])
+        self._yielded = True
+
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is None and not self._yielded:
+            scf.YieldOp([])
+        self._scope.__exit__(*error)
+
+    @property
+    def results(self) -> list[Val]:
+        return [Val(self.b, r, x.lanes) for r, x in zip(self.op.results, self.inits, strict=True)]

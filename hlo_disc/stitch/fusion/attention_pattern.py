@@ -1,0 +1,268 @@
+"""Attention as a pattern: dot -> elementwise ops and row reductions -> dot, and what is between as passes over a row.
+
+A score is an element of the first dot's result; the second dot contracts the `key` axis. What lies between must see the
+scores at their own index only, or reduced over the keys, so that a block that owns whole rows of scores never writes
+them to memory. (Softmax with scale, bias and mask is the usual case.)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.stitch.codegen.elements import is_float
+from hlo_disc.stitch.codegen.elementwise import MONOIDS
+from hlo_disc.stitch.fusion.space import Access, operand_accesses
+from hlo_disc.stitch.fusion.strided import ONE
+from hlo_disc.stitch.prepare.normalise import kind
+
+_JOINING_VIEWS = ("broadcast", "reshape", "transpose")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """first, second: the dots; side: which operand of the second is made of scores. key, row: axes of the scores.
+
+    middle: the ops between, in order. at: the axes of the scores that index each value between the dots, as
+    ("out", axis); None for size 1. key_side: which operand of the first dot has the keys.
+    """
+
+    first: Op
+    second: Op
+    side: int
+    key: int
+    row: int | None
+    key_side: int
+    middle: tuple[Op, ...]
+    at: Mapping[Value, Access]
+
+    def weights_axis(self, axis: int) -> int:
+        """Where an axis of the scores is in the weights."""
+        return self.at[self.weights].index(("out", axis))
+
+    def has_keys(self, value: Value) -> bool:
+        return ("out", self.key) in self.at[value]
+
+    @property
+    def weights(self) -> Value:
+        """What the second dot reads."""
+        return self.second.operands[self.side]
+
+    @property
+    def reductions(self) -> list[list[Op]]:
+        """Level by level: a reduction needs those of the levels before."""
+        levels: dict[Value, int] = {}
+        found: list[list[Op]] = []
+        for op in self.middle:
+            level = max((levels.get(x, 0) for x in op.operands), default=0)
+            if op.name == "reduce":
+                found += [[]] * (level + 1 - len(found))
+                found[level] = [*found[level], op]
+                level += 1
+            levels[op.result] = level
+        return found
+
+
+def match_attention(
+    first: Op,
+    users: Mapping[Value, Sequence[Op]],
+    position: Mapping[Op, int],
+    in_memory: Collection[Value],
+    facts: ShapeFacts,
+) -> list[Op] | None:
+    """`first`, what is between, and the second dot, or None when `first` is not the first dot of an attention."""
+    found = _until_one_dot(first, users, in_memory)
+    if found is None:
+        return None
+    between, second = found
+    if _has_weight(first) or _has_weight(second):
+        return None
+    ops = [first, *sorted(between, key=position.__getitem__), second]
+    once = sum(x.op in between or x.op is first for x in second.operands) == 1
+    return ops if once and scores_of(ops, facts) is not None else None
+
+
+def _has_weight(dot: Op) -> bool:
+    """Does the dot multiply by a matrix that can be packed once? Then it is better off alone, whatever is around it."""
+    for value in dot.operands if not dot.attrs["lhs_batch"] else ():
+        while value.op is not None and kind(value.op) == "view":
+            value = value.op.operands[0]
+        if (value.op is None or value.op.name == "constant") and all(n.is_const for n in value.shape):
+            return True
+    return False
+
+
+def _until_one_dot(
+    first: Op, users: Mapping[Value, Sequence[Op]], in_memory: Collection[Value]
+) -> tuple[set[Op], Op] | None:
+    """All that follows from `first` up to the one dot that reads it; None when something else needs a part of it.
+
+    Nearest users first: what is no attention branches soon.
+    """
+    between: set[Op] = set()
+    second: Op | None = None
+    todo = deque([first])
+    while todo:
+        value = todo.popleft().result
+        if value in in_memory:
+            return None
+        for user in users[value]:
+            if kind(user) == "dot":
+                if second is not None and second is not user:
+                    return None
+                second = user
+            elif user not in between:
+                if kind(user) != "elementwise" and user.name != "reduce" and user.name not in _JOINING_VIEWS:
+                    return None
+                between.add(user)
+                todo.append(user)
+    return None if second is None else (between, second)
+
+
+def scores_of(ops: Sequence[Op], facts: ShapeFacts) -> Scores | None:
+    """The pattern in a group's ops, which hold two dots; None when it is not one."""
+    first, second = (op for op in ops if kind(op) == "dot")
+    follows = {first.result}
+    middle = []
+    for op in ops:
+        if op not in (first, second) and any(x in follows for x in op.operands):
+            follows.add(op.result)
+            middle.append(op)
+    side = next((s for s, x in enumerate(second.operands) if x in follows), None)
+    if side is None:
+        return None
+    needed = _needed(second.operands[side], middle)
+    middle = [op for op in middle if op in needed]
+    key = _key(second, side)
+    if key is None or not _is_plain(first, second, middle):
+        return None
+    weights = second.operands[side]
+    reads = _Reads(first, weights, key, middle, facts)
+    if not reads.follow(weights, reads.everywhere) or not any(op.name == "reduce" for op in middle):
+        return None
+    at = _renamed(reads.at, first.result)
+    (key,) = (a[1] for i, a in enumerate(at[weights]) if i == key and a)
+    key_side = _owner(first, key)
+    if key_side is None or len(_free_axes(second, 1 - side)) != 1:
+        return None
+    row = _row(first, key_side, facts)
+    return Scores(first, second, side, key, row, key_side, tuple(middle), at)
+
+
+def _renamed(at: Mapping[Value, Access], scores: Value) -> dict[Value, Access]:
+    """Accesses in the scores' own axes instead of the weights'."""
+    names: dict[tuple[str, int], tuple[str, int]] = {a: ("out", i) for i, a in enumerate(at[scores]) if a}
+    return {value: tuple(names[a] if a else None for a in access) for value, access in at.items()}
+
+
+def _needed(value: Value, middle: Sequence[Op]) -> set[Op]:
+    needed: set[Op] = set()
+    todo = [value]
+    while todo:
+        op = todo.pop().op
+        if op is not None and op in middle and op not in needed:
+            needed.add(op)
+            todo += op.operands
+    return needed
+
+
+def _key(second: Op, side: int) -> int | None:
+    """The one axis that the second dot contracts."""
+    dims = second.attrs["lhs_contract" if side == 0 else "rhs_contract"]
+    real = [a for a in dims if second.operands[side].shape[a] != ONE]
+    return real[0] if len(real) == 1 else None
+
+
+def _is_plain(first: Op, second: Op, middle: Sequence[Op]) -> bool:
+    """Floats in one kind of register, and ops that a row can be swept with."""
+    dtypes = {max(op.result.dtype.itemsize, 4) for op in (first, second)}
+    dtypes.add(max(middle[-1].result.dtype.itemsize, 4) if middle else 0)
+    if len(dtypes) != 1 or not all(is_float(op.result.dtype) for op in (first, second, *middle[-1:])):
+        return False
+    return all(
+        kind(op) == "elementwise"
+        or op.name in _JOINING_VIEWS
+        or (op.name == "reduce" and op.attrs["kind"] in MONOIDS and op.result.dtype.name != "bool")
+        for op in middle
+    )
+
+
+def _free_axes(dot: Op, side: int) -> list[int]:
+    """The axes of an operand that are neither batch nor contracted, not counting those of size 1."""
+    names = ("lhs_batch", "lhs_contract") if side == 0 else ("rhs_batch", "rhs_contract")
+    used = {a for name in names for a in dot.attrs[name]}
+    shape = dot.operands[side].shape
+    return [a for a in range(len(shape)) if a not in used and shape[a] != ONE]
+
+
+def result_axis(dot: Op, side: int, axis: int) -> int:
+    """Where a free or batch axis of an operand is in the result."""
+    left, right = dot.attrs["lhs_batch"], dot.attrs["rhs_batch"]
+    mine = (left, right)[side]
+    if axis in mine:
+        return list(mine).index(axis)
+    at = len(left)
+    for s, name in enumerate(("lhs_contract", "rhs_contract")):
+        used = {*(left, right)[s], *dot.attrs[name]}
+        for a in range(dot.operands[s].rank):
+            if a not in used:
+                if (s, a) == (side, axis):
+                    return at
+                at += 1
+    raise ValueError(f"axis {axis} of operand {side} is contracted")
+
+
+def _owner(first: Op, key: int) -> int | None:
+    """The operand of the first dot whose only free axis is the key."""
+    for side in (0, 1):
+        free = _free_axes(first, side)
+        if len(free) == 1 and result_axis(first, side, free[0]) == key:
+            return side
+    return None
+
+
+def _row(first: Op, key_side: int, facts: ShapeFacts) -> int | None:
+    """The axis along the rows of a tile: the longest free axis of the queries."""
+    free = [result_axis(first, 1 - key_side, a) for a in _free_axes(first, 1 - key_side)]
+    return max(free, key=lambda a: (facts.likely(first.result.shape[a]), a), default=None)
+
+
+class _Reads:
+    """Follows values from the second dot up, with the axes of the weights that index them."""
+
+    def __init__(self, first: Op, weights: Value, key: int, middle: Sequence[Op], facts: ShapeFacts):
+        self.first, self.key, self.middle, self.facts = first, ("out", key), set(middle), facts
+        self.at: dict[Value, Access] = {}
+        self.everywhere = tuple(None if n == ONE else ("out", a) for a, n in enumerate(weights.shape))
+
+    def _is_whole(self, access: Access) -> bool:
+        """Every axis once, in any order."""
+        real = [a for a in access if a]
+        return len(real) == len(set(real)) and set(real) == {a for a in self.everywhere if a}
+
+    def follow(self, value: Value, access: Access) -> bool:
+        """Note the access of `value` and all that it is made of; False when that does not fit the pattern."""
+        access = tuple(None if n == ONE else a for a, n in zip(access, value.shape, strict=True))
+        if value in self.at:
+            return self.at[value] == access
+        op = value.op
+        if value is self.first.result:
+            self.at[value] = access
+            return self._is_whole(access)
+        if op is None or op not in self.middle:
+            return True
+        self.at[value] = access
+        if op.name == "reduce" and self.key in access:
+            return False
+        operands = operand_accesses(op, access, self.facts)
+        if op.name == "reduce":
+            x, at = operands[0]
+            columns = [a for a in op.attrs["dims"] if x.shape[a] != ONE]
+            at = tuple(self.key if i in columns else a for i, a in enumerate(at))
+            if len(columns) != 1 or not self._is_whole(at):
+                return False
+            operands = [(x, at), *operands[1:]]
+        return all(self.follow(x, at) for x, at in operands)

@@ -1,0 +1,100 @@
+"""A fused group: the ops that one kernel computes, what it reads, and what it leaves in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, attribute_key, dims_in
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where a group's one output goes inside a larger value: element i to starts + i*strides, axis by axis.
+
+    A start is a Dim, or a scalar value that is read at run time and clamped so that everything fits. `shape` is the
+    target's, with axes merged where that changes nothing; `axes` gives the output's axis for each, None for size 1.
+    """
+
+    target: Value
+    shape: Shape
+    starts: tuple[Dim | Value, ...]
+    strides: tuple[int, ...]
+    axes: tuple[int | None, ...]
+
+
+def reads(op: Op) -> tuple[Value, ...]:
+    """The operands that a kernel with the op reads: what a scatter changes lies in its results before it starts."""
+    return op.operands[op.attrs["count"] :] if op.name == "scatter" else op.operands
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """`ops` in topological order; `inputs` lie in memory before, `outputs` after. `kind` names its schedule.
+
+    place: the output is written into a part of `place.target`, which other groups fill too.
+    """
+
+    kind: str
+    ops: tuple[Op, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    place: Place | None = None
+
+    @staticmethod
+    def of(kind: str, ops: Sequence[Op], outputs: Sequence[Value], place: Place | None = None) -> Group:
+        made = {value for op in ops for value in op.results}
+        read = [x for op in ops for x in reads(op)]
+        if place:
+            read += [*outputs, *(x for x in place.starts if isinstance(x, Value))]
+        inputs = dict.fromkeys(x for x in read if x not in made)
+        return Group(kind, tuple(ops), tuple(inputs), tuple(outputs), place)
+
+    @property
+    def written(self) -> tuple[Value, ...]:
+        """The values whose memory the group writes."""
+        return (self.place.target,) if self.place else self.outputs
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Every symbol that the group's shapes and attributes mention, sorted."""
+        names: set[str] = set()
+        for dim in self._dims():
+            names |= dim.symbols
+        return tuple(sorted(names))
+
+    def _dims(self) -> Iterable[Dim]:
+        for value in (*self.inputs, *self.outputs):
+            yield from value.shape
+        if self.place:
+            yield from self.place.shape
+            yield from (x for x in self.place.starts if isinstance(x, Dim))
+        for op in self.ops:
+            yield from dims_in(op)
+
+    def key(self) -> tuple:
+        """Equal for groups that the same kernels serve: the structure, with values numbered in order."""
+        numbers: dict[Value, int] = {value: i for i, value in enumerate(self.inputs)}
+        rows: list[tuple] = [(self.kind,), tuple((v.dtype, v.shape) for v in self.inputs)]
+        for op in self.ops:
+            for result in op.results:
+                numbers[result] = len(numbers)
+            attrs = tuple(sorted((name, attribute_key(attr)) for name, attr in op.attrs.items()))
+            results = tuple((r.dtype, r.shape) for r in op.results)
+            rows.append((op.name, tuple(numbers[x] for x in reads(op)), attrs, results))
+        rows.append(tuple(numbers[value] for value in self.outputs))
+        if self.kind == "call":  # it names its line when it fails
+            rows.append(tuple(op.loc for op in self.ops))
+        if self.place:
+            starts = tuple(numbers[x] if isinstance(x, Value) else str(x) for x in self.place.starts)
+            rows.append((self.place.shape, starts, self.place.strides, self.place.axes))
+        return tuple(rows)
+
+
+def copy_group(value: Value) -> tuple[Group, Value]:
+    """A group that copies a value, and the copy."""
+    target = Value(value.dtype, value.shape)
+    zeros = tuple(Dim.const(0) for _ in value.shape)
+    place = Place(target, value.shape, zeros, (1,) * value.rank, tuple(range(value.rank)))
+    return Group.of("row", [], [value], place), target

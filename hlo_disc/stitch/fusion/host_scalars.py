@@ -1,0 +1,71 @@
+"""Scalars of the host flow: which ops are computed there, in registers, instead of by kernels.
+
+Conditions, loop counters and all that they follow from, and in loops and branches every scalar that follows from such
+ones alone: a kernel for each would cost far more than the arithmetic. Elements of arrays are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
+from hlo_disc.stitch.prepare.normalise import kind
+
+_ELEMENT_VIEWS = ("reshape", "slice", "dynamic_slice")
+_IN_MEMORY = ("dot", "assemble", "control", "scatter", "sort", "call", "reduce")
+
+
+def host_ops(
+    ops: Sequence[Op],
+    wanted: Iterable[Value],
+    registers: Collection[Value],
+    free: Collection[Op],
+    taken: Collection[Op],
+    nested: bool,
+) -> set[Op]:
+    """The ops of a scope that the host flow computes.
+
+    wanted: scalars that must be in registers. registers: scalars that are. taken: ops that kernels have already.
+    nested: the scope is a region, which may run often.
+    """
+    found: set[Op] = set()
+    todo = list(wanted)
+    while todo:
+        op = todo.pop().op
+        if op is None or op in found or op in free or op in taken or not _is_scalar(op):
+            continue
+        found.add(op)
+        chain = [op] if _is_elementwise(op) else element_chain(op)
+        todo += [x for link in chain for x in link.operands]
+    if nested:
+        known = set(registers) | {value for op in found for value in op.results}
+        for op in ops:
+            if not _is_elementwise(op) or op.result.shape or op in found or op in free or op in taken:
+                continue
+            if all(x in known or x.op in free for x in op.operands):
+                found.add(op)
+                known.add(op.result)
+    return found
+
+
+def _is_scalar(op: Op) -> bool:
+    """A scalar that is computed from scalars, or is an element of something in memory."""
+    if len(op.results) != 1 or op.result.shape:
+        return False
+    return _is_elementwise(op) or bool(element_chain(op))
+
+
+def _is_elementwise(op: Op) -> bool:
+    return op.name in ELEMENTWISE and kind(op) == "elementwise"
+
+
+def element_chain(op: Op) -> list[Op]:
+    """The views by which a scalar is one element of what lies in memory, last one first; none if it is not."""
+    chain: list[Op] = []
+    value = op.results[0]
+    while value.op is not None and value.op.name in _ELEMENT_VIEWS and all(str(n) == "1" for n in value.shape):
+        chain.append(value.op)
+        value = value.op.operands[0]
+    made_there = value.op is None or value.op.name == "constant" or kind(value.op) in _IN_MEMORY
+    return chain if made_there else []

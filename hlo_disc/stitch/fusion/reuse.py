@@ -1,0 +1,136 @@
+"""Which values take over the memory of the value that they change: updates in place.
+
+    y = dynamic_update_slice(x, update, i)        y is x's memory, when nobody needs x any more
+
+An update, a scatter and a loop may do so with a value that the scope owns, if no op that follows from the result reads
+the old one. Other readers must run before; where fusion has put one behind, it is tried again (`fuse.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value
+from hlo_disc.stitch.prepare.normalise import kind
+
+# An operand that an op may change: the op and the operand's number.
+Use = tuple[Op, int]
+
+
+@dataclass
+class Reuse:
+    """taken: the uses that change their operand in place. family: the operands' memory under all shapes, each with the
+    value that it is. views: reshapes that are such memory under another shape. readers: the other ops that read it.
+    """
+
+    taken: set[Use] = field(default_factory=set)
+    family: dict[Value, Value] = field(default_factory=dict)
+    views: set[Op] = field(default_factory=set)
+    readers: dict[Value, list[Op]] = field(default_factory=dict)
+
+
+def changed_operands(op: Op) -> Sequence[int]:
+    """The operands whose memory a result could be, by number."""
+    match op.name:
+        case "dynamic_update_slice" | "place":
+            return (0,)
+        case "scatter":
+            return range(op.attrs["count"])
+        case "while":
+            return [k for k in range(op.attrs["carried"]) if op.operands[k].shape]
+        case "case":
+            return [k for k in range(1, len(op.operands)) if any(_changes(r, k - 1) for r in op.attrs["branches"])]
+    return ()
+
+
+def _changes(region: Region, number: int) -> bool:
+    """Does an op of the region change the region's input, or does one of its own regions?"""
+    bases = {region.inputs[number]}
+    for op in region.ops:
+        if op.name == "reshape" and op.operands[0] in bases:
+            bases.add(op.result)
+        elif any(op.operands[k] in bases for k in changed_operands(op)):
+            return True
+    return False
+
+
+def find_reuse(
+    graph: Graph,
+    users: Mapping[Value, Sequence[Op]],
+    free: Collection[Op],
+    owned: Collection[Value],
+    banned: Collection[Use],
+) -> Reuse:
+    """owned: inputs that the scope may change. banned: uses that must not."""
+    found = Reuse()
+    claims = _Claims(graph, users, free, owned, found)
+    for op in reversed(graph.ops):
+        for number in changed_operands(op):
+            if (op, number) not in banned:
+                claims.claim(op, number)
+    return found
+
+
+class _Claims:
+    def __init__(
+        self,
+        graph: Graph,
+        users: Mapping[Value, Sequence[Op]],
+        free: Collection[Op],
+        owned: Collection[Value],
+        found: Reuse,
+    ):
+        self.users, self.free, self.owned, self.found = users, free, owned, found
+        self.position = {op: i for i, op in enumerate(graph.ops)}
+        self.roots = set(graph.roots)
+
+    def claim(self, op: Op, number: int) -> None:
+        """Let the op change its operand, if that is legal and no op behind it does."""
+        found = self.found
+        base, views = op.operands[number], []
+        while base.op is not None and base.op.name == "reshape":
+            views.append(base.op)
+            base = base.op.operands[0]
+        if not base.shape or not self._is_owned(base):
+            return
+        family, readers = self._family(base)
+        if any(value in self.roots or value in found.family for value in family):
+            return
+        if sum(x in family for x in op.operands) > 1:
+            return
+        others = [reader for reader in dict.fromkeys(readers) if reader is not op]
+        later = [reader for reader in others if self.position[reader] > self.position[op]]
+        if later and not self._descendants(op).isdisjoint(later):
+            return
+        found.taken.add((op, number))
+        found.views.update(views)
+        found.family.update(dict.fromkeys(family, base))
+        found.readers[base] = others
+
+    def _is_owned(self, value: Value) -> bool:
+        if value.op is None:
+            return value in self.owned
+        return value.op not in self.free and kind(value.op) not in ("source", "alias")
+
+    def _family(self, base: Value) -> tuple[set[Value], list[Op]]:
+        """The value under all shapes, and the ops that read it."""
+        family, readers, todo = {base}, [], [base]
+        while todo:
+            for user in self.users[todo.pop()]:
+                if user.name == "reshape" or kind(user) == "alias":
+                    family.add(user.result)
+                    todo.append(user.result)
+                else:
+                    readers.append(user)
+        return family, readers
+
+    def _descendants(self, op: Op) -> set[Op]:
+        found: set[Op] = set()
+        todo = list(op.results)
+        while todo:
+            for user in self.users[todo.pop()]:
+                if user not in found:
+                    found.add(user)
+                    todo += user.results
+        return found

@@ -1,0 +1,430 @@
+"""The iteration space of a row group: which axes of its outputs are rows, which are columns, what each pass computes.
+
+From a group's ops and outputs to a `RowSpace`, or to the reason why one tiling of rows does not cover them. Every value
+is followed from the outputs down with the axes that index it; a reduction's operand is followed over its own columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
+from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.dynamic_hlo.sizes.windows import moving_axes
+from hlo_disc.stitch.codegen.body import reshape_segments
+
+# An axis of the space: ("out", axis of the main output), ("col", reduced axis), ("window", axis) for the elements of
+# windows around it, or None for any other index.
+Axis = tuple[str, int] | None
+Access = tuple[Axis, ...]
+ONE = Dim.const(1)
+REDUCTIONS = ("reduce", "reduce_with")
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One sweep over columns of sizes `cols`: reductions that do not depend on each other, or, with none, the stores.
+
+    stage: values that this sweep keeps in fast memory, because computing them again in a later one is expensive.
+    scans: the cumulative ops that the sweep needs, in order.
+    """
+
+    cols: Shape
+    reductions: tuple[Op, ...]
+    stage: tuple[Value, ...] = ()
+    scans: tuple[Op, ...] = ()
+
+
+@dataclass(frozen=True)
+class RowSpace:
+    """`row_axes`, `col_axes`: axes of `main`, the output that spans the space; `rows`: sizes of the row axes.
+
+    passes: the reductions, level by level, and last the stores when some output has columns.
+    outputs: each with the axes that index it. reduced_at: the axes that index each reduction's result. scanned_at:
+    those that index each cumulative op.
+    lanes_on_rows: memory order runs along the last row axis, not along the columns.
+    """
+
+    main: Value
+    row_axes: tuple[int, ...]
+    col_axes: tuple[int, ...]
+    passes: tuple[Pass, ...]
+    outputs: tuple[tuple[Value, Access], ...]
+    reduced_at: Mapping[Op, Access]
+    scanned_at: Mapping[Op, Access]
+    accesses: Mapping[Value, Access]
+    lanes_on_rows: bool
+
+    @property
+    def rows(self) -> Shape:
+        return tuple(self.main.shape[a] for a in self.row_axes)
+
+    def has_columns(self, access: Access) -> bool:
+        return any(a is not None and (a[0] == "col" or a[1] in self.col_axes) for a in access)
+
+    @property
+    def widest(self) -> Shape:
+        """The columns of the pass that has the most axes."""
+        return max((p.cols for p in self.passes), key=len)
+
+    @property
+    def scans(self) -> bool:
+        """Are there cumulative ops?"""
+        return bool(self.scanned_at)
+
+    @property
+    def cols(self) -> Shape:
+        return tuple(self.main.shape[a] for a in self.col_axes)
+
+
+class _NotARow(Exception):
+    """Why a set of ops is not one row group."""
+
+
+def row_space(ops: Collection[Op], outputs: Sequence[Value], facts: ShapeFacts) -> RowSpace | str:
+    """The space of the group, or the reason why it has none."""
+    try:
+        return _analyse(set(ops), outputs, facts)
+    except _NotARow as reason:
+        return str(reason)
+
+
+class _Reads:
+    """Every (value, access) that the outputs need, and the accesses at which each reduction is needed."""
+
+    def __init__(self, ops: set[Op], facts: ShapeFacts):
+        self.ops, self.facts = ops, facts
+        self.seen: dict[Value, set[Access]] = {}
+        self.reductions: dict[Op, set[Access]] = {}
+        self.scans: dict[Op, set[Access]] = {}
+
+    def follow(self, value: Value, access: Access) -> None:
+        access = tuple(None if n == ONE else a for a, n in zip(access, value.shape, strict=True))
+        seen = self.seen.setdefault(value, set())
+        if access in seen:
+            return
+        seen.add(access)
+        op = value.op
+        if op is None or op not in self.ops:
+            return
+        if op.name in REDUCTIONS:
+            self.reductions.setdefault(op, set()).add(access)
+        elif op.name == "cumulative":
+            self.scans.setdefault(op, set()).add(access)
+        for operand, at in operand_accesses(op, access, self.facts):
+            self.follow(operand, at)
+
+
+def operand_accesses(op: Op, access: Access, facts: ShapeFacts) -> list[tuple[Value, Access]]:
+    """How `op` indexes its operands when its result is indexed by `access`."""
+    attrs = op.attrs
+    match op.name:
+        case "reduce" | "reduce_with":
+            kept = iter(access)
+            dims = list(attrs["dims"])
+            rank = op.operands[0].rank
+            at = tuple(("col", dims.index(a)) if a in dims else next(kept) for a in range(rank))
+            return _tensors_at(op, at, len(op.results))
+        case "cumulative":
+            return _tensors_at(op, access, len(op.results))
+        case "reduce_window" | "select_windows" | "window_scatter":
+            moving = moving_axes(attrs)
+            at = tuple(("window", a) if a in moving else i for a, i in enumerate(access))
+            return _tensors_at(op, at, 2 if op.name == "window_scatter" else len(op.results))
+        case "broadcast":
+            (x,) = op.operands
+            same = [
+                facts.equal(n, op.result.shape[a]) is Truth.YES for n, a in zip(x.shape, attrs["dims"], strict=True)
+            ]
+            return [(x, tuple(access[a] if ok else None for a, ok in zip(attrs["dims"], same, strict=True)))]
+        case "transpose":
+            moved = dict(zip(attrs["perm"], access, strict=True))
+            return [(op.operands[0], tuple(moved[a] for a in range(len(access))))]
+        case "reshape":
+            (x,) = op.operands
+            plain: list[Axis] = [_unknown(access)] * x.rank
+            for result_axes, operand_axes in reshape_segments(op.result.shape, x.shape, facts):
+                if len(result_axes) == len(operand_axes) == 1:
+                    plain[operand_axes[0]] = access[result_axes[0]]
+            return [(x, tuple(plain))]
+        case "slice" | "window" | "reverse" | "gather" | "dynamic_slice":
+            return [(x, (_unknown(access),) * x.rank) for x in op.operands]
+        case _:
+            return [(x, access) for x in op.operands]
+
+
+def _unknown(access: Access) -> Axis:
+    """Some index of an operand; what is read for a window stays that."""
+    return next((a for a in access if a is not None and a[0] == "window"), None)
+
+
+def _tensors_at(op: Op, access: Access, count: int) -> list[tuple[Value, Access]]:
+    """The first `count` operands at an index, and scalars."""
+    return [(x, access if number < count else ()) for number, x in enumerate(op.operands)]
+
+
+def _analyse(ops: set[Op], outputs: Sequence[Value], facts: ShapeFacts) -> RowSpace:
+    main = max(outputs, key=lambda v: sum(n != ONE for n in v.shape))
+    reads = _Reads(ops, facts)
+    everywhere = tuple(("out", a) for a in range(main.rank))
+    reads.follow(main, everywhere)
+    where = {main: _without_ones(everywhere, main)}
+    for value in outputs:
+        if value not in where:
+            where[value] = _output_access(value, main, reads, facts)
+            reads.follow(value, where[value])
+    row_axes = _row_axes(main, reads)
+    _check_scans(main, reads, row_axes)
+    col_axes = tuple(a for a in range(main.rank) if a not in row_axes)
+    for value, access in where.items():
+        _check_output(value, access, row_axes, main)
+        if not reads.reductions and not _has_columns(access, row_axes, main) and _may_be_empty(main, col_axes, facts):
+            raise _NotARow("an output would be stored along columns of which there may be none")
+    _check_recomputation(reads, row_axes, main)
+    levels = _levels(ops)
+    reductions = sorted(reads.reductions, key=lambda op: levels[op.results[0]])
+    passes: list[Pass] = []
+    for op in reductions:
+        cols = tuple(op.operands[0].shape[a] for a in op.attrs["dims"])
+        found = next(
+            (p for p in passes if levels[p.reductions[0].results[0]] == levels[op.results[0]] and p.cols == cols), None
+        )
+        if found:
+            passes[passes.index(found)] = Pass(cols, (*found.reductions, op))
+        else:
+            passes.append(Pass(cols, (op,)))
+    if not reductions or any(_has_columns(a, row_axes, main) for a in where.values()):
+        passes.append(Pass(tuple(main.shape[a] for a in col_axes), ()))
+    if missing := [op for op in ops if op.name in REDUCTIONS and op not in reads.reductions]:
+        raise _NotARow(f"a reduction is not needed by the outputs ({missing[0].loc})")
+    accesses = _plain_accesses(reads, col_axes)
+    stores = [v for v, access in where.items() if _has_columns(access, row_axes, main)]
+    return RowSpace(
+        main,
+        row_axes,
+        col_axes,
+        _with_stages(passes, stores, accesses, reads.ops),
+        tuple(where.items()),
+        {op: next(iter(found)) for op, found in reads.reductions.items()},
+        {op: next(iter(found)) for op, found in reads.scans.items()},
+        accesses,
+        _lanes_on_rows(main, row_axes, reductions, bool(reads.scans)),
+    )
+
+
+def _plain_accesses(reads: _Reads, col_axes: tuple[int, ...]) -> dict[Value, Access]:
+    """The access of every value that has only one, with columns named alike in all passes."""
+    names: dict[Axis, Axis] = {("out", a): ("col", i) for i, a in enumerate(col_axes)}
+    plain: dict[Value, Access] = {}
+    for value, found in reads.seen.items():
+        unified = {tuple(names.get(a, a) for a in access) for access in found}
+        if len(unified) == 1:
+            plain[value] = next(iter(unified))
+    return plain
+
+
+def _with_stages(
+    passes: list[Pass], stores: list[Value], accesses: Mapping[Value, Access], ops: set[Op]
+) -> tuple[Pass, ...]:
+    """Mark what each pass keeps: the largest expensive values that a later pass over the same columns needs again."""
+
+    def expensive(value: Value) -> bool:
+        op = value.op
+        if op is None or op not in ops or op.name in REDUCTIONS:
+            return False
+        return op.name in EXPENSIVE or any(expensive(x) for x in op.operands)
+
+    def reach(roots: Sequence[Value], stop: Collection[Value]) -> dict[Value, None]:
+        found: dict[Value, None] = {}
+        todo = list(roots)
+        while todo:
+            value = todo.pop()
+            if value in found:
+                continue
+            found[value] = None
+            op = value.op
+            if op is not None and op in ops and op.name not in REDUCTIONS and value not in stop:
+                todo += op.operands
+        return found
+
+    done: list[Pass] = []
+    needed: list[dict[Value, None]] = []
+    stage: list[list[Value]] = [[] for _ in passes]
+    for number, p in enumerate(passes):
+        roots = [x for op in p.reductions for x in op.operands[: len(op.results)]] or stores
+        staged = [v for kept in stage for v in kept]
+        mine = reach(roots, staged)
+        for earlier in range(number):
+            if len(p.cols) != 1 or passes[earlier].cols != p.cols:
+                continue
+            again = [v for v in needed[earlier] if v in mine and v not in staged and expensive(v)]
+            top = [
+                v
+                for v in again
+                if ("col", 0) in accesses.get(v, ())
+                and v.dtype != np.bool_
+                and not any(v in reach(w.op.operands, ()) for w in again if w is not v and w.op)
+            ]
+            stage[earlier] += top
+            staged += top
+        needed.append(mine)
+    for p, kept, mine in zip(passes, stage, needed, strict=True):
+        done.append(Pass(p.cols, p.reductions, tuple(kept), _scans_in(p, mine, ops)))
+    return tuple(done)
+
+
+def _scans_in(p: Pass, values: Collection[Value], ops: set[Op]) -> tuple[Op, ...]:
+    """The cumulative ops that make any of the values, operands first."""
+    found = {v.op: None for v in values if v.op is not None and v.op in ops and v.op.name == "cumulative"}
+    if found and sum(n != ONE for n in p.cols) != 1:
+        raise _NotARow("a cumulative op along a part of the columns")
+    order: dict[Op, None] = {}
+
+    def visit(op: Op | None) -> None:
+        if op is None or op not in ops or op in seen:
+            return
+        seen.add(op)
+        for x in op.operands:
+            visit(x.op)
+        if op in found:
+            order[op] = None
+
+    seen: set[Op] = set()
+    for op in found:
+        visit(op)
+    return tuple(order)
+
+
+def _without_ones(access: Access, value: Value) -> Access:
+    return tuple(None if n == ONE else a for a, n in zip(access, value.shape, strict=True))
+
+
+def _output_access(value: Value, main: Value, reads: _Reads, facts: ShapeFacts) -> Access:
+    """An output is stored where it is read, if that is one place for each of its own; else it has the main's axes."""
+    seen = reads.seen.get(value, set())
+    if value.rank == main.rank and not (len(seen) == 1 and _is_permuted(next(iter(seen)), value)):
+        if all(facts.equal(x, y) is Truth.YES for x, y in zip(value.shape, main.shape, strict=True)):
+            return _without_ones(tuple(("out", a) for a in range(main.rank)), value)
+    if len(seen) != 1:
+        raise _NotARow("two outputs of different shapes")
+    return next(iter(seen))
+
+
+def _is_permuted(access: Access, value: Value) -> bool:
+    """Whether all axes of a value are axes of the main output, each another one."""
+    axes = [a for a, n in zip(access, value.shape, strict=True) if n != ONE]
+    return len(set(axes)) == len(axes) and all(a is not None and a[0] == "out" for a in axes)
+
+
+def _row_axes(main: Value, reads: _Reads) -> tuple[int, ...]:
+    """The axes of the main output that index every reduction; all but the last when there is none."""
+    real = [a for a in range(main.rank) if main.shape[a] != ONE]
+    if not reads.reductions and reads.scans:
+        return _scanned_rows(main, reads)
+    if not reads.reductions:
+        return tuple(real[:-1])
+    accesses = {
+        tuple(a for a, n in zip(access, op.results[0].shape, strict=True) if n != ONE)
+        for op, found in reads.reductions.items()
+        for access in found
+    }
+    if len(accesses) != 1:
+        raise _NotARow("reductions over different rows")
+    (axes,) = accesses
+    if any(a is None or a[0] != "out" for a in axes):
+        raise _NotARow("a reduction is not indexed by the output's own axes")
+    numbers = tuple(a[1] for a in axes if a)
+    if list(numbers) != sorted(set(numbers)):
+        raise _NotARow("a reduction's rows are in another order than the output's")
+    return numbers
+
+
+def _scanned_rows(main: Value, reads: _Reads) -> tuple[int, ...]:
+    """The axes of the main output but the one along which a cumulative op runs."""
+    op, found = next(iter(reads.scans.items()))
+    axis = next(iter(found))[op.attrs["dim"]]
+    if axis is None or axis[0] != "out":
+        raise _NotARow("a cumulative op does not run along the output's own axis")
+    return tuple(a for a in range(main.rank) if main.shape[a] != ONE and a != axis[1])
+
+
+def _check_scans(main: Value, reads: _Reads, row_axes: tuple[int, ...]) -> None:
+    """Cumulative ops run along the columns, one for each row, and all the same way."""
+    for op, found in reads.scans.items():
+        for access in found:
+            axis, dim = access[op.attrs["dim"]], op.attrs["dim"]
+            rows = [a for k, a in enumerate(access) if k != dim and op.results[0].shape[k] != ONE]
+            if axis is None or (axis[0] == "out" and axis[1] in row_axes) or axis[0] == "window":
+                raise _NotARow("a cumulative op does not run along the columns")
+            if rows != [("out", a) for a in row_axes if main.shape[a] != ONE]:
+                raise _NotARow("a cumulative op would run again for every row")
+    ways = {op.attrs["reverse"] for op in reads.scans}
+    ordered = any(op.name == "reduce_with" for op in reads.reductions)
+    if len(ways) > 1 or (ordered and True in ways):
+        raise _NotARow("cumulative ops from both ends")
+
+
+def _has_columns(access: Access, row_axes: tuple[int, ...], main: Value) -> bool:
+    return any(a is not None and a[1] not in row_axes for a in access)
+
+
+def _check_output(value: Value, access: Access, row_axes: tuple[int, ...], main: Value) -> None:
+    plain = [a for a, n in zip(access, value.shape, strict=True) if n != ONE]
+    if any(a is None or a[0] != "out" for a in plain):
+        raise _NotARow("an output is not indexed by the rows and columns")
+    numbers = [a[1] for a in plain if a]
+    rows = [n for n in numbers if n in row_axes]
+    cols = [n for n in numbers if n not in row_axes]
+    wanted = [a for a in range(main.rank) if a not in row_axes and main.shape[a] != ONE]
+    if rows != list(row_axes) or cols not in ([], wanted):
+        raise _NotARow("an output covers only a part of the rows and columns")
+
+
+def _may_be_empty(main: Value, axes: Sequence[int], facts: ShapeFacts) -> bool:
+    return any(facts.at_most(ONE, main.shape[a]) is not Truth.YES for a in axes)
+
+
+def _check_recomputation(reads: _Reads, row_axes: tuple[int, ...], main: Value) -> None:
+    """An expensive op that does not vary with the rows would be computed again for each of them."""
+    rows = {("out", a) for a in row_axes if main.shape[a] != ONE}
+    for value, accesses in reads.seen.items():
+        if value.op in reads.ops and value.op is not None and value.op.name in EXPENSIVE:
+            for access in accesses:
+                if any(a is not None and a[0] == "window" for a in access):
+                    raise _NotARow(f"{value.op.name} would be computed again for every window")
+                along = [a for a, n in zip(access, value.shape, strict=True) if n != ONE]
+                if not rows <= set(along) and None not in along:
+                    raise _NotARow(f"{value.op.name} would be computed again for every row")
+
+
+def _levels(ops: set[Op]) -> dict[Value, int]:
+    """How many reductions of the group lie on the longest way down from each value, itself included."""
+    levels: dict[Value, int] = {}
+
+    def level(value: Value) -> int:
+        if value not in levels:
+            op = value.op
+            below = max((level(x) for x in op.operands), default=0) if op in ops and op is not None else 0
+            levels[value] = below + (op in ops and op is not None and op.name in REDUCTIONS)
+        return levels[value]
+
+    for op in ops:
+        for value in op.results:
+            level(value)
+    return levels
+
+
+def _lanes_on_rows(main: Value, row_axes: tuple[int, ...], reductions: list[Op], scans: bool) -> bool:
+    if not reductions and not scans:
+        return False
+    real = [a for a in range(main.rank) if main.shape[a] != ONE]
+    if any(a not in row_axes for a in real):
+        return bool(real) and real[-1] in row_axes
+    x, dims = reductions[-1].operands[0], reductions[-1].attrs["dims"]
+    axes = [a for a in range(x.rank) if x.shape[a] != ONE]
+    return bool(axes) and axes[-1] not in dims

@@ -1,0 +1,140 @@
+"""An operand as it lies in memory: the views between a value in memory and a dot become an offset and strides.
+
+Transposes, slices, broadcasts and those reshapes that only split or join what lies evenly in memory move no element, so
+that a matrix multiply reads through them. Elements are counted, not bytes; sizes and strides are Dims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.stitch.codegen.body import reshape_segments
+
+ZERO, ONE = Dim.const(0), Dim.const(1)
+
+
+@dataclass(frozen=True)
+class Strided:
+    """Element (i0, i1, …) of a value of `shape` is element offset + i0*strides[0] + … of `source`, in memory.
+
+    windowed: windows overlap, so that axes that lie evenly in memory may not be neighbours.
+    """
+
+    source: Value
+    shape: Shape
+    offset: Dim
+    strides: tuple[Dim, ...]
+    windowed: bool = False
+
+
+def row_major(shape: Shape) -> tuple[Dim, ...]:
+    """The strides of a value that fills its memory."""
+    return tuple(dim_product(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def composes(outer: Dim, inner: Dim, size: Dim, facts: ShapeFacts) -> bool:
+    """Are an axis of stride `outer` and the next one, of `size` and stride `inner`, one axis?"""
+    return facts.equal(outer, size * inner) is Truth.YES
+
+
+def strided(value: Value, inside: Collection[Op], facts: ShapeFacts) -> Strided | None:
+    """`value` as a walk over a value that no op of `inside` makes, or None when the views between are no such walk."""
+    views: list[Op] = []
+    while value.op is not None and value.op in inside:
+        views.append(value.op)
+        if value.op.name not in _VIEWS:
+            return None
+        (value,) = value.op.operands
+    walk = Strided(value, value.shape, ZERO, row_major(value.shape))
+    for op in reversed(views):
+        seen = view(walk, op, facts)
+        if seen is None:
+            return None
+        walk = seen
+    return walk
+
+
+def view(walk: Strided, op: Op, facts: ShapeFacts) -> Strided | None:
+    """The result of a view op whose operand is `walk`, or None when that is no walk with fixed strides."""
+    rule = _VIEWS.get(op.name)
+    if rule is None:
+        return None
+    found = rule(walk, op, facts)
+    if found is None:
+        return None
+    windowed = walk.windowed or op.name == "window"
+    return replace(walk, shape=op.result.shape, offset=found[0], strides=found[1], windowed=windowed)
+
+
+def is_view(op: Op) -> bool:
+    """May `view` follow the op?"""
+    return op.name in _VIEWS
+
+
+_Walk = tuple[Dim, tuple[Dim, ...]]
+
+
+def _transpose(x: Strided, op: Op, facts: ShapeFacts) -> _Walk:
+    return x.offset, tuple(x.strides[p] for p in op.attrs["perm"])
+
+
+def _slice(x: Strided, op: Op, facts: ShapeFacts) -> _Walk:
+    offset = x.offset
+    for start, stride in zip(op.attrs["start"], x.strides, strict=True):
+        offset = offset + start * stride
+    return offset, tuple(s * step for s, step in zip(x.strides, op.attrs["stride"], strict=True))
+
+
+def _window(x: Strided, op: Op, facts: ShapeFacts) -> _Walk:
+    strides, offsets = list(x.strides), []
+    for axis, stride, dilation in zip(op.attrs["dims"], op.attrs["strides"], op.attrs["dilations"], strict=True):
+        offsets.append(x.strides[axis] * dilation)
+        strides[axis] = x.strides[axis] * stride
+    return x.offset, (*strides, *offsets)
+
+
+def _broadcast(x: Strided, op: Op, facts: ShapeFacts) -> _Walk | None:
+    strides = [ZERO] * op.result.rank
+    for size, stride, axis in zip(x.shape, x.strides, op.attrs["dims"], strict=True):
+        if size == ONE:
+            continue
+        if facts.equal(size, op.result.shape[axis]) is not Truth.YES:
+            return None
+        strides[axis] = stride
+    return x.offset, tuple(strides)
+
+
+def _reshape(x: Strided, op: Op, facts: ShapeFacts) -> _Walk | None:
+    result = op.result.shape
+    strides = [ZERO] * len(result)
+    for made, taken in reshape_segments(result, x.shape, facts):
+        stride = _joined(x, [a for a in taken if x.shape[a] != ONE], facts)
+        if made and taken and stride is None:
+            return None
+        for axis in reversed(made if taken else []):
+            strides[axis] = ZERO if stride is None else stride
+            stride = strides[axis] * result[axis]
+    return x.offset, tuple(strides)
+
+
+def _joined(x: Strided, axes: Sequence[int], facts: ShapeFacts) -> Dim | None:
+    """The stride of neighbouring axes as one, or None when they are not."""
+    if not axes:
+        return ZERO
+    for a, b in zip(axes, axes[1:], strict=False):
+        if not composes(x.strides[a], x.strides[b], x.shape[b], facts):
+            return None
+    return x.strides[axes[-1]]
+
+
+_VIEWS = {
+    "transpose": _transpose,
+    "slice": _slice,
+    "window": _window,
+    "broadcast": _broadcast,
+    "reshape": _reshape,
+}

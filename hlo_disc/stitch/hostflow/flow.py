@@ -1,0 +1,331 @@
+"""The host flow: `plan` checks a call and sizes its memory, `main` launches kernels, `K_pack` prepares a weight.
+
+From a fused graph to host functions in MLIR. They are stateless and allocate nothing: the caller gives `main` one arena
+of the size that `plan` asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Value, raw_dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.errors import CompileError
+from hlo_disc.mlir import arith, ir
+from hlo_disc.stitch.codegen.body import Sizes
+from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.fusion.fuse import is_stored_constant
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.fusion.scope import Plan
+from hlo_disc.stitch.hostflow.host_control import Emitter, Frame
+from hlo_disc.stitch.hostflow.late_memory import LateMemory
+from hlo_disc.stitch.hostflow.memory import ALIGNMENT, Lives, Slot, plan_memory
+from hlo_disc.stitch.variant import Choice, Packing
+
+# Kinds of groups whose launch may fail.
+FAILING = frozenset(("call",))
+_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A group of the flow and its compiled forms, with the kernel of each and the symbols that they take."""
+
+    group: Group
+    choices: tuple[Choice, ...]
+    kernels: tuple[str, ...]
+    symbols: tuple[str, ...]
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether it calls a library function."""
+        return self.group.kind in FAILING
+
+    def for_group(self, group: Group) -> Step:
+        """The same step for another group with an equal key."""
+
+        def moved(choice: Choice) -> Choice:
+            if choice.packing is None:
+                return choice
+            source = group.inputs[self.group.inputs.index(choice.packing.source)]
+            return replace(choice, packing=choice.packing.with_source(source))
+
+        return replace(self, group=group, choices=tuple(map(moved, self.choices)))
+
+
+@dataclass(frozen=True)
+class Pack:
+    """A packed operand and the kernel that makes it."""
+
+    packing: Packing
+    kernel: str
+
+    @property
+    def function(self) -> str:
+        """The host function that launches the kernel; equal packings share it."""
+        return f"{self.kernel}_pack"
+
+
+class Flow:
+    """Places every value and builds the host functions."""
+
+    def __init__(self, b: Builder, graph: Graph, plan: Plan, steps: Mapping[Group, Step], packs: Sequence[Pack]):
+        self.b, self.graph, self.plan, self.packs = b, graph, plan, packs
+        self.steps, self.step_of = tuple(steps.values()), steps
+        self.symbols = tuple(sorted(graph.bindings))
+        self.guards = (*graph.guards, *(Guard(**op.attrs) for op in self._host_ops("check")))
+        self.outputs = plan.scope.outputs
+        self.output_of = {plan.root(v): i for i, v in enumerate(self.outputs)}
+        read = dict.fromkeys(plan.root(x) for step in self.steps for x in step.group.inputs)
+        self.constants = [v for v in read if is_stored_constant(v.op)]
+        self.stored = plan.registers & {*read, *self.output_of}
+        lives = Lives(plan, self._workspace, self.stored, self.output_of).steps
+        self.late = frozenset(op.attrs["symbol"] for op in self._host_ops("define"))
+        early = {v: steps for v, steps in lives.items() if self.is_known(*v.shape)}
+        self.places, self.slots = plan_memory(early, graph.facts)
+        late = {v: steps for v, steps in lives.items() if v not in early}
+        self.late_places, self.late_slots = plan_memory(late, graph.facts, exact=True)
+
+    def is_known(self, *dims: Dim) -> bool:
+        """Does the call say these sizes, before it runs?"""
+        return not self.late or all(self.late.isdisjoint(d.symbols) for d in dims)
+
+    def _host_ops(self, name: str) -> list[Op]:
+        found = (group.ops[0] for group in self.plan.groups() if group.kind == "host")
+        return [op for op in found if op.name == name]
+
+    def _touched(self, group: Group) -> list[Value]:
+        """What lies in memory that the group, or one inside it, reads or writes."""
+        inside = [group, *(g for scope in self.plan.inner(group) for g in self.plan.groups(scope))]
+        found = [v for g in inside for v in (*g.inputs, *g.written, *self._workspace(g))]
+        loops = [self.plan.loops[g.ops[0]] for g in inside if g.kind == "control" and g.ops[0] in self.plan.loops]
+        return [self.plan.root(v) for v in found] + [c.spare for loop in loops for c in loop.carried if c.spare]
+
+    def _late_needs(self, group: Group) -> list[Dim]:
+        """Fast memory of a size that only the run knows."""
+        inside = [group, *(g for scope in self.plan.inner(group) for g in self.plan.groups(scope))]
+        steps = [self.step_of[g] for g in inside if g in self.step_of]
+        needs = dict.fromkeys(c.variant.fast_bytes() for step in steps for c in step.choices) if self.late else ()
+        return [need for need in needs if not self.is_known(need)]
+
+    def _workspace(self, group: Group) -> Sequence[Value]:
+        step = self.step_of.get(group)
+        return [v for choice in step.choices for v in choice.variant.workspace] if step else ()
+
+    def source(self, pack: Pack) -> tuple[str, int]:
+        """Where the packed operand comes from: ("input", number) or ("constant", number)."""
+        value = self.plan.root(pack.packing.source)
+        if value in self.constants:
+            return "constant", self.constants.index(value)
+        return "input", self.graph.inputs.index(value)
+
+    @property
+    def env_size(self) -> int:
+        return max(2 + len(self.symbols) + sum(v.rank for v in self.outputs), self._message_size())
+
+    def _message_size(self) -> int:
+        return max((len(g.args) for g in self.guards), default=0)
+
+    # plan(dims, env) -> status. What the signature says (sizes that were compiled in) the runtime has checked before.
+
+    def build_plan(self) -> None:
+        b = self.b
+        env_type = b.buffer_type(b.i64)
+        with b.host_function("plan", [env_type, env_type], [b.i32]) as (dims, env):
+            raw = self._raw_sizes(dims)
+            symbols = {name: raw(dim) for name, dim in self.graph.bindings.items()}
+            sizes = Sizes(b, {**raw.symbols, **symbols}, self.graph.facts)
+            guards = self.graph.guards
+            holds = [b.compare(g.relation, b.index(sizes(g.lhs)), b.index(sizes(g.rhs))) for g in guards]
+            status = self._first_broken(holds, [b.const(k + 1, b.i32) for k in range(len(guards))], b.const(0, b.i32))
+
+            def broken() -> None:
+                zero = b.index(0)
+                for at in range(self._message_size()):
+                    args = [b.index(sizes(g.args[at])) if at < len(g.args) else zero for g in guards]
+                    self._store_all(env, at, [self._first_broken(holds, args, zero)])
+
+            def fine() -> None:
+                header = [self._arena_bytes(sizes), self._fast_bytes(sizes)]
+                outputs = [sizes(d) if self.is_known(d) else -1 for v in self.outputs for d in v.shape]
+                self._store_all(env, 0, [*header, *(symbols[name] for name in self.symbols), *outputs])
+
+            b.if_(b.compare("==", status, 0), fine, broken)
+            b.return_(status)
+
+    def _raw_sizes(self, dims: Val) -> Sizes:
+        symbols: dict[str, Scalar] = {}
+        at = 0
+        for i, value in enumerate(self.graph.inputs):
+            for axis in range(value.rank):
+                (name,) = raw_dim(i, axis).symbols
+                loaded = self.b.load(dims, at)
+                symbols[name] = self.b.cast(arith.IndexCastOp, self.b.index_type, loaded)
+                at += 1
+        return Sizes(self.b, symbols, self.graph.facts)
+
+    def _first_broken(self, holds: Sequence[Val], values: Sequence[Val], otherwise: Val) -> Val:
+        """The value of the first guard that does not hold. Selects, not branches: those compile in quadratic time."""
+        for ok, value in zip(reversed(holds), reversed(values), strict=True):
+            otherwise = self.b.select(ok, otherwise, value)
+        return otherwise
+
+    def _store_all(self, env: Val, at: int, values: Sequence[Scalar]) -> None:
+        for i, x in enumerate(values):
+            self.b.store(self.b.cast(arith.IndexCastOp, self.b.i64, self.b.index(x)), env, at + i)
+
+    def _arena_bytes(self, sizes: Sizes) -> Scalar:
+        _, end = self._offsets(sizes)
+        return end
+
+    def _offsets(self, sizes: Sizes) -> tuple[dict[Slot, Scalar], Scalar]:
+        offsets: dict[Slot, Scalar] = {}
+        at: Scalar = 0
+        for slot in self.slots:
+            offsets[slot] = at
+            at = at + self.b.ceil_div(sizes(slot.size), ALIGNMENT) * ALIGNMENT
+        return offsets, at
+
+    def _fast_bytes(self, sizes: Sizes) -> Scalar:
+        needs = dict.fromkeys(c.variant.fast_bytes() for s in self.steps for c in s.choices)
+        most: Scalar = 0
+        for need in filter(self.is_known, needs):
+            most = self.b.maximum(most, sizes(need))
+        return self.b.ceil_div(most, ALIGNMENT) * ALIGNMENT
+
+    # main(call, env, arena, buffers...)
+
+    def build_main(self) -> None:
+        b = self.b
+        values = [*self.graph.inputs, *self.constants]
+        types = [self._buffer_type(v) for v in values]
+        types += [b.buffer_type(b.i8) for _ in self.packs]
+        types += [self._buffer_type(v) for v in self.outputs]
+        head = [b.pointer, b.buffer_type(b.i64), b.buffer_type(b.i8)]
+        launchers = self._launchers()
+        failures = {
+            op: self._failure(op, number) for number, op in enumerate(self._host_ops("check"), len(self.graph.guards))
+        }
+        often = bool(self.plan.loops)
+        with b.host_function("main", [*head, *types], [b.i32], often) as (call, env, arena, *buffers):
+            symbols: dict[str, Scalar] = {
+                name: b.cast(arith.IndexCastOp, b.index_type, b.load(env, 2 + i)) for i, name in enumerate(self.symbols)
+            }
+            sizes = Sizes(b, symbols, self.graph.facts)
+            memory = dict(zip(values, buffers, strict=False))
+            packed = {p.packing: m for p, m in zip(self.packs, buffers[len(values) :], strict=False)}
+            outputs = buffers[len(values) + len(self.packs) :]
+            known = {v: i for v, i in self.output_of.items() if self.is_known(*v.shape)}
+            memory |= {value: outputs[i] for value, i in known.items()}
+            offsets, _ = self._offsets(sizes)
+            for value, slot in self.places.items():
+                memory[value] = b.view(arena, offsets[slot], b.memory_type(value.dtype), sizes.count(value.shape))
+
+            def launch(group: Group, buffer: Callable[[Value], Val]) -> None:
+                step = self.step_of[group]
+                args = [buffer(v) for v in (*group.inputs, *group.written)]
+                for choice in step.choices:
+                    args += [packed[choice.packing]] if choice.packing else []
+                    args += [buffer(v) for v in choice.variant.workspace]
+                launchers[step.kernels](call, *args, *(symbols[name] for name in step.symbols))
+
+            def check(op: Op) -> None:
+                lhs, rhs = (b.index(sizes(op.attrs[name])) for name in ("lhs", "rhs"))
+                args = [b.index(x) for x in sizes.shape(op.attrs["args"])]
+                b.if_(b.compare(_OPPOSITE[op.attrs["relation"]], lhs, rhs), lambda: failures[op](call, env, *args))
+
+            unknown = {v: i for v, i in self.output_of.items() if v not in known}
+            late = LateMemory(b, sizes, self.late_places, unknown, self._late_needs)
+            frame = Frame(memory, {})
+
+            def prepare(group: Group) -> None:
+                late.prepare(group, self._touched(group), frame.memory)
+
+            emitter = Emitter(b, self.plan, symbols, sizes, self.stored, launch, check)
+            emitter.scope(self.plan.scope, frame, prepare if self.late else None)
+            b.return_(b.const(0, b.i32))
+
+    def _failure(self, op: Op, number: int) -> Callable[..., None]:
+        """(call, env, values of a guard's message): leave them in `env`, and let `main` return the guard's status."""
+        b, count = self.b, len(op.attrs["args"])
+        types = [b.pointer, b.buffer_type(b.i64), *[b.index_type] * count]
+        with b.private_function(f"broken{number}", types, may_fail=True, status=number + 2) as (values, call):
+            self._store_all(values[1], 0, values[2:])
+        return call
+
+    def _buffer_type(self, value: Value) -> ir.Type:
+        return self.b.buffer_type(self.b.memory_type(value.dtype))
+
+    def _launchers(self) -> dict[tuple[str, ...], Callable[..., None]]:
+        """A host function for each different step: layers that are alike share it, so that `main` stays small."""
+        found: dict[tuple[str, ...], Callable[..., None]] = {}
+        loops = self.plan.loops.values()
+        repeated = {group for loop in loops for inside in (loop.cond, loop.body) for group in self.plan.groups(inside)}
+        often = {step.kernels for step in self.steps if step.group in repeated}
+        for step in self.steps:
+            if step.kernels not in found:
+                found[step.kernels] = self._launcher(step, f"step{len(found)}", step.kernels in often)
+        return found
+
+    def _launcher(self, step: Step, name: str, often: bool) -> Callable[..., None]:
+        """(call, inputs, written values, each choice's packed operand and workspace, symbols): choose, and launch."""
+        b, group = self.b, step.group
+        types = [self._buffer_type(v) for v in (*group.inputs, *group.written)]
+        count = len(types)
+        extra: list[slice] = []
+        for choice in step.choices:
+            own = [b.buffer_type(b.i8)] if choice.packing else []
+            own += [self._buffer_type(v) for v in choice.variant.workspace]
+            extra.append(slice(len(types), len(types) + len(own)))
+            types += own
+        arguments = [b.pointer, *types, *[b.index_type] * len(step.symbols)]
+        with b.private_function(name, arguments, step.may_fail, often) as (values, call):
+            buffers, symbols = values[1 : 1 + len(types)], values[1 + len(types) :]
+            sizes = Sizes(b, dict(zip(step.symbols, symbols, strict=True)), self.graph.facts)
+
+            def choose(number: int) -> None:
+                choice, own = step.choices[number], buffers[extra[number]]
+
+                def launch() -> None:
+                    choice.variant.launch(b, sizes, step.kernels[number], [*buffers[:count], *own], symbols)
+
+                condition = self._condition(choice, sizes, own)
+                if condition is None:
+                    launch()
+                else:
+                    b.if_(condition, launch, lambda: choose(number + 1))
+
+            choose(0)
+        return call
+
+    def _condition(self, choice: Choice, sizes: Sizes, own: Sequence[Val]) -> Val | None:
+        b = self.b
+        conditions = [b.compare("<=", b.index(sizes(size)), bound) for size, bound in choice.when]
+        if choice.packing is not None:
+            conditions.append(b.apply(arith.XOrIOp, b.is_null(own[0]), b.const(1, b.i1)))
+        condition = None
+        for other in conditions:
+            condition = other if condition is None else b.apply(arith.AndIOp, condition, other)
+        return condition
+
+    # K_pack(call, env, arena, source, packed)
+
+    def build_packs(self) -> None:
+        b = self.b
+        for pack in {pack.function: pack for pack in self.packs}.values():
+            element = b.memory_type(pack.packing.source.dtype)
+            head = [b.pointer, b.buffer_type(b.i64), b.buffer_type(b.i8)]
+            args = [*head, b.buffer_type(element), b.buffer_type(b.i8)]
+            with b.host_function(pack.function, args, [b.i32]) as (_, _, _, source, target):
+                pack.packing.launch(b, pack.kernel, source, target)
+                b.return_(b.const(0, b.i32))
+
+
+def constant_array(value: Value) -> np.ndarray:
+    """The data of a stored constant, as kernels read it: bool as bytes."""
+    if value.op is None or value.op.name != "constant":
+        raise CompileError(f"{value} is no constant")
+    return np.ascontiguousarray(value.op.attrs["value"])

@@ -1,0 +1,210 @@
+"""A convolution as a dot over windows: no engine of its own, the schedules of dots run it.
+
+    x (b, h, w, c), kernel (p, q, c, f) -> windows (b, i, j, c, p, q) of x, summed over (p, q, c) with the kernel
+
+`window` (x) {dims, sizes, window, strides, dilations} is a view that this package alone knows: element
+(…, i, …, p) of axis `dims[n]` is element i*strides[n] + p*dilations[n]; the offsets p are new axes behind all others.
+Padding and holes are put into memory before, so that nothing reads outside. Where a group has one feature in or out,
+a dot of its own for each group would be of width one: products of vectors are summed then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Op, Shape, Value, make_op
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+
+ZERO, ONE = Dim.const(0), Dim.const(1)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A value whose axes have names: b, c (batch and feature of x), f (output feature), g (group), i0 … (position),
+    p0 … (offset in the window)."""
+
+    value: Value
+    names: tuple[str, ...]
+
+    def axes(self, names: Sequence[str]) -> tuple[int, ...]:
+        return tuple(self.names.index(name) for name in names)
+
+
+def lower_convolutions(graph: Graph) -> Graph:
+    """The graph with every convolution spelled as pad, window and dot_general (or multiply and reduce)."""
+    if all(op.name != "convolution" for op in graph.ops):
+        return graph
+    builder = GraphBuilder(graph.facts)
+    new: dict[Value, Value] = {}
+    for op in graph.ops:
+        operands = [new.get(x, x) for x in op.operands]
+        if op.name == "convolution":
+            new[op.result] = _Lowering(builder, op, operands).run()
+        elif all(x is y for x, y in zip(operands, op.operands, strict=True)):
+            builder.ops.append(op)
+        else:
+            same = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
+            builder.ops.append(same)
+            new.update(zip(op.results, same.results, strict=True))
+    return graph.with_roots(new, ops=tuple(builder.ops))
+
+
+class _Lowering:
+    def __init__(self, builder: GraphBuilder, op: Op, operands: Sequence[Value]):
+        self.builder, self.op, self.attrs = builder, op, op.attrs
+        self.x, self.w = operands
+        self.spatial = len(self.attrs["strides"])
+        self.windows = [self.w.shape[a] for a in self.attrs["rhs_spec"][2:]]
+        self.groups = self.attrs["feature_groups"] * self.attrs["batch_groups"]
+
+    def run(self) -> Value:
+        x, w = self._windows(self._padded()), self._kernel()
+        result = tuple(self._spec("out_spec", ["b", "f"], "i"))
+        if self.groups > 1:
+            x = self._split(x, "c" if self.attrs["feature_groups"] > 1 else "b")
+            w = self._split(w, "f")
+            at = result.index("f")
+            result = (*result[:at], "g", *result[at:])
+            narrow = ONE in (w.value.shape[w.names.index("f")], w.value.shape[w.names.index("c")])
+        contracted = [name for name in w.names if name not in ("g", "f")]
+        multiply = self.groups > 1 and narrow
+        value = (self._sum_of_products if multiply else self._dot)(x, w, contracted, result)
+        return self._typed(value)
+
+    def _emit(self, name: str, operands: Sequence[Value], **attrs: object) -> Value:
+        return self.builder.op(name, operands, self.op.loc, **attrs)
+
+    def _spec(self, spec: str, names: Sequence[str], prefix: str) -> list[str]:
+        """The names of an operand's axes, in its own order."""
+        named = zip(self.attrs[spec], [*names, *(f"{prefix}{i}" for i in range(self.spatial))], strict=True)
+        return [name for _, name in sorted(named)]
+
+    # The operands.
+
+    def _padded(self) -> Value:
+        """x with its padding and holes in memory; what is only cut stays a view."""
+        x, spatial = self.x, self.attrs["lhs_spec"][2:]
+        low, high, interior = [ZERO] * x.rank, [ZERO] * x.rank, [0] * x.rank
+        for i, axis in enumerate(spatial):
+            low[axis], high[axis] = self.attrs["low"][i], self.attrs["high"][i]
+            interior[axis] = self.attrs["base_dilations"][i] - 1
+        if all(d is ZERO for d in (*low, *high)) and not any(interior):
+            return x
+        if all(d.is_const and d.value <= 0 for d in (*low, *high)) and not any(interior):
+            start = tuple(ZERO - d for d in low)
+            limit = tuple(n + d for n, d in zip(x.shape, high, strict=True))
+            return self._emit("slice", [x], start=start, limit=limit, stride=(1,) * x.rank)
+        zero = self._emit("constant", [], value=np.zeros((), x.dtype))
+        return self._emit("pad", [x, zero], low=tuple(low), high=tuple(high), interior=tuple(interior))
+
+    def _windows(self, x: Value) -> _Named:
+        names = self._spec("lhs_spec", ["b", "c"], "i")
+        out = self.op.result.shape
+        moved = [i for i in range(self.spatial) if self.windows[i] != ONE or self.attrs["strides"][i] != 1]
+        if not moved:
+            return _Named(x, tuple(names))
+        attrs = {
+            "dims": tuple(self.attrs["lhs_spec"][2 + i] for i in moved),
+            "sizes": tuple(out[self.attrs["out_spec"][2 + i]] for i in moved),
+            "window": tuple(self.windows[i] for i in moved),
+            "strides": tuple(self.attrs["strides"][i] for i in moved),
+            "dilations": tuple(self.attrs["window_dilations"][i] for i in moved),
+        }
+        value = window(self.builder, x, attrs, self.op.loc)
+        return _Named(value, (*names, *(f"p{i}" for i in moved)))
+
+    def _kernel(self) -> _Named:
+        """The kernel, turned round where asked for, without the offsets that x's windows do not have."""
+        names, w = self._spec("rhs_spec", ["f", "c"], "p"), self.w
+        turned = tuple(self.attrs["rhs_spec"][2 + i] for i in self.attrs["reversal"] if self.windows[i] != ONE)
+        if turned:
+            w = self._emit("reverse", [w], dims=turned)
+        single = {f"p{i}" for i in range(self.spatial) if self.windows[i] == ONE and self.attrs["strides"][i] == 1}
+        kept = [a for a, name in enumerate(names) if name not in single]
+        if single:
+            w = self._emit("reshape", [w], shape=tuple(w.shape[a] for a in kept))
+        return _Named(w, tuple(names[a] for a in kept))
+
+    def _split(self, x: _Named, name: str) -> _Named:
+        """The axis `name` as groups and what is in each."""
+        at, shape = x.names.index(name), x.value.shape
+        inside = shape[at] // self.groups
+        if name == "c":
+            inside = self.w.shape[self.attrs["rhs_spec"][1]]
+        split = (*shape[:at], Dim.const(self.groups), inside, *shape[at + 1 :])
+        return _Named(self._emit("reshape", [x.value], shape=split), (*x.names[:at], "g", *x.names[at:]))
+
+    # The sums.
+
+    def _dot(self, x: _Named, w: _Named, contracted: Sequence[str], result: tuple[str, ...]) -> _Named:
+        """The operand whose axes come last in the result runs along the vectors."""
+        lhs, rhs = (x, w) if result[-1] == "f" else (w, x)
+        shared = ("g",) * (self.groups > 1)
+        numbers = {
+            "lhs_batch": lhs.axes(shared),
+            "rhs_batch": rhs.axes(shared),
+            "lhs_contract": lhs.axes(contracted),
+            "rhs_contract": rhs.axes(contracted),
+        }
+        value = self._emit("dot_general", [lhs.value, rhs.value], **numbers, dtype=self.attrs["dtype"])
+        free = [name for side in (lhs, rhs) for name in side.names if name not in (*contracted, *shared)]
+        return self._ordered(_Named(value, (*shared, *free)), result)
+
+    def _sum_of_products(self, x: _Named, w: _Named, contracted: Sequence[str], result: tuple[str, ...]) -> _Named:
+        """Products over all result axes and, before the last of them, the contracted ones, which are summed."""
+        order = (*result[:-1], *contracted, result[-1])
+        shape = dict(zip(w.names, w.value.shape, strict=True)) | dict(zip(x.names, x.value.shape, strict=True))
+        dtype = self._sum_dtype()
+        factors = []
+        for side in (x, w):
+            value = side.value
+            if value.dtype != dtype:
+                value = self._emit("convert", [value], dtype=dtype)
+            ordered = self._ordered(_Named(value, side.names), tuple(name for name in order if name in side.names))
+            dims = tuple(order.index(name) for name in ordered.names)
+            wide = tuple(shape[name] for name in order)
+            factors.append(self._emit("broadcast", [ordered.value], shape=wide, dims=dims))
+        product = self._emit("multiply", factors)
+        zero = self._emit("constant", [], value=np.zeros((), dtype))
+        dims = tuple(order.index(name) for name in contracted)
+        value = self._emit("reduce", [product, zero], dims=dims, kind="add") if dims else product
+        if dtype != self.attrs["dtype"]:
+            value = self._emit("convert", [value], dtype=self.attrs["dtype"])
+        return _Named(value, result)
+
+    def _sum_dtype(self) -> np.dtype:
+        from hlo_disc.stitch.schedules.dot.product import sum_dtype
+
+        return sum_dtype(self.attrs["dtype"], self.x.dtype, self.w.dtype)
+
+    # The result.
+
+    def _ordered(self, x: _Named, names: tuple[str, ...]) -> _Named:
+        perm = x.axes(names)
+        if perm == tuple(range(len(perm))):
+            return x
+        return _Named(self._emit("transpose", [x.value], perm=perm), names)
+
+    def _typed(self, x: _Named) -> Value:
+        """With groups and features one axis again, and the very type that the convolution has."""
+        value, want = x.value, self.op.result
+        if value.rank != want.rank:
+            value = self._emit("reshape", [value], shape=want.shape)
+        if value.shape != want.shape and value.op is self.builder.ops[-1]:
+            last = self.builder.ops.pop()
+            attrs = {**last.attrs, "shape": want.shape} if "shape" in last.attrs else last.attrs
+            self.builder.ops.append(make_op(last.name, last.operands, attrs, [(want.dtype, want.shape)], last.loc))
+            value = self.builder.ops[-1].result
+        return value
+
+
+def window(builder: GraphBuilder, x: Value, attrs: dict[str, tuple], loc: str) -> Value:
+    """A `window` of x."""
+    sizes = dict(zip(attrs["dims"], attrs["sizes"], strict=True))
+    shape: Shape = (*(sizes.get(a, n) for a, n in enumerate(x.shape)), *attrs["window"])
+    op = make_op("window", [x], attrs, [(x.dtype, shape)], loc)
+    builder.ops.append(op)
+    return op.result

@@ -1,0 +1,106 @@
+"""The last rewrite before fusion: ops with a second meaning are spelled with those that schedules know.
+
+`pad` becomes `place`: the padded-in value everywhere, then the operand on top. `place` (base, x) {starts: Dims,
+strides} is known to this package alone. A convolution becomes a dot over windows (`convolution.py`),
+`select_and_scatter` two ops over windows (`windows.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Op, Value, everywhere, make_op, raw_dim
+from hlo_disc.dynamic_hlo.ops.table import OPS
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.stitch.codegen.windows import PLACE
+from hlo_disc.stitch.prepare.convolution import lower_convolutions
+from hlo_disc.stitch.prepare.subbyte_bitcast import move_bits, moves_bits
+from hlo_disc.stitch.prepare.top_k_pattern import cut_sorts
+
+_KINDS = {name: definition.kind for name, definition in OPS.items()} | {
+    "place": "assemble",
+    "window": "view",
+    "select_windows": "window",
+    "window_scatter": "window",
+    "define": "control",
+}
+
+
+def kind(op: Op) -> str:
+    """The kind of an op after normalising; "alias" for what says that memory has another type."""
+    if op.name == "bitcast_convert" and op.operands[0].rank != op.result.rank:
+        return "alias"
+    return _KINDS[op.name]
+
+
+def normalise(graph: Graph) -> Graph:
+    """Spell every `pad` as `place`, in regions too; drop the guards that repeat the signature."""
+    graph = everywhere(graph, lambda scope: _spelled(cut_sorts(lower_convolutions(scope))))
+    # Every caller of compiled code checks the sizes in the signature before it calls.
+    static = {raw_dim(i, a): n for i, v in enumerate(graph.inputs) for a, n in enumerate(v.shape) if n.is_const}
+    guards = tuple(g for g in graph.guards if g.relation != "==" or static.get(g.lhs) != g.rhs)
+    return replace(graph, guards=guards)
+
+
+def _spelled(graph: Graph) -> Graph:
+    builder = GraphBuilder(graph.facts)
+    new: dict[Value, Value] = {}
+    for op in graph.ops:
+        operands = [new.get(x, x) for x in op.operands]
+        if op.name == "pad":
+            new[op.result] = _pad(builder, op, operands)
+        elif moves_bits(op):
+            new[op.result] = move_bits(builder, op, operands[0])
+        elif op.name == "select_and_scatter":
+            new[op.result] = _select_and_scatter(builder, op, operands)
+        elif all(x is y for x, y in zip(operands, op.operands, strict=True)):
+            builder.ops.append(op)
+        else:
+            same = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
+            builder.ops.append(same)
+            new.update(zip(op.results, same.results, strict=True))
+    return graph.with_roots(new, ops=tuple(builder.ops))
+
+
+def _pad(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:
+    x, value = operands
+    low, high = op.attrs["low"], op.attrs["high"]
+    strides = tuple(i + 1 for i in op.attrs["interior"])
+    if any(_may_be_negative(builder, d) for d in (*low, *high)):
+        x, low = _cut(builder, op, x, low, strides)
+    shape = op.result.shape
+    fill = builder.op("broadcast", [value], op.loc, shape=shape, dims=())
+    attrs = {"starts": low, "strides": strides}
+    place = make_op("place", [fill, x], attrs, [(x.dtype, shape)], op.loc)
+    builder.ops.append(place)
+    return place.result
+
+
+def _select_and_scatter(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:
+    """First where each window's element is, then for each element the windows that selected it."""
+    x, source, init, *captured = operands
+    attrs = {name: op.attrs[name] for name in ("window", "strides", "low", "high")}
+    types = [(PLACE, source.shape)]
+    places = make_op("select_windows", [x, *captured], {**attrs, "body": op.attrs["select"]}, types, op.loc)
+    attrs |= {"shape": x.shape, "body": op.attrs["body"]}
+    read = [places.result, source, init, *captured]
+    result = make_op("window_scatter", read, attrs, [(x.dtype, x.shape)], op.loc)
+    builder.ops += [places, result]
+    return result.result
+
+
+def _cut(
+    builder: GraphBuilder, op: Op, x: Value, low: tuple[Dim, ...], strides: tuple[int, ...]
+) -> tuple[Value, tuple[Dim, ...]]:
+    """Without the elements that negative padding puts outside: element i of an axis goes to low + i*stride."""
+    zero = Dim.const(0)
+    start = tuple(Dim.max(zero, (zero - first + (k - 1)) // k) for first, k in zip(low, strides, strict=True))
+    rows = zip(start, low, strides, x.shape, op.result.shape, strict=True)
+    limit = tuple(Dim.max(i, Dim.min(n, (size - 1 - first) // k + 1)) for i, first, k, n, size in rows)
+    kept = builder.op("slice", [x], op.loc, start=start, limit=limit, stride=(1,) * x.rank)
+    return kept, tuple(first + i * k for first, i, k in zip(low, start, strides, strict=True))
+
+
+def _may_be_negative(builder: GraphBuilder, d: Dim) -> bool:
+    low, _ = builder.facts.bounds(d)
+    return low is None or low < 0

@@ -1,0 +1,59 @@
+"""Bitcasts between elements of fewer than 8 bits, which take a byte each in memory, and wider ones.
+
+Between whole bytes a bitcast is another view of the same memory; bits of a byte are moved to bytes of their own, and
+back, by shifts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.dtypes import INTEGERS, bit_width
+from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Op, Shape, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+
+_BYTE = np.dtype(np.uint8)
+_WORDS = {bit_width(dtype): dtype for dtype in INTEGERS if dtype.name.startswith("uint")}
+
+
+def moves_bits(op: Op) -> bool:
+    """Whether an op is a bitcast that takes bytes apart, or puts some together."""
+    if op.name != "bitcast_convert" or op.operands[0].rank == op.result.rank:
+        return False
+    return min(bit_width(op.operands[0].dtype), bit_width(op.result.dtype)) < 8
+
+
+def move_bits(b: GraphBuilder, op: Op, x: Value) -> Value:
+    """The op as shifts: u8[n] -> u8[n, 2] -> ui4[n, 2], or the reverse, with views of bytes before or after."""
+    source, target = bit_width(x.dtype), bit_width(op.result.dtype)
+    if source > target:
+        spread = _cast(b, x, _BYTE)
+        shape = (*spread.shape, Dim.const(8 // target))
+        spread = b.op("broadcast", [spread], shape=shape, dims=tuple(range(spread.rank)))
+        low = b.op("shift_right_logical", [spread, _places(b, shape, target)])
+        low = b.op("and", [low, _number(b, (1 << target) - 1, shape)])
+        word = b.op("convert", [low], dtype=_WORDS[target])
+        return b.op("reshape", [_cast(b, word, op.result.dtype)], shape=op.result.shape)
+    shape = (*x.shape[:-1], Dim.const(target // 8), Dim.const(8 // source))
+    word = b.op("convert", [_cast(b, x, _WORDS[source])], dtype=_BYTE)
+    word = b.op("reshape", [word], shape=shape)
+    word = b.op("shift_left", [word, _places(b, shape, source)])
+    zero = b.op("constant", value=np.zeros((), _BYTE))
+    bytes_ = b.op("reduce", [word, zero], dims=(len(shape) - 1,), kind="or")
+    if target == 8:
+        bytes_ = b.op("reshape", [bytes_], shape=op.result.shape)
+    return _cast(b, bytes_, op.result.dtype)
+
+
+def _cast(b: GraphBuilder, x: Value, dtype: np.dtype) -> Value:
+    return x if x.dtype == dtype else b.op("bitcast_convert", [x], dtype=dtype)
+
+
+def _places(b: GraphBuilder, shape: Shape, width: int) -> Value:
+    """Where in its byte each element of the last axis begins."""
+    count = b.op("iota", shape=shape, dim=len(shape) - 1, dtype=_BYTE)
+    return b.op("multiply", [count, _number(b, width, shape)])
+
+
+def _number(b: GraphBuilder, number: int, shape: Shape) -> Value:
+    return b.op("broadcast", [b.op("constant", value=np.array(number, _BYTE))], shape=shape, dims=())

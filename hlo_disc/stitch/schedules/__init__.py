@@ -1,0 +1,1 @@
+"""How groups are computed: one folder or file a kind of group."""

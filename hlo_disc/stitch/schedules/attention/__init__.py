@@ -1,0 +1,1 @@
+"""Two dots and what is between them in one kernel."""

@@ -1,0 +1,332 @@
+"""The attention schedule: dot -> softmax and the like -> dot in one kernel; scores never leave fast memory.
+
+    for each (batch element, chunk of query rows) of the block:
+        pack the keys in fast memory
+        for each tile of 6, 2 or 1 rows:    scores of all keys; sweep the rows; weights x values; epilogue
+
+With few query rows (decoding) the keys are read where they lie, with lanes along the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.errors import CompileError
+from hlo_disc.stitch.codegen.body import Sizes
+from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.index import Index, IndexMath
+from hlo_disc.stitch.device import Device
+from hlo_disc.stitch.fusion.attention_pattern import Scores, result_axis, scores_of
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.fusion.strided import ONE, ZERO, Strided
+from hlo_disc.stitch.schedules.attention.sweep import Sweep
+from hlo_disc.stitch.schedules.dot.choices import tile_vectors
+from hlo_disc.stitch.schedules.dot.epilogue import Epilogue
+from hlo_disc.stitch.schedules.dot.microkernel import Types, inner_tile, outer_tile
+from hlo_disc.stitch.schedules.dot.pack import Filler, panel_elements
+from hlo_disc.stitch.schedules.dot.product import Product, contraction, epilogue_of, operand
+from hlo_disc.stitch.schedules.dot.variant import MOST_BLOCKS, row_chunks
+from hlo_disc.stitch.variant import Choice, decided
+
+# FLOPs that a score costs between the dots.
+SCORE_FLOPS = 32
+# Up to so many query rows the keys are read where they lie.
+FEW_QUERIES = 1
+# Rows whose work is as much as packing the keys and values of a block.
+PACKING_ROWS = 4
+# A block of fewer rows would spend its time on packing the keys.
+LEAST_ROWS = 64
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class AttentionVariant:
+    """One compiled form of an attention group. Kernel arguments: buffers, symbols, items, items a block, rows, chunks.
+
+    first, second: the dots as products, rows the queries', every axis apart. few: the form for few query rows.
+    """
+
+    group: Group
+    scores: Scores
+    first: Product
+    second: Product
+    few: bool
+    device: Device
+    facts: ShapeFacts
+    workspace: tuple[Value, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return "attention_few" if self.few else "attention"
+
+    def key(self) -> tuple:
+        return (self.group.key(), self.few)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.first.dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.device.simd_bytes // self.dtype.itemsize
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return (1,) if self.few else (self.device.tile_rows, *self.device.row_steps)
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Columns of a tile of the first dot, and of the second."""
+        vectors = (tile_vectors(p, self.lanes, self.device) for p in (self.first, self.second))
+        first, second = (n * self.lanes for n in vectors)
+        return first, second
+
+    @property
+    def stride(self) -> Dim:
+        """From one row of scores to the next: room for whole tiles, and no power of two."""
+        return _panels(self.first, self.widths[0]) * self.widths[0] + self.lanes
+
+    def layout(self) -> tuple[list[Dim], Dim]:
+        """Element offsets in fast memory of sums, factors, scores, packed keys and packed values, and the end."""
+        keys = ZERO if self.few else _panel_room(self.first, self.widths[0])
+        copied = self.second.col_axis.col_stride != ONE
+        values = _panel_room(self.second, self.widths[1]) if copied else ZERO
+        rows = self.steps[0]
+        room = [Dim.const(rows * self.widths[1]), Dim.const(self.lanes), self.stride * rows, keys, values]
+        offsets = [ZERO]
+        for n in room:
+            offsets.append(offsets[-1] + n)
+        return offsets[:-1], offsets[-1]
+
+    def fast_bytes(self) -> Dim:
+        """Fast memory of a block."""
+        return self.layout()[1] * self.dtype.itemsize
+
+    def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
+        """Divide the batch elements, and their rows when those are few, into blocks that are worth handing out."""
+        p, q = self.first, self.second
+        rows, keys = sizes(p.row_axis.size), sizes(p.col_axis.size)
+        batch = sizes.count([p.axes[a].size for a in p.batch])
+        flops = (sizes(p.depth) + sizes(q.col_axis.size)) * 2 + SCORE_FLOPS
+        wanted = batch * (rows + PACKING_ROWS) * keys * flops // self.device.grain_flops
+        wanted = b.maximum(b.minimum(wanted, MOST_BLOCKS), 1)
+        chunks = row_chunks(b, wanted, batch, rows, LEAST_ROWS)
+        chunk = b.ceil_div(b.ceil_div(rows, chunks), self.device.tile_rows) * self.device.tile_rows
+        total = batch * chunks
+        per = b.maximum(b.index(total) // wanted, 1)
+        fast = sizes(self.fast_bytes())
+        b.launch(kernel, b.ceil_div(total, per), [*buffers, *symbols, total, per, chunk, chunks], fast)
+
+    def build(self, b: Builder, name: str) -> None:
+        """Add the kernel and the device functions that it calls to the module."""
+        group, names = self.group, self.group.symbols
+        parts = _Parts(b, self)
+        args = [(b.buffer_type(b.memory_type(v.dtype)), "r") for v in group.inputs]
+        args += [(b.buffer_type(b.memory_type(v.dtype)), "w") for v in group.outputs]
+        count = len(args)
+        args += [(b.index_type, "")] * (len(names) + 4)
+        with b.kernel(name, args, calls_only=True) as values:
+            *symbols, total, per, chunk, chunks = values[count:]
+            sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
+            memory = dict(zip((*group.inputs, *group.outputs), values[:count], strict=True))
+            work = _Kernel(b, self, parts, sizes, memory)
+            lo = b.block_id() * per
+            with b.loop(lo, b.minimum(lo + per, total)) as item:
+                work.item(item.i // chunks, (item.i % chunks) * chunk, chunk)
+
+
+def attention_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
+    """The forms of an attention group: for few query rows where there can be fewer than keys, and for many."""
+    scores = scores_of(group.ops, facts)
+    if scores is None:
+        raise CompileError("an attention group is no attention")
+    first, second = _products(group, scores, facts)
+
+    def form(few: bool) -> AttentionVariant:
+        return AttentionVariant(group, scores, first, second, few, device, facts)
+
+    choices = []
+    rows, keys = first.row_axis.size, first.col_axis.size
+    contiguous = len(first.inner) == 1 and first.inner[0].row_stride == first.inner[0].col_stride == ONE
+    if contiguous and facts.equal(rows, keys) is not Truth.YES:
+        choices.append(Choice(form(True), ((rows, FEW_QUERIES),)))
+    return decided([*choices, Choice(form(False))], facts)
+
+
+def _products(group: Group, scores: Scores, facts: ShapeFacts) -> tuple[Product, Product]:
+    """Both dots with the queries along rows. The weights, the second dot's row operand, are not in memory."""
+    one, two = scores.first, scores.second
+    left, right = (operand(x, group, facts) for x in one.operands)
+    whole = Group("scores", (), (one.result,), (one.result,))
+    first = contraction(one, left, right, whole, facts, cols=scores.key_side)
+    first = _with_axes(first, scores.row, scores.key)
+    weights = scores.weights
+    strides = tuple(ONE if a == ("out", scores.key) else ZERO for a in scores.at[weights])
+    walks = [Strided(weights, weights.shape, ZERO, strides), operand(two.operands[1 - scores.side], group, facts)]
+    left, right = walks if scores.side == 0 else reversed(walks)
+    second = contraction(two, left, right, epilogue_of(group, two), facts, cols=1 - scores.side)
+    row = None if scores.row is None else result_axis(two, scores.side, scores.weights_axis(scores.row))
+    columns = second.col if second.col is None else second.origins[second.col]
+    return first, _with_axes(second, row, columns)
+
+
+def _with_axes(p: Product, row: int | None, col: int | None) -> Product:
+    """Choose the axes along rows and vectors, by their numbers in the dot's own result."""
+    found = [None if a is None else p.origins.index(a) for a in (row, col)]
+    return replace(p, row=found[0], col=found[1])
+
+
+def _panels(p: Product, width: int) -> Dim:
+    return (p.col_axis.size + (width - 1)) // width
+
+
+def _panel_room(p: Product, width: int) -> Dim:
+    return _panels(p, width) * panel_elements(p, width)
+
+
+class _Parts:
+    """The device functions of a variant."""
+
+    def __init__(self, b: Builder, v: AttentionVariant):
+        p, q, lanes = v.first, v.second, v.lanes
+        wide, narrow = (w // lanes for w in v.widths)
+        one = Types(p.rows.source.dtype, p.cols.source.dtype, v.dtype)
+        two = Types(v.dtype, q.cols.source.dtype, v.dtype)
+        self.copied = q.col_axis.col_stride != ONE
+        self.sweep = Sweep(b, v.group, v.scores, p, lanes, v.device, v.facts)
+        self.epilogue = Epilogue(b, q, v.widths[1], lanes, v.device, v.facts, self.sweep.scaled)
+        self.fill_keys = None if v.few else Filler(b, p.inner, p.col_axis, one, lanes, wide)
+        self.fill_values = Filler(b, q.inner, q.col_axis, two, lanes, narrow) if self.copied else None
+        self.inner = inner_tile(b, one, lanes, lanes) if v.few else None
+        packed = Types(one.row, v.dtype, v.dtype)
+        if self.copied:
+            two = Types(v.dtype, v.dtype, v.dtype)
+        columns = q.col_axis.size
+        self.whole = self.copied or (columns.is_const and columns.value % v.widths[1] == 0)
+        self.first: dict[int, Callable[..., None]] = {}
+        # The last panel of keys is often half empty, texts being short; the tiles of few rows are not worth a half.
+        self.half: dict[int, Callable[..., None]] = {}
+        keys = p.col_axis.size
+        halves = wide % 2 == 0 and not (keys.is_const and not 0 < keys.value % v.widths[0] <= v.widths[0] // 2)
+        self.second: dict[tuple[int, bool], Callable[..., None]] = {}
+        for rows in v.steps:
+            if not v.few:
+                self.first[rows] = outer_tile(b, packed, lanes, rows, wide, len(p.inner), False)
+                if halves and rows == v.steps[0]:
+                    self.half[rows] = outer_tile(b, packed, lanes, rows, wide // 2, len(p.inner), False)
+            for masked in (False,) if self.whole else (False, True):
+                self.second[rows, masked] = outer_tile(b, two, lanes, rows, narrow, 1, masked)
+
+
+class _Kernel:
+    def __init__(self, b: Builder, v: AttentionVariant, parts: _Parts, sizes: Sizes, memory: dict[Value, Val]):
+        self.b, self.v, self.parts, self.sizes, self.memory = b, v, parts, sizes, memory
+        self.p, self.q = v.first, v.second
+        element, bytes_ = b.memory_type(v.dtype), v.dtype.itemsize
+        fast, (offsets, end) = b.fast(), v.layout()
+        views = [b.generic(b.view(fast, sizes(at * bytes_), element, sizes(end))) for at in offsets]
+        self.sums, self.factors, self.scores, self.keys, self.values = views
+        self.queries = memory[self.p.rows.source]
+        self.stride = sizes(v.stride)
+        self.count = sizes(self.p.col_axis.size)
+        self.columns = sizes(self.q.col_axis.size)
+
+    def item(self, number: Scalar, first: Scalar, chunk: Scalar) -> None:
+        """One batch element, and the query rows from `first` on."""
+        b, p, q, sizes = self.b, self.p, self.q, self.sizes
+        at = IndexMath(b, 1).delinear(Index(number), sizes.shape([p.axes[a].size for a in p.batch]))
+        self.batch = [i.base for i in at]
+        of_axis = {p.origins[a]: i for a, i in zip(p.batch, self.batch, strict=True)}
+        scores = self.v.scores
+        places = {result_axis(scores.second, scores.side, scores.weights_axis(a)): i for a, i in of_axis.items()}
+        self.second_batch = [places[q.origins[a]] for a in q.batch]
+        self.query_at = self._start(p.rows.offset, p, "row_stride", self.batch)
+        self.key_at = self._start(p.cols.offset, p, "col_stride", self.batch)
+        self.value_at = self._start(q.cols.offset, q, "col_stride", self.second_batch)
+        if self.parts.fill_keys:
+            self._fill(self.parts.fill_keys, p, self.v.widths[0], self.key_at, self.keys)
+        if self.parts.fill_values:
+            self._fill(self.parts.fill_values, q, self.v.widths[1], self.value_at, self.values)
+        lo = first
+        end = b.minimum(first + chunk, sizes(p.row_axis.size))
+        for rows in self.v.steps:
+            hi = end - (end - lo) % rows
+            with b.loop(lo, hi, rows) as loop:
+                self._tile(loop.i, rows)
+            lo = hi
+
+    def _start(self, offset: Dim, p: Product, stride: str, batch: Sequence[Scalar]) -> Scalar:
+        at = self.sizes(offset)
+        for i, a in zip(batch, p.batch, strict=True):
+            at = at + i * self.sizes(getattr(p.axes[a], stride))
+        return at
+
+    def _fill(self, fill: Filler, p: Product, width: int, at: Scalar, target: Val) -> None:
+        """Pack all panels of an operand."""
+        sizes, columns = self.sizes, self.sizes(p.col_axis.size)
+        room, stride = sizes(panel_elements(p, width)), sizes(p.col_axis.col_stride)
+        with self.b.loop(0, self.b.ceil_div(columns, width)) as loop:
+            first = loop.i * width
+            fill(sizes, self.memory[p.cols.source], at + first * stride, target, loop.i * room, columns - first)
+
+    def _tile(self, row: Scalar, rows: int) -> None:
+        query_at = self.query_at + row * self.sizes(self.p.row_axis.row_stride)
+        self._scores(query_at, rows)
+        buffers = [self.scores, self.factors]
+        self.parts.sweep(self.sizes, self.memory, buffers, self.stride, self.batch, row, rows)
+        self._output(row, rows)
+
+    def _scores(self, query_at: Scalar, rows: int) -> None:
+        b, p, sizes = self.b, self.p, self.sizes
+        if self.parts.inner:
+            step, size = sizes(p.col_axis.col_stride), sizes(p.inner[0].size)
+            with b.loop(0, self.count, self.v.lanes) as loop:
+                keys, key_at, last = self.memory[p.cols.source], self.key_at + loop.i * step, self.count - loop.i - 1
+                self.parts.inner(self.queries, query_at, 1, keys, key_at, step, last, self.scores, loop.i, size)
+            return
+        width = self.v.widths[0]
+        walk: list[Scalar] = []
+        k_step: Scalar = width
+        for axis in reversed(p.inner):
+            walk = [sizes(axis.size), sizes(axis.row_stride), k_step, *walk]
+            k_step = k_step * walk[0]
+        room, row_stride = sizes(panel_elements(p, width)), sizes(p.row_axis.row_stride)
+        with b.loop(0, b.ceil_div(self.count, width)) as loop:
+            scores = (self.scores, loop.i * width, self.stride)
+            args = (self.queries, query_at, row_stride, self.keys, loop.i * room, *scores, *walk, 0)
+            if rows in self.parts.half:
+                few = b.compare("<=", b.index(self.count - loop.i * width), width // 2)
+                b.if_(few, partial(self.parts.half[rows], *args), partial(self.parts.first[rows], *args))
+            else:
+                self.parts.first[rows](*args)
+
+    def _output(self, row: Scalar, rows: int) -> None:
+        b, q, sizes, width = self.b, self.q, self.sizes, self.v.widths[1]
+        step = sizes(q.inner[0].col_stride)
+        room = sizes(panel_elements(q, width))
+        sums = [self.sums, self.factors] if self.parts.sweep.scaled else [self.sums]
+        memory = [self.memory[x] for x in (*q.reads, *self.v.group.outputs)]
+        with b.loop(0, self.columns, width) as loop:
+            weights = (self.scores, 0, self.stride)
+            target = (self.sums, 0, width)
+            rest = self.columns - loop.i
+            if self.parts.copied:
+                values = (self.values, loop.i // width * room)
+                self.parts.second[rows, False](*weights, *values, *target, self.count, 1, width, 0)
+            else:
+                values = (self.memory[q.cols.source], self.value_at + loop.i)
+                walk = (*target, self.count, 1, step, 0)
+                if self.parts.whole:
+                    self.parts.second[rows, False](*weights, *values, *walk)
+                else:
+                    full = lambda: self.parts.second[rows, False](*weights, *values, *walk)  # noqa: E731
+                    part = lambda: self.parts.second[rows, True](*weights, *values, *walk, rest)  # noqa: E731
+                    b.if_(b.compare(">=", b.index(rest), width), full, part)
+            self.parts.epilogue(sizes, sums, memory, self.second_batch, row, rows, loop.i)

@@ -1,0 +1,1 @@
+"""Matrix products with what is computed from their results."""

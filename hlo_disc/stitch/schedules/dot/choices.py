@@ -1,0 +1,114 @@
+"""The tile schedule: a dot and its epilogue as register tiles of rows x vectors.
+
+    for each (batch, panel of columns, chunk of rows) of the block:
+        bring the panel's columns together, unless they are packed or can be read in place
+        for each tile of 6, 2 or 1 rows of the chunk:       sums over all of K in registers, then the epilogue
+
+Forms: `packed` (a static operand, packed once), `open` (columns are read in place, or by many rows from a copy of
+the panel in fast memory), `inner` (few rows, columns contiguous along K: lanes run along K), `narrow` (the same with
+rows and columns exchanged, for few columns), `stream` (one row, wide tiles). Long sums with few results are shared
+among blocks (`shared_dot.py`); where the machine multiplies pairs of bf16, all forms but `stream` do (`bf16_dot.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.stitch.device import Device
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.fusion.strided import ONE, ZERO
+from hlo_disc.stitch.schedules.dot.microkernel import Types
+from hlo_disc.stitch.schedules.dot.pack import PanelPacking
+from hlo_disc.stitch.schedules.dot.product import Product, product, swapped
+from hlo_disc.stitch.schedules.dot.shared_dot import shared_dot
+from hlo_disc.stitch.schedules.dot.variant import TileVariant
+from hlo_disc.stitch.variant import Choice, decided
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+# Up to so many rows lanes run along K when the operand is contiguous there.
+INNER_ROWS = 3
+# Up to so many columns lanes run along K, and the rows' operand is the one in vectors.
+NARROW_COLUMNS = 4
+# Vectors of a tile of one row, in tiles of many rows: what memory gives at once.
+STREAM = 4
+
+
+def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
+    """The forms of a dot group: packed when the columns are static and packed, else by the number of rows."""
+    p = product(group, facts)
+    if _is_narrow(p, facts):
+        p, few = swapped(p), "narrow"
+    elif _is_inner(p):
+        few = "inner"
+    else:
+        few = ""
+    row, col = (x.source.dtype for x in (p.rows, p.cols))
+    types = Types(row, col, p.dtype, device.pair_dot if _is_paired(p, few) else "")
+    lanes = min(device.lanes, device.simd_bytes // p.dtype.itemsize)
+    vectors = tile_vectors(p, lanes, device)
+
+    def form(name: str, vectors: int = vectors) -> TileVariant:
+        return TileVariant(group, p, name, types, lanes, vectors, device, facts)
+
+    if few == "narrow":
+        return [Choice(form(few))]
+    columns = form("open")
+    last = [*filter(None, [shared_dot(columns, device, facts)]), Choice(columns)]
+    if static(p.cols.source) and _is_static(p) and not p.gathered:
+        packing = PanelPacking.of(p, p.cols.source, types, lanes, vectors)
+        return decided([Choice(form("packed"), packing=packing), *last], facts)
+    rows, size = p.row_axis.size, p.col_axis.size
+    first = []
+    if columns.in_place:
+        wide = STREAM * vectors
+        least = STREAM * wide * lanes
+        first.append(Choice(form("stream", wide), ((rows, 1), (least - size, 0))))
+    elif few:
+        first.append(Choice(form(few), ((rows, INNER_ROWS),)))
+    if _narrow_fits(p) and not size.is_const:
+        column = TileVariant(group, swapped(p), "narrow", Types(col, row, p.dtype), lanes, vectors, device, facts)
+        first.append(Choice(column, ((size, 1),)))
+    return decided([*first, *last], facts)
+
+
+def _is_paired(p: Product, form: str) -> bool:
+    """Can the machine multiply pairs of bf16 along K? Rows are read as they lie, columns brought together in pairs."""
+    if {p.rows.source.dtype, p.cols.source.dtype} != {BF16} or p.dtype != np.float32:
+        return False
+    if p.gathered or p.row_axis.digits or len(p.inner) > 1 or p.inner[0].row_stride != ONE:
+        return False
+    inside = p.inner[0].col_stride == ONE
+    return inside or (not form and ONE in (p.col_axis.col_stride, p.col_axis.size))
+
+
+def _is_inner(p: Product) -> bool:
+    """Can lanes run along K of both operands?"""
+    return not p.gathered and len(p.inner) == 1 and p.inner[0].row_stride == p.inner[0].col_stride == ONE
+
+
+def _is_narrow(p: Product, facts: ShapeFacts) -> bool:
+    """Are there so few columns, and rows contiguous along K, that vectors along K serve better?"""
+    return _narrow_fits(p) and facts.at_most(p.col_axis.size, Dim.const(NARROW_COLUMNS)) is Truth.YES
+
+
+def _narrow_fits(p: Product) -> bool:
+    if p.gathered or p.row_axis.digits or p.col is None or p.row is None:
+        return False
+    return len(p.inner) == 1 and p.inner[0].row_stride == ONE
+
+
+def tile_vectors(p: Product, lanes: int, device: Device) -> int:
+    """Vectors of a tile: fewer when there never are more columns."""
+    size = p.col_axis.size
+    return max(1, min(device.tile_vectors, -(-size.value // lanes))) if size.is_const else device.tile_vectors
+
+
+def _is_static(p: Product) -> bool:
+    axes = [*p.inner, p.col_axis, *(p.axes[a] for a in p.batch if p.axes[a].col_stride != ZERO)]
+    return p.cols.offset.is_const and all(axis.size.is_const for axis in axes)

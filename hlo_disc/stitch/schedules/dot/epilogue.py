@@ -1,0 +1,163 @@
+"""What is computed from a tile of a dot's sums and stored: a device function, one for equal epilogues of a module.
+
+The sums lie in a small buffer of `width` columns. Values that follow from the dot are evaluated in order, each at its
+own index, so that a transpose after the dot only changes where elements are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.errors import CompileError
+from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes, reshape_segments
+from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.elements import convert, is_float
+from hlo_disc.stitch.codegen.index import Index
+from hlo_disc.stitch.device import Device
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.fusion.strided import is_view
+from hlo_disc.stitch.schedules.dot.product import Product
+
+
+class Epilogue:
+    """Builds the function and its calls for one product.
+
+    width: columns of a tile. lanes: of the accumulators. scaled: every row of sums has a factor.
+    """
+
+    def __init__(
+        self, b: Builder, p: Product, width: int, lanes: int, device: Device, facts: ShapeFacts, scaled: bool = False
+    ):
+        self.b, self.p, self.width, self.facts, self.scaled = b, p, width, facts, scaled
+        self.group = p.epilogue
+        self.dot = self.group.inputs[0]
+        steps = width // lanes
+        self.lanes = lanes * (device.unroll if steps % device.unroll == 0 else 1)
+        self.path = path(self.group, self.dot)
+        self.call = b.once(("epilogue", self.group.key(), p.row, p.col, width, lanes, scaled), self._make)
+
+    def __call__(
+        self,
+        sizes: Sizes,
+        sums: Sequence[Val],
+        memory: Sequence[Val],
+        batch: Sequence[Scalar],
+        row: Scalar,
+        rows: Scalar,
+        col: Scalar,
+    ) -> None:
+        """Store `rows` rows and the columns from `col` on.
+
+        sums: their buffer, and that of the factors if any. memory: the group's inputs but the first, and its output.
+        """
+        symbols = [self.b.index(sizes.symbols[name]) for name in self.group.symbols]
+        self.call(*sums, *memory, *symbols, *batch, row, rows, col)
+
+    def _make(self) -> Callable[..., None]:
+        b, group = self.b, self.group
+        memory = [*group.inputs[1:], *group.outputs]
+        names = group.symbols
+        scalars = len(names) + len(self.p.batch) + 3
+        heads = 2 if self.scaled else 1
+        types = [b.buffer_type(b.register_type(self.p.dtype))] * heads
+        types += [b.buffer_type(b.memory_type(v.dtype)) for v in memory] + [b.index_type] * scalars
+        with b.device_function(f"epilogue{b.made}", types) as (values, call):
+            sums, rest = values[:heads], values[heads:]
+            buffers, scalar = rest[: len(memory)], rest[len(memory) :]
+            symbols, (*batch, row, rows, col) = scalar[: len(names)], scalar[len(names) :]
+            sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
+            leaves = {v: Leaf(m, sizes.shape(v.shape), v.dtype) for v, m in zip(memory[:-1], buffers[:-1], strict=True)}
+            body = Body(b, self.lanes, sizes, leaves)
+            output = Leaf(buffers[-1], sizes.shape(memory[-1].shape), memory[-1].dtype)
+
+            def all_rows(c: Scalar, mask: Val | None, lanes: int) -> None:
+                body.mask = mask
+                with b.loop(0, rows) as loop:
+                    x = b.load(sums[0], loop.i * self.width + c, lanes)
+                    if self.scaled:
+                        x = b.binary("*", x, b.load(sums[1], loop.i))
+                    x = self._result(x)
+                    self._store(body, output, x, self._index(batch, row + loop.i, col + c))
+
+            if self.p.col is None:
+                all_rows(0, None, 0)
+            else:
+                # Column by column, so that what does not vary along the rows is loaded once.
+                count = b.minimum(sizes(self.p.col_axis.size) - col, self.width)
+                left = count % self.lanes
+                with b.loop(0, count - left, self.lanes) as loop:
+                    all_rows(loop.i, None, self.lanes)
+                tail = lambda: all_rows(count - left, b.mask(left, self.lanes), self.lanes)  # noqa: E731
+                b.if_(b.compare("!=", left, 0), tail)
+        return call
+
+    def _result(self, x: Val) -> Val:
+        """A sum as an element of the dot's result. Floats are not rounded before the last op has run."""
+        source, target = self.p.dtype, self.dot.dtype
+        if source == target or (is_float(target) and self.b.register_type(target) == x.element):
+            return x
+        return convert(self.b, x, source, target)
+
+    def _index(self, batch: Sequence[Scalar], row: Scalar, col: Scalar) -> tuple[Index, ...]:
+        """The index of the dot's result."""
+        at = dict(zip(self.p.batch, map(Index, batch), strict=True))
+        if self.p.row is not None:
+            at[self.p.row] = Index(row)
+        if self.p.col is not None:
+            at[self.p.col] = Index(col, 1)
+        return tuple(at[a] for a in range(len(self.p.axes)))
+
+    def _store(self, body: Body, output: Leaf, sums: Val, index: tuple[Index, ...]) -> None:
+        (result,) = self.group.outputs
+        at = {self.dot: index}
+        body.bound = {self.dot: sums}
+        for op in self.path:
+            before = next(x for x in op.operands if x in at)
+            at[op.result] = forward(body, op, before, at[before])
+            moved = is_view(op)
+            body.bound[op.result] = body.bound[before] if moved else body.eval(op.result, at[before])
+        body.store(body.bound[result], output, at[result])
+        body.bound = {}
+
+
+def path(group: Group, dot: Value) -> tuple[Op, ...]:
+    """The ops of a group that follow from the dot, in order."""
+    follows = {dot}
+    found = []
+    for op in group.ops:
+        if any(x in follows for x in op.operands):
+            follows.add(op.result)
+            found.append(op)
+    return tuple(found)
+
+
+def forward(body: Body, op: Op, operand: Value, index: tuple[Index, ...]) -> tuple[Index, ...]:
+    """Where an op of the path puts the element of its operand at `index`."""
+    match op.name:
+        case "transpose":
+            return tuple(index[p] for p in op.attrs["perm"])
+        case "reshape":
+            at: list[Index] = []
+            shape = body.sizes.shape
+            for made, taken in reshape_segments(op.result.shape, operand.shape, body.sizes.facts):
+                if len(made) == len(taken) == 1:
+                    at.append(index[taken[0]])
+                    continue
+                flat = body.math.linear([index[a] for a in taken], shape([operand.shape[a] for a in taken]))
+                at += body.math.delinear(flat, shape([op.result.shape[a] for a in made]))
+            return tuple(at)
+        case "broadcast" | "slice" | "reverse" | "gather" | "dynamic_slice" | "reduce":
+            raise CompileError(f"{op.name} of a dot's result is not part of its epilogue ({op.loc or 'unknown line'})")
+        case _:
+            return index
+
+
+def is_plain(p: Product) -> bool:
+    """May tiles be stored straight into the output?"""
+    (output,) = p.epilogue.outputs
+    same = output is p.epilogue.inputs[0] and output.dtype == np.dtype(p.dtype)
+    return same and p.col is not None and p.col == len(p.axes) - 1

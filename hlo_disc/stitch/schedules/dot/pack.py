@@ -1,0 +1,166 @@
+"""Bringing the columns of a dot's operand together: panels of `width` columns, one after another in memory.
+
+    panel[k, c] = col[k, panel's first column + c]        for k < depth, c < width
+
+A block does it in fast memory before it uses a panel; for a static operand it is done once and kept (`PanelPacking`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.mlir import arith
+from hlo_disc.stitch.codegen.body import Sizes
+from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.fusion.strided import ONE, ZERO
+from hlo_disc.stitch.schedules.dot.bf16_dot import copy_pairs, panel_depth
+from hlo_disc.stitch.schedules.dot.microkernel import Types, copy_panel, gather_panel, run_panel, transpose_panel
+from hlo_disc.stitch.schedules.dot.product import Axis, Product, position
+
+
+def panel_elements(p: Product, width: int) -> Dim:
+    """Elements of a panel."""
+    return p.depth * width
+
+
+class Filler:
+    """Fills panels. Made before the kernel that uses it."""
+
+    def __init__(self, b: Builder, inner: Sequence[Axis], col: Axis, types: Types, lanes: int, vectors: int):
+        self.b, self.inner, self.col, self.width = b, inner, col, lanes * vectors
+        if col.col_stride == ONE or col.size == ONE:
+            self.kind, self.fill = "copy", (copy_pairs if types.pairs else copy_panel)(b, types, lanes, vectors)
+        elif inner[-1].col_stride == ONE:
+            self.kind, self.fill = "transpose", transpose_panel(b, types, lanes, vectors)
+        else:
+            self.kind, self.fill = "gather", gather_panel(b, types, lanes, vectors)
+
+    def slab(self, sizes: Sizes, source: Val, at: Scalar, panel: Val, panel_at: Scalar, depth: Scalar, count: Scalar):
+        """Fill a panel with `depth` elements along the innermost K axis of the columns from `at` on, `count` in all."""
+        step, stride = sizes(self.inner[-1].col_stride), sizes(self.col.col_stride)
+        moves = {"copy": [step], "transpose": [stride], "gather": [stride, step]}[self.kind]
+        self.fill(source, at, *moves, panel, panel_at, depth, count)
+
+    def __call__(self, sizes: Sizes, source: Val, at: Scalar, panel: Val, panel_at: Scalar, count: Scalar) -> None:
+        """Fill one panel with the columns from element `at` of `source` on, of which `count` are left."""
+        *outer, last = self.inner
+        depth = sizes(last.size)
+
+        def nest(axes: Sequence[Axis], at: Scalar, rows: Scalar) -> None:
+            if not axes:
+                self.slab(sizes, source, at, panel, panel_at + rows * (depth * self.width), depth, count)
+                return
+            size = sizes(axes[0].size)
+            with self.b.loop(0, size) as loop:
+                nest(axes[1:], at + loop.i * sizes(axes[0].col_stride), rows * size + loop.i)
+
+        nest(outer, at, 0)
+
+
+class RunFiller:
+    """Fills panels whose columns, or whose elements along K, have no one stride: the positions of windows.
+
+    Columns that follow each other in memory are copied together. Where each k lies is listed before, when it must be.
+    """
+
+    def __init__(self, b: Builder, inner: Axis, col: Axis, types: Types, lanes: int, vectors: int):
+        self.b, self.inner, self.col = b, inner, col
+        self.listed = bool(inner.digits)
+        self.copy = run_panel(b, types, lanes, lanes * vectors, col.col_stride == ONE, self.listed)
+
+    def list(self, sizes: Sizes, table: Val, first: Scalar, depth: Scalar) -> None:
+        """Note where `depth` elements of K from `first` on lie."""
+        b = self.b
+        with b.loop(0, depth) as loop:
+            at = position(self.inner, first + loop.i, "col", sizes)
+            b.store(b.cast(arith.IndexCastOp, b.i64, b.index(at)), table, loop.i)
+
+    def slab(
+        self, sizes: Sizes, source: Val, at: Scalar, first: Scalar, panel: Val, table: Val, depth: Scalar, count: Scalar
+    ) -> None:
+        """Fill a panel with columns from number `first` on, `count` in all; at: of column 0 and of the slab."""
+        b, stride = self.b, sizes(self.col.col_stride)
+        along = table if self.listed else sizes(self.inner.col_stride)
+        length: Scalar = b.maximum(sizes(self.col.digits[-1].size), 1) if self.col.digits else first + count
+        with b.loop(b.index(first) // length, b.ceil_div(first + count, length)) as run:
+            lo, hi = b.maximum(first, run.i * length), b.minimum(first + count, (run.i + 1) * length)
+            begin = at + position(self.col, lo, "col", sizes)
+            self.copy(source, begin, stride, panel, lo - first, depth, hi - lo, along)
+
+
+@dataclass(frozen=True)
+class PanelPacking:
+    """All panels of a static operand. `batch`: loops outside of the panels; `source` is in memory from `offset` on."""
+
+    source: Value
+    offset: int
+    batch: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+    col: Axis
+    types: Types
+    lanes: int
+    vectors: int
+
+    @staticmethod
+    def of(p: Product, source: Value, types: Types, lanes: int, vectors: int) -> PanelPacking:
+        """source: the operand's memory, as the graph knows it."""
+        batch = tuple(Axis(p.axes[a].size, ZERO, p.axes[a].col_stride) for a in p.batch if p.axes[a].col_stride != ZERO)
+        inner = tuple(Axis(x.size, ZERO, x.col_stride) for x in p.inner)
+        types = Types(types.row if types.pairs else types.sum, types.col, types.sum, types.pairs)
+        return PanelPacking(source, p.cols.offset.value, batch, inner, p.col_axis, types, lanes, vectors)
+
+    def with_source(self, source: Value) -> PanelPacking:
+        return replace(self, source=source)
+
+    @property
+    def name(self) -> str:
+        return "pack"
+
+    @property
+    def width(self) -> int:
+        return self.lanes * self.vectors
+
+    @property
+    def panels(self) -> int:
+        return -(-self.col.size.value // self.width)
+
+    @property
+    def panel(self) -> int:
+        """Elements of a panel."""
+        return panel_depth(self.types, dim_product(x.size for x in self.inner)).value * self.width
+
+    @property
+    def size(self) -> int:
+        return (
+            dim_product(x.size for x in self.batch).value * self.panels * self.panel * np.dtype(self.types.sum).itemsize
+        )
+
+    def key(self) -> tuple:
+        return ("pack", self.offset, self.batch, self.inner, self.col, self.types, self.lanes, self.vectors)
+
+    def build(self, b: Builder, name: str) -> None:
+        """A block fills one panel."""
+        fill = Filler(b, self.inner, self.col, self.types, self.lanes, self.vectors)
+        element = b.memory_type(self.types.sum)
+        args = [(b.buffer_type(b.memory_type(self.types.col)), "r"), (b.buffer_type(element), "w")]
+        with b.kernel(name, args, calls_only=True) as (source, target):
+            sizes = Sizes(b, {}, ShapeFacts())
+            block = b.block_id()
+            first = block % self.panels * self.width
+            at, rest = first * self.col.col_stride.value + self.offset, block // self.panels
+            for axis in reversed(self.batch):
+                at = at + rest % axis.size.value * axis.col_stride.value
+                rest = rest // axis.size.value
+            fill(sizes, source, at, target, block * self.panel, self.col.size.value - first)
+
+    def launch(self, b: Builder, name: str, source: Val, target: Val) -> None:
+        """target: a byte buffer of `size` bytes."""
+        blocks = dim_product(x.size for x in self.batch).value * self.panels
+        view = b.view(target, 0, b.memory_type(self.types.sum), self.size // np.dtype(self.types.sum).itemsize)
+        b.launch(name, blocks, [source, view])

@@ -1,0 +1,125 @@
+"""Dots with few results and much to sum, shared among blocks: one kernel sums parts of K, a second one adds them up.
+
+partial[s, i, j] = sum over part s of K          result = epilogue(sum over s of partial)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value, make_op
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.errors import CompileError
+from hlo_disc.stitch.codegen.body import Sizes
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.device import Device
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.fusion.strided import ZERO
+from hlo_disc.stitch.schedules.dot.product import Axis, Product
+from hlo_disc.stitch.schedules.dot.variant import TileVariant
+from hlo_disc.stitch.schedules.row.choices import row_choices
+from hlo_disc.stitch.variant import Choice, Variant
+
+# Parts of K. Results that are few: their sums of all parts take 4 MiB. Products a result that are many.
+SLICES = 16
+FEW_RESULTS, MANY_PRODUCTS = 1 << 16, 1 << 13
+
+
+@dataclass(frozen=True)
+class SharedDot:
+    """`partial` leaves SLICES sums for each result in the workspace, `final` makes the results.
+
+    part, end: their groups. reads: what the epilogue reads, with its axes merged and as `group` knows it.
+    """
+
+    partial: Variant
+    final: Variant
+    part: Group
+    end: Group
+    group: Group
+    reads: tuple[tuple[Value, Value], ...]
+    workspace: tuple[Value, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.partial.name}_shared"
+
+    def key(self) -> tuple:
+        return (self.group.key(), "shared")
+
+    def build(self, b: Builder, name: str) -> None:
+        self.partial.build(b, name)
+        self.final.build(b, f"{name}_final")
+
+    def launch(self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
+        inputs, output, work = buffers[: len(self.group.inputs)], buffers[len(self.group.inputs)], buffers[-1]
+        known = dict(zip(self.group.symbols, symbols, strict=True))
+        self.partial.launch(b, sizes, name, [*inputs, work], [known[n] for n in self.part.symbols])
+        given = dict(zip(self.group.inputs, inputs, strict=True))
+        at = {merged: given[value] for merged, value in self.reads} | {self.part.outputs[0]: work}
+        read = [at[v] for v in self.end.inputs]
+        self.final.launch(b, sizes, f"{name}_final", [*read, output], [known[n] for n in self.end.symbols])
+
+    def fast_bytes(self) -> Dim:
+        return Dim.max(self.partial.fast_bytes(), self.final.fast_bytes())
+
+
+def shared_dot(whole: TileVariant, device: Device, facts: ShapeFacts) -> Choice | None:
+    """The choice that shares a dot, where its results may be few and its sums long; None where they never are."""
+    p = whole.product
+    depth = p.inner[0].size
+    if not p.axes or facts.at_most(Dim.const(MANY_PRODUCTS), depth) is Truth.NO:
+        return None
+    results = dim_product(axis.size for axis in p.axes)
+    if facts.at_most(results, Dim.const(FEW_RESULTS)) is Truth.NO:
+        return None
+    shape = (Dim.const(SLICES), *(axis.size for axis in p.axes))
+    sums = Value(p.dtype, shape)
+    part = replace(whole.group, outputs=(sums,), place=None)
+    end = _end(p, sums)
+    try:
+        *_, final = row_choices(end, facts, device, lambda value: False)
+    except CompileError:  # the epilogue is no row group of its own
+        return None
+    if final.variant.workspace:
+        return None
+    room = Value(p.dtype, (Dim.min(results, FEW_RESULTS) * SLICES,))
+    partial = replace(whole, group=part, product=_sliced(p, sums), slices=SLICES)
+    reads = tuple(zip(p.epilogue.inputs[1:], p.reads, strict=True))
+    shared = SharedDot(partial, final.variant, part, end, whole.group, reads, (room,))
+    return Choice(shared, ((results, FEW_RESULTS), (MANY_PRODUCTS - depth, 0)))
+
+
+def _sliced(p: Product, sums: Value) -> Product:
+    """The product with the number of the part as its first axis, and no epilogue."""
+    return replace(
+        p,
+        axes=(Axis(Dim.const(SLICES), ZERO, ZERO), *p.axes),
+        row=None if p.row is None else p.row + 1,
+        col=None if p.col is None else p.col + 1,
+        epilogue=Group("epilogue", (), (sums,), (sums,)),
+        reads=(),
+    )
+
+
+def _end(p: Product, sums: Value) -> Group:
+    """Adds up the parts, and goes on as the product's epilogue does."""
+    first = p.epilogue.inputs[0]
+    zero = make_op("constant", [], {"value": np.zeros((), p.dtype)}, [(p.dtype, ())], "")
+    total = make_op("reduce", [sums, zero.result], {"dims": (0,), "kind": "add"}, [(p.dtype, first.shape)], "")
+    ops: list[Op] = [zero, total]
+    if first.dtype != p.dtype:
+        ops.append(make_op("convert", [total.result], {"dtype": first.dtype}, [(first.dtype, first.shape)], ""))
+    values = {first: ops[-1].result}
+    for op in p.epilogue.ops:
+        operands = [values.get(x, x) for x in op.operands]
+        again = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
+        values.update(zip(op.results, again.results, strict=True))
+        ops.append(again)
+    (output,) = p.epilogue.outputs
+    return Group.of("row", ops, [values.get(output, output)])

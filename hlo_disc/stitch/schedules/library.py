@@ -1,0 +1,109 @@
+"""Groups that a library computes: no kernel, but a host call that is given the buffers and the sizes of all of them.
+
+A custom call runs the handler that it names; a Fourier transform runs the runtime's own, under a name of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.mlir import arith, ir, memref
+from hlo_disc.stitch.codegen.body import Sizes
+from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.device import Device
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.variant import Choice
+
+FFT = "hlo_disc.fft"  # the runtime's handler of this name
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """What the runtime must know of a call site, as plain data.
+
+    where: the op with the user's line. config: the handler's attributes; see import_/handlers/config.py.
+    operands, results: (dtype, rank) each. aliases: (operand, result) pairs that share memory.
+    """
+
+    target: str
+    where: str
+    config: tuple[Any, ...]
+    operands: tuple[tuple[str, int], ...]
+    results: tuple[tuple[str, int], ...]
+    aliases: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class LibraryVariant:
+    """The only form of a group of kind "call". orders: for each buffer its axes as they lie in memory."""
+
+    group: Group
+    call: LibraryCall
+    orders: tuple[tuple[int, ...], ...]
+    workspace: tuple[Value, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.call.target
+
+    def key(self) -> tuple:
+        return ("call", self.call, self.orders, self.group.key())
+
+    def build(self, b: Builder, name: str) -> None:
+        """There is nothing to build: the handler is the library's."""
+
+    def launch(self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
+        (op,) = self.group.ops
+        at = dict(zip((*self.group.inputs, *self.group.outputs), buffers, strict=True))
+        values = (*op.operands, *op.results)
+        known: list[Scalar] = []
+        for value, order in zip(values, self.orders, strict=True):
+            seen = dict(zip(order, value.shape, strict=True))
+            known += [sizes(seen[axis]) for axis in range(value.rank)]
+        _emit(b, self.call, [at[value] for value in values], known)
+
+    def fast_bytes(self) -> Dim:
+        return Dim.const(0)
+
+
+def _emit(b: Builder, call: LibraryCall, buffers: Sequence[Val], sizes: Sequence[Scalar]) -> None:
+    """Call a library function, in a host function that may fail; see ral.h. Equal calls get one number."""
+    number = b.library.setdefault(call, len(b.library))
+    addresses = [Val(b, memref.ExtractAlignedPointerAsIndexOp(x.v).result) for x in buffers]
+    words = [b.cast(arith.IndexCastOp, b.i64, b.index(x)) for x in (*addresses, *sizes)]
+    record = memref.AllocaOp(ir.MemRefType.get([len(words)], b.i64), [], []).result
+    for i, word in enumerate(words):
+        memref.StoreOp(word.v, record, [b.index(i).v])
+    pointer = b.buffer_type(b.i64)
+    b.declare("ral_library_call", [b.pointer, b.i32, pointer], [b.i32])
+    b.checked_call("ral_library_call", b.runtime, b.const(number, b.i32), Val(b, memref.CastOp(pointer, record).result))
+
+
+def library_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
+    """The call that a group of one op is."""
+    (op,) = group.ops
+    target, config, aliases = _described(op)
+    where = f"custom_call @{target}" if op.name == "custom_call" else op.name
+    where += f" at {op.loc}" if op.loc else ""
+    own = (tuple(range(x.rank)) for x in (*op.operands, *op.results))
+    given = op.attrs["operand_orders"] + op.attrs["result_orders"] if op.name == "custom_call" else tuple(own)
+    call = LibraryCall(target, where, config, _types(op.operands), _types(op.results), aliases)
+    return [Choice(LibraryVariant(group, call, given))]
+
+
+def _described(op: Op) -> tuple[str, tuple[Any, ...], tuple[tuple[int, int], ...]]:
+    if op.name == "custom_call":
+        return op.attrs["target"], op.attrs["config"], op.attrs["aliases"]
+    axes = np.array(len(op.attrs["length"]), np.int64).tobytes().hex()
+    return FFT, (("axes", "scalar", "int64", axes), ("transform", "string", "", op.attrs["transform"])), ()
+
+
+def _types(values: Sequence[Value]) -> tuple[tuple[str, int], ...]:
+    return tuple((x.dtype.name, x.rank) for x in values)

@@ -1,0 +1,1 @@
+"""Maps, reductions and prefix sums over rows and columns."""

@@ -1,0 +1,57 @@
+"""Which forms a row group is compiled in, and when each of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.errors import CompileError
+from hlo_disc.stitch.device import Device
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.fusion.space import row_space
+from hlo_disc.stitch.schedules.row.kernel import RowVariant
+from hlo_disc.stitch.schedules.row.shared_reduction import sliced
+from hlo_disc.stitch.schedules.row.shared_scan import shared_scan
+from hlo_disc.stitch.schedules.row.tiny import TinyVariant, is_tiny
+from hlo_disc.stitch.variant import Choice, decided
+
+# Up to this many columns, rows across lanes win (measured on softmax; on argmax, whose lanes cost more to fold).
+FEW_COLUMNS, FEW_FOR_REGIONS = 4, 64
+# Up to this many vectors of rows, long cumulative ops are shared among blocks: more are enough work for all cores.
+FEW_ROWS = 8
+# A reduction over more than this many elements is shared among blocks: (lanes on columns, lanes on rows).
+SHARED = (1 << 16, 1 << 9)
+
+
+def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
+    """The forms of a row group: lanes on rows where memory runs there or columns are few, else lanes on columns."""
+    if is_tiny(group):
+        return [Choice(TinyVariant(group, facts))]
+    space = row_space(group.ops, group.outputs, facts)
+    if isinstance(space, str):
+        raise CompileError(f"a group is no row group once its axes are merged: {space}")
+    cols = dim_product(space.widest)
+    across = space.lanes_on_rows
+    wide = RowVariant(group, space, across, device, facts)
+    rules: list[Choice] = []
+    if not across and space.rows:
+        few = FEW_FOR_REGIONS if any(op.name == "reduce_with" for op in group.ops) else FEW_COLUMNS
+        rules.append(Choice(replace(wide, lanes_on_rows=True), ((cols, few),)))
+    forms: list[tuple[RowVariant, tuple[tuple[Dim, int], ...]]] = [(wide, ())]
+    if across:
+        forms.insert(0, (replace(wide, narrow=True), ((space.rows[-1], device.lanes),)))
+    for variant, when in forms:
+        shared = sliced(variant)
+        scan = shared_scan(variant)
+        if shared is not None:
+            rules.append(Choice(variant, (*when, (cols, SHARED[across]))))
+            rules.append(Choice(shared, when))
+            continue
+        if scan is not None:
+            rules.append(Choice(variant, (*when, (cols, SHARED[across]))))
+            rules.append(Choice(scan, (*when, (dim_product(space.rows), FEW_ROWS * (variant.width if across else 1)))))
+        rules.append(Choice(variant, when))
+    return decided(rules, facts)

@@ -1,0 +1,238 @@
+"""How the reductions of a row group combine elements in registers: what a sweep carries, and how its lanes meet.
+
+A reducer's state is a few registers: of scalars, or of vectors whose lanes combine every width-th element or, with
+lanes on rows, a row each. A reduction by name starts from its identity. One with a region of its own starts from its
+initial values when these are an identity too; otherwise it marks what has been combined already, so that they enter
+once. Where the order of elements matters, it is kept:
+
+- the lanes of a vector are folded as pairs of neighbours;
+- a region that does not commute folds every vector at once, so that its state is one scalar;
+- unless it selects one of its two sides, and an operand says which came first (argmax): then lanes meet in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value
+from hlo_disc.dynamic_hlo.ops.combiners import absorbs, commutes, selects
+from hlo_disc.dynamic_hlo.ops.inference_reduce import combined
+from hlo_disc.mlir import arith
+from hlo_disc.stitch.codegen.body import Body
+from hlo_disc.stitch.codegen.build import Builder, Val
+from hlo_disc.stitch.codegen.elements import settle
+from hlo_disc.stitch.codegen.elementwise import MONOIDS
+from hlo_disc.stitch.codegen.regions import inline
+
+
+def reducer(op: Op, lanes_on_rows: bool, sliced: bool) -> Reducer:
+    """The reducer of an op. sliced: it combines a part of the elements, and leaves the initial values to the end."""
+    if op.name == "reduce":
+        return MonoidReducer(op, lanes_on_rows, sliced)
+    return RegionReducer(op, lanes_on_rows, sliced)
+
+
+class Reducer:
+    """One reduction of a sweep."""
+
+    def __init__(self, op: Op, lanes_on_rows: bool, sliced: bool):
+        self.op, self.lanes_on_rows, self.sliced = op, lanes_on_rows, sliced
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """What it combines."""
+        return self.op.operands[: len(self.op.results)]
+
+    @property
+    def count(self) -> int:
+        """How many registers its state has."""
+        return len(self.op.results)
+
+    def start(self, body: Body) -> list[Val]:
+        raise NotImplementedError
+
+    def step(self, body: Body, xs: Sequence[Val], state: Sequence[Val]) -> list[Val]:
+        """Combine one vector of each operand; with `body.mask`, only those lanes (unless lanes are rows)."""
+        raise NotImplementedError
+
+    def fold(self, body: Body, state: Sequence[Val]) -> list[Val]:
+        """The lanes of a state as one scalar state."""
+        raise NotImplementedError
+
+    def finish(self, body: Body, state: Sequence[Val]) -> list[Val]:
+        """The op's results."""
+        raise NotImplementedError
+
+
+def identity_init(op: Op) -> bool:
+    """Is the initial value of a reduction by name its identity?"""
+    made = op.operands[1].op
+    identity = MONOIDS[op.attrs["kind"]].identity(op.result.dtype)
+    return made is not None and made.name == "constant" and made.attrs["value"].item() == identity
+
+
+def combine(b: Builder, op: Op, x: Val, y: Val) -> Val:
+    """Two partial results of a reduction as one. The rules of `emit` ask for an op with operands of its dtype."""
+    value = Value(op.result.dtype, ())
+    return MONOIDS[op.attrs["kind"]].combine(b, Op("combine", (value, value), {}, op.loc), [x, y])
+
+
+class MonoidReducer(Reducer):
+    """A `reduce`."""
+
+    @property
+    def monoid(self):
+        return MONOIDS[self.op.attrs["kind"]]
+
+    def start(self, body: Body) -> list[Val]:
+        dtype = self.op.result.dtype
+        return [body.b.const(self.monoid.identity(dtype), body.b.register_type(dtype), body.width)]
+
+    def step(self, body: Body, xs: Sequence[Val], state: Sequence[Val]) -> list[Val]:
+        x = body.b.splat(xs[0], body.width)
+        if body.mask is not None and not self.lanes_on_rows:
+            x = body.b.select(body.mask, x, body.b.like(self.monoid.identity(self.op.result.dtype), x))
+        return [combine(body.b, self.op, x, state[0])]
+
+    def fold(self, body: Body, state: Sequence[Val]) -> list[Val]:
+        return [body.b.horizontal(self.monoid.lanes(self.op.result.dtype), state[0])]
+
+    def finish(self, body: Body, state: Sequence[Val]) -> list[Val]:
+        if self.sliced or identity_init(self.op):
+            total = state[0]
+        else:
+            total = combine(body.b, self.op, body.eval(self.op.operands[1], ()), state[0])
+        return [settle(body.b, total, self.op.result.dtype)]
+
+
+class RegionReducer(Reducer):
+    """A `reduce_with`. The state is one register a result, after a mark of what is in it where that is needed."""
+
+    def __init__(self, op: Op, lanes_on_rows: bool, sliced: bool):
+        super().__init__(op, lanes_on_rows, sliced)
+        self.region: Region = op.attrs["body"]
+        self.xs, self.inits, self.captured = combined(op)
+        self.neutral = absorbs(self.region, self.inits)
+        self.marked = not self.neutral and not (lanes_on_rows and not sliced)
+        self.position = _position(op) if not lanes_on_rows and not commutes(self.region) else None
+        self.ordered = not lanes_on_rows and self.position is None and not commutes(self.region)
+
+    @property
+    def count(self) -> int:
+        return len(self.xs) + self.marked
+
+    def start(self, body: Body) -> list[Val]:
+        lanes = 0 if self.ordered else body.width
+        state = [body.b.splat(x, lanes) for x in self._inits(body)]
+        return [body.b.const(0, body.b.i1, lanes), *state] if self.marked else state
+
+    def _inits(self, body: Body) -> list[Val]:
+        return [body.eval(x, ()) for x in self.inits]
+
+    def apply(self, body: Body, left: Sequence[Val], right: Sequence[Val]) -> list[Val]:
+        """The region, inlined. What does not depend on lanes comes out as a scalar."""
+        lanes = max(x.lanes for x in (*left, *right))
+        captured = [body.eval(x, ()) for x in self.captured]
+        return [body.b.splat(x, lanes) for x in inline(body, self.region, [*left, *right, *captured])]
+
+    def step(self, body: Body, xs: Sequence[Val], state: Sequence[Val]) -> list[Val]:
+        b, mask = body.b, None if self.lanes_on_rows else body.mask
+        wide = [b.splat(x, body.width) for x in xs]
+        if self.ordered:
+            some = None if mask is None else mask
+            if some is not None and not self.marked:
+                wide = [b.select(some, x, init) for x, init in zip(wide, self._inits(body), strict=True)]
+                some = None
+            mark, new = self._fold(body, some, wide)
+            if not self.marked:
+                return self.apply(body, state, new)
+            return self._join(body, state[0], list(state[1:]), mark, new)
+        if not self.marked:
+            new = self.apply(body, state, wide)
+            return new if mask is None else [b.select(mask, x, y) for x, y in zip(new, state, strict=True)]
+        return self._join(body, state[0], list(state[1:]), mask, wide)
+
+    def _join(self, body: Body, mark: Val, state: list[Val], other: Val | None, xs: list[Val]) -> list[Val]:
+        """Two marked states as one; `other` is the mark of the right one, None when all of it is in."""
+        b = body.b
+        new = [b.select(mark, z, x) for z, x in zip(self.apply(body, state, xs), xs, strict=True)]
+        if other is None:
+            return [b.const(1, b.i1, mark.lanes), *new]
+        new = [b.select(other, z, x) for z, x in zip(new, state, strict=True)]
+        return [b.apply(arith.OrIOp, mark, other), *new]
+
+    def fold(self, body: Body, state: Sequence[Val]) -> list[Val]:
+        if self.ordered:
+            return list(state)
+        if not self.marked:
+            return self._fold(body, None, list(state))[1]
+        mark, new = self._fold(body, state[0], list(state[1:]))
+        assert mark is not None
+        return [mark, *new]
+
+    def _fold(self, body: Body, mark: Val | None, state: list[Val]) -> tuple[Val | None, list[Val]]:
+        """Neighbouring lanes meet until one is left."""
+        lanes = state[0].lanes
+        while lanes:
+            left, right = ([_half(body.b, x, k) for x in state] for k in (0, 1))
+            marks = [None if mark is None else _half(body.b, mark, k) for k in (0, 1)]
+            if self.position is not None:
+                left, right, marks = self._in_order(body.b, left, right, marks)
+            if marks[0] is None:
+                state = self.apply(body, left, right)
+            else:
+                mark, *state = self._join(body, marks[0], left, marks[1], right)
+            lanes = state[0].lanes
+        return mark, state
+
+    def _in_order(
+        self, b: Builder, left: list[Val], right: list[Val], marks: list
+    ) -> tuple[list[Val], list[Val], list]:
+        """The sides exchanged where the right one has what came first."""
+        k = self.position
+        assert k is not None
+        unsigned = dtype_class(self.xs[k].dtype) == "uint"
+        first = b.compare("<", left[k], right[k], unsigned=unsigned)
+        pairs = list(zip(left, right, strict=True))
+        if marks[0] is not None:
+            ahead, behind = marks
+            marks = [b.select(first, ahead, behind), b.select(first, behind, ahead)]
+        return [b.select(first, x, y) for x, y in pairs], [b.select(first, y, x) for x, y in pairs], marks
+
+    def finish(self, body: Body, state: Sequence[Val]) -> list[Val]:
+        if not self.marked:
+            return list(state)
+        mark, *results = state
+        if self.sliced:
+            return results
+        inits = self._inits(body)
+        new = self.apply(body, inits, results)
+        return [body.b.select(mark, x, init) for x, init in zip(new, inits, strict=True)]
+
+
+def _half(b: Builder, x: Val, first: int) -> Val:
+    """Every second lane."""
+    return b.lane(x, first) if x.lanes == 2 else b.shuffle(x, x, range(first, x.lanes, 2))
+
+
+def _position(op: Op) -> int | None:
+    """The operand that counts along the one reduced axis, when the region selects one of its sides."""
+    if len(op.attrs["dims"]) != 1 or not selects(op.attrs["body"]):
+        return None
+    (axis,) = op.attrs["dims"]
+    for number, x in enumerate(op.operands[: len(op.results)]):
+        if _counts(x, axis):
+            return number
+    return None
+
+
+def _counts(x: Value, axis: int | None) -> bool:
+    """Does the value grow along the axis? It must be wide enough not to wrap."""
+    op = x.op
+    if op is None or axis is None or x.dtype.itemsize < 4 or dtype_class(x.dtype) not in ("int", "uint"):
+        return False
+    if op.name == "broadcast":
+        dims = op.attrs["dims"]
+        return _counts(op.operands[0], dims.index(axis) if axis in dims else None)
+    return op.name == "iota" and op.attrs["dim"] == axis

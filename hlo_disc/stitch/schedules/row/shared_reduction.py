@@ -1,0 +1,133 @@
+"""Reductions shared among blocks: a kernel that reduces slices of the columns, and one that reduces what those left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value, make_op
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.stitch.codegen.body import Sizes
+from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.fusion.space import row_space
+from hlo_disc.stitch.schedules.row.kernel import SLICES, RowVariant
+
+
+@dataclass(frozen=True)
+class SlicedReduction:
+    """A reduction shared among blocks: `partial` leaves SLICES results a row in the workspace, `final` reduces them.
+
+    symbols: those of the whole group; a half may need fewer.
+    """
+
+    partial: RowVariant
+    final: RowVariant
+    workspace: tuple[Value, ...]
+    symbols: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.partial.name
+
+    def key(self) -> tuple:
+        return (self.partial.key(), self.final.key())
+
+    def build(self, b: Builder, name: str) -> None:
+        self.partial.build(b, name)
+        self.final.build(b, f"{name}_final")
+
+    def launch(self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
+        group = self.partial.group
+        count = len(group.inputs)
+        work = list(buffers[len(buffers) - len(self.workspace) :])
+        known = dict(zip(self.symbols, symbols, strict=True))
+        self.partial.launch(b, sizes, name, [*buffers[:count], *work], [known[n] for n in group.symbols])
+        at = dict(zip(group.inputs, buffers, strict=False)) | dict(zip(self.workspace, work, strict=True))
+        outputs = buffers[count : len(buffers) - len(self.workspace)]
+        read = [at[v] for v in self.final.group.inputs]
+        self.final.launch(b, sizes, f"{name}_final", [*read, *outputs], [known[n] for n in self.final.group.symbols])
+
+    def fast_bytes(self) -> Dim:
+        return Dim.const(0)
+
+
+def sliced(whole: RowVariant) -> SlicedReduction | None:
+    """The two halves of a group that makes nothing but one level of reductions over one axis, and what follows them."""
+    group, space = whole.group, whole.space
+    if len(space.passes) != 1 or len(space.passes[0].cols) != 1 or group.place:
+        return None
+    reductions = space.passes[0].reductions
+    if not reductions or space.scans:
+        return None
+    above = needed([x for op in reductions for x in op.operands], group.ops)
+    results = tuple(v for op in reductions for v in op.results)
+    slices, front = Dim.const(SLICES), whole.lanes_on_rows
+    work = tuple(Value(v.dtype, (slices, *v.shape) if front else (*v.shape, slices)) for v in results)
+    scalars = [x for op in reductions for x in op.operands[len(op.results) :]]
+    inits = needed(scalars, group.ops)
+    first = [op for op in group.ops if op in above or op in reductions]
+    partial = replace(Group.of("row", first, results), inputs=group.inputs)
+    made = dict(zip(results, work, strict=True))
+    ops: list[Op] = [op for op in group.ops if op in inits]
+    new: dict[Value, Value] = {}
+    for op in reductions:
+        ends = _end(op, [made[v] for v in op.results], 0 if front else op.results[0].rank, space.passes[0].cols[0])
+        ops += ends
+        new.update(zip(op.results, ends[-1].results, strict=True))
+    values = dict(new)
+    for op in group.ops:
+        if op in reductions or op in ops:
+            continue
+        operands = [values.get(x, x) for x in op.operands]
+        again = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
+        values.update(zip(op.results, again.results, strict=True))
+        ops.append(again)
+    outputs = [values.get(v, v) for v in group.outputs]
+    kept = needed(outputs, ops)
+    end = Group.of("row", [op for op in ops if op in kept], outputs)
+    if set(end.inputs) - set(work) - set(group.inputs):
+        return None
+    end_space = row_space(end.ops, end.outputs, whole.facts)
+    part_space = row_space(partial.ops, partial.outputs, whole.facts)
+    if isinstance(end_space, str) or isinstance(part_space, str):
+        return None
+    return SlicedReduction(
+        replace(whole, group=partial, space=part_space, sliced=True),
+        replace(whole, group=end, space=end_space),
+        work,
+        group.symbols,
+    )
+
+
+def _end(op: Op, work: Sequence[Value], axis: int, cols: Dim) -> list[Op]:
+    """The ops that reduce what the slices left; a region reduces only slices that had something in them."""
+    attrs = {**op.attrs, "dims": (axis,)}
+    ops: list[Op] = []
+    if op.name == "reduce_with":
+        count = Dim.of(SLICES)
+        span = Dim.max((cols + (SLICES - 1)) // SLICES, Dim.const(1))
+        count = Dim.min(count, (cols + (span - 1)) // span)
+        ops = [_first(v, axis, count, op.loc) for v in work]
+        work = [cut.result for cut in ops]
+    types = [(v.dtype, v.shape) for v in op.results]
+    return [*ops, make_op(op.name, [*work, *op.operands[len(work) :]], attrs, types, op.loc)]
+
+
+def _first(value: Value, axis: int, count: Dim, loc: str) -> Op:
+    """The first `count` elements of an axis."""
+    limit = (*value.shape[:axis], count, *value.shape[axis + 1 :])
+    attrs = {"start": (Dim.const(0),) * value.rank, "limit": limit, "stride": (1,) * value.rank}
+    return make_op("slice", [value], attrs, [(value.dtype, limit)], loc)
+
+
+def needed(roots: Sequence[Value], ops: Sequence[Op]) -> set[Op]:
+    """Those of the ops that the roots follow from."""
+    inside, found = set(ops), set()
+    todo = [v.op for v in roots]
+    while todo:
+        op = todo.pop()
+        if op is not None and op in inside and op not in found:
+            found.add(op)
+            todo += [x.op for x in op.operands]
+    return found

@@ -1,0 +1,84 @@
+"""Cumulative ops along few, long rows, shared among blocks: one kernel combines parts of the columns, the next starts
+each part from all that comes before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value, make_op
+from hlo_disc.dynamic_hlo.ops.combiners import monoid_kind
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.stitch.codegen.body import Sizes
+from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.fusion.space import row_space
+from hlo_disc.stitch.schedules.row.kernel import SLICES, RowVariant
+from hlo_disc.stitch.schedules.row.shared_reduction import needed
+
+
+@dataclass(frozen=True)
+class SharedScan:
+    """`partial` leaves what each part of the columns comes to in the workspace, `final` makes the results."""
+
+    partial: RowVariant
+    final: RowVariant
+    workspace: tuple[Value, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.final.name}_shared"
+
+    def key(self) -> tuple:
+        return (self.partial.key(), self.final.key())
+
+    def build(self, b: Builder, name: str) -> None:
+        self.partial.build(b, name)
+        self.final.build(b, f"{name}_final")
+
+    def launch(self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
+        group = self.final.group
+        read, work = buffers[: len(group.inputs)], buffers[len(buffers) - len(self.workspace) :]
+        written = buffers[len(read) : len(buffers) - len(work)]
+        known = dict(zip(group.symbols, symbols, strict=True))
+        own = [known[n] for n in self.partial.group.symbols]
+        self.partial.launch(b, sizes, name, [*read, *work], own)
+        self.final.launch(b, sizes, f"{name}_final", [*read, *work, *written], symbols)
+
+    def fast_bytes(self) -> Dim:
+        return Dim.const(0)
+
+
+def shared_scan(whole: RowVariant) -> SharedScan | None:
+    """The two halves of a group whose cumulative ops read nothing that needs another sweep."""
+    group, space = whole.group, whole.space
+    if len(space.passes) != 1 or space.passes[0].reductions or len(space.passes[0].cols) != 1:
+        return None
+    scans = space.passes[0].scans
+    above = needed([x for op in scans for x in op.operands], group.ops)
+    if not scans or any(op in above for op in scans):
+        return None
+    front, slices = whole.lanes_on_rows, Dim.const(SLICES)
+    totals = [_total(op) for op in scans]
+    results = [v for op in totals for v in op.results]
+    work = tuple(Value(v.dtype, (slices, *v.shape) if front else (*v.shape, slices)) for v in results)
+    ops = [op for op in group.ops if op in above]
+    partial = replace(Group.of("row", [*ops, *totals], results), inputs=group.inputs)
+    part_space = row_space(partial.ops, partial.outputs, whole.facts)
+    if isinstance(part_space, str) or part_space.lanes_on_rows != front:
+        return None
+    return SharedScan(
+        replace(whole, group=partial, space=part_space, sliced=True),
+        replace(whole, totals=work),
+        work,
+    )
+
+
+def _total(op: Op) -> Op:
+    """What the operands of a cumulative op come to along the whole axis."""
+    dim, n = op.attrs["dim"], len(op.results)
+    types = [(v.dtype, (*v.shape[:dim], *v.shape[dim + 1 :])) for v in op.results]
+    kind = monoid_kind(op.attrs["body"]) if len(op.operands) == 2 * n else None
+    if kind is not None:
+        return make_op("reduce", op.operands, {"dims": (dim,), "kind": kind}, types, op.loc)
+    return make_op("reduce_with", op.operands, {"dims": (dim,), "body": op.attrs["body"]}, types, op.loc)

@@ -1,0 +1,77 @@
+"""The schedule of a few elements: no kernel, but straight code in the host function that would launch it.
+
+For what a loop does to a counter, to one element of an array, to a random key: a launch costs more than the arithmetic,
+and a kernel of its own takes longer to compile.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes
+from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
+from hlo_disc.stitch.codegen.index import Index
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.schedules.row.kernel import placed
+
+# So many elements, and so many ops over all of them, are worth no kernel.
+MOST_ELEMENTS, MOST_OPS = 8, 96
+_VIEWS = frozenset("constant iota dim broadcast reshape transpose slice reverse dynamic_slice gather".split())
+
+
+@dataclass(frozen=True)
+class TinyVariant:
+    """The only form of a row group with few elements. It writes nothing before it has read everything."""
+
+    group: Group
+    facts: ShapeFacts
+    workspace: tuple[Value, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return "inline"
+
+    def key(self) -> tuple:
+        return ("tiny", self.group.key())
+
+    def build(self, b: Builder, name: str) -> None:
+        """There is no kernel."""
+
+    def fast_bytes(self) -> Dim:
+        return Dim.const(0)
+
+    def launch(self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
+        group, count = self.group, len(self.group.inputs)
+        leaves = {v: self._leaf(v, m, sizes) for v, m in zip(group.inputs, buffers, strict=False)}
+        body = Body(b, 1, sizes, leaves)
+        results = []
+        for value, buffer in zip(group.outputs, buffers[count:], strict=True):
+            shape = group.place.shape if group.place else value.shape
+            leaf = Leaf(buffer, sizes.shape(shape), value.dtype)
+            for at in itertools.product(*(range(n.value) for n in value.shape)):
+                index = tuple(map(Index, at))
+                where = placed(body, group.place, value, index) if group.place else index
+                results.append((body.eval(value, index), leaf, where))
+        for x, leaf, where in results:
+            body.store(x, leaf, where)
+
+    def _leaf(self, value: Value, buffer: Val, sizes: Sizes) -> Leaf:
+        return Leaf(buffer, sizes.shape(value.shape), value.dtype, fixed=False)
+
+
+def is_tiny(group: Group) -> bool:
+    """Is a row group so small that no kernel is worth it, at any sizes?"""
+    if group.kind != "row" or not all(n.is_const for v in group.outputs for n in v.shape):
+        return False
+    elements = sum(math.prod(n.value for n in v.shape) for v in group.outputs)
+    cost = sum(10 if op.name in EXPENSIVE else 1 for op in group.ops)
+    simple = all(op.name in _VIEWS or op.name in ELEMENTWISE for op in group.ops)
+    return simple and elements <= MOST_ELEMENTS and elements * cost <= MOST_OPS

@@ -1,0 +1,1 @@
+"""Sorting, and the first few of sorted rows."""

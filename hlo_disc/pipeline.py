@@ -64,14 +64,14 @@ def _read(c: Compilation) -> None:
 
 
 def _rewrite(c: Compilation) -> None:
-    from hlo_disc.dynamic_hlo.passes.rewrite import simplify
+    from hlo_disc.dynamic_hlo.passes.simplify import simplify
 
     c.graph = simplify(c.graph)
 
 
 def _complex(c: Compilation) -> None:
     from hlo_disc.dynamic_hlo.passes.complex.expand import expand_complex
-    from hlo_disc.dynamic_hlo.passes.rewrite import simplify
+    from hlo_disc.dynamic_hlo.passes.simplify import simplify
 
     expanded = expand_complex(c.graph)
     if expanded is not c.graph:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from op_rows import ROWS
 from op_rows.gen import ALL, F32, B, Gen, S, Types, facts, finish
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Op, Value, regions, uses
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, regions, uses
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 
 _MOST = 200_000  # elements of a value at the largest sizes
 

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from random_graphs import graphs
 
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL
-from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Region, Value, make_region
+from hlo_disc.dynamic_hlo.ir.graph import Region, Value
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 
 
 def test_wrong_numbers_are_seen():

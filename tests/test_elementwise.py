@@ -27,7 +27,8 @@ from hlo_disc.dynamic_hlo.ir.dtypes import (
     int_limits,
     is_integer,
 )
-from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Op, Value
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS, OPS, OpDef
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts

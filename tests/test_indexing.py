@@ -15,8 +15,9 @@ from layouts import Layout, layouts
 
 import hlo_disc
 from hlo_disc import pipeline
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Region, make_region
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Region
 from hlo_disc.dynamic_hlo.ops import reference
+from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.verify import verify
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts

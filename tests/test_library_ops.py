@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Value
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.reference import apply_all
-from hlo_disc.dynamic_hlo.passes.rewrite import simplify
+from hlo_disc.dynamic_hlo.passes.simplify import simplify
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts

@@ -15,7 +15,8 @@ from jax import lax
 
 from hlo_disc.dynamic_hlo.ir import dtypes
 from hlo_disc.dynamic_hlo.ir.dtypes import bit_width, dtype_class
-from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Guard, Region, Value, make_region, raw_dim
+from hlo_disc.dynamic_hlo.ir.graph import Guard, Region, Value, raw_dim
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.reference import apply, evaluate
 from hlo_disc.dynamic_hlo.ops.table import ATTRIBUTES, OPS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim

@@ -13,7 +13,8 @@ from op_rows import ROWS
 from random_graphs import graphs
 
 from hlo_disc import mlir
-from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Guard, Value, raw_dim
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Value, raw_dim
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.ops.verify import verify

@@ -9,7 +9,7 @@ from random_graphs import graphs
 
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.dynamic_hlo.ops.verify import verify
-from hlo_disc.dynamic_hlo.passes.rewrite import simplify
+from hlo_disc.dynamic_hlo.passes.simplify import simplify
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 
 

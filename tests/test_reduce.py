@@ -10,8 +10,9 @@ from dhlo import make_graph, run_stablehlo, shape
 from kernel_runner import levels
 
 from hlo_disc import pipeline
-from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Region, Value, make_region
+from hlo_disc.dynamic_hlo.ir.graph import Region, Value
 from hlo_disc.dynamic_hlo.ops import reference
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts

@@ -13,8 +13,8 @@ import pytest
 from jax import lax
 
 import hlo_disc
-from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops import reference
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.combiners import absorbs, commutes, monoid_kind, selects
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError, UnsupportedOpError

@@ -13,12 +13,13 @@ from dhlo import make_graph, sample, shape
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Value
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.dynamic_hlo.ops.verify import verify
-from hlo_disc.dynamic_hlo.passes.rewrite import cse, dce, rewrite, simplify
-from hlo_disc.dynamic_hlo.passes.rules import RULES
+from hlo_disc.dynamic_hlo.passes.rewrite import cse, dce, rewrite
 from hlo_disc.dynamic_hlo.passes.rules_math import widens
+from hlo_disc.dynamic_hlo.passes.simplify import RULES, simplify
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError

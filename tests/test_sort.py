@@ -15,8 +15,9 @@ from kernel_runner import levels
 
 import hlo_disc
 from hlo_disc import pipeline
-from hlo_disc.dynamic_hlo.ir.graph import Region, make_region
+from hlo_disc.dynamic_hlo.ir.graph import Region
 from hlo_disc.dynamic_hlo.ops import reference
+from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.executable import Executable

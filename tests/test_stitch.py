@@ -11,8 +11,9 @@ from dhlo import make_graph
 from kernel_runner import levels
 
 from hlo_disc import pipeline
-from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Value
+from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops import reference
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from kernel_runner import levels
 
 from hlo_disc import pipeline
-from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Value
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.ops import reference
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.executable import Executable

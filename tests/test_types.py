@@ -11,7 +11,8 @@ from test_elementwise import TYPES, compiled, line
 
 import hlo_disc
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, dtype_class, element_type
-from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Value
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
 
 SIZES = ((3, 5), (1, 1), (0, 4), (4, 0), (33, 17), (2, 257), (300, 3))

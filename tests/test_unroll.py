@@ -8,7 +8,7 @@ import pytest
 from jax import lax
 
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
-from hlo_disc.dynamic_hlo.passes.rewrite import simplify
+from hlo_disc.dynamic_hlo.passes.simplify import simplify
 from hlo_disc.import_.jax import Spec, trace
 
 X = Spec("(n,)", np.dtype(np.float32))

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from dhlo import make_graph, shape
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Guard, Op, Value, raw_dim
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Value, raw_dim
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.verify import verify
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import CompileError

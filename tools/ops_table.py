@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import FLOATS, INTEGERS, part_dtype
-from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Value, make_region
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.passes.complex.expand import expand_complex
 from hlo_disc.dynamic_hlo.sizes.dim import Dim

@@ -15,7 +15,8 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from hlo_disc import mlir
-from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Guard, Region, Shape, Value, isolated
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Region, Shape, Value, isolated
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import CompileError, HloDiscError, ParseError, ShapeError, UnsupportedOpError

@@ -10,7 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, int_limits
-from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Op, Region, Shape, Value, raw_dim
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, raw_dim
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 

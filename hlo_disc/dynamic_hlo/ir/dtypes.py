@@ -50,6 +50,16 @@ def is_integer(dtype: np.dtype) -> bool:
     return dtype_class(dtype) in ("int", "uint")
 
 
+def is_float(dtype: np.dtype) -> bool:
+    """Real, of any width."""
+    return dtype_class(dtype) == "float"
+
+
+def is_unsigned(dtype: np.dtype) -> bool:
+    """Whether its integers, or truth values, compare and widen as unsigned."""
+    return dtype_class(dtype) in ("uint", "bool")
+
+
 def part_dtype(dtype: np.dtype) -> np.dtype:
     """The dtype of a complex number's parts; any other dtype itself."""
     return COMPLEX_PARTS.get(dtype, dtype)

@@ -237,27 +237,6 @@ def make_op(
     return op
 
 
-class GraphBuilder:
-    """Collects ops in order. `op` infers the results by the op table."""
-
-    def __init__(self, facts: ShapeFacts):
-        self.facts = facts
-        self.ops: list[Op] = []
-
-    def op(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: Any) -> Value:
-        """Append an op and return its only result. Raises ShapeError when the operands cannot agree."""
-        return self.multi(name, operands, loc, **attrs)[0]
-
-    def multi(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: Any) -> tuple[Value, ...]:
-        """Append an op and return all its results."""
-        from hlo_disc.dynamic_hlo.ops.table import infer
-
-        types = infer(Op(name, tuple(operands), attrs, loc), self.facts)
-        op = make_op(name, operands, attrs, [(np.dtype(t), s) for t, s in types], loc)
-        self.ops.append(op)
-        return op.results
-
-
 def is_array(op: Op) -> bool:
     """Whether an op is a constant of other than one element."""
     return op.name == "constant" and op.attrs["value"].size != 1
@@ -307,18 +286,6 @@ def with_captures(
         outside = {x: own.get(x) or Value(x.dtype, x.shape, None, count + i) for i, x in enumerate(captured)}
         made.append(Region((*region.inputs[:count], *outside.values()), region.ops, region.outputs))
     return tuple(made), captured
-
-
-def make_region(
-    facts: ShapeFacts,
-    types: Sequence[tuple[np.dtype, Shape]],
-    build: Callable[[GraphBuilder, tuple[Value, ...]], Sequence[Value]],
-) -> Region:
-    """A region from `build(builder, inputs) -> outputs`, which captures nothing."""
-    builder = GraphBuilder(facts)
-    inputs = tuple(Value(np.dtype(t), shape, None, i) for i, (t, shape) in enumerate(types))
-    outputs = tuple(build(builder, inputs))
-    return Region(inputs, tuple(builder.ops), outputs)
 
 
 def uses(graph: Graph) -> dict[Value, list[Op]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import bit_width, dtype_class
-from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Value
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 
 
 def total_order(b: GraphBuilder, x: Value, loc: str = "") -> Value:

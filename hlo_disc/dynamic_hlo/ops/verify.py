@@ -13,7 +13,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Graph, Op, Region, Value, dims_in, regions
 from hlo_disc.dynamic_hlo.ops.inference import Types, broken, describe
 from hlo_disc.dynamic_hlo.ops.table import infer
-from hlo_disc.dynamic_hlo.passes.rewrite import same_shape
+from hlo_disc.dynamic_hlo.sizes.shapes import same_shape
 from hlo_disc.errors import CompileError, ShapeError
 
 

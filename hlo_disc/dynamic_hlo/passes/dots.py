@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Op, Value, uses
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, uses
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.passes.patterns import Match, made_by
 from hlo_disc.dynamic_hlo.passes.rewrite import Rule
 

@@ -16,18 +16,17 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import (
     Graph,
-    GraphBuilder,
     Op,
     Region,
-    Shape,
     Value,
     attribute_key,
-    everywhere,
     has_effect,
     make_op,
 )
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.sizes.shapes import same_shape
 from hlo_disc.errors import CompileError
 
 _DEPTH = 64  # rules that may fire inside each other's results
@@ -68,27 +67,6 @@ def rewrite(graph: Graph, rules: Sequence[Rule], fired: Counter[str] | None = No
         fired.update(builder.fired)
     inputs = tuple(values[v] for v in graph.inputs)
     return dce(graph.with_roots(values, inputs=inputs, ops=tuple(builder.ops)))
-
-
-def simplify(graph: Graph) -> Graph:
-    """An equal graph without what the facts make redundant: all rules, CSE, dots turned as their users read them.
-
-    Regions too; and control flow without what it need not carry or compute again.
-    """
-    from hlo_disc.dynamic_hlo.passes.control import tidy
-    from hlo_disc.dynamic_hlo.passes.dots import orient_dots  # made of this module's Rule
-    from hlo_disc.dynamic_hlo.passes.rules import RULES
-    from hlo_disc.dynamic_hlo.passes.unroll import unroll
-
-    def simpler(scope: Graph) -> Graph:
-        scope = cse(rewrite(scope, RULES))
-        turned = orient_dots(scope)
-        return scope if turned is scope else rewrite(turned, RULES)
-
-    graph = everywhere(graph, simpler)
-    while (tidied := everywhere(tidy(graph), unroll)) is not graph:
-        graph = everywhere(tidied, simpler)
-    return graph
 
 
 def dce(graph: Graph) -> Graph:
@@ -152,11 +130,6 @@ def _canonical(attrs: Mapping[str, Any], facts: ShapeFacts) -> Mapping[str, Any]
         if new != value if isinstance(value, tuple) else new is not value:
             changed[name] = new
     return {**attrs, **changed} if changed else attrs
-
-
-def same_shape(facts: ShapeFacts, a: Shape, b: Shape) -> bool:
-    """Whether two shapes are equal at all sizes."""
-    return a == b or (len(a) == len(b) and all(facts.equal(x, y) is Truth.YES for x, y in zip(a, b, strict=True)))
 
 
 class _RuleBuilder(GraphBuilder):

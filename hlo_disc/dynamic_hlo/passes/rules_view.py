@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Op, Value
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.passes.patterns import (
     LARGEST_SPLAT,
     Match,
@@ -22,9 +23,10 @@ from hlo_disc.dynamic_hlo.passes.patterns import (
     scalar_dim,
     splat,
 )
-from hlo_disc.dynamic_hlo.passes.rewrite import Rule, same_shape
+from hlo_disc.dynamic_hlo.passes.rewrite import Rule
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.sizes.shapes import same_shape
 
 
 def _unchanged_shape(facts: ShapeFacts, op: Op) -> bool:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Op, Region, Value, isolated, make_op, with_attrs, with_captures
+from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, isolated, make_op, with_attrs, with_captures
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.combiners import absorbs, identity, monoid_kind, monoid_region
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim

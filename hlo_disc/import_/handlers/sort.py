@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Region, Value, make_region
+from hlo_disc.dynamic_hlo.ir.graph import Region, Value
+from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.orders import total_order
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.decode import integer, ints

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dtypes import is_unsigned
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen import complex_values as pairs
 from hlo_disc.stitch.codegen import windows
 from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
-from hlo_disc.stitch.codegen.elements import convert, from_memory, is_unsigned, to_memory
+from hlo_disc.stitch.codegen.elements import convert, from_memory, to_memory
 from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
 from hlo_disc.stitch.codegen.index import ZERO, Index, IndexMath
 
@@ -244,43 +246,6 @@ def _reshape(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
         )
         at += body.math.delinear(flat, body.sizes.shape([x.shape[a] for a in operand_axes]))
     return body.eval(x, tuple(at))
-
-
-def reshape_segments(
-    result: Sequence[Dim], operand: Sequence[Dim], facts: ShapeFacts
-) -> list[tuple[list[int], list[int]]]:
-    """The finest split of both shapes into runs of axes whose products are known to be equal, in order."""
-    segments: list[tuple[list[int], list[int]]] = []
-    left: list[int] = []
-    right: list[int] = []
-    i = j = 0
-    while i < len(result) or j < len(operand):
-        if not left and not right and i < len(result) and j < len(operand):
-            if facts.equal(result[i], operand[j]) is Truth.YES:
-                segments.append(([i], [j]))
-                i, j = i + 1, j + 1
-                continue
-        if not left and i < len(result) and result[i] == Dim.const(1):
-            segments.append(([i], []))
-            i += 1
-            continue
-        if not right and j < len(operand) and operand[j] == Dim.const(1):
-            segments.append(([], [j]))
-            j += 1
-            continue
-        # Extend the side that is shorter by what is known; at the end, everything left is one run.
-        if len(left) <= len(right) and i < len(result) or j >= len(operand):
-            left.append(i)
-            i += 1
-        else:
-            right.append(j)
-            j += 1
-        if left and right and facts.same_size([result[a] for a in left], [operand[a] for a in right]) is Truth.YES:
-            segments.append((left, right))
-            left, right = [], []
-    if left or right:
-        segments.append((left, right))
-    return segments
 
 
 def _transpose(body: Body, op: Op, index: tuple[Index, ...]) -> Val:

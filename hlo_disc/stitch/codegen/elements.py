@@ -8,25 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, dtype_class, int_limits
+from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, int_limits, is_float, is_unsigned
 from hlo_disc.mlir import arith, ir
 from hlo_disc.stitch.codegen.build import Builder, Val
 
 _F64 = np.dtype(np.float64)
 
 
-def is_float(dtype: np.dtype) -> bool:
-    return dtype_class(dtype) == "float"
-
-
 def is_small_float(dtype: np.dtype) -> bool:
     """Whether registers hold its elements as f32 though memory does not."""
     return is_float(dtype) and dtype.itemsize < 4
-
-
-def is_unsigned(dtype: np.dtype) -> bool:
-    """Whether its integers, or truth values, compare and widen as unsigned."""
-    return dtype_class(dtype) in ("uint", "bool")
 
 
 # ------------------------------------------------------------------------------------------- registers and memory

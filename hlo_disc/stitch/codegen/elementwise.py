@@ -13,23 +13,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, int_limits
+from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, int_limits, is_float, is_unsigned
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import arith, math
 from hlo_disc.stitch.codegen import complex_values as pairs
 from hlo_disc.stitch.codegen.build import Builder, Val
-from hlo_disc.stitch.codegen.elements import (
-    as_bits,
-    bitcast,
-    convert,
-    from_bits,
-    is_float,
-    is_unsigned,
-    low_bits,
-    settle,
-    sign_extended,
-)
+from hlo_disc.stitch.codegen.elements import as_bits, bitcast, convert, from_bits, low_bits, settle, sign_extended
 
 Rule = Callable[[Builder, Op, list[Val]], Val]
 

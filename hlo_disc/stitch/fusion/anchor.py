@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
-from hlo_disc.dynamic_hlo.passes.rewrite import same_shape
+from hlo_disc.dynamic_hlo.sizes.shapes import same_shape
 from hlo_disc.stitch.fusion.attention_pattern import match_attention
 from hlo_disc.stitch.fusion.strided import is_view, strided
 from hlo_disc.stitch.prepare.normalise import kind

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from hlo_disc.dynamic_hlo.ir.dtypes import is_float
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.stitch.codegen.elements import is_float
 from hlo_disc.stitch.codegen.elementwise import MONOIDS
 from hlo_disc.stitch.fusion.space import Access, operand_accesses
 from hlo_disc.stitch.fusion.strided import ONE

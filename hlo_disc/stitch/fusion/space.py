@@ -15,8 +15,8 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
 from hlo_disc.dynamic_hlo.sizes.windows import moving_axes
-from hlo_disc.stitch.codegen.body import reshape_segments
 
 # An axis of the space: ("out", axis of the main output), ("col", reduced axis), ("window", axis) for the elements of
 # windows around it, or None for any other index.

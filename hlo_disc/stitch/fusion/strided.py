@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
-from hlo_disc.stitch.codegen.body import reshape_segments
+from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
 
 ZERO, ONE = Dim.const(0), Dim.const(1)
 

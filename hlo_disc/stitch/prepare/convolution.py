@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Op, Shape, Value, make_op
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, make_op
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
 ZERO, ONE = Dim.const(0), Dim.const(1)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, GraphBuilder, Op, Value, everywhere, make_op, raw_dim
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, everywhere, make_op, raw_dim
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.stitch.codegen.windows import PLACE

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import INTEGERS, bit_width
-from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Op, Shape, Value
+from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
 _BYTE = np.dtype(np.uint8)

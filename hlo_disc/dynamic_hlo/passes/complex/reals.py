@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import GraphBuilder, Value
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 
 _EXPONENT = 52  # bits of a double below its exponent
 

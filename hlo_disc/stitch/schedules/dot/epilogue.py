@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dtypes import is_float
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
 from hlo_disc.errors import CompileError
-from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes, reshape_segments
+from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes
 from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
-from hlo_disc.stitch.codegen.elements import convert, is_float
+from hlo_disc.stitch.codegen.elements import convert
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.fusion.group import Group

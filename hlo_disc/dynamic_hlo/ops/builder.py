@@ -1,0 +1,43 @@
+"""Making ops: their results' types are inferred by the op table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Shape, Value, make_op
+from hlo_disc.dynamic_hlo.ops.table import infer
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+
+
+class GraphBuilder:
+    """Collects ops in order. `op` infers the results by the op table."""
+
+    def __init__(self, facts: ShapeFacts):
+        self.facts = facts
+        self.ops: list[Op] = []
+
+    def op(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: Any) -> Value:
+        """Append an op and return its only result. Raises ShapeError when the operands cannot agree."""
+        return self.multi(name, operands, loc, **attrs)[0]
+
+    def multi(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: Any) -> tuple[Value, ...]:
+        """Append an op and return all its results."""
+        types = infer(Op(name, tuple(operands), attrs, loc), self.facts)
+        op = make_op(name, operands, attrs, [(np.dtype(t), s) for t, s in types], loc)
+        self.ops.append(op)
+        return op.results
+
+
+def make_region(
+    facts: ShapeFacts,
+    types: Sequence[tuple[np.dtype, Shape]],
+    build: Callable[[GraphBuilder, tuple[Value, ...]], Sequence[Value]],
+) -> Region:
+    """A region from `build(builder, inputs) -> outputs`, which captures nothing."""
+    builder = GraphBuilder(facts)
+    inputs = tuple(Value(np.dtype(t), shape, None, i) for i, (t, shape) in enumerate(types))
+    outputs = tuple(build(builder, inputs))
+    return Region(inputs, tuple(builder.ops), outputs)

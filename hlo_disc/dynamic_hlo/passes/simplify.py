@@ -1,0 +1,31 @@
+"""All rewrites of a graph that hold at all sizes, to the point where nothing more fires."""
+
+from __future__ import annotations
+
+from hlo_disc.dynamic_hlo.ir.graph import Graph, everywhere
+from hlo_disc.dynamic_hlo.passes.control import tidy
+from hlo_disc.dynamic_hlo.passes.dots import DOT_RULES, orient_dots
+from hlo_disc.dynamic_hlo.passes.rewrite import cse, rewrite
+from hlo_disc.dynamic_hlo.passes.rules_math import MATH_RULES
+from hlo_disc.dynamic_hlo.passes.rules_view import VIEW_RULES
+from hlo_disc.dynamic_hlo.passes.unroll import unroll
+
+# In the order in which they are tried.
+RULES = VIEW_RULES + MATH_RULES + DOT_RULES
+
+
+def simplify(graph: Graph) -> Graph:
+    """An equal graph without what the facts make redundant: all rules, CSE, dots turned as their users read them.
+
+    Regions too; and control flow without what it need not carry or compute again.
+    """
+    graph = everywhere(graph, _simpler)
+    while (tidied := everywhere(tidy(graph), unroll)) is not graph:
+        graph = everywhere(tidied, _simpler)
+    return graph
+
+
+def _simpler(scope: Graph) -> Graph:
+    scope = cse(rewrite(scope, RULES))
+    turned = orient_dots(scope)
+    return scope if turned is scope else rewrite(turned, RULES)

@@ -1,0 +1,50 @@
+"""How two shapes relate at all sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+
+
+def same_shape(facts: ShapeFacts, a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """Whether two shapes are equal at all sizes."""
+    return a == b or (len(a) == len(b) and all(facts.equal(x, y) is Truth.YES for x, y in zip(a, b, strict=True)))
+
+
+def reshape_segments(
+    result: Sequence[Dim], operand: Sequence[Dim], facts: ShapeFacts
+) -> list[tuple[list[int], list[int]]]:
+    """The finest split of both shapes into runs of axes whose products are known to be equal, in order."""
+    segments: list[tuple[list[int], list[int]]] = []
+    left: list[int] = []
+    right: list[int] = []
+    i = j = 0
+    while i < len(result) or j < len(operand):
+        if not left and not right and i < len(result) and j < len(operand):
+            if facts.equal(result[i], operand[j]) is Truth.YES:
+                segments.append(([i], [j]))
+                i, j = i + 1, j + 1
+                continue
+        if not left and i < len(result) and result[i] == Dim.const(1):
+            segments.append(([i], []))
+            i += 1
+            continue
+        if not right and j < len(operand) and operand[j] == Dim.const(1):
+            segments.append(([], [j]))
+            j += 1
+            continue
+        # Extend the side that is shorter by what is known; at the end, everything left is one run.
+        if len(left) <= len(right) and i < len(result) or j >= len(operand):
+            left.append(i)
+            i += 1
+        else:
+            right.append(j)
+            j += 1
+        if left and right and facts.same_size([result[a] for a in left], [operand[a] for a in right]) is Truth.YES:
+            segments.append((left, right))
+            left, right = [], []
+    if left or right:
+        segments.append((left, right))
+    return segments

@@ -25,7 +25,7 @@ conformance: $(STAMP)
 
 # What fails is kept in build/fuzz.
 fuzz: $(STAMP)
-	$(BIN)/python tests/fuzz.py --seconds $(SECONDS)
+	$(BIN)/python tests/oracle/fuzz.py --seconds $(SECONDS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -45,13 +45,13 @@ asan: SANITIZERS := address,undefined
 asan: $(STAMP)
 	$(SANITIZED_BUILD)
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-		$(SANITIZED_PYTEST) tests/test_ral*.py
+		$(SANITIZED_PYTEST) tests/unit/ral
 
 # XLA is not built for ThreadSanitizer and would drown it in false reports: only the standalone context.
 tsan: SANITIZERS := thread
 tsan: $(STAMP)
 	$(SANITIZED_BUILD)
-	TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 $(SANITIZED_PYTEST) tests/test_ral_threads.py
+	TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 $(SANITIZED_PYTEST) tests/unit/ral/test_ral_threads.py
 
 define SANITIZED_BUILD
 $(BIN)/cmake -S . -B build/$@ -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \

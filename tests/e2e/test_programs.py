@@ -1,4 +1,4 @@
-"""Every program of tests/programs.py, compiled once, at many sizes: equal to `jax.jit` within the stated accuracy."""
+"""Every program of oracle/programs.py, compiled once, at many sizes: equal to `jax.jit` within the stated accuracy."""
 
 import warnings
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent / "hlo_disc"
+ROOT = Path(__file__).parents[2] / "hlo_disc"
 BASE = {"errors", "options"}
 # What each package or file may import from hlo_disc. Every file at the top but the layers' own belongs to the surface.
 SURFACE = {

@@ -1,4 +1,4 @@
-"""Random programs for a given time: `python tests/fuzz.py --seconds 60`, or `make fuzz SECONDS=60`.
+"""Random programs for a given time: `python tests/oracle/fuzz.py --seconds 60`, or `make fuzz SECONDS=60`.
 
 Every program is compiled once, run at many sizes and compared with the numpy reference. Batches run in worker
 processes, so a crash or a hang is a failure like any other. What fails is shrunk and kept as StableHLO text that can be

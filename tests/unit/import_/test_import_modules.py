@@ -13,7 +13,7 @@ from hlo_disc.errors import ShapeError
 from hlo_disc.import_.reader import read_module
 from hlo_disc.import_.source import load_module
 
-MODULES = Path(__file__).parents[2] / "shared" / "modules"
+MODULES = Path(__file__).parents[4] / "shared" / "modules"
 pytestmark = pytest.mark.skipif(not MODULES.is_dir(), reason=f"there is no {MODULES}")
 
 # For each: dims to give, or None for the names in the file; sizes of the symbols to run at.

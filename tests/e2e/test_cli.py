@@ -73,7 +73,7 @@ def test_help(command):
 def test_version():
     code, out, _ = call("--version")
     assert code == 0
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert out.split()[-1] == hlo_disc.__version__ == project["version"]
 
 

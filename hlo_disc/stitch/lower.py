@@ -21,7 +21,7 @@ from hlo_disc.stitch.fusion.fuse import fuse, is_stored_constant
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
 from hlo_disc.stitch.hostflow.flow import Flow, Pack, Step, constant_array
-from hlo_disc.stitch.hostflow.late_memory import with_definitions
+from hlo_disc.stitch.prepare.definitions import with_definitions
 from hlo_disc.stitch.prepare.normalise import normalise
 from hlo_disc.stitch.schedules.attention.choices import attention_choices
 from hlo_disc.stitch.schedules.dot.choices import dot_choices

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.combiners import absorbs
 from hlo_disc.dynamic_hlo.ops.inference_reduce import combined
@@ -24,14 +22,13 @@ from hlo_disc.dynamic_hlo.sizes.windows import moving_axes
 from hlo_disc.stitch.codegen.build import Scalar, Val
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.regions import inline
+from hlo_disc.stitch.prepare.normalise import PLACE
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.codegen.body import Body
 
 # Windows of up to this many elements are written out when nothing has to be clipped.
 UNROLLED = 16
-# The type of a place in a window's reach: import sees to it that there are not more.
-PLACE = np.dtype(np.int32)
 
 State = list[Val]
 

@@ -29,6 +29,25 @@ def reads(op: Op) -> tuple[Value, ...]:
     return op.operands[op.attrs["count"] :] if op.name == "scatter" else op.operands
 
 
+def parts_of(op: Op) -> list[tuple[Value, tuple[Dim | Value, ...], tuple[int, ...]]]:
+    """What an op that assembles a value writes, in order: (value, starts, strides)."""
+    zero = Dim.const(0)
+    rank = op.result.rank
+    ones = (1,) * rank
+    origin: tuple[Dim | Value, ...] = (zero,) * rank
+    if op.name == "concatenate":
+        axis, at, parts = op.attrs["dim"], zero, []
+        for x in op.operands:
+            parts.append((x, (*origin[:axis], at, *origin[axis + 1 :]), ones))
+            at = at + x.shape[axis]
+        return parts
+    if op.name == "dynamic_update_slice":
+        x, update, *starts = op.operands
+        return [(x, origin, ones), (update, tuple(starts), ones)]
+    base, x = op.operands
+    return [(base, origin, ones), (x, op.attrs["starts"], op.attrs["strides"])]
+
+
 @dataclass(frozen=True, eq=False)
 class Group:
     """`ops` in topological order; `inputs` lie in memory before, `outputs` after. `kind` names its schedule.

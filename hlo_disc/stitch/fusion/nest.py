@@ -7,18 +7,46 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, with_attrs
-from hlo_disc.dynamic_hlo.sizes.dim import ZERO
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.stitch.fusion.group import copy_group
 from hlo_disc.stitch.fusion.scope import Branches, Carried, Loop, Plan, Scope
 
-if TYPE_CHECKING:
-    from hlo_disc.stitch.fusion.fuse import Fusion
+
+class Enclosing(Protocol):
+    """The scope that the control flow is in, as far as its groups and values are made here."""
+
+    graph: Graph
+    plan: Plan
+
+    def fuse_region(self, region: Graph, owned: Collection[Value]) -> Scope:
+        """The groups of a region; owned: its inputs that it may change."""
+        ...
+
+    def may_change(self, op: Op, number: int) -> bool:
+        """May the op change an operand in place?"""
+        ...
+
+    def take_over(self, op: Op, number: int, target: Value) -> bool:
+        """Let `target` have the memory of an operand that the op may change; False when it needs memory of its own."""
+        ...
+
+    def consume(self, op: Op, numbers: Sequence[int]) -> None:
+        """Note that the op changes operands, whatever becomes of them."""
+        ...
+
+    def place(self, op: Op, target: Value, x: Value, starts: tuple[Dim | Value, ...], strides: tuple[int, ...]) -> None:
+        """A group that writes `x` into a part of `target`."""
+        ...
+
+    def start_reading(self, kind_: str, op: Op, operands: Sequence[Value], scalars: Sequence[Value] = ()) -> None:
+        """A group of one op that finds operands in memory, scalars in registers, and leaves its results there."""
+        ...
 
 
-def start_control(fusion: Fusion, op: Op) -> None:
+def start_control(fusion: Enclosing, op: Op) -> None:
     """A group for an op with regions."""
     (_start_while if op.name == "while" else _start_case)(fusion, op)
 
@@ -35,11 +63,11 @@ def _copied(op: Op, values: dict[Value, Value]) -> Op:
     return with_attrs(op, values, dict(op.attrs))
 
 
-def _scope(fusion: Fusion, region: Region, owned: Sequence[Value]) -> Scope:
+def _scope(fusion: Enclosing, region: Region, owned: Sequence[Value]) -> Scope:
     graph = fusion.graph
     names = ("",) * len(region.inputs)
     own = Graph(graph.name, region.inputs, names, region.outputs, region.ops, graph.facts, {})
-    return fusion.fuse_scope(own, fusion.plan, owned, nested=True)
+    return fusion.fuse_region(own, owned)
 
 
 def with_copies(scope: Scope, plan: Plan, taken: set[Value], kept: Collection[int] = ()) -> Scope:
@@ -62,7 +90,7 @@ def with_copies(scope: Scope, plan: Plan, taken: set[Value], kept: Collection[in
 # Loops.
 
 
-def _start_while(fusion: Fusion, op: Op) -> None:
+def _start_while(fusion: Enclosing, op: Op) -> None:
     plan, count = fusion.plan, op.attrs["carried"]
     test, step = _region(op.attrs["cond"]), _region(op.attrs["body"])
     cond = _scope(fusion, test, ())
@@ -107,12 +135,12 @@ def _turns(body: Scope, plan: Plan, count: int) -> tuple[set[int], dict[int, int
 # Branches.
 
 
-def _start_case(fusion: Fusion, op: Op) -> None:
+def _start_case(fusion: Enclosing, op: Op) -> None:
     plan, operands = fusion.plan, op.operands[1:]
     regions = [_region(branch) for branch in op.attrs["branches"]]
-    owned = [k for k in range(len(operands)) if (op, k + 1) in fusion.reuse.taken]
+    owned = [k for k in range(len(operands)) if fusion.may_change(op, k + 1)]
     scopes = [_scope(fusion, region, [region.inputs[k] for k in owned]) for region in regions]
-    fusion.consumed[op] = [(op, k + 1) for k in owned]
+    fusion.consume(op, [k + 1 for k in owned])
     in_place: dict[int, int] = {}
     for number in range(len(op.results)):
         for k in owned:

@@ -18,6 +18,12 @@ from hlo_disc.stitch.prepare.normalise import kind
 Use = tuple[Op, int]
 
 
+def old_value(use: Use) -> Value:
+    """The value that is changed."""
+    op, number = use
+    return op.operands[number]
+
+
 @dataclass
 class Reuse:
     """taken: the uses that change their operand in place. family: the operands' memory under all shapes, each with the

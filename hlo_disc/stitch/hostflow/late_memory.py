@@ -1,17 +1,13 @@
-"""Sizes that only the run knows: `main` computes them, checks them, and allocates what is of such a size.
-
-A graph's definitions become `define` ops, and guards on their symbols `check` ops behind them. A group that mentions
-such a symbol runs after both; before it, its memory is allocated through the runtime.
+"""Memory of sizes that only the run knows (`prepare/definitions.py`): `main` allocates it through the runtime, before
+the first group that touches it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Value, dims_in, make_op
+from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith, func, ir, memref
 from hlo_disc.stitch.codegen.body import Sizes
 from hlo_disc.stitch.codegen.build import Builder, Scalar
@@ -21,57 +17,6 @@ from hlo_disc.stitch.hostflow.memory import Slot
 
 # What ral_allocate is asked for, besides outputs by their number.
 _TEMPORARY, _SCRATCH = -1, -2
-
-
-def with_definitions(graph: Graph) -> Graph:
-    """The definitions of a graph as ops `define` (scalar) {symbol, effect}, and guards that wait for them as checks."""
-    if not graph.definitions:
-        return graph
-    names: dict[Value, list[str]] = {}
-    for name, value in graph.definitions.items():
-        names.setdefault(value, []).append(name)
-    waiting = [g for g in graph.guards if not _mentioned(g).isdisjoint(graph.definitions)]
-    guards = tuple(g for g in graph.guards if g not in waiting)
-    known: set[str] = set(graph.bindings)
-    ops: list[Op] = []
-
-    def define(value: Value) -> None:
-        for name in names.get(value, ()):
-            ops.append(
-                make_op("define", [value], {"symbol": name, "effect": True}, [], value.op.loc if value.op else "")
-            )
-            known.add(name)
-        for guard in [g for g in waiting if _mentioned(g) <= known]:
-            waiting.remove(guard)
-            ops.append(make_op("check", [], dict(vars(guard)), [], ""))
-
-    for value in graph.inputs:
-        define(value)
-    for op in graph.ops:
-        ops.append(op)
-        for value in op.results:
-            define(value)
-    if waiting:
-        raise CompileError(f"nothing says when the guard {waiting[0]} can be checked")
-    return replace(graph, ops=tuple(ops), guards=guards, definitions={})
-
-
-def _mentioned(guard: Guard) -> frozenset[str]:
-    return frozenset().union(*(d.symbols for d in (guard.lhs, guard.rhs, *guard.args)))
-
-
-def stages(ops: Iterable[Op]) -> dict[Op, int]:
-    """How many definitions each op has to wait for, one behind the other; empty when there is none."""
-    found: dict[Op, int] = {}
-    defined: dict[str, int] = {}
-    for op in ops:
-        stage = max((found.get(x.op, 0) for x in op.operands if x.op is not None), default=0)
-        for d in dims_in(op) if defined else ():
-            stage = max([stage, *(defined[name] for name in d.symbols if name in defined)])
-        found[op] = stage
-        if op.name == "define":
-            defined[op.attrs["symbol"]] = stage + 1
-    return found if defined else {}
 
 
 class LateMemory:

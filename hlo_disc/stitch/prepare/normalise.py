@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, everywhere, make_op, raw_dim
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.stitch.codegen.windows import PLACE
 from hlo_disc.stitch.prepare.convolution import lower_convolutions
 from hlo_disc.stitch.prepare.subbyte_bitcast import move_bits, moves_bits
 from hlo_disc.stitch.prepare.top_k_pattern import cut_sorts
 
+# The type of a place in a window's reach: import sees to it that there are not more.
+PLACE = np.dtype(np.int32)
 _KINDS = {name: definition.kind for name, definition in OPS.items()} | {
     "place": "assemble",
     "window": "view",

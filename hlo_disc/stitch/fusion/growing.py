@@ -1,0 +1,149 @@
+"""The groups of a scope while they grow: which op belongs to which, who reads a value, what must lie in memory.
+
+This is bookkeeping; what joins what is decided in `fuse.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.stitch.fusion.anchor import Anchor
+from hlo_disc.stitch.fusion.group import Group, Place, reads
+from hlo_disc.stitch.prepare.normalise import kind
+
+
+@dataclass(eq=False)
+class Growing:
+    """A group to be. anchor: its place in the order of the graph. views: what it computes whoever else wants it.
+
+    memory: what it reads in memory, or in registers, whatever that is.
+    """
+
+    kind: str
+    ops: dict[Op, None] = field(default_factory=dict)
+    outputs: list[Value] = field(default_factory=list)
+    place: Place | None = None
+    anchor: int = 0
+    views: tuple[Op, ...] = ()
+    memory: tuple[Value, ...] = ()
+
+    def finished(self) -> Group:
+        if self.kind == "control" or not self.outputs:
+            return Group(self.kind, tuple(self.ops), self.memory, tuple(self.outputs))
+        return Group.of(self.kind, self._in_order(), self.outputs, self.place)
+
+    def _in_order(self) -> list[Op]:
+        """Operands before users, in the order in which the outputs need them: alike groups come out alike."""
+        order: dict[Op, None] = {}
+        roots = [*self.outputs, *(self.place.starts if self.place else ())]
+        todo = [(v.op, False) for v in reversed(roots) if isinstance(v, Value)]
+        while todo:
+            op, ready = todo.pop()
+            if op is None or op in order or not (op in self.ops or op in self.views):
+                continue
+            if ready:
+                order[op] = None
+            else:
+                todo.append((op, True))
+                todo += [(x.op, False) for x in reversed(reads(op))]
+        return list(order)
+
+
+class Growth:
+    """The groups of a scope so far. free: ops that every group computes for itself, because they cost nothing.
+
+    in_memory: values that are needed there. owner: the group of an op. readers: the groups that read a value.
+    """
+
+    def __init__(self, ops: Sequence[Op], free: Collection[Op]):
+        self.position = {op: i for i, op in enumerate(ops)}
+        self.free = free
+        self.groups: list[Growing] = []
+        self.in_memory: set[Value] = set()
+        self.owner: dict[Op, Growing] = {}
+        self.readers: dict[Value, list[Growing]] = {}
+
+    def start(self, kind_: str, ops: Sequence[Op], outputs: list[Value], place: Place | None = None) -> Growing:
+        """A group of ops, or one that copies its outputs into a place."""
+        group = Growing(kind_, dict.fromkeys(ops), outputs, place)
+        self.groups.append(group)
+        group.anchor = max((self.position[op] for op in ops), default=0)
+        if place is None:
+            self.in_memory.update(outputs)
+        for op in ops:
+            self.owner[op] = group
+        for op in ops:
+            self._reads(op, group)
+        if not ops:
+            for value in outputs:
+                self.read(value, group)
+        return group
+
+    def start_anchor(self, anchor: Anchor) -> None:
+        """A group around a dot. Its operands are walked in memory, whatever they are."""
+        group = Growing(anchor.kind, dict.fromkeys(anchor.ops), [anchor.ops[-1].result])
+        group.views, group.memory = anchor.views, anchor.memory
+        group.anchor = max(self.position[op] for op in anchor.ops)
+        self.groups.append(group)
+        self.in_memory.update(group.outputs)
+        self.in_memory.update(anchor.memory)
+        for value in anchor.memory:
+            self.readers.setdefault(value, []).append(group)
+        for op in anchor.ops:
+            self.owner[op] = group
+        for op in anchor.ops:
+            if kind(op) != "dot":
+                self._reads(op, group)
+
+    def start_reading(
+        self, kind_: str, op: Op, operands: Sequence[Value], scalars: Sequence[Value], registers: Collection[Value]
+    ) -> None:
+        """A group of one op that finds operands in memory, scalars in registers, and leaves its results there."""
+        group = Growing(kind_, {op: None}, list(op.results))
+        group.memory = tuple(dict.fromkeys((*operands, *scalars)))
+        group.anchor = self.position[op]
+        self.groups.append(group)
+        self.owner[op] = group
+        self.in_memory.update(v for v in (*op.results, *operands) if v not in registers)
+        for value in group.memory:
+            self.readers.setdefault(value, []).append(group)
+
+    def start_host(self, chain: Sequence[Op], anchor: Op) -> Growing:
+        """A group of one scalar, which `anchor` makes, computed in the host flow by a chain of ops."""
+        group = Growing("host", dict.fromkeys(chain), [anchor.result], anchor=self.position[anchor])
+        self.groups.append(group)
+        self.owner[anchor] = group
+        for op in chain:
+            self._reads(op, group)
+        return group
+
+    def add(self, op: Op, group: Growing) -> None:
+        group.ops[op] = None
+        self.owner[op] = group
+        self._reads(op, group)
+
+    def read(self, x: Value, group: Growing) -> None:
+        """Note that the group reads a value; a free one joins it, unless the group needs it in memory anyway."""
+        if x.op is not None and x.op in self.free and x not in group.memory:
+            if x.op not in group.ops:
+                group.ops[x.op] = None
+                self._reads(x.op, group)
+        elif x.op not in group.ops:
+            self.readers.setdefault(x, []).append(group)
+
+    def _reads(self, op: Op, group: Growing) -> None:
+        for x in reads(op):
+            self.read(x, group)
+
+    def first(self, group: Growing) -> int:
+        """The place of the group's first op in the graph."""
+        return min((self.position[op] for op in group.ops if op not in self.free), default=group.anchor)
+
+    def last(self, group: Growing) -> int:
+        return max((self.position[op] for op in group.ops if op not in self.free), default=group.anchor)
+
+    def is_full(self, group: Growing, most: int) -> bool:
+        """Has it as many ops, without constants and what else costs nothing?"""
+        return len(group.ops) >= most and sum(op not in self.free for op in group.ops) >= most

@@ -1,0 +1,145 @@
+"""In which order the groups of a scope run: each after what it reads, and what reads memory before who changes it.
+
+Groups can wait for each other when a value is changed in place. Then some change has to be given up; which one is
+decided here, and who fuses tries again without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.errors import CompileError
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.fusion.reuse import Use, old_value
+
+
+@dataclass
+class Changes:
+    """What is changed in place.
+
+    changed: by the value that came of it. consumed: further operands that an op may change.
+    aliases: values that are another's memory under another shape.
+    """
+
+    changed: dict[Value, Use] = field(default_factory=dict)
+    consumed: dict[Op, list[Use]] = field(default_factory=dict)
+    aliases: dict[Value, Value] = field(default_factory=dict)
+
+    def version(self, value: Value) -> Value:
+        """The value whose contents `value` are; what came of a change in place is another."""
+        while value in self.aliases:
+            value = self.aliases[value]
+        return value
+
+    def of(self, group: Group) -> list[Use]:
+        """What the group changes in place."""
+        own = [self.changed[value] for value in group.written if value in self.changed]
+        return own + [use for op in group.ops for use in self.consumed.get(op, ())]
+
+
+class Conflict(Exception):
+    """A group reads memory that has been changed before: the op that changes it, and which operand."""
+
+    def __init__(self, use: Use):
+        self.use = use
+
+
+def ordered(groups: Sequence[Group], changes: Changes, defines: bool) -> list[Group]:
+    """The groups in an order in which they can run: as given, but for those that others need before.
+
+    defines: some of them define sizes. Raises Conflict when a value that is read again has been changed in place,
+    CompileError when groups wait for each other for another reason.
+    """
+    readers: dict[Value, list[Group]] = {}
+    for group in groups:
+        for value in group.inputs:
+            readers.setdefault(changes.version(value), []).append(group)
+    before = _before(groups, changes, readers, _Definers(groups if defines else ()))
+    order = _depth_first(groups, before)
+    for group in order:
+        if any(order[other] > order[group] for other in before[group]):
+            use = _change_to_give_up(order, changes, readers)
+            if use is not None:
+                raise Conflict(use)
+            raise CompileError(f"groups wait for each other: {[op.name for op in group.ops]}")
+    return list(order)
+
+
+def _before(
+    groups: Sequence[Group], changes: Changes, readers: Mapping[Value, Sequence[Group]], definers: _Definers
+) -> dict[Group, list[Group]]:
+    """For each group those that must have run when it does."""
+    made: dict[Value, list[Group]] = {}
+    for group in groups:
+        for value in group.written:
+            made.setdefault(value, []).append(group)
+    uses = {group: changes.of(group) for group in groups}
+
+    def needed(group: Group) -> list[Group]:
+        found: list[Group] = []
+        for value in group.inputs:
+            found += made.get(changes.version(value), [])
+        for value in group.written:  # parts are written in order: later ones may overwrite
+            parts = made[value]
+            found += parts[: parts.index(group)]
+        found += definers.before(group)
+        for use in uses[group]:
+            old = changes.version(old_value(use))
+            found += made.get(old, [])
+            found += [g for g in readers.get(old, []) if use not in uses[g]]
+        return found
+
+    return {group: needed(group) for group in groups}
+
+
+def _depth_first(groups: Sequence[Group], before: Mapping[Group, Sequence[Group]]) -> dict[Group, int]:
+    """The groups with their places; one that waits for itself comes somewhere."""
+    order: dict[Group, int] = {}
+    for group in groups:
+        stack = [(group, iter(before[group]))]
+        while stack:
+            current, rest = stack[-1]
+            step = next((g for g in rest if g not in order and g is not current), None)
+            if step is not None and all(step is not g for g, _ in stack):
+                stack.append((step, iter(before[step])))
+            elif step is None:
+                order.setdefault(current, len(order))
+                stack.pop()
+    return order
+
+
+def _change_to_give_up(
+    order: Mapping[Group, int], changes: Changes, readers: Mapping[Value, Sequence[Group]]
+) -> Use | None:
+    """The change in place that is in the way of a reader, else any; None when there is no change."""
+    writers: dict[Use, list[Group]] = {}
+    for group in order:
+        for use in changes.of(group):
+            writers.setdefault(use, []).append(group)
+    for use, groups in writers.items():
+        last = [order[g] for g in readers.get(changes.version(old_value(use)), []) if g not in groups]
+        if last and max(last) > min(order[g] for g in groups):
+            return use
+    return next(iter(writers), None)
+
+
+class _Definers:
+    """The groups that define sizes, and those that check them."""
+
+    def __init__(self, groups: Iterable[Group]):
+        host = [g for g in groups if g.kind == "host"]
+        self.made = {g.ops[0].attrs["symbol"]: g for g in host if g.ops[0].name == "define"}
+        self.checks: dict[str, list[Group]] = {}
+        for group in host if self.made else ():
+            if group.ops[0].name == "check":
+                for name in group.symbols:
+                    self.checks.setdefault(name, []).append(group)
+
+    def before(self, group: Group) -> list[Group]:
+        """What has to run before a group because of the sizes that it mentions."""
+        names = [name for name in group.symbols if name in self.made] if self.made else []
+        is_check = group.kind == "host" and group.ops[0].name == "check"
+        checks = [g for name in names for g in self.checks.get(name, ())]
+        return [self.made[name] for name in names] + ([] if is_check else checks)

@@ -1,0 +1,63 @@
+"""Sizes that only the run knows: a graph's definitions become `define` ops, guards on their symbols `check` ops.
+
+What mentions such a symbol runs after both; how long each op has to wait is told by `stages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Value, dims_in, make_op
+from hlo_disc.errors import CompileError
+
+
+def with_definitions(graph: Graph) -> Graph:
+    """The definitions of a graph as ops `define` (scalar) {symbol, effect}, and guards that wait for them as checks."""
+    if not graph.definitions:
+        return graph
+    names: dict[Value, list[str]] = {}
+    for name, value in graph.definitions.items():
+        names.setdefault(value, []).append(name)
+    waiting = [g for g in graph.guards if not _mentioned(g).isdisjoint(graph.definitions)]
+    guards = tuple(g for g in graph.guards if g not in waiting)
+    known: set[str] = set(graph.bindings)
+    ops: list[Op] = []
+
+    def define(value: Value) -> None:
+        for name in names.get(value, ()):
+            ops.append(
+                make_op("define", [value], {"symbol": name, "effect": True}, [], value.op.loc if value.op else "")
+            )
+            known.add(name)
+        for guard in [g for g in waiting if _mentioned(g) <= known]:
+            waiting.remove(guard)
+            ops.append(make_op("check", [], dict(vars(guard)), [], ""))
+
+    for value in graph.inputs:
+        define(value)
+    for op in graph.ops:
+        ops.append(op)
+        for value in op.results:
+            define(value)
+    if waiting:
+        raise CompileError(f"nothing says when the guard {waiting[0]} can be checked")
+    return replace(graph, ops=tuple(ops), guards=guards, definitions={})
+
+
+def _mentioned(guard: Guard) -> frozenset[str]:
+    return frozenset().union(*(d.symbols for d in (guard.lhs, guard.rhs, *guard.args)))
+
+
+def stages(ops: Iterable[Op]) -> dict[Op, int]:
+    """How many definitions each op has to wait for, one behind the other; empty when there is none."""
+    found: dict[Op, int] = {}
+    defined: dict[str, int] = {}
+    for op in ops:
+        stage = max((found.get(x.op, 0) for x in op.operands if x.op is not None), default=0)
+        for d in dims_in(op) if defined else ():
+            stage = max([stage, *(defined[name] for name in d.symbols if name in defined)])
+        found[op] = stage
+        if op.name == "define":
+            defined[op.attrs["symbol"]] = stage + 1
+    return found if defined else {}

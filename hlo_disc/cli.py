@@ -63,7 +63,8 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that every command takes."""
     for option in (
         click.option("--dump", metavar="DIR", help="Write what each stage makes into this directory."),
-        click.option("--features", type=click.Choice(["host", "avx512", "avx2"]), help="CPU features to compile for."),
+        click.option("--target", metavar="NAME", help="The kind of machine to compile for."),
+        click.option("--features", metavar="LEVEL", help='Its features: "host" (all of this machine), avx512 or avx2.'),
         click.option("--threads", type=click.IntRange(min=0), help="Threads of a run; 0 is one a core."),
         click.option(
             "--constraint", "constraints", multiple=True, metavar="TEXT", help='What holds for the dims: "s <= 512".'
@@ -188,12 +189,13 @@ def _open(
     file: Path,
     dims: Sequence[str],
     constraints: Sequence[str],
+    target: str | None,
     features: str | None,
     threads: int | None,
     dump: str | None,
 ) -> Executable:
     """The executable of a saved file, or of a module that is compiled now."""
-    given = {"features": features, "threads": threads, "dump": dump}
+    given = {"target": target, "features": features, "threads": threads, "dump": dump}
     options = pipeline.merge(None, {name: value for name, value in given.items() if value is not None})
     if not file.is_file():
         raise ArgumentError(f"{file}: {'is a directory' if file.is_dir() else 'no such file'}")
@@ -201,6 +203,7 @@ def _open(
         for option, value in (
             ("--dims", dims),
             ("--constraint", constraints),
+            ("--target", target),
             ("--features", features),
             ("--dump", dump),
         ):

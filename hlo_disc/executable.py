@@ -13,17 +13,21 @@ import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.errors import FormatError, ShapeError, UnsupportedOpError
+from hlo_disc.errors import ArgumentError, FormatError, ShapeError, UnsupportedOpError
 from hlo_disc.options import Options
+from hlo_disc.targets import registry
+
+if TYPE_CHECKING:
+    from hlo_disc.targets.target import Target
 
 FORMAT = "hlo_disc executable"
-VERSION = 2
+VERSION = 3
 
 Input = tuple[str, str, tuple[str, ...]]  # name, dtype, shape as dim expressions
 Output = tuple[str, tuple[str, ...]]  # dtype, shape
@@ -37,7 +41,7 @@ class Program:
     """What compiling makes and `save` writes.
 
     object: an ELF object with `plan`, `main` and the `pack` functions.
-    features: CPU features that the object code uses.
+    target, features: the kind of machine that the object code is for, and the features that it uses.
     symbols: the dims' names, in the order in which `plan` writes their values into the env.
     env_size: 64-bit words that `plan` writes: arena bytes, scratch bytes of a worker, symbols, sizes of the outputs.
     structure: how the outputs nest, as JSON; "" for a plain sequence.
@@ -45,6 +49,7 @@ class Program:
     """
 
     object: bytes
+    target: str
     features: tuple[str, ...]
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
@@ -157,17 +162,17 @@ def _nest(node: Any, leaves: Sequence[Any]) -> Any:
 class Executable:
     """A program linked into this process. Call it with its arguments in order, pytrees flattened; any thread may.
 
-    Raises FormatError when the CPU lacks a feature that the object code uses.
+    Raises FormatError for a target that is not there, and when the machine lacks a feature that the object code uses.
     """
 
     def __init__(self, program: Program, options: Options | None = None):
         from hlo_disc import ral
-        from hlo_disc.targets import x86
 
-        x86.check_features(program.features)
+        target = _target(program.target)
+        target.check(program.features)
         self.program = program
         self.options = options or Options.from_env()
-        library = x86.link(program.object, ral.symbols())
+        library = target.link(program.object, ral.symbols())
         # The machine code lives as long as the native object, which keeps the library.
         self.native = ral.Executable(
             library.address("plan"),
@@ -250,6 +255,14 @@ class Executable:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program as one file for `hlo_disc.load`."""
         save(self.program, path)
+
+
+def _target(name: str) -> Target:
+    try:
+        return registry.find(name)
+    except ArgumentError:
+        known = ", ".join(registry.names())
+        raise FormatError(f"compiled for the target {name!r}; this hlo_disc has {known}") from None
 
 
 def register_ffi_target(name: str, function: Any) -> None:

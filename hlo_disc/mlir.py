@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import io
 import threading
+from collections.abc import Sequence
 
 from jaxlib import _jax
 from jaxlib.mlir import ir
@@ -22,6 +23,8 @@ __all__ = [
     "bytecode",
     "chlo",
     "context",
+    "extension",
+    "extension_name",
     "func",
     "gpu",
     "ir",
@@ -58,6 +61,29 @@ def context() -> ir.Context:
     """The process-wide context, with every dialect loaded and StableHLO's passes registered. Any thread may call it."""
     with _lock:
         return _make_context()
+
+
+# MLIR wants the first word in the name of an intrinsic.
+_EXTENSION = "llvm.hlo_disc."
+
+
+def extension(name: str, operands: Sequence[ir.Value]) -> ir.Value:
+    """An op without side effects that no dialect has, spelled as a call; its result has the type of its first operand.
+
+    compress(x, mask): the lanes of a vector that the mask has, one after another; the others are undefined.
+    pair_dot(sums, x, y): sums[i] + x[2i] y[2i] + x[2i + 1] y[2i + 1], of bf16 and f32.
+    """
+    attributes = {
+        "intrin": ir.StringAttr.get(_EXTENSION + name),
+        "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
+    }
+    return ir.Operation.create("llvm.call_intrinsic", [operands[0].type], list(operands), attributes).results[0]
+
+
+def extension_name(op: ir.Operation) -> str:
+    """The name that `extension` was given; of any other intrinsic the whole name."""
+    return op.attributes["intrin"].value.removeprefix(_EXTENSION)
 
 
 def location(text: str = "") -> ir.Location:

@@ -10,13 +10,15 @@ from dataclasses import dataclass, fields
 class Options:
     """How to compile and run. Every field can be set by an environment variable `HLO_DISC_<FIELD>`.
 
-    features: CPU feature level: "host" (what the machine has), "avx512" or "avx2".
+    target: the kind of machine to compile for: "cpu".
+    features: what of the target to use: "host" (what this machine has), or a level, for the CPU "avx512" or "avx2".
     threads: workers of the standalone context, 0 for one a core.
     dump: directory that receives every stage's IR, "" for none.
     packed_bytes: bound on the bytes of packed weights kept for array arguments; 0 keeps none.
     verify: run the verifiers between stages.
     """
 
+    target: str = "cpu"
     features: str = "host"
     threads: int = 0
     dump: str = ""

@@ -1,6 +1,6 @@
 """From a program source to a `Program`: the stages, in order, each with the reason for its place.
 
-A stage reads and fills fields of one `Compilation`. With `options.dump`, what each stage made is written as text.
+A stage reads and fills fields of one `InProgress`. With `options.dump`, what each stage made is written as text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -22,15 +22,19 @@ from hlo_disc.errors import ArgumentError
 from hlo_disc.executable import Executable, Program, describe_structure
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, spec_dims
+from hlo_disc.targets import registry
 from hlo_disc.trace import describe_all, trace
+
+if TYPE_CHECKING:
+    from hlo_disc.stitch.lower import Lowered
+    from hlo_disc.targets.target import Generator
 
 
 @dataclass
-class Compilation:
+class InProgress:
     """What the stages hand on.
 
-    source: a graph, or what makes one. inputs: the graph's, as they were read. features: the target's. device, lowered:
-        stitch's.
+    source: a graph, or what makes one. inputs: the graph's, as they were read.
     listing: what code generation shows of its own steps, by file suffix. serial: the number of this compilation in
         the process, for the names of its dumps.
     """
@@ -39,9 +43,8 @@ class Compilation:
     options: Options
     graph: Graph = field(init=False)
     inputs: tuple[Value, ...] = field(init=False)
-    device: Any = None
-    features: Any = None
-    lowered: Any = None
+    generator: Generator = field(init=False)
+    lowered: Lowered = field(init=False)
     listing: dict[str, str] = field(default_factory=dict)
     object: bytes = b""
     compile_ms: dict[str, float] = field(default_factory=dict)
@@ -54,22 +57,22 @@ class Stage:
 
     name: str
     why: str
-    run: Callable[[Compilation], None]
-    dump: Callable[[Compilation], Iterator[tuple[str, str]]]
+    run: Callable[[InProgress], None]
+    dump: Callable[[InProgress], Iterator[tuple[str, str]]]
 
 
-def _read(c: Compilation) -> None:
+def _read(c: InProgress) -> None:
     c.graph = c.source() if callable(c.source) else c.source
     c.inputs = c.graph.inputs
 
 
-def _rewrite(c: Compilation) -> None:
+def _rewrite(c: InProgress) -> None:
     from hlo_disc.dynamic_hlo.passes.simplify import simplify
 
     c.graph = simplify(c.graph)
 
 
-def _complex(c: Compilation) -> None:
+def _complex(c: InProgress) -> None:
     from hlo_disc.dynamic_hlo.passes.complex.expand import expand_complex
     from hlo_disc.dynamic_hlo.passes.simplify import simplify
 
@@ -78,58 +81,44 @@ def _complex(c: Compilation) -> None:
         c.graph = simplify(expanded)
 
 
-def _verify(c: Compilation) -> None:
+def _verify(c: InProgress) -> None:
     from hlo_disc.dynamic_hlo.ops.verify import verify
 
     if c.options.verify:
         verify(c.graph)
 
 
-def _target(c: Compilation) -> None:
-    from hlo_disc.stitch.device import Device
-    from hlo_disc.targets import x86
-
-    c.features = x86.feature_level(c.options.features)
-    # The register tiles that reach the most FLOPs with 32 and with 16 vector registers.
-    rows, vectors = (6, 4) if c.features.registers >= 32 else (4, 3)
-    c.device = Device(
-        c.features.simd_bytes,
-        c.features.registers,
-        tile_rows=rows,
-        tile_vectors=vectors,
-        pair_dot=x86.pair_dot(c.features),
-    )
+def _target(c: InProgress) -> None:
+    c.generator = registry.find(c.options.target).generator(c.options.features)
 
 
-def _lower(c: Compilation) -> None:
+def _lower(c: InProgress) -> None:
     from hlo_disc.stitch.lower import lower
 
-    c.lowered = lower(c.graph, c.device)
+    c.lowered = lower(c.graph, c.generator.device)
 
 
-def _codegen(c: Compilation) -> None:
-    from hlo_disc.targets import x86
-
+def _codegen(c: InProgress) -> None:
     dump = c.listing.__setitem__ if c.options.dump else None
-    c.object = x86.compile_module(c.lowered.module, c.features, dump)
+    c.object = c.generator.compile(c.lowered.module, dump)
 
 
-def _dump_graph(c: Compilation) -> Iterator[tuple[str, str]]:
+def _dump_graph(c: InProgress) -> Iterator[tuple[str, str]]:
     from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 
     yield "stablehlo.mlir", to_stablehlo(c.graph)
 
 
-def _dump_lowered(c: Compilation) -> Iterator[tuple[str, str]]:
+def _dump_lowered(c: InProgress) -> Iterator[tuple[str, str]]:
     yield "plan.txt", c.lowered.explain
     yield "mlir", str(c.lowered.module)
 
 
-def _dump_listing(c: Compilation) -> Iterator[tuple[str, str]]:
+def _dump_listing(c: InProgress) -> Iterator[tuple[str, str]]:
     yield from c.listing.items()
 
 
-def _dump_nothing(c: Compilation) -> Iterator[tuple[str, str]]:
+def _dump_nothing(c: InProgress) -> Iterator[tuple[str, str]]:
     yield from ()
 
 
@@ -147,7 +136,7 @@ STAGES: tuple[Stage, ...] = (
 
 def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
     """Compile a DHLO graph, or what a function without arguments returns as one. Raises what the stages raise."""
-    c = Compilation(source, options)
+    c = InProgress(source, options)
     with _no_garbage_collection():
         for number, stage in enumerate(STAGES):
             start = time.perf_counter()
@@ -170,18 +159,19 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _write(directory: Path, c: Compilation, number: int, stage: Stage) -> None:
+def _write(directory: Path, c: InProgress, number: int, stage: Stage) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"[^\w.-]", "_", c.graph.name)
     for suffix, text in stage.dump(c):
         (directory / f"{c.serial}-{name}.{number}-{stage.name}.{suffix}").write_text(text)
 
 
-def _program(c: Compilation) -> Program:
+def _program(c: InProgress) -> Program:
     graph, lowered = c.graph, c.lowered
     return Program(
         object=c.object,
-        features=c.features.required,
+        target=c.options.target,
+        features=c.generator.features,
         inputs=tuple(
             (name, str(v.dtype), tuple(map(str, map(_shown, read.shape, v.shape))))
             for name, read, v in zip(graph.input_names, c.inputs, graph.inputs, strict=True)
@@ -214,9 +204,11 @@ def merge(options: Options | None, overrides: Mapping[str, Any]) -> Options:
         if name not in known:
             raise ArgumentError(f"unknown option {name!r}; the options are {', '.join(known)}")
     try:
-        return dataclasses.replace(options or Options.from_env(), **overrides)
+        merged = dataclasses.replace(options or Options.from_env(), **overrides)
     except ValueError as error:
         raise ArgumentError(str(error)) from None
+    registry.check(merged.target)
+    return merged
 
 
 def compile_source(

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.explain import explain
 from hlo_disc.stitch.fusion.collapse import collapse
 from hlo_disc.stitch.fusion.fuse import fuse, is_stored_constant

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import ir
-from hlo_disc.targets.target import Target
-from hlo_disc.targets.types import Type, Types, Untranslatable
+from hlo_disc.targets.machine import Machine
+from hlo_disc.targets.types import Type, TypeCache, Untranslatable
 
 Handler = Callable[["FunctionBody", ir.Operation], None]
 
@@ -19,10 +19,10 @@ Handler = Callable[["FunctionBody", ir.Operation], None]
 class ModuleBody:
     """What the functions of one LLVM module share."""
 
-    def __init__(self, target: Target, handlers: Mapping[str, Handler]):
-        self.target = target
+    def __init__(self, machine: Machine, handlers: Mapping[str, Handler]):
+        self.machine = machine
         self.handlers = handlers
-        self.type = Types()
+        self.type = TypeCache()
         self.functions: list[str] = []
         self.declarations: dict[str, str] = {}
         self.math: dict[str, tuple[str, Type]] = {}

@@ -66,7 +66,7 @@ def _parameters(op: ir.Operation, types: list[Type]) -> list[str]:
 
 
 def _define(module: ModuleBody, head: str, body: FunctionBody, attributes: str = "") -> None:
-    module.functions.append(f"define {head} {module.target.attributes}{attributes} {{\n{body.text()}\n}}")
+    module.functions.append(f"define {head} {module.machine.attributes}{attributes} {{\n{body.text()}\n}}")
 
 
 def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:

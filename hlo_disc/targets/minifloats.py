@@ -65,7 +65,7 @@ class _Lines(Code):
     """Expressions whose instructions go where `append` puts them."""
 
     def __init__(self, append: Append, lanes: int):
-        super().__init__(lanes, frozenset())
+        super().__init__(lanes)
         self.append = append
 
     def op(self, kind: str, text: str) -> X:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import extension_name, ir
 from hlo_disc.targets.emit import FunctionBody, Handler
 from hlo_disc.targets.floats import is_small, like, narrow, widen
 from hlo_disc.targets.types import (
@@ -15,6 +15,7 @@ from hlo_disc.targets.types import (
     Untranslatable,
     attribute_constant,
     float_constant,
+    int_constant,
     splat,
 )
 
@@ -257,17 +258,32 @@ def _as_llvm_has_it(body: FunctionBody, x: ir.Value) -> tuple[str, str]:
     return text, body.op(f"bitcast {type_.text} {body[x]} to {text}")
 
 
-def _call_intrinsic(body: FunctionBody, op: ir.Operation) -> None:
-    name = op.attributes["intrin"].value
-    allowed = body.module.target.intrinsics
-    if not any(name == known or name.startswith(known + ".") for known in allowed):
-        raise Untranslatable(f"the intrinsic {name} is not among those of this target: {', '.join(sorted(allowed))}")
-    results = list(op.results)
-    text = body.type(results[0].type).text if results else "void"
-    arguments = [_as_llvm_has_it(body, x) for x in op.operands]
-    value = body.call(text, name, arguments, body.fastmath(op))
-    if results:
-        body[results[0]] = value
+def _compress(body: FunctionBody, op: ir.Operation) -> None:
+    x, mask = op.operands
+    type_ = body.type(x.type)
+    if type_.element is None:
+        raise Untranslatable(f"compress takes lanes of a vector, not of {x.type}")
+    rest = splat(type_, int_constant(0, type_.element))
+    arguments = [(type_.text, body[x]), (body.type(mask.type).text, body[mask]), (type_.text, rest)]
+    body[op.results[0]] = body.call(type_.text, f"llvm.experimental.vector.compress.{type_.suffix}", arguments)
+
+
+def _pair_dot(body: FunctionBody, op: ir.Operation) -> None:
+    name = body.module.machine.pair_dot
+    if not name:
+        raise Untranslatable("the machine does not multiply pairs of bf16")
+    result = op.results[0]
+    body[result] = body.call(body.type(result.type).text, name, [_as_llvm_has_it(body, x) for x in op.operands])
+
+
+_EXTENSIONS: dict[str, Handler] = {"compress": _compress, "pair_dot": _pair_dot}
+
+
+def _extension(body: FunctionBody, op: ir.Operation) -> None:
+    name = extension_name(op)
+    if name not in _EXTENSIONS:
+        raise Untranslatable(f"no translation for the intrinsic {name}")
+    _EXTENSIONS[name](body, op)
 
 
 HANDLERS: dict[str, Handler] = {
@@ -296,6 +312,6 @@ HANDLERS: dict[str, Handler] = {
     "vector.bitcast": _cast("bitcast"),
     "llvm.inttoptr": _cast("inttoptr"),
     "llvm.ptrtoint": _cast("ptrtoint"),
-    "llvm.call_intrinsic": _call_intrinsic,
+    "llvm.call_intrinsic": _extension,
     "ub.poison": _poison,
 }

@@ -1,23 +1,54 @@
-"""What the translator may know of a target: a record of data."""
+"""What the compiler asks of a target. Targets are found by name: `registry.py`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from hlo_disc.device import Device
+from hlo_disc.mlir import ir
+
+# dump(stage, text) receives the IR after each stage of code generation.
+Dump = Callable[[str, str], None]
 
 
-@dataclass(frozen=True)
-class Target:
-    """A machine as the translator sees it.
+class Generator(Protocol):
+    """A target with the features to compile for."""
 
-    triple, layout: LLVM's target triple and data layout.
-    attributes: function attributes that every definition gets.
-    native: what the machine has an instruction for: "scalef" (x * 2^n).
-    intrinsics: LLVM intrinsics that `llvm.call_intrinsic` may name, by prefix of the name. Code generation aborts the
-        process on one that the machine lacks, so only these are let through.
-    """
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What a machine must have to run the code."""
+        ...
 
-    triple: str
-    layout: str
-    attributes: str = "nounwind"
-    native: frozenset[str] = frozenset()
-    intrinsics: tuple[str, ...] = ()
+    @property
+    def device(self) -> Device:
+        """The machine as schedules see it, with its register tiles."""
+        ...
+
+    def compile(self, module: ir.Module, dump: Dump | None = None) -> bytes:
+        """Host functions and kernels to object code; the module may be changed. Raises CompileError."""
+        ...
+
+
+class Library(Protocol):
+    """Object code linked into this process; the code lives as long as this does."""
+
+    def address(self, name: str) -> int:
+        """The address of an exported function. Raises KeyError for none of that name, FormatError."""
+        ...
+
+
+class Target(Protocol):
+    """A kind of machine."""
+
+    def generator(self, features: str) -> Generator:
+        """The generator for a level of features, "host" for what this machine has. Raises CompileError."""
+        ...
+
+    def check(self, features: Sequence[str]) -> None:
+        """Raise FormatError when this machine lacks one of a program's features."""
+        ...
+
+    def link(self, object_: bytes, symbols: Mapping[str, int]) -> Library:
+        """Load object code, with `symbols` at the given addresses. Raises FormatError for what is no object code."""
+        ...

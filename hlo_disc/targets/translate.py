@@ -1,4 +1,4 @@
-"""MLIR (func, scf, arith, math, memref, vector, gpu) -> LLVM IR text, for a Target record.
+"""MLIR (func, scf, arith, math, memref, vector, gpu) -> LLVM IR text, for a Machine record.
 
 Regular ops are rows of a table, the rest one small function each; an op that is in no table is a CompileError that
 names it and its location. Functions of the `gpu.module` get its name as a prefix, so that they cannot clash with host
@@ -13,7 +13,7 @@ from hlo_disc.errors import CompileError
 from hlo_disc.mlir import ir
 from hlo_disc.targets import control, functions, memory, rows, vecmath, vectors
 from hlo_disc.targets.emit import Handler, ModuleBody
-from hlo_disc.targets.target import Target
+from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.types import Untranslatable
 
 HANDLERS: Mapping[str, Handler] = {
@@ -25,9 +25,9 @@ HANDLERS: Mapping[str, Handler] = {
 }
 
 
-def translate(module: ir.Module, target: Target) -> str:
+def translate(module: ir.Module, machine: Machine) -> str:
     """The LLVM IR text of a verified module. Raises CompileError for what cannot be translated."""
-    out = ModuleBody(target, HANDLERS)
+    out = ModuleBody(machine, HANDLERS)
     top = [view.operation for view in module.body.operations]
     host = {functions.name_of(op): functions.symbol(functions.name_of(op)) for op in top if op.name == "func.func"}
     for op in top:
@@ -71,8 +71,8 @@ def _at(op: ir.Operation, define, *arguments) -> None:
 
 
 def _text(out: ModuleBody) -> str:
-    math = vecmath.define(out.math, out.target)
+    math = vecmath.define(out.math, out.machine)
     for name, line in math.declarations.items():
         out.declarations.setdefault(name, line)
-    head = [f'target triple = "{out.target.triple}"', f'target datalayout = "{out.target.layout}"']
+    head = [f'target triple = "{out.machine.triple}"', f'target datalayout = "{out.machine.layout}"']
     return "\n".join([*head, *out.declarations.values(), *math.functions, *out.functions]) + "\n"

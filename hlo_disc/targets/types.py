@@ -89,7 +89,7 @@ _SCALARS = {
 _CONSTANT = {"half": ("<e", "<H", "0xH%04X"), "float": ("<f", "<I", ""), "double": ("<d", "<Q", "0x%016X")}
 
 
-class Types:
+class TypeCache:
     """MLIR type -> Type, cached by the MLIR type (not by its text, which is slow to print)."""
 
     def __init__(self) -> None:

@@ -13,17 +13,17 @@ from hlo_disc.targets.types import F32, F64, I1, I32, I64, Type, float_constant,
 
 _KINDS = {"i1": I1, "i32": I32, "i64": I64, "f32": F32, "f64": F64}
 _EXPONENT = {"f32": ("i32", 23, 127), "f64": ("i64", 52, 1023)}
-# lanes -> (intrinsic, mask type) of x * 2^floor(n)
-_SCALEF = {16: ("llvm.x86.avx512.mask.scalef.ps.512", "i16"), 8: ("llvm.x86.avx512.mask.scalef.ps.256", "i8")}
-_SCALEF_ROUNDING = ", i32 4"
 
 
 class Code:
-    """The instructions of one function over vectors of `lanes` elements (0: scalars)."""
+    """The instructions of one function over vectors of `lanes` elements (0: scalars).
 
-    def __init__(self, lanes: int, native: frozenset[str]):
+    scale: the machine's own x * 2^n, as in `Machine`.
+    """
+
+    def __init__(self, lanes: int, scale: Callable[[X, X], X | None] | None = None):
         self.lanes = lanes
-        self.native = native
+        self.scale = scale
         self.lines: list[str] = ["entry:"]
         self.declarations: dict[str, str] = {}
         self._block = "entry"
@@ -234,44 +234,11 @@ class X:
         |self| is in [2^-20, 4) or NaN, n an integral f32 in [-160, 130].
         """
         code = self.code
-        if "scalef" in code.native and code.lanes % 8 == 0 and code.lanes:
-            return _scalef(self, n)
+        if code.scale is not None and (scaled := code.scale(self, n)) is not None:
+            return scaled
         # 2^n = 2^h * 2^(n - h): the first factor keeps the product normal, so that only the second rounds
         # (adding 1.5 * 2^23 leaves n in the low bits)
         whole = (n + 12582912.0).bits("i32") << 22
         half = whole & ~0x7FFFFF
         rest = (whole << 1) - half
         return self * (half + 0x3F800000).bits("f32") * (rest + 0x3F800000).bits("f32")
-
-
-def _scalef(x: X, n: X) -> X:
-    """x * 2^n by the instruction, a register at a time."""
-    code, lanes = x.code, x.code.lanes
-    chunk = 16 if lanes % 16 == 0 else 8
-    name, mask = _SCALEF[chunk]
-    type_ = F32.vector(chunk).text
-    rounding = _SCALEF_ROUNDING if chunk == 16 else ""
-    code.declarations[name] = f"declare {type_} @{name}({type_}, {type_}, {type_}, {mask}{', i32' if rounding else ''})"
-
-    def call(a: str, b: str) -> str:
-        text = f"call {type_} @{name}({type_} {a}, {type_} {b}, {type_} zeroinitializer, {mask} -1{rounding})"
-        return code.op("f32", text).text
-
-    if chunk == lanes:
-        return X(code, "f32", call(x.text, n.text))
-    whole, parts = x.type.text, []
-    for start in range(0, lanes, chunk):
-        picked = _lanes(range(start, start + chunk))
-        a, b = (code.op("f32", f"shufflevector {whole} {v.text}, {whole} poison, {picked}").text for v in (x, n))
-        parts.append(call(a, b))
-    while len(parts) > 1:
-        wide = f"<{chunk} x float>"
-        chunk *= 2
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        picked = _lanes(range(chunk))
-        parts = [code.op("f32", f"shufflevector {wide} {a}, {wide} {b}, {picked}").text for a, b in pairs]
-    return X(code, "f32", parts[0])
-
-
-def _lanes(lanes: range) -> str:
-    return f"<{len(lanes)} x i32> <{', '.join(f'i32 {k}' for k in lanes)}>"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from hlo_disc.targets import math_double, math_exp, math_log, math_trig
 from hlo_disc.targets.floats import is_small, narrow, widen
-from hlo_disc.targets.target import Target
+from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.types import F64, Type, Untranslatable
 from hlo_disc.targets.vecexpr import Code, X
 
@@ -72,18 +72,18 @@ class Definitions:
     declarations: dict[str, str] = field(default_factory=dict)
 
 
-def define(wanted: Mapping[str, tuple[str, Type]], target: Target) -> Definitions:
+def define(wanted: Mapping[str, tuple[str, Type]], machine: Machine) -> Definitions:
     """Define each of `wanted`: LLVM function name -> (math function, type of its arguments and result)."""
     out = Definitions()
     for name, (function, type_) in wanted.items():
         if function not in FUNCTIONS:
             raise Untranslatable(f"no vector math function {function}")
-        out.functions.append(_define(name, function, type_, target, out.declarations))
+        out.functions.append(_define(name, function, type_, machine, out.declarations))
     return out
 
 
-def _define(name: str, function: str, type_: Type, target: Target, declarations: dict[str, str]) -> str:
-    code = Code(type_.lanes, target.native)
+def _define(name: str, function: str, type_: Type, machine: Machine, declarations: dict[str, str]) -> str:
+    code = Code(type_.lanes, machine.scale)
     names = "xy" if function in _BINARY else "x"
     scalar = type_.element or type_
     by_lane = scalar is F64 and function not in math_double.FUNCTIONS
@@ -97,7 +97,7 @@ def _define(name: str, function: str, type_: Type, target: Target, declarations:
     declarations.update(code.declarations)
     placement = "alwaysinline" if function in _INLINED and not by_lane else "noinline"
     parameters = ", ".join(f"{type_.text} %{n}" for n in names)
-    head = f"define internal {type_.text} @{name}({parameters}) {target.attributes} {placement} {{"
+    head = f"define internal {type_.text} @{name}({parameters}) {machine.attributes} {placement} {{"
     return "\n".join([head, *code.lines, f"  ret {type_.text} {result.text}", "}"])
 
 

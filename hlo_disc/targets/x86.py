@@ -1,4 +1,6 @@
-"""x86-64: an MLIR module to an ELF object, and objects linked into the running process.
+"""The target "cpu" for x86-64: an MLIR module to an ELF object, and objects linked into the running process.
+
+This module implements `hlo_disc.targets.target.Target`.
 
 Stages: verify, canonicalize and cse (MLIR); translate; parse and verify (LLVM); a lean pass list, because the schedules
 vectorise and unroll themselves; code generation. llvmlite's LLVM aborts the process on a malformed module, so both
@@ -13,16 +15,19 @@ import functools
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
 from hlo_disc import mlir
+from hlo_disc.device import Device
 from hlo_disc.errors import CompileError, FormatError
 from hlo_disc.mlir import ir
-from hlo_disc.targets.target import Target
+from hlo_disc.targets.machine import Machine
+from hlo_disc.targets.target import Dump
 from hlo_disc.targets.translate import translate
+from hlo_disc.targets.x86_scale import scale
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 _LEAN = (
@@ -36,13 +41,8 @@ _LEVELS = {"avx2": ("x86-64-v3", _BASE), "avx512": ("x86-64-v4", (*_BASE, *_AVX5
 _EXTRAS = (
     "avx512bf16", "avx512bitalg", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni", "avx512vpopcntdq",
 )  # fmt: skip
-# LLVM intrinsics that every level can generate code for, by prefix, and those that need a feature
-_INTRINSICS = (
-    "llvm.fptosi.sat", "llvm.fptoui.sat", "llvm.sadd.sat", "llvm.uadd.sat", "llvm.ssub.sat", "llvm.usub.sat",
-    "llvm.fshl", "llvm.fshr", "llvm.bswap", "llvm.bitreverse", "llvm.prefetch", "llvm.assume",
-    "llvm.experimental.vector.compress",
-)  # fmt: skip
-_FEATURE_INTRINSICS = {"avx512bf16": "llvm.x86.avx512bf16.dpbf16ps", "avx512vnni": "llvm.x86.avx512.vpdpbusd"}
+# The register tiles (rows, vectors) that reach the most FLOPs with so many vector registers.
+_TILES = {32: (6, 4), 16: (4, 3)}
 
 _C_FUNCTIONS = (
     "exp", "exp2", "expm1", "log", "log1p", "log2", "tanh", "erf", "erfc", "sin", "cos", "tan", "atan2", "pow", "cbrt",
@@ -54,20 +54,73 @@ _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Features:
-    """What code may use, and what a schedule needs to know of it.
+class X86Generator:
+    """Implements `hlo_disc.targets.target.Generator`.
 
     cpu, llvm: LLVM's CPU name and feature string. tune: the CPU to schedule for. level: "avx2" or "avx512".
-    required: the features that a machine must have to run the code. simd_bytes, registers: the vector registers.
+    features: what a machine must have to run the code. simd_bytes, registers: the vector registers.
     """
 
     cpu: str
     llvm: str
     tune: str
     level: str
-    required: tuple[str, ...]
+    features: tuple[str, ...]
     simd_bytes: int
     registers: int
+
+    @property
+    def device(self) -> Device:
+        """The schedules' record of the machine."""
+        rows, vectors = _TILES[self.registers]
+        return Device(
+            self.simd_bytes, self.registers, tile_rows=rows, tile_vectors=vectors, pair_dot=self._has_pair_dot
+        )
+
+    @functools.cached_property
+    def machine(self) -> Machine:
+        """The translator's record of the machine."""
+        return Machine(
+            triple=TRIPLE,
+            layout=str(_machine(self).target_data),
+            attributes=f'nounwind "tune-cpu"="{self.tune}" "prefer-vector-width"="{self.simd_bytes * 8}"',
+            pair_dot="llvm.x86.avx512bf16.dpbf16ps.512" if self._has_pair_dot else "",
+            scale=scale if self.level == "avx512" else None,
+        )
+
+    @property
+    def _has_pair_dot(self) -> bool:
+        return "avx512bf16" in self.features and self.simd_bytes == 64
+
+    def compile(self, module: ir.Module, dump: Dump | None = None) -> bytes:
+        """Compile host functions and kernels to a position-independent ELF object.
+
+        The module is canonicalized in place. `dump(stage, text)` receives the IR after each stage: "mlir", "ll",
+        "opt.ll" and "asm". Raises CompileError for a module that does not verify or uses what cannot be translated.
+        """
+        try:
+            module.operation.verify()
+            mlir.run_passes(module, "canonicalize,cse")
+        except ir.MLIRError as error:
+            raise CompileError(f"the generated MLIR does not verify: {error}") from None
+        if dump:
+            dump("mlir", str(module))
+        text = translate(module, self.machine)
+        if dump:
+            dump("ll", text)
+        return self.compile_llvm(text, dump)
+
+    def compile_llvm(self, text: str, dump: Dump | None = None) -> bytes:
+        """LLVM IR text to an ELF object. Raises CompileError for IR that does not parse or verify."""
+        machine = _machine(self)
+        # closed here and in this order: the garbage collector could free a context before its module
+        with llvm.create_context() as context, _parse(text, context) as parsed, _lock:
+            _optimize(parsed, machine)
+            if dump:
+                dump("opt.ll", str(parsed))
+                with _parse(str(parsed), context) as copy:
+                    dump("asm", machine.emit_assembly(copy))
+            return machine.emit_object(parsed)
 
 
 @functools.cache
@@ -92,18 +145,18 @@ def _host_map() -> dict[str, bool]:
 
 
 @functools.cache
-def feature_level(name: str) -> Features:
-    """The features to compile for: "host" (what the machine has), "avx2" or "avx512".
+def generator(features: str) -> X86Generator:
+    """The generator for "host" (what the machine has), "avx2" or "avx512".
 
     Raises CompileError for another name, and on a machine that lacks AVX2, FMA or another feature that is needed.
     """
     host = set(host_features())
-    if name == "host":
+    if features == "host":
         level = "avx512" if host.issuperset(_LEVELS["avx512"][1]) else "avx2"
-    elif name in _LEVELS:
-        level = name
+    elif features in _LEVELS:
+        level = features
     else:
-        raise CompileError(f"unknown feature level {name!r}; use 'host', {', '.join(map(repr, _LEVELS))}")
+        raise CompileError(f"unknown feature level {features!r}; use 'host', {', '.join(map(repr, _LEVELS))}")
     cpu, required = _LEVELS[level]
     missing = [feature for feature in required if feature not in host]
     if missing:
@@ -111,80 +164,29 @@ def feature_level(name: str) -> Features:
             f"the feature level {level!r} needs a CPU with {', '.join(required)}; this one lacks {', '.join(missing)}"
         )
     tune = cpu
-    if name == "host":
+    if features == "host":
         # only features that are asked for, not all that the CPU's name implies: a saved object then says what it needs
         tune = llvm.get_host_cpu_name()
         required = (*required, *(f for f in _EXTRAS if level == "avx512" and f in host))
     wide = level == "avx512"
     text = ",".join(f"+{f}" for f in required)
-    return Features(cpu, text, tune, level, required, 64 if wide else 32, 32 if wide else 16)
+    return X86Generator(cpu, text, tune, level, required, 64 if wide else 32, 32 if wide else 16)
 
 
-def check_features(required: tuple[str, ...]) -> None:
-    """Raise FormatError when this machine lacks a feature that an object was compiled for."""
-    missing = sorted(set(required) - set(host_features()))
+def check(features: Sequence[str]) -> None:
+    """Raise FormatError when this machine lacks one of the features that an object was compiled for."""
+    missing = sorted(set(features) - set(host_features()))
     if missing:
         raise FormatError(f"compiled for a CPU with {', '.join(missing)}, which this machine does not have; recompile")
 
 
 @functools.cache
-def _machine(features: Features) -> llvm.TargetMachine:
+def _machine(generator: X86Generator) -> llvm.TargetMachine:
     _initialize()
     target = llvm.Target.from_triple(TRIPLE)
-    return target.create_target_machine(cpu=features.cpu, features=features.llvm, opt=2, reloc="pic", codemodel="small")
-
-
-@functools.cache
-def target(features: Features) -> Target:
-    """The translator's record of x86-64 with `features`."""
-    return Target(
-        triple=TRIPLE,
-        layout=str(_machine(features).target_data),
-        attributes=f'nounwind "tune-cpu"="{features.tune}" "prefer-vector-width"="{features.simd_bytes * 8}"',
-        native=frozenset(("scalef",) if features.level == "avx512" else ()),
-        intrinsics=(*_INTRINSICS, *(name for f, name in _FEATURE_INTRINSICS.items() if f in features.required)),
+    return target.create_target_machine(
+        cpu=generator.cpu, features=generator.llvm, opt=2, reloc="pic", codemodel="small"
     )
-
-
-def pair_dot(features: Features) -> str:
-    """The intrinsic that adds products of pairs of bf16 to a vector register of f32, "" where there is none."""
-    name = "avx512bf16"
-    return f"{_FEATURE_INTRINSICS[name]}.512" if name in features.required and features.simd_bytes == 64 else ""
-
-
-Dump = Callable[[str, str], None]
-
-
-def compile_module(module: ir.Module, features: Features, dump: Dump | None = None) -> bytes:
-    """Compile host functions and kernels to a position-independent ELF object.
-
-    The module is canonicalized in place. `dump(stage, text)` receives the IR after each stage: "mlir", "ll", "opt.ll"
-    and "asm". Raises CompileError for a module that does not verify or uses what cannot be translated.
-    """
-    try:
-        module.operation.verify()
-        mlir.run_passes(module, "canonicalize,cse")
-    except ir.MLIRError as error:
-        raise CompileError(f"the generated MLIR does not verify: {error}") from None
-    if dump:
-        dump("mlir", str(module))
-    text = translate(module, target(features))
-    if dump:
-        dump("ll", text)
-    return compile_llvm(text, features, dump)
-
-
-def compile_llvm(text: str, features: Features, dump: Dump | None = None) -> bytes:
-    """LLVM IR text to an ELF object. Raises CompileError for IR that does not parse or verify."""
-    machine = _machine(features)
-    # closed here and in this order: the garbage collector could free a context before its module
-    with llvm.create_context() as context, _parse(text, context) as parsed, _lock:
-        _optimize(parsed, machine)
-        if dump:
-            dump("opt.ll", str(parsed))
-            with _parse(str(parsed), context) as copy:
-                dump("asm", machine.emit_assembly(copy))
-        return machine.emit_object(parsed)
 
 
 def _parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
@@ -208,7 +210,7 @@ def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     passes.run(module, builder)
 
 
-class Library:
+class X86Library:
     """An object linked into this process; the code lives as long as this does."""
 
     def __init__(self, jit: llvm.LLJIT, name: str, tracker: llvm.ResourceTracker):
@@ -245,7 +247,7 @@ def _unload(jit: llvm.LLJIT, trackers: list[llvm.ResourceTracker]) -> None:
     jit.close()
 
 
-def link(object_: bytes, symbols: Mapping[str, int]) -> Library:
+def link(object_: bytes, symbols: Mapping[str, int]) -> X86Library:
     """Load an object, with `symbols` at the given addresses; the C library's math functions are found by themselves.
 
     Objects are linked when the first address is asked for. Raises FormatError for bytes that are no ELF object.
@@ -260,11 +262,11 @@ def link(object_: bytes, symbols: Mapping[str, int]) -> Library:
     try:
         # The first target machine that comes along will do: nothing is compiled here. JITLink places an object's
         # sections side by side; the older linker aborts the process when they end up more than 2 GiB apart.
-        jit = llvm.create_lljit_compiler(_machine(feature_level("host")), use_jit_link=True)
+        jit = llvm.create_lljit_compiler(_machine(generator("host")), use_jit_link=True)
         tracker = builder.link(jit, name)
     except RuntimeError as error:
         raise FormatError(f"cannot link the machine code: {error}") from None
-    return Library(jit, name, tracker)
+    return X86Library(jit, name, tracker)
 
 
 @functools.cache

@@ -59,7 +59,7 @@ def levels() -> list[str]:
     found = []
     for name in ("avx2", "avx512"):
         try:
-            x86.feature_level(name)
+            x86.generator(name)
         except CompileError:
             continue
         found.append(name)
@@ -97,17 +97,17 @@ def kernel_module(body: str, types: Sequence[str], blocks: int = 1, functions: s
     }}"""
 
 
-def load(text: str, level: str = "host") -> x86.Library:
+def load(text: str, level: str = "host") -> x86.X86Library:
     """Compile MLIR text and link it with this file's `ral_parallel_for`."""
-    return x86.link(x86.compile_module(parse(text), x86.feature_level(level)), SYMBOLS)
+    return x86.link(x86.generator(level).compile(parse(text)), SYMBOLS)
 
 
 @functools.lru_cache(maxsize=64)
-def _load_cached(text: str, level: str) -> x86.Library:
+def _load_cached(text: str, level: str) -> x86.X86Library:
     return load(text, level)
 
 
-def main_of(library: x86.Library) -> Callable[..., None]:
+def main_of(library: x86.X86Library) -> Callable[..., None]:
     """`@main` as a function of buffers; call, env and arena are null unless given."""
     address = library.address("main")
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(address)

@@ -27,11 +27,12 @@ SURFACE = {
 ALLOWED = {
     "errors": set(),
     "options": set(),
+    "device": set(),
     "mlir": BASE,
     "dynamic_hlo": BASE,
     "import_": BASE | {"mlir", "dynamic_hlo"},
-    "stitch": BASE | {"mlir", "dynamic_hlo"},
-    "targets": BASE | {"mlir"},
+    "stitch": BASE | {"device", "mlir", "dynamic_hlo"},
+    "targets": BASE | {"device", "mlir"},
     "ral": {"errors"},
 }
 ORDER = [

@@ -267,19 +267,10 @@ class Builder:
         type_ = self.vec(lanes, element)
         return self._pure(lambda: vector.BitCastOp(type_, x.v).result, lanes, [x])
 
-    def intrinsic(self, name: str, *xs: Val) -> Val:
-        """A function of LLVM without side effects; the result has the type of the first operand."""
-        attributes = {
-            "intrin": ir.StringAttr.get(name),
-            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(xs), 0]),
-        }
-
-        def build() -> ir.Value:
-            operands = [x.v for x in xs]
-            return ir.Operation.create("llvm.call_intrinsic", [xs[0].v.type], operands, attributes).results[0]
-
-        return self._pure(build, xs[0].lanes, list(xs))
+    def pair_dot(self, sums: Val, x: Val, y: Val) -> Val:
+        """sums[i] + x[2i] y[2i] + x[2i + 1] y[2i + 1], of bf16 and f32, where the device has that."""
+        operands = [sums, x, y]
+        return self._pure(lambda: mlir.extension("pair_dot", [v.v for v in operands]), sums.lanes, operands)
 
     def lane(self, x: Val, k: int) -> Val:
         """One lane of a vector as a scalar."""
@@ -348,10 +339,7 @@ class Builder:
 
     def compress(self, x: Val, mask: Val) -> Val:
         """The lanes of x that the mask has, one after another; the others are undefined. x fits a register."""
-        name = f"llvm.experimental.vector.compress.v{x.lanes}i{ir.IntegerType(x.element).width}"
-        rest = self.const(0, x.element, x.lanes)
-        call = mlir.llvm.CallIntrinsicOp(x.v.type, name, [x.v, mask.v, rest.v], [], [])
-        return Val(self, call.results, x.lanes)
+        return Val(self, mlir.extension("compress", [x.v, mask.v]), x.lanes)
 
     def count(self, mask: Val) -> Val:
         """How many lanes a mask has."""

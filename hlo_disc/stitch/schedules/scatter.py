@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
@@ -21,7 +22,6 @@ from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes
 from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
 from hlo_disc.stitch.codegen.index import ZERO, Index
 from hlo_disc.stitch.codegen.regions import inline
-from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.variant import Choice
 

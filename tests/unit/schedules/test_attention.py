@@ -15,9 +15,9 @@ from test_tile import dot, launches, run, spread
 
 import hlo_disc
 from hlo_disc import jit
+from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
-from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.lower import lower
 
 # batch, heads, queries, keys, head size: 0, 1, primes, around the tiles, and rows enough for several blocks.

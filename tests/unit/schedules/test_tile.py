@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kernel_runner import levels
 
 from hlo_disc import pipeline
+from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.ops import reference
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
@@ -22,7 +23,6 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options
-from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.lower import lower
 
 F32 = np.dtype(np.float32)

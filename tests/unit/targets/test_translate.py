@@ -698,7 +698,7 @@ def test_main_reads_env_arena_and_buffers():
 
 def _refused(text: str, *words: str) -> None:
     with pytest.raises(CompileError) as error:
-        x86.compile_module(kernels.parse(text), x86.feature_level("host"))
+        x86.generator("host").compile(kernels.parse(text))
     for word in words:
         assert word in str(error.value), str(error.value)
 
@@ -723,21 +723,37 @@ def test_an_intrinsic_that_could_abort_the_process_is_refused():
     body = """%x = memref.load %a0[%c0] : memref<?xf32>
       %y = llvm.call_intrinsic "llvm.amdgcn.rcp.f32"(%x) : (f32) -> f32
       memref.store %y, %a0[%c0] : memref<?xf32>"""
-    _refused(kernels.kernel_module(body, ["f32"]), "llvm.amdgcn.rcp.f32", "llvm.fptosi.sat")
+    _refused(kernels.kernel_module(body, ["f32"]), "llvm.amdgcn.rcp.f32")
 
 
 def test_an_intrinsic_with_the_wrong_types_is_an_error():
     body = """%x = memref.load %a0[%c0] : memref<?xf32>
-      %y = llvm.call_intrinsic "llvm.bswap.f32"(%x) : (f32) -> f32
+      %m = arith.constant true
+      %y = llvm.call_intrinsic "llvm.hlo_disc.compress"(%x, %m) : (f32, i1) -> f32
       memref.store %y, %a0[%c0] : memref<?xf32>"""
-    _refused(kernels.kernel_module(body, ["f32"]), "LLVM IR")
+    _refused(kernels.kernel_module(body, ["f32"]), "compress", "vector")
 
 
-def test_saturating_conversion_intrinsic():
-    x = np.array([1e20, -1e20, np.nan, 3.7] * 4, np.float32)
-    text = '%r = llvm.call_intrinsic "llvm.fptosi.sat.v16i32.v16f32"(%x0) : (vector<16xf32>) -> vector<16xi32>'
-    out = kernels.apply(text, [x], np.int32, 16)
-    assert out[:4].tolist() == [2**31 - 1, -(2**31), 0, 3]
+def test_pairs_are_refused_where_the_machine_has_no_such_instruction():
+    body = """%s = vector.load %a0[%c0] : memref<?xf32>, vector<8xf32>
+      %x = vector.bitcast %s : vector<8xf32> to vector<16xbf16>
+      %y = llvm.call_intrinsic "llvm.hlo_disc.pair_dot"(%s, %x, %x) :
+        (vector<8xf32>, vector<16xbf16>, vector<16xbf16>) -> vector<8xf32>
+      vector.store %y, %a0[%c0] : memref<?xf32>, vector<8xf32>"""
+    with pytest.raises(CompileError, match="pairs of bf16"):
+        x86.generator("avx2").compile(kernels.parse(kernels.kernel_module(body, ["f32"])))
+
+
+@pytest.mark.parametrize("level", kernels.levels())
+def test_compress(level):
+    x = np.arange(16, dtype=np.int32)
+    text = """%two = arith.constant dense<2> : vector<16xi32>
+      %rest = arith.remui %x0, %two : vector<16xi32>
+      %odd = arith.trunci %rest : vector<16xi32> to vector<16xi1>
+      %r = llvm.call_intrinsic "llvm.hlo_disc.compress"(%x0, %odd) :
+        (vector<16xi32>, vector<16xi1>) -> vector<16xi32>"""
+    out = kernels.apply(text, [x], np.int32, 16, level)
+    assert out[:8].tolist() == [1, 3, 5, 7, 9, 11, 13, 15]
 
 
 def test_a_launch_without_the_runtime_pointer_is_an_error():

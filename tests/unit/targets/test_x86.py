@@ -22,7 +22,7 @@ TWICE = """
 
 def _compile(body: str, level: str = "host", **options) -> bytes:
     module = kernels.parse(kernels.kernel_module(body, ["f32", "f32"]))
-    return x86.compile_module(module, x86.feature_level(level), **options)
+    return x86.generator(level).compile(module, **options)
 
 
 def _pretend(monkeypatch: pytest.MonkeyPatch, features: set[str]) -> None:
@@ -32,17 +32,17 @@ def _pretend(monkeypatch: pytest.MonkeyPatch, features: set[str]) -> None:
 @pytest.fixture
 def fresh_levels():
     """Feature levels are worked out once; tests that pretend to be another machine start and leave none behind."""
-    x86.feature_level.cache_clear()
+    x86.generator.cache_clear()
     yield
-    x86.feature_level.cache_clear()
+    x86.generator.cache_clear()
 
 
 def test_levels_say_what_schedules_need_to_know():
-    avx2 = x86.feature_level("avx2")
+    avx2 = x86.generator("avx2")
     assert (avx2.simd_bytes, avx2.registers) == (32, 16)
-    assert not any(f.startswith("avx512") for f in avx2.required)
-    host = x86.feature_level("host")
-    assert set(host.required) <= set(x86.host_features())
+    assert not any(f.startswith("avx512") for f in avx2.features)
+    host = x86.generator("host")
+    assert set(host.features) <= set(x86.host_features())
     assert host.level in kernels.levels()
     if host.level == "avx512":
         assert (host.simd_bytes, host.registers) == (64, 32)
@@ -50,7 +50,7 @@ def test_levels_say_what_schedules_need_to_know():
 
 def test_an_unknown_level_is_named():
     with pytest.raises(CompileError, match="'sse9'.*'avx2', 'avx512'"):
-        x86.feature_level("sse9")
+        x86.generator("sse9")
 
 
 @pytest.mark.usefixtures("fresh_levels")
@@ -58,22 +58,22 @@ def test_a_cpu_that_is_too_old_is_refused(monkeypatch):
     _pretend(monkeypatch, {"sse4.2", "avx"})
     for level in ("host", "avx2", "avx512"):
         with pytest.raises(CompileError, match="lacks.* avx2"):
-            x86.feature_level(level)
+            x86.generator(level)
 
 
 @pytest.mark.usefixtures("fresh_levels")
 def test_the_host_level_follows_the_machine(monkeypatch):
     without = {f for f in x86.host_features() if f != "avx512vl"}
     _pretend(monkeypatch, without)
-    assert x86.feature_level("host").level == "avx2"
+    assert x86.generator("host").level == "avx2"
     with pytest.raises(CompileError, match="lacks avx512vl"):
-        x86.feature_level("avx512")
+        x86.generator("avx512")
 
 
 def test_an_object_for_another_cpu_is_refused():
-    x86.check_features(x86.feature_level("host").required)
+    x86.check(x86.generator("host").features)
     with pytest.raises(FormatError, match="avx99"):
-        x86.check_features(("avx2", "avx99"))
+        x86.check(("avx2", "avx99"))
 
 
 @pytest.mark.skipif("avx512" not in kernels.levels(), reason="needs AVX-512")
@@ -115,7 +115,7 @@ def _undefined(object_: bytes) -> set[str]:
 def test_functions_that_nobody_calls_are_dropped():
     function = "func.func private @unused(%x: f32) -> f32 {\n%y = math.sin %x : f32\nreturn %y : f32\n}"
     texts = [kernels.kernel_module(TWICE, ["f32", "f32"], functions=f) for f in ("", function)]
-    with_it, without = (x86.compile_module(kernels.parse(t), x86.feature_level("host")) for t in texts)
+    with_it, without = (x86.generator("host").compile(kernels.parse(t)) for t in texts)
     assert with_it == without
 
 
@@ -135,7 +135,7 @@ def test_small_floats_and_vector_math_need_no_library():
       vector.store %t, %a1[%c1] : memref<?xbf16>, vector<16xbf16>"""
     for level in kernels.levels():
         module = kernels.parse(kernels.kernel_module(body, ["bf16", "bf16"]))
-        assert _undefined(x86.compile_module(module, x86.feature_level(level))) == {"ral_parallel_for"}
+        assert _undefined(x86.generator(level).compile(module)) == {"ral_parallel_for"}
 
 
 def test_a_library_lives_as_long_as_it_is_held():
@@ -168,7 +168,7 @@ def test_linked_symbols_win_over_the_process():
       %x = memref.load %a0[%c0] : memref<?xf64>
       %y = math.sin %x : f64
       memref.store %y, %a1[%c0] : memref<?xf64>"""
-    object_ = x86.compile_module(kernels.parse(kernels.kernel_module(body, ["f64", "f64"])), x86.feature_level("host"))
+    object_ = x86.generator("host").compile(kernels.parse(kernels.kernel_module(body, ["f64", "f64"])))
     address = ctypes.cast(fake, ctypes.c_void_p).value
     out = np.zeros(1)
     kernels.main_of(x86.link(object_, {**kernels.SYMBOLS, "sin": address}))(np.array([1.5]), out)
@@ -201,7 +201,7 @@ def test_mlir_that_does_not_verify_is_an_error():
     block = kernel.regions[0].blocks[0]
     block.operations[len(block.operations) - 1].operation.erase()
     with pytest.raises(CompileError, match="MLIR does not verify"):
-        x86.compile_module(module, x86.feature_level("host"))
+        x86.generator("host").compile(module)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_mlir_that_does_not_verify_is_an_error():
 )
 def test_llvm_ir_that_is_malformed_is_an_error(text):
     with pytest.raises(CompileError, match="LLVM IR does not"):
-        x86.compile_llvm(text, x86.feature_level("host"))
+        x86.generator("host").compile_llvm(text)
 
 
 def test_bytes_that_are_no_object_are_refused():
@@ -230,7 +230,7 @@ def test_bytes_that_are_no_object_are_refused():
 
 def test_a_symbol_that_is_nowhere_is_an_error(capfd):
     text = kernels.kernel_module("func.call @nowhere() : () -> ()", ["f32"], functions="func.func private @nowhere()")
-    object_ = x86.compile_module(kernels.parse(text), x86.feature_level("host"))
+    object_ = x86.generator("host").compile(kernels.parse(text))
     with pytest.raises(FormatError, match="neither given to link"):
         x86.link(object_, kernels.SYMBOLS).address("main")
     assert "nowhere" in capfd.readouterr().err

@@ -15,6 +15,7 @@ from functools import partial
 
 import numpy as np
 
+from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
@@ -22,7 +23,6 @@ from hlo_disc.errors import CompileError
 from hlo_disc.stitch.codegen.body import Sizes
 from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
 from hlo_disc.stitch.codegen.index import Index, IndexMath
-from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.fusion.attention_pattern import Scores, result_axis, scores_of
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO, Strided

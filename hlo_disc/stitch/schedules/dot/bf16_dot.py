@@ -106,7 +106,7 @@ def copy_pairs(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
 
 
 def _dot(b: Builder, types: Types, acc: Val, x: Val, y: Val) -> Val:
-    return b.intrinsic(types.pairs, acc, x, y)
+    return b.pair_dot(acc, x, y)
 
 
 def _joined(b: Builder, x: Val, types: Types, lanes: int) -> Val:

@@ -17,10 +17,10 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
+from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
-from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
 from hlo_disc.stitch.schedules.dot.microkernel import Types
@@ -49,7 +49,7 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     else:
         few = ""
     row, col = (x.source.dtype for x in (p.rows, p.cols))
-    types = Types(row, col, p.dtype, device.pair_dot if _is_paired(p, few) else "")
+    types = Types(row, col, p.dtype, device.pair_dot and _is_paired(p, few))
     lanes = min(device.lanes, device.simd_bytes // p.dtype.itemsize)
     vectors = tile_vectors(p, lanes, device)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.dtypes import is_float
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
@@ -19,7 +20,6 @@ from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes
 from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
 from hlo_disc.stitch.codegen.elements import convert
 from hlo_disc.stitch.codegen.index import Index
-from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import is_view
 from hlo_disc.stitch.schedules.dot.product import Product

@@ -28,13 +28,13 @@ CHAIN = 256
 class Types:
     """Element types of the row operand, the column operand and the accumulators.
 
-    pairs: the intrinsic that multiplies pairs of bf16 (`bf16_dot.py`), "" to multiply one by one.
+    pairs: multiply pairs of bf16 (`bf16_dot.py`).
     """
 
     row: np.dtype
     col: np.dtype
     sum: np.dtype
-    pairs: str = ""
+    pairs: bool = False
 
 
 def load(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, make_op
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
@@ -17,7 +18,6 @@ from hlo_disc.errors import CompileError
 from hlo_disc.stitch.codegen.body import Sizes
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar, Val
-from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ZERO
 from hlo_disc.stitch.schedules.dot.product import Axis, Product

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, regions
 from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
@@ -23,7 +24,6 @@ from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes
 from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
 from hlo_disc.stitch.codegen.elements import is_small_float
 from hlo_disc.stitch.codegen.index import ZERO, Index
-from hlo_disc.stitch.device import Device
 from hlo_disc.stitch.fusion.group import Group, Place
 from hlo_disc.stitch.fusion.space import Access, Pass, RowSpace
 from hlo_disc.stitch.schedules.row.reducers import Reducer, reducer

@@ -1,4 +1,4 @@
-"""What a schedule may know of a machine: a record of facts. No schedule asks for a target's name."""
+"""What a schedule may know of a machine: a record of facts, which targets fill in. No schedule asks for a name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Device:
     row_steps: rows of the tiles that finish what `tile_rows` leaves over, largest first, ending in 1.
     grain: elements of memory-bound work that are worth a block of their own.
     grain_flops: FLOPs of compute-bound work that are worth a block of their own.
-    pair_dot: the LLVM intrinsic f(sums, x, y) that adds products of pairs of bf16 to a vector of f32, "" for none.
+    pair_dot: whether an instruction adds products of pairs of bf16 to a register of f32.
     """
 
     simd_bytes: int
@@ -27,7 +27,7 @@ class Device:
     row_steps: tuple[int, ...] = (2, 1)
     grain: int = 1 << 14
     grain_flops: int = 1 << 20
-    pair_dot: str = ""
+    pair_dot: bool = False
 
     @property
     def lanes(self) -> int:

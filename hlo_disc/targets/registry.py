@@ -1,0 +1,42 @@
+"""The targets by name. One is loaded when it is asked for: the package is imported without any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hlo_disc.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from hlo_disc.targets.target import Target
+
+
+def _cpu() -> Target:
+    from hlo_disc.targets import x86
+
+    return x86
+
+
+_TARGETS: dict[str, Callable[[], Target]] = {"cpu": _cpu}
+
+
+def register(name: str, load: Callable[[], Target]) -> None:
+    """Let `Options.target` be `name`; `load` is called whenever the target is needed."""
+    _TARGETS[name] = load
+
+
+def names() -> tuple[str, ...]:
+    """The names that `Options.target` may be."""
+    return tuple(_TARGETS)
+
+
+def check(name: str) -> None:
+    """Raise ArgumentError for a name that no target has."""
+    if name not in _TARGETS:
+        raise ArgumentError(f"unknown target {name!r}; the targets are {', '.join(_TARGETS)}")
+
+
+def find(name: str) -> Target:
+    """The target of that name. Raises ArgumentError for an unknown one."""
+    check(name)
+    return _TARGETS[name]()

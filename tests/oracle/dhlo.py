@@ -13,7 +13,7 @@ from jaxlib._jax import DeviceList
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Shape, Value, raw_dim
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
-from hlo_disc.dynamic_hlo.print.stablehlo import tensor_type
+from hlo_disc.dynamic_hlo.print.text import tensor_type
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 

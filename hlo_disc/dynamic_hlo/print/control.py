@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Guard, Op, Value
+from hlo_disc.dynamic_hlo.print.text import value_type
 
 if TYPE_CHECKING:
     from hlo_disc.dynamic_hlo.print.stablehlo import _Printer
@@ -20,14 +21,14 @@ def _while(printer: _Printer, op: Op) -> Sequence[str]:
     outside = _names(printer, invariant)
     regions = [printer.region(op.attrs[name], outside) for name in ("cond", "body")]
     text = f'"stablehlo.while"({", ".join(_names(printer, carried))})'
-    return printer.many(op, text, ", ".join(map(printer.type, carried)), regions)
+    return printer.many(op, text, ", ".join(map(value_type, carried)), regions)
 
 
 def _case(printer: _Printer, op: Op) -> Sequence[str]:
     index, *operands = op.operands
     outside = _names(printer, operands)
     regions = [printer.region(branch, outside) for branch in op.attrs["branches"]]
-    return printer.many(op, f'"stablehlo.case"({printer.names[index]})', printer.type(index), regions)
+    return printer.many(op, f'"stablehlo.case"({printer.names[index]})', value_type(index), regions)
 
 
 def _check(printer: _Printer, op: Op) -> Sequence[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Op
+from hlo_disc.dynamic_hlo.print.text import dense_array
 
 if TYPE_CHECKING:
     from hlo_disc.dynamic_hlo.print.stablehlo import _Printer
@@ -21,10 +21,10 @@ def convolution(printer: _Printer, op: Op) -> str:
         f"batch_group_count = {attrs['batch_groups']} : i64",
         f"dimension_numbers = #stablehlo.conv<{specs[0]}x{specs[1]}->{specs[2]}>",
         f"feature_group_count = {attrs['feature_groups']} : i64",
-        f"lhs_dilation = {_array('i64', attrs['base_dilations'])}",
-        f"rhs_dilation = {_array('i64', attrs['window_dilations'])}",
-        f"window_reversal = {_array('i1', (str(i in attrs['reversal']).lower() for i in range(spatial)))}",
-        f"window_strides = {_array('i64', attrs['strides'])}",
+        f"lhs_dilation = {dense_array(attrs['base_dilations'])}",
+        f"rhs_dilation = {dense_array(attrs['window_dilations'])}",
+        f"window_reversal = {dense_array((str(i in attrs['reversal']).lower() for i in range(spatial)), 'i1')}",
+        f"window_strides = {dense_array(attrs['strides'])}",
     ]
     pairs = [d for pair in zip(attrs["low"], attrs["high"], strict=True) for d in pair]
     kind = f"tensor<{spatial}x2xi64>"
@@ -42,8 +42,3 @@ def _axes(spec: tuple[int, ...], letters: str) -> str:
     """(0, 3, 1, 2) with "bf" is [b, 0, 1, f]."""
     names = [*letters, *map(str, range(len(spec) - 2))]
     return f"[{', '.join(name for _, name in sorted(zip(spec, names, strict=True)))}]"
-
-
-def _array(element: str, items: Iterable[object]) -> str:
-    text = ", ".join(map(str, items))
-    return f"array<{element}{f': {text}' if text else ''}>"

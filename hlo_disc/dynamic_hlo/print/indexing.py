@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.print.text import value_type
 
 if TYPE_CHECKING:
     from hlo_disc.dynamic_hlo.print.stablehlo import _Printer
@@ -40,7 +41,7 @@ def _with_body(
 ) -> Sequence[str]:
     region = printer.region(op.attrs["body"], [printer.names[v] for v in captured])
     text = f'"stablehlo.{name}"({", ".join(printer.names[v] for v in operands)}) <{words}>'
-    return printer.many(op, text, ", ".join(map(printer.type, operands)), [region])
+    return printer.many(op, text, ", ".join(map(value_type, operands)), [region])
 
 
 PRINTERS = {"scatter": _scatter, "sort": _sort}

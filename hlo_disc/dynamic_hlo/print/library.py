@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dtypes import element_type
 from hlo_disc.dynamic_hlo.ir.graph import Op
+from hlo_disc.dynamic_hlo.print.text import dense_array, listed, string, symbol, tensor_type, value_type
 
 if TYPE_CHECKING:
     from hlo_disc.dynamic_hlo.print.stablehlo import _Printer
@@ -14,11 +16,9 @@ if TYPE_CHECKING:
 
 def custom_call(printer: _Printer, op: Op) -> tuple[str, ...]:
     """Operands and results lie as DHLO has them, row-major; the axes' order for the handler is an attribute."""
-    from hlo_disc.dynamic_hlo.print.stablehlo import _symbol, _type, tensor_type
-
     attrs = op.attrs
     names = [printer.names[x] for x in op.operands]
-    types = [_type(x) for x in op.operands]
+    types = [value_type(x) for x in op.operands]
     dynamic = any(not d.is_const for d in attrs["sizes"])
     fields = [
         "api_version = 4 : i32",
@@ -42,31 +42,27 @@ def custom_call(printer: _Printer, op: Op) -> tuple[str, ...]:
             f"indices_of_shape_operands = dense<{list(range(first, len(names)))}> : tensor<{len(names) - first}xi64>"
         )
     made = [tensor_type(r.dtype, r.shape) for r in op.results]
-    text = f"stablehlo.custom_call @{_symbol(attrs['target'])}({', '.join(names)}) {{{', '.join(fields)}}}"
+    text = f"stablehlo.custom_call @{symbol(attrs['target'])}({', '.join(names)}) {{{', '.join(fields)}}}"
     whole = f"{text} : ({', '.join(types)}) -> ({', '.join(made)})"
     return printer.emit_all(whole, len(made), op.loc)
 
 
 def _orders(orders: tuple[tuple[int, ...], ...]) -> str:
-    return "[" + ", ".join(f"array<i64{': ' if o else ''}{', '.join(map(str, o))}>" for o in orders) + "]"
+    return listed(map(dense_array, orders))
 
 
 def _dictionary(config: tuple[Any, ...]) -> str:
-    from hlo_disc.dynamic_hlo.print.stablehlo import _string
-
     return (
         "{"
-        + ", ".join(f"{_string(name)} = {_value(kind, dtype, content)}" for name, kind, dtype, content in config)
+        + ", ".join(f"{string(name)} = {_value(kind, dtype, content)}" for name, kind, dtype, content in config)
         + "}"
     )
 
 
 def _value(kind: str, dtype: str, content: Any) -> str:
     """An attribute whose elements are written as the bytes that they are."""
-    from hlo_disc.dynamic_hlo.print.stablehlo import _string, element_type
-
     if kind == "string":
-        return _string(content)
+        return string(content)
     if kind == "dictionary":
         return _dictionary(content)
     array = np.frombuffer(bytes.fromhex(content), np.dtype(dtype))

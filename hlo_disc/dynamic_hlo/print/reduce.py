@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.inference_reduce import combined
+from hlo_disc.dynamic_hlo.print.text import dense_array, tensor_type, value_type
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
 if TYPE_CHECKING:
@@ -16,12 +17,8 @@ if TYPE_CHECKING:
 ZERO, ONE = Dim.const(0), Dim.const(1)
 
 
-def _array(numbers: Sequence[object]) -> str:
-    return f"array<i64{': ' if numbers else ''}{', '.join(map(str, numbers))}>"
-
-
-def _types(printer: _Printer, values: Sequence[Value]) -> str:
-    return ", ".join(map(printer.type, values))
+def _types(values: Sequence[Value]) -> str:
+    return ", ".join(map(value_type, values))
 
 
 def _names(printer: _Printer, values: Sequence[Value]) -> str:
@@ -30,9 +27,9 @@ def _names(printer: _Printer, values: Sequence[Value]) -> str:
 
 def _reduce_with(printer: _Printer, op: Op) -> Sequence[str]:
     xs, inits, captured = combined(op)
-    text = f'"stablehlo.reduce"({_names(printer, (*xs, *inits))}) <{{dimensions = {_array(op.attrs["dims"])}}}>'
+    text = f'"stablehlo.reduce"({_names(printer, (*xs, *inits))}) <{{dimensions = {dense_array(op.attrs["dims"])}}}>'
     region = printer.region(op.attrs["body"], [printer.names[v] for v in captured])
-    return printer.many(op, text, _types(printer, (*xs, *inits)), [region])
+    return printer.many(op, text, _types((*xs, *inits)), [region])
 
 
 def _cumulative(printer: _Printer, op: Op) -> Sequence[str]:
@@ -61,10 +58,10 @@ def _window(printer: _Printer, op: Op, window: Shape, low: Shape, high: Shape, *
     xs, inits, captured = combined(op)
     ones = (1,) * xs[0].rank
     strides, base, holes = steps or (ones, ones, ones)
-    operands, types = _names(printer, (*xs, *inits)), _types(printer, (*xs, *inits))
+    operands, types = _names(printer, (*xs, *inits)), _types((*xs, *inits))
     pairs = tuple(itertools.chain.from_iterable(zip(low, high, strict=True)))
     if all(d.is_const for d in (*window, *pairs)):
-        numbers = f"window_dimensions = {_array(window)}, {_steps(strides, base, holes)}, {_padding(low, high)}"
+        numbers = f"window_dimensions = {dense_array(window)}, {_steps(strides, base, holes)}, {_padding(low, high)}"
         region = printer.region(op.attrs["body"], [printer.names[v] for v in captured])
         return printer.many(op, f'"stablehlo.reduce_window"({operands}) <{{{numbers}}}>', types, [region])
     (sizes, kind), (flat, _) = printer.shape(window), printer.shape(pairs)
@@ -74,13 +71,13 @@ def _window(printer: _Printer, op: Op, window: Shape, low: Shape, high: Shape, *
     more = _outside(printer, op.attrs["body"], captured)
     spread = [_spread(printer, value, name, xs[0].shape) for value, name in more.items()]
     operands = ", ".join([_names(printer, xs), *spread, _names(printer, inits), *more.values(), *rows, padding])
-    wide, narrow = ([printer.tensor_type(v.dtype, shape) for v in more] for shape in (xs[0].shape, ()))
-    all_types = [_types(printer, xs), *wide, _types(printer, inits), *narrow, *[kind] * 4, table]
+    wide, narrow = ([tensor_type(v.dtype, shape) for v in more] for shape in (xs[0].shape, ()))
+    all_types = [_types(xs), *wide, _types(inits), *narrow, *[kind] * 4, table]
     text = (
         f"stablehlo.custom_call @stablehlo.dynamic_reduce_window({operands}) "
         f"{{api_version = 2 : i32, called_computations = [@{_function(printer, op.attrs['body'], list(more))}]}}"
     )
-    results = [printer.tensor_type(v.dtype, op.results[0].shape) for v in (*op.results, *more)]
+    results = [tensor_type(v.dtype, op.results[0].shape) for v in (*op.results, *more)]
     return printer.several(text, ", ".join(all_types), results, op.loc)[: len(op.results)]
 
 
@@ -99,7 +96,7 @@ def _outside(printer: _Printer, region: Region, captured: Sequence[Value]) -> di
 
 
 def _spread(printer: _Printer, value: Value, name: str, shape: Shape) -> str:
-    scalar, wide = printer.tensor_type(value.dtype, ()), printer.tensor_type(value.dtype, shape)
+    scalar, wide = tensor_type(value.dtype, ()), tensor_type(value.dtype, shape)
     if all(d.is_const for d in shape):
         return printer.emit(f"stablehlo.broadcast_in_dim {name}, dims = [] : ({scalar}) -> {wide}")
     sizes, kind = printer.shape(shape)
@@ -116,7 +113,7 @@ def _function(printer: _Printer, region: Region, more: Sequence[Value]) -> str:
     lines, printer.lines = printer.lines, []
     printer.ops([op for op in region.ops if op.name != "dim"])
     lines, printer.lines = printer.lines, lines
-    types = [printer.type(v) for v in sides[0]]
+    types = [value_type(v) for v in sides[0]]
     taken = ", ".join(f"{a}: {t}" for side in arguments for a, t in zip(side, types, strict=True))
     made = ", ".join(printer.names[v] for v in (*region.outputs, *more))
     head = f"  func.func private @{name}({taken}) -> ({', '.join(types)}) {{"
@@ -126,7 +123,7 @@ def _function(printer: _Printer, region: Region, more: Sequence[Value]) -> str:
 
 def _steps(strides: Sequence[int], base: Sequence[int], holes: Sequence[int]) -> str:
     named = {"window_strides": strides, "base_dilations": base, "window_dilations": holes}
-    return ", ".join(f"{name} = {_array(x)}" for name, x in named.items())
+    return ", ".join(f"{name} = {dense_array(x)}" for name, x in named.items())
 
 
 def _padding(low: Shape, high: Shape) -> str:
@@ -138,9 +135,9 @@ def _select_and_scatter(printer: _Printer, op: Op) -> Sequence[str]:
     attrs, captured = op.attrs, [printer.names[v] for v in op.operands[3:]]
     low, high = attrs["low"], attrs["high"]
     regions = [printer.region(attrs[name], captured) for name in ("select", "body")]
-    numbers = f"window_dimensions = {_array(attrs['window'])}, window_strides = {_array(attrs['strides'])}"
+    numbers = f"window_dimensions = {dense_array(attrs['window'])}, window_strides = {dense_array(attrs['strides'])}"
     text = f'"stablehlo.select_and_scatter"({_names(printer, op.operands[:3])}) <{{{numbers}, {_padding(low, high)}}}>'
-    return printer.many(op, text, _types(printer, op.operands[:3]), regions)
+    return printer.many(op, text, _types(op.operands[:3]), regions)
 
 
 PRINTERS = {

@@ -7,12 +7,9 @@ Constant sizes give the static ops, symbolic ones the dynamic ops, whose shape o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np
-
-from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, dtype_class, element_type, part_dtype
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.print import control as print_control
@@ -20,6 +17,7 @@ from hlo_disc.dynamic_hlo.print import convolution as print_convolution
 from hlo_disc.dynamic_hlo.print import indexing as print_indexing
 from hlo_disc.dynamic_hlo.print import library as print_library
 from hlo_disc.dynamic_hlo.print import reduce as print_reduce
+from hlo_disc.dynamic_hlo.print.text import dense, dense_array, listed, string, symbol, tensor_type, value_type
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
 _SCALAR = "tensor<i64>"
@@ -64,71 +62,10 @@ def to_stablehlo(graph: Graph) -> str:
     return _Printer(graph).module()
 
 
-# ----------------------------------------------------------------------------------------------- types and constants
-
-
-def tensor_type(dtype: np.dtype, shape: Shape) -> str:
-    """`tensor<?x768xf32>`: `?` for each size that is not constant."""
-    sizes = "".join(f"{size}x" if size.is_const else "?x" for size in shape)
-    return f"tensor<{sizes}{element_type(dtype)}>"
-
-
-def _type(value: Value) -> str:
-    return tensor_type(value.dtype, value.shape)
-
-
-def _element(x: np.ndarray | np.generic) -> str:
-    dtype = x.dtype
-    if dtype == BOOL:
-        return "true" if x else "false"
-    if dtype_class(dtype) == "complex":
-        return f"({_element(x.real)}, {_element(x.imag)})"
-    if dtype_class(dtype) != "float":
-        return str(int(x))
-    # MLIR reads a decimal as f64 and rounds: good where that gives the same bits.
-    text = f"{float(x):.6e}"
-    bits = np.asarray(x).view(f"u{dtype.itemsize}")
-    if np.isfinite(float(x)) and np.asarray(float(text)).astype(dtype).view(bits.dtype) == bits:
-        return text
-    return f"0x{int(bits):0{-(-bit_width(dtype) // 4)}X}"
-
-
-def dense(array: np.ndarray) -> str:
-    """An array as an MLIR elements attribute; long ones as a blob of bytes."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    if not flat.size:
-        return "dense<>"
-    if flat.tobytes() == flat[:1].tobytes() * flat.size:
-        return f"dense<{_element(flat[0])}>"
-    if flat.size > 32 and array.dtype != BOOL and bit_width(array.dtype) >= 8:
-        return f'dense<"0x{flat.tobytes().hex().upper()}">'
-    return f"dense<{_nested(array)}>"
-
-
-def _nested(array: np.ndarray) -> str:
-    return _element(array[()]) if not array.ndim else _list(map(_nested, array))
-
-
-def _list(items: Iterable[object]) -> str:
-    return f"[{', '.join(map(str, items))}]"
-
-
-def _string(text: str) -> str:
-    """An MLIR string literal: what cannot stand for itself is a backslash and two hex digits."""
-    return '"' + re.sub(r'[\x00-\x1f\x7f"\\]', lambda c: f"\\{ord(c[0]):02X}", text) + '"'
-
-
-def _symbol(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_][\w.$]*", name) else _string(name)
-
-
 # ------------------------------------------------------------------------------------------------------ the printer
 
 
 class _Printer:
-    type = staticmethod(_type)
-    tensor_type = staticmethod(tensor_type)
-
     def __init__(self, graph: Graph):
         self.graph = graph
         self.lines: list[str] = []
@@ -144,11 +81,11 @@ class _Printer:
             if all(d.symbols.isdisjoint(graph.definitions) for d in (guard.lhs, guard.rhs, *guard.args)):
                 self.guard(guard)
         self.ops(graph.ops)
-        results = ", ".join(map(_type, graph.outputs))
+        results = ", ".join(map(value_type, graph.outputs))
         outputs = ", ".join(self.names[value] for value in graph.outputs)
         end = f"    return {outputs} : {results}" if graph.outputs else "    return"
         head = f"  func.func public @main({', '.join(map(self.argument, graph.inputs))}) -> ({results}) {{"
-        lines = [f"module @{_symbol(graph.name)} {{", head, *self.lines, end, "  }"]
+        lines = [f"module @{symbol(graph.name)} {{", head, *self.lines, end, "  }"]
         return "\n".join(lines) + "\n" + "".join(self.helpers.values()) + "}\n"
 
     def ops(self, ops: Iterable[Op]) -> None:
@@ -166,22 +103,22 @@ class _Printer:
         self.count += count
         self.names.update(zip(region.inputs, [*inside, *outside], strict=True))
         self.ops(region.ops)
-        results = f"{', '.join(self.names[v] for v in region.outputs)} : {', '.join(map(_type, region.outputs))}"
+        results = f"{', '.join(self.names[v] for v in region.outputs)} : {', '.join(map(value_type, region.outputs))}"
         lines, (self.lines, self.sizes, self.shapes) = self.lines, saved
-        arguments = ", ".join(f"{n}: {_type(v)}" for n, v in zip(inside, region.inputs, strict=False))
+        arguments = ", ".join(f"{n}: {value_type(v)}" for n, v in zip(inside, region.inputs, strict=False))
         end = f"    stablehlo.return {results}" if region.outputs else "    stablehlo.return"
         return "\n".join(["{", f"    ^bb0({arguments}):", *lines, end, "    }"])
 
     def argument(self, value: Value) -> str:
-        shape = _string(f"({', '.join(map(str, value.shape))})")
-        name = _string(self.graph.input_names[value.index])
-        return f"{self.names[value]}: {_type(value)} {{hlo_disc.shape = {shape}}} loc({name})"
+        shape = string(f"({', '.join(map(str, value.shape))})")
+        name = string(self.graph.input_names[value.index])
+        return f"{self.names[value]}: {value_type(value)} {{hlo_disc.shape = {shape}}} loc({name})"
 
     def emit(self, text: str, loc: str = "") -> str:
         """Append one op with one result and return the result's name."""
         name = f"%{self.count}"
         self.count += 1
-        self.lines.append(f"    {name} = {text}" + (f" loc({_string(loc)})" if loc else ""))
+        self.lines.append(f"    {name} = {text}" + (f" loc({string(loc)})" if loc else ""))
         return name
 
     def emit_all(self, text: str, count: int, loc: str = "") -> tuple[str, ...]:
@@ -189,25 +126,25 @@ class _Printer:
         name = f"%{self.count}"
         self.count += 1
         head = f"{name}:{count} = " if count else ""
-        self.lines.append(f"    {head}{text}" + (f" loc({_string(loc)})" if loc else ""))
+        self.lines.append(f"    {head}{text}" + (f" loc({string(loc)})" if loc else ""))
         return tuple(f"{name}#{i}" for i in range(count))
 
     def op(self, op: Op, text: str, extra: Sequence[str] = ()) -> str:
         """Append `text` with the functional type of `op`, `extra` being the types of operands that DHLO has not."""
-        operands = ", ".join([*map(_type, op.operands), *extra])
-        return self.emit(f"{text} : ({operands}) -> {_type(op.result)}", op.loc)
+        operands = ", ".join([*map(value_type, op.operands), *extra])
+        return self.emit(f"{text} : ({operands}) -> {value_type(op.result)}", op.loc)
 
     def many(self, op: Op, text: str, types: str, regions: Sequence[str] = ()) -> list[str]:
         """Append `text` with its regions; `types` are those of the operands. Returns the names of all results."""
         body = f" ({', '.join(regions)})" if regions else ""
-        return self.several(text + body, types, [_type(v) for v in op.results], op.loc)
+        return self.several(text + body, types, [value_type(v) for v in op.results], op.loc)
 
     def several(self, text: str, types: str, results: Sequence[str], loc: str = "") -> list[str]:
         """Append one op with results of any number of types, and return their names."""
         name, count = f"%{self.count}", len(results)
         self.count += 1
         left = f"{name}:{count} = " if count > 1 else f"{name} = " if count else ""
-        where = f" loc({_string(loc)})" if loc else ""
+        where = f" loc({string(loc)})" if loc else ""
         self.lines.append(f"    {left}{text} : ({types}) -> ({', '.join(results)}){where}")
         return [f"{name}#{i}" for i in range(count)] if count > 1 else [name] * count
 
@@ -236,7 +173,9 @@ class _Printer:
         if name.startswith("%"):
             number, axis = map(int, name[1:].split("."))
             value = self.graph.inputs[number]
-            size = f"stablehlo.get_dimension_size {self.names[value]}, dim = {axis} : ({_type(value)}) -> tensor<i32>"
+            size = (
+                f"stablehlo.get_dimension_size {self.names[value]}, dim = {axis} : ({value_type(value)}) -> tensor<i32>"
+            )
             self.sizes[dim] = self.emit(f"stablehlo.convert {self.emit(size)} : (tensor<i32>) -> {_SCALAR}")
         elif name in self.graph.definitions:
             self.sizes[dim] = self.names[self.graph.definitions[name]]
@@ -294,7 +233,7 @@ class _Printer:
 
     def _shape(self, shape: Shape, kind: str) -> str:
         if all(size.is_const for size in shape):
-            return self.emit(f"stablehlo.constant dense<{_list(shape) if shape else ''}> : {kind}")
+            return self.emit(f"stablehlo.constant dense<{listed(shape) if shape else ''}> : {kind}")
         if len(shape) == 1:
             return self.emit(f"stablehlo.reshape {self.size(shape[0])} : ({_SCALAR}) -> {kind}")
         return self.vector([self.shape((size,))[0] for size in shape])
@@ -312,7 +251,7 @@ class _Printer:
         holds = self.emit(f"stablehlo.compare {direction}, {pair}, SIGNED : ({_SCALAR}, {_SCALAR}) -> tensor<i1>")
         operands = ", ".join([holds, *map(self.size, guard.args)])
         types = ", ".join(["tensor<i1>"] + [_SCALAR] * len(guard.args))
-        attrs = f"{{api_version = 2 : i32, error_message = {_string(guard.message)}, has_side_effect = true}}"
+        attrs = f"{{api_version = 2 : i32, error_message = {string(guard.message)}, has_side_effect = true}}"
         self.lines.append(f"    stablehlo.custom_call @shape_assertion({operands}) {attrs} : ({types}) -> ()")
 
 
@@ -325,8 +264,8 @@ def _static(*shapes: Shape) -> bool:
 
 def _elementwise(printer: _Printer, op: Op) -> str:
     if OPS[op.name].dialect == "chlo":
-        types = ", ".join(map(_type, op.operands))
-        return printer.emit(f"chlo.{op.name} {printer.operands(op)} : {types} -> {_type(op.result)}", op.loc)
+        types = ", ".join(map(value_type, op.operands))
+        return printer.emit(f"chlo.{op.name} {printer.operands(op)} : {types} -> {value_type(op.result)}", op.loc)
     return printer.op(op, f"stablehlo.{op.name} {printer.operands(op)}")
 
 
@@ -349,23 +288,23 @@ def _bitcast_convert(printer: _Printer, op: Op) -> str:
     if kinds[0] == "complex":
         columns = []
         for name in ("real", "imag"):
-            part = printer.emit(f"stablehlo.{name} {printer.names[x]} : ({_type(x)}) -> {flat}", op.loc)
+            part = printer.emit(f"stablehlo.{name} {printer.names[x]} : ({value_type(x)}) -> {flat}", op.loc)
             text = f"stablehlo.dynamic_reshape {part}, {wide} : ({flat}, {wide_kind}) -> {column}"
             columns.append(printer.emit(text, op.loc))
-        text = f"stablehlo.concatenate {', '.join(columns)}, dim = {last} : ({column}, {column}) -> {_type(op.result)}"
-        return printer.emit(text, op.loc)
+        types = f"({column}, {column}) -> {value_type(op.result)}"
+        return printer.emit(f"stablehlo.concatenate {', '.join(columns)}, dim = {last} : {types}", op.loc)
     halves = []
     strides, _ = printer.shape((Dim.const(1),) * (last + 1))
     for k in range(2):
         start, kind = printer.shape((*(Dim.const(0) for _ in whole), Dim.const(k)))
         limit, _ = printer.shape((*whole, Dim.const(k + 1)))
-        types = f"({_type(x)}, {kind}, {kind}, {kind}) -> {column}"
+        types = f"({value_type(x)}, {kind}, {kind}, {kind}) -> {column}"
         part = printer.emit(
             f"stablehlo.real_dynamic_slice {printer.names[x]}, {start}, {limit}, {strides} : {types}", op.loc
         )
         text = f"stablehlo.dynamic_reshape {part}, {narrow} : ({column}, {narrow_kind}) -> {flat}"
         halves.append(printer.emit(text, op.loc))
-    return printer.emit(f"stablehlo.complex {', '.join(halves)} : ({flat}, {flat}) -> {_type(op.result)}", op.loc)
+    return printer.emit(f"stablehlo.complex {', '.join(halves)} : ({flat}, {flat}) -> {value_type(op.result)}", op.loc)
 
 
 def _compare(printer: _Printer, op: Op) -> str:
@@ -374,24 +313,24 @@ def _compare(printer: _Printer, op: Op) -> str:
 
 
 def _constant(printer: _Printer, op: Op) -> str:
-    return printer.emit(f"stablehlo.constant {dense(op.attrs['value'])} : {_type(op.result)}", op.loc)
+    return printer.emit(f"stablehlo.constant {dense(op.attrs['value'])} : {value_type(op.result)}", op.loc)
 
 
 def _iota(printer: _Printer, op: Op) -> str:
     dim, shape = op.attrs["dim"], op.result.shape
     if _static(shape):
-        return printer.emit(f"stablehlo.iota dim = {dim} : {_type(op.result)}", op.loc)
+        return printer.emit(f"stablehlo.iota dim = {dim} : {value_type(op.result)}", op.loc)
     sizes, kind = printer.shape(shape)
     return printer.op(op, f"stablehlo.dynamic_iota {sizes}, dim = {dim}", [kind])
 
 
 def _dim(printer: _Printer, op: Op) -> str:
-    text = f"stablehlo.convert {printer.size(op.attrs['expr'])} : ({_SCALAR}) -> {_type(op.result)}"
+    text = f"stablehlo.convert {printer.size(op.attrs['expr'])} : ({_SCALAR}) -> {value_type(op.result)}"
     return printer.emit(text, op.loc)
 
 
 def _broadcast(printer: _Printer, op: Op) -> str:
-    (x,), dims = op.operands, _list(op.attrs["dims"])
+    (x,), dims = op.operands, listed(op.attrs["dims"])
     if _static(x.shape, op.result.shape):
         return printer.op(op, f"stablehlo.broadcast_in_dim {printer.names[x]}, dims = {dims}")
     sizes, kind = printer.shape(op.result.shape)
@@ -407,17 +346,17 @@ def _reshape(printer: _Printer, op: Op) -> str:
 
 
 def _transpose(printer: _Printer, op: Op) -> str:
-    return printer.op(op, f"stablehlo.transpose {printer.operands(op)}, dims = {_list(op.attrs['perm'])}")
+    return printer.op(op, f"stablehlo.transpose {printer.operands(op)}, dims = {listed(op.attrs['perm'])}")
 
 
 def _reverse(printer: _Printer, op: Op) -> str:
-    return printer.op(op, f"stablehlo.reverse {printer.operands(op)}, dims = {_list(op.attrs['dims'])}")
+    return printer.op(op, f"stablehlo.reverse {printer.operands(op)}, dims = {listed(op.attrs['dims'])}")
 
 
 def _slice(printer: _Printer, op: Op) -> str:
     (x,), start, limit, stride = op.operands, op.attrs["start"], op.attrs["limit"], op.attrs["stride"]
     if _static(start, limit):
-        ranges = _list(f"{a}:{b}:{c}" for a, b, c in zip(start, limit, stride, strict=True))
+        ranges = listed(f"{a}:{b}:{c}" for a, b, c in zip(start, limit, stride, strict=True))
         return printer.op(op, f"stablehlo.slice {printer.names[x]} {ranges}")
     (starts, kind), (limits, _) = printer.shape(start), printer.shape(limit)
     strides, _ = printer.shape(tuple(map(Dim.const, stride)))
@@ -428,12 +367,13 @@ def _slice(printer: _Printer, op: Op) -> str:
 def _gather(printer: _Printer, op: Op) -> str:
     attrs, sizes = op.attrs, op.attrs["slice_sizes"]
     lists = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims")
-    fields = [f"{name} = {_list(attrs[name])}" for name in (*lists, "start_index_map") if attrs[name]]
+    fields = [f"{name} = {listed(attrs[name])}" for name in (*lists, "start_index_map") if attrs[name]]
     fields.append(f"index_vector_dim = {attrs['index_vector_dim']}")
     numbers = f"dimension_numbers = #stablehlo.gather<{', '.join(fields)}>, indices_are_sorted = false"
     if _static(sizes):
-        array = f"array<i64{': ' if sizes else ''}{', '.join(map(str, sizes))}>"
-        return printer.op(op, f'"stablehlo.gather"({printer.operands(op)}) <{{{numbers}, slice_sizes = {array}}}>')
+        return printer.op(
+            op, f'"stablehlo.gather"({printer.operands(op)}) <{{{numbers}, slice_sizes = {dense_array(sizes)}}}>'
+        )
     name, kind = printer.shape(sizes)
     return printer.op(op, f'"stablehlo.dynamic_gather"({printer.operands(op)}, {name}) <{{{numbers}}}>', [kind])
 
@@ -441,10 +381,10 @@ def _gather(printer: _Printer, op: Op) -> str:
 def _dynamic_slice(printer: _Printer, op: Op) -> str:
     (x, *starts), sizes = op.operands, op.attrs["sizes"]
     if _static(sizes):
-        return printer.op(op, f"stablehlo.dynamic_slice {printer.operands(op)}, sizes = {_list(sizes)}")
+        return printer.op(op, f"stablehlo.dynamic_slice {printer.operands(op)}, sizes = {listed(sizes)}")
     corners = []
     for start in starts:
-        wide = printer.emit(f"stablehlo.convert {printer.names[start]} : ({_type(start)}) -> {_SCALAR}")
+        wide = printer.emit(f"stablehlo.convert {printer.names[start]} : ({value_type(start)}) -> {_SCALAR}")
         corners.append(printer.emit(f"stablehlo.reshape {wide} : ({_SCALAR}) -> tensor<1xi64>"))
     corner = printer.vector(corners)
     zero, kind = printer.shape((Dim.const(0),) * x.rank)
@@ -453,7 +393,7 @@ def _dynamic_slice(printer: _Printer, op: Op) -> str:
     strides, _ = printer.shape((Dim.const(1),) * x.rank)
     begin = printer.emit(f"stablehlo.clamp {zero}, {corner}, {last} : {kind}")
     end = printer.emit(f"stablehlo.add {begin}, {extent} : {kind}")
-    types = f"({_type(x)}, {kind}, {kind}, {kind}) -> {_type(op.result)}"
+    types = f"({value_type(x)}, {kind}, {kind}, {kind}) -> {value_type(op.result)}"
     text = f"stablehlo.real_dynamic_slice {printer.names[x]}, {begin}, {end}, {strides} : {types}"
     return printer.emit(text, op.loc)
 
@@ -465,7 +405,7 @@ def _concatenate(printer: _Printer, op: Op) -> str:
 def _pad(printer: _Printer, op: Op) -> str:
     low, high, interior = op.attrs["low"], op.attrs["high"], op.attrs["interior"]
     if _static(low, high):
-        edges = f"low = {_list(low)}, high = {_list(high)}, interior = {_list(interior)}"
+        edges = f"low = {listed(low)}, high = {listed(high)}, interior = {listed(interior)}"
         return printer.op(op, f"stablehlo.pad {printer.operands(op)}, {edges}")
     (lows, kind), (highs, _) = printer.shape(low), printer.shape(high)
     between, _ = printer.shape(tuple(map(Dim.const, interior)))
@@ -474,12 +414,12 @@ def _pad(printer: _Printer, op: Op) -> str:
 
 def _reduce(printer: _Printer, op: Op) -> str:
     x, init = (printer.names[value] for value in op.operands)
-    body = f"applies stablehlo.{_REDUCER[op.attrs['kind']]} across dimensions = {_list(op.attrs['dims'])}"
+    body = f"applies stablehlo.{_REDUCER[op.attrs['kind']]} across dimensions = {listed(op.attrs['dims'])}"
     return printer.op(op, f"stablehlo.reduce({x} init: {init}) {body}")
 
 
 def _dot_general(printer: _Printer, op: Op) -> str:
-    axes = {name: _list(op.attrs[name]) for name in ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract")}
+    axes = {name: listed(op.attrs[name]) for name in ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract")}
     batch = f"batching_dims = {axes['lhs_batch']} x {axes['rhs_batch']}, " if op.attrs["lhs_batch"] else ""
     contract = f"contracting_dims = {axes['lhs_contract']} x {axes['rhs_contract']}"
     return printer.op(op, f"stablehlo.dot_general {printer.operands(op)}, {batch}{contract}")

@@ -13,12 +13,14 @@ from op_rows import ROWS
 from random_graphs import graphs
 
 from hlo_disc import mlir
+from hlo_disc.dynamic_hlo.ir.dtypes import element_type
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Value, raw_dim
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.ops.verify import verify
-from hlo_disc.dynamic_hlo.print.stablehlo import dense, element_type, to_stablehlo
+from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
+from hlo_disc.dynamic_hlo.print.text import dense
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.reader import read_module
 

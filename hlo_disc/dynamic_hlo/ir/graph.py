@@ -55,6 +55,10 @@ class Op:
         (value,) = self.results
         return value
 
+    def with_operands(self, operands: Sequence[Value]) -> Op:
+        """The op on other operands; its results keep their types."""
+        return make_op(self.name, operands, self.attrs, [(r.dtype, r.shape) for r in self.results], self.loc)
+
 
 @dataclass(frozen=True, eq=False)
 class Region:
@@ -145,17 +149,27 @@ def everywhere(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
         return region if new is own else Region(new.inputs, new.ops, new.outputs)
 
     values: dict[Value, Value] = {}
-    ops = tuple(with_attrs(op, values, map_regions(op, inside)) for op in graph.ops)
+    ops = tuple(substitute(op, values, map_regions(op, inside)) for op in graph.ops)
     return change(graph if not values else graph.with_roots(values, ops=ops))
 
 
-def with_attrs(op: Op, values: dict[Value, Value], attrs: Mapping[str, Any] | None = None) -> Op:
-    """The op with other attributes, and operands replaced as `values` says; what its results become is added there."""
+def substitute(op: Op, values: dict[Value, Value], attrs: Mapping[str, Any] | None = None) -> Op:
+    """The op with operands replaced as `values` says, and other attributes; what its results become is added there.
+
+    The op itself when nothing is other.
+    """
     operands = tuple(values.get(x, x) for x in op.operands)
     attrs = op.attrs if attrs is None else attrs
     if attrs is op.attrs and operands == op.operands:
         return op
     new = make_op(op.name, operands, attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
+    values.update(zip(op.results, new.results, strict=True))
+    return new
+
+
+def copied(op: Op, values: dict[Value, Value]) -> Op:
+    """A new op with operands replaced as `values` says; what its results become is added there."""
+    new = op.with_operands([values.get(x, x) for x in op.operands])
     values.update(zip(op.results, new.results, strict=True))
     return new
 
@@ -263,7 +277,7 @@ def isolated(inputs: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value
 
     def copy(op: Op) -> None:
         operands = [inside(x) for x in op.operands]
-        made.append(make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc))
+        made.append(op.with_operands(operands))
         new.update(zip(op.results, made[-1].results, strict=True))
 
     for op in ops:

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 import ml_dtypes
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, make_op
+from hlo_disc.dynamic_hlo.ir.dependence import live_ops
+from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, copied, make_op
 from hlo_disc.dynamic_hlo.ops.inference import BOOL, dtype_class
 from hlo_disc.dynamic_hlo.ops.reference import Function
 from hlo_disc.dynamic_hlo.ops.table import OPS
@@ -41,17 +42,11 @@ def scalar_region(region: Region) -> Region | None:
             continue
         if OPS[op.name].kind not in ("elementwise", "source"):
             return None
-        operands = [new[x] for x in op.operands]
-        ops.append(make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc))
-        new.update(zip(op.results, ops[-1].results, strict=True))
+        ops.append(copied(op, new))
     if any(v.rank for v in region.inputs):
         return None
     outputs = tuple(new[v] for v in region.outputs)
-    needed = {v.op for v in outputs}
-    for op in reversed(ops):
-        if op in needed:
-            needed.update(x.op for x in op.operands)
-    return Region(region.inputs, tuple(op for op in ops if op in needed), outputs)
+    return Region(region.inputs, tuple(live_ops(ops, outputs)), outputs)
 
 
 def monoid_kind(region: Region) -> str | None:

@@ -9,10 +9,11 @@ Regions are isolated: what they read is an operand, so every change here is one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, has_effect, is_array, make_op, with_attrs
+from hlo_disc.dynamic_hlo.ir.dependence import backward_slice, live_ops
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, copied, has_effect, is_array, make_op, substitute
 from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE, free_ops
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
@@ -48,18 +49,12 @@ class _Body:
 
     def rename(self, values: dict[Value, Value]) -> None:
         if values:
-            self.ops = [with_attrs(op, values) for op in self.ops]
+            self.ops = [substitute(op, values) for op in self.ops]
             self.outputs = [values.get(v, v) for v in self.outputs]
 
     def prune(self) -> None:
         """Drop the ops that no output needs."""
-        needed = set(self.outputs)
-        kept = []
-        for op in reversed(self.ops):
-            if has_effect(op) or not needed.isdisjoint(op.results):
-                needed.update(op.operands)
-                kept.append(op)
-        self.ops = kept[::-1]
+        self.ops = live_ops(self.ops, self.outputs)
 
     def reads(self) -> set[Value]:
         return {x for op in self.ops for x in op.operands} | set(self.outputs)
@@ -84,7 +79,7 @@ class _Scope:
                 case "case":
                     self._case(op, made, values)
                 case _:
-                    made.append(with_attrs(op, values))
+                    made.append(substitute(op, values))
         made, final = self._shrunk(made, [values.get(v, v) for v in roots])
         return made, {**final, **{old: final.get(new, new) for old, new in values.items()}}, self.changed
 
@@ -146,7 +141,7 @@ class _Scope:
         for body, value in zip(bodies, slot.inputs, strict=True):
             if value in body.reads():
                 names: dict[Value, Value] = {}
-                chain = [_copy(op, names) for op in _chain(slot.operand)]
+                chain = [copied(op, names) for op in backward_slice([slot.operand])]
                 body.ops[:0] = chain
                 body.rename({value: names[slot.operand]})
 
@@ -169,9 +164,9 @@ class _Scope:
         names = dict(fixed)
         moved: dict[Value, Value] = {}
         for op in wanted:
-            for link in _chain(op.results[0]):
+            for link in backward_slice(op.results[:1]):
                 if link in movable and link.results[0] not in names:
-                    made.append(_copy(link, names))
+                    made.append(copied(link, names))
             for value in op.results:
                 outside = names[value]
                 inputs = [Value(value.dtype, value.shape) for _ in bodies]
@@ -188,7 +183,7 @@ class _Scope:
         if kind(op) not in ("elementwise", "gather") or not op.results[0].shape:
             return False
         size = dim_product(op.results[0].shape)
-        leaves = (x for link in _chain(op.results[0], movable) for x in link.operands if x.op not in movable)
+        leaves = (x for link in backward_slice(op.results[:1], movable) for x in link.operands if x.op not in movable)
         return any(self.facts.at_most(size, dim_product(x.shape)) is Truth.YES for x in leaves)
 
     # Branches.
@@ -202,7 +197,7 @@ class _Scope:
             branch = branches[number if 0 <= number < len(branches) else -1]
             names = dict(zip(branch.inputs, operands, strict=True))
             inner = _Scope(self.facts)
-            ops, renamed, _ = inner.run([_copy(x, names) for x in branch.ops], [names[v] for v in branch.outputs])
+            ops, renamed, _ = inner.run([copied(x, names) for x in branch.ops], [names[v] for v in branch.outputs])
             made += ops
             outputs = [names[v] for v in branch.outputs]
             values.update(zip(op.results, (renamed.get(v, v) for v in outputs), strict=True))
@@ -239,39 +234,14 @@ class _Scope:
         values: dict[Value, Value] = {}
         made = []
         for op, smaller, live in reversed(kept):
-            new = with_attrs(smaller, values)
+            new = substitute(smaller, values)
             made.append(new)
             values.update((op.results[k], x) for k, x in zip(live, new.results, strict=True) if op.results[k] is not x)
         return made, values
 
 
-def _copy(op: Op, names: dict[Value, Value]) -> Op:
-    """A new op that computes the same from other operands; its results are added to `names`."""
-    operands = [names.get(x, x) for x in op.operands]
-    new = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
-    names.update(zip(op.results, new.results, strict=True))
-    return new
-
-
 def _is_pure(op: Op) -> bool:
     return not has_effect(op) and kind(op) not in ("control", "call")
-
-
-def _chain(value: Value, within: Iterable[Op] | None = None) -> list[Op]:
-    """The ops that compute a value, in order; with `within`, of these only."""
-    allowed = None if within is None else set(within)
-    found: dict[Op, None] = {}
-    todo = [(value.op, False)]
-    while todo:
-        op, ready = todo.pop()
-        if op is None or op in found or (allowed is not None and op not in allowed):
-            continue
-        if ready:
-            found[op] = None
-        else:
-            todo.append((op, True))
-            todo += [(x.op, False) for x in reversed(op.operands)]
-    return list(found)
 
 
 def _region(slots: Sequence[_Slot], number: int, body: _Body) -> Region:

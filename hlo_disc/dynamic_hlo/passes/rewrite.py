@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dependence import live_ops
 from hlo_disc.dynamic_hlo.ir.graph import (
     Graph,
     Op,
@@ -21,7 +22,6 @@ from hlo_disc.dynamic_hlo.ir.graph import (
     Value,
     attribute_key,
     has_effect,
-    make_op,
 )
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -71,13 +71,7 @@ def rewrite(graph: Graph, rules: Sequence[Rule], fired: Counter[str] | None = No
 
 def dce(graph: Graph) -> Graph:
     """`graph` without ops that no output needs and that have no effect."""
-    needed = set(graph.roots)
-    kept = []
-    for op in reversed(graph.ops):
-        if has_effect(op) or not needed.isdisjoint(op.results):
-            needed.update(op.operands)
-            kept.append(op)
-    return replace(graph, ops=tuple(reversed(kept)))
+    return replace(graph, ops=tuple(live_ops(graph.ops, graph.roots)))
 
 
 def cse(graph: Graph) -> Graph:
@@ -113,7 +107,7 @@ def _rebuild(builder: GraphBuilder, op: Op, operands: tuple[Value, ...], attrs: 
     elif attrs is op.attrs and all(
         x.dtype == y.dtype and x.shape == y.shape for x, y in zip(operands, op.operands, strict=True)
     ):
-        builder.ops.append(make_op(op.name, operands, attrs, [(r.dtype, r.shape) for r in op.results], op.loc))
+        builder.ops.append(op.with_operands(operands))
     else:
         GraphBuilder.multi(builder, op.name, operands, op.loc, **attrs)
     return builder.ops[-1]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, make_op, with_attrs
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, copied, substitute
 from hlo_disc.dynamic_hlo.ops.table import OPS
 
 _TRIPS = 8
@@ -26,7 +26,7 @@ def unroll(graph: Graph) -> Graph:
     for op in graph.ops:
         n = counts.get(op)
         if n is None:
-            made.append(with_attrs(op, values))
+            made.append(substitute(op, values))
             continue
         carried = [values.get(x, x) for x in op.operands]
         for _ in range(n):
@@ -41,13 +41,7 @@ class _Copy:
 
     def __init__(self, region: Region, operands: Sequence[Value]):
         names = dict(zip(region.inputs, operands, strict=True))
-        self.ops = []
-        for op in region.ops:
-            new = make_op(
-                op.name, [names[x] for x in op.operands], op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc
-            )
-            names.update(zip(op.results, new.results, strict=True))
-            self.ops.append(new)
+        self.ops = [copied(op, names) for op in region.ops]
         self.outputs = [names[x] for x in region.outputs]
 
 

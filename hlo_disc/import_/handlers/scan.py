@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, isolated, make_op, with_attrs, with_captures
+from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, isolated, make_op, substitute, with_captures
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.combiners import absorbs, identity, monoid_kind, monoid_region
 from hlo_disc.dynamic_hlo.ops.table import OPS
@@ -133,7 +133,7 @@ def _as_loop(r: Reader, scan: _Scan) -> list[Value]:
     elements = [_element(step, x, scan.dim, at, origin) for x in scan.xs]
     values = dict(zip(scan.region.inputs, (*elements, *carried, *scan.captured), strict=True))
     for op in scan.region.ops:
-        copy = with_attrs(op, values)
+        copy = substitute(op, values)
         step.ops.append(copy)
         values.update(zip(op.results, copy.results, strict=True))
     stored = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
 from hlo_disc.dynamic_hlo.sizes.shapes import same_shape
 from hlo_disc.stitch.fusion.attention_pattern import match_attention
@@ -134,11 +135,7 @@ class _Anchors:
 
     def _within(self, last: Op, inside: dict[Op, None]) -> list[Op]:
         """`last` and everything of `inside` that it follows from, in order."""
-        needed = {last}
-        for op in sorted(inside, key=self.position.__getitem__, reverse=True):
-            if any(user in needed for user in self.users[op.result]):
-                needed.add(op)
-        return sorted(needed, key=self.position.__getitem__)
+        return sorted(backward_slice([last.result], inside), key=self.position.__getitem__)
 
     def _only_result(self, ops: list[Op], result: Value) -> bool:
         return all(

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.dtypes import is_float
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
@@ -134,7 +135,7 @@ def scores_of(ops: Sequence[Op], facts: ShapeFacts) -> Scores | None:
     side = next((s for s, x in enumerate(second.operands) if x in follows), None)
     if side is None:
         return None
-    needed = _needed(second.operands[side], middle)
+    needed = set(backward_slice([second.operands[side]], middle))
     middle = [op for op in middle if op in needed]
     key = _key(second, side)
     if key is None or not _is_plain(first, second, middle):
@@ -156,17 +157,6 @@ def _renamed(at: Mapping[Value, Access], scores: Value) -> dict[Value, Access]:
     """Accesses in the scores' own axes instead of the weights'."""
     names: dict[tuple[str, int], tuple[str, int]] = {a: ("out", i) for i, a in enumerate(at[scores]) if a}
     return {value: tuple(names[a] if a else None for a in access) for value, access in at.items()}
-
-
-def _needed(value: Value, middle: Sequence[Op]) -> set[Op]:
-    needed: set[Op] = set()
-    todo = [value]
-    while todo:
-        op = todo.pop().op
-        if op is not None and op in middle and op not in needed:
-            needed.add(op)
-            todo += op.operands
-    return needed
 
 
 def _key(second: Op, side: int) -> int | None:

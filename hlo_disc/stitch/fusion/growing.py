@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.stitch.fusion.anchor import Anchor
 from hlo_disc.stitch.fusion.group import Group, Place, reads
@@ -36,19 +37,8 @@ class Growing:
 
     def _in_order(self) -> list[Op]:
         """Operands before users, in the order in which the outputs need them: alike groups come out alike."""
-        order: dict[Op, None] = {}
         roots = [*self.outputs, *(self.place.starts if self.place else ())]
-        todo = [(v.op, False) for v in reversed(roots) if isinstance(v, Value)]
-        while todo:
-            op, ready = todo.pop()
-            if op is None or op in order or not (op in self.ops or op in self.views):
-                continue
-            if ready:
-                order[op] = None
-            else:
-                todo.append((op, True))
-                todo += [(x.op, False) for x in reversed(reads(op))]
-        return list(order)
+        return backward_slice([v for v in roots if isinstance(v, Value)], {*self.ops, *self.views}, reads)
 
 
 class Growth:

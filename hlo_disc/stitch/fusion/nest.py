@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, with_attrs
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, copied
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.stitch.fusion.group import copy_group
 from hlo_disc.stitch.fusion.scope import Branches, Carried, Loop, Plan, Scope
@@ -55,12 +55,8 @@ def _region(region: Region) -> Region:
     """The same region with values of its own: regions of several ops may be one object."""
     values = {v: Value(v.dtype, v.shape, None, i) for i, v in enumerate(region.inputs)}
     inputs = tuple(values.values())
-    ops = [_copied(op, values) for op in region.ops]
+    ops = [copied(op, values) for op in region.ops]
     return Region(inputs, tuple(ops), tuple(values[v] for v in region.outputs))
-
-
-def _copied(op: Op, values: dict[Value, Value]) -> Op:
-    return with_attrs(op, values, dict(op.attrs))
 
 
 def _scope(fusion: Enclosing, region: Region, owned: Sequence[Value]) -> Scope:

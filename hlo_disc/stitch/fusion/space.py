@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -283,21 +284,7 @@ def _scans_in(p: Pass, values: Collection[Value], ops: set[Op]) -> tuple[Op, ...
     found = {v.op: None for v in values if v.op is not None and v.op in ops and v.op.name == "cumulative"}
     if found and sum(n != ONE for n in p.cols) != 1:
         raise _NotARow("a cumulative op along a part of the columns")
-    order: dict[Op, None] = {}
-
-    def visit(op: Op | None) -> None:
-        if op is None or op not in ops or op in seen:
-            return
-        seen.add(op)
-        for x in op.operands:
-            visit(x.op)
-        if op in found:
-            order[op] = None
-
-    seen: set[Op] = set()
-    for op in found:
-        visit(op)
-    return tuple(order)
+    return tuple(op for op in backward_slice([op.results[0] for op in found], ops) if op in found)
 
 
 def _without_ones(access: Access, value: Value) -> Access:

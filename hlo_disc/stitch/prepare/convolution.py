@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, make_op
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, make_op, substitute
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
@@ -44,12 +44,8 @@ def lower_convolutions(graph: Graph) -> Graph:
         operands = [new.get(x, x) for x in op.operands]
         if op.name == "convolution":
             new[op.result] = _Lowering(builder, op, operands).run()
-        elif all(x is y for x, y in zip(operands, op.operands, strict=True)):
-            builder.ops.append(op)
         else:
-            same = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
-            builder.ops.append(same)
-            new.update(zip(op.results, same.results, strict=True))
+            builder.ops.append(substitute(op, new))
     return graph.with_roots(new, ops=tuple(builder.ops))
 
 

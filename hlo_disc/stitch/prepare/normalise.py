@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, everywhere, make_op, raw_dim
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, everywhere, make_op, raw_dim, substitute
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -57,12 +57,8 @@ def _spelled(graph: Graph) -> Graph:
             new[op.result] = move_bits(builder, op, operands[0])
         elif op.name == "select_and_scatter":
             new[op.result] = _select_and_scatter(builder, op, operands)
-        elif all(x is y for x, y in zip(operands, op.operands, strict=True)):
-            builder.ops.append(op)
         else:
-            same = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
-            builder.ops.append(same)
-            new.update(zip(op.results, same.results, strict=True))
+            builder.ops.append(substitute(op, new))
     return graph.with_roots(new, ops=tuple(builder.ops))
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Op, Value, make_op, regions
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value, regions, substitute
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.inference import part_dtype
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
@@ -110,10 +110,7 @@ class Block:
                 self.reals[value] = next(rest)
 
     def _keep(self, op: Op) -> None:
-        operands = [self.reals[x] for x in op.operands]
-        same = op
-        if any(new is not old for new, old in zip(operands, op.operands, strict=True)):
-            same = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
+        same = substitute(op, self.reals)
         self.b.ops.append(same)
         self.reals.update(zip(op.results, same.results, strict=True))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, make_op
+from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value
 from hlo_disc.dynamic_hlo.ops.inference import part_dtype
 from hlo_disc.dynamic_hlo.passes.complex.block import Block, Pair, Rule, is_complex
 from hlo_disc.dynamic_hlo.passes.complex.formulas import Complex, multiply
@@ -62,7 +62,7 @@ def _dot(e: Block, op: Op) -> Pair | None:
     if not op.result.shape:
         return _long_dot(e, op)
     inputs = tuple(Value(x.dtype, x.shape, None, i) for i, x in enumerate(op.operands))
-    inner = make_op(op.name, inputs, op.attrs, [(op.result.dtype, op.result.shape)], op.loc)
+    inner = op.with_operands(inputs)
     branches = []
     for rule in (_short_dot, _long_dot):
         block = Block(e.b.facts, {op.name: rule})

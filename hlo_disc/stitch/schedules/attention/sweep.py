@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from hlo_disc.device import Device
+from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes
@@ -57,19 +58,9 @@ class Sweep:
 
     def _leaves(self) -> list[Value]:
         """The group's inputs that the ops between read."""
-        made = {value: op for op in self.group.ops for value in op.results}
-        found: dict[Value, None] = {}
-        seen: set[Value] = {self.scores.first.result}
-        todo = [x for op in self.scores.middle for x in op.operands]
-        while todo:
-            value = todo.pop()
-            if value in seen:
-                continue
-            seen.add(value)
-            if value in made:
-                todo += made[value].operands
-            else:
-                found[value] = None
+        results = [v for op in self.scores.middle for v in op.results]
+        ops = backward_slice(results, set(self.group.ops) - {self.scores.first})
+        found = {x for op in ops for x in op.operands}
         return [v for v in self.group.inputs if v in found]
 
     def _folded(self) -> tuple[Value, Value, bool] | None:

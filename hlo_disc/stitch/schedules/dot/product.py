@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.dtypes import is_float, is_unsigned
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
@@ -220,14 +221,7 @@ def sum_dtype(result: np.dtype, *operands: np.dtype, loc: str = "") -> np.dtype:
 
 def epilogue_of(group: Group, dot: Op) -> Group:
     """What follows from the dot, as a group of its own whose first input is the dot's result."""
-    needed: dict[Op, None] = {}
-    made_by = {value: op for op in group.ops for value in op.results}
-    todo = list(group.outputs)
-    while todo:
-        op = made_by.get(todo.pop())
-        if op is not None and op is not dot and op not in needed:
-            needed[op] = None
-            todo += op.operands
+    needed = set(backward_slice(group.outputs, set(group.ops) - {dot}))
     ops = tuple(op for op in group.ops if op in needed)
     read = {x for op in ops for x in op.operands}
     others = tuple(v for v in group.inputs if v in read)

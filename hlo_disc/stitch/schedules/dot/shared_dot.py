@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hlo_disc.device import Device
-from hlo_disc.dynamic_hlo.ir.graph import Op, Value, make_op
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value, copied, make_op
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import CompileError
@@ -116,10 +116,6 @@ def _end(p: Product, sums: Value) -> Group:
     if first.dtype != p.dtype:
         ops.append(make_op("convert", [total.result], {"dtype": first.dtype}, [(first.dtype, first.shape)], ""))
     values = {first: ops[-1].result}
-    for op in p.epilogue.ops:
-        operands = [values.get(x, x) for x in op.operands]
-        again = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
-        values.update(zip(op.results, again.results, strict=True))
-        ops.append(again)
+    ops += [copied(op, values) for op in p.epilogue.ops]
     (output,) = p.epilogue.outputs
     return Group.of("row", ops, [values.get(output, output)])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hlo_disc.dynamic_hlo.ir.graph import Op, Value, make_op
+from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value, copied, make_op
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.stitch.codegen.body import Sizes
 from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
@@ -60,12 +61,12 @@ def sliced(whole: RowVariant) -> SlicedReduction | None:
     reductions = space.passes[0].reductions
     if not reductions or space.scans:
         return None
-    above = needed([x for op in reductions for x in op.operands], group.ops)
+    above = set(backward_slice([x for op in reductions for x in op.operands], group.ops))
     results = tuple(v for op in reductions for v in op.results)
     slices, front = Dim.const(SLICES), whole.lanes_on_rows
     work = tuple(Value(v.dtype, (slices, *v.shape) if front else (*v.shape, slices)) for v in results)
     scalars = [x for op in reductions for x in op.operands[len(op.results) :]]
-    inits = needed(scalars, group.ops)
+    inits = set(backward_slice(scalars, group.ops))
     first = [op for op in group.ops if op in above or op in reductions]
     partial = replace(Group.of("row", first, results), inputs=group.inputs)
     made = dict(zip(results, work, strict=True))
@@ -79,12 +80,9 @@ def sliced(whole: RowVariant) -> SlicedReduction | None:
     for op in group.ops:
         if op in reductions or op in ops:
             continue
-        operands = [values.get(x, x) for x in op.operands]
-        again = make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc)
-        values.update(zip(op.results, again.results, strict=True))
-        ops.append(again)
+        ops.append(copied(op, values))
     outputs = [values.get(v, v) for v in group.outputs]
-    kept = needed(outputs, ops)
+    kept = set(backward_slice(outputs, ops))
     end = Group.of("row", [op for op in ops if op in kept], outputs)
     if set(end.inputs) - set(work) - set(group.inputs):
         return None
@@ -119,15 +117,3 @@ def _first(value: Value, axis: int, count: Dim, loc: str) -> Op:
     limit = (*value.shape[:axis], count, *value.shape[axis + 1 :])
     attrs = {"start": (Dim.const(0),) * value.rank, "limit": limit, "stride": (1,) * value.rank}
     return make_op("slice", [value], attrs, [(value.dtype, limit)], loc)
-
-
-def needed(roots: Sequence[Value], ops: Sequence[Op]) -> set[Op]:
-    """Those of the ops that the roots follow from."""
-    inside, found = set(ops), set()
-    todo = [v.op for v in roots]
-    while todo:
-        op = todo.pop()
-        if op is not None and op in inside and op not in found:
-            found.add(op)
-            todo += [x.op for x in op.operands]
-    return found

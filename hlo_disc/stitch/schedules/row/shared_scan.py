@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, make_op
 from hlo_disc.dynamic_hlo.ops.combiners import monoid_kind
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -14,7 +15,6 @@ from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.space import row_space
 from hlo_disc.stitch.schedules.row.kernel import SLICES, RowVariant
-from hlo_disc.stitch.schedules.row.shared_reduction import needed
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def shared_scan(whole: RowVariant) -> SharedScan | None:
     if len(space.passes) != 1 or space.passes[0].reductions or len(space.passes[0].cols) != 1:
         return None
     scans = space.passes[0].scans
-    above = needed([x for op in scans for x in op.operands], group.ops)
+    above = set(backward_slice([x for op in scans for x in op.operands], group.ops))
     if not scans or any(op in above for op in scans):
         return None
     front, slices = whole.lanes_on_rows, Dim.const(SLICES)

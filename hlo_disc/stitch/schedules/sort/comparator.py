@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, attribute_key, make_op
+from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, attribute_key
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class _Parts:
 
         for op in mixed:
             operands = [get(x) for x in op.operands]
-            ops.append(make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc))
+            ops.append(op.with_operands(operands))
             new.update(zip(op.results, ops[-1].results, strict=True))
         outputs = tuple(get(v) for v in self.body.outputs)  # may add ops
         return Region(tuple(inputs), tuple(ops), outputs)
@@ -93,6 +93,6 @@ class _Parts:
             op = value.op
             assert op is not None
             operands = [self._copy(x, new, ops) for x in op.operands]
-            ops.append(make_op(op.name, operands, op.attrs, [(r.dtype, r.shape) for r in op.results], op.loc))
+            ops.append(op.with_operands(operands))
             new.update((self.meaning[old], made) for old, made in zip(op.results, ops[-1].results, strict=True))
         return new[meaning]

@@ -14,7 +14,7 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import ir
-from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.module import ModuleBuilder
 from hlo_disc.stitch.explain import explain
 from hlo_disc.stitch.fusion.collapse import collapse
 from hlo_disc.stitch.fusion.fuse import fuse, is_stored_constant
@@ -66,7 +66,8 @@ def lower(graph: Graph, device: Device) -> Lowered:
     graph = with_definitions(normalise(graph))
     plan = fuse(graph)
     static = _Static(graph, plan)
-    b = Builder()
+    builder = ModuleBuilder()
+    b = builder.builder
     try:
         kernels: dict[tuple, str] = {}
 
@@ -103,12 +104,12 @@ def lower(graph: Graph, device: Device) -> Lowered:
         flow.build_main()
         flow.build_packs()
     finally:
-        module = b.close()
+        module = builder.close()
     return Lowered(
         module,
         tuple(constant_array(v) for v in flow.constants),
         tuple((*flow.source(p), p.packing.size, p.function) for p in flow.packs),
-        tuple(b.library),
+        tuple(builder.library),
         flow.symbols,
         flow.guards,
         flow.env_size,

@@ -146,34 +146,10 @@ class Body:
         elif isinstance(at.lanes, int) and at.lanes == 1:
             x = self.b.load(leaf.buffer, at.base, self.width, self.mask, fixed=leaf.fixed)
         elif isinstance(at.lanes, int) and abs(at.lanes) <= STRIDED:
-            x = self._load_strided(leaf, at.base, at.lanes)
+            x = self.b.lanes.load_strided(leaf.buffer, at.base, at.lanes, self.width, self.mask, leaf.fixed)
         else:
             x = self.b.gather(leaf.buffer, at.base, self.math.offsets(at), self.mask, fixed=leaf.fixed)
         return from_memory(self.b, x, leaf.dtype)
-
-    def _load_strided(self, leaf: Leaf, base: Scalar, stride: int) -> Val:
-        """Every `stride`th element: the vectors that hold them, of which no element lies outside, shuffled."""
-        width, step, mask = self.width, abs(stride), self.mask
-        if stride < 0:
-            base = base + stride * (width - 1)
-            mask = mask and self.b.shuffle(mask, mask, range(width - 1, -1, -1))
-        x: Val | None = None
-        for k in range(step):
-            # The last vector ends with the last element.
-            start = min(k * width, (step - 1) * (width - 1))
-            here = {lane: lane * step - start for lane in range(width) if k * width <= lane * step < (k + 1) * width}
-            part = self.b.load(leaf.buffer, base + start, width, mask and self._spread_mask(mask, here), leaf.fixed)
-            if x is None:
-                x = part
-            x = self.b.shuffle(x, part, [width + here[lane] if lane in here else lane for lane in range(width)])
-        assert x is not None
-        return x if stride > 0 else self.b.shuffle(x, x, range(width - 1, -1, -1))
-
-    def _spread_mask(self, mask: Val, places: Mapping[int, int]) -> Val:
-        """The mask's lanes at other places, and none elsewhere."""
-        lanes = {place: lane for lane, place in places.items()}
-        none = self.b.const(0, self.b.i1, self.width)
-        return self.b.shuffle(mask, none, [lanes.get(place, self.width) for place in range(self.width)])
 
     def store(self, x: Val, leaf: Leaf, index: Sequence[Index]) -> None:
         at = self.math.linear(index, leaf.shape).shift(leaf.offset)

@@ -1,23 +1,27 @@
 """A thin layer over MLIR's builders: values with operators, loops as context managers, constants once a function.
 
-From calls of a schedule to ops of the upstream dialects func, scf, arith, math, memref, vector and gpu in one module.
+From calls of a schedule to ops of the upstream dialects func, scf, arith, math, memref, vector and gpu in one function
+after another (`module.ModuleBuilder` opens them). What crosses the lanes of vectors is in `lanes.py`.
 Scalars of type index fold with Python ints, so that a static size never becomes an instruction. A pure op is placed in
 the outermost scope that has its operands: what does not change in a loop is never built inside it.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.ir.dtypes import FLOATS, element_type, part_dtype
 from hlo_disc.mlir import arith, func, gpu, ir, memref, scf, vector
+from hlo_disc.stitch.codegen.lanes import SimdLanes
 from hlo_disc.stitch.codegen.val import Loop, Scalar, Scope, Val, signed
+
+if TYPE_CHECKING:
+    from hlo_disc.stitch.codegen.module import ModuleBuilder
 
 _INT_OPS: dict[str, Any] = {
     "+": arith.AddIOp,
@@ -32,46 +36,32 @@ _FLOAT_PREDICATES = {"==": 1, ">": 2, ">=": 3, "<": 4, "<=": 5, "!=": 13, "uno":
 
 
 class Builder:
-    """Builds one module: host functions, and kernels with their device functions in `gpu.module @kernels`."""
+    """Builds the function of `module` that is open: values, arithmetic, memory, control flow.
 
-    def __init__(self) -> None:
-        self._context = mlir.context()
-        self._context.__enter__()
-        self._unknown = ir.Location.unknown()
-        self._unknown.__enter__()
-        self.module = ir.Module.create()
-        self.module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
+    lanes: how lanes of a vector meet. runtime: the ral_call of a host function, its first argument.
+    """
+
+    def __init__(self, module: ModuleBuilder) -> None:
+        self.module = module
+        self.lanes = SimdLanes(self)
         self.index_type = ir.IndexType.get()
         self.pointer = ir.Type.parse("!llvm.ptr")
         self._int_types = {n: ir.IntegerType.get_signless(n) for n in (1, 4, 6, 8, 16, 32, 64)}
         self._float_types = {dtype: ir.Type.parse(element_type(dtype)) for dtype in FLOATS}
         self._floats = {*self._float_types.values()}
         self._f32, self._f64 = ir.F32Type.get(), ir.F64Type.get()
-        self.library: dict[Any, int] = {}  # the calls of library functions and their numbers
-        self._declared: set[str] = set()
-        self.runtime: Any = None  # the ral_call of the host function that is being built, its first argument
         self.i1, self.i8, self.i32, self.i64 = (self._int_types[n] for n in (1, 8, 32, 64))
         self._contract = ir.Attribute.parse("#arith.fastmath<contract>")
-        self._reassoc = ir.Attribute.parse("#arith.fastmath<reassoc,nsz>")
         self.no_signed_zeros = ir.Attribute.parse("#arith.fastmath<nsz>")
         self._fast_space = ir.Attribute.parse("#gpu.address_space<workgroup>")
         self._x = ir.Attribute.parse("#gpu<dim x>")
-        self._read = {"llvm.noalias": ir.UnitAttr.get(), "llvm.readonly": ir.UnitAttr.get()}
-        self._write = {"llvm.noalias": ir.UnitAttr.get()}
+        self._unknown = ir.Location.unknown()
         self._vectors: dict[tuple[int, ir.Type], ir.Type] = {}
         self._locations: dict[str, ir.Location] = {}
         self._constants: dict[tuple, Val] = {}
-        self._made: dict[tuple, Callable[..., None]] = {}
         self._entry: ir.Block | None = None
         self.scopes: list[Scope] = []
-        with ir.InsertionPoint(self.module.body):
-            self._kernels = gpu.GPUModuleOp("kernels").regions[0].blocks.append()
-
-    def close(self) -> ir.Module:
-        """End building and return the module."""
-        self._unknown.__exit__(None, None, None)
-        self._context.__exit__(None, None, None)
-        return self.module
+        self.runtime: Any = None
 
     @contextmanager
     def at(self, loc: str) -> Iterator[None]:
@@ -102,7 +92,7 @@ class Builder:
         finally:
             self.scopes.pop().open = False
 
-    def _pure(self, build: Callable[[], ir.Value], lanes: int, operands: Sequence[Val], speculate: bool = True) -> Val:
+    def pure(self, build: Callable[[], ir.Value], lanes: int, operands: Sequence[Val], speculate: bool = True) -> Val:
         """Build an op in the outermost scope that has its operands; without `speculate` not above a conditional."""
         depth = max((x.scope.depth for x in operands), default=0)
         if not speculate:
@@ -173,7 +163,7 @@ class Builder:
         if not lanes or x.lanes == lanes:
             return x
         type_ = self.vec(lanes, x.v.type)
-        return self._pure(lambda: vector.BroadcastOp(type_, x.v).result, lanes, [x])
+        return self.pure(lambda: vector.BroadcastOp(type_, x.v).result, lanes, [x])
 
     # Scalar and vector arithmetic.
 
@@ -183,27 +173,27 @@ class Builder:
         if self.is_float(x):
             # Doubles are for those who want every operation rounded as IEEE 754 says.
             flags = {} if x.element == self._f64 else {"fastmath": self._contract}
-            return self._pure(lambda: _FLOAT_OPS[sign](x.v, y.v, **flags).result, x.lanes, [x, y])
+            return self.pure(lambda: _FLOAT_OPS[sign](x.v, y.v, **flags).result, x.lanes, [x, y])
         # A division by zero traps: it stays where the schedule put it.
-        return self._pure(lambda: _INT_OPS[sign](x.v, y.v).result, x.lanes, [x, y], speculate=sign not in "//%")
+        return self.pure(lambda: _INT_OPS[sign](x.v, y.v).result, x.lanes, [x, y], speculate=sign not in "//%")
 
     def apply(self, op: Callable, *xs: Val, speculate: bool = True, **attributes: Any) -> Val:
         """An op whose result has the type of its operands; scalars among vectors are broadcast."""
         lanes = max(x.lanes for x in xs)
         ys = [self.splat(x, lanes) for x in xs]
-        return self._pure(lambda: op(*[y.v for y in ys], **attributes).result, lanes, ys, speculate)
+        return self.pure(lambda: op(*[y.v for y in ys], **attributes).result, lanes, ys, speculate)
 
     def cast(self, op: Callable, element: ir.Type, x: Val) -> Val:
         type_ = self.vec(x.lanes, element)
-        return self._pure(lambda: op(type_, x.v).result, x.lanes, [x])
+        return self.pure(lambda: op(type_, x.v).result, x.lanes, [x])
 
     def compare(self, sign: str, x: Any, y: Any, unsigned: bool = False) -> Val:
         other = x if isinstance(x, Val) and (x.lanes or not isinstance(y, Val)) else y
         x, y = self.like(x, other), self.like(y, other)
         if self.is_float(x):
-            return self._pure(lambda: arith.CmpFOp(_FLOAT_PREDICATES[sign], x.v, y.v).result, x.lanes, [x, y])
+            return self.pure(lambda: arith.CmpFOp(_FLOAT_PREDICATES[sign], x.v, y.v).result, x.lanes, [x, y])
         predicate = _PREDICATES[sign] + (4 if unsigned and sign not in ("==", "!=") else 0)
-        return self._pure(lambda: arith.CmpIOp(predicate, x.v, y.v).result, x.lanes, [x, y])
+        return self.pure(lambda: arith.CmpIOp(predicate, x.v, y.v).result, x.lanes, [x, y])
 
     def select(self, condition: Val, x: Val, y: Val, unpredictable: bool = False) -> Val:
         """unpredictable: not to become a branch."""
@@ -216,7 +206,7 @@ class Builder:
                 op.attributes["hlo_disc.unpredictable"] = ir.UnitAttr.get()
             return op.result
 
-        return self._pure(build, lanes, [c, x, y])
+        return self.pure(build, lanes, [c, x, y])
 
     def both(self, x: Val, y: Val) -> Val:
         """Whether both conditions hold."""
@@ -247,44 +237,20 @@ class Builder:
             return self.apply(vector.FMAOp if z.lanes else mlir.math.FmaOp, x, y, z)
         return self.binary("+", self.binary("*", x, y), z)
 
-    def horizontal(self, kind: str, x: Val) -> Val:
-        """Reduce the lanes; `kind` is a vector.kind."""
-        flags = {"fastmath": self._reassoc} if self.is_float(x) else {}
-        attr, element = ir.Attribute.parse(f"#vector.kind<{kind}>"), x.element
-        return self._pure(lambda: vector.ReductionOp(element, attr, x.v, **flags).result, 0, [x])
-
-    def shuffle(self, x: Val, y: Val, lanes: Sequence[int]) -> Val:
-        """Lanes of x ++ y."""
-        return self._pure(lambda: vector.ShuffleOp(x.v, y.v, list(lanes)).result, len(lanes), [x, y])
-
     def pair(self, x: Val, y: Val) -> Val:
         """Two scalars as a vector."""
         type_ = self.vec(2, x.element)
-        return self._pure(lambda: vector.FromElementsOp(type_, [x.v, y.v]).result, 2, [x, y])
+        return self.pure(lambda: vector.FromElementsOp(type_, [x.v, y.v]).result, 2, [x, y])
 
     def reinterpret(self, x: Val, element: ir.Type, lanes: int) -> Val:
         """The bits of a vector as another one of as many bits."""
         type_ = self.vec(lanes, element)
-        return self._pure(lambda: vector.BitCastOp(type_, x.v).result, lanes, [x])
+        return self.pure(lambda: vector.BitCastOp(type_, x.v).result, lanes, [x])
 
     def pair_dot(self, sums: Val, x: Val, y: Val) -> Val:
         """sums[i] + x[2i] y[2i] + x[2i + 1] y[2i + 1], of bf16 and f32, where the device has that."""
         operands = [sums, x, y]
-        return self._pure(lambda: mlir.extension("pair_dot", [v.v for v in operands]), sums.lanes, operands)
-
-    def lane(self, x: Val, k: int) -> Val:
-        """One lane of a vector as a scalar."""
-        return self._pure(lambda: vector.ExtractOp(x.v, [], [k]).result, 0, [x])
-
-    def step(self, lanes: int) -> Val:
-        """The vector 0, 1, … lanes-1 of type index."""
-        type_ = self.vec(lanes, self.index_type)
-        return self._pure(lambda: vector.StepOp(type_).result, lanes, [])
-
-    def mask(self, count: Scalar, lanes: int) -> Val:
-        """The first `count` lanes."""
-        type_, n = self.vec(lanes, self.i1), self.index(count)
-        return self._pure(lambda: vector.CreateMaskOp(type_, [n.v]).result, lanes, [n])
+        return self.pure(lambda: mlir.extension("pair_dot", [v.v for v in operands]), sums.lanes, operands)
 
     # Memory: buffers are rank-1 memrefs, addressed by a linear element index.
 
@@ -308,7 +274,7 @@ class Builder:
         if mask is not None and lanes:
             zero = self.const(0, element, lanes)
             operands.append(mask)
-        return self._pure(build, lanes, operands, speculate=False) if fixed else Val(self, build(), lanes)
+        return self.pure(build, lanes, operands, speculate=False) if fixed else Val(self, build(), lanes)
 
     def store(self, x: Val, buffer: Val, i: Scalar, mask: Val | None = None) -> None:
         at = [self.index(i).v]
@@ -330,21 +296,12 @@ class Builder:
             return vector.GatherOp(type_, buffer.v, [at.v], offsets.v, mask.v, zero.v).result
 
         operands = [buffer, at, offsets, mask]
-        return self._pure(build, lanes, operands, speculate=False) if fixed else Val(self, build(), lanes)
+        return self.pure(build, lanes, operands, speculate=False) if fixed else Val(self, build(), lanes)
 
     def scatter(self, x: Val, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None) -> None:
         """x[lane] to element i + offsets[lane]; of equal offsets the last lane wins."""
         mask = mask or self.const(1, self.i1, offsets.lanes)
         vector.ScatterOp(None, buffer.v, [self.index(i).v], offsets.v, mask.v, self.splat(x, offsets.lanes).v)
-
-    def compress(self, x: Val, mask: Val) -> Val:
-        """The lanes of x that the mask has, one after another; the others are undefined. x fits a register."""
-        return Val(self, mlir.extension("compress", [x.v, mask.v]), x.lanes)
-
-    def count(self, mask: Val) -> Val:
-        """How many lanes a mask has."""
-        ones = self.cast(arith.ExtUIOp, self.i32, mask)
-        return self.cast(arith.IndexCastOp, self.index_type, self.horizontal("add", ones))
 
     def fast(self) -> Val:
         """The block's fast memory, as bytes."""
@@ -410,102 +367,11 @@ class Builder:
             scf.YieldOp([x.v for x in step(held)])
         return [Val(self, r, x.lanes) for r, x in zip(op.results, inits, strict=True)]
 
-    # Functions.
-
-    def block_id(self) -> Val:
-        return Val(self, gpu.BlockIdOp(self._x).result)
+    # Functions: `module` opens one after another.
 
     @contextmanager
-    def kernel(self, name: str, args: Sequence[tuple[ir.Type, str]], calls_only: bool = False) -> Iterator[list[Val]]:
-        """A kernel of one thread a block. An argument is (type, access): "r" or "w" for buffers, "" for scalars.
-
-        calls_only: all its work is done by device functions, so that a target need not optimise it.
-        """
-        attrs = [ir.DictAttr.get({"r": self._read, "w": self._write, "": {}}[access]) for _, access in args]
-        with ir.InsertionPoint(self._kernels):
-            op = gpu.GPUFuncOp(
-                ir.FunctionType.get([t for t, _ in args], []),
-                name,
-                kernel=True,
-                known_block_size=[1, 1, 1],
-                arg_attrs=ir.ArrayAttr.get(attrs),
-            )
-        if calls_only:
-            op.attributes["hlo_disc.calls_only"] = ir.UnitAttr.get()
-        with self._body(op.add_entry_block()) as values:
-            yield values
-            gpu.ReturnOp([])
-
-    @contextmanager
-    def device_function(self, name: str, args: Sequence[ir.Type]) -> Iterator[tuple[list[Val], Callable[..., None]]]:
-        """An outlined function of the kernels' module, so that its loop has all registers. Yields (arguments, call)."""
-        with ir.InsertionPoint(self._kernels):
-            op = func.FuncOp(name, (list(args), []), visibility="private")
-        with self._body(op.add_entry_block()) as values:
-            yield values, lambda *xs: func.CallOp([], name, [self.index(x).v for x in xs])
-            func.ReturnOp([])
-
-    @property
-    def made(self) -> int:
-        """How many shared device functions there are, which makes a name unique."""
-        return len(self._made)
-
-    def once(self, key: tuple, make: Callable[[], Callable[..., None]]) -> Callable[..., None]:
-        """A device function that several kernels call: made once a module for all who ask with an equal key."""
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
-
-    @contextmanager
-    def host_function(
-        self, name: str, args: Sequence[ir.Type], results: Sequence[ir.Type] = (), often: bool = False
-    ) -> Iterator[list[Val]]:
-        """A public host function; its body ends with `return_`. often: it has loops, and is worth optimising."""
-        with ir.InsertionPoint(self.module.body):
-            op = func.FuncOp(name, (list(args), list(results)))
-        op.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
-        if often:
-            op.attributes["hlo_disc.often"] = ir.UnitAttr.get()
-        with self._body(op.add_entry_block()) as values:
-            yield values
-
-    @contextmanager
-    def private_function(
-        self, name: str, args: Sequence[ir.Type], may_fail: bool = False, often: bool = False, status: int = 0
-    ) -> Iterator[tuple[list[Val], Callable[..., None]]]:
-        """A host function that others call. Yields (arguments, call).
-
-        may_fail: it returns a status, in the end the one given; calls in it may fail, and so do then the functions that
-        call it. often: it is called in loops, and is worth optimising.
-        """
-        with ir.InsertionPoint(self.module.body):
-            op = func.FuncOp(name, (list(args), [self.i32] if may_fail else []), visibility="private")
-        if often:
-            op.attributes["hlo_disc.often"] = ir.UnitAttr.get()
-        with self._body(op.add_entry_block()) as values:
-            yield values, functools.partial(self.checked_call if may_fail else self._call, name)
-            self.return_(*([self.const(status, self.i32)] if may_fail else []))
-
-    def _call(self, name: str, *xs: Val) -> None:
-        func.CallOp([], name, [x.v for x in xs])
-
-    def checked_call(self, name: str, *xs: Val) -> None:
-        """A call that returns a status; the calling function returns it too when it is not 0."""
-        call = func.CallOp([self.i32], name, [x.v for x in xs])
-        call.operation.attributes["hlo_disc.checked"] = ir.UnitAttr.get()
-
-    def declare(self, name: str, args: Sequence[ir.Type], results: Sequence[ir.Type]) -> None:
-        """A host function that the runtime has."""
-        if name not in self._declared:
-            self._declared.add(name)
-            with ir.InsertionPoint(self.module.body):
-                func.FuncOp(name, (list(args), list(results)), visibility="private")
-
-    def return_(self, *values: Val) -> None:
-        func.ReturnOp([x.v for x in values])
-
-    @contextmanager
-    def _body(self, block: ir.Block) -> Iterator[list[Val]]:
+    def function(self, block: ir.Block) -> Iterator[list[Val]]:
+        """Build the body of a function, perhaps while another one is under construction; yields its arguments."""
         saved = self._constants, self._entry, self.scopes, self.runtime
         self._constants, self._entry, self.scopes = {}, block, []
         with self.enter(None, block):
@@ -513,6 +379,23 @@ class Builder:
             self.runtime = values[0] if values else None
             yield values
         self._constants, self._entry, self.scopes, self.runtime = saved
+
+    def return_(self, *values: Val) -> None:
+        func.ReturnOp([x.v for x in values])
+
+    def call(self, name: str, *xs: Scalar) -> None:
+        """Call a function of the module that has no result."""
+        func.CallOp([], name, [self.index(x).v for x in xs])
+
+    def checked_call(self, name: str, *xs: Val) -> None:
+        """A call that returns a status; the calling function returns it too when it is not 0."""
+        call = func.CallOp([self.i32], name, [x.v for x in xs])
+        call.operation.attributes["hlo_disc.checked"] = ir.UnitAttr.get()
+
+    # Blocks.
+
+    def block_id(self) -> Val:
+        return Val(self, gpu.BlockIdOp(self._x).result)
 
     def launch(self, kernel: str, grid: Scalar, args: Sequence[Scalar], fast_bytes: Scalar = 0) -> None:
         one = self.index(1).v

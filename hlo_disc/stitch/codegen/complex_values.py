@@ -19,14 +19,13 @@ def join(b: Builder, re: Val, im: Val) -> Val:
     lanes = max(re.lanes, im.lanes)
     if not lanes:
         return _counted(b.pair(re, im), 0)
-    both = b.shuffle(b.splat(re, lanes), b.splat(im, lanes), [k for i in range(lanes) for k in (i, lanes + i)])
-    return _counted(both, lanes)
+    return _counted(b.lanes.in_turn(b.splat(re, lanes), b.splat(im, lanes)), lanes)
 
 
 def part(b: Builder, z: Val, k: int) -> Val:
     """The real (0) or imaginary (1) parts."""
     parts = _counted(z, 2 * max(z.lanes, 1))
-    return b.shuffle(parts, parts, range(k, parts.lanes, 2)) if z.lanes else b.lane(parts, k)
+    return b.lanes.every_second(parts, k)
 
 
 def _counted(x: Val, lanes: int) -> Val:

@@ -44,7 +44,7 @@ class IndexMath:
             return i.lanes
         if not i.lanes:
             return self.b.const(0, self.b.index_type, self.width)
-        step = self.b.step(self.width)
+        step = self.b.lanes.numbers(self.width)
         return self.b.binary("*", step, i.lanes) if i.lanes != 1 else step
 
     def scale(self, i: Index, factor: Scalar) -> Index:

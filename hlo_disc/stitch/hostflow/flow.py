@@ -134,7 +134,7 @@ class Flow:
     def build_plan(self) -> None:
         b = self.b
         env_type = b.buffer_type(b.i64)
-        with b.host_function("plan", [env_type, env_type], [b.i32]) as (dims, env):
+        with b.module.host_function("plan", [env_type, env_type], [b.i32]) as (dims, env):
             raw = self._raw_sizes(dims)
             symbols = {name: raw(dim) for name, dim in self.graph.bindings.items()}
             sizes = Sizes(b, {**raw.symbols, **symbols}, self.graph.facts)
@@ -210,7 +210,7 @@ class Flow:
             op: self._failure(op, number) for number, op in enumerate(self._host_ops("check"), len(self.graph.guards))
         }
         often = bool(self.plan.loops)
-        with b.host_function("main", [*head, *types], [b.i32], often) as (call, env, arena, *buffers):
+        with b.module.host_function("main", [*head, *types], [b.i32], often) as (call, env, arena, *buffers):
             symbols: dict[str, Scalar] = {
                 name: b.cast(arith.IndexCastOp, b.index_type, b.load(env, 2 + i)) for i, name in enumerate(self.symbols)
             }
@@ -252,7 +252,7 @@ class Flow:
         """(call, env, values of a guard's message): leave them in `env`, and let `main` return the guard's status."""
         b, count = self.b, len(op.attrs["args"])
         types = [b.pointer, b.buffer_type(b.i64), *[b.index_type] * count]
-        with b.private_function(f"broken{number}", types, may_fail=True, status=number + 2) as (values, call):
+        with b.module.private_function(f"broken{number}", types, may_fail=True, status=number + 2) as (values, call):
             self._store_all(values[1], 0, values[2:])
         return call
 
@@ -282,7 +282,7 @@ class Flow:
             extra.append(slice(len(types), len(types) + len(own)))
             types += own
         arguments = [b.pointer, *types, *[b.index_type] * len(step.symbols)]
-        with b.private_function(name, arguments, step.may_fail, often) as (values, call):
+        with b.module.private_function(name, arguments, step.may_fail, often) as (values, call):
             buffers, symbols = values[1 : 1 + len(types)], values[1 + len(types) :]
             sizes = Sizes(b, dict(zip(step.symbols, symbols, strict=True)), self.graph.facts)
 
@@ -319,7 +319,7 @@ class Flow:
             element = b.memory_type(pack.packing.source.dtype)
             head = [b.pointer, b.buffer_type(b.i64), b.buffer_type(b.i8)]
             args = [*head, b.buffer_type(element), b.buffer_type(b.i8)]
-            with b.host_function(pack.function, args, [b.i32]) as (_, _, _, source, target):
+            with b.module.host_function(pack.function, args, [b.i32]) as (_, _, _, source, target):
                 pack.packing.launch(b, pack.kernel, source, target)
                 b.return_(b.const(0, b.i32))
 

@@ -63,7 +63,7 @@ class LateMemory:
         for i, word in enumerate(words):
             memref.StoreOp(word.v, record, [b.index(i).v])
         pointer = b.buffer_type(b.i64)
-        b.declare("ral_allocate", [b.pointer, b.i32, pointer], [b.pointer])
+        b.module.declare("ral_allocate", [b.pointer, b.i32, pointer], [b.pointer])
         given = [b.runtime.v, b.const(what, b.i32).v, memref.CastOp(pointer, record).result]
         made = func.CallOp([b.pointer], "ral_allocate", given).results[0]
         cast = ir.Operation.create(
@@ -76,6 +76,6 @@ class LateMemory:
     def _no_memory(self) -> Callable[..., None]:
         """(call): let `main` return 1."""
         if self._fail is None:
-            with self.b.private_function("no_memory", [self.b.pointer], may_fail=True, status=1) as (_, call):
+            with self.b.module.private_function("no_memory", [self.b.pointer], may_fail=True, status=1) as (_, call):
                 self._fail = call
         return self._fail

@@ -75,14 +75,14 @@ class LibraryVariant:
 
 def _emit(b: Builder, call: LibraryCall, buffers: Sequence[Val], sizes: Sequence[Scalar]) -> None:
     """Call a library function, in a host function that may fail; see ral.h. Equal calls get one number."""
-    number = b.library.setdefault(call, len(b.library))
+    number = b.module.library.setdefault(call, len(b.module.library))
     addresses = [Val(b, memref.ExtractAlignedPointerAsIndexOp(x.v).result) for x in buffers]
     words = [b.cast(arith.IndexCastOp, b.i64, b.index(x)) for x in (*addresses, *sizes)]
     record = memref.AllocaOp(ir.MemRefType.get([len(words)], b.i64), [], []).result
     for i, word in enumerate(words):
         memref.StoreOp(word.v, record, [b.index(i).v])
     pointer = b.buffer_type(b.i64)
-    b.declare("ral_library_call", [b.pointer, b.i32, pointer], [b.i32])
+    b.module.declare("ral_library_call", [b.pointer, b.i32, pointer], [b.i32])
     b.checked_call("ral_library_call", b.runtime, b.const(number, b.i32), Val(b, memref.CastOp(pointer, record).result))
 
 

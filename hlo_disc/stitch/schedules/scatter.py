@@ -143,7 +143,7 @@ class ScatterVariant:
         args += [(b.buffer_type(b.memory_type(v.dtype)), "w") for v in group.outputs]
         names = group.symbols
         args += [(b.index_type, "")] * (len(names) + 3)
-        with b.kernel(name, args) as values:
+        with b.module.kernel(name, args) as values:
             count = len(group.inputs) + len(group.outputs)
             *symbols, items, per, span = values[count:]
             sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
@@ -233,7 +233,7 @@ class _Kernel:
             self._combine(starts)
 
         def tail() -> None:
-            body.mask = b.mask(rest, width)
+            body.mask = b.lanes.first(rest, width)
             self.at[axis] = Index(whole, 1)
             self._combine(starts)
             body.mask = None

@@ -132,7 +132,7 @@ class AttentionVariant:
         args += [(b.buffer_type(b.memory_type(v.dtype)), "w") for v in group.outputs]
         count = len(args)
         args += [(b.index_type, "")] * (len(names) + 4)
-        with b.kernel(name, args, calls_only=True) as values:
+        with b.module.kernel(name, args, calls_only=True) as values:
             *symbols, total, per, chunk, chunks = values[count:]
             sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
             memory = dict(zip((*group.inputs, *group.outputs), values[:count], strict=True))

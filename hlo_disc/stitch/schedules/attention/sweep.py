@@ -13,6 +13,7 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes
 from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
 from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE, MONOIDS
@@ -35,7 +36,7 @@ class Sweep:
         self.batch = [a for a in p.origins if a not in (scores.row, scores.key)]
         self.leaves = self._leaves()
         self.folded = self._folded()
-        self.call = b.once(("sweep", group.key(), lanes), self._make)
+        self.call = b.module.shared(("sweep", group.key(), lanes), "sweep", self._types(), self._build)
 
     @property
     def scaled(self) -> bool:
@@ -86,26 +87,27 @@ class Sweep:
             return all(self._uniform(x) for x in op.operands)
         return False
 
-    def _make(self) -> Callable[..., None]:
-        b, names, index = self.b, self.group.symbols, self.b.index_type
+    def _types(self) -> list[ir.Type]:
+        """Scores, factors, what is read; the stride of a row, symbols, batch, the first row, rows."""
+        b = self.b
         types = [b.buffer_type(self.element)] * 2 + [b.buffer_type(b.memory_type(v.dtype)) for v in self.leaves]
-        count = len(types)
-        types += [index] * (len(names) + len(self.batch) + 3)
-        with b.device_function(f"sweep{b.made}", types) as (values, call):
-            rows_of, factors, *buffers = values[:count]
-            stride, *scalars = values[count:]
-            symbols, (*batch, first, rows) = scalars[: len(names)], scalars[len(names) :]
-            sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
-            leaves = {v: Leaf(m, sizes.shape(v.shape), v.dtype) for v, m in zip(self.leaves, buffers, strict=True)}
-            with b.loop(0, rows) as loop:
-                body = Body(b, self.width, sizes, leaves)
-                at = {("out", a): Index(i) for a, i in zip(self.batch, batch, strict=True)}
-                if self.scores.row is not None:
-                    at["out", self.scores.row] = Index(first + loop.i)
-                factor = _Row(self, body, at, rows_of, loop.i * stride).run()
-                if factor is not None:
-                    b.store(factor, factors, loop.i)
-        return call
+        return types + [b.index_type] * (len(self.group.symbols) + len(self.batch) + 3)
+
+    def _build(self, *values: Val) -> None:
+        b, names, count = self.b, self.group.symbols, 2 + len(self.leaves)
+        rows_of, factors, *buffers = values[:count]
+        stride, *scalars = values[count:]
+        symbols, (*batch, first, rows) = scalars[: len(names)], scalars[len(names) :]
+        sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
+        leaves = {v: Leaf(m, sizes.shape(v.shape), v.dtype) for v, m in zip(self.leaves, buffers, strict=True)}
+        with b.loop(0, rows) as loop:
+            body = Body(b, self.width, sizes, leaves)
+            at = {("out", a): Index(i) for a, i in zip(self.batch, batch, strict=True)}
+            if self.scores.row is not None:
+                at["out", self.scores.row] = Index(first + loop.i)
+            factor = _Row(self, body, at, rows_of, loop.i * stride).run()
+            if factor is not None:
+                b.store(factor, factors, loop.i)
 
 
 class _Row:
@@ -188,7 +190,7 @@ class _Row:
             for i, op in zip(identities, level, strict=True)
         ]
         for op, monoid, lanes in zip(level, monoids, self._pass(inits, step), strict=True):
-            x = self.b.horizontal(monoid.lanes(op.result.dtype), lanes)
+            x = self.b.lanes.reduce(monoid.lanes(op.result.dtype), lanes)
             init = op.operands[1]
             self.body.bound[op.result] = x if identity_init(op) else combine(self.b, op, self.body.eval(init, ()), x)
         if kept is not None:
@@ -205,7 +207,7 @@ class _Row:
         acc = loop.results
 
         def tail() -> list[Val]:
-            body.mask = self.b.mask(rest, width)
+            body.mask = self.b.lanes.first(rest, width)
             results = step(Index(whole, 1), acc)
             body.mask = None
             return results

@@ -6,7 +6,7 @@ own index, so that a transpose after the dot only changes where elements are sto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
 from hlo_disc.errors import CompileError
+from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes
 from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
 from hlo_disc.stitch.codegen.elements import convert
@@ -40,7 +41,8 @@ class Epilogue:
         steps = width // lanes
         self.lanes = lanes * (device.unroll if steps % device.unroll == 0 else 1)
         self.path = path(self.group, self.dot)
-        self.call = b.once(("epilogue", self.group.key(), p.row, p.col, width, lanes, scaled), self._make)
+        key = ("epilogue", self.group.key(), p.row, p.col, width, lanes, scaled)
+        self.call = b.module.shared(key, "epilogue", self._types(), self._build)
 
     def __call__(
         self,
@@ -59,43 +61,45 @@ class Epilogue:
         symbols = [self.b.index(sizes.symbols[name]) for name in self.group.symbols]
         self.call(*sums, *memory, *symbols, *batch, row, rows, col)
 
-    def _make(self) -> Callable[..., None]:
+    def _types(self) -> list[ir.Type]:
+        """Sums, factors if any, the group's inputs but the first, its output; symbols, batch, row, rows, column."""
         b, group = self.b, self.group
+        scalars = len(group.symbols) + len(self.p.batch) + 3
+        types = [b.buffer_type(b.register_type(self.p.dtype))] * (2 if self.scaled else 1)
+        types += [b.buffer_type(b.memory_type(v.dtype)) for v in (*group.inputs[1:], *group.outputs)]
+        return types + [b.index_type] * scalars
+
+    def _build(self, *values: Val) -> None:
+        b, group, names = self.b, self.group, self.group.symbols
         memory = [*group.inputs[1:], *group.outputs]
-        names = group.symbols
-        scalars = len(names) + len(self.p.batch) + 3
         heads = 2 if self.scaled else 1
-        types = [b.buffer_type(b.register_type(self.p.dtype))] * heads
-        types += [b.buffer_type(b.memory_type(v.dtype)) for v in memory] + [b.index_type] * scalars
-        with b.device_function(f"epilogue{b.made}", types) as (values, call):
-            sums, rest = values[:heads], values[heads:]
-            buffers, scalar = rest[: len(memory)], rest[len(memory) :]
-            symbols, (*batch, row, rows, col) = scalar[: len(names)], scalar[len(names) :]
-            sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
-            leaves = {v: Leaf(m, sizes.shape(v.shape), v.dtype) for v, m in zip(memory[:-1], buffers[:-1], strict=True)}
-            body = Body(b, self.lanes, sizes, leaves)
-            output = Leaf(buffers[-1], sizes.shape(memory[-1].shape), memory[-1].dtype)
+        sums, rest = values[:heads], values[heads:]
+        buffers, scalar = rest[: len(memory)], rest[len(memory) :]
+        symbols, (*batch, row, rows, col) = scalar[: len(names)], scalar[len(names) :]
+        sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
+        leaves = {v: Leaf(m, sizes.shape(v.shape), v.dtype) for v, m in zip(memory[:-1], buffers[:-1], strict=True)}
+        body = Body(b, self.lanes, sizes, leaves)
+        output = Leaf(buffers[-1], sizes.shape(memory[-1].shape), memory[-1].dtype)
 
-            def all_rows(c: Scalar, mask: Val | None, lanes: int) -> None:
-                body.mask = mask
-                with b.loop(0, rows) as loop:
-                    x = b.load(sums[0], loop.i * self.width + c, lanes)
-                    if self.scaled:
-                        x = b.binary("*", x, b.load(sums[1], loop.i))
-                    x = self._result(x)
-                    self._store(body, output, x, self._index(batch, row + loop.i, col + c))
+        def all_rows(c: Scalar, mask: Val | None, lanes: int) -> None:
+            body.mask = mask
+            with b.loop(0, rows) as loop:
+                x = b.load(sums[0], loop.i * self.width + c, lanes)
+                if self.scaled:
+                    x = b.binary("*", x, b.load(sums[1], loop.i))
+                x = self._result(x)
+                self._store(body, output, x, self._index(batch, row + loop.i, col + c))
 
-            if self.p.col is None:
-                all_rows(0, None, 0)
-            else:
-                # Column by column, so that what does not vary along the rows is loaded once.
-                count = b.minimum(sizes(self.p.col_axis.size) - col, self.width)
-                left = count % self.lanes
-                with b.loop(0, count - left, self.lanes) as loop:
-                    all_rows(loop.i, None, self.lanes)
-                tail = lambda: all_rows(count - left, b.mask(left, self.lanes), self.lanes)  # noqa: E731
-                b.if_(b.compare("!=", left, 0), tail)
-        return call
+        if self.p.col is None:
+            all_rows(0, None, 0)
+        else:
+            # Column by column, so that what does not vary along the rows is loaded once.
+            count = b.minimum(sizes(self.p.col_axis.size) - col, self.width)
+            left = count % self.lanes
+            with b.loop(0, count - left, self.lanes) as loop:
+                all_rows(loop.i, None, self.lanes)
+            tail = lambda: all_rows(count - left, b.lanes.first(left, self.lanes), self.lanes)  # noqa: E731
+            b.if_(b.compare("!=", left, 0), tail)
 
     def _result(self, x: Val) -> Val:
         """A sum as an element of the dot's result. Floats are not rounded before the last op has run."""

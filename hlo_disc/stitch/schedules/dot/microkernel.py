@@ -54,50 +54,51 @@ def outer_tile(
     how many columns may be read)
     """
 
-    def make() -> Call:
-        index = b.index_type
-        heads = rows if apart else 2
-        args = [buffer(b, types.row), *[index] * heads, buffer(b, types.col), index, buffer(b, types.sum)]
-        args += [index] * (2 + 3 * depth + 1 + masked)
-        with b.device_function(f"outer{rows}x{vectors}_{b.made}", args) as (values, call):
-            row, starts = values[0], values[1 : 1 + heads]
-            col, col_at, sums, sums_at, sums_stride, *walk = values[1 + heads :]
-            if not apart:
-                row_at, row_stride = starts
-                starts = [row_at + row_stride * r for r in range(rows)]
-            masks: list[Val | None] = [None] * vectors
-            if masked:
-                masks = [b.mask(walk[-1] - j * lanes, lanes) for j in range(vectors)]
+    index = b.index_type
+    heads = rows if apart else 2
+    args = [buffer(b, types.row), *[index] * heads, buffer(b, types.col), index, buffer(b, types.sum)]
+    args += [index] * (2 + 3 * depth + 1 + masked)
 
-            def nest(axis: int, lo: Scalar, hi: Scalar, x: Val, y: Val, acc: list[Val]) -> list[Val]:
-                _, row_step, col_step = walk[3 * axis : 3 * axis + 3]
-                with b.loop(lo, hi, 1, [x, y, *acc]) as loop:
-                    u, v, *inner = loop.args
-                    if axis + 1 < depth:
-                        inner = nest(axis + 1, 0, walk[3 * axis + 3], u, v, inner)
-                    else:
-                        inner = outer_product(u, v, inner)
-                    loop.yield_(u + row_step, v + col_step, *inner)
-                return loop.results[2:]
+    def body(*values: Val) -> None:
+        row, starts = values[0], list(values[1 : 1 + heads])
+        col, col_at, sums, sums_at, sums_stride, *walk = values[1 + heads :]
+        if not apart:
+            row_at, row_stride = starts
+            starts = [row_at + row_stride * r for r in range(rows)]
+        masks: list[Val | None] = [None] * vectors
+        if masked:
+            masks = [b.lanes.first(walk[-1] - j * lanes, lanes) for j in range(vectors)]
 
-            def outer_product(x: Val, y: Val, acc: list[Val]) -> list[Val]:
-                cols = [load(b, types.col, types.sum, col, y + j * lanes, lanes, masks[j]) for j in range(vectors)]
-                out = []
-                for r in range(rows):
-                    one = b.splat(load(b, types.row, types.sum, row, starts[r] + x, 0), lanes)
-                    out += [b.fma(one, cols[j], acc[r * vectors + j]) for j in range(vectors)]
-                return out
+        def nest(axis: int, lo: Scalar, hi: Scalar, x: Val, y: Val, acc: list[Val]) -> list[Val]:
+            _, row_step, col_step = walk[3 * axis : 3 * axis + 3]
+            with b.loop(lo, hi, 1, [x, y, *acc]) as loop:
+                u, v, *inner = loop.args
+                if axis + 1 < depth:
+                    inner = nest(axis + 1, 0, walk[3 * axis + 3], u, v, inner)
+                else:
+                    inner = outer_product(u, v, inner)
+                loop.yield_(u + row_step, v + col_step, *inner)
+            return loop.results[2:]
 
-            zero = b.const(0, b.register_type(types.sum), lanes)
-            size, row_step, col_step = walk[:3]
-            chain = CHAIN if depth == 1 else 1
-            with b.loop(0, b.maximum(size, 1), chain) as part:
-                x, y = b.index(part.i * row_step), part.i * col_step + col_at
-                acc = nest(0, part.i, b.minimum(part.i + chain, size), x, y, [zero] * (rows * vectors))
-                leave_sums(b, acc, lanes, (rows, vectors), (sums, sums_at, sums_stride), part.i + walk[3 * depth])
-        return call
+        def outer_product(x: Val, y: Val, acc: list[Val]) -> list[Val]:
+            cols = [load(b, types.col, types.sum, col, y + j * lanes, lanes, masks[j]) for j in range(vectors)]
+            out = []
+            for r in range(rows):
+                one = b.splat(load(b, types.row, types.sum, row, starts[r] + x, 0), lanes)
+                out += [b.fma(one, cols[j], acc[r * vectors + j]) for j in range(vectors)]
+            return out
 
-    return b.once(("outer", types, lanes, rows, vectors, depth, masked, apart), make)
+        zero = b.const(0, b.register_type(types.sum), lanes)
+        size, row_step, col_step = walk[:3]
+        chain = CHAIN if depth == 1 else 1
+        with b.loop(0, b.maximum(size, 1), chain) as part:
+            x, y = b.index(part.i * row_step), part.i * col_step + col_at
+            acc = nest(0, part.i, b.minimum(part.i + chain, size), x, y, [zero] * (rows * vectors))
+            leave_sums(b, acc, lanes, (rows, vectors), (sums, sums_at, sums_stride), part.i + walk[3 * depth])
+
+    return b.module.shared(
+        ("outer", types, lanes, rows, vectors, depth, masked, apart), f"outer{rows}x{vectors}_", args, body
+    )
 
 
 def leave_sums(
@@ -123,41 +124,40 @@ def inner_tile(b: Builder, types: Types, lanes: int, columns: int, contiguous: b
     of K). Columns after the last repeat it.
     """
 
-    def make() -> Call:
-        index = b.index_type
-        args = [buffer(b, types.row), index, index, buffer(b, types.col), index, index, index]
-        args += [buffer(b, types.sum), index, index]
-        with b.device_function(f"inner{columns}_{b.made}", args) as (values, call):
-            row, row_at, row_step, col, col_at, col_stride, last, sums, sums_at, size = values
-            offsets = b.binary("*", b.step(lanes), row_step)
-            starts = [col_at + b.minimum(c, last) * col_stride for c in range(columns)]
+    index = b.index_type
+    args = [buffer(b, types.row), index, index, buffer(b, types.col), index, index, index]
+    args += [buffer(b, types.sum), index, index]
 
-            def step(k: Val, acc: Sequence[Val], mask: Val | None, together: bool) -> list[Val]:
-                if together:
-                    x = load(b, types.row, types.sum, row, row_at + k, lanes, mask)
-                else:
-                    found = b.gather(row, row_at + k * row_step, offsets, mask)
-                    x = convert(b, from_memory(b, found, types.row), types.row, types.sum)
-                ys = [load(b, types.col, types.sum, col, start + k, lanes, mask) for start in starts]
-                return [b.fma(x, y, a) for y, a in zip(ys, acc, strict=True)]
+    def body(*values: Val) -> None:
+        row, row_at, row_step, col, col_at, col_stride, last, sums, sums_at, size = values
+        offsets = b.binary("*", b.lanes.numbers(lanes), row_step)
+        starts = [col_at + b.minimum(c, last) * col_stride for c in range(columns)]
 
-            def along(together: bool) -> list[Val]:
-                with b.loop(0, whole, lanes, acc) as loop:
-                    loop.yield_(*step(loop.i, loop.args, None, together))
-                with b.loop(whole, size, lanes, loop.results) as rest:
-                    rest.yield_(*step(rest.i, rest.args, b.mask(size - rest.i, lanes), together))
-                return rest.results
+        def step(k: Val, acc: Sequence[Val], mask: Val | None, together: bool) -> list[Val]:
+            if together:
+                x = load(b, types.row, types.sum, row, row_at + k, lanes, mask)
+            else:
+                found = b.gather(row, row_at + k * row_step, offsets, mask)
+                x = convert(b, from_memory(b, found, types.row), types.row, types.sum)
+            ys = [load(b, types.col, types.sum, col, start + k, lanes, mask) for start in starts]
+            return [b.fma(x, y, a) for y, a in zip(ys, acc, strict=True)]
 
-            acc = [b.const(0, b.register_type(types.sum), lanes)] * columns
-            whole = size - size % lanes
-            if contiguous:
-                results = along(True)
-            else:  # but it may turn out to be: one column of a matrix that has only one
-                results = b.if_(b.compare("==", row_step, 1), lambda: along(True), lambda: along(False), acc)
-            b.store(sums_of_lanes(b, results, lanes), sums, sums_at)
-        return call
+        def along(together: bool) -> list[Val]:
+            with b.loop(0, whole, lanes, acc) as loop:
+                loop.yield_(*step(loop.i, loop.args, None, together))
+            with b.loop(whole, size, lanes, loop.results) as rest:
+                rest.yield_(*step(rest.i, rest.args, b.lanes.first(size - rest.i, lanes), together))
+            return rest.results
 
-    return b.once(("inner", types, lanes, columns, contiguous), make)
+        acc = [b.const(0, b.register_type(types.sum), lanes)] * columns
+        whole = size - size % lanes
+        if contiguous:
+            results = along(True)
+        else:  # but it may turn out to be: one column of a matrix that has only one
+            results = b.if_(b.compare("==", row_step, 1), lambda: along(True), lambda: along(False), acc)
+        b.store(sums_of_lanes(b, results, lanes), sums, sums_at)
+
+    return b.module.shared(("inner", types, lanes, columns, contiguous), f"inner{columns}_", args, body)
 
 
 def sums_of_lanes(b: Builder, vectors: list[Val], lanes: int) -> Val:
@@ -170,7 +170,7 @@ def sums_of_lanes(b: Builder, vectors: list[Val], lanes: int) -> Val:
             pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
         else:
             pairs = [(vectors[0], vectors[0])]
-        vectors = [b.shuffle(x, y, keep) + b.shuffle(x, y, swap) for x, y in pairs]
+        vectors = [b.lanes.shuffle(x, y, keep) + b.lanes.shuffle(x, y, swap) for x, y in pairs]
         bit *= 2
     return vectors[0]
 
@@ -181,20 +181,19 @@ def copy_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
     (col, at, stride along K; panel, at; size of K; number of columns)
     """
 
-    def make() -> Call:
-        index = b.index_type
-        args = [buffer(b, types.col), index, index, buffer(b, types.sum), index, index, index]
-        with b.device_function(f"copy{vectors}_{b.made}", args) as (values, call):
-            col, col_at, step, panel, panel_at, size, count = values
-            masks = [b.mask(count - j * lanes, lanes) for j in range(vectors)]
-            with b.loop(0, size, 1, [col_at, panel_at]) as loop:
-                x, y = loop.args
-                for j, mask in enumerate(masks):
-                    b.store(load(b, types.col, types.sum, col, x + j * lanes, lanes, mask), panel, y + j * lanes)
-                loop.yield_(x + step, y + vectors * lanes)
-        return call
+    index = b.index_type
+    args = [buffer(b, types.col), index, index, buffer(b, types.sum), index, index, index]
 
-    return b.once(("copy", types, lanes, vectors), make)
+    def body(*values: Val) -> None:
+        col, col_at, step, panel, panel_at, size, count = values
+        masks = [b.lanes.first(count - j * lanes, lanes) for j in range(vectors)]
+        with b.loop(0, size, 1, [col_at, panel_at]) as loop:
+            x, y = loop.args
+            for j, mask in enumerate(masks):
+                b.store(load(b, types.col, types.sum, col, x + j * lanes, lanes, mask), panel, y + j * lanes)
+            loop.yield_(x + step, y + vectors * lanes)
+
+    return b.module.shared(("copy", types, lanes, vectors), f"copy{vectors}_", args, body)
 
 
 def copy_blocks(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
@@ -203,28 +202,27 @@ def copy_blocks(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
     (row, at, stride along K; blocks, at; size of K; number of rows). What is behind the last row is zero.
     """
 
-    def make() -> Call:
-        index = b.index_type
-        args = [buffer(b, types.row), index, index, buffer(b, types.sum), index, index, index]
-        with b.device_function(f"blocks{vectors}_{b.made}", args) as (values, call):
-            row, row_at, step, blocks, blocks_at, size, count = values
-            width = vectors * lanes
-            whole, block_size = count - count % width, block_elements(size, lanes, vectors)
-            masks = [b.mask(count - whole - j * lanes, lanes) for j in range(vectors)]
+    index = b.index_type
+    args = [buffer(b, types.row), index, index, buffer(b, types.sum), index, index, index]
 
-            def copy(x: Val, y: Val, masks: Sequence[Val | None]) -> None:
-                for j, mask in enumerate(masks):
-                    b.store(load(b, types.row, types.sum, row, x + j * lanes, lanes, mask), blocks, y + j * lanes)
+    def body(*values: Val) -> None:
+        row, row_at, step, blocks, blocks_at, size, count = values
+        width = vectors * lanes
+        whole, block_size = count - count % width, block_elements(size, lanes, vectors)
+        masks = [b.lanes.first(count - whole - j * lanes, lanes) for j in range(vectors)]
 
-            with b.loop(0, size) as k:
-                x, y = row_at + k.i * step, blocks_at + k.i * width
-                with b.loop(0, whole // width) as block:
-                    copy(x + block.i * width, y + block.i * block_size, [None] * vectors)
-                rest = y + whole // width * block_size
-                b.if_(b.compare("<", whole, count), lambda: copy(x + whole, rest, masks))
-        return call
+        def copy(x: Val, y: Val, masks: Sequence[Val | None]) -> None:
+            for j, mask in enumerate(masks):
+                b.store(load(b, types.row, types.sum, row, x + j * lanes, lanes, mask), blocks, y + j * lanes)
 
-    return b.once(("blocks", types, lanes, vectors), make)
+        with b.loop(0, size) as k:
+            x, y = row_at + k.i * step, blocks_at + k.i * width
+            with b.loop(0, whole // width) as block:
+                copy(x + block.i * width, y + block.i * block_size, [None] * vectors)
+            rest = y + whole // width * block_size
+            b.if_(b.compare("<", whole, count), lambda: copy(x + whole, rest, masks))
+
+    return b.module.shared(("blocks", types, lanes, vectors), f"blocks{vectors}_", args, body)
 
 
 def block_elements(size: Any, lanes: int, vectors: int) -> Any:
@@ -240,34 +238,33 @@ def transpose_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
     (col, at, stride of a column; panel, at; size of K; number of columns)
     """
 
-    def make() -> Call:
-        index = b.index_type
-        args = [buffer(b, types.col), index, index, buffer(b, types.sum), index, index, index]
-        with b.device_function(f"transpose{vectors}_{b.made}", args) as (values, call):
-            col, col_at, col_stride, panel, panel_at, size, count = values
-            width, each = vectors * lanes, 2 if types.pairs else 1
+    index = b.index_type
+    args = [buffer(b, types.col), index, index, buffer(b, types.sum), index, index, index]
 
-            def along(at: Scalar, n: int, mask: Val | None = None) -> Val:
-                """n rows of the panel from element `at` of a column on."""
-                if not types.pairs:
-                    return load(b, types.col, types.sum, col, at, n)
-                return b.reinterpret(b.load(col, at, 2 * n, mask), b.memory_type(types.sum), n)
+    def body(*values: Val) -> None:
+        col, col_at, col_stride, panel, panel_at, size, count = values
+        width, each = vectors * lanes, 2 if types.pairs else 1
 
-            with b.loop(0, b.minimum(count, width), lanes) as group:
-                first, to, left = col_at + group.i * col_stride, panel_at + group.i, count - group.i
-                whole = b.select(b.compare(">=", left, lanes), size // each - size // each % 4, b.index(0))
-                with b.loop(0, whole, 4) as loop:
-                    x = [along(first + loop.i * each + col_stride * c, 4) for c in range(lanes)]
-                    for k, y in enumerate(_transposed(b, x)):
-                        b.store(y, panel, to + (loop.i + k) * width)
-                with b.loop(0, b.minimum(left, lanes)) as rest:
-                    with b.loop(whole, b.ceil_div(size, each)) as loop:
-                        at = first + rest.i * col_stride + loop.i * each
-                        y = along(at, 1, b.mask(size - loop.i * each, each))
-                        b.store(b.lane(y, 0), panel, to + loop.i * width + rest.i)
-        return call
+        def along(at: Scalar, n: int, mask: Val | None = None) -> Val:
+            """n rows of the panel from element `at` of a column on."""
+            if not types.pairs:
+                return load(b, types.col, types.sum, col, at, n)
+            return b.reinterpret(b.load(col, at, 2 * n, mask), b.memory_type(types.sum), n)
 
-    return b.once(("transpose", types, lanes, vectors), make)
+        with b.loop(0, b.minimum(count, width), lanes) as group:
+            first, to, left = col_at + group.i * col_stride, panel_at + group.i, count - group.i
+            whole = b.select(b.compare(">=", left, lanes), size // each - size // each % 4, b.index(0))
+            with b.loop(0, whole, 4) as loop:
+                x = [along(first + loop.i * each + col_stride * c, 4) for c in range(lanes)]
+                for k, y in enumerate(_transposed(b, x)):
+                    b.store(y, panel, to + (loop.i + k) * width)
+            with b.loop(0, b.minimum(left, lanes)) as rest:
+                with b.loop(whole, b.ceil_div(size, each)) as loop:
+                    at = first + rest.i * col_stride + loop.i * each
+                    y = along(at, 1, b.lanes.first(size - loop.i * each, each))
+                    b.store(b.lanes.take(y, 0), panel, to + loop.i * width + rest.i)
+
+    return b.module.shared(("transpose", types, lanes, vectors), f"transpose{vectors}_", args, body)
 
 
 def _transposed(b: Builder, rows: list[Val]) -> list[Val]:
@@ -278,11 +275,11 @@ def _transposed(b: Builder, rows: list[Val]) -> list[Val]:
         parts = rows[r::4]
         while len(parts) > 1:
             pairs = zip(parts[::2], parts[1::2], strict=True)
-            parts = [b.shuffle(x, y, range(2 * x.lanes)) for x, y in pairs]
+            parts = [b.lanes.shuffle(x, y, range(2 * x.lanes)) for x, y in pairs]
         joined += parts
 
     def blocks(x: Val, y: Val, lanes: tuple[int, ...]) -> Val:
-        return b.shuffle(x, y, [block + (i if i < 4 else n + i - 4) for block in range(0, n, 4) for i in lanes])
+        return b.lanes.shuffle(x, y, [block + (i if i < 4 else n + i - 4) for block in range(0, n, 4) for i in lanes])
 
     x, y, z, w = joined
     halves = [(blocks(x, y, half), blocks(z, w, half)) for half in ((0, 4, 1, 5), (2, 6, 3, 7))]
@@ -295,23 +292,22 @@ def gather_panel(b: Builder, types: Types, lanes: int, vectors: int) -> Call:
     (col, at, stride of a column, stride along K; panel, at; size of K; number of columns)
     """
 
-    def make() -> Call:
-        index = b.index_type
-        args = [buffer(b, types.col), index, index, index, buffer(b, types.sum), index, index, index]
-        with b.device_function(f"gather{vectors}_{b.made}", args) as (values, call):
-            col, col_at, col_stride, step, panel, panel_at, size, count = values
-            offsets = b.binary("*", b.step(lanes), col_stride)
-            masks = [b.mask(count - j * lanes, lanes) for j in range(vectors)]
-            with b.loop(0, size, 1, [col_at, panel_at]) as loop:
-                x, y = loop.args
-                for j, mask in enumerate(masks):
-                    found = b.gather(col, x + col_stride * (j * lanes), offsets, mask)
-                    found = convert(b, from_memory(b, found, types.col), types.col, types.sum)
-                    b.store(found, panel, y + j * lanes)
-                loop.yield_(x + step, y + vectors * lanes)
-        return call
+    index = b.index_type
+    args = [buffer(b, types.col), index, index, index, buffer(b, types.sum), index, index, index]
 
-    return b.once(("gather", types, lanes, vectors), make)
+    def body(*values: Val) -> None:
+        col, col_at, col_stride, step, panel, panel_at, size, count = values
+        offsets = b.binary("*", b.lanes.numbers(lanes), col_stride)
+        masks = [b.lanes.first(count - j * lanes, lanes) for j in range(vectors)]
+        with b.loop(0, size, 1, [col_at, panel_at]) as loop:
+            x, y = loop.args
+            for j, mask in enumerate(masks):
+                found = b.gather(col, x + col_stride * (j * lanes), offsets, mask)
+                found = convert(b, from_memory(b, found, types.col), types.col, types.sum)
+                b.store(found, panel, y + j * lanes)
+            loop.yield_(x + step, y + vectors * lanes)
+
+    return b.module.shared(("gather", types, lanes, vectors), f"gather{vectors}_", args, body)
 
 
 def run_panel(b: Builder, types: Types, lanes: int, width: int, contiguous: bool, listed: bool) -> Call:
@@ -321,26 +317,25 @@ def run_panel(b: Builder, types: Types, lanes: int, width: int, contiguous: bool
     or if listed: an i64 buffer with each k's distance from `at`)
     """
 
-    def make() -> Call:
-        index = b.index_type
-        args = [buffer(b, types.col), index, index, buffer(b, types.sum), index, index, index]
-        args.append(b.buffer_type(b.i64) if listed else index)
-        with b.device_function(f"run{width}_{b.made}", args) as (values, call):
-            col, col_at, col_stride, panel, panel_at, size, count, along = values
-            offsets = None if contiguous else b.binary("*", b.step(lanes), col_stride)
-            with b.loop(0, count, lanes) as part:
-                first, to, mask = col_at + part.i * col_stride, panel_at + part.i, b.mask(count - part.i, lanes)
-                with b.loop(0, size) as loop:
-                    step = b.cast(arith.IndexCastOp, index, b.load(along, loop.i)) if listed else loop.i * along
-                    if offsets is None:
-                        found = b.load(col, first + step, lanes, mask)
-                    else:
-                        found = b.gather(col, first + step, offsets, mask)
-                    found = convert(b, from_memory(b, found, types.col), types.col, types.sum)
-                    b.store(found, panel, to + loop.i * width, mask)
-        return call
+    index = b.index_type
+    args = [buffer(b, types.col), index, index, buffer(b, types.sum), index, index, index]
+    args.append(b.buffer_type(b.i64) if listed else index)
 
-    return b.once(("run", types, lanes, width, contiguous, listed), make)
+    def body(*values: Val) -> None:
+        col, col_at, col_stride, panel, panel_at, size, count, along = values
+        offsets = None if contiguous else b.binary("*", b.lanes.numbers(lanes), col_stride)
+        with b.loop(0, count, lanes) as part:
+            first, to, mask = col_at + part.i * col_stride, panel_at + part.i, b.lanes.first(count - part.i, lanes)
+            with b.loop(0, size) as loop:
+                step = b.cast(arith.IndexCastOp, index, b.load(along, loop.i)) if listed else loop.i * along
+                if offsets is None:
+                    found = b.load(col, first + step, lanes, mask)
+                else:
+                    found = b.gather(col, first + step, offsets, mask)
+                found = convert(b, from_memory(b, found, types.col), types.col, types.sum)
+                b.store(found, panel, to + loop.i * width, mask)
+
+    return b.module.shared(("run", types, lanes, width, contiguous, listed), f"run{width}_", args, body)
 
 
 def buffer(b: Builder, dtype: np.dtype) -> object:

@@ -149,7 +149,7 @@ class PanelPacking:
         fill = Filler(b, self.inner, self.col, self.types, self.lanes, self.vectors)
         element = b.memory_type(self.types.sum)
         args = [(b.buffer_type(b.memory_type(self.types.col)), "r"), (b.buffer_type(element), "w")]
-        with b.kernel(name, args, calls_only=True) as (source, target):
+        with b.module.kernel(name, args, calls_only=True) as (source, target):
             sizes = Sizes(b, {}, ShapeFacts())
             block = b.block_id()
             first = block % self.panels * self.width

@@ -90,7 +90,7 @@ class TileVariant(Tiling):
             args.append((b.buffer_type(b.memory_type(self.types.sum)), "r"))
         buffers, names = len(args), group.symbols
         args += [(b.index_type, "")] * (len(names) + 4 + self.turned)
-        with b.kernel(name, args, calls_only=True) as values:
+        with b.module.kernel(name, args, calls_only=True) as values:
             symbols, (total, per, chunk, chunks, *more) = values[buffers:][: len(names)], values[buffers + len(names) :]
             sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
             kind = TurnedKernel if self.turned else SlabKernel if self.form == "open" else TileKernel

@@ -124,7 +124,7 @@ class RowVariant:
         args += [(b.buffer_type(b.memory_type(v.dtype)), "w") for v in group.outputs]
         names = group.symbols
         args += [(b.index_type, "")] * (len(names) + 3)
-        with b.kernel(name, args) as values:
+        with b.module.kernel(name, args) as values:
             buffers = values[: len(group.inputs) + len(self.totals) + len(group.outputs)]
             *symbols, items, per, span = values[len(buffers) :]
             sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
@@ -236,7 +236,7 @@ class _Kernel:
         rest = self.b.index(last - base)
 
         def masked() -> None:
-            self.vectors.mask = self.b.mask(rest, self.variant.width)
+            self.vectors.mask = self.b.lanes.first(rest, self.variant.width)
             self._passes(self._sweep_scalars)
             self.vectors.mask = None
 
@@ -345,7 +345,7 @@ class _Kernel:
                 return self._step(p, scans, step, [*at, Index(i, 1)] if p.cols else [], acc)
 
             def tail() -> list[Val]:
-                body.mask = self.b.mask(rest, width)
+                body.mask = self.b.lanes.first(rest, width)
                 results = take(whole, acc)
                 body.mask = None
                 return results

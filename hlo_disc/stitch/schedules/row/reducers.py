@@ -96,7 +96,7 @@ class MonoidReducer(Reducer):
         return [combine(body.b, self.op, x, state[0])]
 
     def fold(self, body: Body, state: Sequence[Val]) -> list[Val]:
-        return [body.b.horizontal(self.monoid.lanes(self.op.result.dtype), state[0])]
+        return [body.b.lanes.reduce(self.monoid.lanes(self.op.result.dtype), state[0])]
 
     def finish(self, body: Body, state: Sequence[Val]) -> list[Val]:
         if self.sliced or identity_init(self.op):
@@ -173,29 +173,33 @@ class RegionReducer(Reducer):
 
     def _fold(self, body: Body, mark: Val | None, state: list[Val]) -> tuple[Val | None, list[Val]]:
         """Neighbouring lanes meet until one is left."""
-        lanes = state[0].lanes
-        while lanes:
-            left, right = ([_half(body.b, x, k) for x in state] for k in (0, 1))
-            marks = [None if mark is None else _half(body.b, mark, k) for k in (0, 1)]
+
+        def join(left: list[list[Val]], right: list[list[Val]]) -> list[list[Val]]:
+            (xs, *ahead), (ys, *behind) = left, right
+            marks = [x for side in (*ahead, *behind) for x in side]
             if self.position is not None:
-                left, right, marks = self._in_order(body.b, left, right, marks)
-            if marks[0] is None:
-                state = self.apply(body, left, right)
-            else:
-                mark, *state = self._join(body, marks[0], left, marks[1], right)
-            lanes = state[0].lanes
+                xs, ys, marks = self._in_order(body.b, xs, ys, marks)
+            if not marks:
+                return [self.apply(body, xs, ys)]
+            new, *values = self._join(body, marks[0], xs, marks[1], ys)
+            return [values, [new]]
+
+        if mark is None:
+            (state,) = body.b.lanes.fold([state], join)
+            return None, state
+        state, (mark,) = body.b.lanes.fold([state, [mark]], join)
         return mark, state
 
     def _in_order(
-        self, b: Builder, left: list[Val], right: list[Val], marks: list
-    ) -> tuple[list[Val], list[Val], list]:
+        self, b: Builder, left: list[Val], right: list[Val], marks: list[Val]
+    ) -> tuple[list[Val], list[Val], list[Val]]:
         """The sides exchanged where the right one has what came first."""
         k = self.position
         assert k is not None
         unsigned = dtype_class(self.xs[k].dtype) == "uint"
         first = b.compare("<", left[k], right[k], unsigned=unsigned)
         pairs = list(zip(left, right, strict=True))
-        if marks[0] is not None:
+        if marks:
             ahead, behind = marks
             marks = [b.select(first, ahead, behind), b.select(first, behind, ahead)]
         return [b.select(first, x, y) for x, y in pairs], [b.select(first, y, x) for x, y in pairs], marks
@@ -209,11 +213,6 @@ class RegionReducer(Reducer):
         inits = self._inits(body)
         new = self.apply(body, inits, results)
         return [body.b.select(mark, x, init) for x, init in zip(new, inits, strict=True)]
-
-
-def _half(b: Builder, x: Val, first: int) -> Val:
-    """Every second lane."""
-    return b.lane(x, first) if x.lanes == 2 else b.shuffle(x, x, range(first, x.lanes, 2))
 
 
 def _position(op: Op) -> int | None:

@@ -1,6 +1,6 @@
 """Cumulative ops in a sweep: what it carries from step to step, and how the lanes of a step see those before them.
 
-Lanes along the columns: log2(width) shuffles make the prefixes within a vector, then what the sweep carries is combined
+Lanes along the columns: a scan of the lanes makes the prefixes within a vector, then what the sweep carries is combined
 into all lanes. Lanes on rows: every lane carries its own. With `reverse`, the sweep runs from the last column to the
 first and everything is mirrored. The initial values are identities (`inference_reduce.cumulative`).
 
@@ -75,30 +75,15 @@ class Scan:
         return results, [*blocks, *block]
 
     def _in_block(self, body: Body, new: list[Val], carried: Sequence[Val]) -> tuple[list[Val], list[Val]]:
-        b, width = body.b, body.width
+        b = body.b
         if self.lanes_on_rows:
             new = self.apply(body, carried, new)
             return new, new
         inits = self.neutral(body)
         if body.mask is not None:
             new = [b.select(body.mask, x, init) for x, init in zip(new, inits, strict=True)]
-        distance = 1
-        while distance < width:
-            moved = [self._moved(body, x, init, distance) for x, init in zip(new, inits, strict=True)]
-            new = self.apply(body, moved, new)
-            distance *= 2
+        new = b.lanes.scan(new, inits, lambda before, after: self.apply(body, before, after), self.reverse)
         results = self.apply(body, carried, new)
         # The shorter chain from step to step, where an application more costs little.
-        ends = [self._last(body, x) for x in (new if self._cheap else results)]
+        ends = [b.lanes.last(x, self.reverse) for x in (new if self._cheap else results)]
         return results, self.apply(body, carried, ends) if self._cheap else ends
-
-    def _moved(self, body: Body, x: Val, fill: Val, distance: int) -> Val:
-        """The lanes `distance` places on, where the sweep comes to later."""
-        width = body.width
-        if self.reverse:
-            return body.b.shuffle(x, fill, range(distance, width + distance))
-        return body.b.shuffle(fill, x, range(width - distance, 2 * width - distance))
-
-    def _last(self, body: Body, x: Val) -> Val:
-        """The lane that the sweep comes to last, in all lanes."""
-        return body.b.shuffle(x, x, [0 if self.reverse else body.width - 1] * body.width)

@@ -33,13 +33,15 @@ def merger(b: Builder, records: Records, width: int) -> Callable[..., None]:
     words = [b.buffer_type(records.element(b, i)) for i in range(len(records.words))]
     registers = [b.register_type(v.dtype) for v in records.captured]
     args = [*words, *words, *registers, *[index] * len(records.symbols), *[index] * 6]
-    with b.device_function(f"merge{b.made}", args) as (values, call):
-        count = len(words)
+    count = len(words)
+
+    def body(*values: Val) -> None:
         source, target, rest = values[:count], values[count : 2 * count], values[2 * count :]
         captured, rest = rest[: len(registers)], rest[len(registers) :]
         symbols = dict(zip(records.symbols, rest, strict=False))
         _Merge(b, records, width, source, target, captured, symbols).build(*rest[len(symbols) :])
-    return call
+
+    return b.module.shared(records.key, "merge", args, body)
 
 
 class _Merge:

@@ -70,7 +70,7 @@ def sort_kernel(
     args += [(b.buffer_type(b.memory_type(v.dtype)), "w") for v in group.outputs]
     args += [(b.buffer_type(records.element(b, i)), "w") for _ in range(sets) for i in range(len(records.words))]
     args += [(b.index_type, "")] * (len(group.symbols) + scalars)
-    with b.kernel(name, args) as values:
+    with b.module.kernel(name, args) as values:
         given, values = values[: len(group.inputs)], values[len(group.inputs) :]
         made, values = values[: len(group.outputs)], values[len(group.outputs) :]
         count = len(records.words)
@@ -99,7 +99,7 @@ class Sorter:
         self.n, self.kept = b.index(self.shape[self.dim]), b.index(self.result[self.dim])
         self.captured = [self.body.eval(v, ()) for v in self.records.captured]
         self.tiles = self._tiles()
-        self.merge = b.once(self.records.key, lambda: merger(b, self.records, self.body.width))
+        self.merge = merger(b, self.records, self.body.width)
 
     def _tiles(self) -> list[Val]:
         """The arrays in fast memory."""
@@ -132,7 +132,7 @@ class Sorter:
             step(loop.i)
 
         def tail() -> None:
-            self.body.mask = b.mask(rest, width)
+            self.body.mask = b.lanes.first(rest, width)
             step(whole)
             self.body.mask = None
 
@@ -156,7 +156,7 @@ class Sorter:
     def _network(self, start: Val, count: Val) -> None:
         """Sort the COLUMN elements of each lane: neighbours change places, so that equal elements never do."""
         b, body, records = self.b, self.body, self.records
-        lanes = b.binary("*", b.step(body.width), COLUMN)
+        lanes = b.binary("*", b.lanes.numbers(body.width), COLUMN)
         rows = [[b.gather(tile, start + r, lanes, fixed=False) for tile in self.tiles] for r in range(COLUMN)]
         keys = [records.keys(b, dict(enumerate(row))) for row in rows]
         inside = [b.compare("<", lanes, count - start - r) for r in range(COLUMN)]

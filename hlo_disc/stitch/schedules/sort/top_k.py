@@ -131,15 +131,15 @@ def _select(s: Sorter, count: Val, load: Callable[[Val], list[Val]]) -> None:
 
         def take(at: list[Val]) -> list[Val]:
             i, end = at
-            s.body.mask = b.mask(count - i, width)
+            s.body.mask = b.lanes.first(count - i, width)
             words = load(i)
             before = s.records.less(s.body, dict(enumerate(words)), last, s.captured)
             before = b.apply(arith.OrIOp, before, b.compare("==", full, 0))
             chosen = b.both(b.splat(before, width), s.body.mask)
             s.body.mask = None
 
-            some = b.horizontal("or", chosen)
-            (end,) = b.if_(some, lambda: [_append(s, words, chosen, end)], lambda: [end], like=[end])
+            append = lambda: [b.lanes.append(words, chosen, s.tiles, end, 8 * s.layout.device.simd_bytes)]  # noqa: E731
+            (end,) = b.if_(b.lanes.any(chosen), append, lambda: [end], like=[end])
             return [i + width, end]
 
         done, held = b.while_([done, held], more, take)
@@ -156,17 +156,3 @@ def _select(s: Sorter, count: Val, load: Callable[[Val], list[Val]]) -> None:
 
     zero = b.index(0)
     b.while_([zero, zero, zero], lambda state: b.compare("<", state[0], count), fill)
-
-
-def _append(s: Sorter, words: Sequence[Val], chosen: Val, end: Val) -> Val:
-    """Store the chosen lanes from `end` on, and return where they end. What lies behind may be overwritten."""
-    b, width = s.b, s.body.width
-    # Register by register: of wider vectors LLVM stores the rest to addresses that are not as aligned as it says.
-    lanes = min(width, *(8 * s.layout.device.simd_bytes // s.records.bits(i) for i in range(len(words))))
-    for first in range(0, width, lanes):
-        part = range(first, first + lanes)
-        mask = b.shuffle(chosen, chosen, part)
-        for word, tile in zip(words, s.tiles, strict=True):
-            b.store(b.compress(b.shuffle(word, word, part), mask), tile, end)
-        end = end + b.count(mask)
-    return end

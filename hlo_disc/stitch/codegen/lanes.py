@@ -1,0 +1,165 @@
+"""The lane model of a SIMD machine: everything in which lanes of a vector meet, move or are counted.
+
+A `Val` of n lanes is one vector of n elements in one thread, so that lanes meet by shuffles and LLVM's reductions.
+Schedules but the micro-kernels, which are written for registers of this kind, say what they want of lanes (a fold, a
+scan, the first few, those chosen by a mask) and not how: where lanes are threads, another class of these methods
+stands in `Builder.lanes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from hlo_disc import mlir
+from hlo_disc.mlir import arith, ir, vector
+from hlo_disc.stitch.codegen.val import Scalar, Val
+
+if TYPE_CHECKING:
+    from hlo_disc.stitch.codegen.build import Builder
+
+State = list[Val]
+
+
+class SimdLanes:
+    """The lanes of the vectors that a `Builder` makes."""
+
+    def __init__(self, b: Builder):
+        self.b = b
+        self._reassoc = ir.Attribute.parse("#arith.fastmath<reassoc,nsz>")
+
+    # Which lane is which.
+
+    def numbers(self, lanes: int) -> Val:
+        """The vector 0, 1, … lanes-1 of type index."""
+        type_ = self.b.vec(lanes, self.b.index_type)
+        return self.b.pure(lambda: vector.StepOp(type_).result, lanes, [])
+
+    def first(self, count: Scalar, lanes: int) -> Val:
+        """The mask of the first `count` lanes."""
+        type_, n = self.b.vec(lanes, self.b.i1), self.b.index(count)
+        return self.b.pure(lambda: vector.CreateMaskOp(type_, [n.v]).result, lanes, [n])
+
+    # All lanes as one.
+
+    def reduce(self, kind: str, x: Val) -> Val:
+        """The lanes combined in any order, as a scalar; `kind` is a vector.kind."""
+        flags = {"fastmath": self._reassoc} if self.b.is_float(x) else {}
+        attr, element = ir.Attribute.parse(f"#vector.kind<{kind}>"), x.element
+        return self.b.pure(lambda: vector.ReductionOp(element, attr, x.v, **flags).result, 0, [x])
+
+    def fold(self, state: Sequence[State], join: Callable[[list[State], list[State]], list[State]]) -> list[State]:
+        """The lanes combined in their order, as scalars: neighbours meet, left and right, until one is left.
+
+        state: lists of vectors, as `join` wants them.
+        """
+        state = list(state)
+        while state[0][0].lanes:
+            halves = [[[self.every_second(x, k) for x in xs] for k in (0, 1)] for xs in state]
+            state = join([left for left, _ in halves], [right for _, right in halves])
+        return state
+
+    def any(self, mask: Val) -> Val:
+        """Has the mask a lane?"""
+        return self.reduce("or", mask)
+
+    def count(self, mask: Val) -> Val:
+        """How many lanes a mask has."""
+        ones = self.b.cast(arith.ExtUIOp, self.b.i32, mask)
+        return self.b.cast(arith.IndexCastOp, self.b.index_type, self.reduce("add", ones))
+
+    # Each lane with those before it.
+
+    def scan(
+        self, xs: Sequence[Val], identities: Sequence[Val], combine: Callable[[State, State], State], reverse: bool
+    ) -> State:
+        """In each lane all lanes up to it combined, or in reverse all from it on. `combine`: (before, after).
+
+        By distances of 1, 2, 4 …: log2(lanes) combinations.
+        """
+        xs, distance = list(xs), 1
+        while distance < xs[0].lanes:
+            before = [self._moved(x, fill, distance, reverse) for x, fill in zip(xs, identities, strict=True)]
+            xs = combine(before, xs)
+            distance *= 2
+        return xs
+
+    def _moved(self, x: Val, fill: Val, distance: int, reverse: bool) -> Val:
+        """The lanes `distance` places on, where the scan comes to later."""
+        n = x.lanes
+        if reverse:
+            return self.shuffle(x, fill, range(distance, n + distance))
+        return self.shuffle(fill, x, range(n - distance, 2 * n - distance))
+
+    def last(self, x: Val, reverse: bool) -> Val:
+        """The lane that a scan comes to last, in all lanes."""
+        return self.shuffle(x, x, [0 if reverse else x.lanes - 1] * x.lanes)
+
+    # Lanes in other places.
+
+    def shuffle(self, x: Val, y: Val, lanes: Sequence[int]) -> Val:
+        """Lanes of x ++ y."""
+        return self.b.pure(lambda: vector.ShuffleOp(x.v, y.v, list(lanes)).result, len(lanes), [x, y])
+
+    def take(self, x: Val, k: int) -> Val:
+        """One lane as a scalar."""
+        return self.b.pure(lambda: vector.ExtractOp(x.v, [], [k]).result, 0, [x])
+
+    def every_second(self, x: Val, first: int) -> Val:
+        """The lanes `first`, `first` + 2, …; a scalar of two."""
+        return self.take(x, first) if x.lanes == 2 else self.shuffle(x, x, range(first, x.lanes, 2))
+
+    def in_turn(self, x: Val, y: Val) -> Val:
+        """A lane of x, one of y, the next of x …"""
+        return self.shuffle(x, y, [k for i in range(x.lanes) for k in (i, x.lanes + i)])
+
+    def reversed(self, x: Val) -> Val:
+        return self.shuffle(x, x, range(x.lanes - 1, -1, -1))
+
+    # Between lanes and memory.
+
+    def load_strided(
+        self, buffer: Val, base: Scalar, stride: int, lanes: int, mask: Val | None = None, fixed: bool = False
+    ) -> Val:
+        """Every `stride`th element from `base` on: the vectors that hold them, of which no element lies outside."""
+        step = abs(stride)
+        if stride < 0:
+            base = base + stride * (lanes - 1)
+            mask = mask and self.reversed(mask)
+        x: Val | None = None
+        for k in range(step):
+            # The last vector ends with the last element.
+            start = min(k * lanes, (step - 1) * (lanes - 1))
+            here = {lane: lane * step - start for lane in range(lanes) if k * lanes <= lane * step < (k + 1) * lanes}
+            part = self.b.load(buffer, base + start, lanes, mask and self._at(mask, here), fixed)
+            if x is None:
+                x = part
+            x = self.shuffle(x, part, [lanes + here[lane] if lane in here else lane for lane in range(lanes)])
+        assert x is not None
+        return x if stride > 0 else self.reversed(x)
+
+    def _at(self, mask: Val, places: Mapping[int, int]) -> Val:
+        """The mask's lanes at other places, and none elsewhere."""
+        n = mask.lanes
+        lanes = {place: lane for lane, place in places.items()}
+        none = self.b.const(0, self.b.i1, n)
+        return self.shuffle(mask, none, [lanes.get(place, n) for place in range(n)])
+
+    def append(self, xs: Sequence[Val], chosen: Val, buffers: Sequence[Val], end: Val, register_bits: int) -> Val:
+        """Store the chosen lanes of each x to its buffer from `end` on; returns where they end.
+
+        What lies behind, up to as many elements as there are lanes, may be overwritten.
+        """
+        # Register by register: of wider vectors LLVM stores the rest to addresses that are not as aligned as it says.
+        lanes = min(chosen.lanes, *(register_bits // ir.IntegerType(x.element).width for x in xs))
+        for begin in range(0, chosen.lanes, lanes):
+            part = range(begin, begin + lanes)
+            mask = self.shuffle(chosen, chosen, part)
+            for x, buffer in zip(xs, buffers, strict=True):
+                self.b.store(self._compress(self.shuffle(x, x, part), mask), buffer, end)
+            end = end + self.count(mask)
+        return end
+
+    def _compress(self, x: Val, mask: Val) -> Val:
+        """The lanes of x that the mask has, one after another; the others are undefined. x fits a register."""
+        return Val(self.b, mlir.extension("compress", [x.v, mask.v]), x.lanes)

@@ -1,0 +1,127 @@
+"""The module under construction: its functions, each made once, and what the runtime must have for them.
+
+Host functions stand at the top; kernels and the device functions that they share in `gpu.module @kernels`. What is
+inside of a function is the business of `build.Builder`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from hlo_disc import mlir
+from hlo_disc.mlir import func, gpu, ir
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.val import Val
+
+
+class ModuleBuilder:
+    """Builds one module. `builder` builds the function that is open.
+
+    library: the calls of library functions and their numbers.
+    """
+
+    def __init__(self) -> None:
+        self._context = mlir.context()
+        self._context.__enter__()
+        self._unknown = ir.Location.unknown()
+        self._unknown.__enter__()
+        self._module = ir.Module.create()
+        self._module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
+        with ir.InsertionPoint(self._module.body):
+            self._kernels = gpu.GPUModuleOp("kernels").regions[0].blocks.append()
+        noalias, readonly = {"llvm.noalias": ir.UnitAttr.get()}, {"llvm.readonly": ir.UnitAttr.get()}
+        self._access = {"r": noalias | readonly, "w": noalias, "": {}}
+        self.library: dict[Any, int] = {}
+        self._declared: set[str] = set()
+        self._shared: dict[tuple, Callable[..., None]] = {}
+        self.builder = Builder(self)
+
+    def close(self) -> ir.Module:
+        """End building and return the module."""
+        self._unknown.__exit__(None, None, None)
+        self._context.__exit__(None, None, None)
+        return self._module
+
+    # Kernels and device functions.
+
+    @contextmanager
+    def kernel(self, name: str, args: Sequence[tuple[ir.Type, str]], calls_only: bool = False) -> Iterator[list[Val]]:
+        """A kernel of one thread a block. An argument is (type, access): "r" or "w" for buffers, "" for scalars.
+
+        calls_only: all its work is done by device functions, so that a target need not optimise it.
+        """
+        attrs = [ir.DictAttr.get(self._access[access]) for _, access in args]
+        with ir.InsertionPoint(self._kernels):
+            op = gpu.GPUFuncOp(
+                ir.FunctionType.get([t for t, _ in args], []),
+                name,
+                kernel=True,
+                known_block_size=[1, 1, 1],
+                arg_attrs=ir.ArrayAttr.get(attrs),
+            )
+        if calls_only:
+            op.attributes["hlo_disc.calls_only"] = ir.UnitAttr.get()
+        with self.builder.function(op.add_entry_block()) as values:
+            yield values
+            gpu.ReturnOp([])
+
+    def shared(self, key: tuple, name: str, args: Sequence[ir.Type], body: Callable[..., None]) -> Callable[..., None]:
+        """A device function, made once for all who ask with an equal key; returns what calls it.
+
+        Outlined, its loops have all registers. `body` is called with its arguments; its name gets a number.
+        """
+        if key not in self._shared:
+            name = f"{name}{len(self._shared)}"
+            with ir.InsertionPoint(self._kernels):
+                op = func.FuncOp(name, (list(args), []), visibility="private")
+            with self.builder.function(op.add_entry_block()) as values:
+                body(*values)
+                self.builder.return_()
+            self._shared[key] = functools.partial(self.builder.call, name)
+        return self._shared[key]
+
+    # Host functions.
+
+    @contextmanager
+    def host_function(
+        self, name: str, args: Sequence[ir.Type], results: Sequence[ir.Type] = (), often: bool = False
+    ) -> Iterator[list[Val]]:
+        """A public host function; its body ends with `return_`. often: it has loops, and is worth optimising."""
+        op = self._host(name, args, results)
+        op.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
+        if often:
+            op.attributes["hlo_disc.often"] = ir.UnitAttr.get()
+        with self.builder.function(op.add_entry_block()) as values:
+            yield values
+
+    @contextmanager
+    def private_function(
+        self, name: str, args: Sequence[ir.Type], may_fail: bool = False, often: bool = False, status: int = 0
+    ) -> Iterator[tuple[list[Val], Callable[..., None]]]:
+        """A host function that others call. Yields (arguments, call).
+
+        may_fail: it returns a status, in the end the one given; calls in it may fail, and so do then the functions that
+        call it. often: it is called in loops, and is worth optimising.
+        """
+        b = self.builder
+        op = self._host(name, args, [b.i32] if may_fail else [], visibility="private")
+        if often:
+            op.attributes["hlo_disc.often"] = ir.UnitAttr.get()
+        with b.function(op.add_entry_block()) as values:
+            yield values, functools.partial(b.checked_call if may_fail else b.call, name)
+            b.return_(*([b.const(status, b.i32)] if may_fail else []))
+
+    def declare(self, name: str, args: Sequence[ir.Type], results: Sequence[ir.Type]) -> None:
+        """A host function that the runtime has."""
+        if name not in self._declared:
+            self._declared.add(name)
+            self._host(name, args, results, visibility="private")
+
+    def _host(
+        self, name: str, args: Sequence[ir.Type], results: Sequence[ir.Type], visibility: str | None = None
+    ) -> func.FuncOp:
+        with ir.InsertionPoint(self._module.body):
+            return func.FuncOp(name, (list(args), list(results)), visibility=visibility)

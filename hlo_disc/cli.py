@@ -20,7 +20,8 @@ from rich.table import Table
 from hlo_disc import __version__, pipeline
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, HloDiscError, ShapeError
-from hlo_disc.executable import Executable, Program, dtype_named, load
+from hlo_disc.executable import Executable, load
+from hlo_disc.program import Program, dtype_named
 
 err = Console(stderr=True)
 _RANDOM_BELOW = 100  # random integers are often indices: small ones
@@ -224,13 +225,13 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
 
 def _read_inputs(program: Program, texts: Sequence[str]) -> dict[str, np.ndarray]:
     """Arrays by input name. Raises ArgumentError for a name that is none, or more arrays than inputs."""
-    names = [name for name, _, _ in program.inputs]
+    names = [x.name for x in program.inputs]
     given: dict[str, np.ndarray] = {}
 
     def put(name: str, array: np.ndarray, origin: str) -> None:
         if name not in names:
             raise ArgumentError(f"{origin}: the program has no input {name!r}; its inputs are {', '.join(names)}")
-        dtype = next(dtype for n, dtype, _ in program.inputs if n == name)
+        dtype = next(x.dtype for x in program.inputs if x.name == name)
         # npy writes bfloat16 and its like as bytes without a name.
         given[name] = array.view(dtype_named(dtype)) if array.dtype.kind == "V" else array
 
@@ -273,8 +274,8 @@ def _sizes(executable: Executable, texts: Sequence[str], given: Mapping[str, np.
         if not value.isdigit():
             raise ShapeError(f"--dim {text}: {value!r} is no size")
         dims[name] = int(value)
-    for name, _, shape in executable.program.inputs:
-        for dim, size in zip(shape, given[name].shape if name in given else (), strict=False):
+    for x in executable.program.inputs:
+        for dim, size in zip(x.shape, given[x.name].shape if x.name in given else (), strict=False):
             if dim in executable.dims:
                 dims.setdefault(dim, size)
     return dims
@@ -284,18 +285,18 @@ def _fill(program: Program, given: Mapping[str, np.ndarray], dims: Mapping[str, 
     """All inputs in order; those that are not given are random. Raises ShapeError for a dim without a size."""
     random = np.random.default_rng(seed)
     arrays = []
-    for name, dtype_name, shape in program.inputs:
-        if name in given:
-            arrays.append(given[name])
+    for x in program.inputs:
+        if x.name in given:
+            arrays.append(given[x.name])
             continue
-        missing = sorted({s for d in shape for s in Dim.parse(d).symbols} - dims.keys())
+        missing = sorted({s for d in x.shape for s in Dim.parse(d).symbols} - dims.keys())
         if missing:
             needed = " ".join(f"--dim {symbol}=…" for symbol in missing)
             raise ShapeError(
-                f"the input {name} is {dtype_name}[{', '.join(shape)}]: give {needed}, or the array itself"
+                f"the input {x.name} is {x.dtype}[{', '.join(x.shape)}]: give {needed}, or the array itself"
             )
-        sizes = [Dim.parse(d).evaluate(dims) for d in shape]
-        dtype = dtype_named(dtype_name)
+        sizes = [Dim.parse(d).evaluate(dims) for d in x.shape]
+        dtype = dtype_named(x.dtype)
         array: np.ndarray
         if dtype.kind == "b":
             array = np.asarray(random.random(sizes) < 0.5)
@@ -318,6 +319,6 @@ def _show(results: Sequence[np.ndarray]) -> None:
 
 
 def _signature(program: Program) -> list[str]:
-    return [f"{name}: {dtype}[{', '.join(shape)}]" for name, dtype, shape in program.inputs] + [
-        f"-> {dtype}[{', '.join(shape)}]" for dtype, shape in program.outputs
+    return [f"{x.name}: {x.dtype}[{', '.join(x.shape)}]" for x in program.inputs] + [
+        f"-> {x.dtype}[{', '.join(x.shape)}]" for x in program.outputs
     ]

@@ -1,67 +1,27 @@
-"""From a compiled `Program` to something that can be called, and to and from one file on disk.
+"""From a compiled `Program` to something that can be called.
 
-A `Program` is plain data: an object file, the signature and the constants. An `Executable` links the object code into
-this process and calls it through `hlo_disc.ral`; it holds no state of a call, so any number of threads may use one.
+An `Executable` links a program's object code into this process and calls it through `hlo_disc.ral`; it holds no state
+of a call, so any number of threads may use one.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, FormatError, ShapeError, UnsupportedOpError
 from hlo_disc.options import Options
+from hlo_disc.program import Attribute, LibraryCall, Program, dtype_named, read, save
 from hlo_disc.targets import registry
 
 if TYPE_CHECKING:
     from hlo_disc.targets.target import Target
-
-FORMAT = "hlo_disc executable"
-VERSION = 3
-
-Input = tuple[str, str, tuple[str, ...]]  # name, dtype, shape as dim expressions
-Output = tuple[str, tuple[str, ...]]  # dtype, shape
-GuardRow = tuple[str, str, str, str, tuple[str, ...]]  # lhs, relation, rhs, message, args
-Call = tuple[Any, ...]  # the fields of stitch's LibraryCall: target, where, config, operands, results, aliases
-Pack = tuple[str, int, int, str]  # "input" or "constant", its index, bytes of the packed form, name of the function
-
-
-@dataclass(frozen=True, eq=False)
-class Program:
-    """What compiling makes and `save` writes.
-
-    object: an ELF object with `plan`, `main` and the `pack` functions.
-    target, features: the kind of machine that the object code is for, and the features that it uses.
-    symbols: the dims' names, in the order in which `plan` writes their values into the env.
-    env_size: 64-bit words that `plan` writes: arena bytes, scratch bytes of a worker, symbols, sizes of the outputs.
-    structure: how the outputs nest, as JSON; "" for a plain sequence.
-    compile_ms: milliseconds of each stage.
-    """
-
-    object: bytes
-    target: str
-    features: tuple[str, ...]
-    inputs: tuple[Input, ...]
-    outputs: tuple[Output, ...]
-    symbols: tuple[str, ...]
-    guards: tuple[GuardRow, ...]
-    constants: tuple[np.ndarray, ...]
-    packs: tuple[Pack, ...]
-    calls: tuple[Call, ...]
-    env_size: int
-    explain: str = ""
-    structure: str = ""
-    compile_ms: Mapping[str, float] = field(default_factory=dict)
 
 
 class Memory(NamedTuple):
@@ -73,60 +33,6 @@ class Memory(NamedTuple):
     @property
     def total(self) -> int:
         return self.temporary + self.outputs
-
-
-def save(program: Program, path: str | os.PathLike[str]) -> None:
-    """Write a program as one file that `load` reads on any machine with the same CPU features."""
-    header = {"format": FORMAT, "version": VERSION}
-    header |= {k: v for k, v in asdict(replace(program, constants=())).items() if k not in ("object", "constants")}
-    header["constants"] = [[str(c.dtype), list(c.shape)] for c in program.constants]
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("header.json", json.dumps(header, indent=1))
-        archive.writestr("object.o", program.object)
-        for i, constant in enumerate(program.constants):
-            buffer = io.BytesIO()
-            # npy knows nothing of bfloat16 and its like: the header holds the dtype, the file the bytes.
-            np.save(buffer, np.ascontiguousarray(constant).reshape(-1).view(np.uint8), allow_pickle=False)
-            archive.writestr(f"constants/{i}.npy", buffer.getvalue())
-
-
-def read(path: str | os.PathLike[str]) -> Program:
-    """Read what `save` wrote. Raises FormatError for another format version or a damaged file, FileNotFoundError."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            header = json.loads(archive.read("header.json"))
-            if header.pop("format") != FORMAT:
-                raise FormatError(f"{path}: no hlo_disc executable")
-            version = header.pop("version")
-            if version != VERSION:
-                raise FormatError(
-                    f"{path}: executable format version {version}, this hlo_disc reads {VERSION}: compile it again"
-                )
-            constants = tuple(
-                np.load(io.BytesIO(archive.read(f"constants/{i}.npy")), allow_pickle=False)
-                .view(dtype_named(dtype))
-                .reshape(shape)
-                for i, (dtype, shape) in enumerate(header.pop("constants"))
-            )
-            return Program(object=archive.read("object.o"), constants=constants, **_tuples(header))
-    except FormatError:
-        raise
-    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, EOFError, AttributeError) as error:
-        raise FormatError(f"{path}: no hlo_disc executable, or a damaged one ({error})") from error
-
-
-def _tuples(header: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no tuples: make every list one again."""
-
-    def deep(value: Any) -> Any:
-        return tuple(map(deep, value)) if isinstance(value, list) else value
-
-    return {key: deep(value) for key, value in header.items()}
-
-
-def dtype_named(name: str) -> np.dtype:
-    """The numpy dtype of this name, ml_dtypes' included. Raises TypeError for an unknown name."""
-    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def describe_structure(template: Any) -> str:
@@ -173,17 +79,18 @@ class Executable:
         self.program = program
         self.options = options or Options.from_env()
         library = target.link(program.object, ral.symbols())
+        address = library.address
         # The machine code lives as long as the native object, which keeps the library.
         self.native = ral.Executable(
-            library.address("plan"),
-            library.address("main"),
+            address("plan"),
+            address("main"),
             env_size=program.env_size,
-            inputs=list(program.inputs),
-            outputs=list(program.outputs),
+            inputs=[(x.name, x.dtype, x.shape) for x in program.inputs],
+            outputs=[(x.dtype, x.shape) for x in program.outputs],
             constants=list(program.constants),
-            packs=[(kind, index, size, library.address(name)) for kind, index, size, name in program.packs],
-            guards=[(message, len(args)) for *_, message, args in program.guards],
-            calls=[_resolved(*call) for call in program.calls],
+            packs=[(x.kind, x.index, x.size, address(x.function)) for x in program.packs],
+            guards=[(x.message, len(x.args)) for x in program.guards],
+            calls=[_resolved(x) for x in program.calls],
             threads=self.options.threads,
             packed_bytes=self.options.packed_bytes,
             keep_alive=library,
@@ -210,15 +117,16 @@ class Executable:
         self._check_dims(dims)
         program = self.program
         try:
-            sizes = [Dim.parse(d).evaluate(dims) for _, _, shape in program.inputs for d in shape]
+            sizes = [Dim.parse(d).evaluate(dims) for x in program.inputs for d in x.shape]
         except ZeroDivisionError as error:
             raise ShapeError(f"memory({_keywords(dims)}): {error}") from None
         env = self.native.plan(sizes)
         outputs, at = 0, 2 + len(program.symbols)
-        for dtype, shape in program.outputs:
-            known = min(env[at : at + len(shape)], default=0) >= 0
-            outputs += math.prod(env[at : at + len(shape)]) * dtype_named(dtype).itemsize if known else 0
-            at += len(shape)
+        for result in program.outputs:
+            sizes = env[at : at + len(result.shape)]
+            known = min(sizes, default=0) >= 0
+            outputs += math.prod(sizes) * dtype_named(result.dtype).itemsize if known else 0
+            at += len(sizes)
         return Memory(env[0] + self.native.workers * env[1], outputs)
 
     def _check_dims(self, dims: Mapping[str, int]) -> None:
@@ -236,16 +144,16 @@ class Executable:
     @property
     def dims(self) -> tuple[str, ...]:
         """The names that the shapes of the arguments are made of, in the order of their appearance."""
-        return tuple(dict.fromkeys(s for _, _, shape in self.program.inputs for d in shape for s in _symbols(d)))
+        return tuple(dict.fromkeys(s for x in self.program.inputs for d in x.shape for s in _symbols(d)))
 
     def explain(self) -> str:
         """The signature, the compile times and the plan: groups, schedules, variants, memory."""
         p = self.program
         times = ", ".join(f"{name} {ms:.1f}" for name, ms in p.compile_ms.items())
         lines = [
-            *(f"input   {name}: {dtype}[{', '.join(shape)}]" for name, dtype, shape in p.inputs),
-            *(f"output  {dtype}[{', '.join(shape)}]" for dtype, shape in p.outputs),
-            *(f"guard   {lhs} {relation} {rhs}" for lhs, relation, rhs, _, _ in p.guards),
+            *(f"input   {x.name}: {x.dtype}[{', '.join(x.shape)}]" for x in p.inputs),
+            *(f"output  {x.dtype}[{', '.join(x.shape)}]" for x in p.outputs),
+            *(f"guard   {x.lhs} {x.relation} {x.rhs}" for x in p.guards),
             f"object  {len(p.object)} bytes for {', '.join(p.features)}; {len(p.constants)} constants of "
             f"{sum(c.nbytes for c in p.constants)} bytes; {len(p.packs)} packed weights",
             f"compile {sum(p.compile_ms.values()):.1f} ms: {times}",
@@ -288,36 +196,45 @@ def register_ffi_type(name: str, registration: Mapping[str, Any]) -> None:
     handlers.register_type(name, registration)
 
 
-def _resolved(
-    target: str, where: str, config: Sequence[Any], operands: Any, results: Any, aliases: Any
-) -> tuple[Any, ...]:
+def _resolved(call: LibraryCall) -> tuple[object, ...]:
     """A library call as the runtime takes it. Raises UnsupportedOpError for a target that this process lacks."""
     from hlo_disc.ral import handlers
 
-    found = handlers.find(target)
+    found = handlers.find(call.target)
     if found is None:
         raise UnsupportedOpError(
-            f"{where}: this process has no XLA FFI handler of that name for the CPU; register it before compiling or "
-            "loading (jax.ffi.register_ffi_target, or hlo_disc.register_ffi_target)"
+            f"{call.where}: this process has no XLA FFI handler of that name for the CPU; register it before compiling "
+            "or loading (jax.ffi.register_ffi_target, or hlo_disc.register_ffi_target)"
         )
-    skip_empty = handlers.is_lapack(target)
-    return where, list(found), _attributes(config), list(operands), list(results), list(aliases), skip_empty
+    operands, results = ([(x.dtype, x.rank) for x in buffers] for buffers in (call.operands, call.results))
+    aliases = [(x.operand, x.result) for x in call.aliases]
+    skip_empty = handlers.is_lapack(call.target)
+    return call.where, list(found), _attributes(call.config), operands, results, aliases, skip_empty
 
 
-def _attributes(config: Sequence[Any]) -> list[tuple[str, str, str, Any]]:
+def _attributes(config: Sequence[Attribute]) -> list[tuple[str, str, str, object]]:
     """The attributes' contents as bytes."""
 
-    def content(kind: str, value: Any) -> Any:
-        if kind == "dictionary":
-            return _attributes(value)
-        return value.encode() if kind == "string" else bytes.fromhex(value)
+    def content(x: Attribute) -> object:
+        if x.kind == "dictionary":
+            return _attributes(x.entries)
+        return x.text.encode() if x.kind == "string" else bytes.fromhex(x.text)
 
-    return [(name, kind, dtype, content(kind, value)) for name, kind, dtype, value in config]
+    return [(x.name, x.kind, x.dtype, content(x)) for x in config]
 
 
 def load(path: str | os.PathLike[str], options: Options | None = None) -> Executable:
-    """An executable that `save` wrote. Raises FormatError: another format version, a damaged file, another CPU."""
-    return Executable(read(path), options)
+    """An executable that `save` wrote.
+
+    Raises FormatError: another format version, a damaged file, a target or features that this machine lacks.
+    """
+    program = read(path)
+    try:
+        return Executable(program, options)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+    except (KeyError, ValueError, TypeError) as error:
+        raise FormatError(f"{path}: a damaged executable: {error}") from error
 
 
 def _symbols(text: str) -> list[str]:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
-from hlo_disc.executable import Executable, Program, describe_structure
+from hlo_disc.executable import Executable, describe_structure
 from hlo_disc.options import Options
+from hlo_disc.program import GuardRow, Input, Output, Program
 from hlo_disc.signature import Signature, spec_dims
 from hlo_disc.targets import registry
 from hlo_disc.trace import describe_all, trace
@@ -173,15 +174,17 @@ def _program(c: InProgress) -> Program:
         target=c.options.target,
         features=c.generator.features,
         inputs=tuple(
-            (name, str(v.dtype), tuple(map(str, map(_shown, read.shape, v.shape))))
+            Input(name, str(v.dtype), tuple(map(str, map(_shown, read.shape, v.shape))))
             for name, read, v in zip(graph.input_names, c.inputs, graph.inputs, strict=True)
         ),
-        outputs=tuple(map(_type, graph.outputs)),
-        symbols=tuple(lowered.symbols),
-        guards=tuple((str(g.lhs), g.relation, str(g.rhs), g.message, tuple(map(str, g.args))) for g in lowered.guards),
-        constants=tuple(lowered.constants),
-        packs=tuple(lowered.packs),
-        calls=tuple(map(dataclasses.astuple, lowered.calls)),
+        outputs=tuple(Output(str(v.dtype), tuple(map(str, v.shape))) for v in graph.outputs),
+        symbols=lowered.symbols,
+        guards=tuple(
+            GuardRow(str(g.lhs), g.relation, str(g.rhs), g.message, tuple(map(str, g.args))) for g in lowered.guards
+        ),
+        constants=lowered.constants,
+        packs=lowered.packs,
+        calls=lowered.calls,
         env_size=lowered.env_size,
         explain=lowered.explain,
         compile_ms=c.compile_ms,
@@ -191,10 +194,6 @@ def _program(c: InProgress) -> Program:
 def _shown(read: Dim, size: Dim) -> Dim:
     """A symbol that a guard makes a number stays one for the caller: what the guard says tells what is wrong."""
     return read if size.is_const else size
-
-
-def _type(value: Value) -> tuple[str, tuple[str, ...]]:
-    return str(value.dtype), tuple(map(str, value.shape))
 
 
 def merge(options: Options | None, overrides: Mapping[str, Any]) -> Options:

@@ -14,6 +14,7 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import ir
+from hlo_disc.program import LibraryCall, PackRow
 from hlo_disc.stitch.codegen.module import ModuleBuilder
 from hlo_disc.stitch.explain import explain
 from hlo_disc.stitch.fusion.collapse import collapse
@@ -25,7 +26,7 @@ from hlo_disc.stitch.prepare.definitions import with_definitions
 from hlo_disc.stitch.prepare.normalise import normalise
 from hlo_disc.stitch.schedules.attention.choices import attention_choices
 from hlo_disc.stitch.schedules.dot.choices import dot_choices
-from hlo_disc.stitch.schedules.library import LibraryCall, library_choices
+from hlo_disc.stitch.schedules.library import library_choices
 from hlo_disc.stitch.schedules.row.choices import row_choices
 from hlo_disc.stitch.schedules.scatter import scatter_choices
 from hlo_disc.stitch.schedules.sort.choices import sort_choices
@@ -48,12 +49,12 @@ class Lowered:
     """The module, and what a caller must bring.
 
     symbols: names in the order of `env`. guards: in the order of `plan`'s statuses.
-    packs: (kind "input" or "constant", index, bytes, function name). calls: the library functions, by number.
+    calls: the library functions, by number.
     """
 
     module: ir.Module
     constants: tuple[np.ndarray, ...]
-    packs: tuple[tuple[str, int, int, str], ...]
+    packs: tuple[PackRow, ...]
     calls: tuple[LibraryCall, ...]
     symbols: tuple[str, ...]
     guards: tuple[Guard, ...]
@@ -108,7 +109,7 @@ def lower(graph: Graph, device: Device) -> Lowered:
     return Lowered(
         module,
         tuple(constant_array(v) for v in flow.constants),
-        tuple((*flow.source(p), p.packing.size, p.function) for p in flow.packs),
+        tuple(PackRow(*flow.source(p), p.packing.size, p.function) for p in flow.packs),
         tuple(builder.library),
         flow.symbols,
         flow.guards,

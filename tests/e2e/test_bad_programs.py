@@ -72,7 +72,7 @@ def test_refused(bad: Bad) -> None:
 @pytest.mark.parametrize("bad", CALLS)
 def test_call(bad: Bad) -> None:
     executable = hlo_disc.compile(bad.text)
-    dtypes = [dtype for _, dtype, _ in executable.program.inputs]
+    dtypes = [x.dtype for x in executable.program.inputs]
     given = ast.literal_eval(bad.call)
     arguments = [np.array(x, t) if isinstance(x, list) else np.ones(x, t) for x, t in zip(given, dtypes, strict=True)]
     with pytest.raises((ShapeError, CallError)) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import zipfile
 
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 import hlo_disc
-from hlo_disc.errors import ArgumentError, FormatError, ParseError, ShapeError
-from hlo_disc.executable import describe_structure, read, save
+from hlo_disc.errors import ArgumentError, FormatError, ParseError, ShapeError, UnsupportedOpError
+from hlo_disc.executable import describe_structure
+from hlo_disc.program import read, save
 
 
 def add(a, b):
@@ -41,7 +43,7 @@ def test_call(exe, shape):
 
 def test_one_program_serves_every_shape(exe):
     assert exe.dims == ("b", "s")
-    assert [name for name, _, _ in exe.program.inputs] == ["a", "b"]
+    assert [x.name for x in exe.program.inputs] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -237,6 +239,11 @@ def header_of(path):
         return json.loads(archive.read("header.json"))
 
 
+def within(header, **fields):
+    """The header with other fields of the program."""
+    return header | {"program": header["program"] | fields}
+
+
 def rewrite(source, target, change):
     """A copy of a saved file with a changed header, as another version of hlo_disc might have written it."""
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
@@ -257,7 +264,9 @@ def test_another_format_version_is_refused(exe, tmp_path):
 
 def test_another_cpu_is_refused(exe, tmp_path):
     exe.save(tmp_path / "a.disc")
-    rewrite(tmp_path / "a.disc", tmp_path / "b.disc", lambda h: h | {"features": [*h["features"], "avx9000"]})
+    rewrite(
+        tmp_path / "a.disc", tmp_path / "b.disc", lambda h: within(h, features=[*h["program"]["features"], "avx9000"])
+    )
     with pytest.raises(FormatError, match="avx9000"):
         hlo_disc.load(tmp_path / "b.disc")
 
@@ -277,16 +286,95 @@ def test_damaged_files_are_refused(exe, tmp_path):
         other.write_bytes(content)
         with pytest.raises(FormatError, match=name):
             hlo_disc.load(other)
-    for change in (lambda h: {"format": "other"}, lambda h: h | {"more": 1}, lambda h: h | {"constants": [["f", [1]]]}):
-        rewrite(path, tmp_path / "b.disc", change)
-        with pytest.raises(FormatError, match="b.disc"):
-            hlo_disc.load(tmp_path / "b.disc")
     with pytest.raises(FileNotFoundError):
         hlo_disc.load(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda h: {"format": "other"}, "no hlo_disc executable"),
+        (lambda h: [h], ""),
+        (lambda h: h | {"constants": [["f", [1]]]}, r"constants\[0\] is .*fields of _Constant"),
+        (lambda h: h | {"constants": [{"dtype": "f", "shape": [1]}]}, "constants/0.npy"),
+        (lambda h: h | {"program": None}, "program is None"),
+        (lambda h: within(h, more=1), "program has an unknown more"),
+        (lambda h: within(h, object="x"), "unknown object"),
+        (lambda h: within(h, symbols="bs"), "program.symbols is 'bs'"),
+        (lambda h: within(h, env_size=True), "program.env_size is True"),
+        (lambda h: within(h, env_size=0), "env"),
+        (lambda h: within(h, compile_ms={"read": "1"}), r"compile_ms\['read'\] is '1'"),
+        (lambda h: within(h, inputs=[{"name": "x", "dtype": "float32"}]), r"inputs\[0\] has no shape"),
+        (lambda h: within(h, inputs=[{"name": "x", "dtype": "f99", "shape": []}]), "f99"),
+        (lambda h: within(h, packs=[{"kind": "input", "index": 9, "size": 4, "function": "main"}]), "pack"),
+        (lambda h: within(h, packs=[{"kind": "input", "index": 0, "size": 4, "function": "none"}]), "none"),
+        (lambda h: within(h, target="abacus"), "'abacus'.*has cpu"),
+    ],
+)
+def test_a_damaged_header_is_refused(exe, tmp_path, change, message):
+    exe.save(tmp_path / "a.disc")
+    rewrite(tmp_path / "a.disc", tmp_path / "b.disc", change)
+    with pytest.raises(FormatError, match=f"b.disc.*{message}"):
+        hlo_disc.load(tmp_path / "b.disc")
+
+
+def test_no_field_of_the_header_can_be_missing_or_of_another_type(tmp_path):
+    """Every place of a header with all kinds of records, one after another, with something else or nothing there."""
+    exe = hlo_disc.compile(lambda x, y: (jnp.fft.fft(x + 1), x @ y, x @ jnp.ones((3, 5))), "f32[n, 3]", "f32[3, n]")
+    exe.save(tmp_path / "a.disc")
+    tried = 0
+    for path in places(header_of(tmp_path / "a.disc")):
+        for other in (None, "nonsense", -1, 1e99, [], {}):
+            rewrite(tmp_path / "a.disc", tmp_path / "b.disc", lambda h, p=path, o=other: replaced(h, p, o))
+            try:
+                hlo_disc.load(tmp_path / "b.disc")
+            except FormatError:
+                tried += 1
+            except UnsupportedOpError:
+                assert path[-1] == "target"
+    assert tried > 100
+
+
+def places(node, path=()):
+    """The paths to everything within a header, but for what is only shown."""
+    if path:
+        yield path
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        if key not in ("compile_ms", "explain"):
+            yield from places(value, (*path, key))
+
+
+def replaced(node, path, other):
+    """A header with `other` at a place, with nothing there if it is None."""
+    first, *rest = path
+    items = dict(node) if isinstance(node, dict) else dict(enumerate(node))
+    if rest:
+        items[first] = replaced(items[first], rest, other)
+    elif other is None:
+        del items[first]
+    else:
+        items[first] = other
+    return items if isinstance(node, dict) else list(items.values())
+
+
+def test_damaged_bytes_are_refused_or_change_nothing(exe, tmp_path):
+    exe.save(tmp_path / "a.disc")
+    data = (tmp_path / "a.disc").read_bytes()
+    random = np.random.default_rng(0)
+    for k in range(300):
+        at = int(random.integers(len(data)))
+        cut = data[:at] if k % 3 == 0 else data[:at] + bytes([data[at] ^ int(random.integers(1, 256))]) + data[at + 1 :]
+        (tmp_path / "b.disc").write_bytes(cut)
+        try:
+            program = read(tmp_path / "b.disc")
+        except FormatError:
+            continue
+        assert (program.object, program.inputs) == (exe.program.object, exe.program.inputs)
 
 
 def test_round_trip_of_the_record(exe, tmp_path):
     save(exe.program, tmp_path / "a.disc")
     again = read(tmp_path / "a.disc")
-    for name in ("object", "features", "inputs", "outputs", "symbols", "guards", "packs", "env_size", "structure"):
-        assert getattr(again, name) == getattr(exe.program, name), name
+    for name in [field.name for field in dataclasses.fields(again)]:
+        if name != "constants":
+            assert getattr(again, name) == getattr(exe.program, name), name

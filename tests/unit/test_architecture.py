@@ -28,10 +28,11 @@ ALLOWED = {
     "errors": set(),
     "options": set(),
     "device": set(),
+    "program": {"errors"},
     "mlir": BASE,
     "dynamic_hlo": BASE,
     "import_": BASE | {"mlir", "dynamic_hlo"},
-    "stitch": BASE | {"device", "mlir", "dynamic_hlo"},
+    "stitch": BASE | {"device", "program", "mlir", "dynamic_hlo"},
     "targets": BASE | {"device", "mlir"},
     "ral": {"errors"},
 }

@@ -16,28 +16,13 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import arith, ir, memref
+from hlo_disc.program import Alias, Attribute, BufferType, LibraryCall
 from hlo_disc.stitch.codegen.body import Sizes
 from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.variant import Choice
 
 FFT = "hlo_disc.fft"  # the runtime's handler of this name
-
-
-@dataclass(frozen=True)
-class LibraryCall:
-    """What the runtime must know of a call site, as plain data.
-
-    where: the op with the user's line. config: the handler's attributes; see import_/handlers/config.py.
-    operands, results: (dtype, rank) each. aliases: (operand, result) pairs that share memory.
-    """
-
-    target: str
-    where: str
-    config: tuple[Any, ...]
-    operands: tuple[tuple[str, int], ...]
-    results: tuple[tuple[str, int], ...]
-    aliases: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,12 +83,22 @@ def library_choices(group: Group, facts: ShapeFacts, device: Device, static: Cal
     return [Choice(LibraryVariant(group, call, given))]
 
 
-def _described(op: Op) -> tuple[str, tuple[Any, ...], tuple[tuple[int, int], ...]]:
+def _described(op: Op) -> tuple[str, tuple[Attribute, ...], tuple[Alias, ...]]:
     if op.name == "custom_call":
-        return op.attrs["target"], op.attrs["config"], op.attrs["aliases"]
-    axes = np.array(len(op.attrs["length"]), np.int64).tobytes().hex()
-    return FFT, (("axes", "scalar", "int64", axes), ("transform", "string", "", op.attrs["transform"])), ()
+        return op.attrs["target"], _attributes(op.attrs["config"]), tuple(Alias(*x) for x in op.attrs["aliases"])
+    axes = Attribute("axes", "scalar", "int64", np.array(len(op.attrs["length"]), np.int64).tobytes().hex())
+    return FFT, (axes, Attribute("transform", "string", text=op.attrs["transform"])), ()
 
 
-def _types(values: Sequence[Value]) -> tuple[tuple[str, int], ...]:
-    return tuple((x.dtype.name, x.rank) for x in values)
+def _attributes(config: Sequence[tuple[str, str, str, Any]]) -> tuple[Attribute, ...]:
+    """See import_/handlers/config.py."""
+    return tuple(
+        Attribute(name, kind, entries=_attributes(content))
+        if kind == "dictionary"
+        else Attribute(name, kind, dtype, content)
+        for name, kind, dtype, content in config
+    )
+
+
+def _types(values: Sequence[Value]) -> tuple[BufferType, ...]:
+    return tuple(BufferType(x.dtype.name, x.rank) for x in values)

@@ -1,0 +1,250 @@
+"""A compiled program as plain data, and one file on disk: what compiling makes, `save` writes, and the runtime runs.
+
+The file is a zip archive: `header.json` with the fields of the records below by their names, `object.o`, and one npy
+file a constant. Header and records are turned into each other by two functions that go by the records' annotations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import json
+import os
+import typing
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import ml_dtypes
+import numpy as np
+
+from hlo_disc.errors import FormatError
+
+FORMAT = "hlo_disc executable"
+VERSION = 4
+
+Record = TypeVar("Record")
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+
+@dataclass(frozen=True)
+class Input:
+    """An argument; its shape as dim expressions."""
+
+    name: str
+    dtype: str
+    shape: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Output:
+    """A result; its shape as dim expressions."""
+
+    dtype: str
+    shape: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GuardRow:
+    """What must hold of two dim expressions, and the message when it does not: `{k}` in it is the value of args[k]."""
+
+    lhs: str
+    relation: str
+    rhs: str
+    message: str
+    args: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PackRow:
+    """An operand that is kept in another form.
+
+    kind, index: "input" or "constant", and which of them. size: bytes of the packed form. function: what makes it.
+    """
+
+    kind: str
+    index: int
+    size: int
+    function: str
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """An attribute of a library call, as the XLA FFI has them.
+
+    kind: "scalar" or "array", with the bytes of its elements of type `dtype` as hexadecimal digits in `text`; "string",
+        with its `text`; or "dictionary", with `entries`.
+    """
+
+    name: str
+    kind: str
+    dtype: str = ""
+    text: str = ""
+    entries: tuple[Attribute, ...] = ()
+
+
+@dataclass(frozen=True)
+class BufferType:
+    """An operand or result of a library call."""
+
+    dtype: str
+    rank: int
+
+
+@dataclass(frozen=True)
+class Alias:
+    """An operand and a result of a library call that share memory, by number."""
+
+    operand: int
+    result: int
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """A call site of a library function. where: the op with the user's line."""
+
+    target: str
+    where: str
+    config: tuple[Attribute, ...]
+    operands: tuple[BufferType, ...]
+    results: tuple[BufferType, ...]
+    aliases: tuple[Alias, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What compiling makes and `save` writes.
+
+    object: object code of the target, with `plan`, `main` and the `pack` functions.
+    target, features: the kind of machine that the object code is for, and the features that it uses.
+    symbols: the dims' names, in the order in which `plan` writes their values into the env.
+    env_size: 64-bit words that `plan` writes: arena bytes, scratch bytes of a worker, symbols, sizes of the outputs.
+    structure: how the outputs nest, as JSON; "" for a plain sequence.
+    compile_ms: milliseconds of each stage.
+    """
+
+    object: bytes
+    target: str
+    features: tuple[str, ...]
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    symbols: tuple[str, ...]
+    guards: tuple[GuardRow, ...]
+    constants: tuple[np.ndarray, ...]
+    packs: tuple[PackRow, ...]
+    calls: tuple[LibraryCall, ...]
+    env_size: int
+    explain: str = ""
+    structure: str = ""
+    compile_ms: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Constant:
+    dtype: str
+    shape: tuple[int, ...]
+
+
+_MEMBERS = ("object", "constants")  # fields of a program that are members of the archive
+
+
+def dtype_named(name: str) -> np.dtype:
+    """The numpy dtype of this name, ml_dtypes' included. Raises TypeError for an unknown name."""
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def save(program: Program, path: str | os.PathLike[str]) -> None:
+    """Write a program as one file that `read` reads on any machine."""
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "program": _to_json(program),
+        "constants": [_to_json(_Constant(str(c.dtype), c.shape)) for c in program.constants],
+    }
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("header.json", json.dumps(header, indent=1))
+        archive.writestr("object.o", program.object)
+        for i, constant in enumerate(program.constants):
+            buffer = io.BytesIO()
+            # npy knows nothing of bfloat16 and its like: the header holds the dtype, the file the bytes.
+            np.save(buffer, np.ascontiguousarray(constant).reshape(-1).view(np.uint8), allow_pickle=False)
+            archive.writestr(f"constants/{i}.npy", buffer.getvalue())
+
+
+def read(path: str | os.PathLike[str]) -> Program:
+    """Read what `save` wrote. Raises FormatError for another format version or a damaged file, FileNotFoundError."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _read(archive)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+    except OSError:
+        raise
+    except Exception as error:  # whatever zipfile, json and numpy say of bytes that are none of theirs
+        raise FormatError(f"{path}: no hlo_disc executable, or a damaged one ({error})") from error
+
+
+def _read(archive: zipfile.ZipFile) -> Program:
+    header = json.loads(archive.read("header.json"))
+    if header["format"] != FORMAT:
+        raise FormatError("no hlo_disc executable")
+    if header["version"] != VERSION:
+        raise FormatError(
+            f"executable format version {header['version']}, this hlo_disc reads {VERSION}: compile it again"
+        )
+    constants = tuple(
+        np.load(io.BytesIO(archive.read(f"constants/{i}.npy")), allow_pickle=False)
+        .view(dtype_named(constant.dtype))
+        .reshape(constant.shape)
+        for i, constant in enumerate(_from_json(tuple[_Constant, ...], header["constants"], "constants"))
+    )
+    return _record(Program, header["program"], "program", object=archive.read("object.o"), constants=constants)
+
+
+def _to_json(value: object) -> Json:
+    """Records by their fields' names; the members of the archive are left out."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: _to_json(getattr(value, f.name)) for f in dataclasses.fields(value) if f.name not in _MEMBERS}
+    if isinstance(value, tuple):
+        return [_to_json(x) for x in value]
+    if isinstance(value, Mapping):
+        return {str(key): _to_json(x) for key, x in value.items()}
+    assert value is None or isinstance(value, (bool, int, float, str)), value
+    return value
+
+
+def _from_json(kind: Any, value: Json, where: str) -> Any:
+    """`value` as a record, tuple[X, ...], Mapping[str, X], int, float or str. Raises TypeError when it is none."""
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return _record(kind, value, where)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_from_json(arguments[0], x, f"{where}[{i}]") for i, x in enumerate(value))
+    if origin is Mapping and isinstance(value, dict):
+        return {key: _from_json(arguments[1], x, f"{where}[{key!r}]") for key, x in value.items()}
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise TypeError(f"{where} is {value!r:.40}, not {kind}")
+    return value
+
+
+def _record(kind: type[Record], value: Json, where: str, **members: Any) -> Record:
+    """A record from its fields, and what the archive holds of it."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{where} is {value!r:.40}, not the fields of {kind.__name__}")
+    hints = _hints(kind)  # type: ignore[arg-type]  # mypy looks for the hash of an instance
+    if missing := hints.keys() - value.keys() - members.keys():
+        raise TypeError(f"{where} has no {', '.join(sorted(missing))}")
+    if unknown := value.keys() - (hints.keys() - members.keys()):
+        raise TypeError(f"{where} has an unknown {', '.join(sorted(unknown))}")
+    fields = {name: _from_json(hints[name], x, f"{where}.{name}") for name, x in value.items()}
+    return kind(**fields, **members)
+
+
+@functools.cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    """The types of a record's fields."""
+    return typing.get_type_hints(kind)

@@ -225,12 +225,6 @@ class Builder:
     def ceil_div(self, x: Scalar, y: Scalar) -> Scalar:
         return (x + (y - 1)) // y
 
-    def log2_ceil(self, x: Scalar) -> Val:
-        """The least k with 2**k >= x, for x >= 1."""
-        wide = self.cast(arith.IndexCastOp, self.i64, self.index(x) - 1)
-        zeros = self.apply(mlir.math.CountLeadingZerosOp, wide)
-        return self.binary("-", 64, self.cast(arith.IndexCastOp, self.index_type, zeros))
-
     def fma(self, x: Val, y: Val, z: Val) -> Val:
         """x*y + z: one rounding for floats."""
         if self.is_float(z):

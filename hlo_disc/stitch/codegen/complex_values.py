@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hlo_disc.stitch.codegen.build import Builder, Val
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index
+from hlo_disc.stitch.codegen.val import Val
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.codegen.body import Body, Leaf

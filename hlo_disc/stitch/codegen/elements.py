@@ -10,7 +10,8 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, int_limits, is_float, is_unsigned
 from hlo_disc.mlir import arith, ir
-from hlo_disc.stitch.codegen.build import Builder, Val
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.val import Val
 
 _F64 = np.dtype(np.float64)
 

@@ -18,8 +18,9 @@ from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import arith, math
 from hlo_disc.stitch.codegen import complex_values as pairs
-from hlo_disc.stitch.codegen.build import Builder, Val
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.elements import as_bits, bitcast, convert, from_bits, low_bits, settle, sign_extended
+from hlo_disc.stitch.codegen.val import Val
 
 Rule = Callable[[Builder, Op, list[Val]], Val]
 

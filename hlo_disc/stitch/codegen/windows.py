@@ -19,9 +19,9 @@ from hlo_disc.dynamic_hlo.ops.combiners import absorbs
 from hlo_disc.dynamic_hlo.ops.inference_reduce import combined
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.windows import moving_axes
-from hlo_disc.stitch.codegen.build import Scalar, Val
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.regions import inline
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.prepare.normalise import PLACE
 
 if TYPE_CHECKING:

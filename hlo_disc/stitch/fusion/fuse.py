@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, has_effect, uses
 from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE, free_ops
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
-from hlo_disc.stitch.codegen.body import reshape_segments
+from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
 from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
 from hlo_disc.stitch.fusion.anchor import anchors, unneeded
 from hlo_disc.stitch.fusion.group import Place, parts_of, reads

@@ -15,8 +15,8 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Value, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith, ir
-from hlo_disc.stitch.codegen.body import Sizes
 from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.fusion.fuse import is_stored_constant
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.mlir import arith, func, ir, memref
-from hlo_disc.stitch.codegen.body import Sizes
 from hlo_disc.stitch.codegen.build import Builder, Scalar
+from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.hostflow.memory import Slot

@@ -17,8 +17,9 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import arith, ir, memref
 from hlo_disc.program import Alias, Attribute, BufferType, LibraryCall
-from hlo_disc.stitch.codegen.body import Sizes
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.variant import Choice
 

@@ -18,10 +18,12 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.body import Body, Leaf
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import ZERO, Index
 from hlo_disc.stitch.codegen.regions import inline
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.variant import Choice
 

@@ -7,7 +7,8 @@ odd the last one is beside a zero. Otherwise these are the functions of `microke
 from __future__ import annotations
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.microkernel import CHAIN, Call, Types, buffer, leave_sums, sums_of_lanes
 
 

@@ -17,10 +17,12 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import ir
-from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.body import Body, Leaf
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.elements import convert
 from hlo_disc.stitch.codegen.index import Index
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import is_view
 from hlo_disc.stitch.schedules.dot.product import Product

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.stitch.codegen.body import Sizes
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index, IndexMath
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO, row_major
 from hlo_disc.stitch.schedules.dot.bf16_dot import pair_inner, pair_tile, panel_depth

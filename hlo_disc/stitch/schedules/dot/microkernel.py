@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.mlir import arith
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.elements import convert, from_memory
+from hlo_disc.stitch.codegen.val import Scalar, Val
 
 Call = Callable[..., None]
 

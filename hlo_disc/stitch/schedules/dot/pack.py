@@ -16,8 +16,9 @@ from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import arith
-from hlo_disc.stitch.codegen.body import Sizes
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
 from hlo_disc.stitch.schedules.dot.bf16_dot import copy_pairs, panel_depth
 from hlo_disc.stitch.schedules.dot.microkernel import Types, copy_panel, gather_panel, run_panel, transpose_panel

@@ -15,8 +15,8 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Value, copied, make_op
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import CompileError
-from hlo_disc.stitch.codegen.body import Sizes
 from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ZERO

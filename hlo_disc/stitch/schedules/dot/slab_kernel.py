@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from hlo_disc.mlir import arith
-from hlo_disc.stitch.codegen.body import Sizes
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.epilogue import is_plain
 from hlo_disc.stitch.schedules.dot.kernel import SLAB, TABLE, TileKernel, TileParts, Tiling
 from hlo_disc.stitch.schedules.dot.product import Axis

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.stitch.codegen.body import Sizes
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.kernel import ROW_VECTORS, TileParts, Tiling
 from hlo_disc.stitch.schedules.dot.microkernel import block_elements
 from hlo_disc.stitch.schedules.dot.slab_kernel import SlabKernel

@@ -9,8 +9,9 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.stitch.codegen.body import Sizes
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.epilogue import is_plain
 from hlo_disc.stitch.schedules.dot.kernel import MOST_ROWS, TileKernel, TileParts, Tiling
 from hlo_disc.stitch.schedules.dot.slab_kernel import SlabKernel

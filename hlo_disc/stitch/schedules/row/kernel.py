@@ -20,10 +20,12 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, regions
 from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.body import Body, Leaf
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.elements import is_small_float
 from hlo_disc.stitch.codegen.index import ZERO, Index
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group, Place
 from hlo_disc.stitch.fusion.space import Access, Pass, RowSpace
 from hlo_disc.stitch.schedules.row.reducers import Reducer, reducer

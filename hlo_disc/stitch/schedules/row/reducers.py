@@ -20,10 +20,11 @@ from hlo_disc.dynamic_hlo.ops.combiners import absorbs, commutes, selects
 from hlo_disc.dynamic_hlo.ops.inference_reduce import combined
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.body import Body
-from hlo_disc.stitch.codegen.build import Builder, Val
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.elements import settle
 from hlo_disc.stitch.codegen.elementwise import MONOIDS
 from hlo_disc.stitch.codegen.regions import inline
+from hlo_disc.stitch.codegen.val import Val
 
 
 def reducer(op: Op, lanes_on_rows: bool, sliced: bool) -> Reducer:

@@ -18,8 +18,8 @@ from hlo_disc.dynamic_hlo.ops.combiners import monoid_kind
 from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE
 from hlo_disc.dynamic_hlo.ops.inference_reduce import combined
 from hlo_disc.stitch.codegen.body import Body
-from hlo_disc.stitch.codegen.build import Val
 from hlo_disc.stitch.codegen.regions import inline
+from hlo_disc.stitch.codegen.val import Val
 
 # Steps of a block.
 BLOCK = 64

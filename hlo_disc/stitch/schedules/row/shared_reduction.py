@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, copied, make_op
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.stitch.codegen.body import Sizes
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.space import row_space
 from hlo_disc.stitch.schedules.row.kernel import SLICES, RowVariant

@@ -15,10 +15,12 @@ from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.body import Body, Leaf
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
 from hlo_disc.stitch.codegen.index import Index
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.row.kernel import placed
 

@@ -23,11 +23,12 @@ from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import arith
-from hlo_disc.stitch.codegen.body import Sizes
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.sort.comparator import comparator
-from hlo_disc.stitch.schedules.sort.kernels import RUN, TILE, build_merges, build_runs
+from hlo_disc.stitch.schedules.sort.kernels import RUN, TILE, build_merges, build_runs, log2_ceil
 from hlo_disc.stitch.schedules.sort.records import Records
 from hlo_disc.stitch.schedules.sort.sorter import Layout
 from hlo_disc.stitch.schedules.sort.top_k import MOST, TopVariant
@@ -92,7 +93,7 @@ class SortVariant:
         launch(kernel, RUN, buffers[: count + len(work)], ())
         runs = b.index(b.ceil_div(n, RUN))
         # The number of doublings that make one run of all.
-        levels = b.log2_ceil(b.maximum(runs, 1))
+        levels = log2_ceil(b, b.maximum(runs, 1))
         with b.loop(0, levels) as level:
             odd = b.compare("==", level.i % 2, 1)
             source = [b.select(odd, y, x) for x, y in zip(work, other, strict=True)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlo_disc.mlir import arith
-from hlo_disc.stitch.codegen.build import Builder, Val
+from hlo_disc.mlir import arith, math
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.schedules.sort.merge import PARTS
 from hlo_disc.stitch.schedules.sort.sorter import Layout, Sorter, sort_kernel
 
@@ -50,7 +51,7 @@ def _tile(s: Sorter, item: Val, source: Sequence[Val], target: Sequence[Val], ru
     b = s.b
     row, first, count = s.place(item, TILE)
     # A power of two, of which PARTS cover the count.
-    q = b.apply(arith.ShLIOp, b.index(1), b.log2_ceil(b.ceil_div(count, PARTS)))
+    q = b.apply(arith.ShLIOp, b.index(1), log2_ceil(b, b.ceil_div(count, PARTS)))
     begin = b.index(0)
     s.merge_runs(source, s.tiles, row * s.n, begin, first, run, s.n, q)
     b.if_(
@@ -58,3 +59,10 @@ def _tile(s: Sorter, item: Val, source: Sequence[Val], target: Sequence[Val], ru
         lambda: s.results(row, first, begin, count),
         lambda: s.keep(target, row * s.n + first, begin, count),
     )
+
+
+def log2_ceil(b: Builder, x: Scalar) -> Val:
+    """The least k with 2**k >= x, for x >= 1."""
+    wide = b.cast(arith.IndexCastOp, b.i64, b.index(x) - 1)
+    zeros = b.apply(math.CountLeadingZerosOp, wide)
+    return b.binary("-", 64, b.cast(arith.IndexCastOp, b.index_type, zeros))

@@ -10,10 +10,12 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.body import Body, Leaf
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.regions import inline
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.sort.merge import PARTS, merger
 from hlo_disc.stitch.schedules.sort.records import Records

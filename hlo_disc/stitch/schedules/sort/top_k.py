@@ -21,8 +21,9 @@ from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import arith
-from hlo_disc.stitch.codegen.body import Sizes
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.sort.records import Records
 from hlo_disc.stitch.schedules.sort.sorter import Layout, Sorter, sort_kernel

@@ -1,0 +1,58 @@
+"""Sizes in generated code: dims as scalars of the function under construction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.val import Scalar, Val
+
+
+class Sizes:
+    """Dims as scalars of the function under construction, computed once each from its symbols."""
+
+    def __init__(self, b: Builder, symbols: Mapping[str, Scalar], facts: ShapeFacts):
+        self.b, self.symbols, self.facts = b, symbols, facts
+        self._known: dict[Dim, Scalar] = {}
+
+    def __call__(self, dim: Dim) -> Scalar:
+        if dim.is_const:
+            return dim.value
+        found = self._known.get(dim)
+        if found is None or (isinstance(found, Val) and not found.scope.open):
+            found = self._known[dim] = dim.lower(int, self.symbols.__getitem__, self._ops())
+        return found
+
+    def shape(self, shape: Sequence[Dim]) -> list[Scalar]:
+        return [self(dim) for dim in shape]
+
+    def count(self, shape: Sequence[Dim]) -> Scalar:
+        n: Scalar = 1
+        for dim in shape:
+            n = n * self(dim)
+        return n
+
+    def _ops(self) -> dict[str, Callable[[Scalar, Scalar], Scalar]]:
+        return {
+            "add": lambda x, y: x + y,
+            "mul": lambda x, y: x * y,
+            "floordiv": self._floordiv,
+            "mod": self._mod,
+            "min": self.b.minimum,
+            "max": self.b.maximum,
+        }
+
+    def _floordiv(self, x: Scalar, y: Scalar) -> Scalar:
+        if isinstance(x, int) and isinstance(y, int):
+            return x // y
+        x, y = self.b.index(x), self.b.index(y)
+        return (x - self._mod(x, y)) // y
+
+    def _mod(self, x: Scalar, y: Scalar) -> Scalar:
+        """The sign of the divisor, as Dim has it."""
+        if isinstance(x, int) and isinstance(y, int):
+            return x % y
+        x, y = self.b.index(x), self.b.index(y)
+        return (x % y + y) % y

@@ -8,6 +8,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan, Scope
 from hlo_disc.stitch.hostflow.flow import Flow, Step
+from hlo_disc.stitch.schedule import CONTROL, HOST
 
 
 def explain(graph: Graph, plan: Plan, flow: Flow) -> str:
@@ -36,12 +37,12 @@ def _scope(scope: Scope, plan: Plan, flow: Flow, indent: str) -> list[str]:
     """The launches in order, those of loops and branches indented."""
     lines: list[str] = []
     for group in scope.groups:
-        if group.kind == "control":
+        if group.schedule is CONTROL:
             lines.append(f"{indent}      {_control(group, plan)}")
             for name, inside in zip(_parts(group), plan.inner(group), strict=True):
                 lines.append(f"{indent}      {name}:")
                 lines += _scope(inside, plan, flow, indent + "  ")
-        elif group.kind == "host":
+        elif group.schedule is HOST:
             lines.append(f"{indent}      host: {', '.join(op.name for op in group.ops)}")
         else:
             lines.append(f"{indent}{flow.steps.index(flow.step_of[group]):4d}  {_step(flow.step_of[group])}")

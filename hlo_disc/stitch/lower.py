@@ -5,14 +5,12 @@ normalise -> fuse -> collapse each group -> choose variants -> kernels (equal on
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Value
-from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import ir
 from hlo_disc.program import LibraryCall, PackRow
 from hlo_disc.stitch.codegen.module import ModuleBuilder
@@ -24,24 +22,8 @@ from hlo_disc.stitch.fusion.scope import Plan
 from hlo_disc.stitch.hostflow.flow import Flow, Pack, Step, constant_array
 from hlo_disc.stitch.prepare.definitions import with_definitions
 from hlo_disc.stitch.prepare.normalise import normalise
-from hlo_disc.stitch.schedules.attention.choices import attention_choices
-from hlo_disc.stitch.schedules.dot.choices import dot_choices
-from hlo_disc.stitch.schedules.library import library_choices
-from hlo_disc.stitch.schedules.row.choices import row_choices
-from hlo_disc.stitch.schedules.scatter import scatter_choices
-from hlo_disc.stitch.schedules.sort.choices import sort_choices
-from hlo_disc.stitch.variant import Choice, Packing, Variant
-
-# How each kind of group is scheduled.
-Schedule = Callable[[Group, ShapeFacts, Device, Callable[[Value], bool]], list[Choice]]
-SCHEDULES: dict[str, Schedule] = {
-    "row": row_choices,
-    "dot": dot_choices,
-    "attention": attention_choices,
-    "call": library_choices,
-    "scatter": scatter_choices,
-    "sort": sort_choices,
-}
+from hlo_disc.stitch.schedules.table import SCHEDULES
+from hlo_disc.stitch.variant import Packing, Variant
 
 
 @dataclass(frozen=True)
@@ -65,7 +47,7 @@ class Lowered:
 def lower(graph: Graph, device: Device) -> Lowered:
     """Compile a graph to MLIR for a device. Raises UnsupportedOpError for what no schedule covers."""
     graph = with_definitions(normalise(graph))
-    plan = fuse(graph)
+    plan = fuse(graph, SCHEDULES)
     static = _Static(graph, plan)
     builder = ModuleBuilder()
     b = builder.builder
@@ -81,15 +63,17 @@ def lower(graph: Graph, device: Device) -> Lowered:
             return known
 
         def scheduled(group: Group) -> Step:
-            small = collapse(group, graph.facts) if group.kind in ("row", "scatter") else group
-            choices = SCHEDULES[group.kind](small, graph.facts, device, static)
+            schedule = group.schedule
+            assert schedule.choices is not None
+            small = collapse(group, graph.facts) if schedule.collapses else group
+            choices = schedule.choices(small, graph.facts, device, static)
             return Step(group, tuple(choices), tuple(kernel(c.variant) for c in choices), small.symbols)
 
         steps: dict[Group, Step] = {}
         alike: dict[tuple, Step] = {}
         packs: dict[Packing, Pack] = {}
         for group in plan.groups():
-            if group.kind not in SCHEDULES:  # the host flow is what they are
+            if group.schedule.choices is None:  # the host flow is what they are
                 continue
             key = (group.key(), tuple(static(v) for v in group.inputs))
             same = alike.get(key)

@@ -19,12 +19,13 @@ from hlo_disc.stitch.prepare.normalise import kind
 
 @dataclass(frozen=True)
 class Anchor:
-    """ops: the dots and what is computed between and after them, in order; the last one makes the output.
+    """schedule: the group's, by name. ops: the dots and what is computed between and after them, in order.
 
-    views: of the operands, computed in this kernel whoever else wants them. memory: what the operands are read from.
+    The last one makes the output. views: of the operands, computed in this kernel whoever else wants them. memory: what
+    the operands are read from.
     """
 
-    kind: str
+    schedule: str
     ops: tuple[Op, ...]
     views: tuple[Op, ...]
     memory: tuple[Value, ...]
@@ -56,7 +57,7 @@ class _Anchors:
                 found.append(self._anchor("dot", [op], walks))
         return found
 
-    def _anchor(self, kind_: str, ops: Sequence[Op], walks: Mapping[Op, list[list[Op]]]) -> Anchor:
+    def _anchor(self, schedule: str, ops: Sequence[Op], walks: Mapping[Op, list[list[Op]]]) -> Anchor:
         self.taken.update(ops)
         ops = self._with_epilogue(ops)
         self.taken.update(ops)
@@ -67,7 +68,7 @@ class _Anchors:
                 if x.op not in ops:
                     views.update(dict.fromkeys(chain))
                     memory[chain[-1].operands[0] if chain else x] = None
-        return Anchor(kind_, tuple(ops), tuple(views), tuple(memory))
+        return Anchor(schedule, tuple(ops), tuple(views), tuple(memory))
 
     def _views(self, value: Value) -> list[Op]:
         """The longest chain of views from a dot's operand up that is a walk over memory."""

@@ -61,7 +61,7 @@ class _Collapse:
         ops = [new for op in self.group.ops for new in self._rebuild(op)]
         outputs = tuple(self.new[v] for v in self.group.outputs)
         place = self._rebuild_place(self.group.place) if self.group.place else None
-        return Group(self.group.kind, tuple(ops), tuple(self.new[v] for v in self.group.inputs), outputs, place)
+        return Group(self.group.schedule, tuple(ops), tuple(self.new[v] for v in self.group.inputs), outputs, place)
 
     def keep_before(self, value: Value, axis: int) -> None:
         """Keep what lies before `axis` apart from what follows, also when the axis itself has size 1."""

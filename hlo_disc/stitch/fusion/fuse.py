@@ -9,9 +9,9 @@ dynamic_update_slice) becomes one group a part, writing in place. Regions of con
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, has_effect, uses
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, has_effect, uses
 from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE, free_ops
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
@@ -27,26 +27,23 @@ from hlo_disc.stitch.fusion.scope import Plan, Scope
 from hlo_disc.stitch.fusion.space import REDUCTIONS, row_space
 from hlo_disc.stitch.prepare.definitions import stages
 from hlo_disc.stitch.prepare.normalise import kind
+from hlo_disc.stitch.schedule import HOST, Joins, Schedule
 
 # Views that cost nothing to compute in every group that reads them, once their operand is in memory.
 COPIED_VIEWS = ("broadcast", "reshape", "slice", "real", "imag")
-# Kinds of ops that are a group of their own, which reads its operands in memory and leaves all its results there.
-WHOLE = ("call", "control", "host")
-# Kinds of ops that are a group of their own with what only they read, computed where they read it.
-LAZY = ("scatter", "sort")
-# A group that has grown to this many ops takes no more: its kernel would only compile slower.
-MAX_OPS = 64
 
 
-def fuse(graph: Graph) -> Plan:
-    """The groups of a whole program."""
+def fuse(graph: Graph, schedules: Mapping[str, Schedule]) -> Plan:
+    """The groups of a whole program. schedules: by name, "row" among them."""
     plan = Plan()
-    scope = fuse_scope(graph, plan, (), nested=False)
-    plan.scope = with_copies(scope, plan, set())
+    scope = fuse_scope(graph, plan, schedules, (), nested=False)
+    plan.scope = with_copies(scope, plan, schedules["row"], set())
     return plan
 
 
-def fuse_scope(graph: Graph, plan: Plan, owned: Collection[Value], nested: bool) -> Scope:
+def fuse_scope(
+    graph: Graph, plan: Plan, schedules: Mapping[str, Schedule], owned: Collection[Value], nested: bool
+) -> Scope:
     """The groups of a program or, as a graph of its own, of a region. The plan is told of what is inside.
 
     owned: inputs whose memory the scope may change. nested: it is a region.
@@ -54,7 +51,7 @@ def fuse_scope(graph: Graph, plan: Plan, owned: Collection[Value], nested: bool)
     banned: set[Use] = set()
     separate: dict[Op, Use] = {}
     while True:
-        fusion = Fusion(graph, plan, owned, nested, banned, separate)
+        fusion = Fusion(graph, plan, schedules, owned, nested, banned, separate)
         try:
             return fusion.run()
         except Conflict as conflict:
@@ -78,12 +75,14 @@ class Fusion:
         self,
         graph: Graph,
         plan: Plan,
+        schedules: Mapping[str, Schedule],
         owned: Collection[Value],
         nested: bool,
         banned: Collection[Use],
         separate: Collection[Op],
     ):
         self.graph, self.facts, self.plan, self.nested, self.separate = graph, graph.facts, plan, nested, separate
+        self.schedules, self.row = schedules, schedules["row"]
         self.users = uses(graph)
         self.free = free_ops(graph.ops, kind)
         self.reuse = find_reuse(graph, self.users, self.free, owned, banned)
@@ -101,7 +100,7 @@ class Fusion:
         self.in_memory.update(v for v in self.graph.roots if v.shape or not self.nested)
         found = anchors(self.graph, self.users, self.free)
         for anchor in found:
-            growth.start_anchor(anchor)
+            growth.start_anchor(self.schedules[anchor.schedule], anchor)
         self.host = host_ops(self.graph.ops, self.wanted, self.registers, self.free, growth.owner, self.nested)
         self.registers.update(v for op in self.host for v in op.results)
         for value in self.wanted:
@@ -113,7 +112,7 @@ class Fusion:
                 self._visit(op)
         for value in sorted(self.in_memory, key=lambda v: position[v.op] if v.op else -1):
             if value.op in self.free:
-                growth.start("row", [], [value])
+                growth.start(self.row, [], [value])
         groups = [growing.finished() for growing in sorted(growth.groups, key=lambda g: g.anchor)]
         scope = Scope(
             self.graph.inputs, self.graph.outputs, tuple(ordered(groups, self.changes, defines=bool(self.stages)))
@@ -163,14 +162,12 @@ class Fusion:
                 self.in_memory.add(op.operands[0])
             case "scatter":
                 self._scatter(op)
-            case "sort":
-                self.growth.start("sort", [op], [v for v in op.results if self.users[v] or v in self.in_memory])
             case "control" if op.name in ("check", "define"):
-                self.start_reading("host", op, (), op.operands)
+                self.start_reading(HOST, op, (), op.operands)
             case "control":
                 start_control(self, op)
-            case name if name in WHOLE:
-                self.start_reading(name, op, op.operands)
+            case name if name in self.schedules:
+                self._start(self.schedules[name], op)
             case _:
                 self._join_or_start(op)
 
@@ -193,7 +190,7 @@ class Fusion:
     def _join_or_start(self, op: Op) -> None:
         used = [v for v in op.results if self.users[v] or v in self.in_memory]
         if op in self.separate:
-            self.growth.start("row", [op], used)
+            self.growth.start(self.row, [op], used)
             return
         groups = list(dict.fromkeys(g for v in used for g in self.readers.get(v, ())))
         outside = any(v in self.in_memory for v in used)
@@ -205,22 +202,23 @@ class Fusion:
         target = min(groups, key=self.growth.first, default=None)
         if target is not None and self._may_join(op, target, groups, outside):
             return
-        self.growth.start("row", [op], used)
+        self.growth.start(self.row, [op], used)
 
     def _may_join(self, op: Op, target: Growing, groups: list[Growing], outside: bool) -> bool:
         """Join `target`, the first of the groups that read the result, if that is legal."""
-        if target.kind in WHOLE or any(self._is_changed_by(target, x) for x in reads(op)):
+        joins = target.schedule.joins
+        if joins is Joins.NOTHING or any(self._is_changed_by(target, x) for x in reads(op)):
             return False
         others = [g for g in groups if g is not target]
         keep = outside or bool(others)
         if keep and self.stages and self.stages[op] != max(map(self.stages.__getitem__, target.ops), default=0):
             return False  # it may be needed for a size that the group waits for
-        if target.kind in ("dot", "attention", *LAZY):
+        if joins is Joins.READ:
             if keep or not self._feeds(op, target):
                 return False
             self.growth.add(op, target)
             return True
-        if op.name not in COPIED_VIEWS and self.growth.is_full(target, MAX_OPS):
+        if op.name not in COPIED_VIEWS and self.growth.is_full(target):
             return False
         ordered = all(self.growth.first(g) > self.growth.last(target) for g in others)
         return (not keep or (ordered and target.place is None)) and self._try_join(op, target, keep)
@@ -245,23 +243,13 @@ class Fusion:
         return len(op.results) == 1 or value in self.in_memory or others
 
     def _feeds(self, op: Op, group: Growing) -> bool:
-        """What only an epilogue reads is computed there, unless that would repeat expensive work.
-
-        So is what only a scatter or a sort reads.
-        """
+        """May the op, which nothing else reads, be computed where the group reads it? Not if that repeats much work."""
         if kind(op) not in ("view", "elementwise", "gather") or op.result in group.memory:
             return False
-        if group.kind in LAZY and self.growth.is_full(group, MAX_OPS):
+        if self.growth.is_full(group):
             return False
-        once = group.kind in ("dot", *LAZY) and op.result.shape == self._walked(group)
-        return op.name not in EXPENSIVE or once
-
-    def _walked(self, group: Growing) -> Shape:
-        """The shape over which a group computes everything once: the result's, or a scatter's updates'."""
-        value = group.outputs[0]
-        if group.kind == "scatter" and value.op is not None:
-            value = value.op.operands[value.op.attrs["count"] + 1]
-        return value.shape
+        once = group.schedule.once
+        return op.name not in EXPENSIVE or (once is not None and op.result.shape == once(group.outputs[0]))
 
     def _is_changed_by(self, group: Growing, x: Value) -> bool:
         """Is `x` what the group changes in place? Then it must not read it."""
@@ -273,9 +261,18 @@ class Fusion:
 
     # Groups of their own.
 
-    def start_reading(self, kind_: str, op: Op, operands: Sequence[Value], scalars: Sequence[Value] = ()) -> None:
+    def _start(self, schedule: Schedule, op: Op) -> None:
+        """A group of a schedule that the op has for itself."""
+        if schedule.joins is Joins.NOTHING:
+            self.start_reading(schedule, op, op.operands)
+        else:
+            self.growth.start(schedule, [op], [v for v in op.results if self.users[v] or v in self.in_memory])
+
+    def start_reading(
+        self, schedule: Schedule, op: Op, operands: Sequence[Value], scalars: Sequence[Value] = ()
+    ) -> None:
         """A group of one op that finds operands in memory, scalars in registers, and leaves its results there."""
-        self.growth.start_reading(kind_, op, operands, scalars, self.registers)
+        self.growth.start_reading(schedule, op, operands, scalars, self.registers)
 
     def _start_host(self, op: Op) -> None:
         """A group of one scalar, computed in the host flow from registers and what lies in memory."""
@@ -286,7 +283,7 @@ class Fusion:
 
     def fuse_region(self, region: Graph, owned: Collection[Value]) -> Scope:
         """The groups of a region of an op of this scope."""
-        return fuse_scope(region, self.plan, owned, nested=True)
+        return fuse_scope(region, self.plan, self.schedules, owned, nested=True)
 
     # Values assembled from parts, and values changed in place.
 
@@ -318,7 +315,7 @@ class Fusion:
     def place(self, op: Op, target: Value, x: Value, starts: tuple[Dim | Value, ...], strides: tuple[int, ...]) -> None:
         """A group that writes `x` into a part of `target`."""
         where = Place(target, target.shape, starts, strides, tuple(range(target.rank)))
-        group = self.growth.start("row", [], [x], where)
+        group = self.growth.start(self.row, [], [x], where)
         group.anchor = self.growth.position[op]
         for start in starts:
             if isinstance(start, Value):
@@ -329,4 +326,4 @@ class Fusion:
         for number, (target, x) in enumerate(zip(op.results, op.operands, strict=False)):
             if not self.take_over(op, number, target):
                 self.place(op, target, x, (ZERO,) * x.rank, (1,) * x.rank)
-        self.growth.start("scatter", [op], list(op.results))
+        self.growth.start(self.schedules["scatter"], [op], list(op.results))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, attribute_key, dims_in
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.stitch.schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,25 +51,25 @@ def parts_of(op: Op) -> list[tuple[Value, tuple[Dim | Value, ...], tuple[int, ..
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """`ops` in topological order; `inputs` lie in memory before, `outputs` after. `kind` names its schedule.
+    """`ops` in topological order; `inputs` lie in memory before, `outputs` after.
 
     place: the output is written into a part of `place.target`, which other groups fill too.
     """
 
-    kind: str
+    schedule: Schedule
     ops: tuple[Op, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     place: Place | None = None
 
     @staticmethod
-    def of(kind: str, ops: Sequence[Op], outputs: Sequence[Value], place: Place | None = None) -> Group:
+    def of(schedule: Schedule, ops: Sequence[Op], outputs: Sequence[Value], place: Place | None = None) -> Group:
         made = {value for op in ops for value in op.results}
         read = [x for op in ops for x in reads(op)]
         if place:
             read += [*outputs, *(x for x in place.starts if isinstance(x, Value))]
         inputs = dict.fromkeys(x for x in read if x not in made)
-        return Group(kind, tuple(ops), tuple(inputs), tuple(outputs), place)
+        return Group(schedule, tuple(ops), tuple(inputs), tuple(outputs), place)
 
     @property
     def written(self) -> tuple[Value, ...]:
@@ -95,7 +96,7 @@ class Group:
     def key(self) -> tuple:
         """Equal for groups that the same kernels serve: the structure, with values numbered in order."""
         numbers: dict[Value, int] = {value: i for i, value in enumerate(self.inputs)}
-        rows: list[tuple] = [(self.kind,), tuple((v.dtype, v.shape) for v in self.inputs)]
+        rows: list[tuple] = [(self.schedule.name,), tuple((v.dtype, v.shape) for v in self.inputs)]
         for op in self.ops:
             for result in op.results:
                 numbers[result] = len(numbers)
@@ -103,7 +104,7 @@ class Group:
             results = tuple((r.dtype, r.shape) for r in op.results)
             rows.append((op.name, tuple(numbers[x] for x in reads(op)), attrs, results))
         rows.append(tuple(numbers[value] for value in self.outputs))
-        if self.kind == "call":  # it names its line when it fails
+        if self.schedule.may_fail:  # it names its line when it fails
             rows.append(tuple(op.loc for op in self.ops))
         if self.place:
             starts = tuple(numbers[x] if isinstance(x, Value) else str(x) for x in self.place.starts)
@@ -111,9 +112,9 @@ class Group:
         return tuple(rows)
 
 
-def copy_group(value: Value) -> tuple[Group, Value]:
+def copy_group(value: Value, row: Schedule) -> tuple[Group, Value]:
     """A group that copies a value, and the copy."""
     target = Value(value.dtype, value.shape)
     zeros = tuple(Dim.const(0) for _ in value.shape)
     place = Place(target, value.shape, zeros, (1,) * value.rank, tuple(range(value.rank)))
-    return Group.of("row", [], [value], place), target
+    return Group.of(row, [], [value], place), target

@@ -13,6 +13,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.stitch.fusion.anchor import Anchor
 from hlo_disc.stitch.fusion.group import Group, Place, reads
 from hlo_disc.stitch.prepare.normalise import kind
+from hlo_disc.stitch.schedule import CONTROL, HOST, Schedule
 
 
 @dataclass(eq=False)
@@ -22,7 +23,7 @@ class Growing:
     memory: what it reads in memory, or in registers, whatever that is.
     """
 
-    kind: str
+    schedule: Schedule
     ops: dict[Op, None] = field(default_factory=dict)
     outputs: list[Value] = field(default_factory=list)
     place: Place | None = None
@@ -31,9 +32,9 @@ class Growing:
     memory: tuple[Value, ...] = ()
 
     def finished(self) -> Group:
-        if self.kind == "control" or not self.outputs:
-            return Group(self.kind, tuple(self.ops), self.memory, tuple(self.outputs))
-        return Group.of(self.kind, self._in_order(), self.outputs, self.place)
+        if self.schedule is CONTROL or not self.outputs:
+            return Group(self.schedule, tuple(self.ops), self.memory, tuple(self.outputs))
+        return Group.of(self.schedule, self._in_order(), self.outputs, self.place)
 
     def _in_order(self) -> list[Op]:
         """Operands before users, in the order in which the outputs need them: alike groups come out alike."""
@@ -55,9 +56,9 @@ class Growth:
         self.owner: dict[Op, Growing] = {}
         self.readers: dict[Value, list[Growing]] = {}
 
-    def start(self, kind_: str, ops: Sequence[Op], outputs: list[Value], place: Place | None = None) -> Growing:
+    def start(self, schedule: Schedule, ops: Sequence[Op], outputs: list[Value], place: Place | None = None) -> Growing:
         """A group of ops, or one that copies its outputs into a place."""
-        group = Growing(kind_, dict.fromkeys(ops), outputs, place)
+        group = Growing(schedule, dict.fromkeys(ops), outputs, place)
         self.groups.append(group)
         group.anchor = max((self.position[op] for op in ops), default=0)
         if place is None:
@@ -71,9 +72,9 @@ class Growth:
                 self.read(value, group)
         return group
 
-    def start_anchor(self, anchor: Anchor) -> None:
+    def start_anchor(self, schedule: Schedule, anchor: Anchor) -> None:
         """A group around a dot. Its operands are walked in memory, whatever they are."""
-        group = Growing(anchor.kind, dict.fromkeys(anchor.ops), [anchor.ops[-1].result])
+        group = Growing(schedule, dict.fromkeys(anchor.ops), [anchor.ops[-1].result])
         group.views, group.memory = anchor.views, anchor.memory
         group.anchor = max(self.position[op] for op in anchor.ops)
         self.groups.append(group)
@@ -88,10 +89,15 @@ class Growth:
                 self._reads(op, group)
 
     def start_reading(
-        self, kind_: str, op: Op, operands: Sequence[Value], scalars: Sequence[Value], registers: Collection[Value]
+        self,
+        schedule: Schedule,
+        op: Op,
+        operands: Sequence[Value],
+        scalars: Sequence[Value],
+        registers: Collection[Value],
     ) -> None:
         """A group of one op that finds operands in memory, scalars in registers, and leaves its results there."""
-        group = Growing(kind_, {op: None}, list(op.results))
+        group = Growing(schedule, {op: None}, list(op.results))
         group.memory = tuple(dict.fromkeys((*operands, *scalars)))
         group.anchor = self.position[op]
         self.groups.append(group)
@@ -102,7 +108,7 @@ class Growth:
 
     def start_host(self, chain: Sequence[Op], anchor: Op) -> Growing:
         """A group of one scalar, which `anchor` makes, computed in the host flow by a chain of ops."""
-        group = Growing("host", dict.fromkeys(chain), [anchor.result], anchor=self.position[anchor])
+        group = Growing(HOST, dict.fromkeys(chain), [anchor.result], anchor=self.position[anchor])
         self.groups.append(group)
         self.owner[anchor] = group
         for op in chain:
@@ -134,6 +140,7 @@ class Growth:
     def last(self, group: Growing) -> int:
         return max((self.position[op] for op in group.ops if op not in self.free), default=group.anchor)
 
-    def is_full(self, group: Growing, most: int) -> bool:
-        """Has it as many ops, without constants and what else costs nothing?"""
-        return len(group.ops) >= most and sum(op not in self.free for op in group.ops) >= most
+    def is_full(self, group: Growing) -> bool:
+        """Has it as many ops as it may, without constants and what else costs nothing?"""
+        most = group.schedule.most_ops
+        return most is not None and len(group.ops) >= most and sum(op not in self.free for op in group.ops) >= most

@@ -13,6 +13,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, copied
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.stitch.fusion.group import copy_group
 from hlo_disc.stitch.fusion.scope import Branches, Carried, Loop, Plan, Scope
+from hlo_disc.stitch.schedule import CONTROL, Schedule
 
 
 class Enclosing(Protocol):
@@ -20,6 +21,7 @@ class Enclosing(Protocol):
 
     graph: Graph
     plan: Plan
+    row: Schedule
 
     def fuse_region(self, region: Graph, owned: Collection[Value]) -> Scope:
         """The groups of a region; owned: its inputs that it may change."""
@@ -41,7 +43,9 @@ class Enclosing(Protocol):
         """A group that writes `x` into a part of `target`."""
         ...
 
-    def start_reading(self, kind_: str, op: Op, operands: Sequence[Value], scalars: Sequence[Value] = ()) -> None:
+    def start_reading(
+        self, schedule: Schedule, op: Op, operands: Sequence[Value], scalars: Sequence[Value] = ()
+    ) -> None:
         """A group of one op that finds operands in memory, scalars in registers, and leaves its results there."""
         ...
 
@@ -66,17 +70,17 @@ def _scope(fusion: Enclosing, region: Region, owned: Sequence[Value]) -> Scope:
     return fusion.fuse_region(own, owned)
 
 
-def with_copies(scope: Scope, plan: Plan, taken: set[Value], kept: Collection[int] = ()) -> Scope:
+def with_copies(scope: Scope, plan: Plan, row: Schedule, taken: set[Value], kept: Collection[int] = ()) -> Scope:
     """An output that is an input, a constant, the memory of another output or of no fixed place gets a copy.
 
-    taken: memory that is no output's either. kept: outputs, by number, that are fine as they are.
+    row: the schedule of copies. taken: memory that is no output's either. kept: outputs, by number, that are fine so.
     """
     made = {plan.root(v) for group in scope.groups for v in group.written} - plan.moving - set(scope.inputs)
     outputs, copies = [], []
     for number, value in enumerate(scope.outputs):
         if number not in kept:
             if plan.root(value) in taken or plan.root(value) not in made:
-                group, value = copy_group(value)
+                group, value = copy_group(value, row)
                 copies.append(group)
             taken.add(plan.root(value))
         outputs.append(value)
@@ -93,7 +97,7 @@ def _start_while(fusion: Enclosing, op: Op) -> None:
     body = _scope(fusion, step, [v for v in step.inputs[:count] if v.shape])
     in_place, follows = _turns(body, plan, count)
     settled = {*in_place, *follows, *(k for k in range(count) if not step.inputs[k].shape)}
-    body = with_copies(body, plan, {step.inputs[k] for k in (*in_place, *follows.values())}, settled)
+    body = with_copies(body, plan, fusion.row, {step.inputs[k] for k in (*in_place, *follows.values())}, settled)
     carried = []
     for k, (before, after, result) in enumerate(zip(step.inputs, body.outputs, op.results, strict=False)):
         entry, spare = op.operands[k], None
@@ -113,7 +117,7 @@ def _start_while(fusion: Enclosing, op: Op) -> None:
     plan.aliases |= dict(zip(test.inputs, [*step.inputs[:count], *invariant], strict=True))
     plan.aliases |= dict(zip(step.inputs[count:], invariant, strict=True))
     entries = [c.entry for c in carried if not c.in_register]
-    fusion.start_reading("control", op, [*entries, *invariant], [c.entry for c in carried if c.in_register])
+    fusion.start_reading(CONTROL, op, [*entries, *invariant], [c.entry for c in carried if c.in_register])
 
 
 def _turns(body: Scope, plan: Plan, count: int) -> tuple[set[int], dict[int, int]]:
@@ -144,7 +148,7 @@ def _start_case(fusion: Enclosing, op: Op) -> None:
                 in_place[number] = k
     settled = {*in_place, *(number for number, value in enumerate(op.results) if not value.shape)}
     for i, scope in enumerate(scopes):
-        scopes[i] = with_copies(scope, plan, {scope.inputs[k] for k in in_place.values()}, settled)
+        scopes[i] = with_copies(scope, plan, fusion.row, {scope.inputs[k] for k in in_place.values()}, settled)
         made = {plan.root(v): r for v, r in zip(scopes[i].outputs, op.results, strict=True)}
         plan.reused |= {root: result for root, result in made.items() if result.shape and root not in scope.inputs}
     for scope in scopes:
@@ -152,4 +156,4 @@ def _start_case(fusion: Enclosing, op: Op) -> None:
     for number, k in in_place.items():
         fusion.take_over(op, k + 1, op.results[number])
     plan.branches[op] = Branches(op.operands[0], tuple(scopes), op.results)
-    fusion.start_reading("control", op, operands, op.operands[:1])
+    fusion.start_reading(CONTROL, op, operands, op.operands[:1])

@@ -13,6 +13,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.reuse import Use, old_value
+from hlo_disc.stitch.schedule import HOST
 
 
 @dataclass
@@ -129,7 +130,7 @@ class _Definers:
     """The groups that define sizes, and those that check them."""
 
     def __init__(self, groups: Iterable[Group]):
-        host = [g for g in groups if g.kind == "host"]
+        host = [g for g in groups if g.schedule is HOST]
         self.made = {g.ops[0].attrs["symbol"]: g for g in host if g.ops[0].name == "define"}
         self.checks: dict[str, list[Group]] = {}
         for group in host if self.made else ():
@@ -140,6 +141,6 @@ class _Definers:
     def before(self, group: Group) -> list[Group]:
         """What has to run before a group because of the sizes that it mentions."""
         names = [name for name in group.symbols if name in self.made] if self.made else []
-        is_check = group.kind == "host" and group.ops[0].name == "check"
+        is_check = group.schedule is HOST and group.ops[0].name == "check"
         checks = [g for name in names for g in self.checks.get(name, ())]
         return [self.made[name] for name in names] + ([] if is_check else checks)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.schedule import CONTROL
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class Branches:
 
 @dataclass(eq=False)
 class Plan:
-    """scope: the outermost one. loops, branches: what the groups of kind "control" are, by their op.
+    """scope: the outermost one. loops, branches: what the control groups are, by their op.
 
     aliases: values that are another's memory under another shape or type, or come from outside a region. reused: values
     in memory that was another value's, which nothing reads any more. registers: scalars that the host flow computes.
@@ -90,7 +91,7 @@ class Plan:
 
     def inner(self, group: Group) -> tuple[Scope, ...]:
         """The scopes of a group's regions."""
-        if group.kind != "control":
+        if group.schedule is not CONTROL:
             return ()
         (op,) = group.ops
         if op in self.loops:

@@ -23,10 +23,9 @@ from hlo_disc.stitch.fusion.scope import Plan
 from hlo_disc.stitch.hostflow.host_control import Emitter, Frame
 from hlo_disc.stitch.hostflow.late_memory import LateMemory
 from hlo_disc.stitch.hostflow.memory import ALIGNMENT, Lives, Slot, plan_memory
+from hlo_disc.stitch.schedule import CONTROL, HOST
 from hlo_disc.stitch.variant import Choice, Packing
 
-# Kinds of groups whose launch may fail.
-FAILING = frozenset(("call",))
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
 
 
@@ -38,11 +37,6 @@ class Step:
     choices: tuple[Choice, ...]
     kernels: tuple[str, ...]
     symbols: tuple[str, ...]
-
-    @property
-    def may_fail(self) -> bool:
-        """Whether it calls a library function."""
-        return self.group.kind in FAILING
 
     def for_group(self, group: Group) -> Step:
         """The same step for another group with an equal key."""
@@ -94,14 +88,14 @@ class Flow:
         return not self.late or all(self.late.isdisjoint(d.symbols) for d in dims)
 
     def _host_ops(self, name: str) -> list[Op]:
-        found = (group.ops[0] for group in self.plan.groups() if group.kind == "host")
+        found = (group.ops[0] for group in self.plan.groups() if group.schedule is HOST)
         return [op for op in found if op.name == name]
 
     def _touched(self, group: Group) -> list[Value]:
         """What lies in memory that the group, or one inside it, reads or writes."""
         inside = [group, *(g for scope in self.plan.inner(group) for g in self.plan.groups(scope))]
         found = [v for g in inside for v in (*g.inputs, *g.written, *self._workspace(g))]
-        loops = [self.plan.loops[g.ops[0]] for g in inside if g.kind == "control" and g.ops[0] in self.plan.loops]
+        loops = [self.plan.loops[g.ops[0]] for g in inside if g.schedule is CONTROL and g.ops[0] in self.plan.loops]
         return [self.plan.root(v) for v in found] + [c.spare for loop in loops for c in loop.carried if c.spare]
 
     def _late_needs(self, group: Group) -> list[Dim]:
@@ -282,7 +276,7 @@ class Flow:
             extra.append(slice(len(types), len(types) + len(own)))
             types += own
         arguments = [b.pointer, *types, *[b.index_type] * len(step.symbols)]
-        with b.module.private_function(name, arguments, step.may_fail, often) as (values, call):
+        with b.module.private_function(name, arguments, step.group.schedule.may_fail, often) as (values, call):
             buffers, symbols = values[1 : 1 + len(types)], values[1 + len(types) :]
             sizes = Sizes(b, dict(zip(step.symbols, symbols, strict=True)), self.graph.facts)
 

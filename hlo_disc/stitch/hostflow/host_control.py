@@ -17,6 +17,7 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Branches, Carried, Loop, Plan, Scope
+from hlo_disc.stitch.schedule import CONTROL, HOST
 
 
 class Frame:
@@ -54,9 +55,9 @@ class Emitter:
         for group in scope.groups:
             if before is not None:
                 before(group)
-            if group.kind == "host":
+            if group.schedule is HOST:
                 self._host(group, frame)
-            elif group.kind != "control":
+            elif group.schedule is not CONTROL:
                 self.launch(group, lambda value: self.buffer(value, frame))
             elif group.ops[0] in self.plan.loops:
                 self._loop(self.plan.loops[group.ops[0]], frame)
@@ -159,7 +160,7 @@ class Emitter:
         groups = [*self.plan.groups(loop.cond), *self.plan.groups(loop.body)]
         written = {self.plan.root(v) for group in groups for v in group.written}
         for group in groups:
-            for value in group.inputs if group.kind in ("host", "control") else ():
+            for value in group.inputs if group.schedule in (HOST, CONTROL) else ():
                 root = self.plan.root(value)
                 if not value.shape and root in frame.memory and root not in written and root not in frame.registers:
                     frame.registers[root] = self.register(value, frame)

@@ -14,6 +14,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Branches, Carried, Loop, Plan, Scope
+from hlo_disc.stitch.schedule import CONTROL
 
 ALIGNMENT = 64
 
@@ -117,7 +118,7 @@ class Lives:
             self.at += 1
             for value in group.inputs:
                 self._use(value)
-            if group.kind != "control":
+            if group.schedule is not CONTROL:
                 for value in group.written:
                     self._define(value)
                 self.steps.update((value, (self.at, self.at)) for value in self.workspace(group))

@@ -21,7 +21,8 @@ from hlo_disc.stitch.prepare.top_k_pattern import cut_sorts
 
 # The type of a place in a window's reach: import sees to it that there are not more.
 PLACE = np.dtype(np.int32)
-_KINDS = {name: definition.kind for name, definition in OPS.items()} | {
+# What an op is to fusion. A kind that is a schedule's name starts groups of that schedule.
+KINDS = {name: definition.kind for name, definition in OPS.items()} | {
     "place": "assemble",
     "window": "view",
     "select_windows": "window",
@@ -34,7 +35,7 @@ def kind(op: Op) -> str:
     """The kind of an op after normalising; "alias" for what says that memory has another type."""
     if op.name == "bitcast_convert" and op.operands[0].rank != op.result.rank:
         return "alias"
-    return _KINDS[op.name]
+    return KINDS[op.name]
 
 
 def normalise(graph: Graph) -> Graph:

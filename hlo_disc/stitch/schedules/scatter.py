@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hlo_disc.device import Device
-from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.codegen.body import Body, Leaf
@@ -37,6 +37,12 @@ PER_INDEX = 8
 def scatter_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
     """The one form of a scatter."""
     return [Choice(ScatterVariant(group, facts, device))]
+
+
+def updates_shape(result: Value) -> Shape:
+    """The shape of the updates, each of which is computed once, of the scatter that makes a value."""
+    assert result.op is not None
+    return result.op.operands[result.op.attrs["count"] + 1].shape
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.attention_pattern import Scores, result_axis, scores_of
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO, Strided
+from hlo_disc.stitch.schedule import PART
 from hlo_disc.stitch.schedules.attention.sweep import Sweep
 from hlo_disc.stitch.schedules.dot.choices import tile_vectors
 from hlo_disc.stitch.schedules.dot.epilogue import Epilogue
@@ -165,7 +166,7 @@ def _products(group: Group, scores: Scores, facts: ShapeFacts) -> tuple[Product,
     """Both dots with the queries along rows. The weights, the second dot's row operand, are not in memory."""
     one, two = scores.first, scores.second
     left, right = (operand(x, group, facts) for x in one.operands)
-    whole = Group("scores", (), (one.result,), (one.result,))
+    whole = Group(PART, (), (one.result,), (one.result,))
     first = contraction(one, left, right, whole, facts, cols=scores.key_side)
     first = _with_axes(first, scores.row, scores.key)
     weights = scores.weights

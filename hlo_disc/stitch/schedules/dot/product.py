@@ -23,6 +23,7 @@ from hlo_disc.stitch.codegen.val import Scalar
 from hlo_disc.stitch.fusion.collapse import collapse_around
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO, Strided, composes, strided
+from hlo_disc.stitch.schedule import PART
 
 
 @dataclass(frozen=True)
@@ -225,4 +226,4 @@ def epilogue_of(group: Group, dot: Op) -> Group:
     ops = tuple(op for op in group.ops if op in needed)
     read = {x for op in ops for x in op.operands}
     others = tuple(v for v in group.inputs if v in read)
-    return Group("epilogue", ops, (dot.result, *others), group.outputs)
+    return Group(PART, ops, (dot.result, *others), group.outputs)

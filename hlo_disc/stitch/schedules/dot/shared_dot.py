@@ -20,6 +20,7 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ZERO
+from hlo_disc.stitch.schedule import PART
 from hlo_disc.stitch.schedules.dot.product import Axis, Product
 from hlo_disc.stitch.schedules.dot.variant import TileVariant
 from hlo_disc.stitch.schedules.row.choices import row_choices
@@ -102,7 +103,7 @@ def _sliced(p: Product, sums: Value) -> Product:
         axes=(Axis(Dim.const(SLICES), ZERO, ZERO), *p.axes),
         row=None if p.row is None else p.row + 1,
         col=None if p.col is None else p.col + 1,
-        epilogue=Group("epilogue", (), (sums,), (sums,)),
+        epilogue=Group(PART, (), (sums,), (sums,)),
         reads=(),
     )
 
@@ -118,4 +119,4 @@ def _end(p: Product, sums: Value) -> Group:
     values = {first: ops[-1].result}
     ops += [copied(op, values) for op in p.epilogue.ops]
     (output,) = p.epilogue.outputs
-    return Group.of("row", ops, [values.get(output, output)])
+    return Group.of(PART, ops, [values.get(output, output)])

@@ -69,7 +69,7 @@ def sliced(whole: RowVariant) -> SlicedReduction | None:
     scalars = [x for op in reductions for x in op.operands[len(op.results) :]]
     inits = set(backward_slice(scalars, group.ops))
     first = [op for op in group.ops if op in above or op in reductions]
-    partial = replace(Group.of("row", first, results), inputs=group.inputs)
+    partial = replace(Group.of(group.schedule, first, results), inputs=group.inputs)
     made = dict(zip(results, work, strict=True))
     ops: list[Op] = [op for op in group.ops if op in inits]
     new: dict[Value, Value] = {}
@@ -84,7 +84,7 @@ def sliced(whole: RowVariant) -> SlicedReduction | None:
         ops.append(copied(op, values))
     outputs = [values.get(v, v) for v in group.outputs]
     kept = set(backward_slice(outputs, ops))
-    end = Group.of("row", [op for op in ops if op in kept], outputs)
+    end = Group.of(group.schedule, [op for op in ops if op in kept], outputs)
     if set(end.inputs) - set(work) - set(group.inputs):
         return None
     end_space = row_space(end.ops, end.outputs, whole.facts)

@@ -64,7 +64,7 @@ def shared_scan(whole: RowVariant) -> SharedScan | None:
     results = [v for op in totals for v in op.results]
     work = tuple(Value(v.dtype, (slices, *v.shape) if front else (*v.shape, slices)) for v in results)
     ops = [op for op in group.ops if op in above]
-    partial = replace(Group.of("row", [*ops, *totals], results), inputs=group.inputs)
+    partial = replace(Group.of(group.schedule, [*ops, *totals], results), inputs=group.inputs)
     part_space = row_space(partial.ops, partial.outputs, whole.facts)
     if isinstance(part_space, str) or part_space.lanes_on_rows != front:
         return None

@@ -71,7 +71,7 @@ class TinyVariant:
 
 def is_tiny(group: Group) -> bool:
     """Is a row group so small that no kernel is worth it, at any sizes?"""
-    if group.kind != "row" or not all(n.is_const for v in group.outputs for n in v.shape):
+    if not all(n.is_const for v in group.outputs for n in v.shape):
         return False
     elements = sum(math.prod(n.value for n in v.shape) for v in group.outputs)
     cost = sum(10 if op.name in EXPENSIVE else 1 for op in group.ops)

@@ -1,0 +1,59 @@
+"""A way to compute groups, as one row of a table: all that fusion and the host flow ask of a schedule.
+
+The rows are in `schedules/table.py`. Beside them are groups that the host flow computes, with no kernel of their own,
+and parts of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from hlo_disc.device import Device
+from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+
+if TYPE_CHECKING:
+    from hlo_disc.stitch.fusion.group import Group
+    from hlo_disc.stitch.variant import Choice
+
+# Is a value's data the same at every call that passes the same array?
+Static = Callable[[Value], bool]
+
+
+class Joins(Enum):
+    """Which ops may become part of a group whose operands they make."""
+
+    ROWS = "all that one tiling of rows covers together with it"
+    READ = "what nothing else reads, computed where it is read"
+    NOTHING = "none: operands are read in memory, and all results are left there"
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """name: also the kind of the ops that start a group of it.
+
+    choices: the compiled forms of a group, given the facts, the machine and what is static; None for the host flow.
+    joins: see there. once: the shape over which a group computes everything once, by its first result, so that
+    expensive ops of that shape may join; None when elements are computed again and again. most_ops: a group that has
+    grown to so many ops takes no more, because its kernel would only compile slower; None for no limit.
+    collapses: it is given groups with as few axes as possible. may_fail: its launch returns a status, and names the
+    user's line when it fails.
+    """
+
+    name: str
+    choices: Callable[[Group, ShapeFacts, Device, Static], list[Choice]] | None
+    joins: Joins
+    once: Callable[[Value], Shape] | None = None
+    most_ops: int | None = 64
+    collapses: bool = False
+    may_fail: bool = False
+
+
+# What a schedule takes out of a group to look at by itself.
+PART = Schedule("part", None, Joins.NOTHING)
+# Scalars, checks and definitions in registers; loops and branches.
+HOST = Schedule("host", None, Joins.NOTHING)
+CONTROL = Schedule("control", None, Joins.NOTHING)

@@ -5,8 +5,6 @@ exe = hlo_disc.compile("model.mlir")       # StableHLO text, bytecode, portable 
 exe(x); exe.save("model.disc"); hlo_disc.load("model.disc")
 """
 
-from __future__ import annotations
-
 from hlo_disc.errors import (
     ArgumentError,
     CallError,
@@ -46,3 +44,8 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+def __dir__() -> list[str]:
+    """The public names; the modules behind them are no part of the interface."""
+    return [*__all__, "__version__"]

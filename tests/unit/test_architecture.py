@@ -123,6 +123,24 @@ def test_import_loads_no_framework():
     assert result.stdout.strip() == "[]"
 
 
+def test_only_public_names_show():
+    import hlo_disc
+
+    assert set(dir(hlo_disc)) == {*hlo_disc.__all__, "__version__"}
+    assert all(hasattr(hlo_disc, name) for name in dir(hlo_disc))
+
+
+def test_only_its_target_names_a_machine():
+    """Whoever needs to know something of one asks a `Device`, a `Machine` or the `Target`."""
+    for path in files():
+        text = path.read_text()
+        if not path.name.startswith("x86"):
+            assert not [word for word in ("llvm.x86", "x86_64", "get_host_cpu", "zmm") if word in text], path
+            assert package(path) not in ALLOWED or path.name == "options.py" or "avx" not in text, path
+        if path != ROOT / "targets" / "registry.py" and not path.name.startswith("x86"):
+            assert not {name for name in imports(path) if "targets.x86" in name}, path
+
+
 def test_stages_have_names_and_reasons():
     from hlo_disc.pipeline import STAGES
 

@@ -6,14 +6,11 @@ its arrays arrives, so the runtime works without any framework.
 
 from __future__ import annotations
 
-import importlib
 import sys
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
-
-# The package that defines an array type -> the module here whose `adapter(type)` knows what to do with it.
-_CONTEXTS = {"jaxlib": "jax", "jax": "jax"}
 
 
 class Adapter(Protocol):
@@ -28,9 +25,28 @@ class Adapter(Protocol):
         """The framework's array over `array`'s memory; `like` is the first argument of the call that is of its type."""
 
 
+# A context's answer for a type of its package: how to treat its arrays, None for what is no array type.
+Claim = Callable[[type], Adapter | None]
+
+
+def _jax(kind: type) -> Adapter | None:
+    if "jax" not in sys.modules:  # jaxlib is there without it, for MLIR
+        return None
+    from hlo_disc.ral.contexts import jax
+
+    return jax.adapter(kind)
+
+
+# The package that defines a type -> the context that may claim it.
+_CONTEXTS: dict[str, Claim] = {"jaxlib": _jax, "jax": _jax}
+
+
+def register(package: str, claim: Claim) -> None:
+    """Let arrays of a package's own types be arguments and results. A type is asked for once: register it before."""
+    _CONTEXTS[package] = claim
+
+
 def find_adapter(kind: type) -> Adapter | None:
     """The adapter for arrays of type `kind`; None for types that no framework here claims."""
-    name = _CONTEXTS.get((getattr(kind, "__module__", None) or "").partition(".")[0])
-    if name is None or name not in sys.modules:
-        return None
-    return importlib.import_module(f"{__name__}.{name}").adapter(kind)
+    claim = _CONTEXTS.get((getattr(kind, "__module__", None) or "").partition(".")[0])
+    return claim(kind) if claim else None

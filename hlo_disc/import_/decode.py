@@ -85,6 +85,8 @@ def _tensor(kind: ir.Type) -> tuple[np.dtype, TypeShape]:
     if not isinstance(kind, ir.RankedTensorType):
         raise UnsupportedTypeError(f"a value of type {kind} is not supported: DHLO has tensors of known rank only")
     dtype = _DTYPES.get(str(kind.element_type))
+    if dtype is None and "!quant." in str(kind):  # parsed where something has loaded the dialect
+        raise UnsupportedTypeError(f"quantized types are not supported: {kind}")
     if dtype is None:
         raise UnsupportedTypeError(f"the element type of {kind} is not supported; supported are {', '.join(_DTYPES)}")
     dynamic = ir.ShapedType.get_dynamic_size()

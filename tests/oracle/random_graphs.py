@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from hypothesis import assume
 from hypothesis import strategies as st
 from op_rows import ROWS
-from op_rows.gen import ALL, F32, B, Gen, S, Types, facts, finish
+from op_rows.assemble import update_of
+from op_rows.gen import ALL, F32, REAL, B, Gen, S, Types, facts, finish
+from op_rows.indexing import scatter_into
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, regions, uses
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
@@ -42,9 +44,9 @@ def single_ops(draw: st.DrawFn, name: str, types: Types = ALL) -> Graph:
 
 @st.composite
 def graphs(draw: st.DrawFn, min_ops: int = 1, max_ops: int = 8, types: Types = ALL, ops: tuple[str, ...] = ()) -> Graph:
-    """A graph of `min_ops` to `max_ops` steps, each a row of the table; everything that nothing reads is an output.
+    """A graph of `min_ops` to `max_ops` steps, each a row of the table, or a change of what an op has made.
 
-    ops: the rows to draw from, all by default.
+    Everything that nothing reads is an output, and some of the rest. ops: the rows to draw from, all by default.
     """
     gen = Gen(draw, GraphBuilder(facts()), reuse=True, types=types)
     gen.input(F32, (B, S))
@@ -52,7 +54,7 @@ def graphs(draw: st.DrawFn, min_ops: int = 1, max_ops: int = 8, types: Types = A
     for _ in range(draw(st.integers(min_ops, max_ops))):
         drawn = gen.b.ops, gen.inputs, gen.pool
         counts = list(map(len, drawn))
-        made = ROWS[gen.choose(names)](gen)
+        made = _change(gen) if gen.integer(0, 3) == 0 else ROWS[gen.choose(names)](gen)
         if too_large(gen.b.ops[counts[0] :]):
             for values, count in zip(drawn, counts, strict=True):
                 del values[count:]
@@ -60,5 +62,14 @@ def graphs(draw: st.DrawFn, min_ops: int = 1, max_ops: int = 8, types: Types = A
             gen.pool += [made] if isinstance(made, Value) else made
     graph = finish(gen, ())
     read = uses(graph)
-    outputs = tuple(value for op in graph.ops for value in op.results if not read[value])
-    return finish(gen, outputs)
+    values = [value for op in graph.ops for value in op.results]
+    outputs = [value for value in values if not read[value]]
+    return finish(gen, (*outputs, *gen.some((value for value in values if read[value]), 0, 2)))
+
+
+def _change(gen: Gen) -> Value | Sequence[Value]:
+    """A value that an op has made, changed at some places: in place, where nothing needs it any more."""
+    fit = [value for value in gen.pool if value.op is not None and value.rank and value.dtype in REAL]
+    if not fit:
+        return ROWS["dynamic_update_slice"](gen)
+    return gen.choose((update_of, update_of, scatter_into))(gen, gen.choose(fit))

@@ -51,7 +51,11 @@ def _dynamic_slice(g: Gen) -> Value:
 
 
 def _dynamic_update_slice(g: Gen) -> Value:
-    x = g.value(WITH_NARROW)
+    return update_of(g, g.value(WITH_NARROW))
+
+
+def update_of(g: Gen, x: Value) -> Value:
+    """x with a part of it replaced."""
     update = g.of(x.dtype, tuple(_part(g, d) for d in x.shape))
     return g.b.op("dynamic_update_slice", [x, update, *_starts(g, x.rank)])
 

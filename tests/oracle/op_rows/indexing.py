@@ -74,7 +74,11 @@ def _gather(g: Gen) -> Value:
 
 
 def _scatter(g: Gen) -> tuple[Value, ...]:
-    x = g.value(_DATA, 0, 3, g.positive)
+    return scatter_into(g, g.value(_DATA, 0, 3, g.positive))
+
+
+def scatter_into(g: Gen, x: Value) -> tuple[Value, ...]:
+    """x, and sometimes another value like it, with updates combined at random places."""
     numbers = _numbers(g, x)
     count = g.choose((1, 1, 1, 2))
     xs = [x, *(g.of(g.choose((x.dtype, I32)), x.shape) for _ in range(count - 1))]

@@ -96,7 +96,7 @@ def _target(c: InProgress) -> None:
 def _lower(c: InProgress) -> None:
     from hlo_disc.stitch.lower import lower
 
-    c.lowered = lower(c.graph, c.generator.device)
+    c.lowered = lower(c.graph, c.generator.device, c.options.verify)
 
 
 def _codegen(c: InProgress) -> None:
@@ -239,7 +239,7 @@ def compile_source(
 
 
 def _read_source(source: Any, dims: Mapping[str, Any] | None, constraints: Sequence[str]) -> Graph:
-    from hlo_disc.import_.reader import read_module
+    from hlo_disc.import_.module import read_module
     from hlo_disc.import_.source import load_module
 
     return read_module(load_module(source), dims=dims, constraints=constraints)

@@ -13,8 +13,8 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import FLOATS, INTEGERS, part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.dynamic_hlo.ops import table
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
-from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.passes.complex.expand import expand_complex
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
@@ -37,6 +37,9 @@ GROUPS: dict[str, tuple[np.dtype, ...]] = {
     "complex": (np.dtype(np.complex64), np.dtype(np.complex128)),
 }
 # What decides about the types of an op that is a window, a loop or a library's is its region, or the library.
+# Ops that only passes make are not for programs.
+OPS = {name: row for name, row in table.OPS.items() if row.dialect}
+
 FIXED = {
     "case": "of any types",
     "while": "of any types",

@@ -19,7 +19,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
 from hlo_disc.import_ import jax_lowering
-from hlo_disc.import_.reader import read_module
+from hlo_disc.import_.module import read_module
 from hlo_disc.import_.symbols import ShapeSpec, parse_constraint, shape_spec
 
 

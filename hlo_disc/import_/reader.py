@@ -1,4 +1,4 @@
-"""From a StableHLO module to a DHLO graph: follows `main`, resolving shape arithmetic to symbolic sizes on the way.
+"""Follows a program op by op, resolving shape arithmetic to symbolic sizes on the way.
 
 Every op is looked at once, in order: shape arithmetic is evaluated (shapes.py), everything else becomes DHLO ops
 (handlers). Function calls are followed, so each is specialised to the sizes at its call. What must hold for the sizes
@@ -9,27 +9,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from hlo_disc import mlir
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Region, Shape, Value, isolated
+from hlo_disc.dynamic_hlo.ir.graph import Guard, Region, Shape, Value, isolated
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
-from hlo_disc.errors import CompileError, HloDiscError, ParseError, ShapeError, UnsupportedOpError
+from hlo_disc.errors import CompileError, HloDiscError, ShapeError, UnsupportedOpError
 from hlo_disc.import_ import symbols
 from hlo_disc.import_.datadims import DataDims
 from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, location_name, text
 from hlo_disc.import_.elements import ONE, ZERO, Compare, Element, Junction
 from hlo_disc.import_.handlers import HANDLERS
-from hlo_disc.import_.legalise import legalised
-from hlo_disc.import_.names import input_shapes
+from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.policy import StaticShapes
-from hlo_disc.import_.reopen import reopen
-from hlo_disc.import_.shapes import Bundle, Evaluator, Operand, Symbolic, Token, is_opaque
+from hlo_disc.import_.shapes import Evaluator, Operand, Symbolic, Token, is_opaque
 from hlo_disc.mlir import ir
 
 T = TypeVar("T")
@@ -39,7 +37,7 @@ _RETURNS = ("func.return", "stablehlo.return")
 _NAMED = re.compile(r"\b(stablehlo|chlo|func)\.\w")
 
 
-class _NeedsLegalising(Exception):
+class NeedsLegalising(Exception):
     """An op that StableHLO's own passes can take apart."""
 
 
@@ -60,7 +58,12 @@ class Reader:
     is_opaque = staticmethod(is_opaque)
 
     def __init__(
-        self, module: ir.Module, decoder: Decoder, policy: StaticShapes, allow_zero: bool = False, legal: bool = True
+        self,
+        functions: Mapping[str, Any],
+        decoder: Decoder,
+        policy: StaticShapes,
+        allow_zero: bool = False,
+        legal: bool = True,
     ):
         self.legal = legal  # CHLO and shape ops that are left have no StableHLO form
         self.decoder = decoder
@@ -70,7 +73,7 @@ class Reader:
         self.builder = GraphBuilder(self.facts)
         self.evaluator = Evaluator(self.facts, decoder, scalars_only=not policy.trusts_types)
         self.guards: list[Guard] = []
-        self.functions = functions(module)
+        self.functions = functions
         self.op: Any = None
         self.data_dims = DataDims(self)
         self.nested = 0  # regions around the current op
@@ -166,7 +169,7 @@ class Reader:
             if symbolic is not None and symbolic.exact:
                 env[op.results[0]] = symbolic
                 continue
-            handler = HANDLERS.get(name)
+            handler = self.handler(name)
             if handler is None:
                 self.unknown(name)
             result = handler(self, op, args)
@@ -188,10 +191,15 @@ class Reader:
                     env[value] = operand
         return []
 
+    @staticmethod
+    def handler(name: str) -> Handler | None:
+        """What reads the ops of a name."""
+        return HANDLERS.get(name)
+
     def unknown(self, name: str) -> NoReturn:
         """Refuse an op that no handler knows; one that can be taken apart is read again as its parts."""
         if name.startswith(("chlo.", "shape.")) and not self.legal:
-            raise _NeedsLegalising
+            raise NeedsLegalising
         self.unsupported()
 
     def need_types(self, op: Any, values: Sequence[Value]) -> None:
@@ -473,15 +481,6 @@ def _constant_value(element: Element) -> int | None:
     return element.value if isinstance(element, Dim) and element.is_const else None
 
 
-def _flat(results: Iterable[Operand]) -> Iterator[Operand]:
-    """A program's results without tokens, tuples taken apart."""
-    for x in results:
-        if isinstance(x, Bundle):
-            yield from _flat(x)
-        elif not isinstance(x, Token):
-            yield x
-
-
 def _conjuncts(condition: Element) -> Iterable[Element]:
     return condition.parts if isinstance(condition, Junction) and condition.conjunction else (condition,)
 
@@ -496,103 +495,3 @@ def _is_not_empty(condition: Element) -> bool:
 
 def _listed(shape: Shape) -> str:
     return ", ".join(map(str, shape))
-
-
-def functions(module: ir.Module) -> dict[str, Any]:
-    """The module's functions by name."""
-    found = (op for op in module.body.operations if op.operation.name == "func.func")
-    return {ir.StringAttr(op.attributes["sym_name"]).value: op for op in found}
-
-
-def read_module(
-    module: ir.Module,
-    *,
-    dims: Mapping[Any, Any] | Sequence[Any] | None = None,
-    constraints: Sequence[str] = (),
-    names: Sequence[str] | None = None,
-    allow_zero: bool = False,
-) -> Graph:
-    """The DHLO graph of a module's `main`.
-
-    dims: shape strings ("(b, s, _)") or sequences, by input name or "args[i]", or one an input. A name given to a size
-    that the module writes as a number re-opens the module: everything is inferred anew from the named sizes.
-    constraints: conditions on the symbols that calls must meet, as "s <= 512".
-    names: the inputs' names in messages. allow_zero: drop assertions that a dimension variable is at least 1.
-
-    Raises ParseError (no `main`), UnsupportedOpError, ShapeError (sizes that can never agree, a symbol that no
-    argument determines), ArgumentError (`dims` that fit no input).
-    """
-    try:
-        return _read(module, dims, constraints, names, allow_zero, legal=False)
-    except _NeedsLegalising:
-        return _read(legalised(module), dims, constraints, names, allow_zero, legal=True)
-
-
-def _read(
-    module: ir.Module,
-    dims: Any,
-    constraints: Sequence[str],
-    names: Sequence[str] | None,
-    allow_zero: bool,
-    legal: bool,
-) -> Graph:
-    decoder = Decoder()
-    main = functions(module).get("main")
-    if main is None or not main.regions[0].blocks:
-        told = ((f"@{name}", op.regions[0].blocks) for name, op in functions(module).items())
-        found = ", ".join(name if body else f"{name}, which has no body" for name, body in told) or "no functions"
-        raise ParseError(f"the module has no function @main to compile; it has {found}")
-    inputs = input_shapes(module, main, decoder, dims, names)
-
-    def read(policy: StaticShapes) -> Graph:
-        reader = Reader(module, decoder, policy, allow_zero, legal)
-        return _read_main(reader, module, main, inputs, constraints)
-
-    return reopen(inputs.reopened, read) if inputs.reopened else read(StaticShapes())
-
-
-def _read_main(reader: Reader, module: ir.Module, main: Any, inputs: Any, constraints: Sequence[str]) -> Graph:
-    bindings = symbols.Bindings(inputs.inputs)
-    reader.guards += bindings.guards()
-    for text_ in constraints:
-        guard = symbols.parse_constraint(text_)
-        reader.guards.append(guard)
-        symbols.add_fact(reader.facts, guard.lhs, guard.relation, guard.rhs)
-    values = tuple(Value(x.dtype, x.shape, None, i) for i, x in enumerate(inputs.inputs))
-    operands: list[Operand] = list(values)
-    arguments = main.regions[0].blocks[0].arguments
-    for position, name in inputs.size_arguments:
-        dtype, _ = reader.decoder.tensor(arguments[position].type)
-        if name not in bindings.symbols and any(True for _ in arguments[position].uses):
-            raise ShapeError(
-                f"@main takes the size {name!r} as an argument, but no input is known to have it as a dimension: say "
-                f"which, as in dims={{{inputs.inputs[0].name if inputs.inputs else 'x'!r}: '({name}, …)'}}"
-            )
-        operands.insert(position, Symbolic(dtype, (), (Dim.symbol(name),)))
-    for d in {d for x in inputs.inputs for d in x.shape}:
-        symbols.add_fact(reader.facts, d, ">=", ZERO)
-    try:
-        results = tuple(reader.data(x) for x in _flat(reader.run(main.regions[0].blocks[0], operands)))
-    except UnsupportedTypeError as error:
-        reader.unsupported(str(error))
-    for made, meaning in reader.evaluator.scalar.defined.items():
-        bindings.symbols[str(made)] = meaning.substitute(bindings.symbols)
-    definitions = reader.data_dims.definitions
-    missing = symbols.unbound(reader.guards, {**bindings.symbols, **definitions})
-    if missing:
-        raise ShapeError(
-            f"nothing says what {', '.join(sorted(missing))} is: no argument has it as a dimension "
-            f"(the arguments have {', '.join(bindings.symbols) or 'no symbols'})"
-        )
-    name = module.operation.attributes["sym_name"] if "sym_name" in module.operation.attributes else None
-    return Graph(
-        name=ir.StringAttr(name).value if name is not None else "main",
-        inputs=values,
-        input_names=tuple(x.name for x in inputs.inputs),
-        outputs=results,
-        ops=tuple(reader.builder.ops),
-        facts=reader.facts,
-        bindings=bindings.symbols,
-        guards=tuple(reader.guards),
-        definitions=definitions,
-    )

@@ -11,6 +11,7 @@ import numpy as np
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Value
+from hlo_disc.dynamic_hlo.ops.verify import verify
 from hlo_disc.mlir import ir
 from hlo_disc.program import LibraryCall, PackRow
 from hlo_disc.stitch.codegen.module import ModuleBuilder
@@ -44,9 +45,14 @@ class Lowered:
     explain: str
 
 
-def lower(graph: Graph, device: Device) -> Lowered:
-    """Compile a graph to MLIR for a device. Raises UnsupportedOpError for what no schedule covers."""
+def lower(graph: Graph, device: Device, verified: bool = True) -> Lowered:
+    """Compile a graph to MLIR for a device. Raises UnsupportedOpError for what no schedule covers.
+
+    verified: check what `normalise` makes of the graph, as every stage's result is.
+    """
     graph = with_definitions(normalise(graph))
+    if verified:
+        verify(graph)
     plan = fuse(graph, SCHEDULES)
     static = _Static(graph, plan)
     builder = ModuleBuilder()

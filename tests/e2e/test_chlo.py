@@ -8,7 +8,7 @@ from dhlo import run_stablehlo
 
 import hlo_disc
 from hlo_disc.errors import ShapeError, UnsupportedOpError
-from hlo_disc.import_.reader import read_module
+from hlo_disc.import_.module import read_module
 from hlo_disc.import_.source import load_module
 
 UNARY = "acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc lgamma sinh square tan".split()

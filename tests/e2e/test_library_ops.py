@@ -18,7 +18,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError, ShapeError
 from hlo_disc.import_.jax import Spec, trace
-from hlo_disc.import_.reader import read_module
+from hlo_disc.import_.module import read_module
 from hlo_disc.import_.source import load_module
 
 B, N = Dim.symbol("b"), Dim.symbol("n")

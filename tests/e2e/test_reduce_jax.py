@@ -18,7 +18,7 @@ from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.combiners import absorbs, commutes, monoid_kind, selects
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError, UnsupportedOpError
-from hlo_disc.import_.reader import read_module
+from hlo_disc.import_.module import read_module
 from hlo_disc.import_.source import load_module
 
 NAMES = {

@@ -16,7 +16,7 @@ EXAMPLES = 12
 
 
 def test_every_op_has_a_row():
-    assert set(OPS) == set(ROWS) | WITHOUT_ROW
+    assert {name for name, row in OPS.items() if row.dialect} == set(ROWS) | WITHOUT_ROW
 
 
 @pytest.mark.parametrize("name", sorted(ROWS))

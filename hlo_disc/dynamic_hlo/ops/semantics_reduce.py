@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -120,17 +120,38 @@ def select_and_scatter(
     select: Body,
     body: Body,
 ) -> Array:
+    place = selected(x, source.shape, captured, window=window, strides=strides, low=low, high=high, select=select)
+    return scattered(place, source, init, captured, x.shape, body)
+
+
+def selected(
+    x: Array,
+    windows: Ints,
+    captured: Sequence[Array],
+    *,
+    window: Ints,
+    strides: Ints,
+    low: Ints,
+    high: Ints,
+    select: Body,
+) -> Array:
+    """The number of the element of x that each window selects, -1 when all of a window is padding."""
     flat = np.arange(x.size, dtype=np.int64).reshape(x.shape)
     none = (0,) * x.ndim
-    values = pad(x, init, low=low, high=high, interior=none)
+    values = pad(x, np.zeros((), x.dtype), low=low, high=high, interior=none)
     places = pad(flat, np.array(-1), low=low, high=high, interior=none)  # -1: padding, which is never selected
-    chosen, place = np.zeros(source.shape, x.dtype), np.full(source.shape, -1, np.int64)
-    for at in np.ndindex(*window) if source.size else ():
-        value, there = (_taken(a, list(at), strides, source.shape) for a in (values, places))
+    chosen, place = np.zeros(windows, x.dtype), np.full(windows, -1, np.int64)
+    for at in np.ndindex(*window) if place.size else ():
+        value, there = (_taken(a, list(at), strides, windows) for a in (values, places))
         (keep,) = select(chosen, value, *captured)
         take = (there >= 0) & ((place < 0) | ~np.broadcast_to(keep, place.shape))
         chosen, place = np.where(take, value, chosen), np.where(take, there, place)
-    result = np.full(x.size, init, x.dtype)
+    return place
+
+
+def scattered(place: Array, source: Array, init: Array, captured: Sequence[Array], shape: Ints, body: Body) -> Array:
+    """An array of `shape` in which the elements of the source are combined into those whose number `place` has."""
+    result = np.full(math.prod(shape), init, source.dtype)
     # In the order of the windows: first the first one that chose a place, for every place, then the second …
     windows = np.argsort(place.reshape(-1), kind="stable")
     targets = place.reshape(-1)[windows]
@@ -139,4 +160,4 @@ def select_and_scatter(
         now = (turn == number) & (targets >= 0)
         at = targets[now]
         result[at] = body(result[at], source.reshape(-1)[windows[now]], *captured)[0]
-    return result.reshape(x.shape)
+    return result.reshape(shape)

@@ -6,7 +6,7 @@ op is one row here and one in each emitter's table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ class OpDef:
     reference: `reference(*arrays, **attrs)`, every Dim in the attributes evaluated, every Region a function
         `(*arrays) -> list of arrays`; one array, or a tuple of one a result.
     attrs: the names that an op's attributes have, exactly.
-    dialect: where StableHLO's tools find the op, for those that read printed graphs.
+    dialect: where StableHLO's tools find the op, for those that read printed graphs; "" for ops that have no text form.
     expensive: it costs about ten additions or more, and is worth keeping rather than computing twice.
     """
 
@@ -66,36 +66,38 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int)
 
 
-_DIMS = ("a tuple of Dims", _tuple_of(Dim))
-_INTS = ("a tuple of ints", _tuple_of(int))
+# What an attribute may be: in words, and as a condition.
+AttributeType = tuple[str, Callable[[Any], bool]]
+DIM: AttributeType = ("a Dim", lambda value: isinstance(value, Dim))
+DIMS: AttributeType = ("a tuple of Dims", _tuple_of(Dim))
+INTS: AttributeType = ("a tuple of ints", _tuple_of(int))
+TEXT: AttributeType = ("a str", lambda value: isinstance(value, str))
 
 # An attribute means the same wherever it occurs, so its type is a matter of its name.
-ATTRIBUTES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+ATTRIBUTES: dict[str, AttributeType] = {
     "value": ("an array", lambda value: isinstance(value, np.ndarray)),
     **dict.fromkeys(("body", "cond", "select"), ("a Region", lambda value: isinstance(value, Region))),
     "branches": ("a tuple of Regions", _tuple_of(Region)),
     "carried": ("an int", _is_int),
-    **dict.fromkeys(("lhs", "rhs"), ("a Dim", lambda value: isinstance(value, Dim))),
-    **dict.fromkeys(("relation", "message"), ("a str", lambda value: isinstance(value, str))),
-    "args": _DIMS,
-    "expr": ("a Dim", lambda value: isinstance(value, Dim)),
+    **dict.fromkeys(("lhs", "rhs", "expr"), DIM),
+    **dict.fromkeys(("relation", "message", "target"), TEXT),
+    "args": DIMS,
     "dtype": ("a numpy.dtype", lambda value: isinstance(value, np.dtype)),
     "dim": ("an int", _is_int),
     **dict.fromkeys(("index_vector_dim", "exponent_bits", "mantissa_bits"), ("an int", _is_int)),
     "direction": (f"one of {', '.join(DIRECTIONS)}", DIRECTIONS.__contains__),
     "kind": (f"one of {', '.join(REDUCERS)}", REDUCERS.__contains__),
-    **dict.fromkeys(("shape", "start", "limit", "sizes", "slice_sizes", "low", "high", "window"), _DIMS),
-    **dict.fromkeys(("dims", "perm", "stride", "interior", "offset_dims", "collapsed_slice_dims"), _INTS),
-    **dict.fromkeys(("operand_batching_dims", "start_indices_batching_dims", "start_index_map"), _INTS),
-    **dict.fromkeys(("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract"), _INTS),
-    **dict.fromkeys(("lhs_spec", "rhs_spec", "out_spec", "reversal"), _INTS),
-    **dict.fromkeys(("strides", "base_dilations", "window_dilations"), _INTS),
+    **dict.fromkeys(("shape", "start", "limit", "sizes", "slice_sizes", "low", "high", "window"), DIMS),
+    **dict.fromkeys(("dims", "perm", "stride", "interior", "offset_dims", "collapsed_slice_dims"), INTS),
+    **dict.fromkeys(("operand_batching_dims", "start_indices_batching_dims", "start_index_map"), INTS),
+    **dict.fromkeys(("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract"), INTS),
+    **dict.fromkeys(("lhs_spec", "rhs_spec", "out_spec", "reversal"), INTS),
+    **dict.fromkeys(("strides", "base_dilations", "window_dilations"), INTS),
     **dict.fromkeys(("feature_groups", "batch_groups", "count"), ("an int", _is_int)),
     **dict.fromkeys(("unique", "stable", "reverse"), ("a bool", lambda value: isinstance(value, bool))),
-    "target": ("a str", lambda value: isinstance(value, str)),
     "transform": (f"one of {', '.join(TRANSFORMS)}", TRANSFORMS.__contains__),
-    "length": _DIMS,
-    "ranks": _INTS,
+    "length": DIMS,
+    "ranks": INTS,
     **dict.fromkeys(("config", "operand_orders", "result_orders", "aliases"), ("a tuple of tuples", _tuple_of(tuple))),
     "dtypes": ("a tuple of dtypes", lambda value: all(isinstance(x, np.dtype) for x in value)),
     "effect": ("a bool", lambda value: isinstance(value, bool)),
@@ -209,8 +211,24 @@ _ROWS = (
     OpDef("dynamic_update_slice", "assemble", None, rule_index.dynamic_update_slice, sem_index.dynamic_update_slice),
     OpDef("reduce", "reduce", 2, rule.reduce, sem.reduce, ("dims", "kind")),
     OpDef("reduce_with", "reduce", None, rule_reduce.reduce_with, sem_reduce.reduce_with, ("dims", "body")),
-    OpDef("cumulative", "cumulative", None, rule_reduce.cumulative, sem_reduce.cumulative, ("dim", "reverse", "body")),
-    OpDef("reduce_window", "window", None, rule_reduce.reduce_window, sem_reduce.reduce_window, (*_WINDOW, "body")),
+    OpDef(
+        "cumulative",
+        "cumulative",
+        None,
+        rule_reduce.cumulative,
+        sem_reduce.cumulative,
+        ("dim", "reverse", "body"),
+        expensive=True,
+    ),
+    OpDef(
+        "reduce_window",
+        "window",
+        None,
+        rule_reduce.reduce_window,
+        sem_reduce.reduce_window,
+        (*_WINDOW, "body"),
+        expensive=True,
+    ),
     OpDef(
         "select_and_scatter",
         "window",
@@ -228,7 +246,27 @@ _ROWS = (
     OpDef("fft", "call", 1, rule_library.fft, sem_library.fft, ("transform", "length")),
 )
 
-OPS: dict[str, OpDef] = {row.name: row for row in _ROWS}
+OPS: dict[str, OpDef] = {}
+
+
+def register(rows: Iterable[OpDef], attributes: Mapping[str, AttributeType] | None = None) -> None:
+    """Add ops to the table. attributes: the types of those that no op had before, by their names.
+
+    Raises CompileError for a name that is taken, and for an attribute that has no type or two.
+    """
+    for name, type_ in (attributes or {}).items():
+        if ATTRIBUTES.setdefault(name, type_) is not type_:
+            raise CompileError(f"the attribute {name} is {ATTRIBUTES[name][0]} already, and cannot be {type_[0]}")
+    for row in rows:
+        if row.name in OPS:
+            raise CompileError(f"there is an op {row.name} already")
+        for name in row.attrs:
+            if name not in ATTRIBUTES:
+                raise CompileError(f"op {row.name}: nothing says what its attribute {name} is")
+        OPS[row.name] = row
+
+
+register(_ROWS)
 
 
 def definition(op: Op) -> OpDef:
@@ -253,5 +291,7 @@ def infer(op: Op, facts: ShapeFacts) -> rule.Types:
 
 
 def kind(op: Op) -> str:
-    """source, elementwise, view, gather, assemble, reduce or dot."""
+    """The kind in the op's row; "alias" of a bitcast that only says that memory has another type."""
+    if op.name == "bitcast_convert" and op.operands[0].rank != op.result.rank:
+        return "alias"
     return OPS[op.name].kind

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice, live_ops
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, copied, has_effect, is_array, make_op, substitute
-from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE, free_ops
+from hlo_disc.dynamic_hlo.ops.cost import free_ops, is_expensive
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
@@ -71,7 +71,7 @@ class _Scope:
         """The new ops, what values became, and whether anything changed."""
         values: dict[Value, Value] = {}
         made: list[Op] = []
-        self.free = free_ops(ops, kind)
+        self.free = free_ops(ops)
         for op in ops:
             match op.name:
                 case "while":
@@ -150,7 +150,7 @@ class _Scope:
     ) -> None:
         """Move ops that only read what is the same for all iterations to before the loop, with the views they need."""
         fixed = {slot.inputs[number]: slot.operand for slot in slots.values()}
-        free = free_ops(body.ops, kind)
+        free = free_ops(body.ops)
         movable: set[Op] = set()
         wanted: list[Op] = []
         for op in body.ops:
@@ -178,7 +178,7 @@ class _Scope:
 
     def _is_worth(self, op: Op, movable: set[Op]) -> bool:
         """Work that is saved, or an elementwise result that takes no more memory than what it is made of."""
-        if kind(op) in _HEAVY or op.name in EXPENSIVE:
+        if kind(op) in _HEAVY or is_expensive(op):
             return True
         if kind(op) not in ("elementwise", "gather") or not op.results[0].shape:
             return False

@@ -66,10 +66,8 @@ def _custom_call(r: Reader, op: Any, operands: list[Operand]) -> Result:
         r.need_types(op, [r.data(x) for x in operands])
         return operands
     dialect, _, name = target.partition(".")
-    from hlo_disc.import_ import handlers
-
-    if dialect in ("mhlo", "chlo") and f"chlo.{name}" in handlers.HANDLERS:
-        return handlers.HANDLERS[f"chlo.{name}"](r, op, operands)
+    if dialect in ("mhlo", "chlo") and (own := r.handler(f"chlo.{name}")):
+        return own(r, op, operands)
     if dialect in ("mhlo", "chlo") and not r.legal:
         r.unknown(f"chlo.{name}")
     if target in _OPS:

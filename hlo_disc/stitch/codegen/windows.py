@@ -22,7 +22,7 @@ from hlo_disc.dynamic_hlo.sizes.windows import moving_axes
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.regions import inline
 from hlo_disc.stitch.codegen.val import Scalar, Val
-from hlo_disc.stitch.prepare.normalise import PLACE
+from hlo_disc.stitch.prepare.private_ops import PLACE
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.codegen.body import Body

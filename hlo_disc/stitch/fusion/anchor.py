@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.shapes import same_shape
 from hlo_disc.stitch.fusion.attention_pattern import match_attention
 from hlo_disc.stitch.fusion.strided import is_view, strided
-from hlo_disc.stitch.prepare.normalise import kind
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.dtypes import is_float
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.codegen.elementwise import MONOIDS
 from hlo_disc.stitch.fusion.space import Access, operand_accesses
 from hlo_disc.stitch.fusion.strided import ONE
-from hlo_disc.stitch.prepare.normalise import kind
 
 _JOINING_VIEWS = ("broadcast", "reshape", "transpose")
 

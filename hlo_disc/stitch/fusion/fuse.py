@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, has_effect, uses
-from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE, free_ops
+from hlo_disc.dynamic_hlo.ops.cost import free_ops, is_expensive
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
 from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
@@ -26,7 +27,6 @@ from hlo_disc.stitch.fusion.reuse import Use, find_reuse, old_value
 from hlo_disc.stitch.fusion.scope import Plan, Scope
 from hlo_disc.stitch.fusion.space import REDUCTIONS, row_space
 from hlo_disc.stitch.prepare.definitions import stages
-from hlo_disc.stitch.prepare.normalise import kind
 from hlo_disc.stitch.schedule import HOST, Joins, Schedule
 
 # Views that cost nothing to compute in every group that reads them, once their operand is in memory.
@@ -84,7 +84,7 @@ class Fusion:
         self.graph, self.facts, self.plan, self.nested, self.separate = graph, graph.facts, plan, nested, separate
         self.schedules, self.row = schedules, schedules["row"]
         self.users = uses(graph)
-        self.free = free_ops(graph.ops, kind)
+        self.free = free_ops(graph.ops)
         self.reuse = find_reuse(graph, self.users, self.free, owned, banned)
         self.registers = self._registers()
         self.stages = stages(graph.ops)
@@ -227,7 +227,7 @@ class Fusion:
         kept = [v for v in op.results if keep and self._is_kept(v, op, group)]
         outputs = [*group.outputs, *kept]
         # Nothing else can spoil a row group: not looking at it halves the time of fusion.
-        if keep or op.name in REDUCTIONS or op.name in EXPENSIVE:
+        if keep or op.name in REDUCTIONS or is_expensive(op):
             space = row_space([*group.ops, op], outputs, self.facts)
             if isinstance(space, str):
                 self.notes.append(f"{op.name} ({op.loc or 'unknown line'}) starts a kernel of its own: {space}")
@@ -249,7 +249,7 @@ class Fusion:
         if self.growth.is_full(group):
             return False
         once = group.schedule.once
-        return op.name not in EXPENSIVE or (once is not None and op.result.shape == once(group.outputs[0]))
+        return not is_expensive(op) or (once is not None and op.result.shape == once(group.outputs[0]))
 
     def _is_changed_by(self, group: Growing, x: Value) -> bool:
         """Is `x` what the group changes in place? Then it must not read it."""

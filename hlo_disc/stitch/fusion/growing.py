@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.stitch.fusion.anchor import Anchor
 from hlo_disc.stitch.fusion.group import Group, Place, reads
-from hlo_disc.stitch.prepare.normalise import kind
 from hlo_disc.stitch.schedule import CONTROL, HOST, Schedule
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
-from hlo_disc.stitch.prepare.normalise import kind
 
 _ELEMENT_VIEWS = ("reshape", "slice", "dynamic_slice")
 _IN_MEMORY = ("dot", "assemble", "control", "scatter", "sort", "call", "reduce")

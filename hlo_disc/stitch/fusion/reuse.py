@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value
-from hlo_disc.stitch.prepare.normalise import kind
+from hlo_disc.dynamic_hlo.ops.table import kind
 
 # An operand that an op may change: the op and the operand's number.
 Use = tuple[Op, int]

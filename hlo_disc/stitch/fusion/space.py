@@ -13,7 +13,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
-from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE
+from hlo_disc.dynamic_hlo.ops.cost import is_expensive
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
@@ -238,7 +238,7 @@ def _with_stages(
         op = value.op
         if op is None or op not in ops or op.name in REDUCTIONS:
             return False
-        return op.name in EXPENSIVE or any(expensive(x) for x in op.operands)
+        return is_expensive(op) or any(expensive(x) for x in op.operands)
 
     def reach(roots: Sequence[Value], stop: Collection[Value]) -> dict[Value, None]:
         found: dict[Value, None] = {}
@@ -380,7 +380,7 @@ def _check_recomputation(reads: _Reads, row_axes: tuple[int, ...], main: Value) 
     """An expensive op that does not vary with the rows would be computed again for each of them."""
     rows = {("out", a) for a in row_axes if main.shape[a] != ONE}
     for value, accesses in reads.seen.items():
-        if value.op in reads.ops and value.op is not None and value.op.name in EXPENSIVE:
+        if value.op in reads.ops and value.op is not None and is_expensive(value.op):
             for access in accesses:
                 if any(a is not None and a[0] == "window" for a in access):
                     raise _NotARow(f"{value.op.name} would be computed again for every window")

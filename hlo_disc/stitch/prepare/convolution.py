@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, make_op, substitute
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, make_op, substitute
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
@@ -110,8 +110,7 @@ class _Lowering:
             "strides": tuple(self.attrs["strides"][i] for i in moved),
             "dilations": tuple(self.attrs["window_dilations"][i] for i in moved),
         }
-        value = window(self.builder, x, attrs, self.op.loc)
-        return _Named(value, (*names, *(f"p{i}" for i in moved)))
+        return _Named(self._emit("window", [x], **attrs), (*names, *(f"p{i}" for i in moved)))
 
     def _kernel(self) -> _Named:
         """The kernel, turned round where asked for, without the offsets that x's windows do not have."""
@@ -196,12 +195,3 @@ class _Lowering:
             self.builder.ops.append(make_op(last.name, last.operands, attrs, [(want.dtype, want.shape)], last.loc))
             value = self.builder.ops[-1].result
         return value
-
-
-def window(builder: GraphBuilder, x: Value, attrs: dict[str, tuple], loc: str) -> Value:
-    """A `window` of x."""
-    sizes = dict(zip(attrs["dims"], attrs["sizes"], strict=True))
-    shape: Shape = (*(sizes.get(a, n) for a, n in enumerate(x.shape)), *attrs["window"])
-    op = make_op("window", [x], attrs, [(x.dtype, shape)], loc)
-    builder.ops.append(op)
-    return op.result

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Value, dims_in, make_op
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Value, dims_in
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.errors import CompileError
+from hlo_disc.stitch.prepare import private_ops  # noqa: F401  (its ops enter the table)
 
 
 def with_definitions(graph: Graph) -> Graph:
@@ -22,27 +24,25 @@ def with_definitions(graph: Graph) -> Graph:
     waiting = [g for g in graph.guards if not _mentioned(g).isdisjoint(graph.definitions)]
     guards = tuple(g for g in graph.guards if g not in waiting)
     known: set[str] = set(graph.bindings)
-    ops: list[Op] = []
+    builder = GraphBuilder(graph.facts)
 
     def define(value: Value) -> None:
         for name in names.get(value, ()):
-            ops.append(
-                make_op("define", [value], {"symbol": name, "effect": True}, [], value.op.loc if value.op else "")
-            )
+            builder.multi("define", [value], value.op.loc if value.op else "", symbol=name, effect=True)
             known.add(name)
         for guard in [g for g in waiting if _mentioned(g) <= known]:
             waiting.remove(guard)
-            ops.append(make_op("check", [], dict(vars(guard)), [], ""))
+            builder.multi("check", **vars(guard))
 
     for value in graph.inputs:
         define(value)
     for op in graph.ops:
-        ops.append(op)
+        builder.ops.append(op)
         for value in op.results:
             define(value)
     if waiting:
         raise CompileError(f"nothing says when the guard {waiting[0]} can be checked")
-    return replace(graph, ops=tuple(ops), guards=guards, definitions={})
+    return replace(graph, ops=tuple(builder.ops), guards=guards, definitions={})
 
 
 def _mentioned(guard: Guard) -> frozenset[str]:

@@ -1,41 +1,20 @@
 """The last rewrite before fusion: ops with a second meaning are spelled with those that schedules know.
 
-`pad` becomes `place`: the padded-in value everywhere, then the operand on top. `place` (base, x) {starts: Dims,
-strides} is known to this package alone. A convolution becomes a dot over windows (`convolution.py`),
-`select_and_scatter` two ops over windows (`windows.py`).
+`pad` becomes `place`: the padded-in value everywhere, then the operand on top. A convolution becomes a dot over windows
+(`convolution.py`), `select_and_scatter` two ops over windows. What programs do not have is in `private_ops.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, everywhere, make_op, raw_dim, substitute
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, everywhere, raw_dim, substitute
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
-from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.stitch.prepare import private_ops  # noqa: F401  (its ops enter the table)
 from hlo_disc.stitch.prepare.convolution import lower_convolutions
 from hlo_disc.stitch.prepare.subbyte_bitcast import move_bits, moves_bits
 from hlo_disc.stitch.prepare.top_k_pattern import cut_sorts
-
-# The type of a place in a window's reach: import sees to it that there are not more.
-PLACE = np.dtype(np.int32)
-# What an op is to fusion. A kind that is a schedule's name starts groups of that schedule.
-KINDS = {name: definition.kind for name, definition in OPS.items()} | {
-    "place": "assemble",
-    "window": "view",
-    "select_windows": "window",
-    "window_scatter": "window",
-    "define": "control",
-}
-
-
-def kind(op: Op) -> str:
-    """The kind of an op after normalising; "alias" for what says that memory has another type."""
-    if op.name == "bitcast_convert" and op.operands[0].rank != op.result.rank:
-        return "alias"
-    return KINDS[op.name]
 
 
 def normalise(graph: Graph) -> Graph:
@@ -71,23 +50,16 @@ def _pad(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:
         x, low = _cut(builder, op, x, low, strides)
     shape = op.result.shape
     fill = builder.op("broadcast", [value], op.loc, shape=shape, dims=())
-    attrs = {"starts": low, "strides": strides}
-    place = make_op("place", [fill, x], attrs, [(x.dtype, shape)], op.loc)
-    builder.ops.append(place)
-    return place.result
+    return builder.op("place", [fill, x], op.loc, starts=low, strides=strides)
 
 
 def _select_and_scatter(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:
     """First where each window's element is, then for each element the windows that selected it."""
     x, source, init, *captured = operands
     attrs = {name: op.attrs[name] for name in ("window", "strides", "low", "high")}
-    types = [(PLACE, source.shape)]
-    places = make_op("select_windows", [x, *captured], {**attrs, "body": op.attrs["select"]}, types, op.loc)
-    attrs |= {"shape": x.shape, "body": op.attrs["body"]}
-    read = [places.result, source, init, *captured]
-    result = make_op("window_scatter", read, attrs, [(x.dtype, x.shape)], op.loc)
-    builder.ops += [places, result]
-    return result.result
+    select, combine = op.attrs["select"], op.attrs["body"]
+    places = builder.op("select_windows", [x, *captured], op.loc, **attrs, shape=source.shape, body=select)
+    return builder.op("window_scatter", [places, source, init, *captured], op.loc, **attrs, shape=x.shape, body=combine)
 
 
 def _cut(

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, make_op, uses
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, substitute, uses
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 
 
 def cut_sorts(graph: Graph) -> Graph:
-    """sort, then slices of its first k along the sorted axis -> a sort whose results have k elements there."""
+    """sort, then slices of its first k along the sorted axis -> `sort_first`."""
     sorts = [op for op in graph.ops if op.name == "sort"]
     if not sorts:
         return graph
     users, roots = uses(graph), set(graph.roots)
     lengths = {op: k for op in sorts if (k := _length(op, users, roots)) is not None}
     new: dict[Value, Value] = {}
-    ops: list[Op] = []
+    builder = GraphBuilder(graph.facts)
     for op in graph.ops:
         if op.name == "slice" and op.operands[0].op in lengths:
             new[op.result] = new[op.operands[0]]
             continue
-        operands = [new.get(x, x) for x in op.operands]
-        types = [(r.dtype, r.shape) for r in op.results]
         if op in lengths:
-            dim = op.attrs["dim"]
-            types = [(t, (*shape[:dim], lengths[op], *shape[dim + 1 :])) for t, shape in types]
-        elif all(x is y for x, y in zip(operands, op.operands, strict=True)):
-            ops.append(op)
-            continue
-        ops.append(make_op(op.name, operands, op.attrs, types, op.loc))
-        new.update(zip(op.results, ops[-1].results, strict=True))
-    return graph.with_roots(new, ops=tuple(ops))
+            operands = [new.get(x, x) for x in op.operands]
+            results = builder.multi("sort_first", operands, op.loc, **op.attrs, first=lengths[op])
+            new.update(zip(op.results, results, strict=True))
+        else:
+            builder.ops.append(substitute(op, new))
+    return graph.with_roots(new, ops=tuple(builder.ops))
 
 
 def _length(op: Op, users: dict[Value, list[Op]], roots: set[Value]) -> Dim | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from dhlo import make_graph
 from hlo_disc import pipeline
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.executable import Executable
@@ -20,7 +21,6 @@ from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes
 from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.prepare import normalise
 from hlo_disc.stitch.schedule import Joins, Schedule
 from hlo_disc.stitch.schedules import table
 from hlo_disc.stitch.variant import Choice
@@ -77,7 +77,7 @@ def compiled() -> Executable:
 @pytest.mark.parametrize(("joins", "kernels"), [(Joins.READ, 2), (Joins.NOTHING, 3)])
 def test_a_schedule_is_a_file_and_two_rows(monkeypatch, joins, kernels):
     monkeypatch.setitem(table.SCHEDULES, "toy", Schedule("toy", toy_choices, joins))
-    monkeypatch.setitem(normalise.KINDS, "reverse", "toy")
+    monkeypatch.setitem(OPS, "reverse", replace(OPS["reverse"], kind="toy"))
     executable = compiled()
     explained = executable.explain()
     assert f"{kernels} launches" in explained and "_toy ->" in explained

@@ -12,7 +12,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ArgumentError, ParseError, ShapeError, UnsupportedOpError
 from hlo_disc.import_.elements import Elements
-from hlo_disc.import_.reader import read_module
+from hlo_disc.import_.module import read_module
 from hlo_disc.import_.source import load_module
 
 B, S = Dim.symbol("b"), Dim.symbol("s")

@@ -13,7 +13,7 @@ from jax import export
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.errors import ParseError
-from hlo_disc.import_.reader import read_module
+from hlo_disc.import_.module import read_module
 from hlo_disc.import_.source import load_module
 
 TEXT = """\

@@ -22,7 +22,7 @@ from hlo_disc.dynamic_hlo.ops.verify import verify
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.dynamic_hlo.print.text import dense
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.reader import read_module
+from hlo_disc.import_.module import read_module
 
 F32, I32, I64 = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.int64)
 

@@ -17,7 +17,7 @@ from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.executable import Executable
-from hlo_disc.import_.reader import read_module
+from hlo_disc.import_.module import read_module
 from hlo_disc.import_.source import load_module
 from hlo_disc.options import Options
 

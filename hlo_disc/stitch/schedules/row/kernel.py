@@ -17,7 +17,7 @@ import numpy as np
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, regions
-from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE
+from hlo_disc.dynamic_hlo.ops.cost import is_expensive
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.codegen.body import Body, Leaf
@@ -98,7 +98,7 @@ class RowVariant:
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Divide the items into blocks that are worth handing out, and launch."""
         cols = sizes.count(self.space.widest)
-        weight = 1 + 4 * sum(op.name in EXPENSIVE for op in self.group.ops)
+        weight = 1 + 4 * sum(is_expensive(op) for op in self.group.ops)
         grain = max(self.device.grain // weight, self.width)
         chunks: Scalar = 1
         span = cols
@@ -139,7 +139,7 @@ class RowVariant:
 def _is_heavy(op: Op) -> bool:
     """Does an op keep registers busy, so that several vectors in flight are no gain?"""
     inner = [x for region in regions(op) for x in region.ops]
-    return (op.name in EXPENSIVE and op.name != "cumulative") or any(x.name in EXPENSIVE for x in inner)
+    return (is_expensive(op) and op.name != "cumulative") or any(is_expensive(x) for x in inner)
 
 
 def _stage_bytes(value: Value, p: Pass) -> Dim:

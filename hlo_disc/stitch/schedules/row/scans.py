@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.combiners import monoid_kind
-from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE
+from hlo_disc.dynamic_hlo.ops.cost import is_expensive
 from hlo_disc.dynamic_hlo.ops.inference_reduce import combined
 from hlo_disc.stitch.codegen.body import Body
 from hlo_disc.stitch.codegen.regions import inline
@@ -32,7 +32,7 @@ class Scan:
         self.op, self.lanes_on_rows = op, lanes_on_rows
         self.region, self.reverse = op.attrs["body"], op.attrs["reverse"]
         self.xs, self.inits, self.captured = combined(op)
-        self._cheap = not any(inner.name in EXPENSIVE for inner in self.region.ops)
+        self._cheap = not any(is_expensive(inner) for inner in self.region.ops)
         rounds = any(dtype_class(x.dtype) == "float" for x in self.xs) and monoid_kind(self.region) not in (
             "max",
             "min",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.ops.cost import EXPENSIVE
+from hlo_disc.dynamic_hlo.ops.cost import is_expensive
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.codegen.body import Body, Leaf
@@ -74,6 +74,6 @@ def is_tiny(group: Group) -> bool:
     if not all(n.is_const for v in group.outputs for n in v.shape):
         return False
     elements = sum(math.prod(n.value for n in v.shape) for v in group.outputs)
-    cost = sum(10 if op.name in EXPENSIVE else 1 for op in group.ops)
+    cost = sum(10 if is_expensive(op) else 1 for op in group.ops)
     simple = all(op.name in _VIEWS or op.name in ELEMENTWISE for op in group.ops)
     return simple and elements <= MOST_ELEMENTS and elements * cost <= MOST_OPS

@@ -1,0 +1,130 @@
+"""From a StableHLO module to a DHLO graph: `main` with the sizes that calls and callers name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.errors import ParseError, ShapeError
+from hlo_disc.import_ import symbols
+from hlo_disc.import_.decode import Decoder, UnsupportedTypeError
+from hlo_disc.import_.elements import ZERO
+from hlo_disc.import_.legalise import legalised
+from hlo_disc.import_.names import input_shapes
+from hlo_disc.import_.policy import StaticShapes
+from hlo_disc.import_.reader import NeedsLegalising, Reader
+from hlo_disc.import_.reopen import reopen
+from hlo_disc.import_.shapes import Bundle, Operand, Symbolic, Token
+from hlo_disc.mlir import ir
+
+
+def read_module(
+    module: ir.Module,
+    *,
+    dims: Mapping[Any, Any] | Sequence[Any] | None = None,
+    constraints: Sequence[str] = (),
+    names: Sequence[str] | None = None,
+    allow_zero: bool = False,
+) -> Graph:
+    """The DHLO graph of a module's `main`.
+
+    dims: shape strings ("(b, s, _)") or sequences, by input name or "args[i]", or one an input. A name given to a size
+    that the module writes as a number re-opens the module: everything is inferred anew from the named sizes.
+    constraints: conditions on the symbols that calls must meet, as "s <= 512".
+    names: the inputs' names in messages. allow_zero: drop assertions that a dimension variable is at least 1.
+
+    Raises ParseError (no `main`), UnsupportedOpError, ShapeError (sizes that can never agree, a symbol that no
+    argument determines), ArgumentError (`dims` that fit no input).
+    """
+    try:
+        return _read(module, dims, constraints, names, allow_zero, legal=False)
+    except NeedsLegalising:
+        return _read(legalised(module), dims, constraints, names, allow_zero, legal=True)
+
+
+def _read(
+    module: ir.Module,
+    dims: Any,
+    constraints: Sequence[str],
+    names: Sequence[str] | None,
+    allow_zero: bool,
+    legal: bool,
+) -> Graph:
+    decoder = Decoder()
+    functions = _functions(module)
+    main = functions.get("main")
+    if main is None or not main.regions[0].blocks:
+        told = ((f"@{name}", op.regions[0].blocks) for name, op in functions.items())
+        found = ", ".join(name if body else f"{name}, which has no body" for name, body in told) or "no functions"
+        raise ParseError(f"the module has no function @main to compile; it has {found}")
+    inputs = input_shapes(module, main, decoder, dims, names)
+
+    def read(policy: StaticShapes) -> Graph:
+        reader = Reader(functions, decoder, policy, allow_zero, legal)
+        return _read_main(reader, module, main, inputs, constraints)
+
+    return reopen(inputs.reopened, read) if inputs.reopened else read(StaticShapes())
+
+
+def _read_main(reader: Reader, module: ir.Module, main: Any, inputs: Any, constraints: Sequence[str]) -> Graph:
+    bindings = symbols.Bindings(inputs.inputs)
+    reader.guards += bindings.guards()
+    for text_ in constraints:
+        guard = symbols.parse_constraint(text_)
+        reader.guards.append(guard)
+        symbols.add_fact(reader.facts, guard.lhs, guard.relation, guard.rhs)
+    values = tuple(Value(x.dtype, x.shape, None, i) for i, x in enumerate(inputs.inputs))
+    operands: list[Operand] = list(values)
+    arguments = main.regions[0].blocks[0].arguments
+    for position, name in inputs.size_arguments:
+        dtype, _ = reader.decoder.tensor(arguments[position].type)
+        if name not in bindings.symbols and any(True for _ in arguments[position].uses):
+            raise ShapeError(
+                f"@main takes the size {name!r} as an argument, but no input is known to have it as a dimension: say "
+                f"which, as in dims={{{inputs.inputs[0].name if inputs.inputs else 'x'!r}: '({name}, …)'}}"
+            )
+        operands.insert(position, Symbolic(dtype, (), (Dim.symbol(name),)))
+    for d in {d for x in inputs.inputs for d in x.shape}:
+        symbols.add_fact(reader.facts, d, ">=", ZERO)
+    try:
+        results = tuple(reader.data(x) for x in _flat(reader.run(main.regions[0].blocks[0], operands)))
+    except UnsupportedTypeError as error:
+        reader.unsupported(str(error))
+    for made, meaning in reader.evaluator.scalar.defined.items():
+        bindings.symbols[str(made)] = meaning.substitute(bindings.symbols)
+    definitions = reader.data_dims.definitions
+    missing = symbols.unbound(reader.guards, {**bindings.symbols, **definitions})
+    if missing:
+        raise ShapeError(
+            f"nothing says what {', '.join(sorted(missing))} is: no argument has it as a dimension "
+            f"(the arguments have {', '.join(bindings.symbols) or 'no symbols'})"
+        )
+    name = module.operation.attributes["sym_name"] if "sym_name" in module.operation.attributes else None
+    return Graph(
+        name=ir.StringAttr(name).value if name is not None else "main",
+        inputs=values,
+        input_names=tuple(x.name for x in inputs.inputs),
+        outputs=results,
+        ops=tuple(reader.builder.ops),
+        facts=reader.facts,
+        bindings=bindings.symbols,
+        guards=tuple(reader.guards),
+        definitions=definitions,
+    )
+
+
+def _flat(results: Iterable[Operand]) -> Iterator[Operand]:
+    """A program's results without tokens, tuples taken apart."""
+    for x in results:
+        if isinstance(x, Bundle):
+            yield from _flat(x)
+        elif not isinstance(x, Token):
+            yield x
+
+
+def _functions(module: ir.Module) -> dict[str, Any]:
+    """The module's functions by name."""
+    found = (op for op in module.body.operations if op.operation.name == "func.func")
+    return {ir.StringAttr(op.attributes["sym_name"]).value: op for op in found}

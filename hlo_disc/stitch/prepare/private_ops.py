@@ -1,0 +1,146 @@
+"""Ops that schedules know and programs do not: what `normalise` and `with_definitions` spell others with.
+
+place (base, x) {starts, strides}: base with x on top, element i of an axis at starts + i*strides.
+window (x) {dims, sizes, window, strides, dilations}: for each of `dims` `sizes` windows along it, its own axis numbers
+    them and a new last axis their elements.
+select_windows (x, *captured) {shape, window, strides, low, high, body}: where the element is that each window selects,
+    counted along the axes on which windows move (`moving_axes`); -1 when a window has none.
+window_scatter (selected, source, init, *captured) {shape, window, strides, low, high, body}: each element combines,
+    window by window, what the source has for the windows that selected it.
+sort_first: a `sort` whose results end after `first` elements.
+define (scalar) {symbol, effect}: a size that only the run knows.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Op
+from hlo_disc.dynamic_hlo.ops import inference_indexing, semantics_indexing
+from hlo_disc.dynamic_hlo.ops.inference import Rule, Types, broken, disagree, need_dtype, need_scalar
+from hlo_disc.dynamic_hlo.ops.semantics import Array, Ints
+from hlo_disc.dynamic_hlo.ops.semantics_reduce import Body, scattered, selected
+from hlo_disc.dynamic_hlo.ops.table import DIM, DIMS, INTS, TEXT, OpDef, register
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.dynamic_hlo.sizes.windows import moving_axes
+
+# The type of a place in a window's reach: import sees to it that there are not more.
+PLACE = np.dtype(np.int32)
+
+_WINDOWS = ("shape", "window", "strides", "low", "high", "body")
+
+
+def _infer_place(op: Op, facts: ShapeFacts) -> Types:
+    base, x = op.operands
+    need_dtype(op, x, base.dtype, "what is placed")
+    if not base.rank == x.rank == len(op.attrs["starts"]) == len(op.attrs["strides"]):
+        broken(op, f"{x!r} in {base!r} at {op.attrs['starts']} by {op.attrs['strides']}")
+    for n, start, stride, size in zip(x.shape, op.attrs["starts"], op.attrs["strides"], base.shape, strict=True):
+        if facts.at_most(start + (n - 1) * stride + 1, size) is Truth.NO:
+            disagree(op, f"{n} elements from {start} by {stride} do not fit {size}")
+    return [(base.dtype, base.shape)]
+
+
+def _place(base: Array, x: Array, *, starts: Ints, strides: Ints) -> Array:
+    result = base.copy()
+    if x.size:
+        rows = zip(starts, x.shape, strides, strict=True)
+        result[tuple(slice(start, start + (n - 1) * stride + 1, stride) for start, n, stride in rows)] = x
+    return result
+
+
+def _infer_window(op: Op, facts: ShapeFacts) -> Types:
+    (x,), attrs = op.operands, op.attrs
+    if len({len(attrs[name]) for name in ("dims", "sizes", "window", "strides", "dilations")}) != 1:
+        broken(op, "dims, sizes, window, strides and dilations must be of one length")
+    sizes = dict(zip(attrs["dims"], attrs["sizes"], strict=True))
+    return [(x.dtype, (*(sizes.get(axis, n) for axis, n in enumerate(x.shape)), *attrs["window"]))]
+
+
+def _window(x: Array, *, dims: Ints, sizes: Ints, window: Ints, strides: Ints, dilations: Ints) -> Array:
+    for axis, size, span, stride, dilation in zip(dims, sizes, window, strides, dilations, strict=True):
+        at = np.arange(size)[:, None] * stride + np.arange(span) * dilation
+        taken = np.take(x, at.reshape(-1), axis)
+        x = np.moveaxis(taken.reshape(*x.shape[:axis], size, span, *x.shape[axis + 1 :]), axis + 1, -1)
+    return x
+
+
+def _infer_select_windows(op: Op, facts: ShapeFacts) -> Types:
+    if len(op.attrs["shape"]) != op.operands[0].rank:
+        broken(op, f"windows {op.attrs['shape']} of {op.operands[0]!r}")
+    return [(PLACE, op.attrs["shape"])]
+
+
+def _select_windows(x: Array, *captured: Array, shape: Ints, body: Body, **attrs: Any) -> Array:
+    place = selected(x, shape, captured, select=body, **attrs)
+    moving = moving_axes(attrs)
+    at = np.unravel_index(np.maximum(place, 0), x.shape) if x.size else (np.zeros_like(place),) * x.ndim
+    number = np.zeros_like(place)
+    for axis in moving:
+        number = number * x.shape[axis] + at[axis]
+    return np.where(place < 0, -1, number).astype(PLACE)
+
+
+def _infer_window_scatter(op: Op, facts: ShapeFacts) -> Types:
+    places, source, init = op.operands[:3]
+    need_dtype(op, places, PLACE, "places")
+    need_dtype(op, init, source.dtype, "the initial value")
+    need_scalar(op, init, "the initial value")
+    if places.rank != source.rank or len(op.attrs["shape"]) != source.rank:
+        broken(op, f"places {places!r} of {source!r} in {op.attrs['shape']}")
+    return [(source.dtype, op.attrs["shape"])]
+
+
+def _window_scatter(
+    number: Array, source: Array, init: Array, *captured: Array, shape: Ints, body: Body, **attrs: Any
+) -> Array:
+    at, rest = list(np.indices(number.shape)), np.maximum(number, 0).astype(np.int64)
+    for axis in reversed(moving_axes(attrs)):
+        at[axis], rest = rest % max(shape[axis], 1), rest // max(shape[axis], 1)
+    place = np.zeros(number.shape, np.int64)
+    for axis in range(len(shape)):
+        place = place * shape[axis] + at[axis]
+    place = np.where((number < 0) | (math.prod(shape) == 0), -1, place)
+    return scattered(place, source, init, captured, shape, body)
+
+
+def _infer_sort_first(op: Op, facts: ShapeFacts) -> Types:
+    dim, first = op.attrs["dim"], op.attrs["first"]
+    types = inference_indexing.sort(op, facts)
+    if facts.at_most(first, types[0][1][dim]) is Truth.NO:
+        disagree(op, f"the first {first} of {types[0][1][dim]} elements")
+    return [(dtype, (*shape[:dim], first, *shape[dim + 1 :])) for dtype, shape in types]
+
+
+def _sort_first(*arrays: Array, dim: int, first: int, **attrs: Any) -> tuple[Array, ...]:
+    return tuple(np.take(x, range(first), dim) for x in semantics_indexing.sort(*arrays, dim=dim, **attrs))
+
+
+def _infer_define(op: Op, facts: ShapeFacts) -> Types:
+    need_scalar(op, op.operands[0], "a size")
+    need_dtype(op, op.operands[0], np.dtype(np.int64), "a size")
+    return []
+
+
+def _define(size: Array, *, symbol: str, effect: bool) -> tuple[()]:
+    return ()
+
+
+def _row(name: str, kind: str, operands: int | None, infer: Rule, reference: Any, *attrs: str) -> OpDef:
+    return OpDef(name, kind, operands, infer, reference, attrs, dialect="", expensive=kind == "window")
+
+
+register(
+    (
+        _row("place", "assemble", 2, _infer_place, _place, "starts", "strides"),
+        _row("window", "view", 1, _infer_window, _window, "dims", "sizes", "window", "strides", "dilations"),
+        _row("select_windows", "window", None, _infer_select_windows, _select_windows, *_WINDOWS),
+        _row("window_scatter", "window", None, _infer_window_scatter, _window_scatter, *_WINDOWS),
+        _row("sort_first", "sort", None, _infer_sort_first, _sort_first, "dim", "stable", "count", "first", "body"),
+        _row("define", "control", 1, _infer_define, _define, "symbol", "effect"),
+    ),
+    {"starts": DIMS, "dilations": INTS, "first": DIM, "symbol": TEXT},
+)

@@ -25,6 +25,7 @@ from hlo_disc.stitch.codegen.regions import inline
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
 from hlo_disc.stitch.variant import Choice
 
 # A window is divided into about this many parts, each of some cache lines: every part looks at all indices again.
@@ -147,25 +148,17 @@ class ScatterVariant:
     def build(self, b: Builder, name: str) -> None:
         """Add the kernel to the module."""
         group = self.group
-        args = [(b.buffer_type(b.memory_type(v.dtype)), "r") for v in group.inputs]
-        args += [(b.buffer_type(b.memory_type(v.dtype)), "w") for v in group.outputs]
-        names = group.symbols
-        args += [(b.index_type, "")] * (len(names) + 3)
-        with b.module.kernel(name, args) as values:
-            count = len(group.inputs) + len(group.outputs)
-            *symbols, items, per, span = values[count:]
-            sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
+        with group_kernel(b, name, group, self.facts, 3) as (sizes, buffers, (items, per, span)):
             leaves = {
                 v: Leaf(m, sizes.shape(v.shape), v.dtype, fixed=v in group.inputs)
-                for v, m in zip((*group.inputs, *group.outputs), values[:count], strict=True)
+                for v, m in zip((*group.inputs, *group.outputs), buffers, strict=True)
             }
-            kernel = _Kernel(b, self, sizes, leaves, span)
-            lo = b.block_id() * per
-            with b.loop(lo, b.minimum(lo + per, items)) as item:
-                kernel.item(item.i)
+            kernel = _ScatterKernel(b, self, sizes, leaves, span)
+            with each_item(b, items, per) as item:
+                kernel.item(item)
 
 
-class _Kernel:
+class _ScatterKernel:
     def __init__(self, b: Builder, variant: ScatterVariant, sizes: Sizes, leaves: Mapping[Value, Leaf], span: Val):
         self.b, self.sizes, self.leaves, self.span = b, sizes, leaves, span
         self.op, self.axes = variant.op, variant.axes

@@ -31,10 +31,13 @@ from hlo_disc.stitch.schedule import PART
 from hlo_disc.stitch.schedules.attention.sweep import Sweep
 from hlo_disc.stitch.schedules.dot.choices import tile_vectors
 from hlo_disc.stitch.schedules.dot.epilogue import Epilogue
-from hlo_disc.stitch.schedules.dot.microkernel import Types, inner_tile, outer_tile
-from hlo_disc.stitch.schedules.dot.pack import Filler, panel_elements
+from hlo_disc.stitch.schedules.dot.kernel import panel_steps
+from hlo_disc.stitch.schedules.dot.microkernel import inner_tile, outer_tile
+from hlo_disc.stitch.schedules.dot.operand import DotTypes, KAxis, Operand
+from hlo_disc.stitch.schedules.dot.pack import PanelPacker, panel_elements
 from hlo_disc.stitch.schedules.dot.product import Product, contraction, epilogue_of, operand
 from hlo_disc.stitch.schedules.dot.variant import MOST_BLOCKS, row_chunks
+from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
 from hlo_disc.stitch.variant import Choice, decided
 
 # FLOPs that a score costs between the dots.
@@ -128,20 +131,13 @@ class AttentionVariant:
 
     def build(self, b: Builder, name: str) -> None:
         """Add the kernel and the device functions that it calls to the module."""
-        group, names = self.group, self.group.symbols
-        parts = _Parts(b, self)
-        args = [(b.buffer_type(b.memory_type(v.dtype)), "r") for v in group.inputs]
-        args += [(b.buffer_type(b.memory_type(v.dtype)), "w") for v in group.outputs]
-        count = len(args)
-        args += [(b.index_type, "")] * (len(names) + 4)
-        with b.module.kernel(name, args, calls_only=True) as values:
-            *symbols, total, per, chunk, chunks = values[count:]
-            sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
-            memory = dict(zip((*group.inputs, *group.outputs), values[:count], strict=True))
-            work = _Kernel(b, self, parts, sizes, memory)
-            lo = b.block_id() * per
-            with b.loop(lo, b.minimum(lo + per, total)) as item:
-                work.item(item.i // chunks, (item.i % chunks) * chunk, chunk)
+        group, parts = self.group, _AttentionParts(b, self)
+        with group_kernel(b, name, group, self.facts, 4, calls_only=True) as (sizes, buffers, scalars):
+            total, per, chunk, chunks = scalars
+            memory = dict(zip((*group.inputs, *group.outputs), buffers, strict=True))
+            work = _AttentionKernel(b, self, parts, sizes, memory)
+            with each_item(b, total, per) as item:
+                work.item(item // chunks, (item % chunks) * chunk, chunk)
 
 
 def attention_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
@@ -193,23 +189,23 @@ def _panel_room(p: Product, width: int) -> Dim:
     return _panels(p, width) * panel_elements(p, width)
 
 
-class _Parts:
+class _AttentionParts:
     """The device functions of a variant."""
 
     def __init__(self, b: Builder, v: AttentionVariant):
         p, q, lanes = v.first, v.second, v.lanes
         wide, narrow = (w // lanes for w in v.widths)
-        one = Types(p.rows.source.dtype, p.cols.source.dtype, v.dtype)
-        two = Types(v.dtype, q.cols.source.dtype, v.dtype)
+        one = DotTypes(p.rows.source.dtype, p.cols.source.dtype, v.dtype)
+        two = DotTypes(v.dtype, q.cols.source.dtype, v.dtype)
         self.copied = q.col_axis.col_stride != ONE
         self.sweep = Sweep(b, v.group, v.scores, p, lanes, v.device, v.facts)
         self.epilogue = Epilogue(b, q, v.widths[1], lanes, v.device, v.facts, self.sweep.scaled)
-        self.fill_keys = None if v.few else Filler(b, p.inner, p.col_axis, one, lanes, wide)
-        self.fill_values = Filler(b, q.inner, q.col_axis, two, lanes, narrow) if self.copied else None
+        self.pack_keys = None if v.few else PanelPacker(b, p.inner, p.col_axis, one, lanes, wide)
+        self.pack_values = PanelPacker(b, q.inner, q.col_axis, two, lanes, narrow) if self.copied else None
         self.inner = inner_tile(b, one, lanes, lanes) if v.few else None
-        packed = Types(one.row, v.dtype, v.dtype)
+        packed = DotTypes(one.row, v.dtype, v.dtype)
         if self.copied:
-            two = Types(v.dtype, v.dtype, v.dtype)
+            two = DotTypes(v.dtype, v.dtype, v.dtype)
         columns = q.col_axis.size
         self.whole = self.copied or (columns.is_const and columns.value % v.widths[1] == 0)
         self.first: dict[int, Callable[..., None]] = {}
@@ -227,8 +223,8 @@ class _Parts:
                 self.second[rows, masked] = outer_tile(b, two, lanes, rows, narrow, 1, masked)
 
 
-class _Kernel:
-    def __init__(self, b: Builder, v: AttentionVariant, parts: _Parts, sizes: Sizes, memory: dict[Value, Val]):
+class _AttentionKernel:
+    def __init__(self, b: Builder, v: AttentionVariant, parts: _AttentionParts, sizes: Sizes, memory: dict[Value, Val]):
         self.b, self.v, self.parts, self.sizes, self.memory = b, v, parts, sizes, memory
         self.p, self.q = v.first, v.second
         element, bytes_ = b.memory_type(v.dtype), v.dtype.itemsize
@@ -252,10 +248,10 @@ class _Kernel:
         self.query_at = self._start(p.rows.offset, p, "row_stride", self.batch)
         self.key_at = self._start(p.cols.offset, p, "col_stride", self.batch)
         self.value_at = self._start(q.cols.offset, q, "col_stride", self.second_batch)
-        if self.parts.fill_keys:
-            self._fill(self.parts.fill_keys, p, self.v.widths[0], self.key_at, self.keys)
-        if self.parts.fill_values:
-            self._fill(self.parts.fill_values, q, self.v.widths[1], self.value_at, self.values)
+        if self.parts.pack_keys:
+            self._pack(self.parts.pack_keys, p, self.v.widths[0], self.key_at, self.keys)
+        if self.parts.pack_values:
+            self._pack(self.parts.pack_values, q, self.v.widths[1], self.value_at, self.values)
         lo = first
         end = b.minimum(first + chunk, sizes(p.row_axis.size))
         for rows in self.v.steps:
@@ -270,13 +266,14 @@ class _Kernel:
             at = at + i * self.sizes(getattr(p.axes[a], stride))
         return at
 
-    def _fill(self, fill: Filler, p: Product, width: int, at: Scalar, target: Val) -> None:
+    def _pack(self, pack: PanelPacker, p: Product, width: int, at: Scalar, target: Val) -> None:
         """Pack all panels of an operand."""
         sizes, columns = self.sizes, self.sizes(p.col_axis.size)
         room, stride = sizes(panel_elements(p, width)), sizes(p.col_axis.col_stride)
         with self.b.loop(0, self.b.ceil_div(columns, width)) as loop:
             first = loop.i * width
-            fill(sizes, self.memory[p.cols.source], at + first * stride, target, loop.i * room, columns - first)
+            source = Operand(self.memory[p.cols.source], at + first * stride)
+            pack(sizes, source, Operand(target, loop.i * room), columns - first)
 
     def _tile(self, row: Scalar, rows: int) -> None:
         query_at = self.query_at + row * self.sizes(self.p.row_axis.row_stride)
@@ -290,19 +287,18 @@ class _Kernel:
         if self.parts.inner:
             step, size = sizes(p.col_axis.col_stride), sizes(p.inner[0].size)
             with b.loop(0, self.count, self.v.lanes) as loop:
-                keys, key_at, last = self.memory[p.cols.source], self.key_at + loop.i * step, self.count - loop.i - 1
-                self.parts.inner(self.queries, query_at, 1, keys, key_at, step, last, self.scores, loop.i, size)
+                keys = Operand(self.memory[p.cols.source], self.key_at + loop.i * step, (step,))
+                query, last = Operand(self.queries, query_at, (1,)), self.count - loop.i - 1
+                self.parts.inner(query, keys, last, Operand(self.scores, loop.i), size)
             return
         width = self.v.widths[0]
-        walk: list[Scalar] = []
-        k_step: Scalar = width
-        for axis in reversed(p.inner):
-            walk = [sizes(axis.size), sizes(axis.row_stride), k_step, *walk]
-            k_step = k_step * walk[0]
+        steps = panel_steps(p, sizes, width)
+        walk = [KAxis(sizes(x.size), sizes(x.row_stride), step) for x, step in zip(p.inner, steps, strict=True)]
         room, row_stride = sizes(panel_elements(p, width)), sizes(p.row_axis.row_stride)
         with b.loop(0, b.ceil_div(self.count, width)) as loop:
-            scores = (self.scores, loop.i * width, self.stride)
-            args = (self.queries, query_at, row_stride, self.keys, loop.i * room, *scores, *walk, 0)
+            scores = Operand(self.scores, loop.i * width, (self.stride,))
+            queries, keys = Operand(self.queries, query_at, (row_stride,)), Operand(self.keys, loop.i * room)
+            args = (queries, keys, scores, *walk, 0)
             if rows in self.parts.half:
                 few = b.compare("<=", b.index(self.count - loop.i * width), width // 2)
                 b.if_(few, partial(self.parts.half[rows], *args), partial(self.parts.first[rows], *args))
@@ -316,19 +312,17 @@ class _Kernel:
         sums = [self.sums, self.factors] if self.parts.sweep.scaled else [self.sums]
         memory = [self.memory[x] for x in (*q.reads, *self.v.group.outputs)]
         with b.loop(0, self.columns, width) as loop:
-            weights = (self.scores, 0, self.stride)
-            target = (self.sums, 0, width)
+            weights, target = Operand(self.scores, 0, (self.stride,)), Operand(self.sums, 0, (width,))
             rest = self.columns - loop.i
             if self.parts.copied:
-                values = (self.values, loop.i // width * room)
-                self.parts.second[rows, False](*weights, *values, *target, self.count, 1, width, 0)
+                values = Operand(self.values, loop.i // width * room)
+                self.parts.second[rows, False](weights, values, target, KAxis(self.count, 1, width), 0)
             else:
-                values = (self.memory[q.cols.source], self.value_at + loop.i)
-                walk = (*target, self.count, 1, step, 0)
+                values = Operand(self.memory[q.cols.source], self.value_at + loop.i)
+                args = (weights, values, target, KAxis(self.count, 1, step), 0)
                 if self.parts.whole:
-                    self.parts.second[rows, False](*weights, *values, *walk)
+                    self.parts.second[rows, False](*args)
                 else:
-                    full = lambda: self.parts.second[rows, False](*weights, *values, *walk)  # noqa: E731
-                    part = lambda: self.parts.second[rows, True](*weights, *values, *walk, rest)  # noqa: E731
-                    b.if_(b.compare(">=", b.index(rest), width), full, part)
+                    full, part = self.parts.second[rows, False], self.parts.second[rows, True]
+                    b.if_(b.compare(">=", b.index(rest), width), partial(full, *args), partial(part, *args, rest))
             self.parts.epilogue(sizes, sums, memory, self.second_batch, row, rows, loop.i)

@@ -4,10 +4,11 @@
         bring the panel's columns together, unless they are packed or can be read in place
         for each tile of 6, 2 or 1 rows of the chunk:       sums over all of K in registers, then the epilogue
 
-Forms: `packed` (a static operand, packed once), `open` (columns are read in place, or by many rows from a copy of
-the panel in fast memory), `inner` (few rows, columns contiguous along K: lanes run along K), `narrow` (the same with
-rows and columns exchanged, for few columns), `stream` (one row, wide tiles). Long sums with few results are shared
-among blocks (`shared_dot.py`); where the machine multiplies pairs of bf16, all forms but `stream` do (`bf16_dot.py`).
+Forms are classes: `PackedDot` (a static operand, packed once), `BlockedDot` (columns are read in place, or by many
+rows from a copy of the panel in fast memory; in a `TransposedDot` rows are copied, too), `InnerDot` (few rows, columns
+contiguous along K: lanes run along K), `NarrowDot` (the same with rows and columns exchanged, for few columns),
+`StreamDot` (one row, wide tiles). Long sums with few results are shared among blocks (`shared_dot.py`); where the
+machine multiplies pairs of bf16, all forms but `StreamDot` do (`bf16_dot.py`).
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
-from hlo_disc.stitch.schedules.dot.microkernel import Types
+from hlo_disc.stitch.schedules.dot.blocked_kernel import BlockedDot
+from hlo_disc.stitch.schedules.dot.forms import InnerDot, NarrowDot, PackedDot, StreamDot
+from hlo_disc.stitch.schedules.dot.operand import DotTypes
 from hlo_disc.stitch.schedules.dot.pack import PanelPacking
 from hlo_disc.stitch.schedules.dot.product import Product, product, swapped
 from hlo_disc.stitch.schedules.dot.shared_dot import shared_dot
-from hlo_disc.stitch.schedules.dot.variant import TileVariant
+from hlo_disc.stitch.schedules.dot.transposed_lhs import TransposedDot, is_transposed
+from hlo_disc.stitch.schedules.dot.variant import DotVariant
 from hlo_disc.stitch.variant import Choice, decided
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -42,49 +46,46 @@ STREAM = 4
 def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
     """The forms of a dot group: packed when the columns are static and packed, else by the number of rows."""
     p = product(group, facts)
-    if _is_narrow(p, facts):
-        p, few = swapped(p), "narrow"
-    elif _is_inner(p):
-        few = "inner"
-    else:
-        few = ""
+    narrow = _is_narrow(p, facts)
+    p = swapped(p) if narrow else p
+    inner = narrow or _is_inner(p)
     row, col = (x.source.dtype for x in (p.rows, p.cols))
-    types = Types(row, col, p.dtype, device.pair_dot and _is_paired(p, few))
+    types = DotTypes(row, col, p.dtype, device.pair_dot and _is_paired(p, inner))
     lanes = min(device.lanes, device.simd_bytes // p.dtype.itemsize)
     vectors = tile_vectors(p, lanes, device)
 
-    def form(name: str, vectors: int = vectors) -> TileVariant:
-        return TileVariant(group, p, name, types, lanes, vectors, device, facts)
+    def form(kind: type[DotVariant], vectors: int = vectors) -> DotVariant:
+        return kind(group, p, types, lanes, vectors, device, facts)
 
-    if few == "narrow":
-        return [Choice(form(few))]
-    columns = form("open")
+    if narrow:
+        return [Choice(form(NarrowDot))]
+    columns = form(TransposedDot if is_transposed(p) else BlockedDot)
     last = [*filter(None, [shared_dot(columns, device, facts)]), Choice(columns)]
     if static(p.cols.source) and _is_static(p) and not p.gathered:
         packing = PanelPacking.of(p, p.cols.source, types, lanes, vectors)
-        return decided([Choice(form("packed"), packing=packing), *last], facts)
+        return decided([Choice(form(PackedDot), packing=packing), *last], facts)
     rows, size = p.row_axis.size, p.col_axis.size
     first = []
     if columns.in_place:
         wide = STREAM * vectors
         least = STREAM * wide * lanes
-        first.append(Choice(form("stream", wide), ((rows, 1), (least - size, 0))))
-    elif few:
-        first.append(Choice(form(few), ((rows, INNER_ROWS),)))
+        first.append(Choice(form(StreamDot, wide), ((rows, 1), (least - size, 0))))
+    elif inner:
+        first.append(Choice(form(InnerDot), ((rows, INNER_ROWS),)))
     if _narrow_fits(p) and not size.is_const:
-        column = TileVariant(group, swapped(p), "narrow", Types(col, row, p.dtype), lanes, vectors, device, facts)
+        column = NarrowDot(group, swapped(p), DotTypes(col, row, p.dtype), lanes, vectors, device, facts)
         first.append(Choice(column, ((size, 1),)))
     return decided([*first, *last], facts)
 
 
-def _is_paired(p: Product, form: str) -> bool:
+def _is_paired(p: Product, inner: bool) -> bool:
     """Can the machine multiply pairs of bf16 along K? Rows are read as they lie, columns brought together in pairs."""
     if {p.rows.source.dtype, p.cols.source.dtype} != {BF16} or p.dtype != np.float32:
         return False
     if p.gathered or p.row_axis.digits or len(p.inner) > 1 or p.inner[0].row_stride != ONE:
         return False
     inside = p.inner[0].col_stride == ONE
-    return inside or (not form and ONE in (p.col_axis.col_stride, p.col_axis.size))
+    return inside or (not inner and ONE in (p.col_axis.col_stride, p.col_axis.size))
 
 
 def _is_inner(p: Product) -> bool:

@@ -21,7 +21,8 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
 from hlo_disc.stitch.schedules.dot.bf16_dot import copy_pairs, panel_depth
-from hlo_disc.stitch.schedules.dot.microkernel import Types, copy_panel, gather_panel, run_panel, transpose_panel
+from hlo_disc.stitch.schedules.dot.micro_panels import copy_panel, gather_panel, run_panel, transpose_panel
+from hlo_disc.stitch.schedules.dot.operand import DotTypes, Operand
 from hlo_disc.stitch.schedules.dot.product import Axis, Product, position
 
 
@@ -30,47 +31,48 @@ def panel_elements(p: Product, width: int) -> Dim:
     return p.depth * width
 
 
-class Filler:
-    """Fills panels. Made before the kernel that uses it."""
+class PanelPacker:
+    """Packs micro-panels. Made before the kernel that uses it."""
 
-    def __init__(self, b: Builder, inner: Sequence[Axis], col: Axis, types: Types, lanes: int, vectors: int):
+    def __init__(self, b: Builder, inner: Sequence[Axis], col: Axis, types: DotTypes, lanes: int, vectors: int):
         self.b, self.inner, self.col, self.width = b, inner, col, lanes * vectors
         if col.col_stride == ONE or col.size == ONE:
-            self.kind, self.fill = "copy", (copy_pairs if types.pairs else copy_panel)(b, types, lanes, vectors)
+            self.kind, self.pack = "copy", (copy_pairs if types.pairs else copy_panel)(b, types, lanes, vectors)
         elif inner[-1].col_stride == ONE:
-            self.kind, self.fill = "transpose", transpose_panel(b, types, lanes, vectors)
+            self.kind, self.pack = "transpose", transpose_panel(b, types, lanes, vectors)
         else:
-            self.kind, self.fill = "gather", gather_panel(b, types, lanes, vectors)
+            self.kind, self.pack = "gather", gather_panel(b, types, lanes, vectors)
 
-    def slab(self, sizes: Sizes, source: Val, at: Scalar, panel: Val, panel_at: Scalar, depth: Scalar, count: Scalar):
-        """Fill a panel with `depth` elements along the innermost K axis of the columns from `at` on, `count` in all."""
+    def block(self, sizes: Sizes, col: Operand, panel: Operand, depth: Scalar, count: Scalar) -> None:
+        """Pack `depth` elements along the innermost K axis of the columns of `col`, `count` in all."""
         step, stride = sizes(self.inner[-1].col_stride), sizes(self.col.col_stride)
-        moves = {"copy": [step], "transpose": [stride], "gather": [stride, step]}[self.kind]
-        self.fill(source, at, *moves, panel, panel_at, depth, count)
+        strides = {"copy": (step,), "transpose": (stride,), "gather": (stride, step)}[self.kind]
+        self.pack(Operand(col.buffer, col.at, strides), panel, depth, count)
 
-    def __call__(self, sizes: Sizes, source: Val, at: Scalar, panel: Val, panel_at: Scalar, count: Scalar) -> None:
-        """Fill one panel with the columns from element `at` of `source` on, of which `count` are left."""
+    def __call__(self, sizes: Sizes, col: Operand, panel: Operand, count: Scalar) -> None:
+        """Pack a panel of the columns of `col`, of which `count` are left, over all of K."""
         *outer, last = self.inner
         depth = sizes(last.size)
 
         def nest(axes: Sequence[Axis], at: Scalar, rows: Scalar) -> None:
             if not axes:
-                self.slab(sizes, source, at, panel, panel_at + rows * (depth * self.width), depth, count)
+                here = Operand(panel.buffer, panel.at + rows * (depth * self.width))
+                self.block(sizes, Operand(col.buffer, at), here, depth, count)
                 return
             size = sizes(axes[0].size)
             with self.b.loop(0, size) as loop:
                 nest(axes[1:], at + loop.i * sizes(axes[0].col_stride), rows * size + loop.i)
 
-        nest(outer, at, 0)
+        nest(outer, col.at, 0)
 
 
-class RunFiller:
-    """Fills panels whose columns, or whose elements along K, have no one stride: the positions of windows.
+class WindowPacker:
+    """Packs panels whose columns, or whose elements along K, have no one stride: the positions of windows.
 
     Columns that follow each other in memory are copied together. Where each k lies is listed before, when it must be.
     """
 
-    def __init__(self, b: Builder, inner: Axis, col: Axis, types: Types, lanes: int, vectors: int):
+    def __init__(self, b: Builder, inner: Axis, col: Axis, types: DotTypes, lanes: int, vectors: int):
         self.b, self.inner, self.col = b, inner, col
         self.listed = bool(inner.digits)
         self.copy = run_panel(b, types, lanes, lanes * vectors, col.col_stride == ONE, self.listed)
@@ -82,17 +84,17 @@ class RunFiller:
             at = position(self.inner, first + loop.i, "col", sizes)
             b.store(b.cast(arith.IndexCastOp, b.i64, b.index(at)), table, loop.i)
 
-    def slab(
-        self, sizes: Sizes, source: Val, at: Scalar, first: Scalar, panel: Val, table: Val, depth: Scalar, count: Scalar
+    def block(
+        self, sizes: Sizes, col: Operand, first: Scalar, panel: Operand, table: Val, depth: Scalar, count: Scalar
     ) -> None:
-        """Fill a panel with columns from number `first` on, `count` in all; at: of column 0 and of the slab."""
+        """Pack the columns from number `first` on, `count` in all; col: from column 0 and the block's first k on."""
         b, stride = self.b, sizes(self.col.col_stride)
         along = table if self.listed else sizes(self.inner.col_stride)
         length: Scalar = b.maximum(sizes(self.col.digits[-1].size), 1) if self.col.digits else first + count
         with b.loop(b.index(first) // length, b.ceil_div(first + count, length)) as run:
             lo, hi = b.maximum(first, run.i * length), b.minimum(first + count, (run.i + 1) * length)
-            begin = at + position(self.col, lo, "col", sizes)
-            self.copy(source, begin, stride, panel, lo - first, depth, hi - lo, along)
+            begin = Operand(col.buffer, col.at + position(self.col, lo, "col", sizes), (stride,))
+            self.copy(begin, Operand(panel.buffer, lo - first), depth, hi - lo, along)
 
 
 @dataclass(frozen=True)
@@ -104,16 +106,16 @@ class PanelPacking:
     batch: tuple[Axis, ...]
     inner: tuple[Axis, ...]
     col: Axis
-    types: Types
+    types: DotTypes
     lanes: int
     vectors: int
 
     @staticmethod
-    def of(p: Product, source: Value, types: Types, lanes: int, vectors: int) -> PanelPacking:
+    def of(p: Product, source: Value, types: DotTypes, lanes: int, vectors: int) -> PanelPacking:
         """source: the operand's memory, as the graph knows it."""
         batch = tuple(Axis(p.axes[a].size, ZERO, p.axes[a].col_stride) for a in p.batch if p.axes[a].col_stride != ZERO)
         inner = tuple(Axis(x.size, ZERO, x.col_stride) for x in p.inner)
-        types = Types(types.row if types.pairs else types.sum, types.col, types.sum, types.pairs)
+        types = DotTypes(types.row if types.pairs else types.sum, types.col, types.sum, types.pairs)
         return PanelPacking(source, p.cols.offset.value, batch, inner, p.col_axis, types, lanes, vectors)
 
     def with_source(self, source: Value) -> PanelPacking:
@@ -147,7 +149,7 @@ class PanelPacking:
 
     def build(self, b: Builder, name: str) -> None:
         """A block fills one panel."""
-        fill = Filler(b, self.inner, self.col, self.types, self.lanes, self.vectors)
+        pack = PanelPacker(b, self.inner, self.col, self.types, self.lanes, self.vectors)
         element = b.memory_type(self.types.sum)
         args = [(b.buffer_type(b.memory_type(self.types.col)), "r"), (b.buffer_type(element), "w")]
         with b.module.kernel(name, args, calls_only=True) as (source, target):
@@ -158,7 +160,7 @@ class PanelPacking:
             for axis in reversed(self.batch):
                 at = at + rest % axis.size.value * axis.col_stride.value
                 rest = rest // axis.size.value
-            fill(sizes, source, at, target, block * self.panel, self.col.size.value - first)
+            pack(sizes, Operand(source, at), Operand(target, block * self.panel), self.col.size.value - first)
 
     def launch(self, b: Builder, name: str, source: Val, target: Val) -> None:
         """target: a byte buffer of `size` bytes."""

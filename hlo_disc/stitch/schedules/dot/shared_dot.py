@@ -22,7 +22,7 @@ from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ZERO
 from hlo_disc.stitch.schedule import PART
 from hlo_disc.stitch.schedules.dot.product import Axis, Product
-from hlo_disc.stitch.schedules.dot.variant import TileVariant
+from hlo_disc.stitch.schedules.dot.variant import DotVariant
 from hlo_disc.stitch.schedules.row.choices import row_choices
 from hlo_disc.stitch.variant import Choice, Variant
 
@@ -70,7 +70,7 @@ class SharedDot:
         return Dim.max(self.partial.fast_bytes(), self.final.fast_bytes())
 
 
-def shared_dot(whole: TileVariant, device: Device, facts: ShapeFacts) -> Choice | None:
+def shared_dot(whole: DotVariant, device: Device, facts: ShapeFacts) -> Choice | None:
     """The choice that shares a dot, where its results may be few and its sums long; None where they never are."""
     p = whole.product
     depth = p.inner[0].size

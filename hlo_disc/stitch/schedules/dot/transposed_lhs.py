@@ -1,48 +1,69 @@
-"""The kernel of rows that lie together, and not the elements of a row: a transposed operand.
+"""The form of rows that lie together, and not the elements of a row: a transposed operand.
 
-Gradients of weights have one. Tiles of a few rows would jump through memory, a line for each k. So a slab of K of all
-rows of an item is copied, and used for several panels of columns. That is possible where sums are left in the output
-itself; where an epilogue follows, an item has one panel.
+Gradients of weights have one. Tiles of a few rows would jump through memory, a line for each k. So a block of K of all
+rows of an item is packed (BLIS's packed block of A), and used for several panels of columns. That is possible where
+sums are left in the output itself; where an epilogue follows, an item has one panel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
-from hlo_disc.stitch.schedules.dot.kernel import ROW_VECTORS, TileParts, Tiling
-from hlo_disc.stitch.schedules.dot.microkernel import block_elements
-from hlo_disc.stitch.schedules.dot.slab_kernel import SlabKernel
+from hlo_disc.stitch.fusion.strided import ONE
+from hlo_disc.stitch.schedules.dot.blocked_kernel import MOST_ROWS, BlockedDot, BlockedKernel
+from hlo_disc.stitch.schedules.dot.epilogue import is_plain
+from hlo_disc.stitch.schedules.dot.micro_panels import copy_rows, row_panel_elements
+from hlo_disc.stitch.schedules.dot.microkernel import outer_tile
+from hlo_disc.stitch.schedules.dot.operand import DotTypes, KAxis, Operand
+from hlo_disc.stitch.schedules.dot.product import Product
+
+# Blocks that every call should have: less blocks copy less.
+FEW_BLOCKS = 8
+# As much of K as is copied at a time: 64 columns and MOST_ROWS rows of it stay in a core's cache.
+KC = 256
+# Vectors of rows that are brought together: the tiles of most rows fill it.
+ROW_VECTORS = 3
 
 
-class TurnedKernel(SlabKernel):
+class TransposedKernel(BlockedKernel):
     """span: how many panels an item has."""
 
-    def __init__(self, b: Builder, v: Tiling, parts: TileParts, sizes: Sizes, buffers: Sequence[Val], span: Scalar):
-        super().__init__(b, v, parts, sizes, buffers)
-        self.span = span
+    v: TransposedDot
+
+    def prepare(self) -> None:
+        super().prepare()
+        b, v = self.b, self.v
+        self.pack_rows = copy_rows(b, DotTypes(v.types.row, v.types.sum, v.types.sum), v.lanes, ROW_VECTORS)
+        same = DotTypes(v.types.sum, v.types.sum, v.types.sum)
+        self.row_tiles = {rows: outer_tile(b, same, v.lanes, rows, v.vectors, 1, False) for rows in v.steps}
+
+    def open(self, sizes: Sizes, buffers: Sequence[Val], *more: Scalar) -> None:
+        super().open(sizes, buffers)
+        (self.span,) = more
         # The rows that are brought together follow the panel.
-        self.rows_at = sizes(Dim.min(v.product.inner[-1].size, v.slab) * v.width)
+        self.packed_rows_at = sizes(Dim.min(self.p.inner[-1].size, self.v.kc) * self.v.width)
 
     def item(self, number: Scalar, first: Scalar, chunk: Scalar) -> None:
         """`span` panels of columns, and the rows from `first` on."""
         b = self.b
         groups = b.ceil_div(self.panels, self.span)
-        self._locate_batch(number // groups)
+        self.locate_batch(number // groups)
         self.lo = (number % groups) * self.span
         self.hi = b.minimum(self.lo + self.span, self.panels)
-        self._slabs(list(self.p.inner), self.row_at, self.batch_at, 0, (first, chunk), self._slice())
+        self.blocks(list(self.p.inner), self.row_at, self.batch_at, 0, (first, chunk), self.part())
         # Of several panels only the last one can have sums that are not in their place.
-        self._locate_columns(self.hi - 1)
-        self._end_panel(first, chunk)
+        self.locate_columns(self.hi - 1)
+        self.end_panel(first, chunk)
 
-    def _deep(self, size: Scalar) -> Scalar:
-        return self.v.slab
+    def deep(self, size: Scalar) -> Scalar:
+        return self.v.kc
 
-    def _slab(self, depth: Scalar, row_at: Scalar, col_at: Scalar, done: Scalar, rows: tuple[Scalar, Scalar]) -> None:
+    def block(self, depth: Scalar, row_at: Scalar, col_at: Scalar, done: Scalar, rows: tuple[Scalar, Scalar]) -> None:
         b, axis, sizes, width = self.b, self.p.inner[-1], self.sizes, self.v.row_width
         first, chunk = rows
         end = b.minimum(first + chunk, sizes(self.p.row_axis.size))
@@ -50,30 +71,71 @@ class TurnedKernel(SlabKernel):
         several = b.compare(">", b.index(sizes(self.p.row_axis.size)), self.v.steps[0])
 
         def copy() -> None:
-            self.parts.fill_rows(self.rows, row_at + first, along, self.room, self.rows_at, depth, end - first)
+            source, target = Operand(self.rows, row_at + first, (along,)), Operand(self.room, self.packed_rows_at)
+            self.pack_rows(source, target, depth, end - first)
 
         b.if_(several, copy)
         with b.loop(self.lo, self.hi) as panels:
-            self._locate_columns(panels.i)
-            self._start_panel(first)
-            panel = self._panel(depth, col_at + (self.col_at - self.batch_at))
+            self.locate_columns(panels.i)
+            self.start_panel(first)
+            panel, step = self.take_block(depth, col_at + (self.col_at - self.batch_at))
 
             def straight() -> None:
                 def tile(row: Scalar, count: int) -> None:
-                    operands = (self.rows, *self._rows(row_at, row, count), *panel[:2])
-                    self.parts.tiles[count, False](*operands, *self._target(row - first), depth, along, panel[2], done)
+                    where, walk = self.rows_at(row_at, row, count), KAxis(depth, along, step)
+                    self.tiles[count, False](where, panel, self.target_of(row - first), walk, done)
 
-                self._each_tile(first, chunk, tile)
+                self.each_tile(first, chunk, tile)
 
             def together() -> None:
                 with b.loop(first, end, width) as block:
                     number = (block.i - first) // width
-                    block_at = self.rows_at + number * block_elements(depth, self.v.lanes, ROW_VECTORS)
+                    block_at = self.packed_rows_at + number * row_panel_elements(depth, self.v.lanes, ROW_VECTORS)
 
                     def tile(row: Scalar, count: int) -> None:
-                        operands = (self.room, block_at + (row - block.i), 1, *panel[:2])
-                        self.parts.row_tiles[count](*operands, *self._target(row - first), depth, width, panel[2], done)
+                        where = Operand(self.room, block_at + (row - block.i), (1,))
+                        walk = KAxis(depth, width, step)
+                        self.row_tiles[count](where, panel, self.target_of(row - first), walk, done)
 
-                    self._each_tile(block.i, b.minimum(end - block.i, width), tile)
+                    self.each_tile(block.i, b.minimum(end - block.i, width), tile)
 
             b.if_(several, together, straight)
+
+
+@dataclass(frozen=True)
+class TransposedDot(BlockedDot):
+    """Rows that lie together are packed, too. Its kernel takes how many panels an item has."""
+
+    kernel = TransposedKernel
+    spans = 1
+
+    @property
+    def kc(self) -> int:
+        return KC
+
+    @property
+    def row_width(self) -> int:
+        """Rows that are brought together at a time."""
+        return ROW_VECTORS * self.lanes
+
+    @property
+    def packed_elements(self) -> Dim:
+        """Room for a block of a panel, and of rows."""
+        deep = Dim.min(self.product.inner[-1].size, self.kc)
+        blocks = (Dim.min(self.product.row_axis.size, MOST_ROWS) + (self.row_width - 1)) // self.row_width
+        return deep * self.width + blocks * row_panel_elements(deep, self.lanes, ROW_VECTORS)
+
+    def span(self, b: Builder, batch: Scalar, panels: Scalar, chunks: Scalar, wanted: Scalar) -> Scalar:
+        """How many panels share a copy of their rows: as many as leave blocks for all cores."""
+        if not is_plain(self.product):
+            return 1
+        if self.slices > 1:
+            return b.maximum(panels, 1)
+        groups = b.ceil_div(b.minimum(wanted, FEW_BLOCKS), b.maximum(batch * chunks, 1))
+        return b.maximum(b.ceil_div(b.index(panels), groups), 1)
+
+
+def is_transposed(p: Product) -> bool:
+    """Do rows that follow each other lie together, and not the elements of a row?"""
+    row, last = p.row_axis, p.inner[-1]
+    return row.row_stride == ONE != last.row_stride and not row.digits

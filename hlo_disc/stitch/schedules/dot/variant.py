@@ -1,35 +1,61 @@
-"""A compiled form of a dot: how its work is divided among blocks, and its kernel."""
+"""What all compiled forms of a dot have in common: their tiles, and how their work is divided among blocks.
+
+A form is a class: it says how the columns of a tile are read, and which kernel does it. See `choices.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
-from hlo_disc.stitch.schedules.dot.epilogue import is_plain
-from hlo_disc.stitch.schedules.dot.kernel import MOST_ROWS, TileKernel, TileParts, Tiling
-from hlo_disc.stitch.schedules.dot.slab_kernel import SlabKernel
-from hlo_disc.stitch.schedules.dot.transposed_lhs import TurnedKernel
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.fusion.strided import ONE
+from hlo_disc.stitch.schedules.dot.operand import DotTypes
+from hlo_disc.stitch.schedules.dot.product import Product
+from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
+
+if TYPE_CHECKING:
+    from hlo_disc.stitch.schedules.dot.kernel import TileKernel
 
 # Blocks that every call should have, as long as each has so many rows that bringing its panel together costs little.
 ENOUGH_BLOCKS, LEAST_ROWS = 16, 48
-# The same where blocks copy rows that lie apart in memory: less blocks copy less.
-FEW_BLOCKS = 8
 # Blocks that are worth having on many cores, if each has enough rows to cost nothing.
 MOST_BLOCKS, MANY_ROWS = 64, 256
 
 
 @dataclass(frozen=True)
-class TileVariant(Tiling):
-    """One compiled form of a dot group. Kernel arguments: buffers, symbols, items a block, rows a chunk, chunks."""
+class DotVariant:
+    """One compiled form of a dot group. Kernel arguments: buffers, symbols, items, items a block, rows a chunk, chunks.
 
+    types, lanes, vectors: the element types, and lanes and vectors of a tile. slices: into how many parts K is divided;
+    more than one are the product's first axis.
+    form: what `explain` calls it. kernel: what builds its kernel. spans: how many more scalars that takes.
+    """
+
+    group: Group
+    product: Product
+    types: DotTypes
+    lanes: int
+    vectors: int
+    device: Device
+    facts: ShapeFacts
+    slices: int = 1
     workspace: tuple[Value, ...] = ()
+
+    form: ClassVar[str]
+    kernel: ClassVar[type[TileKernel]]
+    spans: ClassVar[int] = 0
 
     @property
     def name(self) -> str:
@@ -38,17 +64,39 @@ class TileVariant(Tiling):
     def key(self) -> tuple:
         return (self.group.key(), self.form, self.slices)
 
+    @property
+    def width(self) -> int:
+        """Columns of a tile."""
+        return self.lanes * self.vectors
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Rows of the tiles, largest first."""
+        return (self.device.tile_rows, *self.device.row_steps)
+
+    @property
+    def in_place(self) -> bool:
+        """Can a tile read the columns where they lie?"""
+        contiguous = self.product.col_axis.col_stride == ONE and not self.product.gathered
+        return contiguous and self.types.col == self.types.sum
+
+    @property
+    def sums_elements(self) -> Dim:
+        """Room for sums in fast memory."""
+        return Dim.const(self.steps[0]) * self.width
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a sum."""
+        return np.dtype(self.types.sum).itemsize
+
     def fast_bytes(self) -> Dim:
-        """Fast memory of a block: sums, and what it copies of its panel."""
-        return (self.sums_elements + self.slab_elements) * np.dtype(self.types.sum).itemsize + self.table_bytes
+        """Fast memory of a block."""
+        return self.sums_elements * self.itemsize
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Divide the panels, and the rows when panels are few, into blocks that are worth handing out."""
         p = self.product
-        if self.form == "packed":
-            *buffers, packed = buffers
-            element = b.memory_type(self.types.sum)
-            buffers = [*buffers, b.view(packed, 0, element, 1)]
         rows = sizes(p.row_axis.size)
         batch, panels = sizes.count([p.axes[a].size for a in p.batch]), b.ceil_div(sizes(p.col_axis.size), self.width)
         items = batch * panels
@@ -58,12 +106,10 @@ class TileVariant(Tiling):
         per = b.maximum(_div(b, items, wanted), 1)
         chunks = row_chunks(b, wanted, items, rows, LEAST_ROWS)
         chunk = b.ceil_div(b.ceil_div(rows, chunks), self.device.tile_rows) * self.device.tile_rows
-        if self.form == "open":
-            chunk = b.maximum(b.minimum(chunk, MOST_ROWS), 1)
-            chunks = b.ceil_div(rows, chunk)
+        chunk, chunks = self.chunked(b, rows, chunk, chunks)
         more = []
-        if self.turned:
-            span = self._span(b, batch, panels, chunks, wanted)
+        span = self.span(b, batch, panels, chunks, wanted)
+        if span is not None:
             items = batch * b.ceil_div(panels, span)
             per = b.maximum(_div(b, items, wanted), 1)
             more = [span]
@@ -71,34 +117,26 @@ class TileVariant(Tiling):
         total = items * chunks
         b.launch(kernel, b.ceil_div(total, per), [*buffers, *symbols, total, per, chunk, chunks, *more], fast)
 
-    def _span(self, b: Builder, batch: Scalar, panels: Scalar, chunks: Scalar, wanted: Scalar) -> Scalar:
-        """How many panels share a copy of their rows: as many as leave blocks for all cores."""
-        if not is_plain(self.product):
-            return 1
-        if self.slices > 1:
-            return b.maximum(panels, 1)
-        groups = b.ceil_div(b.minimum(wanted, FEW_BLOCKS), b.maximum(batch * chunks, 1))
-        return b.maximum(b.ceil_div(b.index(panels), groups), 1)
+    def chunked(self, b: Builder, rows: Scalar, chunk: Scalar, chunks: Scalar) -> tuple[Scalar, Scalar]:
+        """The rows of a chunk, and how many chunks there are, given what would keep all cores busy."""
+        return chunk, chunks
+
+    def span(self, b: Builder, batch: Scalar, panels: Scalar, chunks: Scalar, wanted: Scalar) -> Scalar | None:
+        """How many panels an item has, where that is not one."""
+        return None
+
+    def more(self, b: Builder) -> list[tuple[ir.Type, str]]:
+        """Buffers that the kernel takes besides the group's, and how it uses them."""
+        return []
 
     def build(self, b: Builder, name: str) -> None:
         """Add the kernel and the device functions that it calls to the module."""
-        group = self.group
-        parts = TileParts(b, self)
-        memory = [b.memory_type(v.dtype) for v in (*group.inputs, *group.outputs)]
-        args = [(b.buffer_type(t), "r") for t in memory]
-        args[len(group.inputs)] = (args[len(group.inputs)][0], "w")
-        if self.form == "packed":
-            args.append((b.buffer_type(b.memory_type(self.types.sum)), "r"))
-        buffers, names = len(args), group.symbols
-        args += [(b.index_type, "")] * (len(names) + 4 + self.turned)
-        with b.module.kernel(name, args, calls_only=True) as values:
-            symbols, (total, per, chunk, chunks, *more) = values[buffers:][: len(names)], values[buffers + len(names) :]
-            sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
-            kind = TurnedKernel if self.turned else SlabKernel if self.form == "open" else TileKernel
-            work = kind(b, self, parts, sizes, values[:buffers], *more)
-            lo = b.block_id() * per
-            with b.loop(lo, b.minimum(lo + per, total)) as item:
-                work.item(item.i // chunks, (item.i % chunks) * chunk, chunk)
+        kernel = self.kernel(b, self)
+        with group_kernel(b, name, self.group, self.facts, 4 + self.spans, (), self.more(b), calls_only=True) as opened:
+            sizes, buffers, (total, per, chunk, chunks, *more) = opened
+            kernel.open(sizes, buffers, *more)
+            with each_item(b, total, per) as item:
+                kernel.item(item // chunks, (item % chunks) * chunk, chunk)
 
 
 def row_chunks(b: Builder, wanted: Scalar, items: Scalar, rows: Scalar, least: int) -> Scalar:

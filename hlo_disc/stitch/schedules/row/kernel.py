@@ -28,6 +28,7 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group, Place
 from hlo_disc.stitch.fusion.space import Access, Pass, RowSpace
+from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
 from hlo_disc.stitch.schedules.row.reducers import Reducer, reducer
 from hlo_disc.stitch.schedules.row.scans import BLOCK, Scan
 
@@ -121,19 +122,11 @@ class RowVariant:
 
     def build(self, b: Builder, name: str) -> None:
         """Add the kernel to the module."""
-        group = self.group
-        args = [(b.buffer_type(b.memory_type(v.dtype)), "r") for v in (*group.inputs, *self.totals)]
-        args += [(b.buffer_type(b.memory_type(v.dtype)), "w") for v in group.outputs]
-        names = group.symbols
-        args += [(b.index_type, "")] * (len(names) + 3)
-        with b.module.kernel(name, args) as values:
-            buffers = values[: len(group.inputs) + len(self.totals) + len(group.outputs)]
-            *symbols, items, per, span = values[len(buffers) :]
-            sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
-            build = _Kernel(b, self, sizes, buffers, span)
-            lo = b.block_id() * per
-            with b.loop(lo, b.minimum(lo + per, items)) as item:
-                (build.panel if self.lanes_on_rows else build.row)(item.i)
+        with group_kernel(b, name, self.group, self.facts, 3, read=self.totals) as (sizes, buffers, scalars):
+            items, per, span = scalars
+            build = _RowKernel(b, self, sizes, buffers, span)
+            with each_item(b, items, per) as item:
+                (build.panel if self.lanes_on_rows else build.row)(item)
 
 
 def _is_heavy(op: Op) -> bool:
@@ -153,7 +146,7 @@ def _round_up(n: int, multiple: int) -> int:
 Step = Callable[[Body, list[Index], list[Val]], list[Val]]
 
 
-class _Kernel:
+class _RowKernel:
     def __init__(self, b: Builder, variant: RowVariant, sizes: Sizes, buffers: Sequence[Val], span: Val):
         self.b, self.variant, self.space, self.sizes, self.span = b, variant, variant.space, sizes, span
         group = variant.group

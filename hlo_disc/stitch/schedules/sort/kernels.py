@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hlo_disc.mlir import arith, math
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.schedules.kernel import each_item
 from hlo_disc.stitch.schedules.sort.merge import PARTS
 from hlo_disc.stitch.schedules.sort.sorter import Layout, Sorter, sort_kernel
 
@@ -18,17 +19,15 @@ TILE = 1 << 12
 def build_runs(b: Builder, layout: Layout, name: str) -> None:
     """(inputs, outputs, workspace, symbols, items, items a block): sorted runs, in the workspace or the outputs."""
     with sort_kernel(b, layout, name, 1, 2) as (sorter, (work,), (items, per)):
-        lo = b.block_id() * per
-        with b.loop(lo, b.minimum(lo + per, items)) as item:
-            _run(sorter, item.i, work)
+        with each_item(b, items, per) as item:
+            _run(sorter, item, work)
 
 
 def build_merges(b: Builder, layout: Layout, name: str) -> None:
     """(inputs, outputs, source, target, symbols, length of a run, is this the last pass, items, items a block)."""
     with sort_kernel(b, layout, name, 2, 4) as (sorter, (source, target), (run, last, items, per)):
-        lo = b.block_id() * per
-        with b.loop(lo, b.minimum(lo + per, items)) as item:
-            _tile(sorter, item.i, source, target, run, last)
+        with each_item(b, items, per) as item:
+            _tile(sorter, item, source, target, run, last)
 
 
 def _run(s: Sorter, item: Val, work: Sequence[Val]) -> None:

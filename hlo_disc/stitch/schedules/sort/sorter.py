@@ -17,6 +17,7 @@ from hlo_disc.stitch.codegen.regions import inline
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.schedules.kernel import group_kernel
 from hlo_disc.stitch.schedules.sort.merge import PARTS, merger
 from hlo_disc.stitch.schedules.sort.records import Records
 
@@ -68,27 +69,21 @@ def sort_kernel(
 ) -> Iterator[tuple[Sorter, list[list[Val]], list[Val]]]:
     """A kernel of (inputs, outputs, `sets` of arrays of records, symbols, `scalars`)."""
     group, records = layout.group, layout.records
-    args = [(b.buffer_type(b.memory_type(v.dtype)), "r") for v in group.inputs]
-    args += [(b.buffer_type(b.memory_type(v.dtype)), "w") for v in group.outputs]
-    args += [(b.buffer_type(records.element(b, i)), "w") for _ in range(sets) for i in range(len(records.words))]
-    args += [(b.index_type, "")] * (len(group.symbols) + scalars)
-    with b.module.kernel(name, args) as values:
-        given, values = values[: len(group.inputs)], values[len(group.inputs) :]
-        made, values = values[: len(group.outputs)], values[len(group.outputs) :]
-        count = len(records.words)
-        arrays, values = [values[k * count : (k + 1) * count] for k in range(sets)], values[sets * count :]
-        symbols, rest = values[: len(group.symbols)], values[len(group.symbols) :]
-        yield Sorter(b, layout, given, made, symbols), arrays, rest
+    words = [(b.buffer_type(records.element(b, i)), "w") for i in range(len(records.words))]
+    with group_kernel(b, name, group, layout.facts, scalars, more=words * sets) as (sizes, buffers, rest):
+        given, buffers = buffers[: len(group.inputs)], buffers[len(group.inputs) :]
+        made, buffers = buffers[: len(group.outputs)], buffers[len(group.outputs) :]
+        count = len(words)
+        arrays = [buffers[k * count : (k + 1) * count] for k in range(sets)]
+        yield Sorter(b, layout, sizes, given, made), arrays, rest
 
 
 class Sorter:
     """Builds the body of one kernel. Tiles: the words of records in fast memory."""
 
-    def __init__(
-        self, b: Builder, layout: Layout, inputs: Sequence[Val], outputs: Sequence[Val], symbols: Sequence[Val]
-    ):
-        self.b, self.layout, self.records, self.symbols = b, layout, layout.records, symbols
-        sizes = Sizes(b, dict(zip(layout.group.symbols, symbols, strict=True)), layout.facts)
+    def __init__(self, b: Builder, layout: Layout, sizes: Sizes, inputs: Sequence[Val], outputs: Sequence[Val]):
+        self.b, self.layout, self.records = b, layout, layout.records
+        self.symbols = [sizes.symbols[name] for name in layout.group.symbols]
         given = zip(layout.group.inputs, inputs, strict=True)
         leaves = {v: Leaf(m, sizes.shape(v.shape), v.dtype) for v, m in given}
         self.body = Body(b, layout.device.lanes, sizes, leaves)

@@ -25,6 +25,7 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.schedules.kernel import each_item
 from hlo_disc.stitch.schedules.sort.records import Records
 from hlo_disc.stitch.schedules.sort.sorter import Layout, Sorter, sort_kernel
 
@@ -81,9 +82,8 @@ class TopVariant:
 def _build_parts(b: Builder, layout: Layout, name: str) -> None:
     """(inputs, outputs, workspace, symbols, parts of a row, items, items a block)"""
     with sort_kernel(b, layout, name, 1, 3) as (sorter, (work,), (parts, items, per)):
-        lo = b.block_id() * per
-        with b.loop(lo, b.minimum(lo + per, items)) as item:
-            _part(sorter, item.i, parts, work)
+        with each_item(b, items, per) as item:
+            _part(sorter, item, parts, work)
 
 
 def _part(s: Sorter, item: Val, parts: Val, work: Sequence[Val]) -> None:
@@ -102,9 +102,8 @@ def _part(s: Sorter, item: Val, parts: Val, work: Sequence[Val]) -> None:
 def _build_rest(b: Builder, layout: Layout, name: str) -> None:
     """The same arguments, items being rows: the best of each row from the best of its parts."""
     with sort_kernel(b, layout, name, 1, 3) as (sorter, (work,), (parts, items, per)):
-        lo = b.block_id() * per
-        with b.loop(lo, b.minimum(lo + per, items)) as item:
-            _rest(sorter, item.i, parts, work)
+        with each_item(b, items, per) as item:
+            _rest(sorter, item, parts, work)
 
 
 def _rest(s: Sorter, row: Val, parts: Val, work: Sequence[Val]) -> None:

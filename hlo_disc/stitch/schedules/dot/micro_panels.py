@@ -1,0 +1,170 @@
+"""Bringing the columns of a tile, or rows, together in memory: the device functions that pack micro-panels.
+
+    panel[k, c] = col[k, c]        for k < size of K, c < width
+
+A micro-panel holds the columns of one tile, K after K; what is behind the last column is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hlo_disc.mlir import arith
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, Operand, gather, load, matrix, routine, scalar
+
+
+def copy_panel(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Call:
+    """Pack a column operand that is contiguous along its columns.
+
+    (col with the stride along K; panel; size of K; number of columns)
+    """
+    parameters = [matrix(b, types.col, 1), matrix(b, types.sum), scalar(b), scalar(b)]
+
+    def body(col: Operand, panel: Operand, size: Val, count: Val) -> None:
+        (step,) = col.strides
+        masks = [b.lanes.first(count - j * lanes, lanes) for j in range(vectors)]
+        with b.loop(0, size, 1, [b.index(col.at), b.index(panel.at)]) as loop:
+            x, y = loop.args
+            for j, mask in enumerate(masks):
+                found = load(b, types.col, types.sum, col.buffer, x + j * lanes, lanes, mask)
+                b.store(found, panel.buffer, y + j * lanes)
+            loop.yield_(x + step, y + vectors * lanes)
+
+    return routine(b, ("copy", types, lanes, vectors), f"copy{vectors}_", parameters, body)
+
+
+def copy_rows(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Call:
+    """panels[j, k, c] = row[k, j*vectors*lanes + c] for a row operand whose rows lie together, in one sweep.
+
+    (row with the stride along K; panels; size of K; number of rows). What is behind the last row is zero.
+    """
+    parameters = [matrix(b, types.row, 1), matrix(b, types.sum), scalar(b), scalar(b)]
+
+    def body(row: Operand, panels: Operand, size: Val, count: Val) -> None:
+        (step,) = row.strides
+        width = vectors * lanes
+        whole, panel_size = count - count % width, row_panel_elements(size, lanes, vectors)
+        masks = [b.lanes.first(count - whole - j * lanes, lanes) for j in range(vectors)]
+
+        def copy(x: Val, y: Val, masks: Sequence[Val | None]) -> None:
+            for j, mask in enumerate(masks):
+                found = load(b, types.row, types.sum, row.buffer, x + j * lanes, lanes, mask)
+                b.store(found, panels.buffer, y + j * lanes)
+
+        with b.loop(0, size) as k:
+            x, y = b.index(row.at + k.i * step), b.index(panels.at + k.i * width)
+            with b.loop(0, whole // width) as panel:
+                copy(x + panel.i * width, y + panel.i * panel_size, [None] * vectors)
+            rest = y + whole // width * panel_size
+            b.if_(b.compare("<", whole, count), lambda: copy(x + whole, rest, masks))
+
+    return routine(b, ("blocks", types, lanes, vectors), f"blocks{vectors}_", parameters, body)
+
+
+def row_panel_elements(size: Any, lanes: int, vectors: int) -> Any:
+    """Elements from one panel of `copy_rows` to the next: a few lines more, to lie elsewhere in the cache."""
+    return size * (vectors * lanes) + 5 * lanes
+
+
+def transpose_panel(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Call:
+    """Pack a column operand that is contiguous along K; nothing is written after the last column.
+
+    Pairs along K are moved as one element.
+
+    (col with the stride of a column; panel; size of K; number of columns)
+    """
+    parameters = [matrix(b, types.col, 1), matrix(b, types.sum), scalar(b), scalar(b)]
+
+    def body(col: Operand, panel: Operand, size: Val, count: Val) -> None:
+        (stride,) = col.strides
+        width, each = vectors * lanes, 2 if types.pairs else 1
+
+        def along(at: Scalar, n: int, mask: Val | None = None) -> Val:
+            """n rows of the panel from element `at` of a column on."""
+            if not types.pairs:
+                return load(b, types.col, types.sum, col.buffer, at, n)
+            return b.reinterpret(b.load(col.buffer, at, 2 * n, mask), b.memory_type(types.sum), n)
+
+        with b.loop(0, b.minimum(count, width), lanes) as group:
+            first, to, left = col.at + group.i * stride, panel.at + group.i, count - group.i
+            whole = b.select(b.compare(">=", left, lanes), size // each - size // each % 4, b.index(0))
+            with b.loop(0, whole, 4) as loop:
+                x = [along(first + loop.i * each + stride * c, 4) for c in range(lanes)]
+                for k, y in enumerate(_transposed(b, x)):
+                    b.store(y, panel.buffer, to + (loop.i + k) * width)
+            with b.loop(0, b.minimum(left, lanes)) as rest:
+                with b.loop(whole, b.ceil_div(size, each)) as loop:
+                    at = first + rest.i * stride + loop.i * each
+                    y = along(at, 1, b.lanes.first(size - loop.i * each, each))
+                    b.store(b.lanes.take(y, 0), panel.buffer, to + loop.i * width + rest.i)
+
+    return routine(b, ("transpose", types, lanes, vectors), f"transpose{vectors}_", parameters, body)
+
+
+def _transposed(b: Builder, rows: list[Val]) -> list[Val]:
+    """Four columns of n rows with four elements each: blocks of 4 x 4, side by side in vectors of n lanes."""
+    n = len(rows)
+    joined = []
+    for r in range(4):
+        parts = rows[r::4]
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [b.lanes.shuffle(x, y, range(2 * x.lanes)) for x, y in pairs]
+        joined += parts
+
+    def blocks(x: Val, y: Val, lanes: tuple[int, ...]) -> Val:
+        return b.lanes.shuffle(x, y, [block + (i if i < 4 else n + i - 4) for block in range(0, n, 4) for i in lanes])
+
+    x, y, z, w = joined
+    halves = [(blocks(x, y, half), blocks(z, w, half)) for half in ((0, 4, 1, 5), (2, 6, 3, 7))]
+    return [blocks(x, y, pair) for x, y in halves for pair in ((0, 1, 4, 5), (2, 3, 6, 7))]
+
+
+def gather_panel(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Call:
+    """Pack a column operand of any strides.
+
+    (col with the strides of a column and along K; panel; size of K; number of columns)
+    """
+    parameters = [matrix(b, types.col, 2), matrix(b, types.sum), scalar(b), scalar(b)]
+
+    def body(col: Operand, panel: Operand, size: Val, count: Val) -> None:
+        stride, step = col.strides
+        offsets = b.binary("*", b.lanes.numbers(lanes), stride)
+        masks = [b.lanes.first(count - j * lanes, lanes) for j in range(vectors)]
+        with b.loop(0, size, 1, [b.index(col.at), b.index(panel.at)]) as loop:
+            x, y = loop.args
+            for j, mask in enumerate(masks):
+                found = gather(b, types.col, types.sum, col.buffer, x + stride * (j * lanes), offsets, mask)
+                b.store(found, panel.buffer, y + j * lanes)
+            loop.yield_(x + step, y + vectors * lanes)
+
+    return routine(b, ("gather", types, lanes, vectors), f"gather{vectors}_", parameters, body)
+
+
+def run_panel(b: Builder, types: DotTypes, lanes: int, width: int, contiguous: bool, listed: bool) -> Call:
+    """Pack some neighbouring columns of a panel of `width`; the others stay as they are.
+
+    (col with the stride of a column, which is 1 when `contiguous`; panel; size of K; number of columns; stride along K,
+    or if listed: an i64 buffer with each k's distance from the first element)
+    """
+    along_type = b.buffer_type(b.i64) if listed else b.index_type
+    parameters = [matrix(b, types.col, 1), matrix(b, types.sum), scalar(b), scalar(b), scalar(b, along_type)]
+
+    def body(col: Operand, panel: Operand, size: Val, count: Val, along: Val) -> None:
+        (stride,) = col.strides
+        offsets = None if contiguous else b.binary("*", b.lanes.numbers(lanes), stride)
+        with b.loop(0, count, lanes) as part:
+            first, to = col.at + part.i * stride, panel.at + part.i
+            mask = b.lanes.first(count - part.i, lanes)
+            with b.loop(0, size) as loop:
+                step = b.cast(arith.IndexCastOp, b.index_type, b.load(along, loop.i)) if listed else loop.i * along
+                if offsets is None:
+                    found = load(b, types.col, types.sum, col.buffer, first + step, lanes, mask)
+                else:
+                    found = gather(b, types.col, types.sum, col.buffer, first + step, offsets, mask)
+                b.store(found, panel.buffer, to + loop.i * width, mask)
+
+    return routine(b, ("run", types, lanes, width, contiguous, listed), f"run{width}_", parameters, body)

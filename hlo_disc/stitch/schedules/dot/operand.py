@@ -1,0 +1,129 @@
+"""Matrices in memory as the micro-kernels take them, and how such device functions are made."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo_disc.mlir import ir
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.elements import convert, from_memory
+from hlo_disc.stitch.codegen.val import Scalar, Val
+
+Call = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class DotTypes:
+    """Element types of the row operand, the column operand and the accumulators.
+
+    pairs: multiply pairs of bf16 (`bf16_dot.py`).
+    """
+
+    row: np.dtype
+    col: np.dtype
+    sum: np.dtype
+    pairs: bool = False
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A part of a matrix in memory: where its first element is, and how far it is to the next along some axes."""
+
+    buffer: Val
+    at: Scalar
+    strides: tuple[Scalar, ...] = ()
+
+    @property
+    def words(self) -> tuple[Scalar, ...]:
+        """What a call passes."""
+        return (self.buffer, self.at, *self.strides)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a matrix between which there is no one stride: where each of them starts."""
+
+    buffer: Val
+    starts: tuple[Scalar, ...]
+
+    @property
+    def words(self) -> tuple[Scalar, ...]:
+        return (self.buffer, *self.starts)
+
+
+@dataclass(frozen=True)
+class KAxis:
+    """A contracted axis: its size, and how far it is from one element to the next in the row and column operand."""
+
+    size: Scalar
+    row_stride: Scalar
+    col_stride: Scalar
+
+    @property
+    def words(self) -> tuple[Scalar, ...]:
+        return (self.size, self.row_stride, self.col_stride)
+
+
+Argument = Operand | Rows | KAxis | Scalar
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """The words of an argument, and what they are put together to."""
+
+    types: tuple[ir.Type, ...]
+    make: Callable[..., Argument]
+
+
+def matrix(b: Builder, dtype: np.dtype, strides: int = 0) -> Parameter:
+    """An `Operand`."""
+    types = (b.buffer_type(b.memory_type(dtype)), *[b.index_type] * (1 + strides))
+    return Parameter(types, lambda buffer, at, *rest: Operand(buffer, at, rest))
+
+
+def matrix_rows(b: Builder, dtype: np.dtype, count: int) -> Parameter:
+    """So many `Rows`."""
+    types = (b.buffer_type(b.memory_type(dtype)), *[b.index_type] * count)
+    return Parameter(types, lambda buffer, *starts: Rows(buffer, starts))
+
+
+def k_axis(b: Builder) -> Parameter:
+    return Parameter((b.index_type,) * 3, KAxis)
+
+
+def scalar(b: Builder, type_: ir.Type | None = None) -> Parameter:
+    """An index, or a value of another type."""
+    return Parameter((type_ or b.index_type,), lambda x: x)
+
+
+def routine(b: Builder, key: tuple, name: str, parameters: Sequence[Parameter], body: Callable[..., None]) -> Call:
+    """A device function that every dot of a module shares; `body` and what calls it take `parameters` in this order."""
+
+    def build(*values: Val) -> None:
+        rest = iter(values)
+        body(*(p.make(*itertools.islice(rest, len(p.types))) for p in parameters))
+
+    call = b.module.shared(key, name, [t for p in parameters for t in p.types], build)
+
+    def flat(*args: Argument) -> None:
+        call(*(word for x in args for word in ((x,) if isinstance(x, Val | int) else x.words)))
+
+    return flat
+
+
+def load(
+    b: Builder, source: np.dtype, target: np.dtype, buffer: Val, i: Scalar, lanes: int, mask: Val | None = None
+) -> Val:
+    """Elements of `source` in memory as `target` in registers."""
+    return convert(b, from_memory(b, b.load(buffer, i, lanes, mask), source), source, target)
+
+
+def gather(
+    b: Builder, source: np.dtype, target: np.dtype, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None
+) -> Val:
+    """The same for elements i + offsets[lane]."""
+    return convert(b, from_memory(b, b.gather(buffer, i, offsets, mask), source), source, target)

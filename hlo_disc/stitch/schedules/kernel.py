@@ -1,0 +1,46 @@
+"""How the kernel of every group begins: what its arguments are, and which items a block works on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.mlir import ir
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.fusion.group import Group
+
+
+@contextmanager
+def group_kernel(
+    b: Builder,
+    name: str,
+    group: Group,
+    facts: ShapeFacts,
+    scalars: int,
+    read: Sequence[Value] = (),
+    more: Sequence[tuple[ir.Type, str]] = (),
+    calls_only: bool = False,
+) -> Iterator[tuple[Sizes, list[Val], list[Val]]]:
+    """A kernel of (inputs, others that it reads, outputs, more buffers, symbols, scalars).
+
+    Yields sizes made of the symbols, all buffers, and the scalars. more: (type, access), see `ModuleBuilder.kernel`.
+    """
+    memory = [(b.buffer_type(b.memory_type(v.dtype)), "r") for v in (*group.inputs, *read)]
+    memory += [(b.buffer_type(b.memory_type(v.dtype)), "w") for v in group.outputs]
+    memory += more
+    names, count = group.symbols, len(memory)
+    with b.module.kernel(name, [*memory, *[(b.index_type, "")] * (len(names) + scalars)], calls_only) as values:
+        buffers, symbols, rest = values[:count], values[count : count + len(names)], values[count + len(names) :]
+        yield Sizes(b, dict(zip(names, symbols, strict=True)), facts), buffers, rest
+
+
+@contextmanager
+def each_item(b: Builder, items: Scalar, per: Scalar) -> Iterator[Val]:
+    """A loop over the numbers of the items that this block works on, of which there are `per` in a block."""
+    lo = b.block_id() * per
+    with b.loop(lo, b.minimum(lo + per, items)) as loop:
+        yield loop.i

@@ -1,4 +1,4 @@
-"""Dots of bf16 by the machine's products of pairs: odd K, few rows, both layouts of columns, packed weights, slabs."""
+"""Dots of bf16 by the machine's products of pairs: odd K, few rows, both layouts of columns, packed weights, blocks of K."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hlo_disc.executable import Executable
 from hlo_disc.options import Options
 from hlo_disc.stitch.lower import lower
 
-# (m, k) and (k, n) or (n, k); K = 4097 is more than a slab, and odd.
+# (m, k) and (k, n) or (n, k); K = 4097 is more than a block of K, and odd.
 SIZES = [*itertools.product((0, 1, 3, 7, 100), (0, 1, 2, 31, 257), (1, 16, 65, 130)), (2, 4097, 70), (97, 4097, 3)]
 LAYOUTS = {"rows of columns": ("k, n", ((1,), (0,))), "columns of rows": ("n, k", ((1,), (1,)))}
 

@@ -318,8 +318,8 @@ def test_equal_dots_share_their_kernels() -> None:
     assert few.count("gpu.func") == many.count("gpu.func")
 
 
-def test_deep_sums_in_slabs() -> None:
-    """K is copied slab by slab: fast memory does not grow with it."""
+def test_deep_sums_in_blocks() -> None:
+    """K is copied block by block: fast memory does not grow with it."""
     graph = product("k, m", "k, n", ((0,), (0,)))
     run(graph, [{"m": m, "k": k, "n": n} for m, k, n in ((8, 5000, 8), (130, 2049, 70), (400, 2048, 3), (1, 4097, 64))])
     nested = product("m, h, k", "h, n, k", ((1, 2), (0, 2)))
@@ -328,7 +328,7 @@ def test_deep_sums_in_slabs() -> None:
     assert executable.memory(m=8, k=10**7, n=8).temporary < 2 << 20
 
 
-# Around the slab of K, the rows that are brought together, the rows of a block, and where blocks share K.
+# Around the block of K, the rows that are brought together, the rows of a block, and where blocks share K.
 LONG = [
     (1, 257, 5), (3, 255, 70), (47, 256, 64), (48, 300, 1), (49, 513, 130), (385, 300, 66), (770, 31, 3),
     (5, 8191, 7), (5, 8192, 7), (64, 8193, 65), (1, 20000, 1), (2, 9000, 300), (300, 8200, 300), (3, 9000, 0),

@@ -6,6 +6,7 @@ of a call, so any number of threads may use one.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -84,7 +85,7 @@ class Executable:
         self.native = ral.Executable(
             address("plan"),
             address("main"),
-            env_size=program.env_size,
+            env=dataclasses.astuple(program.env),
             inputs=[(x.name, x.dtype, x.shape) for x in program.inputs],
             outputs=[(x.dtype, x.shape) for x in program.outputs],
             constants=list(program.constants),
@@ -121,13 +122,13 @@ class Executable:
         except ZeroDivisionError as error:
             raise ShapeError(f"memory({_keywords(dims)}): {error}") from None
         env = self.native.plan(sizes)
-        outputs, at = 0, 2 + len(program.symbols)
+        outputs, at = 0, program.env.outputs
         for result in program.outputs:
             sizes = env[at : at + len(result.shape)]
             known = min(sizes, default=0) >= 0
             outputs += math.prod(sizes) * dtype_named(result.dtype).itemsize if known else 0
             at += len(sizes)
-        return Memory(env[0] + self.native.workers * env[1], outputs)
+        return Memory(env[program.env.arena] + self.native.workers * env[program.env.scratch], outputs)
 
     def _check_dims(self, dims: Mapping[str, int]) -> None:
         symbols = self.dims

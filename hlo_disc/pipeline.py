@@ -185,7 +185,7 @@ def _program(c: InProgress) -> Program:
         constants=lowered.constants,
         packs=lowered.packs,
         calls=lowered.calls,
-        env_size=lowered.env_size,
+        env=lowered.env,
         explain=lowered.explain,
         compile_ms=c.compile_ms,
     )

@@ -20,10 +20,11 @@ from typing import Any, TypeVar
 import ml_dtypes
 import numpy as np
 
+from hlo_disc.abi import EnvLayout
 from hlo_disc.errors import FormatError
 
 FORMAT = "hlo_disc executable"
-VERSION = 4
+VERSION = 5
 
 Record = TypeVar("Record")
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -120,7 +121,7 @@ class Program:
     object: object code of the target, with `plan`, `main` and the `pack` functions.
     target, features: the kind of machine that the object code is for, and the features that it uses.
     symbols: the dims' names, in the order in which `plan` writes their values into the env.
-    env_size: 64-bit words that `plan` writes: arena bytes, scratch bytes of a worker, symbols, sizes of the outputs.
+    env: where `plan` leaves what for `main`, and for who calls it.
     structure: how the outputs nest, as JSON; "" for a plain sequence.
     compile_ms: milliseconds of each stage.
     """
@@ -135,7 +136,7 @@ class Program:
     constants: tuple[np.ndarray, ...]
     packs: tuple[PackRow, ...]
     calls: tuple[LibraryCall, ...]
-    env_size: int
+    env: EnvLayout
     explain: str = ""
     structure: str = ""
     compile_ms: Mapping[str, float] = dataclasses.field(default_factory=dict)

@@ -7,8 +7,6 @@
 import atexit
 
 from ._ral import (
-    ALIGNMENT,
-    VERSION,
     Executable,
     fail_next_allocation,
     kept_bytes,
@@ -23,8 +21,6 @@ from ._ral import (
 atexit.register(stop_pool)
 
 __all__ = [
-    "ALIGNMENT",
-    "VERSION",
     "Executable",
     "fail_next_allocation",
     "kept_bytes",

@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-VERSION: int
-ALIGNMENT: int
-
 def symbols() -> dict[str, int]: ...
 def live_bytes() -> int: ...
 def kept_bytes() -> int: ...
@@ -21,6 +18,7 @@ def register_state_type(type_id: int, deleter: int) -> None: ...
 class Executable:
     """A compiled program over its machine code's addresses. Calling it computes; any number of threads may.
 
+    env: where it holds what, the fields of an `EnvLayout` as a tuple;
     inputs: (name, dtype, dims) each, dims as numbers or text; outputs: (dtype, dims); constants: arrays;
     packs: ("input" | "constant", index, bytes, address of the pack function);
     guards: (message, how many arguments it shows);
@@ -35,7 +33,7 @@ class Executable:
         plan: int,
         main: int,
         *,
-        env_size: int,
+        env: tuple[int, int, int, int, int],
         inputs: Sequence[tuple[str, str, Sequence[Any]]],
         outputs: Sequence[tuple[str, Sequence[Any]]],
         constants: Sequence[Any],

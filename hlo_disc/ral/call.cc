@@ -18,7 +18,7 @@ void run_pack(const Program& program, const Pack& pack, const void* source, void
 }  // namespace
 
 const int64_t* Call::output_sizes(int k) {
-  const int64_t* sizes = env.data() + program.first_output;
+  const int64_t* sizes = env.data() + program.env.outputs;
   for (int i = 0; i < k; i++) sizes += program.outputs[i].rank();
   return sizes;
 }
@@ -55,8 +55,8 @@ void Call::run(const std::vector<Block>& packed_constants, int64_t pack_limit) {
     sizes += rank;
   }
 
-  int64_t arena_bytes = align_up(env[0], RAL_ALIGNMENT);
-  int64_t scratch_bytes = align_up(env[1], RAL_ALIGNMENT);
+  int64_t arena_bytes = align_up(env[program.env.arena], RAL_ALIGNMENT);
+  int64_t scratch_bytes = align_up(env[program.env.scratch], RAL_ALIGNMENT);
   Block arena;
   if (arena_bytes || scratch_bytes) {
     int64_t bytes = arena_bytes + program.workers * scratch_bytes;

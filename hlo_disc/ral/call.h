@@ -38,7 +38,7 @@ struct PackRequest {
 
 struct Call {
   explicit Call(const Program& program)
-      : program(program), dims(program.dims_size), env(program.env_capacity), bufs(program.bufs_size) {}
+      : program(program), dims(program.dims_size), env(program.env.words), bufs(program.bufs_size) {}
 
   // The sizes of output k, valid after run.
   const int64_t* output_sizes(int k);

@@ -104,9 +104,8 @@ std::vector<int64_t> Executable::plan(const std::vector<int64_t>& dims) const {
     program_.check_shape(static_cast<int>(i), sizes, program_.inputs[i].rank());
     sizes += program_.inputs[i].rank();
   }
-  std::vector<int64_t> env(program_.env_capacity);
+  std::vector<int64_t> env(program_.env.words);
   program_.plan(dims.data(), env.data());
-  env.resize(program_.env_size);
   return env;
 }
 

@@ -183,7 +183,8 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
                       "the custom call's last result must have " + std::to_string(needed) + " bytes for intermediate values");
   }
   auto address = align_up(reinterpret_cast<intptr_t>(temporary->data), RAL_ALIGNMENT);
-  int64_t arena_bytes = align_up(call.env[0], RAL_ALIGNMENT), scratch_bytes = align_up(call.env[1], RAL_ALIGNMENT);
+  int64_t arena_bytes = align_up(call.env[program.env.arena], RAL_ALIGNMENT);
+  int64_t scratch_bytes = align_up(call.env[program.env.scratch], RAL_ALIGNMENT);
   char* arena = needed ? reinterpret_cast<char*>(address) : nullptr;
 
   int workers = program.workers > 1 ? std::min(program.workers, pool_size(frame)) : 1;
@@ -230,7 +231,8 @@ int64_t publish(PyObject* self, const Executable* executable) {
 void* ffi_handler() { return reinterpret_cast<void*>(&handle); }
 
 int64_t ffi_temporary_bytes(const Executable& executable, const int64_t* env) {
-  int64_t bytes = align_up(env[0], RAL_ALIGNMENT) + executable.program().workers * align_up(env[1], RAL_ALIGNMENT);
+  const Program& program = executable.program();
+  int64_t bytes = align_up(env[program.env.arena], RAL_ALIGNMENT) + program.workers * align_up(env[program.env.scratch], RAL_ALIGNMENT);
   return bytes ? bytes + RAL_ALIGNMENT - 1 : 0;  // XLA aligns its buffers by a rule of its own
 }
 

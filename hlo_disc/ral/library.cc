@@ -196,7 +196,7 @@ int32_t run_library_call(ral_call* call, int32_t index, const int64_t* record) {
   } catch (const std::exception& error) {
     run.error = Error(Error::kCall, error.what(), XLA_FFI_Error_Code_INTERNAL);
   }
-  return 1;
+  return RAL_FAILED;
 }
 
 void* run_allocate(ral_call* call, int32_t what, const int64_t* sizes) {
@@ -232,7 +232,7 @@ void* run_allocate(ral_call* call, int32_t what, const int64_t* sizes) {
 void check_status(const Run& run, int32_t status, const int64_t* env) {
   if (status == 0) return;
   if (run.error) throw *run.error;
-  if (status >= 2) run.program.broken_guard(static_cast<size_t>(status) - 2, env);
+  if (status >= RAL_MAIN_BROKEN) run.program.broken_guard(static_cast<size_t>(status) - RAL_MAIN_BROKEN, env);
   throw std::logic_error("main returned status " + std::to_string(status) + " without a reason");
 }
 

@@ -51,7 +51,7 @@ std::tuple<std::vector<std::tuple<std::string, std::vector<int64_t>>>, int64_t> 
   }
   std::vector<int64_t> env = self.plan(dims);
   std::vector<std::tuple<std::string, std::vector<int64_t>>> results;
-  auto sizes = env.begin() + program.first_output;
+  auto sizes = env.begin() + program.env.outputs;
   for (const ral::TensorType& output : program.outputs) {
     if (std::any_of(sizes, sizes + output.rank(), [](int64_t size) { return size < 0; })) {
       throw ral::Error(ral::Error::kArgument, "the sizes of the result " + output.str() + " depend on data: jax.jit cannot call this executable");
@@ -68,6 +68,7 @@ using PackSpec = std::tuple<std::string, int, int64_t, uintptr_t>;
 using GuardSpec = std::tuple<std::string, int>;
 using AttributeSpec = std::tuple<std::string, std::string, std::string, nb::object>;  // name, kind, dtype, content
 using BufferSpec = std::tuple<std::string, int>;                                      // dtype, rank
+using EnvSpec = std::tuple<int, int, int, int, int>;  // the fields of EnvLayout
 using CallSpec = std::tuple<std::string, std::vector<uintptr_t>, std::vector<AttributeSpec>, std::vector<BufferSpec>, std::vector<BufferSpec>,
                             std::vector<std::pair<int, int>>, bool>;
 
@@ -111,13 +112,14 @@ std::unique_ptr<ral::LibraryCall> library_call(const CallSpec& spec) {
   return std::make_unique<ral::LibraryCall>(where, handlers, attributes_of(attributes), buffers(operands), buffers(results), aliases, skip_empty);
 }
 
-void construct(Executable* self, uintptr_t plan, uintptr_t main, int env_size, const std::vector<Input>& inputs,
+void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& env, const std::vector<Input>& inputs,
                const std::vector<Output>& outputs, const std::vector<nb::object>& constants, const std::vector<PackSpec>& packs,
                const std::vector<GuardSpec>& guards, const std::vector<CallSpec>& calls, int threads, int64_t packed_bytes, nb::object keep_alive) {
   ral::Program program{};
   program.plan_fn = reinterpret_cast<ral_plan_fn>(plan);
   program.main_fn = reinterpret_cast<ral_main_fn>(main);
-  program.env_size = env_size;
+  auto [arena, scratch, symbols, output_sizes, words] = env;
+  program.env = {arena, scratch, symbols, output_sizes, words};
   for (const auto& [name, dtype, shape] : inputs) program.inputs.push_back(tensor_type(name, dtype, shape));
   for (const auto& [dtype, shape] : outputs) program.outputs.push_back(tensor_type("output", dtype, shape));
   for (const auto& [kind, index, bytes, address] : packs) {
@@ -163,8 +165,6 @@ NB_MODULE(_ral, m) {
         }
       });
 
-  m.attr("VERSION") = RAL_VERSION;
-  m.attr("ALIGNMENT") = RAL_ALIGNMENT;
   m.def("symbols", [] {
     nb::dict symbols;
     symbols["ral_parallel_for"] = reinterpret_cast<uintptr_t>(&ral_parallel_for);
@@ -196,7 +196,7 @@ NB_MODULE(_ral, m) {
   m.def("ffi_handler", [] { return nb::capsule(ral::ffi_handler()); }, "The XLA FFI handler.");
 
   nb::class_<Executable>(m, "Executable", nb::type_slots(executable_slots), nb::is_weak_referenceable())
-      .def("__init__", construct, nb::arg("plan"), nb::arg("main"), nb::kw_only(), nb::arg("env_size"), nb::arg("inputs"),
+      .def("__init__", construct, nb::arg("plan"), nb::arg("main"), nb::kw_only(), nb::arg("env"), nb::arg("inputs"),
            nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("calls"), nb::arg("threads"),
            nb::arg("packed_bytes"), nb::arg("keep_alive").none())
       .def("plan", &Executable::plan, nb::arg("dims"),

@@ -54,10 +54,15 @@ void Program::finish() {
   for (const TensorType& input : inputs) dims_size += input.rank();
   int sizes = 0;
   for (const TensorType& output : outputs) sizes += output.rank();
-  first_output = env_size - sizes;
-  if (first_output < 2) throw std::invalid_argument("env_size " + std::to_string(env_size) + " has no room for the sizes of the outputs");
-  env_capacity = env_size;
-  for (const Guard& guard : guards) env_capacity = std::max(env_capacity, guard.args);
+  auto need = [this](const char* what, int at, int count) {
+    if (at >= 0 && int64_t{at} + count <= env.words) return;
+    throw std::invalid_argument("an env of " + std::to_string(env.words) + " words has no room for " + what + ": " + std::to_string(count) +
+                                " from word " + std::to_string(at));
+  };
+  need("the bytes of the arena", env.arena, 1);
+  need("the bytes of scratch", env.scratch, 1);
+  need("the sizes of the outputs", env.outputs, sizes);
+  for (const Guard& guard : guards) need("the values of a guard's message", 0, guard.args);
   for (const Pack& pack : packs) {
     size_t count = pack.of_constant ? constants.size() : inputs.size();
     if (pack.index < 0 || static_cast<size_t>(pack.index) >= count || pack.bytes < 0) {
@@ -73,7 +78,7 @@ void Program::finish() {
 
 void Program::plan(const int64_t* dims, int64_t* env) const {
   int32_t broken = plan_fn(dims, env);
-  if (broken != 0) broken_guard(static_cast<size_t>(broken) - 1, env);
+  if (broken != 0) broken_guard(static_cast<size_t>(broken) - RAL_PLAN_BROKEN, env);
 }
 
 void Program::broken_guard(size_t k, const int64_t* args) const {

@@ -45,6 +45,13 @@ struct Guard {
   int args;
 };
 
+// Where env holds what: positions of its words. See ral.h.
+struct EnvLayout {
+  int arena, scratch;    // the bytes of the arena, and of a worker's scratch
+  int symbols, outputs;  // the first symbol, and the first size of the first output
+  int words;             // of all, and of the longest message of a guard
+};
+
 class LibraryCall;
 
 struct Program {
@@ -54,7 +61,7 @@ struct Program {
 
   ral_plan_fn plan_fn;
   ral_main_fn main_fn;
-  int env_size;
+  EnvLayout env;
   std::vector<TensorType> inputs;
   std::vector<TensorType> outputs;
   std::vector<const void*> constants;
@@ -65,8 +72,6 @@ struct Program {
 
   // Derived by finish().
   int dims_size = 0;       // sizes of all inputs
-  int env_capacity = 0;    // env_size, or more where a guard's message needs it
-  int first_output = 0;    // where env holds the first output's sizes
   int first_constant = 0;  // indices into bufs
   int first_pack = 0;
   int first_result = 0;
@@ -75,7 +80,7 @@ struct Program {
   // Completes a program whose other fields are set. Throws std::invalid_argument where they do not fit together.
   void finish();
 
-  // Fills env (env_capacity values). Throws Error(kShape) when a guard does not hold.
+  // Fills env (env.words values). Throws Error(kShape) when a guard does not hold.
   void plan(const int64_t* dims, int64_t* env) const;
 
   // Throws Error(kShape) with the message of guard k and these arguments of it.

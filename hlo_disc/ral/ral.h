@@ -59,26 +59,31 @@ int32_t ral_library_call(ral_call* call, int32_t index, const int64_t* record);
 
 /* Memory whose size only the run knows, RAL_ALIGNMENT aligned, valid until main has returned. `what` is the number of an
  * output, whose sizes are given; or RAL_TEMPORARY, for sizes[0] bytes; or RAL_SCRATCH, which makes ral_call.scratch_bytes
- * at least sizes[0], between launches. Never null for no bytes. Returns null when it fails: main then returns 1, and the
- * runtime has kept what went wrong. */
+ * at least sizes[0], between launches. Never null for no bytes. Returns null when it fails: main then returns RAL_FAILED,
+ * and the runtime has kept what went wrong. */
 #define RAL_TEMPORARY (-1)
 #define RAL_SCRATCH (-2)
 void* ral_allocate(ral_call* call, int32_t what, const int64_t* sizes);
 
 /* What generated code exports. All sizes are elements, all offsets bytes.
  *
- * plan: reads the sizes of all inputs, concatenated, and fills env. Returns 0, or k+1 when guard k does not hold; env
- * then starts with the arguments of that guard's message. On success env is
- *   [arena bytes, scratch bytes a worker, symbol values..., sizes of all outputs, concatenated...].
- * A size that only the run knows is -1: main allocates such an output.
+ * plan: reads the sizes of all inputs, concatenated, and fills env. Returns 0, or RAL_PLAN_BROKEN + k when guard k does
+ * not hold; env then starts with the arguments of that guard's message. On success env holds the arena's bytes, a
+ * worker's scratch bytes, the symbols' values and the sizes of all outputs, concatenated. Where it does, and how many
+ * words it has, the executable's EnvLayout says, which nobody works out anew. A size that only the run knows is -1:
+ * main allocates such an output.
  * Pure: no allocation, no side effect besides env.
  *
- * main: computes. env is what plan left, arena has env[0] bytes (RAL_ALIGNMENT aligned, undefined contents, may be null
- * when env[0] is 0). bufs holds inputs, constants, packed weights (null: this one is not packed), outputs (null: main
- * allocates it). Returns 0, or 1 when a library call or an allocation failed, or k+2 when guard k does not hold, which only the run could check; env then
- * starts with the arguments of its message. The outputs' contents are undefined unless it is 0.
+ * main: computes. env is what plan left, arena has as many bytes as that says (RAL_ALIGNMENT aligned, undefined
+ * contents, may be null when they are 0). bufs holds inputs, constants, packed weights (null: this one is not packed),
+ * outputs (null: main allocates it). Returns 0, or RAL_FAILED when a library call or an allocation failed, or
+ * RAL_MAIN_BROKEN + k when guard k does not hold, which only the run could check; env then starts with the arguments of
+ * its message. The outputs' contents are undefined unless it is 0.
  *
  * pack: main's signature with bufs = {source, destination}; env and arena are null and ral_call.scratch_bytes is 0. */
+#define RAL_FAILED 1
+#define RAL_PLAN_BROKEN 1
+#define RAL_MAIN_BROKEN 2
 typedef int32_t (*ral_plan_fn)(const int64_t* dims, int64_t* env);
 typedef int32_t (*ral_main_fn)(ral_call* call, int64_t* env, char* arena, void* const* bufs);
 

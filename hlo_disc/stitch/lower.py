@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hlo_disc.abi import EnvLayout
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Value
 from hlo_disc.dynamic_hlo.ops.verify import verify
@@ -41,7 +42,7 @@ class Lowered:
     calls: tuple[LibraryCall, ...]
     symbols: tuple[str, ...]
     guards: tuple[Guard, ...]
-    env_size: int
+    env: EnvLayout
     explain: str
 
 
@@ -103,7 +104,7 @@ def lower(graph: Graph, device: Device, verified: bool = True) -> Lowered:
         tuple(builder.library),
         flow.symbols,
         flow.guards,
-        flow.env_size,
+        flow.env,
         explain(graph, plan, flow),
     )
 

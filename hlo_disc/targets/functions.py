@@ -14,12 +14,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from hlo_disc.abi import PARALLEL_FOR
 from hlo_disc.mlir import ir
 from hlo_disc.targets.control import result_text
 from hlo_disc.targets.emit import FunctionBody, Handler, ModuleBody
 from hlo_disc.targets.types import PTR, Type, Untranslatable
 
-PARALLEL_FOR = "ral_parallel_for"
 _FIXED_ARGUMENTS = 3
 _ARGUMENT_ATTRIBUTES = ("noalias", "readonly", "writeonly", "nonnull")
 _PLAIN_NAME = re.compile(r"[A-Za-z$._][A-Za-z0-9$._]*\Z")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import dataclasses
 from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 
+from hlo_disc.abi import EnvLayout
 from hlo_disc.ral import Executable, symbols
 from hlo_disc.ral._ral import own_handlers
 
@@ -188,8 +190,13 @@ class Machine:
         return self._library[name]
 
 
+def env(sizes: int, symbols: int = 0) -> EnvLayout:
+    """Of a program with so many sizes of outputs, whose messages show two values at most."""
+    return EnvLayout.of(symbols, sizes, 2)
+
+
 def make(machine: Machine, **signature: Any) -> Executable:
-    """An executable of `machine`'s plan and main; `signature` must have inputs, outputs and env_size."""
+    """An executable of `machine`'s plan and main; `signature` must have inputs, outputs and env."""
     defaults: dict[str, Any] = {
         "constants": [],
         "packs": [],
@@ -198,14 +205,15 @@ def make(machine: Machine, **signature: Any) -> Executable:
         "threads": 0,
         "packed_bytes": 1 << 20,
     }
-    return Executable(machine.address("plan"), machine.address("main"), keep_alive=machine, **{**defaults, **signature})
+    fields = {**defaults, **signature, "env": dataclasses.astuple(signature["env"])}
+    return Executable(machine.address("plan"), machine.address("main"), keep_alive=machine, **fields)
 
 
 def add_one(*, arena: int = 0, scratch: int = 64, launches: int = 1, **signature: Any) -> Executable:
     """x + 1 on f32[n], one element a block; n == 13 breaks its guard."""
     text = ADD_ONE.replace("ARENA", str(arena)).replace("SCRATCH", str(scratch)).replace("REPEAT", _LAUNCH * launches)
     options: dict[str, Any] = {
-        "env_size": 4,
+        "env": env(1, symbols=1),
         "inputs": [("x", "float32", ("n",))],
         "outputs": [("float32", ("n",))],
         "guards": [("size {0} of x must not be {1} {braces}", 2)],
@@ -217,7 +225,7 @@ def add_packed(**signature: Any) -> Executable:
     """x + w on f32[4] with w packed; x + 2 w where no packed form is given, so that tests see which one ran."""
     machine = Machine(PACKED)
     options: dict[str, Any] = {
-        "env_size": 3,
+        "env": env(1),
         "inputs": [("x", "float32", ("4",)), ("params['w']", "float32", ("4",))],
         "outputs": [("float32", ("4",))],
         "packs": [("input", 1, 16, machine.address("pack0"))],
@@ -235,7 +243,7 @@ def copy(dtype: str, rank: int) -> Executable:
         lines.append(f"%bytes{i + 1} = mul i64 %bytes{i}, %d{i}")
     text = COPY.replace("DIMS", str(8 * rank)).replace("BYTES", "\n  ".join(lines)).replace("RANK", str(rank))
     dims = tuple(f"d{i}" for i in range(rank))
-    return make(Machine(text), env_size=2 + rank, inputs=[("x", dtype, dims)], outputs=[(dtype, dims)])
+    return make(Machine(text), env=env(rank), inputs=[("x", dtype, dims)], outputs=[(dtype, dims)])
 
 
 def fft(**options: Any) -> Executable:
@@ -245,7 +253,7 @@ def fft(**options: Any) -> Executable:
     types = [("complex64", 1)]
     return make(
         Machine(FFT),
-        env_size=3,
+        env=env(1),
         inputs=[("x", "complex64", ("n",))],
         outputs=[("complex64", ("n",))],
         calls=[("fft", handlers, attributes, types, types, [], False)],

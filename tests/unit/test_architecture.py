@@ -27,14 +27,15 @@ SURFACE = {
 ALLOWED = {
     "errors": set(),
     "options": set(),
+    "abi": set(),
     "device": set(),
-    "program": {"errors"},
+    "program": {"abi", "errors"},
     "mlir": BASE,
     "dynamic_hlo": BASE,
     "import_": BASE | {"mlir", "dynamic_hlo"},
-    "stitch": BASE | {"device", "program", "mlir", "dynamic_hlo"},
-    "targets": BASE | {"device", "mlir"},
-    "ral": {"errors"},
+    "stitch": BASE | {"abi", "device", "program", "mlir", "dynamic_hlo"},
+    "targets": BASE | {"abi", "device", "mlir"},
+    "ral": {"abi", "errors"},
 }
 ORDER = [
     "generalise",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hlo_disc.abi import ALIGNMENT, MAIN_BROKEN, PLAN_BROKEN, EnvLayout
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Value, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import CompileError
@@ -22,7 +23,7 @@ from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
 from hlo_disc.stitch.hostflow.host_control import Emitter, Frame
 from hlo_disc.stitch.hostflow.late_memory import LateMemory
-from hlo_disc.stitch.hostflow.memory import ALIGNMENT, Lives, Slot, plan_memory
+from hlo_disc.stitch.hostflow.memory import Lives, Slot, plan_memory
 from hlo_disc.stitch.schedule import CONTROL, HOST
 from hlo_disc.stitch.variant import Choice, Packing
 
@@ -72,6 +73,8 @@ class Flow:
         self.symbols = tuple(sorted(graph.bindings))
         self.guards = (*graph.guards, *(Guard(**op.attrs) for op in self._host_ops("check")))
         self.outputs = plan.scope.outputs
+        sizes = sum(v.rank for v in self.outputs)
+        self.env = EnvLayout.of(len(self.symbols), sizes, max((len(g.args) for g in self.guards), default=0))
         self.output_of = {plan.root(v): i for i, v in enumerate(self.outputs)}
         read = dict.fromkeys(plan.root(x) for step in self.steps for x in step.group.inputs)
         self.constants = [v for v in read if is_stored_constant(v.op)]
@@ -116,13 +119,6 @@ class Flow:
             return "constant", self.constants.index(value)
         return "input", self.graph.inputs.index(value)
 
-    @property
-    def env_size(self) -> int:
-        return max(2 + len(self.symbols) + sum(v.rank for v in self.outputs), self._message_size())
-
-    def _message_size(self) -> int:
-        return max((len(g.args) for g in self.guards), default=0)
-
     # plan(dims, env) -> status. What the signature says (sizes that were compiled in) the runtime has checked before.
 
     def build_plan(self) -> None:
@@ -134,18 +130,21 @@ class Flow:
             sizes = Sizes(b, {**raw.symbols, **symbols}, self.graph.facts)
             guards = self.graph.guards
             holds = [b.compare(g.relation, b.index(sizes(g.lhs)), b.index(sizes(g.rhs))) for g in guards]
-            status = self._first_broken(holds, [b.const(k + 1, b.i32) for k in range(len(guards))], b.const(0, b.i32))
+            statuses = [b.const(PLAN_BROKEN + k, b.i32) for k in range(len(guards))]
+            status = self._first_broken(holds, statuses, b.const(0, b.i32))
 
             def broken() -> None:
                 zero = b.index(0)
-                for at in range(self._message_size()):
+                for at in range(max((len(g.args) for g in guards), default=0)):
                     args = [b.index(sizes(g.args[at])) if at < len(g.args) else zero for g in guards]
                     self._store_all(env, at, [self._first_broken(holds, args, zero)])
 
             def fine() -> None:
-                header = [self._arena_bytes(sizes), self._fast_bytes(sizes)]
                 outputs = [sizes(d) if self.is_known(d) else -1 for v in self.outputs for d in v.shape]
-                self._store_all(env, 0, [*header, *(symbols[name] for name in self.symbols), *outputs])
+                self._store_all(env, self.env.arena, [self._arena_bytes(sizes)])
+                self._store_all(env, self.env.scratch, [self._fast_bytes(sizes)])
+                self._store_all(env, self.env.symbols, [symbols[name] for name in self.symbols])
+                self._store_all(env, self.env.outputs, outputs)
 
             b.if_(b.compare("==", status, 0), fine, broken)
             b.return_(status)
@@ -206,7 +205,8 @@ class Flow:
         often = bool(self.plan.loops)
         with b.module.host_function("main", [*head, *types], [b.i32], often) as (call, env, arena, *buffers):
             symbols: dict[str, Scalar] = {
-                name: b.cast(arith.IndexCastOp, b.index_type, b.load(env, 2 + i)) for i, name in enumerate(self.symbols)
+                name: b.cast(arith.IndexCastOp, b.index_type, b.load(env, at))
+                for at, name in enumerate(self.symbols, self.env.symbols)
             }
             sizes = Sizes(b, symbols, self.graph.facts)
             memory = dict(zip(values, buffers, strict=False))
@@ -246,7 +246,8 @@ class Flow:
         """(call, env, values of a guard's message): leave them in `env`, and let `main` return the guard's status."""
         b, count = self.b, len(op.attrs["args"])
         types = [b.pointer, b.buffer_type(b.i64), *[b.index_type] * count]
-        with b.module.private_function(f"broken{number}", types, may_fail=True, status=number + 2) as (values, call):
+        name, status = f"broken{number}", MAIN_BROKEN + number
+        with b.module.private_function(name, types, may_fail=True, status=status) as (values, call):
             self._store_all(values[1], 0, values[2:])
         return call
 

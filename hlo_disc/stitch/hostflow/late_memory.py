@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from hlo_disc.abi import ALLOCATE, FAILED, SCRATCH, TEMPORARY
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.mlir import arith, func, ir, memref
@@ -14,9 +15,6 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.hostflow.memory import Slot
-
-# What ral_allocate is asked for, besides outputs by their number.
-_TEMPORARY, _SCRATCH = -1, -2
 
 
 class LateMemory:
@@ -49,12 +47,12 @@ class LateMemory:
             elif value in self.places:
                 slot = self.places[value]
                 if slot not in self._slots:
-                    self._slots[slot] = self._allocate(_TEMPORARY, [self.sizes(slot.size)], self.b.i8)
+                    self._slots[slot] = self._allocate(TEMPORARY, [self.sizes(slot.size)], self.b.i8)
                 memory[value] = self.b.retyped(self._slots[slot], self.b.memory_type(value.dtype))
         for need in self.needs(group):
             if need not in self._had:
                 self._had.add(need)
-                self._allocate(_SCRATCH, [self.sizes(need)], self.b.i8)
+                self._allocate(SCRATCH, [self.sizes(need)], self.b.i8)
 
     def _allocate(self, what: int, sizes: Iterable[Scalar], element: ir.Type) -> Val:
         b = self.b
@@ -63,9 +61,9 @@ class LateMemory:
         for i, word in enumerate(words):
             memref.StoreOp(word.v, record, [b.index(i).v])
         pointer = b.buffer_type(b.i64)
-        b.module.declare("ral_allocate", [b.pointer, b.i32, pointer], [b.pointer])
+        b.module.declare(ALLOCATE, [b.pointer, b.i32, pointer], [b.pointer])
         given = [b.runtime.v, b.const(what, b.i32).v, memref.CastOp(pointer, record).result]
-        made = func.CallOp([b.pointer], "ral_allocate", given).results[0]
+        made = func.CallOp([b.pointer], ALLOCATE, given).results[0]
         cast = ir.Operation.create(
             "builtin.unrealized_conversion_cast", results=[b.buffer_type(element)], operands=[made]
         )
@@ -74,8 +72,11 @@ class LateMemory:
         return buffer
 
     def _no_memory(self) -> Callable[..., None]:
-        """(call): let `main` return 1."""
+        """(call): let `main` return FAILED."""
         if self._fail is None:
-            with self.b.module.private_function("no_memory", [self.b.pointer], may_fail=True, status=1) as (_, call):
+            with self.b.module.private_function("no_memory", [self.b.pointer], may_fail=True, status=FAILED) as (
+                _,
+                call,
+            ):
                 self._fail = call
         return self._fail

@@ -16,8 +16,6 @@ from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Branches, Carried, Loop, Plan, Scope
 from hlo_disc.stitch.schedule import CONTROL
 
-ALIGNMENT = 64
-
 
 @dataclass(eq=False)
 class Slot:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hlo_disc.abi import LIBRARY_CALL
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -68,8 +69,8 @@ def _emit(b: Builder, call: LibraryCall, buffers: Sequence[Val], sizes: Sequence
     for i, word in enumerate(words):
         memref.StoreOp(word.v, record, [b.index(i).v])
     pointer = b.buffer_type(b.i64)
-    b.module.declare("ral_library_call", [b.pointer, b.i32, pointer], [b.i32])
-    b.checked_call("ral_library_call", b.runtime, b.const(number, b.i32), Val(b, memref.CastOp(pointer, record).result))
+    b.module.declare(LIBRARY_CALL, [b.pointer, b.i32, pointer], [b.i32])
+    b.checked_call(LIBRARY_CALL, b.runtime, b.const(number, b.i32), Val(b, memref.CastOp(pointer, record).result))
 
 
 def library_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import dataclasses
 from typing import Any
 
 import ml_dtypes
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 import ral_programs as programs
 
+from hlo_disc.abi import ALIGNMENT
 from hlo_disc.errors import ArgumentError, OutOfMemoryError, ShapeError
-from hlo_disc.ral import ALIGNMENT, fail_next_allocation, kept_bytes, live_bytes, trim
+from hlo_disc.ral import fail_next_allocation, kept_bytes, live_bytes, trim
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 
@@ -159,7 +161,7 @@ class ArrayThatRefuses:
 def test_wrong_calls_name_the_argument_and_leave_the_executable_working() -> None:
     exe = programs.make(
         programs.Machine(programs.PACKED),
-        env_size=3,
+        env=programs.env(1),
         inputs=[("x", "float32", ("4",)), ("params['w']", "float32", ("b*2",))],
         outputs=[("float32", ("4",))],
         packs=[("input", 1, 16, 0)],
@@ -287,7 +289,7 @@ def test_constants_are_kept_and_packed_once() -> None:
     w = np.arange(4, dtype=np.float32)
     exe = programs.make(
         machine,
-        env_size=3,
+        env=programs.env(1),
         inputs=[("x", "float32", ("4",))],
         outputs=[("float32", ("4",))],
         constants=[w],
@@ -303,7 +305,7 @@ def test_constants_are_kept_and_packed_once() -> None:
     with pytest.raises(OutOfMemoryError, match="16 bytes for packed constant 0"):
         programs.make(
             machine,
-            env_size=3,
+            env=programs.env(1),
             inputs=[],
             outputs=[],
             constants=[ones(4)],
@@ -312,8 +314,19 @@ def test_constants_are_kept_and_packed_once() -> None:
 
 
 def test_signatures_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="env_size 2 has no room"):
-        programs.add_one(env_size=2)
+    env = programs.env(1, symbols=1)
+    with pytest.raises(ValueError, match="an env of 3 words has no room for the sizes of the outputs: 1 from word 3"):
+        programs.add_one(env=dataclasses.replace(env, words=3))
+    for wrong in (
+        dataclasses.replace(env, arena=-1),
+        dataclasses.replace(env, scratch=4),
+        dataclasses.replace(env, outputs=4),
+        dataclasses.replace(env, words=-(2**31)),
+    ):
+        with pytest.raises(ValueError, match=f"an env of {wrong.words} words has no room for the"):
+            programs.add_one(env=wrong)
+    with pytest.raises(ValueError, match="no room for the values of a guard's message: 5 from word 0"):
+        programs.add_one(guards=[("{0}", 5)])
     with pytest.raises(ValueError, match="a pack refers to input 3 of 1"):
         programs.add_one(packs=[("input", 3, 16, 0)])
     with pytest.raises(ValueError, match="dtype float128 of x is not supported"):

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import ral_programs as programs
 
+from hlo_disc.abi import ALIGNMENT
 from hlo_disc.errors import ArgumentError, OutOfMemoryError, ShapeError
-from hlo_disc.ral import ALIGNMENT, fail_next_allocation, live_bytes
+from hlo_disc.ral import fail_next_allocation, live_bytes
 from hlo_disc.ral.contexts.jax import _fast_wrap, _wrap, call_in_jit
 
 

@@ -48,7 +48,6 @@ FEW_QUERIES = 1
 PACKING_ROWS = 4
 # A block of fewer rows would spend its time on packing the keys.
 LEAST_ROWS = 64
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True)

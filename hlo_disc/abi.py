@@ -1,0 +1,42 @@
+"""The calling convention of compiled code as Python spells it; `ral/ral.h` is the same for the runtime.
+
+A test compares the numbers and names here with that header.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Alignment, in bytes, of every block of memory that the runtime hands out.
+ALIGNMENT = 64
+# What `ral_allocate` is asked for, besides outputs by their number.
+TEMPORARY, SCRATCH = -1, -2
+# What `main` returns when a library call or an allocation failed; and what it and `plan` return for guard 0, one more
+# for each guard behind it. 0: all went well.
+FAILED = 1
+PLAN_BROKEN, MAIN_BROKEN = 1, 2
+# The functions of the runtime that compiled code calls.
+PARALLEL_FOR, LIBRARY_CALL, ALLOCATE = "ral_parallel_for", "ral_library_call", "ral_allocate"
+
+
+@dataclass(frozen=True)
+class EnvLayout:
+    """Where `env`, the 64-bit words that `plan` fills for `main`, holds what. Made once, by `of`, for each program.
+
+    arena, scratch: the words with the bytes of the arena, and of a worker's scratch.
+    symbols, outputs: the first of the words with the symbols' values, and with the sizes of all outputs.
+    words: how many there are. When a guard is broken the first of them hold the values of its message instead.
+    """
+
+    arena: int
+    scratch: int
+    symbols: int
+    outputs: int
+    words: int
+
+    @staticmethod
+    def of(symbols: int, sizes: int, message: int) -> EnvLayout:
+        """Room for so many symbols, sizes of outputs, and values of the longest message of a guard."""
+        first_symbol = 2
+        first_output = first_symbol + symbols
+        return EnvLayout(0, 1, first_symbol, first_output, max(first_output + sizes, message))

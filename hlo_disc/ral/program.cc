@@ -1,7 +1,5 @@
 #include "program.h"
 
-#include <algorithm>
-
 #include "library.h"
 
 namespace ral {
@@ -13,21 +11,25 @@ std::string join(const std::vector<std::string>& texts) {
   return out + (texts.size() == 1 ? ",)" : ")");
 }
 
-// Replaces {k} by args[k].
+// A guard's message, as Python's str.format has it: {k} is args[k], {{ and }} are braces. Anything else stays.
 std::string format(const Guard& guard, const int64_t* args) {
   std::string out;
   const std::string& text = guard.message;
   for (size_t i = 0; i < text.size(); i++) {
-    size_t close = text[i] == '{' ? text.find('}', i) : std::string::npos;
-    bool number = close != std::string::npos && close > i + 1 && close < i + 4 &&
-                  std::all_of(text.begin() + i + 1, text.begin() + close, [](char c) { return c >= '0' && c <= '9'; });
-    int k = number ? std::stoi(text.substr(i + 1, close - i - 1)) : guard.args;
-    if (k >= guard.args) {
-      out += text[i];
+    bool brace = text[i] == '{' || text[i] == '}';
+    if (brace && i + 1 < text.size() && text[i + 1] == text[i]) {
+      out += text[i++];
       continue;
     }
-    out += std::to_string(args[k]);
-    i = close;
+    size_t end = i + 1;
+    int64_t k = 0;
+    while (end < text.size() && text[end] >= '0' && text[end] <= '9' && k < guard.args) k = 10 * k + (text[end++] - '0');
+    if (text[i] == '{' && end > i + 1 && end < text.size() && text[end] == '}' && k < guard.args) {
+      out += std::to_string(args[k]);
+      i = end;
+    } else {
+      out += text[i];
+    }
   }
   return out;
 }

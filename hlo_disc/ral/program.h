@@ -41,7 +41,7 @@ struct Pack {
 };
 
 struct Guard {
-  std::string message;  // {0}, {1} ... stand for the arguments
+  std::string message;  // {0}, {1} ... stand for the arguments, {{ and }} for braces
   int args;
 };
 

@@ -200,7 +200,7 @@ def test_wrong_calls_name_the_argument_and_leave_the_executable_working() -> Non
 
 def test_a_broken_guard_raises_its_message_with_the_sizes() -> None:
     exe = programs.add_one()
-    with pytest.raises(ShapeError, match=r"^size 13 of x must not be 13 \{braces\}$"):
+    with pytest.raises(ShapeError, match=r"^size 13 of x must not be 13 \{braces\} \{0\}$"):
         exe(ones(13))
     with pytest.raises(ShapeError, match="size 13 of x"):
         exe.plan([13])

@@ -26,6 +26,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.errors import ArgumentError, FallbackWarning, ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, changes, fixed, generalise, reason
+from hlo_disc.import_.symbols import parse_constraints
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, Static, parse_dims
 from hlo_disc.trace import Leaf, active, describe_all, show, trace
@@ -235,6 +236,7 @@ class JitFunction:
         functools.update_wrapper(self, fn)
         self.signature = Signature(fn, static_argnums, static_argnames)
         self._dims = dims
+        parse_constraints(constraints)  # a mistake is told here, not at the first call
         self._constraints = tuple(constraints)
         self._options = options
         self._paths: dict[Any, _Path | _Fallback] = {}
@@ -476,6 +478,7 @@ def jit(
         keeps one static, "..." stands for static dims. Parameters that are not named are static. Without `dims`, the
         first call is compiled for its sizes, and sizes that change in later calls become dims by themselves.
     constraints: what holds for the dims, e.g. "s <= 512" or "s % 8 == 0"; a call that breaks one raises ShapeError.
+        What cannot be read raises ParseError here.
     static_argnums, static_argnames: as for `jax.jit`; such an argument is hashable and part of the program.
     options, overrides: `Options`, whole or by field (`features="avx2"`).
 

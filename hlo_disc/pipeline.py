@@ -225,7 +225,7 @@ def compile_source(
     specs: for a function, one a parameter: arrays, `jax.ShapeDtypeStruct`s or strings as "f32[b, s, 64]", in pytrees.
     dims: for a function, a parameter's name -> shape string as in `hlo_disc.jit`; for a module, an input's name ->
         shape string, which re-opens a static module.
-    constraints: what holds for the dims, e.g. "s <= 512".
+    constraints: what holds for the dims, e.g. "s <= 512" or "s % 8 == 0"; a call that breaks one raises ShapeError.
     options, overrides: `Options`, whole or by field.
 
     Raises ParseError for what is no StableHLO, UnsupportedOpError, ArgumentError for specs or dims that do not fit.

@@ -20,7 +20,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
 from hlo_disc.import_ import jax_lowering
 from hlo_disc.import_.module import read_module
-from hlo_disc.import_.symbols import ShapeSpec, parse_constraint, shape_spec
+from hlo_disc.import_.symbols import ShapeSpec, parse_constraints, shape_spec
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def from_jax(
     constraints: conditions on the dimension variables, which JAX uses while it traces and calls must meet.
     """
     shapes = [_filled(leaf, shape_spec(spec), name) for leaf, spec, name in zip(leaves, dims, names, strict=True)]
-    sizes = _symbolic_sizes([d for shape in shapes for d in shape], [parse_constraint(text) for text in constraints])
+    sizes = _symbolic_sizes([d for shape in shapes for d in shape], parse_constraints(constraints))
     structs = [
         jax.ShapeDtypeStruct([sizes[d] for d in shape], leaf.dtype, weak_type=getattr(leaf, "weak", False))
         for leaf, shape in zip(leaves, shapes, strict=True)

@@ -32,7 +32,7 @@ def read_module(
 
     dims: shape strings ("(b, s, _)") or sequences, by input name or "args[i]", or one an input. A name given to a size
     that the module writes as a number re-opens the module: everything is inferred anew from the named sizes.
-    constraints: conditions on the symbols that calls must meet, as "s <= 512".
+    constraints: conditions on the symbols that calls must meet, as "s <= 512" or "s % 8 == 0".
     names: the inputs' names in messages. allow_zero: drop assertions that a dimension variable is at least 1.
 
     Raises ParseError (no `main`), UnsupportedOpError, ShapeError (sizes that can never agree, a symbol that no
@@ -71,8 +71,7 @@ def _read(
 def _read_main(reader: Reader, module: ir.Module, main: Any, inputs: Any, constraints: Sequence[str]) -> Graph:
     bindings = symbols.Bindings(inputs.inputs)
     reader.guards += bindings.guards()
-    for text_ in constraints:
-        guard = symbols.parse_constraint(text_)
+    for guard in symbols.parse_constraints(constraints):
         reader.guards.append(guard)
         symbols.add_fact(reader.facts, guard.lhs, guard.relation, guard.rhs)
     values = tuple(Value(x.dtype, x.shape, None, i) for i, x in enumerate(inputs.inputs))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.dim_parser import parse_relation
 from hlo_disc.dynamic_hlo.ir.graph import Guard, Shape, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
@@ -19,7 +20,6 @@ from hlo_disc.errors import ArgumentError, ParseError, ShapeError
 
 ZERO = Dim.const(0)
 ONE = Dim.const(1)
-_RELATION = re.compile(r"==|!=|>=|<=|>|<|=")
 
 # One entry an axis: a size, an expression, or None to keep what the program says.
 ShapeSpec = Sequence["int | str | Dim | None"]
@@ -51,16 +51,36 @@ def parse_shape(text: str) -> list[Dim | None]:
     if not parts[-1].strip():  # "(b,)", "()" and ""
         parts.pop()
     try:
-        return [None if part.strip() == "_" else Dim.parse(part) for part in parts]
+        return [_axis(part) for part in parts]
     except ParseError as error:
         raise ParseError(f"the shape {text!r} is not valid: {error}") from None
 
 
 def shape_spec(spec: str | ShapeSpec) -> list[Dim | None]:
-    """A shape string or a sequence of sizes, expressions and None as Dims."""
-    if isinstance(spec, str):
-        return parse_shape(spec)
-    return [None if d is None or (isinstance(d, str) and d.strip() == "_") else Dim.of(d) for d in spec]
+    """A shape string or a sequence of sizes, expressions and None as Dims. Raises ParseError."""
+    return parse_shape(spec) if isinstance(spec, str) else [_axis(d) for d in spec]
+
+
+def _axis(size: int | str | Dim | None) -> Dim | None:
+    if size is None or (isinstance(size, str) and size.strip() == "_"):
+        return None
+    d = Dim.of(size)
+    _check(d)
+    if d.is_const and d.value < 0:
+        raise ParseError(f"the size {d} is negative")
+    return d
+
+
+def _check(d: Dim) -> None:
+    """Raise ParseError for what a user may not say: numbers that sizes cannot hold, and the compiler's own names."""
+    for monomial, coefficient in d.terms:
+        if not -(1 << 63) <= coefficient < 1 << 63:
+            raise ParseError(f"the number {coefficient} in '{d}' does not fit into 64 bits")
+        for atom in monomial:
+            if atom.name.startswith("%"):
+                raise ParseError(f"the name {atom.name!r} is not valid: it begins with '%'")
+            for argument in atom.args:
+                _check(argument)
 
 
 def select_specs(
@@ -200,14 +220,21 @@ def message(text: str, count: int) -> str:
 # ---------------------------------------------------------------------------------------------------- constraints
 
 
-def parse_constraint(text: str) -> Guard:
-    """A user's "s <= 512" or "mod(s, 8) == 0" as a guard. Raises ParseError."""
-    relations = _RELATION.findall(text)
-    if len(relations) != 1 or relations[0] == "=":
-        raise ParseError(f"the constraint {text!r} is not of the form '<size> <= <size>' with one of == != >= <= > <")
-    left, right = text.split(relations[0])
-    lhs, rhs = Dim.parse(left), Dim.parse(right)
-    return relation_guard(lhs, relations[0], rhs, f"the sizes do not meet the constraint {escape(text.strip())}: ")
+def parse_constraints(texts: Sequence[str]) -> list[Guard]:
+    """A user's "s <= 512" or "s % 8 == 0" as guards. Raises ParseError, ArgumentError for what is no list of texts."""
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+        raise ArgumentError(f'constraints={texts!r}: pass a list of strings, as ["s <= 512", "s % 8 == 0"]')
+    return [_constraint(text) for text in texts]
+
+
+def _constraint(text: str) -> Guard:
+    lhs, relation, rhs = parse_relation(text)
+    for d in (lhs, rhs):
+        try:
+            _check(d)
+        except ParseError as error:
+            raise ParseError(f"the constraint {text!r} is not valid: {error}") from None
+    return relation_guard(lhs, relation, rhs, f"the sizes do not meet the constraint {escape(text.strip())}: ")
 
 
 def relation_guard(lhs: Dim, relation: str, rhs: Dim, head: str) -> Guard:

@@ -128,6 +128,15 @@ def test_static_module_is_reopened(tmp_path):
     assert "(6, 4)" in out
 
 
+def test_constraints(module):
+    code, out, err = call("run", module, "--constraint", "n % 4 == 0", "--constraint", "n//2 < 4", "--dim", "n=4")
+    assert code == 0, err
+    code, out, err = call("run", module, "--constraint", "n % 4 == 0", "--dim", "n=6")
+    assert (code, err) == (1, "error: the sizes do not meet the constraint n % 4 == 0: 'mod(n, 4)' is 2\n")
+    code, out, err = call("run", module, "--constraint", "n % 4", "--dim", "n=6")
+    assert code == 1 and err.startswith("error: 'n % 4' is not a constraint"), err
+
+
 def test_explain_and_dump(module, tmp_path):
     code, out, _ = call("explain", module, "--dump", tmp_path / "dump", "--features", "avx2", "--constraint", "n <= 64")
     assert code == 0

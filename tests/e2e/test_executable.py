@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import zipfile
 
 import jax
@@ -166,11 +167,36 @@ def test_a_mistake_of_the_function_stays_its_own():
         hlo_disc.compile(lambda x: x / (1 // 0), "f32[n]")
 
 
-def test_constraints():
-    exe = hlo_disc.compile(lambda x: x + 1, "f32[n]", constraints=["n <= 4"])
-    assert exe(ones(4)).shape == (4,)
-    with pytest.raises(ShapeError, match="n <= 4.*5"):
-        exe(ones(5))
+@pytest.mark.parametrize("constraint", ["n % 4 == 0", "mod(n, 4) == 0", "n == 4*(n // 4)", "n // 2 % 2 + n % 2 < 1"])
+def test_constraints(constraint, tmp_path):
+    """In one grammar wherever they are given."""
+    exported = jax.export.export(jax.jit(lambda x: x + 1))(jax.ShapeDtypeStruct((3,), jnp.float32))
+    (tmp_path / "add.mlir").write_text(exported.mlir_module())
+    programs = [
+        hlo_disc.compile(lambda x: x + 1, "f32[n]", constraints=[constraint]),
+        hlo_disc.compile(exported, dims={"args[0]": "(n)"}, constraints=[constraint]),
+        hlo_disc.compile(tmp_path / "add.mlir", dims={"args[0]": "(n)"}, constraints=[constraint]),
+        hlo_disc.jit(lambda x: x + 1, dims={"x": "(n)"}, constraints=[constraint]),
+    ]
+    programs[0].save(tmp_path / "add.disc")
+    programs.append(hlo_disc.load(tmp_path / "add.disc"))
+    for program in programs:
+        assert program(ones(8)).shape == (8,)
+        with pytest.raises(ShapeError, match=f"constraint {re.escape(constraint)}: "):
+            program(ones(6))
+
+
+def test_constraints_that_cannot_be_read():
+    for constraint in ("n % 4", "n & 3 == 0"):
+        with pytest.raises(ParseError, match=f"'{constraint}' is not a constraint"):
+            hlo_disc.compile(lambda x: x + 1, "f32[n]", constraints=[constraint])
+        with pytest.raises(ParseError, match=f"'{constraint}' is not a constraint"):
+            hlo_disc.jit(lambda x: x + 1, constraints=[constraint])
+    for constraints in ("n <= 4", iter(["n <= 4"]), [4], None):
+        with pytest.raises(ArgumentError, match="constraints=.*: pass a list of strings"):
+            hlo_disc.jit(lambda x: x + 1, constraints=constraints)
+        with pytest.raises(ArgumentError, match="constraints=.*: pass a list of strings"):
+            hlo_disc.compile(lambda x: x + 1, "f32[n]", constraints=constraints)
 
 
 def test_dump_writes_every_stage(tmp_path):

@@ -29,6 +29,15 @@ def trees():
     return st.recursive(leaf, lambda sub: st.tuples(st.sampled_from(list(OPS)), sub, sub), max_leaves=8)
 
 
+def texts():
+    """Operands and operators in a row, as a user writes them."""
+    operand = st.one_of(st.integers(0, 9).map(str), st.sampled_from([*SYMBOLS, "-s", "-3", "(b - s)", "-(s + 2)"]))
+    operator_ = st.sampled_from([f"{space}{op}{space}" for op in "+ - * // %".split() for space in ("", " ")])
+    return st.lists(st.tuples(operator_, operand), max_size=5).flatmap(
+        lambda rest: operand.map(lambda first: first + "".join(op + x for op, x in rest))
+    )
+
+
 def build(tree) -> Dim:
     if isinstance(tree, tuple):
         return Dim.of(dim_op(tree[0], build(tree[1]), build(tree[2])))

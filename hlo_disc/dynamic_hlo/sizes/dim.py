@@ -19,8 +19,7 @@ from hlo_disc.errors import ParseError
 
 T = TypeVar("T")
 
-_NAME = re.compile(r"[A-Za-z_%][A-Za-z0-9_.%]*")
-_TOKEN = re.compile(rf"\s*(?:(?P<int>\d+)|(?P<name>{_NAME.pattern})|(?P<op>//|[-+*^(),]))")
+NAME = re.compile(r"(?:[A-Za-z_]|%[A-Za-z0-9_.])[A-Za-z0-9_.]*")  # with %, one of the compiler's own
 
 _lock = threading.RLock()
 _atoms: dict[Any, Atom] = {}
@@ -92,18 +91,23 @@ class Dim:
 
     @staticmethod
     def symbol(name: str) -> Dim:
-        """The symbol `name`: letters, digits and `_ . %`, not beginning with a digit or a dot."""
+        """The symbol `name`: letters, digits and `_ .`, a letter or `_` first; the compiler's own begin with `%`."""
         atom = _atoms.get(("symbol", name))
         if atom is None:
-            if not _NAME.fullmatch(name):
-                raise ParseError(f"{name!r} is not a dimension name: use letters, digits, '_', '.' and '%'")
+            if not NAME.fullmatch(name):
+                raise ParseError(f"{name!r} is not a dimension name: use letters, digits, '_' and '.'")
             atom = _intern_atom("symbol", name, ())
         return atom.dim
 
     @staticmethod
     def parse(text: str) -> Dim:
-        """Reads what `str` writes and what JAX writes: `2*b*s + 1`, `floordiv(s, 2)`, `mod(s, 8)`, `-1*s^2 + 512`."""
-        return _Parser(text).parse()
+        """Reads what `str` writes, what JAX writes and Python's operators: `2*b*s + 1`, `mod(s, 8)`, `s % 8`, `s // 2`.
+
+        The grammar is in dim_parser.py. Raises ParseError.
+        """
+        from hlo_disc.dynamic_hlo.dim_parser import parse
+
+        return parse(text)
 
     @staticmethod
     def min(*values: int | Dim) -> Dim:
@@ -469,100 +473,6 @@ def _print(d: Dim) -> str:
         sign = ("-" if coefficient < 0 else "") if not text else (" - " if coefficient < 0 else " + ")
         text += sign + "*".join(factors)
     return text or "0"
-
-
-class _Parser:
-    """Recursive descent: sum = product {+- product}; product = factor {* factor}; factor = -factor | atom [^ int]."""
-
-    def __init__(self, text: str):
-        self.text = text
-        self.tokens: list[tuple[str, str, int]] = []
-        position, end = 0, len(text.rstrip())
-        while position < end:
-            match = _TOKEN.match(text, position)
-            if match is None:
-                self.position = len(self.tokens)
-                raise self.error(position)
-            kind = match.lastgroup or ""
-            self.tokens.append((kind, match[kind], match.start(kind)))
-            position = match.end()
-        self.position = 0
-
-    def parse(self) -> Dim:
-        d = self.sum()
-        if self.position < len(self.tokens):
-            raise self.error()
-        return d
-
-    def error(self, column: int | None = None) -> ParseError:
-        if column is None and self.position < len(self.tokens):
-            column = self.tokens[self.position][2]
-        what = "it ends too early" if column is None else f"unexpected {self.text[column:]!r} at column {column + 1}"
-        return ParseError(
-            f"{self.text!r} is not a dimension expression: {what}; "
-            "write names, integers, + - * // ^, floordiv(a, b), mod(a, b), min(…) and max(…)"
-        )
-
-    def accept(self, *texts: str) -> str | None:
-        if self.position < len(self.tokens):
-            kind, text, _ = self.tokens[self.position]
-            if kind == "op" and text in texts:
-                self.position += 1
-                return text
-        return None
-
-    def expect(self, text: str) -> None:
-        if not self.accept(text):
-            raise self.error()
-
-    def sum(self) -> Dim:
-        total = self.product()
-        while op := self.accept("+", "-"):
-            total = total + self.product() if op == "+" else total - self.product()
-        return total
-
-    def product(self) -> Dim:
-        product = self.factor()
-        while op := self.accept("*", "//"):
-            product = product * self.factor() if op == "*" else product // self.factor()
-        return product
-
-    def factor(self) -> Dim:
-        if self.accept("-"):
-            return -self.factor()
-        base = self.atom()
-        if self.accept("^"):
-            return dim_product([base] * self.integer())
-        return base
-
-    def integer(self) -> int:
-        if self.position < len(self.tokens) and self.tokens[self.position][0] == "int":
-            self.position += 1
-            return int(self.tokens[self.position - 1][1])
-        raise self.error()
-
-    def atom(self) -> Dim:
-        if self.accept("("):
-            d = self.sum()
-            self.expect(")")
-            return d
-        if self.position == len(self.tokens) or self.tokens[self.position][0] == "op":
-            raise self.error()
-        kind, text, _ = self.tokens[self.position]
-        if kind == "int":
-            return Dim.const(self.integer())
-        start = self.position
-        self.position += 1
-        if not self.accept("("):
-            return Dim.symbol(text)
-        args = [self.sum()]
-        while self.accept(","):
-            args.append(self.sum())
-        self.expect(")")
-        if text not in FOLD or (text in ("floordiv", "mod") and len(args) != 2):
-            self.position = start
-            raise self.error()
-        return make(text, *args)
 
 
 ZERO = _intern(())

@@ -1,5 +1,7 @@
 """The reader on small modules: shape arithmetic, dynamic forms, names, guards, and what is refused."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -235,6 +237,15 @@ def test_names_of_symbols():
             read(add, ["%0: tensor<?x?xf32>"], dims=wrong)
     with pytest.raises(ParseError, match=r"the shape '\(b, s\+\)' is not valid"):
         read(add, ["%0: tensor<?x?xf32>"], dims={0: "(b, s+)"})
+    for wrong, reason in {
+        "(%0.1, s)": "the name '%0.1' is not valid",
+        "(-1, s)": "the size -1 is negative",
+        "(9223372036854775808, s)": "does not fit into 64 bits",
+    }.items():
+        with pytest.raises(ParseError, match=f"the shape '{re.escape(wrong)}' is not valid: .*{reason}"):
+            read(add, ["%0: tensor<?x?xf32>"], dims={0: wrong})
+        with pytest.raises(ParseError, match=reason):
+            read(add, ["%0: tensor<?x?xf32>"], dims={0: wrong[1:-1].split(", ")})
 
 
 def test_size_arguments_need_a_name():
@@ -349,9 +360,25 @@ def test_constraints():
     graph = assertion("LE", 4, constraints=["b == 2*s", "s != 0"])
     with pytest.raises(ShapeError, match=r"constraint b == 2\*s: 'b' is 3, '2\*s' is 2"):
         evaluate(graph, [np.ones((3, 1), np.float32)])
-    for wrong in ("b", "b < s < 3", "b = 2"):
-        with pytest.raises(ParseError, match="is not of the form"):
+    for wrong, reason in {
+        "b": "expected one of == != >= <= > <, but it ends",
+        "b < s < 3": "expected an operator or the end, but found '<' at column 7",
+        "b = 2": "expected one of == != >= <= > <, but found '=' at column 3",
+        "b <= 9223372036854775808": "the number 9223372036854775808 in '9223372036854775808' does not fit into 64 bits",
+        "b <= 2^60*16*s": "the number 18446744073709551616 in '18446744073709551616\\*s' does not fit into 64 bits",
+        "%0.1 == 1": "the name '%0.1' is not valid: it begins with '%'",
+    }.items():
+        with pytest.raises(ParseError, match=f"{re.escape(wrong)}' is not (a constraint|valid).*{reason}"):
             assertion("LE", 4, constraints=[wrong])
+    for wrong in ("b < 2", [3]):
+        with pytest.raises(ArgumentError, match="pass a list of strings"):
+            assertion("LE", 4, constraints=wrong)
+    graph = assertion("LE", 4, constraints=["s % 4 == 0", "s//4 + -b%2 == 1"])
+    evaluate(graph, [np.ones((4, 4), np.float32)])
+    with pytest.raises(ShapeError, match=r"constraint s % 4 == 0: 'mod\(s, 4\)' is 3"):
+        evaluate(graph, [np.ones((4, 3), np.float32)])
+    with pytest.raises(ShapeError, match=r"constraint s//4 \+ -b%2 == 1: .* is 2"):
+        evaluate(graph, [np.ones((3, 4), np.float32)])
     with pytest.raises(ShapeError, match="nothing says what t is: no argument has it .*the arguments have b, s"):
         assertion("LE", 4, constraints=["t <= 3"])
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import threading
 
 import numpy as np
 import pytest
-from dims import OPS, build, compute, trees, values_of_symbols
+from dims import OPS, build, compute, texts, trees, values_of_symbols
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -102,23 +103,71 @@ def test_exact_division_is_structural(x, k, r):
         ("%0.1 + x.y_2", "%0.1 + x.y_2"),
         ("s // s", "floordiv(s, s)"),
         ("0 // s", "floordiv(0, s)"),
+        ("s % 8", "mod(s, 8)"),
+        ("s%8", "mod(s, 8)"),
+        ("s %8 * 2", "2*mod(s, 8)"),
+        ("2*s % 3", "mod(2*s, 3)"),
+        ("b + s % 8", "b + mod(s, 8)"),
+        ("-s % 8", "mod(7*s, 8)"),
+        ("-s // 2", "floordiv(-s, 2)"),
+        ("-s^2", "-s^2"),
+        ("s // 2 % b // 3", "floordiv(mod(floordiv(s, 2), b), 3)"),
+        ("%0.1%%0.2", "mod(%0.1, %0.2)"),
+        ("s % (b + 1)", "mod(s, b + 1)"),
     ],
 )
 def test_printed_form(text, printed):
     assert str(Dim.parse(text)) == printed
 
 
+@given(texts(), values_of_symbols)
+@settings(deadline=None)
+def test_operators_bind_as_in_python(text, values):
+    """Without parentheses, what is written means what Python says, and the printed form reads back."""
+    try:
+        expected = eval(text, {}, dict(values))
+        d = Dim.parse(text)
+    except (ZeroDivisionError, ParseError):
+        assume(False)
+    assert d.evaluate(values) == expected
+    assert Dim.parse(str(d)) is d
+
+
 @pytest.mark.parametrize(
-    "text", ["", "2*", "s s", "foo(s)", "floordiv(s)", "s & 2", "mod(s, 2", "3.5", "2^s", "()", ",", "s =="]
+    ("text", "reason"),
+    [
+        ("", "expected an integer, a name, .*, but it ends"),
+        ("2*", "expected an integer, a name, .*, but it ends"),
+        ("s s", "expected an operator or the end, but found 's' at column 3"),
+        ("s & 2", "expected an operator or the end, but found '&' at column 3"),
+        ("3.5", "expected an operator or the end, but found '.5' at column 2"),
+        ("s ==", "expected an operator or the end, but found '==' at column 3"),
+        ("foo(s)", "expected floordiv.*, but found 'foo' at column 1"),
+        ("1 + floordiv(s)", "floordiv at column 5 has 1 arguments, not 2"),
+        ("mod(s, 2", "expected ',' or '\\)', but it ends"),
+        ("(s b)", "expected '\\)', but found 'b' at column 4"),
+        ("s % ", "expected an integer, a name, .*, but it ends"),
+        ("s % % 8", "expected an integer, a name, .*, but found '%' at column 5"),
+        ("2^s", "expected an integer of at most 63, but found 's' at column 3"),
+        ("s^1000000000", "expected an integer of at most 63, but found '1000000000' at column 3"),
+        ("()", "expected an integer, a name, .*, but found '\\)' at column 2"),
+        (",", "expected an integer, a name, .*, but found ',' at column 1"),
+        ("1 + s % 0", "'mod\\(s, 0\\)' divides by zero, before column 10"),
+        ("floordiv(s, b - b) + 1", "'floordiv\\(s, 0\\)' divides by zero, before column 20"),
+        ("9" * 5000, "999… has too many digits"),
+        ("(" * 5000 + "s", "nested too deeply"),
+    ],
+    ids=lambda text: text[:20],
 )
-def test_parse_error_shows_the_text(text):
-    with pytest.raises(ParseError, match="is not a dimension expression"):
+def test_parse_error_shows_text_place_and_what_was_expected(text, reason):
+    with pytest.raises(ParseError, match=f"^{re.escape(repr(text)[:70])}.* is not a dimension expression: .*{reason}$"):
         Dim.parse(text)
 
 
 def test_bad_symbol_name():
-    with pytest.raises(ParseError, match="not a dimension name"):
-        Dim.symbol("1x")
+    for name in ("1x", "a%b", "%", ""):
+        with pytest.raises(ParseError, match="not a dimension name"):
+            Dim.symbol(name)
 
 
 def test_never_decides():

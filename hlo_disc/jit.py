@@ -16,8 +16,7 @@ import time
 import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -25,53 +24,16 @@ from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.errors import ArgumentError, FallbackWarning, ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
-from hlo_disc.generalise import Dims, Sizes, changes, fixed, generalise, reason
+from hlo_disc.fallback import FallbackPath
+from hlo_disc.generalise import Dims, Sizes, generalise
 from hlo_disc.import_.symbols import parse_constraints
 from hlo_disc.options import Options
+from hlo_disc.programs import Entry, Path, Variant, first_of
 from hlo_disc.signature import Signature, Static, parse_dims
+from hlo_disc.stats import Compilation, Fallback, Stats
 from hlo_disc.trace import Leaf, active, describe_all, show, trace
 
 logger = logging.getLogger("hlo_disc")
-
-
-class Compilation(NamedTuple):
-    """One compilation: why, for which arguments ("x: f32[b, 8]"), how long in all, and each stage's milliseconds."""
-
-    reason: str
-    arguments: tuple[str, ...]
-    seconds: float
-    stages_ms: Mapping[str, float]
-
-
-class Fallback(NamedTuple):
-    """Calls that run through `jax.jit`: why, naming the op and the source line, for which arguments, and how many."""
-
-    reason: str
-    arguments: tuple[str, ...]
-    calls: int
-
-
-@dataclass(frozen=True)
-class Stats:
-    """What a jitted function has done so far. calls: all from Python, those of `fallbacks` too."""
-
-    calls: int
-    records: tuple[Compilation, ...]
-    fallbacks: tuple[Fallback, ...] = ()
-
-    @property
-    def compilations(self) -> int:
-        return len(self.records)
-
-    @property
-    def compile_seconds(self) -> float:
-        return sum(record.seconds for record in self.records)
-
-    def __str__(self) -> str:
-        lines = [f"{self.calls} calls, {self.compilations} compilations in {self.compile_seconds:.2f} s"]
-        lines += [f"  {r.seconds:.2f} s: {r.reason}" for r in self.records]
-        lines += [f"  {f.calls} calls through jax.jit: {f.reason}" for f in self.fallbacks]
-        return "\n".join(lines)
 
 
 class Lowered:
@@ -89,123 +51,6 @@ class Lowered:
 
     def compile(self) -> Executable:
         return build(self.graph, self._options)
-
-
-class _Variant(NamedTuple):
-    """One compiled program of an entry: its dims, the sizes that it was compiled at, and the tree of its results."""
-
-    dims: Dims
-    sizes: Sizes
-    executable: Executable
-    out_tree: Any
-
-
-class _Entry:
-    """The programs for one structure, static values, dtypes and ranks. `lock` is held while compiling, never in a call.
-
-    dims: as the user gave them; None finds them from `history`, the sizes that were compiled for. first: why there is
-    an entry. unsupported: why sizes that no program serves are left to JAX.
-    """
-
-    def __init__(self, names: list[str], dims: Dims | None, first: str):
-        self.names, self.dims, self.first = names, dims, first
-        self.lock = threading.Lock()
-        self.history: list[Sizes] = []
-        self.unsupported = ""
-        self.found: _Variant | None = None
-        self.by_fixed: dict[Sizes, _Variant] = {}
-
-    def find(self, sizes: Sizes) -> _Variant | None:
-        """The program that serves these sizes. With the user's dims a broken guard is an error, not another program."""
-        if self.dims is not None:
-            return self.by_fixed.get(fixed(self.dims, sizes))
-        found = self.found
-        misfits = found is None or any(changes(self.names, found.dims, found.sizes, sizes))
-        return None if misfits else found
-
-    def add(self, variant: _Variant) -> None:
-        self.history = [*self.history, variant.sizes]
-        if self.dims is not None:
-            self.by_fixed[fixed(self.dims, variant.sizes)] = variant
-        else:
-            self.found = variant
-
-    def why(self, sizes: Sizes) -> str:
-        """Why a call with these sizes has to compile."""
-        if not self.history:
-            return self.first
-        if self.found is not None:
-            return reason(self.names, self.found.dims, self.found.sizes, sizes)
-        # The user's dims: it is the sizes that they leave fixed that differ.
-        dims = tuple((None,) * len(ds) for ds in self.dims or ())
-        return reason(self.names, dims, fixed(self.dims or (), self.history[-1]), fixed(self.dims or (), sizes))
-
-
-class _Path:
-    """What the fast path needs of a program: how to run it and how to give back the results."""
-
-    __slots__ = ("run", "scalars", "unflatten", "calls")
-
-    def __init__(self, run: Callable[..., Any], scalars: tuple[tuple[int, np.dtype], ...], out_tree: Any):
-        self.run, self.scalars, self.calls = run, scalars, 0
-        self.unflatten = None if is_leaf_tree(out_tree) else out_tree.unflatten
-
-    def __call__(self, leaves: Sequence[Any]) -> Any:
-        # One bytecode sequence without a call inside: threads cannot lose a count under the GIL.
-        self.calls += 1
-        if self.scalars:
-            leaves = list(leaves)
-            for i, dtype in self.scalars:
-                leaves[i] = np.asarray(leaves[i], dtype)
-        results = self.run(*leaves)
-        return results[0] if self.unflatten is None else self.unflatten(results)
-
-
-class _Fallback:
-    """A path through `jax.jit`, for one structure and its static values. It serves every call, inside `jax.jit` too."""
-
-    __slots__ = ("run", "reason", "arguments", "calls")
-
-    def __init__(self, fn: Callable[..., Any], tree: Any, reason: str, arguments: tuple[str, ...]):
-        import jax
-
-        @functools.wraps(fn)
-        def flat(*leaves: Any) -> Any:
-            args, kwargs = tree.unflatten(leaves)
-            return fn(*args, **kwargs)
-
-        self.run, self.reason, self.arguments, self.calls = jax.jit(flat), reason, arguments, 0
-
-    def __call__(self, leaves: Sequence[Any]) -> Any:
-        self.calls += 1
-        results = self.run(*leaves)
-        if not _all_numpy(leaves):
-            return results
-        from jax import tree_util
-
-        return tree_util.tree_map(np.asarray, results)
-
-
-def _all_numpy(leaves: Sequence[Any]) -> bool:
-    """Whether all arrays of a call are numpy's, and there is one: its results are numpy's then."""
-    arrays = [leaf for leaf in leaves if hasattr(leaf, "dtype")]
-    return bool(arrays) and all(isinstance(leaf, (np.ndarray, np.generic)) for leaf in arrays)
-
-
-def is_leaf_tree(tree: Any) -> bool:
-    return tree.num_nodes == 1 and tree.num_leaves == 1
-
-
-def _first(entries: Iterable[tuple[Any, Static, Any]], tree: Any, static: Static) -> str:
-    """What a call is the first of, by the keys of the entries that there are."""
-    known = [(t, s) for t, s, _ in entries]
-    if not known:
-        return "first call"
-    if all(t != tree for t, _ in known):
-        return "first call with this structure of arguments"
-    if (tree, static) in known:
-        return "first call with these dtypes and ranks"
-    return "first call with these static arguments"
 
 
 def build(source: Graph | Callable[[], Graph], options: Options) -> Executable:
@@ -239,10 +84,10 @@ class JitFunction:
         parse_constraints(constraints)  # a mistake is told here, not at the first call
         self._constraints = tuple(constraints)
         self._options = options
-        self._paths: dict[Any, _Path | _Fallback] = {}
-        self._fallbacks: dict[Any, _Fallback] = {}
-        self._retired_calls = 0
-        self._entries: dict[Any, _Entry] = {}
+        self._paths: dict[Any, Path | FallbackPath] = {}
+        self._fallbacks: dict[Any, FallbackPath] = {}
+        self._counts: list[Any] = []  # of the calls that each program served
+        self._entries: dict[Any, Entry] = {}
         self._records: list[Compilation] = []
         self._lock = threading.Lock()
         if dims is not None:
@@ -266,8 +111,7 @@ class JitFunction:
         try:
             return path(leaves)
         except (ArgumentError, ShapeError):
-            path.calls -= 1  # refused: the slow path says why, or compiles
-        return self._slow(args, kwargs)
+            return self._slow(args, kwargs)  # which says why, or compiles
 
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Find or make the program for this call, run it, and prepare the fast path of the next one."""
@@ -299,21 +143,15 @@ class JitFunction:
         native = variant.executable.native
         # Without an array there is no type to follow: the results are JAX's then, as from jax.jit.
         run = native if len(scalars) < len(leaves) else lambda *numbers: tuple(map(jax_array, native(*numbers)))
-        path = _Path(run, scalars, variant.out_tree)
+        path = Path(run, scalars, variant.out_tree)
         result = path([as_array(x, i) for x, i in zip(leaves, infos, strict=True)])
         plain = not kwargs and not scalars and not self.signature.has_static and same_objects(leaves, args)
-        self._keep(kinds if plain else (tree, static, kinds), path)
+        self._paths[kinds if plain else (tree, static, kinds)] = path
         return result
-
-    def _keep(self, key: Any, path: _Path) -> None:
-        with self._lock:
-            old = self._paths.get(key)
-            self._retired_calls += old.calls if isinstance(old, _Path) else 0
-            self._paths[key] = path
 
     def _entry(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], static: Static, leaves: Sequence[Any], tree: Any
-    ) -> tuple[_Entry, list[Leaf]]:
+    ) -> tuple[Entry, list[Leaf]]:
         infos = describe_all(leaves, lambda: self.signature.leaves(args, kwargs, static), self.signature.name)
         key = (tree, static, tuple((info.dtype, len(info.shape), info.weak) for info in infos))
         entry = self._entries.get(key)
@@ -327,10 +165,10 @@ class JitFunction:
                     for text, i, n in zip(given, infos, names, strict=True)
                 )
             with self._lock:
-                entry = self._entries.setdefault(key, _Entry(names, dims, _first(self._entries, tree, static)))
+                entry = self._entries.setdefault(key, Entry(names, dims, first_of(self._entries, tree, static)))
         return entry, infos
 
-    def _variant(self, entry: _Entry, infos: list[Leaf], static: Static, tree: Any) -> _Variant:
+    def _variant(self, entry: Entry, infos: list[Leaf], static: Static, tree: Any) -> Variant:
         sizes = tuple(info.shape for info in infos)
         variant = entry.find(sizes)
         if variant is not None:
@@ -348,13 +186,13 @@ class JitFunction:
                 entry.add(variant)
         return variant
 
-    def _fallback(self, error: UnsupportedOpError, leaves: Sequence[Any], static: Static, tree: Any) -> _Fallback:
+    def _fallback(self, error: UnsupportedOpError, leaves: Sequence[Any], static: Static, tree: Any) -> FallbackPath:
         """The path through `jax.jit` for what is not supported. The first time there is a warning."""
         key = tree, static
         found = self._fallbacks.get(key)
         if found is None:
             shown = tuple(f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__ for x in leaves)
-            made = _Fallback(self.signature.bind(static), tree, str(error), shown)
+            made = FallbackPath(self.signature.bind(static), tree, str(error), shown)
             if all(f.reason != made.reason for f in list(self._fallbacks.values())):
                 text = f"hlo_disc.jit cannot compile {self.signature.name}, which runs through jax.jit instead: {error}"
                 warnings.warn(text, FallbackWarning, stacklevel=4)
@@ -362,7 +200,7 @@ class JitFunction:
         return found
 
     def _trace(
-        self, entry: _Entry, leaves: list[Leaf], sizes: Sizes, static: Static, tree: Any
+        self, entry: Entry, leaves: list[Leaf], sizes: Sizes, static: Static, tree: Any
     ) -> tuple[Graph, Any, Dims]:
         """The graph that serves these sizes and all that were seen, the tree of its results, and its dims."""
         fn = self.signature.bind(static)
@@ -385,7 +223,7 @@ class JitFunction:
             # Nobody asked for these dims: what has to know its sizes is left to JAX.
             raise UnsupportedOpError(str(error)) from error
 
-    def _compile(self, entry: _Entry, infos: list[Leaf], sizes: Sizes, static: Static, tree: Any) -> _Variant:
+    def _compile(self, entry: Entry, infos: list[Leaf], sizes: Sizes, static: Static, tree: Any) -> Variant:
         why = entry.why(sizes)
         start = time.perf_counter()
         dims: Dims = ()
@@ -397,11 +235,12 @@ class JitFunction:
             return graph
 
         executable = build(source, self._options)
+        self._counts.append(executable.native.count)
         seconds = time.perf_counter() - start
         shown = tuple(show(n, i, d) for n, i, d in zip(entry.names, infos, dims, strict=True))
         self._records.append(Compilation(why, shown, seconds, executable.program.compile_ms))
         logger.info("compiled %s in %.2f s: %s", self.signature.name, seconds, why)
-        return _Variant(dims, sizes, executable, out_tree)
+        return Variant(dims, sizes, executable, out_tree)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace for these arguments (arrays or ShapeDtypeStructs), without compiling or running."""
@@ -414,10 +253,8 @@ class JitFunction:
 
     def stats(self) -> Stats:
         """Calls from Python (not from compiled programs), compilations, their reasons and times."""
-        with self._lock:
-            fallbacks = tuple(Fallback(f.reason, f.arguments, f.calls) for f in self._fallbacks.values())
-            compiled = sum(path.calls for path in self._paths.values() if isinstance(path, _Path))
-        calls = self._retired_calls + compiled + sum(f.calls for f in fallbacks)
+        fallbacks = tuple(Fallback(f.reason, f.arguments, f.calls) for f in list(self._fallbacks.values()))
+        calls = sum(count.value for count in list(self._counts)) + sum(f.calls for f in fallbacks)
         return Stats(calls, tuple(self._records), fallbacks)
 
     def explain(self) -> str:

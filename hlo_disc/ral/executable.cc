@@ -82,7 +82,9 @@ PyObject* Executable::call(PyObject* const* objects, Py_ssize_t count) {
     for (PackRequest& request : call.packs) {
       if (request.changed) cache_->keep(arguments.immutable(program_.packs[request.pack].index), request.pack, std::move(request.form.packed));
     }
-    return results(call, arguments);
+    PyObject* tuple = results(call, arguments);
+    count_->value.fetch_add(1, std::memory_order_relaxed);
+    return tuple;
   } catch (const Error& error) {
     raise(error);
   } catch (const Raised&) {

@@ -3,6 +3,7 @@
 
 #include <Python.h>
 
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -14,6 +15,11 @@
 namespace ral {
 
 class Arguments;
+
+// How many calls an executable has served; it outlives the executable for those that count.
+struct CallCount {
+  std::atomic<int64_t> value{0};
+};
 
 class Executable {
  public:
@@ -34,6 +40,9 @@ class Executable {
   // Bytes of packed constants and packed inputs that are kept now.
   int64_t packed_bytes() const;
 
+  // Calls from Python that came back with results: one that is refused is not counted.
+  const std::shared_ptr<CallCount>& count() const { return count_; }
+
   const Program& program() const { return program_; }
   const std::vector<Block>& packed_constants() const { return packed_constants_; }
 
@@ -45,6 +54,7 @@ class Executable {
   int64_t pack_limit_;
   std::vector<Block> packed_constants_;
   std::shared_ptr<PackCache> cache_;
+  std::shared_ptr<CallCount> count_ = std::make_shared<CallCount>();
 };
 
 // Sets the Python exception for an Error: the class of that name in hlo_disc.errors.

@@ -1,6 +1,7 @@
 // The Python module _ral: the runtime's counters and the class Executable.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -195,6 +196,8 @@ NB_MODULE(_ral, m) {
   }, nb::arg("type_id"), nb::arg("deleter"), "Tells how states of an XLA FFI handler's type are destroyed.");
   m.def("ffi_handler", [] { return nb::capsule(ral::ffi_handler()); }, "The XLA FFI handler.");
 
+  nb::class_<ral::CallCount>(m, "CallCount").def_prop_ro("value", [](const ral::CallCount& self) { return self.value.load(); });
+
   nb::class_<Executable>(m, "Executable", nb::type_slots(executable_slots), nb::is_weak_referenceable())
       .def("__init__", construct, nb::arg("plan"), nb::arg("main"), nb::kw_only(), nb::arg("env"), nb::arg("inputs"),
            nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("calls"), nb::arg("threads"),
@@ -206,5 +209,6 @@ NB_MODULE(_ral, m) {
       .def("publish", [](nb::handle self) { return ral::publish(self.ptr(), nb::cast<const Executable*>(self)); },
            "Keeps the executable for the life of the process; returns its number for the attribute of the FFI handler.")
       .def("packed_bytes", &Executable::packed_bytes, "Bytes of packed constants and inputs that are kept now.")
+      .def_prop_ro("count", &Executable::count, "The calls from Python that came back with results.")
       .def_prop_ro("workers", [](const Executable& self) { return self.program().workers; });
 }

@@ -26,6 +26,23 @@ from hlo_disc.generalise import changes, generalise
 jit_module = sys.modules["hlo_disc.jit"]
 
 
+class Native:
+    """Stands in for the runtime's executable: runs, and counts the calls that came back."""
+
+    def __init__(self, run):
+        self.run = run
+        self.count = SimpleNamespace(value=0)
+
+    def __call__(self, *leaves):
+        results = self.run(*leaves)
+        with lock:
+            self.count.value += 1
+        return results
+
+
+lock = threading.Lock()
+
+
 class Backend:
     """Compiles nothing: a `trace` that keeps the function, a `build` that makes a callable with a program's checks."""
 
@@ -43,7 +60,7 @@ class Backend:
 
     def build(self, source, options):
         graph = source() if callable(source) else source
-        native = lambda *leaves: self.run(graph, leaves)  # noqa: E731
+        native = Native(lambda *leaves: self.run(graph, leaves))
         program = SimpleNamespace(compile_ms={"read": 1.0})
         return SimpleNamespace(native=native, program=program, explain=lambda: f"program for {graph.dims}")
 
@@ -307,7 +324,7 @@ def test_threads_compile_once(backend):
         thread.join()
     assert not wrong
     assert f.stats().compilations == 1
-    assert f.stats().calls >= 400 - 8  # threads that raced to the first call may replace each other's path
+    assert f.stats().calls == 400
 
 
 # --------------------------------------------------------------------------------- through the whole compiler

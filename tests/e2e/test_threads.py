@@ -166,3 +166,21 @@ def test_a_failed_allocation_stays_with_its_thread(executable) -> None:
     assert 0 < counts["failed"] <= 20
     gc.collect()
     assert ral.live_bytes() == live
+
+
+def test_no_call_is_lost_in_the_count() -> None:
+    """Sizes change meanwhile, so that programs are replaced while other threads still run in them."""
+    jitted = hlo_disc.jit(lambda x, y: x.sum() + y.sum())
+    start = threading.Barrier(THREADS)
+
+    def loop(thread: int) -> None:
+        start.wait()
+        for call in range(250):
+            # The second size changes, then both, then they differ.
+            n = 3 + min(call // 50, 2) * (call % 2)
+            jitted(np.ones(n, np.float32), np.ones(n + (call > 150) * thread, np.float32))
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(loop, range(THREADS)))
+    assert jitted.stats().calls == THREADS * 250
+    assert jitted.stats().compilations == 3

@@ -18,10 +18,13 @@ SURFACE = {
     "cli",
     "conformance",
     "executable",
+    "fallback",
     "generalise",
     "jit",
     "pipeline",
+    "programs",
     "signature",
+    "stats",
     "trace",
 }
 ALLOWED = {
@@ -43,6 +46,9 @@ ORDER = [
     "executable",
     "trace",
     "pipeline",
+    "stats",
+    "programs",
+    "fallback",
     "jit",
     "__init__",
     "conformance",

@@ -1,0 +1,101 @@
+"""The programs of a jitted function: which of them serves a call.
+
+An `Entry` has the programs for one structure, static values, dtypes and ranks; a `Path` is what the next call like one
+that was served needs of a program.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hlo_disc.executable import Executable
+from hlo_disc.generalise import Dims, Sizes, changes, fixed, reason
+from hlo_disc.signature import Static
+
+
+class Variant(NamedTuple):
+    """One compiled program of an entry: its dims, the sizes that it was compiled at, and the tree of its results."""
+
+    dims: Dims
+    sizes: Sizes
+    executable: Executable
+    out_tree: Any
+
+
+class Entry:
+    """The programs for one structure, static values, dtypes and ranks. `lock` is held while compiling, never in a call.
+
+    dims: as the user gave them; None finds them from `history`, the sizes that were compiled for. first: why there is
+    an entry. unsupported: why sizes that no program serves are left to JAX.
+    """
+
+    def __init__(self, names: list[str], dims: Dims | None, first: str):
+        self.names, self.dims, self.first = names, dims, first
+        self.lock = threading.Lock()
+        self.history: list[Sizes] = []
+        self.unsupported = ""
+        self.found: Variant | None = None
+        self.by_fixed: dict[Sizes, Variant] = {}
+
+    def find(self, sizes: Sizes) -> Variant | None:
+        """The program that serves these sizes. With the user's dims a broken guard is an error, not another program."""
+        if self.dims is not None:
+            return self.by_fixed.get(fixed(self.dims, sizes))
+        found = self.found
+        misfits = found is None or any(changes(self.names, found.dims, found.sizes, sizes))
+        return None if misfits else found
+
+    def add(self, variant: Variant) -> None:
+        self.history = [*self.history, variant.sizes]
+        if self.dims is not None:
+            self.by_fixed[fixed(self.dims, variant.sizes)] = variant
+        else:
+            self.found = variant
+
+    def why(self, sizes: Sizes) -> str:
+        """Why a call with these sizes has to compile."""
+        if not self.history:
+            return self.first
+        if self.found is not None:
+            return reason(self.names, self.found.dims, self.found.sizes, sizes)
+        # The user's dims: it is the sizes that they leave fixed that differ.
+        dims = tuple((None,) * len(ds) for ds in self.dims or ())
+        return reason(self.names, dims, fixed(self.dims or (), self.history[-1]), fixed(self.dims or (), sizes))
+
+
+class Path:
+    """What the fast path needs of a program: how to run it and how to give back the results."""
+
+    __slots__ = ("run", "scalars", "unflatten")
+
+    def __init__(self, run: Callable[..., Any], scalars: tuple[tuple[int, np.dtype], ...], out_tree: Any):
+        self.run, self.scalars = run, scalars
+        self.unflatten = None if is_leaf_tree(out_tree) else out_tree.unflatten
+
+    def __call__(self, leaves: Sequence[Any]) -> Any:
+        if self.scalars:
+            leaves = list(leaves)
+            for i, dtype in self.scalars:
+                leaves[i] = np.asarray(leaves[i], dtype)
+        results = self.run(*leaves)
+        return results[0] if self.unflatten is None else self.unflatten(results)
+
+
+def is_leaf_tree(tree: Any) -> bool:
+    return tree.num_nodes == 1 and tree.num_leaves == 1
+
+
+def first_of(entries: Iterable[tuple[Any, Static, Any]], tree: Any, static: Static) -> str:
+    """What a call is the first of, by the keys of the entries that there are."""
+    known = [(t, s) for t, s, _ in entries]
+    if not known:
+        return "first call"
+    if all(t != tree for t, _ in known):
+        return "first call with this structure of arguments"
+    if (tree, static) in known:
+        return "first call with these dtypes and ranks"
+    return "first call with these static arguments"

@@ -1,0 +1,47 @@
+"""What a jitted function has done: its compilations with their reasons, its calls, what ran through `jax.jit`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Compilation(NamedTuple):
+    """One compilation: why, for which arguments ("x: f32[b, 8]"), how long in all, and each stage's milliseconds."""
+
+    reason: str
+    arguments: tuple[str, ...]
+    seconds: float
+    stages_ms: Mapping[str, float]
+
+
+class Fallback(NamedTuple):
+    """Calls that run through `jax.jit`: why, naming the op and the source line, for which arguments, and how many."""
+
+    reason: str
+    arguments: tuple[str, ...]
+    calls: int
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a jitted function has done so far. calls: all from Python, those of `fallbacks` too."""
+
+    calls: int
+    records: tuple[Compilation, ...]
+    fallbacks: tuple[Fallback, ...] = ()
+
+    @property
+    def compilations(self) -> int:
+        return len(self.records)
+
+    @property
+    def compile_seconds(self) -> float:
+        return sum(record.seconds for record in self.records)
+
+    def __str__(self) -> str:
+        lines = [f"{self.calls} calls, {self.compilations} compilations in {self.compile_seconds:.2f} s"]
+        lines += [f"  {r.seconds:.2f} s: {r.reason}" for r in self.records]
+        lines += [f"  {f.calls} calls through jax.jit: {f.reason}" for f in self.fallbacks]
+        return "\n".join(lines)

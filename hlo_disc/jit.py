@@ -28,7 +28,7 @@ from hlo_disc.fallback import FallbackPath
 from hlo_disc.generalise import Dims, Sizes, generalise
 from hlo_disc.import_.symbols import parse_constraints
 from hlo_disc.options import Options
-from hlo_disc.programs import Entry, Path, Variant, first_of
+from hlo_disc.programs import Entry, Path, Programs, Variant
 from hlo_disc.signature import Signature, Static, parse_dims
 from hlo_disc.stats import Compilation, Fallback, Stats
 from hlo_disc.trace import Leaf, active, describe_all, show, trace
@@ -84,10 +84,10 @@ class JitFunction:
         parse_constraints(constraints)  # a mistake is told here, not at the first call
         self._constraints = tuple(constraints)
         self._options = options
-        self._paths: dict[Any, Path | FallbackPath] = {}
+        self._programs = Programs(lambda: False)  # of the settings that the last call saw
+        self._by_settings: dict[Any, Programs] = {}
         self._fallbacks: dict[Any, FallbackPath] = {}
         self._counts: list[Any] = []  # of the calls that each program served
-        self._entries: dict[Any, Entry] = {}
         self._records: list[Compilation] = []
         self._lock = threading.Lock()
         if dims is not None:
@@ -97,23 +97,43 @@ class JitFunction:
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        path = None
-        leaves: Sequence[Any] = args
-        if not kwargs:
-            # Only calls with plain arrays are kept under the types of the arguments themselves.
-            path = self._paths.get(tuple(map(type, args)))
-        if path is None:
+        programs = self._programs
+        if not programs.unchanged():
+            found = self._under_these_settings()
+            if found is None:
+                return self.signature.fn(*args, **kwargs)
+            programs = found
+        plain = None if kwargs else programs.plain.get(tuple(map(type, args)))
+        try:
+            if plain is not None:
+                run, unflatten = plain
+                results = run(*args)
+                return results[0] if unflatten is None else unflatten(results)
             array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
             leaves, tree = _flatten()((array_args, array_kwargs))
-            path = self._paths.get((tree, static, tuple(map(type, leaves))))
-            if path is None:
-                return self._slow(args, kwargs)
-        try:
-            return path(leaves)
+            path = programs.paths.get((tree, static, tuple(map(type, leaves))))
+            if path is not None:
+                return path(leaves)
         except (ArgumentError, ShapeError):
-            return self._slow(args, kwargs)  # which says why, or compiles
+            pass  # the slow path says why, or compiles
+        return self._slow(programs, args, kwargs)
 
-    def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _under_these_settings(self) -> Programs | None:
+        """The programs for JAX's settings in this thread; None when they say that nothing is to be compiled."""
+        from hlo_disc import settings
+
+        if settings.jit_is_disabled():
+            return None
+        key = settings.now()
+        programs = self._by_settings.get(key)
+        if programs is None:
+            first = "first call with these settings of JAX" if self._by_settings else "first call"
+            made = Programs(settings.watch(key), settings.reason_for_jax(), first)
+            programs = self._by_settings.setdefault(key, made)
+        self._programs = programs
+        return programs
+
+    def _slow(self, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Find or make the program for this call, run it, and prepare the fast path of the next one."""
         self.signature.check(args, kwargs)
         array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
@@ -123,14 +143,17 @@ class JitFunction:
         traced = any(map(is_tracer, leaves))
         kinds = tuple(map(type, leaves))
         try:
-            entry, infos = self._entry(array_args, array_kwargs, static, leaves, tree)
+            if programs.reason_for_jax and not traced:
+                raise UnsupportedOpError(programs.reason_for_jax)
+            entry, infos = self._entry(programs, array_args, array_kwargs, static, leaves, tree)
             variant = self._variant(entry, infos, static, tree)
         except UnsupportedOpError as error:
-            fallback = self._fallback(error, leaves, static, tree)
+            # What the user has set needs no warning.
+            fallback = self._fallback(str(error), leaves, static, tree, quiet=str(error) == programs.reason_for_jax)
             if traced:
                 return fallback.run(*leaves)
             # Sizes that a program serves stay with it.
-            self._paths.setdefault((tree, static, kinds), fallback)
+            programs.paths.setdefault((tree, static, kinds), fallback)
             return fallback(leaves)
         if traced:
             from hlo_disc.ral.contexts.jax import call_in_jit
@@ -145,16 +168,24 @@ class JitFunction:
         run = native if len(scalars) < len(leaves) else lambda *numbers: tuple(map(jax_array, native(*numbers)))
         path = Path(run, scalars, variant.out_tree)
         result = path([as_array(x, i) for x, i in zip(leaves, infos, strict=True)])
-        plain = not kwargs and not scalars and not self.signature.has_static and same_objects(leaves, args)
-        self._paths[kinds if plain else (tree, static, kinds)] = path
+        if not kwargs and not scalars and leaves and not self.signature.has_static and same_objects(leaves, args):
+            programs.plain[kinds] = run, path.unflatten
+        else:
+            programs.paths[tree, static, kinds] = path
         return result
 
     def _entry(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], static: Static, leaves: Sequence[Any], tree: Any
+        self,
+        programs: Programs,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        static: Static,
+        leaves: Sequence[Any],
+        tree: Any,
     ) -> tuple[Entry, list[Leaf]]:
         infos = describe_all(leaves, lambda: self.signature.leaves(args, kwargs, static), self.signature.name)
         key = (tree, static, tuple((info.dtype, len(info.shape), info.weak) for info in infos))
-        entry = self._entries.get(key)
+        entry = programs.entries.get(key)
         if entry is None:
             names = self.signature.leaves(args, kwargs, static)
             dims = None
@@ -165,7 +196,7 @@ class JitFunction:
                     for text, i, n in zip(given, infos, names, strict=True)
                 )
             with self._lock:
-                entry = self._entries.setdefault(key, Entry(names, dims, first_of(self._entries, tree, static)))
+                entry = programs.entries.setdefault(key, Entry(names, dims, programs.first_of(tree, static)))
         return entry, infos
 
     def _variant(self, entry: Entry, infos: list[Leaf], static: Static, tree: Any) -> Variant:
@@ -186,15 +217,17 @@ class JitFunction:
                 entry.add(variant)
         return variant
 
-    def _fallback(self, error: UnsupportedOpError, leaves: Sequence[Any], static: Static, tree: Any) -> FallbackPath:
-        """The path through `jax.jit` for what is not supported. The first time there is a warning."""
-        key = tree, static
+    def _fallback(self, reason: str, leaves: Sequence[Any], static: Static, tree: Any, quiet: bool) -> FallbackPath:
+        """The path through `jax.jit` for what is not supported. The first time there is a warning, unless `quiet`."""
+        key = tree, static, reason if quiet else ""
         found = self._fallbacks.get(key)
         if found is None:
             shown = tuple(f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__ for x in leaves)
-            made = FallbackPath(self.signature.bind(static), tree, str(error), shown)
-            if all(f.reason != made.reason for f in list(self._fallbacks.values())):
-                text = f"hlo_disc.jit cannot compile {self.signature.name}, which runs through jax.jit instead: {error}"
+            made = FallbackPath(self.signature.bind(static), tree, reason, shown)
+            if not quiet and all(f.reason != made.reason for f in list(self._fallbacks.values())):
+                text = (
+                    f"hlo_disc.jit cannot compile {self.signature.name}, which runs through jax.jit instead: {reason}"
+                )
                 warnings.warn(text, FallbackWarning, stacklevel=4)
             found = self._fallbacks.setdefault(key, made)
         return found
@@ -247,7 +280,8 @@ class JitFunction:
         self.signature.check(args, kwargs)
         array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
         leaves, tree = _flatten()((array_args, array_kwargs))
-        entry, infos = self._entry(array_args, array_kwargs, static, leaves, tree)
+        programs = self._under_these_settings() or Programs(lambda: False)
+        entry, infos = self._entry(programs, array_args, array_kwargs, static, leaves, tree)
         sizes = tuple(info.shape for info in infos)
         return Lowered(self._trace(entry, infos, sizes, static, tree)[0], self._options)
 
@@ -260,7 +294,9 @@ class JitFunction:
     def explain(self) -> str:
         """What was compiled, and why, for each program in use."""
         parts = [f"{self.signature.name}: {self.stats()}"]
-        for entry in list(self._entries.values()):
+        for entry in [
+            entry for programs in list(self._by_settings.values()) for entry in list(programs.entries.values())
+        ]:
             for variant in [entry.found] if entry.dims is None else list(entry.by_fixed.values()):
                 if variant is not None:
                     parts.append(variant.executable.explain())
@@ -324,6 +360,10 @@ def jit(
 
     What hlo_disc does not support runs through `jax.jit`, with one FallbackWarning that names the op and the source
     line; `stats()` counts such calls.
+
+    JAX's settings (64-bit types, promotion, precision ...) hold as for `jax.jit`: other settings are another program.
+    With `jax.disable_jit()` the function itself runs and nothing is counted. With `jax_debug_nans` or `jax_debug_infs`,
+    and where `jax_default_device` or a mesh places results, calls run through `jax.jit`, counted and without a warning.
     """
     merged = pipeline.merge(options, overrides)
     if fn is None:

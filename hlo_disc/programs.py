@@ -1,13 +1,13 @@
 """The programs of a jitted function: which of them serves a call.
 
-An `Entry` has the programs for one structure, static values, dtypes and ranks; a `Path` is what the next call like one
-that was served needs of a program.
+`Programs` has all of one state of JAX's settings, and an `Entry` those for one structure, static values, dtypes and
+ranks. A `Path` is what the next call like one that was served needs of a program.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,6 +67,32 @@ class Entry:
         return reason(self.names, dims, fixed(self.dims or (), self.history[-1]), fixed(self.dims or (), sizes))
 
 
+class Programs:
+    """The programs for one state of JAX's settings. What it keeps is only added to, each by one step.
+
+    unchanged: whether the calling thread's settings are these still. reason_for_jax: why calls run through `jax.jit`
+        under them, "" when they do not. plain: (how to run, how to nest the results) by the types of the arguments, for
+        calls whose arguments a program takes as they are. paths: by structure, static values and types, for all others.
+    """
+
+    def __init__(self, unchanged: Callable[[], bool], reason_for_jax: str = "", first: str = "first call"):
+        self.unchanged, self.reason_for_jax, self._first = unchanged, reason_for_jax, first
+        self.entries: dict[tuple[Any, Static, Any], Entry] = {}
+        self.plain: dict[tuple[type, ...], tuple[Callable[..., Any], Callable[..., Any] | None]] = {}
+        self.paths: dict[Any, Callable[[Sequence[Any]], Any]] = {}
+
+    def first_of(self, tree: Any, static: Static) -> str:
+        """What a call with arguments of this structure is the first of, by the entries that there are."""
+        known = [(t, s) for t, s, _ in self.entries]
+        if not known:
+            return self._first
+        if all(t != tree for t, _ in known):
+            return "first call with this structure of arguments"
+        if (tree, static) in known:
+            return "first call with these dtypes and ranks"
+        return "first call with these static arguments"
+
+
 class Path:
     """What the fast path needs of a program: how to run it and how to give back the results."""
 
@@ -87,15 +113,3 @@ class Path:
 
 def is_leaf_tree(tree: Any) -> bool:
     return tree.num_nodes == 1 and tree.num_leaves == 1
-
-
-def first_of(entries: Iterable[tuple[Any, Static, Any]], tree: Any, static: Static) -> str:
-    """What a call is the first of, by the keys of the entries that there are."""
-    known = [(t, s) for t, s, _ in entries]
-    if not known:
-        return "first call"
-    if all(t != tree for t, _ in known):
-        return "first call with this structure of arguments"
-    if (tree, static) in known:
-        return "first call with these dtypes and ranks"
-    return "first call with these static arguments"

@@ -16,6 +16,7 @@ from ._ral import (
     symbols,
     trim,
     usable_cores,
+    watch,
 )
 
 atexit.register(stop_pool)
@@ -30,4 +31,5 @@ __all__ = [
     "symbols",
     "trim",
     "usable_cores",
+    "watch",
 ]

@@ -16,6 +16,7 @@
 #include "pool.h"
 #include "tasks.h"
 #include "tensor.h"
+#include "watch.h"
 
 namespace nb = nanobind;
 using ral::Executable;
@@ -194,6 +195,12 @@ NB_MODULE(_ral, m) {
   m.def("register_state_type", [](int64_t type_id, uintptr_t deleter) {
     ral::register_state_type(type_id, reinterpret_cast<void (*)(void*)>(deleter));
   }, nb::arg("type_id"), nb::arg("deleter"), "Tells how states of an XLA FFI handler's type are destroyed.");
+  m.def("watch", [](nb::object function, nb::tuple was, nb::object holder, nb::str name, nb::object value) {
+    PyObject* watch = ral::make_watch(function.ptr(), was.ptr(), holder.ptr(), name.ptr(), value.ptr());
+    if (!watch) throw nb::python_error();
+    return nb::steal(watch);
+  }, nb::arg("function"), nb::arg("was"), nb::arg("holder"), nb::arg("name"), nb::arg("value").none(),
+        "A function: whether function() still returns the very objects in `was`, and holder.name still is `value`.");
   m.def("ffi_handler", [] { return nb::capsule(ral::ffi_handler()); }, "The XLA FFI handler.");
 
   nb::class_<ral::CallCount>(m, "CallCount").def_prop_ro("value", [](const ral::CallCount& self) { return self.value.load(); });

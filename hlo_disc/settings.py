@@ -1,0 +1,50 @@
+"""JAX's settings: what a trace may depend on, and which calls they leave to `jax.jit`.
+
+`jax.jit` keeps its programs by `trace_context()`, which holds all that a trace may read: 64-bit types, promotion,
+precision of products, the default device, named axes, a user's own contexts. So do we. The attribute `post_hook` is
+what `jax.jit` calls with the results of every call while NaNs or infinities are looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax._src import config
+from jax._src.api import _post_hook_state
+
+from hlo_disc import ral
+
+Settings = tuple[tuple[Any, ...], Any]
+
+
+def now() -> Settings:
+    """All settings of this thread, as a key."""
+    return config.trace_context(), _post_hook_state.value
+
+
+def watch(settings: Settings) -> Callable[[], bool]:
+    """What says whether these are the settings of this thread still, in a quarter of a microsecond."""
+    context, hook = settings
+    return ral.watch(config.trace_context, context, _post_hook_state, "value", hook)
+
+
+def jit_is_disabled() -> bool:
+    return config.disable_jit.value
+
+
+def reason_for_jax() -> str:
+    """Why calls from Python run through `jax.jit` under the settings of this thread; "" when programs serve them."""
+    if _post_hook_state.value is not None:
+        return "jax_debug_nans or jax_debug_infs is set: JAX looks for the operation that makes them"
+    device = config.default_device.value
+    if device is not None and _device(device) != jax.local_devices(backend="cpu")[0]:
+        return f"jax_default_device is {device}: the results of a program lie on the first CPU device"
+    if not jax.sharding.get_abstract_mesh().empty:
+        return "a mesh is set: the results of a program are not spread over devices"
+    return ""
+
+
+def _device(setting: Any) -> Any:
+    return jax.local_devices(backend=setting)[0] if isinstance(setting, str) else setting

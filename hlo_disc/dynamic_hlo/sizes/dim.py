@@ -103,9 +103,9 @@ class Dim:
     def parse(text: str) -> Dim:
         """Reads what `str` writes, what JAX writes and Python's operators: `2*b*s + 1`, `mod(s, 8)`, `s % 8`, `s // 2`.
 
-        The grammar is in dim_parser.py. Raises ParseError.
+        The grammar is in parser.py. Raises ParseError.
         """
-        from hlo_disc.dynamic_hlo.dim_parser import parse
+        from hlo_disc.dynamic_hlo.sizes.parser import parse
 
         return parse(text)
 

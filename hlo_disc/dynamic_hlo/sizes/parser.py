@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from hlo_disc.dynamic_hlo.dim import FOLD, NAME, Dim, dim_product, make
+from hlo_disc.dynamic_hlo.sizes.dim import FOLD, NAME, Dim, dim_product, make
 from hlo_disc.errors import ParseError
 
 T = TypeVar("T")

@@ -40,7 +40,7 @@ def widen(op: Append, value: str, type_: Type) -> str:
 def narrow(op: Append, value: str, source: Type, target: Type) -> str:
     """Round a float to a narrower type, ties to even.
 
-    x86's instruction for bf16 flushes denormals to zero, and is no faster than rounding by integer arithmetic.
+    Instructions for bf16 may flush denormals to zero, and are no faster than rounding by integer arithmetic.
     """
     small = target.element or target
     if small is F32:

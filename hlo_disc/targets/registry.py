@@ -32,8 +32,8 @@ def names() -> tuple[str, ...]:
 
 def check(name: str) -> None:
     """Raise ArgumentError for a name that no target has."""
-    if name not in _TARGETS:
-        raise ArgumentError(f"unknown target {name!r}; the targets are {', '.join(_TARGETS)}")
+    if name not in names():
+        raise ArgumentError(f"unknown target {name!r}; the targets are {', '.join(names())}")
 
 
 def find(name: str) -> Target:

@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 import ml_dtypes
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import hlo_disc
+from hlo_disc.cli import main
 from hlo_disc.device import Device
 from hlo_disc.errors import ArgumentError, FormatError
 from hlo_disc.mlir import ir
@@ -123,3 +125,27 @@ def test_an_unknown_target_is_refused_before_anything_else(monkeypatch):
     monkeypatch.setenv("HLO_DISC_TARGET", "abacus")
     with pytest.raises(ArgumentError, match="unknown target 'abacus'"):
         hlo_disc.compile(untouched, "f32[n]")
+
+
+def test_the_command_line(toy, tmp_path):
+    def call(*args) -> tuple[int, str]:
+        result = CliRunner().invoke(main, [str(a) for a in args])
+        return result.exit_code, result.output
+
+    module = tmp_path / "exp.mlir"
+    module.write_text(
+        "func.func public @main(%a: tensor<2x4xf32>) -> tensor<2x4xf32> {\n"
+        "  %0 = stablehlo.exponential %a : tensor<2x4xf32>\n  return %0 : tensor<2x4xf32>\n}"
+    )
+    disc = tmp_path / "exp.disc"
+    assert call("compile", module, "-o", disc, "--target", "toy", "--features", "avx2")[0] == 0
+    assert hlo_disc.load(disc).program.target == "toy"
+    assert call("run", disc)[0] == 0
+    for options, message in (
+        (("--target", "abacus"), "error: unknown target 'abacus'; the targets are cpu, toy"),
+        (("--features", "sse9"), "error: unknown feature level 'sse9'; use 'host', 'avx2', 'avx512'"),
+    ):
+        code, output = call("explain", module, *options)
+        assert code == 1 and output.strip() == message
+    code, output = call("run", disc, "--target", "toy")
+    assert code == 1 and "compiled already: --target has no effect" in output

@@ -21,7 +21,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
 from hlo_disc.executable import Executable, describe_structure
 from hlo_disc.options import Options
-from hlo_disc.program import GuardRow, Input, Output, Program
+from hlo_disc.program import GuardRow, InputRow, OutputRow, Program
 from hlo_disc.signature import Signature, spec_dims
 from hlo_disc.targets import registry
 from hlo_disc.trace import describe_all, trace
@@ -174,10 +174,10 @@ def _program(c: InProgress) -> Program:
         target=c.options.target,
         features=c.generator.features,
         inputs=tuple(
-            Input(name, str(v.dtype), tuple(map(str, map(_shown, read.shape, v.shape))))
+            InputRow(name, str(v.dtype), tuple(map(str, map(_shown, read.shape, v.shape))))
             for name, read, v in zip(graph.input_names, c.inputs, graph.inputs, strict=True)
         ),
-        outputs=tuple(Output(str(v.dtype), tuple(map(str, v.shape))) for v in graph.outputs),
+        outputs=tuple(OutputRow(str(v.dtype), tuple(map(str, v.shape))) for v in graph.outputs),
         symbols=lowered.symbols,
         guards=tuple(
             GuardRow(str(g.lhs), g.relation, str(g.rhs), g.message, tuple(map(str, g.args))) for g in lowered.guards

@@ -31,7 +31,7 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 @dataclass(frozen=True)
-class Input:
+class InputRow:
     """An argument; its shape as dim expressions."""
 
     name: str
@@ -40,7 +40,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputRow:
     """A result; its shape as dim expressions."""
 
     dtype: str
@@ -129,8 +129,8 @@ class Program:
     object: bytes
     target: str
     features: tuple[str, ...]
-    inputs: tuple[Input, ...]
-    outputs: tuple[Output, ...]
+    inputs: tuple[InputRow, ...]
+    outputs: tuple[OutputRow, ...]
     symbols: tuple[str, ...]
     guards: tuple[GuardRow, ...]
     constants: tuple[np.ndarray, ...]

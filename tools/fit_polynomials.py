@@ -121,11 +121,6 @@ def fit_exp() -> None:
     show("EXP", [table[k] for k in range(2, 7)], error)
 
 
-def fit_exp2() -> None:
-    table, error = polynomial(np.exp2, -0.5005, 0.5005, range(1, 7), lambda x: 2.0**-x, {0: 1.0})
-    show("EXP2", [table[k] for k in range(1, 7)], error)
-
-
 def fit_expm1() -> None:
     half = math.log(2) / 2 * 1.0005
     table, error = polynomial(np.expm1, -half, half, range(2, 7), lambda x: 1 / np.expm1(x), {1: 1.0})

@@ -200,14 +200,6 @@ def _block_id(body: FunctionBody, op: ir.Operation) -> None:
     body[op.results[0]] = body.block if along_x else "0"
 
 
-def _zero(body: FunctionBody, op: ir.Operation) -> None:
-    body[op.results[0]] = "0"
-
-
-def _nothing(body: FunctionBody, op: ir.Operation) -> None:
-    """A block has one thread: it waits for nobody."""
-
-
 def _fast_memory(body: FunctionBody, op: ir.Operation) -> None:
     if not body.fast:
         raise Untranslatable("only a kernel has fast memory; pass a view of it to a device function")
@@ -221,8 +213,6 @@ def _kernel_return(body: FunctionBody, op: ir.Operation) -> None:
 HANDLERS: dict[str, Handler] = {
     "gpu.launch_func": _launch,
     "gpu.block_id": _block_id,
-    "gpu.thread_id": _zero,
-    "gpu.barrier": _nothing,
     "gpu.dynamic_shared_memory": _fast_memory,
     "gpu.return": _kernel_return,
 }

@@ -1,4 +1,4 @@
-"""exp, exp2, expm1, tanh, log and log1p in f64, over the whole range, without branches.
+"""exp, expm1, tanh, log and log1p in f64, over the whole range, without branches.
 
 The polynomials are Taylor series, cut where what follows is below a quarter of an ulp.
 """
@@ -22,8 +22,6 @@ _TO_INTEGER = 1.5 * 2.0**52
 
 # exp(r) = 1 + r + r^2 (1/2! + r/3! + …) on |r| <= log(2)/2
 _EXP = tuple(1 / math.factorial(k) for k in range(2, 15))
-# 2^r on |r| <= 1/2
-_EXP2 = tuple(math.log(2) ** k / math.factorial(k) for k in range(15))
 # log(1 + f) = 2 atanh(s) = 2s + s (2/3 s^2 + 2/5 s^4 + …), s = f / (2 + f), |s| <= 3 - sqrt(8)
 _ATANH = tuple(2 / k for k in range(3, 25, 2))
 # the bits of sqrt(1/2), the lower end of the mantissas
@@ -55,12 +53,6 @@ def _expm1_small(r: X) -> X:
 def exp(x: X) -> X:
     n, r = _reduce(x.at_least(_EXP_LOW).at_most(_EXP_HIGH))
     return _scale(_expm1_small(r) + 1.0, n)
-
-
-def exp2(x: X) -> X:
-    x = x.at_least(-1076.0).at_most(1025.0)
-    n = x.round()
-    return _scale((x - n).horner(_EXP2), n)
 
 
 def expm1(x: X) -> X:
@@ -114,5 +106,5 @@ def log1p(x: X) -> X:
 
 
 FUNCTIONS: Mapping[str, Callable[[X], X]] = {
-    "exp": exp, "exp2": exp2, "expm1": expm1, "tanh": tanh, "log": log, "log1p": log1p,
+    "exp": exp, "expm1": expm1, "tanh": tanh, "log": log, "log1p": log1p,
 }  # fmt: skip

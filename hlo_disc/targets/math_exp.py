@@ -1,4 +1,4 @@
-"""exp, exp2, expm1, tanh, erf and erfc in f32, over the whole range, without branches.
+"""exp, expm1, tanh, erf and erfc in f32, over the whole range, without branches.
 
 Coefficients come from tools/fit_polynomials.py. NaN gives NaN: clamps are written so that it passes.
 """
@@ -18,8 +18,6 @@ _EXP_LOW, _EXP_HIGH = -104.0, 89.0
 
 # fit_exp: exp(r) = 1 + r + r^2 (…) on |r| <= log(2)/2
 _EXP = (0.49999994, 0.166665211, 0.0416682661, 0.00836868398, 0.00138209458)
-# fit_exp2: 2^r on |r| <= 1/2
-_EXP2 = (1.0, 0.693147182, 0.240226477, 0.0555035956, 0.00961850304, 0.00133910077, 0.000153280373)
 # fit_expm1: exp(r) - 1 = r + r^2 (…) on |r| <= log(2)/2
 _EXPM1 = (0.49999997, 0.166665465, 0.0416674353, 0.00836626161, 0.00138706574)
 # fit_tanh: tanh(x)/x in x^2. The ends here and below are numbers where the rational, too, rounds to 1 or above
@@ -49,12 +47,6 @@ def _exp_small(r: X) -> X:
 def exp(x: X) -> X:
     n, r = _reduce(x.at_least(_EXP_LOW).at_most(_EXP_HIGH))
     return _exp_small(r).scale(n)
-
-
-def exp2(x: X) -> X:
-    x = x.at_least(-151.0).at_most(129.0)
-    n = x.round()
-    return (x - n).horner(_EXP2).scale(n)
 
 
 def expm1(x: X) -> X:

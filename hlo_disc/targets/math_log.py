@@ -1,4 +1,4 @@
-"""log, log1p, log2, pow and cbrt in f32, over the whole range.
+"""log, log1p, pow and cbrt in f32, over the whole range.
 
 pow and cbrt go through log2 and exp2 in f64, whose spare bits take the place of error-free arithmetic.
 """
@@ -11,9 +11,6 @@ from hlo_disc.targets.vecexpr import X
 
 _LN2_HIGH = 0.693145751953125
 _LN2_LOW = math.log(2) - _LN2_HIGH
-_LOG2E = 1 / math.log(2)
-_LOG2E_HIGH = 1.44269502162933349609375
-_LOG2E_LOW = _LOG2E - _LOG2E_HIGH
 _SMALLEST_NORMAL = 2.0**-126
 # the bits of sqrt(1/2), the lower end of the mantissas
 _SQRT_HALF_BITS = 0x3F3504F3
@@ -60,13 +57,6 @@ def log(x: X) -> X:
     e, m = _split_any(x)
     f = m - 1.0
     value = e.fma(_LN2_HIGH, e.fma(_LN2_LOW, _log_rest(f)) + f)
-    return _at_the_edges(x, value)
-
-
-def log2(x: X) -> X:
-    e, m = _split_any(x)
-    f = m - 1.0
-    value = f.fma(_LOG2E_HIGH, f.fma(_LOG2E_LOW, _log_rest(f) * _LOG2E)) + e
     return _at_the_edges(x, value)
 
 

@@ -14,7 +14,6 @@ from hlo_disc.targets.types import (
     Type,
     Untranslatable,
     attribute_constant,
-    float_constant,
     int_constant,
     splat,
 )
@@ -27,18 +26,18 @@ INTEGER = {
 FLOAT = {"addf": "fadd", "subf": "fsub", "mulf": "fmul", "divf": "fdiv", "remf": "frem", "negf": "fneg"}
 MIN_MAX = {
     "minsi": "smin", "maxsi": "smax", "minui": "umin", "maxui": "umax",
-    "minnumf": "minnum", "maxnumf": "maxnum", "minimumf": "minimum", "maximumf": "maximum",
+    "minimumf": "minimum", "maximumf": "maximum",
 }  # fmt: skip
 CASTS = {
     "fptosi": "fptosi", "fptoui": "fptoui", "sitofp": "sitofp", "uitofp": "uitofp",
     "extf": "fpext", "truncf": "fptrunc", "extsi": "sext", "extui": "zext", "trunci": "trunc",
 }  # fmt: skip
 MATH_INTRINSICS = {
-    "absf": "fabs", "floor": "floor", "ceil": "ceil", "roundeven": "roundeven", "round": "round", "trunc": "trunc",
+    "absf": "fabs", "floor": "floor", "ceil": "ceil", "roundeven": "roundeven", "round": "round",
     "copysign": "copysign", "sqrt": "sqrt", "fma": "fma", "ctpop": "ctpop",
 }  # fmt: skip
 MATH_FUNCTIONS = (
-    "exp", "exp2", "expm1", "log", "log1p", "log2", "tanh", "erf", "erfc", "sin", "cos", "tan", "atan2", "powf", "cbrt",
+    "exp", "expm1", "log", "log1p", "tanh", "erf", "erfc", "sin", "cos", "tan", "atan2", "powf", "cbrt",
 )  # fmt: skip
 INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 FLOAT_PREDICATES = (
@@ -46,8 +45,6 @@ FLOAT_PREDICATES = (
 )  # fmt: skip
 # a select with this attribute must not become a branch
 UNPREDICTABLE = "hlo_disc.unpredictable"
-# llvm.is.fpclass masks
-CLASSES = {"isnan": 3, "isinf": 516, "isfinite": 504}
 
 
 def _integer(opcode: str) -> Handler:
@@ -174,16 +171,6 @@ def _compare(opcode: str, predicates: tuple[str, ...]) -> Handler:
     return handler
 
 
-def _class(mask: int) -> Handler:
-    def handler(body: FunctionBody, op: ir.Operation) -> None:
-        operand, result = op.operands[0], op.results[0]
-        source, (value,) = _computable(body, body.type(operand.type), [body[operand]])
-        arguments = [(source.text, value), ("i32", str(mask))]
-        body[result] = body.call(body.type(result.type).text, f"llvm.is.fpclass.{source.suffix}", arguments)
-
-    return handler
-
-
 def _constant(body: FunctionBody, op: ir.Operation) -> None:
     attr, result = op.attributes["value"], op.results[0]
     constants = body.module.constants
@@ -203,50 +190,6 @@ def _select(body: FunctionBody, op: ir.Operation) -> None:
 
 def _poison(body: FunctionBody, op: ir.Operation) -> None:
     body[op.results[0]] = "poison"
-
-
-def _rsqrt(body: FunctionBody, op: ir.Operation) -> None:
-    result = op.results[0]
-    type_, operands = _computable(body, body.type(result.type), [body[op.operands[0]]])
-    flags = body.fastmath(op)
-    root = body.intrinsic("sqrt", type_, operands, flags)
-    one = splat(type_, float_constant(1.0, type_.element or type_))
-    value = body.op(f"fdiv {flags}{type_.text} {one}, {root}")
-    body[result] = _stored(body, value, type_, body.type(result.type))
-
-
-def _rounded_division(towards: str) -> Handler:
-    """floordivsi and ceildivsi: LLVM divides towards zero, so move by one where a remainder says so."""
-
-    def handler(body: FunctionBody, op: ir.Operation) -> None:
-        result = op.results[0]
-        type_ = body.type(result.type)
-        t = type_.text
-        zero = splat(type_, "0")
-        a, b = body.all(op.operands)
-        mask = f"<{type_.lanes} x i1>" if type_.lanes else "i1"
-        quotient = body.op(f"sdiv {t} {a}, {b}")
-        remainder = body.op(f"srem {t} {a}, {b}")
-        inexact = body.op(f"icmp ne {t} {remainder}, {zero}")
-        signs = body.op(f"xor {t} {a}, {b}")
-        side = body.op(f"icmp {'slt' if towards == 'floor' else 'sge'} {t} {signs}, {zero}")
-        move = body.op(f"and {mask} {inexact}, {side}")
-        step = body.op(f"{'sext' if towards == 'floor' else 'zext'} {mask} {move} to {t}")
-        body[result] = body.op(f"add {t} {quotient}, {step}")
-
-    return handler
-
-
-def _ceil_division_unsigned(body: FunctionBody, op: ir.Operation) -> None:
-    result = op.results[0]
-    type_ = body.type(result.type)
-    t = type_.text
-    a, b = body.all(op.operands)
-    mask = f"<{type_.lanes} x i1>" if type_.lanes else "i1"
-    quotient = body.op(f"udiv {t} {a}, {b}")
-    remainder = body.op(f"urem {t} {a}, {b}")
-    inexact = body.op(f"icmp ne {t} {remainder}, {splat(type_, '0')}")
-    body[result] = body.op(f"add {t} {quotient}, {body.op(f'zext {mask} {inexact} to {t}')}")
 
 
 def _as_llvm_has_it(body: FunctionBody, x: ir.Value) -> tuple[str, str]:
@@ -293,7 +236,6 @@ HANDLERS: dict[str, Handler] = {
     **{f"arith.{op}": _cast(opcode) for op, opcode in CASTS.items()},
     **{f"math.{op}": _intrinsic(name) for op, name in MATH_INTRINSICS.items()},
     **{f"math.{op}": _math_function(op.removesuffix("f") if op == "powf" else op) for op in MATH_FUNCTIONS},
-    **{f"math.{op}": _class(mask) for op, mask in CLASSES.items()},
     "arith.constant": _constant,
     "arith.cmpi": _compare("icmp", INTEGER_PREDICATES),
     "arith.cmpf": _compare("fcmp", FLOAT_PREDICATES),
@@ -301,17 +243,10 @@ HANDLERS: dict[str, Handler] = {
     "arith.bitcast": _bitcast,
     "arith.index_cast": _index_cast("sext"),
     "arith.index_castui": _index_cast("zext"),
-    "arith.floordivsi": _rounded_division("floor"),
-    "arith.ceildivsi": _rounded_division("ceil"),
-    "arith.ceildivui": _ceil_division_unsigned,
     "math.absi": _intrinsic_with_flag("abs"),
     "math.ctlz": _intrinsic_with_flag("ctlz"),
-    "math.cttz": _intrinsic_with_flag("cttz"),
-    "math.rsqrt": _rsqrt,
     "vector.fma": _intrinsic("fma"),
     "vector.bitcast": _cast("bitcast"),
-    "llvm.inttoptr": _cast("inttoptr"),
-    "llvm.ptrtoint": _cast("ptrtoint"),
     "llvm.call_intrinsic": _extension,
     "ub.poison": _poison,
 }

@@ -30,8 +30,6 @@ _REDUCTIONS = {
     "maxsi": ("smax", "llvm.smax"),
     "minui": ("umin", "llvm.umin"),
     "maxui": ("umax", "llvm.umax"),
-    "minnumf": ("fmin", "llvm.minnum"),
-    "maxnumf": ("fmax", "llvm.maxnum"),
     "minimumf": ("fminimum", "llvm.minimum"),
     "maximumf": ("fmaximum", "llvm.maximum"),
 }
@@ -165,13 +163,6 @@ def _interleave(body: FunctionBody, op: ir.Operation) -> None:
     body[op.results[0]] = shuffle(body, type_, body[left], body[right], lanes)
 
 
-def _deinterleave(body: FunctionBody, op: ir.Operation) -> None:
-    source = op.operands[0]
-    type_ = body.type(source.type)
-    for first, result in enumerate(op.results):
-        body[result] = shuffle(body, type_, body[source], "poison", range(first, type_.lanes, 2))
-
-
 def _strided(op: ir.Operation) -> tuple[int, int]:
     offsets, strides = (list(op.attributes[name]) for name in ("offsets", "strides"))
     return offsets[0].value, strides[0].value
@@ -224,6 +215,7 @@ def _shape_cast(body: FunctionBody, op: ir.Operation) -> None:
     body[result] = body[operand]
 
 
+# insert, to_elements, interleave, shape_cast, constant_mask and the strided slices: canonicalization makes them.
 HANDLERS: dict[str, Handler] = {
     "vector.broadcast": _broadcast,
     "vector.reduction": _reduction,
@@ -233,7 +225,6 @@ HANDLERS: dict[str, Handler] = {
     "vector.to_elements": _to_elements,
     "vector.shuffle": _shuffle,
     "vector.interleave": _interleave,
-    "vector.deinterleave": _deinterleave,
     "vector.extract_strided_slice": _extract_slice,
     "vector.insert_strided_slice": _insert_slice,
     "vector.shape_cast": _shape_cast,

@@ -45,7 +45,7 @@ _EXTRAS = (
 _TILES = {32: (6, 4), 16: (4, 3)}
 
 _C_FUNCTIONS = (
-    "exp", "exp2", "expm1", "log", "log1p", "log2", "tanh", "erf", "erfc", "sin", "cos", "tan", "atan2", "pow", "cbrt",
+    "exp", "expm1", "log", "log1p", "tanh", "erf", "erfc", "sin", "cos", "tan", "atan2", "pow", "cbrt",
     "fmod", "fmodf", "memcpy", "memmove", "memset",
 )  # fmt: skip
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import bit_width, dtype_class, int_limits, part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, all_ops
+from hlo_disc.dynamic_hlo.ops.indexing import sort
 from hlo_disc.dynamic_hlo.ops.reference import Function, apply_all, bind
-from hlo_disc.dynamic_hlo.ops.semantics_indexing import sort
 from hlo_disc.dynamic_hlo.ops.table import kind
 
 MODES = ("none", "up", "down", "snap", *["random"] * 4)

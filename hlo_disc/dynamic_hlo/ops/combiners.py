@@ -16,8 +16,8 @@ import ml_dtypes
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dependence import live_ops
+from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, copied, make_op
-from hlo_disc.dynamic_hlo.ops.inference import BOOL, dtype_class
 from hlo_disc.dynamic_hlo.ops.reference import Function
 from hlo_disc.dynamic_hlo.ops.table import OPS
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.dtypes import bit_width
+from hlo_disc.dynamic_hlo.ir.dtypes import bit_width, dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
-from hlo_disc.dynamic_hlo.ops.inference import dtype_class
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 

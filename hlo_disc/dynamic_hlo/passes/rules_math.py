@@ -12,9 +12,9 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, dims_in
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
-from hlo_disc.dynamic_hlo.ops.inference import dtype_class
 from hlo_disc.dynamic_hlo.ops.reference import apply
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.passes.patterns import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value, with_captures
-from hlo_disc.dynamic_hlo.ops import inference_reduce
+from hlo_disc.dynamic_hlo.ops import reductions
 from hlo_disc.dynamic_hlo.ops.combiners import absorbs
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
@@ -104,7 +104,7 @@ def _make(r: Reader, values: Sequence[Value], region: Any, sizes: _Window) -> Re
             return r.emit_all("cumulative", operands, dim=axis, reverse=reverse, body=body)
     _check(r, shape, sizes)
     if moving and all(sizes.window_dilations[a] == sizes.base_dilations[a] == 1 for a in moving):
-        if all(inference_reduce.whole(shape[a], sizes.window[a], sizes.low[a], sizes.high[a], r.facts) for a in moving):
+        if all(reductions.whole(shape[a], sizes.window[a], sizes.low[a], sizes.high[a], r.facts) for a in moving):
             small = make_reduce(r, xs, inits, captured, tuple(moving), body)
             wide = tuple(ONE if a in moving else n for a, n in enumerate(shape))
             return [r.emit("reshape", (x,), shape=wide) for x in small]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.combiners import absorbs
-from hlo_disc.dynamic_hlo.ops.inference_reduce import combined
+from hlo_disc.dynamic_hlo.ops.reductions import combined
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.windows import moving_axes
 from hlo_disc.stitch.codegen.index import Index

@@ -1,4 +1,4 @@
-"""Which axes gather and scatter pair up. `moved`: what is gathered, or the updates. See `ops/inference_indexing.py`."""
+"""Which axes gather and scatter pair up. `moved`: what is gathered, or the updates. See `ops/indexing.py`."""
 
 from __future__ import annotations
 

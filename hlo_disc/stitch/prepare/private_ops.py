@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Op
-from hlo_disc.dynamic_hlo.ops import inference_indexing, semantics_indexing
+from hlo_disc.dynamic_hlo.ops import indexing
+from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints
 from hlo_disc.dynamic_hlo.ops.inference import Rule, Types, broken, disagree, need_dtype, need_scalar
-from hlo_disc.dynamic_hlo.ops.semantics import Array, Ints
-from hlo_disc.dynamic_hlo.ops.semantics_reduce import Body, scattered, selected
-from hlo_disc.dynamic_hlo.ops.table import DIM, DIMS, INTS, TEXT, OpDef, register
+from hlo_disc.dynamic_hlo.ops.reductions import Body, scattered, selected
+from hlo_disc.dynamic_hlo.ops.row import OpDef
+from hlo_disc.dynamic_hlo.ops.table import DIM, DIMS, INTS, TEXT, register
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.windows import moving_axes
 
@@ -109,14 +110,14 @@ def _window_scatter(
 
 def _infer_sort_first(op: Op, facts: ShapeFacts) -> Types:
     dim, first = op.attrs["dim"], op.attrs["first"]
-    types = inference_indexing.sort(op, facts)
+    types = indexing.infer_sort(op, facts)
     if facts.at_most(first, types[0][1][dim]) is Truth.NO:
         disagree(op, f"the first {first} of {types[0][1][dim]} elements")
     return [(dtype, (*shape[:dim], first, *shape[dim + 1 :])) for dtype, shape in types]
 
 
 def _sort_first(*arrays: Array, dim: int, first: int, **attrs: Any) -> tuple[Array, ...]:
-    return tuple(np.take(x, range(first), dim) for x in semantics_indexing.sort(*arrays, dim=dim, **attrs))
+    return tuple(np.take(x, range(first), dim) for x in indexing.sort(*arrays, dim=dim, **attrs))
 
 
 def _infer_define(op: Op, facts: ShapeFacts) -> Types:

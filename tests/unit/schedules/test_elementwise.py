@@ -30,7 +30,8 @@ from hlo_disc.dynamic_hlo.ir.dtypes import (
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
-from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS, OPS, OpDef
+from hlo_disc.dynamic_hlo.ops.row import OpDef
+from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS, OPS
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError
 from hlo_disc.executable import Executable

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value
-from hlo_disc.dynamic_hlo.ops.inference import part_dtype
 from hlo_disc.dynamic_hlo.passes.complex.block import Block, Pair, Rule, is_complex
 from hlo_disc.dynamic_hlo.passes.complex.formulas import Complex, multiply
 from hlo_disc.dynamic_hlo.passes.complex.reals import Real

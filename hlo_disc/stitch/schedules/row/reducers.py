@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value
 from hlo_disc.dynamic_hlo.ops.combiners import absorbs, commutes, selects
-from hlo_disc.dynamic_hlo.ops.inference_reduce import combined
+from hlo_disc.dynamic_hlo.ops.reductions import combined
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.body import Body
 from hlo_disc.stitch.codegen.build import Builder

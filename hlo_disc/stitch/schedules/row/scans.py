@@ -2,7 +2,7 @@
 
 Lanes along the columns: a scan of the lanes makes the prefixes within a vector, then what the sweep carries is combined
 into all lanes. Lanes on rows: every lane carries its own. With `reverse`, the sweep runs from the last column to the
-first and everything is mirrored. The initial values are identities (`inference_reduce.cumulative`).
+first and everything is mirrored. The initial values are identities (`reductions.cumulative`).
 
 A long chain of float additions rounds more often than a tree of them. So sums are carried in two parts: what this block
 of steps has come to, and what all blocks before it have (`close`).
@@ -16,7 +16,7 @@ from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.combiners import monoid_kind
 from hlo_disc.dynamic_hlo.ops.cost import is_expensive
-from hlo_disc.dynamic_hlo.ops.inference_reduce import combined
+from hlo_disc.dynamic_hlo.ops.reductions import combined
 from hlo_disc.stitch.codegen.body import Body
 from hlo_disc.stitch.codegen.regions import inline
 from hlo_disc.stitch.codegen.val import Val

@@ -1,18 +1,22 @@
-"""Shape and dtype inference of the ops that a library computes: custom calls and Fourier transforms."""
+"""What a library computes: custom calls and Fourier transforms."""
 
 from __future__ import annotations
+
+from typing import Any, NoReturn
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.inference import ONE, Types, agree, broken
+from hlo_disc.dynamic_hlo.ops.row import OpDef
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.errors import UnsupportedOpError
 
 TRANSFORMS = ("FFT", "IFFT", "RFFT", "IRFFT")
 
 
-def custom_call(op: Op, facts: ShapeFacts) -> Types:
+def infer_custom_call(op: Op, facts: ShapeFacts) -> Types:
     """What the call says of itself: its handler checks the rest."""
     attrs = op.attrs
     sizes, ranks, dtypes = attrs["sizes"], attrs["ranks"], attrs["dtypes"]
@@ -40,7 +44,11 @@ def custom_call(op: Op, facts: ShapeFacts) -> Types:
     return types
 
 
-def fft(op: Op, facts: ShapeFacts) -> Types:
+def custom_call(*arrays: np.ndarray, **attrs: Any) -> NoReturn:
+    raise UnsupportedOpError(f"custom call @{attrs['target']}: native code has no meaning in numpy")
+
+
+def infer_fft(op: Op, facts: ShapeFacts) -> Types:
     """The last axes of the operand are as long as `length` says; a half spectrum has n // 2 + 1 elements, or none."""
     (x,), transform, length = op.operands, op.attrs["transform"], op.attrs["length"]
     axes = len(length)
@@ -58,3 +66,37 @@ def fft(op: Op, facts: ShapeFacts) -> Types:
     if transform == "IRFFT":
         dtype = part_dtype(x.dtype)
     return [(dtype, (*x.shape[:-axes], *length[:-1], half if real else last))]
+
+
+def fft(x: np.ndarray, *, transform: str, length: tuple[int, ...]) -> np.ndarray:
+    """In double precision, rounded once."""
+    axes = tuple(range(x.ndim - len(length), x.ndim))
+    wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+    half = (*length[:-1], length[-1] // 2 + 1 if length[-1] else 0)
+    shape = (*x.shape[: axes[0]], *(half if transform == "RFFT" else length))
+    single = x.dtype.itemsize == (4 if transform == "RFFT" else 8)
+    kinds = ("float32", "float64") if transform == "IRFFT" else ("complex64", "complex128")
+    dtype = np.dtype(kinds[not single])
+    if 0 in shape or 0 in x.shape:
+        return np.zeros(shape, dtype)
+    result: np.ndarray
+    match transform:
+        case "FFT":
+            result = np.fft.fftn(wide, axes=axes)
+        case "IFFT":
+            result = np.fft.ifftn(wide, axes=axes)
+        case "RFFT":
+            result = np.fft.rfftn(wide, axes=axes)
+        case _:
+            result = np.fft.irfftn(wide, s=length, axes=axes)
+    return result.astype(dtype)
+
+
+_CUSTOM_CALL = (
+    "target", "config", "sizes", "ranks", "dtypes", "operand_orders", "result_orders", "aliases", "effect",
+)  # fmt: skip
+
+ROWS = (
+    OpDef("custom_call", "call", None, infer_custom_call, custom_call, _CUSTOM_CALL),
+    OpDef("fft", "call", 1, infer_fft, fft, ("transform", "length")),
+)

@@ -1,22 +1,28 @@
-"""Inference of control flow: `while` and `case`, whose regions are functions of their operands.
+"""Control flow: `while` and `case`, whose regions are functions of their operands.
 
 `while` (*carried, *invariant) {cond, body, carried}: `cond` says from all operands whether to go on, `body` makes new
 carried values. `case` (index, *operands) {branches}: an index that names no branch means the last one. `check` () {lhs,
 relation, rhs, message, args}: what must hold of the sizes when the region is executed that it is in, a guard in its
 place.
+In numpy a region is a function `(*arrays) -> list of arrays`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.dtypes import BOOL
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Op, Region, Value
-from hlo_disc.dynamic_hlo.ops.inference import BOOL, Types, broken
+from hlo_disc.dynamic_hlo.ops.arrays import Function
+from hlo_disc.dynamic_hlo.ops.inference import Types, broken
+from hlo_disc.dynamic_hlo.ops.row import OpDef
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import ShapeError
 
 
-def while_(op: Op, facts: ShapeFacts) -> Types:
+def infer_while(op: Op, facts: ShapeFacts) -> Types:
     cond, body, carried = op.attrs["cond"], op.attrs["body"], op.operands[: op.attrs["carried"]]
     if len(carried) != op.attrs["carried"]:
         broken(op, f"{op.attrs['carried']} carried values of {len(op.operands)} operands")
@@ -28,7 +34,14 @@ def while_(op: Op, facts: ShapeFacts) -> Types:
     return [(v.dtype, v.shape) for v in carried]
 
 
-def case(op: Op, facts: ShapeFacts) -> Types:
+def while_(*arrays: np.ndarray, cond: Function, body: Function, carried: int) -> tuple[np.ndarray, ...]:
+    state, invariant = list(arrays[:carried]), arrays[carried:]
+    while cond(*state, *invariant)[0]:
+        state = body(*state, *invariant)
+    return tuple(state)
+
+
+def infer_case(op: Op, facts: ShapeFacts) -> Types:
     index, *operands = op.operands
     branches = op.attrs["branches"]
     if not branches:
@@ -41,7 +54,13 @@ def case(op: Op, facts: ShapeFacts) -> Types:
     return [(v.dtype, v.shape) for v in branches[0].outputs]
 
 
-def check(op: Op, facts: ShapeFacts) -> Types:
+def case(index: np.ndarray, *arrays: np.ndarray, branches: Sequence[Function]) -> tuple[np.ndarray, ...]:
+    number = int(index)
+    branch = branches[number] if 0 <= number < len(branches) else branches[-1]
+    return tuple(branch(*arrays))
+
+
+def infer_check(op: Op, facts: ShapeFacts) -> Types:
     if op.attrs["relation"] not in RELATIONS:
         broken(op, f"the relation must be one of {' '.join(RELATIONS)}")
     return []
@@ -65,3 +84,16 @@ def _need_same(op: Op, facts: ShapeFacts, found: Sequence[Value], expected: Sequ
 
 def _types(values: Sequence[Value]) -> str:
     return f"({', '.join(map(repr, values))})"
+
+
+def check(lhs: int, relation: str, rhs: int, message: str, args: Sequence[int]) -> tuple[()]:
+    if not RELATIONS[relation](lhs, rhs):
+        raise ShapeError(message.format(*args))
+    return ()
+
+
+ROWS = (
+    OpDef("while", "control", None, infer_while, while_, ("cond", "body", "carried")),
+    OpDef("case", "control", None, infer_case, case, ("branches",)),
+    OpDef("check", "control", 0, infer_check, check, ("lhs", "relation", "rhs", "message", "args")),
+)

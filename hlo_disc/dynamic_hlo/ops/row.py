@@ -1,0 +1,32 @@
+"""What the op table says of an op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_disc.dynamic_hlo.ops.inference import Rule
+
+
+@dataclass(frozen=True)
+class OpDef:
+    """One op.
+
+    operands: their number, None for any.
+    infer: result types of an op under given facts; see inference.py for what it raises.
+    reference: `reference(*arrays, **attrs)`, every Dim in the attributes evaluated, every Region a function
+        `(*arrays) -> list of arrays`; one array, or a tuple of one a result.
+    attrs: the names that an op's attributes have, exactly.
+    dialect: where StableHLO's tools find the op, for those that read printed graphs; "" for ops that have no text form.
+    expensive: it costs about ten additions or more, and is worth keeping rather than computing twice.
+    """
+
+    name: str
+    kind: str
+    operands: int | None
+    infer: Rule
+    reference: Callable[..., Any]
+    attrs: tuple[str, ...] = ()
+    dialect: str = "stablehlo"
+    expensive: bool = False

@@ -26,7 +26,10 @@ class Generator(Protocol):
         ...
 
     def compile(self, module: ir.Module, dump: Dump | None = None) -> bytes:
-        """Host functions and kernels to object code; the module may be changed. Raises CompileError."""
+        """Host functions, and the kernels in the `gpu.module` beside them, to object code. Raises CompileError.
+
+        The module may be changed.
+        """
         ...
 
 

@@ -13,9 +13,11 @@ import numpy as np
 from hlo_disc import mlir
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import ir
-from hlo_disc.targets import x86
+from hlo_disc.targets import registry
+from hlo_disc.targets.target import Library
 from hlo_disc.targets.types import MINI_FLOATS
 
+CPU = registry.find("cpu")
 _PARALLEL_FOR = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)
 _BLOCKS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 _FAST_BYTES = 1 << 16
@@ -59,7 +61,7 @@ def levels() -> list[str]:
     found = []
     for name in ("avx2", "avx512"):
         try:
-            x86.generator(name)
+            CPU.generator(name)
         except CompileError:
             continue
         found.append(name)
@@ -97,17 +99,17 @@ def kernel_module(body: str, types: Sequence[str], blocks: int = 1, functions: s
     }}"""
 
 
-def load(text: str, level: str = "host") -> x86.X86Library:
+def load(text: str, level: str = "host") -> Library:
     """Compile MLIR text and link it with this file's `ral_parallel_for`."""
-    return x86.link(x86.generator(level).compile(parse(text)), SYMBOLS)
+    return CPU.link(CPU.generator(level).compile(parse(text)), SYMBOLS)
 
 
 @functools.lru_cache(maxsize=64)
-def _load_cached(text: str, level: str) -> x86.X86Library:
+def _load_cached(text: str, level: str) -> Library:
     return load(text, level)
 
 
-def main_of(library: x86.X86Library) -> Callable[..., None]:
+def main_of(library: Library) -> Callable[..., None]:
     """`@main` as a function of buffers; call, env and arena are null unless given."""
     address = library.address("main")
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(address)

@@ -1,4 +1,4 @@
-"""Dots of bf16 by the machine's products of pairs: odd K, few rows, both layouts of columns, packed weights, blocks of K."""
+"""Dots of bf16 by the machine's products of pairs: odd K, few rows, layouts of columns, packed weights, blocks of K."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import typing
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -26,7 +26,6 @@ from hlo_disc.errors import FormatError
 FORMAT = "hlo_disc executable"
 VERSION = 5
 
-Record = TypeVar("Record")
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
@@ -183,6 +182,8 @@ def read(path: str | os.PathLike[str]) -> Program:
         raise FormatError(f"{path}: {error}") from None
     except OSError:
         raise
+    except _Damaged as error:
+        raise FormatError(f"{path}: a damaged hlo_disc executable: its header{error}") from None
     except Exception as error:  # whatever zipfile, json and numpy say of bytes that are none of theirs
         raise FormatError(f"{path}: no hlo_disc executable, or a damaged one ({error})") from error
 
@@ -195,13 +196,12 @@ def _read(archive: zipfile.ZipFile) -> Program:
         raise FormatError(
             f"executable format version {header['version']}, this hlo_disc reads {VERSION}: compile it again"
         )
-    constants = tuple(
-        np.load(io.BytesIO(archive.read(f"constants/{i}.npy")), allow_pickle=False)
-        .view(dtype_named(constant.dtype))
-        .reshape(constant.shape)
-        for i, constant in enumerate(_from_json(tuple[_Constant, ...], header["constants"], "constants"))
-    )
-    return _record(Program, header["program"], "program", object=archive.read("object.o"), constants=constants)
+    constants = []
+    for i, constant in enumerate(_part(tuple[_Constant, ...], header["constants"], "constants")):
+        data = np.load(io.BytesIO(archive.read(f"constants/{i}.npy")), allow_pickle=False)
+        constants.append(data.view(dtype_named(constant.dtype)).reshape(constant.shape))
+    fields = _fields(Program, header["program"])
+    return Program(object=archive.read("object.o"), constants=tuple(constants), **fields)
 
 
 def _to_json(value: object) -> Json:
@@ -216,36 +216,57 @@ def _to_json(value: object) -> Json:
     return value
 
 
-def _from_json(kind: Any, value: Json, where: str) -> Any:
-    """`value` as a record, tuple[X, ...], Mapping[str, X], int, float or str. Raises TypeError when it is none."""
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        return _record(kind, value, where)
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is tuple and isinstance(value, list):
-        return tuple(_from_json(arguments[0], x, f"{where}[{i}]") for i, x in enumerate(value))
-    if origin is Mapping and isinstance(value, dict):
-        return {key: _from_json(arguments[1], x, f"{where}[{key!r}]") for key, x in value.items()}
-    if kind is float and type(value) is int:
+class _Damaged(Exception):
+    """What is wrong with a value of the header. Whoever reads what it is part of puts a step of the way in front."""
+
+    def within(self, step: str) -> _Damaged:
+        return _Damaged(step + str(self))
+
+
+def _from_json(kind: Any, value: Json) -> Any:
+    """`value` as a record, tuple[X, ...], Mapping[str, X], int, float or str. Raises _Damaged when it is none."""
+    form, part = _form(kind)
+    if form is dict:
+        return kind(**_fields(kind, value))
+    if form is tuple and isinstance(value, list):
+        return tuple([_part(part, x, i) for i, x in enumerate(value)])
+    if form is Mapping and isinstance(value, dict):
+        return {key: _part(part, x, key) for key, x in value.items()}
+    if form is float and type(value) is int:
         return float(value)
-    if type(value) is not kind:
-        raise TypeError(f"{where} is {value!r:.40}, not {kind}")
+    if type(value) is not form:
+        raise _Damaged(f" is {value!r:.40}, not {kind}")
     return value
 
 
-def _record(kind: type[Record], value: Json, where: str, **members: Any) -> Record:
-    """A record from its fields, and what the archive holds of it."""
+def _part(kind: Any, value: Json, place: int | str) -> Any:
+    try:
+        return _from_json(kind, value)
+    except _Damaged as error:
+        raise error.within(f"[{place!r}]") from None
+
+
+def _fields(kind: Any, value: Json) -> dict[str, Any]:
+    """The fields of a record that are in the header."""
+    _, kinds = _form(kind)
     if not isinstance(value, dict):
-        raise TypeError(f"{where} is {value!r:.40}, not the fields of {kind.__name__}")
-    hints = _hints(kind)  # type: ignore[arg-type]  # mypy looks for the hash of an instance
-    if missing := hints.keys() - value.keys() - members.keys():
-        raise TypeError(f"{where} has no {', '.join(sorted(missing))}")
-    if unknown := value.keys() - (hints.keys() - members.keys()):
-        raise TypeError(f"{where} has an unknown {', '.join(sorted(unknown))}")
-    fields = {name: _from_json(hints[name], x, f"{where}.{name}") for name, x in value.items()}
-    return kind(**fields, **members)
+        raise _Damaged(f" is {value!r:.40}, not the fields of {kind.__name__}")
+    for wrong, names in (("no", kinds.keys() - value.keys()), ("an unknown", value.keys() - kinds.keys())):
+        if names:
+            raise _Damaged(f" has {wrong} {', '.join(sorted(names))}")
+    fields = {}
+    for name, x in value.items():
+        try:
+            fields[name] = _from_json(kinds[name], x)
+        except _Damaged as error:
+            raise error.within(f".{name}") from None
+    return fields
 
 
 @functools.cache
-def _hints(kind: type) -> Mapping[str, Any]:
-    """The types of a record's fields."""
-    return typing.get_type_hints(kind)
+def _form(kind: Any) -> tuple[Any, Any]:
+    """What a type is made of: (dict, types of a record's fields), (tuple or Mapping, X), or (the type itself, None)."""
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return dict, {name: hint for name, hint in typing.get_type_hints(kind).items() if name not in _MEMBERS}
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    return (origin, arguments[0 if origin is tuple else 1]) if origin else (kind, None)

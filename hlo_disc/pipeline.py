@@ -27,7 +27,10 @@ from hlo_disc.targets import registry
 from hlo_disc.trace import describe_all, trace
 
 if TYPE_CHECKING:
-    from hlo_disc.stitch.lower import Lowered
+    from hlo_disc.stitch.fusion.scope import Plan
+    from hlo_disc.stitch.hostflow.flow import Code
+    from hlo_disc.stitch.hostflow.placement import Placement
+    from hlo_disc.stitch.scheduling import Scheduled
     from hlo_disc.targets.target import Generator
 
 
@@ -35,7 +38,8 @@ if TYPE_CHECKING:
 class InProgress:
     """What the stages hand on.
 
-    source: a graph, or what makes one. inputs: the graph's, as they were read.
+    source: a graph, or what makes one. inputs: the graph's, as they were read. plan: the groups. scheduled: their
+        kernels. placement: where values lie. code: kernels and host functions as MLIR.
     listing: what code generation shows of its own steps, by file suffix. serial: the number of this compilation in
         the process, for the names of its dumps.
     """
@@ -45,7 +49,11 @@ class InProgress:
     graph: Graph = field(init=False)
     inputs: tuple[Value, ...] = field(init=False)
     generator: Generator = field(init=False)
-    lowered: Lowered = field(init=False)
+    plan: Plan = field(init=False)
+    scheduled: Scheduled = field(init=False)
+    placement: Placement = field(init=False)
+    code: Code = field(init=False)
+    explain: str = ""
     listing: dict[str, str] = field(default_factory=dict)
     object: bytes = b""
     compile_ms: dict[str, float] = field(default_factory=dict)
@@ -93,15 +101,43 @@ def _target(c: InProgress) -> None:
     c.generator = registry.find(c.options.target).generator(c.options.features)
 
 
-def _lower(c: InProgress) -> None:
-    from hlo_disc.stitch.lower import lower
+def _normalise(c: InProgress) -> None:
+    from hlo_disc.stitch.prepare.definitions import with_definitions
+    from hlo_disc.stitch.prepare.normalise import normalise
 
-    c.lowered = lower(c.graph, c.generator.device, c.options.verify)
+    c.graph = with_definitions(normalise(c.graph))
+
+
+def _fuse(c: InProgress) -> None:
+    from hlo_disc.stitch.fusion.fuse import fuse
+    from hlo_disc.stitch.schedules.table import SCHEDULES
+
+    c.plan = fuse(c.graph, SCHEDULES)
+
+
+def _schedule(c: InProgress) -> None:
+    from hlo_disc.stitch.scheduling import schedule
+
+    c.scheduled = schedule(c.graph, c.plan, c.generator.device)
+
+
+def _memory(c: InProgress) -> None:
+    from hlo_disc.stitch.explain import explain
+    from hlo_disc.stitch.hostflow.placement import place
+
+    c.placement = place(c.graph, c.plan, c.scheduled)
+    c.explain = explain(c.graph, c.plan, c.scheduled, c.placement)
+
+
+def _host_flow(c: InProgress) -> None:
+    from hlo_disc.stitch.hostflow.flow import build
+
+    c.code = build(c.graph, c.plan, c.scheduled, c.placement)
 
 
 def _codegen(c: InProgress) -> None:
     dump = c.listing.__setitem__ if c.options.dump else None
-    c.object = c.generator.compile(c.lowered.module, dump)
+    c.object = c.generator.compile(c.code.module, dump)
 
 
 def _dump_graph(c: InProgress) -> Iterator[tuple[str, str]]:
@@ -110,9 +146,27 @@ def _dump_graph(c: InProgress) -> Iterator[tuple[str, str]]:
     yield "stablehlo.mlir", to_stablehlo(c.graph)
 
 
-def _dump_lowered(c: InProgress) -> Iterator[tuple[str, str]]:
-    yield "plan.txt", c.lowered.explain
-    yield "mlir", str(c.lowered.module)
+def _dump_groups(c: InProgress) -> Iterator[tuple[str, str]]:
+    from hlo_disc.stitch.explain import groups_text
+
+    yield "txt", groups_text(c.graph, c.plan)
+
+
+def _dump_launches(c: InProgress) -> Iterator[tuple[str, str]]:
+    from hlo_disc.stitch.explain import launches_text
+
+    yield "txt", launches_text(c.plan, c.scheduled)
+
+
+def _dump_memory(c: InProgress) -> Iterator[tuple[str, str]]:
+    from hlo_disc.stitch.explain import memory_text
+
+    yield "txt", memory_text(c.graph, c.plan, c.placement)
+
+
+def _dump_code(c: InProgress) -> Iterator[tuple[str, str]]:
+    yield "plan.txt", c.explain
+    yield "mlir", str(c.code.module)
 
 
 def _dump_listing(c: InProgress) -> Iterator[tuple[str, str]]:
@@ -130,7 +184,12 @@ STAGES: tuple[Stage, ...] = (
     Stage("complex", "rules still see complex numbers as one value; no schedule does", _complex, _dump_nothing),
     Stage("verify", "stitch relies on every invariant of DHLO", _verify, _dump_nothing),
     Stage("target", "the first stage that needs a machine: what is above is the same for all", _target, _dump_nothing),
-    Stage("lower", "fusion, schedules, variants and memory need the device; MLIR comes out", _lower, _dump_lowered),
+    Stage("normalise", "fusion meets no op that means the same as others do", _normalise, _dump_nothing),
+    Stage("verify normalised", "what stitch alone knows are ops like all others", _verify, _dump_nothing),
+    Stage("fuse", "schedules are chosen for whole groups", _fuse, _dump_groups),
+    Stage("schedule", "what memory there must be depends on the forms that groups get", _schedule, _dump_launches),
+    Stage("memory", "host functions say where everything lies", _memory, _dump_memory),
+    Stage("host flow", "kernels and what launches them become MLIR, once nothing is open", _host_flow, _dump_code),
     Stage("codegen", "machine code is last: nothing after MLIR knows of tensors", _codegen, _dump_listing),
 )
 
@@ -168,7 +227,7 @@ def _write(directory: Path, c: InProgress, number: int, stage: Stage) -> None:
 
 
 def _program(c: InProgress) -> Program:
-    graph, lowered = c.graph, c.lowered
+    graph, code = c.graph, c.code
     return Program(
         object=c.object,
         target=c.options.target,
@@ -178,15 +237,15 @@ def _program(c: InProgress) -> Program:
             for name, read, v in zip(graph.input_names, c.inputs, graph.inputs, strict=True)
         ),
         outputs=tuple(OutputRow(str(v.dtype), tuple(map(str, v.shape))) for v in graph.outputs),
-        symbols=lowered.symbols,
+        symbols=code.symbols,
         guards=tuple(
-            GuardRow(str(g.lhs), g.relation, str(g.rhs), g.message, tuple(map(str, g.args))) for g in lowered.guards
+            GuardRow(str(g.lhs), g.relation, str(g.rhs), g.message, tuple(map(str, g.args))) for g in code.guards
         ),
-        constants=lowered.constants,
-        packs=lowered.packs,
-        calls=lowered.calls,
-        env=lowered.env,
-        explain=lowered.explain,
+        constants=code.constants,
+        packs=code.packs,
+        calls=code.calls,
+        env=code.env,
+        explain=c.explain,
         compile_ms=c.compile_ms,
     )
 

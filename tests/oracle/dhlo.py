@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -11,16 +12,29 @@ from jax.extend.backend import get_backend
 from jaxlib._jax import DeviceList
 
 from hlo_disc import mlir
+from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Shape, Value, raw_dim
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.print.text import tensor_type
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.options import Options
+from hlo_disc.pipeline import STAGES, InProgress
 
 
 def shape(text: str) -> Shape:
     """ "b, s+1, 4" as Dims."""
     return tuple(map(Dim.parse, re.split(r",(?![^(]*\))", text))) if text.strip() else ()
+
+
+def stitched(graph: Graph, device: Device) -> InProgress:
+    """What fusion, schedules and the host flow make of a graph for a device, without a target."""
+    made = InProgress(graph, Options())
+    made.graph, made.inputs, made.generator = graph, graph.inputs, SimpleNamespace(device=device)
+    names = [stage.name for stage in STAGES]
+    for stage in STAGES[names.index("normalise") : names.index("codegen")]:
+        stage.run(made)
+    return made
 
 
 def make_graph(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.schedule import CONTROL
+from hlo_disc.stitch.schedule import CONTROL, HOST
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,3 +104,8 @@ class Plan:
             yield group
             for inside in self.inner(group):
                 yield from self.groups(inside)
+
+    def host_ops(self, name: str) -> list[Op]:
+        """The ops of that name among those that check and define sizes, in order."""
+        found = (group.ops[0] for group in self.groups() if group.schedule is HOST)
+        return [op for op in found if op.name == name]

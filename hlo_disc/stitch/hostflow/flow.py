@@ -6,8 +6,8 @@ of the size that `plan` asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,107 +16,98 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Value, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith, ir
+from hlo_disc.program import LibraryCall, PackRow
 from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.module import ModuleBuilder
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.fusion.fuse import is_stored_constant
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
 from hlo_disc.stitch.hostflow.host_control import Emitter, Frame
 from hlo_disc.stitch.hostflow.late_memory import LateMemory
-from hlo_disc.stitch.hostflow.memory import Lives, Slot, plan_memory
-from hlo_disc.stitch.schedule import CONTROL, HOST
-from hlo_disc.stitch.variant import Choice, Packing
+from hlo_disc.stitch.hostflow.memory import Slot
+from hlo_disc.stitch.hostflow.placement import Placement
+from hlo_disc.stitch.schedule import CONTROL
+from hlo_disc.stitch.scheduling import Pack, Scheduled, Step
+from hlo_disc.stitch.variant import Choice
 
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
 
 
 @dataclass(frozen=True)
-class Step:
-    """A group of the flow and its compiled forms, with the kernel of each and the symbols that they take."""
+class Code:
+    """The module, and what a caller must bring.
 
-    group: Group
-    choices: tuple[Choice, ...]
-    kernels: tuple[str, ...]
+    symbols: names in the order of `env`. guards: in the order of `plan`'s statuses. calls: the library functions, by
+    number.
+    """
+
+    module: ir.Module
+    constants: tuple[np.ndarray, ...]
+    packs: tuple[PackRow, ...]
+    calls: tuple[LibraryCall, ...]
     symbols: tuple[str, ...]
-
-    def for_group(self, group: Group) -> Step:
-        """The same step for another group with an equal key."""
-
-        def moved(choice: Choice) -> Choice:
-            if choice.packing is None:
-                return choice
-            source = group.inputs[self.group.inputs.index(choice.packing.source)]
-            return replace(choice, packing=choice.packing.with_source(source))
-
-        return replace(self, group=group, choices=tuple(map(moved, self.choices)))
+    guards: tuple[Guard, ...]
+    env: EnvLayout
 
 
-@dataclass(frozen=True)
-class Pack:
-    """A packed operand and the kernel that makes it."""
-
-    packing: Packing
-    kernel: str
-
-    @property
-    def function(self) -> str:
-        """The host function that launches the kernel; equal packings share it."""
-        return f"{self.kernel}_pack"
+def build(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement) -> Code:
+    """Build the kernels and the host functions."""
+    builder = ModuleBuilder()
+    try:
+        for name, item in scheduled.kernels.items():
+            item.build(builder.builder, name)
+        flow = Flow(builder.builder, graph, plan, scheduled, placement)
+        flow.build_plan()
+        flow.build_main()
+        flow.build_packs()
+    finally:
+        module = builder.close()
+    return Code(
+        module,
+        tuple(constant_array(v) for v in placement.constants),
+        tuple(PackRow(*flow.source(p), p.packing.size, p.function) for p in scheduled.packs),
+        tuple(builder.library),
+        flow.symbols,
+        flow.guards,
+        flow.env,
+    )
 
 
 class Flow:
-    """Places every value and builds the host functions."""
+    """Builds the host functions."""
 
-    def __init__(self, b: Builder, graph: Graph, plan: Plan, steps: Mapping[Group, Step], packs: Sequence[Pack]):
-        self.b, self.graph, self.plan, self.packs = b, graph, plan, packs
-        self.steps, self.step_of = tuple(steps.values()), steps
+    def __init__(self, b: Builder, graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement):
+        self.b, self.graph, self.plan, self.scheduled, self.placement = b, graph, plan, scheduled, placement
+        self.steps, self.packs = tuple(scheduled.steps.values()), scheduled.packs
         self.symbols = tuple(sorted(graph.bindings))
-        self.guards = (*graph.guards, *(Guard(**op.attrs) for op in self._host_ops("check")))
+        self.guards = (*graph.guards, *(Guard(**op.attrs) for op in plan.host_ops("check")))
         self.outputs = plan.scope.outputs
         sizes = sum(v.rank for v in self.outputs)
         self.env = EnvLayout.of(len(self.symbols), sizes, max((len(g.args) for g in self.guards), default=0))
-        self.output_of = {plan.root(v): i for i, v in enumerate(self.outputs)}
-        read = dict.fromkeys(plan.root(x) for step in self.steps for x in step.group.inputs)
-        self.constants = [v for v in read if is_stored_constant(v.op)]
-        self.stored = plan.registers & {*read, *self.output_of}
-        lives = Lives(plan, self._workspace, self.stored, self.output_of).steps
-        self.late = frozenset(op.attrs["symbol"] for op in self._host_ops("define"))
-        early = {v: steps for v, steps in lives.items() if self.is_known(*v.shape)}
-        self.places, self.slots = plan_memory(early, graph.facts)
-        late = {v: steps for v, steps in lives.items() if v not in early}
-        self.late_places, self.late_slots = plan_memory(late, graph.facts, exact=True)
-
-    def is_known(self, *dims: Dim) -> bool:
-        """Does the call say these sizes, before it runs?"""
-        return not self.late or all(self.late.isdisjoint(d.symbols) for d in dims)
-
-    def _host_ops(self, name: str) -> list[Op]:
-        found = (group.ops[0] for group in self.plan.groups() if group.schedule is HOST)
-        return [op for op in found if op.name == name]
 
     def _touched(self, group: Group) -> list[Value]:
         """What lies in memory that the group, or one inside it, reads or writes."""
         inside = [group, *(g for scope in self.plan.inner(group) for g in self.plan.groups(scope))]
-        found = [v for g in inside for v in (*g.inputs, *g.written, *self._workspace(g))]
+        found = [v for g in inside for v in (*g.inputs, *g.written, *self.scheduled.workspace(g))]
         loops = [self.plan.loops[g.ops[0]] for g in inside if g.schedule is CONTROL and g.ops[0] in self.plan.loops]
         return [self.plan.root(v) for v in found] + [c.spare for loop in loops for c in loop.carried if c.spare]
 
     def _late_needs(self, group: Group) -> list[Dim]:
         """Fast memory of a size that only the run knows."""
         inside = [group, *(g for scope in self.plan.inner(group) for g in self.plan.groups(scope))]
-        steps = [self.step_of[g] for g in inside if g in self.step_of]
-        needs = dict.fromkeys(c.variant.fast_bytes() for step in steps for c in step.choices) if self.late else ()
-        return [need for need in needs if not self.is_known(need)]
-
-    def _workspace(self, group: Group) -> Sequence[Value]:
-        step = self.step_of.get(group)
-        return [v for choice in step.choices for v in choice.variant.workspace] if step else ()
+        known = self.scheduled.steps
+        steps = [known[g] for g in inside if g in known]
+        needs = (
+            dict.fromkeys(c.variant.fast_bytes() for step in steps for c in step.choices) if self.placement.late else ()
+        )
+        return [need for need in needs if not self.placement.is_known(need)]
 
     def source(self, pack: Pack) -> tuple[str, int]:
         """Where the packed operand comes from: ("input", number) or ("constant", number)."""
         value = self.plan.root(pack.packing.source)
-        if value in self.constants:
-            return "constant", self.constants.index(value)
+        constants = self.placement.constants
+        if value in constants:
+            return "constant", constants.index(value)
         return "input", self.graph.inputs.index(value)
 
     # plan(dims, env) -> status. What the signature says (sizes that were compiled in) the runtime has checked before.
@@ -140,7 +131,7 @@ class Flow:
                     self._store_all(env, at, [self._first_broken(holds, args, zero)])
 
             def fine() -> None:
-                outputs = [sizes(d) if self.is_known(d) else -1 for v in self.outputs for d in v.shape]
+                outputs = [sizes(d) if self.placement.is_known(d) else -1 for v in self.outputs for d in v.shape]
                 self._store_all(env, self.env.arena, [self._arena_bytes(sizes)])
                 self._store_all(env, self.env.scratch, [self._fast_bytes(sizes)])
                 self._store_all(env, self.env.symbols, [symbols[name] for name in self.symbols])
@@ -177,7 +168,7 @@ class Flow:
     def _offsets(self, sizes: Sizes) -> tuple[dict[Slot, Scalar], Scalar]:
         offsets: dict[Slot, Scalar] = {}
         at: Scalar = 0
-        for slot in self.slots:
+        for slot in self.placement.slots:
             offsets[slot] = at
             at = at + self.b.ceil_div(sizes(slot.size), ALIGNMENT) * ALIGNMENT
         return offsets, at
@@ -185,7 +176,7 @@ class Flow:
     def _fast_bytes(self, sizes: Sizes) -> Scalar:
         needs = dict.fromkeys(c.variant.fast_bytes() for s in self.steps for c in s.choices)
         most: Scalar = 0
-        for need in filter(self.is_known, needs):
+        for need in filter(self.placement.is_known, needs):
             most = self.b.maximum(most, sizes(need))
         return self.b.ceil_div(most, ALIGNMENT) * ALIGNMENT
 
@@ -193,14 +184,15 @@ class Flow:
 
     def build_main(self) -> None:
         b = self.b
-        values = [*self.graph.inputs, *self.constants]
+        values = [*self.graph.inputs, *self.placement.constants]
         types = [self._buffer_type(v) for v in values]
         types += [b.buffer_type(b.i8) for _ in self.packs]
         types += [self._buffer_type(v) for v in self.outputs]
         head = [b.pointer, b.buffer_type(b.i64), b.buffer_type(b.i8)]
         launchers = self._launchers()
         failures = {
-            op: self._failure(op, number) for number, op in enumerate(self._host_ops("check"), len(self.graph.guards))
+            op: self._failure(op, number)
+            for number, op in enumerate(self.plan.host_ops("check"), len(self.graph.guards))
         }
         often = bool(self.plan.loops)
         with b.module.host_function("main", [*head, *types], [b.i32], often) as (call, env, arena, *buffers):
@@ -212,14 +204,14 @@ class Flow:
             memory = dict(zip(values, buffers, strict=False))
             packed = {p.packing: m for p, m in zip(self.packs, buffers[len(values) :], strict=False)}
             outputs = buffers[len(values) + len(self.packs) :]
-            known = {v: i for v, i in self.output_of.items() if self.is_known(*v.shape)}
+            known = {v: i for v, i in self.placement.outputs.items() if self.placement.is_known(*v.shape)}
             memory |= {value: outputs[i] for value, i in known.items()}
             offsets, _ = self._offsets(sizes)
-            for value, slot in self.places.items():
+            for value, slot in self.placement.places.items():
                 memory[value] = b.view(arena, offsets[slot], b.memory_type(value.dtype), sizes.count(value.shape))
 
             def launch(group: Group, buffer: Callable[[Value], Val]) -> None:
-                step = self.step_of[group]
+                step = self.scheduled.steps[group]
                 args = [buffer(v) for v in (*group.inputs, *group.written)]
                 for choice in step.choices:
                     args += [packed[choice.packing]] if choice.packing else []
@@ -231,15 +223,15 @@ class Flow:
                 args = [b.index(x) for x in sizes.shape(op.attrs["args"])]
                 b.if_(b.compare(_OPPOSITE[op.attrs["relation"]], lhs, rhs), lambda: failures[op](call, env, *args))
 
-            unknown = {v: i for v, i in self.output_of.items() if v not in known}
-            late = LateMemory(b, sizes, self.late_places, unknown, self._late_needs)
+            unknown = {v: i for v, i in self.placement.outputs.items() if v not in known}
+            late = LateMemory(b, sizes, self.placement.late_places, unknown, self._late_needs)
             frame = Frame(memory, {})
 
             def prepare(group: Group) -> None:
                 late.prepare(group, self._touched(group), frame.memory)
 
-            emitter = Emitter(b, self.plan, symbols, sizes, self.stored, launch, check)
-            emitter.scope(self.plan.scope, frame, prepare if self.late else None)
+            emitter = Emitter(b, self.plan, symbols, sizes, self.placement.stored, launch, check)
+            emitter.scope(self.plan.scope, frame, prepare if self.placement.late else None)
             b.return_(b.const(0, b.i32))
 
     def _failure(self, op: Op, number: int) -> Callable[..., None]:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from dhlo import make_graph, sample
+from dhlo import make_graph, sample, stitched
 from kernel_runner import levels
 from test_tile import dot, launches, run, spread
 
@@ -18,7 +18,6 @@ from hlo_disc import jit
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
-from hlo_disc.stitch.lower import lower
 
 # batch, heads, queries, keys, head size: 0, 1, primes, around the tiles, and rows enough for several blocks.
 SIZES = [
@@ -88,7 +87,7 @@ def attention(
 
 
 def kernels(graph: Graph) -> str:
-    return lower(graph, Device(64, 32)).explain
+    return stitched(graph, Device(64, 32)).explain
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

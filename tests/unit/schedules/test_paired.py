@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from dhlo import make_graph, sample
+from dhlo import make_graph, sample, stitched
 from kernel_runner import levels
 from test_tile import dot
 
@@ -18,7 +18,6 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options
-from hlo_disc.stitch.lower import lower
 
 # (m, k) and (k, n) or (n, k); K = 4097 is more than a block of K, and odd.
 SIZES = [*itertools.product((0, 1, 3, 7, 100), (0, 1, 2, 31, 257), (1, 16, 65, 130)), (2, 4097, 70), (97, 4097, 3)]
@@ -62,8 +61,8 @@ def test_what_lies_behind_an_odd_row_is_not_read(layout):
 
 def test_the_instruction_is_used_where_there_is_one():
     graph = products("rows of columns", "float32")
-    assert "pair_dot" in str(lower(graph, Device(64, 32, pair_dot=True)).module)
-    assert "call_intrinsic" not in str(lower(graph, Device(64, 32)).module)
+    assert "pair_dot" in str(stitched(graph, Device(64, 32, pair_dot=True)).code.module)
+    assert "call_intrinsic" not in str(stitched(graph, Device(64, 32)).code.module)
 
 
 def test_packed_weights():

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from dhlo import make_graph, sample, shape
+from dhlo import make_graph, sample, shape, stitched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_runner import levels
@@ -23,7 +23,6 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options
-from hlo_disc.stitch.lower import lower
 
 F32 = np.dtype(np.float32)
 # m, k, n: 0, 1, primes, around the row steps (6, 4, 2, 1) and the panels (64, 24 columns), and where rows are many.
@@ -192,7 +191,7 @@ def test_two_element_types() -> None:
 
 def test_complex_has_no_schedule() -> None:
     with pytest.raises(UnsupportedOpError, match="complex"):
-        lower(product("m, k", "k, n", ((1,), (0,)), dtype="complex64"), Device(32, 16))
+        stitched(product("m, k", "k, n", ((1,), (0,)), dtype="complex64"), Device(32, 16))
 
 
 # Epilogues and views.
@@ -263,7 +262,7 @@ def test_views(build: Callable[..., Any]) -> None:
 
 
 def launches(graph: Graph) -> int:
-    return len([line for line in lower(graph, Device(64, 32)).explain.split("\n") if " -> " in line])
+    return len([line for line in stitched(graph, Device(64, 32)).explain.split("\n") if " -> " in line])
 
 
 def test_views_and_epilogues_join_the_kernel() -> None:
@@ -312,7 +311,11 @@ def test_equal_dots_share_their_kernels() -> None:
         return x
 
     few, many = (
-        str(lower(make_graph([("float32", "m, 64")] + [("float32", "64, 64")] * n, layers), Device(64, 32)).module)
+        str(
+            stitched(
+                make_graph([("float32", "m, 64")] + [("float32", "64, 64")] * n, layers), Device(64, 32)
+            ).code.module
+        )
         for n in (1, 12)
     )
     assert few.count("gpu.func") == many.count("gpu.func")

@@ -1,0 +1,57 @@
+"""Where every value lies: in the caller's memory, in a slot of the arena, or in memory that the run asks for.
+
+From groups and what their kernels need to places. All but sizes that depend on data is decided before the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.stitch.fusion.fuse import is_stored_constant
+from hlo_disc.stitch.fusion.scope import Plan
+from hlo_disc.stitch.hostflow.memory import Lives, Slot, plan_memory
+from hlo_disc.stitch.scheduling import Scheduled
+
+
+@dataclass(frozen=True)
+class Placement:
+    """places: the slot of a value in the arena, which has `slots` one behind the other; lives: its first and last step.
+
+    outputs: values that lie in an output, by its number. constants: what kernels read of them. stored: registers that
+    kernels read in memory. late: symbols that only the run knows; late_places: the slots of values of such sizes, each
+    allocated by itself.
+    """
+
+    outputs: Mapping[Value, int]
+    constants: tuple[Value, ...]
+    stored: frozenset[Value]
+    lives: Mapping[Value, tuple[int, int]]
+    places: Mapping[Value, Slot]
+    slots: tuple[Slot, ...]
+    late: frozenset[str]
+    late_places: Mapping[Value, Slot]
+
+    def is_known(self, *dims: Dim) -> bool:
+        """Does the call say these sizes, before it runs?"""
+        return _is_known(self.late, dims)
+
+
+def place(graph: Graph, plan: Plan, scheduled: Scheduled) -> Placement:
+    """Give every value its memory."""
+    outputs = {plan.root(v): i for i, v in enumerate(plan.scope.outputs)}
+    read = dict.fromkeys(plan.root(x) for group in scheduled.steps for x in group.inputs)
+    stored = frozenset(plan.registers & {*read, *outputs})
+    lives = Lives(plan, scheduled.workspace, stored, outputs).steps
+    late = frozenset(op.attrs["symbol"] for op in plan.host_ops("define"))
+    early = {v: steps for v, steps in lives.items() if _is_known(late, v.shape)}
+    places, slots = plan_memory(early, graph.facts)
+    late_places, _ = plan_memory({v: steps for v, steps in lives.items() if v not in early}, graph.facts, exact=True)
+    constants = tuple(v for v in read if is_stored_constant(v.op))
+    return Placement(outputs, constants, stored, lives, places, tuple(slots), late, late_places)
+
+
+def _is_known(late: frozenset[str], dims: tuple[Dim, ...]) -> bool:
+    return not late or all(late.isdisjoint(d.symbols) for d in dims)

@@ -1,0 +1,119 @@
+"""Which forms each group is compiled in: from groups to choices of variants, and the kernels that they need.
+
+Groups that are alike are scheduled once; variants and packings that are alike get one kernel. Nothing is built here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hlo_disc.device import Device
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.stitch.fusion.collapse import collapse
+from hlo_disc.stitch.fusion.fuse import is_stored_constant
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.fusion.scope import Plan
+from hlo_disc.stitch.schedule import Static
+from hlo_disc.stitch.variant import Choice, Packing, Variant
+
+
+@dataclass(frozen=True)
+class Step:
+    """A group of the flow and its compiled forms, with the kernel of each and the symbols that they take."""
+
+    group: Group
+    choices: tuple[Choice, ...]
+    kernels: tuple[str, ...]
+    symbols: tuple[str, ...]
+
+    def for_group(self, group: Group) -> Step:
+        """The same step for another group with an equal key."""
+
+        def moved(choice: Choice) -> Choice:
+            if choice.packing is None:
+                return choice
+            source = group.inputs[self.group.inputs.index(choice.packing.source)]
+            return replace(choice, packing=choice.packing.with_source(source))
+
+        return replace(self, group=group, choices=tuple(map(moved, self.choices)))
+
+    @property
+    def workspace(self) -> list[Value]:
+        """Memory that its forms need while they run."""
+        return [v for choice in self.choices for v in choice.variant.workspace]
+
+
+@dataclass(frozen=True)
+class Pack:
+    """A packed operand and the kernel that makes it."""
+
+    packing: Packing
+    kernel: str
+
+    @property
+    def function(self) -> str:
+        """The host function that launches the kernel; equal packings share it."""
+        return f"{self.kernel}_pack"
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """steps: of the groups that the host flow launches, in order. kernels: what to build, by name, in order."""
+
+    steps: dict[Group, Step]
+    packs: tuple[Pack, ...]
+    kernels: dict[str, Variant | Packing]
+
+    def workspace(self, group: Group) -> Sequence[Value]:
+        """Memory that a group needs while it runs, if it is launched."""
+        return self.steps[group].workspace if group in self.steps else ()
+
+
+def schedule(graph: Graph, plan: Plan, device: Device) -> Scheduled:
+    """Choose the forms of all groups. Raises UnsupportedOpError for what no schedule covers."""
+    static = _static(graph, plan)
+    names: dict[tuple, str] = {}
+    kernels: dict[str, Variant | Packing] = {}
+
+    def kernel(item: Variant | Packing) -> str:
+        """The kernel of a variant or packing; equal ones have one."""
+        name = f"k{len(names)}_{item.name}"
+        known = names.setdefault(item.key(), name)  # keys are large: each is hashed once
+        if known is name:
+            kernels[name] = item
+        return known
+
+    steps: dict[Group, Step] = {}
+    alike: dict[tuple, Step] = {}
+    packs: dict[Packing, Pack] = {}
+    for group in plan.groups():
+        choose = group.schedule.choices
+        if choose is None:  # the host flow is what they are
+            continue
+        key = (group.key(), tuple(static(v) for v in group.inputs))
+        same = alike.get(key)
+        if same:
+            step = same.for_group(group)
+        else:
+            small = collapse(group, graph.facts) if group.schedule.collapses else group
+            choices = choose(small, graph.facts, device, static)
+            step = Step(group, tuple(choices), tuple(kernel(c.variant) for c in choices), small.symbols)
+            if not step.workspace:  # that is memory of this step alone
+                alike[key] = step
+        for packing in (c.packing for c in step.choices if c.packing):
+            if packing not in packs:
+                packs[packing] = Pack(packing, kernel(packing))
+        steps[group] = step
+    return Scheduled(steps, tuple(packs.values()), kernels)
+
+
+def _static(graph: Graph, plan: Plan) -> Static:
+    """Is a value's data the same at every call that passes the same array? Then a packed form of it can be kept."""
+    inputs = set(graph.inputs)
+
+    def static(value: Value) -> bool:
+        root = plan.root(value)
+        return all(n.is_const for n in root.shape) and (root in inputs or is_stored_constant(root.op))
+
+    return static

@@ -21,7 +21,7 @@ def verify(graph: Graph) -> None:
     """Raise CompileError when the graph breaks an invariant; time is linear in its size."""
     raw = {f"%{number}.{axis}" for number, value in enumerate(graph.inputs) for axis in range(value.rank)}
     _verify_signature(graph, raw)
-    symbols = frozenset(graph.bindings) | frozenset(graph.definitions)
+    symbols = {*graph.bindings, *graph.definitions}
     known: set[int] = set()  # dims recur in nearly every op, and equal ones are one object: each is looked at once
     defined = _verify_order(graph, graph)
     for op in graph.ops:
@@ -30,6 +30,8 @@ def verify(graph: Graph) -> None:
                 if not dim.symbols <= symbols:
                     broken(op, f"size {dim} has symbols that nothing binds: {_listed(dim.symbols - symbols)}")
                 known.add(id(dim))
+        if "symbol" in op.attrs:  # an op may define one for what comes after it
+            symbols.add(op.attrs["symbol"])
     for number, value in enumerate(graph.outputs):
         if value not in defined:
             raise CompileError(f"output {number} of {graph.name} ({value!r}) is not defined in the graph")

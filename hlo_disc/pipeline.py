@@ -223,7 +223,7 @@ def _write(directory: Path, c: InProgress, number: int, stage: Stage) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"[^\w.-]", "_", c.graph.name)
     for suffix, text in stage.dump(c):
-        (directory / f"{c.serial}-{name}.{number}-{stage.name}.{suffix}").write_text(text)
+        (directory / f"{c.serial}-{name}.{number}-{stage.name.replace(' ', '_')}.{suffix}").write_text(text)
 
 
 def _program(c: InProgress) -> Program:

@@ -32,7 +32,7 @@ STRIDED = 4
 
 
 @dataclass(frozen=True)
-class Leaf:
+class InMemory:
     """A value that lies in memory, row-major from `offset` on. `fixed`: nothing writes to it while the kernel runs."""
 
     buffer: Val
@@ -48,7 +48,7 @@ class Body:
     mask: set by the schedule while it builds a step whose last lanes must not be touched.
     """
 
-    def __init__(self, b: Builder, width: int, sizes: Sizes, leaves: Mapping[Value, Leaf]):
+    def __init__(self, b: Builder, width: int, sizes: Sizes, leaves: Mapping[Value, InMemory]):
         self.b, self.width, self.sizes, self.leaves = b, width, sizes, leaves
         self.math = IndexMath(b, width)
         self.bound: dict[Value, Val] = {}
@@ -90,7 +90,7 @@ class Body:
                 raise CompileError(f"{op.name} cannot be computed inside a kernel ({op.loc or 'unknown line'})")
             return view(self, op, index)
 
-    def load(self, leaf: Leaf, index: Sequence[Index]) -> Val:
+    def load(self, leaf: InMemory, index: Sequence[Index]) -> Val:
         at = self.math.linear(index, leaf.shape).shift(leaf.offset)
         if leaf.dtype.kind == "c":
             return pairs.load(self, leaf, at)
@@ -104,7 +104,7 @@ class Body:
             x = self.b.gather(leaf.buffer, at.base, self.math.offsets(at), self.mask, fixed=leaf.fixed)
         return from_memory(self.b, x, leaf.dtype)
 
-    def store(self, x: Val, leaf: Leaf, index: Sequence[Index]) -> None:
+    def store(self, x: Val, leaf: InMemory, index: Sequence[Index]) -> None:
         at = self.math.linear(index, leaf.shape).shift(leaf.offset)
         if leaf.dtype.kind == "c":
             return pairs.store(self, x, leaf, at)

@@ -18,7 +18,7 @@ from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.ir.dtypes import FLOATS, element_type, part_dtype
 from hlo_disc.mlir import arith, func, gpu, ir, memref, scf, vector
 from hlo_disc.stitch.codegen.lanes import SimdLanes
-from hlo_disc.stitch.codegen.val import Loop, Scalar, Scope, Val, signed
+from hlo_disc.stitch.codegen.val import ForLoop, OpenScope, Scalar, Val, signed
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.codegen.module import ModuleBuilder
@@ -60,7 +60,7 @@ class Builder:
         self._locations: dict[str, ir.Location] = {}
         self._constants: dict[tuple, Val] = {}
         self._entry: ir.Block | None = None
-        self.scopes: list[Scope] = []
+        self.scopes: list[OpenScope] = []
         self.runtime: Any = None
 
     @contextmanager
@@ -78,13 +78,13 @@ class Builder:
     # Scopes.
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> OpenScope:
         return self.scopes[-1]
 
     @contextmanager
-    def enter(self, op: Any, block: ir.Block, conditional: bool = False) -> Iterator[Scope]:
+    def enter(self, op: Any, block: ir.Block, conditional: bool = False) -> Iterator[OpenScope]:
         """Build inside `block`, a region of `op`."""
-        scope = Scope(op, len(self.scopes), conditional)
+        scope = OpenScope(op, len(self.scopes), conditional)
         self.scopes.append(scope)
         try:
             with ir.InsertionPoint(block):
@@ -326,8 +326,8 @@ class Builder:
 
     # Control flow.
 
-    def loop(self, lo: Scalar, hi: Scalar, step: Scalar = 1, inits: Sequence[Val] = ()) -> Loop:
-        return Loop(self, lo, hi, step, inits)
+    def loop(self, lo: Scalar, hi: Scalar, step: Scalar = 1, inits: Sequence[Val] = ()) -> ForLoop:
+        return ForLoop(self, lo, hi, step, inits)
 
     def if_(
         self,

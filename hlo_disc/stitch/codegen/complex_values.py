@@ -13,7 +13,7 @@ from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.val import Val
 
 if TYPE_CHECKING:
-    from hlo_disc.stitch.codegen.body import Body, Leaf
+    from hlo_disc.stitch.codegen.body import Body, InMemory
 
 
 def join(b: Builder, re: Val, im: Val) -> Val:
@@ -39,7 +39,7 @@ def spread(b: Builder, z: Val, lanes: int) -> Val:
     return z if z.lanes == lanes else join(b, b.splat(part(b, z, 0), lanes), part(b, z, 1))
 
 
-def load(body: Body, leaf: Leaf, at: Index) -> Val:
+def load(body: Body, leaf: InMemory, at: Index) -> Val:
     b, i = body.b, at.base * 2
     if not at.lanes:
         return _counted(b.load(leaf.buffer, i, 2, fixed=leaf.fixed), 0)
@@ -50,7 +50,7 @@ def load(body: Body, leaf: Leaf, at: Index) -> Val:
     return join(b, re, im)
 
 
-def store(body: Body, z: Val, leaf: Leaf, at: Index) -> None:
+def store(body: Body, z: Val, leaf: InMemory, at: Index) -> None:
     b, i = body.b, at.base * 2
     if not at.lanes:
         b.store(_counted(z, 2), leaf.buffer, i)

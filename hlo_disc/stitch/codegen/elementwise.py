@@ -15,6 +15,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, int_limits, is_float, is_unsigned
 from hlo_disc.dynamic_hlo.ir.graph import Op
+from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import arith, math
 from hlo_disc.stitch.codegen import complex_values as pairs
@@ -297,6 +298,7 @@ def _settled(rule: Rule) -> Rule:
 
 
 ELEMENTWISE: dict[str, Rule] = {name: rule if name in _EXACT else _settled(rule) for name, rule in _ROWS.items()}
+assert ELEMENTWISE.keys() == {name for name, row in OPS.items() if row.kind == "elementwise"}, "a row an op"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ class Val:
 
     __slots__ = ("b", "lanes", "scope", "v")
 
-    def __init__(self, b: Builder, v: ir.Value, lanes: int = 0, scope: Scope | None = None):
+    def __init__(self, b: Builder, v: ir.Value, lanes: int = 0, scope: OpenScope | None = None):
         self.b, self.v, self.lanes, self.scope = b, v, lanes, scope or b.scope
 
     @property
@@ -72,7 +72,7 @@ def _is(x: Scalar, n: int) -> bool:
     return isinstance(x, int) and x == n
 
 
-class Scope:
+class OpenScope:
     """A region under construction. `op` is the loop or if that it belongs to, None for a function's body."""
 
     __slots__ = ("conditional", "depth", "op", "open")
@@ -81,7 +81,7 @@ class Scope:
         self.op, self.depth, self.conditional, self.open = op, depth, conditional, True
 
 
-class Loop:
+class ForLoop:
     """`with b.loop(lo, hi, step, inits) as loop: … loop.yield_(*next)`; then `loop.results`."""
 
     def __init__(self, b: Builder, lo: Scalar, hi: Scalar, step: Scalar, inits: Sequence[Val]):
@@ -90,7 +90,7 @@ class Loop:
         self.block = self.op.regions[0].blocks[0]
         self._yielded = False
 
-    def __enter__(self) -> Loop:
+    def __enter__(self) -> ForLoop:
         self._scope = self.b.enter(self.op, self.block)
         self._scope.__enter__()
         first, *rest = self.block.arguments

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith
-from hlo_disc.stitch.codegen.body import Body, Leaf
+from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder, Scalar
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Val
@@ -84,7 +84,7 @@ class Emitter:
         """A scalar from `inputs`, which are in registers or memory."""
         known = {x: frame.registers.get(self.plan.root(x)) for x in inputs}
         leaves = {
-            x: Leaf(self.buffer(x, frame), self.sizes.shape(x.shape), x.dtype, fixed=False)
+            x: InMemory(self.buffer(x, frame), self.sizes.shape(x.shape), x.dtype, fixed=False)
             for x, register in known.items()
             if register is None and self.plan.root(x) in frame.memory
         }
@@ -96,7 +96,7 @@ class Emitter:
         """Let a register be a value, in memory too where kernels read it."""
         frame.registers[value] = x
         if value in self.stored:
-            Body(self.b, 1, self.sizes, {}).store(x, Leaf(self.buffer(value, frame), (), value.dtype), ())
+            Body(self.b, 1, self.sizes, {}).store(x, InMemory(self.buffer(value, frame), (), value.dtype), ())
 
     def _host(self, group: Group, frame: Frame) -> None:
         if group.ops[0].name == "check":

@@ -18,7 +18,7 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.stitch.codegen.body import Body, Leaf
+from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import ZERO, Index
 from hlo_disc.stitch.codegen.regions import inline
@@ -150,7 +150,7 @@ class ScatterVariant:
         group = self.group
         with group_kernel(b, name, group, self.facts, 3) as (sizes, buffers, (items, per, span)):
             leaves = {
-                v: Leaf(m, sizes.shape(v.shape), v.dtype, fixed=v in group.inputs)
+                v: InMemory(m, sizes.shape(v.shape), v.dtype, fixed=v in group.inputs)
                 for v, m in zip((*group.inputs, *group.outputs), buffers, strict=True)
             }
             kernel = _ScatterKernel(b, self, sizes, leaves, span)
@@ -159,7 +159,7 @@ class ScatterVariant:
 
 
 class _ScatterKernel:
-    def __init__(self, b: Builder, variant: ScatterVariant, sizes: Sizes, leaves: Mapping[Value, Leaf], span: Val):
+    def __init__(self, b: Builder, variant: ScatterVariant, sizes: Sizes, leaves: Mapping[Value, InMemory], span: Val):
         self.b, self.sizes, self.leaves, self.span = b, sizes, leaves, span
         self.op, self.axes = variant.op, variant.axes
         self.body = Body(b, variant.device.lanes, sizes, leaves)

@@ -31,7 +31,7 @@ from hlo_disc.stitch.schedule import PART
 from hlo_disc.stitch.schedules.attention.sweep import Sweep
 from hlo_disc.stitch.schedules.dot.choices import tile_vectors
 from hlo_disc.stitch.schedules.dot.epilogue import Epilogue
-from hlo_disc.stitch.schedules.dot.kernel import panel_steps
+from hlo_disc.stitch.schedules.dot.kernel import panel_steps, rows_of_tiles
 from hlo_disc.stitch.schedules.dot.microkernel import inner_tile, outer_tile
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, KAxis, Operand
 from hlo_disc.stitch.schedules.dot.pack import PanelPacker, panel_elements
@@ -251,13 +251,7 @@ class _AttentionKernel:
             self._pack(self.parts.pack_keys, p, self.v.widths[0], self.key_at, self.keys)
         if self.parts.pack_values:
             self._pack(self.parts.pack_values, q, self.v.widths[1], self.value_at, self.values)
-        lo = first
-        end = b.minimum(first + chunk, sizes(p.row_axis.size))
-        for rows in self.v.steps:
-            hi = end - (end - lo) % rows
-            with b.loop(lo, hi, rows) as loop:
-                self._tile(loop.i, rows)
-            lo = hi
+        rows_of_tiles(b, self.v.steps, first, b.minimum(first + chunk, sizes(p.row_axis.size)), self._tile)
 
     def _start(self, offset: Dim, p: Product, stride: str, batch: Sequence[Scalar]) -> Scalar:
         at = self.sizes(offset)

@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import ir
-from hlo_disc.stitch.codegen.body import Body, Leaf
+from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE, MONOIDS
+from hlo_disc.stitch.codegen.elementwise import MONOIDS
 from hlo_disc.stitch.codegen.index import ZERO, Index
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
@@ -85,7 +86,7 @@ class Sweep:
         op = value.op
         if op is None or op not in self.scores.middle:
             return value.rank == 0
-        if op.name == "broadcast" or op.name in ELEMENTWISE:
+        if op.name == "broadcast" or kind(op) == "elementwise":
             return all(self._uniform(x) for x in op.operands)
         return False
 
@@ -101,7 +102,7 @@ class Sweep:
         stride, *scalars = values[count:]
         symbols, (*batch, first, rows) = scalars[: len(names)], scalars[len(names) :]
         sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
-        leaves = {v: Leaf(m, sizes.shape(v.shape), v.dtype) for v, m in zip(self.leaves, buffers, strict=True)}
+        leaves = {v: InMemory(m, sizes.shape(v.shape), v.dtype) for v, m in zip(self.leaves, buffers, strict=True)}
         with b.loop(0, rows) as loop:
             body = Body(b, self.width, sizes, leaves)
             at = {("out", a): Index(i) for a, i in zip(self.batch, batch, strict=True)}

@@ -17,7 +17,7 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import ir
-from hlo_disc.stitch.codegen.body import Body, Leaf
+from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.elements import convert
 from hlo_disc.stitch.codegen.index import Index
@@ -79,9 +79,9 @@ class Epilogue:
         buffers, scalar = rest[: len(memory)], rest[len(memory) :]
         symbols, (*batch, row, rows, col) = scalar[: len(names)], scalar[len(names) :]
         sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
-        leaves = {v: Leaf(m, sizes.shape(v.shape), v.dtype) for v, m in zip(memory[:-1], buffers[:-1], strict=True)}
+        leaves = {v: InMemory(m, sizes.shape(v.shape), v.dtype) for v, m in zip(memory[:-1], buffers[:-1], strict=True)}
         body = Body(b, self.lanes, sizes, leaves)
-        output = Leaf(buffers[-1], sizes.shape(memory[-1].shape), memory[-1].dtype)
+        output = InMemory(buffers[-1], sizes.shape(memory[-1].shape), memory[-1].dtype)
 
         def all_rows(c: Scalar, mask: Val | None, lanes: int) -> None:
             body.mask = mask
@@ -119,7 +119,7 @@ class Epilogue:
             at[self.p.col] = Index(col, 1)
         return tuple(at[a] for a in range(len(self.p.axes)))
 
-    def _store(self, body: Body, output: Leaf, sums: Val, index: tuple[Index, ...]) -> None:
+    def _store(self, body: Body, output: InMemory, sums: Val, index: tuple[Index, ...]) -> None:
         (result,) = self.group.outputs
         at = {self.dot: index}
         body.bound = {self.dot: sums}

@@ -103,13 +103,10 @@ class TileKernel:
         return Operand(self.rows, at + first * sizes(axis.row_stride), (sizes(axis.row_stride),))
 
     def each_tile(self, first: Scalar, chunk: Scalar, tile: Callable[[Scalar, int], None]) -> None:
-        """Call `tile` for the rows of a chunk: as many tiles of most rows as there are, then smaller ones."""
-        lo, end = first, self.b.minimum(first + chunk, self.sizes(self.p.row_axis.size))
-        for rows in self.v.steps:
-            hi = end - (end - lo) % rows
-            with self.b.loop(lo, hi, rows) as loop:
-                tile(loop.i, rows)
-            lo = hi
+        """Call `tile` for the rows of a chunk."""
+        rows_of_tiles(
+            self.b, self.v.steps, first, self.b.minimum(first + chunk, self.sizes(self.p.row_axis.size)), tile
+        )
 
     # Tiles.
 
@@ -155,6 +152,17 @@ class TileKernel:
         sizes = self.sizes
         axes = zip(self.p.inner, self.k_steps, strict=True)
         return [KAxis(sizes(axis.size), sizes(axis.row_stride), step) for axis, step in axes]
+
+
+def rows_of_tiles(
+    b: Builder, steps: Sequence[int], lo: Scalar, end: Scalar, tile: Callable[[Scalar, int], None]
+) -> None:
+    """Call `tile` for the rows from `lo` on: as many tiles of most rows as there are, then smaller ones."""
+    for rows in steps:
+        hi = end - (end - lo) % rows
+        with b.loop(lo, hi, rows) as loop:
+            tile(loop.i, rows)
+        lo = hi
 
 
 def panel_steps(p: Product, sizes: Sizes, width: int) -> list[Scalar]:

@@ -12,10 +12,10 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.space import row_space
-from hlo_disc.stitch.schedules.row.kernel import RowVariant
 from hlo_disc.stitch.schedules.row.shared_reduction import sliced
 from hlo_disc.stitch.schedules.row.shared_scan import shared_scan
 from hlo_disc.stitch.schedules.row.tiny import TinyVariant, is_tiny
+from hlo_disc.stitch.schedules.row.variant import RowVariant
 from hlo_disc.stitch.variant import Choice, decided
 
 # Up to this many columns, rows across lanes win (measured on softmax; on argmax, whose lanes cost more to fold).

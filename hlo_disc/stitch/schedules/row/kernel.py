@@ -11,142 +11,38 @@ The body is the same in both forms: with lanes on rows a reduction needs no othe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hlo_disc.device import Device
-from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, regions
-from hlo_disc.dynamic_hlo.ops.cost import is_expensive
+from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
-from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.stitch.codegen.body import Body, Leaf
+from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.elements import is_small_float
 from hlo_disc.stitch.codegen.index import ZERO, Index
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
-from hlo_disc.stitch.fusion.group import Group, Place
-from hlo_disc.stitch.fusion.space import Access, Pass, RowSpace
-from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
+from hlo_disc.stitch.fusion.group import Place
+from hlo_disc.stitch.fusion.space import Access, Pass
 from hlo_disc.stitch.schedules.row.reducers import Reducer, reducer
 from hlo_disc.stitch.schedules.row.scans import BLOCK, Scan
+
+if TYPE_CHECKING:
+    from hlo_disc.stitch.schedules.row.variant import RowVariant
 
 # Slices of a reduction that is shared among blocks.
 SLICES = 32
 
 
-@dataclass(frozen=True)
-class RowVariant:
-    """One compiled form of a row group. Kernel arguments: inputs, outputs, symbols, items, items a block, span.
-
-    narrow: one vector a step, for rows that would not fill more. sliced: every reduction goes over a part of `span`
-    columns only; the outputs get an axis of SLICES more, the last one, or with lanes on rows the first. totals: what
-    such a kernel left of the cumulative ops' operands, from which each part of the columns starts.
-    """
-
-    group: Group
-    space: RowSpace
-    lanes_on_rows: bool
-    device: Device
-    facts: ShapeFacts
-    narrow: bool = False
-    sliced: bool = False
-    totals: tuple[Value, ...] = ()
-    workspace: tuple[Value, ...] = ()
-
-    @property
-    def width(self) -> int:
-        """Lanes of a step: more than one register's, so that several vectors are in flight."""
-        if self.narrow:
-            return self.device.lanes
-        light = not any(_is_heavy(op) for op in self.group.ops)
-        return self.device.lanes * (self.device.unroll * (4 if self.lanes_on_rows and light else 1))
-
-    @property
-    def parts(self) -> bool:
-        """Is an item a part of its columns? A map may share a long row among blocks, too."""
-        # Finding the part of a row takes a division, which is as long as a short row.
-        whole = self.space.reduced_at or self.space.scans or self._short
-        return self.sliced or bool(self.totals) or (not self.lanes_on_rows and not whole)
-
-    @property
-    def _short(self) -> bool:
-        """Are rows known to be too short to be shared?"""
-        cols = dim_product(self.space.widest)
-        return cols.is_const and cols.value <= self.device.grain
-
-    def fast_bytes(self) -> Dim:
-        """Fast memory of a block, for what is staged."""
-        if self.lanes_on_rows:
-            return Dim.const(0)
-        total = Dim.const(0)
-        for p in self.space.passes:
-            for value in p.stage:
-                total = total + _stage_bytes(value, p)
-        return total
-
-    @property
-    def name(self) -> str:
-        kind = "reduce" if self.space.reduced_at else "scan" if self.space.scans else "map"
-        return kind + "_across" * self.lanes_on_rows + "_narrow" * self.narrow + "_sliced" * self.sliced
-
-    def key(self) -> tuple:
-        return (self.group.key(), self.lanes_on_rows, self.narrow, self.sliced, len(self.totals))
-
-    # Host side.
-
-    def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
-        """Divide the items into blocks that are worth handing out, and launch."""
-        cols = sizes.count(self.space.widest)
-        weight = 1 + 4 * sum(is_expensive(op) for op in self.group.ops)
-        grain = max(self.device.grain // weight, self.width)
-        chunks: Scalar = 1
-        span = cols
-        if self.sliced or self.totals:
-            span, chunks = b.ceil_div(cols, SLICES), SLICES
-        elif self.parts:
-            span = b.minimum(cols, _round_up(grain, self.width))
-            chunks = b.ceil_div(cols, b.maximum(span, 1))
-        if self.lanes_on_rows:
-            panels = b.ceil_div(sizes(self.space.rows[-1]), self.width)
-            items = sizes.count(self.space.rows[:-1]) * panels * chunks
-            per_item = span * self.width
-        else:
-            items, per_item = sizes.count(self.space.rows) * chunks, span
-        per = b.maximum(grain // b.maximum(per_item, 1), 1)
-        fast = sizes(self.fast_bytes())
-        b.launch(kernel, b.ceil_div(items, per), [*buffers, *symbols, items, per, span], fast)
-
-    # Kernel side.
-
-    def build(self, b: Builder, name: str) -> None:
-        """Add the kernel to the module."""
-        with group_kernel(b, name, self.group, self.facts, 3, read=self.totals) as (sizes, buffers, scalars):
-            items, per, span = scalars
-            build = _RowKernel(b, self, sizes, buffers, span)
-            with each_item(b, items, per) as item:
-                (build.panel if self.lanes_on_rows else build.row)(item)
-
-
-def _is_heavy(op: Op) -> bool:
-    """Does an op keep registers busy, so that several vectors in flight are no gain?"""
-    inner = [x for region in regions(op) for x in region.ops]
-    return (is_expensive(op) and op.name != "cumulative") or any(is_expensive(x) for x in inner)
-
-
-def _stage_bytes(value: Value, p: Pass) -> Dim:
+def stage_bytes(value: Value, p: Pass) -> Dim:
     return dim_product(p.cols) * max(value.dtype.itemsize, 4)
-
-
-def _round_up(n: int, multiple: int) -> int:
-    return -(-n // multiple) * multiple
 
 
 Step = Callable[[Body, list[Index], list[Val]], list[Val]]
 
 
-class _RowKernel:
+class RowKernel:
     def __init__(self, b: Builder, variant: RowVariant, sizes: Sizes, buffers: Sequence[Val], span: Val):
         self.b, self.variant, self.space, self.sizes, self.span = b, variant, variant.space, sizes, span
         group = variant.group
@@ -155,7 +51,7 @@ class _RowKernel:
         self.leaves = {v: self._leaf(v, m) for v, m in zip(read, buffers[:n], strict=True)}
         shapes = [group.place.shape] if group.place else [self._output_shape(v) for v in group.outputs]
         self.outputs = {
-            v: Leaf(m, sizes.shape(shape), v.dtype)
+            v: InMemory(m, sizes.shape(shape), v.dtype)
             for v, m, shape in zip(group.outputs, buffers[n:], shapes, strict=True)
         }
         self.vectors = self._body(variant.width)
@@ -165,8 +61,8 @@ class _RowKernel:
         self.slice = ZERO
         self._stages = self._stage_leaves()
 
-    def _leaf(self, value: Value, buffer: Val) -> Leaf:
-        return Leaf(buffer, self.sizes.shape(value.shape), value.dtype)
+    def _leaf(self, value: Value, buffer: Val) -> InMemory:
+        return InMemory(buffer, self.sizes.shape(value.shape), value.dtype)
 
     def _output_shape(self, value: Value) -> Shape:
         if not self.variant.sliced:
@@ -177,8 +73,8 @@ class _RowKernel:
     def _body(self, width: int) -> Body:
         return Body(self.b, width, self.sizes, self.leaves)
 
-    def _stage_leaves(self) -> dict[Value, Leaf]:
-        stages: dict[Value, Leaf] = {}
+    def _stage_leaves(self) -> dict[Value, InMemory]:
+        stages: dict[Value, InMemory] = {}
         if self.variant.lanes_on_rows:
             return stages
         fast, offset = None, Dim.const(0)
@@ -188,8 +84,8 @@ class _RowKernel:
                 dtype = np.dtype(np.float32) if is_small_float(value.dtype) else value.dtype
                 count = self.sizes.count(p.cols)
                 view = self.b.view(fast, self.sizes(offset), self.b.memory_type(dtype), count)
-                stages[value] = Leaf(view, [count], dtype, fixed=False)
-                offset = offset + _stage_bytes(value, p)
+                stages[value] = InMemory(view, [count], dtype, fixed=False)
+                offset = offset + stage_bytes(value, p)
         return stages
 
     # The two forms of an item.
@@ -337,7 +233,7 @@ class _RowKernel:
 
         def inner(at: list[Index], acc: list[Val]) -> list[Val]:
             def take(i: Scalar, acc: list[Val]) -> list[Val]:
-                return self._step(p, scans, step, [*at, Index(i, 1)] if p.cols else [], acc)
+                return self._step(scans, step, [*at, Index(i, 1)] if p.cols else [], acc)
 
             def tail() -> list[Val]:
                 body.mask = self.b.lanes.first(rest, width)
@@ -376,7 +272,7 @@ class _RowKernel:
         acc = self._start(scans, reducers)
 
         def take(at: list[Index], acc: list[Val]) -> list[Val]:
-            return self._step(p, scans, step, at, acc)
+            return self._step(scans, step, at, acc)
 
         if self.variant.parts or scans:
             first, end = (self.first, self.end) if self.variant.parts else (0, self.sizes(p.cols[0]))
@@ -445,7 +341,7 @@ class _RowKernel:
             loop.yield_(*scan.apply(body, loop.args, xs))
         return loop.results
 
-    def _step(self, p: Pass, scans: Sequence[Scan], step: Step, cols: list[Index], acc: list[Val]) -> list[Val]:
+    def _step(self, scans: Sequence[Scan], step: Step, cols: list[Index], acc: list[Val]) -> list[Val]:
         """One step of a sweep: the cumulative ops first, so that everything else finds their results."""
         body, rest = self.vectors, acc
         carried: list[Val] = []

@@ -74,7 +74,7 @@ def identity_init(op: Op) -> bool:
 
 
 def combine(b: Builder, op: Op, x: Val, y: Val) -> Val:
-    """Two partial results of a reduction as one. The rules of `emit` ask for an op with operands of its dtype."""
+    """Two partial results of a reduction as one. Rules of `elementwise.py` want an op with operands of its dtype."""
     value = Value(op.result.dtype, ())
     return MONOIDS[op.attrs["kind"]].combine(b, Op("combine", (value, value), {}, op.loc), [x, y])
 
@@ -141,11 +141,10 @@ class RegionReducer(Reducer):
         b, mask = body.b, None if self.lanes_on_rows else body.mask
         wide = [b.splat(x, body.width) for x in xs]
         if self.ordered:
-            some = None if mask is None else mask
-            if some is not None and not self.marked:
-                wide = [b.select(some, x, init) for x, init in zip(wide, self._inits(body), strict=True)]
-                some = None
-            mark, new = self._fold(body, some, wide)
+            if mask is not None and not self.marked:
+                wide = [b.select(mask, x, init) for x, init in zip(wide, self._inits(body), strict=True)]
+                mask = None
+            mark, new = self._fold(body, mask, wide)
             if not self.marked:
                 return self.apply(body, state, new)
             return self._join(body, state[0], list(state[1:]), mark, new)

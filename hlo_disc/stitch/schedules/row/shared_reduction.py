@@ -13,7 +13,8 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.space import row_space
-from hlo_disc.stitch.schedules.row.kernel import SLICES, RowVariant
+from hlo_disc.stitch.schedules.row.kernel import SLICES
+from hlo_disc.stitch.schedules.row.variant import RowVariant
 
 
 @dataclass(frozen=True)

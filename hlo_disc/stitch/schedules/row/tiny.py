@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.cost import is_expensive
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.stitch.codegen.body import Body, Leaf
+from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
@@ -57,7 +57,7 @@ class TinyVariant:
         results = []
         for value, buffer in zip(group.outputs, buffers[count:], strict=True):
             shape = group.place.shape if group.place else value.shape
-            leaf = Leaf(buffer, sizes.shape(shape), value.dtype)
+            leaf = InMemory(buffer, sizes.shape(shape), value.dtype)
             for at in itertools.product(*(range(n.value) for n in value.shape)):
                 index = tuple(map(Index, at))
                 where = placed(body, group.place, value, index) if group.place else index
@@ -65,8 +65,8 @@ class TinyVariant:
         for x, leaf, where in results:
             body.store(x, leaf, where)
 
-    def _leaf(self, value: Value, buffer: Val, sizes: Sizes) -> Leaf:
-        return Leaf(buffer, sizes.shape(value.shape), value.dtype, fixed=False)
+    def _leaf(self, value: Value, buffer: Val, sizes: Sizes) -> InMemory:
+        return InMemory(buffer, sizes.shape(value.shape), value.dtype, fixed=False)
 
 
 def is_tiny(group: Group) -> bool:
@@ -75,5 +75,5 @@ def is_tiny(group: Group) -> bool:
         return False
     elements = sum(math.prod(n.value for n in v.shape) for v in group.outputs)
     cost = sum(10 if is_expensive(op) else 1 for op in group.ops)
-    simple = all(op.name in _VIEWS or op.name in ELEMENTWISE for op in group.ops)
+    simple = all(op.name in _VIEWS or kind(op) == "elementwise" for op in group.ops)
     return simple and elements <= MOST_ELEMENTS and elements * cost <= MOST_OPS

@@ -10,7 +10,7 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.stitch.codegen.body import Body, Leaf
+from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.regions import inline
@@ -85,7 +85,7 @@ class Sorter:
         self.b, self.layout, self.records = b, layout, layout.records
         self.symbols = [sizes.symbols[name] for name in layout.group.symbols]
         given = zip(layout.group.inputs, inputs, strict=True)
-        leaves = {v: Leaf(m, sizes.shape(v.shape), v.dtype) for v, m in given}
+        leaves = {v: InMemory(m, sizes.shape(v.shape), v.dtype) for v, m in given}
         self.body = Body(b, layout.device.lanes, sizes, leaves)
         self.dim = layout.op.attrs["dim"]
         self.operands = layout.op.operands[: layout.op.attrs["count"]]

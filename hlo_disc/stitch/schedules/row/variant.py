@@ -1,0 +1,122 @@
+"""The compiled forms of a row group: how wide they are, and how their items are divided among blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hlo_disc.device import Device
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value, regions
+from hlo_disc.dynamic_hlo.ops.cost import is_expensive
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.fusion.space import RowSpace
+from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
+from hlo_disc.stitch.schedules.row.kernel import SLICES, RowKernel, stage_bytes
+
+
+@dataclass(frozen=True)
+class RowVariant:
+    """One compiled form of a row group. Kernel arguments: inputs, outputs, symbols, items, items a block, span.
+
+    narrow: one vector a step, for rows that would not fill more. sliced: every reduction goes over a part of `span`
+    columns only; the outputs get an axis of SLICES more, the last one, or with lanes on rows the first. totals: what
+    such a kernel left of the cumulative ops' operands, from which each part of the columns starts.
+    """
+
+    group: Group
+    space: RowSpace
+    lanes_on_rows: bool
+    device: Device
+    facts: ShapeFacts
+    narrow: bool = False
+    sliced: bool = False
+    totals: tuple[Value, ...] = ()
+    workspace: tuple[Value, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Lanes of a step: more than one register's, so that several vectors are in flight."""
+        if self.narrow:
+            return self.device.lanes
+        light = not any(_is_heavy(op) for op in self.group.ops)
+        return self.device.lanes * (self.device.unroll * (4 if self.lanes_on_rows and light else 1))
+
+    @property
+    def parts(self) -> bool:
+        """Is an item a part of its columns? A map may share a long row among blocks, too."""
+        # Finding the part of a row takes a division, which is as long as a short row.
+        whole = self.space.reduced_at or self.space.scans or self._short
+        return self.sliced or bool(self.totals) or (not self.lanes_on_rows and not whole)
+
+    @property
+    def _short(self) -> bool:
+        """Are rows known to be too short to be shared?"""
+        cols = dim_product(self.space.widest)
+        return cols.is_const and cols.value <= self.device.grain
+
+    def fast_bytes(self) -> Dim:
+        """Fast memory of a block, for what is staged."""
+        if self.lanes_on_rows:
+            return Dim.const(0)
+        total = Dim.const(0)
+        for p in self.space.passes:
+            for value in p.stage:
+                total = total + stage_bytes(value, p)
+        return total
+
+    @property
+    def name(self) -> str:
+        kind = "reduce" if self.space.reduced_at else "scan" if self.space.scans else "map"
+        return kind + "_across" * self.lanes_on_rows + "_narrow" * self.narrow + "_sliced" * self.sliced
+
+    def key(self) -> tuple:
+        return (self.group.key(), self.lanes_on_rows, self.narrow, self.sliced, len(self.totals))
+
+    # Host side.
+
+    def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
+        """Divide the items into blocks that are worth handing out, and launch."""
+        cols = sizes.count(self.space.widest)
+        weight = 1 + 4 * sum(is_expensive(op) for op in self.group.ops)
+        grain = max(self.device.grain // weight, self.width)
+        chunks: Scalar = 1
+        span = cols
+        if self.sliced or self.totals:
+            span, chunks = b.ceil_div(cols, SLICES), SLICES
+        elif self.parts:
+            span = b.minimum(cols, _round_up(grain, self.width))
+            chunks = b.ceil_div(cols, b.maximum(span, 1))
+        if self.lanes_on_rows:
+            panels = b.ceil_div(sizes(self.space.rows[-1]), self.width)
+            items = sizes.count(self.space.rows[:-1]) * panels * chunks
+            per_item = span * self.width
+        else:
+            items, per_item = sizes.count(self.space.rows) * chunks, span
+        per = b.maximum(grain // b.maximum(per_item, 1), 1)
+        fast = sizes(self.fast_bytes())
+        b.launch(kernel, b.ceil_div(items, per), [*buffers, *symbols, items, per, span], fast)
+
+    # Kernel side.
+
+    def build(self, b: Builder, name: str) -> None:
+        """Add the kernel to the module."""
+        with group_kernel(b, name, self.group, self.facts, 3, read=self.totals) as (sizes, buffers, scalars):
+            items, per, span = scalars
+            build = RowKernel(b, self, sizes, buffers, span)
+            with each_item(b, items, per) as item:
+                (build.panel if self.lanes_on_rows else build.row)(item)
+
+
+def _is_heavy(op: Op) -> bool:
+    """Does an op keep registers busy, so that several vectors in flight are no gain?"""
+    inner = [x for region in regions(op) for x in region.ops]
+    return (is_expensive(op) and op.name != "cumulative") or any(is_expensive(x) for x in inner)
+
+
+def _round_up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Guard, Shape, raw_dim
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, parse_relation
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.sizes.parser import parse_relation
 from hlo_disc.errors import ArgumentError, ParseError, ShapeError
 
 ZERO = Dim.const(0)

@@ -122,7 +122,81 @@ def test_no_environment_is_read_outside_of_options():
 
 def test_no_file_is_too_long():
     for path in files():
-        assert len(path.read_text().splitlines()) <= 600, path
+        assert len(path.read_text().splitlines()) <= 500, path
+
+
+@pytest.mark.parametrize("name", ["dynamic_hlo", "stitch"])
+def test_packages_are_rooms(name):
+    """Few enough files lie directly in a package to see at once what it does."""
+    assert len(list((ROOT / name).glob("*.py"))) <= 12
+
+
+def needed(path: Path) -> set[str]:
+    """The modules that a file imports, inside functions too, but those for type checkers alone."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for other in node.orelse:
+                visit(other)
+            return
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            here = path.parent.relative_to(ROOT.parent).parts if node.level else ()
+            base = [*here[: len(here) + 1 - node.level], *filter(None, [node.module])]
+            found.update(".".join([*base, alias.name]) for alias in node.names)
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(ast.parse(path.read_text()))
+    return found
+
+
+def circle(imported: dict[str, set[str]]) -> list[str]:
+    """Modules of which each imports the next, and the last the first; none when there is no circle."""
+    done: set[str] = set()
+
+    def walk(name: str, trail: list[str]) -> list[str]:
+        if name in trail:
+            return trail[trail.index(name) :]
+        if name not in done:
+            for other in sorted(imported[name]):
+                if found := walk(other, [*trail, name]):
+                    return found
+            done.add(name)
+        return []
+
+    return next((found for name in imported if (found := walk(name, []))), [])
+
+
+def import_graph(root: Path) -> dict[str, set[str]]:
+    """What each module of a package imports of it; `from package import name` is the submodule where it is one."""
+    paths = {path: path.relative_to(root.parent).with_suffix("").parts for path in root.rglob("*.py")}
+    modules = {".".join(parts[: len(parts) - (parts[-1] == "__init__")]): path for path, parts in paths.items()}
+
+    def within(name: str) -> str | None:
+        return next((m for m in (name, name.rpartition(".")[0]) if m in modules), None)
+
+    return {name: {m for full in needed(path) if (m := within(full))} - {name} for name, path in modules.items()}
+
+
+def test_imports_make_no_circle():
+    assert not circle(import_graph(ROOT))
+
+
+def test_a_circle_is_seen(tmp_path):
+    package = tmp_path / "p"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "a.py").write_text("from p import b")
+    (package / "b.py").write_text("def late():\n    from p.c import x\n")
+    (package / "c.py").write_text("x = 1\n")
+    assert not circle(import_graph(package))
+    (package / "c.py").write_text("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p.a import b\nx = 1\n")
+    assert not circle(import_graph(package))
+    (package / "c.py").write_text("from p.a import b\nx = 1\n")
+    assert circle(import_graph(package)) == ["p.a", "p.b", "p.c"]
 
 
 def test_import_loads_no_framework():

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, SupportsIndex, TypeVar
 
+from hlo_disc.dynamic_hlo.sizes import parser
 from hlo_disc.errors import ParseError
 
 T = TypeVar("T")
-
-NAME = re.compile(r"(?:[A-Za-z_]|%[A-Za-z0-9_.])[A-Za-z0-9_.]*")  # with %, one of the compiler's own
 
 _lock = threading.RLock()
 _atoms: dict[Any, Atom] = {}
@@ -94,7 +92,7 @@ class Dim:
         """The symbol `name`: letters, digits and `_ .`, a letter or `_` first; the compiler's own begin with `%`."""
         atom = _atoms.get(("symbol", name))
         if atom is None:
-            if not NAME.fullmatch(name):
+            if not parser.NAME.fullmatch(name):
                 raise ParseError(f"{name!r} is not a dimension name: use letters, digits, '_' and '.'")
             atom = _intern_atom("symbol", name, ())
         return atom.dim
@@ -105,9 +103,7 @@ class Dim:
 
         The grammar is in parser.py. Raises ParseError.
         """
-        from hlo_disc.dynamic_hlo.sizes.parser import parse
-
-        return parse(text)
+        return parser.parse(text, _ALGEBRA)
 
     @staticmethod
     def min(*values: int | Dim) -> Dim:
@@ -475,5 +471,11 @@ def _print(d: Dim) -> str:
     return text or "0"
 
 
+def parse_relation(text: str) -> tuple[Dim, str, Dim]:
+    """ "s <= 512" as its left side, relation and right side. Raises ParseError."""
+    return parser.parse_relation(text, _ALGEBRA)
+
+
+_ALGEBRA = parser.Algebra(Dim.const, Dim.symbol, make)
 ZERO = _intern(())
 ONE = Dim.const(1)

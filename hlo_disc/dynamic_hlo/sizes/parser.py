@@ -7,47 +7,59 @@
     atom     = integer | name | ( sum ) | (floordiv | mod | min | max)( sum {, sum} )
 
 Operators bind as Python's do, with `^` for powers. `%` is an operator behind an operand; elsewhere it begins one of the
-compiler's own names.
+compiler's own names. What is made of all this is the caller's: an `Algebra` of values that have Python's operators.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from hlo_disc.dynamic_hlo.sizes.dim import FOLD, NAME, Dim, dim_product, make
 from hlo_disc.errors import ParseError
 
 T = TypeVar("T")
 
+NAME = re.compile(r"(?:[A-Za-z_]|%[A-Za-z0-9_.])[A-Za-z0-9_.]*")  # with %, one of the compiler's own
 _SPACE = re.compile(r"\s*")
 _INTEGER = re.compile(r"[0-9]+")
 _FOUND = re.compile(r"[A-Za-z0-9_.]+|//|[=!<>]=|.", re.DOTALL)
 _RELATIONS = ("==", "!=", ">=", "<=", ">", "<")
-_FUNCTIONS = "floordiv(a, b), mod(a, b), min(…) or max(…)"
-_OPERAND = f"an integer, a name, '(' or {_FUNCTIONS}"
+_FUNCTIONS = ("floordiv", "mod", "min", "max")
+_CALLS = "floordiv(a, b), mod(a, b), min(…) or max(…)"
+_OPERAND = f"an integer, a name, '(' or {_CALLS}"
 _LARGEST_POWER = 63  # of 2, and of any other size above 1, is more than 64 bits hold
 _SHOWN = 80  # characters of a text, in a message
 
 
-def parse(text: str) -> Dim:
-    """The size that is written in `text`. Raises ParseError."""
-    parser = _Parser(text, "a dimension expression")
+@dataclass(frozen=True)
+class Algebra:
+    """What integers, names and the functions floordiv, mod, min and max (of any values) stand for."""
+
+    integer: Callable[[int], Any]
+    name: Callable[[str], Any]
+    function: Callable[..., Any]
+
+
+def parse(text: str, algebra: Algebra) -> Any:
+    """What is written in `text`. Raises ParseError."""
+    parser = _Parser(text, "a dimension expression", algebra)
     return parser.whole(parser.sum)
 
 
-def parse_relation(text: str) -> tuple[Dim, str, Dim]:
+def parse_relation(text: str, algebra: Algebra) -> tuple[Any, str, Any]:
     """ "s <= 512" as its left side, relation and right side. Raises ParseError."""
-    parser = _Parser(text, "a constraint like 's <= 512'")
+    parser = _Parser(text, "a constraint like 's <= 512'", algebra)
     return parser.whole(parser.relation)
 
 
 class _Parser:
     """Recursive descent; `at` is the position in `text` of what is read next, which is no space."""
 
-    def __init__(self, text: str, what: str):
-        self.text, self.what = text, what
+    def __init__(self, text: str, what: str, algebra: Algebra):
+        self.text, self.what, self.algebra = text, what, algebra
         self.at = 0
         self.skip(0)
 
@@ -90,28 +102,28 @@ class _Parser:
         self.skip(len(found[0]))
         return found[0]
 
-    def relation(self) -> tuple[Dim, str, Dim]:
+    def relation(self) -> tuple[Any, str, Any]:
         left = self.sum()
         relation = self.accept(*_RELATIONS)
         if not relation:
             raise self.expected(f"one of {' '.join(_RELATIONS)}")
         return left, relation, self.sum()
 
-    def sum(self) -> Dim:
+    def sum(self) -> Any:
         total = self.product()
         while op := self.accept("+", "-"):
             term = self.product()
             total = total + term if op == "+" else total - term
         return total
 
-    def product(self) -> Dim:
+    def product(self) -> Any:
         product = self.factor()
         while op := self.accept("*", "//", "%"):
             factor = self.factor()
             product = product * factor if op == "*" else product // factor if op == "//" else product % factor
         return product
 
-    def factor(self) -> Dim:
+    def factor(self) -> Any:
         if self.accept("-"):
             return -self.factor()
         base = self.atom()
@@ -120,32 +132,32 @@ class _Parser:
         at, power = self.at, self.match(_INTEGER)
         if not power or len(power) > 2 or int(power) > _LARGEST_POWER:
             raise self.expected(f"an integer of at most {_LARGEST_POWER}", at)
-        return dim_product([base] * int(power))
+        return math.prod([base] * int(power), start=self.algebra.integer(1))
 
-    def atom(self) -> Dim:
+    def atom(self) -> Any:
         if self.accept("("):
             d = self.sum()
             self.close("')'")
             return d
         if digits := self.match(_INTEGER):
             try:
-                return Dim.const(int(digits))
+                return self.algebra.integer(int(digits))
             except ValueError:  # Python reads some thousand digits at most
                 raise self.error(f"{_shortened(digits)} has too many digits") from None
         start, name = self.at, self.match(NAME)
         if not name:
             raise self.expected(_OPERAND)
         if not self.accept("("):
-            return Dim.symbol(name)
-        if name not in FOLD:
-            raise self.expected(_FUNCTIONS, start)
+            return self.algebra.name(name)
+        if name not in _FUNCTIONS:
+            raise self.expected(_CALLS, start)
         args = [self.sum()]
         while self.accept(","):
             args.append(self.sum())
         self.close("',' or ')'")
         if name in ("floordiv", "mod") and len(args) != 2:
             raise self.error(f"{name} at column {start + 1} has {len(args)} arguments, not 2")
-        return make(name, *args)
+        return self.algebra.function(name, *args)
 
     def close(self, expected: str) -> None:
         if not self.accept(")"):

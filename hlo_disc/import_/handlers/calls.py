@@ -19,7 +19,7 @@ _PLACEMENT = frozenset(
 )
 
 # Custom calls that are ops of ours.
-_OPS: dict[str, Handler] = {**windows.CUSTOM_CALLS, **sort.CUSTOM_CALLS, **random.CUSTOM_CALLS}
+CUSTOM_CALLS: dict[str, Handler] = {**windows.CUSTOM_CALLS, **sort.CUSTOM_CALLS, **random.CUSTOM_CALLS}
 
 
 # (operands at least, results, attributes) of those, which no verifier knows.
@@ -70,8 +70,8 @@ def _custom_call(r: Reader, op: Any, operands: list[Operand]) -> Result:
         return own(r, op, operands)
     if dialect in ("mhlo", "chlo") and not r.legal:
         r.unknown(f"chlo.{name}")
-    if target in _OPS:
-        return _OPS[target](r, op, operands)
+    if target in CUSTOM_CALLS:
+        return CUSTOM_CALLS[target](r, op, operands)
     if target == "hlo_disc.fft":
         return library.dynamic_fft(r, op, operands)
     return library.custom_call(r, op, target, operands)

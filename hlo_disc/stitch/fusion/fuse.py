@@ -16,7 +16,6 @@ from hlo_disc.dynamic_hlo.ops.cost import free_ops, is_expensive
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
-from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
 from hlo_disc.stitch.fusion.anchor import anchors, unneeded
 from hlo_disc.stitch.fusion.group import Place, parts_of, reads
 from hlo_disc.stitch.fusion.growing import Growing, Growth
@@ -276,7 +275,7 @@ class Fusion:
 
     def _start_host(self, op: Op) -> None:
         """A group of one scalar, computed in the host flow from registers and what lies in memory."""
-        group = self.growth.start_host([op] if op.name in ELEMENTWISE else element_chain(op)[::-1], op)
+        group = self.growth.start_host([op] if kind(op) == "elementwise" else element_chain(op)[::-1], op)
         for x in dict.fromkeys(x for link in group.ops for x in link.operands):
             if x.op not in group.ops:
                 self._need_register(x)

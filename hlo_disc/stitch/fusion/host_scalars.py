@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Sequence
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.table import kind
-from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
 
 _ELEMENT_VIEWS = ("reshape", "slice", "dynamic_slice")
 _IN_MEMORY = ("dot", "assemble", "control", "scatter", "sort", "call", "reduce")
@@ -36,12 +35,12 @@ def host_ops(
         if op is None or op in found or op in free or op in taken or not _is_scalar(op):
             continue
         found.add(op)
-        chain = [op] if _is_elementwise(op) else element_chain(op)
+        chain = [op] if kind(op) == "elementwise" else element_chain(op)
         todo += [x for link in chain for x in link.operands]
     if nested:
         known = set(registers) | {value for op in found for value in op.results}
         for op in ops:
-            if not _is_elementwise(op) or op.result.shape or op in found or op in free or op in taken:
+            if kind(op) != "elementwise" or op.result.shape or op in found or op in free or op in taken:
                 continue
             if all(x in known or x.op in free for x in op.operands):
                 found.add(op)
@@ -53,11 +52,7 @@ def _is_scalar(op: Op) -> bool:
     """A scalar that is computed from scalars, or is an element of something in memory."""
     if len(op.results) != 1 or op.result.shape:
         return False
-    return _is_elementwise(op) or bool(element_chain(op))
-
-
-def _is_elementwise(op: Op) -> bool:
-    return op.name in ELEMENTWISE and kind(op) == "elementwise"
+    return kind(op) == "elementwise" or bool(element_chain(op))
 
 
 def element_chain(op: Op) -> list[Op]:

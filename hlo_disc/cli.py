@@ -65,7 +65,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--dump", metavar="DIR", help="Write what each stage makes into this directory."),
         click.option("--target", metavar="NAME", help="The kind of machine to compile for."),
-        click.option("--features", metavar="LEVEL", help='Its features: "host" (all of this machine), avx512 or avx2.'),
+        click.option("--features", metavar="LEVEL", help='Its level of features; "host" is all of this machine.'),
         click.option("--threads", type=click.IntRange(min=0), help="Threads of a run; 0 is one a core."),
         click.option(
             "--constraint", "constraints", multiple=True, metavar="TEXT", help='What holds for the dims: "s <= 512".'

@@ -37,8 +37,12 @@ class GridAdapter:
     def give(self, grid: Grid) -> np.ndarray:
         return np.frombuffer(grid.values, np.float32).reshape(grid.shape)
 
-    def wrap(self, result: np.ndarray, like: Grid | None) -> Grid:
-        assert isinstance(like, Grid)
+    def weak(self, grid: Grid) -> bool:
+        """Grids have no weak types, as JAX has."""
+        return False
+
+    def wrap(self, result: np.ndarray, like: Grid | None, weak: bool = False) -> Grid:
+        assert isinstance(like, Grid) and not weak
         return Grid(result.shape, result.ravel().tolist())
 
 

@@ -5,10 +5,12 @@ Results go to stdout, everything else to stderr. The user's mistakes are one mes
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import time
-import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,15 @@ from rich.console import Console
 from rich.table import Table
 
 from hlo_disc import __version__, pipeline
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.errors import ArgumentError, HloDiscError, ShapeError
+from hlo_disc.cli_inputs import inputs_of, pairs
+from hlo_disc.errors import ArgumentError, HloDiscError
 from hlo_disc.executable import Executable, load
-from hlo_disc.program import Program, dtype_named
+from hlo_disc.options import MOST_THREADS
+from hlo_disc.program import Program, is_archive
 
 err = Console(stderr=True)
-_RANDOM_BELOW = 100  # random integers are often indices: small ones
+_DAY = 24 * 60 * 60
+_THREADS = click.IntRange(0, MOST_THREADS)
 
 
 class _Commands(click.Group):
@@ -34,15 +38,26 @@ class _Commands(click.Group):
         settings["standalone_mode"] = False
         try:
             code = super().main(*args, **settings)
-        except click.ClickException as error:
-            error.show()
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
             code = 1
+        except click.ClickException as error:
+            context = error.ctx if isinstance(error, click.UsageError) else None
+            more = f"; see '{context.command_path} --help'" if context else ""
+            code = _fail(error.format_message().rstrip(".") + more)
         except click.Abort:
             code = 130
         except HloDiscError as error:
             code = _fail(str(error))
+        except MemoryError as error:
+            code = _fail(f"out of memory: {error}")
         except OSError as error:
-            code = _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+            if error.errno == errno.EPIPE:  # whoever read the output has enough of it, as `head` does
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                code = 1
+            else:
+                reason = error.strerror or str(error)
+                code = _fail(f"{error.filename}: {reason}" if error.filename else reason)
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -66,7 +81,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--dump", metavar="DIR", help="Write what each stage makes into this directory."),
         click.option("--target", metavar="NAME", help="The kind of machine to compile for."),
         click.option("--features", metavar="LEVEL", help='Its level of features; "host" is all of this machine.'),
-        click.option("--threads", type=click.IntRange(min=0), help="Threads of a run; 0 is one a core."),
+        click.option("--threads", type=_THREADS, help="Threads of a run; 0 is one a core."),
         click.option(
             "--constraint", "constraints", multiple=True, metavar="TEXT", help='What holds for the dims: "s <= 512".'
         ),
@@ -87,8 +102,10 @@ def compile_command(file: Path, output: Path, **settings: Any) -> None:
 
     `hlo-disc run` and `hlo_disc.load` take it; it needs a CPU with the same features.
     """
+    _check_output("--output", output)
     executable = _open(file, **settings)
-    executable.save(output)
+    with _writing(output):
+        executable.save(output)
     total = sum(executable.program.compile_ms.values())
     click.echo(f"{output}: {output.stat().st_size} bytes, compiled in {total:.0f} ms")
     for line in _signature(executable.program):
@@ -115,7 +132,7 @@ def explain(file: Path, **settings: Any) -> None:
     help="A .npy for the next input or the one named, or a .npz with inputs by name. Others are random.",
 )
 @click.option("--dim", "sizes", multiple=True, metavar="NAME=SIZE", help="The size of a dim, for random inputs.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the random inputs.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the results to this .npz, as out0, out1 …")
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(min=1), help="Run this many times.")
 def run(
@@ -125,10 +142,9 @@ def run(
 
     Inputs come from files (--input); the others are random, of the sizes given with --dim.
     """
+    _check_output("--out", out)
     executable = _open(file, **settings)
-    given = _read_inputs(executable.program, inputs)
-    dims = _sizes(executable, sizes, given)
-    filled = _fill(executable.program, given, dims, seed)
+    filled, dims = inputs_of(executable, inputs, sizes, seed)
     times = []
     results: tuple[np.ndarray, ...] = ()
     for _ in range(repeat):
@@ -142,9 +158,10 @@ def run(
     if out:
         # npz has no bfloat16 and its like.
         saved: dict[str, Any] = {
-            f"out{i}": r.astype(np.float32) if r.dtype.kind == "V" else r for i, r in enumerate(results)
+            f"out{i}": r if r.dtype.isbuiltin == 1 else r.astype(np.float32) for i, r in enumerate(results)
         }
-        np.savez(out, **saved)
+        with _writing(out), out.open("wb") as stream:
+            np.savez(stream, **saved)
 
 
 @main.command()
@@ -152,7 +169,7 @@ def run(
 @click.option("--filter", "filters", multiple=True, metavar="GLOB", help="Only cases whose name or path fits.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Worker processes; by default one a core.")
 @click.option("--timeout", default=120.0, show_default=True, help="Seconds that a case may take.")
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(min=0), help="Threads of each run.")
+@click.option("--threads", default=1, show_default=True, type=_THREADS, help="Threads of each run.")
 @click.option("--reopen", is_flag=True, help="Make the inputs' dims symbols wherever the sizes of the rest follow.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Write the results to this file as JUnit XML.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the results to this file as JSON.")
@@ -176,13 +193,20 @@ def conformance(
     from hlo_disc.conformance import command, report
     from hlo_disc.conformance.run import Settings
 
+    _check_output("--junit", junit)
+    _check_output("--json", json_file)
+    _check_dump(dump)
+    if not 0 < timeout <= _DAY:
+        raise ArgumentError(f"--timeout {timeout}: give a number of seconds above 0, up to {_DAY}")
     tasks = command.find(paths, filters)
     settings = Settings(threads=threads, reopen=reopen, dump=dump)
     results = command.conformance(tasks, settings, jobs or command.cores(), timeout, Console(), err)
     if junit:
-        report.write_junit(results, junit)
+        with _writing(junit):
+            report.write_junit(results, junit)
     if json_file:
-        report.write_json(results, json_file)
+        with _writing(json_file):
+            report.write_json(results, json_file)
     return int(any(map(report.has_failed, results)))
 
 
@@ -198,9 +222,11 @@ def _open(
     """The executable of a saved file, or of a module that is compiled now."""
     given = {"target": target, "features": features, "threads": threads, "dump": dump}
     options = pipeline.merge(None, {name: value for name, value in given.items() if value is not None})
+    _check_dump(dump or "")
     if not file.is_file():
-        raise ArgumentError(f"{file}: {'is a directory' if file.is_dir() else 'no such file'}")
-    if zipfile.is_zipfile(file) or file.suffix == ".disc":
+        what = "is a directory" if file.is_dir() else "is no regular file" if file.exists() else "no such file"
+        raise ArgumentError(f"{file}: {what}; give a StableHLO module or what 'hlo-disc compile' wrote")
+    if file.suffix == ".disc" or is_archive(file):
         for option, value in (
             ("--dims", dims),
             ("--constraint", constraints),
@@ -211,101 +237,30 @@ def _open(
             if value:
                 raise ArgumentError(f"{file} is compiled already: {option} has no effect on it")
         return load(file, options)
-    shapes = dict(_pair(text, "--dims", "NAME=SHAPE") for text in dims)
+    shapes = pairs("--dims", dims, "NAME=SHAPE")
     with err.status(f"compiling {file.name}"):
         return pipeline.compile_source(file, dims=shapes, constraints=constraints, options=options)
 
 
-def _pair(text: str, option: str, form: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip() or not value.strip():
-        raise ArgumentError(f"{option} {text!r} is not of the form {form}")
-    return name.strip(), value.strip()
+def _check_output(option: str, path: Path | None) -> None:
+    """Raise ArgumentError for a file that cannot be written, before any work is done for it."""
+    if path is not None and path.is_dir():
+        raise ArgumentError(f"{option} {path}: is a directory; give the name of a file")
+    if path is not None and not path.parent.is_dir():
+        raise ArgumentError(f"{option} {path}: there is no directory {path.parent}")
 
 
-def _read_inputs(program: Program, texts: Sequence[str]) -> dict[str, np.ndarray]:
-    """Arrays by input name. Raises ArgumentError for a name that is none, or more arrays than inputs."""
-    names = [x.name for x in program.inputs]
-    given: dict[str, np.ndarray] = {}
-
-    def put(name: str, array: np.ndarray, origin: str) -> None:
-        if name not in names:
-            raise ArgumentError(f"{origin}: the program has no input {name!r}; its inputs are {', '.join(names)}")
-        dtype = next(x.dtype for x in program.inputs if x.name == name)
-        # npy writes bfloat16 and its like as bytes without a name.
-        given[name] = array.view(dtype_named(dtype)) if array.dtype.kind == "V" else array
-
-    for text in texts:
-        name, equals, path = text.rpartition("=")
-        array = _load(path)
-        if isinstance(array, dict):
-            for key, value in array.items():
-                put(names[int(key[4:])] if key not in names and _is_position(key, names) else key, value, path)
-            continue
-        if not equals:
-            free = [n for n in names if n not in given]
-            if not free:
-                raise ArgumentError(f"{path}: the program has only {len(names)} inputs")
-            name = free[0]
-        put(name, array, path)
-    return given
+def _check_dump(directory: str) -> None:
+    if directory and Path(directory).exists() and not Path(directory).is_dir():
+        raise ArgumentError(f"--dump {directory}: is a file; give the name of a directory")
 
 
-def _is_position(key: str, names: Sequence[str]) -> bool:
-    """Whether an npz key is numpy's own name for an array without one, arr_0, arr_1 …"""
-    return key.startswith("arr_") and key[4:].isdigit() and int(key[4:]) < len(names)
-
-
-def _load(path: str) -> Any:
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
     try:
-        loaded = np.load(path, allow_pickle=False)
-        return dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else loaded
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ArgumentError(f"{path}: no .npy or .npz file ({error})") from None
-
-
-def _sizes(executable: Executable, texts: Sequence[str], given: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """The size of each dim: as the user says, else as a given array has it."""
-    dims: dict[str, int] = {}
-    for text in texts:
-        name, value = _pair(text, "--dim", "NAME=SIZE")
-        if name not in executable.dims:
-            raise ShapeError(f"--dim {text}: the program's dims are {', '.join(executable.dims) or 'all fixed'}")
-        if not value.isdigit():
-            raise ShapeError(f"--dim {text}: {value!r} is no size")
-        dims[name] = int(value)
-    for x in executable.program.inputs:
-        for dim, size in zip(x.shape, given[x.name].shape if x.name in given else (), strict=False):
-            if dim in executable.dims:
-                dims.setdefault(dim, size)
-    return dims
-
-
-def _fill(program: Program, given: Mapping[str, np.ndarray], dims: Mapping[str, int], seed: int) -> list[np.ndarray]:
-    """All inputs in order; those that are not given are random. Raises ShapeError for a dim without a size."""
-    random = np.random.default_rng(seed)
-    arrays = []
-    for x in program.inputs:
-        if x.name in given:
-            arrays.append(given[x.name])
-            continue
-        missing = sorted({s for d in x.shape for s in Dim.parse(d).symbols} - dims.keys())
-        if missing:
-            needed = " ".join(f"--dim {symbol}=…" for symbol in missing)
-            raise ShapeError(
-                f"the input {x.name} is {x.dtype}[{', '.join(x.shape)}]: give {needed}, or the array itself"
-            )
-        sizes = [Dim.parse(d).evaluate(dims) for d in x.shape]
-        dtype = dtype_named(x.dtype)
-        array: np.ndarray
-        if dtype.kind == "b":
-            array = np.asarray(random.random(sizes) < 0.5)
-        elif dtype.kind in "iu":
-            array = np.asarray(random.integers(0, _RANDOM_BELOW, sizes))
-        else:
-            array = np.asarray(random.standard_normal(sizes))
-        arrays.append(array.astype(dtype))
-    return arrays
+        yield
+    except OSError as error:
+        raise ArgumentError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def _show(results: Sequence[np.ndarray]) -> None:

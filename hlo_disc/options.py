@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields
+from numbers import Integral
+
+MOST_THREADS = (1 << 31) - 1
+_RANGES = {"threads": MOST_THREADS, "packed_bytes": (1 << 63) - 1}
 
 
 @dataclass(frozen=True)
 class Options:
     """How to compile and run. Every field can be set by an environment variable `HLO_DISC_<FIELD>`.
+
+    Raises ValueError for a number that is out of range.
 
     target: the kind of machine to compile for: "cpu".
     features: what of the target to use: "host" (what this machine has), or a level, for the CPU "avx512" or "avx2".
@@ -25,15 +31,24 @@ class Options:
     packed_bytes: int = 4 << 30
     verify: bool = True
 
+    def __post_init__(self) -> None:
+        for name, most in _RANGES.items():
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or not 0 <= int(value) <= most:
+                raise ValueError(f"{name}={value!r} must be an integer from 0 to {most}")
+
     @staticmethod
     def from_env() -> Options:
-        """The defaults, with `HLO_DISC_*` variables applied. Raises ValueError for a value that does not parse."""
+        """The defaults, with `HLO_DISC_*` variables applied. Raises ValueError for a value that cannot be."""
         values = {}
         for field in fields(Options):
             text = os.environ.get(f"HLO_DISC_{field.name.upper()}")
             if text is not None:
                 values[field.name] = _parse(field.name, text, type(field.default))
-        return Options(**values)
+        try:
+            return Options(**values)
+        except ValueError as error:
+            raise ValueError(f"{error} (from the environment, HLO_DISC_*)") from None
 
 
 def _parse(name: str, text: str, kind: type):

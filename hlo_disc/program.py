@@ -7,6 +7,7 @@ file a constant. Header and records are turned into each other by two functions 
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
 import io
 import json
@@ -25,6 +26,7 @@ from hlo_disc.errors import FormatError
 
 FORMAT = "hlo_disc executable"
 VERSION = 5
+_ARCHIVE = b"PK\x03\x04"  # a zip file that holds something
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -180,18 +182,47 @@ def read(path: str | os.PathLike[str]) -> Program:
             return _read(archive)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
-    except OSError:
+    except MemoryError:
         raise
-    except _Damaged as error:
-        raise FormatError(f"{path}: a damaged hlo_disc executable: its header{error}") from None
-    except Exception as error:  # whatever zipfile, json and numpy say of bytes that are none of theirs
-        raise FormatError(f"{path}: no hlo_disc executable, or a damaged one ({error})") from error
+    except Exception as error:  # zipfile, numpy and json raise errors of many kinds for damaged files
+        if not is_damage(error):
+            raise
+        reason = f"its header{error}" if isinstance(error, _Damaged) else str(error)
+        raise FormatError(f"{path} ({os.path.getsize(path)} bytes) {_what(path, reason)}") from error
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether an error of reading says something of the file's content: to seek outside of a file is EINVAL."""
+    return not isinstance(error, OSError) or error.errno == errno.EINVAL
+
+
+def is_archive(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as `save` lets it begin, which no StableHLO module does."""
+    with open(path, "rb") as file:
+        return file.read(len(_ARCHIVE)) == _ARCHIVE
+
+
+def _what(path: str | os.PathLike[str], reason: str) -> str:
+    """Why a file is no executable, and what to do."""
+    again = "compile it again, and save or copy it anew"
+    if not os.path.getsize(path):
+        return f"is no hlo_disc executable: it is empty; {again}"
+    if not is_archive(path):
+        with open(path, "rb") as file:
+            start = file.read(8)
+        return (
+            f"is no hlo_disc executable: it begins with {start!r}; give what Executable.save or 'hlo-disc compile' "
+            "wrote (a StableHLO module is compiled with hlo_disc.compile)"
+        )
+    if not zipfile.is_zipfile(path):
+        return f"is truncated: it begins as an hlo_disc executable, and its end is missing; {again}"
+    return f"is a damaged hlo_disc executable, or another zip file ({reason}); {again}"
 
 
 def _read(archive: zipfile.ZipFile) -> Program:
     header = json.loads(archive.read("header.json"))
     if header["format"] != FORMAT:
-        raise FormatError("no hlo_disc executable")
+        raise ValueError(f"its header does not say {FORMAT!r}")
     if header["version"] != VERSION:
         raise FormatError(
             f"executable format version {header['version']}, this hlo_disc reads {VERSION}: compile it again"

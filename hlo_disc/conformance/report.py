@@ -64,16 +64,21 @@ _OP = re.compile(r"(\S+) : \(.*?\) -> \(.*?\)(?: at \S+(?: \([^)]*\))?)?: (.*)$"
 
 
 def cause(result: Result) -> str:
-    """The reason without what is particular to one case: sizes, values, places."""
+    """The reason without what is particular to one case: file, sizes, values, places."""
     text = _OP.sub(r"\1: \2", result.reason)
-    text = re.sub(r"tensor<[^>]*>+", "tensor", re.sub(r"\S+\.mlir\S*", "", text))
+    text = re.sub(rf"\S*(?:{re.escape(result.name)}|\.mlir)(?::\d+)*", "FILE", text)
+    text = re.sub(r"tensor<[^>]*>+", "tensor", text)
     return re.sub(r"-?\b\d[\w.+-]*", "#", text)[:140]
 
 
 def _causes(results: Sequence[Result], console: Console) -> None:
-    causes = Counter(f"{r.status}: {cause(r)}" for r in results if r.status != "passed")
-    for text, count in causes.most_common():
-        console.print(Text(f"{count:5} {text}"), soft_wrap=True)
+    causes: dict[str, list[str]] = defaultdict(list)
+    for result in results:
+        if result.status != "passed":
+            causes[f"{result.status}: {cause(result)}"].append(result.name)
+    for text, names in sorted(causes.items(), key=lambda item: -len(item[1])):
+        shown = f"{names[0]}, …" if len(names) > 1 else names[0]
+        console.print(Text(f"{len(names):5} {text} ({shown})"), soft_wrap=True)
 
 
 def _opened(results: Sequence[Result], console: Console) -> None:

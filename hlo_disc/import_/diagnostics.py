@@ -18,6 +18,7 @@ _OP = re.compile(r'(?:^|(?<=[\s"]))[a-z_]+\.[a-zA-Z_][\w.-]*')
 _NAMED = re.compile(r"['\"]?\b(?:stablehlo|chlo|vhlo|func)\.\w")
 _ADVICE = ". If this is intended, please"  # to a developer of MLIR
 _OPENING, _CLOSING = "([{", ")]}"
+_SHOWN = 600  # characters of a message, which may quote a word of any length
 
 
 def describe(error: ir.MLIRError, name: str, source: str) -> str:
@@ -27,14 +28,19 @@ def describe(error: ir.MLIRError, name: str, source: str) -> str:
     """
     lines = []
     for diagnostic in error.error_diagnostics:
-        message = diagnostic.message.strip().partition(_ADVICE)[0]
+        message = _shortened(diagnostic.message.strip().partition(_ADVICE)[0])
         # A diagnostic's location does not know of which kind it is.
         location = ir.Location.from_attr(diagnostic.location.attr, diagnostic.location.context)
         op = "" if _NAMED.search(message) else _op_at(location, name, source)
         lines.append(f"{_place(location, name)}: {message}{f' (in {op})' if op else ''}")
         # Which dialects there are helps nobody whose file is no MLIR.
-        lines += [f"  {note.message.strip()}" for note in diagnostic.notes if "vailable dialects" not in note.message]
+        notes = [note.message.strip() for note in diagnostic.notes if "vailable dialects" not in note.message]
+        lines += [f"  {_shortened(note)}" for note in notes]
     return "\n".join(lines) or f"{name}: {error}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _place(location: ir.Location, name: str) -> str:

@@ -17,6 +17,7 @@ from hlo_disc.import_ import diagnostics
 from hlo_disc.mlir import ir
 
 _MAGIC = b"ML\xefR"
+_ZIP = b"PK\x03\x04"
 # What dialects that are not in jaxlib are for.
 _UNSUPPORTED = {'!"quant"<': "quantized types", '#"sparse_tensor"<': "sparse layouts"}
 _NO_GROUPS = re.compile(
@@ -71,12 +72,20 @@ def _from_bytes(data: bytes, name: str) -> ir.Module:
             except ir.MLIRError as error:
                 raise ParseError(f"{name} is no portable artifact of StableHLO {version}: {error}") from None
         return module
+    if data.startswith(_ZIP):
+        raise ParseError(
+            f"{name} is a zip file, not a StableHLO module; a saved executable is opened with hlo_disc.load"
+        )
     try:
         text = data.decode()
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:  # the parser does not survive quoting such input
-        raise ParseError(f"{name} is neither StableHLO text nor MLIR bytecode; it begins with {data[:8]!r}")
+        bad = text.find("\0")  # the parser does not survive quoting such input
+    except UnicodeDecodeError as error:
+        bad = error.start
+    if bad >= 0:
+        raise ParseError(
+            f"{name} is neither StableHLO text nor MLIR bytecode: it begins with {data[:8]!r}, and its byte {bad} is "
+            f"{data[bad : bad + 1]!r}, which no UTF-8 text has there"
+        )
     return _parse(text, name)
 
 

@@ -102,7 +102,10 @@ def select_specs(
         if len(dims) > len(names):
             raise ArgumentError(f"dims has {len(dims)} entries for {len(names)} inputs")
         entries = [(i, spec) for i, spec in enumerate(dims) if spec is not None]
+    positions_ = [i for i, _ in entries]
     for i, spec in entries:
+        if positions_.count(i) > 1:
+            raise ArgumentError(f"dims names {names[i]!r} twice, by name and by position")
         shape = shape_spec(spec)
         if len(shape) != ranks[i]:
             raise ArgumentError(f"dims gives {names[i]} the shape {spec!r}, but its rank is {ranks[i]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import jax
@@ -175,6 +176,8 @@ def bytecode():
     ("content", "parts"),
     [
         (b"This is a letter.\n", []),
+        (b"x" * 100_000, ["custom op 'xxx", "…"]),
+        (STATIC.encode() + b"// \xe9", [f"byte {len(STATIC) + 3} is b'\\xe9', which no UTF-8"]),
         (b"\x00\x01\x02" * 50, []),
         (b"", []),
         (bytecode()[:100], []),
@@ -183,7 +186,18 @@ def bytecode():
         (STATIC.replace("@main", "@other").encode(), ["main", "other"]),
         (b"module {}", ["no MLIR module"]),
     ],
-    ids=["text", "bytes", "empty", "truncated bytecode", "unknown op", "unsupported op", "no main", "no function"],
+    ids=[
+        "text",
+        "long",
+        "latin",
+        "bytes",
+        "empty",
+        "truncated bytecode",
+        "unknown op",
+        "unsupported op",
+        "no main",
+        "no function",
+    ],
 )
 @pytest.mark.parametrize("command", ["explain", "run"])
 def test_files_that_cannot_be_compiled(tmp_path, command, content, parts):
@@ -194,6 +208,7 @@ def test_files_that_cannot_be_compiled(tmp_path, command, content, parts):
     assert out == ""
     assert err.startswith("error: ")
     assert "Traceback" not in err
+    assert len(err) < 1000
     missing = [part for part in parts if part not in err]
     assert not missing, f"{err} does not say {missing}"
 
@@ -203,10 +218,35 @@ def test_files_that_cannot_be_compiled(tmp_path, command, content, parts):
     [
         (["--dim", "m=3"], ["m=3", "dims are n"]),
         (["--dim", "n"], ["--dim 'n'", "NAME=SIZE"]),
-        (["--dim", "n=-3"], ["n=-3", "no size"]),
+        (["--dim", "n=-3"], ["n=-3", "no size", "integer from 0"]),
+        (["--dim", "n=1.5"], ["'1.5' is no size"]),
+        (["--dim", "n=²"], ["'²' is no size"]),
+        (["--dim", "n=9223372036854775808"], ["'9223372036854775808' is no size"]),
+        (["--dim", "n=" + "9" * 5000], ["is no size"]),
+        (["--dim", "n=9223372036854775807"], ["float32[9223372036854775807, 4]", "larger than any array"]),
+        (["--dim", "n=1000000000000"], ["float32[1000000000000, 4]", "32000000000000 bytes", "smaller sizes"]),
+        (["--dim", "n=2", "--dim", "n=3"], ["--dim gives n twice, as 2 and as 3"]),
+        (["--dim", "n=3", "--input", "{tmp}/a.npy"], ["--dim n=3", "input a has 2 in dimension 0", "'n'"]),
+        (["--dim", "n=3", "--seed", "-1"], ["--seed", "-1"]),
+        (["--dim", "n=3", "--threads", "9" * 20], ["--threads", "9" * 20]),
         ([], ["input a", "--dim n="]),
         (["--input", "{tmp}/none.npy"], ["none.npy", "No such file"]),
-        (["--input", "{tmp}/text.npy"], ["text.npy", "no .npy or .npz"]),
+        (["--input", "{tmp}/text.npy"], ["text.npy: is no .npy or .npz file, it begins with b'text'; give what numpy"]),
+        (["--input", "{tmp}/empty.npy"], ["empty.npy: is empty; give what numpy.save"]),
+        (["--input", "{tmp}/cut.npy"], ["cut.npy: is a damaged .npy", "numpy.save"]),
+        (["--input", "{tmp}/cut.npz"], ["cut.npz: is a damaged .npz", "numpy.save"]),
+        (["--input", "{tmp}/odd.npy"], ["odd.npy: is a damaged .npy", "numpy.save"]),
+        (["--input", "{tmp}/huge.npy"], ["huge.npy: "]),
+        (["--input", "{tmp}/object.npy"], ["object.npy: holds Python objects"]),
+        (["--input", "{tmp}/zip.npz"], ["zip.npz: is a zip file, but no .npz: its member 'x' is no array"]),
+        (["--input", "{tmp}"], ["Is a directory"]),
+        (["--input", "a="], ["--input 'a=' is not of the form [NAME=]FILE"]),
+        (["--input", "={tmp}/a.npy"], ["is not of the form [NAME=]FILE"]),
+        (["--input", "a={tmp}/both.npz"], ["a .npz names its arrays itself"]),
+        (["--input", "{tmp}/a.npy", "--input", "a={tmp}/a.npy"], ["the input a is given twice"]),
+        (["--input", "{tmp}/bytes.npy", "--dim", "n=2"], ["'a'", "|V4", "float32"]),
+        (["--input", "{tmp}/bytes2.npy", "--dim", "n=2"], ["'a'", "|V2", "float32"]),
+        (["--input", "{tmp}/record.npy", "--dim", "n=2"], ["'a'", "('x', '<f4')", "float32"]),
         (["--input", "c={tmp}/a.npy"], ["no input 'c'", "a, b"]),
         (["--input", "{tmp}/f64.npy", "--dim", "n=2"], ["'a'", "float64", "float32"]),
         (["--input", "{tmp}/rank.npy", "--dim", "n=2"], ["'a'", "rank"]),
@@ -214,21 +254,119 @@ def test_files_that_cannot_be_compiled(tmp_path, command, content, parts):
         (["--input", "{tmp}/a.npy"] * 1 + ["--input", "{tmp}/rank.npy"] * 2, ["only 2 inputs"]),
         (["--dims", "a=(n, m)", "--dim", "n=2"], ["compiled already", "--dims"]),
         (["--repeat", "0"], ["0"]),
-        (["--nonsense"], ["--nonsense"]),
+        (["--nonsense"], ["No such option '--nonsense'", "; see '"]),
+        (["--out", "{tmp}"], ["--out {tmp}: is a directory"]),
+        (["--out", "{tmp}/none/x.npz"], ["there is no directory {tmp}/none"]),
+        (["--out", "/dev/full", "--dim", "n=1"], ["cannot write /dev/full: No space left on device"]),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else None,
 )
 def test_calls_that_do_not_fit(compiled, tmp_path, args, parts):
     np.save(tmp_path / "a.npy", np.zeros((2, 4), np.float32))
     np.save(tmp_path / "f64.npy", np.zeros((2, 4)))
     np.save(tmp_path / "rank.npy", np.zeros(4, np.float32))
     np.save(tmp_path / "wide.npy", np.zeros((2, 5), np.float32))
+    np.save(tmp_path / "object.npy", np.array([{}], object))
+    np.save(tmp_path / "bytes.npy", np.zeros((2, 4), "V4"))
+    np.save(tmp_path / "bytes2.npy", np.zeros((2, 8), "V2"))
+    np.save(tmp_path / "record.npy", np.zeros((2, 4), [("x", "f4")]))
+    np.savez(tmp_path / "both.npz", a=np.zeros((2, 4), np.float32), b=np.zeros(4, np.float32))
+    good = (tmp_path / "a.npy").read_bytes()
     (tmp_path / "text.npy").write_text("text")
-    code, _, err = call("run", compiled, *(a.format(tmp=tmp_path) for a in args))
+    (tmp_path / "empty.npy").write_text("")
+    (tmp_path / "cut.npy").write_bytes(good[:-5])
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "both.npz").read_bytes()[:100])
+    (tmp_path / "odd.npy").write_bytes(good.replace(b"'shape': (2", b"'shape': (("))
+    (tmp_path / "huge.npy").write_bytes(good.replace(b"(2, 4), }" + b" " * 11, b"(2000000000000,4), }"))
+    with zipfile.ZipFile(tmp_path / "zip.npz", "w") as archive:
+        archive.writestr("x", "text")
+    code, out, err = call("run", compiled, *(a.format(tmp=tmp_path) for a in args))
     assert code == 1
-    missing = [part for part in parts if part not in err]
+    assert err.startswith("error: ") and err.count("\n") == 1, err
+    missing = [part for part in parts if part.format(tmp=tmp_path) not in err]
     assert not missing, f"{err} does not say {missing}"
-    assert "Traceback" not in err
+
+
+def test_sizes_that_are_none(tmp_path):
+    """Of inputs whose dims are expressions."""
+    hlo_disc.compile(lambda x, y: (x, y), "f32[n]", "f32[n - 3]").save(tmp_path / "minus.disc")
+    assert call("run", tmp_path / "minus.disc", "--dim", "n=3")[0] == 0
+    code, _, err = call("run", tmp_path / "minus.disc", "--dim", "n=2")
+    assert (code, err) == (
+        1,
+        "error: the input y is float32[n - 3]: with n=2, its dimension 0 is -1, which is no size\n",
+    )
+    np.save(tmp_path / "y.npy", np.zeros(1, np.float32))
+    code, _, err = call("run", tmp_path / "minus.disc", "--dim", "n=3", "--input", f"y={tmp_path / 'y.npy'}")
+    assert code == 1 and "--dim n=3: the array for the input y has 1 in dimension 0, which is 'n - 3'" in err
+
+
+def test_memory_that_cannot_be_had(compiled):
+    """What fits into the machine, but not into what the system lets a process have."""
+    script = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (6 << 30,) * 2); from hlo_disc.cli import main; main()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script, "run", str(compiled), "--dim", "n=200000000"], capture_output=True, text=True
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: ") and "Traceback" not in result.stderr, result.stderr
+    assert "(200000000, 4)" in result.stderr or "float32[200000000, 4]" in result.stderr
+
+
+def test_extension_types_in_files(tmp_path):
+    """npz knows nothing of them: they come as bytes without a name, and results go as float32."""
+    for dtype in (jnp.bfloat16, jnp.float8_e4m3fn, jnp.float8_e5m2, jnp.int4):
+        hlo_disc.compile(lambda x: x, jax.ShapeDtypeStruct((3,), dtype)).save(tmp_path / "x.disc")
+        code, _, err = call("run", tmp_path / "x.disc", "--out", tmp_path / "results")
+        assert code == 0, err
+        assert np.load(tmp_path / "results")["out0"].dtype == np.float32
+    x = np.array([1, 2.5, -3], jnp.bfloat16)
+    np.save(tmp_path / "x=1.npy", x)
+    hlo_disc.compile(lambda x: x + 1, "bf16[n]").save(tmp_path / "x.disc")
+    code, _, err = call("run", tmp_path / "x.disc", "--input", tmp_path / "x=1.npy", "--out", tmp_path / "results")
+    assert code == 0, err
+    np.testing.assert_array_equal(np.load(tmp_path / "results")["out0"], [2, 3.5, -2])
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        (["frobnicate"], ["No such command 'frobnicate'", "--help'"]),
+        (["run"], ["Missing argument 'FILE'", "run --help'"]),
+        (["compile", "{tmp}/add.mlir"], ["Missing option '-o' / '--output'", "compile --help'"]),
+        (["compile", "{tmp}/add.mlir", "-o", "{tmp}"], ["--output {tmp}: is a directory"]),
+        (["compile", "{tmp}/add.mlir", "-o", "{tmp}/none/x"], ["there is no directory {tmp}/none"]),
+        (["compile", "{tmp}/add.mlir", "-o", "/dev/full"], ["cannot write /dev/full: No space left on device"]),
+        (["compile", "{tmp}/add.mlir", "-o", "{tmp}/x", "--features", "sse"], ["'sse'", "'avx2'"]),
+        (["explain", "{tmp}/add.mlir", "--dump", "{tmp}/add.mlir"], ["--dump {tmp}/add.mlir: is a file"]),
+        (["explain", "{tmp}/add.mlir", "--dims", "a=(n)", "--dims", "a=(m)"], ["--dims gives a twice"]),
+        (["explain", "/dev/null"], ["/dev/null: is no regular file"]),
+        (["conformance", "{tmp}", "--timeout", "nan"], ["--timeout nan", "seconds"]),
+        (["conformance", "{tmp}", "--timeout", "1e300"], ["--timeout 1e+300", "seconds"]),
+        (["conformance", "{tmp}", "--timeout", "0"], ["--timeout 0", "seconds"]),
+        (["conformance", "{tmp}", "--junit", "{tmp}"], ["--junit {tmp}: is a directory"]),
+        (["conformance", "{tmp}", "--json", "{tmp}/none/x"], ["there is no directory {tmp}/none"]),
+        (["conformance", "{tmp}", "--dump", "{tmp}/add.mlir"], ["--dump {tmp}/add.mlir: is a file"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_options_that_cannot_be(module, tmp_path, args, parts):
+    code, out, err = call(*(a.format(tmp=tmp_path) for a in args))
+    assert (code, out) == (1, "")
+    assert err.startswith("error: ") and err.count("\n") == 1, err
+    missing = [part for part in parts if part.format(tmp=tmp_path) not in err]
+    assert not missing, f"{err} does not say {missing}"
+
+
+def test_a_reader_that_has_enough(compiled):
+    """As in `hlo-disc explain FILE | head`."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hlo_disc", "explain", str(compiled)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 1
 
 
 @pytest.mark.parametrize("command", ["compile", "run", "explain"])
@@ -242,23 +380,20 @@ def test_no_such_file(tmp_path, command):
     assert "is a directory" in err
 
 
-def test_output_that_cannot_be_written(compiled, module, tmp_path):
-    code, _, err = call("compile", module, "-o", tmp_path / "none" / "x.disc")
-    assert code == 1
-    assert "No such file or directory" in err
-    code, _, err = call("run", compiled, "--dim", "n=1", "--out", tmp_path / "none" / "x.npz")
-    assert code == 1
-
-
 def test_environment_that_does_not_parse(compiled, monkeypatch):
     monkeypatch.setenv("HLO_DISC_THREADS", "many")
     code, _, err = call("explain", compiled)
     assert code == 1
     assert "HLO_DISC_THREADS='many' is not a valid int" in err
-
-
-def test_damaged_executable(compiled, tmp_path):
-    (tmp_path / "x.disc").write_bytes(compiled.read_bytes()[:500])
-    code, _, err = call("run", tmp_path / "x.disc")
+    monkeypatch.setenv("HLO_DISC_THREADS", "-1")
+    code, _, err = call("explain", compiled)
     assert code == 1
-    assert "x.disc" in err
+    assert "threads=-1 must be an integer from 0 to" in err
+
+
+@pytest.mark.parametrize("name", ["x.disc", "x"])
+def test_damaged_executable(compiled, tmp_path, name):
+    (tmp_path / name).write_bytes(compiled.read_bytes()[:500])
+    code, _, err = call("run", tmp_path / name)
+    assert code == 1
+    assert err.startswith(f"error: {tmp_path / name} (500 bytes) is truncated: ") and "compile it again" in err

@@ -217,6 +217,19 @@ def test_command_reports_and_exits_with_1(tmp_path):
     assert {**suite.attrib, "name": ""} == {"name": "", "tests": "4", "failures": "1", "errors": "1", "skipped": "1"}
 
 
+def test_causes_name_a_case(tmp_path):
+    for name in ("a.mlir", "b.mlir"):
+        (tmp_path / name).write_text("module {\n  frobnicate\n}\n")
+    (tmp_path / "empty.vhlo").write_text("")
+    outcome = CliRunner().invoke(cli.main, ["conformance", str(tmp_path), "--jobs", "1"])
+    assert outcome.exit_code == 1
+    unknown = "custom op 'frobnicate' is unknown (tried 'builtin.frobnicate' as well)"
+    lines = [line.strip() for line in outcome.stdout.splitlines()]
+    assert f"error       a.mlir: ParseError: {tmp_path}/a.mlir:2:3: {unknown}" in lines
+    assert f"2 error: ParseError: FILE: {unknown} (a.mlir, …)" in lines
+    assert "1 error: ParseError: FILE holds no MLIR module: it is empty (empty.vhlo)" in lines
+
+
 def test_command_exits_with_0_when_all_pass(tmp_path):
     arguments = ["conformance", str(write(tmp_path, RIGHT)), "--filter", "exp*", "--jobs", "1"]
     outcome = CliRunner().invoke(cli.main, arguments)

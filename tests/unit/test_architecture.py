@@ -16,6 +16,7 @@ SURFACE = {
     "__init__",
     "__main__",
     "cli",
+    "cli_inputs",
     "conformance",
     "executable",
     "fallback",
@@ -54,6 +55,7 @@ ORDER = [
     "jit",
     "__init__",
     "conformance",
+    "cli_inputs",
     "cli",
     "__main__",
 ]

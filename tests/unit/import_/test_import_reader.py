@@ -232,7 +232,7 @@ def test_names_of_symbols():
     printed = 'tensor<?x?xf32> {hlo_disc.shape = "(p, 2*p)"} loc("left")'
     graph = read(add, ["%0: tensor<?x?xf32>"], args="%x: " + printed)
     assert [str(d) for d in graph.inputs[0].shape] == ["p", "2*p"] and graph.input_names == ("left",)
-    for wrong in ({"y": "(b, s)"}, {0: "(b,)"}, {1: "(b, s)"}):
+    for wrong in ({"y": "(b, s)"}, {0: "(b,)"}, {1: "(b, s)"}, {0: "(b, s)", "args[0]": "(s, b)"}):
         with pytest.raises(ArgumentError):
             read(add, ["%0: tensor<?x?xf32>"], dims=wrong)
     with pytest.raises(ParseError, match=r"the shape '\(b, s\+\)' is not valid"):

@@ -219,7 +219,17 @@ int and uint are those of 2, 4, 8, 16, 32 and 64 bits; f4, f6 and f8 all kinds t
 
 {chr(10).join(_dhlo())}
 
+{DIFFERENCES}
 {CONFORMANCE}"""
+
+
+DIFFERENCES = """\
+## Where XLA and the specification differ
+
+- `bitcast_convert` of booleans: by the specification, and here, a boolean is one bit, so that an i8 is 8 of them, the
+  lowest bit first. XLA takes them for 8 bits each, and makes a result of another shape than the module says. JAX has
+  no such casts, nor those between complex numbers, which XLA aborts on: a complex number of 128 bits is two of 64.
+"""
 
 
 CONFORMANCE = """\

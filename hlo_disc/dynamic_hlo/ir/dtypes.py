@@ -67,8 +67,10 @@ def part_dtype(dtype: np.dtype) -> np.dtype:
 
 @functools.cache
 def bit_width(dtype: np.dtype) -> int:
-    """The bits of an element that mean something; 8 for bool, which is a byte wherever its bits are looked at."""
+    """The bits of an element that mean something."""
     match dtype_class(dtype):
+        case "bool":
+            return 1
         case "int" | "uint":
             return ml_dtypes.iinfo(dtype).bits
         case "float":

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.dtypes import bit_width, dtype_class
+from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, dtype_class
 
 Array = np.ndarray
 Ints = tuple[int, ...]
@@ -17,7 +17,7 @@ Function = Callable[..., list[Array]]  # a region
 
 
 def accumulator(dtype: np.dtype) -> np.dtype:
-    if bit_width(dtype) < 8 and dtype_class(dtype) != "float":
+    if bit_width(dtype) < 8 and dtype_class(dtype) in ("int", "uint"):
         return np.dtype(np.int64)  # wraps to the same
     return {"float": np.dtype(np.float64), "complex": np.dtype(np.complex128)}.get(dtype_class(dtype), dtype)
 
@@ -28,7 +28,9 @@ def wide(x: Array) -> Array:
         return x.astype(np.complex128)
     if dtype_class(x.dtype) == "float":
         return x.astype(np.float32) if x.dtype.itemsize < 4 else x
-    return x if bit_width(x.dtype) >= 8 else x.astype(np.int8 if dtype_class(x.dtype) == "int" else np.uint8)
+    if x.dtype == BOOL or bit_width(x.dtype) >= 8:
+        return x
+    return x.astype(np.int8 if dtype_class(x.dtype) == "int" else np.uint8)
 
 
 def narrow(x: Array, dtype: np.dtype) -> Array:

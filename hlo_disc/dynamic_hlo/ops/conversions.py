@@ -44,11 +44,11 @@ def convert(x: Array, *, dtype: np.dtype) -> Array:
 def infer_bitcast_convert(op: Op, facts: ShapeFacts) -> Types:
     """The same bits. Narrower elements get a last axis of so many as one holds, wider ones take the last axis away.
 
-    A complex number counts as two real ones here, which StableHLO does not know.
+    A bool is one bit. A complex number counts as two real ones here, which StableHLO does not know.
     """
     (x,), dtype = op.operands, op.attrs["dtype"]
     source, target = bit_width(x.dtype), bit_width(dtype)
-    if (x.dtype == BOOL) != (dtype == BOOL) or max(source, target) % min(source, target):
+    if max(source, target) % min(source, target):
         broken(op, f"{x.dtype} and {dtype} differ in width")
     if source > target:
         return [(dtype, (*x.shape, Dim.const(source // target)))]

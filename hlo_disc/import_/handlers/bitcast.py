@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width
+from hlo_disc.dynamic_hlo.ir.dtypes import bit_width
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.handlers.types import Handler
@@ -19,8 +19,8 @@ def _bitcast_convert(r: Reader, op: Any, operands: list[Operand]) -> Value:
     if x.dtype == dtype:
         return x
     source, target = bit_width(x.dtype), bit_width(dtype)
-    if BOOL in (x.dtype, dtype) or max(source, target) % min(source, target):
-        r.unsupported(f"{x.dtype} and {dtype} differ in width")
+    if max(source, target) % min(source, target):
+        r.unsupported(f"of {x.dtype} and {dtype} neither is a whole number of the other")
     if source < target:
         if not x.shape:
             r.unsupported(f"a scalar of {source} bits is no element of {target}")

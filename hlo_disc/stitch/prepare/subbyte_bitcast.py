@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.dtypes import INTEGERS, bit_width
-from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
+from hlo_disc.dynamic_hlo.ir.dtypes import bit_width
+from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, make_op
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
 _BYTE = np.dtype(np.uint8)
-_WORDS = {bit_width(dtype): dtype for dtype in INTEGERS if dtype.name.startswith("uint")}
 
 
 def moves_bits(op: Op) -> bool:
@@ -27,27 +26,32 @@ def moves_bits(op: Op) -> bool:
 def move_bits(b: GraphBuilder, op: Op, x: Value) -> Value:
     """The op as shifts: u8[n] -> u8[n, 2] -> ui4[n, 2], or the reverse, with views of bytes before or after."""
     source, target = bit_width(x.dtype), bit_width(op.result.dtype)
+    parts = min(8, max(source, target)) // min(source, target)  # of a byte
     if source > target:
         spread = _cast(b, x, _BYTE)
-        shape = (*spread.shape, Dim.const(8 // target))
+        shape = (*spread.shape, Dim.const(parts))
         spread = b.op("broadcast", [spread], shape=shape, dims=tuple(range(spread.rank)))
         low = b.op("shift_right_logical", [spread, _places(b, shape, target)])
         low = b.op("and", [low, _number(b, (1 << target) - 1, shape)])
-        word = b.op("convert", [low], dtype=_WORDS[target])
-        return b.op("reshape", [_cast(b, word, op.result.dtype)], shape=op.result.shape)
-    shape = (*x.shape[:-1], Dim.const(target // 8), Dim.const(8 // source))
-    word = b.op("convert", [_cast(b, x, _WORDS[source])], dtype=_BYTE)
-    word = b.op("reshape", [word], shape=shape)
+        return b.op("reshape", [_cast(b, low, op.result.dtype)], shape=op.result.shape)
+    shape = (*x.shape[:-1], Dim.const(target // source // parts), Dim.const(parts))
+    word = b.op("reshape", [_cast(b, x, _BYTE)], shape=shape)
     word = b.op("shift_left", [word, _places(b, shape, source)])
     zero = b.op("constant", value=np.zeros((), _BYTE))
     bytes_ = b.op("reduce", [word, zero], dims=(len(shape) - 1,), kind="or")
-    if target == 8:
+    if target <= 8:
         bytes_ = b.op("reshape", [bytes_], shape=op.result.shape)
     return _cast(b, bytes_, op.result.dtype)
 
 
 def _cast(b: GraphBuilder, x: Value, dtype: np.dtype) -> Value:
-    return x if x.dtype == dtype else b.op("bitcast_convert", [x], dtype=dtype)
+    """To or from bytes. Here, and nowhere before, an element of fewer bits is the byte that memory has of it."""
+    if x.dtype == dtype:
+        return x
+    if min(bit_width(x.dtype), bit_width(dtype)) == 8:
+        return b.op("bitcast_convert", [x], dtype=dtype)
+    b.ops.append(make_op("bitcast_convert", [x], {"dtype": dtype}, [(dtype, x.shape)], ""))
+    return b.ops[-1].result
 
 
 def _places(b: GraphBuilder, shape: Shape, width: int) -> Value:

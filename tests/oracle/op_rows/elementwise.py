@@ -20,6 +20,7 @@ from op_rows.gen import (
     INTS,
     NARROW,
     NUMBERS,
+    REAL,
     UINTS,
     B,
     Gen,
@@ -70,11 +71,13 @@ def _convert(g: Gen) -> Value:
 
 
 def _bitcast_convert(g: Gen) -> Value:
-    x = g.value((*FLOATS, *INTS, *UINTS, *NARROW[:4]))
+    x = g.value(WITH_NARROW)
     width = bit_width(x.dtype)
-    targets = [d for d in (*FLOATS, *INTS, *UINTS, *NARROW[:4]) if bit_width(d) <= width and width % bit_width(d) == 0]
-    wider = [d for d in (*FLOATS, *INTS, *UINTS) if x.rank and x.shape[-1] is Dim.const(bit_width(d) // width)]
-    return g.b.op("bitcast_convert", [x], dtype=g.choose([*targets, *wider]))
+    alike = COMPLEX if x.dtype in COMPLEX else (*REAL, *NARROW, BOOL)
+    target = g.choose([d for d in alike if max(bit_width(d), width) % min(bit_width(d), width) == 0])
+    if bit_width(target) > width:
+        x = g.of(x.dtype, (*x.shape, Dim.const(bit_width(target) // width)))
+    return g.b.op("bitcast_convert", [x], dtype=target)
 
 
 def _reduce_precision(g: Gen) -> Value:

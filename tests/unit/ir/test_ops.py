@@ -238,8 +238,9 @@ def test_bitcast_convert():
     x = values(F32, 18)
     assert_same(run("bitcast_convert", [x], dtype=I32), lax.bitcast_convert_type(x, np.int32))
     assert infer_one("bitcast_convert", [("float32", "b")], dtype=U32).shape == shape("b")
+    assert infer_one("bitcast_convert", [("float32", "b")], dtype=BOOL).shape == shape("b, 32")
     with pytest.raises(CompileError, match="width"):
-        infer_one("bitcast_convert", [("float32", "b")], dtype=BOOL)
+        infer_one("bitcast_convert", [("float32", "b")], dtype=np.dtype(ml_dtypes.float6_e2m3fn))
     with pytest.raises(ShapeError, match="last axis"):
         infer_one("bitcast_convert", [("float32", "b, 3")], dtype=I64)
 

@@ -202,8 +202,8 @@ def _one_part(body: Region, k: int) -> Region | None:
     return isolated([body.inputs[k], body.inputs[k + 2]], ops, [body.outputs[k]])[0]
 
 
-def _library(e: Block, op: Op) -> None:
-    """A library reads and writes complex memory."""
+def _in_memory(e: Block, op: Op) -> None:
+    """What reads and writes complex memory: a library, and a bitcast, which says that memory has another type."""
     operands = [e.whole(x) if is_complex(x) else e.reals[x] for x in op.operands]
     results = e.b.multi(op.name, operands, op.loc, **op.attrs)
     e.inputs(zip(op.results, results, strict=True))
@@ -226,5 +226,5 @@ RULES: Mapping[str, Rule] = {
     **complex_products.RULES,
     **dict.fromkeys(("reduce_with", "reduce_window", "cumulative", "scatter"), _combine),
     **dict.fromkeys(("while", "case", "sort"), _with_regions),
-    **dict.fromkeys(("custom_call", "fft"), _library),
+    **dict.fromkeys(("custom_call", "fft", "bitcast_convert"), _in_memory),
 }

@@ -104,7 +104,7 @@ SAMPLES: dict[str, Callable[[np.dtype], tuple[list[Value], dict]]] = {
     ),
     "sort": lambda d: ([_vector(d)], {"dim": 0, "stable": True, "count": 1, "body": _less(d)}),
     "concatenate": lambda d: ([_vector(d)] * 2, {"dim": 0}),
-    "pad": lambda d: ([_vector(d), _scalar(d)], {"low": (ONE,), "high": (ONE,), "interior": (0,)}),
+    "pad": lambda d: ([_vector(d), _scalar(d)], {"low": (ONE,), "high": (ONE,), "interior": (Dim.const(0),)}),
     "dynamic_update_slice": lambda d: ([_vector(d), _vector(d), _scalar(I32)], {}),
     "reduce": lambda d: ([_vector(d), _scalar(d)], {"dims": (0,), "kind": "add"}),
     "reduce_with": lambda d: ([_vector(d), _scalar(d)], {"dims": (0,), "body": _second([d, d])}),

@@ -9,14 +9,14 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from hlo_disc.dynamic_hlo.dtypes import bit_width, dtype_class, element_type
-from hlo_disc.dynamic_hlo.reference import evaluate
 
 import hlo_disc
 from hlo_disc import mlir
-from hlo_disc.dynamic_hlo.print import dense
+from hlo_disc.dynamic_hlo.ir.dtypes import bit_width, dtype_class, element_type
+from hlo_disc.dynamic_hlo.ops.reference import evaluate
+from hlo_disc.dynamic_hlo.print.text import dense
 from hlo_disc.import_.decode import array
-from hlo_disc.import_.reader import read_module
+from hlo_disc.import_.module import read_module
 from hlo_disc.import_.source import load_module
 
 TYPES = [

@@ -162,9 +162,9 @@ def infer_pad(op: Op, facts: ShapeFacts) -> Types:
         broken(op, f"low, high and interior must have {x.rank} entries")
     shape = []
     for axis, (low, high, interior, size) in enumerate(zip(lows, highs, interiors, x.shape, strict=True)):
-        if interior < 0:
+        if facts.at_most(ZERO, interior) is Truth.NO:
             broken(op, f"interior padding {interior} of dim {axis} is negative")
-        spread = Dim.max(size - 1, ZERO) * interior if interior else ZERO
+        spread = ZERO if interior is ZERO else Dim.max(size - 1, ZERO) * interior
         padded = low + size + spread + high
         if facts.at_most(ZERO, padded) is Truth.NO:
             disagree(op, f"dim {axis} of size {size} would become {padded}")

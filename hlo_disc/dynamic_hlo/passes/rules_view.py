@@ -284,7 +284,7 @@ def _concatenate_nonempty(builder: GraphBuilder, op: Op) -> Value:
 
 
 def _pads_nothing(facts: ShapeFacts, op: Op) -> bool:
-    return not any(op.attrs["interior"]) and all(is_zero(facts, n) for n in op.attrs["low"] + op.attrs["high"])
+    return all(is_zero(facts, n) for name in ("low", "high", "interior") for n in op.attrs[name])
 
 
 VIEW_RULES = (

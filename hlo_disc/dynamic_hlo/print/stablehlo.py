@@ -404,11 +404,11 @@ def _concatenate(printer: _Printer, op: Op) -> str:
 
 def _pad(printer: _Printer, op: Op) -> str:
     low, high, interior = op.attrs["low"], op.attrs["high"], op.attrs["interior"]
-    if _static(low, high):
+    if _static(low, high, interior):
         edges = f"low = {listed(low)}, high = {listed(high)}, interior = {listed(interior)}"
         return printer.op(op, f"stablehlo.pad {printer.operands(op)}, {edges}")
     (lows, kind), (highs, _) = printer.shape(low), printer.shape(high)
-    between, _ = printer.shape(tuple(map(Dim.const, interior)))
+    between, _ = printer.shape(interior)
     return printer.op(op, f"stablehlo.dynamic_pad {printer.operands(op)}, {lows}, {highs}, {between}", [kind] * 3)
 
 

@@ -150,19 +150,19 @@ def _concatenate(r: Reader, op: Any, operands: list[Operand]) -> Value:
 
 def _pad(r: Reader, op: Any, operands: list[Operand]) -> Value:
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
-    low, high, interior = (r.attr(op, name, ints) for name in names)
-    return _make_pad(r, operands, tuple(map(Dim.const, low)), tuple(map(Dim.const, high)), interior)
+    return _make_pad(r, operands, *(tuple(map(Dim.const, r.attr(op, name, ints))) for name in names))
 
 
 def _dynamic_pad(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    interior = r.constants(r.dims(operands[4]), "interior padding")
-    return _make_pad(r, operands, r.dims(operands[2]), r.dims(operands[3]), interior)
+    return _make_pad(r, operands, *map(r.dims, operands[2:]))
 
 
-def _make_pad(r: Reader, operands: list[Operand], low: Shape, high: Shape, interior: tuple[int, ...]) -> Value:
+def _make_pad(r: Reader, operands: list[Operand], low: Shape, high: Shape, interior: Shape) -> Value:
     x, value = r.data(operands[0]), r.data(operands[1])
-    if all(d is ZERO for d in low + high) and not any(interior):
+    if all(d is ZERO for d in low + high + interior):
         return x
+    for axis, gap in enumerate(interior):
+        r.at_most(ZERO, gap, f"the interior padding of dimension {axis} is {{1}}")
     result = r.emit("pad", (x, value), low=low, high=high, interior=interior)
     for axis, size in enumerate(result.shape):
         r.at_most(ZERO, size, f"dimension {axis} would be padded to the size {{1}}")

@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, make_op
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.stitch.fusion.gather_dims import Numbers
 from hlo_disc.stitch.fusion.group import Group, Place
-
-ONE = Dim.const(1)
 
 
 def collapse(group: Group, facts: ShapeFacts) -> Group:
@@ -248,7 +246,7 @@ class _Collapse:
         (x,) = self.group.outputs
         for a, stride in enumerate(place.strides):
             # What is as long as the target starts at 0, even if the start is data.
-            if stride != 1 or self.facts.equal(x.shape[a], place.shape[a]) is not Truth.YES:
+            if stride is not ONE or self.facts.equal(x.shape[a], place.shape[a]) is not Truth.YES:
                 self._around_place(x, a)
 
     def _around_place(self, x: Value, axis: int) -> None:

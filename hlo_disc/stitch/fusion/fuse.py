@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, has_effect, uses
 from hlo_disc.dynamic_hlo.ops.cost import free_ops, is_expensive
 from hlo_disc.dynamic_hlo.ops.table import kind
-from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
 from hlo_disc.stitch.fusion.anchor import anchors, unneeded
 from hlo_disc.stitch.fusion.group import Place, parts_of, reads
@@ -311,7 +311,7 @@ class Fusion:
         """Note that the op changes operands, whatever becomes of them."""
         self.changes.consumed[op] = [(op, number) for number in numbers]
 
-    def place(self, op: Op, target: Value, x: Value, starts: tuple[Dim | Value, ...], strides: tuple[int, ...]) -> None:
+    def place(self, op: Op, target: Value, x: Value, starts: tuple[Dim | Value, ...], strides: tuple[Dim, ...]) -> None:
         """A group that writes `x` into a part of `target`."""
         where = Place(target, target.shape, starts, strides, tuple(range(target.rank)))
         group = self.growth.start(self.row, [], [x], where)
@@ -324,5 +324,5 @@ class Fusion:
         """What the op changes is written into its results, unless it lies there; then it changes them in place."""
         for number, (target, x) in enumerate(zip(op.results, op.operands, strict=False)):
             if not self.take_over(op, number, target):
-                self.place(op, target, x, (ZERO,) * x.rank, (1,) * x.rank)
+                self.place(op, target, x, (ZERO,) * x.rank, (ONE,) * x.rank)
         self.growth.start(self.schedules["scatter"], [op], list(op.results))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, attribute_key, dims_in
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.stitch.schedule import Schedule
 
 
@@ -21,7 +21,7 @@ class Place:
     target: Value
     shape: Shape
     starts: tuple[Dim | Value, ...]
-    strides: tuple[int, ...]
+    strides: tuple[Dim, ...]
     axes: tuple[int | None, ...]
 
 
@@ -30,14 +30,13 @@ def reads(op: Op) -> tuple[Value, ...]:
     return op.operands[op.attrs["count"] :] if op.name == "scatter" else op.operands
 
 
-def parts_of(op: Op) -> list[tuple[Value, tuple[Dim | Value, ...], tuple[int, ...]]]:
+def parts_of(op: Op) -> list[tuple[Value, tuple[Dim | Value, ...], tuple[Dim, ...]]]:
     """What an op that assembles a value writes, in order: (value, starts, strides)."""
-    zero = Dim.const(0)
     rank = op.result.rank
-    ones = (1,) * rank
-    origin: tuple[Dim | Value, ...] = (zero,) * rank
+    ones = (ONE,) * rank
+    origin: tuple[Dim | Value, ...] = (ZERO,) * rank
     if op.name == "concatenate":
-        axis, at, parts = op.attrs["dim"], zero, []
+        axis, at, parts = op.attrs["dim"], ZERO, []
         for x in op.operands:
             parts.append((x, (*origin[:axis], at, *origin[axis + 1 :]), ones))
             at = at + x.shape[axis]
@@ -46,7 +45,7 @@ def parts_of(op: Op) -> list[tuple[Value, tuple[Dim | Value, ...], tuple[int, ..
         x, update, *starts = op.operands
         return [(x, origin, ones), (update, tuple(starts), ones)]
     base, x = op.operands
-    return [(base, origin, ones), (x, op.attrs["starts"], op.attrs["strides"])]
+    return [(base, origin, ones), (x, op.attrs["starts"], op.attrs["steps"])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +89,7 @@ class Group:
         if self.place:
             yield from self.place.shape
             yield from (x for x in self.place.starts if isinstance(x, Dim))
+            yield from self.place.strides
         for op in self.ops:
             yield from dims_in(op)
 
@@ -115,6 +115,5 @@ class Group:
 def copy_group(value: Value, row: Schedule) -> tuple[Group, Value]:
     """A group that copies a value, and the copy."""
     target = Value(value.dtype, value.shape)
-    zeros = tuple(Dim.const(0) for _ in value.shape)
-    place = Place(target, value.shape, zeros, (1,) * value.rank, tuple(range(value.rank)))
+    place = Place(target, value.shape, (ZERO,) * value.rank, (ONE,) * value.rank, tuple(range(value.rank)))
     return Group.of(row, [], [value], place), target

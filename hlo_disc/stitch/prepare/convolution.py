@@ -17,9 +17,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, make_op, substitute
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
-
-ZERO, ONE = Dim.const(0), Dim.const(1)
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 
 
 @dataclass(frozen=True)
@@ -84,13 +82,13 @@ class _Lowering:
     def _padded(self) -> Value:
         """x with its padding and holes in memory; what is only cut stays a view."""
         x, spatial = self.x, self.attrs["lhs_spec"][2:]
-        low, high, interior = [ZERO] * x.rank, [ZERO] * x.rank, [0] * x.rank
+        low, high, interior = ([ZERO] * x.rank for _ in range(3))
         for i, axis in enumerate(spatial):
             low[axis], high[axis] = self.attrs["low"][i], self.attrs["high"][i]
-            interior[axis] = self.attrs["base_dilations"][i] - 1
-        if all(d is ZERO for d in (*low, *high)) and not any(interior):
+            interior[axis] = Dim.const(self.attrs["base_dilations"][i] - 1)
+        if all(d is ZERO for d in (*low, *high, *interior)):
             return x
-        if all(d.is_const and d.value <= 0 for d in (*low, *high)) and not any(interior):
+        if all(d.is_const and d.value <= 0 for d in (*low, *high, *interior)):
             start = tuple(ZERO - d for d in low)
             limit = tuple(n + d for n, d in zip(x.shape, high, strict=True))
             return self._emit("slice", [x], start=start, limit=limit, stride=(1,) * x.rank)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, everywhere, raw_dim, substitute
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.stitch.prepare import private_ops  # noqa: F401  (its ops enter the table)
 from hlo_disc.stitch.prepare.convolution import lower_convolutions
 from hlo_disc.stitch.prepare.subbyte_bitcast import move_bits, moves_bits
@@ -45,12 +45,12 @@ def _spelled(graph: Graph) -> Graph:
 def _pad(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:
     x, value = operands
     low, high = op.attrs["low"], op.attrs["high"]
-    strides = tuple(i + 1 for i in op.attrs["interior"])
+    strides = tuple(Dim.max(i, ZERO) + 1 for i in op.attrs["interior"])  # also where a guard is broken
     if any(_may_be_negative(builder, d) for d in (*low, *high)):
         x, low = _cut(builder, op, x, low, strides)
     shape = op.result.shape
     fill = builder.op("broadcast", [value], op.loc, shape=shape, dims=())
-    return builder.op("place", [fill, x], op.loc, starts=low, strides=strides)
+    return builder.op("place", [fill, x], op.loc, starts=low, steps=strides)
 
 
 def _select_and_scatter(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:
@@ -63,11 +63,10 @@ def _select_and_scatter(builder: GraphBuilder, op: Op, operands: list[Value]) ->
 
 
 def _cut(
-    builder: GraphBuilder, op: Op, x: Value, low: tuple[Dim, ...], strides: tuple[int, ...]
+    builder: GraphBuilder, op: Op, x: Value, low: tuple[Dim, ...], strides: tuple[Dim, ...]
 ) -> tuple[Value, tuple[Dim, ...]]:
     """Without the elements that negative padding puts outside: element i of an axis goes to low + i*stride."""
-    zero = Dim.const(0)
-    start = tuple(Dim.max(zero, (zero - first + (k - 1)) // k) for first, k in zip(low, strides, strict=True))
+    start = tuple(Dim.max(ZERO, (ZERO - first + (k - 1)) // k) for first, k in zip(low, strides, strict=True))
     rows = zip(start, low, strides, x.shape, op.result.shape, strict=True)
     limit = tuple(Dim.max(i, Dim.min(n, (size - 1 - first) // k + 1)) for i, first, k, n, size in rows)
     kept = builder.op("slice", [x], op.loc, start=start, limit=limit, stride=(1,) * x.rank)

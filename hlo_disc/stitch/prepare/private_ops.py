@@ -1,6 +1,6 @@
 """Ops that schedules know and programs do not: what `normalise` and `with_definitions` spell others with.
 
-place (base, x) {starts, strides}: base with x on top, element i of an axis at starts + i*strides.
+place (base, x) {starts, steps}: base with x on top, element i of an axis at starts + i*steps.
 window (x) {dims, sizes, window, strides, dilations}: for each of `dims` `sizes` windows along it, its own axis numbers
     them and a new last axis their elements.
 select_windows (x, *captured) {shape, window, strides, low, high, body}: where the element is that each window selects,
@@ -37,19 +37,19 @@ _WINDOWS = ("shape", "window", "strides", "low", "high", "body")
 def _infer_place(op: Op, facts: ShapeFacts) -> Types:
     base, x = op.operands
     need_dtype(op, x, base.dtype, "what is placed")
-    if not base.rank == x.rank == len(op.attrs["starts"]) == len(op.attrs["strides"]):
-        broken(op, f"{x!r} in {base!r} at {op.attrs['starts']} by {op.attrs['strides']}")
-    for n, start, stride, size in zip(x.shape, op.attrs["starts"], op.attrs["strides"], base.shape, strict=True):
-        if facts.at_most(start + (n - 1) * stride + 1, size) is Truth.NO:
-            disagree(op, f"{n} elements from {start} by {stride} do not fit {size}")
+    if not base.rank == x.rank == len(op.attrs["starts"]) == len(op.attrs["steps"]):
+        broken(op, f"{x!r} in {base!r} at {op.attrs['starts']} by {op.attrs['steps']}")
+    for n, start, step, size in zip(x.shape, op.attrs["starts"], op.attrs["steps"], base.shape, strict=True):
+        if facts.at_most(start + (n - 1) * step + 1, size) is Truth.NO:
+            disagree(op, f"{n} elements from {start} by {step} do not fit {size}")
     return [(base.dtype, base.shape)]
 
 
-def _place(base: Array, x: Array, *, starts: Ints, strides: Ints) -> Array:
+def _place(base: Array, x: Array, *, starts: Ints, steps: Ints) -> Array:
     result = base.copy()
     if x.size:
-        rows = zip(starts, x.shape, strides, strict=True)
-        result[tuple(slice(start, start + (n - 1) * stride + 1, stride) for start, n, stride in rows)] = x
+        rows = zip(starts, x.shape, steps, strict=True)
+        result[tuple(slice(start, start + (n - 1) * step + 1, step) for start, n, step in rows)] = x
     return result
 
 
@@ -136,12 +136,12 @@ def _row(name: str, kind: str, operands: int | None, infer: Rule, reference: Any
 
 register(
     (
-        _row("place", "assemble", 2, _infer_place, _place, "starts", "strides"),
+        _row("place", "assemble", 2, _infer_place, _place, "starts", "steps"),
         _row("window", "view", 1, _infer_window, _window, "dims", "sizes", "window", "strides", "dilations"),
         _row("select_windows", "window", None, _infer_select_windows, _select_windows, *_WINDOWS),
         _row("window_scatter", "window", None, _infer_window_scatter, _window_scatter, *_WINDOWS),
         _row("sort_first", "sort", None, _infer_sort_first, _sort_first, "dim", "stable", "count", "first", "body"),
         _row("define", "control", 1, _infer_define, _define, "symbol", "effect"),
     ),
-    {"starts": DIMS, "dilations": INTS, "first": DIM, "symbol": TEXT},
+    {"starts": DIMS, "steps": DIMS, "dilations": INTS, "first": DIM, "symbol": TEXT},
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from op_rows.elementwise import WITH_NARROW
-from op_rows.gen import INDEX, ONE, ZERO, Gen, never_empty
+from op_rows.gen import INDEX, ONE, ZERO, B, Gen, S, never_empty
 
 
 def _concatenate(g: Gen) -> Value:
@@ -30,7 +30,7 @@ def _pad(g: Gen) -> Value:
         cut = [Dim.const(-1)] if never_empty(size) else []
         low.append(g.choose((ZERO, ZERO, ONE, Dim.const(2), *cut)))
         high.append(g.choose((ZERO, ZERO, ONE, Dim.const(2), *(cut if low[-1] is not Dim.const(-1) else []))))
-        interior.append(g.choose((0, 0, 1, 2)))
+        interior.append(g.choose((ZERO, ZERO, ONE, Dim.const(2), B, S)))
     edges = dict(low=tuple(low), high=tuple(high), interior=tuple(interior))
     return g.b.op("pad", [x, g.of(x.dtype, ())], **edges)
 

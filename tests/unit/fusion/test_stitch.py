@@ -102,17 +102,21 @@ def concatenate_rows(g, x, y):
     return g.op("concatenate", [x, y], dim=0)
 
 
+def sizes(*numbers: int) -> tuple[Dim, ...]:
+    return tuple(map(Dim.of, numbers))
+
+
 @case("a, b")
 def pad(g, x):
-    low, high = (Dim.of(1), Dim.of(0)), (Dim.of(2), Dim.of(3))
-    return g.op("pad", [x, constant(g, 7)], low=low, high=high, interior=(0, 1))
+    low, high = sizes(1, 0), sizes(2, 3)
+    return g.op("pad", [x, constant(g, 7)], low=low, high=high, interior=sizes(0, 1))
 
 
 @case("a, b")
 def pad_and_cut(g, x):
-    low, high = (Dim.of(-1), Dim.of(-2)), (Dim.of(3), Dim.of(1))
-    wide = g.op("pad", [x, constant(g, 7)], low=(Dim.of(2), Dim.of(4)), high=(Dim.of(2), Dim.of(3)), interior=(0, 0))
-    return [g.op("pad", [wide, constant(g, 5)], low=low, high=high, interior=i) for i in ((0, 0), (1, 2))]
+    low, high = sizes(-1, -2), sizes(3, 1)
+    wide = g.op("pad", [x, constant(g, 7)], low=sizes(2, 4), high=sizes(2, 3), interior=sizes(0, 0))
+    return [g.op("pad", [wide, constant(g, 5)], low=low, high=high, interior=sizes(*i)) for i in ((0, 0), (1, 2))]
 
 
 @case("a, b")

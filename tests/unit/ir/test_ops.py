@@ -317,9 +317,11 @@ INFERENCE = [
     ("concatenate", [("float32", "b, s"), ("float32", "b, 1")], dict(dim=1), "b, s + 1", F32),
     ("concatenate", [("float32", "b, s"), ("float32", "2, s")], dict(dim=1), "2, 2*s", F32),
     ("pad", [("float32", "b, s"), ("float32", "")],
-     dict(low=dims("0, 1"), high=dims("0, n"), interior=(0, 0)), "b, s + n + 1", F32),
+     dict(low=dims("0, 1"), high=dims("0, n"), interior=dims("0, 0")), "b, s + n + 1", F32),
     ("pad", [("float32", "s"), ("float32", "")],
-     dict(low=dims("0"), high=dims("0"), interior=(1,)), "s + max(s - 1, 0)", F32),
+     dict(low=dims("0"), high=dims("0"), interior=dims("1")), "s + max(s - 1, 0)", F32),
+    ("pad", [("float32", "s"), ("float32", "")],
+     dict(low=dims("0"), high=dims("n"), interior=dims("n")), "s + n + n*max(s - 1, 0)", F32),
     ("reduce", [("float32", "b, s, 4"), ("float32", "")], dict(dims=(1,), kind="add"), "b, 4", F32),
     ("dot_general", [("float32", "b, h, s, 64"), ("float32", "b, h, t, 64")],
      dict(lhs_batch=(0, 1), rhs_batch=(0, 1), lhs_contract=(3,), rhs_contract=(3,), dtype=F32), "b, h, s, t", F32),
@@ -371,7 +373,7 @@ ERRORS = [
     ("gather", [("float32", "v, 8"), ("int32", "b, 1")], dict(GATHER, slice_sizes=dims("1, 9")),
      ShapeError, "slice size 9"),
     ("pad", [("float32", "2"), ("float32", "")],
-     dict(low=dims("-3"), high=dims("0"), interior=(0,)), ShapeError, "-1"),
+     dict(low=dims("-3"), high=dims("0"), interior=dims("0")), ShapeError, "-1"),
 ]  # fmt: skip
 
 
@@ -423,7 +425,13 @@ def test_pad(data):
     low = [data.draw(st.integers(-size, 3)) for size in spread]
     high = [data.draw(st.integers(-size - min(lo, 0), 3)) for size, lo in zip(spread, low, strict=True)]
     x, value = np.arange(n * m, dtype=np.float32).reshape(n, m), np.array(-1, np.float32)
-    ours = run("pad", [x, value], low=tuple(map(Dim.const, low)), high=tuple(map(Dim.const, high)), interior=interior)
+    ours = run(
+        "pad",
+        [x, value],
+        low=tuple(map(Dim.const, low)),
+        high=tuple(map(Dim.const, high)),
+        interior=tuple(map(Dim.const, interior)),
+    )
     assert_same(ours, lax.pad(x, value, list(zip(low, high, interior, strict=True))))
 
 

@@ -70,8 +70,8 @@ def slice_out(b: GraphBuilder, x: Value) -> list[Value]:
 def pads(b: GraphBuilder, x: Value) -> list[Value]:
     value = scalar(b, -1.5)
     return [
-        b.op("pad", [x, value], low=shape("1, 0"), high=shape("0, 2"), interior=(0, 1)),
-        b.op("pad", [x, value], low=shape("0, 0"), high=shape("s, 1"), interior=(0, 0)),
+        b.op("pad", [x, value], low=shape("1, 0"), high=shape("0, 2"), interior=shape("0, 1")),
+        b.op("pad", [x, value], low=shape("0, 0"), high=shape("s, 1"), interior=shape("0, b")),
     ]
 
 

@@ -66,7 +66,7 @@ def size(b: GraphBuilder, expr: str, dtype=I32) -> Value:
 
 def pad(b: GraphBuilder, x: Value, low: int, high: int, interior: int) -> Value:
     n = x.rank
-    return b.op("pad", (x, const(b, 0)), low=dims(*[low] * n), high=dims(*[high] * n), interior=(interior,) * n)
+    return b.op("pad", (x, const(b, 0)), low=dims(*[low] * n), high=dims(*[high] * n), interior=dims(*[interior] * n))
 
 
 def convert(b: GraphBuilder, x: Value, *dtypes: np.dtype) -> Value:

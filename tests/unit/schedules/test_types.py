@@ -32,7 +32,7 @@ def program(dtype: np.dtype, names: list[str]):
         made["reshape"] = g.op("reshape", [x], shape=shape("a*b"))
         made["concatenate"] = g.op("concatenate", [x, y], dim=0)
         made["reverse"] = g.op("reverse", [x], dims=(0, 1))
-        made["pad"] = g.op("pad", [x, one], low=shape("1, 2"), high=shape("0, 3"), interior=(1, 0))
+        made["pad"] = g.op("pad", [x, one], low=shape("1, 2"), high=shape("0, 3"), interior=shape("1, 0"))
         made["constant"] = g.op("constant", value=np.resize(line(dtype), 7))
         less = g.op("compare", [x, y], direction="LT")
         made["select"] = g.op("select", [less, x, y])

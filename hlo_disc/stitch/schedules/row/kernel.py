@@ -366,7 +366,7 @@ def placed(body: Body, place: Place, value: Value, index: tuple[Index, ...]) -> 
     """Where in the larger value an element of `value` goes."""
     at = []
     for axis, size, start, stride in zip(place.axes, place.shape, place.starts, place.strides, strict=True):
-        i = ZERO if axis is None else body.math.scale(index[axis], stride)
+        i = ZERO if axis is None else body.math.scale(index[axis], body.sizes(stride))
         if isinstance(start, Value):
             window = Dim.const(1) if axis is None else value.shape[axis]
             first = body.as_index(body.eval(start, ()), start.dtype)

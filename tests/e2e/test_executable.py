@@ -327,7 +327,7 @@ def test_damaged_files_are_refused(exe, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda h: {"format": "other"}, "no hlo_disc executable"),
+        (lambda h: {"format": "other"}, "its header does not say"),
         (lambda h: [h], ""),
         (lambda h: h | {"constants": [["f", [1]]]}, r"header\['constants'\]\[0\] is .*fields of _Constant"),
         (lambda h: h | {"constants": [{"dtype": "f", "shape": [1]}]}, "constants/0.npy"),

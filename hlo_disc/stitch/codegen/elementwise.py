@@ -22,6 +22,7 @@ from hlo_disc.stitch.codegen import complex_values as pairs
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.elements import as_bits, bitcast, convert, from_bits, low_bits, settle, sign_extended
 from hlo_disc.stitch.codegen.val import Val
+from hlo_disc.stitch.prepare import private_ops  # noqa: F401  (its ops enter the table)
 
 Rule = Callable[[Builder, Op, list[Val]], Val]
 
@@ -270,6 +271,7 @@ _ROWS: dict[str, Rule] = {
     "reduce_precision": _reduce_precision,
     "convert": _convert,
     "bitcast_convert": _bitcast,
+    "reinterpret": _bitcast,
     "add": _arithmetic("+", _ADD),
     "subtract": lambda b, o, x: b.binary("-", *x),
     "multiply": _arithmetic("*", _MULTIPLY),
@@ -290,7 +292,9 @@ _ROWS: dict[str, Rule] = {
     "clamp": _clamp,
 }
 # Rows whose result is an element of its type as it is, be the type narrower than the register or not.
-_EXACT = frozenset("is_finite convert bitcast_convert maximum minimum clamp and or xor compare select".split())
+_EXACT = frozenset(
+    "is_finite convert bitcast_convert reinterpret maximum minimum clamp and or xor compare select".split()
+)
 
 
 def _settled(rule: Rule) -> Rule:

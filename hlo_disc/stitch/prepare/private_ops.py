@@ -8,6 +8,7 @@ select_windows (x, *captured) {shape, window, strides, low, high, body}: where t
 window_scatter (selected, source, init, *captured) {shape, window, strides, low, high, body}: each element combines,
     window by window, what the source has for the windows that selected it.
 sort_first: a `sort` whose results end after `first` elements.
+reinterpret (x) {dtype}: elements of one byte in memory, whatever bits they use, as those of another such type.
 define (scalar) {symbol, effect}: a size that only the run knows.
 """
 
@@ -130,6 +131,13 @@ def _define(size: Array, *, symbol: str, effect: bool) -> tuple[()]:
     return ()
 
 
+def _infer_reinterpret(op: Op, facts: ShapeFacts) -> Types:
+    (x,), dtype = op.operands, op.attrs["dtype"]
+    if x.dtype.itemsize != 1 or dtype.itemsize != 1:
+        broken(op, f"{x.dtype} and {dtype} must be one byte each in memory")
+    return [(dtype, x.shape)]
+
+
 def _row(name: str, kind: str, operands: int | None, infer: Rule, reference: Any, *attrs: str) -> OpDef:
     return OpDef(name, kind, operands, infer, reference, attrs, dialect="", expensive=kind == "window")
 
@@ -141,6 +149,7 @@ register(
         _row("select_windows", "window", None, _infer_select_windows, _select_windows, *_WINDOWS),
         _row("window_scatter", "window", None, _infer_window_scatter, _window_scatter, *_WINDOWS),
         _row("sort_first", "sort", None, _infer_sort_first, _sort_first, "dim", "stable", "count", "first", "body"),
+        _row("reinterpret", "elementwise", 1, _infer_reinterpret, lambda x, *, dtype: x.view(dtype), "dtype"),
         _row("define", "control", 1, _infer_define, _define, "symbol", "effect"),
     ),
     {"starts": DIMS, "steps": DIMS, "dilations": INTS, "first": DIM, "symbol": TEXT},

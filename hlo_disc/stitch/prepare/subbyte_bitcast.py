@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import bit_width
-from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, make_op
+from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
@@ -45,13 +45,11 @@ def move_bits(b: GraphBuilder, op: Op, x: Value) -> Value:
 
 
 def _cast(b: GraphBuilder, x: Value, dtype: np.dtype) -> Value:
-    """To or from bytes. Here, and nowhere before, an element of fewer bits is the byte that memory has of it."""
+    """To or from bytes; an element of fewer bits is the byte that memory has of it."""
     if x.dtype == dtype:
         return x
-    if min(bit_width(x.dtype), bit_width(dtype)) == 8:
-        return b.op("bitcast_convert", [x], dtype=dtype)
-    b.ops.append(make_op("bitcast_convert", [x], {"dtype": dtype}, [(dtype, x.shape)], ""))
-    return b.ops[-1].result
+    whole = min(bit_width(x.dtype), bit_width(dtype)) == 8
+    return b.op("bitcast_convert" if whole else "reinterpret", [x], dtype=dtype)
 
 
 def _places(b: GraphBuilder, shape: Shape, width: int) -> Value:

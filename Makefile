@@ -11,13 +11,18 @@ BIN := $(VENV)/bin
 NATIVE := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h) CMakeLists.txt
 STAMP := $(VENV)/installed
 
-.PHONY: demo test conformance fuzz lint format bench asan tsan clean
+.PHONY: demo test test-full conformance fuzz mutants lint format bench asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
 
 test: $(STAMP)
 	$(BIN)/pytest tests -n auto
+
+# Sweeps in depth, with other random cases each time, then random programs.
+test-full: $(STAMP)
+	$(BIN)/pytest tests -n auto --full
+	$(MAKE) fuzz
 
 conformance: $(STAMP)
 	@test -d "$(CASES)" || { echo "There is no directory $(CASES): say where the cases are, as in make conformance CASES=DIR" >&2; exit 1; }
@@ -26,6 +31,10 @@ conformance: $(STAMP)
 # What fails is kept in build/fuzz.
 fuzz: $(STAMP)
 	$(BIN)/python tests/oracle/fuzz.py --seconds $(SECONDS)
+
+# One-line faults, planted one by one: do the tests see them? AREA=memory, or AREA=memory:3 for one of them.
+mutants: $(STAMP)
+	$(BIN)/python tests/mutants/run.py $(AREA)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

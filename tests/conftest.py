@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
 
+import depth
 import pytest
+from hypothesis import settings
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite the golden files instead of comparing with them"
     )
+    parser.addoption("--full", action="store_true", help="sweep deeply, at random: see oracle/depth.py")
     parser.addoption("--native", type=Path, metavar="DIR", help="test the native module that was built in DIR")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _keep_xla_results(config.rootpath / "build" / "xla")
+    if config.getoption("--full"):
+        depth.set_full()
+    else:  # the same examples every time: what fails by chance fails in the deep sweeps
+        settings.register_profile("quick", derandomize=True)
+        settings.load_profile("quick")
     if directory := config.getoption("--native"):
         sys.meta_path.insert(0, _NativeFinder(directory / f"_ral{EXTENSION_SUFFIXES[0]}"))
+
+
+def _keep_xla_results(directory: Path) -> None:
+    """Let JAX keep what XLA compiles between runs, expectations above all. Children and workers read the same."""
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(directory))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
 class _NativeFinder:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from depth import examples
 from differential import SIZES, bands, check, inputs, wrong
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
+from op_rows.gen import F32, I32
 from random_graphs import graphs
 
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
@@ -12,8 +14,19 @@ from hlo_disc.dynamic_hlo.ops.verify import verify
 from hlo_disc.dynamic_hlo.passes.simplify import simplify
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 
+# Ops whose results, or operands, lie in memory: not computed where they are read.
+KEPT = ("add", "cumulative", "concatenate", "dynamic_slice", "sort", "transpose")
 
-@settings(max_examples=100, deadline=None)
+# Making a failing graph smaller would take minutes: `make fuzz` has a quicker way.
+compiled = settings(
+    max_examples=examples(10, 200),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate),
+)
+
+
+@settings(max_examples=examples(60, 1000), deadline=None)
 @given(graphs(max_ops=10), st.sampled_from(range(len(SIZES))))
 def test_rewrites_keep_the_meaning(graph, number):
     note(to_stablehlo(graph))
@@ -25,8 +38,15 @@ def test_rewrites_keep_the_meaning(graph, number):
         assert not wrong(got, band)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@compiled
 @given(graphs(max_ops=6))
 def test_one_binary_runs_every_shape(graph):
+    note(to_stablehlo(graph))
+    check(graph)
+
+
+@compiled
+@given(graphs(min_ops=6, max_ops=12, types=(F32, I32), ops=KEPT))
+def test_values_in_memory_keep_until_they_are_read(graph):
     note(to_stablehlo(graph))
     check(graph)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from depth import examples
 from differential import check
 from hypothesis import HealthCheck, given, note, settings
 from op_rows import ROWS, WITHOUT_ROW
@@ -12,7 +13,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 
-EXAMPLES = 12
+EXAMPLES = examples(5, 60)
 
 
 def test_every_op_has_a_row():

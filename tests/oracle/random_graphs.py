@@ -51,10 +51,11 @@ def graphs(draw: st.DrawFn, min_ops: int = 1, max_ops: int = 8, types: Types = A
     gen = Gen(draw, GraphBuilder(facts()), reuse=True, types=types)
     gen.input(F32, (B, S))
     names = sorted(ops or ROWS)
+    shown: list[Value] = []
     for _ in range(draw(st.integers(min_ops, max_ops))):
-        drawn = gen.b.ops, gen.inputs, gen.pool
+        drawn = gen.b.ops, gen.inputs, gen.pool, shown
         counts = list(map(len, drawn))
-        made = _change(gen) if gen.integer(0, 3) == 0 else ROWS[gen.choose(names)](gen)
+        made = _change(gen, shown) if gen.integer(0, 2) == 0 else ROWS[gen.choose(names)](gen)
         if too_large(gen.b.ops[counts[0] :]):
             for values, count in zip(drawn, counts, strict=True):
                 del values[count:]
@@ -63,13 +64,19 @@ def graphs(draw: st.DrawFn, min_ops: int = 1, max_ops: int = 8, types: Types = A
     graph = finish(gen, ())
     read = uses(graph)
     values = [value for op in graph.ops for value in op.results]
-    outputs = [value for value in values if not read[value]]
-    return finish(gen, (*outputs, *gen.some((value for value in values if read[value]), 0, 2)))
+    shown += gen.some((value for value in values if read[value]), 0, 2)
+    return finish(gen, [value for value in values if value in shown or not read[value]])
 
 
-def _change(gen: Gen) -> Value | Sequence[Value]:
-    """A value that an op has made, changed at some places: in place, where nothing needs it any more."""
+def _change(gen: Gen, shown: list[Value]) -> Value | Sequence[Value]:
+    """A value that an op has made, changed at some places: in place, if nothing needs it any more.
+
+    It may become an output too: then it is added to `shown`.
+    """
     fit = [value for value in gen.pool if value.op is not None and value.rank and value.dtype in REAL]
     if not fit:
         return ROWS["dynamic_update_slice"](gen)
-    return gen.choose((update_of, update_of, scatter_into))(gen, gen.choose(fit))
+    old = gen.choose(fit)
+    if gen.flag():
+        shown.append(old)
+    return gen.choose((update_of, update_of, scatter_into))(gen, old)

@@ -8,6 +8,7 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from depth import examples
 from dhlo import make_graph, sample, shape
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -416,7 +417,7 @@ def test_views(n, m):
     assert_same(run("concatenate", [x, x], dim=0), np.concatenate([x, x]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15, 200), deadline=None)
 @given(st.data())
 def test_pad(data):
     n, m = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 4))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from depth import examples
 from dhlo import make_graph, run_stablehlo, sample, shape
 from differential import bands, wrong
 from hypothesis import given, note, settings
@@ -256,7 +257,7 @@ def test_element_types(name):
     assert element_type(np.dtype(ml_dtypes.float8_e4m3fn)) == "f8E4M3FN"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, 500), deadline=None)
 @given(st.data())
 def test_constants_are_exact(data):
     dtype = np.dtype(data.draw(st.sampled_from(DTYPES[:-1])))
@@ -294,7 +295,7 @@ def read(text: str) -> Graph:
 READ_BACK = tuple(name for name in ROWS if name not in ("divide", "remainder"))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15, 300), deadline=None)
 @given(graphs(ops=READ_BACK), st.sampled_from((0, 1, 4)), st.sampled_from((0, 1, 3)))
 def test_random_graphs_are_read_back(graph, b, s):
     """The graph read back from its text computes what the graph does: no attribute is lost.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 import pytest
+from depth import examples
 from dhlo import make_graph, sample, shape
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -629,7 +630,7 @@ def view_chains(draw):
 
 
 @given(view_chains())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(30, 500))
 def test_random_chains_compute_the_same(graph):
     after = simplify(graph)
     fired = Counter[str]()

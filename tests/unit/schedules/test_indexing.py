@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from depth import examples
 from dhlo import make_graph, run_stablehlo, shape
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
@@ -88,7 +89,7 @@ def check(graph: Graph, layout: Layout, level: str, xla: bool) -> None:
             np.testing.assert_array_equal(result, want)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15, 300), deadline=None)
 @given(layouts(), st.data())
 def test_gather(layout, data):
     dtype = data.draw(st.sampled_from(DTYPES))
@@ -99,7 +100,7 @@ def test_gather(layout, data):
     check(graph, layout, data.draw(st.sampled_from(("host", "avx2"))), xla=data.draw(st.booleans()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25, 300), deadline=None)
 @given(layouts(), st.data())
 def test_scatter(layout, data):
     dtypes = data.draw(st.lists(st.sampled_from(DTYPES), min_size=1, max_size=2))

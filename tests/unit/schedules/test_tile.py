@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from depth import examples
 from dhlo import make_graph, sample, shape, stitched
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -115,7 +116,7 @@ def random_dots(draw: st.DrawFn) -> tuple[Graph, dict[str, int]]:
     return product(*texts, at[0], at[1]), {n: size for n, size in sizes.items() if n not in static}
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=examples(8, 200), deadline=None)
 @given(random_dots())
 def test_random_layouts(case: tuple[Graph, dict[str, int]]) -> None:
     graph, sizes = case

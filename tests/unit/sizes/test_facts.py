@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from depth import examples
 from dims import build, compute, trees, values_of_symbols
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -252,7 +253,7 @@ def _check(answer: Truth, truth: bool) -> None:
 
 
 @given(situations(), trees(), trees(), st.integers(1, 12))
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400, 5000))
 def test_answers_are_true(situation, tree, other, k):
     known, values = situation
     x, y = _defined(tree, values), _defined(other, values)

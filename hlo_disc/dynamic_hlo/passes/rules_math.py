@@ -39,7 +39,9 @@ from hlo_disc.errors import ShapeError
 _ELEMENTWISE = tuple(name for name, row in OPS.items() if row.kind == "elementwise")
 # Not loops, which may run for long: control.py takes apart what is known of them.
 _FOLDABLE = tuple(
-    name for name, row in OPS.items() if row.kind not in ("source", "call", "control") and name != "broadcast"
+    name
+    for name, row in OPS.items()
+    if row.dialect and row.kind not in ("source", "call", "control") and name != "broadcast"
 )
 
 # ----------------------------------------------------------------------------------------------------------- convert

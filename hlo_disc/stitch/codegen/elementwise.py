@@ -15,7 +15,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, int_limits, is_float, is_unsigned
 from hlo_disc.dynamic_hlo.ir.graph import Op
-from hlo_disc.dynamic_hlo.ops.table import OPS
+from hlo_disc.dynamic_hlo.ops.table import OPS, REDUCERS
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import arith, math
 from hlo_disc.stitch.codegen import complex_values as pairs
@@ -352,3 +352,4 @@ MONOIDS: dict[str, Monoid] = {
     "or": Monoid(lambda _: 0, ELEMENTWISE["or"], "", "or", "or"),
     "xor": Monoid(lambda _: 0, ELEMENTWISE["xor"], "", "xor", "xor"),
 }
+assert MONOIDS.keys() == set(REDUCERS), "a row a kind of reduction"

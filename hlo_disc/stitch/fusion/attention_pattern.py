@@ -16,7 +16,6 @@ from hlo_disc.dynamic_hlo.ir.dtypes import is_float
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.stitch.codegen.elementwise import MONOIDS
 from hlo_disc.stitch.fusion.space import Access, operand_accesses
 from hlo_disc.stitch.fusion.strided import ONE
 
@@ -175,7 +174,7 @@ def _is_plain(first: Op, second: Op, middle: Sequence[Op]) -> bool:
     return all(
         kind(op) == "elementwise"
         or op.name in _JOINING_VIEWS
-        or (op.name == "reduce" and op.attrs["kind"] in MONOIDS and op.result.dtype.name != "bool")
+        or (op.name == "reduce" and op.result.dtype.name != "bool")
         for op in middle
     )
 

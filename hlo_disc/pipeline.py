@@ -27,8 +27,9 @@ from hlo_disc.targets import registry
 from hlo_disc.trace import describe_all, trace
 
 if TYPE_CHECKING:
+    from hlo_disc.mlir import ir
     from hlo_disc.stitch.fusion.scope import Plan
-    from hlo_disc.stitch.hostflow.flow import Code
+    from hlo_disc.stitch.hostflow.flow import HostCode
     from hlo_disc.stitch.hostflow.placement import Placement
     from hlo_disc.stitch.scheduling import Scheduled
     from hlo_disc.targets.target import Generator
@@ -39,7 +40,7 @@ class InProgress:
     """What the stages hand on.
 
     source: a graph, or what makes one. inputs: the graph's, as they were read. plan: the groups. scheduled: their
-        kernels. placement: where values lie. code: kernels and host functions as MLIR.
+        forms. placement: where values lie. kernels, code: as MLIR, which the target compiles together.
     listing: what code generation shows of its own steps, by file suffix. serial: the number of this compilation in
         the process, for the names of its dumps.
     """
@@ -52,7 +53,8 @@ class InProgress:
     plan: Plan = field(init=False)
     scheduled: Scheduled = field(init=False)
     placement: Placement = field(init=False)
-    code: Code = field(init=False)
+    kernels: ir.Module = field(init=False)
+    code: HostCode = field(init=False)
     explain: str = ""
     listing: dict[str, str] = field(default_factory=dict)
     object: bytes = b""
@@ -129,6 +131,12 @@ def _memory(c: InProgress) -> None:
     c.explain = explain(c.graph, c.plan, c.scheduled, c.placement)
 
 
+def _kernels(c: InProgress) -> None:
+    from hlo_disc.stitch.scheduling import build_kernels
+
+    c.kernels = build_kernels(c.scheduled)
+
+
 def _host_flow(c: InProgress) -> None:
     from hlo_disc.stitch.hostflow.flow import build
 
@@ -137,7 +145,7 @@ def _host_flow(c: InProgress) -> None:
 
 def _codegen(c: InProgress) -> None:
     dump = c.listing.__setitem__ if c.options.dump else None
-    c.object = c.generator.compile(c.code.module, dump)
+    c.object = c.generator.compile([c.kernels, c.code.module], dump)
 
 
 def _dump_graph(c: InProgress) -> Iterator[tuple[str, str]]:
@@ -162,6 +170,10 @@ def _dump_memory(c: InProgress) -> Iterator[tuple[str, str]]:
     from hlo_disc.stitch.explain import memory_text
 
     yield "txt", memory_text(c.graph, c.plan, c.placement)
+
+
+def _dump_kernels(c: InProgress) -> Iterator[tuple[str, str]]:
+    yield "mlir", str(c.kernels)
 
 
 def _dump_code(c: InProgress) -> Iterator[tuple[str, str]]:
@@ -189,7 +201,8 @@ STAGES: tuple[Stage, ...] = (
     Stage("fuse", "schedules are chosen for whole groups", _fuse, _dump_groups),
     Stage("schedule", "what memory there must be depends on the forms that groups get", _schedule, _dump_launches),
     Stage("memory", "host functions say where everything lies", _memory, _dump_memory),
-    Stage("host flow", "kernels and what launches them become MLIR, once nothing is open", _host_flow, _dump_code),
+    Stage("kernels", "nothing is open that a kernel depends on: each is built once", _kernels, _dump_kernels),
+    Stage("host flow", "what launches kernels knows their names and where values lie", _host_flow, _dump_code),
     Stage("codegen", "machine code is last: nothing after MLIR knows of tensors", _codegen, _dump_listing),
 )
 

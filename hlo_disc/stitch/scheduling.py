@@ -1,6 +1,6 @@
 """Which forms each group is compiled in: from groups to choices of variants, and the kernels that they need.
 
-Groups that are alike are scheduled once; variants and packings that are alike get one kernel. Nothing is built here.
+Groups that are alike are scheduled once; variants and packings that are alike get one kernel.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.mlir import ir
+from hlo_disc.stitch.codegen.module import ModuleBuilder
 from hlo_disc.stitch.fusion.collapse import collapse
 from hlo_disc.stitch.fusion.fuse import is_stored_constant
 from hlo_disc.stitch.fusion.group import Group
@@ -106,6 +108,17 @@ def schedule(graph: Graph, plan: Plan, device: Device) -> Scheduled:
                 packs[packing] = Pack(packing, kernel(packing))
         steps[group] = step
     return Scheduled(steps, tuple(packs.values()), kernels)
+
+
+def build_kernels(scheduled: Scheduled) -> ir.Module:
+    """The module of all kernels."""
+    builder = ModuleBuilder()
+    try:
+        for name, item in scheduled.kernels.items():
+            item.build(builder.builder, name)
+    finally:
+        module = builder.close()
+    return module
 
 
 def _static(graph: Graph, plan: Plan) -> Static:

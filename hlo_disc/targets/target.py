@@ -25,10 +25,10 @@ class Generator(Protocol):
         """The machine as schedules see it, with its register tiles."""
         ...
 
-    def compile(self, module: ir.Module, dump: Dump | None = None) -> bytes:
-        """Host functions, and the kernels in the `gpu.module` beside them, to object code. Raises CompileError.
+    def compile(self, modules: Sequence[ir.Module], dump: Dump | None = None) -> bytes:
+        """Kernels and host functions, in modules of their own or in one, to object code. Raises CompileError.
 
-        The module may be changed.
+        A host function launches a kernel by its name. The modules may be changed.
         """
         ...
 

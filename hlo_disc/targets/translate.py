@@ -7,7 +7,7 @@ functions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import ir
@@ -25,14 +25,15 @@ HANDLERS: Mapping[str, Handler] = {
 }
 
 
-def translate(module: ir.Module, machine: Machine) -> str:
-    """The LLVM IR text of a verified module. Raises CompileError for what cannot be translated."""
+def translate(modules: Sequence[ir.Module], machine: Machine) -> str:
+    """The LLVM IR text of verified modules, linked by names. Raises CompileError for what cannot be translated."""
     out = ModuleBody(machine, HANDLERS)
-    top = [view.operation for view in module.body.operations]
+    top = [view.operation for module in modules for view in module.body.operations]
     host = {functions.name_of(op): functions.symbol(functions.name_of(op)) for op in top if op.name == "func.func"}
     for op in top:
         if op.name == "gpu.module":
             host |= _gpu_module(out, op)
+    _check_declared(top)
     for op in top:
         if op.name == "func.func":
             _at(op, functions.host_function, out, op, host[functions.name_of(op)], host)
@@ -45,6 +46,7 @@ def _gpu_module(out: ModuleBody, op: ir.Operation) -> dict[str, str]:
     """Define the functions of a `gpu.module`; returns its kernels by the name that a launch uses."""
     prefix = functions.name_of(op)
     inner = [view.operation for view in op.regions[0].blocks[0].operations]
+    inner = [op for op in inner if not _is_declared_kernel(op)]
     symbols = {}
     for function in inner:
         if function.name not in ("gpu.func", "func.func"):
@@ -61,6 +63,22 @@ def _gpu_module(out: ModuleBody, op: ir.Operation) -> dict[str, str]:
         if is_kernel:
             kernels[f"{prefix}::{name}"] = symbols[name]
     return kernels
+
+
+def _check_declared(top: Sequence[ir.Operation]) -> None:
+    """A kernel of another module must be there, with the arguments that the declaration says."""
+    inner = [view.operation for op in top if op.name == "gpu.module" for view in op.regions[0].blocks[0].operations]
+    types = {functions.name_of(op): op.attributes["function_type"] for op in inner if op.name == "gpu.func"}
+    for op in filter(_is_declared_kernel, inner):
+        name, declared = functions.name_of(op), op.attributes["function_type"]
+        if name not in types:
+            raise CompileError(f"the kernel @{name} is declared as {declared}, but no module has it")
+        if types[name] != declared:
+            raise CompileError(f"the kernel @{name} is declared as {declared}, but it is {types[name]}")
+
+
+def _is_declared_kernel(op: ir.Operation) -> bool:
+    return op.name == "func.func" and "gpu.kernel" in op.attributes
 
 
 def _at(op: ir.Operation, define, *arguments) -> None:

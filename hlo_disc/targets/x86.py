@@ -92,20 +92,21 @@ class X86Generator:
     def _has_pair_dot(self) -> bool:
         return "avx512bf16" in self.features and self.simd_bytes == 64
 
-    def compile(self, module: ir.Module, dump: Dump | None = None) -> bytes:
-        """Compile host functions and kernels to a position-independent ELF object.
+    def compile(self, modules: Sequence[ir.Module], dump: Dump | None = None) -> bytes:
+        """Compile kernels and host functions, in one module or in several, to a position-independent ELF object.
 
-        The module is canonicalized in place. `dump(stage, text)` receives the IR after each stage: "mlir", "ll",
+        The modules are canonicalized in place. `dump(stage, text)` receives the IR after each stage: "mlir", "ll",
         "opt.ll" and "asm". Raises CompileError for a module that does not verify or uses what cannot be translated.
         """
         try:
-            module.operation.verify()
-            mlir.run_passes(module, "canonicalize,cse")
+            for module in modules:
+                module.operation.verify()
+                mlir.run_passes(module, "canonicalize,cse")
         except ir.MLIRError as error:
             raise CompileError(f"the generated MLIR does not verify: {error}") from None
         if dump:
-            dump("mlir", str(module))
-        text = translate(module, self.machine)
+            dump("mlir", "\n".join(map(str, modules)))
+        text = translate(modules, self.machine)
         if dump:
             dump("ll", text)
         return self.compile_llvm(text, dump)

@@ -210,7 +210,7 @@ def test_dump_writes_every_stage(tmp_path):
     hlo_disc.compile(lambda x: x + 1, "f32[n]", dump=str(tmp_path))
     suffixes = {path.name.rsplit("-", 1)[1] for path in tmp_path.iterdir()}
     assert {"read.stablehlo.mlir", "rewrite.stablehlo.mlir", "fuse.txt", "schedule.txt", "memory.txt"} <= suffixes
-    assert {"host_flow.plan.txt", "host_flow.mlir"} <= suffixes
+    assert {"host_flow.plan.txt", "host_flow.mlir", "kernels.mlir"} <= suffixes
     assert {"codegen.ll", "codegen.asm"} <= suffixes
     assert all(path.stat().st_size for path in tmp_path.iterdir())
 

@@ -37,8 +37,8 @@ class ToyGenerator:
     def device(self) -> Device:
         return replace(self.inner.device, tile_rows=3, tile_vectors=1, grain=64, pair_dot=False)
 
-    def compile(self, module: ir.Module, dump: Dump | None = None) -> bytes:
-        return self.inner.compile(module, dump)
+    def compile(self, modules: Sequence[ir.Module], dump: Dump | None = None) -> bytes:
+        return self.inner.compile(modules, dump)
 
 
 class ToyTarget:

@@ -101,7 +101,7 @@ def kernel_module(body: str, types: Sequence[str], blocks: int = 1, functions: s
 
 def load(text: str, level: str = "host") -> Library:
     """Compile MLIR text and link it with this file's `ral_parallel_for`."""
-    return CPU.link(CPU.generator(level).compile(parse(text)), SYMBOLS)
+    return CPU.link(CPU.generator(level).compile([parse(text)]), SYMBOLS)
 
 
 @functools.lru_cache(maxsize=64)

@@ -392,12 +392,14 @@ class Builder:
         return Val(self, gpu.BlockIdOp(self._x).result)
 
     def launch(self, kernel: str, grid: Scalar, args: Sequence[Scalar], fast_bytes: Scalar = 0) -> None:
+        values = [self.index(x).v for x in args]
+        self.module.declare_kernel(kernel, [x.type for x in values])
         one = self.index(1).v
         fast = arith.IndexCastOp(self.i32, self.index(fast_bytes).v).result
         gpu.LaunchFuncOp(
             ["kernels", kernel],
             (self.index(grid).v, one, one),
             (one, one, one),
-            [self.index(x).v for x in args],
+            values,
             dynamic_shared_memory_size=fast,
         )

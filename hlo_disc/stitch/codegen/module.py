@@ -1,7 +1,7 @@
-"""The module under construction: its functions, each made once, and what the runtime must have for them.
+"""A module under construction: its functions, each made once, and what the runtime must have for them.
 
-Host functions stand at the top; kernels and the device functions that they share in `gpu.module @kernels`. What is
-inside of a function is the business of `build.Builder`.
+Kernels and the device functions that they share stand in `gpu.module @kernels`, host functions at the top of another
+module, which declares the kernels that they launch. What is inside of a function is the business of `build.Builder`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from hlo_disc import mlir
+from hlo_disc.errors import CompileError
 from hlo_disc.mlir import func, gpu, ir
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Val
 
 
 class ModuleBuilder:
-    """Builds one module. `builder` builds the function that is open.
+    """Builds a module of kernels, or one of host functions. `builder` builds the function that is open.
 
     library: the calls of library functions and their numbers.
     """
@@ -36,6 +37,7 @@ class ModuleBuilder:
         self._access = {"r": noalias | readonly, "w": noalias, "": {}}
         self.library: dict[Any, int] = {}
         self._declared: set[str] = set()
+        self._launched: dict[str, tuple[ir.Type, ...]] = {}
         self._shared: dict[tuple, Callable[..., None]] = {}
         self.builder = Builder(self)
 
@@ -84,6 +86,17 @@ class ModuleBuilder:
         return self._shared[key]
 
     # Host functions.
+
+    def declare_kernel(self, name: str, args: Sequence[ir.Type]) -> None:
+        """A kernel of another module, which a host function launches."""
+        types = tuple(args)
+        if name not in self._launched:
+            self._launched[name] = types
+            with ir.InsertionPoint(self._kernels):
+                op = func.FuncOp(name, (list(args), []), visibility="private")
+            op.attributes["gpu.kernel"] = ir.UnitAttr.get()
+        elif self._launched[name] != types:
+            raise CompileError(f"the kernel {name} is launched with {types}, and before with {self._launched[name]}")
 
     @contextmanager
     def host_function(

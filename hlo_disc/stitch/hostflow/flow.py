@@ -34,8 +34,8 @@ _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
 
 
 @dataclass(frozen=True)
-class Code:
-    """The module, and what a caller must bring.
+class HostCode:
+    """The module of host functions, and what a caller must bring.
 
     symbols: names in the order of `env`. guards: in the order of `plan`'s statuses. calls: the library functions, by
     number.
@@ -50,19 +50,17 @@ class Code:
     env: EnvLayout
 
 
-def build(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement) -> Code:
-    """Build the kernels and the host functions."""
+def build(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement) -> HostCode:
+    """Build the host functions; they launch kernels by name."""
     builder = ModuleBuilder()
     try:
-        for name, item in scheduled.kernels.items():
-            item.build(builder.builder, name)
         flow = Flow(builder.builder, graph, plan, scheduled, placement)
         flow.build_plan()
         flow.build_main()
         flow.build_packs()
     finally:
         module = builder.close()
-    return Code(
+    return HostCode(
         module,
         tuple(constant_array(v) for v in placement.constants),
         tuple(PackRow(*flow.source(p), p.packing.size, p.function) for p in scheduled.packs),

@@ -61,8 +61,8 @@ def test_what_lies_behind_an_odd_row_is_not_read(layout):
 
 def test_the_instruction_is_used_where_there_is_one():
     graph = products("rows of columns", "float32")
-    assert "pair_dot" in str(stitched(graph, Device(64, 32, pair_dot=True)).code.module)
-    assert "call_intrinsic" not in str(stitched(graph, Device(64, 32)).code.module)
+    assert "pair_dot" in str(stitched(graph, Device(64, 32, pair_dot=True)).kernels)
+    assert "call_intrinsic" not in str(stitched(graph, Device(64, 32)).kernels)
 
 
 def test_packed_weights():

@@ -22,7 +22,7 @@ TWICE = """
 
 def _compile(body: str, level: str = "host", **options) -> bytes:
     module = kernels.parse(kernels.kernel_module(body, ["f32", "f32"]))
-    return x86.generator(level).compile(module, **options)
+    return x86.generator(level).compile([module], **options)
 
 
 def _pretend(monkeypatch: pytest.MonkeyPatch, features: set[str]) -> None:
@@ -115,7 +115,7 @@ def _undefined(object_: bytes) -> set[str]:
 def test_functions_that_nobody_calls_are_dropped():
     function = "func.func private @unused(%x: f32) -> f32 {\n%y = math.sin %x : f32\nreturn %y : f32\n}"
     texts = [kernels.kernel_module(TWICE, ["f32", "f32"], functions=f) for f in ("", function)]
-    with_it, without = (x86.generator("host").compile(kernels.parse(t)) for t in texts)
+    with_it, without = (x86.generator("host").compile([kernels.parse(t)]) for t in texts)
     assert with_it == without
 
 
@@ -135,7 +135,7 @@ def test_small_floats_and_vector_math_need_no_library():
       vector.store %t, %a1[%c1] : memref<?xbf16>, vector<16xbf16>"""
     for level in kernels.levels():
         module = kernels.parse(kernels.kernel_module(body, ["bf16", "bf16"]))
-        assert _undefined(x86.generator(level).compile(module)) == {"ral_parallel_for"}
+        assert _undefined(x86.generator(level).compile([module])) == {"ral_parallel_for"}
 
 
 def test_a_library_lives_as_long_as_it_is_held():
@@ -168,7 +168,7 @@ def test_linked_symbols_win_over_the_process():
       %x = memref.load %a0[%c0] : memref<?xf64>
       %y = math.sin %x : f64
       memref.store %y, %a1[%c0] : memref<?xf64>"""
-    object_ = x86.generator("host").compile(kernels.parse(kernels.kernel_module(body, ["f64", "f64"])))
+    object_ = x86.generator("host").compile([kernels.parse(kernels.kernel_module(body, ["f64", "f64"]))])
     address = ctypes.cast(fake, ctypes.c_void_p).value
     out = np.zeros(1)
     kernels.main_of(x86.link(object_, {**kernels.SYMBOLS, "sin": address}))(np.array([1.5]), out)
@@ -201,7 +201,7 @@ def test_mlir_that_does_not_verify_is_an_error():
     block = kernel.regions[0].blocks[0]
     block.operations[len(block.operations) - 1].operation.erase()
     with pytest.raises(CompileError, match="MLIR does not verify"):
-        x86.generator("host").compile(module)
+        x86.generator("host").compile([module])
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_bytes_that_are_no_object_are_refused():
 
 def test_a_symbol_that_is_nowhere_is_an_error(capfd):
     text = kernels.kernel_module("func.call @nowhere() : () -> ()", ["f32"], functions="func.func private @nowhere()")
-    object_ = x86.generator("host").compile(kernels.parse(text))
+    object_ = x86.generator("host").compile([kernels.parse(text)])
     with pytest.raises(FormatError, match="neither given to link"):
         x86.link(object_, kernels.SYMBOLS).address("main")
     assert "nowhere" in capfd.readouterr().err
@@ -239,3 +239,23 @@ def test_a_symbol_that_is_nowhere_is_an_error(capfd):
 def test_an_address_that_an_object_lacks_is_a_key_error():
     with pytest.raises(KeyError, match="plan"):
         x86.link(_compile(TWICE), kernels.SYMBOLS).address("plan")
+
+
+def test_host_functions_and_kernels_in_modules_of_their_own():
+    """They are linked by name; a kernel that is not there, or takes something else, is an error and no crash."""
+    whole = kernels.kernel_module("", ["f32"])
+    start, end = whole.index("gpu.func @k("), whole.index("func.func @main")
+    alone = f"module attributes {{gpu.container_module}} {{ gpu.module @kernels {{ {whole[start:end]} }}"
+
+    def host(types: str) -> str:
+        declared = f"func.func private @k({types}) attributes {{gpu.kernel}} }}\n"
+        return f"module attributes {{gpu.container_module}} {{ gpu.module @kernels {{ {declared} {whole[end:]}"
+
+    generator = x86.generator("host")
+    assert generator.compile([kernels.parse(alone), kernels.parse(host("memref<?xf32>"))]) == generator.compile(
+        [kernels.parse(whole)]
+    )
+    with pytest.raises(CompileError, match="the kernel @k is declared as"):
+        generator.compile([kernels.parse(alone), kernels.parse(host("memref<?xf64>"))])
+    with pytest.raises(CompileError, match="the kernel @k is declared as"):
+        generator.compile([kernels.parse(host("memref<?xf32>"))])

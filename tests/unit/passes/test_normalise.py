@@ -28,7 +28,7 @@ def combine(name: str, **attrs: str):
 
 def pad(b: GraphBuilder, x: Value) -> Value:
     value = b.op("constant", value=np.array(9, F32))
-    return b.op("pad", [x, value], low=(Dim.of("a"), ONE), high=(ZERO, Dim.const(-1)), interior=(1, 0))
+    return b.op("pad", [x, value], low=(Dim.of("a"), ONE), high=(ZERO, Dim.const(-1)), interior=(ONE, ZERO))
 
 
 def convolution(b: GraphBuilder, x: Value, w: Value) -> Value:

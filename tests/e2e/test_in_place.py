@@ -103,6 +103,18 @@ def old_and_new_carried(x):
 
 
 @program
+def read_in_every_iteration(x):
+    y = jnp.cumsum(x)
+
+    def body(_, c):
+        c = jnp.cumsum((c + y) % 7)
+        c = jnp.cumsum(c[::-1] % 7)
+        return jnp.cumsum(c[::-1] % 7)
+
+    return lax.fori_loop(0, 3, body, x)
+
+
+@program
 def changed_in_a_branch(x):
     y = jnp.cumsum(x)
     return y, lax.cond(y[0] > 0, lambda v: v.at[0].set(5.0), lambda v: v, y)

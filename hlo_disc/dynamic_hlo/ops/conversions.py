@@ -98,8 +98,11 @@ def infer_reduce_precision(op: Op, facts: ShapeFacts) -> Types:
 
 
 def reduce_precision(x: Array, *, exponent_bits: int, mantissa_bits: int) -> Array:
-    """Rounded to `mantissa_bits`, ties to even; beyond the exponents infinity, below the normal numbers zero."""
-    dtype = x.dtype
+    """Rounded to `mantissa_bits`, ties to even; beyond the exponents infinity, below the normal numbers zero.
+
+    NaN stays NaN, also where there are no bits to tell it from infinity.
+    """
+    dtype, own = x.dtype, ml_dtypes.finfo(x.dtype)
     x = x if dtype.itemsize > 1 else wide(x)
     info, word = ml_dtypes.finfo(x.dtype), np.dtype(f"i{x.dtype.itemsize}")
     bits = np.asarray(x).view(word)
@@ -108,7 +111,11 @@ def reduce_precision(x: Array, *, exponent_bits: int, mantissa_bits: int) -> Arr
         if drop > 0:
             bits = (bits + ((bits >> drop & 1) + ((1 << drop - 1) - 1))) & ~((1 << drop) - 1)
         size = np.abs(np.asarray(bits).view(x.dtype).astype(np.float64))
-        if exponent_bits < ml_dtypes.finfo(dtype).nexp:
+        if mantissa_bits < own.nmant:  # the smallest numbers of the own type have fewer bits
+            least, exact = float(own.tiny), np.abs(x.astype(np.float64))
+            step = least / (1 << mantissa_bits)
+            size = np.where(exact < least, np.round(exact / step) * step, size)
+        if exponent_bits < own.nexp:
             bias = (1 << exponent_bits - 1) - 1
             size = np.where(size >= 2.0 ** (bias + 1), np.inf, np.where(size < 2.0 ** (1 - bias), 0, size))
         size = np.where(np.isfinite(x), size, np.abs(x.astype(np.float64)))

@@ -208,7 +208,7 @@ def _reduce_precision(b: Builder, o: Op, x: list[Val]) -> Val:
     """Rounded as integers that floats' bits are; mini floats as the f32 that they are computed in."""
     dtype = o.operands[0].dtype
     held = dtype if dtype.itemsize > 1 else np.dtype(np.float32)
-    info = ml_dtypes.finfo(held)
+    info, own = ml_dtypes.finfo(held), ml_dtypes.finfo(dtype)
     exponent_bits, drop = o.attrs["exponent_bits"], info.nmant - o.attrs["mantissa_bits"]
     bits = as_bits(b, x[0], held)
     sign = b.apply(arith.AndIOp, bits, b.like(-1 << bit_width(held) - 1, bits))
@@ -219,7 +219,13 @@ def _reduce_precision(b: Builder, o: Op, x: list[Val]) -> Val:
         odd = b.apply(arith.AndIOp, b.apply(arith.ShRUIOp, size, b.like(drop, size)), b.like(1, size))
         size = b.binary("+", size, b.binary("+", odd, (1 << drop - 1) - 1))
         size = b.apply(arith.AndIOp, size, b.like(-1 << drop, size))
-    if exponent_bits < ml_dtypes.finfo(dtype).nexp:
+    if held != dtype and o.attrs["mantissa_bits"] < own.nmant:
+        # The smallest mini floats have fewer bits: added to a number whose last place is the step between them.
+        step = float(own.tiny) / (1 << o.attrs["mantissa_bits"])
+        exact = b.apply(math.AbsFOp, x[0])
+        least = b.binary("-", b.binary("+", exact, step * (1 << info.nmant)), step * (1 << info.nmant))
+        size = b.select(b.compare("<", exact, float(own.tiny)), as_bits(b, least, held), size)
+    if exponent_bits < own.nexp:
         bias, reduced = (1 << info.nexp - 1) - 1, (1 << exponent_bits - 1) - 1
         size = b.select(b.compare(">=", size, (bias + reduced + 1) << info.nmant), infinity, size)
         size = b.select(b.compare("<", size, (bias + 1 - reduced) << info.nmant), b.like(0, size), size)

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from hlo_disc.values import is_key
+
 
 class FallbackPath:
     """A path through `jax.jit`, for one structure and its static values. It serves every call, inside `jax.jit` too."""
@@ -34,7 +36,8 @@ class FallbackPath:
             return results
         from jax import tree_util
 
-        return tree_util.tree_map(np.asarray, results)
+        # Random keys have no form in numpy.
+        return tree_util.tree_map(lambda result: result if is_key(result.dtype) else np.asarray(result), results)
 
 
 def _all_numpy(leaves: Sequence[Any]) -> bool:

@@ -18,8 +18,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, overload
 
-import numpy as np
-
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.errors import ArgumentError, FallbackWarning, ShapeError, UnsupportedOpError
@@ -31,7 +29,19 @@ from hlo_disc.options import Options
 from hlo_disc.programs import Entry, Path, Programs, Variant
 from hlo_disc.signature import Signature, Static, parse_dims
 from hlo_disc.stats import Compilation, Fallback, Stats
-from hlo_disc.trace import Leaf, active, describe_all, show, trace
+from hlo_disc.trace import Traced, active, trace
+from hlo_disc.values import (
+    Leaf,
+    as_array,
+    describe_all,
+    given,
+    given_in_jit,
+    is_number,
+    is_symbolic,
+    is_tracer,
+    show,
+    taken,
+)
 
 logger = logging.getLogger("hlo_disc")
 
@@ -155,21 +165,22 @@ class JitFunction:
             # Sizes that a program serves stay with it.
             programs.paths.setdefault((tree, static, kinds), fallback)
             return fallback(leaves)
+        native = variant.executable.native
+        conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
+        fitting = [x if c else as_array(x, info) for x, info, c in zip(leaves, infos, conversions, strict=True)]
         if traced:
             from hlo_disc.ral.contexts.jax import call_in_jit
 
-            results = call_in_jit(
-                variant.executable.native, *[as_array(x, i) for x, i in zip(leaves, infos, strict=True)]
-            )
-            return variant.out_tree.unflatten(results)
-        scalars = tuple((i, info.dtype) for i, info in enumerate(infos) if info.weak)
-        native = variant.executable.native
+            run = functools.partial(call_in_jit, native)
+            back = [given_in_jit(result) for result in variant.results]
+            return Path(run, conversions, back, variant.out_tree)(fitting)
         # Without an array there is no type to follow: the results are JAX's then, as from jax.jit.
-        run = native if len(scalars) < len(leaves) else lambda *numbers: tuple(map(jax_array, native(*numbers)))
-        path = Path(run, scalars, variant.out_tree)
-        result = path([as_array(x, i) for x, i in zip(leaves, infos, strict=True)])
-        if not kwargs and not scalars and leaves and not self.signature.has_static and same_objects(leaves, args):
-            programs.plain[kinds] = run, path.unflatten
+        wrap = all(map(is_number, leaves))
+        back = [given(result, wrap) for result in variant.results]
+        path = Path(native, conversions, back, variant.out_tree)
+        result = path(fitting)
+        if path.is_plain and not kwargs and not self.signature.has_static and same_objects(leaves, args):
+            programs.plain[kinds] = path.run, path.unflatten
         else:
             programs.paths[tree, static, kinds] = path
         return result
@@ -232,15 +243,13 @@ class JitFunction:
             found = self._fallbacks.setdefault(key, made)
         return found
 
-    def _trace(
-        self, entry: Entry, leaves: list[Leaf], sizes: Sizes, static: Static, tree: Any
-    ) -> tuple[Graph, Any, Dims]:
-        """The graph that serves these sizes and all that were seen, the tree of its results, and its dims."""
+    def _trace(self, entry: Entry, leaves: list[Leaf], sizes: Sizes, static: Static, tree: Any) -> tuple[Traced, Dims]:
+        """What serves these sizes and all that were seen, and its dims."""
         fn = self.signature.bind(static)
         history = [*entry.history, sizes]
         dims = generalise(history) if entry.dims is None else entry.dims
         try:
-            return *trace(fn, tree, leaves, dims, entry.names, self._constraints), dims
+            return trace(fn, tree, leaves, dims, entry.names, self._constraints), dims
         except ShapeError as error:
             if entry.dims is not None:
                 raise
@@ -248,7 +257,7 @@ class JitFunction:
             related = generalise(history, offsets=True)
             if related != dims:
                 try:
-                    return *trace(fn, tree, leaves, related, entry.names, self._constraints), related
+                    return trace(fn, tree, leaves, related, entry.names, self._constraints), related
                 except ShapeError:
                     pass
             if not any(map(any, dims)):
@@ -259,21 +268,20 @@ class JitFunction:
     def _compile(self, entry: Entry, infos: list[Leaf], sizes: Sizes, static: Static, tree: Any) -> Variant:
         why = entry.why(sizes)
         start = time.perf_counter()
-        dims: Dims = ()
-        out_tree: Any = None
+        traced: list[tuple[Traced, Dims]] = []
 
         def source() -> Graph:
-            nonlocal dims, out_tree
-            graph, out_tree, dims = self._trace(entry, infos, sizes, static, tree)
-            return graph
+            traced.append(self._trace(entry, infos, sizes, static, tree))
+            return traced[0][0].graph
 
         executable = build(source, self._options)
+        [(program, dims)] = traced
         self._counts.append(executable.native.count)
         seconds = time.perf_counter() - start
         shown = tuple(show(n, i, d) for n, i, d in zip(entry.names, infos, dims, strict=True))
         self._records.append(Compilation(why, shown, seconds, executable.program.compile_ms))
         logger.info("compiled %s in %.2f s: %s", self.signature.name, seconds, why)
-        return Variant(dims, sizes, executable, out_tree)
+        return Variant(dims, sizes, executable, program.out_tree, program.results)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace for these arguments (arrays or ShapeDtypeStructs), without compiling or running."""
@@ -283,7 +291,7 @@ class JitFunction:
         programs = self._under_these_settings() or Programs(lambda: False)
         entry, infos = self._entry(programs, array_args, array_kwargs, static, leaves, tree)
         sizes = tuple(info.shape for info in infos)
-        return Lowered(self._trace(entry, infos, sizes, static, tree)[0], self._options)
+        return Lowered(self._trace(entry, infos, sizes, static, tree)[0].graph, self._options)
 
     def stats(self) -> Stats:
         """Calls from Python (not from compiled programs), compilations, their reasons and times."""
@@ -305,30 +313,6 @@ class JitFunction:
 
 def same_objects(left: Sequence[Any], right: Sequence[Any]) -> bool:
     return len(left) == len(right) and all(map(operator.is_, left, right))
-
-
-def is_tracer(leaf: Any) -> bool:
-    from jax.core import Tracer
-
-    return isinstance(leaf, Tracer)
-
-
-def is_symbolic(leaf: Any) -> bool:
-    """Whether it is a tracer with a symbolic size: an export that goes on, or another compilation."""
-    return is_tracer(leaf) and not all(isinstance(n, int) for n in leaf.shape)
-
-
-def jax_array(array: np.ndarray) -> Any:
-    from jax import numpy as jnp
-
-    return jnp.asarray(array)
-
-
-def as_array(leaf: Any, info: Leaf) -> Any:
-    """`leaf` with the dtype that the program was compiled for; what is a numpy or JAX array of it already stays."""
-    if not info.weak and leaf.dtype == info.dtype and not isinstance(leaf, np.generic):
-        return leaf
-    return leaf.astype(info.dtype) if is_tracer(leaf) else np.asarray(leaf, info.dtype)
 
 
 @overload
@@ -355,8 +339,9 @@ def jit(
     static_argnums, static_argnames: as for `jax.jit`; such an argument is hashable and part of the program.
     options, overrides: `Options`, whole or by field (`features="avx2"`).
 
-    Arguments are pytrees of jax.Arrays, numpy arrays and numbers; results are jax.Arrays, or numpy arrays for a call
-    whose arrays are all numpy's. Inside `jax.jit` the program becomes a custom call.
+    Arguments are pytrees of jax.Arrays, random keys among them, numpy arrays and numbers; results are jax.Arrays with
+    the dtypes and weak types of `jax.jit`, or numpy arrays for a call whose arrays are all numpy's. Random keys are
+    JAX's in any case. Inside `jax.jit` the program becomes a custom call.
 
     What hlo_disc does not support runs through `jax.jit`, with one FallbackWarning that names the op and the source
     line; `stats()` counts such calls.

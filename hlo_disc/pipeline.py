@@ -24,7 +24,8 @@ from hlo_disc.options import Options
 from hlo_disc.program import GuardRow, InputRow, OutputRow, Program
 from hlo_disc.signature import Signature, spec_dims
 from hlo_disc.targets import registry
-from hlo_disc.trace import describe_all, trace
+from hlo_disc.trace import trace
+from hlo_disc.values import describe_all
 
 if TYPE_CHECKING:
     from hlo_disc.mlir import ir
@@ -300,6 +301,9 @@ def compile_source(
     constraints: what holds for the dims, e.g. "s <= 512" or "s % 8 == 0"; a call that breaks one raises ShapeError.
     options, overrides: `Options`, whole or by field.
 
+    An executable knows numbers alone: random keys are their data there (uint32, as `jax.random.key_data` gives it),
+    arrays of float0 are booleans, and no type is weak.
+
     Raises ParseError for what is no StableHLO, UnsupportedOpError, ArgumentError for specs or dims that do not fit.
     """
     merged = merge(options, overrides)
@@ -334,7 +338,7 @@ def _compile_function(
 
     def read() -> Graph:
         nonlocal out_tree
-        graph, out_tree = trace(fn, tree, infos, tuple(d for _, d in parsed), names, constraints)
+        graph, out_tree, _ = trace(fn, tree, infos, tuple(d for _, d in parsed), names, constraints)
         return graph
 
     program = compile(read, options)

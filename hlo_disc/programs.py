@@ -10,20 +10,22 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, changes, fixed, reason
 from hlo_disc.signature import Static
+from hlo_disc.values import Result
+
+Conversion = Callable[[Any], Any] | None
 
 
 class Variant(NamedTuple):
-    """One compiled program of an entry: its dims, the sizes that it was compiled at, and the tree of its results."""
+    """One compiled program of an entry: its dims, the sizes that it was compiled at, and what its results are."""
 
     dims: Dims
     sizes: Sizes
     executable: Executable
     out_tree: Any
+    results: tuple[Result, ...]
 
 
 class Entry:
@@ -94,21 +96,43 @@ class Programs:
 
 
 class Path:
-    """What the fast path needs of a program: how to run it and how to give back the results."""
+    """What the fast path needs of a program: how to run it, what it takes, and how to give back its results.
 
-    __slots__ = ("run", "scalars", "unflatten")
+    taken, given: for each argument what makes of it what the program takes, for each result what makes of it what the
+    call gives back; None for what passes as it is.
+    """
 
-    def __init__(self, run: Callable[..., Any], scalars: tuple[tuple[int, np.dtype], ...], out_tree: Any):
-        self.run, self.scalars = run, scalars
+    __slots__ = ("run", "unflatten", "_taken", "_given")
+
+    def __init__(
+        self, run: Callable[..., Any], taken: Sequence[Conversion], given: Sequence[Conversion], out_tree: Any
+    ):
+        self.run, self._taken, self._given = run, _conversions(taken), _conversions(given)
         self.unflatten = None if is_leaf_tree(out_tree) else out_tree.unflatten
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether all arguments and results pass as they are."""
+        return not self._taken and not self._given
+
     def __call__(self, leaves: Sequence[Any]) -> Any:
-        if self.scalars:
-            leaves = list(leaves)
-            for i, dtype in self.scalars:
-                leaves[i] = np.asarray(leaves[i], dtype)
+        if self._taken:
+            leaves = _converted(leaves, self._taken)
         results = self.run(*leaves)
+        if self._given:
+            results = _converted(results, self._given)
         return results[0] if self.unflatten is None else self.unflatten(results)
+
+
+def _conversions(by_place: Sequence[Conversion]) -> list[tuple[int, Callable[[Any], Any]]]:
+    return [(i, convert) for i, convert in enumerate(by_place) if convert is not None]
+
+
+def _converted(values: Sequence[Any], conversions: list[tuple[int, Callable[[Any], Any]]]) -> Sequence[Any]:
+    changed = list(values)
+    for i, convert in conversions:
+        changed[i] = convert(changed[i])
+    return changed
 
 
 def is_leaf_tree(tree: Any) -> bool:

@@ -10,59 +10,20 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from hlo_disc.dynamic_hlo.ir.graph import Graph
-from hlo_disc.errors import ArgumentError, HloDiscError, ShapeError, UnsupportedOpError
+from hlo_disc.errors import HloDiscError, ShapeError
 from hlo_disc.generalise import Dims
+from hlo_disc.values import Leaf, Result, show
 
 _state = threading.local()
 
 
-class Leaf(NamedTuple):
-    """What is known of one array argument. `weak`: a Python number, which takes the others' dtype."""
+class Traced(NamedTuple):
+    """A function as a graph, the tree of its results, and what each of them is to JAX."""
 
-    dtype: np.dtype
-    shape: tuple[int, ...]
-    weak: bool = False
-
-
-def describe(leaf: Any) -> Leaf:
-    """dtype, shape and weakness of an array, a number or a ShapeDtypeStruct. Raises TypeError for anything else."""
-    from jax import dtypes
-
-    if type(leaf) in (bool, int, float, complex):
-        return Leaf(np.dtype(dtypes.canonicalize_dtype(np.result_type(type(leaf)))), (), True)
-    dtype, shape = getattr(leaf, "dtype", None), getattr(leaf, "shape", None)
-    if dtype is not None and dtypes.issubdtype(dtype, dtypes.extended):
-        raise UnsupportedOpError(
-            f"an array of {dtype} as an argument is not supported: pass its data, or make it inside"
-        )
-    if not isinstance(dtype, np.dtype) or not isinstance(shape, tuple) or dtype.kind in "OSUMm":
-        raise TypeError(f"{type(leaf).__name__} is no array")
-    if not all(isinstance(n, int) for n in shape):
-        raise ArgumentError(f"a size of {shape} is symbolic: call the function with concrete sizes")
-    return Leaf(np.dtype(dtypes.canonicalize_dtype(dtype)), shape)
-
-
-def describe_all(leaves: Sequence[Any], names: Callable[[], Sequence[str]], function: str) -> list[Leaf]:
-    """`describe` for each leaf. Raises ArgumentError that names the first that is no array."""
-    infos = []
-    for i, leaf in enumerate(leaves):
-        try:
-            infos.append(describe(leaf))
-        except TypeError:
-            raise ArgumentError(
-                f"{function}: the argument {names()[i]} is a {type(leaf).__name__}, not an array or a number; "
-                "pass an array, or make the argument static (static_argnames)"
-            ) from None
-    return infos
-
-
-def show(name: str, leaf: Leaf, dims: Sequence[str | None]) -> str:
-    """An argument as messages and stats show it: "x: float32[b, 8]"."""
-    sizes = (str(n) if d is None else d for n, d in zip(leaf.shape, dims, strict=True))
-    return f"{name}: {leaf.dtype}[{', '.join(sizes)}]"
+    graph: Graph
+    out_tree: Any
+    results: tuple[Result, ...]
 
 
 def trace(
@@ -72,8 +33,8 @@ def trace(
     dims: Dims,
     names: Sequence[str],
     constraints: Sequence[str],
-) -> tuple[Graph, Any]:
-    """The graph of `fn`, whose (args, kwargs) have the structure `tree`, and the tree of its results.
+) -> Traced:
+    """The program of `fn`, whose (args, kwargs) have the structure `tree`.
 
     Raises what tracing raises; JAX's refusal of a symbolic size is a ShapeError with JAX's message.
     """
@@ -92,7 +53,7 @@ def trace(
 
     outer, _state.active = active(), True
     try:
-        graph = from_jax(flat, leaves, dims, names, constraints)
+        graph, avals = from_jax(flat, leaves, dims, names, constraints)
     except HloDiscError:
         raise
     except Exception as error:
@@ -109,7 +70,7 @@ def trace(
         ) from error
     finally:
         _state.active = outer
-    return graph, out_tree[0]
+    return Traced(graph, out_tree[0], tuple(Result(aval.dtype, aval.weak_type) for aval in avals))
 
 
 def active() -> bool:

@@ -49,7 +49,7 @@ def trace(fn: Callable[..., Any], *args: Any, constraints: Sequence[str] = (), *
         return results
 
     flat.__name__ = getattr(fn, "__name__", "main")
-    graph = from_jax(flat, leaves, shapes, _names(fn, args, kwargs), constraints)
+    graph, _ = from_jax(flat, leaves, shapes, _names(fn, args, kwargs), constraints)
     return graph, out_trees[-1]
 
 
@@ -59,10 +59,11 @@ def from_jax(
     dims: Sequence[ShapeSpec],
     names: Sequence[str],
     constraints: Sequence[str] = (),
-) -> Graph:
-    """The graph of a function of flat arrays.
+) -> tuple[Graph, Sequence[Any]]:
+    """The graph of a function of flat arrays, and what JAX knows of each result: `dtype`, `shape`, `weak_type`.
 
-    leaves: `dtype`, `shape` and perhaps `weak` (a Python number's type) of each argument. dims: for each argument and
+    leaves: `dtype`, `shape` and perhaps `weak` (a Python number's type) of each argument. Random keys are their data
+    in the graph, one or more axes longer, and arrays of float0 are booleans. dims: for each argument and
     axis a size, a dimension expression, or None for the size in `shape`. names: the arguments' names in messages.
     constraints: conditions on the dimension variables, which JAX uses while it traces and calls must meet.
     """
@@ -76,7 +77,17 @@ def from_jax(
     traced = jax.jit(fn, keep_unused=True).trace(*structs)
     lowered = traced.lower(lowering_platforms=("cpu",), _private_parameters=jax_lowering.parameters())
     module = lowered.compiler_ir("stablehlo")
-    return read_module(module, dims=shapes, constraints=constraints, names=names, allow_zero=True)
+    dims = [[*shape, *_of_an_element(leaf.dtype)] for leaf, shape in zip(leaves, shapes, strict=True)]
+    graph = read_module(module, dims=dims, constraints=constraints, names=names, allow_zero=True)
+    return graph, traced.jaxpr.out_avals
+
+
+def _of_an_element(dtype: Any) -> list[Dim]:
+    """The shape of the data of one element: none but for random keys."""
+    if not jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+        return []
+    data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), dtype))
+    return list(map(Dim.of, data.shape))
 
 
 def _filled(leaf: Any, spec: Sequence[Dim | None], name: str) -> list[Dim]:

@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 import hlo_disc
 from hlo_disc.errors import ArgumentError, FallbackWarning, ShapeError
 from hlo_disc.generalise import changes, generalise
+from hlo_disc.trace import Traced
+from hlo_disc.values import Result
 
 jit_module = sys.modules["hlo_disc.jit"]
 
@@ -32,6 +34,9 @@ class Native:
     def __init__(self, run):
         self.run = run
         self.count = SimpleNamespace(value=0)
+
+    def set_weak(self, inputs, outputs):
+        pass
 
     def __call__(self, *leaves):
         results = self.run(*leaves)
@@ -56,7 +61,8 @@ class Backend:
         self.traces.append(dims)
         dtypes = [x.dtype for x in jax.tree.leaves(out)]
         graph = SimpleNamespace(fn=fn, tree=tree, leaves=leaves, dims=dims, names=names, dtypes=dtypes)
-        return graph, jax.tree.structure(out)
+        results = tuple(Result(x.dtype, x.weak_type) for x in jax.tree.leaves(out))
+        return Traced(graph, jax.tree.structure(out), results)
 
     def build(self, source, options):
         graph = source() if callable(source) else source

@@ -28,6 +28,7 @@ SURFACE = {
     "signature",
     "stats",
     "trace",
+    "values",
 }
 ALLOWED = {
     "errors": set(),
@@ -46,6 +47,7 @@ ORDER = [
     "generalise",
     "signature",
     "executable",
+    "values",
     "trace",
     "pipeline",
     "stats",

@@ -6,11 +6,13 @@ the public API; where a jaxlib lacks what they need, the public API does the wor
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any
 
 import jax
+import ml_dtypes
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
@@ -18,11 +20,13 @@ from hlo_disc.ral import Executable
 from hlo_disc.ral._ral import ffi_handler
 
 _TARGET = "hlo_disc_call"
+_NARROW = frozenset(np.dtype(getattr(ml_dtypes, name)) for name in ("int2", "uint2", "int4", "uint4", "float4_e2m1fn"))
 
 
 def adapter(kind: type) -> _JaxAdapter | None:
     """The adapter for concrete jax.Arrays; None for tracers, random keys and other types."""
-    with jax.ensure_compile_time_eval():  # the first array may arrive while jax.jit traces
+    # The first array may arrive while jax.jit traces, or where no array may move.
+    with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):
         return _JaxAdapter() if kind is type(jax.device_put(np.zeros((), np.float32))) else None
 
 
@@ -33,12 +37,29 @@ class _JaxAdapter:
 
     def __init__(self) -> None:
         self.give: Callable[[jax.Array], Any] = _fast_give() or _give
-        self.wrap: Callable[[np.ndarray, Any], jax.Array] = _fast_wrap() or _wrap
+        self.wrap: Callable[..., jax.Array] = _fast_wrap() or _wrap
+        self.weak: Callable[[jax.Array], bool] = operator.attrgetter("aval.weak_type")
+
+
+def is_narrow(dtype: Any) -> bool:
+    """Whether its elements have fewer than 8 bits: XLA packs them, numpy and compiled programs give each a byte."""
+    return dtype in _NARROW
 
 
 def _give(array: jax.Array) -> Any:
-    """Contents that the buffer protocol does not carry: bfloat16, a layout other than row-major, several shards."""
-    return array.__dlpack__() if len(array.sharding.device_set) == 1 else np.asarray(array)
+    """Contents that the buffer protocol does not carry: bfloat16, int4, layouts not row-major, several shards."""
+    copied = _copied(array)
+    return array.__dlpack__() if copied is None else copied
+
+
+def _copied(array: jax.Array) -> np.ndarray | None:
+    """The contents of an array whose memory is not as programs want it; None for all others."""
+    if len(array.sharding.device_set) > 1:
+        return np.asarray(array)
+    if is_narrow(array.dtype):
+        with jax.transfer_guard("allow"):  # from the CPU to the CPU
+            return np.asarray(array)
+    return None
 
 
 def _fast_give() -> Callable[[jax.Array], Any] | None:
@@ -51,18 +72,29 @@ def _fast_give() -> Callable[[jax.Array], Any] | None:
         return None
 
     def fast_give(array: jax.Array) -> Any:
-        return export(array) if len(array.sharding.device_set) == 1 else np.asarray(array)
+        copied = _copied(array)
+        return export(array) if copied is None else copied
 
     return fast_give
 
 
-def _wrap(array: np.ndarray, like: jax.Array) -> jax.Array:
-    """`array` as a jax.Array, by the public API alone."""
-    devices = like.sharding.device_set
-    return jax.device_put(array, next(iter(devices)) if like.committed and len(devices) == 1 else None)
+def _wrap(array: np.ndarray, like: jax.Array | None, weak: bool = False) -> jax.Array:
+    """`array` as a jax.Array, by slow ways alone."""
+    devices = like.sharding.device_set if like is not None and like.committed else ()
+    with jax.transfer_guard("allow"):
+        made = jax.device_put(array, next(iter(devices)) if len(devices) == 1 else None)
+    return weakly_typed(made) if weak else made
 
 
-def _fast_wrap() -> Callable[[np.ndarray, Any], jax.Array] | None:
+def weakly_typed(array: Any) -> Any:
+    """The same array or tracer with a weak type, which another operand's type overrules."""
+    from jax._src.lax.lax import _convert_element_type
+
+    return _convert_element_type(array, array.dtype, weak_type=True)
+
+
+@cache
+def _fast_wrap() -> Callable[..., jax.Array] | None:
     """The same by jaxlib's internals; None where they are not what they were.
 
     Results go to the device that the argument is committed to. Those of uncommitted arguments stay uncommitted, like
@@ -72,25 +104,48 @@ def _fast_wrap() -> Callable[[np.ndarray, Any], jax.Array] | None:
         from jax.core import ShapedArray
         from jaxlib._jax import batched_device_put
 
-        aval_of = lru_cache(4096)(ShapedArray)
+        aval_of = lru_cache(4096)(lambda shape, dtype, weak: ShapedArray(shape, dtype, weak_type=weak))
         device = jax.local_devices(backend="cpu")[0]
         sharding = SingleDeviceSharding(device)
         devices = [device]
 
-        def fast_wrap(array: np.ndarray, like: Any) -> jax.Array:
-            aval = aval_of(array.shape, array.dtype)
-            if like._committed and len(where := like.sharding.device_set) == 1:
-                return batched_device_put(aval, SingleDeviceSharding(*where), [array], list(where), True)
-            return batched_device_put(aval, sharding, [array], devices, False)
+        def fast_wrap(array: np.ndarray, like: Any, weak: bool = False) -> jax.Array:
+            aval = aval_of(array.shape, array.dtype, weak)
+            if like is not None and like._committed and len(where := like.sharding.device_set) == 1:
+                placed: Any = (aval, SingleDeviceSharding(*where), [array], list(where), True)
+            else:
+                placed = (aval, sharding, [array], devices, False)
+            try:
+                return batched_device_put(*placed)
+            except RuntimeError:  # a transfer guard: but nothing moves, the result was computed where it lies
+                with jax.transfer_guard("allow"):
+                    return batched_device_put(*placed)
 
         like = jax.device_put(np.zeros((), np.float32))
-        sample = fast_wrap(np.ones((2,), np.float32), like)
+        sample = fast_wrap(np.ones((2,), np.float32), like, False)
         usable = (
             isinstance(sample, jax.Array) and sample.shape == (2,) and float(sample[1]) == 1 and not sample.committed
         )
     except (ImportError, AttributeError, TypeError, RuntimeError):
         return None
     return fast_wrap if usable else None
+
+
+def new_array(array: np.ndarray, weak: bool = False) -> jax.Array:
+    """`array` as an uncommitted jax.Array, like the results of `jax.jit` for a call without arrays."""
+    with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):
+        return (_fast_wrap() or _wrap)(array, None, weak)
+
+
+def key_data(keys: Any) -> Any:
+    """The data of random keys, uint32, with the axes of one key's data last. Also of a tracer."""
+    data = getattr(keys, "_base_array", None)  # as `jax.random.key_data`, which takes 50 us
+    return jax.random.key_data(keys) if data is None else data
+
+
+def keys_of(data: Any, dtype: Any) -> Any:
+    """Random keys of a dtype from their data. Also of a tracer."""
+    return jax.random.wrap_key_data(new_array(data) if isinstance(data, np.ndarray) else data, impl=dtype._impl)
 
 
 @cache
@@ -106,7 +161,30 @@ def call_in_jit(executable: Executable, *arrays: jax.Array) -> list[jax.Array]:
     life of the process. Raises ArgumentError and ShapeError like a call outside of `jax.jit`.
     """
     _register()
-    results, temporary = executable.infer([(np.dtype(a.dtype).name, a.shape) for a in arrays])
-    types = [jax.ShapeDtypeStruct(shape, np.dtype(dtype)) for dtype, shape in results]
-    types.append(jax.ShapeDtypeStruct((temporary,), np.dtype(np.uint8)))
-    return jax.ffi.ffi_call(_TARGET, types)(*arrays, executable=np.int64(executable.publish()))[:-1]
+    inferred, temporary = executable.infer([(np.dtype(a.dtype).name, a.shape) for a in arrays])
+    dtypes = [np.dtype(getattr(ml_dtypes, name, name)) for name, _ in inferred]
+    types = [
+        jax.ShapeDtypeStruct(shape, np.uint8 if is_narrow(dtype) else dtype)
+        for dtype, (_, shape) in zip(dtypes, inferred, strict=True)
+    ]
+    types.append(jax.ShapeDtypeStruct((temporary,), np.uint8))
+    call = jax.ffi.ffi_call(_TARGET, types)
+    results = call(*map(_as_bytes, arrays), executable=np.int64(executable.publish()))
+    return [_of_bytes(result, dtype) for result, dtype in zip(results[:-1], dtypes, strict=True)]
+
+
+def _as_bytes(array: Any) -> Any:
+    """An array of narrow elements with a byte for each, as programs have them; all others as they are."""
+    if not is_narrow(array.dtype):
+        return array
+    return jax.lax.bitcast_convert_type(array, _unsigned(array.dtype)).astype(np.uint8)
+
+
+def _of_bytes(array: Any, dtype: np.dtype) -> Any:
+    if not is_narrow(dtype):
+        return array
+    return jax.lax.bitcast_convert_type(array.astype(_unsigned(dtype)), dtype)
+
+
+def _unsigned(dtype: Any) -> np.dtype:
+    return np.dtype(ml_dtypes.uint2 if np.dtype(dtype).name.endswith("int2") else ml_dtypes.uint4)

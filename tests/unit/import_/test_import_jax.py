@@ -258,7 +258,9 @@ def test_wide_integers():
 
 
 def test_flat_interface():
-    graph = from_jax(lambda x, n: [x * n], [Spec((4, 3), F32), Spec((), F32, weak=True)], [("b", None), ()], ["x", "n"])
+    graph, _ = from_jax(
+        lambda x, n: [x * n], [Spec((4, 3), F32), Spec((), F32, weak=True)], [("b", None), ()], ["x", "n"]
+    )
     assert graph.inputs[0].shape == (B, Dim.const(3)) and graph.input_names == ("x", "n")
 
 

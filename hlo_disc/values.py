@@ -1,0 +1,158 @@
+"""JAX's values at the edge of a program, which knows numbers alone.
+
+A Python number is an array of its type there, a random key its data, an array of float0 (the derivatives of integers)
+one of booleans. A weak type, which another operand's type overrules, is part of what a program was compiled for.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hlo_disc.errors import ArgumentError, UnsupportedOpError
+
+_NUMBERS = (bool, int, float, complex)
+
+
+class Leaf(NamedTuple):
+    """What is known of one array argument. dtype: numpy's, or JAX's for random keys. weak: as for a Python number."""
+
+    dtype: Any
+    shape: tuple[int, ...]
+    weak: bool = False
+
+
+class Result(NamedTuple):
+    """What a result is to JAX."""
+
+    dtype: Any
+    weak: bool
+
+
+def describe(leaf: Any) -> Leaf:
+    """dtype, shape and weakness of an array, a number or a ShapeDtypeStruct. Raises TypeError for anything else."""
+    from jax import dtypes
+
+    if is_number(leaf):
+        return Leaf(np.dtype(dtypes.canonicalize_dtype(np.result_type(type(leaf)))), (), True)
+    dtype, shape = getattr(leaf, "dtype", None), getattr(leaf, "shape", None)
+    if dtype is not None and dtypes.issubdtype(dtype, dtypes.extended) and not is_key(dtype):
+        raise UnsupportedOpError(
+            f"an array of {dtype} as an argument is not supported: pass its data, or make it inside"
+        )
+    known = isinstance(dtype, np.dtype) and dtype.kind not in "OSUMm" or is_key(dtype)
+    if not known or not isinstance(shape, tuple):
+        raise TypeError(f"{type(leaf).__name__} is no array")
+    if not all(isinstance(n, int) for n in shape):
+        raise ArgumentError(f"a size of {shape} is symbolic: call the function with concrete sizes")
+    if is_key(dtype) or dtype == dtypes.float0:
+        return Leaf(dtype, shape)
+    return Leaf(np.dtype(dtypes.canonicalize_dtype(dtype)), shape, getattr(leaf, "weak_type", False))
+
+
+def describe_all(leaves: Sequence[Any], names: Callable[[], Sequence[str]], function: str) -> list[Leaf]:
+    """`describe` for each leaf. Raises ArgumentError that names the first that is no array."""
+    infos = []
+    for i, leaf in enumerate(leaves):
+        try:
+            infos.append(describe(leaf))
+        except TypeError:
+            raise ArgumentError(
+                f"{function}: the argument {names()[i]} is a {type(leaf).__name__}, not an array or a number; "
+                "pass an array, or make the argument static (static_argnames)"
+            ) from None
+    return infos
+
+
+def show(name: str, leaf: Leaf, dims: Sequence[str | None]) -> str:
+    """An argument as messages and stats show it: "x: float32[b, 8]"."""
+    sizes = (str(n) if d is None else d for n, d in zip(leaf.shape, dims, strict=True))
+    return f"{name}: {'weak ' if leaf.weak else ''}{leaf.dtype}[{', '.join(sizes)}]"
+
+
+def is_number(leaf: Any) -> bool:
+    return type(leaf) in _NUMBERS
+
+
+def is_key(dtype: Any) -> bool:
+    """Whether it is a type of random keys."""
+    from jax import dtypes
+
+    return dtype is not None and dtypes.issubdtype(dtype, dtypes.prng_key)
+
+
+def is_tracer(leaf: Any) -> bool:
+    from jax.core import Tracer
+
+    return isinstance(leaf, Tracer)
+
+
+def is_symbolic(leaf: Any) -> bool:
+    """Whether it is a tracer with a symbolic size: an export that goes on, or another compilation."""
+    return is_tracer(leaf) and not all(isinstance(n, int) for n in leaf.shape)
+
+
+def taken(leaf: Any, info: Leaf) -> Callable[[Any], Any] | None:
+    """What makes of an argument like `leaf` what a program takes; None where it takes arrays like `leaf` as they are.
+
+    The function raises ArgumentError for an argument of another type than `info` says.
+    """
+    from jax import dtypes
+
+    if is_number(leaf):
+        return functools.partial(np.asarray, dtype=info.dtype)
+    if is_key(info.dtype):
+        return functools.partial(_key_data, dtype=info.dtype)
+    return _booleans if info.dtype == dtypes.float0 else None
+
+
+def as_array(leaf: Any, info: Leaf) -> Any:
+    """`leaf`, which a program takes as it is but for its dtype, as an array of the dtype that was compiled."""
+    if leaf.dtype == info.dtype and not isinstance(leaf, np.generic):
+        return leaf
+    return leaf.astype(info.dtype) if is_tracer(leaf) else np.asarray(leaf, info.dtype)
+
+
+def given(result: Result, wrap: bool) -> Callable[[Any], Any] | None:
+    """What makes of a result what the call gives back; None where it is that. wrap: numpy's arrays become JAX's."""
+    from jax import dtypes
+
+    from hlo_disc.ral.contexts.jax import keys_of, new_array
+
+    if is_key(result.dtype):
+        return functools.partial(keys_of, dtype=result.dtype)
+    if result.dtype == dtypes.float0:
+        return _float0
+    return functools.partial(new_array, weak=result.weak) if wrap else None
+
+
+def given_in_jit(result: Result) -> Callable[[Any], Any] | None:
+    """The same for a result that `jax.jit` traces."""
+    from hlo_disc.ral.contexts.jax import weakly_typed
+
+    return weakly_typed if result.weak else given(result, wrap=False)
+
+
+def _key_data(keys: Any, dtype: Any) -> Any:
+    from hlo_disc.ral.contexts.jax import key_data
+
+    if keys.dtype != dtype:
+        raise ArgumentError(f"an argument has dtype {keys.dtype}, but {dtype} was compiled")
+    return key_data(keys)
+
+
+def _booleans(array: Any) -> np.ndarray:
+    from jax import dtypes
+
+    if array.dtype != dtypes.float0:
+        raise ArgumentError(f"an argument has dtype {array.dtype}, but float0 was compiled")
+    return np.zeros(array.shape, bool)
+
+
+def _float0(array: Any) -> np.ndarray:
+    from jax import dtypes
+
+    return np.zeros(array.shape, dtypes.float0)

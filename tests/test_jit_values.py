@@ -1,0 +1,121 @@
+"""JAX's values in and out of hlo_disc.jit: random keys and float0."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_disc
+from hlo_disc.errors import ArgumentError
+
+FLOAT0 = jax.dtypes.float0
+KINDS = ["threefry2x32", "rbg", "unsafe_rbg"]
+
+
+def same(got, want, arrays=jax.Array):
+    """Whether results are those of jax.jit; `arrays` is what an array is that has a form in numpy too."""
+    assert jax.tree.structure(got) == jax.tree.structure(want)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        if jax.dtypes.issubdtype(b.dtype, jax.dtypes.prng_key):
+            assert type(a) is type(b)
+            same(jax.random.key_data(a), jax.random.key_data(b))
+        elif b.dtype == FLOAT0:
+            assert isinstance(a, np.ndarray)
+        else:
+            assert isinstance(a, arrays)
+            np.testing.assert_array_equal(a, b)
+            if arrays is jax.Array:
+                assert (a.committed, a.sharding) == (b.committed, b.sharding)
+
+
+def check(fn, *calls, arrays=jax.Array, **settings):
+    """Compare calls, one after another, each twice, with jax.jit; and all together inside jax.jit."""
+    f, reference = hlo_disc.jit(fn, **settings), jax.jit(fn)
+    for args in calls:
+        for _ in range(2):
+            same(f(*args), reference(*args), arrays)
+    assert not f.stats().fallbacks and f.stats().calls == 2 * len(calls)
+    for args in calls:
+        same(jax.jit(lambda *args: f(*args))(*args), reference(*args))
+    return f
+
+
+# ------------------------------------------------------------------------------------------------------- random keys
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_as_results(kind):
+    check(lambda: jax.random.key(3, impl=kind), ())
+    check(lambda: {"keys": jax.random.split(jax.random.key(3, impl=kind), 3), "n": jnp.arange(2)}, ())
+    check(lambda x: (jax.random.key(x, impl=kind), x), (jnp.uint32(5),), (7,))
+    check(lambda x: (jax.random.key(x, impl=kind), x), (np.uint32(5),), arrays=np.ndarray)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_as_arguments(kind):
+    key = jax.random.key(1, impl=kind)
+    check(lambda k: jax.random.bits(k, (3,)), (key,), (jax.random.key(2, impl=kind),))
+    check(lambda k, x: (k, x + 1), (key, np.ones(2, np.float32)))
+    check(lambda k, n: jax.random.fold_in(k, n), (key, 3), (key, 4))
+
+
+def test_keys_in_trees():
+    keys = jax.random.split(jax.random.key(1), (2, 3))
+    f = check(
+        lambda state, x: {"key": state["keys"][1], "x": state["w"] * x, "all": [state["keys"]]},
+        ({"keys": keys, "w": jnp.ones(2)}, 2.0),
+        ({"keys": keys[:, :2], "w": jnp.ones(2)}, 3.0),
+    )
+    assert f.stats().records[1].arguments[0] == "state['keys']: key<fry>[2, d0]"
+
+
+@pytest.mark.parametrize("dims", [None, {"keys": "(n)"}])
+@pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])
+def test_keys_of_any_number(dims, kind):
+    keys = jax.random.split(jax.random.key(1, impl=kind), 5)
+    f = check(lambda keys: (keys, keys[::-1]), *[(keys[:n],) for n in (3, 5, 1, 2, 0)], dims=dims)
+    assert f.stats().compilations == (1 if dims else 2)
+
+
+def test_another_kind_of_key_is_another_program():
+    f = hlo_disc.jit(lambda k: k)
+    for kind in (*KINDS, *KINDS):
+        key = jax.random.key(1, impl=kind)
+        same(f(key), key)
+    assert f.stats().compilations == 3
+
+
+def test_executables_have_the_data_of_keys():
+    exe = hlo_disc.compile(
+        lambda k, x: (jax.random.wrap_key_data(jax.random.key_data(k) + 1), x), jax.random.key(0), "f32[n]"
+    )
+    data, x = exe(np.array([3, 4], np.uint32), np.ones(2, np.float32))
+    assert data.tolist() == [4, 5] and data.dtype == np.uint32
+    with pytest.raises(ArgumentError, match="'k' is a PRNGKeyArray.*uint32 \\(2,\\) is expected"):
+        exe(jax.random.key(0), np.ones(2, np.float32))
+
+
+# ------------------------------------------------------------------------------------------------------------ float0
+
+
+def test_float0():
+    zeros = np.zeros(3, FLOAT0)
+    check(lambda x: (x, jnp.ones(2)), (zeros,), (np.zeros((2, 3), FLOAT0),), arrays=np.ndarray)
+    check(lambda x, y: (x, y), (zeros, jnp.ones(2)), (np.zeros(4, FLOAT0), jnp.ones(3)))
+    check(lambda: zeros, ())
+    f = check(lambda x: x, (zeros,), (np.ones(3, bool),), (np.ones(3, np.float32),), (zeros,), arrays=np.ndarray)
+    assert f.stats().compilations == 3
+
+
+def test_float0_with_dims():
+    f = check(lambda x: x, *[(np.zeros(n, FLOAT0),) for n in (3, 5, 0)], dims={"x": "(n)"})
+    assert f.stats().compilations == 1
+
+
+def test_gradients_of_integers():
+    """What makes float0: jax.grad with integers, inside the function."""
+    fn = lambda n, x: jax.grad(lambda t: t[0] * t[1].sum(), allow_int=True)((n, x))  # noqa: E731
+    check(fn, (jnp.int32(2), jnp.ones(3)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -13,7 +14,7 @@ import ral_programs as programs
 
 from hlo_disc.abi import ALIGNMENT
 from hlo_disc.errors import ArgumentError, OutOfMemoryError, ShapeError
-from hlo_disc.ral import fail_next_allocation, kept_bytes, live_bytes, trim
+from hlo_disc.ral import fail_next_allocation, kept_bytes, live_bytes, trim, watch
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 
@@ -331,3 +332,36 @@ def test_signatures_that_do_not_fit_are_refused() -> None:
         programs.add_one(packs=[("input", 3, 16, 0)])
     with pytest.raises(ValueError, match="dtype float128 of x is not supported"):
         programs.add_one(inputs=[("x", "float128", ("n",))])
+
+
+def test_a_watch_on_settings() -> None:
+    values: list[Any] = [1, "a", 10**6]
+    holder = SimpleNamespace(hook=None)
+    unchanged = watch(lambda: tuple(values), tuple(values), holder, "hook", None)
+    assert unchanged() is True
+    values[0] = 2
+    assert unchanged() is False
+    values[0] = 1
+    assert unchanged() is True
+    holder.hook = print
+    assert unchanged() is False
+    holder.hook = None
+    values.append(None)
+    assert unchanged() is False
+    assert watch(lambda: (), (), holder, "hook", None)() is True
+    assert watch(lambda: [], (), holder, "hook", None)() is False  # type: ignore[arg-type,return-value]
+    with pytest.raises(ZeroDivisionError):
+        watch(lambda: (1 // 0,), (), holder, "hook", None)()
+    with pytest.raises(AttributeError):
+        watch(lambda: (), (), holder, "other", None)()
+
+
+def test_calls_are_counted() -> None:
+    exe = programs.add_one()
+    count = exe.count
+    exe(np.ones(3, np.float32))
+    with pytest.raises(ArgumentError):
+        exe(np.ones(3, np.int32))
+    assert count.value == 1
+    del exe
+    assert count.value == 1

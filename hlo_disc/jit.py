@@ -276,6 +276,7 @@ class JitFunction:
 
         executable = build(source, self._options)
         [(program, dims)] = traced
+        executable.native.set_weak([info.weak for info in infos], [result.weak for result in program.results])
         self._counts.append(executable.native.count)
         seconds = time.perf_counter() - start
         shown = tuple(show(n, i, d) for n, i, d in zip(entry.names, infos, dims, strict=True))
@@ -340,8 +341,8 @@ def jit(
     options, overrides: `Options`, whole or by field (`features="avx2"`).
 
     Arguments are pytrees of jax.Arrays, random keys among them, numpy arrays and numbers; results are jax.Arrays with
-    the dtypes and weak types of `jax.jit`, or numpy arrays for a call whose arrays are all numpy's. Random keys are
-    JAX's in any case. Inside `jax.jit` the program becomes a custom call.
+    the dtypes and weak types of `jax.jit`, or numpy arrays for a call whose arrays are all numpy's, random keys
+    excepted. Inside `jax.jit` the program becomes a custom call.
 
     What hlo_disc does not support runs through `jax.jit`, with one FallbackWarning that names the op and the source
     line; `stats()` counts such calls.

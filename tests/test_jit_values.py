@@ -1,6 +1,8 @@
-"""JAX's values in and out of hlo_disc.jit: random keys and float0."""
+"""JAX's values in and out of hlo_disc.jit: random keys, weak types, float0."""
 
 from __future__ import annotations
+
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +30,7 @@ def same(got, want, arrays=jax.Array):
             assert isinstance(a, arrays)
             np.testing.assert_array_equal(a, b)
             if arrays is jax.Array:
-                assert (a.committed, a.sharding) == (b.committed, b.sharding)
+                assert (a.weak_type, a.committed, a.sharding) == (b.weak_type, b.committed, b.sharding)
 
 
 def check(fn, *calls, arrays=jax.Array, **settings):
@@ -98,6 +100,60 @@ def test_executables_have_the_data_of_keys():
         exe(jax.random.key(0), np.ones(2, np.float32))
 
 
+# -------------------------------------------------------------------------------------------------------- weak types
+
+
+def test_weak_arguments():
+    weak = jnp.asarray(2.0)
+    strong = jnp.asarray(2.0, jnp.float32)
+    assert weak.weak_type and not strong.weak_type
+    x = jnp.ones(2, jnp.bfloat16)
+    f = check(lambda s, x: s * x, (weak, x), (strong, x), (weak, x), (2.0, x), (jnp.full(2, 2.0), x))
+    assert f.stats().compilations == 3  # weak and strong scalars, and a weak vector; a number is a weak scalar
+    assert f.stats().records[0].arguments == ("s: weak float32[]", "x: bfloat16[2]")
+
+
+def test_weak_arguments_of_64_bits():
+    with jax.enable_x64(True):
+        check(lambda s: (s, s * np.float32(1)), (jnp.asarray(2.0),), (jnp.asarray(2.0, jnp.float64),), (2.0,))
+
+
+def test_weak_results():
+    check(lambda: (jnp.asarray(1.0) + 2, jnp.arange(3), jnp.full((2, 3), 1)), ())
+    check(lambda x: (x, x * 2, x + jnp.float32(1)), (jnp.asarray(1.0),), (1.0,), (jnp.float32(1),))
+    check(lambda x: (jnp.asarray(1.0), x), (np.ones(2, np.float32),), arrays=np.ndarray)
+    check(lambda k, x: (jnp.asarray(1.0), x), (jax.random.key(0), 3))
+
+
+def test_weak_results_of_any_size():
+    check(lambda x: (x * 2, x.sum()), *[(jnp.full(n, 1.0),) for n in (3, 5, 0)], *[(jnp.ones(n),) for n in (3, 5, 0)])
+
+
+def test_weak_types_from_many_threads():
+    f = hlo_disc.jit(lambda s, x: s * x)
+    x = jnp.ones(2, jnp.bfloat16)
+    scales = [jnp.asarray(2.0), jnp.asarray(2.0, jnp.float32)]
+    wrong = []
+
+    def loop(thread):
+        for call in range(200):
+            strong = (call + thread) % 2
+            if f(scales[strong], x).dtype != (jnp.float32 if strong else jnp.bfloat16):
+                wrong.append(call)
+
+    threads = [threading.Thread(target=loop, args=(thread,)) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and f.stats().calls == 800
+
+
+def test_an_executable_takes_weak_arrays():
+    exe = hlo_disc.jit(lambda x: x * 2).lower(jnp.ones(())).compile()
+    assert exe(jnp.asarray(1.0)) == 2 and not exe(jnp.asarray(1.0)).weak_type
+
+
 # ------------------------------------------------------------------------------------------------------------ float0
 
 
@@ -119,3 +175,23 @@ def test_gradients_of_integers():
     """What makes float0: jax.grad with integers, inside the function."""
     fn = lambda n, x: jax.grad(lambda t: t[0] * t[1].sum(), allow_int=True)((n, x))  # noqa: E731
     check(fn, (jnp.int32(2), jnp.ones(3)))
+
+
+# ------------------------------------------------------------------------------------------------------- no transfers
+
+
+@pytest.mark.parametrize("level", ["disallow", "disallow_explicit"])
+def test_where_no_array_may_move(level):
+    x, narrow, key = jnp.ones(3), jnp.ones(3, "int4"), jax.random.key(0)
+    calls = [
+        (lambda: jnp.arange(3), ()),
+        (lambda: jax.random.key(0), ()),
+        (lambda x: (x + 1, x), (x,)),
+        (lambda x: x, (narrow,)),
+        (lambda x: x, (key,)),
+        (lambda x: x, (x.astype(jnp.bfloat16),)),
+    ]
+    for fn, args in calls:
+        with jax.transfer_guard(level):
+            want, got = jax.jit(fn)(*args), hlo_disc.jit(fn)(*args)
+        same(got, want)

@@ -96,6 +96,15 @@ PyObject* Executable::call(PyObject* const* objects, Py_ssize_t count) {
   return nullptr;
 }
 
+void Executable::set_weak(const std::vector<bool>& inputs, const std::vector<bool>& outputs) {
+  auto set = [](std::vector<TensorType>& types, const std::vector<bool>& weak) {
+    if (weak.size() != types.size()) throw std::invalid_argument(std::to_string(weak.size()) + " weak types for " + std::to_string(types.size()));
+    for (size_t i = 0; i < weak.size(); i++) types[i].weak = weak[i] ? TensorType::kWeak : TensorType::kStrong;
+  };
+  set(program_.inputs, inputs);
+  set(program_.outputs, outputs);
+}
+
 std::vector<int64_t> Executable::plan(const std::vector<int64_t>& dims) const {
   if (static_cast<int>(dims.size()) != program_.dims_size) {
     throw Error(Error::kArgument, plural(static_cast<Py_ssize_t>(dims.size()), "size") + " given, but the inputs have " +

@@ -34,6 +34,9 @@ class Executable {
   // Throws Error unless there are as many arguments as inputs.
   void check_count(Py_ssize_t count) const;
 
+  // Which inputs and outputs have a weak type. Before the first call. Throws std::invalid_argument for a wrong number.
+  void set_weak(const std::vector<bool>& inputs, const std::vector<bool>& outputs);
+
   // env after plan. Throws Error.
   std::vector<int64_t> plan(const std::vector<int64_t>& dims) const;
 

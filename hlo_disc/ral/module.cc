@@ -215,6 +215,8 @@ NB_MODULE(_ral, m) {
            "([(dtype, shape) of each result], bytes of temporary memory inside an XLA program) for arguments [(dtype, shape)...].")
       .def("publish", [](nb::handle self) { return ral::publish(self.ptr(), nb::cast<const Executable*>(self)); },
            "Keeps the executable for the life of the process; returns its number for the attribute of the FFI handler.")
+      .def("set_weak", &Executable::set_weak, nb::arg("inputs"), nb::arg("outputs"),
+           "Says which inputs and outputs have a framework's weak type; from then on an array whose type is not so is refused.")
       .def("packed_bytes", &Executable::packed_bytes, "Bytes of packed constants and inputs that are kept now.")
       .def_prop_ro("count", &Executable::count, "The calls from Python that came back with results.")
       .def_prop_ro("workers", [](const Executable& self) { return self.program().workers; });

@@ -28,6 +28,8 @@ struct TensorType {
   const DType* dtype;
   std::vector<int64_t> dims;       // -1 where the size is known at run time only
   std::vector<std::string> texts;  // the dims as the user wrote them
+  // Of arrays whose framework has weak types: must they be weak? Unless it is said they may be either.
+  enum Weak : uint8_t { kEither, kStrong, kWeak } weak = kEither;
 
   int rank() const { return static_cast<int>(dims.size()); }
   std::string str() const;  // "float32 (b, s, 768)"

@@ -50,8 +50,8 @@ PyObject* results(Call& call, const Arguments& arguments) {
       PyObject* result = numpy_array(std::move(call.outputs[k]), type, sizes);
       if (arguments.adapter()) {
         PyObject* array = result;
-        PyObject* wrap_arguments[] = {array, arguments.adapted()};
-        result = PyObject_Vectorcall(arguments.adapter()->wrap, wrap_arguments, 2, nullptr);
+        PyObject* wrap_arguments[] = {array, arguments.adapted(), type.weak == TensorType::kWeak ? Py_True : Py_False};
+        result = PyObject_Vectorcall(arguments.adapter()->wrap, wrap_arguments, 3, nullptr);
         Py_DECREF(array);
         if (!result) throw Raised();
       }

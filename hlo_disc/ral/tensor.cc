@@ -71,7 +71,9 @@ const Adapter& adapter_of(PyTypeObject* type) {
   if (object.get() != Py_None) {
     Owned immutable(PyObject_GetAttrString(object.get(), "immutable"));
     Owned give(PyObject_GetAttrString(object.get(), "give"));
+    Owned weak(PyObject_GetAttrString(object.get(), "weak"));
     adapter.wrap = checked(PyObject_GetAttrString(object.get(), "wrap"));
+    adapter.weak = weak.detach();
     adapter.give = give.detach();
     adapter.immutable = immutable.get() == Py_True;
   }
@@ -190,7 +192,17 @@ void Arguments::add_numpy(int index, PyObject* object, int64_t* sizes) {
   set(index, PyArray_DATA(array), reinterpret_cast<const int64_t*>(PyArray_DIMS(array)), PyArray_NDIM(array), sizes);
 }
 
+void Arguments::check_weak(int index, PyObject* object, const Adapter& adapter) {
+  const TensorType& type = call_.program.inputs[index];
+  if (type.weak == TensorType::kEither) return;
+  Owned weak(PyObject_CallOneArg(adapter.weak, object));
+  if ((weak.get() == Py_True) == (type.weak == TensorType::kWeak)) return;
+  throw Error(Error::kArgument, call_.program.argument(index) + " has a " + (weak.get() == Py_True ? "weak" : "strong") +
+                                    " type, but the program was compiled for a " + (weak.get() == Py_True ? "strong" : "weak") + " one");
+}
+
 void Arguments::add_adapted(int index, PyObject* object, int64_t* sizes, const Adapter& adapter) {
+  check_weak(index, object, adapter);
   if (!adapter_) {
     adapter_ = &adapter;
     adapted_ = object;

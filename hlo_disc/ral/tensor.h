@@ -20,7 +20,8 @@ bool initialize_tensors();
 // How to treat a framework's own array type; made by a module of hlo_disc.ral.contexts.
 struct Adapter {
   PyObject* give = nullptr;  // array -> DLPack capsule or numpy array; owned
-  PyObject* wrap = nullptr;  // (numpy array, the argument that decided) -> array; owned
+  PyObject* wrap = nullptr;  // (numpy array, the argument that decided, is its type weak) -> array; owned
+  PyObject* weak = nullptr;  // array -> whether its type is weak; owned
   bool immutable = false;    // its arrays never change: packed forms may be kept
 };
 
@@ -46,6 +47,7 @@ class Arguments {
   void add_numpy(int index, PyObject* array, int64_t* sizes);
   void add_dlpack(int index, PyObject* object, PyObject* capsule, int64_t* sizes);
   void add_scalar(int index, PyObject* object);
+  void check_weak(int index, PyObject* object, const Adapter& adapter);
   void add_adapted(int index, PyObject* object, int64_t* sizes, const Adapter& adapter);
   void add_other(int index, PyObject* object, int64_t* sizes);
   void set(int index, void* data, const int64_t* sizes, int rank, int64_t* where);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -58,10 +59,12 @@ def test_results_go_where_a_committed_argument_is() -> None:
 
 def test_the_public_api_gives_the_same_results() -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    for like in (jnp.ones(2), jax.device_put(np.ones(2), jax.devices("cpu")[0])):
+    likes = (None, jnp.ones(2), jax.device_put(np.ones(2), jax.devices("cpu")[0]))
+    for like, weak in itertools.product(likes, (False, True)):
         fast = _fast_wrap()
         assert fast is not None
-        one, other = fast(x, like), _wrap(x, like)
+        one, other = fast(x, like, weak), _wrap(x, like, weak)
+        assert one.weak_type == weak
         np.testing.assert_array_equal(one, other)
         assert (one.dtype, one.sharding, one.committed, one.aval) == (
             other.dtype,

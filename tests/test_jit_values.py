@@ -1,4 +1,4 @@
-"""JAX's values in and out of hlo_disc.jit: random keys, weak types, float0."""
+"""JAX's values in and out of hlo_disc.jit: random keys, weak types, float0, elements of fewer than 8 bits."""
 
 from __future__ import annotations
 
@@ -175,6 +175,50 @@ def test_gradients_of_integers():
     """What makes float0: jax.grad with integers, inside the function."""
     fn = lambda n, x: jax.grad(lambda t: t[0] * t[1].sum(), allow_int=True)((n, x))  # noqa: E731
     check(fn, (jnp.int32(2), jnp.ones(3)))
+
+
+# --------------------------------------------------------------------------------------- elements of fewer than 8 bits
+
+NARROW = {"int4": [-8, -1, 0, 7, 3], "uint4": [0, 1, 15, 8, 3], "int2": [-2, -1, 0, 1, 1], "uint2": [0, 1, 2, 3, 3]}
+NARROW["float4_e2m1fn"] = [-6.0, -0.5, 0.0, 1.5, 6.0]
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("dims", [None, {"x": "(n)"}])
+def test_narrow_elements(dtype, dims):
+    x = jnp.array(NARROW[dtype], dtype)
+    fn = lambda x: (x, x[::-1], x.astype(jnp.float32) + 1, (x.astype(jnp.int32) * 1).astype(x.dtype))  # noqa: E731
+    check(fn, *[(x[:n],) for n in (5, 4, 1, 0)], dims=dims)
+    check(fn, (np.asarray(x),), arrays=np.ndarray, dims=dims)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_narrow_results(dtype):
+    check(lambda x: x.astype(dtype), (jnp.array(NARROW[dtype], jnp.float32),))
+    check(lambda: jnp.array(NARROW[dtype], dtype), ())
+
+
+def test_narrow_elements_with_two_axes():
+    x = jnp.array(NARROW["int4"] * 3, "int4").reshape(3, 5)
+    check(lambda x: (x.T, x[1:, 1:]), (x,), (x[:, :4],), (x.T,))
+
+
+def test_memory_with_several_elements_in_a_byte_is_refused():
+    class Packed:
+        def __init__(self, array):
+            self.array, self.dtype = array, array.dtype
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    exe = hlo_disc.compile(lambda x: x, "float4_e2m1fn[n]")
+    x = jnp.array(NARROW["float4_e2m1fn"], "float4_e2m1fn")
+    same(exe(x), x)
+    with pytest.raises(ArgumentError, match="'x' gives its memory as elements of 4 bits.*takes 8"):
+        exe(Packed(x))
 
 
 # ------------------------------------------------------------------------------------------------------- no transfers

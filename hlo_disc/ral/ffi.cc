@@ -141,6 +141,9 @@ const Executable* named_executable(const XLA_FFI_Attrs& attrs) {
   return nullptr;
 }
 
+// XLA packs elements of fewer than 8 bits, programs give each a byte: they cross as bytes.
+int32_t type_in_xla(const DType& dtype) { return dtype.dlpack_code == kNoDLPack ? XLA_FFI_DataType_U8 : dtype.xla; }
+
 XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
   const Executable* executable = named_executable(frame->attrs);
   if (!executable) {
@@ -157,7 +160,7 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
   int64_t* sizes = call.dims.data();
   for (int i = 0; i < inputs; i++) {
     const auto* buffer = static_cast<const XLA_FFI_Buffer*>(frame->args.args[i]);
-    if (buffer->dtype != program.inputs[i].dtype->xla) program.check_dtype(i, "XLA type " + std::to_string(buffer->dtype));
+    if (buffer->dtype != type_in_xla(*program.inputs[i].dtype)) program.check_dtype(i, "XLA type " + std::to_string(buffer->dtype));
     program.check_shape(i, buffer->dims, static_cast<int>(buffer->rank));
     for (int64_t d = 0; d < buffer->rank; d++) *sizes++ = buffer->dims[d];
     call.bufs[i] = buffer->data;
@@ -167,7 +170,7 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
   for (int k = 0; k < outputs; k++) {
     const auto* buffer = static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[k]);
     const int rank = program.outputs[k].rank();
-    if (buffer->dtype != program.outputs[k].dtype->xla || buffer->rank != rank || !std::equal(expected, expected + rank, buffer->dims)) {
+    if (buffer->dtype != type_in_xla(*program.outputs[k].dtype) || buffer->rank != rank || !std::equal(expected, expected + rank, buffer->dims)) {
       return make_error(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT, "result " + std::to_string(k) + " of the custom call has another dtype, or shape " +
                         shape_text(buffer->dims, static_cast<int>(buffer->rank)) + ", but the executable computes " + shape_text(expected, rank));
     }

@@ -276,6 +276,9 @@ void Arguments::add_dlpack(int index, PyObject* object, PyObject* capsule, int64
     std::string text = name ? text_of(name) : "?";
     Py_XDECREF(name);
     call_.program.check_dtype(index, text);
+    // Of the right dtype, but several elements share a byte: not the memory that programs read.
+    throw Error(Error::kArgument, program.argument(index) + " gives its memory as elements of " + std::to_string(tensor.dtype.bits) + " bits, but a " +
+                                      dtype.name + " takes " + std::to_string(8 * dtype.bytes) + " here; pass a numpy array");
   }
   char* data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   if (!is_dense(tensor)) {

@@ -1,4 +1,4 @@
-"""Primitives that JAX cannot lower at symbolic sizes for want of an op, lowered to custom calls that the reader knows.
+"""Primitives that JAX cannot lower at symbolic sizes, for want of an op or by mistake, lowered in another way.
 
 The rules hold for our own lowering alone: nothing is registered with JAX. All of JAX's internals that this needs are
 here; where a version of JAX lacks them, its own rules apply, with its own errors.
@@ -15,9 +15,10 @@ def parameters() -> Any:
     """What `Traced.lower` takes as `_private_parameters`; None for a JAX that has no such thing."""
     try:
         from jax._src.interpreters import mlir
-        from jax._src.lax import fft
+        from jax._src.lax import fft, lax, linalg
 
-        return mlir.LoweringParameters(override_lowering_rules=((fft.fft_p, _fft),))
+        rules = ((fft.fft_p, _fft), (lax.composite_p, _composite), (linalg.hessenberg_p, _hessenberg))
+        return mlir.LoweringParameters(override_lowering_rules=rules)
     except (ImportError, AttributeError, TypeError):
         return None
 
@@ -37,3 +38,26 @@ def _fft(ctx: Any, x: Any, *, fft_type: Any, fft_lengths: Any) -> Any:
         extra_attributes={"transform": ir.StringAttr.get(fft_type.name)},
     )
     return call.results
+
+
+def _composite(ctx: Any, *args: Any, jaxpr: Any, **params: Any) -> Any:
+    """The composite's decomposition in its place: JAX gives it the dimension variables, which the op does not pass."""
+    from jax._src import core
+    from jax._src.interpreters import mlir
+    from jax._src.lax import lax
+
+    if not ctx.module_context.shape_poly_state.uses_dim_vars:
+        return lax._composite_lowering(ctx, *args, jaxpr=jaxpr, **params)
+    return mlir.lower_fun(core.jaxpr_as_fun(jaxpr))(ctx, *args)
+
+
+def _hessenberg(ctx: Any, a: Any) -> Any:
+    """JAX refuses a symbolic size too, but fails when it makes the message."""
+    from jax._src.lax import linalg
+
+    (aval,) = ctx.avals_in
+    if not isinstance(aval.shape[-1], int):
+        raise ValueError(
+            f"jax.lax.linalg.hessenberg takes no symbolic size, for LAPACK's gehrd does not: {aval.str_short()}"
+        )
+    return linalg._hessenberg_cpu_lowering(ctx, a)

@@ -41,7 +41,20 @@ def update(cache, new, i):
     return lax.dynamic_update_slice(cache, new, (0, i)), lax.dynamic_slice(cache, (0, i), (cache.shape[0], 2))
 
 
+def scaled_sum(x, *, scale):
+    return (x * scale).sum(1), x * x.shape[0] + TABLE
+
+
+def in_loops(x):
+    body = lax.composite(lambda c: c * 0.5 + jnp.where(c > 0, c, 1), name="my.step")
+    return lax.fori_loop(0, 3, lambda i, c: body(c), x), lax.map(body, x)
+
+
+TABLE = jnp.arange(3.0)[:, None, None]
 FUNCTIONS = {
+    "composite": (lambda x: lax.composite(scaled_sum, name="my.sum", version=1)(x, scale=2.0), X),
+    "composite in loops": (in_loops, X),
+    "composite of composites": (lax.composite(lambda x: lax.composite(jnp.sin, name="my.sin")(x) + 1, name="my.f"), X),
     "softmax": (lambda x: jax.nn.softmax(x, -1), X),
     "log_softmax": (lambda x: jax.nn.log_softmax(x, -1), X),
     "logsumexp": (lambda x: jax.nn.logsumexp(x, -1), X),

@@ -9,10 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from dhlo import make_graph
-from hlo_disc.dynamic_hlo.dtypes import FLOATS
-from hlo_disc.dynamic_hlo.reference import evaluate
 from jax import lax
 
+from hlo_disc.dynamic_hlo.ir.dtypes import FLOATS
+from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options
 from hlo_disc.pipeline import compile as compile_graph

@@ -21,8 +21,14 @@ class Adapter(Protocol):
     def give(self, array: Any) -> Any:
         """A DLPack capsule or a numpy array of the array's contents, for those that have no buffer protocol."""
 
-    def wrap(self, array: np.ndarray, like: Any) -> Any:
-        """The framework's array over `array`'s memory; `like` is the first argument of the call that is of its type."""
+    def weak(self, array: Any) -> bool:
+        """Whether the array's type gives way to any other's, as the types of JAX's numbers do."""
+
+    def wrap(self, array: np.ndarray, like: Any, weak: bool = False) -> Any:
+        """The framework's array over `array`'s memory, of a weak type where that is asked for.
+
+        like: the first argument of the call that is of the framework's type.
+        """
 
 
 # A context's answer for a type of its package: how to treat its arrays, None for what is no array type.

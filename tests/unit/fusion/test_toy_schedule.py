@@ -17,9 +17,11 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options
-from hlo_disc.stitch.codegen.body import Body, Leaf, Sizes
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.body import Body, InMemory
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedule import Joins, Schedule
 from hlo_disc.stitch.schedules import table
@@ -51,7 +53,7 @@ class ToyVariant:
         args = [(b.buffer_type(b.memory_type(v.dtype)), "w" if v in group.outputs else "r") for v in values]
         with b.module.kernel(name, args + [(b.index_type, "")] * len(group.symbols)) as given:
             sizes = Sizes(b, dict(zip(group.symbols, given[len(values) :], strict=True)), self.facts)
-            leaves = {v: Leaf(m, sizes.shape(v.shape), v.dtype) for v, m in zip(values, given, strict=False)}
+            leaves = {v: InMemory(m, sizes.shape(v.shape), v.dtype) for v, m in zip(values, given, strict=False)}
             body = Body(b, 1, sizes, {v: leaves[v] for v in group.inputs})
             (result,) = group.outputs
             n = b.index(sizes(result.shape[0]))

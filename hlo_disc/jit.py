@@ -157,28 +157,22 @@ class JitFunction:
                 raise UnsupportedOpError(programs.reason_for_jax)
             entry, infos = self._entry(programs, array_args, array_kwargs, static, leaves, tree)
             variant = self._variant(entry, infos, static, tree)
-        except UnsupportedOpError as error:
-            # What the user has set needs no warning.
+            conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
+            # Without an array there is no type to follow: the results are JAX's then, as from jax.jit.
+            path = _path(variant, conversions, traced, wrap=all(map(is_number, leaves)))
+            result = path([x if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)])
+        except (UnsupportedOpError, ShapeError) as error:
+            if isinstance(error, ShapeError) and self._dims is not None:
+                raise
+            # A size that breaks what nobody asked for is no mistake. What the user has set needs no warning.
             fallback = self._fallback(str(error), leaves, static, tree, quiet=str(error) == programs.reason_for_jax)
             if traced:
                 return fallback.run(*leaves)
             # Sizes that a program serves stay with it.
             programs.paths.setdefault((tree, static, kinds), fallback)
             return fallback(leaves)
-        native = variant.executable.native
-        conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
-        fitting = [x if c else as_array(x, info) for x, info, c in zip(leaves, infos, conversions, strict=True)]
         if traced:
-            from hlo_disc.ral.contexts.jax import call_in_jit
-
-            run = functools.partial(call_in_jit, native)
-            back = [given_in_jit(result) for result in variant.results]
-            return Path(run, conversions, back, variant.out_tree)(fitting)
-        # Without an array there is no type to follow: the results are JAX's then, as from jax.jit.
-        wrap = all(map(is_number, leaves))
-        back = [given(result, wrap) for result in variant.results]
-        path = Path(native, conversions, back, variant.out_tree)
-        result = path(fitting)
+            return result
         if path.is_plain and not kwargs and not self.signature.has_static and same_objects(leaves, args):
             programs.plain[kinds] = path.run, path.unflatten
         else:
@@ -310,6 +304,17 @@ class JitFunction:
                 if variant is not None:
                     parts.append(variant.executable.explain())
         return "\n\n".join(parts)
+
+
+def _path(variant: Variant, taken: Sequence[Any], traced: bool, wrap: bool) -> Path:
+    """How calls run in a program, or in `jax.jit` when it traces. wrap: numpy's results become JAX's."""
+    native = variant.executable.native
+    if not traced:
+        return Path(native, taken, [given(result, wrap) for result in variant.results], variant.out_tree)
+    from hlo_disc.ral.contexts.jax import call_in_jit
+
+    run = functools.partial(call_in_jit, native)
+    return Path(run, taken, [given_in_jit(result) for result in variant.results], variant.out_tree)
 
 
 def same_objects(left: Sequence[Any], right: Sequence[Any]) -> bool:

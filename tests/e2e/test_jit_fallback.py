@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hlo_disc
-from hlo_disc.errors import FallbackWarning, UnsupportedOpError
+from hlo_disc.errors import FallbackWarning, ShapeError, UnsupportedOpError
 from hlo_disc.import_.handlers import HANDLERS
 from hlo_disc.values import is_symbolic
 
@@ -174,6 +174,20 @@ def test_what_has_to_know_its_sizes():
         assert f(jnp.ones(4)) == 6
     assert f(jnp.ones(5)) == 10 and f(jnp.ones(3)) == 3
     assert (f.stats().compilations, f.stats().fallbacks[0].calls) == (1, 2)
+
+
+def test_sizes_that_the_program_for_all_sizes_refuses():
+    """`x[:1]` of a symbolic size needs one element; nobody asked for a symbol."""
+    f = hlo_disc.jit(lambda x: x[:1])
+    for n in (3, 5):
+        assert f(jnp.arange(n)).tolist() == [0]
+    with pytest.warns(FallbackWarning, match="the size 1 to take in dimension 0 is larger than the operand's 0"):
+        assert f(jnp.arange(0)).tolist() == []
+    assert jax.jit(f)(jnp.arange(0)).tolist() == []
+    assert f(np.arange(0)).tolist() == [] and f(jnp.arange(7)).tolist() == [0]
+    assert (f.stats().compilations, f.stats().fallbacks[0].calls) == (2, 2)
+    with pytest.raises(ShapeError, match="larger than the operand's 0"):
+        hlo_disc.jit(lambda x: x[:1], dims={"x": "(n)"})(jnp.arange(0))
 
 
 def test_callbacks():

@@ -24,7 +24,7 @@ from hlo_disc.errors import ArgumentError, FallbackWarning, ShapeError, Unsuppor
 from hlo_disc.executable import Executable
 from hlo_disc.fallback import FallbackPath
 from hlo_disc.generalise import Dims, Sizes, generalise
-from hlo_disc.import_.symbols import parse_constraints
+from hlo_disc.import_.symbols import constraint_texts, parse_constraints
 from hlo_disc.options import Options
 from hlo_disc.programs import Entry, Path, Programs, Variant
 from hlo_disc.signature import Signature, Static, parse_dims
@@ -83,7 +83,7 @@ class JitFunction:
         self,
         fn: Callable[..., Any],
         dims: Mapping[str, Any] | None,
-        constraints: Sequence[str],
+        constraints: str | Sequence[str],
         static_argnums: int | Iterable[int] | None,
         static_argnames: str | Iterable[str] | None,
         options: Options,
@@ -91,8 +91,8 @@ class JitFunction:
         functools.update_wrapper(self, fn)
         self.signature = Signature(fn, static_argnums, static_argnames)
         self._dims = dims
-        parse_constraints(constraints)  # a mistake is told here, not at the first call
-        self._constraints = tuple(constraints)
+        self._constraints = constraint_texts(constraints)
+        parse_constraints(self._constraints)  # a mistake is told here, not at the first call
         self._options = options
         self._programs = Programs(lambda: False)  # of the settings that the last call saw
         self._by_settings: dict[Any, Programs] = {}
@@ -329,7 +329,7 @@ def jit(
     fn: Callable[..., Any] | None = None,
     *,
     dims: Mapping[str, Any] | None = None,
-    constraints: Sequence[str] = (),
+    constraints: str | Sequence[str] = (),
     static_argnums: int | Iterable[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     options: Options | None = None,
@@ -340,8 +340,8 @@ def jit(
     dims: a parameter's name -> a shape string, or a pytree (prefix) of them: "(b, s, _)" makes two dims dynamic, `_`
         keeps one static, "..." stands for static dims. Parameters that are not named are static. Without `dims`, the
         first call is compiled for its sizes, and sizes that change in later calls become dims by themselves.
-    constraints: what holds for the dims, e.g. "s <= 512" or "s % 8 == 0"; a call that breaks one raises ShapeError.
-        What cannot be read raises ParseError here.
+    constraints: what holds for the dims, "s <= 512" or ["s <= 512", "s % 8 == 0"]; a call that breaks one raises
+        ShapeError. What cannot be read raises ParseError here.
     static_argnums, static_argnames: as for `jax.jit`; such an argument is hashable and part of the program.
     options, overrides: `Options`, whole or by field (`features="avx2"`).
 

@@ -20,9 +20,10 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
 from hlo_disc.executable import Executable, describe_structure
+from hlo_disc.import_.symbols import constraint_texts
 from hlo_disc.options import Options
 from hlo_disc.program import GuardRow, InputRow, OutputRow, Program
-from hlo_disc.signature import Signature, spec_dims
+from hlo_disc.signature import Signature, check_mapping, spec_dims
 from hlo_disc.targets import registry
 from hlo_disc.trace import trace
 from hlo_disc.values import describe_all
@@ -287,7 +288,7 @@ def compile_source(
     source: Any,
     *specs: Any,
     dims: Mapping[str, Any] | None = None,
-    constraints: Sequence[str] = (),
+    constraints: str | Sequence[str] = (),
     options: Options | None = None,
     **overrides: Any,
 ) -> Executable:
@@ -298,7 +299,8 @@ def compile_source(
     specs: for a function, one a parameter: arrays, `jax.ShapeDtypeStruct`s or strings as "f32[b, s, 64]", in pytrees.
     dims: for a function, a parameter's name -> shape string as in `hlo_disc.jit`; for a module, an input's name ->
         shape string, which re-opens a static module.
-    constraints: what holds for the dims, e.g. "s <= 512" or "s % 8 == 0"; a call that breaks one raises ShapeError.
+    constraints: what holds for the dims, "s <= 512" or ["s <= 512", "s % 8 == 0"]; a call that breaks one raises
+        ShapeError.
     options, overrides: `Options`, whole or by field.
 
     An executable knows numbers alone: random keys are their data there (uint32, as `jax.random.key_data` gives it),
@@ -307,11 +309,14 @@ def compile_source(
     Raises ParseError for what is no StableHLO, UnsupportedOpError, ArgumentError for specs or dims that do not fit.
     """
     merged = merge(options, overrides)
+    texts = constraint_texts(constraints)
     if callable(source):
-        return _compile_function(source, specs, dims or {}, constraints, merged)
+        return _compile_function(source, specs, {} if dims is None else dims, texts, merged)
     if specs:
         raise ArgumentError(f"{len(specs)} specs given, but only a function takes specs: a module has its own types")
-    return Executable(compile(lambda: _read_source(source, dims, constraints), merged), merged)
+    if dims is not None:
+        check_mapping(dims, "arg0")
+    return Executable(compile(lambda: _read_source(source, dims, texts), merged), merged)
 
 
 def _read_source(source: Any, dims: Mapping[str, Any] | None, constraints: Sequence[str]) -> Graph:

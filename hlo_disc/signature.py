@@ -68,7 +68,8 @@ class Signature:
         return frozenset(positions), frozenset(keywords)
 
     def check_dims(self, dims: Mapping[str, Any]) -> None:
-        """Raise ArgumentError when `dims` names what is no parameter."""
+        """Raise ArgumentError when `dims` is no mapping, or names what is no parameter."""
+        check_mapping(dims, self.names[0] if self.names else "x")
         for name in dims:
             if self._signature and name not in self.names and not self.keyword_rest:
                 raise ArgumentError(f"dims names {name!r}, but {self.name} has the parameters {', '.join(self.names)}")
@@ -181,6 +182,13 @@ class Signature:
             except ValueError as error:
                 raise ArgumentError(f"dims[{name!r}] does not fit the argument of {self.name}: {error}") from None
         return shapes
+
+
+def check_mapping(dims: Any, name: str) -> None:
+    """Raise ArgumentError unless `dims` is a mapping. name: of a parameter or an input, for the message."""
+    if not isinstance(dims, Mapping):
+        example = dims if isinstance(dims, str) else "(n, _)"
+        raise ArgumentError(f"dims is {dims!r}, must map names to shape strings, as in dims={{{name!r}: {example!r}}}")
 
 
 def parse_dims(text: str, rank: int, name: str) -> tuple[str | None, ...]:

@@ -222,11 +222,17 @@ def message(text: str, count: int) -> str:
 # ---------------------------------------------------------------------------------------------------- constraints
 
 
-def parse_constraints(texts: Sequence[str]) -> list[Guard]:
-    """A user's "s <= 512" or "s % 8 == 0" as guards. Raises ParseError, ArgumentError for what is no list of texts."""
+def constraint_texts(constraints: str | Sequence[str]) -> tuple[str, ...]:
+    """The constraints that a user gives: one string is one. Raises ArgumentError for what is no string and no list."""
+    texts = (constraints,) if isinstance(constraints, str) else constraints
     if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
-        raise ArgumentError(f'constraints={texts!r}: pass a list of strings, as ["s <= 512", "s % 8 == 0"]')
-    return [_constraint(text) for text in texts]
+        raise ArgumentError(f'constraints={constraints!r}: pass a string, as "s <= 512", or a list of such strings')
+    return tuple(texts)
+
+
+def parse_constraints(constraints: str | Sequence[str]) -> list[Guard]:
+    """A user's "s <= 512" or ["s <= 512", "s % 8 == 0"] as guards. Raises ParseError, ArgumentError for no strings."""
+    return [_constraint(text) for text in constraint_texts(constraints)]
 
 
 def _constraint(text: str) -> Guard:

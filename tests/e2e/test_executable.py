@@ -199,10 +199,10 @@ def test_constraints_that_cannot_be_read():
             hlo_disc.compile(lambda x: x + 1, "f32[n]", constraints=[constraint])
         with pytest.raises(ParseError, match=f"'{constraint}' is not a constraint"):
             hlo_disc.jit(lambda x: x + 1, constraints=[constraint])
-    for constraints in ("n <= 4", iter(["n <= 4"]), [4], None):
-        with pytest.raises(ArgumentError, match="constraints=.*: pass a list of strings"):
+    for constraints in (iter(["n <= 4"]), [4], None):
+        with pytest.raises(ArgumentError, match="constraints=.*: pass a string.* or a list of such strings"):
             hlo_disc.jit(lambda x: x + 1, constraints=constraints)
-        with pytest.raises(ArgumentError, match="constraints=.*: pass a list of strings"):
+        with pytest.raises(ArgumentError, match="constraints=.*: pass a string.* or a list of such strings"):
             hlo_disc.compile(lambda x: x + 1, "f32[n]", constraints=constraints)
 
 
@@ -230,6 +230,25 @@ def test_memory(exe):
     assert memory.outputs == 3 * 5 * 4
     assert memory.temporary >= 0
     assert memory.total == memory.temporary + memory.outputs
+
+
+def test_one_constraint_is_a_string():
+    exported = jax.export.export(jax.jit(lambda x: x + 1))(ones(2, 3))
+    for exe in (
+        hlo_disc.compile(lambda x: x + 1, "f32[b, 3]", constraints="b <= 8"),
+        hlo_disc.compile(exported, dims={"args[0]": "(b, _)"}, constraints="b <= 8"),
+    ):
+        assert exe(np.ones((8, 3), np.float32)).sum() == 48
+        with pytest.raises(ShapeError, match="b <= 8"):
+            exe(np.ones((9, 3), np.float32))
+
+
+@pytest.mark.parametrize("dims", ["(b, _)", ["(b, _)"], ""])
+def test_dims_are_a_mapping(dims):
+    exported = jax.export.export(jax.jit(lambda x: x + 1))(ones(2, 3))
+    for source, specs in ((exported, ()), (lambda x: x + 1, (ones(2, 3),))):
+        with pytest.raises(ArgumentError, match="must map names to shape strings, as in dims={'"):
+            hlo_disc.compile(source, *specs, dims=dims)
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,21 @@ def test_dims_that_do_not_fit(backend, dims, message):
 # ------------------------------------------------------------------------------------------------- arguments
 
 
+@pytest.mark.parametrize("dims", ["(n)", ["(n)"], ("(n)",)])
+def test_dims_are_a_mapping(backend, dims):
+    with pytest.raises(ArgumentError, match=r"dims is .*\(n\)'.*must map names to shape strings, as in dims={'x': '"):
+        hlo_disc.jit(lambda x: x, dims=dims)
+
+
+def test_one_constraint_is_a_string():
+    f = hlo_disc.jit(lambda x: x + 1, dims={"x": "(n)"}, constraints="n <= 4")
+    assert f(ones(4)).tolist() == [2] * 4
+    with pytest.raises(ShapeError, match="n <= 4"):
+        f(ones(5))
+    with pytest.raises(ArgumentError, match="constraints=.*4.*: pass a string"):
+        hlo_disc.jit(lambda x: x, dims={"x": "(n)"}, constraints=["n <= 4", 4])
+
+
 def test_decorator_with_and_without_arguments(backend):
     @hlo_disc.jit
     def f(x):

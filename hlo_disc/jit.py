@@ -16,7 +16,7 @@ import time
 import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
@@ -44,6 +44,10 @@ from hlo_disc.values import (
 )
 
 logger = logging.getLogger("hlo_disc")
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")  # of a method, without the instance
+R = TypeVar("R")
 
 
 class Lowered:
@@ -76,12 +80,12 @@ def _flatten() -> Callable[[Any], tuple[list[Any], Any]]:
     return tree_util.default_registry.flatten
 
 
-class JitFunction:
+class JitFunction(Generic[P, R]):
     """A function compiled for dynamic shapes; made by `jit`. Any number of threads may call it."""
 
     def __init__(
         self,
-        fn: Callable[..., Any],
+        fn: Callable[P, R],
         dims: Mapping[str, Any] | None,
         constraints: str | Sequence[str],
         static_argnums: int | Iterable[int] | None,
@@ -103,10 +107,16 @@ class JitFunction:
         if dims is not None:
             self.signature.check_dims(dims)
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(
+        self: JitFunction[Concatenate[Any, Q], R], instance: object, owner: type | None = None
+    ) -> Callable[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         programs = self._programs
         if not programs.unchanged():
             found = self._under_these_settings()
@@ -322,9 +332,27 @@ def same_objects(left: Sequence[Any], right: Sequence[Any]) -> bool:
 
 
 @overload
-def jit(fn: Callable[..., Any], **settings: Any) -> JitFunction: ...
+def jit(
+    fn: Callable[P, R],
+    *,
+    dims: Mapping[str, Any] | None = None,
+    constraints: str | Iterable[str] = (),
+    static_argnums: int | Iterable[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    options: Options | None = None,
+    **overrides: Any,
+) -> JitFunction[P, R]: ...
 @overload
-def jit(fn: None = None, **settings: Any) -> Callable[[Callable[..., Any]], JitFunction]: ...
+def jit(
+    fn: None = None,
+    *,
+    dims: Mapping[str, Any] | None = None,
+    constraints: str | Iterable[str] = (),
+    static_argnums: int | Iterable[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    options: Options | None = None,
+    **overrides: Any,
+) -> Callable[[Callable[P, R]], JitFunction[P, R]]: ...
 def jit(
     fn: Callable[..., Any] | None = None,
     *,
@@ -335,7 +363,7 @@ def jit(
     options: Options | None = None,
     **overrides: Any,
 ) -> Any:
-    """Compile a JAX function once for every shape; a decorator with or without arguments.
+    """Compile a JAX function once for every shape; a decorator with or without arguments, which keeps its signature.
 
     dims: a parameter's name -> a shape string, or a pytree (prefix) of them: "(b, s, _)" makes two dims dynamic, `_`
         keeps one static, "..." stands for static dims. Parameters that are not named are static. Without `dims`, the

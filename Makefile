@@ -9,6 +9,7 @@ FILTER ?= *
 SECONDS ?= 60
 BIN := $(VENV)/bin
 NATIVE := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h) CMakeLists.txt
+CPP := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h tests/*.cc)
 STAMP := $(VENV)/installed
 
 .PHONY: demo test test-full conformance fuzz mutants lint format bench asan tsan clean
@@ -39,11 +40,13 @@ mutants: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
 	$(BIN)/mypy
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

@@ -23,7 +23,9 @@ struct XLA_FFI_Future {
 namespace ral {
 namespace {
 
-XLA_FFI_Error* make(XLA_FFI_Error_Code code, std::string message) { return new XLA_FFI_Error{code, std::move(message)}; }
+XLA_FFI_Error* make(XLA_FFI_Error_Code code, std::string message) {
+  return new XLA_FFI_Error{code, std::move(message)};
+}
 
 XLA_FFI_Error* unsupported(const char* what) {
   return make(XLA_FFI_Error_Code_UNIMPLEMENTED, std::string(what) + " when hlo_disc calls it on the CPU");
@@ -33,7 +35,9 @@ XLA_FFI_Error* create_error(XLA_FFI_Error_Create_Args* args) { return make(args-
 void get_message(XLA_FFI_Error_GetMessage_Args* args) { args->message = args->error->message.c_str(); }
 void destroy_error(XLA_FFI_Error_Destroy_Args* args) { delete args->error; }
 
-XLA_FFI_Error* register_handler(XLA_FFI_Handler_Register_Args*) { return unsupported("a handler cannot register others"); }
+XLA_FFI_Error* register_handler(XLA_FFI_Handler_Register_Args*) {
+  return unsupported("a handler cannot register others");
+}
 XLA_FFI_Error* register_type(XLA_FFI_Type_Register_Args*) { return unsupported("a handler cannot register types"); }
 XLA_FFI_Error* get_stream(XLA_FFI_Stream_Get_Args*) { return unsupported("there is no stream"); }
 
@@ -54,8 +58,12 @@ XLA_FFI_Error* set_state(XLA_FFI_State_Set_Args* args) {
 
 XLA_FFI_Error* get_state(XLA_FFI_State_Get_Args* args) {
   const State* state = args->ctx->states[args->stage];
-  if (!state || !state->object) return make(XLA_FFI_Error_Code_NOT_FOUND, "no state is set; a handler that is made with one must be registered with hlo_disc.register_ffi_target too");
-  if (state->type.type_id != args->type_id->type_id) return make(XLA_FFI_Error_Code_INVALID_ARGUMENT, "the state is of another type");
+  if (!state || !state->object)
+    return make(
+        XLA_FFI_Error_Code_NOT_FOUND,
+        "no state is set; a handler that is made with one must be registered with hlo_disc.register_ffi_target too");
+  if (state->type.type_id != args->type_id->type_id)
+    return make(XLA_FFI_Error_Code_INVALID_ARGUMENT, "the state is of another type");
   args->state = state->object;
   return nullptr;
 }
@@ -63,10 +71,14 @@ XLA_FFI_Error* get_state(XLA_FFI_State_Get_Args* args) {
 XLA_FFI_Error* allocate_scratch(XLA_FFI_DeviceMemory_Allocate_Args* args) {
   const size_t alignment = args->alignment > RAL_ALIGNMENT ? args->alignment : RAL_ALIGNMENT;
   const size_t slack = alignment - RAL_ALIGNMENT;
-  if (args->size > INT64_MAX / 2 - slack) return make(XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "no memory can be that large");
+  if (args->size > INT64_MAX / 2 - slack)
+    return make(XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "no memory can be that large");
   Block block(static_cast<int64_t>(args->size + slack), Use::kTemporary);
-  if (!block) return make(XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "cannot allocate " + std::to_string(args->size) + " bytes of scratch");
-  args->data = reinterpret_cast<void*>(align_up(reinterpret_cast<intptr_t>(block.data()), static_cast<int64_t>(alignment)));
+  if (!block)
+    return make(XLA_FFI_Error_Code_RESOURCE_EXHAUSTED,
+                "cannot allocate " + std::to_string(args->size) + " bytes of scratch");
+  args->data =
+      reinterpret_cast<void*>(align_up(reinterpret_cast<intptr_t>(block.data()), static_cast<int64_t>(alignment)));
   std::lock_guard<std::mutex> lock(args->ctx->mutex);
   args->ctx->scratch.push_back(std::move(block));
   return nullptr;

@@ -21,7 +21,8 @@ void Attributes::add_scalar(const std::string& name, const DType& dtype, const s
 
 void Attributes::add_array(const std::string& name, const DType& dtype, const std::string& bytes) {
   Item& item = add(name, bytes, XLA_FFI_AttrType_ARRAY);
-  item.array = {static_cast<XLA_FFI_DataType>(dtype.xla), bytes.size() / static_cast<size_t>(dtype.bytes), item.content.data()};
+  item.array = {static_cast<XLA_FFI_DataType>(dtype.xla), bytes.size() / static_cast<size_t>(dtype.bytes),
+                item.content.data()};
   values_.push_back(&item.array);
 }
 

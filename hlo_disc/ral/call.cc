@@ -27,7 +27,9 @@ void* Call::allocate_output(int k, const int64_t* sizes) {
   const TensorType& type = program.outputs[k];
   int64_t bytes = Program::tensor_bytes(type, sizes);
   outputs[k] = Block(bytes, Use::kResult);
-  if (!outputs[k]) out_of_memory(bytes, "output " + std::to_string(k) + ", " + type.dtype->name + " " + shape_text(sizes, type.rank()));
+  if (!outputs[k])
+    out_of_memory(bytes,
+                  "output " + std::to_string(k) + ", " + type.dtype->name + " " + shape_text(sizes, type.rank()));
   int64_t* own = const_cast<int64_t*>(output_sizes(k));
   if (own != sizes) std::copy(sizes, sizes + type.rank(), own);
   return bufs[program.first_result + k] = outputs[k].data();

@@ -16,7 +16,9 @@ class WithoutInterpreter {
   PyThreadState* state_;
 };
 
-std::string plural(Py_ssize_t count, const char* noun) { return std::to_string(count) + " " + noun + (count == 1 ? "" : "s"); }
+std::string plural(Py_ssize_t count, const char* noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
 
 }  // namespace
 
@@ -31,7 +33,10 @@ void raise(const Error& error) {
 }
 
 Executable::Executable(Program program, std::vector<PyObject*> kept, int64_t pack_limit)
-    : program_(std::move(program)), kept_(std::move(kept)), pack_limit_(pack_limit), cache_(std::make_shared<PackCache>()) {
+    : program_(std::move(program)),
+      kept_(std::move(kept)),
+      pack_limit_(pack_limit),
+      cache_(std::make_shared<PackCache>()) {
   try {
     program_.finish();
     for (auto& call : program_.calls) call->instantiate();
@@ -49,8 +54,10 @@ Executable::~Executable() {
 void Executable::check_count(Py_ssize_t count) const {
   Py_ssize_t expected = static_cast<Py_ssize_t>(program_.inputs.size());
   if (count == expected) return;
-  std::string message = plural(count, "argument") + " given, but " + plural(expected, "argument") + (expected == 1 ? " is" : " are") + " expected";
-  if (count < expected) message += "; the first missing one is '" + program_.inputs[count].name + "': " + program_.inputs[count].str();
+  std::string message = plural(count, "argument") + " given, but " + plural(expected, "argument") +
+                        (expected == 1 ? " is" : " are") + " expected";
+  if (count < expected)
+    message += "; the first missing one is '" + program_.inputs[count].name + "': " + program_.inputs[count].str();
   throw Error(Error::kArgument, message);
 }
 
@@ -80,7 +87,9 @@ PyObject* Executable::call(PyObject* const* objects, Py_ssize_t count) {
       call.run(packed_constants_, pack_limit_);
     }
     for (PackRequest& request : call.packs) {
-      if (request.changed) cache_->keep(arguments.immutable(program_.packs[request.pack].index), request.pack, std::move(request.form.packed));
+      if (request.changed)
+        cache_->keep(arguments.immutable(program_.packs[request.pack].index), request.pack,
+                     std::move(request.form.packed));
     }
     PyObject* tuple = results(call, arguments);
     count_->value.fetch_add(1, std::memory_order_relaxed);
@@ -98,7 +107,8 @@ PyObject* Executable::call(PyObject* const* objects, Py_ssize_t count) {
 
 void Executable::set_weak(const std::vector<bool>& inputs, const std::vector<bool>& outputs) {
   auto set = [](std::vector<TensorType>& types, const std::vector<bool>& weak) {
-    if (weak.size() != types.size()) throw std::invalid_argument(std::to_string(weak.size()) + " weak types for " + std::to_string(types.size()));
+    if (weak.size() != types.size())
+      throw std::invalid_argument(std::to_string(weak.size()) + " weak types for " + std::to_string(types.size()));
     for (size_t i = 0; i < weak.size(); i++) types[i].weak = weak[i] ? TensorType::kWeak : TensorType::kStrong;
   };
   set(program_.inputs, inputs);
@@ -107,8 +117,8 @@ void Executable::set_weak(const std::vector<bool>& inputs, const std::vector<boo
 
 std::vector<int64_t> Executable::plan(const std::vector<int64_t>& dims) const {
   if (static_cast<int>(dims.size()) != program_.dims_size) {
-    throw Error(Error::kArgument, plural(static_cast<Py_ssize_t>(dims.size()), "size") + " given, but the inputs have " +
-                                      plural(program_.dims_size, "dimension"));
+    throw Error(Error::kArgument, plural(static_cast<Py_ssize_t>(dims.size()), "size") +
+                                      " given, but the inputs have " + plural(program_.dims_size, "dimension"));
   }
   const int64_t* sizes = dims.data();
   for (size_t i = 0; i < program_.inputs.size(); i++) {

@@ -96,7 +96,8 @@ class XlaTasks : public Tasks {
  public:
   XlaTasks(const XLA_FFI_CallFrame* frame, int threads) : frame_(frame), threads_(threads) {}
   void schedule(Task task, void* data) override {
-    XLA_FFI_ThreadPool_Schedule_Args args{XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, nullptr, frame_->ctx, task, data};
+    XLA_FFI_ThreadPool_Schedule_Args args{XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, nullptr, frame_->ctx, task,
+                                          data};
     if (threads_ < 2 || !succeeded(frame_->api, frame_->api->XLA_FFI_ThreadPool_Schedule(&args))) task(data);
   }
   int64_t threads() const override { return threads_; }
@@ -126,7 +127,8 @@ void xla_parallel_for(ral_call* base, ral_block_fn fn, const void* args, int64_t
 
 int pool_size(const XLA_FFI_CallFrame* frame) {
   int64_t threads = 1;
-  XLA_FFI_ThreadPool_NumThreads_Args args{XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE, nullptr, frame->ctx, &threads};
+  XLA_FFI_ThreadPool_NumThreads_Args args{XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE, nullptr, frame->ctx,
+                                          &threads};
   if (!succeeded(frame->api, frame->api->XLA_FFI_ThreadPool_NumThreads(&args))) return 1;
   return threads < 1 ? 1 : static_cast<int>(std::min<int64_t>(threads, INT32_MAX));
 }
@@ -134,7 +136,8 @@ int pool_size(const XLA_FFI_CallFrame* frame) {
 const Executable* named_executable(const XLA_FFI_Attrs& attrs) {
   for (int64_t i = 0; i < attrs.size; i++) {
     const XLA_FFI_ByteSpan& name = *attrs.names[i];
-    if (attrs.types[i] != XLA_FFI_AttrType_SCALAR || name.len != 10 || std::memcmp(name.ptr, "executable", 10) != 0) continue;
+    if (attrs.types[i] != XLA_FFI_AttrType_SCALAR || name.len != 10 || std::memcmp(name.ptr, "executable", 10) != 0)
+      continue;
     const auto* scalar = static_cast<const XLA_FFI_Scalar*>(attrs.attrs[i]);
     if (scalar->dtype == XLA_FFI_DataType_S64) return published().find(*static_cast<const int64_t*>(scalar->value));
   }
@@ -153,14 +156,16 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
   const Program& program = executable->program();
   const int inputs = static_cast<int>(program.inputs.size()), outputs = static_cast<int>(program.outputs.size());
   if (frame->args.size != inputs || frame->rets.size != outputs + 1) {
-    return make_error(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT, "the custom call has a wrong number of operands or results");
+    return make_error(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT,
+                      "the custom call has a wrong number of operands or results");
   }
 
   Call call(program);
   int64_t* sizes = call.dims.data();
   for (int i = 0; i < inputs; i++) {
     const auto* buffer = static_cast<const XLA_FFI_Buffer*>(frame->args.args[i]);
-    if (buffer->dtype != type_in_xla(*program.inputs[i].dtype)) program.check_dtype(i, "XLA type " + std::to_string(buffer->dtype));
+    if (buffer->dtype != type_in_xla(*program.inputs[i].dtype))
+      program.check_dtype(i, "XLA type " + std::to_string(buffer->dtype));
     program.check_shape(i, buffer->dims, static_cast<int>(buffer->rank));
     for (int64_t d = 0; d < buffer->rank; d++) *sizes++ = buffer->dims[d];
     call.bufs[i] = buffer->data;
@@ -170,9 +175,12 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
   for (int k = 0; k < outputs; k++) {
     const auto* buffer = static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[k]);
     const int rank = program.outputs[k].rank();
-    if (buffer->dtype != type_in_xla(*program.outputs[k].dtype) || buffer->rank != rank || !std::equal(expected, expected + rank, buffer->dims)) {
-      return make_error(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT, "result " + std::to_string(k) + " of the custom call has another dtype, or shape " +
-                        shape_text(buffer->dims, static_cast<int>(buffer->rank)) + ", but the executable computes " + shape_text(expected, rank));
+    if (buffer->dtype != type_in_xla(*program.outputs[k].dtype) || buffer->rank != rank ||
+        !std::equal(expected, expected + rank, buffer->dims)) {
+      return make_error(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT,
+                        "result " + std::to_string(k) + " of the custom call has another dtype, or shape " +
+                            shape_text(buffer->dims, static_cast<int>(buffer->rank)) +
+                            ", but the executable computes " + shape_text(expected, rank));
     }
     expected += rank;
     call.bufs[program.first_result + k] = buffer->data;
@@ -182,8 +190,9 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
   const auto* temporary = static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[outputs]);
   int64_t needed = ffi_temporary_bytes(*executable, call.env.data());
   if (temporary->rank != 1 || temporary->dims[0] < needed) {
-    return make_error(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT,
-                      "the custom call's last result must have " + std::to_string(needed) + " bytes for intermediate values");
+    return make_error(
+        frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT,
+        "the custom call's last result must have " + std::to_string(needed) + " bytes for intermediate values");
   }
   auto address = align_up(reinterpret_cast<intptr_t>(temporary->data), RAL_ALIGNMENT);
   int64_t arena_bytes = align_up(call.env[program.env.arena], RAL_ALIGNMENT);
@@ -192,7 +201,9 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
 
   int workers = program.workers > 1 ? std::min(program.workers, pool_size(frame)) : 1;
   XlaTasks tasks(frame, workers);
-  ral_call base{RAL_VERSION, workers, scratch_bytes ? arena + arena_bytes : nullptr, scratch_bytes, xla_parallel_for, run_library_call, run_allocate};
+  ral_call base{RAL_VERSION,   workers,          scratch_bytes ? arena + arena_bytes : nullptr,
+                scratch_bytes, xla_parallel_for, run_library_call,
+                run_allocate};
   XlaCall state(base, program, tasks, frame);
   check_status(state, program.main_fn(&state, call.env.data(), arena, call.bufs.data()), call.env.data());
   return nullptr;
@@ -209,8 +220,9 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
   try {
     return execute(frame);
   } catch (const Error& error) {
-    auto code = error.which == Error::kCall ? static_cast<XLA_FFI_Error_Code>(error.code) :
-                error.which == Error::kOutOfMemory ? XLA_FFI_Error_Code_RESOURCE_EXHAUSTED : XLA_FFI_Error_Code_INVALID_ARGUMENT;
+    auto code = error.which == Error::kCall          ? static_cast<XLA_FFI_Error_Code>(error.code)
+                : error.which == Error::kOutOfMemory ? XLA_FFI_Error_Code_RESOURCE_EXHAUSTED
+                                                     : XLA_FFI_Error_Code_INVALID_ARGUMENT;
     return make_error(frame->api, code, error.what());
   } catch (const std::exception& error) {
     return make_error(frame->api, XLA_FFI_Error_Code_INTERNAL, error.what());
@@ -235,7 +247,8 @@ void* ffi_handler() { return reinterpret_cast<void*>(&handle); }
 
 int64_t ffi_temporary_bytes(const Executable& executable, const int64_t* env) {
   const Program& program = executable.program();
-  int64_t bytes = align_up(env[program.env.arena], RAL_ALIGNMENT) + program.workers * align_up(env[program.env.scratch], RAL_ALIGNMENT);
+  int64_t bytes = align_up(env[program.env.arena], RAL_ALIGNMENT) +
+                  program.workers * align_up(env[program.env.scratch], RAL_ALIGNMENT);
   return bytes ? bytes + RAL_ALIGNMENT - 1 : 0;  // XLA aligns its buffers by a rule of its own
 }
 

@@ -98,10 +98,10 @@ class Axis {
  private:
   void group_all(const FftJob<T>& job, int64_t count) {
     const int64_t lanes = kFftLanes<T>, groups = (count + lanes - 1) / lanes, n = job.plan->n;
-    const double work = static_cast<double>(count) * static_cast<double>(n) * (2 + std::log2(static_cast<double>(n)) / 2);
-    share(run_, groups, work, job.plan->work() * 128, [&](int64_t g, void* fast) {
-      fft_group(job, g * lanes, std::min(lanes, count - g * lanes), fast);
-    });
+    const double work =
+        static_cast<double>(count) * static_cast<double>(n) * (2 + std::log2(static_cast<double>(n)) / 2);
+    share(run_, groups, work, job.plan->work() * 128,
+          [&](int64_t g, void* fast) { fft_group(job, g * lanes, std::min(lanes, count - g * lanes), fast); });
   }
 
   // n = a * b: b transforms of length a over elements b apart, turned, then a transforms of length b.
@@ -139,9 +139,11 @@ class Axis {
     T *x = numbers(block), *chirp = numbers(chirp_), *spectrum = numbers(spectrum_);
     std::memset(x, 0, static_cast<size_t>(bytes));
     const int re = inverse_, im = !inverse_;
-    for (int64_t k = 0; k < n; k++) multiply(source[2 * k * from + re], source[2 * k * from + im], chirp + 2 * k, x[2 * k], x[2 * k + 1]);
+    for (int64_t k = 0; k < n; k++)
+      multiply(source[2 * k * from + re], source[2 * k * from + im], chirp + 2 * k, x[2 * k], x[2 * k + 1]);
     convolution_->whole(x);
-    for (int64_t k = 0; k < m; k++) multiply(x[2 * k], x[2 * k + 1], spectrum + 2 * k, x[2 * k + 1], x[2 * k]);  // swapped: the way back
+    for (int64_t k = 0; k < m; k++)
+      multiply(x[2 * k], x[2 * k + 1], spectrum + 2 * k, x[2 * k + 1], x[2 * k]);  // swapped: the way back
     convolution_->whole(x);
     for (int64_t k = 0; k < n; k++) {
       T r, i;
@@ -179,7 +181,8 @@ struct Transform {
 
   // Complex to complex along one axis, in place but for the first.
   void along(int64_t axis, const T* source, T* target, bool inverse) {
-    const int64_t n = dims[axis], inner = count_of(dims + axis + 1, rank - axis - 1), count = count_of(dims, axis) * inner;
+    const int64_t n = dims[axis], inner = count_of(dims + axis + 1, rank - axis - 1),
+                  count = count_of(dims, axis) * inner;
     if (n == 0 || count == 0) return;
     const FftLayout layout{n * inner, 1, inner};
     Axis<T>(run, n, count, inverse).transform(source, target, inner, layout, layout);
@@ -207,7 +210,9 @@ struct Transform {
         }
       });
       Axis<T>(run, n, rows, false).transform(x, x, 1, {n, 0, 1}, {n, 0, 1});
-      each_row(rows, n, [&](int64_t row) { std::memcpy(target + 2 * row * width, x + 2 * row * n, static_cast<size_t>(width) * 2 * sizeof(T)); });
+      each_row(rows, n, [&](int64_t row) {
+        std::memcpy(target + 2 * row * width, x + 2 * row * n, static_cast<size_t>(width) * 2 * sizeof(T));
+      });
     } else {
       // Pairs of real numbers as complex ones: half the length, then the spectra of even and odd elements taken apart.
       Axis<T>(run, half, rows, false).transform(source, target, 1, {half, 0, 1}, {width, 0, 1});
@@ -319,7 +324,8 @@ void compute(Run& run, const XLA_FFI_Buffer& from, const XLA_FFI_Buffer& to, int
 template <typename T>
 const T* attribute(const XLA_FFI_Attrs& attrs, std::string_view name) {
   for (int64_t i = 0; i < attrs.size; i++) {
-    if (std::string_view(attrs.names[i]->ptr, attrs.names[i]->len) == name) return static_cast<const T*>(attrs.attrs[i]);
+    if (std::string_view(attrs.names[i]->ptr, attrs.names[i]->len) == name)
+      return static_cast<const T*>(attrs.attrs[i]);
   }
   throw std::logic_error("a Fourier transform lacks an attribute");
 }

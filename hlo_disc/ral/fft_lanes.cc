@@ -139,7 +139,8 @@ struct Group {
       for (; j + kHalf <= n; j += kHalf) {
         Words rows[2][kHalf];
         for (int half = 0; half < 2; half++) {
-          for (int r = 0; r < kHalf; r++) rows[half][r] = bits<Words>(load(source + 2 * (offsets.at[half * kHalf + r] + j)));
+          for (int r = 0; r < kHalf; r++)
+            rows[half][r] = bits<Words>(load(source + 2 * (offsets.at[half * kHalf + r] + j)));
           transpose<kHalf>(rows[half]);
         }
         for (int c = 0; c < kHalf; c++) part(bits<V>(rows[0][c]), bits<V>(rows[1][c]), to[j + c]);
@@ -190,7 +191,8 @@ struct Group {
         }
         for (int half = 0; half < 2; half++) {
           transpose<kHalf>(rows[half]);
-          for (int r = 0; r < kHalf; r++) store(target + 2 * (offsets.at[half * kHalf + r] + j), bits<V>(rows[half][r]));
+          for (int r = 0; r < kHalf; r++)
+            store(target + 2 * (offsets.at[half * kHalf + r] + j), bits<V>(rows[half][r]));
         }
       }
     }
@@ -230,8 +232,10 @@ struct Group {
   }
 
   static INLINE void butterfly5(C* x) {
-    const T c1 = static_cast<T>(0.309016994374947424102293417182819059L), c2 = static_cast<T>(-0.809016994374947424102293417182819059L);
-    const T s1 = static_cast<T>(0.951056516295153572116439333379382143L), s2 = static_cast<T>(0.587785252292473129168705954639072769L);
+    const T c1 = static_cast<T>(0.309016994374947424102293417182819059L),
+            c2 = static_cast<T>(-0.809016994374947424102293417182819059L);
+    const T s1 = static_cast<T>(0.951056516295153572116439333379382143L),
+            s2 = static_cast<T>(0.587785252292473129168705954639072769L);
     C a = x[1] + x[4], b = x[1] - x[4], c = x[2] + x[3], d = x[2] - x[3];
     C m1 = {x[0].re + a.re * c1 + c.re * c2, x[0].im + a.im * c1 + c.im * c2};
     C m2 = {x[0].re + a.re * c2 + c.re * c1, x[0].im + a.im * c2 + c.im * c1};
@@ -354,7 +358,8 @@ struct Group {
       made[k] = {y.im, y.re};
     }
     C* back = passes(*plan.longer, made, other);
-    for (int64_t k = 0; k < n; k++) back[k] = turned(C{back[k].im, back[k].re}, plan.chirp[2 * k], plan.chirp[2 * k + 1]);
+    for (int64_t k = 0; k < n; k++)
+      back[k] = turned(C{back[k].im, back[k].re}, plan.chirp[2 * k], plan.chirp[2 * k + 1]);
     return back;
   }
 
@@ -398,7 +403,9 @@ struct Group {
 };
 
 #define VARIANT(name, type, ...) \
-  __attribute__((__VA_ARGS__)) void name(const FftJob<type>& job, int64_t first, int64_t count, void* work) { Group<type>::run(job, first, count, work); }
+  __attribute__((__VA_ARGS__)) void name(const FftJob<type>& job, int64_t first, int64_t count, void* work) { \
+    Group<type>::run(job, first, count, work); \
+  }
 
 VARIANT(float_plain, float, noinline)
 VARIANT(double_plain, double, noinline)
@@ -416,7 +423,8 @@ template <typename T>
 Run<T> choose(Run<T> plain, Run<T> avx2, Run<T> avx512) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return avx512;
+  if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    return avx512;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2;
 #endif
   return plain;
@@ -440,7 +448,8 @@ template <typename T>
 void fft_alone(const FftPlan<T>& plan, const T* source, T* target) {
   const FftLayout rows{plan.n, 0, 1};
   FftJob<T> job{&plan, source, target, 1, rows, rows, false, 1};
-  std::unique_ptr<void, decltype(&std::free)> work(std::aligned_alloc(64, static_cast<size_t>(plan.work()) * 128), std::free);
+  std::unique_ptr<void, decltype(&std::free)> work(std::aligned_alloc(64, static_cast<size_t>(plan.work()) * 128),
+                                                   std::free);
   if (!work) throw std::bad_alloc();
   fft_group(job, 0, 1, work.get());
 }

@@ -29,7 +29,8 @@ std::vector<int64_t> factors_of(int64_t n) {
 
 double cost_of(const std::vector<int64_t>& factors, int64_t n) {
   double sum = 0;
-  for (int64_t radix : factors) sum += radix <= 8 ? std::log2(static_cast<double>(radix)) * 2 : 1.1 * static_cast<double>(radix);
+  for (int64_t radix : factors)
+    sum += radix <= 8 ? std::log2(static_cast<double>(radix)) * 2 : 1.1 * static_cast<double>(radix);
   return sum * static_cast<double>(n);
 }
 

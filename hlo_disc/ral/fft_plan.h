@@ -21,7 +21,8 @@ class Roots {
   Root at(int64_t k) const {
     const bool upper = 2 * k <= n_;
     if (!upper) k = n_ - k;
-    const Root a = fine_[static_cast<size_t>(k & ((int64_t{1} << shift_) - 1))], b = coarse_[static_cast<size_t>(k >> shift_)];
+    const Root a = fine_[static_cast<size_t>(k & ((int64_t{1} << shift_) - 1))],
+               b = coarse_[static_cast<size_t>(k >> shift_)];
     const double im = a.re * b.im + a.im * b.re;
     return {a.re * b.re - a.im * b.im, upper ? -im : im};
   }

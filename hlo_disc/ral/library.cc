@@ -31,9 +31,11 @@ Deleter find_deleter(int64_t type_id) {
 }
 
 // Of XLA_FFI_Error_Code, in order.
-const char* const kCodes[] = {"OK",        "CANCELLED",     "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",   "NOT_FOUND",
-                              "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED",
-                              "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",         "DATA_LOSS", "UNAUTHENTICATED"};
+const char* const kCodes[] = {
+    "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
+    "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
+    "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
+    "DATA_LOSS", "UNAUTHENTICATED"};
 
 int64_t bytes_of(const XLA_FFI_Buffer& buffer, int element) {
   int64_t bytes = element;
@@ -54,7 +56,6 @@ void register_state_type(int64_t type_id, Deleter deleter) {
   types.deleters[type_id] = deleter;
 }
 
-
 Run::Run(const ral_call& base, const Program& program, Tasks& tasks) : ral_call(base), program(program), tasks(tasks) {
   static std::atomic<int64_t> next{1};
   id = next.fetch_add(1, std::memory_order_relaxed);
@@ -72,7 +73,7 @@ struct LibraryCall::Frame {
     for (size_t i = 0; i < count; i++) {
       const Buffer& type = i < operands ? call.operands_[i] : call.results_[i - operands];
       // Not written through: the interface has no const.
-      buffers[i] = {XLA_FFI_Buffer_STRUCT_SIZE, nullptr, static_cast<XLA_FFI_DataType>(type.dtype->xla),
+      buffers[i] = {XLA_FFI_Buffer_STRUCT_SIZE,         nullptr,   static_cast<XLA_FFI_DataType>(type.dtype->xla),
                     reinterpret_cast<void*>(record[i]), type.rank, const_cast<int64_t*>(sizes)};
       pointers[i] = &buffers[i];
       sizes += type.rank;
@@ -80,7 +81,8 @@ struct LibraryCall::Frame {
     frame.struct_size = XLA_FFI_CallFrame_STRUCT_SIZE;
     frame.api = host_api();
     frame.ctx = &context;
-    frame.args = {XLA_FFI_Args_STRUCT_SIZE, nullptr, static_cast<int64_t>(operands), argument_types.data(), pointers.data()};
+    frame.args = {XLA_FFI_Args_STRUCT_SIZE, nullptr, static_cast<int64_t>(operands), argument_types.data(),
+                  pointers.data()};
     frame.rets = {XLA_FFI_Rets_STRUCT_SIZE, nullptr, static_cast<int64_t>(count - operands), result_types.data(),
                   pointers.data() + operands};
     frame.attrs = call.attributes_.view();
@@ -94,8 +96,9 @@ struct LibraryCall::Frame {
   XLA_FFI_CallFrame frame{};
 };
 
-LibraryCall::LibraryCall(std::string where, const std::vector<XLA_FFI_Handler*>& handlers, Attributes attributes, std::vector<Buffer> operands,
-                         std::vector<Buffer> results, std::vector<std::pair<int, int>> aliases, bool skip_empty)
+LibraryCall::LibraryCall(std::string where, const std::vector<XLA_FFI_Handler*>& handlers, Attributes attributes,
+                         std::vector<Buffer> operands, std::vector<Buffer> results,
+                         std::vector<std::pair<int, int>> aliases, bool skip_empty)
     : where_(std::move(where)),
       handlers_(handlers),
       attributes_(std::move(attributes)),
@@ -124,20 +127,23 @@ void LibraryCall::check(int stage) const {
   Frame frame(*this, nullptr);
   XLA_FFI_Metadata metadata{};
   metadata.struct_size = sizeof metadata;
-  XLA_FFI_Metadata_Extension extension{{XLA_FFI_Metadata_Extension_STRUCT_SIZE, XLA_FFI_Extension_Metadata, nullptr}, &metadata};
+  XLA_FFI_Metadata_Extension extension{{XLA_FFI_Metadata_Extension_STRUCT_SIZE, XLA_FFI_Extension_Metadata, nullptr},
+                                       &metadata};
   frame.frame.extension_start = &extension.extension_base;
   frame.frame.stage = static_cast<XLA_FFI_ExecutionStage>(stage);
   if (XLA_FFI_Error* error = handlers_[stage](&frame.frame)) fail(*std::unique_ptr<XLA_FFI_Error>(error));
   const int major = metadata.api_version.major_version, minor = metadata.api_version.minor_version;
   if (major != XLA_FFI_API_MAJOR || minor > XLA_FFI_API_MINOR) {
-    fail({XLA_FFI_Error_Code_FAILED_PRECONDITION, "its handler was built for version " + std::to_string(major) + "." + std::to_string(minor) +
-                                                      " of the XLA FFI, this runtime has " + std::to_string(XLA_FFI_API_MAJOR) + "." +
+    fail({XLA_FFI_Error_Code_FAILED_PRECONDITION, "its handler was built for version " + std::to_string(major) + "." +
+                                                      std::to_string(minor) + " of the XLA FFI, this runtime has " +
+                                                      std::to_string(XLA_FFI_API_MAJOR) + "." +
                                                       std::to_string(XLA_FFI_API_MINOR)});
   }
   int64_t type = metadata.state_type_id.type_id;
   if (type != 0 && !find_deleter(type)) {
     fail({XLA_FFI_Error_Code_FAILED_PRECONDITION,
-          "its handler keeps a state of a type that the runtime does not know how to destroy; name it with hlo_disc.register_ffi_type"});
+          "its handler keeps a state of a type that the runtime does not know how to destroy; name it with "
+          "hlo_disc.register_ffi_type"});
   }
 }
 
@@ -156,7 +162,8 @@ void LibraryCall::call(Frame& frame, int stage) const {
 // Whether there is nothing to compute; the results are complete then.
 bool LibraryCall::skip(Frame& frame) const {
   const size_t operands = operands_.size();
-  const bool nothing = (operands && bytes_of(frame.buffers[0], 1) == 0) || (!results_.empty() && bytes_of(frame.buffers[operands], 1) == 0);
+  const bool nothing = (operands && bytes_of(frame.buffers[0], 1) == 0) ||
+                       (!results_.empty() && bytes_of(frame.buffers[operands], 1) == 0);
   for (size_t k = 0; nothing && k < results_.size(); k++) {
     bool given = false;
     for (auto [operand, result] : aliases_) given |= result == static_cast<int>(k);
@@ -176,7 +183,8 @@ void LibraryCall::run(Run& run, const int64_t* record) const {
   for (auto [operand, result] : aliases_) {
     XLA_FFI_Buffer& from = frame.buffers[operand];
     void* to = frame.buffers[operands_.size() + result].data;
-    if (from.data != to) std::memcpy(to, from.data, static_cast<size_t>(bytes_of(from, operands_[operand].dtype->bytes)));
+    if (from.data != to)
+      std::memcpy(to, from.data, static_cast<size_t>(bytes_of(from, operands_[operand].dtype->bytes)));
     from.data = to;
   }
   if (skip_empty_ && skip(frame)) return;
@@ -203,7 +211,9 @@ void* run_allocate(ral_call* call, int32_t what, const int64_t* sizes) {
   Run& run = *static_cast<Run*>(call);
   try {
     if (what >= 0) {
-      if (!run.call) throw Error(Error::kShape, "the sizes of output " + std::to_string(what) + " depend on data, which XLA cannot know");
+      if (!run.call)
+        throw Error(Error::kShape,
+                    "the sizes of output " + std::to_string(what) + " depend on data, which XLA cannot know");
       return run.call->allocate_output(what, sizes);
     }
     if (sizes[0] < 0 || sizes[0] > INT64_MAX / 1024) out_of_memory(sizes[0], "intermediate values");
@@ -238,6 +248,10 @@ void check_status(const Run& run, int32_t status, const int64_t* env) {
 
 }  // namespace ral
 
-extern "C" void* ral_allocate(ral_call* call, int32_t what, const int64_t* sizes) { return call->allocate(call, what, sizes); }
+extern "C" void* ral_allocate(ral_call* call, int32_t what, const int64_t* sizes) {
+  return call->allocate(call, what, sizes);
+}
 
-extern "C" int32_t ral_library_call(ral_call* call, int32_t index, const int64_t* record) { return call->library_call(call, index, record); }
+extern "C" int32_t ral_library_call(ral_call* call, int32_t index, const int64_t* record) {
+  return call->library_call(call, index, record);
+}

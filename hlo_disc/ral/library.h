@@ -63,8 +63,9 @@ class LibraryCall {
   // aliases: (operand, result) pairs that share memory; the operand's contents are there when the handler starts.
   // skip_empty: when the first operand or result has no elements the handler is not called, and what shares no memory
   // with an operand is zero (LAPACK refuses leading dimensions of 0).
-  LibraryCall(std::string where, const std::vector<XLA_FFI_Handler*>& handlers, Attributes attributes, std::vector<Buffer> operands,
-              std::vector<Buffer> results, std::vector<std::pair<int, int>> aliases, bool skip_empty);
+  LibraryCall(std::string where, const std::vector<XLA_FFI_Handler*>& handlers, Attributes attributes,
+              std::vector<Buffer> operands, std::vector<Buffer> results, std::vector<std::pair<int, int>> aliases,
+              bool skip_empty);
 
   // Checks the handlers' versions and makes the state of the instance. Throws Error(kCall).
   void instantiate();

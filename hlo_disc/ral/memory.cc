@@ -102,7 +102,8 @@ class LargeBlocks {
 
   void* map(int64_t bytes) {
     for (int attempt = 0; attempt < 2; attempt++) {
-      void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      void* data =
+          mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (data != MAP_FAILED) {
         if (bytes >= kHugePage) madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a wish: may be refused
         return data;

@@ -56,7 +56,8 @@ std::tuple<std::vector<std::tuple<std::string, std::vector<int64_t>>>, int64_t> 
   auto sizes = env.begin() + program.env.outputs;
   for (const ral::TensorType& output : program.outputs) {
     if (std::any_of(sizes, sizes + output.rank(), [](int64_t size) { return size < 0; })) {
-      throw ral::Error(ral::Error::kArgument, "the sizes of the result " + output.str() + " depend on data: jax.jit cannot call this executable");
+      throw ral::Error(ral::Error::kArgument, "the sizes of the result " + output.str() +
+                                                  " depend on data: jax.jit cannot call this executable");
     }
     results.emplace_back(output.dtype->name, std::vector<int64_t>(sizes, sizes + output.rank()));
     sizes += output.rank();
@@ -71,8 +72,8 @@ using GuardSpec = std::tuple<std::string, int>;
 using AttributeSpec = std::tuple<std::string, std::string, std::string, nb::object>;  // name, kind, dtype, content
 using BufferSpec = std::tuple<std::string, int>;                                      // dtype, rank
 using EnvSpec = std::tuple<int, int, int, int, int>;  // the fields of EnvLayout
-using CallSpec = std::tuple<std::string, std::vector<uintptr_t>, std::vector<AttributeSpec>, std::vector<BufferSpec>, std::vector<BufferSpec>,
-                            std::vector<std::pair<int, int>>, bool>;
+using CallSpec = std::tuple<std::string, std::vector<uintptr_t>, std::vector<AttributeSpec>, std::vector<BufferSpec>,
+                            std::vector<BufferSpec>, std::vector<std::pair<int, int>>, bool>;
 
 const ral::DType& dtype_named(const std::string& name) {
   const ral::DType* dtype = ral::find_dtype(name.c_str());
@@ -111,12 +112,14 @@ std::unique_ptr<ral::LibraryCall> library_call(const CallSpec& spec) {
     for (const auto& [dtype, rank] : specs) out.push_back({&dtype_named(dtype), rank});
     return out;
   };
-  return std::make_unique<ral::LibraryCall>(where, handlers, attributes_of(attributes), buffers(operands), buffers(results), aliases, skip_empty);
+  return std::make_unique<ral::LibraryCall>(where, handlers, attributes_of(attributes), buffers(operands),
+                                            buffers(results), aliases, skip_empty);
 }
 
 void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& env, const std::vector<Input>& inputs,
-               const std::vector<Output>& outputs, const std::vector<nb::object>& constants, const std::vector<PackSpec>& packs,
-               const std::vector<GuardSpec>& guards, const std::vector<CallSpec>& calls, int threads, int64_t packed_bytes, nb::object keep_alive) {
+               const std::vector<Output>& outputs, const std::vector<nb::object>& constants,
+               const std::vector<PackSpec>& packs, const std::vector<GuardSpec>& guards,
+               const std::vector<CallSpec>& calls, int threads, int64_t packed_bytes, nb::object keep_alive) {
   ral::Program program{};
   program.plan_fn = reinterpret_cast<ral_plan_fn>(plan);
   program.main_fn = reinterpret_cast<ral_main_fn>(main);
@@ -125,7 +128,8 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
   for (const auto& [name, dtype, shape] : inputs) program.inputs.push_back(tensor_type(name, dtype, shape));
   for (const auto& [dtype, shape] : outputs) program.outputs.push_back(tensor_type("output", dtype, shape));
   for (const auto& [kind, index, bytes, address] : packs) {
-    if (kind != "input" && kind != "constant") throw std::invalid_argument("a pack is of an input or a constant, not of " + kind);
+    if (kind != "input" && kind != "constant")
+      throw std::invalid_argument("a pack is of an input or a constant, not of " + kind);
     program.packs.push_back({kind == "constant", index, bytes, reinterpret_cast<ral_main_fn>(address)});
   }
   for (const auto& [message, args] : guards) program.guards.push_back({message, args});
@@ -157,15 +161,14 @@ PyType_Slot executable_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call_slot
 NB_MODULE(_ral, m) {
   nb::set_leak_warnings(false);  // executables in module globals live until the process ends
   if (!ral::initialize_tensors()) throw nb::python_error();
-  nb::register_exception_translator(
-      [](const std::exception_ptr& exception, void*) {
-        try {
-          std::rethrow_exception(exception);
-        } catch (const ral::Error& error) {
-          ral::raise(error);
-        } catch (const ral::Raised&) {
-        }
-      });
+  nb::register_exception_translator([](const std::exception_ptr& exception, void*) {
+    try {
+      std::rethrow_exception(exception);
+    } catch (const ral::Error& error) {
+      ral::raise(error);
+    } catch (const ral::Raised&) {
+    }
+  });
 
   m.def("symbols", [] {
     nb::dict symbols;
@@ -181,7 +184,8 @@ NB_MODULE(_ral, m) {
         "Makes the n-th allocation from now fail, for tests; 0 cancels.");
   m.def("usable_cores", &ral::usable_cores, "Cores that this process may use.");
   m.def("pool_threads", &ral::pool_threads, "Threads that the standalone pool runs now.");
-  m.def("stop_pool", [] {
+  m.def("stop_pool",
+        [] {
     ral::stop_tasks();
     ral::stop_pool();
   }, nb::call_guard<nb::gil_scoped_release>(),
@@ -195,7 +199,8 @@ NB_MODULE(_ral, m) {
   m.def("register_state_type", [](int64_t type_id, uintptr_t deleter) {
     ral::register_state_type(type_id, reinterpret_cast<void (*)(void*)>(deleter));
   }, nb::arg("type_id"), nb::arg("deleter"), "Tells how states of an XLA FFI handler's type are destroyed.");
-  m.def("watch", [](nb::object function, nb::tuple was, nb::object holder, nb::str name, nb::object value) {
+  m.def("watch",
+        [](nb::object function, nb::tuple was, nb::object holder, nb::str name, nb::object value) {
     PyObject* watch = ral::make_watch(function.ptr(), was.ptr(), holder.ptr(), name.ptr(), value.ptr());
     if (!watch) throw nb::python_error();
     return nb::steal(watch);
@@ -203,20 +208,24 @@ NB_MODULE(_ral, m) {
         "A function: whether function() still returns the very objects in `was`, and holder.name still is `value`.");
   m.def("ffi_handler", [] { return nb::capsule(ral::ffi_handler()); }, "The XLA FFI handler.");
 
-  nb::class_<ral::CallCount>(m, "CallCount").def_prop_ro("value", [](const ral::CallCount& self) { return self.value.load(); });
+  nb::class_<ral::CallCount>(m, "CallCount").def_prop_ro("value", [](const ral::CallCount& self) {
+    return self.value.load();
+  });
 
   nb::class_<Executable>(m, "Executable", nb::type_slots(executable_slots), nb::is_weak_referenceable())
       .def("__init__", construct, nb::arg("plan"), nb::arg("main"), nb::kw_only(), nb::arg("env"), nb::arg("inputs"),
-           nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("calls"), nb::arg("threads"),
-           nb::arg("packed_bytes"), nb::arg("keep_alive").none())
+           nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("calls"),
+           nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none())
       .def("plan", &Executable::plan, nb::arg("dims"),
            "env for these sizes of all inputs, concatenated. Raises ShapeError for a broken guard.")
       .def("infer", infer, nb::arg("arguments"),
-           "([(dtype, shape) of each result], bytes of temporary memory inside an XLA program) for arguments [(dtype, shape)...].")
+           "([(dtype, shape) of each result], bytes of temporary memory inside an XLA program) for arguments [(dtype, "
+           "shape)...].")
       .def("publish", [](nb::handle self) { return ral::publish(self.ptr(), nb::cast<const Executable*>(self)); },
            "Keeps the executable for the life of the process; returns its number for the attribute of the FFI handler.")
       .def("set_weak", &Executable::set_weak, nb::arg("inputs"), nb::arg("outputs"),
-           "Says which inputs and outputs have a framework's weak type; from then on an array whose type is not so is refused.")
+           "Says which inputs and outputs have a framework's weak type; from then on an array whose type is not so is "
+           "refused.")
       .def("packed_bytes", &Executable::packed_bytes, "Bytes of packed constants and inputs that are kept now.")
       .def_prop_ro("count", &Executable::count, "The calls from Python that came back with results.")
       .def_prop_ro("workers", [](const Executable& self) { return self.program().workers; });

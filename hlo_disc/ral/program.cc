@@ -23,7 +23,8 @@ std::string format(const Guard& guard, const int64_t* args) {
     }
     size_t end = i + 1;
     int64_t k = 0;
-    while (end < text.size() && text[end] >= '0' && text[end] <= '9' && k < guard.args) k = 10 * k + (text[end++] - '0');
+    while (end < text.size() && text[end] >= '0' && text[end] <= '9' && k < guard.args)
+      k = 10 * k + (text[end++] - '0');
     if (text[i] == '{' && end > i + 1 && end < text.size() && text[end] == '}' && k < guard.args) {
       out += std::to_string(args[k]);
       i = end;
@@ -58,8 +59,8 @@ void Program::finish() {
   for (const TensorType& output : outputs) sizes += output.rank();
   auto need = [this](const char* what, int at, int count) {
     if (at >= 0 && int64_t{at} + count <= env.words) return;
-    throw std::invalid_argument("an env of " + std::to_string(env.words) + " words has no room for " + what + ": " + std::to_string(count) +
-                                " from word " + std::to_string(at));
+    throw std::invalid_argument("an env of " + std::to_string(env.words) + " words has no room for " + what + ": " +
+                                std::to_string(count) + " from word " + std::to_string(at));
   };
   need("the bytes of the arena", env.arena, 1);
   need("the bytes of scratch", env.scratch, 1);
@@ -84,7 +85,8 @@ void Program::plan(const int64_t* dims, int64_t* env) const {
 }
 
 void Program::broken_guard(size_t k, const int64_t* args) const {
-  if (k >= guards.size()) throw std::logic_error("guard " + std::to_string(k) + " is reported, of " + std::to_string(guards.size()));
+  if (k >= guards.size())
+    throw std::logic_error("guard " + std::to_string(k) + " is reported, of " + std::to_string(guards.size()));
   throw Error(Error::kShape, format(guards[k], args));
 }
 
@@ -96,8 +98,8 @@ int64_t Program::tensor_bytes(const TensorType& type, const int64_t* sizes) {
     too_large |= __builtin_mul_overflow(bytes, sizes[i], &bytes);
   }
   if (too_large) {
-    throw Error(Error::kOutOfMemory, std::string("a ") + type.dtype->name + " of shape " + shape_text(sizes, type.rank()) +
-                                         " is larger than any memory");
+    throw Error(Error::kOutOfMemory, std::string("a ") + type.dtype->name + " of shape " +
+                                         shape_text(sizes, type.rank()) + " is larger than any memory");
   }
   return bytes;
 }
@@ -107,21 +109,23 @@ std::string Program::argument(int input) const { return "argument '" + inputs[in
 void Program::check_dtype(int input, const std::string& dtype) const {
   const TensorType& type = inputs[input];
   if (dtype == type.dtype->name) return;
-  throw Error(Error::kArgument, argument(input) + " has dtype " + dtype + ", but " + type.dtype->name + " was compiled: " + type.str() +
-                                    "; convert it before the call");
+  throw Error(Error::kArgument, argument(input) + " has dtype " + dtype + ", but " + type.dtype->name +
+                                    " was compiled: " + type.str() + "; convert it before the call");
 }
 
 void Program::check_shape(int input, const int64_t* sizes, int rank) const {
   const TensorType& type = inputs[input];
   if (rank != type.rank()) {
-    throw Error(Error::kArgument, argument(input) + " has rank " + std::to_string(rank) + ", shape " + shape_text(sizes, rank) +
-                                      ", but rank " + std::to_string(type.rank()) + " was compiled: " + type.str());
+    throw Error(Error::kArgument, argument(input) + " has rank " + std::to_string(rank) + ", shape " +
+                                      shape_text(sizes, rank) + ", but rank " + std::to_string(type.rank()) +
+                                      " was compiled: " + type.str());
   }
   for (int i = 0; i < rank; i++) {
     if (type.dims[i] < 0 || type.dims[i] == sizes[i]) continue;
-    throw Error(Error::kShape, argument(input) + " has size " + std::to_string(sizes[i]) + " in dimension " + std::to_string(i) +
-                                   ", shape " + shape_text(sizes, rank) + ", but size " + std::to_string(type.dims[i]) +
-                                   " was compiled: " + type.str() + "; compile with a symbol there to let it vary");
+    throw Error(Error::kShape, argument(input) + " has size " + std::to_string(sizes[i]) + " in dimension " +
+                                   std::to_string(i) + ", shape " + shape_text(sizes, rank) + ", but size " +
+                                   std::to_string(type.dims[i]) + " was compiled: " + type.str() +
+                                   "; compile with a symbol there to let it vary");
   }
 }
 

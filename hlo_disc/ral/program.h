@@ -18,7 +18,8 @@ namespace ral {
 class Error : public std::runtime_error {
  public:
   enum Class { kArgument, kShape, kOutOfMemory, kCall };
-  Error(Class which, const std::string& message, int code = 0) : std::runtime_error(message), which(which), code(code) {}
+  Error(Class which, const std::string& message, int code = 0)
+      : std::runtime_error(message), which(which), code(code) {}
   Class which;
   int code;  // of kCall: the XLA_FFI_Error_Code that a library function failed with
 };

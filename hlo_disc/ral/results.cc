@@ -10,7 +10,8 @@ constexpr const char* kCapsule = "hlo_disc.block";
 PyObject* block_capsule(Block block) {
   auto bytes = reinterpret_cast<void*>(static_cast<intptr_t>(block.bytes()));
   PyObject* capsule = PyCapsule_New(block.data(), kCapsule, [](PyObject* self) {
-    release(PyCapsule_GetPointer(self, kCapsule), static_cast<int64_t>(reinterpret_cast<intptr_t>(PyCapsule_GetContext(self))));
+    release(PyCapsule_GetPointer(self, kCapsule),
+            static_cast<int64_t>(reinterpret_cast<intptr_t>(PyCapsule_GetContext(self))));
   });
   if (!capsule) throw Raised();
   PyCapsule_SetContext(capsule, bytes);
@@ -24,8 +25,8 @@ PyObject* numpy_array(Block block, const TensorType& type, const int64_t* sizes)
   PyObject* capsule = block_capsule(std::move(block));
   PyArray_Descr* dtype = descriptor(*type.dtype);
   Py_INCREF(dtype);
-  PyObject* array = PyArray_NewFromDescr(&PyArray_Type, dtype, type.rank(), reinterpret_cast<const npy_intp*>(sizes), nullptr,
-                                         data, NPY_ARRAY_CARRAY, nullptr);
+  PyObject* array = PyArray_NewFromDescr(&PyArray_Type, dtype, type.rank(), reinterpret_cast<const npy_intp*>(sizes),
+                                         nullptr, data, NPY_ARRAY_CARRAY, nullptr);
   if (!array) {
     Py_DECREF(capsule);
     throw Raised();

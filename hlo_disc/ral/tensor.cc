@@ -32,8 +32,8 @@ struct DLManagedTensor {
 };
 
 constexpr int kDLCPU = 1, kDLCUDAHost = 3, kDLROCMHost = 11;
-const char* const kDeviceNames[] = {"?",     "cpu",   "cuda", "cuda (host)", "opencl", "?",       "?",    "vulkan",
-                                    "metal", "vpi",   "rocm", "rocm (host)", "ext",    "managed", "oneapi"};
+const char* const kDeviceNames[] = {"?",     "cpu", "cuda", "cuda (host)", "opencl", "?",       "?",     "vulkan",
+                                    "metal", "vpi", "rocm", "rocm (host)", "ext",    "managed", "oneapi"};
 
 constexpr int kDTypeCount = static_cast<int>(sizeof kDTypes / sizeof kDTypes[0]);
 PyArray_Descr* descriptors[kDTypeCount];
@@ -197,8 +197,9 @@ void Arguments::check_weak(int index, PyObject* object, const Adapter& adapter) 
   if (type.weak == TensorType::kEither) return;
   Owned weak(PyObject_CallOneArg(adapter.weak, object));
   if ((weak.get() == Py_True) == (type.weak == TensorType::kWeak)) return;
-  throw Error(Error::kArgument, call_.program.argument(index) + " has a " + (weak.get() == Py_True ? "weak" : "strong") +
-                                    " type, but the program was compiled for a " + (weak.get() == Py_True ? "strong" : "weak") + " one");
+  throw Error(Error::kArgument,
+              call_.program.argument(index) + " has a " + (weak.get() == Py_True ? "weak" : "strong") +
+                  " type, but the program was compiled for a " + (weak.get() == Py_True ? "strong" : "weak") + " one");
 }
 
 void Arguments::add_adapted(int index, PyObject* object, int64_t* sizes, const Adapter& adapter) {
@@ -251,7 +252,8 @@ void Arguments::add_scalar(int index, PyObject* object) {
   PyObject* array = PyArray_FromAny(object, expected, 0, 0, NPY_ARRAY_CARRAY_RO, nullptr);
   if (!array) {
     PyErr_Clear();
-    throw Error(Error::kArgument, call_.program.argument(index) + ": " + text_of(object) + " does not fit " + type.dtype->name);
+    throw Error(Error::kArgument,
+                call_.program.argument(index) + ": " + text_of(object) + " does not fit " + type.dtype->name);
   }
   owned_.push_back(array);
   call_.bufs[index] = PyArray_DATA(as_array(array));
@@ -266,8 +268,9 @@ void Arguments::add_dlpack(int index, PyObject* object, PyObject* capsule, int64
   int device = tensor.device.type;
   if (device != kDLCPU && device != kDLCUDAHost && device != kDLROCMHost) {
     bool known = device > 0 && device < static_cast<int>(sizeof kDeviceNames / sizeof kDeviceNames[0]);
-    throw Error(Error::kArgument, program.argument(index) + " is on device " + (known ? kDeviceNames[device] : "?") + ":" +
-                                      std::to_string(tensor.device.id) + ", but the executable was compiled for the CPU; move it there");
+    throw Error(Error::kArgument, program.argument(index) + " is on device " + (known ? kDeviceNames[device] : "?") +
+                                      ":" + std::to_string(tensor.device.id) +
+                                      ", but the executable was compiled for the CPU; move it there");
   }
   const DType& dtype = *program.inputs[index].dtype;
   if (tensor.dtype.code != dtype.dlpack_code || tensor.dtype.bits != 8 * dtype.bytes || tensor.dtype.lanes != 1) {
@@ -277,12 +280,14 @@ void Arguments::add_dlpack(int index, PyObject* object, PyObject* capsule, int64
     Py_XDECREF(name);
     call_.program.check_dtype(index, text);
     // Of the right dtype, but several elements share a byte: not the memory that programs read.
-    throw Error(Error::kArgument, program.argument(index) + " gives its memory as elements of " + std::to_string(tensor.dtype.bits) + " bits, but a " +
-                                      dtype.name + " takes " + std::to_string(8 * dtype.bytes) + " here; pass a numpy array");
+    throw Error(Error::kArgument, program.argument(index) + " gives its memory as elements of " +
+                                      std::to_string(tensor.dtype.bits) + " bits, but a " + dtype.name + " takes " +
+                                      std::to_string(8 * dtype.bytes) + " here; pass a numpy array");
   }
   char* data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   if (!is_dense(tensor)) {
-    int64_t bytes = Program::tensor_bytes(TensorType{"", &dtype, std::vector<int64_t>(tensor.rank, -1), {}}, tensor.shape);
+    int64_t bytes =
+        Program::tensor_bytes(TensorType{"", &dtype, std::vector<int64_t>(tensor.rank, -1), {}}, tensor.shape);
     Block dense(bytes, Use::kTemporary);
     if (!dense) out_of_memory(bytes, "a contiguous copy of " + program.argument(index));
     std::vector<int64_t> strides(tensor.strides, tensor.strides + tensor.rank);
@@ -300,7 +305,8 @@ void Arguments::add_other(int index, PyObject* object, int64_t* sizes) {
     PyObject* capsule = PyObject_CallMethod(object, "__dlpack__", nullptr);
     if (!capsule) {
       std::string reason = take_exception();
-      throw Error(Error::kArgument, call_.program.argument(index) + ", a " + Py_TYPE(object)->tp_name + ", does not give its memory: " + reason);
+      throw Error(Error::kArgument, call_.program.argument(index) + ", a " + Py_TYPE(object)->tp_name +
+                                        ", does not give its memory: " + reason);
     }
     owned_.push_back(capsule);
     return add_dlpack(index, object, capsule, sizes);
@@ -312,15 +318,17 @@ void Arguments::add_other(int index, PyObject* object, int64_t* sizes) {
     if (!array) reason = ": " + take_exception();
   }
   if (!array) {
-    throw Error(Error::kArgument, call_.program.argument(index) + " is a " + Py_TYPE(object)->tp_name + ", which is no tensor" + reason +
-                                      "; " + call_.program.inputs[index].str() + " is expected");
+    throw Error(Error::kArgument, call_.program.argument(index) + " is a " + Py_TYPE(object)->tp_name +
+                                      ", which is no tensor" + reason + "; " + call_.program.inputs[index].str() +
+                                      " is expected");
   }
   owned_.push_back(array);
   add_numpy(index, array, sizes);
 }
 
 PyObject* constant_array(PyObject* object, const void** data) {
-  PyObject* array = checked(PyArray_FromAny(object, nullptr, 0, 0, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, nullptr));
+  PyObject* array =
+      checked(PyArray_FromAny(object, nullptr, 0, 0, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, nullptr));
   *data = PyArray_DATA(as_array(array));
   return array;
 }

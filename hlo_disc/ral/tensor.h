@@ -22,7 +22,7 @@ struct Adapter {
   PyObject* give = nullptr;  // array -> DLPack capsule or numpy array; owned
   PyObject* wrap = nullptr;  // (numpy array, the argument that decided, is its type weak) -> array; owned
   PyObject* weak = nullptr;  // array -> whether its type is weak; owned
-  bool immutable = false;    // its arrays never change: packed forms may be kept
+  bool immutable = false;  // its arrays never change: packed forms may be kept
 };
 
 // The arguments of a call, kept alive and unchanged until this goes.

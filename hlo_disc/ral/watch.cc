@@ -9,7 +9,8 @@ enum { kFunction, kWas, kHolder, kName, kValue };  // in the tuple that the func
 
 bool same_objects(PyObject* left, PyObject* right) {
   Py_ssize_t size = PyTuple_GET_SIZE(left);
-  return size == PyTuple_GET_SIZE(right) && std::equal(&PyTuple_GET_ITEM(left, 0), &PyTuple_GET_ITEM(left, 0) + size, &PyTuple_GET_ITEM(right, 0));
+  return size == PyTuple_GET_SIZE(right) &&
+         std::equal(&PyTuple_GET_ITEM(left, 0), &PyTuple_GET_ITEM(left, 0) + size, &PyTuple_GET_ITEM(right, 0));
 }
 
 PyObject* unchanged(PyObject* self, PyObject*) {

@@ -14,9 +14,10 @@ namespace ffi = xla::ffi;
 using F32 = ffi::Buffer<ffi::F32>;
 
 // y = factor * x + offsets[0]; refuses negative numbers.
-static ffi::Error Scale(F32 x, ffi::ResultBuffer<ffi::F32> y, float factor, ffi::Span<const int64_t> offsets, std::string_view name,
-                        ffi::Dictionary nested) {
-  if (name != "scale" || !nested.get<bool>("yes").value()) return ffi::Error::InvalidArgument("the attributes are wrong");
+static ffi::Error Scale(F32 x, ffi::ResultBuffer<ffi::F32> y, float factor, ffi::Span<const int64_t> offsets,
+                        std::string_view name, ffi::Dictionary nested) {
+  if (name != "scale" || !nested.get<bool>("yes").value())
+    return ffi::Error::InvalidArgument("the attributes are wrong");
   for (size_t i = 0; i < x.element_count(); i++) {
     if (x.typed_data()[i] < 0) return ffi::Error::InvalidArgument("element " + std::to_string(i) + " is negative");
     y->typed_data()[i] = factor * x.typed_data()[i] + static_cast<float>(offsets[0]);
@@ -24,7 +25,13 @@ static ffi::Error Scale(F32 x, ffi::ResultBuffer<ffi::F32> y, float factor, ffi:
   return ffi::Error::Success();
 }
 XLA_FFI_DEFINE_HANDLER_SYMBOL(scale, Scale,
-                              ffi::Ffi::Bind().Arg<F32>().Ret<F32>().Attr<float>("factor").Attr<ffi::Span<const int64_t>>("offsets").Attr<std::string_view>("name").Attr<ffi::Dictionary>("nested"));
+                              ffi::Ffi::Bind()
+                                  .Arg<F32>()
+                                  .Ret<F32>()
+                                  .Attr<float>("factor")
+                                  .Attr<ffi::Span<const int64_t>>("offsets")
+                                  .Attr<std::string_view>("name")
+                                  .Attr<ffi::Dictionary>("nested"));
 
 // The shapes that it sees, and whether operand and result are one buffer: (rank, dims..., same).
 static ffi::Error Look(ffi::AnyBuffer x, ffi::Result<ffi::AnyBuffer> y, ffi::ResultBuffer<ffi::S64> seen) {
@@ -35,10 +42,12 @@ static ffi::Error Look(ffi::AnyBuffer x, ffi::Result<ffi::AnyBuffer> y, ffi::Res
   if (x.untyped_data() != y->untyped_data()) std::memcpy(y->untyped_data(), x.untyped_data(), x.size_bytes());
   return ffi::Error::Success();
 }
-XLA_FFI_DEFINE_HANDLER_SYMBOL(look, Look, ffi::Ffi::Bind().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>().Ret<ffi::Buffer<ffi::S64>>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    look, Look, ffi::Ffi::Bind().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>().Ret<ffi::Buffer<ffi::S64>>());
 
 // Fills y by tasks on the runtime's threads, in scratch memory first.
-static ffi::Error Tasks(F32 x, ffi::ResultBuffer<ffi::F32> y, ffi::ThreadPool pool, ffi::ScratchAllocator scratch, ffi::RunId run, int32_t device) {
+static ffi::Error Tasks(F32 x, ffi::ResultBuffer<ffi::F32> y, ffi::ThreadPool pool, ffi::ScratchAllocator scratch,
+                        ffi::RunId run, int32_t device) {
   const size_t n = x.element_count();
   auto memory = scratch.Allocate(n * sizeof(float) + 1, 256);
   if (!memory || reinterpret_cast<uintptr_t>(*memory) % 64) return ffi::Error::Internal("no scratch");
@@ -60,7 +69,13 @@ static ffi::Error Tasks(F32 x, ffi::ResultBuffer<ffi::F32> y, ffi::ThreadPool po
   return ffi::Error::Success();
 }
 XLA_FFI_DEFINE_HANDLER_SYMBOL(tasks, Tasks,
-                              ffi::Ffi::Bind().Arg<F32>().Ret<F32>().Ctx<ffi::ThreadPool>().Ctx<ffi::ScratchAllocator>().Ctx<ffi::RunId>().Ctx<ffi::DeviceOrdinal>());
+                              ffi::Ffi::Bind()
+                                  .Arg<F32>()
+                                  .Ret<F32>()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Ctx<ffi::ScratchAllocator>()
+                                  .Ctx<ffi::RunId>()
+                                  .Ctx<ffi::DeviceOrdinal>());
 
 // Goes on after it has returned; fails when the first element is negative.
 static ffi::Future Later(F32 x, ffi::ResultBuffer<ffi::F32> y) {
@@ -103,8 +118,10 @@ static ffi::Error Next(ffi::ResultBuffer<ffi::S64> y, Count* count, Count* prepa
 }
 XLA_FFI_DEFINE_HANDLER_SYMBOL(begin, Begin, ffi::Ffi::BindInstantiate().Attr<int64_t>("start"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(prepare, Prepare, ffi::Ffi::BindPrepare());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(next_, Next,
-                              ffi::Ffi::Bind().Ret<ffi::Buffer<ffi::S64>>().Ctx<ffi::State<Count>>().Ctx<ffi::Prepared<Count>>().Attr<int64_t>("start"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    next_, Next,
+    ffi::Ffi::Bind().Ret<ffi::Buffer<ffi::S64>>().Ctx<ffi::State<Count>>().Ctx<ffi::Prepared<Count>>().Attr<int64_t>(
+        "start"));
 
 extern "C" void* count_id() { return &Count::id; }
 extern "C" void* count_info() { return &Count::info; }
@@ -112,4 +129,5 @@ extern "C" int64_t count_alive() { return alive.load(); }
 
 // What a host on a CPU has not.
 static ffi::Error Stream(ffi::ResultBuffer<ffi::S64> y, void* stream) { return ffi::Error::Success(); }
-XLA_FFI_DEFINE_HANDLER_SYMBOL(stream, Stream, ffi::Ffi::Bind().Ret<ffi::Buffer<ffi::S64>>().Ctx<ffi::PlatformStream<void*>>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(stream, Stream,
+                              ffi::Ffi::Bind().Ret<ffi::Buffer<ffi::S64>>().Ctx<ffi::PlatformStream<void*>>());

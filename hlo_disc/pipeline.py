@@ -321,9 +321,11 @@ def compile_source(
 
 def _read_source(source: Any, dims: Mapping[str, Any] | None, constraints: Sequence[str]) -> Graph:
     from hlo_disc.import_.module import read_module
-    from hlo_disc.import_.source import load_module
+    from hlo_disc.import_.policy import JAX_EXPORT, STABLEHLO
+    from hlo_disc.import_.source import is_export, load_module
 
-    return read_module(load_module(source), dims=dims, constraints=constraints)
+    origin = JAX_EXPORT if is_export(source) else STABLEHLO
+    return read_module(load_module(source), dims=dims, constraints=constraints, origin=origin)
 
 
 def _compile_function(

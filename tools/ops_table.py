@@ -232,6 +232,14 @@ DIFFERENCES = """\
 - `reduce_precision` to 0 bits of mantissa: NaN stays NaN, as in what XLA compiles. StableHLO's interpreter, and XLA
   where it folds constants, make infinity of it. Numbers below the normal ones are rounded to as many bits fewer, as
   the specification's interpreter does; XLA agrees but for mini floats other than f8E5M2, which it computes in f16.
+- `reduce_window` with an initial value that is no identity: to the specification padding, and the holes of a dilated
+  operand, are initial values, which count like elements. XLA leaves them out: a window begins with the initial value
+  and combines what lies inside. Programs of JAX (functions, and what `jax.export` makes) mean what XLA does; StableHLO
+  files and text mean what the specification says. Where a window is a whole axis, XLA takes the initial value for an
+  identity, and may count it any number of times; here it counts once.
+- `select_and_scatter` with such an initial value: every element begins with it once, as in the specification and XLA.
+  StableHLO's interpreter counts it once more where something was selected. A window that lies outside as a whole
+  selects nothing.
 """
 
 

@@ -20,6 +20,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
 from hlo_disc.import_ import jax_lowering
 from hlo_disc.import_.module import read_module
+from hlo_disc.import_.policy import JAX
 from hlo_disc.import_.symbols import ShapeSpec, parse_constraints, shape_spec
 
 
@@ -78,7 +79,7 @@ def from_jax(
     lowered = traced.lower(lowering_platforms=("cpu",), _private_parameters=jax_lowering.parameters())
     module = lowered.compiler_ir("stablehlo")
     dims = [[*shape, *_of_an_element(leaf.dtype)] for leaf, shape in zip(leaves, shapes, strict=True)]
-    graph = read_module(module, dims=dims, constraints=constraints, names=names, allow_zero=True)
+    graph = read_module(module, dims=dims, constraints=constraints, names=names, origin=JAX)
     return graph, traced.jaxpr.out_avals
 
 

@@ -13,7 +13,7 @@ from hlo_disc.import_.decode import Decoder, UnsupportedTypeError
 from hlo_disc.import_.elements import ZERO
 from hlo_disc.import_.legalise import legalised
 from hlo_disc.import_.names import input_shapes
-from hlo_disc.import_.policy import StaticShapes
+from hlo_disc.import_.policy import STABLEHLO, Origin, StaticShapes
 from hlo_disc.import_.reader import NeedsLegalising, Reader
 from hlo_disc.import_.reopen import reopen
 from hlo_disc.import_.shapes import Bundle, Operand, Symbolic, Token
@@ -26,22 +26,22 @@ def read_module(
     dims: Mapping[Any, Any] | Sequence[Any] | None = None,
     constraints: Sequence[str] = (),
     names: Sequence[str] | None = None,
-    allow_zero: bool = False,
+    origin: Origin = STABLEHLO,
 ) -> Graph:
     """The DHLO graph of a module's `main`.
 
     dims: shape strings ("(b, s, _)") or sequences, by input name or "args[i]", or one an input. A name given to a size
     that the module writes as a number re-opens the module: everything is inferred anew from the named sizes.
     constraints: conditions on the symbols that calls must meet, as "s <= 512" or "s % 8 == 0".
-    names: the inputs' names in messages. allow_zero: drop assertions that a dimension variable is at least 1.
+    names: the inputs' names in messages. origin: whose program it is.
 
     Raises ParseError (no `main`), UnsupportedOpError, ShapeError (sizes that can never agree, a symbol that no
     argument determines), ArgumentError (`dims` that fit no input).
     """
     try:
-        return _read(module, dims, constraints, names, allow_zero, legal=False)
+        return _read(module, dims, constraints, names, origin, legal=False)
     except NeedsLegalising:
-        return _read(legalised(module), dims, constraints, names, allow_zero, legal=True)
+        return _read(legalised(module), dims, constraints, names, origin, legal=True)
 
 
 def _read(
@@ -49,7 +49,7 @@ def _read(
     dims: Any,
     constraints: Sequence[str],
     names: Sequence[str] | None,
-    allow_zero: bool,
+    origin: Origin,
     legal: bool,
 ) -> Graph:
     decoder = Decoder()
@@ -62,7 +62,7 @@ def _read(
     inputs = input_shapes(module, main, decoder, dims, names)
 
     def read(policy: StaticShapes) -> Graph:
-        reader = Reader(functions, decoder, policy, allow_zero, legal)
+        reader = Reader(functions, decoder, policy, origin, legal)
         return _read_main(reader, module, main, inputs, constraints)
 
     return reopen(inputs.reopened, read) if inputs.reopened else read(StaticShapes())

@@ -1,4 +1,4 @@
-"""Where result shapes come from when an op's operands do not say them.
+"""Whose program it is, and where result shapes come from when an op's operands do not say them.
 
 `StaticShapes` takes them from the module: a static form has the sizes that it writes. Re-opening a static module
 (reopen.py) puts symbols in their place.
@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
@@ -15,6 +16,24 @@ if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
 
 Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a program means where whoever wrote it does not mean what StableHLO's specification says.
+
+    allow_zero: assertions that a dimension variable is at least 1 are dropped.
+    xla_windows: windows leave out padding and holes, as in XLA; to the specification they are initial values.
+    """
+
+    allow_zero: bool = False
+    xla_windows: bool = False
+
+
+STABLEHLO = Origin()
+JAX = Origin(allow_zero=True, xla_windows=True)
+# It carries its assertions to wherever it is called.
+JAX_EXPORT = Origin(xla_windows=True)
 
 
 class StaticShapes:

@@ -26,7 +26,7 @@ from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, lo
 from hlo_disc.import_.elements import ONE, ZERO, Compare, Element, Junction
 from hlo_disc.import_.handlers import HANDLERS
 from hlo_disc.import_.handlers.types import Handler
-from hlo_disc.import_.policy import StaticShapes
+from hlo_disc.import_.policy import Origin, StaticShapes
 from hlo_disc.import_.shapes import Evaluator, Operand, Symbolic, Token, is_opaque
 from hlo_disc.mlir import ir
 
@@ -62,13 +62,13 @@ class Reader:
         functions: Mapping[str, Any],
         decoder: Decoder,
         policy: StaticShapes,
-        allow_zero: bool = False,
+        origin: Origin,
         legal: bool = True,
     ):
         self.legal = legal  # CHLO and shape ops that are left have no StableHLO form
         self.decoder = decoder
         self.policy = policy
-        self.allow_zero = allow_zero
+        self.origin = origin
         self.facts = ShapeFacts()
         self.builder = GraphBuilder(self.facts)
         self.evaluator = Evaluator(self.facts, decoder, scalars_only=not policy.trusts_types)
@@ -454,7 +454,7 @@ class Reader:
             args = ()
         message = symbols.message(self.attr(op, "error_message", text), len(args))
         for part in _conjuncts(condition.elements[0]):
-            if part is True or (self.allow_zero and _is_not_empty(part)):
+            if part is True or (self.origin.allow_zero and _is_not_empty(part)):
                 continue
             if part is False:
                 raise ShapeError(message.format(*args))

@@ -40,13 +40,17 @@ def load_module(source: Any) -> ir.Module:
         return _parse(source, "<text>")
     if isinstance(source, (str, os.PathLike)):
         return _from_file(Path(source))
-    serialized = getattr(source, "mlir_module_serialized", None)  # jax.export.Exported, without importing JAX
-    if isinstance(serialized, bytes):
-        return _from_bytes(serialized, f"the export of {getattr(source, 'fun_name', 'a function')}")
+    if is_export(source):
+        return _from_bytes(source.mlir_module_serialized, f"the export of {getattr(source, 'fun_name', 'a function')}")
     raise ParseError(
         f"cannot read a program from {type(source).__name__}: pass a path, StableHLO text, bytecode, a portable "
         "artifact, a jax.export.Exported or an MLIR module"
     )
+
+
+def is_export(source: Any) -> bool:
+    """Whether it is a `jax.export.Exported`, asked without importing JAX."""
+    return isinstance(getattr(source, "mlir_module_serialized", None), bytes)
 
 
 def _is_text(source: str) -> bool:

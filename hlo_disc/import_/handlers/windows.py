@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Shape, Value, with_captures
+from hlo_disc.dynamic_hlo.ir.dtypes import BOOL
+from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value, copied, with_captures
 from hlo_disc.dynamic_hlo.ops import reductions
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.combiners import absorbs
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
@@ -44,6 +46,11 @@ class _Window:
     def plain(self, axis: int) -> bool:
         """Is the window without strides and holes on the axis?"""
         return self.strides[axis] == self.base_dilations[axis] == self.window_dilations[axis] == 1
+
+    def inside(self, axis: int) -> bool:
+        """Is there nothing on the axis but its elements, neither padding nor holes?"""
+        edges = self.low[axis], self.high[axis]
+        return self.base_dilations[axis] == 1 and all(d.is_const and d.value <= 0 for d in edges)
 
 
 def _static_window(r: Reader, op: Any, x: Value) -> _Window:
@@ -108,7 +115,31 @@ def _make(r: Reader, values: Sequence[Value], region: Any, sizes: _Window) -> Re
             small = make_reduce(r, xs, inits, captured, tuple(moving), body)
             wide = tuple(ONE if a in moving else n for a, n in enumerate(shape))
             return [r.emit("reshape", (x,), shape=wide) for x in small]
+    if r.origin.xla_windows and not neutral and not all(map(sizes.inside, moving)):
+        inside = r.emit("broadcast", (r.constant(np.array(True)),), shape=shape, dims=())
+        operands = (*xs, inside, *inits, r.constant(np.array(False)), *captured)
+        return r.emit_all("reduce_window", operands, **vars(sizes), body=_where_inside(r, body, len(xs)))[:-1]
     return r.emit_all("reduce_window", operands, **vars(sizes), body=body)
+
+
+def _where_inside(r: Reader, body: Region, count: int) -> Region:
+    """A body for one more operand, true inside of the array: all else changes nothing, as in XLA.
+
+    To the specification, padding and holes are initial values, of the new operand False.
+    """
+
+    def build(b: GraphBuilder, values: tuple[Value, ...]) -> list[Value]:
+        before, state, after = values[:count], values[count], values[count + 1 : 2 * count + 1]
+        inside, *captured = values[2 * count + 1 :]
+        known = dict(zip(body.inputs, (*before, *after, *captured), strict=True))
+        for op in body.ops:
+            b.ops.append(copied(op, known))
+        made = [known.get(x, x) for x in body.outputs]
+        return [*(b.op("select", (inside, x, y)) for x, y in zip(made, before, strict=True)), state]
+
+    side, captured = body.inputs[:count], body.inputs[2 * count :]
+    dtypes = [*([*(x.dtype for x in side), BOOL] * 2), *(x.dtype for x in captured)]
+    return make_region(r.facts, [(dtype, ()) for dtype in dtypes], build)
 
 
 def _prefix(r: Reader, n: Dim, window: Dim, low: Dim, high: Dim) -> bool | None:

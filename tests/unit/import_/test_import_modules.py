@@ -11,6 +11,7 @@ from hlo_disc.dynamic_hlo.ops.verify import verify
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ShapeError
 from hlo_disc.import_.module import read_module
+from hlo_disc.import_.policy import JAX
 from hlo_disc.import_.source import load_module
 
 MODULES = Path(__file__).parents[4] / "shared" / "modules"
@@ -75,7 +76,7 @@ def test_sizes_that_the_program_refuses():
 
 
 def test_zero_is_a_size_when_asked():
-    graph = read("jax_transformer.mlir", allow_zero=True)
+    graph = read("jax_transformer.mlir", origin=JAX)
     arrays = list(arguments(graph, {"b": 0, "s": 4}))
     assert evaluate(graph, arrays)[0].shape == (0, 10)
     with pytest.raises(ShapeError, match="Expected value >= 1 for dimension variable 'b'"):

@@ -15,6 +15,7 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ArgumentError, ParseError, ShapeError, UnsupportedOpError
 from hlo_disc.import_.elements import Elements
 from hlo_disc.import_.module import read_module
+from hlo_disc.import_.policy import JAX
 from hlo_disc.import_.source import load_module
 
 B, S = Dim.symbol("b"), Dim.symbol("s")
@@ -352,8 +353,8 @@ def test_assertions():
     with pytest.raises(ShapeError, match="b is b"):
         assertion("LT", 0)
     assert len(assertion("GE", 0).guards) == 0
-    assert len(assertion("GE", 1).guards) == 1 and len(assertion("GE", 1, allow_zero=True).guards) == 0
-    assert len(assertion("GE", 2, allow_zero=True).guards) == 1
+    assert len(assertion("GE", 1).guards) == 1 and len(assertion("GE", 1, origin=JAX).guards) == 0
+    assert len(assertion("GE", 2, origin=JAX).guards) == 1
 
 
 def test_constraints():

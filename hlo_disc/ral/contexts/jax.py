@@ -79,7 +79,7 @@ def _fast_give() -> Callable[[jax.Array], Any] | None:
 
 
 def _wrap(array: np.ndarray, like: jax.Array | None, weak: bool = False) -> jax.Array:
-    """`array` as a jax.Array, by slow ways alone."""
+    """`array` as a jax.Array, by slow ways alone. It was computed where it lies, so no transfer guard is meant."""
     devices = like.sharding.device_set if like is not None and like.committed else ()
     with jax.transfer_guard("allow"):
         made = jax.device_put(array, next(iter(devices)) if len(devices) == 1 else None)
@@ -111,15 +111,12 @@ def _fast_wrap() -> Callable[..., jax.Array] | None:
 
         def fast_wrap(array: np.ndarray, like: Any, weak: bool = False) -> jax.Array:
             aval = aval_of(array.shape, array.dtype, weak)
-            if like is not None and like._committed and len(where := like.sharding.device_set) == 1:
-                placed: Any = (aval, SingleDeviceSharding(*where), [array], list(where), True)
-            else:
-                placed = (aval, sharding, [array], devices, False)
             try:
-                return batched_device_put(*placed)
-            except RuntimeError:  # a transfer guard: but nothing moves, the result was computed where it lies
-                with jax.transfer_guard("allow"):
-                    return batched_device_put(*placed)
+                if like is not None and like._committed and len(where := like.sharding.device_set) == 1:
+                    return batched_device_put(aval, SingleDeviceSharding(*where), [array], list(where), True)
+                return batched_device_put(aval, sharding, [array], devices, False)
+            except RuntimeError:  # a transfer guard, and `_wrap` knows that nothing moves
+                return _wrap(array, like, weak)
 
         like = jax.device_put(np.zeros((), np.float32))
         sample = fast_wrap(np.ones((2,), np.float32), like, False)

@@ -40,7 +40,7 @@ hlo_disc.jit(dims="(n)")  # error: No overload variant of "jit" matches argument
 
 def test_a_decorated_function_keeps_its_signature(tmp_path, monkeypatch):
     api = pytest.importorskip("mypy.api")
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     monkeypatch.chdir(root)
     file = tmp_path / "program.py"
     file.write_text(PROGRAM)

@@ -17,7 +17,8 @@ from jax import lax
 
 import hlo_disc
 from hlo_disc import mlir
-from hlo_disc.dynamic_hlo.print.stablehlo import dense, to_stablehlo
+from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
+from hlo_disc.dynamic_hlo.print.text import dense
 from hlo_disc.import_.decode import array
 from hlo_disc.import_.jax import Spec, trace
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, part_dtype
+from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, dtype_class, part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
@@ -54,6 +54,12 @@ def custom_call(r: Reader, op: Any, target: str, operands: list[Operand]) -> Res
     if len(shapes) != len(op.results):
         r.unsupported(f"{len(shapes)} shape operands for {len(op.results)} results")
     types = [(r.decoder.tensor(result.type)[0], shape) for result, shape in zip(op.results, shapes, strict=True)]
+    for dtype in [x.dtype for x in values] + [dtype for dtype, _ in types]:
+        if dtype != BOOL and bit_width(dtype) < 8:
+            r.unsupported(
+                f"custom call @{target} takes or makes {dtype}, of which XLA packs several in a byte and hlo_disc does "
+                "not: convert to int8 around the call"
+            )
     aliases = tuple((read.index(i), k) for i, k in _aliases(op))
     effect = _flag(r, op, "has_side_effect")
     if "hlo_disc.operand_orders" in op.attributes:  # a dump of ours, in which values are as they lie in memory

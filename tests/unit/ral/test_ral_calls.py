@@ -284,6 +284,15 @@ def test_calls_of_the_old_interface_are_refused() -> None:
         hlo_disc.compile(text)
 
 
+def test_elements_that_xla_packs_are_refused() -> None:
+    text = """func.func @main(%x: tensor<3xi4>) -> tensor<3xi4> {
+      %y = stablehlo.custom_call @test_scale(%x) {api_version = 4 : i32} : (tensor<3xi4>) -> tensor<3xi4>
+      return %y : tensor<3xi4>
+    }"""
+    with pytest.raises(UnsupportedOpError, match="custom call @test_scale takes or makes int4.*convert to int8"):
+        hlo_disc.compile(text)
+
+
 def test_callbacks_into_python_are_refused() -> None:
     def f(x: jax.Array) -> jax.Array:
         return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)

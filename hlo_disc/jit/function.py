@@ -22,13 +22,13 @@ from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.errors import ArgumentError, FallbackWarning, ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
-from hlo_disc.fallback import FallbackPath
 from hlo_disc.generalise import Dims, Sizes, generalise
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
+from hlo_disc.jit.fallback import FallbackPath
+from hlo_disc.jit.programs import Entry, Path, Programs, Variant
+from hlo_disc.jit.stats import Compilation, Fallback, Stats
 from hlo_disc.options import Options
-from hlo_disc.programs import Entry, Path, Programs, Variant
 from hlo_disc.signature import Signature, Static, parse_dims
-from hlo_disc.stats import Compilation, Fallback, Stats
 from hlo_disc.trace import Traced, active, trace
 from hlo_disc.values import (
     Leaf,
@@ -140,7 +140,7 @@ class JitFunction(Generic[P, R]):
 
     def _under_these_settings(self) -> Programs | None:
         """The programs for JAX's settings in this thread; None when they say that nothing is to be compiled."""
-        from hlo_disc import settings
+        from hlo_disc.jit import settings
 
         if settings.jit_is_disabled():
             return None

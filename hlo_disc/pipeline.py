@@ -23,7 +23,7 @@ from hlo_disc.executable import Executable, describe_structure
 from hlo_disc.import_.symbols import constraint_texts
 from hlo_disc.options import Options
 from hlo_disc.program import GuardRow, InputRow, OutputRow, Program
-from hlo_disc.signature import Signature, check_mapping, spec_dims
+from hlo_disc.signature import Signature, spec_dims
 from hlo_disc.targets import registry
 from hlo_disc.trace import trace
 from hlo_disc.values import describe_all
@@ -287,7 +287,7 @@ def merge(options: Options | None, overrides: Mapping[str, Any]) -> Options:
 def compile_source(
     source: Any,
     *specs: Any,
-    dims: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Any] | Sequence[Any] | None = None,
     constraints: str | Sequence[str] = (),
     options: Options | None = None,
     **overrides: Any,
@@ -298,7 +298,7 @@ def compile_source(
         `jax.export.Exported`, or a JAX function, jitted or plain.
     specs: for a function, one a parameter: arrays, `jax.ShapeDtypeStruct`s or strings as "f32[b, s, 64]", in pytrees.
     dims: for a function, a parameter's name -> shape string as in `hlo_disc.jit`; for a module, an input's name ->
-        shape string, which re-opens a static module.
+        shape string, or a list with one for each input, which re-opens a static module.
     constraints: what holds for the dims, "s <= 512" or ["s <= 512", "s % 8 == 0"]; a call that breaks one raises
         ShapeError.
     options, overrides: `Options`, whole or by field.
@@ -314,12 +314,14 @@ def compile_source(
         return _compile_function(source, specs, {} if dims is None else dims, texts, merged)
     if specs:
         raise ArgumentError(f"{len(specs)} specs given, but only a function takes specs: a module has its own types")
-    if dims is not None:
-        check_mapping(dims, "arg0")
+    if isinstance(dims, str):
+        raise ArgumentError(
+            f"dims is {dims!r}, must be a list with a shape string for each input, as in dims=[{dims!r}]"
+        )
     return Executable(compile(lambda: _read_source(source, dims, texts), merged), merged)
 
 
-def _read_source(source: Any, dims: Mapping[str, Any] | None, constraints: Sequence[str]) -> Graph:
+def _read_source(source: Any, dims: Mapping[str, Any] | Sequence[Any] | None, constraints: Sequence[str]) -> Graph:
     from hlo_disc.import_.module import read_module
     from hlo_disc.import_.policy import JAX_EXPORT, STABLEHLO
     from hlo_disc.import_.source import is_export, load_module
@@ -329,16 +331,15 @@ def _read_source(source: Any, dims: Mapping[str, Any] | None, constraints: Seque
 
 
 def _compile_function(
-    fn: Callable[..., Any], specs: Sequence[Any], dims: Mapping[str, Any], constraints: Sequence[str], options: Options
+    fn: Callable[..., Any], specs: Sequence[Any], dims: Any, constraints: Sequence[str], options: Options
 ) -> Executable:
     from jax import tree_util
 
     signature = Signature(fn)
-    signature.check_dims(dims)
     signature.check(specs, {})
     leaves, tree = tree_util.tree_flatten((tuple(specs), {}))
     names = signature.leaves(specs, {}, ())
-    given = signature.dims(dims, specs, {}, ())
+    given = signature.dims(signature.check_dims(dims), specs, {}, ())
     parsed = [spec_dims(leaf, text, name) for leaf, text, name in zip(leaves, given, names, strict=True)]
     infos = describe_all([leaf for leaf, _ in parsed], lambda: names, signature.name)
     out_tree: Any = None

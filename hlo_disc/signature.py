@@ -67,12 +67,18 @@ class Signature:
                 keywords.add(name)
         return frozenset(positions), frozenset(keywords)
 
-    def check_dims(self, dims: Mapping[str, Any]) -> None:
-        """Raise ArgumentError when `dims` is no mapping, or names what is no parameter."""
-        check_mapping(dims, self.names[0] if self.names else "x")
+    def check_dims(self, dims: Any) -> Mapping[str, Any]:
+        """`dims`. Raises ArgumentError when they are no mapping, or name what is no parameter."""
+        if not isinstance(dims, Mapping):
+            name, shape = self.names[0] if self.names else "x", dims if isinstance(dims, str) else "(n, _)"
+            raise ArgumentError(
+                f"dims is {dims!r}, must map the parameters of {self.name} to shape strings, as in "
+                f"dims={{{name!r}: {shape!r}}}"
+            )
         for name in dims:
             if self._signature and name not in self.names and not self.keyword_rest:
                 raise ArgumentError(f"dims names {name!r}, but {self.name} has the parameters {', '.join(self.names)}")
+        return dims
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Raise ArgumentError when the function cannot be called like this."""
@@ -182,13 +188,6 @@ class Signature:
             except ValueError as error:
                 raise ArgumentError(f"dims[{name!r}] does not fit the argument of {self.name}: {error}") from None
         return shapes
-
-
-def check_mapping(dims: Any, name: str) -> None:
-    """Raise ArgumentError unless `dims` is a mapping. name: of a parameter or an input, for the message."""
-    if not isinstance(dims, Mapping):
-        example = dims if isinstance(dims, str) else "(n, _)"
-        raise ArgumentError(f"dims is {dims!r}, must map names to shape strings, as in dims={{{name!r}: {example!r}}}")
 
 
 def parse_dims(text: str, rank: int, name: str) -> tuple[str | None, ...]:

@@ -244,11 +244,16 @@ def test_one_constraint_is_a_string():
 
 
 @pytest.mark.parametrize("dims", ["(b, _)", ["(b, _)"], ""])
-def test_dims_are_a_mapping(dims):
+def test_dims_of_a_function_are_a_mapping(dims):
+    with pytest.raises(ArgumentError, match="must map the parameters of .* to shape strings, as in dims={'x': '"):
+        hlo_disc.compile(lambda x: x + 1, ones(2, 3), dims=dims)
+
+
+def test_dims_of_a_module_are_no_string():
     exported = jax.export.export(jax.jit(lambda x: x + 1))(ones(2, 3))
-    for source, specs in ((exported, ()), (lambda x: x + 1, (ones(2, 3),))):
-        with pytest.raises(ArgumentError, match="must map names to shape strings, as in dims={'"):
-            hlo_disc.compile(source, *specs, dims=dims)
+    with pytest.raises(ArgumentError, match="a list with a shape string for each input, as in dims=\\['\\(b, _\\)'\\]"):
+        hlo_disc.compile(exported, dims="(b, _)")
+    assert hlo_disc.compile(exported, dims=["(b, _)"])(ones(4, 3)).shape == (4, 3)
 
 
 @pytest.mark.parametrize(

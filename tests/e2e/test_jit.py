@@ -210,7 +210,9 @@ def test_dims_that_do_not_fit(backend, dims, message):
 
 @pytest.mark.parametrize("dims", ["(n)", ["(n)"], ("(n)",)])
 def test_dims_are_a_mapping(backend, dims):
-    with pytest.raises(ArgumentError, match=r"dims is .*\(n\)'.*must map names to shape strings, as in dims={'x': '"):
+    with pytest.raises(
+        ArgumentError, match=r"dims is .*\(n\)'.*must map the parameters of .* to shape strings, as in dims={'x': '"
+    ):
         hlo_disc.jit(lambda x: x, dims=dims)
 
 

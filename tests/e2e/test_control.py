@@ -423,3 +423,45 @@ def test_tokens_and_tuples():
     negated, same = hlo_disc.compile(text)(x)
     np.testing.assert_array_equal(negated, -x)
     np.testing.assert_array_equal(same, x)
+
+
+def test_sizes_below_none_in_a_loop_that_does_not_run():
+    """They take no memory, and none away from what lies behind them."""
+    sort = (
+        '"stablehlo.sort"({}) <{{dimension = 0 : i64, is_stable = true}}> ({{\n'
+        "^bb0(%a: tensor<f32>, %b: tensor<f32>):\n"
+        "%t = stablehlo.compare {}, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
+        "stablehlo.return %t : tensor<i1>\n}}) : (tensor<?xf32>) -> tensor<?xf32>"
+    )
+    exe = hlo_disc.compile(f"""
+      func.func @main(%x: tensor<?xf32>, %g: tensor<?xi32>, %k: tensor<i32>) -> (tensor<?xf32>, tensor<f32>) {{
+        %z = stablehlo.constant dense<0> : tensor<i32>
+        %zf = stablehlo.constant dense<0.0> : tensor<f32>
+        %c = stablehlo.constant dense<100000> : tensor<i32>
+        %z1 = stablehlo.constant dense<0> : tensor<1xi32>
+        %n = stablehlo.get_dimension_size %g, dim = 0 : (tensor<?xi32>) -> tensor<i32>
+        %d = stablehlo.subtract %n, %c : tensor<i32>
+        %l = stablehlo.reshape %d : (tensor<i32>) -> tensor<1xi32>
+        %r:2 = stablehlo.while(%i = %z, %a = %zf) : tensor<i32>, tensor<f32> cond {{
+          %t = stablehlo.compare LT, %i, %k : (tensor<i32>, tensor<i32>) -> tensor<i1>
+          stablehlo.return %t : tensor<i1>
+        }} do {{
+          %one = stablehlo.constant dense<1> : tensor<i32>
+          %j = stablehlo.add %i, %one : tensor<i32>
+          %p = stablehlo.dynamic_pad %x, %a, %l, %z1, %z1
+            : (tensor<?xf32>, tensor<f32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>) -> tensor<?xf32>
+          %q = stablehlo.reduce(%p init: %a) applies stablehlo.add across dimensions = [0]
+            : (tensor<?xf32>, tensor<f32>) -> tensor<f32>
+          stablehlo.return %j, %q : tensor<i32>, tensor<f32>
+        }}
+        %y = {sort.format("%x", "LT")}
+        %w = stablehlo.reverse %y, dims = [0] : tensor<?xf32>
+        %v = {sort.format("%w", "GT")}
+        return %v, %r#1 : tensor<?xf32>, tensor<f32>
+      }}""")
+    none, x = np.zeros(1, np.int32), np.random.default_rng(0).random(3000).astype(np.float32)
+    y, total = exe(x, none, np.int32(0))
+    np.testing.assert_array_equal(y, np.sort(x)[::-1])
+    assert total == 0
+    with pytest.raises(ShapeError, match="padded to the size -96999"):
+        exe(x, none, np.int32(1))

@@ -168,7 +168,10 @@ class Flow:
         at: Scalar = 0
         for slot in self.placement.slots:
             offsets[slot] = at
-            at = at + self.b.ceil_div(sizes(slot.size), ALIGNMENT) * ALIGNMENT
+            size = sizes(slot.size)
+            if self.plan.loops or self.plan.branches:  # a size may be below 0 in a region that a call does not run
+                size = self.b.maximum(size, 0)
+            at = at + self.b.ceil_div(size, ALIGNMENT) * ALIGNMENT
         return offsets, at
 
     def _fast_bytes(self, sizes: Sizes) -> Scalar:

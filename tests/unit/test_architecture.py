@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -226,3 +227,11 @@ def test_stages_have_names_and_reasons():
     names = [stage.name for stage in STAGES]
     assert len(set(names)) == len(names)
     assert all(stage.why for stage in STAGES)
+
+
+def test_what_to_read_first_is_there_and_no_longer_than_it_says():
+    text = (ROOT.parent / "docs" / "architecture.md").read_text()
+    section = text.split("## To read first")[1].split("\n## ")[0]
+    paths = [ROOT / name for name in re.findall(r"`([\w/]+\.py)`", section)]
+    assert len(paths) > 10
+    assert sum(len(path.read_text().splitlines()) for path in paths) <= 2500

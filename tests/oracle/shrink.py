@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from differential import SIZES, Mismatch, check
 from op_rows.gen import bound_graph
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, with_attrs
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, substitute
 
 
 def failure(
@@ -71,5 +71,5 @@ def part(graph: Graph, outputs: Sequence[Value], stops: Collection[Value]) -> Gr
         if value in needed and value not in made:
             values[value] = Value(value.dtype, value.shape, None, len(inputs))
             inputs.append(values[value])
-    ops = [with_attrs(op, values) for op in reversed(kept)]
+    ops = [substitute(op, values) for op in reversed(kept)]
     return bound_graph(inputs, ops, [values.get(v, v) for v in outputs], graph.facts)

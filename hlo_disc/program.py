@@ -192,8 +192,9 @@ def read(path: str | os.PathLike[str]) -> Program:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error of reading says something of the file's content: to seek outside of a file is EINVAL."""
-    return not isinstance(error, OSError) or error.errno == errno.EINVAL
+    """Whether an error of reading says something of the file's content. Of the OSErrors these do: EINVAL, to seek
+    outside of a file, and one without a number, which no system call raised but a decompressor of zipfile's did."""
+    return not isinstance(error, OSError) or error.errno in (None, errno.EINVAL)
 
 
 def is_archive(path: str | os.PathLike[str]) -> bool:

@@ -438,6 +438,21 @@ def test_any_damage_is_a_format_error(exe, tmp_path):
     assert refused > 200
 
 
+@pytest.mark.parametrize("method", [8, 9, 12, 14, 99], ids=["deflate", "deflate64", "bzip2", "lzma", "unknown"])
+def test_a_damaged_compression_method_is_a_format_error(exe, tmp_path, method):
+    """Members are stored as they are; one whose directory entry names a method goes to that decompressor."""
+    exe.save(tmp_path / "a.disc")
+    content = bytearray((tmp_path / "a.disc").read_bytes())
+    for signature, at in ((b"PK\1\2", 10), (b"PK\3\4", 8)):  # the entries of the directory, and before each member
+        place = content.find(signature)
+        while place >= 0:
+            content[place + at] = method
+            place = content.find(signature, place + 1)
+    (tmp_path / "b.disc").write_bytes(content)
+    with pytest.raises(FormatError, match="damaged hlo_disc executable"):
+        read(tmp_path / "b.disc")
+
+
 def test_round_trip_of_the_record(exe, tmp_path):
     save(exe.program, tmp_path / "a.disc")
     again = read(tmp_path / "a.disc")

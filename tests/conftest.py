@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,12 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.meta_path.insert(0, _NativeFinder(directory / f"_ral{EXTENSION_SUFFIXES[0]}"))
 
 
+def pytest_collection_finish() -> None:
+    """Thousands of collected tests, and JAX, live to the end: no later search for garbage needs to walk them."""
+    gc.collect()
+    gc.freeze()
+
+
 def _keep_xla_results(directory: Path) -> None:
     """Let JAX keep what XLA compiles between runs, expectations above all. Children and workers read the same."""
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(directory))
@@ -60,12 +67,10 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture
 def no_leak() -> Iterator[None]:
     """Checks that everything the runtime handed out during the test has come back."""
-    from gc import collect
-
     from hlo_disc.ral import live_bytes
 
-    collect()
+    gc.collect()
     before = live_bytes()
     yield
-    collect()
+    gc.collect()
     assert live_bytes() == before

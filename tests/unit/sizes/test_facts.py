@@ -253,7 +253,7 @@ def _check(answer: Truth, truth: bool) -> None:
 
 
 @given(situations(), trees(), trees(), st.integers(1, 12))
-@settings(deadline=None, max_examples=examples(400, 5000))
+@settings(deadline=None, max_examples=examples(200, 5000))
 def test_answers_are_true(situation, tree, other, k):
     known, values = situation
     x, y = _defined(tree, values), _defined(other, values)

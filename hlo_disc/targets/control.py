@@ -21,23 +21,24 @@ def _for(body: FunctionBody, op: ir.Operation) -> None:
     low, high, step = operands[:3]
     initial = operands[3:]
     block = op.regions[0].blocks[0]
+    if "unsignedCmp" in op.attributes:
+        raise Untranslatable("a loop counts with a sign")
     arguments = list(block.arguments)
     types = [body.type(a.type).text for a in arguments]
     counter = types[0]
-    less = "ult" if "unsignedCmp" in op.attributes else "slt"
     loop, done = body.fresh("loop"), body.fresh("done")
 
     before = body.current
-    body.do(f"br i1 {body.op(f'icmp {less} {counter} {low}, {high}')}, label %{loop}, label %{done}")
+    body.do(f"br i1 {body.op(f'icmp slt {counter} {low}, {high}')}, label %{loop}, label %{done}")
     body.begin(loop)
     at, phis = _phis(body, len(arguments))
     for argument, phi in zip(arguments, phis, strict=True):
         body[argument] = phi
     yielded = body.region(block)
     # the counter stays below `high` + step, which no size of memory brings near overflow
-    following = body.op(f"add{' nsw' if less == 'slt' else ''} {counter} {phis[0]}, {step}")
+    following = body.op(f"add nsw {counter} {phis[0]}, {step}")
     end = body.current
-    body.do(f"br i1 {body.op(f'icmp {less} {counter} {following}, {high}')}, label %{loop}, label %{done}")
+    body.do(f"br i1 {body.op(f'icmp slt {counter} {following}, {high}')}, label %{loop}, label %{done}")
     for k, (type_, first, next_) in enumerate(zip(types, [low, *initial], [following, *yielded], strict=True)):
         body.lines[at + k] = f"  {phis[k]} = phi {type_} [ {first}, %{before} ], [ {next_}, %{end} ]"
     body.begin(done)
@@ -113,30 +114,19 @@ def _call(body: FunctionBody, op: ir.Operation) -> None:
         body.begin(failed)
         body.do(f"ret i32 {value}")
         body.begin(fine)
-    if len(results) == 1:
-        body[results[0]] = value
-        return
-    for k, result in enumerate(results):
-        body[result] = body.op(f"extractvalue {result_text(result_types)} {value}, {k}")
+    body[results[0]] = value
 
 
 def _return(body: FunctionBody, op: ir.Operation) -> None:
     operands = list(op.operands)
-    types = [body.type(x.type).text for x in operands]
-    if not operands:
-        body.do("ret void")
-    elif len(operands) == 1:
-        body.do(f"ret {types[0]} {body[operands[0]]}")
-    else:
-        whole, text = "poison", result_text(types)
-        for k, x in enumerate(operands):
-            whole = body.op(f"insertvalue {text} {whole}, {types[k]} {body[x]}, {k}")
-        body.do(f"ret {text} {whole}")
+    body.do(f"ret {result_text([body.type(x.type).text for x in operands])} {''.join(body.all(operands))}".rstrip())
 
 
 def result_text(types: list[str]) -> str:
-    """The LLVM type of a function's results: void, the type, or a struct of several."""
-    return "void" if not types else types[0] if len(types) == 1 else "{ " + ", ".join(types) + " }"
+    """The LLVM type of a function's result, void for none."""
+    if len(types) > 1:
+        raise Untranslatable(f"a function has one result at most, not {len(types)}")
+    return types[0] if types else "void"
 
 
 HANDLERS: dict[str, Handler] = {

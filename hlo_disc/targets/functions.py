@@ -21,7 +21,7 @@ from hlo_disc.targets.emit import FunctionBody, Handler, ModuleBody
 from hlo_disc.targets.types import PTR, Type, Untranslatable
 
 _FIXED_ARGUMENTS = 3
-_ARGUMENT_ATTRIBUTES = ("noalias", "readonly", "writeonly", "nonnull")
+_ARGUMENT_ATTRIBUTES = ("noalias", "readonly")
 _PLAIN_NAME = re.compile(r"[A-Za-z$._][A-Za-z0-9$._]*\Z")
 # A kernel with this attribute leaves all its work to device functions.
 CALLS_ONLY = "hlo_disc.calls_only"
@@ -59,8 +59,6 @@ def _parameters(op: ir.Operation, types: list[Type]) -> list[str]:
     texts = []
     for k, (type_, known) in enumerate(zip(types, attributes, strict=True)):
         words = [w for w in _ARGUMENT_ATTRIBUTES if known is not None and f"llvm.{w}" in known]
-        if known is not None and "llvm.align" in known:
-            words.append(f"align {known['llvm.align'].value}")
         texts.append(" ".join([type_.text, *words, f"%a{k}"]))
     return texts
 

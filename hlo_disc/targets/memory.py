@@ -21,11 +21,6 @@ def _address(body: FunctionBody, memref: ir.Value, element: Type, index: ir.Valu
     return body.op(f"getelementptr inbounds {element.text}, ptr {body[memref]}, i64 {at}")
 
 
-def _alignment(op: ir.Operation, element: Type) -> int:
-    attributes = op.attributes
-    return attributes["alignment"].value if "alignment" in attributes else element.size
-
-
 def _alloca(body: FunctionBody, op: ir.Operation) -> None:
     (count,) = ir.MemRefType(op.results[0].type).shape
     body[op.results[0]] = body.alloca(f"[{count} x {_element(body, op.results[0]).text}]")
@@ -36,14 +31,14 @@ def _load(body: FunctionBody, op: ir.Operation) -> None:
     result = op.results[0]
     element = _element(body, memref)
     address = _address(body, memref, element, index)
-    body[result] = body.op(f"load {body.type(result.type).text}, ptr {address}, align {_alignment(op, element)}")
+    body[result] = body.op(f"load {body.type(result.type).text}, ptr {address}, align {element.size}")
 
 
 def _store(body: FunctionBody, op: ir.Operation) -> None:
     value, memref, index = op.operands
     element = _element(body, memref)
     address = _address(body, memref, element, index)
-    body.do(f"store {body.type(value.type).text} {body[value]}, ptr {address}, align {_alignment(op, element)}")
+    body.do(f"store {body.type(value.type).text} {body[value]}, ptr {address}, align {element.size}")
 
 
 def _same_pointer(body: FunctionBody, op: ir.Operation) -> None:
@@ -69,7 +64,7 @@ def _masked_load(body: FunctionBody, op: ir.Operation) -> None:
     type_ = body.type(result.type)
     element = _element(body, memref)
     arguments = [
-        (f"ptr align {_alignment(op, element)}", _address(body, memref, element, index)),
+        (f"ptr align {element.size}", _address(body, memref, element, index)),
         (body.type(mask.type).text, body[mask]),
         (type_.text, body[other]),
     ]
@@ -90,11 +85,11 @@ def _masked_store(body: FunctionBody, op: ir.Operation) -> None:
     if _is_first_lane(mask):
         # LLVM 22 writes as many bytes as a lane had before it was truncated, over the neighbours.
         first = body.op(f"extractelement {type_.text} {body[value]}, i64 0")
-        body.do(f"store {element.text} {first}, ptr {address}, align {_alignment(op, element)}")
+        body.do(f"store {element.text} {first}, ptr {address}, align {element.size}")
         return
     arguments = [
         (type_.text, body[value]),
-        (f"ptr align {_alignment(op, element)}", address),
+        (f"ptr align {element.size}", address),
         (body.type(mask.type).text, body[mask]),
     ]
     body.call("void", f"llvm.masked.store.{type_.suffix}.p0", arguments)
@@ -107,7 +102,7 @@ def _lane_pointers(body: FunctionBody, op: ir.Operation) -> tuple[str, str, Type
     base = _address(body, memref, element, index)
     type_ = body.type(lanes.type)
     pointers = body.op(f"getelementptr {element.text}, ptr {base}, {type_.text} {body[lanes]}")
-    return pointers, f"<{type_.lanes} x ptr> align {_alignment(op, element)}", element
+    return pointers, f"<{type_.lanes} x ptr> align {element.size}", element
 
 
 def _gather(body: FunctionBody, op: ir.Operation) -> None:

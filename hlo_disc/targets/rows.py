@@ -18,15 +18,13 @@ from hlo_disc.targets.types import (
     splat,
 )
 
-# ops on integers, with overflow flags where MLIR has them
 INTEGER = {
     "addi": "add", "subi": "sub", "muli": "mul", "divsi": "sdiv", "remsi": "srem", "divui": "udiv", "remui": "urem",
     "andi": "and", "ori": "or", "xori": "xor", "shli": "shl", "shrsi": "ashr", "shrui": "lshr",
 }  # fmt: skip
 FLOAT = {"addf": "fadd", "subf": "fsub", "mulf": "fmul", "divf": "fdiv", "remf": "frem", "negf": "fneg"}
 MIN_MAX = {
-    "minsi": "smin", "maxsi": "smax", "minui": "umin", "maxui": "umax",
-    "minimumf": "minimum", "maximumf": "maximum",
+    "minsi": "smin", "maxsi": "smax", "minui": "umin", "maxui": "umax", "minimumf": "minimum", "maximumf": "maximum",
 }  # fmt: skip
 CASTS = {
     "fptosi": "fptosi", "fptoui": "fptoui", "sitofp": "sitofp", "uitofp": "uitofp",
@@ -51,9 +49,7 @@ def _integer(opcode: str) -> Handler:
     def handler(body: FunctionBody, op: ir.Operation) -> None:
         result = op.results[0]
         left, right = op.operands
-        attributes = op.attributes
-        flags = body.module.enum_words(attributes["overflowFlags"]) if "overflowFlags" in attributes else ""
-        body[result] = body.op(f"{opcode} {flags}{body.type(result.type).text} {body[left]}, {body[right]}")
+        body[result] = body.op(f"{opcode} {body.type(result.type).text} {body[left]}, {body[right]}")
 
     return handler
 
@@ -248,5 +244,5 @@ HANDLERS: dict[str, Handler] = {
     "vector.fma": _intrinsic("fma"),
     "vector.bitcast": _cast("bitcast"),
     "llvm.call_intrinsic": _extension,
-    "ub.poison": _poison,
+    "ub.poison": _poison,  # the canonicalizer's, for operands of which no lane is used
 }

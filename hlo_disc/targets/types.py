@@ -54,7 +54,6 @@ BF16 = Type("i16", "i16", size=2, is_float=True, name="bf16")
 F32 = Type("float", "f32", size=4, is_float=True)
 F64 = Type("double", "f64", size=8, is_float=True)
 PTR = Type("ptr", "p0", size=8)
-VOID = Type("void", "isVoid")
 # floats of 4 to 8 bits: MLIR's name and numpy's
 MINI_FLOATS = {
     "f4E2M1FN": ml_dtypes.float4_e2m1fn,

@@ -193,9 +193,6 @@ class X:
     def abs(self) -> X:
         return self.code.intrinsic("fabs", self)
 
-    def sqrt(self) -> X:
-        return self.code.intrinsic("sqrt", self)
-
     def round(self) -> X:
         """The nearest integer, ties to even."""
         return self.code.intrinsic("roundeven", self)

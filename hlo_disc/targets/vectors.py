@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from hlo_disc.mlir import ir
 from hlo_disc.targets.emit import FunctionBody, Handler
-from hlo_disc.targets.floats import is_small, like, narrow, widen
+from hlo_disc.targets.floats import is_small
 from hlo_disc.targets.types import (
-    F32,
     I1,
     I32,
     I64,
@@ -19,21 +18,11 @@ from hlo_disc.targets.types import (
     vector_constant,
 )
 
-# vector kind -> (llvm.vector.reduce name, opcode or intrinsic that joins an accumulator)
+# vector kind -> llvm.vector.reduce name
 _REDUCTIONS = {
-    "add": ("add", "add"),
-    "mul": ("mul", "mul"),
-    "and": ("and", "and"),
-    "or": ("or", "or"),
-    "xor": ("xor", "xor"),
-    "minsi": ("smin", "llvm.smin"),
-    "maxsi": ("smax", "llvm.smax"),
-    "minui": ("umin", "llvm.umin"),
-    "maxui": ("umax", "llvm.umax"),
-    "minimumf": ("fminimum", "llvm.minimum"),
-    "maximumf": ("fmaximum", "llvm.maximum"),
-}
-_DYNAMIC = -(2**63)
+    "add": "add", "mul": "mul", "and": "and", "or": "or", "xor": "xor", "minsi": "smin", "maxsi": "smax",
+    "minui": "umin", "maxui": "umax", "minimumf": "fminimum", "maximumf": "fmaximum",
+}  # fmt: skip
 
 
 def broadcast(body: FunctionBody, type_: Type, scalar: str) -> str:
@@ -54,68 +43,33 @@ def shuffle(body: FunctionBody, type_: Type, left: str, right: str, lanes: Seque
 
 def _broadcast(body: FunctionBody, op: ir.Operation) -> None:
     operand, result = op.operands[0], op.results[0]
-    source, type_ = body.type(operand.type), body.type(result.type)
-    if not source.lanes:
-        body[result] = broadcast(body, type_, body[operand])
-    elif source.lanes == type_.lanes:
-        body[result] = body[operand]
-    else:
-        body[result] = shuffle(body, source, body[operand], "poison", [0] * type_.lanes)
+    if body.type(operand.type).lanes:
+        raise Untranslatable(f"what is broadcast is a scalar, not {operand.type}")
+    body[result] = broadcast(body, body.type(result.type), body[operand])
 
 
 def _reduction(body: FunctionBody, op: ir.Operation) -> None:
-    operands = body.all(op.operands)
     source, result = op.operands[0], op.results[0]
     type_, scalar = body.type(source.type), body.type(result.type)
+    if len(op.operands) > 1 or is_small(scalar):
+        raise Untranslatable(f"a reduction starts with nothing and has at least 32 bits, not {scalar.name}")
     kind = body.module.enum_words(op.attributes["kind"]).strip()
-    reduce, join = _REDUCTIONS[kind]
-    flags = body.fastmath(op)
-    if is_small(scalar):
-        # all lanes join in f32; the result rounds once
-        operands = [widen(body.op, operands[0], type_), *(widen(body.op, x, scalar) for x in operands[1:])]
-        type_, scalar = like(type_, F32), F32
-    value = _reduce(body, type_, scalar, kind, reduce, join, operands, flags)
-    narrow_to = body.type(result.type)
-    if narrow_to is not scalar:
-        value = narrow(body.op, value, scalar, narrow_to)
-    body[result] = value
-
-
-def _reduce(
-    body: FunctionBody, type_: Type, scalar: Type, kind: str, reduce: str, join: str, operands: list[str], flags: str
-) -> str:
-    if scalar.is_float and kind in ("add", "mul"):
-        start = operands[1] if len(operands) > 1 else float_constant(-0.0 if kind == "add" else 1.0, scalar)
-        arguments = [(scalar.text, start), (type_.text, operands[0])]
-        return body.call(scalar.text, f"llvm.vector.reduce.f{reduce}.{type_.suffix}", arguments, flags)
-    name = f"llvm.vector.reduce.{reduce}.{type_.suffix}"
-    value = body.call(scalar.text, name, [(type_.text, operands[0])], flags if scalar.is_float else "")
-    if len(operands) > 1:
-        if join.startswith("llvm."):
-            value = body.intrinsic(join.removeprefix("llvm."), scalar, [operands[1], value], flags)
-        else:
-            value = body.op(f"{join} {scalar.text} {operands[1]}, {value}")
-    return value
-
-
-def _position(body: FunctionBody, op: ir.Operation, first_dynamic: int) -> str:
-    static = list(op.attributes["static_position"])
-    if len(static) != 1:
-        raise Untranslatable(f"one position is needed, not {static}")
-    return body[op.operands[first_dynamic]] if static[0] == _DYNAMIC else str(static[0])
+    arguments, flags, letter = [(type_.text, body[source])], "", ""
+    if scalar.is_float:
+        flags = body.fastmath(op)
+        if kind in ("add", "mul"):
+            arguments.insert(0, (scalar.text, float_constant(-0.0 if kind == "add" else 1.0, scalar)))
+            letter = "f"
+    name = f"llvm.vector.reduce.{letter}{_REDUCTIONS[kind]}.{type_.suffix}"
+    body[result] = body.call(scalar.text, name, arguments, flags)
 
 
 def _extract(body: FunctionBody, op: ir.Operation) -> None:
     vector = op.operands[0]
-    position = _position(body, op, 1)
+    if len(op.operands) > 1:
+        raise Untranslatable("a lane is taken by its number, which is no value")
+    (position,) = op.attributes["static_position"]
     body[op.results[0]] = body.op(f"extractelement {body.type(vector.type).text} {body[vector]}, i64 {position}")
-
-
-def _insert(body: FunctionBody, op: ir.Operation) -> None:
-    value, vector = op.operands[0], op.operands[1]
-    position = _position(body, op, 2)
-    text = f"insertelement {body.type(vector.type).text} {body[vector]}, {body.type(value.type).text} {body[value]}"
-    body[op.results[0]] = body.op(f"{text}, i64 {position}")
 
 
 def _from_elements(body: FunctionBody, op: ir.Operation) -> None:
@@ -127,13 +81,6 @@ def _from_elements(body: FunctionBody, op: ir.Operation) -> None:
     for k, x in enumerate(body.all(op.operands)):
         vector = body.op(f"insertelement {type_.text} {vector}, {element.text} {x}, i64 {k}")
     body[result] = vector
-
-
-def _to_elements(body: FunctionBody, op: ir.Operation) -> None:
-    vector = op.operands[0]
-    text = body.type(vector.type).text
-    for k, result in enumerate(op.results):
-        body[result] = body.op(f"extractelement {text} {body[vector]}, i64 {k}")
 
 
 def _shuffle(body: FunctionBody, op: ir.Operation) -> None:
@@ -163,29 +110,6 @@ def _interleave(body: FunctionBody, op: ir.Operation) -> None:
     body[op.results[0]] = shuffle(body, type_, body[left], body[right], lanes)
 
 
-def _strided(op: ir.Operation) -> tuple[int, int]:
-    offsets, strides = (list(op.attributes[name]) for name in ("offsets", "strides"))
-    return offsets[0].value, strides[0].value
-
-
-def _extract_slice(body: FunctionBody, op: ir.Operation) -> None:
-    source, result = op.operands[0], op.results[0]
-    start, stride = _strided(op)
-    lanes = range(start, start + stride * body.type(result.type).lanes, stride)
-    body[result] = shuffle(body, body.type(source.type), body[source], "poison", lanes)
-
-
-def _insert_slice(body: FunctionBody, op: ir.Operation) -> None:
-    part, whole = op.operands
-    start, stride = _strided(op)
-    small, large = body.type(part.type), body.type(whole.type)
-    n = large.lanes
-    long = shuffle(body, small, body[part], "poison", [*range(small.lanes), *[-1] * (n - small.lanes)])
-    lanes = list(range(n))
-    lanes[start : start + stride * small.lanes : stride] = range(n, n + small.lanes)
-    body[op.results[0]] = shuffle(body, large, body[whole], long, lanes)
-
-
 def _step(body: FunctionBody, op: ir.Operation) -> None:
     type_ = body.type(op.results[0].type)
     assert type_.element is not None
@@ -208,27 +132,14 @@ def _constant_mask(body: FunctionBody, op: ir.Operation) -> None:
     body[result] = vector_constant(I1, ("true" if k < count else "false" for k in range(lanes)))
 
 
-def _shape_cast(body: FunctionBody, op: ir.Operation) -> None:
-    operand, result = op.operands[0], op.results[0]
-    if body.type(operand.type) != body.type(result.type):
-        raise Untranslatable(f"{operand.type} to {result.type}: only vectors of rank 1")
-    body[result] = body[operand]
-
-
-# insert, to_elements, interleave, shape_cast, constant_mask and the strided slices: canonicalization makes them.
 HANDLERS: dict[str, Handler] = {
     "vector.broadcast": _broadcast,
     "vector.reduction": _reduction,
     "vector.extract": _extract,
-    "vector.insert": _insert,
     "vector.from_elements": _from_elements,
-    "vector.to_elements": _to_elements,
     "vector.shuffle": _shuffle,
-    "vector.interleave": _interleave,
-    "vector.extract_strided_slice": _extract_slice,
-    "vector.insert_strided_slice": _insert_slice,
-    "vector.shape_cast": _shape_cast,
+    "vector.interleave": _interleave,  # the canonicalizer's, for a shuffle
     "vector.step": _step,
     "vector.create_mask": _create_mask,
-    "vector.constant_mask": _constant_mask,
+    "vector.constant_mask": _constant_mask,  # the canonicalizer's, for a mask of known length
 }

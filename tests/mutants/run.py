@@ -96,8 +96,8 @@ def pytest(tests: tuple[str, ...], timeout: float, options: list[str], path: Pat
     """Run tests until one fails. Returns what failed, "" when all passed."""
     with tempfile.TemporaryDirectory() as scratch:
         environment = {**os.environ, "HYPOTHESIS_STORAGE_DIRECTORY": scratch, "PYTHONDONTWRITEBYTECODE": "1"}
-        if path:
-            environment["PYTHONPATH"] = str(path)
+        if path:  # children must not find the package where they are started instead
+            environment |= {"PYTHONPATH": str(path), "PYTHONSAFEPATH": "1"}
         command = [str(Path(sys.executable).with_name("pytest")), "-x", "-q", "-n0", "-p", "no:cacheprovider", *options]
         files = [str(ROOT / "tests" / test) for test in tests]
         try:
@@ -117,8 +117,8 @@ def pytest(tests: tuple[str, ...], timeout: float, options: list[str], path: Pat
 
 
 @contextmanager
-def copied(mutant: Mutant) -> Iterator[Path]:
-    """A directory with the package, and the fault in it."""
+def copied(mutant: Mutant | None) -> Iterator[Path]:
+    """A directory with the package, and the fault in it, if any."""
     from hlo_disc.ral import _ral
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -126,24 +126,51 @@ def copied(mutant: Mutant) -> Iterator[Path]:
         shutil.copytree(PACKAGE, Path(scratch, "hlo_disc"), ignore=ignored)
         shutil.copy(_ral.__file__, Path(scratch, "hlo_disc", "ral"))
         Path(scratch, "sitecustomize.py").write_text(SITE)
-        Path(scratch, "hlo_disc", mutant.file).write_text(mutant.applied())
+        if mutant:
+            Path(scratch, "hlo_disc", mutant.file).write_text(mutant.applied())
         yield Path(scratch)
 
 
-def build(mutant: Mutant) -> Path:
-    """The native module with the fault, built beside the others: the directory of the module."""
+def build(mutant: Mutant | None) -> Path:
+    """The native module with the fault, if any, built beside the others: the directory of the module."""
     source, out = NATIVE / "source", NATIVE / "out"
-    shutil.copytree(PACKAGE / "ral", source / "hlo_disc" / "ral", dirs_exist_ok=True)
-    shutil.copy(ROOT / "CMakeLists.txt", source)
-    (source / "hlo_disc" / mutant.file).write_text(mutant.applied())
+    sources = [path for path in (PACKAGE / "ral").rglob("*") if path.suffix in (".cc", ".h")]
+    files = ["CMakeLists.txt", *(str(path.relative_to(ROOT)) for path in sources)]
+    for file in files:
+        text = mutant.applied() if mutant and file == f"hlo_disc/{mutant.file}" else (ROOT / file).read_text()
+        _write_if_changed(source / file, text)
+    name = mutant.name if mutant else "the module without a fault"
     bin_ = Path(sys.executable).parent
     configure = ["-S", source, "-B", NATIVE / "build", "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={bin_ / 'ninja'}"]
     configure += [f"-DPython_EXECUTABLE={sys.executable}", f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={out}"]
     for arguments in (configure, ["--build", NATIVE / "build"]):
         run = subprocess.run([bin_ / "cmake", *arguments], capture_output=True, text=True)
         if run.returncode:
-            raise RuntimeError(f"{mutant.name} does not build:\n{run.stdout[-3000:]}\n{run.stderr[-3000:]}")
+            raise RuntimeError(f"{name} does not build:\n{run.stdout[-3000:]}\n{run.stderr[-3000:]}")
     return out
+
+
+def _write_if_changed(path: Path, text: str) -> None:
+    """What is built anew is what changed since the last build, the fault before taken out included."""
+    if not path.exists() or path.read_text() != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def baseline(chosen: list[Mutant], timeout: float) -> str:
+    """What fails without any fault, run like the tests of a mutant are: "" when nothing does."""
+
+    def tests(native: bool) -> tuple[str, ...]:
+        of = [m for m in chosen if m.file.endswith(".py") != native]
+        return tuple(dict.fromkeys(test for mutant in of for test in mutant.tests))
+
+    failed = ""
+    if files := tests(native=False):
+        with copied(None) as path:
+            failed = pytest(files, timeout, [], path)
+    if not failed and (files := tests(native=True)):
+        failed = pytest(files, timeout, ["--native", str(build(None))], None)
+    return failed
 
 
 def judge(mutant: Mutant, timeout: float) -> Verdict:
@@ -179,8 +206,7 @@ def main() -> int:
     print(f"{len(chosen)} mutants", flush=True)
     if given.check:
         return 0
-    files = tuple(dict.fromkeys(test for mutant in chosen for test in mutant.tests))
-    if not given.trust and (failed := pytest(files, 4 * given.timeout, [], None)):
+    if not given.trust and (failed := baseline(chosen, 4 * given.timeout)):
         print(f"without any fault {failed} fails already", file=sys.stderr)
         return 2
     python = [m for m in chosen if m.file.endswith(".py")]

@@ -6,6 +6,7 @@ A `Decoder` lives as long as one import; nothing is kept afterwards.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -90,7 +91,10 @@ def _tensor(kind: ir.Type) -> tuple[np.dtype, TypeShape]:
     if dtype is None:
         raise UnsupportedTypeError(f"the element type of {kind} is not supported; supported are {', '.join(_DTYPES)}")
     dynamic = ir.ShapedType.get_dynamic_size()
-    return dtype, tuple(None if size == dynamic else size for size in kind.shape)
+    sizes = tuple(None if size == dynamic else size for size in kind.shape)
+    if math.prod(filter(None, sizes)) >= 2**63:
+        raise UnsupportedTypeError(f"{kind} has more elements than 64 bits can count")
+    return dtype, sizes
 
 
 def ints(attribute: Any) -> tuple[int, ...]:

@@ -94,7 +94,6 @@ int64_t Program::tensor_bytes(const TensorType& type, const int64_t* sizes) {
   int64_t bytes = type.dtype->bytes;
   bool too_large = false;
   for (int i = 0; i < type.rank(); i++) {
-    if (sizes[i] == 0) return 0;
     too_large |= __builtin_mul_overflow(bytes, sizes[i], &bytes);
   }
   if (too_large) {

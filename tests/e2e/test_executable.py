@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import hlo_disc
-from hlo_disc.errors import ArgumentError, FormatError, ParseError, ShapeError, UnsupportedOpError
+from hlo_disc.errors import ArgumentError, FormatError, OutOfMemoryError, ParseError, ShapeError, UnsupportedOpError
 from hlo_disc.executable import describe_structure
 from hlo_disc.program import read, save
 
@@ -191,6 +191,28 @@ def test_constraints(constraint, tmp_path):
         assert program(ones(8)).shape == (8,)
         with pytest.raises(ShapeError, match=f"constraint {re.escape(constraint)}: "):
             program(ones(6))
+
+
+@pytest.mark.parametrize("constraints", [["n <= 8", "n % 4 == 0"], ["n % 4 == 0", "n <= 8"]], ids=str)
+def test_the_first_broken_constraint_is_reported(constraints):
+    exe = hlo_disc.compile(lambda x: x + 1, "f32[n]", constraints=constraints)
+    with pytest.raises(
+        ShapeError, match=f"constraint {re.escape(constraints[0])}: '.*' is {9 if '<' in constraints[0] else 1}$"
+    ):
+        exe(np.zeros(9, np.float32))
+
+
+def test_results_that_no_memory_can_hold():
+    def powers(x):
+        n = x.shape[0]
+        return jnp.broadcast_to(x[:, None], (n, n, n, n, 1))
+
+    exe = hlo_disc.compile(powers, "f32[n]")
+    with pytest.raises(OutOfMemoryError, match=r"float32 of shape \(65536, 65536, 65536, 65536, 1\) is larger than"):
+        exe(np.zeros(1 << 16, np.float32))
+    with pytest.raises(OutOfMemoryError, match=f"cannot allocate {1 << 62} bytes for output 0"):
+        exe(np.zeros(1 << 15, np.float32))
+    assert exe(np.ones(3, np.float32)).shape == (3, 3, 3, 3, 1)
 
 
 def test_constraints_that_cannot_be_read():

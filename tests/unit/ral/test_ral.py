@@ -188,6 +188,8 @@ def test_wrong_calls_name_the_argument_and_leave_the_executable_working() -> Non
         ShapeError, match=r"argument 'x' has size 5 in dimension 0, shape \(5,\), but size 4 was compiled"
     ):
         exe(ones(5), x)
+    with pytest.raises(ShapeError, match="argument 'x' has size 3 in dimension 0"):
+        exe(ones(3), x)
     with pytest.raises(ArgumentError, match="argument 'x' is a str, which is no tensor; float32"):
         exe("four", x)
     with pytest.raises(
@@ -201,7 +203,7 @@ def test_wrong_calls_name_the_argument_and_leave_the_executable_working() -> Non
 
 def test_a_broken_guard_raises_its_message_with_the_sizes() -> None:
     exe = programs.add_one()
-    with pytest.raises(ShapeError, match=r"^size 13 of x must not be 13 \{braces\} \{0\}$"):
+    with pytest.raises(ShapeError, match=r"^size 13 of x must not be 13 \{braces\} \{0\} \{2\} \{4\d+\}$"):
         exe(ones(13))
     with pytest.raises(ShapeError, match="size 13 of x"):
         exe.plan([13])

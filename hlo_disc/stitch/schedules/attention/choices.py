@@ -34,7 +34,7 @@ from hlo_disc.stitch.schedules.dot.epilogue import Epilogue
 from hlo_disc.stitch.schedules.dot.kernel import panel_steps, rows_of_tiles
 from hlo_disc.stitch.schedules.dot.microkernel import inner_tile, outer_tile
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, KAxis, Operand
-from hlo_disc.stitch.schedules.dot.pack import PanelPacker, panel_elements
+from hlo_disc.stitch.schedules.dot.pack import PanelPacker
 from hlo_disc.stitch.schedules.dot.product import Product, contraction, epilogue_of, operand
 from hlo_disc.stitch.schedules.dot.variant import MOST_BLOCKS, row_chunks
 from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
@@ -184,8 +184,12 @@ def _panels(p: Product, width: int) -> Dim:
     return (p.col_axis.size + (width - 1)) // width
 
 
+def _panel_elements(p: Product, width: int) -> Dim:
+    return p.depth * width
+
+
 def _panel_room(p: Product, width: int) -> Dim:
-    return _panels(p, width) * panel_elements(p, width)
+    return _panels(p, width) * _panel_elements(p, width)
 
 
 class _AttentionParts:
@@ -262,7 +266,7 @@ class _AttentionKernel:
     def _pack(self, pack: PanelPacker, p: Product, width: int, at: Scalar, target: Val) -> None:
         """Pack all panels of an operand."""
         sizes, columns = self.sizes, self.sizes(p.col_axis.size)
-        room, stride = sizes(panel_elements(p, width)), sizes(p.col_axis.col_stride)
+        room, stride = sizes(_panel_elements(p, width)), sizes(p.col_axis.col_stride)
         with self.b.loop(0, self.b.ceil_div(columns, width)) as loop:
             first = loop.i * width
             source = Operand(self.memory[p.cols.source], at + first * stride)
@@ -287,7 +291,7 @@ class _AttentionKernel:
         width = self.v.widths[0]
         steps = panel_steps(p, sizes, width)
         walk = [KAxis(sizes(x.size), sizes(x.row_stride), step) for x, step in zip(p.inner, steps, strict=True)]
-        room, row_stride = sizes(panel_elements(p, width)), sizes(p.row_axis.row_stride)
+        room, row_stride = sizes(_panel_elements(p, width)), sizes(p.row_axis.row_stride)
         with b.loop(0, b.ceil_div(self.count, width)) as loop:
             scores = Operand(self.scores, loop.i * width, (self.stride,))
             queries, keys = Operand(self.queries, query_at, (row_stride,)), Operand(self.keys, loop.i * room)
@@ -301,7 +305,7 @@ class _AttentionKernel:
     def _output(self, row: Scalar, rows: int) -> None:
         b, q, sizes, width = self.b, self.q, self.sizes, self.v.widths[1]
         step = sizes(q.inner[0].col_stride)
-        room = sizes(panel_elements(q, width))
+        room = sizes(_panel_elements(q, width))
         sums = [self.sums, self.factors] if self.parts.sweep.scaled else [self.sums]
         memory = [self.memory[x] for x in (*q.reads, *self.v.group.outputs)]
         with b.loop(0, self.columns, width) as loop:

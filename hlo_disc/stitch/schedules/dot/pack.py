@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
@@ -24,11 +24,6 @@ from hlo_disc.stitch.schedules.dot.bf16_dot import copy_pairs, panel_depth
 from hlo_disc.stitch.schedules.dot.micro_panels import copy_panel, gather_panel, run_panel, transpose_panel
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, Operand
 from hlo_disc.stitch.schedules.dot.product import Axis, Product, position
-
-
-def panel_elements(p: Product, width: int) -> Dim:
-    """Elements of a panel."""
-    return p.depth * width
 
 
 class PanelPacker:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.import_.decode import Decoder, array, integer, ints
@@ -22,7 +23,6 @@ from hlo_disc.import_.elements import ZERO, Element, Elements
 # Shapes and the pieces they are made of have few elements; larger integer tensors are data.
 LIMIT = 64
 _OPAQUE = "%v"
-RELATIONS = {"EQ": "==", "NE": "!=", "GE": ">=", "GT": ">", "LE": "<=", "LT": "<"}
 
 
 class Symbolic:
@@ -232,7 +232,7 @@ def _get_dimension_size(ev: Evaluator, op: Any, operands: Sequence[Operand], siz
 
 
 def _compare(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) -> tuple[Element, ...] | None:
-    relation = RELATIONS[ev.decoder.attribute(op.attributes["comparison_direction"], direction)]
+    relation = DIRECTIONS[ev.decoder.attribute(op.attributes["comparison_direction"], direction)]
     return _elementwise(lambda s, a, b: s.compare(relation, a, b))(ev, op, operands, sizes)
 
 

@@ -19,13 +19,12 @@ from hlo_disc.dynamic_hlo.ir.dependence import live_ops
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value, copied, make_op
 from hlo_disc.dynamic_hlo.ops.reference import Function
-from hlo_disc.dynamic_hlo.ops.table import OPS
+from hlo_disc.dynamic_hlo.ops.table import OPS, REDUCERS
 
-_KINDS = {
-    "add": "add", "multiply": "mul", "maximum": "max", "minimum": "min", "and": "and", "or": "or", "xor": "xor",
-}  # fmt: skip
-_OPS = {kind: name for name, kind in _KINDS.items()}
-_BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
+# The reductions that these ops are.
+KINDS = {name: kind for kind, name in REDUCERS.items()}
+# Of truth values some mean the same.
+BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 _SCALAR_VIEWS = ("reshape", "broadcast", "transpose")
 _SAMPLES = 4096
 
@@ -59,8 +58,8 @@ def monoid_kind(region: Region) -> str | None:
         op = op.operands[0].op  # computed wider and rounded, as a reduction of halves is anyway
     if op is None or {_unwidened(x, dtype) for x in op.operands} != set(region.inputs):
         return _chosen(op, region)
-    kind = _KINDS.get(op.name)
-    return _BOOLEAN.get(kind, kind) if dtype == BOOL and kind else kind
+    kind = KINDS.get(op.name)
+    return BOOLEAN.get(kind, kind) if dtype == BOOL and kind else kind
 
 
 def _unwidened(x: Value, dtype: np.dtype) -> Value:
@@ -88,7 +87,7 @@ def _chosen(op: Op | None, region: Region) -> str | None:
 def monoid_region(kind: str, dtype: np.dtype) -> Region:
     """The region of a monoid."""
     inputs = tuple(Value(dtype, (), None, i) for i in range(2))
-    op = make_op(_OPS[kind], inputs, {}, [(dtype, ())], "")
+    op = make_op(REDUCERS[kind], inputs, {}, [(dtype, ())], "")
     return Region(inputs, (op,), op.results)
 
 

@@ -71,7 +71,7 @@ def infer_compare(op: Op, facts: ShapeFacts) -> Types:
 
 
 def compare(a: Array, b: Array, *, direction: str) -> Array:
-    return _COMPARE[direction](wide(a), wide(b))
+    return COMPARE[direction](wide(a), wide(b))
 
 
 def infer_real_part(op: Op, facts: ShapeFacts) -> Types:
@@ -239,7 +239,7 @@ def clamp(low: Array, x: Array, high: Array) -> Array:
     return minimum(maximum(x, low), high)
 
 
-_COMPARE = {
+COMPARE = {
     "EQ": np.equal, "NE": np.not_equal, "GE": np.greater_equal, "GT": np.greater, "LE": np.less_equal, "LT": np.less,
 }  # fmt: skip
 

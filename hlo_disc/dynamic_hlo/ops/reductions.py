@@ -35,7 +35,7 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.windows import dilated, padded, positions
 
 WINDOW = ("window", "strides", "base_dilations", "window_dilations", "low", "high")
-_REDUCE = {
+UFUNCS = {
     "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and, "or": np.bitwise_or,
     "xor": np.bitwise_xor,
 }  # fmt: skip
@@ -90,9 +90,9 @@ def reduce(x: Array, init: Array, *, dims: Ints, kind: str) -> Array:
     start = init.astype(wide.dtype)
     with np.errstate(all="ignore"):
         if kind in ("add", "mul"):
-            result = _REDUCE[kind].reduce(wide, axis=dims, initial=start, dtype=wide.dtype)
+            result = UFUNCS[kind].reduce(wide, axis=dims, initial=start, dtype=wide.dtype)
         else:
-            result = _REDUCE[kind].reduce(wide, axis=dims, initial=start)
+            result = UFUNCS[kind].reduce(wide, axis=dims, initial=start)
         return np.asarray(result).astype(x.dtype)
 
 

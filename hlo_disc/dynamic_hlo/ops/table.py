@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Op, Region
+from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Op, Region
 from hlo_disc.dynamic_hlo.ops import control, conversions, elementwise, indexing, library, products, reductions, views
 from hlo_disc.dynamic_hlo.ops.inference import Types, broken, describe
 from hlo_disc.dynamic_hlo.ops.library import TRANSFORMS
@@ -20,8 +20,12 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError
 
-DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
-REDUCERS = ("add", "mul", "max", "min", "and", "or", "xor")
+# A comparison's direction, and the relation that it is.
+DIRECTIONS = {"EQ": "==", "NE": "!=", "GE": ">=", "GT": ">", "LE": "<=", "LT": "<"}
+# A reduction's kind, and the op that combines two values.
+REDUCERS = {
+    "add": "add", "mul": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or", "xor": "xor",
+}  # fmt: skip
 
 
 def _tuple_of(kind: type) -> Callable[[Any], bool]:
@@ -92,6 +96,11 @@ def register(rows: Iterable[OpDef], attributes: Mapping[str, AttributeType] | No
 
 for _family in (views, elementwise, conversions, indexing, reductions, products, control, library):
     register(_family.ROWS)
+
+# Tables that say something of the same things have the same keys; a failure names those that only one of them has.
+assert elementwise.COMPARE.keys() == DIRECTIONS.keys(), elementwise.COMPARE.keys() ^ DIRECTIONS.keys()
+assert set(DIRECTIONS.values()) == RELATIONS.keys(), set(DIRECTIONS.values()) ^ RELATIONS.keys()
+assert reductions.UFUNCS.keys() == REDUCERS.keys(), reductions.UFUNCS.keys() ^ REDUCERS.keys()
 
 
 def definition(op: Op) -> OpDef:

@@ -16,7 +16,7 @@ from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, dims_in
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.reference import apply
-from hlo_disc.dynamic_hlo.ops.table import OPS
+from hlo_disc.dynamic_hlo.ops.table import OPS, REDUCERS
 from hlo_disc.dynamic_hlo.passes.patterns import (
     LARGEST_FOLDED,
     Match,
@@ -214,12 +214,12 @@ def _equal_branches(op: Op) -> Match:
 
 # ------------------------------------------------------------------------------------------------------------ reduce
 
-_COMBINE = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or", "xor": "xor"}
 # What a reduction may start with and leave a single element as it is; the sign of a zero sum is not specified.
 _START = {
     "add": _number(0), "mul": _number(1), "max": _lowest, "min": _highest, "and": _all_ones, "or": _number(0),
     "xor": _number(0),
 }  # fmt: skip
+assert _START.keys() == REDUCERS.keys(), _START.keys() ^ REDUCERS.keys()
 
 
 def _reduces_only_units(facts: ShapeFacts, op: Op) -> bool:
@@ -233,7 +233,7 @@ def _reduce_of_units(builder: GraphBuilder, op: Op) -> Value:
     if start is not None and _START[op.attrs["kind"]](start):
         return x
     spread = builder.op("broadcast", (init,), op.loc, shape=op.result.shape, dims=())
-    return builder.op(_COMBINE[op.attrs["kind"]], (spread, x), op.loc)
+    return builder.op(REDUCERS[op.attrs["kind"]], (spread, x), op.loc)
 
 
 # ----------------------------------------------------------------------------------------------- constants and sizes

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Region, Shape, Value
-from hlo_disc.dynamic_hlo.ops.table import OPS
+from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS, OPS, REDUCERS
 from hlo_disc.dynamic_hlo.print import control as print_control
 from hlo_disc.dynamic_hlo.print import convolution as print_convolution
 from hlo_disc.dynamic_hlo.print import indexing as print_indexing
@@ -21,8 +21,7 @@ from hlo_disc.dynamic_hlo.print.text import dense, dense_array, listed, string, 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 
 _SCALAR = "tensor<i64>"
-_RELATION = {"==": "EQ", "!=": "NE", ">=": "GE", ">": "GT", "<=": "LE", "<": "LT"}
-_REDUCER = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or", "xor": "xor"}
+_DIRECTION = {relation: direction for direction, relation in DIRECTIONS.items()}
 
 # JAX's own definitions, under its names: sizes divide with rounding down, StableHLO's integers toward zero.
 _FLOOR_DIVIDE = """\
@@ -91,7 +90,7 @@ class _Printer:
     def ops(self, ops: Iterable[Op]) -> None:
         """Append ops; a printer returns the name of the result, or all names of several."""
         for op in ops:
-            names = _PRINTERS.get(op.name, _elementwise)(self, op)
+            names = _PRINTERS.get(op.name, _operands_alone)(self, op)
             self.names.update(zip(op.results, [names] if isinstance(names, str) else names, strict=True))
 
     def region(self, region: Region, outside: Sequence[str] = ()) -> str:
@@ -247,7 +246,7 @@ class _Printer:
 
     def guard(self, guard: Guard) -> None:
         pair = f"{self.size(guard.lhs)}, {self.size(guard.rhs)}"
-        direction = _RELATION[guard.relation]
+        direction = _DIRECTION[guard.relation]
         holds = self.emit(f"stablehlo.compare {direction}, {pair}, SIGNED : ({_SCALAR}, {_SCALAR}) -> tensor<i1>")
         operands = ", ".join([holds, *map(self.size, guard.args)])
         types = ", ".join(["tensor<i1>"] + [_SCALAR] * len(guard.args))
@@ -262,7 +261,7 @@ def _static(*shapes: Shape) -> bool:
     return all(size.is_const for shape in shapes for size in shape)
 
 
-def _elementwise(printer: _Printer, op: Op) -> str:
+def _operands_alone(printer: _Printer, op: Op) -> str:
     if OPS[op.name].dialect == "chlo":
         types = ", ".join(map(value_type, op.operands))
         return printer.emit(f"chlo.{op.name} {printer.operands(op)} : {types} -> {value_type(op.result)}", op.loc)
@@ -278,7 +277,7 @@ def _bitcast_convert(printer: _Printer, op: Op) -> str:
     (x,) = op.operands
     kinds = dtype_class(x.dtype), dtype_class(op.result.dtype)
     if "complex" not in kinds or kinds[0] == kinds[1]:
-        return _elementwise(printer, op)
+        return _operands_alone(printer, op)
     # Complex numbers as pairs of real ones, or the reverse.
     dtype, whole = part_dtype(op.result.dtype), (op.result if kinds[1] == "complex" else x).shape
     parts, last = (*whole, Dim.const(1)), len(whole)
@@ -414,7 +413,7 @@ def _pad(printer: _Printer, op: Op) -> str:
 
 def _reduce(printer: _Printer, op: Op) -> str:
     x, init = (printer.names[value] for value in op.operands)
-    body = f"applies stablehlo.{_REDUCER[op.attrs['kind']]} across dimensions = {listed(op.attrs['dims'])}"
+    body = f"applies stablehlo.{REDUCERS[op.attrs['kind']]} across dimensions = {listed(op.attrs['dims'])}"
     return printer.op(op, f"stablehlo.reduce({x} init: {init}) {body}")
 
 
@@ -439,6 +438,7 @@ _PRINTERS: dict[str, Callable[[_Printer, Op], str | Sequence[str]]] = {
     "slice": _slice,
     "gather": _gather,
     "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _operands_alone,
     "concatenate": _concatenate,
     "pad": _pad,
     "reduce": _reduce,
@@ -450,3 +450,5 @@ _PRINTERS: dict[str, Callable[[_Printer, Op], str | Sequence[str]]] = {
     "custom_call": print_library.custom_call,
     "fft": print_library.fft,
 }
+_PRINTED = {name for name, row in OPS.items() if row.dialect and (row.kind != "elementwise" or name in _PRINTERS)}
+assert _PRINTERS.keys() == _PRINTED, _PRINTERS.keys() ^ _PRINTED

@@ -6,6 +6,7 @@ guard here (`Reader.equal`, `Reader.at_most`), so nothing behind this stage read
 
 from __future__ import annotations
 
+from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.import_.handlers import (
     bitcast,
     broadcasts,
@@ -33,6 +34,9 @@ _FAMILIES = (
     elementwise, bitcast, broadcasts, views, gather, sort, reduce, windows, scan, norm, dot, einsum, ragged,
     convolution, control, library, random, calls, distributed,
 )  # fmt: skip
-HANDLERS: dict[str, Handler] = {}
-for family in _FAMILIES:
-    HANDLERS.update(family.HANDLERS)
+HANDLERS: dict[str, Handler] = {name: handler for family in _FAMILIES for name, handler in family.HANDLERS.items()}
+assert len(HANDLERS) == sum(len(family.HANDLERS) for family in _FAMILIES), "an op has two handlers"
+
+_ELEMENTWISE = (elementwise.HANDLERS.keys() | bitcast.HANDLERS.keys()) - elementwise.SPELLED.keys()
+_OPS = {f"{row.dialect}.{name}" for name, row in OPS.items() if row.kind == "elementwise" and row.dialect}
+assert _ELEMENTWISE == _OPS, _ELEMENTWISE ^ _OPS

@@ -99,16 +99,21 @@ def _is_infinity(which: float, first: str = "") -> Handler:
     return handler
 
 
-HANDLERS: dict[str, Handler] = {
-    **{f"stablehlo.{name}": _elementwise(name) for name in (*_UNARY, *_BINARY)},
-    "chlo.erf": _elementwise("erf"),
-    "chlo.erfc": _elementwise("erfc"),
-    "chlo.next_after": _elementwise("next_after"),
-    "chlo.tan": _elementwise("tan"),
+# What DHLO spells with other ops, or has one op for where StableHLO and CHLO both have one.
+SPELLED: dict[str, Handler] = {
     "chlo.square": _square,
     "chlo.is_inf": _is_infinity(np.inf, "abs"),
     "chlo.is_pos_inf": _is_infinity(np.inf),
     "chlo.is_neg_inf": _is_infinity(-np.inf),
+    "chlo.tan": _elementwise("tan"),
+}
+
+HANDLERS: dict[str, Handler] = {
+    **SPELLED,
+    **{f"stablehlo.{name}": _elementwise(name) for name in (*_UNARY, *_BINARY)},
+    "chlo.erf": _elementwise("erf"),
+    "chlo.erfc": _elementwise("erfc"),
+    "chlo.next_after": _elementwise("next_after"),
     "stablehlo.real": _part("real"),
     "stablehlo.imag": _part("imag"),
     "stablehlo.compare": _compare,

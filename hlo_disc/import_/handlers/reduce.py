@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value
-from hlo_disc.dynamic_hlo.ops.combiners import monoid_kind, scalar_region
+from hlo_disc.dynamic_hlo.ops.combiners import BOOLEAN, KINDS, monoid_kind, scalar_region
 from hlo_disc.import_.decode import ints
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
-
-_MONOIDS = {
-    "add": "add", "multiply": "mul", "maximum": "max", "minimum": "min", "and": "and", "or": "or", "xor": "xor",
-}  # fmt: skip
 
 
 def _reduce(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -28,7 +24,7 @@ def _reduce(r: Reader, op: Any, operands: list[Operand]) -> Result:
     kind = _monoid(op) if len(values) == 2 else None
     if kind is not None and values[0].dtype == values[1].dtype:
         if values[0].dtype == np.bool_:
-            kind = {"add": "or", "max": "or", "mul": "and", "min": "and"}.get(kind, kind)
+            kind = BOOLEAN.get(kind, kind)
         return r.emit("reduce", values, dims=dims, kind=kind)
     region = op.regions[0]
     xs, inits = operands_of(r, region, values)
@@ -45,7 +41,7 @@ def _monoid(op: Any) -> str | None:
         return None
     if list(body[1].operands) != list(body[0].results):
         return None
-    return _MONOIDS.get(body[0].operation.name.removeprefix("stablehlo."))
+    return KINDS.get(body[0].operation.name.removeprefix("stablehlo."))
 
 
 def make_reduce(

@@ -15,7 +15,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, int_limits, is_float, is_unsigned
 from hlo_disc.dynamic_hlo.ir.graph import Op
-from hlo_disc.dynamic_hlo.ops.table import OPS, REDUCERS
+from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS, OPS, REDUCERS
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import arith, math
 from hlo_disc.stitch.codegen import complex_values as pairs
@@ -147,12 +147,9 @@ def _integer_power(b: Builder, o: Op, base: Val, exponent: Val) -> Val:
     return b.select(b.compare("<", exponent, zero), b.select(b.compare("==", base, one), one, unit), power)
 
 
-_SIGNS = {"EQ": "==", "NE": "!=", "GE": ">=", "GT": ">", "LE": "<=", "LT": "<"}
-
-
 def _compare(b: Builder, o: Op, x: list[Val]) -> Val:
     left, right = x
-    return b.compare(_SIGNS[o.attrs["direction"]], left, right, unsigned=is_unsigned(o.operands[0].dtype))
+    return b.compare(DIRECTIONS[o.attrs["direction"]], left, right, unsigned=is_unsigned(o.operands[0].dtype))
 
 
 def _logistic(b: Builder, o: Op, x: list[Val]) -> Val:
@@ -308,7 +305,8 @@ def _settled(rule: Rule) -> Rule:
 
 
 ELEMENTWISE: dict[str, Rule] = {name: rule if name in _EXACT else _settled(rule) for name, rule in _ROWS.items()}
-assert ELEMENTWISE.keys() == {name for name, row in OPS.items() if row.kind == "elementwise"}, "a row an op"
+_OPS = {name for name, row in OPS.items() if row.kind == "elementwise"}
+assert ELEMENTWISE.keys() == _OPS, ELEMENTWISE.keys() ^ _OPS
 
 
 @dataclass(frozen=True)
@@ -358,4 +356,4 @@ MONOIDS: dict[str, Monoid] = {
     "or": Monoid(lambda _: 0, ELEMENTWISE["or"], "", "or", "or"),
     "xor": Monoid(lambda _: 0, ELEMENTWISE["xor"], "", "xor", "xor"),
 }
-assert MONOIDS.keys() == set(REDUCERS), "a row a kind of reduction"
+assert MONOIDS.keys() == REDUCERS.keys(), MONOIDS.keys() ^ REDUCERS.keys()

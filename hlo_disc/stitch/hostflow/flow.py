@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlo_disc.abi import ALIGNMENT, MAIN_BROKEN, PLAN_BROKEN, EnvLayout
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Value, raw_dim
+from hlo_disc.dynamic_hlo.ir.graph import NEGATED, Graph, Guard, Op, Value, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith, ir
@@ -29,8 +29,6 @@ from hlo_disc.stitch.hostflow.placement import Placement
 from hlo_disc.stitch.schedule import CONTROL
 from hlo_disc.stitch.scheduling import Pack, Scheduled, Step
 from hlo_disc.stitch.variant import Choice
-
-_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
 
 
 @dataclass(frozen=True)
@@ -222,7 +220,7 @@ class Flow:
             def check(op: Op) -> None:
                 lhs, rhs = (b.index(sizes(op.attrs[name])) for name in ("lhs", "rhs"))
                 args = [b.index(x) for x in sizes.shape(op.attrs["args"])]
-                b.if_(b.compare(_OPPOSITE[op.attrs["relation"]], lhs, rhs), lambda: failures[op](call, env, *args))
+                b.if_(b.compare(NEGATED[op.attrs["relation"]], lhs, rhs), lambda: failures[op](call, env, *args))
 
             unknown = {v: i for v, i in self.placement.outputs.items() if v not in known}
             late = LateMemory(b, sizes, self.placement.late_places, unknown, self._late_needs)

@@ -7,13 +7,11 @@ leading arguments, which the reader knows by name.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax import export, tree_util
+from jax import export
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -22,36 +20,6 @@ from hlo_disc.import_ import jax_lowering
 from hlo_disc.import_.module import read_module
 from hlo_disc.import_.policy import JAX
 from hlo_disc.import_.symbols import ShapeSpec, parse_constraints, shape_spec
-
-
-@dataclass(frozen=True)
-class Spec:
-    """What an array argument looks like: Spec("(b, s, 768)", "float32") or Spec(("b", 128), np.int32)."""
-
-    shape: str | ShapeSpec
-    dtype: Any
-    weak: bool = False
-
-
-def trace(fn: Callable[..., Any], *args: Any, constraints: Sequence[str] = (), **kwargs: Any) -> tuple[Graph, Any]:
-    """The graph of `fn(*args, **kwargs)` and the tree of its results; the graph's inputs are the flattened arguments.
-
-    args, kwargs: pytrees of `Spec`, or of anything that has `shape` and `dtype` (arrays, ShapeDtypeStructs). Raises
-    what JAX raises while it traces, and what `read_module` raises.
-    """
-    leaves, tree = tree_util.tree_flatten((args, kwargs))
-    shapes = [shape_spec(leaf.shape) for leaf in leaves]
-    out_trees: list[Any] = []
-
-    def flat(*values: Any) -> list[Any]:
-        call_args, call_kwargs = tree.unflatten(values)
-        results, out_tree = tree_util.tree_flatten(fn(*call_args, **call_kwargs))
-        out_trees.append(out_tree)
-        return results
-
-    flat.__name__ = getattr(fn, "__name__", "main")
-    graph, _ = from_jax(flat, leaves, shapes, _names(fn, args, kwargs), constraints)
-    return graph, out_trees[-1]
 
 
 def from_jax(
@@ -92,10 +60,8 @@ def _of_an_element(dtype: Any) -> list[Dim]:
 
 
 def _filled(leaf: Any, spec: Sequence[Dim | None], name: str) -> list[Dim]:
-    if len(spec) != len(leaf.shape) and not isinstance(leaf.shape, str):
+    if len(spec) != len(leaf.shape):
         raise ArgumentError(f"{name} has rank {len(leaf.shape)}, but its dims {_shown(spec)} have rank {len(spec)}")
-    if None in spec and isinstance(leaf.shape, str):
-        raise ArgumentError(f"{name} has the shape {leaf.shape!r}: '_' keeps a size, and there is none")
     return [Dim.of(leaf.shape[axis]) if d is None else d for axis, d in enumerate(spec)]
 
 
@@ -119,24 +85,3 @@ def _jax_constraint(guard: Guard) -> str:
     offset = {"<": -1, ">": 1}.get(guard.relation, 0)
     relation = {"<": "<=", ">": ">="}.get(guard.relation, guard.relation)
     return "" if relation == "!=" else f"{guard.lhs} {relation} {guard.rhs + offset}"
-
-
-def _names(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
-    """The arguments' names with their paths: "params['layer0']['wq']", "ids"."""
-    try:
-        bound = inspect.signature(fn).bind(*args, **kwargs)
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):
-        parameters, bound = [], None
-    positional: list[str] = []
-    for i in range(len(args)):
-        plain = i < len(parameters) and parameters[i].kind in (
-            inspect.Parameter.POSITIONAL_ONLY,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        )
-        positional.append(parameters[i].name if bound is not None and plain else f"args[{i}]")
-    names = []
-    for path, _ in tree_util.tree_flatten_with_path((tuple(args), kwargs))[0]:
-        head = positional[path[1].idx] if path[0].idx == 0 else path[1].key
-        names.append(head + tree_util.keystr(path[2:]))
-    return names

@@ -23,7 +23,6 @@ from hlo_disc.mlir import stablehlo
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
 
-ZERO = Dim.const(0)
 ONE = Dim.const(1)
 _OPEN = "%o"
 

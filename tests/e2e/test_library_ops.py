@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from tracing import Spec, trace
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
@@ -17,7 +18,6 @@ from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError, ShapeError
-from hlo_disc.import_.jax import Spec, trace
 from hlo_disc.import_.module import read_module
 from hlo_disc.import_.source import load_module
 

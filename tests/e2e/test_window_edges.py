@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from dhlo import run_stablehlo
 from jax import lax
+from tracing import Spec, trace
 
 import hlo_disc
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.dynamic_hlo.print.text import dense
 from hlo_disc.import_.decode import array
-from hlo_disc.import_.jax import Spec, trace
 
 # Window, strides, dilations of the array and of the window, padding: all on both axes.
 WINDOWS = {

@@ -42,7 +42,6 @@ class ShapeFacts:
         self._equalities: list[Dim] = []  # each == 0
         self._inequalities: list[Dim] = []  # each >= 0
         self._multiples: list[tuple[Dim, int]] = []
-        self._likely: dict[str, int] = {}
         self._derive()
 
     def copy(self) -> ShapeFacts:
@@ -51,7 +50,6 @@ class ShapeFacts:
         other._equalities = list(self._equalities)
         other._inequalities = list(self._inequalities)
         other._multiples = list(self._multiples)
-        other._likely = dict(self._likely)
         return other
 
     # Facts
@@ -86,10 +84,6 @@ class ShapeFacts:
             raise ShapeError(f"the dimension '{d}' cannot be a multiple of {k}{self._context(Dim.of(d))}")
         if known is Truth.UNKNOWN:
             self._record(self._multiples, (Dim.of(d), k))
-
-    def add_likely(self, symbol: str | Dim, value: int) -> None:
-        """`value` is a usual size of `symbol`: a hint for cost estimates, no fact."""
-        self._likely[str(symbol)] = value
 
     # Questions
 
@@ -168,15 +162,13 @@ class ShapeFacts:
         return found
 
     def likely(self, d: int | Dim) -> int:
-        """`d` at likely sizes: as declared, else by the equalities, else a guess within the symbol's bounds."""
+        """`d` at likely sizes: by the equalities, else a guess within the symbol's bounds."""
         d = Dim.of(d)
         values: dict[str, int] = {}
 
         def value(name: str) -> int:
             if name not in values:
-                if name in self._likely:
-                    values[name] = self._likely[name]
-                elif name in self._equations.symbols:
+                if name in self._equations.symbols:
                     definition = self._equations.symbols[name]
                     values[name] = definition.evaluate({s: value(s) for s in definition.symbols})
                 else:

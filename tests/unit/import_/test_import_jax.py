@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from tracing import Spec, trace
 
 import hlo_disc
 from hlo_disc.dynamic_hlo.ir.graph import raw_dim
@@ -12,7 +13,8 @@ from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.dynamic_hlo.ops.verify import verify
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ShapeError, UnsupportedOpError
-from hlo_disc.import_.jax import Spec, from_jax, trace
+from hlo_disc.import_.jax import from_jax
+from hlo_disc.values import Leaf
 
 F32, I32 = np.dtype(np.float32), np.dtype(np.int32)
 X = Spec("(b, s)", F32)
@@ -154,7 +156,7 @@ def test_names_and_pytrees():
         return {"y": params["layers"][0]["w"] * scale + rest[0]}
 
     graph, tree = trace(fn, {"layers": [{"w": X}]}, X, scale=Spec((), F32))
-    assert graph.input_names == ("params['layers'][0]['w']", "args[1]", "scale")
+    assert graph.input_names == ("params['layers'][0]['w']", "rest[0]", "scale")
     assert tree == jax.tree_util.tree_structure({"y": 0})
 
 
@@ -272,7 +274,7 @@ def test_wide_integers():
 
 def test_flat_interface():
     graph, _ = from_jax(
-        lambda x, n: [x * n], [Spec((4, 3), F32), Spec((), F32, weak=True)], [("b", None), ()], ["x", "n"]
+        lambda x, n: [x * n], [Leaf(F32, (4, 3)), Leaf(F32, (), weak=True)], [("b", None), ()], ["x", "n"]
     )
     assert graph.inputs[0].shape == (B, Dim.const(3)) and graph.input_names == ("x", "n")
 

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from tracing import Spec, trace
 
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.dynamic_hlo.passes.simplify import simplify
-from hlo_disc.import_.jax import Spec, trace
 
 X = Spec("(n,)", np.dtype(np.float32))
 COUNT = Spec((), np.dtype(np.int32))

@@ -252,6 +252,26 @@ def test_against_reference(compiled, name, sizes):
         np.testing.assert_allclose(result, want, rtol=3e-5, atol=1e-6)
 
 
+def widened(g, x, y):
+    return g.op("add", [spread(g, x, y, (0, 1)), y])
+
+
+def cut(g, x, y):
+    return g.op("add", [g.op("slice", [x], start=(Dim.const(0),) * 2, limit=y.shape, stride=(1, 1)), y])
+
+
+@pytest.mark.parametrize(
+    "build, left",
+    [(widened, (1, 5)), (widened, (3, 1)), (widened, (3, 5)), (cut, (3, 9)), (cut, (8, 5)), (cut, (3, 5))],
+)
+def test_axes_whose_sizes_are_equal_or_not(build, left):
+    """Which axes may merge depends on sizes that only a call knows."""
+    graph = make_graph([("float32", "p, q"), ("float32", "a, b")], build)
+    arrays = [np.arange(float(np.prod(n))).astype(np.float32).reshape(n) for n in (left, (3, 5))]
+    (expected,) = reference.evaluate(graph, arrays)
+    np.testing.assert_array_equal(Executable(pipeline.compile(graph, Options()))(*arrays), expected)
+
+
 def test_nan_reaches_the_maximum():
     graph = make_graph([("float32", "a, b")], lambda g, x: (reduce(g, x, (1,), "max"), reduce(g, x, (0,), "min")))
     executable = Executable(pipeline.compile(graph, Options()))

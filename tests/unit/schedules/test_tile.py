@@ -289,10 +289,27 @@ def spread_operand(b: GraphBuilder, x: Value, w: Value) -> Value:
     return dot(b, z, ones, ((2,), (0,)))
 
 
-@pytest.mark.parametrize("build", [slices_and_reshapes, spread_operand])
+def strided_slices(b: GraphBuilder, x: Value, w: Value) -> Value:
+    left = b.op("slice", [x], start=shape("0, 0, 1"), limit=shape("b, m, 40"), stride=(1, 1, 2))
+    right = b.op("slice", [w], start=shape("1, 2"), limit=shape("40, 60"), stride=(2, 3))
+    return dot(b, left, right, ((2,), (0,)))
+
+
+@pytest.mark.parametrize("build", [slices_and_reshapes, strided_slices, spread_operand])
 def test_operands_read_through_views(build: Callable[..., Value]) -> None:
     graph = make_graph([("float32", "b, m, 40"), ("float32", "40, 60")], build)
     run(graph, [{"b": b, "m": m} for b, m in ((0, 3), (1, 1), (2, 7), (3, 40))], 1e-5)
+
+
+def test_an_operand_that_is_spread_when_the_call_says_so() -> None:
+    """A size that may be 1, or that of the result: no stride is right for both."""
+
+    def build(b: GraphBuilder, x: Value, w: Value, y: Value) -> Value:
+        many = b.op("broadcast", [x], shape=shape("m, 40"), dims=(0, 1))
+        return b.op("add", [dot(b, many, w, ((1,), (0,))), y])
+
+    graph = make_graph([("float32", "p, 40"), ("float32", "40, 60"), ("float32", "m, 60")], build)
+    run(graph, [{"p": p, "m": m} for p, m in ((1, 0), (0, 0), (1, 1), (1, 9), (9, 9))], 1e-5)
 
 
 def test_long_sums_are_accurate() -> None:

@@ -20,7 +20,7 @@ from hlo_disc.mlir import ir
 
 GLOBAL = "jax.global_constant"
 Names = tuple[tuple[str | None, ...], ...]  # of every input's dims; None for a fixed one
-Types = Sequence[tuple[np.dtype, tuple[int, ...]]]
+InputTypes = Sequence[tuple[np.dtype, tuple[int, ...]]]
 
 # Sizes to try, for the first dim, the second …: 0 and 1 first, then what tells dims apart, then what suits constraints.
 _SIZES = [(0,), (1,), (67, 18, 3), (5, 3, 2), (2, 7, 4), (1, 5, 2), (3, 1, 4), (8, 16, 8), (16,), (4, 8), (2,),
@@ -34,7 +34,7 @@ class Refused(Exception):
     """Sizes that the module does not allow, with the refinement's message."""
 
 
-class Signature:
+class MainSignature:
     """The inputs of a module's `main`: those that are sizes by convention (leading integer scalars before inputs with
     `?`), and the dtype and shape of the others.
     """
@@ -84,7 +84,7 @@ def symbols(names: Names) -> list[str]:
     return sorted({name for shape in names for name in shape if name is not None})
 
 
-def find_names(module: ir.Module, signature: Signature) -> Names:
+def find_names(module: ir.Module, signature: MainSignature) -> Names:
     """Names for the dims with which the module refines at distinct sizes. Raises Refused when there are none."""
     namings = list(signature.namings())
     # Distinct sizes tell namings apart; equal ones only say that some size is allowed.
@@ -114,7 +114,9 @@ def _sizes_of(names: Names, sizes: Sequence[int]) -> dict[str, int]:
     return dict(zip(found, itertools.chain(sizes, itertools.repeat(sizes[-1])), strict=False))
 
 
-def concrete(signature: Signature, names: Names, sizes: Mapping[str, int]) -> list[tuple[np.dtype, tuple[int, ...]]]:
+def concrete(
+    signature: MainSignature, names: Names, sizes: Mapping[str, int]
+) -> list[tuple[np.dtype, tuple[int, ...]]]:
     """dtype and shape of every input at these sizes."""
     return [
         (dtype, tuple(sizes[name or ""] if n is None else n for n, name in zip(shape, given, strict=True)))
@@ -122,14 +124,14 @@ def concrete(signature: Signature, names: Names, sizes: Mapping[str, int]) -> li
     ]
 
 
-def at_sizes(module: ir.Module, signature: Signature, names: Names, sizes: Mapping[str, int]) -> ir.Module:
+def at_sizes(module: ir.Module, signature: MainSignature, names: Names, sizes: Mapping[str, int]) -> ir.Module:
     """A copy of the module at these sizes, static. Raises Refused."""
     copy = clone(module)
     _fix_sizes(copy, signature.size_count, list(sizes.values()))
     return refine(copy, concrete(signature, names, sizes)) if signature.is_dynamic else legalised(copy)
 
 
-def refine(module: ir.Module, types: Types) -> ir.Module:
+def refine(module: ir.Module, types: InputTypes) -> ir.Module:
     """The module with arguments of these types, static; it is changed. Raises Refused."""
     shown = ",".join(f"tensor<{''.join(f'{n}x' for n in shape)}{element_type(dtype)}>" for dtype, shape in types)
     try:
@@ -169,7 +171,7 @@ def _fix_sizes(module: ir.Module, count: int, sizes: Sequence[int]) -> None:
     set_arguments(main)
 
 
-def mark_sizes(module: ir.Module, signature: Signature, names: Names) -> ir.Module:
+def mark_sizes(module: ir.Module, signature: MainSignature, names: Names) -> ir.Module:
     """A copy in which the leading arguments that are sizes say which, in JAX's way."""
     copy = clone(module)
     if signature.size_count:
@@ -204,7 +206,7 @@ class XlaProgram:
         return [np.asarray(shards[0]) for shards in outputs.disassemble_into_single_device_arrays()]
 
 
-def random_arrays(types: Types, seed: int, special: bool) -> list[np.ndarray]:
+def random_arrays(types: InputTypes, seed: int, special: bool) -> list[np.ndarray]:
     """Inputs: integers that can be indices, floats around 1, with `special` zeros, large values and infinities too."""
     random = np.random.default_rng(seed)
     return [_random(random, dtype, shape, special) for dtype, shape in types]

@@ -140,7 +140,7 @@ class _Run:
 
     def differential(self, case: Case) -> None:
         """Run at several sizes from one compilation, against XLA at each."""
-        signature = oracle.Signature(case.module)
+        signature = oracle.MainSignature(case.module)
         with self.timed("XLA"):
             names = oracle.find_names(case.module, signature)
         dims = None

@@ -41,7 +41,7 @@ class NeedsLegalising(Exception):
     """An op that StableHLO's own passes can take apart."""
 
 
-class _Scope(dict[ir.Value, Operand]):
+class _Env(dict[ir.Value, Operand]):
     """What the values of a block stand for; those of the enclosing block are seen through."""
 
     outer: Mapping[ir.Value, Operand] | None = None
@@ -77,7 +77,7 @@ class Reader:
         self.op: Any = None
         self.data_dims = DataDims(self)
         self.nested = 0  # regions around the current op
-        self._env = _Scope()
+        self._env = _Env()
         self._call_sites: list[Any] = []
         self._made: list[Symbolic] = []  # values of these were made in the current region
         self._constants: dict[tuple[np.dtype, tuple[int, ...], bytes], Value] = {}
@@ -140,7 +140,7 @@ class Reader:
     def run(self, block: Any, operands: Sequence[Operand], outer: Mapping[ir.Value, Operand] | None = None) -> Any:
         """The results of a block's ops. outer: what the values of the enclosing block stand for."""
         saved = self._env
-        env = self._env = _Scope(zip(block.arguments, operands, strict=True))
+        env = self._env = _Env(zip(block.arguments, operands, strict=True))
         env.outer = outer
         try:
             return self._run(block, env)
@@ -157,7 +157,7 @@ class Reader:
         finally:
             self._env = saved
 
-    def _run(self, block: Any, env: _Scope) -> list[Operand]:
+    def _run(self, block: Any, env: _Env) -> list[Operand]:
         evaluate = self.evaluator.evaluate
         for op in block.operations:
             name = op.operation.name

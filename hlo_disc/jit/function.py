@@ -25,7 +25,7 @@ from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, generalise
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
 from hlo_disc.jit.fallback import FallbackPath
-from hlo_disc.jit.programs import Entry, Path, Programs, Variant
+from hlo_disc.jit.programs import Compiled, Entry, Path, Programs
 from hlo_disc.jit.stats import Compilation, Fallback, Stats
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, Static, parse_dims
@@ -214,7 +214,7 @@ class JitFunction(Generic[P, R]):
                 entry = programs.entries.setdefault(key, Entry(names, dims, programs.first_of(tree, static)))
         return entry, infos
 
-    def _variant(self, entry: Entry, infos: list[Leaf], static: Static, tree: Any) -> Variant:
+    def _variant(self, entry: Entry, infos: list[Leaf], static: Static, tree: Any) -> Compiled:
         sizes = tuple(info.shape for info in infos)
         variant = entry.find(sizes)
         if variant is not None:
@@ -269,7 +269,7 @@ class JitFunction(Generic[P, R]):
             # Nobody asked for these dims: what has to know its sizes is left to JAX.
             raise UnsupportedOpError(str(error)) from error
 
-    def _compile(self, entry: Entry, infos: list[Leaf], sizes: Sizes, static: Static, tree: Any) -> Variant:
+    def _compile(self, entry: Entry, infos: list[Leaf], sizes: Sizes, static: Static, tree: Any) -> Compiled:
         why = entry.why(sizes)
         start = time.perf_counter()
         traced: list[tuple[Traced, Dims]] = []
@@ -286,7 +286,7 @@ class JitFunction(Generic[P, R]):
         shown = tuple(show(n, i, d) for n, i, d in zip(entry.names, infos, dims, strict=True))
         self._records.append(Compilation(why, shown, seconds, executable.program.compile_ms))
         logger.info("compiled %s in %.2f s: %s", self.signature.name, seconds, why)
-        return Variant(dims, sizes, executable, program.out_tree, program.results)
+        return Compiled(dims, sizes, executable, program.out_tree, program.results)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace for these arguments (arrays or ShapeDtypeStructs), without compiling or running."""
@@ -316,7 +316,7 @@ class JitFunction(Generic[P, R]):
         return "\n\n".join(parts)
 
 
-def _path(variant: Variant, taken: Sequence[Any], traced: bool, wrap: bool) -> Path:
+def _path(variant: Compiled, taken: Sequence[Any], traced: bool, wrap: bool) -> Path:
     """How calls run in a program, or in `jax.jit` when it traces. wrap: numpy's results become JAX's."""
     native = variant.executable.native
     if not traced:

@@ -18,7 +18,7 @@ from hlo_disc.values import Result
 Conversion = Callable[[Any], Any] | None
 
 
-class Variant(NamedTuple):
+class Compiled(NamedTuple):
     """One compiled program of an entry: its dims, the sizes that it was compiled at, and what its results are."""
 
     dims: Dims
@@ -40,10 +40,10 @@ class Entry:
         self.lock = threading.Lock()
         self.history: list[Sizes] = []
         self.unsupported = ""
-        self.found: Variant | None = None
-        self.by_fixed: dict[Sizes, Variant] = {}
+        self.found: Compiled | None = None
+        self.by_fixed: dict[Sizes, Compiled] = {}
 
-    def find(self, sizes: Sizes) -> Variant | None:
+    def find(self, sizes: Sizes) -> Compiled | None:
         """The program that serves these sizes. With the user's dims a broken guard is an error, not another program."""
         if self.dims is not None:
             return self.by_fixed.get(fixed(self.dims, sizes))
@@ -51,7 +51,7 @@ class Entry:
         misfits = found is None or any(changes(self.names, found.dims, found.sizes, sizes))
         return None if misfits else found
 
-    def add(self, variant: Variant) -> None:
+    def add(self, variant: Compiled) -> None:
         self.history = [*self.history, variant.sizes]
         if self.dims is not None:
             self.by_fixed[fixed(self.dims, variant.sizes)] = variant

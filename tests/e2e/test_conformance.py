@@ -292,5 +292,5 @@ func.func @main(%x: tensor<?x2x?xf32>, %y: tensor<?x2x?xf32>) -> tensor<?x2x?xf3
   %r = stablehlo.add %x, %t : tensor<?x2x?xf32>
   return %r : tensor<?x2x?xf32>
 }""")
-    names = oracle.find_names(module, oracle.Signature(module))
+    names = oracle.find_names(module, oracle.MainSignature(module))
     assert names == (("b0", None, "b1"), ("b1", None, "b0"))

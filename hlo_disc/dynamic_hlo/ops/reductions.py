@@ -42,7 +42,7 @@ UFUNCS = {
 _LONG = 64
 
 
-class Body(Protocol):
+class Combiner(Protocol):
     """What combines; `results` is how many arrays it makes."""
 
     @property
@@ -51,19 +51,19 @@ class Body(Protocol):
     def __call__(self, *arrays: Array) -> list[Array]: ...
 
 
-def _parts(arrays: tuple[Array, ...], body: Body) -> tuple[list[Array], list[Array], list[Array]]:
+def _parts(arrays: tuple[Array, ...], body: Combiner) -> tuple[list[Array], list[Array], list[Array]]:
     count = body.results
     return list(arrays[:count]), list(arrays[count : 2 * count]), list(arrays[2 * count :])
 
 
-def _fold(body: Body, state: list[Array], steps: Iterator[list[Array]], captured: list[Array]) -> list[Array]:
+def _fold(body: Combiner, state: list[Array], steps: Iterator[list[Array]], captured: list[Array]) -> list[Array]:
     for step in steps:
         made = body(*state, *step, *captured)
         state = [np.broadcast_to(x, y.shape) for x, y in zip(made, state, strict=True)]
     return state
 
 
-def _halved(body: Body, rows: list[Array], captured: list[Array]) -> list[Array]:
+def _halved(body: Combiner, rows: list[Array], captured: list[Array]) -> list[Array]:
     """Long rows with neighbours combined until they are short: in which order elements are combined is not said."""
     while (count := len(rows[0])) > _LONG:
         made = body(*(x[0 : count - 1 : 2] for x in rows), *(x[1::2] for x in rows), *captured)
@@ -132,7 +132,7 @@ def infer_reduce_with(op: Op, facts: ShapeFacts) -> Types:
     return [(x.dtype, kept) for x in xs]
 
 
-def reduce_with(*arrays: Array, dims: Ints, body: Body) -> tuple[Array, ...]:
+def reduce_with(*arrays: Array, dims: Ints, body: Combiner) -> tuple[Array, ...]:
     xs, inits, captured = _parts(arrays, body)
     order = [*sorted(dims), *(a for a in range(xs[0].ndim) if a not in dims)]
     kept = tuple(n for a, n in enumerate(xs[0].shape) if a not in dims)
@@ -156,7 +156,7 @@ def infer_cumulative(op: Op, facts: ShapeFacts) -> Types:
     return [(x.dtype, shape) for x in xs]
 
 
-def cumulative(*arrays: Array, dim: int, reverse: bool, body: Body) -> tuple[Array, ...]:
+def cumulative(*arrays: Array, dim: int, reverse: bool, body: Combiner) -> tuple[Array, ...]:
     xs, _, captured = _parts(arrays, body)
     lines = [np.moveaxis(x, dim, 0) for x in xs]
     results = [line.copy() for line in lines]
@@ -205,7 +205,7 @@ def reduce_window(
     window_dilations: Ints,
     low: Ints,
     high: Ints,
-    body: Body,
+    body: Combiner,
 ) -> tuple[Array, ...]:
     xs, inits, captured = _parts(arrays, body)
     interior = tuple(n - 1 for n in base_dilations)
@@ -257,8 +257,8 @@ def select_and_scatter(
     strides: Ints,
     low: Ints,
     high: Ints,
-    select: Body,
-    body: Body,
+    select: Combiner,
+    body: Combiner,
 ) -> Array:
     place = selected(x, source.shape, captured, window=window, strides=strides, low=low, high=high, select=select)
     return scattered(place, source, init, captured, x.shape, body)
@@ -278,7 +278,7 @@ def selected(
     strides: Ints,
     low: Ints,
     high: Ints,
-    select: Body,
+    select: Combiner,
 ) -> Array:
     """The number of the element of x that each window selects, -1 when all of a window is padding."""
     flat = np.arange(x.size, dtype=np.int64).reshape(x.shape)
@@ -294,7 +294,9 @@ def selected(
     return place
 
 
-def scattered(place: Array, source: Array, init: Array, captured: Sequence[Array], shape: Ints, body: Body) -> Array:
+def scattered(
+    place: Array, source: Array, init: Array, captured: Sequence[Array], shape: Ints, body: Combiner
+) -> Array:
     """An array of `shape` in which the elements of the source are combined into those whose number `place` has."""
     result = np.full(math.prod(shape), init, source.dtype)
     # In the order of the windows: first the first one that chose a place, for every place, then the second …

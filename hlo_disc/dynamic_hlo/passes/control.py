@@ -28,12 +28,12 @@ def tidy(graph: Graph) -> Graph:
     """An equal graph with simpler control flow; the same object when there is nothing to do."""
     if not any(op.name in ("while", "case") for op in graph.ops):
         return graph
-    ops, values, changed = _Scope(graph.facts).run(graph.ops, graph.roots)
+    ops, values, changed = _Remaker(graph.facts).run(graph.ops, graph.roots)
     return graph.with_roots(values, ops=tuple(ops)) if changed else graph
 
 
 @dataclass
-class _Slot:
+class _Passed:
     """One operand of a control op, with the input that it is in each region."""
 
     operand: Value
@@ -41,7 +41,7 @@ class _Slot:
 
 
 @dataclass
-class _Body:
+class _Draft:
     """A region that is being changed: its inputs are those of the slots."""
 
     ops: list[Op]
@@ -60,7 +60,7 @@ class _Body:
         return {x for op in self.ops for x in op.operands} | set(self.outputs)
 
 
-class _Scope:
+class _Remaker:
     """The ops of a graph or region in order, made new."""
 
     def __init__(self, facts: ShapeFacts):
@@ -83,10 +83,10 @@ class _Scope:
         made, final = self._shrunk(made, [values.get(v, v) for v in roots])
         return made, {**final, **{old: final.get(new, new) for old, new in values.items()}}, self.changed
 
-    def _inside(self, region: Region) -> _Body:
-        ops, values, changed = _Scope(self.facts).run(region.ops, region.outputs)
+    def _inside(self, region: Region) -> _Draft:
+        ops, values, changed = _Remaker(self.facts).run(region.ops, region.outputs)
         self.changed |= changed
-        return _Body(ops, [values.get(v, v) for v in region.outputs])
+        return _Draft(ops, [values.get(v, v) for v in region.outputs])
 
     # Loops.
 
@@ -96,7 +96,7 @@ class _Scope:
         regions = [op.attrs["cond"], op.attrs["body"]]
         bodies = [self._inside(region) for region in regions]
         operands = [values.get(x, x) for x in op.operands]
-        slots = [_Slot(x, [r.inputs[i] for r in regions]) for i, x in enumerate(operands)]
+        slots = [_Passed(x, [r.inputs[i] for r in regions]) for i, x in enumerate(operands)]
         carried, invariant = slots[:count], slots[count:]
         results: dict[Value, Value] = {}
         kept: list[int] = []
@@ -117,9 +117,9 @@ class _Scope:
         results.update(zip((op.results[k] for k in kept), new.results, strict=True))
         values.update((old, x) for old, x in results.items() if old is not x)
 
-    def _outside(self, slots: list[_Slot], bodies: list[_Body], made: list[Op], hoist: bool) -> list[_Slot]:
+    def _outside(self, slots: list[_Passed], bodies: list[_Draft], made: list[Op], hoist: bool) -> list[_Passed]:
         """What all regions read from outside: no value twice, nothing that costs nothing; with what moves out."""
-        kept: dict[Value, _Slot] = {}
+        kept: dict[Value, _Passed] = {}
         renamed: list[dict[Value, Value]] = [{} for _ in bodies]
         for slot in slots:
             first = kept.setdefault(slot.operand, slot)
@@ -136,7 +136,7 @@ class _Scope:
             self._hoist(number, body, bodies, kept, made, everything=hoist)
         return list(kept.values())
 
-    def _sink(self, slot: _Slot, bodies: list[_Body]) -> None:
+    def _sink(self, slot: _Passed, bodies: list[_Draft]) -> None:
         """Compute an operand that costs nothing where it is read."""
         for body, value in zip(bodies, slot.inputs, strict=True):
             if value in body.reads():
@@ -146,7 +146,13 @@ class _Scope:
                 body.rename({value: names[slot.operand]})
 
     def _hoist(
-        self, number: int, body: _Body, bodies: list[_Body], slots: dict[Value, _Slot], made: list[Op], everything: bool
+        self,
+        number: int,
+        body: _Draft,
+        bodies: list[_Draft],
+        slots: dict[Value, _Passed],
+        made: list[Op],
+        everything: bool,
     ) -> None:
         """Move ops that only read what is the same for all iterations to before the loop, with the views they need."""
         fixed = {slot.inputs[number]: slot.operand for slot in slots.values()}
@@ -170,7 +176,7 @@ class _Scope:
             for value in op.results:
                 outside = names[value]
                 inputs = [Value(value.dtype, value.shape) for _ in bodies]
-                slots[outside] = _Slot(outside, inputs)
+                slots[outside] = _Passed(outside, inputs)
                 moved[value] = inputs[number]
         body.ops = [op for op in body.ops if op not in wanted]
         body.rename(moved)
@@ -196,14 +202,14 @@ class _Scope:
             number = int(index.op.attrs["value"])
             branch = branches[number if 0 <= number < len(branches) else -1]
             names = dict(zip(branch.inputs, operands, strict=True))
-            inner = _Scope(self.facts)
+            inner = _Remaker(self.facts)
             ops, renamed, _ = inner.run([copied(x, names) for x in branch.ops], [names[v] for v in branch.outputs])
             made += ops
             outputs = [names[v] for v in branch.outputs]
             values.update(zip(op.results, (renamed.get(v, v) for v in outputs), strict=True))
             return
         bodies = [self._inside(branch) for branch in branches]
-        slots = [_Slot(x, [b.inputs[i] for b in branches]) for i, x in enumerate(operands)]
+        slots = [_Passed(x, [b.inputs[i] for b in branches]) for i, x in enumerate(operands)]
         slots = self._outside(slots, bodies, made, hoist=False)
         new = _rebuilt_case(op, index, slots, bodies)
         made.append(new)
@@ -244,7 +250,7 @@ def _is_pure(op: Op) -> bool:
     return not has_effect(op) and kind(op) not in ("control", "call")
 
 
-def _region(slots: Sequence[_Slot], number: int, body: _Body) -> Region:
+def _region(slots: Sequence[_Passed], number: int, body: _Draft) -> Region:
     return Region(tuple(s.inputs[number] for s in slots), tuple(body.ops), tuple(body.outputs))
 
 
@@ -252,7 +258,7 @@ def _same(old: Region, new: Region) -> bool:
     return old.inputs == new.inputs and old.ops == new.ops and old.outputs == new.outputs
 
 
-def _rebuilt(op: Op, carried: Sequence[_Slot], invariant: Sequence[_Slot], bodies: Sequence[_Body]) -> Op:
+def _rebuilt(op: Op, carried: Sequence[_Passed], invariant: Sequence[_Passed], bodies: Sequence[_Draft]) -> Op:
     slots = [*carried, *invariant]
     cond, body = (_region(slots, i, b) for i, b in enumerate(bodies))
     operands = tuple(s.operand for s in slots)
@@ -262,7 +268,7 @@ def _rebuilt(op: Op, carried: Sequence[_Slot], invariant: Sequence[_Slot], bodie
     return make_op("while", operands, attrs, [(s.operand.dtype, s.operand.shape) for s in carried], op.loc)
 
 
-def _rebuilt_case(op: Op, index: Value, slots: Sequence[_Slot], bodies: Sequence[_Body]) -> Op:
+def _rebuilt_case(op: Op, index: Value, slots: Sequence[_Passed], bodies: Sequence[_Draft]) -> Op:
     branches = tuple(_region(slots, i, b) for i, b in enumerate(bodies))
     operands = (index, *(s.operand for s in slots))
     if all(map(_same, op.attrs["branches"], branches)) and operands == op.operands:
@@ -309,21 +315,21 @@ def _narrow_while(op: Op, live: Sequence[int]) -> Op:
     """The loop with the carried values `live` alone, and without invariant operands that it does not read."""
     count = op.attrs["carried"]
     cond, body = op.attrs["cond"], op.attrs["body"]
-    new_body = _Body(list(body.ops), [body.outputs[k] for k in live])
-    new_cond = _Body(list(cond.ops), list(cond.outputs))
+    new_body = _Draft(list(body.ops), [body.outputs[k] for k in live])
+    new_cond = _Draft(list(cond.ops), list(cond.outputs))
     new_body.prune()
     new_cond.prune()
     read = new_cond.reads() | new_body.reads()
     rest = [i for i in range(count, len(op.operands)) if cond.inputs[i] in read or body.inputs[i] in read]
     if len(live) == count and len(rest) == len(op.operands) - count:
         return op
-    slots = [_Slot(op.operands[i], [cond.inputs[i], body.inputs[i]]) for i in (*live, *rest)]
+    slots = [_Passed(op.operands[i], [cond.inputs[i], body.inputs[i]]) for i in (*live, *rest)]
     return _rebuilt(op, slots[: len(live)], slots[len(live) :], [new_cond, new_body])
 
 
 def _narrow_case(op: Op, live: Sequence[int]) -> Op:
     branches = op.attrs["branches"]
-    bodies = [_Body(list(b.ops), [b.outputs[k] for k in live]) for b in branches]
+    bodies = [_Draft(list(b.ops), [b.outputs[k] for k in live]) for b in branches]
     for body in bodies:
         body.prune()
     reads = [body.reads() for body in bodies]
@@ -331,5 +337,5 @@ def _narrow_case(op: Op, live: Sequence[int]) -> Op:
     kept = [i for i in range(len(operands)) if any(b.inputs[i] in r for b, r in zip(branches, reads, strict=True))]
     if len(live) == len(op.results) and len(kept) == len(operands):
         return op
-    slots = [_Slot(operands[i], [b.inputs[i] for b in branches]) for i in kept]
+    slots = [_Passed(operands[i], [b.inputs[i] for b in branches]) for i in kept]
     return _rebuilt_case(op, index, slots, bodies)

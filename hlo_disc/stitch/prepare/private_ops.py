@@ -23,7 +23,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops import indexing
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints
 from hlo_disc.dynamic_hlo.ops.inference import Rule, Types, broken, disagree, need_dtype, need_scalar
-from hlo_disc.dynamic_hlo.ops.reductions import Body, scattered, selected
+from hlo_disc.dynamic_hlo.ops.reductions import Combiner, scattered, selected
 from hlo_disc.dynamic_hlo.ops.row import OpDef
 from hlo_disc.dynamic_hlo.ops.table import DIM, DIMS, INTS, TEXT, register
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
@@ -76,7 +76,7 @@ def _infer_select_windows(op: Op, facts: ShapeFacts) -> Types:
     return [(PLACE, op.attrs["shape"])]
 
 
-def _select_windows(x: Array, *captured: Array, shape: Ints, body: Body, **attrs: Any) -> Array:
+def _select_windows(x: Array, *captured: Array, shape: Ints, body: Combiner, **attrs: Any) -> Array:
     place = selected(x, shape, captured, select=body, **attrs)
     moving = moving_axes(attrs)
     at = np.unravel_index(np.maximum(place, 0), x.shape) if x.size else (np.zeros_like(place),) * x.ndim
@@ -97,7 +97,7 @@ def _infer_window_scatter(op: Op, facts: ShapeFacts) -> Types:
 
 
 def _window_scatter(
-    number: Array, source: Array, init: Array, *captured: Array, shape: Ints, body: Body, **attrs: Any
+    number: Array, source: Array, init: Array, *captured: Array, shape: Ints, body: Combiner, **attrs: Any
 ) -> Array:
     at, rest = list(np.indices(number.shape)), np.maximum(number, 0).astype(np.int64)
     for axis in reversed(moving_axes(attrs)):

@@ -17,9 +17,10 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith, ir
 from hlo_disc.program import LibraryCall, PackRow
-from hlo_disc.stitch.codegen.build import Builder, Scalar, Val
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.module import ModuleBuilder
 from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
 from hlo_disc.stitch.hostflow.host_control import Emitter, Frame

@@ -12,9 +12,9 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.body import Body, InMemory
-from hlo_disc.stitch.codegen.build import Builder, Scalar
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Val
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Branches, Carried, Loop, Plan, Scope
 from hlo_disc.stitch.schedule import CONTROL, HOST

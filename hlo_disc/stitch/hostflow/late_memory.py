@@ -10,9 +10,9 @@ from hlo_disc.abi import ALLOCATE, FAILED, SCRATCH, TEMPORARY
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.mlir import arith, func, ir, memref
-from hlo_disc.stitch.codegen.build import Builder, Scalar
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Val
+from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.hostflow.memory import Slot
 

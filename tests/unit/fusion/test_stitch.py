@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 from dhlo import make_graph
+from graph_cases import Build, GraphCases, constant
 from kernel_runner import levels
 
 from hlo_disc import pipeline
@@ -26,20 +26,7 @@ SIZES = [
     (2000, 40, 3), (3, 70001, 1), (4001, 3, 2), (1, 7, 600),
 ]  # fmt: skip
 
-Build = Callable[..., Value | Sequence[Value]]
-CASES: dict[str, tuple[list[tuple[str, str]], Build]] = {}
-
-
-def case(*inputs: str | tuple[str, str]) -> Callable[[Build], Build]:
-    def add(build: Build) -> Build:
-        CASES[build.__name__] = ([("float32", i) if isinstance(i, str) else i for i in inputs], build)
-        return build
-
-    return add
-
-
-def constant(g: GraphBuilder, x: float, dtype: np.dtype = F32) -> Value:
-    return g.op("constant", value=np.array(x, dtype))
+case = GraphCases()
 
 
 def reduce(g: GraphBuilder, x: Value, dims: tuple[int, ...], kind: str = "add", init: float | None = None) -> Value:
@@ -218,38 +205,11 @@ def gather_rows(g, table, ids):
     )
 
 
-@pytest.fixture(scope="module", params=levels())
-def compiled(request):
-    """Executables by case, each compiled once for all sizes."""
-    made: dict[str, tuple] = {}
-
-    def get(name: str) -> tuple:
-        if name not in made:
-            inputs, build = CASES[name]
-            graph = make_graph(inputs, build)
-            made[name] = graph, Executable(pipeline.compile(graph, Options(features=request.param)))
-        return made[name]
-
-    return get
-
-
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize("name", CASES)
-def test_against_reference(compiled, name, sizes):
-    graph, executable = compiled(name)
-    env = dict(zip("abc", sizes, strict=True))
-    rng = np.random.default_rng(hash(sizes) % 1000)
-    # Quarters of small integers: sums are exact in any order.
-    arrays = [
-        (rng.integers(-8, 9, [d.evaluate(env) for d in v.shape]) / (4 if v.dtype == F32 else 1)).astype(v.dtype)
-        for v in graph.inputs
-    ]
-    with np.errstate(all="ignore"):
-        expected = reference.evaluate(graph, arrays)
-    results = executable(*arrays)
-    for result, want in zip(results if isinstance(results, tuple) else (results,), expected, strict=True):
-        assert result.dtype == want.dtype
-        np.testing.assert_allclose(result, want, rtol=3e-5, atol=1e-6)
+@pytest.mark.parametrize("name", list(case))
+@pytest.mark.parametrize("features", levels())
+def test_against_reference(features: str, name: str, sizes: tuple[int, ...]) -> None:
+    case.check(name, features, sizes)
 
 
 def widened(g, x, y):
@@ -303,5 +263,4 @@ def test_equal_groups_share_a_kernel():
 
 
 def test_layer_norm_is_one_launch():
-    inputs, build = CASES["residual_and_layer_norm"]
-    assert "\n1 launches" in pipeline.compile(make_graph(inputs, build), Options()).explain
+    assert "\n1 launches" in pipeline.compile(case["residual_and_layer_norm"], Options()).explain

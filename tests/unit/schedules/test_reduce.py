@@ -7,38 +7,23 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from dhlo import make_graph, run_stablehlo, shape
+from graph_cases import GraphCases, constant
 from kernel_runner import levels
 
-from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value
 from hlo_disc.dynamic_hlo.ops import reference
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.executable import Executable
 from hlo_disc.import_.module import read_module
 from hlo_disc.import_.source import load_module
-from hlo_disc.options import Options
 
 F32, I32, U8, BOOL = (np.dtype(t) for t in ("float32", "int32", "uint8", "bool"))
 # (a, b, c): sizes 0 and 1, primes, around the vector widths, few columns, and some that blocks share.
 SIZES = [(1, 1, 1), (0, 3, 2), (7, 31, 5), (33, 32, 17), (2, 257, 3), (5, 4, 33), (64, 0, 2), (601, 5, 1)]
 
-Build = Callable[..., Value | Sequence[Value]]
-CASES: dict[str, tuple[list[tuple[str, str]], Build]] = {}
-
-
-def case(*inputs: str | tuple[str, str]) -> Callable[[Build], Build]:
-    def add(build: Build) -> Build:
-        CASES[build.__name__] = ([("float32", i) if isinstance(i, str) else i for i in inputs], build)
-        return build
-
-    return add
-
-
-def constant(g: GraphBuilder, x: float, dtype: np.dtype = F32) -> Value:
-    return g.op("constant", value=np.array(x, dtype))
+case = GraphCases()
 
 
 def region(types: Sequence[np.dtype], build: Callable[..., Sequence[Value]], captured: int = 0) -> Region:
@@ -285,57 +270,23 @@ def select_and_scatter(g, x, y):
     return results
 
 
-@pytest.fixture(scope="module", params=levels())
-def compiled(request):
-    """Executables by case, each compiled once for all sizes."""
-    made: dict[str, tuple] = {}
-
-    def get(name: str) -> tuple:
-        if name not in made:
-            inputs, build = CASES[name]
-            graph = make_graph(inputs, build)
-            made[name] = graph, Executable(pipeline.compile(graph, Options(features=request.param)))
-        return made[name]
-
-    return get
-
-
-def arguments(graph, sizes: tuple[int, ...]) -> list[np.ndarray]:
-    """Quarters of small integers, so that sums are exact in any order, with many ties."""
-    env, rng = dict(zip("abc", sizes, strict=True)), np.random.default_rng(sum(sizes))
-    arrays = []
-    for value in graph.inputs:
-        shape = [d.evaluate(env) for d in value.shape]
-        low, high = (0, 2) if value.dtype == BOOL else (0 if value.dtype == U8 else -8, 9)
-        x = rng.integers(low, high, shape)
-        arrays.append((x / 4 if value.dtype == F32 else x).astype(value.dtype))
-    return arrays
-
-
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize("name", CASES)
-def test_against_reference(compiled, name, sizes):
-    graph, executable = compiled(name)
-    arrays = arguments(graph, sizes)
-    with np.errstate(all="ignore"):
-        expected = reference.evaluate(graph, arrays)
-    results = executable(*arrays)
-    for result, want in zip(results if isinstance(results, tuple) else (results,), expected, strict=True):
-        assert result.dtype == want.dtype
-        np.testing.assert_allclose(result, want, rtol=3e-5, atol=1e-5)
+@pytest.mark.parametrize("name", list(case))
+@pytest.mark.parametrize("features", levels())
+def test_against_reference(features: str, name: str, sizes: tuple[int, ...]) -> None:
+    case.check(name, features, sizes)
 
 
-PRINTED = [name for name in CASES if name != "select_and_scatter"]  # StableHLO has it for constant sizes only
+PRINTED = [name for name in case if name != "select_and_scatter"]  # StableHLO has it for constant sizes only
 # XLA takes what lies outside a window for neutral, whatever the initial value is, and no region that captures.
 NOT_IN_XLA = ("windows_of_what_is_not_neutral", "captured_and_not_neutral")
 
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_printed_as_stablehlo(name):
-    inputs, build = CASES[name]
-    graph = make_graph(inputs, build)
+    graph = case[name]
     text = to_stablehlo(graph)
-    arrays = arguments(graph, (3, 5, 4))
+    arrays = case.arguments(name, (3, 5, 4))
     expected = reference.evaluate(graph, arrays)
     again = [reference.evaluate(read_module(load_module(text)), arrays)]
     if name not in NOT_IN_XLA:

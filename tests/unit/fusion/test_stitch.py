@@ -43,6 +43,27 @@ def bias(g, x, y):
     return g.op("tanh", [g.op("add", [x, spread(g, y, x, (1,))])])
 
 
+@case("a", "a, b")
+def rows_beside_columns(g, x, y):
+    """The rows are there where there are no columns."""
+    t = g.op("negate", [x])
+    return g.op("add", [spread(g, t, y, (0,)), y]), t
+
+
+@case("a, b", "b, a")
+def sums_both_ways(g, x, y):
+    """Both axes are reduced, in one order and the other."""
+    back = g.op("transpose", [y], perm=(1, 0))
+    return reduce(g, g.op("multiply", [x, back]), (0, 1)), reduce(g, back, (0, 1)), reduce(g, x, (0, 1))
+
+
+@case("a, b, c", "c, b, a")
+def outer_sums_both_ways(g, x, y):
+    back = g.op("transpose", [y], perm=(2, 1, 0))
+    both = reduce(g, g.op("multiply", [x, back]), (0, 2))
+    return both, g.op("subtract", [reduce(g, back, (0, 2)), reduce(g, x, (0, 2))])
+
+
 @case("a, b")
 def column_sum(g, x):
     return reduce(g, x, (0,))
@@ -216,13 +237,27 @@ def widened(g, x, y):
     return g.op("add", [spread(g, x, y, (0, 1)), y])
 
 
+def sums(g, x, y):
+    rows = reduce(g, y, (1,))
+    return g.op("add", [rows, spread(g, reduce(g, x, (1,)), rows, (0,))])
+
+
 def cut(g, x, y):
     return g.op("add", [g.op("slice", [x], start=(Dim.const(0),) * 2, limit=y.shape, stride=(1, 1)), y])
 
 
 @pytest.mark.parametrize(
     "build, left",
-    [(widened, (1, 5)), (widened, (3, 1)), (widened, (3, 5)), (cut, (3, 9)), (cut, (8, 5)), (cut, (3, 5))],
+    [
+        (widened, (1, 5)),
+        (widened, (3, 1)),
+        (widened, (3, 5)),
+        (sums, (1, 5)),
+        (sums, (3, 2)),
+        (cut, (3, 9)),
+        (cut, (8, 5)),
+        (cut, (3, 5)),
+    ],
 )
 def test_axes_whose_sizes_are_equal_or_not(build, left):
     """Which axes may merge depends on sizes that only a call knows."""

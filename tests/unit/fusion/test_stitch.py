@@ -50,6 +50,20 @@ def rows_beside_columns(g, x, y):
     return g.op("add", [spread(g, t, y, (0,)), y]), t
 
 
+@case("a", "a, b, c")
+def some_rows_beside_all(g, x, y):
+    """One axis of rows is there where the other is empty."""
+    u, s = g.op("negate", [x]), reduce(g, y, (2,))
+    return g.op("add", [s, spread(g, u, s, (0,))]), u
+
+
+@case("a, b")
+def without_sums_of_rows_and_columns(g, x):
+    """Two reductions over different axes, read together."""
+    rows = g.op("subtract", [x, spread(g, reduce(g, x, (1,)), x, (0,))])
+    return g.op("subtract", [rows, spread(g, reduce(g, x, (0,)), x, (1,))])
+
+
 @case("a, b", "b, a")
 def sums_both_ways(g, x, y):
     """Both axes are reduced, in one order and the other."""

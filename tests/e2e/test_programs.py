@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from accuracy import complaint, complaints
+from fence import fenced
 from programs import PROGRAMS, Program
 
 import hlo_disc
@@ -19,7 +20,7 @@ def test_one_binary_at_every_size(program: Program, features: str) -> None:
         compiled = hlo_disc.jit(program.fn, dims=program.dims, constraints=program.constraints, features=features)
         found: list[str] = []
         for sizes in program.sizes():
-            found += complaints(program, sizes, compiled(*program.inputs(sizes)))
+            found += complaints(program, sizes, compiled(*map(fenced, program.inputs(sizes))))
     assert not found, "\n".join(found)
     assert compiled.stats().compilations == 1
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from depth import examples
 from dhlo import make_graph, run_stablehlo, shape
+from fence import fenced
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from jax import lax
@@ -84,7 +85,7 @@ def check(graph: Graph, layout: Layout, level: str, xla: bool) -> None:
         if xla and seed == 2:
             for want, theirs in zip(expected, run_stablehlo(to_stablehlo(graph), arrays), strict=True):
                 np.testing.assert_array_equal(want, theirs)
-        results = executable(*arrays)
+        results = executable(*map(fenced, arrays))
         for result, want in zip(results if isinstance(results, tuple) else [results], expected, strict=True):
             np.testing.assert_array_equal(result, want)
 

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from dhlo import make_graph, run_stablehlo
+from fence import fenced
 from jax import lax
 from kernel_runner import levels
 
@@ -182,7 +183,7 @@ def test_any_comparator(name):
         rng = np.random.default_rng(n)
         xs = [rng.integers(-30, 30, n).astype(np.int32) for _ in range(count)] + [np.array(7, np.int32)] * captured
         expected = reference.evaluate(graph, xs)
-        same(executable(*xs), expected)
+        same(executable(*map(fenced, xs)), expected)
         if n == 9 and not captured:  # XLA wants regions that read nothing from outside
             same(run_stablehlo(to_stablehlo(graph), xs), expected)
 

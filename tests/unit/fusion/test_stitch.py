@@ -43,6 +43,14 @@ def bias(g, x, y):
     return g.op("tanh", [g.op("add", [x, spread(g, y, x, (1,))])])
 
 
+@case("a, b", "a, b")
+def two_softmaxes(g, x, y):
+    """Two values that are expensive, and kept from one sweep for the next."""
+    powers = [g.op("exponential", [v]) for v in (x, y)]
+    shares = [g.op("divide", [e, spread(g, reduce(g, e, (1,)), e, (0,))]) for e in powers]
+    return g.op("subtract", shares)
+
+
 @case("a", "a, b")
 def rows_beside_columns(g, x, y):
     """The rows are there where there are no columns."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from dhlo import make_graph
+from fence import fenced
 from graph_cases import Build, GraphCases, constant
 from kernel_runner import levels
 
@@ -287,6 +289,25 @@ def test_axes_whose_sizes_are_equal_or_not(build, left):
     arrays = [np.arange(float(np.prod(n))).astype(np.float32).reshape(n) for n in (left, (3, 5))]
     (expected,) = reference.evaluate(graph, arrays)
     np.testing.assert_array_equal(Executable(pipeline.compile(graph, Options()))(*arrays), expected)
+
+
+@pytest.mark.parametrize("features", levels())
+@pytest.mark.parametrize("step", [2, 3, 4])
+def test_vectors_of_every_other_element_end_with_the_array(step: int, features: str) -> None:
+    """Whole vectors of 8, 16 and more, whose last element is the array's last."""
+    limit = (Dim.parse("a"),)
+
+    def build(g: GraphBuilder, x: Value) -> Sequence[Value]:
+        every = g.op("slice", [x], start=(Dim.const(0),), limit=limit, stride=(step,))
+        return every, g.op("reverse", [every], dims=(0,))
+
+    graph = make_graph([("float32", "a")], build)
+    executable = Executable(pipeline.compile(graph, Options(features=features)))
+    for count in (1, 2, 4, 8, 16, 32, 64, 128):
+        x = np.arange((count - 1) * step + 1, dtype=np.float32)
+        found, back = executable(fenced(x))
+        np.testing.assert_array_equal(found, x[::step])
+        np.testing.assert_array_equal(back, x[::step][::-1])
 
 
 def test_nan_reaches_the_maximum():

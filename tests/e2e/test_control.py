@@ -320,6 +320,16 @@ def test_weights_in_a_loop_are_packed():
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-5, atol=1e-5)
 
 
+def test_an_array_has_a_packed_form_for_each_product_that_reads_it():
+    exe = hlo_disc.compile(lambda x, a, b: (x @ a, x @ b.T), "f32[n, 64]", "f32[64, 64]", "f32[64, 64]")
+    assert "2 packed weights" in exe.explain()
+    x, first, second = (jnp.asarray(np.random.default_rng(k).integers(-4, 5, (64, 64)), jnp.float32) for k in range(3))
+    for a, b in [(first, second)] * 3 + [(second, first)] * 3:  # the first form of `second` is that of `b`
+        for got, want in zip(exe(x, a, b), (x @ a, x @ b.T), strict=True):
+            np.testing.assert_array_equal(got, want)
+    assert exe.native.packed_bytes() == 4 * 64 * 64 * 4
+
+
 def test_a_closed_over_weight_is_one_packed_constant():
     w = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
 

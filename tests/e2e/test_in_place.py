@@ -120,6 +120,33 @@ def changed_in_a_branch(x):
     return y, lax.cond(y[0] > 0, lambda v: v.at[0].set(5.0), lambda v: v, y)
 
 
+@program
+def carried_in_turns_and_read_late(x):
+    y = lax.fori_loop(0, 20, lambda i, c: jnp.cumsum(c[::-1]) % 7, x)
+    z = jnp.cumsum((x + y.sum()) % 7) % 7  # takes a slot after the loop
+    return jnp.cumsum(z[::-1]) + y
+
+
+@program
+def scattered_with_itself(x):
+    y = jnp.cumsum(x)
+    return y.at[jnp.arange(x.shape[0])[::-1]].set(y, unique_indices=True)
+
+
+@program
+def a_constant(x):
+    table = jnp.asarray(np.arange(5, dtype=np.float32))
+    i = x.astype(jnp.int32)[0] % 5
+    return table.at[i].add(1.0), table.at[jnp.stack([i, i])].add(1.0)
+
+
+@program
+def read_as_another_type(x):
+    y = jnp.cumsum(x)
+    halves = lax.bitcast_convert_type(y, jnp.uint16)
+    return y.at[0].set(5.0), jnp.cumsum(halves, 0), halves
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_old_values_stay(name: str) -> None:
     ours, theirs = hlo_disc.jit(PROGRAMS[name]), jax.jit(PROGRAMS[name])

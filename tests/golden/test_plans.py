@@ -106,6 +106,20 @@ def update_in_place(x, row, i):
     return lax.dynamic_update_slice(y, row + y.sum(), (i, 0))
 
 
+@program("f32[n]")
+def update_between_readers(x):
+    y = jnp.cumsum(x)
+    z = jnp.cumsum(y.at[0].set(5.0))
+    return z + jnp.exp(y)  # a kernel of its own reads y before the update
+
+
+@program("f32[n]")
+def update_before_a_reader(x):
+    y = jnp.cumsum(x)
+    z = jnp.cumsum(y.at[0].set(5.0))
+    return jnp.exp(z + y)
+
+
 @program("f32[n]", "i32[]")
 def loop_in_place(x, k):
     def body(carry):

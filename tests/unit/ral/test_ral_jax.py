@@ -146,7 +146,7 @@ def test_the_bound_on_packed_bytes() -> None:
 
 
 def test_packing_without_memory_falls_back() -> None:
-    exe = programs.add_packed()
+    exe = programs.add_packed(packed_bytes=16)  # which the failure gives back
     x, w = np.ones(4, np.float32), jnp.ones(4)
     exe(x, w)
     fail_next_allocation(2)  # the first is the output

@@ -369,7 +369,7 @@ MATH_RULES = (
     # real(complex(x, y)) -> x
     Rule("part of complex", ("real", "imag"), _own_part, _the_part),
     # convert(x : f32), f32 -> x
-    Rule("convert to the same dtype", ("convert",), _same_dtype, first_operand),
+    Rule("convert to the same dtype", ("convert", "bitcast_convert"), _same_dtype, first_operand),
     # convert(convert(x : f16), f32), bf16 -> convert(x), bf16
     Rule("convert of widening convert", ("convert",), _convert_through_wider, _convert_inner),
     # multiply(x, 1) -> x

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 def _bitcast_convert(r: Reader, op: Any, operands: list[Operand]) -> Value:
     x, dtype = r.data(operands[0]), r.result_type(op)[0]
-    if x.dtype == dtype:
-        return x
     source, target = bit_width(x.dtype), bit_width(dtype)
     if max(source, target) % min(source, target):
         r.unsupported(f"of {x.dtype} and {dtype} neither is a whole number of the other")

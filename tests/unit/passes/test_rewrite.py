@@ -294,6 +294,11 @@ CASES = [
     Case("pad with nothing", lambda b, x: pad(b, x, 0, 0, 0), lambda b, x: pad(b, x, 0, 0, 1)),
     Case("convert to the same dtype", lambda b, x: convert(b, x, F32), lambda b, x: convert(b, x, F64)),
     Case(
+        "convert to the same dtype",
+        lambda b, x: b.op("bitcast_convert", [x], dtype=F32),
+        lambda b, x: b.op("bitcast_convert", [x], dtype=np.dtype(np.int32)),
+    ),
+    Case(
         "convert of widening convert",
         lambda b, x: convert(b, x, F64, BF16),
         lambda b, x: convert(b, x, BF16, F64),

@@ -15,6 +15,7 @@ TEMPORARY, SCRATCH = -1, -2
 # for each guard behind it. 0: all went well.
 FAILED = 1
 PLAN_BROKEN, MAIN_BROKEN = 1, 2
+ASKED_BITS = 62  # conditions with a bit of their own in the word `asked`
 # The functions of the runtime that compiled code calls.
 PARALLEL_FOR, LIBRARY_CALL, ALLOCATE = "ral_parallel_for", "ral_library_call", "ral_allocate"
 
@@ -25,6 +26,8 @@ class EnvLayout:
 
     arena, scratch: the words with the bytes of the arena, and of a worker's scratch.
     symbols, outputs: the first of the words with the symbols' values, and with the sizes of all outputs.
+    asked: the word that says which asked conditions do not hold, bit k for number k and the last bit for all that have
+        none of their own; -1 for a program without any. It says so when a guard is broken, too.
     words: how many there are. When a guard is broken the first of them hold the values of its message instead.
     """
 
@@ -32,11 +35,13 @@ class EnvLayout:
     scratch: int
     symbols: int
     outputs: int
+    asked: int
     words: int
 
     @staticmethod
-    def of(symbols: int, sizes: int, message: int) -> EnvLayout:
+    def of(symbols: int, sizes: int, message: int, asked: bool = False) -> EnvLayout:
         """Room for so many symbols, sizes of outputs, and values of the longest message of a guard."""
         first_symbol = 2
         first_output = first_symbol + symbols
-        return EnvLayout(0, 1, first_symbol, first_output, max(first_output + sizes, message))
+        end = max(first_output + sizes, message)
+        return EnvLayout(0, 1, first_symbol, first_output, end if asked else -1, end + asked)

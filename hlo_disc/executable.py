@@ -91,6 +91,7 @@ class Executable:
             constants=list(program.constants),
             packs=[(x.kind, x.index, x.size, address(x.function)) for x in program.packs],
             guards=[(x.message, len(x.args)) for x in program.guards],
+            asked=[x.message for x in program.asked],
             calls=[_resolved(x) for x in program.calls],
             threads=self.options.threads,
             packed_bytes=self.options.packed_bytes,
@@ -155,6 +156,7 @@ class Executable:
             *(f"input   {x.name}: {x.dtype}[{', '.join(x.shape)}]" for x in p.inputs),
             *(f"output  {x.dtype}[{', '.join(x.shape)}]" for x in p.outputs),
             *(f"guard   {x.lhs} {x.relation} {x.rhs}" for x in p.guards),
+            *(f"asked   {x.message}" for x in p.asked),
             f"object  {len(p.object)} bytes for {', '.join(p.features)}; {len(p.constants)} constants of "
             f"{sum(c.nbytes for c in p.constants)} bytes; {len(p.packs)} packed weights",
             f"compile {sum(p.compile_ms.values()):.1f} ms: {times}",

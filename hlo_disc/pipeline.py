@@ -22,10 +22,10 @@ from hlo_disc.errors import ArgumentError
 from hlo_disc.executable import Executable, describe_structure
 from hlo_disc.import_.symbols import constraint_texts
 from hlo_disc.options import Options
-from hlo_disc.program import GuardRow, InputRow, OutputRow, Program
+from hlo_disc.program import InputRow, OutputRow, Program
 from hlo_disc.signature import Signature, spec_dims
 from hlo_disc.targets import registry
-from hlo_disc.trace import trace
+from hlo_disc.trace import Traced, trace
 from hlo_disc.values import describe_all
 
 if TYPE_CHECKING:
@@ -252,9 +252,8 @@ def _program(c: InProgress) -> Program:
         ),
         outputs=tuple(OutputRow(str(v.dtype), tuple(map(str, v.shape))) for v in graph.outputs),
         symbols=code.symbols,
-        guards=tuple(
-            GuardRow(str(g.lhs), g.relation, str(g.rhs), g.message, tuple(map(str, g.args))) for g in code.guards
-        ),
+        guards=code.guards,
+        asked=code.asked,
         constants=code.constants,
         packs=code.packs,
         calls=code.calls,
@@ -341,13 +340,12 @@ def _compile_function(
     given = signature.dims(signature.check_dims(dims), specs, {}, ())
     parsed = [spec_dims(leaf, text, name) for leaf, text, name in zip(leaves, given, names, strict=True)]
     infos = describe_all([leaf for leaf, _ in parsed], lambda: names, signature.name)
-    out_tree: Any = None
+    made: list[Traced] = []
 
     def read() -> Graph:
-        nonlocal out_tree
-        graph, out_tree, _ = trace(fn, tree, infos, tuple(d for _, d in parsed), names, constraints)
-        return graph
+        made.append(trace(fn, tree, infos, tuple(d for _, d in parsed), names, constraints))
+        return made[0].graph
 
     program = compile(read, options)
-    template = tree_util.tree_unflatten(out_tree, range(out_tree.num_leaves))
+    template = tree_util.tree_unflatten(made[0].out_tree, range(made[0].out_tree.num_leaves))
     return Executable(dataclasses.replace(program, structure=describe_structure(template)), options)

@@ -25,7 +25,7 @@ from hlo_disc.abi import EnvLayout
 from hlo_disc.errors import FormatError
 
 FORMAT = "hlo_disc executable"
-VERSION = 5
+VERSION = 6
 _ARCHIVE = b"PK\x03\x04"  # a zip file that holds something
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -122,6 +122,7 @@ class Program:
     object: object code of the target, with `plan`, `main` and the `pack` functions.
     target, features: the kind of machine that the object code is for, and the features that it uses.
     symbols: the dims' names, in the order in which `plan` writes their values into the env.
+    asked: what holds at the calls that the program is for; the message says who asked.
     env: where `plan` leaves what for `main`, and for who calls it.
     structure: how the outputs nest, as JSON; "" for a plain sequence.
     compile_ms: milliseconds of each stage.
@@ -134,6 +135,7 @@ class Program:
     outputs: tuple[OutputRow, ...]
     symbols: tuple[str, ...]
     guards: tuple[GuardRow, ...]
+    asked: tuple[GuardRow, ...]
     constants: tuple[np.ndarray, ...]
     packs: tuple[PackRow, ...]
     calls: tuple[LibraryCall, ...]

@@ -1,29 +1,55 @@
 """From a JAX function and what is known of its arrays to a DHLO graph and the tree of its results.
 
 The function is traced on flat arrays, so that names, dims and results are lists in flattening order everywhere below.
+
+For a call, `trace_call` traces at symbolic sizes and lets the function ask about them (`import_.size_questions`). An
+equality that holds, or a size that has to be a number, is known only once it was asked for: the trace starts again with
+it, mostly once or twice.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph
+from hlo_disc.abi import ASKED_BITS
+from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Graph, raw_dim
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import HloDiscError, ShapeError
 from hlo_disc.generalise import Dims
 from hlo_disc.values import Leaf, Result, show
 
+if TYPE_CHECKING:
+    from hlo_disc.import_.size_questions import Answers, Asked
+
 _state = threading.local()
+
+# After so many equalities that a call's sizes were asked for, they are all taken for numbers.
+_MOST = 24
+# Other sizes than those of a call are multiples of them: where sizes must be a multiple of something, these are.
+_FACTORS = (3, 5, 2, 8, 64, 1)
 
 
 class Traced(NamedTuple):
-    """A function as a graph, the tree of its results, and what each of them is to JAX."""
+    """A function as a graph, the tree of its results, and what each of them is to JAX.
+
+    dims: of its arguments, None for what is fixed. asked: what holds at the calls that it is for, of its symbols.
+    numbers: the symbols that became numbers because the function asked; wanted: the dims before.
+    """
 
     graph: Graph
     out_tree: Any
     results: tuple[Result, ...]
+    dims: Dims
+    asked: tuple[Asked, ...] = ()
+    numbers: tuple[Asked, ...] = ()
+    wanted: Dims = ()
 
 
 def trace(
@@ -34,26 +60,16 @@ def trace(
     names: Sequence[str],
     constraints: Sequence[str],
 ) -> Traced:
-    """The program of `fn`, whose (args, kwargs) have the structure `tree`.
+    """The program of `fn`, whose (args, kwargs) have the structure `tree`, for no call in particular.
 
     Raises what tracing raises; JAX's refusal of a symbolic size is a ShapeError with JAX's message.
     """
-    from jax import tree_util
-
     from hlo_disc.import_.jax import from_jax
 
-    out_tree: list[Any] = []
-
-    @functools.wraps(fn)
-    def flat(*arrays: Any) -> list[Any]:
-        args, kwargs = tree.unflatten(arrays)
-        results, results_tree = tree_util.tree_flatten(fn(*args, **kwargs))
-        out_tree[:] = [results_tree]
-        return results
-
-    outer, _state.active = active(), True
+    flat, out_tree = _flat(fn, tree)
     try:
-        graph, avals = from_jax(flat, leaves, dims, names, constraints)
+        with _tracing():
+            graph, avals = from_jax(flat, leaves, dims, names, constraints)
     except HloDiscError:
         raise
     except Exception as error:
@@ -68,14 +84,224 @@ def trace(
             "name equal dims alike, add what you know as constraints, or keep a dim static with '_'. "
             f"JAX says:\n{error}"
         ) from error
-    finally:
-        _state.active = outer
-    return Traced(graph, out_tree[0], tuple(Result(aval.dtype, aval.weak_type) for aval in avals))
+    return Traced(graph, out_tree[0], _results(avals), dims)
+
+
+def trace_call(
+    fn: Callable[..., Any],
+    tree: Any,
+    leaves: Sequence[Leaf],
+    dims: Dims,
+    names: Sequence[str],
+    constraints: Sequence[str],
+) -> Traced:
+    """The program of `fn` for a call, the sizes of which are in `leaves`, and for all that decide alike.
+
+    Raises what tracing at these sizes raises, fixed or not, and ShapeError where they break a constraint.
+    """
+    from hlo_disc.import_.jax import from_jax
+    from hlo_disc.import_.size_questions import Again
+
+    flat, out_tree = _flat(fn, tree)
+    call = _Call(leaves, dims, names, constraints)
+    while True:
+        answers = call.answers()
+        try:
+            with _tracing():
+                graph, avals = from_jax(flat, leaves, call.dims, names, call.constraints(), answers)
+        except Again:
+            call.learn(answers.equal)
+        except HloDiscError:
+            raise
+        except Exception as error:
+            if not any(map(any, call.dims)):
+                raise
+            own = _mistake(flat, leaves)
+            if own is not None:
+                raise own from None
+            call.learn(answers.number, error)
+        else:
+            return Traced(graph, out_tree[0], _results(avals), call.dims, answers.asked(), tuple(call.numbers), dims)
+
+
+class _Call:
+    """What earlier traces of a call have found out about its sizes.
+
+    dims: the arguments', None for what has become a number. numbers: why. equalities: between the other symbols.
+    """
+
+    def __init__(self, leaves: Sequence[Leaf], dims: Dims, names: Sequence[str], constraints: Sequence[str]):
+        from hlo_disc.dynamic_hlo.ops.reference import check
+        from hlo_disc.import_.symbols import parse_constraints
+
+        self.dims = dims
+        self.numbers: list[Asked] = []
+        self.equalities: list[Asked] = []
+        self._sizes = symbol_sizes(dims, leaves, names)
+        self._texts, self._constraints = constraints, parse_constraints(constraints)
+        for guard in self._constraints:
+            check(guard, self._sizes)
+
+    def answers(self) -> Answers:
+        from hlo_disc.import_.size_questions import Answers
+        from hlo_disc.import_.symbols import add_fact
+
+        facts = ShapeFacts()
+        for guard in self._constraints:
+            add_fact(facts, guard.lhs, guard.relation, guard.rhs)
+        for d in {d for ds in self.dims for d in ds if d is not None}:
+            facts.add_at_least(Dim.parse(d), ZERO)
+        return Answers(self._sizes, facts, self.equalities)
+
+    def constraints(self) -> list[str]:
+        """The user's, of the symbols that are left; for numbers they hold."""
+        numbers = {str(known.lhs): known.rhs for known in self.numbers}
+        left = []
+        for text, guard in zip(self._texts, self._constraints, strict=True):
+            lhs, rhs = guard.lhs.substitute(numbers), guard.rhs.substitute(numbers)
+            if lhs.symbols | rhs.symbols:
+                left.append(text if (lhs, rhs) == (guard.lhs, guard.rhs) else f"{lhs} {guard.relation} {rhs}")
+        return left
+
+    def learn(self, asked: Asked | None, error: Exception | None = None) -> None:
+        """Trace with this equality from now on. Without one all sizes have to be numbers, as `error` says."""
+        if asked is None or len(self.equalities) + len(self.numbers) > _MOST:
+            why = str(error).strip().partition("\n")[0] if error else "the function asks too much of it"
+            for name in sorted(self._symbols()):
+                self._fix(name, why)
+        pending = [*self.equalities, *([asked] if asked else [])]
+        self.equalities = []
+        while pending:
+            numbers = {str(known.lhs): known.rhs for known in self.numbers}
+            known = pending.pop(0)
+            a, b = known.lhs.substitute(numbers), known.rhs.substitute(numbers)
+            if _is_symbol(b) or not _is_term(a):
+                a, b = b, a
+            if a is b:
+                continue
+            if _is_term(a) and not (_is_symbol(a) and b.is_const) and a.symbols.isdisjoint(b.symbols):
+                self.equalities.append(replace(known, lhs=a, rhs=b))
+                continue
+            # JAX relates a single term to anything, and nothing else: then a size has to be known.
+            name = str(a) if _is_symbol(a) else min(a.symbols or b.symbols)
+            self._fix(name, known.line)
+            pending, self.equalities = [*self.equalities, *pending, known], []
+
+    def _symbols(self) -> set[str]:
+        return {name for ds in self.dims for d in ds if d is not None for name in Dim.parse(d).symbols}
+
+    def _fix(self, name: str, line: str) -> None:
+        """Let a symbol be the number that it is at this call."""
+        from hlo_disc.import_.size_questions import Asked
+
+        number = Dim.const(self._sizes[name])
+        self.numbers.append(Asked(Dim.symbol(name), "==", number, line))
+
+        def fixed(d: str | None) -> str | None:
+            new = None if d is None else Dim.parse(d).substitute({name: number})
+            return None if new is None or new.is_const else str(new)
+
+        self.dims = tuple(tuple(map(fixed, ds)) for ds in self.dims)
+
+
+def symbol_sizes(dims: Dims, leaves: Sequence[Leaf], names: Sequence[str]) -> dict[str, int]:
+    """What the symbols of the dims are at a call."""
+    from hlo_disc.import_.symbols import Bindings, Input
+
+    dynamic = [(n, leaf, ds) for n, leaf, ds in zip(names, leaves, dims, strict=True) if any(ds)]
+    inputs = [
+        Input(name, leaf.dtype, tuple(Dim.of(n if d is None else d) for n, d in zip(leaf.shape, ds, strict=True)))
+        for name, leaf, ds in dynamic
+    ]
+    passed = {str(raw_dim(i, axis)): n for i, (_, leaf, _) in enumerate(dynamic) for axis, n in enumerate(leaf.shape)}
+    return {name: size.evaluate(passed) for name, size in Bindings(inputs).symbols.items()}
+
+
+def elsewhere(
+    special: Traced, leaves: Sequence[Leaf], names: Sequence[str], constraints: Sequence[str]
+) -> list[Leaf] | None:
+    """The arguments at other sizes, where the trace of a call has found equalities; None when there are none."""
+    from hlo_disc.dynamic_hlo.ops.reference import check
+    from hlo_disc.import_.symbols import parse_constraints
+
+    sizes = symbol_sizes(special.wanted, leaves, names)
+    equal = [asked for asked in (*special.numbers, *special.asked) if asked.relation == "=="]
+    moved = {name for asked in equal for name in asked.lhs.symbols | asked.rhs.symbols}
+    moved |= {name for name, size in sizes.items() if size < 2}  # of which most is asked
+    guards = parse_constraints(constraints)
+    for factor in _FACTORS:
+        others = sizes | {name: factor * (max(sizes[name], 1) + k) for k, name in enumerate(sorted(moved))}
+        try:
+            for guard in guards:
+                check(guard, others)
+        except ShapeError:
+            continue
+        shapes = [
+            tuple(n if d is None else Dim.parse(d).evaluate(others) for n, d in zip(leaf.shape, ds, strict=True))
+            for leaf, ds in zip(leaves, special.wanted, strict=True)
+        ]
+        return [leaf._replace(shape=shape) for leaf, shape in zip(leaves, shapes, strict=True)]
+    return None
+
+
+def broken(asked: Sequence[Asked], sizes: Mapping[str, int]) -> int:
+    """Which of the conditions do not hold, a bit each as `plan` says it in `EnvLayout.asked`."""
+    operations: dict[str, Callable[[int, int], int]] = {
+        "add": operator.add,
+        "mul": operator.mul,
+        "floordiv": lambda x, y: x // (y or 1),
+        "mod": lambda x, y: x % (y or 1),
+        "min": min,
+        "max": max,
+    }
+
+    def value(d: Dim) -> int:
+        return d.lower(int, sizes.__getitem__, operations)
+
+    holds = (RELATIONS[a.relation](value(a.lhs), value(a.rhs)) for a in asked)
+    return functools.reduce(operator.or_, (1 << min(k, ASKED_BITS) for k, ok in enumerate(holds) if not ok), 0)
+
+
+def _is_symbol(d: Dim) -> bool:
+    return len(d.symbols) == 1 and d is Dim.symbol(next(iter(d.symbols)))
+
+
+def _is_term(d: Dim) -> bool:
+    return not d.is_const and len(d.terms) == 1 and d.terms[0][1] == 1
 
 
 def active() -> bool:
     """Whether this thread is tracing a function for hlo_disc: what it calls becomes part of that program."""
     return getattr(_state, "active", False)
+
+
+@contextmanager
+def _tracing() -> Iterator[None]:
+    outer, _state.active = active(), True
+    try:
+        yield
+    finally:
+        _state.active = outer
+
+
+def _flat(fn: Callable[..., Any], tree: Any) -> tuple[Callable[..., list[Any]], list[Any]]:
+    """The function of flat arrays to flat results, and where each trace of it leaves the tree of these."""
+    from jax import tree_util
+
+    out_tree: list[Any] = []
+
+    @functools.wraps(fn)
+    def flat(*arrays: Any) -> list[Any]:
+        args, kwargs = tree.unflatten(arrays)
+        results, results_tree = tree_util.tree_flatten(fn(*args, **kwargs))
+        out_tree[:] = [results_tree]
+        return results
+
+    return flat, out_tree
+
+
+def _results(avals: Sequence[Any]) -> tuple[Result, ...]:
+    return tuple(Result(aval.dtype, aval.weak_type) for aval in avals)
 
 
 def _mistake(flat: Callable[..., Any], leaves: Sequence[Leaf]) -> Exception | None:

@@ -7,6 +7,7 @@ leading arguments, which the reader knows by name.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from hlo_disc.errors import ArgumentError
 from hlo_disc.import_ import jax_lowering
 from hlo_disc.import_.module import read_module
 from hlo_disc.import_.policy import JAX
+from hlo_disc.import_.size_questions import Answers, answering
 from hlo_disc.import_.symbols import ShapeSpec, parse_constraints, shape_spec
 
 
@@ -28,6 +30,7 @@ def from_jax(
     dims: Sequence[ShapeSpec],
     names: Sequence[str],
     constraints: Sequence[str] = (),
+    answers: Answers | None = None,
 ) -> tuple[Graph, Sequence[Any]]:
     """The graph of a function of flat arrays, and what JAX knows of each result: `dtype`, `shape`, `weak_type`.
 
@@ -35,19 +38,27 @@ def from_jax(
     in the graph, one or more axes longer, and arrays of float0 are booleans. dims: for each argument and
     axis a size, a dimension expression, or None for the size in `shape`. names: the arguments' names in messages.
     constraints: conditions on the dimension variables, which JAX uses while it traces and calls must meet.
+    answers: decide what the function asks about sizes, which becomes the graph's `asked`. Without them it is as JAX
+    has it: unequal is what is not known to be equal, every size is 1 at least, and the rest is an error.
     """
     shapes = [_filled(leaf, shape_spec(spec), name) for leaf, spec, name in zip(leaves, dims, names, strict=True)]
-    sizes = _symbolic_sizes([d for shape in shapes for d in shape], parse_constraints(constraints))
+    known = parse_constraints(constraints)
+    known += [asked.guard() for asked in answers.equalities] if answers else []
+    sizes = _symbolic_sizes([d for shape in shapes for d in shape], known)
     structs = [
         jax.ShapeDtypeStruct([sizes[d] for d in shape], leaf.dtype, weak_type=getattr(leaf, "weak", False))
         for leaf, shape in zip(leaves, shapes, strict=True)
     ]
     # An argument that is not used stays one: positions are how calls pass arguments.
-    traced = jax.jit(fn, keep_unused=True).trace(*structs)
-    lowered = traced.lower(lowering_platforms=("cpu",), _private_parameters=jax_lowering.parameters())
+    if answers:
+        answers.scope = next((size.scope for size in sizes.values() if not isinstance(size, int)), None)
+    with answering(answers) if answers else contextlib.nullcontext():
+        traced = jax.jit(fn, keep_unused=True).trace(*structs)
+        lowered = traced.lower(lowering_platforms=("cpu",), _private_parameters=jax_lowering.parameters())
     module = lowered.compiler_ir("stablehlo")
     dims = [[*shape, *_of_an_element(leaf.dtype)] for leaf, shape in zip(leaves, shapes, strict=True)]
-    graph = read_module(module, dims=dims, constraints=constraints, names=names, origin=JAX)
+    asked = [asked.guard() for asked in answers.asked()] if answers else []
+    graph = read_module(module, dims=dims, constraints=constraints, names=names, origin=JAX, asked=asked)
     return graph, traced.jaxpr.out_avals
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ParseError, ShapeError
 from hlo_disc.import_ import symbols
@@ -27,21 +27,22 @@ def read_module(
     constraints: Sequence[str] = (),
     names: Sequence[str] | None = None,
     origin: Origin = STABLEHLO,
+    asked: Sequence[Guard] = (),
 ) -> Graph:
     """The DHLO graph of a module's `main`.
 
     dims: shape strings ("(b, s, _)") or sequences, by input name or "args[i]", or one an input. A name given to a size
     that the module writes as a number re-opens the module: everything is inferred anew from the named sizes.
-    constraints: conditions on the symbols that calls must meet, as "s <= 512" or "s % 8 == 0".
-    names: the inputs' names in messages. origin: whose program it is.
+    constraints: conditions on the symbols that calls must meet, as "s <= 512" or "s % 8 == 0". asked: those that hold
+    at the calls that it is for. names: the inputs' names in messages. origin: whose program it is.
 
     Raises ParseError (no `main`), UnsupportedOpError, ShapeError (sizes that can never agree, a symbol that no
     argument determines), ArgumentError (`dims` that fit no input).
     """
     try:
-        return _read(module, dims, constraints, names, origin, legal=False)
+        return _read(module, dims, constraints, names, origin, asked, legal=False)
     except NeedsLegalising:
-        return _read(legalised(module), dims, constraints, names, origin, legal=True)
+        return _read(legalised(module), dims, constraints, names, origin, asked, legal=True)
 
 
 def _read(
@@ -50,6 +51,7 @@ def _read(
     constraints: Sequence[str],
     names: Sequence[str] | None,
     origin: Origin,
+    asked: Sequence[Guard],
     legal: bool,
 ) -> Graph:
     decoder = Decoder()
@@ -63,12 +65,14 @@ def _read(
 
     def read(policy: StaticShapes) -> Graph:
         reader = Reader(functions, decoder, policy, origin, legal)
-        return _read_main(reader, module, main, inputs, constraints)
+        return _read_main(reader, module, main, inputs, constraints, asked)
 
     return reopen(inputs.reopened, read) if inputs.reopened else read(StaticShapes())
 
 
-def _read_main(reader: Reader, module: ir.Module, main: Any, inputs: Any, constraints: Sequence[str]) -> Graph:
+def _read_main(
+    reader: Reader, module: ir.Module, main: Any, inputs: Any, constraints: Sequence[str], asked: Sequence[Guard]
+) -> Graph:
     bindings = symbols.Bindings(inputs.inputs)
     reader.guards += bindings.guards()
     for guard in symbols.parse_constraints(constraints):
@@ -87,6 +91,9 @@ def _read_main(reader: Reader, module: ir.Module, main: Any, inputs: Any, constr
         operands.insert(position, Symbolic(dtype, (), (Dim.symbol(name),)))
     for d in {d for x in inputs.inputs for d in x.shape}:
         symbols.add_fact(reader.facts, d, ">=", ZERO)
+    for guard in asked:
+        if guard.relation == "==":  # calls that break others may turn out to have the same program
+            reader.facts.add_equal(guard.lhs, guard.rhs)
     try:
         results = tuple(reader.data(x) for x in _flat(reader.run(main.regions[0].blocks[0], operands)))
     except UnsupportedTypeError as error:
@@ -94,7 +101,7 @@ def _read_main(reader: Reader, module: ir.Module, main: Any, inputs: Any, constr
     for made, meaning in reader.evaluator.scalar.defined.items():
         bindings.symbols[str(made)] = meaning.substitute(bindings.symbols)
     definitions = reader.data_dims.definitions
-    missing = symbols.unbound(reader.guards, {**bindings.symbols, **definitions})
+    missing = symbols.unbound([*reader.guards, *asked], {**bindings.symbols, **definitions})
     if missing:
         raise ShapeError(
             f"nothing says what {', '.join(sorted(missing))} is: no argument has it as a dimension "
@@ -110,6 +117,7 @@ def _read_main(reader: Reader, module: ir.Module, main: Any, inputs: Any, constr
         facts=reader.facts,
         bindings=bindings.symbols,
         guards=tuple(reader.guards),
+        asked=tuple(asked),
         definitions=definitions,
     )
 

@@ -20,16 +20,17 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ArgumentError, FallbackWarning, ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, generalise
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
 from hlo_disc.jit.fallback import FallbackPath
-from hlo_disc.jit.programs import Compiled, Entry, Path, Programs
+from hlo_disc.jit.programs import Compiled, Entry, Path, Paths, Programs, flat_sizes
 from hlo_disc.jit.stats import Compilation, Fallback, Stats
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, Static, parse_dims
-from hlo_disc.trace import Traced, active, trace
+from hlo_disc.trace import Traced, active, broken, elsewhere, symbol_sizes, trace, trace_call
 from hlo_disc.values import (
     Leaf,
     as_array,
@@ -44,6 +45,12 @@ from hlo_disc.values import (
 )
 
 logger = logging.getLogger("hlo_disc")
+
+# The graph of a program that was asked nothing: nobody compares it with another's.
+_NOTHING = Graph("", (), (), (), (), ShapeFacts(), {})
+
+# So many programs are tried, one after the other, before the sizes of a call are looked at.
+_TRIED = 8
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")  # of a method, without the instance
@@ -124,11 +131,14 @@ class JitFunction(Generic[P, R]):
                 return self.signature.fn(*args, **kwargs)
             programs = found
         plain = None if kwargs else programs.plain.get(tuple(map(type, args)))
-        try:
-            if plain is not None:
+        if plain is not None:
+            try:
                 run, unflatten = plain
                 results = run(*args)
                 return results[0] if unflatten is None else unflatten(results)
+            except (ArgumentError, ShapeError):
+                pass  # another program may serve it
+        try:
             array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
             leaves, tree = _flatten()((array_args, array_kwargs))
             path = programs.paths.get((tree, static, tuple(map(type, leaves))))
@@ -169,7 +179,8 @@ class JitFunction(Generic[P, R]):
             variant = self._variant(entry, infos, static, tree)
             conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
             # Without an array there is no type to follow: the results are JAX's then, as from jax.jit.
-            path = _path(variant, conversions, traced, wrap=all(map(is_number, leaves)))
+            wrap = all(map(is_number, leaves))
+            path = _path(variant, conversions, traced, wrap)
             result = path([x if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)])
         except (UnsupportedOpError, ShapeError) as error:
             if isinstance(error, ShapeError) and self._dims is not None:
@@ -183,10 +194,14 @@ class JitFunction(Generic[P, R]):
             return fallback(leaves)
         if traced:
             return result
+        others = [p for p in entry.programs if p is not variant][:-_TRIED:-1]
         if path.is_plain and not kwargs and not self.signature.has_static and same_objects(leaves, args):
             programs.plain[kinds] = path.run, path.unflatten
-        else:
+        elif not others:
             programs.paths[tree, static, kinds] = path
+        if others:
+            paths = [path, *(_path(p, conversions, traced, wrap) for p in others)]
+            programs.paths[tree, static, kinds] = Paths(paths)
         return result
 
     def _entry(
@@ -229,7 +244,8 @@ class JitFunction(Generic[P, R]):
                 except UnsupportedOpError as error:
                     entry.unsupported = str(error)
                     raise
-                entry.add(variant)
+                if all(variant is not known for known in entry.programs):
+                    entry.add(variant)
         return variant
 
     def _fallback(self, reason: str, leaves: Sequence[Any], static: Static, tree: Any, quiet: bool) -> FallbackPath:
@@ -247,56 +263,85 @@ class JitFunction(Generic[P, R]):
             found = self._fallbacks.setdefault(key, made)
         return found
 
-    def _trace(self, entry: Entry, leaves: list[Leaf], sizes: Sizes, static: Static, tree: Any) -> tuple[Traced, Dims]:
-        """What serves these sizes and all that were seen, and its dims."""
+    @staticmethod
+    def _dims_for(entry: Entry, sizes: Sizes) -> Dims:
+        """The user's, or those of all sizes that were seen."""
+        return generalise([*entry.history, sizes]) if entry.dims is None else entry.dims
+
+    def _trace(self, entry: Entry, leaves: list[Leaf], sizes: Sizes, static: Static, tree: Any) -> Traced:
+        """What serves these sizes and all that were seen."""
         fn = self.signature.bind(static)
-        history = [*entry.history, sizes]
-        dims = generalise(history) if entry.dims is None else entry.dims
+        dims = self._dims_for(entry, sizes)
         try:
-            return trace(fn, tree, leaves, dims, entry.names, self._constraints), dims
+            return trace_call(fn, tree, leaves, dims, entry.names, self._constraints)
         except ShapeError as error:
-            if entry.dims is not None:
+            if entry.dims is not None or not any(map(any, dims)):
                 raise
-            # A cache of n tokens and a mask of n + 1: JAX refuses to relate two symbols, and knows one with an offset.
-            related = generalise(history, offsets=True)
-            if related != dims:
-                try:
-                    return trace(fn, tree, leaves, related, entry.names, self._constraints), related
-                except ShapeError:
-                    pass
-            if not any(map(any, dims)):
-                raise
-            # Nobody asked for these dims: what has to know its sizes is left to JAX.
+            # Nobody asked for these dims: what has no program for them is left to JAX.
             raise UnsupportedOpError(str(error)) from error
 
     def _compile(self, entry: Entry, infos: list[Leaf], sizes: Sizes, static: Static, tree: Any) -> Compiled:
-        why = entry.why(sizes)
         start = time.perf_counter()
-        traced: list[tuple[Traced, Dims]] = []
+        traced: list[Traced] = []  # for this call, and for more
+
+        def special() -> Traced:
+            if not traced:
+                traced.append(self._trace(entry, infos, sizes, static, tree))
+            return traced[0]
 
         def source() -> Graph:
-            traced.append(self._trace(entry, infos, sizes, static, tree))
-            return traced[0][0].graph
+            wider = self._wider(entry, infos, static, tree, special())
+            traced.extend([wider] if wider else [])
+            return traced[-1].graph
 
+        if entry.programs:
+            for known in entry.fitting(sizes):
+                unmet = known.unmet(sizes)
+                if _agrees(known.traced, unmet, special()) and known.executable.native.accept(unmet):
+                    return known
+        why = entry.why(sizes)
         executable = build(source, self._options)
-        [(program, dims)] = traced
+        program = traced[-1]
+        if len(traced) > 1:
+            executable.native.accept(executable.native.unmet(flat_sizes(sizes, executable)))
         executable.native.set_weak([info.weak for info in infos], [result.weak for result in program.results])
         self._counts.append(executable.native.count)
         seconds = time.perf_counter() - start
-        shown = tuple(show(n, i, d) for n, i, d in zip(entry.names, infos, dims, strict=True))
-        self._records.append(Compilation(why, shown, seconds, executable.program.compile_ms))
+        shown = tuple(show(n, i, d) for n, i, d in zip(entry.names, infos, program.dims, strict=True))
+        asked = tuple(entry.told(program.wanted, f"{a} ({a.line})") for a in (*program.numbers, *program.asked))
+        self._records.append(Compilation(why, shown, seconds, executable.program.compile_ms, asked))
         logger.info("compiled %s in %.2f s: %s", self.signature.name, seconds, why)
-        return Compiled(dims, sizes, executable, program.out_tree, program.results)
+        return Compiled(program if program.asked else program._replace(graph=_NOTHING), sizes, executable)
+
+    def _wider(self, entry: Entry, leaves: list[Leaf], static: Static, tree: Any, special: Traced) -> Traced | None:
+        """The program for other sizes, if it does for this call too, which has found some equal or to be numbers."""
+        if not special.numbers and all(asked.relation != "==" for asked in special.asked):
+            return None
+        fn, names = self.signature.bind(static), entry.names
+        earlier = [leaf._replace(shape=shape) for leaf, shape in zip(leaves, (entry.history or [()])[-1], strict=False)]
+        for others in (earlier, elsewhere(special, leaves, names, self._constraints)):
+            try:
+                found = trace_call(fn, tree, others, special.wanted, names, self._constraints) if others else special
+            except Exception:  # what these sizes raise is not about this call
+                continue
+            unmet = broken(found.asked, symbol_sizes(special.wanted, leaves, names))
+            if unmet and found.dims == special.wanted and _agrees(found, unmet, special):
+                return found
+        return None
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """Trace for these arguments (arrays or ShapeDtypeStructs), without compiling or running."""
+        """Trace for these arguments (arrays or ShapeDtypeStructs), without compiling or running.
+
+        The program is for all sizes, and JAX answers what the function asks about them, as for `hlo_disc.compile`.
+        """
         self.signature.check(args, kwargs)
         array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
         leaves, tree = _flatten()((array_args, array_kwargs))
         programs = self._under_these_settings() or Programs(lambda: False)
         entry, infos = self._entry(programs, array_args, array_kwargs, static, leaves, tree)
-        sizes = tuple(info.shape for info in infos)
-        return Lowered(self._trace(entry, infos, sizes, static, tree)[0].graph, self._options)
+        dims = self._dims_for(entry, tuple(info.shape for info in infos))
+        traced = trace(self.signature.bind(static), tree, infos, dims, entry.names, self._constraints)
+        return Lowered(traced.graph, self._options)
 
     def stats(self) -> Stats:
         """Calls from Python (not from compiled programs), compilations, their reasons and times."""
@@ -310,9 +355,7 @@ class JitFunction(Generic[P, R]):
         for entry in [
             entry for programs in list(self._by_settings.values()) for entry in list(programs.entries.values())
         ]:
-            for variant in [entry.found] if entry.dims is None else list(entry.by_fixed.values()):
-                if variant is not None:
-                    parts.append(variant.executable.explain())
+            parts += [variant.executable.explain() for variant in entry.programs]
         return "\n\n".join(parts)
 
 
@@ -320,11 +363,19 @@ def _path(variant: Compiled, taken: Sequence[Any], traced: bool, wrap: bool) -> 
     """How calls run in a program, or in `jax.jit` when it traces. wrap: numpy's results become JAX's."""
     native = variant.executable.native
     if not traced:
-        return Path(native, taken, [given(result, wrap) for result in variant.results], variant.out_tree)
+        return Path(native, taken, [given(result, wrap) for result in variant.traced.results], variant.traced.out_tree)
     from hlo_disc.ral.contexts.jax import call_in_jit
 
     run = functools.partial(call_in_jit, native)
-    return Path(run, taken, [given_in_jit(result) for result in variant.results], variant.out_tree)
+    return Path(run, taken, [given_in_jit(result) for result in variant.traced.results], variant.traced.out_tree)
+
+
+def _agrees(program: Traced, unmet: int, special: Traced) -> bool:
+    """Whether a program is right for a call that breaks some of what it was asked, for which `special` was traced."""
+    from hlo_disc.jit.agreement import agree
+
+    alike = (program.out_tree, program.results) == (special.out_tree, special.results)
+    return alike and agree(program.graph, unmet, special)
 
 
 def same_objects(left: Sequence[Any], right: Sequence[Any]) -> bool:
@@ -368,6 +419,8 @@ def jit(
     dims: a parameter's name -> a shape string, or a pytree (prefix) of them: "(b, s, _)" makes two dims dynamic, `_`
         keeps one static, "..." stands for static dims. Parameters that are not named are static. Without `dims`, the
         first call is compiled for its sizes, and sizes that change in later calls become dims by themselves.
+        What the function asks about dims (`x.shape[0] == 1`, `range(n)`) is answered as it is at the call, and picks
+        the program of later ones; `stats()` names the lines that asked. The function is traced again for each answer.
     constraints: what holds for the dims, "s <= 512" or ["s <= 512", "s % 8 == 0"]; a call that breaks one raises
         ShapeError. What cannot be read raises ParseError here.
     static_argnums, static_argnames: as for `jax.jit`; such an argument is hashable and part of the program.

@@ -6,26 +6,45 @@ ranks. A `Path` is what the next call like one that was served needs of a progra
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from hlo_disc.abi import ASKED_BITS
+from hlo_disc.errors import ArgumentError, ShapeError
 from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, changes, fixed, reason
 from hlo_disc.signature import Static
-from hlo_disc.values import Result
+from hlo_disc.trace import Traced
 
 Conversion = Callable[[Any], Any] | None
 
 
 class Compiled(NamedTuple):
-    """One compiled program of an entry: its dims, the sizes that it was compiled at, and what its results are."""
+    """One compiled program of an entry: what was traced, the sizes that it was compiled at, and its machine code.
 
-    dims: Dims
+    traced: with an empty graph where the program was asked nothing, for nobody needs it then.
+    """
+
+    traced: Traced
     sizes: Sizes
     executable: Executable
-    out_tree: Any
-    results: tuple[Result, ...]
+
+    def unmet(self, sizes: Sizes) -> int:
+        """Which of the conditions that it was asked these sizes break, a bit each; they must have its fixed sizes."""
+        if not self.traced.asked:
+            return 0
+        return self.executable.native.unmet(flat_sizes(sizes, self.executable))
+
+
+def flat_sizes(sizes: Sizes, executable: Executable) -> list[int]:
+    """The sizes of all inputs, concatenated; those of random keys have the shape of their data too."""
+    found: list[int] = []
+    for shape, row in zip(sizes, executable.program.inputs, strict=True):
+        found += shape
+        found += map(int, row.shape[len(shape) :])
+    return found
 
 
 class Entry:
@@ -40,33 +59,56 @@ class Entry:
         self.lock = threading.Lock()
         self.history: list[Sizes] = []
         self.unsupported = ""
-        self.found: Compiled | None = None
-        self.by_fixed: dict[Sizes, Compiled] = {}
+        self.programs: list[Compiled] = []
 
     def find(self, sizes: Sizes) -> Compiled | None:
         """The program that serves these sizes. With the user's dims a broken guard is an error, not another program."""
+        return next((p for p in self.fitting(sizes) if not p.unmet(sizes)), None)
+
+    def fitting(self, sizes: Sizes) -> Iterator[Compiled]:
+        """The programs whose dims these sizes fit, the last one first, whatever else they were asked."""
+        return (p for p in reversed(self.programs) if self._fits(p, sizes))
+
+    def _fits(self, program: Compiled, sizes: Sizes) -> bool:
+        dims = program.traced.dims
         if self.dims is not None:
-            return self.by_fixed.get(fixed(self.dims, sizes))
-        found = self.found
-        misfits = found is None or any(changes(self.names, found.dims, found.sizes, sizes))
-        return None if misfits else found
+            return fixed(dims, sizes) == fixed(dims, program.sizes)
+        return not any(changes(self.names, dims, program.sizes, sizes))
 
     def add(self, variant: Compiled) -> None:
+        """The programs that it replaces, as those of fewer dims, go."""
         self.history = [*self.history, variant.sizes]
-        if self.dims is not None:
-            self.by_fixed[fixed(self.dims, variant.sizes)] = variant
-        else:
-            self.found = variant
+        others = [p for p in self.programs if not self._fits(variant, p.sizes) or variant.unmet(p.sizes)]
+        self.programs = [*others, variant]
 
     def why(self, sizes: Sizes) -> str:
         """Why a call with these sizes has to compile."""
-        if not self.history:
+        if not self.programs:
             return self.first
-        if self.found is not None:
-            return reason(self.names, self.found.dims, self.found.sizes, sizes)
-        # The user's dims: it is the sizes that they leave fixed that differ.
-        dims = tuple((None,) * len(ds) for ds in self.dims or ())
-        return reason(self.names, dims, fixed(self.dims or (), self.history[-1]), fixed(self.dims or (), sizes))
+        for program in self.fitting(sizes):
+            unmet, asked = program.unmet(sizes), program.traced.asked
+            broken = [a for k, a in enumerate(asked) if unmet >> min(k, ASKED_BITS) & 1]
+            told = (self.told(program.traced.wanted, f"{a} does not hold, which {a.line} asked") for a in broken)
+            return "; ".join(told)
+        last = self.programs[-1]
+        if self.dims is None:
+            found = reason(self.names, last.traced.dims, last.sizes, sizes)
+        else:  # it is the sizes that the user's dims leave fixed that differ
+            dims = tuple((None,) * len(ds) for ds in last.traced.dims)
+            found = reason(self.names, dims, fixed(last.traced.dims, last.sizes), fixed(last.traced.dims, sizes))
+        lines = dict.fromkeys(n.line for n in last.traced.numbers)
+        return found + "".join(f"; {line} asked for a number" for line in lines)
+
+    def told(self, dims: Dims, text: str) -> str:
+        """A text about symbols in the user's terms: found ones are sizes of arguments."""
+        if self.dims is not None:
+            return text
+        places: dict[str, str] = {}
+        for name, ds in zip(self.names, dims, strict=True):
+            for axis, d in enumerate(ds):
+                if d is not None:
+                    places.setdefault(d, f"{name}.shape[{axis}]")
+        return re.sub(r"\bd\d+\b", lambda found: places.get(found[0], found[0]), text)
 
 
 class Programs:
@@ -122,6 +164,23 @@ class Path:
         if self._given:
             results = _converted(results, self._given)
         return results[0] if self.unflatten is None else self.unflatten(results)
+
+
+class Paths:
+    """Paths of several programs, which other sizes ask for: the first that takes a call serves it."""
+
+    __slots__ = ("_paths",)
+
+    def __init__(self, paths: Sequence[Path]):
+        self._paths = tuple(paths)
+
+    def __call__(self, leaves: Sequence[Any]) -> Any:
+        for path in self._paths:
+            try:
+                return path(leaves)
+            except (ArgumentError, ShapeError) as error:
+                refused = error
+        raise refused
 
 
 def _conversions(by_place: Sequence[Conversion]) -> list[tuple[int, Callable[[Any], Any]]]:

@@ -8,12 +8,16 @@ from typing import NamedTuple
 
 
 class Compilation(NamedTuple):
-    """One compilation: why, for which arguments ("x: f32[b, 8]"), how long in all, and each stage's milliseconds."""
+    """One compilation: why, for which arguments ("x: f32[b, 8]"), how long in all, and each stage's milliseconds.
+
+    asked: what the function asked about sizes, which other calls have another program for, each with its line.
+    """
 
     reason: str
     arguments: tuple[str, ...]
     seconds: float
     stages_ms: Mapping[str, float]
+    asked: tuple[str, ...] = ()
 
 
 class Fallback(NamedTuple):
@@ -42,6 +46,8 @@ class Stats:
 
     def __str__(self) -> str:
         lines = [f"{self.calls} calls, {self.compilations} compilations in {self.compile_seconds:.2f} s"]
-        lines += [f"  {r.seconds:.2f} s: {r.reason}" for r in self.records]
+        for record in self.records:
+            lines.append(f"  {record.seconds:.2f} s: {record.reason}")
+            lines += [f"    for {asked}" for asked in record.asked]
         lines += [f"  {f.calls} calls through jax.jit: {f.reason}" for f in self.fallbacks]
         return "\n".join(lines)

@@ -30,7 +30,7 @@ class Executable:
     env: where it holds what, the fields of an `EnvLayout` as a tuple;
     inputs: (name, dtype, dims) each, dims as numbers or text; outputs: (dtype, dims); constants: arrays;
     packs: ("input" | "constant", index, bytes, address of the pack function);
-    guards: (message, how many arguments it shows);
+    guards: (message, how many arguments it shows); asked: the messages of the conditions that pick the program;
     calls: (op and line, handler addresses by stage, attributes (name, kind, dtype, content), operands and results as
     (dtype, rank), (operand, result) pairs that share memory, whether empty matrices are skipped);
     threads: workers, 0 for one a core;
@@ -42,12 +42,13 @@ class Executable:
         plan: int,
         main: int,
         *,
-        env: tuple[int, int, int, int, int],
+        env: tuple[int, int, int, int, int, int],
         inputs: Sequence[tuple[str, str, Sequence[Any]]],
         outputs: Sequence[tuple[str, Sequence[Any]]],
         constants: Sequence[Any],
         packs: Sequence[tuple[str, int, int, int]],
         guards: Sequence[tuple[str, int]],
+        asked: Sequence[str],
         calls: Sequence[tuple[Any, ...]],
         threads: int,
         packed_bytes: int,
@@ -55,6 +56,8 @@ class Executable:
     ) -> None: ...
     def __call__(self, *arguments: Any) -> tuple[Any, ...]: ...
     def plan(self, dims: Sequence[int]) -> list[int]: ...
+    def unmet(self, dims: Sequence[int]) -> int: ...
+    def accept(self, unmet: int) -> bool: ...
     def infer(self, arguments: Sequence[tuple[str, Sequence[int]]]) -> tuple[list[tuple[str, list[int]]], int]: ...
     def publish(self) -> int: ...
     def set_weak(self, inputs: Sequence[bool], outputs: Sequence[bool]) -> None: ...

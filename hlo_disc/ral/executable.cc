@@ -115,7 +115,7 @@ void Executable::set_weak(const std::vector<bool>& inputs, const std::vector<boo
   set(program_.outputs, outputs);
 }
 
-std::vector<int64_t> Executable::plan(const std::vector<int64_t>& dims) const {
+void Executable::check_dims(const std::vector<int64_t>& dims) const {
   if (static_cast<int>(dims.size()) != program_.dims_size) {
     throw Error(Error::kArgument, plural(static_cast<Py_ssize_t>(dims.size()), "size") +
                                       " given, but the inputs have " + plural(program_.dims_size, "dimension"));
@@ -125,6 +125,16 @@ std::vector<int64_t> Executable::plan(const std::vector<int64_t>& dims) const {
     program_.check_shape(static_cast<int>(i), sizes, program_.inputs[i].rank());
     sizes += program_.inputs[i].rank();
   }
+}
+
+uint64_t Executable::unmet(const std::vector<int64_t>& dims) const {
+  check_dims(dims);
+  uint64_t unmet = program_.unmet(dims.data());
+  return program_.accepted->has(unmet) ? 0 : unmet;
+}
+
+std::vector<int64_t> Executable::plan(const std::vector<int64_t>& dims) const {
+  check_dims(dims);
   std::vector<int64_t> env(program_.env.words);
   program_.plan(dims.data(), env.data());
   return env;

@@ -40,6 +40,13 @@ class Executable {
   // env after plan. Throws Error.
   std::vector<int64_t> plan(const std::vector<int64_t>& dims) const;
 
+  // Which asked conditions do not hold at these sizes, a bit each; 0 where the program serves them, accepted ones too.
+  // Throws Error for sizes that it cannot have.
+  uint64_t unmet(const std::vector<int64_t>& dims) const;
+
+  // Lets these asked conditions be broken together from now on. False when there is no room to note it.
+  bool accept(uint64_t unmet) { return program_.accepted->add(unmet); }
+
   // Bytes of packed constants and packed inputs that are kept now.
   int64_t packed_bytes() const;
 
@@ -50,6 +57,9 @@ class Executable {
   const std::vector<Block>& packed_constants() const { return packed_constants_; }
 
  private:
+  // Throws Error unless there are as many sizes as the inputs have, and those compiled in agree.
+  void check_dims(const std::vector<int64_t>& dims) const;
+
   void request_packs(Call& call, const Arguments& arguments) const;
 
   Program program_;

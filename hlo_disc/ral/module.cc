@@ -71,7 +71,7 @@ using PackSpec = std::tuple<std::string, int, int64_t, uintptr_t>;
 using GuardSpec = std::tuple<std::string, int>;
 using AttributeSpec = std::tuple<std::string, std::string, std::string, nb::object>;  // name, kind, dtype, content
 using BufferSpec = std::tuple<std::string, int>;                                      // dtype, rank
-using EnvSpec = std::tuple<int, int, int, int, int>;  // the fields of EnvLayout
+using EnvSpec = std::tuple<int, int, int, int, int, int>;  // the fields of EnvLayout
 using CallSpec = std::tuple<std::string, std::vector<uintptr_t>, std::vector<AttributeSpec>, std::vector<BufferSpec>,
                             std::vector<BufferSpec>, std::vector<std::pair<int, int>>, bool>;
 
@@ -119,12 +119,13 @@ std::unique_ptr<ral::LibraryCall> library_call(const CallSpec& spec) {
 void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& env, const std::vector<Input>& inputs,
                const std::vector<Output>& outputs, const std::vector<nb::object>& constants,
                const std::vector<PackSpec>& packs, const std::vector<GuardSpec>& guards,
-               const std::vector<CallSpec>& calls, int threads, int64_t packed_bytes, nb::object keep_alive) {
+               const std::vector<std::string>& asked, const std::vector<CallSpec>& calls, int threads,
+               int64_t packed_bytes, nb::object keep_alive) {
   ral::Program program{};
   program.plan_fn = reinterpret_cast<ral_plan_fn>(plan);
   program.main_fn = reinterpret_cast<ral_main_fn>(main);
-  auto [arena, scratch, symbols, output_sizes, words] = env;
-  program.env = {arena, scratch, symbols, output_sizes, words};
+  auto [arena, scratch, symbols, output_sizes, unmet, words] = env;
+  program.env = {arena, scratch, symbols, output_sizes, unmet, words};
   for (const auto& [name, dtype, shape] : inputs) program.inputs.push_back(tensor_type(name, dtype, shape));
   for (const auto& [dtype, shape] : outputs) program.outputs.push_back(tensor_type("output", dtype, shape));
   for (const auto& [kind, index, bytes, address] : packs) {
@@ -133,6 +134,7 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
     program.packs.push_back({kind == "constant", index, bytes, reinterpret_cast<ral_main_fn>(address)});
   }
   for (const auto& [message, args] : guards) program.guards.push_back({message, args});
+  program.asked = asked;
   for (const CallSpec& call : calls) program.calls.push_back(library_call(call));
   program.workers = threads > 0 ? threads : ral::usable_cores();
   std::vector<nb::object> kept{keep_alive};
@@ -214,10 +216,15 @@ NB_MODULE(_ral, m) {
 
   nb::class_<Executable>(m, "Executable", nb::type_slots(executable_slots), nb::is_weak_referenceable())
       .def("__init__", construct, nb::arg("plan"), nb::arg("main"), nb::kw_only(), nb::arg("env"), nb::arg("inputs"),
-           nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("calls"),
-           nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none())
+           nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("asked"),
+           nb::arg("calls"), nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none())
       .def("plan", &Executable::plan, nb::arg("dims"),
            "env for these sizes of all inputs, concatenated. Raises ShapeError for a broken guard.")
+      .def("unmet", &Executable::unmet, nb::arg("dims"),
+           "Which asked conditions these sizes of all inputs break, a bit each, but for those that may be broken so. "
+           "Raises ShapeError for sizes that the program cannot have.")
+      .def("accept", &Executable::accept, nb::arg("unmet"),
+           "Lets calls break exactly these asked conditions from now on. False when there is no room to note it.")
       .def("infer", infer, nb::arg("arguments"),
            "([(dtype, shape) of each result], bytes of temporary memory inside an XLA program) for arguments [(dtype, "
            "shape)...].")

@@ -64,6 +64,7 @@ void Program::finish() {
   };
   need("the bytes of the arena", env.arena, 1);
   need("the bytes of scratch", env.scratch, 1);
+  if (!asked.empty()) need("the asked conditions", env.asked, 1);
   need("the sizes of the outputs", env.outputs, sizes);
   for (const Guard& guard : guards) need("the values of a guard's message", 0, guard.args);
   for (const Pack& pack : packs) {
@@ -81,7 +82,36 @@ void Program::finish() {
 
 void Program::plan(const int64_t* dims, int64_t* env) const {
   int32_t broken = plan_fn(dims, env);
+  uint64_t unmet = asked.empty() ? 0 : static_cast<uint64_t>(env[this->env.asked]);
+  if (unmet != 0 && !accepted->has(unmet)) {  // then the guards are not about this call
+    throw Error(Error::kShape, asked[static_cast<size_t>(__builtin_ctzll(unmet))]);
+  }
   if (broken != 0) broken_guard(static_cast<size_t>(broken) - RAL_PLAN_BROKEN, env);
+}
+
+uint64_t Program::unmet(const int64_t* dims) const {
+  if (asked.empty()) return 0;
+  std::vector<int64_t> words(env.words);
+  plan_fn(dims, words.data());
+  return static_cast<uint64_t>(words[env.asked]);
+}
+
+bool Accepted::has(uint64_t unmet) const {
+  for (const auto& set : sets_) {
+    uint64_t found = set.load(std::memory_order_relaxed);
+    if (found == unmet) return true;
+    if (found == 0) return false;
+  }
+  return false;
+}
+
+bool Accepted::add(uint64_t unmet) {
+  if (unmet >> RAL_ASKED_BITS) return false;
+  for (auto& set : sets_) {
+    uint64_t found = 0;
+    if (set.compare_exchange_strong(found, unmet) || found == unmet) return true;
+  }
+  return false;
 }
 
 void Program::broken_guard(size_t k, const int64_t* args) const {

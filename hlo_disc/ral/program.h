@@ -2,6 +2,8 @@
 // immutable after construction, so any number of threads may use one.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -52,10 +54,21 @@ struct Guard {
 struct EnvLayout {
   int arena, scratch;    // the bytes of the arena, and of a worker's scratch
   int symbols, outputs;  // the first symbol, and the first size of the first output
+  int asked;             // which asked conditions do not hold, a bit each; -1 for a program without any
   int words;             // of all, and of the longest message of a guard
 };
 
 class LibraryCall;
+
+// Which asked conditions may be broken together: the program serves such sizes as well. Only added to, by any thread.
+class Accepted {
+ public:
+  bool has(uint64_t unmet) const;
+  bool add(uint64_t unmet);  // false when there is no room
+
+ private:
+  std::array<std::atomic<uint64_t>, 32> sets_{};
+};
 
 struct Program {
   Program();
@@ -70,6 +83,8 @@ struct Program {
   std::vector<const void*> constants;
   std::vector<Pack> packs;
   std::vector<Guard> guards;
+  std::vector<std::string> asked;  // the messages of the conditions that pick this program
+  std::unique_ptr<Accepted> accepted = std::make_unique<Accepted>();
   std::vector<std::unique_ptr<LibraryCall>> calls;
   int workers;
 
@@ -83,8 +98,11 @@ struct Program {
   // Completes a program whose other fields are set. Throws std::invalid_argument where they do not fit together.
   void finish();
 
-  // Fills env (env.words values). Throws Error(kShape) when a guard does not hold.
+  // Fills env (env.words values). Throws Error(kShape) when a guard does not hold, or an asked condition.
   void plan(const int64_t* dims, int64_t* env) const;
+
+  // The asked conditions that do not hold at these sizes, a bit each.
+  uint64_t unmet(const int64_t* dims) const;
 
   // Throws Error(kShape) with the message of guard k and these arguments of it.
   [[noreturn]] void broken_guard(size_t k, const int64_t* args) const;

@@ -71,7 +71,8 @@ void* ral_allocate(ral_call* call, int32_t what, const int64_t* sizes);
  * not hold; env then starts with the arguments of that guard's message. On success env holds the arena's bytes, a
  * worker's scratch bytes, the symbols' values and the sizes of all outputs, concatenated. Where it does, and how many
  * words it has, the executable's EnvLayout says, which nobody works out anew. A size that only the run knows is -1:
- * main allocates such an output.
+ * main allocates such an output. One word says which of the conditions do not hold that calls of this program meet and
+ * others do not: bit k for number k, bit RAL_ASKED_BITS for all from there on.
  * Pure: no allocation, no side effect besides env.
  *
  * main: computes. env is what plan left, arena has as many bytes as that says (RAL_ALIGNMENT aligned, undefined
@@ -84,6 +85,7 @@ void* ral_allocate(ral_call* call, int32_t what, const int64_t* sizes);
 #define RAL_FAILED 1
 #define RAL_PLAN_BROKEN 1
 #define RAL_MAIN_BROKEN 2
+#define RAL_ASKED_BITS 62
 typedef int32_t (*ral_plan_fn)(const int64_t* dims, int64_t* env);
 typedef int32_t (*ral_main_fn)(ral_call* call, int64_t* env, char* arena, void* const* bufs);
 

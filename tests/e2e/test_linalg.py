@@ -15,7 +15,7 @@ import pytest
 from jax import lax
 
 import hlo_disc
-from hlo_disc.errors import FallbackWarning, ShapeError, UnsupportedOpError
+from hlo_disc.errors import ShapeError, UnsupportedOpError
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 SQUARE = ((3, 5, 5), (1, 1, 1), (2, 17, 17), (0, 4, 4), (3, 0, 0))
@@ -116,15 +116,15 @@ def test_hessenberg_needs_a_size_that_is_a_number() -> None:
         return lax.linalg.hessenberg(a)
 
     with pytest.raises(ShapeError, match=r"hessenberg takes no symbolic size.*float32\[n,n\]"):
-        hlo_disc.jit(f, dims={"a": "(n, n)"})(positive((3, 3), "float32"))
-    found = hlo_disc.jit(f)
-    found(positive((3, 3), "float32"))
-    with pytest.warns(FallbackWarning, match="hessenberg takes no symbolic size"):
-        for n in (5, 3, 1):
+        hlo_disc.compile(f, "f32[n, n]")
+    for dims in (None, {"a": "(n, n)"}):
+        found = hlo_disc.jit(f, dims=dims)
+        for n in (3, 5, 3, 1):
             x = positive((n, n), "float32")
             for got, want in zip(found(x), jax.jit(f)(x), strict=True):
                 np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-    assert (found.stats().calls, found.stats().fallbacks[0].calls) == (4, 2)
+        assert (found.stats().compilations, found.stats().fallbacks) == (3, ())
+        assert found.stats().records[1].asked[0].startswith("n == 5" if dims else "a.shape[0] == 5")
 
 
 def test_lapack_after_saving_and_loading(tmp_path: Path) -> None:

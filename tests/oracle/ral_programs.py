@@ -201,6 +201,7 @@ def make(machine: Machine, **signature: Any) -> Executable:
         "constants": [],
         "packs": [],
         "guards": [],
+        "asked": [],
         "calls": [],
         "threads": 0,
         "packed_bytes": 1 << 20,

@@ -217,6 +217,7 @@ class Graph:
     input_names: one a input, for messages ("args[0]['w']", "x").
     bindings: how each symbol follows from the call's sizes, a Dim over `raw_dim` symbols.
     guards: checked in order before anything runs; those with symbols of `definitions` once these are known.
+    asked: what holds at the calls that the program is for, for its function has asked; others have another program.
     definitions: symbols whose value is computed, each with the i64 scalar that it is. Ops with such a symbol in a size
         come behind the op that computes it.
     """
@@ -229,6 +230,7 @@ class Graph:
     facts: ShapeFacts
     bindings: Mapping[str, Dim]
     guards: tuple[Guard, ...] = ()
+    asked: tuple[Guard, ...] = ()
     definitions: Mapping[str, Value] = field(default_factory=dict)
 
     @property

@@ -81,7 +81,7 @@ def bind(graph: Graph, arrays: Sequence[np.ndarray]) -> dict[str, int]:
             raise ArgumentError(f"argument {name} has rank {array.ndim}, expected {value.rank}")
         raw |= {f"%{number}.{axis}": size for axis, size in enumerate(array.shape)}
     sizes = {name: dim.evaluate(raw) for name, dim in graph.bindings.items()}
-    for guard in graph.guards:
+    for guard in (*graph.guards, *graph.asked):
         if not _is_deferred(guard, graph):
             check(guard, raw | sizes)
     for name, value, array in zip(graph.input_names, graph.inputs, arrays, strict=True):

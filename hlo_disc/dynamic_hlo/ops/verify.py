@@ -71,7 +71,7 @@ def _verify_signature(graph: Graph, raw: set[str]) -> None:
         for dim in value.shape:
             if not dim.symbols <= symbols:
                 raise CompileError(f"input {name} has size {dim}: nothing binds {_listed(dim.symbols - symbols)}")
-    for number, guard in enumerate(graph.guards):
+    for number, guard in enumerate((*graph.guards, *graph.asked)):
         place = f"guard {number} of {graph.name} ({guard.lhs} {guard.relation} {guard.rhs})"
         if guard.relation not in RELATIONS:
             raise CompileError(f"{place}: the relation must be one of {' '.join(RELATIONS)}")

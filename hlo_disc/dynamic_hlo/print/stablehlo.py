@@ -76,7 +76,7 @@ class _Printer:
 
     def module(self) -> str:
         graph = self.graph
-        for guard in graph.guards:  # those on sizes that are computed are implied where these are used
+        for guard in (*graph.guards, *graph.asked):  # those on sizes that are computed are implied where these are used
             if all(d.symbols.isdisjoint(graph.definitions) for d in (guard.lhs, guard.rhs, *guard.args)):
                 self.guard(guard)
         self.ops(graph.ops)

@@ -53,7 +53,11 @@ def _make_dynamic_slice(r: Reader, x: Value, starts: Sequence[Operand], sizes: S
     if corner is not None:
         limit = tuple(low + size for low, size in zip(corner, sizes, strict=True))
         return make_slice(r, x, corner, limit, (1,) * x.rank)
-    return r.emit("dynamic_slice", (x, *map(r.data, starts)), sizes=sizes)
+    # The whole of an axis starts at 0, wherever it is said to: programs that differ in nothing else are the same.
+    zero = r.constant(np.asarray(0, np.int32))
+    whole = [size is limit for size, limit in zip(sizes, x.shape, strict=True)]
+    corners = [zero if all_of_it else r.data(start) for all_of_it, start in zip(whole, starts, strict=True)]
+    return r.emit("dynamic_slice", (x, *corners), sizes=sizes)
 
 
 def _fits(r: Reader, sizes: Shape, limits: Shape) -> None:

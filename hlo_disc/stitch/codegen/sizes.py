@@ -47,12 +47,18 @@ class Sizes:
     def _floordiv(self, x: Scalar, y: Scalar) -> Scalar:
         if isinstance(x, int) and isinstance(y, int):
             return x // y
-        x, y = self.b.index(x), self.b.index(y)
-        return (x - self._mod(x, y)) // y
+        x, y = self.b.index(x), self._divisor(y)
+        return (x - (x % y + y) % y) // y
+
+    def _divisor(self, y: Scalar) -> Val:
+        """1 in place of 0: sizes are computed before it is known whether they can be."""
+        if isinstance(y, int):
+            return self.b.index(y or 1)
+        return self.b.select(self.b.compare("==", y, 0), self.b.index(1), y)
 
     def _mod(self, x: Scalar, y: Scalar) -> Scalar:
         """The sign of the divisor, as Dim has it."""
         if isinstance(x, int) and isinstance(y, int):
             return x % y
-        x, y = self.b.index(x), self.b.index(y)
+        x, y = self.b.index(x), self._divisor(y)
         return (x % y + y) % y

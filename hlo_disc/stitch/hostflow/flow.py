@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlo_disc.abi import ALIGNMENT, MAIN_BROKEN, PLAN_BROKEN, EnvLayout
+from hlo_disc.abi import ALIGNMENT, ASKED_BITS, MAIN_BROKEN, PLAN_BROKEN, EnvLayout
 from hlo_disc.dynamic_hlo.ir.graph import NEGATED, Graph, Guard, Op, Value, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith, ir
-from hlo_disc.program import LibraryCall, PackRow
+from hlo_disc.program import GuardRow, LibraryCall, PackRow
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.module import ModuleBuilder
 from hlo_disc.stitch.codegen.sizes import Sizes
@@ -36,8 +36,8 @@ from hlo_disc.stitch.variant import Choice
 class HostCode:
     """The module of host functions, and what a caller must bring.
 
-    symbols: names in the order of `env`. guards: in the order of `plan`'s statuses. calls: the library functions, by
-    number.
+    symbols: names in the order of `env`. guards: in the order of `plan`'s statuses; asked: in that of its bits. calls:
+    the library functions, by number.
     """
 
     module: ir.Module
@@ -45,7 +45,8 @@ class HostCode:
     packs: tuple[PackRow, ...]
     calls: tuple[LibraryCall, ...]
     symbols: tuple[str, ...]
-    guards: tuple[Guard, ...]
+    guards: tuple[GuardRow, ...]
+    asked: tuple[GuardRow, ...]
     env: EnvLayout
 
 
@@ -65,9 +66,15 @@ def build(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement) 
         tuple(PackRow(*flow.source(p), p.packing.size, p.function) for p in scheduled.packs),
         tuple(builder.library),
         flow.symbols,
-        flow.guards,
+        tuple(map(_row, flow.guards)),
+        tuple(map(_row, graph.asked)),
         flow.env,
     )
+
+
+def _row(guard: Guard) -> GuardRow:
+    args = tuple(map(str, guard.args))
+    return GuardRow(str(guard.lhs), guard.relation, str(guard.rhs), guard.message, args)
 
 
 class Flow:
@@ -80,7 +87,8 @@ class Flow:
         self.guards = (*graph.guards, *(Guard(**op.attrs) for op in plan.host_ops("check")))
         self.outputs = plan.scope.outputs
         sizes = sum(v.rank for v in self.outputs)
-        self.env = EnvLayout.of(len(self.symbols), sizes, max((len(g.args) for g in self.guards), default=0))
+        message = max((len(g.args) for g in self.guards), default=0)
+        self.env = EnvLayout.of(len(self.symbols), sizes, message, bool(graph.asked))
 
     def _touched(self, group: Group) -> list[Value]:
         """What lies in memory that the group, or one inside it, reads or writes."""
@@ -134,6 +142,8 @@ class Flow:
                 self._store_all(env, self.env.symbols, [symbols[name] for name in self.symbols])
                 self._store_all(env, self.env.outputs, outputs)
 
+            if self.graph.asked:
+                self._store_all(env, self.env.asked, [self._asked(sizes)])
             b.if_(b.compare("==", status, 0), fine, broken)
             b.return_(status)
 
@@ -153,6 +163,15 @@ class Flow:
         for ok, value in zip(reversed(holds), reversed(values), strict=True):
             otherwise = self.b.select(ok, otherwise, value)
         return otherwise
+
+    def _asked(self, sizes: Sizes) -> Scalar:
+        """The conditions that do not hold, a bit each."""
+        b = self.b
+        found: Scalar = 0
+        for k, guard in enumerate(self.graph.asked):
+            holds = b.compare(guard.relation, b.index(sizes(guard.lhs)), b.index(sizes(guard.rhs)))
+            found = b.apply(arith.OrIOp, b.index(found), b.select(holds, b.index(0), b.index(1 << min(k, ASKED_BITS))))
+        return found
 
     def _store_all(self, env: Val, at: int, values: Sequence[Scalar]) -> None:
         for i, x in enumerate(values):

@@ -1,0 +1,309 @@
+"""What a trace asks about sizes, and what it is told.
+
+A function is traced at symbolic sizes, and its Python, or JAX's own, may have to know whether two of them are equal,
+which is larger, or what number one is. JAX answers an equality that it cannot prove with False, takes every size for
+1 at least, and refuses the rest. While `answering`, `Answers` decide instead: what follows for every size that calls
+may pass is said so; all else is said as it is at this call, and noted as a guard of the program that comes out.
+
+This file is all that touches JAX's symbolic sizes. What it changes asks a variable of the thread first, so that
+everything outside of our traces is as JAX has it.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import math
+import operator
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import jax
+import jaxlib
+from jax._src import source_info_util
+from jax._src.export import shape_poly
+
+from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Guard
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+
+_LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (jax, jaxlib))
+_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_LOWERING = os.path.join(os.path.dirname(__file__), "jax.py")
+_COMPARISONS = (dis.opmap["COMPARE_OP"], dis.opmap["CONTAINS_OP"])
+_thread = threading.local()
+
+
+class Again(BaseException):
+    """Tracing has to start again: an equality holds at this call. No Exception, for user code catches those."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A condition on sizes that holds at the call that was traced, and the user's line that asked for it."""
+
+    lhs: Dim
+    relation: str
+    rhs: Dim
+    line: str
+
+    def __str__(self) -> str:
+        return f"{self.lhs} {self.relation} {self.rhs}"
+
+    def guard(self) -> Guard:
+        text = f"this program is for {self}, which {self.line or 'the function'} asked for"
+        return Guard(self.lhs, self.relation, self.rhs, text.replace("{", "{{").replace("}", "}}"))
+
+
+class Answers:
+    """Decides about sizes in one trace, and notes what it could only say of this call.
+
+    sizes: of the call, by symbol. known: what holds for all calls. equalities: those that earlier traces found, which
+    JAX's scope knows. scope: JAX's, of the sizes that are asked about. equal: the equality that makes the trace start
+    again, None when there is none. number: the size that was last asked for as a number where JAX may do without.
+    """
+
+    def __init__(self, sizes: Mapping[str, int], known: ShapeFacts, equalities: Sequence[Asked] = ()):
+        self.sizes, self.facts, self.equalities = sizes, known.copy(), tuple(equalities)
+        for asked in equalities:
+            self.facts.add_equal(asked.lhs, asked.rhs)
+        self.scope: Any = None
+        self.equal: Asked | None = None
+        self.number: Asked | None = None
+        self._asked: dict[tuple[Dim, str, Dim], Asked] = {}
+        self._numbers: dict[Dim, Asked] = {}
+
+    def asked(self) -> tuple[Asked, ...]:
+        """What holds at this call and was needed, in the order in which it was asked."""
+        return (*self.equalities, *self._asked.values())
+
+    def are_equal(self, a: Dim, b: Dim) -> bool:
+        found = self.facts.equal(a, b)
+        if found is not Truth.UNKNOWN:
+            return found is Truth.YES
+        if self._holds(a, "==", b):
+            self._again(a, b)
+        self._note(a, "!=", b)
+        return False
+
+    def is_at_least(self, a: Dim, b: Dim) -> bool:
+        found = self.facts.at_most(b, a)
+        if found is not Truth.UNKNOWN:
+            return found is Truth.YES
+        holds = self._holds(a, ">=", b)
+        if holds:
+            self._note(a, ">=", b)
+            self.facts.add_at_least(a, b)
+        else:
+            self._note(a, "<", b)
+            self.facts.add_at_least(b, a + 1)
+        return holds
+
+    def as_number(self, d: Dim) -> int:
+        """The number that a size is; the trace starts again with it where only this call says so."""
+        known = self.facts.canonical(d)
+        if known.is_const:
+            return known.value
+        self._again(d, Dim.const(d.evaluate(self.sizes)))
+        raise AssertionError("a trace that starts again does not come here")
+
+    def may_be_number(self, d: Dim) -> None:
+        """JAX has asked whether the size is a number, which it is not: should the trace fail, this may be why."""
+        found = self._numbers.get(d)  # it is asked often, where nothing comes of it
+        if found is None:
+            found = self._numbers[d] = Asked(d, "==", Dim.const(d.evaluate(self.sizes)), _user_line())
+        self.number = found
+
+    def _holds(self, a: Dim, relation: str, b: Dim) -> bool:
+        return RELATIONS[relation](a.evaluate(self.sizes), b.evaluate(self.sizes))
+
+    def _note(self, a: Dim, relation: str, b: Dim) -> None:
+        if (a, relation, b) not in self._asked:
+            self._asked[a, relation, b] = Asked(a, relation, b, _user_line())
+
+    def _again(self, a: Dim, b: Dim) -> None:
+        if self.equal is None:
+            self.equal = Asked(a, "==", b, _user_line())
+        raise Again
+
+
+@contextmanager
+def answering(answers: Answers) -> Iterator[None]:
+    """Decide what traces of this thread ask about sizes."""
+    _install()
+    before = getattr(_thread, "answers", None)
+    _thread.answers = answers
+    try:
+        yield
+    finally:
+        _thread.answers = before
+
+
+def dim_of(size: Any) -> Dim:
+    """JAX's size as ours."""
+    if isinstance(size, shape_poly._DimExpr):
+        return _parsed(str(size))  # written alike
+    return Dim.const(operator.index(size))
+
+
+_parsed = functools.lru_cache(1 << 12)(Dim.parse)
+
+
+def _user_line() -> str:
+    """The innermost line that is neither JAX's nor ours, as "model.py:12"; "" where there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name == _LOWERING:  # all of the user's is above it, but for what JAX noted of the operation
+            noted = source_info_util.user_frames(source_info_util.current().traceback)
+            found = next((f for f in noted if not f.file_name.startswith(_OURS)), None)
+            return f"{os.path.basename(found.file_name)}:{found.start_line}" if found else ""
+        if not name.startswith((*_LIBRARIES, _OURS)):
+            return f"{os.path.basename(name)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def _asked_by_user() -> bool:
+    """Whether neither JAX nor we ask: the frame that is two below."""
+    return not sys._getframe(2).f_code.co_filename.startswith((*_LIBRARIES, _OURS))
+
+
+def _is_lookup(frame: FrameType) -> bool:
+    """Whether an equality is asked for to find something in a table, from a frame.
+
+    JAX's tables have sizes in their keys, and compare keys of which only a few bits of the hash agree: nobody wants to
+    know then whether a size is 3. Such a comparison comes from the `__eq__` of a larger thing, or out of a call, and is
+    not written in the code that runs.
+    """
+    code = frame.f_code
+    if code.co_name == "__ne__" and code.co_filename == shape_poly.__file__:
+        return frame.f_back is not None and _is_lookup(frame.f_back)
+    if code.co_filename.startswith(_LIBRARIES):
+        return code.co_name == "__eq__" or code.co_code[frame.f_lasti] not in _COMPARISONS
+    return code.co_name == "__eq__" and code.co_filename == "<string>"  # of a dataclass
+
+
+def _ours(size: Any) -> Answers | None:
+    """Who answers what is asked of a size of JAX's: None but for those that are traced now."""
+    answers = getattr(_thread, "answers", None)
+    return answers if answers is not None and size.scope is answers.scope else None
+
+
+@functools.cache
+def _install() -> None:
+    """Let JAX's sizes ask, once a process."""
+    size = shape_poly._DimExpr
+    equal, hash_, int_, text, represent = size.__eq__, size.__hash__, size.__int__, size.__str__, size.__repr__
+    at_least, bounds = shape_poly._geq_decision, shape_poly._bounds_decision
+
+    def eq(self: Any, other: Any) -> bool:
+        if equal(self, other):
+            return True
+        ours = _ours(self)
+        if ours is None or not _compares(self, other) or _is_lookup(sys._getframe(1)):
+            return False
+        return ours.are_equal(dim_of(self), dim_of(other))
+
+    def geq_decision(e1: Any, e2: Any, describe: Callable[[], str]) -> bool:
+        ours = _ours(e1 if isinstance(e1, size) else e2)
+        return at_least(e1, e2, describe) if ours is None else ours.is_at_least(dim_of(e1), dim_of(e2))
+
+    def bounds_decision(e: Any, precision: Any) -> tuple[float, float]:
+        ours = _ours(e) if isinstance(e, size) else None
+        if ours is None:
+            return bounds(e, precision)
+        low, high = ours.facts.bounds(dim_of(e))
+        return -math.inf if low is None else low, math.inf if high is None else high
+
+    def number(self: Any) -> int:
+        """int(n), and whatever else makes one of it."""
+        ours = _ours(self)
+        if ours is not None and _asked_by_user():
+            return ours.as_number(dim_of(self))
+        if ours is not None:
+            ours.may_be_number(dim_of(self))
+        return int_(self)
+
+    def index(self: Any) -> int:
+        ours = _ours(self)
+        if ours is not None and _asked_by_user():
+            return ours.as_number(dim_of(self))
+        if ours is not None:
+            ours.may_be_number(dim_of(self))
+        raise TypeError(f"'{size.__name__}' object cannot be interpreted as an integer")
+
+    def hash_of(self: Any) -> int:
+        ours = _ours(self)
+        return hash(ours.as_number(dim_of(self))) if ours is not None and _asked_by_user() else hash_(self)
+
+    def truth(self: Any) -> bool:
+        return _ours(self) is None or self != 0
+
+    def checking(operation: Callable[[Any, Any], Any], divides: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+        """A division, which must not be one by 0. divides: the divisor of two operands."""
+
+        def checked(self: Any, other: Any) -> Any:
+            if _ours(self) is not None and divides(self, other) == 0:
+                raise ZeroDivisionError("integer division or modulo by zero")
+            return operation(self, other)
+
+        return checked
+
+    def as_text(of_jax: Callable[[Any], str]) -> Callable[[Any], str]:
+        def shown(self: Any) -> str:
+            ours = _ours(self)
+            return str(ours.as_number(dim_of(self))) if ours is not None and _asked_by_user() else of_jax(self)
+
+        return shown
+
+    def format_of(self: Any, spec: str) -> str:
+        ours = _ours(self)
+        if ours is not None and _asked_by_user():
+            return format(ours.as_number(dim_of(self)), spec)
+        return format(text(self), spec)
+
+    def as_number(name: str) -> Callable[..., Any]:
+        def operation(self: Any, *others: Any) -> Any:
+            ours = _ours(self)
+            return NotImplemented if ours is None else getattr(ours.as_number(dim_of(self)), name)(*others)
+
+        return operation
+
+    def attribute(self: Any, name: str) -> Any:
+        """`isinstance(n, int)` asks for the class last."""
+        if name == "__class__" and _asked_by_user() and _ours(self) is not None:
+            return int
+        return object.__getattribute__(self, name)
+
+    size.__eq__, size.__int__, size.__index__, size.__hash__, size.__bool__ = eq, number, index, hash_of, truth
+    size.__str__, size.__repr__, size.__format__ = as_text(text), as_text(represent), format_of
+    for name in ("floordiv", "mod", "divmod"):
+        for operator_, divides in ((f"__{name}__", lambda _, y: y), (f"__r{name}__", lambda x, _: x)):
+            setattr(size, operator_, checking(getattr(size, operator_), divides))
+    for name in _NUMBERS_ONLY:
+        if all(name not in vars(base) for base in size.__mro__):
+            setattr(size, name, as_number(name))
+    size.__getattribute__ = attribute
+    shape_poly._geq_decision, shape_poly._bounds_decision = geq_decision, bounds_decision
+
+
+# What numbers can do and JAX's sizes cannot.
+_NUMBERS_ONLY = (
+    *("__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__", "__lshift__", "__rlshift__", "__rshift__"),
+    *("__rrshift__", "__invert__", "__float__", "__complex__", "__round__", "__trunc__", "__floor__", "__ceil__"),
+    "bit_length",
+)
+
+
+def _compares(size: Any, other: Any) -> bool:
+    """Whether the other is a size of the same trace, or a number."""
+    if isinstance(other, shape_poly._DimExpr):
+        return size.scope is other.scope
+    return isinstance(other, int) or (hasattr(other, "__index__") and not hasattr(other, "aval"))

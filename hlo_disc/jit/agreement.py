@@ -1,0 +1,80 @@
+"""May a program serve calls that break what it was asked? Only if tracing such a call has given the same program.
+
+JAX itself asks a lot, whether a size is 1 for example when it broadcasts, and mostly does the same whatever the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from hlo_disc.abi import ASKED_BITS
+from hlo_disc.dynamic_hlo.ir.graph import NEGATED, Graph, Guard, has_effect
+from hlo_disc.dynamic_hlo.passes.equal import equal
+from hlo_disc.dynamic_hlo.passes.simplify import simplify
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.errors import ShapeError
+from hlo_disc.import_.symbols import add_fact
+from hlo_disc.trace import Traced
+
+
+def agree(general: Graph, unmet: int, special: Traced) -> bool:
+    """Whether `general` is what `special` is at all calls that break just these of its asked conditions, a bit each."""
+    if unmet >> ASKED_BITS:
+        return False
+    broken = [asked for k, asked in enumerate(general.asked) if unmet >> k & 1]
+    if any(asked.relation == "==" for asked in broken):  # what was compiled relies on it
+        return False
+    region = [replace(asked, relation=NEGATED[asked.relation]) if asked in broken else asked for asked in general.asked]
+    needed = [asked.guard() for asked in (*special.numbers, *special.asked)]
+    try:
+        facts = _facts(special.graph, region)
+        known = [*region, *special.graph.guards]
+        if not all(_holds(guard, known, facts) for guard in (*needed, *_on_symbols(general))):
+            return False
+        if _empty(general, facts) and _empty(special.graph, facts):
+            shapes = ([tuple(map(facts.canonical, v.shape)) for v in g.outputs] for g in (general, special.graph))
+            return next(shapes) == next(shapes)
+        left, right = (simplify(replace(g, facts=facts, guards=(), asked=())) for g in (general, special.graph))
+    except (ShapeError, ZeroDivisionError):  # the general program makes no sense at such sizes
+        return False
+    return equal(left, right)
+
+
+def _facts(graph: Graph, region: Iterable[Guard]) -> ShapeFacts:
+    facts = ShapeFacts()
+    for d in {d for value in graph.inputs for d in value.shape}:
+        facts.add_at_least(d, ZERO)
+    for guard in (*region, *_on_symbols(graph)):
+        add_fact(facts, guard.lhs, guard.relation, guard.rhs)
+    return facts
+
+
+def _on_symbols(graph: Graph) -> list[Guard]:
+    """The guards but for those that say what the symbols are."""
+    known = graph.bindings.keys()
+    return [guard for guard in graph.guards if guard.lhs.symbols <= known and guard.rhs.symbols <= known]
+
+
+def _empty(graph: Graph, facts: ShapeFacts) -> bool:
+    """Whether nothing is computed: all results are known to be empty, and there are no effects."""
+    empty = all(facts.equal(dim_product(value.shape), ZERO) is Truth.YES for value in graph.outputs)
+    return empty and not any(map(has_effect, graph.ops))
+
+
+def _holds(guard: Guard, known: Sequence[Guard], facts: ShapeFacts) -> bool:
+    """Whether the guard follows from the facts, or is one that is known."""
+    a, b = guard.lhs, guard.rhs
+    proofs = {
+        "==": lambda: facts.equal(a, b) is Truth.YES,
+        "!=": lambda: facts.equal(a, b) is Truth.NO,
+        ">=": lambda: facts.at_most(b, a) is Truth.YES,
+        "<=": lambda: facts.at_most(a, b) is Truth.YES,
+        ">": lambda: facts.less(b, a) is Truth.YES,
+        "<": lambda: facts.less(a, b) is Truth.YES,
+    }
+    if proofs[guard.relation]():
+        return True
+    said = (guard.relation, facts.canonical(a - b))
+    return any((other.relation, facts.canonical(other.lhs - other.rhs)) == said for other in known)

@@ -1,0 +1,277 @@
+"""Functions whose Python, or JAX's own, asks about sizes: right at every size, with as many programs as they demand.
+
+The number beside a function is how many programs may be compiled for it over `SIZES`: its really different ones, and
+the one of the first call, which knows no dims yet. `EACH`: it needs a size as a number.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export, lax
+
+import hlo_disc
+from hlo_disc.errors import ShapeError
+
+SIZES = (0, 1, 2, 7, 31, 32, 257)
+EACH = len(SIZES)
+KEY = jax.random.key(0)
+
+FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
+    # Python's questions
+    "equal": (3, lambda x: x * 2 if x.shape[0] == 1 else x * 3),
+    "equal from the right": (3, lambda x: x * 2 if 7 == x.shape[0] else x * 3),  # noqa: SIM300
+    "unequal": (3, lambda x: x * 2 if x.shape[0] != 7 else x * 3),
+    "equal to a sum": (3, lambda x: x * 2 if 2 * x.shape[0] + 1 == 15 else x * 3),
+    "in a tuple": (4, lambda x: x * 2 if x.shape[0] in (1, 2) else x * 3),
+    "in a list": (3, lambda x: x * 2 if x.shape[0] in [7] else x * 3),
+    "in a set": (EACH, lambda x: x * 2 if x.shape[0] in {1, 2} else x * 3),
+    "in a range": (EACH, lambda x: x * 2 if x.shape[0] in range(3, 40) else x * 3),
+    "in a dictionary": (EACH, lambda x: x * {1: 10.0, 2: 20.0}.get(x.shape[0], 1.0)),
+    "index of a list": (EACH, lambda x: x * [3, 1, 2, *range(300)].index(x.shape[0])),
+    "a shape": (3, lambda x: x * 2 if x.shape == (7,) else x * 3),
+    "a shape in a list": (3, lambda x: x * 2 if x.shape in [(7,), (3, 3)] else x * 3),
+    "elements": (3, lambda x: x * 2 if x.size == 7 else x * 3),
+    "less": (3, lambda x: x * 2 if x.shape[0] < 8 else x * 3),
+    "at most": (3, lambda x: x * 2 if x.shape[0] <= 7 else x * 3),
+    "more": (3, lambda x: x * 2 if x.shape[0] > 31 else x * 3),
+    "between": (4, lambda x: x * 2 if 2 <= x.shape[0] < 100 else x * 3),
+    "several": (4, lambda x: x * 2 if x.shape[0] > 31 else x * 3 if x.shape[0] == 2 else x),
+    "remainder": (3, lambda x: x.reshape(-1, 8).sum(0) if x.shape[0] % 8 == 0 else x),
+    "quotient": (4, lambda x: x * 2 if x.shape[0] // 16 == 2 else x * 3),
+    "divmod": (4, lambda x: x * sum(divmod(x.shape[0], 8))),
+    "padding": (2, lambda x: jnp.pad(x, (0, -x.shape[0] % 8))),
+    "truth": (3, lambda x: x.sum() if x.shape[0] else jnp.zeros(3)),
+    "not": (3, lambda x: jnp.zeros(3) if not x.shape[0] else x * 2),
+    "and": (EACH, lambda x: x * (x.shape[0] & 3)),
+    "xor from the right": (EACH, lambda x: x * (5 ^ x.shape[0])),
+    "shift": (EACH, lambda x: x * (x.shape[0] >> 1)),
+    "invert": (EACH, lambda x: x * ~x.shape[0]),
+    "square": (2, lambda x: x * x.shape[0] ** 2),
+    "power of two": (EACH, lambda x: x * 1.01 ** x.shape[0]),
+    "true division": (2, lambda x: x * (x.shape[0] / 4)),
+    "int": (EACH, lambda x: x * int(x.shape[0])),
+    "float": (EACH, lambda x: x * float(x.shape[0])),
+    "complex": (EACH, lambda x: x * complex(x.shape[0])),
+    "round": (EACH, lambda x: x * round(x.shape[0])),
+    "range": (EACH, lambda x: sum([x[i] for i in range(x.shape[0])], jnp.float32(0)) if x.shape[0] < 40 else x.sum()),
+    "range of few": (6, lambda x: sum([x[i] for i in range(min(x.shape[0], 3))], jnp.float32(0))),
+    "len": (EACH, lambda x: x * len(x)),
+    "rows": (EACH, lambda x: sum([row for row in x[:40]], jnp.float32(0))),
+    "isinstance": (2, lambda x: x * 2 if isinstance(x.shape[0], int) else x * 3),
+    "square root": (EACH, lambda x: x * math.sqrt(x.shape[0])),
+    "logarithm": (EACH, lambda x: x * math.ceil(math.log2(x.shape[0] + 1))),
+    "bit_length": (EACH, lambda x: x * x.shape[0].bit_length()),
+    "numpy's square root": (EACH, lambda x: x * np.float32(np.sqrt(x.shape[0]))),
+    "numpy's product": (EACH, lambda x: x.reshape(int(np.prod(x.shape)))),
+    "numpy's arange": (EACH, lambda x: x + np.arange(x.shape[0], dtype=np.float32)),
+    "numpy's zeros": (EACH, lambda x: x + np.zeros(x.shape, np.float32)),
+    "numpy's comparison": (EACH, lambda x: x * 2 if np.any(np.array(x.shape) == 7) else x * 3),
+    "maximum": (3, lambda x: x.sum() / max(x.shape[0], 1)),
+    "minimum": (3, lambda x: x * min(x.shape[0], 8)),
+    "sorted": (3, lambda x: x * sorted([x.shape[0], 8])[0]),
+    "text": (EACH, lambda x: x * len(str(x.shape[0]))),
+    "formatted": (EACH, lambda x: x * len(f"{x.shape[0]:04d}{x.shape}")),
+    "match": (4, lambda x: matched(x)),
+    "assertion": (2, lambda x: asserted(x)),
+    "caught": (4, lambda x: caught(x)),
+    # JAX's
+    "softmax": (2, jax.nn.softmax),
+    "sum and mean": (2, lambda x: (x.sum(), x.mean())),
+    "packbits": (7, lambda x: jnp.packbits(x > 3)),
+    "linspace": (4, lambda x: x * jnp.linspace(0, 1, x.shape[0])),
+    "top_k": (2, lambda x: lax.top_k(x, x.shape[0] // 2)),
+    "argmax": (3, lambda x: x.argmax() if x.shape[0] else x),
+    "slices": (5, lambda x: x[1:] - x[:-1]),
+    "split": (2, lambda x: jnp.split(x, [x.shape[0] // 2])),
+    "roll": (3, lambda x: jnp.roll(x, 1)),
+    "tile": (2, lambda x: jnp.tile(x, 2)),
+    "median": (4, lambda x: jnp.median(x) if x.shape[0] else x),
+    "variance": (2, lambda x: x.var()),
+    "sort": (2, jnp.sort),
+    "reshape": (4, lambda x: x.reshape(-1, 1) @ jnp.ones((1, 3))),
+    "broadcast": (2, lambda x: x[:, None] + x[None]),
+    "associative scan": (EACH, lambda x: lax.associative_scan(jnp.add, x)),
+    "permutation": (EACH, lambda x: jax.random.permutation(KEY, x)),
+}
+
+
+def matched(x):
+    match x.shape[0]:
+        case 1:
+            return x * 10
+        case 2:
+            return x * 20
+        case _:
+            return x
+
+
+def asserted(x):
+    assert x.shape[0] <= 300
+    return x * 2
+
+
+def caught(x):
+    """Tracing that starts again must not end in a handler for errors."""
+    try:
+        found = x.shape[0] == 7
+        rest = x.shape[0] == 2
+    except Exception:
+        return x * 100
+    return x * 2 if found else x * 3 if rest else x
+
+
+def argument(n: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(n).integers(-4, 9, n), jnp.float32)
+
+
+def same(got: Any, want: Any) -> None:
+    assert jax.tree.structure(got) == jax.tree.structure(want)
+    for ours, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        assert (ours.dtype, ours.shape, ours.weak_type) == (theirs.dtype, theirs.shape, theirs.weak_type)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_right_at_every_size(name: str) -> None:
+    given = len(name) % 2 == 0  # dims, to some
+    programs, fn = FUNCTIONS[name]
+    ours = hlo_disc.jit(lambda x: fn(x), dims={"x": "(n)"} if given else None)
+    theirs = jax.jit(lambda x: fn(x))
+    calls = random.Random(name).sample([*SIZES, *SIZES], 2 * len(SIZES))
+    for n in calls:
+        same(ours(argument(n)), theirs(argument(n)))
+    stats = ours.stats()
+    assert not stats.fallbacks
+    assert stats.compilations <= programs, stats
+
+
+def doubled_if_one(x):
+    return x * 2 if x.shape[0] == 1 else x * 3
+
+
+def test_stats_and_explain_say_who_asked() -> None:
+    f = hlo_disc.jit(doubled_if_one)
+    for n in (5, 7, 1):
+        f(argument(n))
+    line = doubled_if_one.__code__.co_firstlineno + 1
+    records = f.stats().records
+    assert [record.asked for record in records] == [
+        (),
+        (f"x.shape[0] != 1 (test_size_questions.py:{line})",),
+        (f"x.shape[0] == 1 (test_size_questions.py:{line})",),
+    ]
+    assert records[2].reason == f"x.shape[0] != 1 does not hold, which test_size_questions.py:{line} asked"
+    assert f"for x.shape[0] != 1 (test_size_questions.py:{line})" in str(f.stats())
+    assert f"asked   this program is for d0 != 1, which test_size_questions.py:{line} asked for" in f.explain()
+
+
+def test_constraints_refuse_and_questions_do_not() -> None:
+    f = hlo_disc.jit(doubled_if_one, dims={"x": "(n)"}, constraints="n <= 8")
+    for _ in range(2):
+        for n in (5, 1, 8):
+            same(f(argument(n)), doubled_if_one(argument(n)))
+        with pytest.raises(ShapeError, match="constraint n <= 8: 'n' is 9"):
+            f(argument(9))
+    assert f.stats().compilations == 2
+    with pytest.raises(ShapeError, match="constraint n <= 8: 'n' is 9"):
+        hlo_disc.jit(doubled_if_one, dims={"x": "(n)"}, constraints="n <= 8")(argument(9))
+
+
+def test_programs_take_turns_without_being_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = hlo_disc.jit(doubled_if_one)
+    for n in (5, 7, 1, 7, 1):
+        f(argument(n))
+    monkeypatch.setattr(f, "_slow", lambda *_: pytest.fail("the fast path serves it"))
+    for n in (9, 1, 3, 1, 1, 0):
+        same(f(argument(n)), doubled_if_one(argument(n)))
+
+
+def test_inside_jax_jit() -> None:
+    f = hlo_disc.jit(doubled_if_one)
+    g = jax.jit(lambda x: f(x) + 1)
+    for n in (5, 7, 1, 3):
+        same(g(argument(n)), doubled_if_one(argument(n)) + 1)
+    assert f.stats().compilations == 3
+
+
+def test_two_arguments() -> None:
+    """What holds of two sizes at once, broken one at a time and together."""
+
+    def fn(x, y):
+        first = 1 if x.shape[0] == y.shape[0] else 2
+        return first * x.sum() + (y.sum() if y.shape[0] != 3 else 0)
+
+    ours, theirs = hlo_disc.jit(fn, dims={"x": "(n)", "y": "(m)"}), jax.jit(fn)
+    for n, m in [(4, 5), (5, 5), (3, 3), (4, 3), (3, 4), (7, 3), (0, 0), (3, 3), (2, 2)]:
+        same(ours(argument(n), argument(m)), theirs(argument(n), argument(m)))
+    assert ours.stats().compilations == 4
+
+
+def test_a_lowered_function_is_for_all_sizes() -> None:
+    """There is no call to go by: JAX answers, as for `hlo_disc.compile`."""
+    executable = hlo_disc.jit(jax.nn.softmax, dims={"x": "(n)"}).lower(jax.ShapeDtypeStruct((5,), np.float32)).compile()
+    for n in SIZES:
+        same(executable(argument(n)), jax.nn.softmax(argument(n)))
+    with pytest.raises(ShapeError, match="JAX says"):
+        hlo_disc.jit(lambda x: x if x.shape[0] < 8 else x * 2, dims={"x": "(n)"}).lower(argument(5))
+
+
+def test_a_division_by_a_size_of_zero_is_an_error() -> None:
+    f = hlo_disc.jit(lambda x, y: x[: x.shape[0] // y.shape[0]], dims={"x": "(n)", "y": "(m)"})
+    assert f(jnp.ones(6), jnp.ones(2)).shape == (3,)
+    with pytest.raises(ZeroDivisionError):
+        f(jnp.ones(6), jnp.ones(0))
+    assert f(jnp.ones(6), jnp.ones(6)).shape == (1,)
+
+
+def test_threads() -> None:
+    """Guards break all the time, in several threads that trace at once; others use JAX's symbolic sizes meanwhile."""
+    functions = [hlo_disc.jit(lambda x, k=k: x * 2 if x.shape[0] % 3 == k else x * 3) for k in range(3)]
+    wrong: list[Any] = []
+    done = threading.Event()
+
+    def calls(seed: int) -> None:
+        sizes = random.Random(seed)
+        for _ in range(150):
+            k, n = sizes.randrange(3), sizes.choice(SIZES)
+            got = functions[k](argument(n))
+            if not np.array_equal(got, argument(n) * (2 if n % 3 == k else 3)):
+                wrong.append((k, n))
+
+    def exports() -> None:
+        while not done.is_set():
+            (n,) = export.symbolic_shape("n")
+            if n == 5 or hash(n) == 5 or isinstance(n, int) or str(n) != "n":
+                wrong.append("a size of another thread")
+
+    with ThreadPoolExecutor(5) as threads:
+        other = threads.submit(exports)
+        for call in [threads.submit(calls, seed) for seed in range(4)]:
+            call.result()
+        done.set()
+        other.result()
+    assert not wrong
+    assert all(f.stats().compilations <= 4 and not f.stats().fallbacks for f in functions)
+
+
+def test_programs_that_are_replaced_go() -> None:
+    f = hlo_disc.jit(lambda x: x + 1)
+    f(argument(3))
+    programs = next(iter(next(iter(f._by_settings.values())).entries.values())).programs
+    (first,) = programs
+    f(argument(4))
+    del programs
+    gc.collect()
+    entry = next(iter(next(iter(f._by_settings.values())).entries.values()))
+    assert len(entry.programs) == 1 and entry.programs[0] is not first

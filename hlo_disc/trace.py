@@ -104,6 +104,7 @@ def trace_call(
 
     flat, out_tree = _flat(fn, tree)
     call = _Call(leaves, dims, names, constraints)
+    can_be_traced = False  # at fixed sizes
     while True:
         answers = call.answers()
         try:
@@ -116,9 +117,10 @@ def trace_call(
         except Exception as error:
             if not any(map(any, call.dims)):
                 raise
-            own = _mistake(flat, leaves)
+            own = None if can_be_traced else _mistake(flat, leaves)
             if own is not None:
                 raise own from None
+            can_be_traced = True
             call.learn(answers.number, error)
         else:
             return Traced(graph, out_tree[0], _results(avals), call.dims, answers.asked(), tuple(call.numbers), dims)

@@ -117,15 +117,8 @@ class Elements:
         return self._compare_numbers(relation, self.number(a), self.number(b))
 
     def _compare_numbers(self, relation: str, a: Dim, b: Dim) -> Element:
-        if relation in ("==", "!="):
-            truth = self.facts.equal(a, b)
-        elif relation in ("<=", ">"):
-            truth = self.facts.at_most(a, b)
-        else:
-            truth = self.facts.less(a, b)
-        if truth is Truth.UNKNOWN:
-            return Compare(relation, a, b)
-        return (truth is Truth.YES) == (relation in ("==", "<=", "<"))
+        truth = self.facts.holds(a, relation, b)
+        return Compare(relation, a, b) if truth is Truth.UNKNOWN else truth is Truth.YES
 
     def negate(self, a: Element) -> Element:
         if isinstance(a, bool):

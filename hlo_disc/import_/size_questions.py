@@ -3,7 +3,7 @@
 A function is traced at symbolic sizes, and its Python, or JAX's own, may have to know whether two of them are equal,
 which is larger, or what number one is. JAX answers an equality that it cannot prove with False, takes every size for
 1 at least, and refuses the rest. While `answering`, `Answers` decide instead: what follows for every size that calls
-may pass is said so; all else is said as it is at this call, and noted as a guard of the program that comes out.
+may pass is said so; all else is said as it is at this call, and noted as a condition that picks the program.
 
 This file is all that touches JAX's symbolic sizes. What it changes asks a variable of the thread first, so that
 everything outside of our traces is as JAX has it.
@@ -222,26 +222,29 @@ def _install() -> None:
         low, high = ours.facts.bounds(dim_of(e))
         return -math.inf if low is None else low, math.inf if high is None else high
 
-    def number(self: Any) -> int:
-        """int(n), and whatever else makes one of it."""
+    def for_users(convert: Callable[..., Any], of_jax: Callable[..., Any]) -> Callable[..., Any]:
+        """`convert` of the number for who is neither JAX nor we, JAX's own for all others."""
+
+        def operation(self: Any, *others: Any) -> Any:
+            ours = _ours(self)
+            if ours is not None and _asked_by_user():
+                return convert(ours.as_number(dim_of(self)), *others)
+            return of_jax(self, *others)
+
+        return operation
+
+    def noted(self: Any) -> None:
         ours = _ours(self)
-        if ours is not None and _asked_by_user():
-            return ours.as_number(dim_of(self))
         if ours is not None:
             ours.may_be_number(dim_of(self))
+
+    def number(self: Any) -> int:
+        noted(self)
         return int_(self)
 
     def index(self: Any) -> int:
-        ours = _ours(self)
-        if ours is not None and _asked_by_user():
-            return ours.as_number(dim_of(self))
-        if ours is not None:
-            ours.may_be_number(dim_of(self))
+        noted(self)
         raise TypeError(f"'{size.__name__}' object cannot be interpreted as an integer")
-
-    def hash_of(self: Any) -> int:
-        ours = _ours(self)
-        return hash(ours.as_number(dim_of(self))) if ours is not None and _asked_by_user() else hash_(self)
 
     def truth(self: Any) -> bool:
         return _ours(self) is None or self != 0
@@ -256,19 +259,6 @@ def _install() -> None:
 
         return checked
 
-    def as_text(of_jax: Callable[[Any], str]) -> Callable[[Any], str]:
-        def shown(self: Any) -> str:
-            ours = _ours(self)
-            return str(ours.as_number(dim_of(self))) if ours is not None and _asked_by_user() else of_jax(self)
-
-        return shown
-
-    def format_of(self: Any, spec: str) -> str:
-        ours = _ours(self)
-        if ours is not None and _asked_by_user():
-            return format(ours.as_number(dim_of(self)), spec)
-        return format(text(self), spec)
-
     def as_number(name: str) -> Callable[..., Any]:
         def operation(self: Any, *others: Any) -> Any:
             ours = _ours(self)
@@ -282,8 +272,10 @@ def _install() -> None:
             return int
         return object.__getattribute__(self, name)
 
-    size.__eq__, size.__int__, size.__index__, size.__hash__, size.__bool__ = eq, number, index, hash_of, truth
-    size.__str__, size.__repr__, size.__format__ = as_text(text), as_text(represent), format_of
+    size.__eq__, size.__bool__, size.__hash__ = eq, truth, for_users(hash, hash_)
+    size.__int__, size.__index__ = for_users(int, number), for_users(int, index)
+    size.__str__, size.__repr__ = for_users(str, text), for_users(repr, represent)
+    size.__format__ = for_users(format, lambda self, spec: format(text(self), spec))
     for name in ("floordiv", "mod", "divmod"):
         for operator_, divides in ((f"__{name}__", lambda _, y: y), (f"__r{name}__", lambda x, _: x)):
             setattr(size, operator_, checking(getattr(size, operator_), divides))

@@ -65,16 +65,7 @@ def _empty(graph: Graph, facts: ShapeFacts) -> bool:
 
 def _holds(guard: Guard, known: Sequence[Guard], facts: ShapeFacts) -> bool:
     """Whether the guard follows from the facts, or is one that is known."""
-    a, b = guard.lhs, guard.rhs
-    proofs = {
-        "==": lambda: facts.equal(a, b) is Truth.YES,
-        "!=": lambda: facts.equal(a, b) is Truth.NO,
-        ">=": lambda: facts.at_most(b, a) is Truth.YES,
-        "<=": lambda: facts.at_most(a, b) is Truth.YES,
-        ">": lambda: facts.less(b, a) is Truth.YES,
-        "<": lambda: facts.less(a, b) is Truth.YES,
-    }
-    if proofs[guard.relation]():
+    if facts.holds(guard.lhs, guard.relation, guard.rhs) is Truth.YES:
         return True
-    said = (guard.relation, facts.canonical(a - b))
+    said = (guard.relation, facts.canonical(guard.lhs - guard.rhs))
     return any((other.relation, facts.canonical(other.lhs - other.rhs)) == said for other in known)

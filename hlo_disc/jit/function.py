@@ -1,9 +1,10 @@
 """From a Python function to compiled programs that serve its calls: `hlo_disc.jit`, a drop-in for `jax.jit`.
 
-One compilation serves every call with the same structure, static values, dtypes and ranks. A call that a program
-already serves takes the fast path: the argument types find the program, the program itself checks dtypes, ranks and
-sizes, and only when it refuses does the slow path look closer, and compile where that is due. What cannot be compiled
-runs through `jax.jit`, with one warning that says why.
+One compilation serves every call with the same structure, static values, dtypes and ranks, unless the function asks
+about sizes: then there is one for each answer. A call that a program already serves takes the fast path: the argument
+types find the program, the program itself checks dtypes, ranks and sizes, and only when it refuses does the slow path
+look closer, and compile where that is due. What cannot be compiled runs through `jax.jit`, with one warning that says
+why.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, generalise
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
 from hlo_disc.jit.fallback import FallbackPath
-from hlo_disc.jit.programs import Compiled, Entry, Path, Paths, Programs, flat_sizes
+from hlo_disc.jit.programs import Compiled, Entry, Path, Paths, Programs
 from hlo_disc.jit.stats import Compilation, Fallback, Stats
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, Static, parse_dims
@@ -194,14 +195,13 @@ class JitFunction(Generic[P, R]):
             return fallback(leaves)
         if traced:
             return result
-        others = [p for p in entry.programs if p is not variant][:-_TRIED:-1]
+        others = [p for p in reversed(entry.programs) if p is not variant][: _TRIED - 1]
         if path.is_plain and not kwargs and not self.signature.has_static and same_objects(leaves, args):
             programs.plain[kinds] = path.run, path.unflatten
-        elif not others:
-            programs.paths[tree, static, kinds] = path
-        if others:
-            paths = [path, *(_path(p, conversions, traced, wrap) for p in others)]
-            programs.paths[tree, static, kinds] = Paths(paths)
+            if not others:
+                return result
+        paths = [path, *(_path(p, conversions, traced, wrap) for p in others)]
+        programs.paths[tree, static, kinds] = Paths(paths) if others else path
         return result
 
     def _entry(
@@ -289,21 +289,26 @@ class JitFunction(Generic[P, R]):
                 traced.append(self._trace(entry, infos, sizes, static, tree))
             return traced[0]
 
+        unmet = 0  # by this call, of what the program for more was asked
+
         def source() -> Graph:
+            nonlocal unmet
             wider = self._wider(entry, infos, static, tree, special())
-            traced.extend([wider] if wider else [])
+            if wider is not None:
+                traced.append(wider[0])
+                unmet = wider[1]
             return traced[-1].graph
 
         if entry.programs:
             for known in entry.fitting(sizes):
-                unmet = known.unmet(sizes)
-                if _agrees(known.traced, unmet, special()) and known.executable.native.accept(unmet):
+                breaks = known.unmet(sizes)
+                if _agrees(known.traced, breaks, special()) and known.executable.native.accept(breaks):
                     return known
         why = entry.why(sizes)
         executable = build(source, self._options)
         program = traced[-1]
-        if len(traced) > 1:
-            executable.native.accept(executable.native.unmet(flat_sizes(sizes, executable)))
+        if unmet:
+            executable.native.accept(unmet)
         executable.native.set_weak([info.weak for info in infos], [result.weak for result in program.results])
         self._counts.append(executable.native.count)
         seconds = time.perf_counter() - start
@@ -313,20 +318,28 @@ class JitFunction(Generic[P, R]):
         logger.info("compiled %s in %.2f s: %s", self.signature.name, seconds, why)
         return Compiled(program if program.asked else program._replace(graph=_NOTHING), sizes, executable)
 
-    def _wider(self, entry: Entry, leaves: list[Leaf], static: Static, tree: Any, special: Traced) -> Traced | None:
-        """The program for other sizes, if it does for this call too, which has found some equal or to be numbers."""
+    def _wider(
+        self, entry: Entry, leaves: list[Leaf], static: Static, tree: Any, special: Traced
+    ) -> tuple[Traced, int] | None:
+        """The program for other sizes, if it does for this call too, which has found some equal or to be numbers; and
+        what of its conditions the call breaks.
+        """
         if not special.numbers and all(asked.relation != "==" for asked in special.asked):
             return None
         fn, names = self.signature.bind(static), entry.names
-        earlier = [leaf._replace(shape=shape) for leaf, shape in zip(leaves, (entry.history or [()])[-1], strict=False)]
-        for others in (earlier, elsewhere(special, leaves, names, self._constraints)):
+        candidates = [
+            [leaf._replace(shape=shape) for leaf, shape in zip(leaves, shapes, strict=True)]
+            for shapes in entry.history[-1:]
+        ]
+        generic = elsewhere(special, leaves, names, self._constraints)
+        for others in [*candidates, generic] if generic else candidates:
             try:
-                found = trace_call(fn, tree, others, special.wanted, names, self._constraints) if others else special
+                found = trace_call(fn, tree, others, special.wanted, names, self._constraints)
             except Exception:  # what these sizes raise is not about this call
                 continue
             unmet = broken(found.asked, symbol_sizes(special.wanted, leaves, names))
             if unmet and found.dims == special.wanted and _agrees(found, unmet, special):
-                return found
+                return found, unmet
         return None
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:

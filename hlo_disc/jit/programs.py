@@ -35,16 +35,11 @@ class Compiled(NamedTuple):
         """Which of the conditions that it was asked these sizes break, a bit each; they must have its fixed sizes."""
         if not self.traced.asked:
             return 0
-        return self.executable.native.unmet(flat_sizes(sizes, self.executable))
-
-
-def flat_sizes(sizes: Sizes, executable: Executable) -> list[int]:
-    """The sizes of all inputs, concatenated; those of random keys have the shape of their data too."""
-    found: list[int] = []
-    for shape, row in zip(sizes, executable.program.inputs, strict=True):
-        found += shape
-        found += map(int, row.shape[len(shape) :])
-    return found
+        dims: list[int] = []
+        for shape, row in zip(sizes, self.executable.program.inputs, strict=True):
+            dims += shape
+            dims += map(int, row.shape[len(shape) :])  # of a random key's data
+        return self.executable.native.unmet(dims)
 
 
 class Entry:
@@ -85,7 +80,8 @@ class Entry:
         """Why a call with these sizes has to compile."""
         if not self.programs:
             return self.first
-        for program in self.fitting(sizes):
+        program = next(self.fitting(sizes), None)
+        if program is not None:
             unmet, asked = program.unmet(sizes), program.traced.asked
             broken = [a for k, a in enumerate(asked) if unmet >> min(k, ASKED_BITS) & 1]
             told = (self.told(program.traced.wanted, f"{a} does not hold, which {a.line} asked") for a in broken)

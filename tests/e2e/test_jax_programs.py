@@ -11,7 +11,7 @@ import hlo_disc
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=str)
-def test_one_binary_at_every_size(program: Program) -> None:
+def test_right_at_every_size(program: Program) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         compiled = hlo_disc.jit(program.fn, dims=program.dims, constraints=program.constraints)

@@ -14,7 +14,7 @@ import hlo_disc
 
 @pytest.mark.parametrize("features", ["host", "avx2"])
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=str)
-def test_one_binary_at_every_size(program: Program, features: str) -> None:
+def test_right_at_every_size(program: Program, features: str) -> None:
     with jax.enable_x64(program.x64), warnings.catch_warnings():
         warnings.simplefilter("error")
         compiled = hlo_disc.jit(program.fn, dims=program.dims, constraints=program.constraints, features=features)

@@ -124,6 +124,16 @@ class ShapeFacts:
         """Is `a < b`?"""
         return self.at_most(Dim.of(a) + 1, b)
 
+    def holds(self, a: int | Dim, relation: str, b: int | Dim) -> Truth:
+        """Is `a relation b`, for one of == != >= > <= <?"""
+        if relation in ("==", "!="):
+            truth = self.equal(a, b)
+        elif relation in ("<=", ">"):
+            truth = self.at_most(a, b)
+        else:
+            truth = self.less(a, b)
+        return truth if truth is Truth.UNKNOWN else _truth((truth is Truth.YES) == (relation in ("==", "<=", "<")))
+
     def divisible(self, d: int | Dim, k: int) -> Truth:
         """Is `d` a multiple of `k >= 1`?"""
         if k < 1:

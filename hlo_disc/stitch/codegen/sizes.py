@@ -48,7 +48,7 @@ class Sizes:
         if isinstance(x, int) and isinstance(y, int):
             return x // y
         x, y = self.b.index(x), self._divisor(y)
-        return (x - (x % y + y) % y) // y
+        return (x - _remainder(x, y)) // y
 
     def _divisor(self, y: Scalar) -> Val:
         """1 in place of 0: sizes are computed before it is known whether they can be."""
@@ -61,4 +61,8 @@ class Sizes:
         if isinstance(x, int) and isinstance(y, int):
             return x % y
         x, y = self.b.index(x), self._divisor(y)
-        return (x % y + y) % y
+        return _remainder(x, y)
+
+
+def _remainder(x: Val, y: Val) -> Scalar:
+    return (x % y + y) % y

@@ -339,7 +339,7 @@ def _compile_function(
     names = signature.leaves(specs, {}, ())
     given = signature.dims(signature.check_dims(dims), specs, {}, ())
     parsed = [spec_dims(leaf, text, name) for leaf, text, name in zip(leaves, given, names, strict=True)]
-    infos = describe_all([leaf for leaf, _ in parsed], lambda: names, signature.name)
+    infos = describe_all([leaf for leaf, _ in parsed], names, signature.name)
     made: list[Traced] = []
 
     def read() -> Graph:

@@ -53,7 +53,7 @@ def describe(leaf: Any) -> Leaf:
     return Leaf(np.dtype(dtypes.canonicalize_dtype(dtype)), shape, getattr(leaf, "weak_type", False))
 
 
-def describe_all(leaves: Sequence[Any], names: Callable[[], Sequence[str]], function: str) -> list[Leaf]:
+def describe_all(leaves: Sequence[Any], names: Sequence[str], function: str) -> list[Leaf]:
     """`describe` for each leaf. Raises ArgumentError that names the first that is no array."""
     infos = []
     for i, leaf in enumerate(leaves):
@@ -61,7 +61,7 @@ def describe_all(leaves: Sequence[Any], names: Callable[[], Sequence[str]], func
             infos.append(describe(leaf))
         except TypeError:
             raise ArgumentError(
-                f"{function}: the argument {names()[i]} is a {type(leaf).__name__}, not an array or a number; "
+                f"{function}: the argument {names[i]} is a {type(leaf).__name__}, not an array or a number; "
                 "pass an array, or make the argument static (static_argnames)"
             ) from None
     return infos

@@ -10,10 +10,7 @@ why.
 from __future__ import annotations
 
 import functools
-import logging
 import operator
-import threading
-import time
 import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,19 +18,17 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
-from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ArgumentError, FallbackWarning, ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
-from hlo_disc.generalise import Dims, Sizes, generalise
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
 from hlo_disc.jit.fallback import FallbackPath
-from hlo_disc.jit.programs import Compiled, Entry, Path, Paths, Programs
-from hlo_disc.jit.stats import Compilation, Fallback, Stats
+from hlo_disc.jit.flat import FlatFunction, build
+from hlo_disc.jit.programs import Compiled, Path, Paths, Programs
+from hlo_disc.jit.stats import Fallback, Log, Stats
 from hlo_disc.options import Options
-from hlo_disc.signature import Signature, Static, parse_dims
-from hlo_disc.trace import Traced, active, broken, elsewhere, symbol_sizes, trace, trace_call
+from hlo_disc.signature import Signature, Static
+from hlo_disc.trace import active
 from hlo_disc.values import (
-    Leaf,
     as_array,
     describe_all,
     given,
@@ -41,14 +36,8 @@ from hlo_disc.values import (
     is_number,
     is_symbolic,
     is_tracer,
-    show,
     taken,
 )
-
-logger = logging.getLogger("hlo_disc")
-
-# The graph of a program that was asked nothing: nobody compares it with another's.
-_NOTHING = Graph("", (), (), (), (), ShapeFacts(), {})
 
 # So many programs are tried, one after the other, before the sizes of a call are looked at.
 _TRIED = 8
@@ -73,11 +62,6 @@ class Lowered:
 
     def compile(self) -> Executable:
         return build(self.graph, self._options)
-
-
-def build(source: Graph | Callable[[], Graph], options: Options) -> Executable:
-    """Compile a graph, or what makes one."""
-    return Executable(pipeline.compile(source, options), options)
 
 
 @functools.cache
@@ -109,9 +93,7 @@ class JitFunction(Generic[P, R]):
         self._programs = Programs(lambda: False)  # of the settings that the last call saw
         self._by_settings: dict[Any, Programs] = {}
         self._fallbacks: dict[Any, FallbackPath] = {}
-        self._counts: list[Any] = []  # of the calls that each program served
-        self._records: list[Compilation] = []
-        self._lock = threading.Lock()
+        self._log = Log()
         if dims is not None:
             self.signature.check_dims(dims)
 
@@ -176,8 +158,10 @@ class JitFunction(Generic[P, R]):
         try:
             if programs.reason_for_jax and not traced:
                 raise UnsupportedOpError(programs.reason_for_jax)
-            entry, infos = self._entry(programs, array_args, array_kwargs, static, leaves, tree)
-            variant = self._variant(entry, infos, static, tree)
+            flat = self._flat(programs, array_args, array_kwargs, static, tree)
+            infos = describe_all(leaves, flat.names, flat.name)
+            entry = flat.entry(infos)
+            variant = flat.program(entry, infos)
             conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
             # Without an array there is no type to follow: the results are JAX's then, as from jax.jit.
             wrap = all(map(is_number, leaves))
@@ -204,49 +188,19 @@ class JitFunction(Generic[P, R]):
         programs.paths[tree, static, kinds] = Paths(paths) if others else path
         return result
 
-    def _entry(
-        self,
-        programs: Programs,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        static: Static,
-        leaves: Sequence[Any],
-        tree: Any,
-    ) -> tuple[Entry, list[Leaf]]:
-        infos = describe_all(leaves, lambda: self.signature.leaves(args, kwargs, static), self.signature.name)
-        key = (tree, static, tuple((info.dtype, len(info.shape), info.weak) for info in infos))
-        entry = programs.entries.get(key)
-        if entry is None:
-            names = self.signature.leaves(args, kwargs, static)
-            dims = None
-            if self._dims is not None:
-                given = self.signature.dims(self._dims, args, kwargs, static)
-                dims = tuple(
-                    (None,) * len(i.shape) if text is None else parse_dims(text, len(i.shape), n)
-                    for text, i, n in zip(given, infos, names, strict=True)
-                )
-            with self._lock:
-                entry = programs.entries.setdefault(key, Entry(names, dims, programs.first_of(tree, static)))
-        return entry, infos
-
-    def _variant(self, entry: Entry, infos: list[Leaf], static: Static, tree: Any) -> Compiled:
-        sizes = tuple(info.shape for info in infos)
-        variant = entry.find(sizes)
-        if variant is not None:
-            return variant
-        with entry.lock:
-            variant = entry.find(sizes)
-            if variant is None:
-                if entry.unsupported:
-                    raise UnsupportedOpError(entry.unsupported)
-                try:
-                    variant = self._compile(entry, infos, sizes, static, tree)
-                except UnsupportedOpError as error:
-                    entry.unsupported = str(error)
-                    raise
-                if all(variant is not known for known in entry.programs):
-                    entry.add(variant)
-        return variant
+    def _flat(
+        self, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any], static: Static, tree: Any
+    ) -> FlatFunction:
+        found = programs.functions.get((tree, static))
+        if found is None:
+            signature = self.signature
+            names = signature.leaves(args, kwargs, static)
+            dims = None if self._dims is None else signature.dims(self._dims, args, kwargs, static)
+            first = programs.first_of(tree)
+            fn, texts, options = signature.bind(static), self._constraints, self._options
+            made = FlatFunction(signature.name, fn, tree, names, dims, texts, options, first, self._log)
+            found = programs.functions.setdefault((tree, static), made)
+        return found
 
     def _fallback(self, reason: str, leaves: Sequence[Any], static: Static, tree: Any, quiet: bool) -> FallbackPath:
         """The path through `jax.jit` for what is not supported. The first time there is a warning, unless `quiet`."""
@@ -263,85 +217,6 @@ class JitFunction(Generic[P, R]):
             found = self._fallbacks.setdefault(key, made)
         return found
 
-    @staticmethod
-    def _dims_for(entry: Entry, sizes: Sizes) -> Dims:
-        """The user's, or those of all sizes that were seen."""
-        return generalise([*entry.history, sizes]) if entry.dims is None else entry.dims
-
-    def _trace(self, entry: Entry, leaves: list[Leaf], sizes: Sizes, static: Static, tree: Any) -> Traced:
-        """What serves these sizes and all that were seen."""
-        fn = self.signature.bind(static)
-        dims = self._dims_for(entry, sizes)
-        try:
-            return trace_call(fn, tree, leaves, dims, entry.names, self._constraints)
-        except ShapeError as error:
-            if entry.dims is not None or not any(map(any, dims)):
-                raise
-            # Nobody asked for these dims: what has no program for them is left to JAX.
-            raise UnsupportedOpError(str(error)) from error
-
-    def _compile(self, entry: Entry, infos: list[Leaf], sizes: Sizes, static: Static, tree: Any) -> Compiled:
-        start = time.perf_counter()
-        traced: list[Traced] = []  # for this call, and for more
-
-        def special() -> Traced:
-            if not traced:
-                traced.append(self._trace(entry, infos, sizes, static, tree))
-            return traced[0]
-
-        unmet = 0  # by this call, of what the program for more was asked
-
-        def source() -> Graph:
-            nonlocal unmet
-            wider = self._wider(entry, infos, static, tree, special())
-            if wider is not None:
-                traced.append(wider[0])
-                unmet = wider[1]
-            return traced[-1].graph
-
-        if entry.programs:
-            for known in entry.fitting(sizes):
-                breaks = known.unmet(sizes)
-                if _agrees(known.traced, breaks, special()) and known.executable.native.accept(breaks):
-                    return known
-        why = entry.why(sizes)
-        executable = build(source, self._options)
-        program = traced[-1]
-        if unmet:
-            executable.native.accept(unmet)
-        executable.native.set_weak([info.weak for info in infos], [result.weak for result in program.results])
-        self._counts.append(executable.native.count)
-        seconds = time.perf_counter() - start
-        shown = tuple(show(n, i, d) for n, i, d in zip(entry.names, infos, program.dims, strict=True))
-        asked = tuple(entry.told(program.wanted, f"{a} ({a.line})") for a in (*program.numbers, *program.asked))
-        self._records.append(Compilation(why, shown, seconds, executable.program.compile_ms, asked))
-        logger.info("compiled %s in %.2f s: %s", self.signature.name, seconds, why)
-        return Compiled(program if program.asked else program._replace(graph=_NOTHING), sizes, executable)
-
-    def _wider(
-        self, entry: Entry, leaves: list[Leaf], static: Static, tree: Any, special: Traced
-    ) -> tuple[Traced, int] | None:
-        """The program for other sizes, if it does for this call too, which has found some equal or to be numbers; and
-        what of its conditions the call breaks.
-        """
-        if not special.numbers and all(asked.relation != "==" for asked in special.asked):
-            return None
-        fn, names = self.signature.bind(static), entry.names
-        candidates = [
-            [leaf._replace(shape=shape) for leaf, shape in zip(leaves, shapes, strict=True)]
-            for shapes in entry.history[-1:]
-        ]
-        generic = elsewhere(special, leaves, names, self._constraints)
-        for others in [*candidates, generic] if generic else candidates:
-            try:
-                found = trace_call(fn, tree, others, special.wanted, names, self._constraints)
-            except Exception:  # what these sizes raise is not about this call
-                continue
-            unmet = broken(found.asked, symbol_sizes(special.wanted, leaves, names))
-            if unmet and found.dims == special.wanted and _agrees(found, unmet, special):
-                return found, unmet
-        return None
-
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace for these arguments (arrays or ShapeDtypeStructs), without compiling or running.
 
@@ -351,24 +226,21 @@ class JitFunction(Generic[P, R]):
         array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
         leaves, tree = _flatten()((array_args, array_kwargs))
         programs = self._under_these_settings() or Programs(lambda: False)
-        entry, infos = self._entry(programs, array_args, array_kwargs, static, leaves, tree)
-        dims = self._dims_for(entry, tuple(info.shape for info in infos))
-        traced = trace(self.signature.bind(static), tree, infos, dims, entry.names, self._constraints)
-        return Lowered(traced.graph, self._options)
+        flat = self._flat(programs, array_args, array_kwargs, static, tree)
+        return Lowered(flat.lower(describe_all(leaves, flat.names, flat.name)).graph, self._options)
 
     def stats(self) -> Stats:
         """Calls from Python (not from compiled programs), compilations, their reasons and times."""
         fallbacks = tuple(Fallback(f.reason, f.arguments, f.calls) for f in list(self._fallbacks.values()))
-        calls = sum(count.value for count in list(self._counts)) + sum(f.calls for f in fallbacks)
-        return Stats(calls, tuple(self._records), fallbacks)
+        return self._log.stats(fallbacks)
 
     def explain(self) -> str:
         """What was compiled, and why, for each program in use."""
         parts = [f"{self.signature.name}: {self.stats()}"]
-        for entry in [
-            entry for programs in list(self._by_settings.values()) for entry in list(programs.entries.values())
-        ]:
-            parts += [variant.executable.explain() for variant in entry.programs]
+        for programs in list(self._by_settings.values()):
+            for flat in list(programs.functions.values()):
+                for entry in list(flat.entries.values()):
+                    parts += [variant.executable.explain() for variant in entry.programs]
         return "\n\n".join(parts)
 
 
@@ -381,14 +253,6 @@ def _path(variant: Compiled, taken: Sequence[Any], traced: bool, wrap: bool) -> 
 
     run = functools.partial(call_in_jit, native)
     return Path(run, taken, [given_in_jit(result) for result in variant.traced.results], variant.traced.out_tree)
-
-
-def _agrees(program: Traced, unmet: int, special: Traced) -> bool:
-    """Whether a program is right for a call that breaks some of what it was asked, for which `special` was traced."""
-    from hlo_disc.jit.agreement import agree
-
-    alike = (program.out_tree, program.results) == (special.out_tree, special.results)
-    return alike and agree(program.graph, unmet, special)
 
 
 def same_objects(left: Sequence[Any], right: Sequence[Any]) -> bool:

@@ -1,7 +1,7 @@
 """The programs of a jitted function: which of them serves a call.
 
-`Programs` has all of one state of JAX's settings, and an `Entry` those for one structure, static values, dtypes and
-ranks. A `Path` is what the next call like one that was served needs of a program.
+`Programs` has all of one state of JAX's settings, and an `Entry` those of one function for some dtypes and ranks. A
+`Path` is what the next call like one that was served needs of a program.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hlo_disc.abi import ASKED_BITS
 from hlo_disc.errors import ArgumentError, ShapeError
@@ -17,6 +17,9 @@ from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, changes, fixed, reason
 from hlo_disc.signature import Static
 from hlo_disc.trace import Traced
+
+if TYPE_CHECKING:
+    from hlo_disc.jit.flat import FlatFunction
 
 Conversion = Callable[[Any], Any] | None
 
@@ -43,7 +46,7 @@ class Compiled(NamedTuple):
 
 
 class Entry:
-    """The programs for one structure, static values, dtypes and ranks. `lock` is held while compiling, never in a call.
+    """The programs of a function for some dtypes and ranks. `lock` is held while compiling, never in a call.
 
     dims: as the user gave them; None finds them from `history`, the sizes that were compiled for. first: why there is
     an entry. unsupported: why sizes that no program serves are left to JAX.
@@ -117,20 +120,16 @@ class Programs:
 
     def __init__(self, unchanged: Callable[[], bool], reason_for_jax: str = "", first: str = "first call"):
         self.unchanged, self.reason_for_jax, self._first = unchanged, reason_for_jax, first
-        self.entries: dict[tuple[Any, Static, Any], Entry] = {}
+        self.functions: dict[tuple[Any, Static], FlatFunction] = {}
         self.plain: dict[tuple[type, ...], tuple[Callable[..., Any], Callable[..., Any] | None]] = {}
         self.paths: dict[Any, Callable[[Sequence[Any]], Any]] = {}
 
-    def first_of(self, tree: Any, static: Static) -> str:
-        """What a call with arguments of this structure is the first of, by the entries that there are."""
-        known = [(t, s) for t, s, _ in self.entries]
+    def first_of(self, tree: Any) -> str:
+        """What a call with arguments of this structure is the first of, by the functions that there are."""
+        known = [t for (t, _), function in list(self.functions.items()) if function.entries]
         if not known:
             return self._first
-        if all(t != tree for t, _ in known):
-            return "first call with this structure of arguments"
-        if (tree, static) in known:
-            return "first call with these dtypes and ranks"
-        return "first call with these static arguments"
+        return f"first call with {'these static arguments' if tree in known else 'this structure of arguments'}"
 
 
 class Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Compilation(NamedTuple):
@@ -51,3 +51,19 @@ class Stats:
             lines += [f"    for {asked}" for asked in record.asked]
         lines += [f"  {f.calls} calls through jax.jit: {f.reason}" for f in self.fallbacks]
         return "\n".join(lines)
+
+
+class Log:
+    """What a jitted function does, as it goes on. It is only added to, each time by one step."""
+
+    def __init__(self) -> None:
+        self._compiled: list[tuple[Compilation, Any]] = []
+
+    def add(self, compilation: Compilation, count: Any) -> None:
+        """count: of the calls that the program serves, as its `value`."""
+        self._compiled.append((compilation, count))
+
+    def stats(self, fallbacks: tuple[Fallback, ...]) -> Stats:
+        compiled = list(self._compiled)
+        calls = sum(count.value for _, count in compiled) + sum(fallback.calls for fallback in fallbacks)
+        return Stats(calls, tuple(compilation for compilation, _ in compiled), fallbacks)

@@ -268,7 +268,8 @@ def test_programs_that_are_replaced_go() -> None:
     f = hlo_disc.jit(lambda x: x + 1)
     f(argument(3))
     [programs] = f._by_settings.values()
-    [entry] = programs.entries.values()
+    [flat] = programs.functions.values()
+    [entry] = flat.entries.values()
     [first] = entry.programs
     f(argument(4))
     [second] = entry.programs

@@ -1,0 +1,192 @@
+"""The programs of one function of arrays: which of them serves a call, and what is compiled when none does."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hlo_disc import pipeline
+from hlo_disc.dynamic_hlo.ir.graph import Graph
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.errors import ShapeError, UnsupportedOpError
+from hlo_disc.executable import Executable
+from hlo_disc.generalise import Dims, Sizes, generalise
+from hlo_disc.jit.programs import Compiled, Entry
+from hlo_disc.jit.stats import Compilation, Log
+from hlo_disc.options import Options
+from hlo_disc.signature import parse_dims
+from hlo_disc.trace import Traced, broken, elsewhere, symbol_sizes, trace, trace_call
+from hlo_disc.values import Leaf, show
+
+logger = logging.getLogger("hlo_disc")
+
+# The graph of a program that was asked nothing: nobody compares it with another's.
+_NOTHING = Graph("", (), (), (), (), ShapeFacts(), {})
+
+
+def build(source: Graph | Callable[[], Graph], options: Options) -> Executable:
+    """Compile a graph, or what makes one."""
+    return Executable(pipeline.compile(source, options), options)
+
+
+class FlatFunction:
+    """A function of arrays with one structure of arguments and one choice of static ones, under one state of JAX's
+    settings; its programs, by dtypes and ranks.
+
+    fn, tree: what is called with the (args, kwargs) of this structure. names: of the arrays, in flattening order.
+    dims: their shape strings, None where all are found. first: why there is a first program.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        tree: Any,
+        names: Sequence[str],
+        dims: Sequence[str | None] | None,
+        constraints: Sequence[str],
+        options: Options,
+        first: str,
+        log: Log,
+    ):
+        self.name, self.fn, self.tree, self.names = name, fn, tree, list(names)
+        self.entries: dict[Any, Entry] = {}
+        self._dims, self._constraints, self._options, self._first, self._log = dims, constraints, options, first, log
+        self._lock = threading.Lock()
+
+    @property
+    def has_dims(self) -> bool:
+        """Whether the dims are the user's: sizes that break a constraint are refused then."""
+        return self._dims is not None
+
+    def entry(self, leaves: Sequence[Leaf]) -> Entry:
+        """The programs for these dtypes and ranks. Raises ArgumentError for dims that do not fit."""
+        key = tuple((leaf.dtype, len(leaf.shape), leaf.weak) for leaf in leaves)
+        entry = self.entries.get(key)
+        if entry is None:
+            dims = None
+            if self._dims is not None:
+                dims = tuple(
+                    (None,) * len(leaf.shape) if text is None else parse_dims(text, len(leaf.shape), name)
+                    for text, leaf, name in zip(self._dims, leaves, self.names, strict=True)
+                )
+            first = "first call with these dtypes and ranks" if self.entries else self._first
+            with self._lock:
+                entry = self.entries.setdefault(key, Entry(self.names, dims, first))
+        return entry
+
+    def program(self, entry: Entry, leaves: list[Leaf]) -> Compiled:
+        """The program that serves arrays like these, compiled where there is none.
+
+        Raises UnsupportedOpError, again for each call like this one; ShapeError for what the user's dims refuse; and
+        what the function raises.
+        """
+        sizes = tuple(leaf.shape for leaf in leaves)
+        found = entry.find(sizes)
+        if found is not None:
+            return found
+        with entry.lock:
+            found = entry.find(sizes)
+            if found is None:
+                if entry.unsupported:
+                    raise UnsupportedOpError(entry.unsupported)
+                try:
+                    found = self._compile(entry, leaves, sizes)
+                except UnsupportedOpError as error:
+                    entry.unsupported = str(error)
+                    raise
+                if all(found is not known for known in entry.programs):
+                    entry.add(found)
+        return found
+
+    def lower(self, leaves: list[Leaf]) -> Traced:
+        """The function traced for all sizes, for no call in particular."""
+        entry = self.entry(leaves)
+        dims = self._dims_for(entry, tuple(leaf.shape for leaf in leaves))
+        return trace(self.fn, self.tree, leaves, dims, self.names, self._constraints)
+
+    @staticmethod
+    def _dims_for(entry: Entry, sizes: Sizes) -> Dims:
+        """The user's, or those of all sizes that were seen."""
+        return generalise([*entry.history, sizes]) if entry.dims is None else entry.dims
+
+    def _trace(self, entry: Entry, leaves: list[Leaf], sizes: Sizes) -> Traced:
+        """What serves these sizes and all that were seen."""
+        dims = self._dims_for(entry, sizes)
+        try:
+            return trace_call(self.fn, self.tree, leaves, dims, self.names, self._constraints)
+        except ShapeError as error:
+            if entry.dims is not None or not any(map(any, dims)):
+                raise
+            # Nobody asked for these dims: what has no program for them is left to JAX.
+            raise UnsupportedOpError(str(error)) from error
+
+    def _compile(self, entry: Entry, leaves: list[Leaf], sizes: Sizes) -> Compiled:
+        start = time.perf_counter()
+        traced: list[Traced] = []  # for this call, and for more
+
+        def special() -> Traced:
+            if not traced:
+                traced.append(self._trace(entry, leaves, sizes))
+            return traced[0]
+
+        unmet = 0  # by this call, of what the program for more was asked
+
+        def source() -> Graph:
+            nonlocal unmet
+            wider = self._wider(entry, leaves, special())
+            if wider is not None:
+                traced.append(wider[0])
+                unmet = wider[1]
+            return traced[-1].graph
+
+        if entry.programs:
+            for known in entry.fitting(sizes):
+                breaks = known.unmet(sizes)
+                if _agrees(known.traced, breaks, special()) and known.executable.native.accept(breaks):
+                    return known
+        why = entry.why(sizes)
+        executable = build(source, self._options)
+        program = traced[-1]
+        if unmet:
+            executable.native.accept(unmet)
+        executable.native.set_weak([leaf.weak for leaf in leaves], [result.weak for result in program.results])
+        seconds = time.perf_counter() - start
+        shown = tuple(show(n, i, d) for n, i, d in zip(self.names, leaves, program.dims, strict=True))
+        asked = tuple(entry.told(program.wanted, f"{a} ({a.line})") for a in (*program.numbers, *program.asked))
+        record = Compilation(why, shown, seconds, executable.program.compile_ms, asked)
+        self._log.add(record, executable.native.count)
+        logger.info("compiled %s in %.2f s: %s", self.name, seconds, why)
+        return Compiled(program if program.asked else program._replace(graph=_NOTHING), sizes, executable)
+
+    def _wider(self, entry: Entry, leaves: list[Leaf], special: Traced) -> tuple[Traced, int] | None:
+        """The program for other sizes, if it does for this call too, which has found some equal or to be numbers; and
+        what of its conditions the call breaks.
+        """
+        if not special.numbers and all(asked.relation != "==" for asked in special.asked):
+            return None
+        candidates = [
+            [leaf._replace(shape=shape) for leaf, shape in zip(leaves, shapes, strict=True)]
+            for shapes in entry.history[-1:]
+        ]
+        generic = elsewhere(special, leaves, self.names, self._constraints)
+        for others in [*candidates, generic] if generic else candidates:
+            try:
+                found = trace_call(self.fn, self.tree, others, special.wanted, self.names, self._constraints)
+            except Exception:  # what these sizes raise is not about this call
+                continue
+            unmet = broken(found.asked, symbol_sizes(special.wanted, leaves, self.names))
+            if unmet and found.dims == special.wanted and _agrees(found, unmet, special):
+                return found, unmet
+        return None
+
+
+def _agrees(program: Traced, unmet: int, special: Traced) -> bool:
+    """Whether a program is right for a call that breaks some of what it was asked, for which `special` was traced."""
+    from hlo_disc.jit.agreement import agree
+
+    alike = (program.out_tree, program.results) == (special.out_tree, special.results)
+    return alike and agree(program.graph, unmet, special)

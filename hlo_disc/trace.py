@@ -66,7 +66,7 @@ def trace(
     """
     from hlo_disc.import_.jax import from_jax
 
-    flat, out_tree = _flat(fn, tree)
+    flat, out_tree = flattened(fn, tree)
     try:
         with _tracing():
             graph, avals = from_jax(flat, leaves, dims, names, constraints)
@@ -102,7 +102,7 @@ def trace_call(
     from hlo_disc.import_.jax import from_jax
     from hlo_disc.import_.size_questions import Again
 
-    flat, out_tree = _flat(fn, tree)
+    flat, out_tree = flattened(fn, tree)
     call = _Call(leaves, dims, names, constraints)
     can_be_traced = False  # at fixed sizes
     while True:
@@ -286,7 +286,7 @@ def _tracing() -> Iterator[None]:
         _state.active = outer
 
 
-def _flat(fn: Callable[..., Any], tree: Any) -> tuple[Callable[..., list[Any]], list[Any]]:
+def flattened(fn: Callable[..., Any], tree: Any) -> tuple[Callable[..., list[Any]], list[Any]]:
     """The function of flat arrays to flat results, and where each trace of it leaves the tree of these."""
     from jax import tree_util
 

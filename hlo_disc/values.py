@@ -37,7 +37,8 @@ def describe(leaf: Any) -> Leaf:
     from jax import dtypes
 
     if is_number(leaf):
-        return Leaf(np.dtype(dtypes.canonicalize_dtype(np.result_type(type(leaf)))), (), True)
+        dtype = getattr(leaf, "dtype", None) or dtypes.canonicalize_dtype(np.result_type(type(leaf)))
+        return Leaf(np.dtype(dtype), (), True)
     dtype, shape = getattr(leaf, "dtype", None), getattr(leaf, "shape", None)
     if dtype is not None and dtypes.issubdtype(dtype, dtypes.extended) and not is_key(dtype):
         raise UnsupportedOpError(
@@ -74,7 +75,8 @@ def show(name: str, leaf: Leaf, dims: Sequence[str | None]) -> str:
 
 
 def is_number(leaf: Any) -> bool:
-    return type(leaf) in _NUMBERS
+    """Whether it is a Python number; JAX's own, which its transformations pass on, know their dtype."""
+    return type(leaf) in _NUMBERS or (isinstance(leaf, _NUMBERS) and hasattr(leaf, "aval"))
 
 
 def is_key(dtype: Any) -> bool:

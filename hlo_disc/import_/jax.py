@@ -16,12 +16,14 @@ from jax import export
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.errors import ArgumentError
+from hlo_disc.errors import ArgumentError, UnsupportedOpError
 from hlo_disc.import_ import jax_lowering
 from hlo_disc.import_.module import read_module
 from hlo_disc.import_.policy import JAX
 from hlo_disc.import_.size_questions import Answers, answering
 from hlo_disc.import_.symbols import ShapeSpec, parse_constraints, shape_spec
+
+READS_TRACED = "it reads a value from outside that JAX is tracing: pass it as an argument"
 
 
 def from_jax(
@@ -40,6 +42,8 @@ def from_jax(
     constraints: conditions on the dimension variables, which JAX uses while it traces and calls must meet.
     answers: decide what the function asks about sizes, which becomes the graph's `asked`. Without them it is as JAX
     has it: unequal is what is not known to be equal, every size is 1 at least, and the rest is an error.
+
+    Raises UnsupportedOpError for a function that reads a tracer of another trace.
     """
     shapes = [_filled(leaf, shape_spec(spec), name) for leaf, spec, name in zip(leaves, dims, names, strict=True)]
     known = parse_constraints(constraints)
@@ -54,6 +58,8 @@ def from_jax(
         answers.scope = next((size.scope for size in sizes.values() if not isinstance(size, int)), None)
     with answering(answers) if answers else contextlib.nullcontext():
         traced = jax.jit(fn, keep_unused=True).trace(*structs)
+        if len(traced.jaxpr.in_avals) > len(structs):
+            raise UnsupportedOpError(READS_TRACED)
         lowered = traced.lower(lowering_platforms=("cpu",), _private_parameters=jax_lowering.parameters())
     module = lowered.compiler_ir("stablehlo")
     dims = [[*shape, *_of_an_element(leaf.dtype)] for leaf, shape in zip(leaves, shapes, strict=True)]

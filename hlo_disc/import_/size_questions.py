@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import jax
@@ -164,15 +164,23 @@ def _user_line() -> str:
             noted = source_info_util.user_frames(source_info_util.current().traceback)
             found = next((f for f in noted if not f.file_name.startswith(_OURS)), None)
             return f"{os.path.basename(found.file_name)}:{found.start_line}" if found else ""
-        if not name.startswith((*_LIBRARIES, _OURS)):
+        if not name.startswith((*_LIBRARIES, _OURS)) and not _is_generated(frame.f_code):
             return f"{os.path.basename(name)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
 
 
 def _asked_by_user() -> bool:
-    """Whether neither JAX nor we ask: the frame that is two below."""
-    return not sys._getframe(2).f_code.co_filename.startswith((*_LIBRARIES, _OURS))
+    """Whether neither JAX nor we ask: the frame that is two below, or whoever uses the dataclass that it is of."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and _is_generated(frame.f_code):
+        frame = frame.f_back
+    return frame is not None and not frame.f_code.co_filename.startswith((*_LIBRARIES, _OURS))
+
+
+def _is_generated(code: CodeType) -> bool:
+    """Whether it is a method of a dataclass, which Python has written."""
+    return code.co_filename == "<string>" and code.co_name.startswith("__")
 
 
 def _is_lookup(frame: FrameType) -> bool:
@@ -187,7 +195,7 @@ def _is_lookup(frame: FrameType) -> bool:
         return frame.f_back is not None and _is_lookup(frame.f_back)
     if code.co_filename.startswith(_LIBRARIES):
         return code.co_name == "__eq__" or code.co_code[frame.f_lasti] not in _COMPARISONS
-    return code.co_name == "__eq__" and code.co_filename == "<string>"  # of a dataclass
+    return code.co_name == "__eq__" and _is_generated(code)
 
 
 def _ours(size: Any) -> Answers | None:

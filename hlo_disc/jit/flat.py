@@ -1,7 +1,8 @@
-"""The programs of one function of arrays: which of them serves a call, and what is compiled when none does."""
+"""One function of arrays: the programs that serve its calls, what is compiled when none does, and what it is to JAX."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -14,17 +15,20 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, generalise
-from hlo_disc.jit.programs import Compiled, Entry
+from hlo_disc.jit.fallback import FallbackPath
+from hlo_disc.jit.programs import Backward, Compiled, Entry
 from hlo_disc.jit.stats import Compilation, Log
 from hlo_disc.options import Options
 from hlo_disc.signature import parse_dims
-from hlo_disc.trace import Traced, broken, elsewhere, symbol_sizes, trace, trace_call
-from hlo_disc.values import Leaf, show
+from hlo_disc.trace import Traced, broken, elsewhere, flattened, symbol_sizes, trace, trace_call
+from hlo_disc.values import Leaf, is_tracer, show
 
 logger = logging.getLogger("hlo_disc")
 
 # The graph of a program that was asked nothing: nobody compares it with another's.
 _NOTHING = Graph("", (), (), (), (), ShapeFacts(), {})
+# At so many sizes it is known what JAX sees of a function.
+_REMEMBERED = 256
 
 
 def build(source: Graph | Callable[[], Graph], options: Options) -> Executable:
@@ -37,7 +41,8 @@ class FlatFunction:
     settings; its programs, by dtypes and ranks.
 
     fn, tree: what is called with the (args, kwargs) of this structure. names: of the arrays, in flattening order.
-    dims: their shape strings, None where all are found. first: why there is a first program.
+    dims: their shape strings, None where all are found. first: why there is a first program. differentiates: how many
+    of its results, the last ones, are derivatives, for which there is a program of their own.
     """
 
     def __init__(
@@ -51,16 +56,75 @@ class FlatFunction:
         options: Options,
         first: str,
         log: Log,
+        differentiates: int = 0,
     ):
-        self.name, self.fn, self.tree, self.names = name, fn, tree, list(names)
+        self.name, self.fn, self.tree, self.names, self.dims = name, fn, tree, list(names), dims
         self.entries: dict[Any, Entry] = {}
-        self._dims, self._constraints, self._options, self._first, self._log = dims, constraints, options, first, log
+        self.jaxpr = functools.lru_cache(_REMEMBERED)(self._jaxpr)
+        self.remembered = functools.lru_cache(_REMEMBERED)(lambda make, *args: make(self, *args))
+        self._constraints, self._options, self._first, self._log = constraints, options, first, log
+        self._differentiates = differentiates
+        self._derived: dict[Any, FlatFunction] = {}
+        self._fallbacks: dict[str, FallbackPath] = {}
         self._lock = threading.Lock()
 
-    @property
-    def has_dims(self) -> bool:
-        """Whether the dims are the user's: sizes that break a constraint are refused then."""
-        return self._dims is not None
+    def __repr__(self) -> str:
+        return self.name
+
+    def call(self, *leaves: Any) -> list[Any]:
+        """The function itself: no program of ours."""
+        return flattened(self.fn, self.tree)[0](*leaves)
+
+    def _jaxpr(self, leaves: tuple[Leaf, ...]) -> tuple[Any, Any]:
+        """The function as JAX sees it at these sizes, a ClosedJaxpr, and the tree of its results.
+
+        Raises UnsupportedOpError for one that JAX has to look into: it reads a value that JAX traces outside of it, or
+        has effects.
+        """
+        import jax
+
+        from hlo_disc.import_.jax import READS_TRACED
+
+        flat, out_tree = flattened(self.fn, self.tree)
+        structs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak) for leaf in leaves]
+        jaxpr = jax.make_jaxpr(flat)(*structs)
+        if jaxpr.effects:
+            raise UnsupportedOpError(f"it has the effects {', '.join(sorted(map(str, jaxpr.effects)))}")
+        if any(map(is_tracer, jaxpr.consts)):
+            raise UnsupportedOpError(READS_TRACED)
+        return jaxpr, out_tree[0]
+
+    def derived(
+        self,
+        key: tuple[Any, ...],
+        fn: Callable[..., list[Any]],
+        names: Sequence[str],
+        dims: Sequence[str | None] | None,
+        differentiates: int = 0,
+    ) -> FlatFunction:
+        """A function of arrays that follows from this one, the same one for the same `key`."""
+        found = self._derived.get(key)
+        if found is None:
+            from jax import tree_util
+
+            tree = tree_util.tree_structure(((0,) * len(names), {}))
+            texts = self._constraints if dims is not None else ()
+            name = f"{key[0]}({self.name})"
+            first = f"first call of {name}"
+            made = FlatFunction(name, fn, tree, names, dims, texts, self._options, first, self._log, differentiates)
+            found = self._derived.setdefault(key, made)
+        return found
+
+    def fallback(self, reason: str, leaves: Sequence[Any], quiet: bool) -> FallbackPath:
+        """The path through `jax.jit` for what is not supported. The first time there is a warning, unless `quiet`."""
+        key = reason if quiet else ""
+        found = self._fallbacks.get(key)
+        if found is None:
+            shown = tuple(f"{x.dtype}{list(x.shape)}" if hasattr(x, "shape") else type(x).__name__ for x in leaves)
+            made = FallbackPath(self.fn, self.tree, reason, shown)
+            self._log.fall_back(self.name, made, quiet)
+            found = self._fallbacks.setdefault(key, made)
+        return found
 
     def entry(self, leaves: Sequence[Leaf]) -> Entry:
         """The programs for these dtypes and ranks. Raises ArgumentError for dims that do not fit."""
@@ -68,10 +132,10 @@ class FlatFunction:
         entry = self.entries.get(key)
         if entry is None:
             dims = None
-            if self._dims is not None:
+            if self.dims is not None:
                 dims = tuple(
                     (None,) * len(leaf.shape) if text is None else parse_dims(text, len(leaf.shape), name)
-                    for text, leaf, name in zip(self._dims, leaves, self.names, strict=True)
+                    for text, leaf, name in zip(self.dims, leaves, self.names, strict=True)
                 )
             first = "first call with these dtypes and ranks" if self.entries else self._first
             with self._lock:
@@ -149,18 +213,31 @@ class FlatFunction:
                 if _agrees(known.traced, breaks, special()) and known.executable.native.accept(breaks):
                     return known
         why = entry.why(sizes)
-        executable = build(source, self._options)
+        executable, backward = self._build(source)
         program = traced[-1]
+        made = Compiled(program if program.asked else program._replace(graph=_NOTHING), sizes, executable, backward)
         if unmet:
             executable.native.accept(unmet)
-        executable.native.set_weak([leaf.weak for leaf in leaves], [result.weak for result in program.results])
+        if backward is None:
+            executable.native.set_weak([leaf.weak for leaf in leaves], [result.weak for result in program.results])
         seconds = time.perf_counter() - start
         shown = tuple(show(n, i, d) for n, i, d in zip(self.names, leaves, program.dims, strict=True))
         asked = tuple(entry.told(program.wanted, f"{a} ({a.line})") for a in (*program.numbers, *program.asked))
         record = Compilation(why, shown, seconds, executable.program.compile_ms, asked)
         self._log.add(record, executable.native.count)
         logger.info("compiled %s in %.2f s: %s", self.name, seconds, why)
-        return Compiled(program if program.asked else program._replace(graph=_NOTHING), sizes, executable)
+        return made
+
+    def _build(self, source: Callable[[], Graph]) -> tuple[Executable, Backward | None]:
+        if not self._differentiates:
+            return build(source, self._options), None
+        from hlo_disc.dynamic_hlo.passes.partition import partition
+        from hlo_disc.dynamic_hlo.passes.simplify import simplify
+
+        graph = simplify(source())
+        parts = partition(graph, len(graph.outputs) - self._differentiates)
+        backward = Backward(lambda: build(parts.backward, self._options), parts.needed, parts.seeds)
+        return build(parts.forward, self._options), backward
 
     def _wider(self, entry: Entry, leaves: list[Leaf], special: Traced) -> tuple[Traced, int] | None:
         """The program for other sizes, if it does for this call too, which has found some equal or to be numbers; and

@@ -12,19 +12,17 @@ from __future__ import annotations
 import functools
 import operator
 import types
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
-from hlo_disc.errors import ArgumentError, FallbackWarning, ShapeError, UnsupportedOpError
+from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
-from hlo_disc.jit.fallback import FallbackPath
 from hlo_disc.jit.flat import FlatFunction, build
 from hlo_disc.jit.programs import Compiled, Path, Paths, Programs
-from hlo_disc.jit.stats import Fallback, Log, Stats
+from hlo_disc.jit.stats import Log, Stats
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, Static
 from hlo_disc.trace import active
@@ -32,7 +30,6 @@ from hlo_disc.values import (
     as_array,
     describe_all,
     given,
-    given_in_jit,
     is_number,
     is_symbolic,
     is_tracer,
@@ -92,7 +89,6 @@ class JitFunction(Generic[P, R]):
         self._options = options
         self._programs = Programs(lambda: False)  # of the settings that the last call saw
         self._by_settings: dict[Any, Programs] = {}
-        self._fallbacks: dict[Any, FallbackPath] = {}
         self._log = Log()
         if dims is not None:
             self.signature.check_dims(dims)
@@ -155,36 +151,38 @@ class JitFunction(Generic[P, R]):
             return self.signature.fn(*args, **kwargs)
         traced = any(map(is_tracer, leaves))
         kinds = tuple(map(type, leaves))
+        flat = self._flat(programs, array_args, array_kwargs, static, tree)
+        infos = describe_all(leaves, flat.names, flat.name)
         try:
-            if programs.reason_for_jax and not traced:
+            if programs.reason_for_jax:
                 raise UnsupportedOpError(programs.reason_for_jax)
-            flat = self._flat(programs, array_args, array_kwargs, static, tree)
-            infos = describe_all(leaves, flat.names, flat.name)
+            if traced:
+                from hlo_disc.jit import transforms
+
+                return transforms.call(flat, leaves, infos)
             entry = flat.entry(infos)
             variant = flat.program(entry, infos)
             conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
             # Without an array there is no type to follow: the results are JAX's then, as from jax.jit.
             wrap = all(map(is_number, leaves))
-            path = _path(variant, conversions, traced, wrap)
+            path = _path(variant, conversions, wrap)
             result = path([x if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)])
         except (UnsupportedOpError, ShapeError) as error:
             if isinstance(error, ShapeError) and self._dims is not None:
                 raise
             # A size that breaks what nobody asked for is no mistake. What the user has set needs no warning.
-            fallback = self._fallback(str(error), leaves, static, tree, quiet=str(error) == programs.reason_for_jax)
+            fallback = flat.fallback(str(error), leaves, quiet=str(error) == programs.reason_for_jax)
             if traced:
                 return fallback.run(*leaves)
             # Sizes that a program serves stay with it.
             programs.paths.setdefault((tree, static, kinds), fallback)
             return fallback(leaves)
-        if traced:
-            return result
         others = [p for p in reversed(entry.programs) if p is not variant][: _TRIED - 1]
         if path.is_plain and not kwargs and not self.signature.has_static and same_objects(leaves, args):
             programs.plain[kinds] = path.run, path.unflatten
             if not others:
                 return result
-        paths = [path, *(_path(p, conversions, traced, wrap) for p in others)]
+        paths = [path, *(_path(p, conversions, wrap) for p in others)]
         programs.paths[tree, static, kinds] = Paths(paths) if others else path
         return result
 
@@ -202,21 +200,6 @@ class JitFunction(Generic[P, R]):
             found = programs.functions.setdefault((tree, static), made)
         return found
 
-    def _fallback(self, reason: str, leaves: Sequence[Any], static: Static, tree: Any, quiet: bool) -> FallbackPath:
-        """The path through `jax.jit` for what is not supported. The first time there is a warning, unless `quiet`."""
-        key = tree, static, reason if quiet else ""
-        found = self._fallbacks.get(key)
-        if found is None:
-            shown = tuple(f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__ for x in leaves)
-            made = FallbackPath(self.signature.bind(static), tree, reason, shown)
-            if not quiet and all(f.reason != made.reason for f in list(self._fallbacks.values())):
-                text = (
-                    f"hlo_disc.jit cannot compile {self.signature.name}, which runs through jax.jit instead: {reason}"
-                )
-                warnings.warn(text, FallbackWarning, stacklevel=4)
-            found = self._fallbacks.setdefault(key, made)
-        return found
-
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace for these arguments (arrays or ShapeDtypeStructs), without compiling or running.
 
@@ -231,8 +214,7 @@ class JitFunction(Generic[P, R]):
 
     def stats(self) -> Stats:
         """Calls from Python (not from compiled programs), compilations, their reasons and times."""
-        fallbacks = tuple(Fallback(f.reason, f.arguments, f.calls) for f in list(self._fallbacks.values()))
-        return self._log.stats(fallbacks)
+        return self._log.stats()
 
     def explain(self) -> str:
         """What was compiled, and why, for each program in use."""
@@ -244,15 +226,10 @@ class JitFunction(Generic[P, R]):
         return "\n\n".join(parts)
 
 
-def _path(variant: Compiled, taken: Sequence[Any], traced: bool, wrap: bool) -> Path:
-    """How calls run in a program, or in `jax.jit` when it traces. wrap: numpy's results become JAX's."""
-    native = variant.executable.native
-    if not traced:
-        return Path(native, taken, [given(result, wrap) for result in variant.traced.results], variant.traced.out_tree)
-    from hlo_disc.ral.contexts.jax import call_in_jit
-
-    run = functools.partial(call_in_jit, native)
-    return Path(run, taken, [given_in_jit(result) for result in variant.traced.results], variant.traced.out_tree)
+def _path(variant: Compiled, taken: Sequence[Any], wrap: bool) -> Path:
+    """How calls run in a program. wrap: numpy's results become JAX's."""
+    results = [given(result, wrap) for result in variant.traced.results]
+    return Path(variant.executable.native, taken, results, variant.traced.out_tree)
 
 
 def same_objects(left: Sequence[Any], right: Sequence[Any]) -> bool:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -24,25 +25,47 @@ if TYPE_CHECKING:
 Conversion = Callable[[Any], Any] | None
 
 
+class Backward:
+    """What makes derivatives later, from the inputs, the `needed` results of the first program, and `seeds`.
+
+    compile: makes its program, when it is asked for first: who wants tangents alone has no use for it.
+    """
+
+    def __init__(self, compile: Callable[[], Executable], needed: tuple[int, ...], seeds: tuple[int, ...]):
+        self._compile, self.needed, self.seeds = compile, needed, seeds
+
+    @functools.cached_property
+    def executable(self) -> Executable:
+        return self._compile()
+
+
 class Compiled(NamedTuple):
     """One compiled program of an entry: what was traced, the sizes that it was compiled at, and its machine code.
 
-    traced: with an empty graph where the program was asked nothing, for nobody needs it then.
+    traced: with an empty graph where the program was asked nothing, for nobody needs it then. backward: of a function
+        that is compiled with its derivatives, which come last among the traced results.
     """
 
     traced: Traced
     sizes: Sizes
     executable: Executable
+    backward: Backward | None = None
 
     def unmet(self, sizes: Sizes) -> int:
         """Which of the conditions that it was asked these sizes break, a bit each; they must have its fixed sizes."""
         if not self.traced.asked:
             return 0
-        dims: list[int] = []
-        for shape, row in zip(sizes, self.executable.program.inputs, strict=True):
-            dims += shape
-            dims += map(int, row.shape[len(shape) :])  # of a random key's data
-        return self.executable.native.unmet(dims)
+        return self.executable.native.unmet([size for shape in self._data(sizes) for size in shape])
+
+    def outputs(self, sizes: Sizes) -> list[tuple[str, list[int]]]:
+        """The dtypes and shapes of the outputs at these sizes. Raises ShapeError where they break a guard."""
+        names = [row.dtype for row in self.executable.program.inputs]
+        return self.executable.native.infer(list(zip(names, self._data(sizes), strict=True)))[0]
+
+    def _data(self, sizes: Sizes) -> list[list[int]]:
+        """The sizes of the inputs, which for a random key are those of its data."""
+        rows = self.executable.program.inputs
+        return [[*shape, *map(int, row.shape[len(shape) :])] for shape, row in zip(sizes, rows, strict=True)]
 
 
 class Entry:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from hlo_disc.errors import FallbackWarning
+from hlo_disc.jit.fallback import FallbackPath
 
 
 class Compilation(NamedTuple):
@@ -58,12 +62,21 @@ class Log:
 
     def __init__(self) -> None:
         self._compiled: list[tuple[Compilation, Any]] = []
+        self._fallbacks: list[FallbackPath] = []
 
     def add(self, compilation: Compilation, count: Any) -> None:
         """count: of the calls that the program serves, as its `value`."""
         self._compiled.append((compilation, count))
 
-    def stats(self, fallbacks: tuple[Fallback, ...]) -> Stats:
+    def fall_back(self, name: str, path: FallbackPath, quiet: bool) -> None:
+        """Calls of a function take this path from now on; each reason is told once, unless `quiet`."""
+        if not quiet and all(known.reason != path.reason for known in list(self._fallbacks)):
+            text = f"hlo_disc.jit cannot compile {name}, which runs through jax.jit instead: {path.reason}"
+            warnings.warn(text, FallbackWarning, stacklevel=5)
+        self._fallbacks.append(path)
+
+    def stats(self) -> Stats:
         compiled = list(self._compiled)
+        fallbacks = tuple(Fallback(f.reason, f.arguments, f.calls) for f in list(self._fallbacks))
         calls = sum(count.value for _, count in compiled) + sum(fallback.calls for fallback in fallbacks)
         return Stats(calls, tuple(compilation for compilation, _ in compiled), fallbacks)

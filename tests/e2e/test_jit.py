@@ -376,11 +376,11 @@ def test_inside_jax_jit():
 
 
 def test_a_broken_guard_inside_jax_jit():
-    f = hlo_disc.jit(lambda a, b: a + b, dims={"a": "(n)", "b": "(n)"})
+    f = hlo_disc.jit(lambda a, b: a.sum() + b.sum(), dims={"a": "(n)", "b": "(n)"})
     g = jax.jit(lambda a, b: f(a, b))
     with pytest.raises(ShapeError, match="'b' dimension 0 is 3.*'n' is 2"):
         g(ones(2), ones(3))
-    assert g(ones(2), ones(2)).tolist() == [2, 2]
+    assert g(ones(2), ones(2)) == 4
 
 
 def test_a_jitted_function_in_another_is_one_program():

@@ -1,0 +1,105 @@
+"""Functions of arrays that follow from another one: many at once, and its derivatives. They are compiled like it.
+
+Which arrays are differentiated is said by a `mask`, a bool each. The derivatives are those of all results that have
+some, floats and complex numbers, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from hlo_disc.dynamic_hlo.passes.partition import SEED
+from hlo_disc.signature import parse_dims
+
+if TYPE_CHECKING:
+    from hlo_disc.jit.flat import FlatFunction
+
+Mask = tuple[bool, ...]
+Axes = tuple[int | None, ...]  # which axis of each array is mapped
+
+
+def has_derivative(x: Any) -> bool:
+    """Of an array, a number or an aval."""
+    return bool(jax.dtypes.issubdtype(getattr(x, "dtype", None) or np.result_type(type(x)), np.inexact))
+
+
+def vmapped(flat: FlatFunction, axes: Axes, ranks: Sequence[int]) -> FlatFunction:
+    """All results are mapped, along their first axes. ranks: of the mapped arrays."""
+
+    def mapped(*leaves: Any) -> list[Any]:
+        return jax.vmap(flat.call, in_axes=axes)(*leaves)
+
+    dims = None
+    if flat.dims is not None:
+        dims = list(flat.dims)
+        for i, (text, axis, rank) in enumerate(zip(flat.dims, axes, ranks, strict=True)):
+            if text is not None and axis is not None:
+                sizes = ["_" if d is None else d for d in parse_dims(text, rank - 1, flat.names[i])]
+                dims[i] = ", ".join([*sizes[:axis], "mapped", *sizes[axis:]])
+    return flat.derived(("vmap", axes), mapped, flat.names, dims)
+
+
+def pushforward(flat: FlatFunction, mask: Mask) -> FlatFunction:
+    """(arrays, tangents of those in the mask) -> tangents of the results: `jax.jvp`."""
+
+    def pushed(*leaves: Any) -> list[Any]:
+        arrays, tangents = leaves[: len(mask)], leaves[len(mask) :]
+        of, chosen = _of(flat, mask, arrays)
+        typed = [t.astype(x.dtype) for t, x in zip(tangents, chosen, strict=True)]
+        return jax.jvp(lambda *xs: of(*xs)[0], chosen, typed)[1]
+
+    names = [*flat.names, *(f"tangent of {name}" for name in _chosen(mask, flat.names))]
+    dims = None if flat.dims is None else [*flat.dims, *_chosen(mask, flat.dims)]
+    return flat.derived(("jvp", mask), pushed, names, dims)
+
+
+def pullback(flat: FlatFunction, mask: Mask, count: int) -> FlatFunction:
+    """(arrays, cotangents of the `count` results that have some) -> cotangents of those in the mask: `jax.vjp`."""
+
+    def pulled(*leaves: Any) -> list[Any]:
+        of, chosen = _of(flat, mask, leaves[: len(mask)])
+        outs, pull, _ = jax.vjp(of, *chosen, has_aux=True)
+        return list(pull([ct.astype(x.dtype) for ct, x in zip(leaves[len(mask) :], outs, strict=True)]))
+
+    names = [*flat.names, *(f"cotangent {k}" for k in range(count))]
+    return flat.derived(("vjp", mask), pulled, names, None)
+
+
+def differentiated(flat: FlatFunction, mask: Mask) -> FlatFunction:
+    """arrays -> results, then cotangents of those in the mask, which follow from seeds; for `partition`."""
+
+    def both(*leaves: Any) -> list[Any]:
+        of, chosen = _of(flat, mask, leaves)
+        outs, pull, others = jax.vjp(of, *chosen, has_aux=True)
+        derivatives = pull([_seed(k, x) for k, x in enumerate(outs)])
+        return [*_merged([x is None for x in others], outs, others), *derivatives]
+
+    return flat.derived(("grad", mask), both, flat.names, flat.dims, differentiates=sum(mask))
+
+
+def _of(flat: FlatFunction, mask: Mask, leaves: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
+    """A function of those in the mask: results that have derivatives, and all others, None where there is one."""
+
+    def of(*chosen: Any) -> tuple[list[Any], list[Any]]:
+        results = flat.call(*_merged(mask, chosen, leaves))
+        return [x for x in results if has_derivative(x)], [None if has_derivative(x) else x for x in results]
+
+    return of, _chosen(mask, leaves)
+
+
+def _chosen(mask: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+    return [x for x, m in zip(values, mask, strict=True) if m]
+
+
+def _merged(mask: Sequence[bool], chosen: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """The others, with the chosen ones where the mask says so."""
+    rest: Iterator[Any] = iter(chosen)
+    return [next(rest) if m else x for x, m in zip(others, mask, strict=True)]
+
+
+def _seed(number: int, like: Any) -> Any:
+    return jax.ffi.ffi_call(f"{SEED}{number}", jax.ShapeDtypeStruct(like.shape, like.dtype))(like)

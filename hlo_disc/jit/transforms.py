@@ -1,0 +1,345 @@
+"""What JAX's transformations make of a compiled function: it is a primitive, as `jax.jit` is, with rules of its own.
+
+The rules speak of functions of arrays, and let JAX derive others from them (`derived.py`), which are compiled at all
+sizes like the function itself:
+
+    call(arrays)                          -> results
+    forward(arrays)                       -> results, and what the backward program needs of them, the *residuals*
+    tangent(arrays, residuals, tangents)  -> tangents of the results; linear in the tangents
+    backward(arrays, residuals, cotangents) -> cotangents of the arrays: `tangent`, transposed
+
+Residuals save work, and mean nothing: each rule but the evaluation of `backward` starts from the arrays again. So a
+batched `forward` may return zeros for them, because the `backward` that belongs to it is batched as well.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.core import ShapedArray
+from jax.extend.core import Primitive, jaxpr_as_fun
+from jax.interpreters import ad, batching, mlir
+
+from hlo_disc.errors import ShapeError, UnsupportedOpError
+from hlo_disc.jit import derived
+from hlo_disc.jit.derived import Mask, has_derivative
+from hlo_disc.jit.flat import FlatFunction
+from hlo_disc.jit.programs import Compiled
+from hlo_disc.program import dtype_named
+from hlo_disc.ral import Executable
+from hlo_disc.ral.contexts.jax import call_in_jit, weakly_typed
+from hlo_disc.values import Leaf, Result, as_array, describe, given, taken
+
+call_p = Primitive("hlo_disc_call")
+forward_p = Primitive("hlo_disc_forward")
+tangent_p = Primitive("hlo_disc_tangent")
+backward_p = Primitive("hlo_disc_backward")
+
+
+def call(flat: FlatFunction, leaves: Sequence[Any], infos: Sequence[Leaf]) -> Any:
+    """A call with arrays that JAX traces, for its transformations or in `jax.jit`.
+
+    Raises UnsupportedOpError for what JAX has to look into.
+    """
+    jaxpr, out_tree = flat.jaxpr(tuple(infos))
+    return out_tree.unflatten(call_p.bind(*leaves, flat=flat, jaxpr=jaxpr))
+
+
+class Pair:
+    """The two programs of a function and its derivatives, for arrays of some types and sizes.
+
+    avals: of the results, then of the residuals.
+    """
+
+    def __init__(self, flat: FlatFunction, jaxpr: Any, mask: Mask):
+        self.flat, self.jaxpr, self.mask = flat, jaxpr, mask
+        self.infos = _infos(jaxpr)
+        program = _program(derived.differentiated(flat, mask), self.infos)
+        assert program.backward is not None
+        self.forward, self.backward = program.executable, program.backward
+        outputs = program.outputs(tuple(info.shape for info in self.infos))
+        kept = [ShapedArray(tuple(shape), dtype_named(name)) for name, shape in outputs[len(jaxpr.out_avals) :]]
+        self.avals = [*jaxpr.out_avals, *kept]
+
+
+# ------------------------------------------------------------------------------------------------------- evaluation
+
+
+def _infos(jaxpr: Any) -> list[Leaf]:
+    return list(map(describe, jaxpr.in_avals))
+
+
+def _program(flat: FlatFunction, infos: list[Leaf]) -> Compiled:
+    """Raises UnsupportedOpError, and ShapeError for what the user's dims refuse."""
+    return flat.program(flat.entry(infos), infos)
+
+
+def _run(native: Executable, leaves: Sequence[Any], results: Sequence[Any], in_jit: bool) -> list[Any]:
+    """The results, of these types, that a program makes of arrays, or of tracers of `jax.jit`."""
+    infos = list(map(describe, leaves))
+    conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
+    arrays = [c(x) if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)]
+    made = call_in_jit(native, *arrays) if in_jit else native(*arrays)
+    wrap = not any(isinstance(x, jax.Array) for x in leaves)
+    finish = [given(Result(x.dtype, x.weak_type), wrap) for x in results]
+    made = [x if f is None else f(x) for x, f in zip(made, finish, strict=True)]
+    return [weakly_typed(x) if kind.weak_type else x for x, kind in zip(made, results, strict=True)]
+
+
+def _call(in_jit: bool, *leaves: Any, flat: FlatFunction, jaxpr: Any) -> list[Any]:
+    try:
+        program = _program(flat, _infos(jaxpr))
+        if [(x.dtype, x.weak) for x in program.traced.results] != [(x.dtype, x.weak_type) for x in jaxpr.out_avals]:
+            raise UnsupportedOpError("under other settings of JAX than it was traced with")
+        return _run(program.executable.native, leaves, jaxpr.out_avals, in_jit)
+    except (UnsupportedOpError, ShapeError) as error:
+        if isinstance(error, ShapeError) and flat.dims is not None:
+            raise
+        fallback = flat.fallback(str(error), leaves, quiet=False)
+        return jaxpr_as_fun(jaxpr)(*leaves) if in_jit else jax.tree.leaves(fallback(leaves))
+
+
+def _forward(in_jit: bool, *leaves: Any, pair: Pair) -> list[Any]:
+    return _run(pair.forward.native, leaves, pair.avals, in_jit)
+
+
+def _backward(in_jit: bool, *operands: Any, pair: Pair) -> list[Any]:
+    backward = pair.backward
+    count = len(pair.mask) + len(backward.needed)
+    chosen = [*operands[:count], *(operands[count + k] for k in backward.seeds)]
+    return _run(backward.executable.native, chosen, _chosen(pair), in_jit)
+
+
+def _chosen(pair: Pair) -> list[Any]:
+    """The avals of the arrays that are differentiated."""
+    return [x.to_tangent_aval() for x, m in zip(pair.jaxpr.in_avals, pair.mask, strict=True) if m]
+
+
+def _tangent(*operands: Any, flat: FlatFunction, jaxpr: Any, mask: Mask, pair: Pair | None) -> list[Any]:
+    return _bind(derived.pushforward(flat, mask), _without_residuals(operands, mask))
+
+
+def _pull(*operands: Any, pair: Pair) -> list[Any]:
+    """What `backward` computes, from the arrays."""
+    return _bind(_pullback(pair), _of_pullback(operands, pair))
+
+
+def _bind(flat: FlatFunction, leaves: Sequence[Any]) -> list[Any]:
+    jaxpr, _ = flat.jaxpr(tuple(map(describe, leaves)))
+    return call_p.bind(*leaves, flat=flat, jaxpr=jaxpr)
+
+
+def _pullback(pair: Pair) -> FlatFunction:
+    return derived.pullback(pair.flat, pair.mask, sum(map(has_derivative, pair.jaxpr.out_avals)))
+
+
+def _without_residuals(operands: Sequence[Any], mask: Mask) -> list[Any]:
+    """Of `tangent`: the arrays and the tangents."""
+    return [*operands[: len(mask)], *operands[len(operands) - sum(mask) :]]
+
+
+def _of_pullback(operands: Sequence[Any], pair: Pair) -> list[Any]:
+    """Of `backward`: the arrays and the cotangents."""
+    count = len(pair.mask)
+    return [*operands[:count], *operands[count + len(pair.backward.needed) :]]
+
+
+# ---------------------------------------------------------------------------------------------------- differentiation
+
+
+def _call_jvp(primals: Any, tangents: Any, *, flat: FlatFunction, jaxpr: Any) -> tuple[list[Any], list[Any]]:
+    mask = tuple(type(t) is not ad.Zero for t in tangents)
+    if not any(mask) or not any(map(has_derivative, jaxpr.out_avals)):
+        return call_p.bind(*primals, flat=flat, jaxpr=jaxpr), _zeros(jaxpr.out_avals)
+    try:
+        pair = flat.remembered(Pair, jaxpr, mask)
+    except (UnsupportedOpError, ShapeError) as error:
+        if isinstance(error, ShapeError) and flat.dims is not None:
+            raise
+        flat.fallback(str(error), primals, quiet=False)
+        return _jvp_of_jax(primals, tangents, jaxpr)
+    results = forward_p.bind(*primals, pair=pair)
+    return results[: len(jaxpr.out_avals)], _tangents_of(pair, primals, results, tangents)
+
+
+def _tangents_of(pair: Pair, primals: Any, results: list[Any], tangents: Any) -> list[Any]:
+    """The tangents of the results, of which `forward` made these and the residuals."""
+    kept = [results[k] for k in pair.backward.needed]
+    given_ = [t for t, m in zip(tangents, pair.mask, strict=True) if m]
+    params = {"flat": pair.flat, "jaxpr": pair.jaxpr, "mask": pair.mask, "pair": pair}
+    made = iter(tangent_p.bind(*primals, *kept, *given_, **params))
+    return [next(made) if has_derivative(x) else _zero(x) for x in pair.jaxpr.out_avals]
+
+
+def _jvp_of_jax(primals: Any, tangents: Any, jaxpr: Any) -> tuple[list[Any], list[Any]]:
+    instantiated = tuple(
+        jax.custom_derivatives.zero_from_primal(x) if type(t) is ad.Zero else t
+        for x, t in zip(primals, tangents, strict=True)
+    )
+    results, moved = jax.jvp(jax.jit(jaxpr_as_fun(jaxpr)), tuple(primals), instantiated)
+    return results, [t if has_derivative(x) else _zero(x) for t, x in zip(moved, jaxpr.out_avals, strict=True)]
+
+
+def _forward_jvp(primals: Any, tangents: Any, *, pair: Pair) -> tuple[list[Any], list[Any]]:
+    results = forward_p.bind(*primals, pair=pair)
+    mask = tuple(type(t) is not ad.Zero for t in tangents)
+    if mask == pair.mask:
+        moved = _tangents_of(pair, primals, results, tangents)
+    else:
+        moved = _call_jvp(primals, tangents, flat=pair.flat, jaxpr=pair.jaxpr)[1]
+    return results, [*moved, *_zeros(pair.avals[len(moved) :])]
+
+
+def _tangent_jvp(operands: Any, tangents: Any, *, flat: FlatFunction, mask: Mask, **params: Any) -> Any:
+    params = {"flat": flat, "mask": mask, **params}
+    count = len(operands) - sum(mask)
+    if all(type(t) is ad.Zero for t in tangents[: len(mask)]):  # it is linear in the others
+        results = tangent_p.bind(*operands, **params)
+        moved = map(ad.instantiate_zeros, tangents[count:])
+        return results, tangent_p.bind(*operands[:count], *moved, **params)
+    return _jvp(derived.pushforward(flat, mask), *(_without_residuals(x, mask) for x in (operands, tangents)))
+
+
+def _backward_jvp(operands: Any, tangents: Any, *, pair: Pair) -> Any:
+    count = len(pair.mask) + len(pair.backward.needed)
+    if all(type(t) is ad.Zero for t in tangents[: len(pair.mask)]):
+        results = backward_p.bind(*operands, pair=pair)
+        moved = map(ad.instantiate_zeros, tangents[count:])
+        return results, backward_p.bind(*operands[:count], *moved, pair=pair)
+    return _jvp(_pullback(pair), *(_of_pullback(x, pair) for x in (operands, tangents)))
+
+
+def _jvp(flat: FlatFunction, leaves: list[Any], tangents: list[Any]) -> tuple[list[Any], list[Any]]:
+    jaxpr, _ = flat.jaxpr(tuple(map(describe, leaves)))
+    return _call_jvp(leaves, tangents, flat=flat, jaxpr=jaxpr)
+
+
+def _zeros(avals: Sequence[Any]) -> list[Any]:
+    return list(map(_zero, avals))
+
+
+def _zero(aval: Any) -> Any:
+    return ad.Zero(aval.to_tangent_aval())
+
+
+def _tangent_transpose(
+    cts: Any, *operands: Any, flat: FlatFunction, jaxpr: Any, mask: Mask, pair: Pair | None
+) -> list[Any]:
+    count = len(operands) - sum(mask)
+    known, moved = operands[:count], list(map(ad.instantiate_zeros, cts))
+    if pair is None:
+        made = _bind(derived.pullback(flat, mask, len(moved)), [*known, *moved])
+    else:
+        made = backward_p.bind(*known, *moved, pair=pair)
+    return [*(None for _ in known), *made]
+
+
+def _backward_transpose(cts: Any, *operands: Any, pair: Pair) -> list[Any]:
+    arrays, count = operands[: len(pair.mask)], len(pair.mask) + len(pair.backward.needed)
+    made = _bind(derived.pushforward(pair.flat, pair.mask), [*arrays, *map(ad.instantiate_zeros, cts)])
+    return [*(None for _ in operands[:count]), *made]
+
+
+def _call_transpose(cts: Any, *operands: Any, flat: FlatFunction, jaxpr: Any) -> list[Any]:
+    """Of a function that its user knows to be linear: as JAX does it."""
+    linear = [ad.is_undefined_primal(x) for x in operands]
+
+    def of(*chosen: Any) -> list[Any]:
+        rest = iter(chosen)
+        return jaxpr_as_fun(jaxpr)(*(next(rest) if m else x for x, m in zip(operands, linear, strict=True)))
+
+    structs = [jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype) for x, m in zip(operands, linear, strict=True) if m]
+    made = iter(jax.linear_transpose(of, *structs)(list(map(ad.instantiate_zeros, cts))))
+    return [next(made) if m else None for m in linear]
+
+
+# ----------------------------------------------------------------------------------------------------------- batching
+
+
+def _batched(flat: FlatFunction, leaves: Sequence[Any], axes: Sequence[int | None]) -> tuple[list[Any], list[int]]:
+    results = _bind(derived.vmapped(flat, tuple(axes), [jax.numpy.ndim(x) for x in leaves]), leaves)
+    return results, [0] * len(results)
+
+
+def _call_batched(leaves: Any, axes: Any, *, flat: FlatFunction, jaxpr: Any) -> Any:
+    return _batched(flat, leaves, axes)
+
+
+def _forward_batched(leaves: Any, axes: Any, *, pair: Pair) -> Any:
+    results, where = _batched(pair.flat, leaves, axes)
+    unused = [jax.numpy.zeros(x.shape, x.dtype) for x in pair.avals[len(results) :]]
+    return [*results, *unused], [*where, *(None for _ in unused)]
+
+
+def _tangent_batched(operands: Any, axes: Any, *, flat: FlatFunction, jaxpr: Any, mask: Mask, pair: Any) -> Any:
+    return _batched(derived.pushforward(flat, mask), *(_without_residuals(x, mask) for x in (operands, axes)))
+
+
+def _backward_batched(operands: Any, axes: Any, *, pair: Pair) -> Any:
+    return _batched(_pullback(pair), *(_of_pullback(x, pair) for x in (operands, axes)))
+
+
+# ----------------------------------------------------------------------------------------------------------- the rules
+
+
+def _lowering(in_jit: Callable[..., Any], for_others: Callable[..., Any]) -> Callable[..., Any]:
+    """for_others: what another process or device can run."""
+
+    def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
+        exports = getattr(ctx.module_context.lowering_parameters, "for_export", False)
+        return mlir.lower_fun(for_others if exports else in_jit)(ctx, *operands, **params)
+
+    return lower
+
+
+def _call_elsewhere(*leaves: Any, flat: FlatFunction, jaxpr: Any) -> list[Any]:
+    return jaxpr_as_fun(jaxpr)(*leaves)
+
+
+def _forward_elsewhere(*leaves: Any, pair: Pair) -> list[Any]:
+    unused = [jax.numpy.zeros(x.shape, x.dtype) for x in pair.avals[len(pair.jaxpr.out_avals) :]]
+    return [*jaxpr_as_fun(pair.jaxpr)(*leaves), *unused]
+
+
+def _tangent_avals(*operands: Any, jaxpr: Any, **params: Any) -> list[Any]:
+    return [x.to_tangent_aval() for x in jaxpr.out_avals if has_derivative(x)]
+
+
+_RULES = (
+    # primitive, avals, evaluation (in `jax.jit` or not), elsewhere, jvp, transpose, batching
+    (
+        call_p,
+        lambda *_, flat, jaxpr: jaxpr.out_avals,
+        _call,
+        _call_elsewhere,
+        _call_jvp,
+        _call_transpose,
+        _call_batched,
+    ),
+    (forward_p, lambda *_, pair: pair.avals, _forward, _forward_elsewhere, _forward_jvp, None, _forward_batched),
+    (
+        backward_p,
+        lambda *_, pair: _chosen(pair),
+        _backward,
+        _pull,
+        _backward_jvp,
+        _backward_transpose,
+        _backward_batched,
+    ),
+    (tangent_p, _tangent_avals, None, _tangent, _tangent_jvp, _tangent_transpose, _tangent_batched),
+)
+
+for _p, _avals, _evaluate, _elsewhere, _jvp_rule, _transpose, _batch in _RULES:
+    _p.multiple_results = True
+    _p.def_abstract_eval(_avals)
+    _p.def_impl(functools.partial(_evaluate, False) if _evaluate else _elsewhere)
+    mlir.register_lowering(_p, mlir.lower_fun(_elsewhere))
+    if _evaluate:
+        mlir.register_lowering(_p, _lowering(functools.partial(_evaluate, True), _elsewhere), platform="cpu")
+    ad.primitive_jvps[_p] = _jvp_rule
+    if _transpose:
+        ad.primitive_transposes[_p] = _transpose
+    batching.primitive_batchers[_p] = _batch

@@ -1,7 +1,7 @@
 """A program with its derivative, as two: one for the results, and one for the derivatives, which runs later.
 
 The derivatives follow from *seeds*, custom calls in place of what is known only then. What else they need of the first
-program is kept, or computed again where that takes less memory: the cut of least bytes between the two, as for
+program is kept, or computed again where that takes less memory: the cut of least traffic between the two, as for
 recomputation in automatic differentiation (min-cut partitioning). Only cheap ops are computed again.
 """
 
@@ -54,7 +54,7 @@ def partition(graph: Graph, count: int) -> Parts:
     seeds = [op for op in needs if is_seed(op)]
     read = dict.fromkeys([*(x for op in needs if op not in seeds for x in op.operands), *derivatives])
     boundary = [x for x in read if x.op is not None and x.op not in late]
-    saved = _cut(boundary)
+    saved = _cut(boundary, results)
     outputs = (*results, *(x for x in saved if x not in results))
     forward = replace(graph, outputs=outputs, ops=tuple(live_ops(early, outputs)))
     again = _until(boundary, saved)
@@ -83,8 +83,10 @@ def _late(ops: Iterable[Op]) -> set[Op]:
     return late
 
 
-def _cut(boundary: Sequence[Value]) -> list[Value]:
-    """The values of least bytes from which, and from inputs, all of the boundary is cheap to compute.
+def _cut(boundary: Sequence[Value], results: Sequence[Value]) -> list[Value]:
+    """The values of least traffic from which, and from inputs, all of the boundary is cheap to compute.
+
+    Results are in memory anyway, and need only be read.
 
     A maximum flow from what must be kept to the boundary, through as much of each value as it has bytes.
     """
@@ -104,7 +106,7 @@ def _cut(boundary: Sequence[Value]) -> list[Value]:
     if not number:
         return []
     source, sink = 2 * len(number), 2 * len(number) + 1
-    traffic = np.array([_bytes(value) for value in number], np.float64)
+    traffic = np.array([_bytes(value) * (1 if value in results else 2) for value in number])
     limit = np.iinfo(np.int32).max  # scipy counts in 32 bits
     units = 1 + (traffic * ((limit / 2 - len(number)) / max(traffic.sum(), 1.0))).astype(np.int32)
     edges: dict[tuple[int, int], int] = {}

@@ -292,19 +292,31 @@ def compile_source(
 ) -> Executable:
     """Compile a program once for every shape.
 
-    source: the path, text or bytes of a StableHLO module (text, MLIR bytecode or portable artifact), a
-        `jax.export.Exported`, or a JAX function, jitted or plain.
-    specs: for a function, one a parameter: arrays, `jax.ShapeDtypeStruct`s or strings as "f32[b, s, 64]", in pytrees.
-    dims: for a function, a parameter's name -> shape string as in `hlo_disc.jit`; for a module, an input's name ->
-        shape string, or a list with one for each input, which re-opens a static module.
-    constraints: what holds for the dims, "s <= 512" or ["s <= 512", "s % 8 == 0"]; a call that breaks one raises
-        ShapeError.
-    options, overrides: `Options`, whole or by field.
-
     An executable knows numbers alone: random keys are their data there (uint32, as `jax.random.key_data` gives it),
     arrays of float0 are booleans, and no type is weak.
 
-    Raises ParseError for what is no StableHLO, UnsupportedOpError, ArgumentError for specs or dims that do not fit.
+    Args:
+        source: the path, text or bytes of a StableHLO module (text, MLIR bytecode or portable artifact), a
+            `jax.export.Exported`, or a JAX function, jitted or plain.
+        specs: for a function, one a parameter: arrays, `jax.ShapeDtypeStruct`s or strings, in pytrees. A string is a
+            dtype of numpy or StableHLO and sizes, `"f32[b, s, 64]"`; names are dims, and `"2*n"` is a size too.
+        dims: for a function, a parameter's name -> shape string as in `hlo_disc.jit`; for a module, an input's name ->
+            shape string, or a list with one for each input, which re-opens a static module.
+        constraints: what holds for the dims, `"s <= 512"` or `["s <= 512", "s % 8 == 0"]`; a call that breaks one
+            raises `ShapeError`.
+        options: how to compile and run; by default what the environment says (`Options.from_env`).
+        overrides: fields of `Options` by name, over `options`.
+
+    Raises:
+        ParseError: no StableHLO, a file that cannot be read, or a constraint that is none.
+        UnsupportedOpError: an op that cannot be compiled.
+        ArgumentError: specs, dims or options that do not fit.
+        ShapeError: a function that JAX cannot trace at these dims; the message has JAX's reason.
+
+    Example:
+        >>> exe = hlo_disc.compile(lambda x, y: x @ y, "f32[b, 4]", "f32[4, 2]")
+        >>> exe(np.ones((3, 4), np.float32), np.ones((4, 2), np.float32)).shape
+        (3, 2)
     """
     merged = merge(options, overrides)
     texts = constraint_texts(constraints)

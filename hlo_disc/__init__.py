@@ -1,8 +1,12 @@
 """hlo_disc: compile a StableHLO or JAX program once, run it at every shape.
 
+```python
 f = hlo_disc.jit(fn)                       # a drop-in for jax.jit
 exe = hlo_disc.compile("model.mlir")       # StableHLO text, bytecode, portable artifact; a JAX function with specs
 exe(x); exe.save("model.disc"); hlo_disc.load("model.disc")
+```
+
+`docs/guide.md` explains what is here by examples.
 """
 
 from hlo_disc.errors import (
@@ -17,24 +21,29 @@ from hlo_disc.errors import (
     ShapeError,
     UnsupportedOpError,
 )
-from hlo_disc.executable import Executable, load, register_ffi_target, register_ffi_type
-from hlo_disc.jit import JitFunction, jit
+from hlo_disc.executable import Executable, Memory, load, register_ffi_target, register_ffi_type
+from hlo_disc.jit import Compilation, Fallback, JitFunction, Lowered, Stats, jit
 from hlo_disc.options import Options
-from hlo_disc.pipeline import compile_source as compile
+from hlo_disc.sources import compile
 
 __all__ = [
     "ArgumentError",
     "CallError",
+    "Compilation",
     "CompileError",
     "Executable",
+    "Fallback",
     "FallbackWarning",
     "FormatError",
     "HloDiscError",
     "JitFunction",
+    "Lowered",
+    "Memory",
     "Options",
     "OutOfMemoryError",
     "ParseError",
     "ShapeError",
+    "Stats",
     "UnsupportedOpError",
     "compile",
     "jit",

@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hlo_disc import __version__, pipeline
+from hlo_disc import __version__, pipeline, sources
 from hlo_disc.cli_inputs import inputs_of, pairs
 from hlo_disc.errors import ArgumentError, HloDiscError
 from hlo_disc.executable import Executable, load
@@ -239,7 +239,7 @@ def _open(
         return load(file, options)
     shapes = pairs("--dims", dims, "NAME=SHAPE")
     with err.status(f"compiling {file.name}"):
-        return pipeline.compile_source(file, dims=shapes, constraints=constraints, options=options)
+        return sources.compile(file, dims=shapes, constraints=constraints, options=options)
 
 
 def _check_output(option: str, path: Path | None) -> None:

@@ -26,13 +26,19 @@ if TYPE_CHECKING:
 
 
 class Memory(NamedTuple):
-    """Bytes that one call allocates: for intermediates, freed when it returns, and for its results."""
+    """Bytes that one call allocates.
+
+    Args:
+        temporary: for intermediates, freed when it returns.
+        outputs: for its results, without those whose size depends on data.
+    """
 
     temporary: int
     outputs: int
 
     @property
     def total(self) -> int:
+        """Both, in bytes."""
         return self.temporary + self.outputs
 
 
@@ -67,9 +73,15 @@ def _nest(node: Any, leaves: Sequence[Any]) -> Any:
 
 
 class Executable:
-    """A program linked into this process. Call it with its arguments in order, pytrees flattened; any thread may.
+    """A program linked into this process; made by `compile`, `load` and `Lowered.compile`. Any thread may call it.
 
-    Raises FormatError for a target that is not there, and when the machine lacks a feature that the object code uses.
+    Args:
+        program: what was compiled or read.
+        options: how to run it: `threads` and `packed_bytes`; by default what the environment says.
+
+    Raises:
+        FormatError: a target that is not there, or a feature of the object code that the machine lacks.
+        UnsupportedOpError: a library call for which this process has no handler.
     """
 
     def __init__(self, program: Program, options: Options | None = None):
@@ -100,10 +112,21 @@ class Executable:
         self._structure = json.loads(program.structure) if program.structure else None
 
     def __call__(self, *args: Any) -> Any:
-        """Run. Arrays may be numpy's, JAX's, or any with DLPack or the buffer protocol on the CPU.
+        """Run. The executable stays usable after an error.
 
-        One result is returned as it is, several as a tuple, or nested as the compiled function nested them. Raises
-        ArgumentError (number, dtype, rank), ShapeError (sizes), OutOfMemoryError; the executable stays usable.
+        Args:
+            args: the arrays in the order of `explain`, or pytrees that flatten to them. They may be numpy's, JAX's, or
+                any with DLPack or the buffer protocol on the CPU; dtypes are those that were compiled.
+
+        Returns:
+            The result, several as a tuple, or nested as the compiled function nested them: jax.Arrays where an argument
+            is one, numpy arrays otherwise.
+
+        Raises:
+            ArgumentError: the number of arguments, a dtype or a rank.
+            ShapeError: sizes that are not the program's, disagree or break a constraint.
+            CallError: a library function that failed.
+            OutOfMemoryError: no memory for results or intermediates.
         """
         if any(isinstance(arg, (dict, list, tuple)) for arg in args):
             from jax import tree_util
@@ -115,7 +138,19 @@ class Executable:
         return results[0] if len(results) == 1 else tuple(results)
 
     def memory(self, **dims: int) -> Memory:
-        """Bytes that a call with these dims allocates, as dims say. Raises ShapeError for dims that cannot be."""
+        """Bytes that a call allocates, without running it.
+
+        Args:
+            dims: the size of each of `Executable.dims`, by name.
+
+        Raises:
+            ShapeError: a dim too few or too many, or sizes that a call would refuse.
+
+        Example:
+            >>> exe = hlo_disc.compile(lambda x: x + 1, "f32[b, 4]")
+            >>> exe.memory(b=8)
+            Memory(temporary=0, outputs=128)
+        """
         self._check_dims(dims)
         program = self.program
         try:
@@ -164,7 +199,14 @@ class Executable:
         return "\n".join([*lines, "", p.explain]).rstrip()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program as one file for `hlo_disc.load`."""
+        """Write the program as one file for `hlo_disc.load`.
+
+        Args:
+            path: the file, which is replaced. It holds weights that the function closed over, but no Python.
+
+        Raises:
+            OSError: it cannot be written.
+        """
         save(self.program, path)
 
 
@@ -179,9 +221,16 @@ def _target(name: str) -> Target:
 def register_ffi_target(name: str, function: Any) -> None:
     """Let programs that are compiled or loaded from now on call an XLA FFI handler by name.
 
-    function: a capsule with the handler's address, or {stage: capsule} for the stages "instantiate", "prepare",
-    "initialize" and "execute". What is registered with JAX (`jax.ffi.register_ffi_target`) is found without this, but
-    for handlers with a state: jaxlib does not hand out their stage "instantiate".
+    What is registered with JAX (`jax.ffi.register_ffi_target`) is found without this, but for handlers with a state:
+    jaxlib does not hand out their stage "instantiate".
+
+    Args:
+        name: the target, as custom calls name it.
+        function: a capsule with the handler's address (`jax.ffi.pycapsule`), or {stage: capsule} for the stages
+            "instantiate", "prepare", "initialize" and "execute", of which the last must be there.
+
+    Raises:
+        ValueError: other stages.
     """
     from hlo_disc.ral import handlers
 
@@ -191,8 +240,15 @@ def register_ffi_target(name: str, function: Any) -> None:
 def register_ffi_type(name: str, registration: Mapping[str, Any]) -> None:
     """Tell the runtime of a type of which a custom call's handler keeps a state, so that it can destroy such states.
 
-    registration: what `jax.ffi.register_ffi_type` takes. XLA does not say how it destroys what is registered with it,
-    so handlers with a state need this call too, after the one for JAX.
+    XLA does not say how it destroys what is registered with it, so handlers with a state need this call too, after the
+    one for JAX.
+
+    Args:
+        name: the type's, for messages.
+        registration: what `jax.ffi.register_ffi_type` takes, `{"type_id": capsule, "type_info": capsule}`.
+
+    Raises:
+        ValueError: a type without a deleter.
     """
     from hlo_disc.ral import handlers
 
@@ -227,9 +283,16 @@ def _attributes(config: Sequence[Attribute]) -> list[tuple[str, str, str, object
 
 
 def load(path: str | os.PathLike[str], options: Options | None = None) -> Executable:
-    """An executable that `save` wrote.
+    """An executable that `Executable.save` or `hlo-disc compile` wrote. Nothing is traced, and JAX is not imported.
 
-    Raises FormatError: another format version, a damaged file, a target or features that this machine lacks.
+    Args:
+        path: the file.
+        options: how to run it: `threads` and `packed_bytes`; by default what the environment says.
+
+    Raises:
+        FormatError: another format version, a damaged file, a target or features that this machine lacks.
+        UnsupportedOpError: a library call for which this process has no handler.
+        OSError: a file that cannot be read; FileNotFoundError for none.
     """
     program = read(path)
     try:

@@ -14,14 +14,17 @@ _RANGES = {"threads": MOST_THREADS, "packed_bytes": (1 << 63) - 1}
 class Options:
     """How to compile and run. Every field can be set by an environment variable `HLO_DISC_<FIELD>`.
 
-    Raises ValueError for a number that is out of range.
+    Args:
+        target: the kind of machine to compile for: "cpu".
+        features: what of the target to use: "host" (what this machine has), or a level, for the CPU "avx512" or "avx2".
+        threads: threads that a call from Python may use, its own among them; 0 for one a core. Inside `jax.jit` they
+            are XLA's.
+        dump: directory that receives every stage's IR, "" for none.
+        packed_bytes: bound on the bytes of packed weights kept for array arguments; 0 keeps none.
+        verify: run the verifiers between stages; "0" or "1" in the environment.
 
-    target: the kind of machine to compile for: "cpu".
-    features: what of the target to use: "host" (what this machine has), or a level, for the CPU "avx512" or "avx2".
-    threads: workers of the standalone context, 0 for one a core.
-    dump: directory that receives every stage's IR, "" for none.
-    packed_bytes: bound on the bytes of packed weights kept for array arguments; 0 keeps none.
-    verify: run the verifiers between stages.
+    Raises:
+        ValueError: a number that is out of range.
     """
 
     target: str = "cpu"
@@ -39,7 +42,11 @@ class Options:
 
     @staticmethod
     def from_env() -> Options:
-        """The defaults, with `HLO_DISC_*` variables applied. Raises ValueError for a value that cannot be."""
+        """The defaults, with `HLO_DISC_*` variables applied.
+
+        Raises:
+            ValueError: a value that cannot be; the message names the variable or the field.
+        """
         values = {}
         for field in fields(Options):
             text = os.environ.get(f"HLO_DISC_{field.name.upper()}")

@@ -10,7 +10,7 @@ import gc
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,14 +19,9 @@ from typing import TYPE_CHECKING, Any
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
-from hlo_disc.executable import Executable, describe_structure
-from hlo_disc.import_.symbols import constraint_texts
 from hlo_disc.options import Options
 from hlo_disc.program import InputRow, OutputRow, Program
-from hlo_disc.signature import Signature, spec_dims
 from hlo_disc.targets import registry
-from hlo_disc.trace import Traced, trace
-from hlo_disc.values import describe_all
 
 if TYPE_CHECKING:
     from hlo_disc.mlir import ir
@@ -280,72 +275,3 @@ def merge(options: Options | None, overrides: Mapping[str, Any]) -> Options:
         raise ArgumentError(str(error)) from None
     registry.check(merged.target)
     return merged
-
-
-def compile_source(
-    source: Any,
-    *specs: Any,
-    dims: Mapping[str, Any] | Sequence[Any] | None = None,
-    constraints: str | Sequence[str] = (),
-    options: Options | None = None,
-    **overrides: Any,
-) -> Executable:
-    """Compile a program once for every shape.
-
-    source: the path, text or bytes of a StableHLO module (text, MLIR bytecode or portable artifact), a
-        `jax.export.Exported`, or a JAX function, jitted or plain.
-    specs: for a function, one a parameter: arrays, `jax.ShapeDtypeStruct`s or strings as "f32[b, s, 64]", in pytrees.
-    dims: for a function, a parameter's name -> shape string as in `hlo_disc.jit`; for a module, an input's name ->
-        shape string, or a list with one for each input, which re-opens a static module.
-    constraints: what holds for the dims, "s <= 512" or ["s <= 512", "s % 8 == 0"]; a call that breaks one raises
-        ShapeError.
-    options, overrides: `Options`, whole or by field.
-
-    An executable knows numbers alone: random keys are their data there (uint32, as `jax.random.key_data` gives it),
-    arrays of float0 are booleans, and no type is weak.
-
-    Raises ParseError for what is no StableHLO, UnsupportedOpError, ArgumentError for specs or dims that do not fit.
-    """
-    merged = merge(options, overrides)
-    texts = constraint_texts(constraints)
-    if callable(source):
-        return _compile_function(source, specs, {} if dims is None else dims, texts, merged)
-    if specs:
-        raise ArgumentError(f"{len(specs)} specs given, but only a function takes specs: a module has its own types")
-    if isinstance(dims, str):
-        raise ArgumentError(
-            f"dims is {dims!r}, must be a list with a shape string for each input, as in dims=[{dims!r}]"
-        )
-    return Executable(compile(lambda: _read_source(source, dims, texts), merged), merged)
-
-
-def _read_source(source: Any, dims: Mapping[str, Any] | Sequence[Any] | None, constraints: Sequence[str]) -> Graph:
-    from hlo_disc.import_.module import read_module
-    from hlo_disc.import_.policy import JAX_EXPORT, STABLEHLO
-    from hlo_disc.import_.source import is_export, load_module
-
-    origin = JAX_EXPORT if is_export(source) else STABLEHLO
-    return read_module(load_module(source), dims=dims, constraints=constraints, origin=origin)
-
-
-def _compile_function(
-    fn: Callable[..., Any], specs: Sequence[Any], dims: Any, constraints: Sequence[str], options: Options
-) -> Executable:
-    from jax import tree_util
-
-    signature = Signature(fn)
-    signature.check(specs, {})
-    leaves, tree = tree_util.tree_flatten((tuple(specs), {}))
-    names = signature.leaves(specs, {}, ())
-    given = signature.dims(signature.check_dims(dims), specs, {}, ())
-    parsed = [spec_dims(leaf, text, name) for leaf, text, name in zip(leaves, given, names, strict=True)]
-    infos = describe_all([leaf for leaf, _ in parsed], names, signature.name)
-    made: list[Traced] = []
-
-    def read() -> Graph:
-        made.append(trace(fn, tree, infos, tuple(d for _, d in parsed), names, constraints))
-        return made[0].graph
-
-    program = compile(read, options)
-    template = tree_util.tree_unflatten(made[0].out_tree, range(made[0].out_tree.num_leaves))
-    return Executable(dataclasses.replace(program, structure=describe_structure(template)), options)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo_disc import pipeline
+from hlo_disc import sources
 from hlo_disc.conformance import oracle
 from hlo_disc.conformance.cases import Case, classify, make_case, without_meaning
 from hlo_disc.conformance.checks import mismatch
@@ -104,7 +104,7 @@ class _Run:
         options = Options(threads=self.settings.threads, dump=dump)
         start = time.perf_counter()
         with self.timed("compile"):
-            executable = pipeline.compile_source(module, dims=dims, options=options)
+            executable = sources.compile(module, dims=dims, options=options)
         whole = time.perf_counter() - start
         stages = executable.program.compile_ms
         for stage in stages:

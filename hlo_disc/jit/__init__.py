@@ -1,5 +1,7 @@
 """`hlo_disc.jit`: which compiled program serves a call of a Python function, and what happens when none can."""
 
 from hlo_disc.jit.function import JitFunction, jit
+from hlo_disc.jit.lowered import Lowered
+from hlo_disc.jit.stats import Compilation, Fallback, Stats
 
-__all__ = ["JitFunction", "jit"]
+__all__ = ["Compilation", "Fallback", "JitFunction", "Lowered", "Stats", "jit"]

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, generalise
 from hlo_disc.jit.fallback import FallbackPath
+from hlo_disc.jit.lowered import build
 from hlo_disc.jit.programs import Backward, Compiled, Entry
 from hlo_disc.jit.stats import Compilation, Log
 from hlo_disc.options import Options
@@ -29,11 +29,6 @@ logger = logging.getLogger("hlo_disc")
 _NOTHING = Graph("", (), (), (), (), ShapeFacts(), {})
 # At so many sizes it is known what JAX sees of a function.
 _REMEMBERED = 256
-
-
-def build(source: Graph | Callable[[], Graph], options: Options) -> Executable:
-    """Compile a graph, or what makes one."""
-    return Executable(pipeline.compile(source, options), options)
 
 
 class FlatFunction:

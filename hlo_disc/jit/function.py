@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from hlo_disc import pipeline
-from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
-from hlo_disc.executable import Executable
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
-from hlo_disc.jit.flat import FlatFunction, build
+from hlo_disc.jit.flat import FlatFunction
+from hlo_disc.jit.lowered import Lowered
 from hlo_disc.jit.programs import Compiled, Path, Paths, Programs
 from hlo_disc.jit.stats import Log, Stats
 from hlo_disc.options import Options
@@ -44,23 +43,6 @@ Q = ParamSpec("Q")  # of a method, without the instance
 R = TypeVar("R")
 
 
-class Lowered:
-    """A function traced for some arguments, not compiled yet."""
-
-    def __init__(self, graph: Graph, options: Options):
-        self.graph = graph
-        self._options = options
-
-    def as_text(self) -> str:
-        """The program as StableHLO, dims as symbols."""
-        from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
-
-        return to_stablehlo(self.graph)
-
-    def compile(self) -> Executable:
-        return build(self.graph, self._options)
-
-
 @functools.cache
 def _flatten() -> Callable[[Any], tuple[list[Any], Any]]:
     """jaxlib's C++ flatten; JAX is imported at the first call, not with hlo_disc."""
@@ -70,7 +52,7 @@ def _flatten() -> Callable[[Any], tuple[list[Any], Any]]:
 
 
 class JitFunction(Generic[P, R]):
-    """A function compiled for dynamic shapes; made by `jit`. Any number of threads may call it."""
+    """A function compiled for dynamic shapes; made by `hlo_disc.jit`. Any number of threads may call it."""
 
     def __init__(
         self,
@@ -103,6 +85,19 @@ class JitFunction(Generic[P, R]):
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function: as `jax.jit` of it would, with one program for many sizes.
+
+        Args:
+            args: the function's, arrays of any rank and numbers in pytrees; `hlo_disc.jit` says which.
+            kwargs: the same by name.
+
+        Raises:
+            ArgumentError: a call that the function does not allow, what is no array, a static one that is not hashable,
+                or a rank that `dims` do not allow.
+            ShapeError: sizes that break `dims` or `constraints`.
+            CallError: a library function that failed.
+            OutOfMemoryError: no memory for results or intermediates.
+        """
         programs = self._programs
         if not programs.unchanged():
             found = self._under_these_settings()
@@ -201,9 +196,18 @@ class JitFunction(Generic[P, R]):
         return found
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """Trace for these arguments (arrays or ShapeDtypeStructs), without compiling or running.
+        """Trace for these arguments, without compiling or running.
 
         The program is for all sizes, and JAX answers what the function asks about them, as for `hlo_disc.compile`.
+
+        Args:
+            args: arrays or `jax.ShapeDtypeStruct`s, in pytrees.
+            kwargs: the same by name.
+
+        Raises:
+            ArgumentError: as a call.
+            UnsupportedOpError: what a call would run through `jax.jit`.
+            ShapeError: a function that JAX cannot trace at symbolic sizes.
         """
         self.signature.check(args, kwargs)
         array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
@@ -217,7 +221,7 @@ class JitFunction(Generic[P, R]):
         return self._log.stats()
 
     def explain(self) -> str:
-        """What was compiled, and why, for each program in use."""
+        """The text of `stats()` and, for each program in use, that of `Executable.explain`."""
         parts = [f"{self.signature.name}: {self.stats()}"]
         for programs in list(self._by_settings.values()):
             for flat in list(programs.functions.values()):
@@ -270,15 +274,8 @@ def jit(
 ) -> Any:
     """Compile a JAX function once for every shape; a decorator with or without arguments, which keeps its signature.
 
-    dims: a parameter's name -> a shape string, or a pytree (prefix) of them: "(b, s, _)" makes two dims dynamic, `_`
-        keeps one static, "..." stands for static dims. Parameters that are not named are static. Without `dims`, the
-        first call is compiled for its sizes, and sizes that change in later calls become dims by themselves.
-        What the function asks about dims (`x.shape[0] == 1`, `range(n)`) is answered as it is at the call, and picks
-        the program of later ones; `stats()` names the lines that asked. The function is traced again for each answer.
-    constraints: what holds for the dims, "s <= 512" or ["s <= 512", "s % 8 == 0"]; a call that breaks one raises
-        ShapeError. What cannot be read raises ParseError here.
-    static_argnums, static_argnames: as for `jax.jit`; such an argument is hashable and part of the program.
-    options, overrides: `Options`, whole or by field (`features="avx2"`).
+    What the function asks about dims (`x.shape[0] == 1`, `range(n)`) is answered as it is at the call, and picks the
+    program of later ones; `stats()` names the lines that asked. The function is traced again for each answer.
 
     Arguments are pytrees of jax.Arrays, random keys among them, numpy arrays and numbers; results are jax.Arrays with
     the dtypes and weak types of `jax.jit`, or numpy arrays for a call whose arrays are all numpy's, random keys
@@ -290,6 +287,28 @@ def jit(
     JAX's settings (64-bit types, promotion, precision ...) hold as for `jax.jit`: other settings are another program.
     With `jax.disable_jit()` the function itself runs and nothing is counted. With `jax_debug_nans` or `jax_debug_infs`,
     and where `jax_default_device` or a mesh places results, calls run through `jax.jit`, counted and without a warning.
+
+    Args:
+        fn: the function; without it, a decorator is returned.
+        dims: a parameter's name -> a shape string, or a pytree (prefix) of them: `"(b, s, _)"` makes two dims dynamic,
+            `_` keeps one static, `"..."` stands for static dims. Parameters that are not named are static. Without
+            `dims`, the first call is compiled for its sizes, and sizes that change in later calls become dims.
+        constraints: what holds for the dims, `"s <= 512"` or `["s <= 512", "s % 8 == 0"]`.
+        static_argnums: as for `jax.jit`; such an argument is hashable and part of the program.
+        static_argnames: the same by name.
+        options: how to compile and run; by default what the environment says (`Options.from_env`).
+        overrides: fields of `Options` by name, over `options` (`features="avx2"`).
+
+    Raises:
+        ArgumentError: dims, static arguments or options that do not fit the function.
+        ParseError: a constraint that is none.
+
+    Example:
+        >>> double = hlo_disc.jit(lambda x: x * 2, dims={"x": "(n)"})
+        >>> double(np.arange(3)), double(np.arange(5))
+        (array([0, 2, 4], dtype=int32), array([0, 2, 4, 6, 8], dtype=int32))
+        >>> double.stats().compilations
+        1
     """
     merged = pipeline.merge(options, overrides)
     if fn is None:

@@ -12,9 +12,14 @@ from hlo_disc.jit.fallback import FallbackPath
 
 
 class Compilation(NamedTuple):
-    """One compilation: why, for which arguments ("x: f32[b, 8]"), how long in all, and each stage's milliseconds.
+    """One compilation of a jitted function.
 
-    asked: what the function asked about sizes, which other calls have another program for, each with its line.
+    Args:
+        reason: why there had to be one.
+        arguments: the arrays that it is for, as `"x: float32[b, 8]"`.
+        seconds: how long it took in all, tracing included.
+        stages_ms: milliseconds of each stage of the compiler.
+        asked: what the function, or JAX, asked about sizes, each with its line: other sizes may have another program.
     """
 
     reason: str
@@ -25,7 +30,13 @@ class Compilation(NamedTuple):
 
 
 class Fallback(NamedTuple):
-    """Calls that run through `jax.jit`: why, naming the op and the source line, for which arguments, and how many."""
+    """Calls that run through `jax.jit`.
+
+    Args:
+        reason: why, naming the op and the source line.
+        arguments: those of the first such call, as `"float32[3]"`.
+        calls: how many.
+    """
 
     reason: str
     arguments: tuple[str, ...]
@@ -34,7 +45,13 @@ class Fallback(NamedTuple):
 
 @dataclass(frozen=True)
 class Stats:
-    """What a jitted function has done so far. calls: all from Python, those of `fallbacks` too."""
+    """What a jitted function has done so far; its text is a summary.
+
+    Args:
+        calls: all from Python, those of `fallbacks` too.
+        records: its compilations, the oldest first.
+        fallbacks: calls that ran through `jax.jit`, by reason.
+    """
 
     calls: int
     records: tuple[Compilation, ...]
@@ -42,10 +59,12 @@ class Stats:
 
     @property
     def compilations(self) -> int:
+        """How many there were."""
         return len(self.records)
 
     @property
     def compile_seconds(self) -> float:
+        """How long all of them took."""
         return sum(record.seconds for record in self.records)
 
     def __str__(self) -> str:

@@ -24,6 +24,7 @@ SURFACE = {
     "jit",
     "pipeline",
     "signature",
+    "sources",
     "trace",
     "values",
 }
@@ -47,6 +48,7 @@ ORDER = [
     "values",
     "trace",
     "pipeline",
+    "sources",
     "jit",
     "__init__",
     "conformance",

@@ -1,0 +1,37 @@
+"""A program between tracing and machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hlo_disc import pipeline
+from hlo_disc.dynamic_hlo.ir.graph import Graph
+from hlo_disc.executable import Executable
+from hlo_disc.options import Options
+
+
+class Lowered:
+    """A function traced for some arguments, not compiled yet; made by `JitFunction.lower`."""
+
+    def __init__(self, graph: Graph, options: Options):
+        self.graph = graph
+        self._options = options
+
+    def as_text(self) -> str:
+        """The program as StableHLO; `hlo_disc.shape` at an argument names its dims. `hlo_disc.compile` reads it."""
+        from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
+
+        return to_stablehlo(self.graph)
+
+    def compile(self) -> Executable:
+        """The program as machine code.
+
+        Raises:
+            UnsupportedOpError: a library call for which this process has no handler.
+        """
+        return build(self.graph, self._options)
+
+
+def build(source: Graph | Callable[[], Graph], options: Options) -> Executable:
+    """Compile a graph, or what makes one."""
+    return Executable(pipeline.compile(source, options), options)

@@ -16,12 +16,27 @@ _MENTIONED = 4
 def generalise(history: Sequence[Sizes]) -> Dims:
     """The dims for every call in `history`: what never changed stays fixed, what was always equal shares a symbol.
 
+    An argument whose sizes have changed at two calls is expected to change in all of them: each of its axes is a dim.
+
     [((4, 8), (4,)), ((5, 8), (5,))] -> (("d0", None), ("d0",))
     """
     columns = [list(zip(*shapes, strict=True)) for shapes in zip(*history, strict=True)]
-    changing = dict.fromkeys(values for column in columns for values in column if len(set(values)) > 1)
-    names = {values: f"d{i}" for i, values in enumerate(changing)}
-    return tuple(tuple(map(names.get, column)) for column in columns)
+    names: dict[tuple[object, ...], str] = {}
+    dims = []
+    for argument, column in enumerate(columns):
+        free = len({_first_change(values) for values in column} - {0}) > 1
+        row: list[str | None] = []
+        for axis, values in enumerate(column):
+            changes = len(set(values)) > 1
+            key: tuple[object, ...] = values if changes else ("free", argument, axis)
+            row.append(names.setdefault(key, f"d{len(names)}") if changes or free else None)
+        dims.append(tuple(row))
+    return tuple(dims)
+
+
+def _first_change(values: Sequence[int]) -> int:
+    """The first call with another size than the first one, 0 when there is none."""
+    return next((call for call, size in enumerate(values) if size != values[0]), 0)
 
 
 def fixed(dims: Dims, sizes: Sizes) -> Sizes:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, generalise
 from hlo_disc.jit.fallback import FallbackPath
 from hlo_disc.jit.lowered import build
-from hlo_disc.jit.programs import Backward, Compiled, Entry
+from hlo_disc.jit.programs import Backward, Compiled, Entry, Histories
 from hlo_disc.jit.stats import Compilation, Log
 from hlo_disc.options import Options
 from hlo_disc.signature import parse_dims
@@ -36,8 +37,9 @@ class FlatFunction:
     settings; its programs, by dtypes and ranks.
 
     fn, tree: what is called with the (args, kwargs) of this structure. names: of the arrays, in flattening order.
-    dims: their shape strings, None where all are found. first: why there is a first program. differentiates: how many
-    of its results, the last ones, are derivatives, for which there is a program of their own.
+    dims: their shape strings, None where all are found. first: why there is a first program. histories: what is known
+    of sizes already. differentiates: how many of its results, the last ones, are derivatives, for which there is a
+    program of their own.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class FlatFunction:
         options: Options,
         first: str,
         log: Log,
+        histories: Histories | None = None,
         differentiates: int = 0,
     ):
         self.name, self.fn, self.tree, self.names, self.dims = name, fn, tree, list(names), dims
@@ -58,6 +61,7 @@ class FlatFunction:
         self.jaxpr = functools.lru_cache(_REMEMBERED)(self._jaxpr)
         self.remembered = functools.lru_cache(_REMEMBERED)(lambda make, *args: make(self, *args))
         self._constraints, self._options, self._first, self._log = constraints, options, first, log
+        self._histories = {} if histories is None else histories
         self._differentiates = differentiates
         self._derived: dict[Any, FlatFunction] = {}
         self._fallbacks: dict[str, FallbackPath] = {}
@@ -106,7 +110,9 @@ class FlatFunction:
             texts = self._constraints if dims is not None else ()
             name = f"{key[0]}({self.name})"
             first = f"first call of {name}"
-            made = FlatFunction(name, fn, tree, names, dims, texts, self._options, first, self._log, differentiates)
+            made = FlatFunction(
+                name, fn, tree, names, dims, texts, self._options, first, self._log, None, differentiates
+            )
             found = self._derived.setdefault(key, made)
         return found
 
@@ -134,7 +140,8 @@ class FlatFunction:
                 )
             first = "first call with these dtypes and ranks" if self.entries else self._first
             with self._lock:
-                entry = self.entries.setdefault(key, Entry(self.names, dims, first))
+                history = self._histories.setdefault(key, [])
+                entry = self.entries.setdefault(key, Entry(self.names, dims, first, history))
         return entry
 
     def program(self, entry: Entry, leaves: list[Leaf]) -> Compiled:
@@ -238,12 +245,10 @@ class FlatFunction:
         """The program for other sizes, if it does for this call too, which has found some equal or to be numbers; and
         what of its conditions the call breaks.
         """
-        if not special.numbers and all(asked.relation != "==" for asked in special.asked):
+        changes = any(self._changes(entry, leaves, special, asked.lhs) for asked in special.numbers)
+        if not changes and all(asked.relation != "==" for asked in special.asked):
             return None
-        candidates = [
-            [leaf._replace(shape=shape) for leaf, shape in zip(leaves, shapes, strict=True)]
-            for shapes in entry.history[-1:]
-        ]
+        candidates = [self._at(leaves, sizes) for sizes in entry.history[-1:]]
         generic = elsewhere(special, leaves, self.names, self._constraints)
         for others in [*candidates, generic] if generic else candidates:
             try:
@@ -254,6 +259,16 @@ class FlatFunction:
             if unmet and found.dims == special.wanted and _agrees(found, unmet, special):
                 return found, unmet
         return None
+
+    def _changes(self, entry: Entry, leaves: list[Leaf], special: Traced, symbol: Dim) -> bool:
+        """Whether a symbol, which a call has made a number, was anything else before."""
+        seen = [leaves, *(self._at(leaves, sizes) for sizes in entry.history)]
+        found = {symbol.evaluate(symbol_sizes(special.wanted, at, self.names)) for at in seen}
+        return len(found) > 1 or entry.dims is not None
+
+    @staticmethod
+    def _at(leaves: list[Leaf], sizes: Sizes) -> list[Leaf]:
+        return [leaf._replace(shape=shape) for leaf, shape in zip(leaves, sizes, strict=True)]
 
 
 def _agrees(program: Traced, unmet: int, special: Traced) -> bool:

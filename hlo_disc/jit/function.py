@@ -191,7 +191,8 @@ class JitFunction(Generic[P, R]):
             dims = None if self._dims is None else signature.dims(self._dims, args, kwargs, static)
             first = programs.first_of(tree)
             fn, texts, options = signature.bind(static), self._constraints, self._options
-            made = FlatFunction(signature.name, fn, tree, names, dims, texts, options, first, self._log)
+            histories = programs.histories(tree)
+            made = FlatFunction(signature.name, fn, tree, names, dims, texts, options, first, self._log, histories)
             found = programs.functions.setdefault((tree, static), made)
         return found
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hlo_disc.jit.flat import FlatFunction
 
 Conversion = Callable[[Any], Any] | None
+Histories = dict[Any, list[Sizes]]  # the sizes that were compiled for, by dtypes and ranks
 
 
 class Backward:
@@ -71,14 +72,13 @@ class Compiled(NamedTuple):
 class Entry:
     """The programs of a function for some dtypes and ranks. `lock` is held while compiling, never in a call.
 
-    dims: as the user gave them; None finds them from `history`, the sizes that were compiled for. first: why there is
-    an entry. unsupported: why sizes that no program serves are left to JAX.
+    dims: as the user gave them; None finds them from `history`, the sizes that were compiled for, also with other
+    static arguments. first: why there is an entry. unsupported: why sizes that no program serves are left to JAX.
     """
 
-    def __init__(self, names: list[str], dims: Dims | None, first: str):
-        self.names, self.dims, self.first = names, dims, first
+    def __init__(self, names: list[str], dims: Dims | None, first: str, history: list[Sizes]):
+        self.names, self.dims, self.first, self.history = names, dims, first, history
         self.lock = threading.Lock()
-        self.history: list[Sizes] = []
         self.unsupported = ""
         self.programs: list[Compiled] = []
 
@@ -98,7 +98,7 @@ class Entry:
 
     def add(self, variant: Compiled) -> None:
         """The programs that it replaces, as those of fewer dims, go."""
-        self.history = [*self.history, variant.sizes]
+        self.history.append(variant.sizes)
         others = [p for p in self.programs if not self._fits(variant, p.sizes) or variant.unmet(p.sizes)]
         self.programs = [*others, variant]
 
@@ -144,8 +144,13 @@ class Programs:
     def __init__(self, unchanged: Callable[[], bool], reason_for_jax: str = "", first: str = "first call"):
         self.unchanged, self.reason_for_jax, self._first = unchanged, reason_for_jax, first
         self.functions: dict[tuple[Any, Static], FlatFunction] = {}
+        self._histories: dict[Any, Histories] = {}
         self.plain: dict[tuple[type, ...], tuple[Callable[..., Any], Callable[..., Any] | None]] = {}
         self.paths: dict[Any, Callable[[Sequence[Any]], Any]] = {}
+
+    def histories(self, tree: Any) -> Histories:
+        """What is known of the sizes of arguments of this structure, whatever the static ones."""
+        return self._histories.setdefault(tree, {})
 
     def first_of(self, tree: Any) -> str:
         """What a call with arguments of this structure is the first of, by the functions that there are."""

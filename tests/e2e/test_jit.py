@@ -135,6 +135,42 @@ def test_a_broken_assumption_compiles_again_and_says_why(backend, caplog):
     assert f.stats().compilations == 3
 
 
+def test_an_argument_that_changes_twice_is_free():
+    f = hlo_disc.jit(lambda x, w: jnp.tanh(x) + w.sum())
+    for shape in ((2, 3, 8), (4, 3, 8), (4, 5, 8), (2, 2, 7), (5, 4, 3)):
+        assert f(ones(*shape), ones(8)).shape == shape
+    assert [r.arguments[0] for r in f.stats().records] == [
+        "x: float32[2, 3, 8]",
+        "x: float32[d0, 3, 8]",
+        "x: float32[d0, d1, d2]",
+    ]
+
+
+def test_two_sizes_that_change_at_once_say_nothing_of_others():
+    assert generalise([((2, 3, 8),), ((4, 5, 8),)]) == (("d0", "d1", None),)
+
+
+def test_a_free_size_that_has_to_be_one_number_costs_nothing_more():
+    traced = []
+
+    def fn(x, w):
+        traced.append(x.shape)
+        return x @ w
+
+    f = hlo_disc.jit(fn)
+    for shape in ((2, 3, 8), (4, 3, 8), (4, 5, 8), (7, 9, 8)):
+        assert f(ones(*shape), ones(8, 4)).shape == (*shape[:2], 4)
+    assert f.stats().compilations == 3 and f.stats().records[-1].arguments[0] == "x: float32[d0, d1, 8]"
+    assert len(traced) == 4  # the last program twice: the size was asked for
+
+
+def test_static_arguments_share_what_is_known_of_sizes():
+    f = hlo_disc.jit(lambda x, n: x * n, static_argnames="n")
+    for size, n in ((2, 3), (4, 3), (4, 5), (7, 5), (1, 9), (6, 9), (3, 3)):
+        assert f(ones(size), n).tolist() == [n] * size
+    assert [r.arguments for r in f.stats().records] == [("x: float32[2]",)] + [("x: float32[d0]",)] * 3
+
+
 sizes = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6)
 
 

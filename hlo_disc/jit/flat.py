@@ -32,6 +32,17 @@ _NOTHING = Graph("", (), (), (), (), ShapeFacts(), {})
 _REMEMBERED = 256
 
 
+def placed(varying: frozenset[str]) -> dict[str, Any]:
+    """What types of arrays say beside dtype and shape: in `shard_map`, over which axes of the mesh they differ."""
+    import jax
+
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty:
+        return {}
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    return {"sharding": sharding, "manual_axis_type": jax.sharding.ManualAxisType(varying=varying)}
+
+
 class FlatFunction:
     """A function of arrays with one structure of arguments and one choice of static ones, under one state of JAX's
     settings; its programs, by dtypes and ranks.
@@ -74,8 +85,10 @@ class FlatFunction:
         """The function itself: no program of ours."""
         return flattened(self.fn, self.tree)[0](*leaves)
 
-    def _jaxpr(self, leaves: tuple[Leaf, ...]) -> tuple[Any, Any]:
+    def _jaxpr(self, leaves: tuple[Leaf, ...], varying: frozenset[str] = frozenset()) -> tuple[Any, Any]:
         """The function as JAX sees it at these sizes, a ClosedJaxpr, and the tree of its results.
+
+        varying: over which axes of a mesh the arrays differ, in `shard_map`.
 
         Raises UnsupportedOpError for one that JAX has to look into: it reads a value that JAX traces outside of it, or
         has effects.
@@ -85,9 +98,13 @@ class FlatFunction:
         from hlo_disc.import_.jax import READS_TRACED
 
         flat, out_tree = flattened(self.fn, self.tree)
-        structs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak) for leaf in leaves]
+        where = placed(varying)
+        structs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak, **where) for leaf in leaves]
         jaxpr = jax.make_jaxpr(flat)(*structs)
         if jaxpr.effects:
+            axes = [str(effect.name) for effect in jaxpr.effects if type(effect).__name__ == "NamedAxisEffect"]
+            if axes:
+                raise UnsupportedOpError(f"it talks to other devices, over {', '.join(sorted(axes))}")
             raise UnsupportedOpError(f"it has the effects {', '.join(sorted(map(str, jaxpr.effects)))}")
         if any(map(is_tracer, jaxpr.consts)):
             raise UnsupportedOpError(READS_TRACED)

@@ -149,7 +149,7 @@ class JitFunction(Generic[P, R]):
         flat = self._flat(programs, array_args, array_kwargs, static, tree)
         infos = describe_all(leaves, flat.names, flat.name)
         try:
-            if programs.reason_for_jax:
+            if programs.reason_for_jax and not traced:
                 raise UnsupportedOpError(programs.reason_for_jax)
             if traced:
                 from hlo_disc.jit import transforms

@@ -9,7 +9,7 @@ sizes like the function itself:
     backward(arrays, residuals, cotangents) -> cotangents of the arrays: `tangent`, transposed
 
 Residuals save work, and mean nothing: each rule but the evaluation of `backward` starts from the arrays again. So a
-batched `forward` may return zeros for them, because the `backward` that belongs to it is batched as well.
+batched `forward` may return anything for them, because the `backward` that belongs to it is batched as well.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
@@ -26,12 +27,14 @@ from jax.interpreters import ad, batching, mlir
 from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.jit import derived
 from hlo_disc.jit.derived import Mask, has_derivative
-from hlo_disc.jit.flat import FlatFunction
+from hlo_disc.jit.flat import FlatFunction, placed
 from hlo_disc.jit.programs import Compiled
 from hlo_disc.program import dtype_named
 from hlo_disc.ral import Executable
 from hlo_disc.ral.contexts.jax import call_in_jit, weakly_typed
 from hlo_disc.values import Leaf, Result, as_array, describe, given, taken
+
+SPREAD = "JAX spreads it over the devices of a mesh, of which a program knows nothing: call it in jax.shard_map"
 
 call_p = Primitive("hlo_disc_call")
 forward_p = Primitive("hlo_disc_forward")
@@ -42,10 +45,25 @@ backward_p = Primitive("hlo_disc_backward")
 def call(flat: FlatFunction, leaves: Sequence[Any], infos: Sequence[Leaf]) -> Any:
     """A call with arrays that JAX traces, for its transformations or in `jax.jit`.
 
-    Raises UnsupportedOpError for what JAX has to look into.
+    Raises UnsupportedOpError for what JAX has to look into, and for what it spreads over devices.
     """
-    jaxpr, out_tree = flat.jaxpr(tuple(infos))
+    mesh = jax.sharding.get_abstract_mesh()
+    if not mesh.empty and not mesh.are_all_axes_manual:
+        raise UnsupportedOpError(SPREAD)
+    leaves, varying = _varying(leaves)
+    jaxpr, out_tree = flat.jaxpr(tuple(infos), varying)
     return out_tree.unflatten(call_p.bind(*leaves, flat=flat, jaxpr=jaxpr))
+
+
+def _varying(leaves: Sequence[Any]) -> tuple[list[Any], frozenset[str]]:
+    """In `shard_map`: the arrays, each as different on all devices where one of them is, and the axes of the mesh."""
+    types = [getattr(jax.typeof(x), "mat", None) for x in leaves]
+    if any(mat is not None and (mat.reduced or mat.unreduced) for mat in types):
+        raise UnsupportedOpError(SPREAD)
+    own = [frozenset() if mat is None else mat.varying for mat in types]
+    axes = frozenset[str]().union(*own)
+    missing = [tuple(sorted(axes - have)) for have in own]
+    return [jax.lax.pcast(x, m, to="varying") if m else x for x, m in zip(leaves, missing, strict=True)], axes
 
 
 class Pair:
@@ -61,8 +79,10 @@ class Pair:
         assert program.backward is not None
         self.forward, self.backward = program.executable, program.backward
         outputs = program.outputs(tuple(info.shape for info in self.infos))
-        kept = [ShapedArray(tuple(shape), dtype_named(name)) for name, shape in outputs[len(jaxpr.out_avals) :]]
-        self.avals = [*jaxpr.out_avals, *kept]
+        where = placed(frozenset[str]().union(*(x.mat.varying for x in jaxpr.in_avals)))
+        kept = outputs[len(jaxpr.out_avals) :]
+        residuals = [ShapedArray(tuple(shape), dtype_named(name), **where) for name, shape in kept]
+        self.avals = [*jaxpr.out_avals, *residuals]
 
 
 # ------------------------------------------------------------------------------------------------------- evaluation
@@ -128,7 +148,8 @@ def _pull(*operands: Any, pair: Pair) -> list[Any]:
 
 
 def _bind(flat: FlatFunction, leaves: Sequence[Any]) -> list[Any]:
-    jaxpr, _ = flat.jaxpr(tuple(map(describe, leaves)))
+    leaves, varying = _varying(leaves)
+    jaxpr, _ = flat.jaxpr(tuple(map(describe, leaves)), varying)
     return call_p.bind(*leaves, flat=flat, jaxpr=jaxpr)
 
 
@@ -213,7 +234,8 @@ def _backward_jvp(operands: Any, tangents: Any, *, pair: Pair) -> Any:
 
 
 def _jvp(flat: FlatFunction, leaves: list[Any], tangents: list[Any]) -> tuple[list[Any], list[Any]]:
-    jaxpr, _ = flat.jaxpr(tuple(map(describe, leaves)))
+    leaves, varying = _varying(leaves)
+    jaxpr, _ = flat.jaxpr(tuple(map(describe, leaves)), varying)
     return _call_jvp(leaves, tangents, flat=flat, jaxpr=jaxpr)
 
 
@@ -270,7 +292,7 @@ def _call_batched(leaves: Any, axes: Any, *, flat: FlatFunction, jaxpr: Any) -> 
 
 def _forward_batched(leaves: Any, axes: Any, *, pair: Pair) -> Any:
     results, where = _batched(pair.flat, leaves, axes)
-    unused = [jax.numpy.zeros(x.shape, x.dtype) for x in pair.avals[len(results) :]]
+    unused = _unused(pair)
     return [*results, *unused], [*where, *(None for _ in unused)]
 
 
@@ -286,11 +308,15 @@ def _backward_batched(operands: Any, axes: Any, *, pair: Pair) -> Any:
 
 
 def _lowering(in_jit: Callable[..., Any], for_others: Callable[..., Any]) -> Callable[..., Any]:
-    """for_others: what another process or device can run."""
+    """for_others: what another process can run, and what XLA can spread over devices."""
 
     def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
         exports = getattr(ctx.module_context.lowering_parameters, "for_export", False)
-        return mlir.lower_fun(for_others if exports else in_jit)(ctx, *operands, **params)
+        spreads = (getattr(ctx.module_context.axis_context, "num_devices", None) or 1) > 1
+        if spreads:
+            flat = params["pair"].flat if "pair" in params else params["flat"]
+            flat.fallback(SPREAD, ctx.avals_in, quiet=False)
+        return mlir.lower_fun(for_others if exports or spreads else in_jit)(ctx, *operands, **params)
 
     return lower
 
@@ -300,8 +326,13 @@ def _call_elsewhere(*leaves: Any, flat: FlatFunction, jaxpr: Any) -> list[Any]:
 
 
 def _forward_elsewhere(*leaves: Any, pair: Pair) -> list[Any]:
-    unused = [jax.numpy.zeros(x.shape, x.dtype) for x in pair.avals[len(pair.jaxpr.out_avals) :]]
-    return [*jaxpr_as_fun(pair.jaxpr)(*leaves), *unused]
+    return [*jaxpr_as_fun(pair.jaxpr)(*leaves), *_unused(pair)]
+
+
+def _unused(pair: Pair) -> list[Any]:
+    """In place of residuals that nobody reads: NaN, which would be seen."""
+    avals = pair.avals[len(pair.jaxpr.out_avals) :]
+    return [jax.numpy.full(x.shape, np.nan if has_derivative(x) else 0, x.dtype) for x in avals]
 
 
 def _tangent_avals(*operands: Any, jaxpr: Any, **params: Any) -> list[Any]:

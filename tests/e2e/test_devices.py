@@ -1,0 +1,36 @@
+"""Several devices and several processes, each test in processes of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+EXAMPLE = HERE.parents[1] / "examples" / "data_parallel.py"
+
+
+def run(*command: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def test_two_devices() -> None:
+    told = run(HERE / "on_devices.py").stdout
+    assert "jit of shard_map: 2 compilations" in told and "pmap: 2 compilations" in told
+    assert "it talks to other devices, over i" in told
+    assert "JAX spreads it over the devices of a mesh" in told
+
+
+def test_processes_train_like_one() -> None:
+    alone = run(EXAMPLE, "--steps", 41)
+    both = run(EXAMPLE, "--steps", 41, "--processes", 2, "--devices", 2)
+    losses = [
+        [float(line.rpartition(" ")[2]) for line in done.stdout.splitlines() if line.startswith("step")]
+        for done in (alone, both)
+    ]
+    assert len(losses[0]) == 3 and max(abs(a - b) for a, b in zip(*losses, strict=True)) <= 2e-4
+    assert both.stderr.count("1 compilation by hlo_disc") == 2

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import jax
@@ -171,8 +171,16 @@ def _user_line() -> str:
 
 
 def _asked_by_user() -> bool:
-    """Whether neither JAX nor we ask: the frame that is two below."""
-    return not sys._getframe(2).f_code.co_filename.startswith((*_LIBRARIES, _OURS))
+    """Whether neither JAX nor we ask: the frame that is two below, or who has it ask for a dataclass."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and _of_dataclass(frame.f_code):
+        frame = frame.f_back
+    return frame is not None and not frame.f_code.co_filename.startswith((*_LIBRARIES, _OURS))
+
+
+def _of_dataclass(code: CodeType) -> bool:
+    """Whether Python has written this method, which looks at all fields of a dataclass."""
+    return code.co_filename == "<string>" and code.co_name in ("__eq__", "__hash__")
 
 
 def _is_lookup(frame: FrameType) -> bool:
@@ -187,7 +195,7 @@ def _is_lookup(frame: FrameType) -> bool:
         return frame.f_back is not None and _is_lookup(frame.f_back)
     if code.co_filename.startswith(_LIBRARIES):
         return code.co_name == "__eq__" or code.co_code[frame.f_lasti] not in _COMPARISONS
-    return code.co_name == "__eq__" and code.co_filename == "<string>"  # of a dataclass
+    return _of_dataclass(code)
 
 
 def _ours(size: Any) -> Answers | None:

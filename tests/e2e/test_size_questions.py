@@ -11,6 +11,7 @@ import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -26,6 +27,12 @@ SIZES = (0, 1, 2, 7, 31, 32, 257)
 EACH = len(SIZES)
 KEY = jax.random.key(0)
 
+
+@dataclass(frozen=True)
+class Size:
+    n: int
+
+
 FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     # Python's questions
     "equal": (3, lambda x: x * 2 if x.shape[0] == 1 else x * 3),
@@ -36,6 +43,7 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "in a list": (3, lambda x: x * 2 if x.shape[0] in [7] else x * 3),
     "in a set": (EACH, lambda x: x * 2 if x.shape[0] in {1, 2} else x * 3),
     "in a range": (EACH, lambda x: x * 2 if x.shape[0] in range(3, 40) else x * 3),
+    "in a dataclass as a key": (EACH, lambda x: x * {Size(1): 10.0, Size(2): 20.0}.get(Size(x.shape[0]), 1.0)),
     "in a dictionary": (EACH, lambda x: x * {1: 10.0, 2: 20.0}.get(x.shape[0], 1.0)),
     "index of a list": (EACH, lambda x: x * [3, 1, 2, *range(300)].index(x.shape[0])),
     "a shape": (3, lambda x: x * 2 if x.shape == (7,) else x * 3),
@@ -100,6 +108,7 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "sort": (2, jnp.sort),
     "reshape": (4, lambda x: x.reshape(-1, 1) @ jnp.ones((1, 3))),
     "broadcast": (2, lambda x: x[:, None] + x[None]),
+    "vmap": (2, jax.vmap(jnp.sin)),
     "associative scan": (EACH, lambda x: lax.associative_scan(jnp.add, x)),
     "permutation": (EACH, lambda x: jax.random.permutation(KEY, x)),
 }

@@ -177,7 +177,7 @@ CASES = [
     ),
     Case(
         "broadcast of splat",
-        lambda b, x: broadcast(b, const(b, [2, 2, 2]), "b, 3", 1),
+        lambda b, x: broadcast(b, const(b, [2]), "b, 3", 1),
         lambda b, x: broadcast(b, const(b, [0.0, -0.0, 0.0]), "b, 3", 1),
         result="broadcast",
     ),
@@ -195,8 +195,14 @@ CASES = [
     ),
     Case(
         "splat constant",
-        lambda b, x: const(b, np.full((4, 5), 1.5)),
-        lambda b, x: const(b, np.full((4, 4), 1.5)),
+        lambda b, x: const(b, np.full((1, 2), 1.5)),
+        lambda b, x: const(b, [0.0, -0.0]),
+        result="broadcast",
+    ),
+    Case(
+        "iota of unit dim",
+        lambda b, x: b.op("iota", shape=shape("b, 1"), dim=1, dtype=I32),
+        lambda b, x: b.op("iota", shape=shape("b, 1"), dim=0, dtype=I32),
         result="broadcast",
     ),
     Case(
@@ -361,7 +367,7 @@ CASES = [
     ),
     Case(
         "constant folding",
-        lambda b, x: b.op("add", (const(b, [1, 2]), const(b, [3, 4]))),
+        lambda b, x: b.op("add", (b.op("add", (const(b, [1, 2]), const(b, [3, 4]))), broadcast(b, const(b, 5), "2"))),
         lambda b, x: b.op("add", (const(b, np.arange(65)), const(b, np.arange(65)))),
         result="constant",
     ),

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from hlo_disc import pipeline
-from hlo_disc.dynamic_hlo.ir.graph import Graph
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ArgumentError, FallbackWarning, ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
@@ -31,7 +31,7 @@ from hlo_disc.jit.programs import Compiled, Entry, Path, Paths, Programs
 from hlo_disc.jit.stats import Compilation, Fallback, Stats
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, Static, parse_dims
-from hlo_disc.trace import Traced, active, broken, elsewhere, symbol_sizes, trace, trace_call
+from hlo_disc.trace import Traced, active, broken, elsewhere, symbol_sizes, trace, trace_call, where
 from hlo_disc.values import (
     Leaf,
     as_array,
@@ -302,7 +302,9 @@ class JitFunction(Generic[P, R]):
         if entry.programs:
             for known in entry.fitting(sizes):
                 breaks = known.unmet(sizes)
-                if _agrees(known.traced, breaks, special()) and known.executable.native.accept(breaks):
+                if self._agrees(entry, infos, static, tree, known.traced, breaks, special()) and (
+                    known.executable.native.accept(breaks)
+                ):
                     return known
         why = entry.why(sizes)
         executable = build(source, self._options)
@@ -338,9 +340,29 @@ class JitFunction(Generic[P, R]):
             except Exception:  # what these sizes raise is not about this call
                 continue
             unmet = broken(found.asked, symbol_sizes(special.wanted, leaves, names))
-            if unmet and found.dims == special.wanted and _agrees(found, unmet, special):
-                return found, unmet
+            if unmet and found.dims == special.wanted:
+                if self._agrees(entry, leaves, static, tree, found, unmet, special):
+                    return found, unmet
         return None
+
+    def _agrees(
+        self, entry: Entry, leaves: list[Leaf], static: Static, tree: Any, program: Traced, unmet: int, special: Traced
+    ) -> bool:
+        """Whether a program is right for all calls that break these of its conditions; `special` is of one of them."""
+        from hlo_disc.jit.agreement import agree
+
+        def at(guards: Sequence[Guard]) -> Traced | None:
+            others = where(guards, program.dims, leaves, entry.names)
+            if others is None:
+                return None
+            try:
+                return trace_call(
+                    self.signature.bind(static), tree, others, program.dims, entry.names, self._constraints
+                )
+            except Exception:  # what these sizes raise is not about this call
+                return None
+
+        return agree(program, unmet, special, at)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace for these arguments (arrays or ShapeDtypeStructs), without compiling or running.
@@ -381,14 +403,6 @@ def _path(variant: Compiled, taken: Sequence[Any], traced: bool, wrap: bool) -> 
 
     run = functools.partial(call_in_jit, native)
     return Path(run, taken, [given_in_jit(result) for result in variant.traced.results], variant.traced.out_tree)
-
-
-def _agrees(program: Traced, unmet: int, special: Traced) -> bool:
-    """Whether a program is right for a call that breaks some of what it was asked, for which `special` was traced."""
-    from hlo_disc.jit.agreement import agree
-
-    alike = (program.out_tree, program.results) == (special.out_tree, special.results)
-    return alike and agree(program.graph, unmet, special)
 
 
 def same_objects(left: Sequence[Any], right: Sequence[Any]) -> bool:

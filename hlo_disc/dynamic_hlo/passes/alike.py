@@ -79,6 +79,20 @@ def _numbered(axes: Sequence[int], gone: set[int]) -> tuple[int, ...]:
     return tuple(axis - sum(other < axis for other in gone) for axis in axes if axis not in gone)
 
 
+def _ranked(op: Op) -> Match:
+    return () if op.result.shape else None
+
+
+def _one_element(facts: ShapeFacts, op: Op) -> bool:
+    return all(is_one(facts, size) for size in op.result.shape)
+
+
+def _on_scalars(builder: GraphBuilder, op: Op) -> Value:
+    operands = [builder.op("reshape", (x,), op.loc, shape=()) for x in op.operands]
+    number = builder.op(op.name, operands, op.loc, **op.attrs)
+    return builder.op("reshape", (number,), op.loc, shape=op.result.shape)
+
+
 def _batches_of_one(facts: ShapeFacts, op: Op) -> bool:
     return bool(_units(facts, op.operands[0].shape, op.attrs["lhs_batch"]))
 
@@ -170,6 +184,7 @@ def _slice_at(builder: GraphBuilder, op: Op, at: np.ndarray) -> Value:
     return builder.op("reshape", (window,), op.loc, shape=op.result.shape)
 
 
+_ELEMENTWISE = tuple(name for name, row in OPS.items() if row.kind == "elementwise")
 _PURE = tuple(
     name for name, row in OPS.items() if row.kind not in ("source", "call", "control") and name != "broadcast"
 )
@@ -183,6 +198,8 @@ ALIKE_RULES = (
     Rule("dot_general of nothing", ("dot_general",), any_op, _zeros, _of_nothing),
     # scatter(x, indices, updates : (0, s)) -> x
     Rule("scatter of nothing", ("scatter",), _single_result, first_operand, _updates_nothing),
+    # add(x : (1, 1), y : (1, 1)) -> reshape(add(reshape(x) : (), reshape(y) : ())) : (1, 1)
+    Rule("elementwise of one", _ELEMENTWISE, _ranked, _on_scalars, _one_element),
     # dot_general(x : (1, n, k), y : (1, k, m)), batch = (0) x (0) -> reshape(dot_general(reshape(x), reshape(y)))
     Rule("dot_general of one batch", ("dot_general",), any_op, _dot_without_units, _batches_of_one),
     # gather(x, indices : (1, b)) -> reshape(gather(x, reshape(indices) : (b)))

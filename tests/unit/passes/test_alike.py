@@ -130,6 +130,13 @@ CASES = [
         (("float32", "n, 4"), ("int32", "0"), ("float32", "0, 4"), ("int32", "n")),
     ),
     Case(
+        "elementwise of one",
+        lambda b, x, y, z: add(b, reshape(b, x, "1, 1, 1"), reshape(b, y, "1, 1, 1")),
+        lambda b, x, y, z: reshape(b, add(b, reshape(b, x, "1, 1"), y), "1, 1, 1"),
+        lambda b, x, y, z: add(b, z, z),
+        (("float32", "1"), ("float32", "1, 1"), ("float32", "1, n")),
+    ),
+    Case(
         "dot_general of one batch",
         lambda b, x, y: dot(b, x, y, (0, 1), (2,), (2, 0), (1,)),
         lambda b, x, y: reshape(

@@ -10,6 +10,7 @@ it, mostly once or twice.
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hlo_disc.abi import ASKED_BITS
-from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Graph, raw_dim
+from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Graph, Guard, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import HloDiscError, ShapeError
@@ -34,6 +35,8 @@ _state = threading.local()
 _MOST = 24
 # Other sizes than those of a call are multiples of them: where sizes must be a multiple of something, these are.
 _FACTORS = (3, 5, 2, 8, 64, 1)
+# So many sizes are tried to find some at which conditions hold.
+_TRIED = 100
 
 
 class Traced(NamedTuple):
@@ -238,15 +241,32 @@ def elsewhere(
                 check(guard, others)
         except ShapeError:
             continue
-        shapes = [
-            tuple(n if d is None else Dim.parse(d).evaluate(others) for n, d in zip(leaf.shape, ds, strict=True))
-            for leaf, ds in zip(leaves, special.wanted, strict=True)
-        ]
-        return [leaf._replace(shape=shape) for leaf, shape in zip(leaves, shapes, strict=True)]
+        return _at(others, special.wanted, leaves)
     return None
 
 
-def broken(asked: Sequence[Asked], sizes: Mapping[str, int]) -> int:
+def where(guards: Sequence[Guard], dims: Dims, leaves: Sequence[Leaf], names: Sequence[str]) -> list[Leaf] | None:
+    """The arguments at sizes near theirs at which the guards hold; None where none are found."""
+    sizes = symbol_sizes(dims, leaves, names)
+    moved = sorted({name for g in guards if broken([g], sizes) for name in g.lhs.symbols | g.rhs.symbols})
+    tried = sorted({*range(4), *sizes.values(), 2 * max(sizes.values(), default=0) + 1})
+    for values in itertools.islice(itertools.product(tried, repeat=len(moved)), _TRIED):
+        others = sizes | dict(zip(moved, values, strict=True))
+        if not broken(guards, others):
+            return _at(others, dims, leaves)
+    return None
+
+
+def _at(sizes: Mapping[str, int], dims: Dims, leaves: Sequence[Leaf]) -> list[Leaf]:
+    """The arguments at these sizes of their symbols."""
+    shapes = [
+        tuple(n if d is None else Dim.parse(d).evaluate(sizes) for n, d in zip(leaf.shape, ds, strict=True))
+        for leaf, ds in zip(leaves, dims, strict=True)
+    ]
+    return [leaf._replace(shape=shape) for leaf, shape in zip(leaves, shapes, strict=True)]
+
+
+def broken(asked: Sequence[Asked | Guard], sizes: Mapping[str, int]) -> int:
     """Which of the conditions do not hold, a bit each as `plan` says it in `EnvLayout.asked`."""
     operations: dict[str, Callable[[int, int], int]] = {
         "add": operator.add,

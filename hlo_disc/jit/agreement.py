@@ -5,40 +5,78 @@ JAX itself asks a lot, whether a size is 1 for example when it broadcasts, and m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from hlo_disc.abi import ASKED_BITS
 from hlo_disc.dynamic_hlo.ir.graph import NEGATED, Graph, Guard, has_effect
+from hlo_disc.dynamic_hlo.passes.alike import alike
 from hlo_disc.dynamic_hlo.passes.equal import equal
-from hlo_disc.dynamic_hlo.passes.simplify import simplify
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import ShapeError
 from hlo_disc.import_.symbols import add_fact
 from hlo_disc.trace import Traced
 
+# So many more traces may be needed for the calls that break the same conditions, but answer other questions.
+_TRACES = 4
 
-def agree(general: Graph, unmet: int, special: Traced) -> bool:
-    """Whether `general` is what `special` is at all calls that break just these of its asked conditions, a bit each."""
+
+def agree(program: Traced, unmet: int, special: Traced, at: Callable[[Sequence[Guard]], Traced | None]) -> bool:
+    """Whether a program is right at all calls that break just these of its asked conditions, a bit each.
+
+    special: the trace of such a call. at: one of a call at which these conditions hold, None where none is found.
+    """
+    general = program.graph
     if unmet >> ASKED_BITS:
         return False
     broken = [asked for k, asked in enumerate(general.asked) if unmet >> k & 1]
     if any(asked.relation == "==" for asked in broken):  # what was compiled relies on it
         return False
-    region = [replace(asked, relation=NEGATED[asked.relation]) if asked in broken else asked for asked in general.asked]
-    needed = [asked.guard() for asked in (*special.numbers, *special.asked)]
-    try:
-        facts = _facts(special.graph, region)
-        known = [*region, *special.graph.guards]
-        if not all(_holds(guard, known, facts) for guard in (*needed, *_on_symbols(general))):
+    parts = [[_negated(asked) if asked in broken else asked for asked in general.asked]]
+    traced: Traced | None = special
+    for others in range(_TRACES, -1, -1):
+        if traced is None or (traced.out_tree, traced.results) != (program.out_tree, program.results):
             return False
-        if _empty(general, facts) and _empty(special.graph, facts):
-            shapes = ([tuple(map(facts.canonical, v.shape)) for v in g.outputs] for g in (general, special.graph))
-            return next(shapes) == next(shapes)
-        left, right = (simplify(replace(g, facts=facts, guards=(), asked=())) for g in (general, special.graph))
+        left = _left(general, parts.pop(), traced)
+        if left is None or len(parts) + len(left) > others:
+            return False
+        parts += left
+        if not parts:
+            return True
+        traced = at(parts[-1])
+    return False
+
+
+def _negated(guard: Guard) -> Guard:
+    return replace(guard, relation=NEGATED[guard.relation])
+
+
+def _left(general: Graph, region: Sequence[Guard], special: Traced) -> list[list[Guard]] | None:
+    """The parts of a region that `special` was not traced for; None where `general` is not the same in its own."""
+    needed = [asked.guard() for asked in (*special.numbers, *special.asked)]
+    left = []
+    try:
+        for guard in needed:
+            if not _holds(guard, [*region, *general.guards], _facts(general, region)):
+                left.append([*region, _negated(guard)])
+                region = [*region, guard]
+        return left if _same(general, region, special.graph) else None
     except (ShapeError, ZeroDivisionError):  # the general program makes no sense at such sizes
-        return False
+        return None
+
+
+def _same(general: Graph, region: Sequence[Guard], special: Graph) -> bool:
+    for one, other in ((general, special), (special, general)):  # they refuse the same calls
+        facts = _facts(one, region)
+        if not all(_holds(guard, [*region, *one.guards], facts) for guard in _on_symbols(other)):
+            return False
+    facts = _facts(general, region)
+    if _empty(general, facts) and _empty(special, facts):
+        shapes = ([tuple(map(facts.canonical, v.shape)) for v in g.outputs] for g in (general, special))
+        return next(shapes) == next(shapes)
+    left, right = (alike(replace(g, facts=facts, guards=(), asked=())) for g in (general, special))
     return equal(left, right)
 
 
@@ -47,7 +85,8 @@ def _facts(graph: Graph, region: Iterable[Guard]) -> ShapeFacts:
     for d in {d for value in graph.inputs for d in value.shape}:
         facts.add_at_least(d, ZERO)
     for guard in (*region, *_on_symbols(graph)):
-        add_fact(facts, guard.lhs, guard.relation, guard.rhs)
+        with suppress(ZeroDivisionError):  # says nothing: it was asked after what is broken
+            add_fact(facts, guard.lhs, guard.relation, guard.rhs)
     return facts
 
 

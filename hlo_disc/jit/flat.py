@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError, UnsupportedOpError
@@ -21,7 +21,7 @@ from hlo_disc.jit.programs import Backward, Compiled, Entry, Histories
 from hlo_disc.jit.stats import Compilation, Log
 from hlo_disc.options import Options
 from hlo_disc.signature import parse_dims
-from hlo_disc.trace import Traced, broken, elsewhere, flattened, symbol_sizes, trace, trace_call
+from hlo_disc.trace import Traced, broken, elsewhere, flattened, symbol_sizes, trace, trace_call, where
 from hlo_disc.values import Leaf, is_tracer, show
 
 logger = logging.getLogger("hlo_disc")
@@ -229,7 +229,7 @@ class FlatFunction:
         if entry.programs:
             for known in entry.fitting(sizes):
                 breaks = known.unmet(sizes)
-                if _agrees(known.traced, breaks, special()) and known.executable.native.accept(breaks):
+                if self._agrees(leaves, known.traced, breaks, special()) and known.executable.native.accept(breaks):
                     return known
         why = entry.why(sizes)
         executable, backward = self._build(source)
@@ -273,9 +273,24 @@ class FlatFunction:
             except Exception:  # what these sizes raise is not about this call
                 continue
             unmet = broken(found.asked, symbol_sizes(special.wanted, leaves, self.names))
-            if unmet and found.dims == special.wanted and _agrees(found, unmet, special):
+            if unmet and found.dims == special.wanted and self._agrees(leaves, found, unmet, special):
                 return found, unmet
         return None
+
+    def _agrees(self, leaves: list[Leaf], program: Traced, unmet: int, special: Traced) -> bool:
+        """Whether a program is right for all calls that break these of its conditions; `special` is of one of them."""
+        from hlo_disc.jit.agreement import agree
+
+        def at(guards: Sequence[Guard]) -> Traced | None:
+            others = where(guards, program.dims, leaves, self.names)
+            if others is None:
+                return None
+            try:
+                return trace_call(self.fn, self.tree, others, program.dims, self.names, self._constraints)
+            except Exception:  # what these sizes raise is not about this call
+                return None
+
+        return agree(program, unmet, special, at)
 
     def _changes(self, entry: Entry, leaves: list[Leaf], special: Traced, symbol: Dim) -> bool:
         """Whether a symbol, which a call has made a number, was anything else before."""
@@ -286,11 +301,3 @@ class FlatFunction:
     @staticmethod
     def _at(leaves: list[Leaf], sizes: Sizes) -> list[Leaf]:
         return [leaf._replace(shape=shape) for leaf, shape in zip(leaves, sizes, strict=True)]
-
-
-def _agrees(program: Traced, unmet: int, special: Traced) -> bool:
-    """Whether a program is right for a call that breaks some of what it was asked, for which `special` was traced."""
-    from hlo_disc.jit.agreement import agree
-
-    alike = (program.out_tree, program.results) == (special.out_tree, special.results)
-    return alike and agree(program.graph, unmet, special)

@@ -9,6 +9,9 @@ from programs import Program
 
 import hlo_disc
 
+# Chains that JAX multiplies in another order, and library calls that it gives no batch of one.
+PROGRAMS_OF = {"einsum_chain": 3, "transformer_step": 2, "cholesky": 2, "solve": 3, "eigh": 2}
+
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=str)
 def test_right_at_every_size(program: Program) -> None:
@@ -20,4 +23,4 @@ def test_right_at_every_size(program: Program) -> None:
             found += complaints(program, sizes, compiled(*program.inputs(sizes)))
     assert not found, "\n".join(found)
     # One for all sizes; JAX goes other ways at some that are 0 or 1.
-    assert compiled.stats().compilations <= 3
+    assert compiled.stats().compilations <= PROGRAMS_OF.get(program.name, 1), compiled.stats()

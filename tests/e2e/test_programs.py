@@ -11,6 +11,9 @@ from programs import PROGRAMS, Program
 
 import hlo_disc
 
+# Slices whose size is asked about, and gathers that the function writes otherwise at size 0.
+PROGRAMS_OF = {"slice": 2, "slice_dynamic": 3, "take_along": 2}
+
 
 @pytest.mark.parametrize("features", ["host", "avx2"])
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=str)
@@ -23,7 +26,7 @@ def test_right_at_every_size(program: Program, features: str) -> None:
             found += complaints(program, sizes, compiled(*map(fenced, program.inputs(sizes))))
     assert not found, "\n".join(found)
     # One for all sizes; JAX goes other ways at some that are 0 or 1.
-    assert compiled.stats().compilations <= 3
+    assert compiled.stats().compilations <= PROGRAMS_OF.get(program.name, 1), compiled.stats()
 
 
 def test_a_wrong_result_is_noticed() -> None:

@@ -32,7 +32,7 @@ from hlo_disc.dynamic_hlo.ops.inference import (
 )
 from hlo_disc.dynamic_hlo.ops.row import OpDef
 from hlo_disc.dynamic_hlo.ops.views import iota
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import ShapeError
 
@@ -78,7 +78,7 @@ def infer_gather(op: Op, facts: ShapeFacts) -> Types:
     if len(sizes) != x.rank or len(kept) != len(offset_dims):
         broken(op, f"slice_sizes need {x.rank} entries and offset_dims one for each that is kept")
     for axis, (size, limit) in enumerate(zip(sizes, x.shape, strict=True)):
-        if facts.at_most(size, limit) is Truth.NO:
+        if facts.at_most(size, limit) is Truth.NO and facts.at_most(1, dim_product(batch)) is not Truth.NO:
             disagree(op, f"slice size {size} of dim {axis} is larger than the operand's {limit}")
     rank = len(batch) + len(kept)
     need_axes(op, offset_dims, rank, "offset_dims")
@@ -98,12 +98,12 @@ def gather(
     index_vector_dim: int,
     slice_sizes: Ints,
 ) -> Array:
-    if any(size > n for size, n in zip(slice_sizes, x.shape, strict=True)):
-        raise ShapeError(f"slices of {slice_sizes} do not fit an operand of {x.shape}")
     if index_vector_dim == indices.ndim:
         indices = indices[..., None]
     starts = np.moveaxis(_signed(indices), index_vector_dim, -1)
     batch = starts.shape[:-1]
+    if math.prod(batch) and any(size > n for size, n in zip(slice_sizes, x.shape, strict=True)):
+        raise ShapeError(f"slices of {slice_sizes} do not fit an operand of {x.shape}")
     kept = [axis for axis in range(x.ndim) if axis not in collapsed_slice_dims + operand_batching_dims]
     rank = len(batch) + len(kept)
     where: list[Array] = []

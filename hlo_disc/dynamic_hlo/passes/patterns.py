@@ -16,7 +16,6 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 Match = tuple[Any, ...] | None
 
 LARGEST_FOLDED = 64  # elements of a constant that is computed while compiling
-LARGEST_SPLAT = 16  # elements of a constant that is kept although all are equal
 
 
 def made_by(value: Value, name: str) -> Op | None:
@@ -59,12 +58,10 @@ def all_equal(array: np.ndarray) -> bool:
 
 
 def splat(value: Value) -> np.ndarray | None:
-    """The scalar that every element of `value` is, when it is a broadcast constant or a small one of equal elements."""
+    """The scalar that every element of `value` is, when it is a constant of one element, or a broadcast of one."""
     op = made_by(value, "broadcast")
     array = constant(op.operands[0] if op else value)
-    if array is None or array.size > LARGEST_SPLAT or not all_equal(array):
-        return None
-    return array.reshape(-1)[0:1].reshape(())
+    return None if array is None or array.size != 1 else array.reshape(())
 
 
 def broadcast_scalar(value: Value) -> Value | None:

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
-from hlo_disc.dynamic_hlo.ir.graph import Op, Value, dims_in
+from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, dims_in
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.reference import apply
 from hlo_disc.dynamic_hlo.ops.table import OPS, REDUCERS
@@ -239,16 +239,21 @@ def _reduce_of_units(builder: GraphBuilder, op: Op) -> Value:
 # ----------------------------------------------------------------------------------------------- constants and sizes
 
 
+def _is_small(shape: Shape) -> bool:
+    return all(d.is_const for d in shape) and math.prod(d.value for d in shape) <= LARGEST_FOLDED
+
+
 def _folded(op: Op) -> Match:
     if op.result.dtype.kind == "c":  # kernels know parts of complex numbers only
         return None
     arrays = []
     for value in op.operands:
-        array = constant(value)
-        if array is None or array.size > LARGEST_FOLDED:
+        scalar = broadcast_scalar(value)
+        array = constant(value if scalar is None else scalar)
+        if array is None or not _is_small(value.shape):
             return None
-        arrays.append(array)
-    if not all(d.is_const for d in dims_in(op)) or math.prod(d.value for d in op.result.shape) > LARGEST_FOLDED:
+        arrays.append(array if scalar is None else np.broadcast_to(array, [d.value for d in value.shape]))
+    if not all(d.is_const for d in dims_in(op)) or not _is_small(op.result.shape):
         return None
     try:
         return (apply(op, arrays),)
@@ -327,8 +332,8 @@ def _compute_scalar(builder: GraphBuilder, op: Op, scalars: list[Value]) -> Valu
 
 
 def _reshaped_operands(op: Op) -> Match:
-    """Operands that are all broadcast scalars or reshapes from one shape to another, at least one of these."""
-    reshapes = {made_by(value, "reshape") for value in op.operands if broadcast_scalar(value) is None}
+    """Operands that are all single numbers or reshapes from one shape to another, at least one of these."""
+    reshapes = {made_by(value, "reshape") for value in op.operands if splat(value) is broadcast_scalar(value) is None}
     if not reshapes or None in reshapes:
         return None
     narrow, *others = (reshape.operands[0].shape for reshape in reshapes if reshape)
@@ -343,8 +348,10 @@ def _compute_narrow(builder: GraphBuilder, op: Op, narrow: tuple[Dim, ...]) -> V
     operands = []
     for value in op.operands:
         scalar = broadcast_scalar(value)
-        if scalar is None:
+        if made_by(value, "reshape"):
             operands.append(value.op.operands[0])  # type: ignore[union-attr]
+        elif scalar is None:
+            operands.append(builder.op("reshape", (value,), op.loc, shape=narrow))
         else:
             operands.append(builder.op("broadcast", (scalar,), op.loc, shape=narrow, dims=()))
     result = builder.op(op.name, operands, op.loc, **op.attrs)

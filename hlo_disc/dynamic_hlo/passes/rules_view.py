@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.passes.patterns import (
-    LARGEST_SPLAT,
     Match,
     all_equal,
     any_op,
@@ -133,14 +134,22 @@ def _splat_operand(op: Op) -> Match:
     return None if value is None or not op.operands[0].shape else (value,)
 
 
-def _large_splat(op: Op) -> Match:
+def _equal_elements(op: Op) -> Match:
     array = op.attrs["value"]
-    return (array.reshape(-1)[0:1].reshape(()),) if array.size > LARGEST_SPLAT and all_equal(array) else None
+    return (array.reshape(-1)[0:1].reshape(()),) if array.size > 1 and all_equal(array) else None
 
 
 def _broadcast_constant(builder: GraphBuilder, op: Op, value: Any) -> Value:
     scalar = builder.op("constant", (), op.loc, value=value)
     return builder.op("broadcast", (scalar,), op.loc, shape=op.result.shape, dims=())
+
+
+def _counts_to_one(facts: ShapeFacts, op: Op) -> bool:
+    return op.result.dtype.kind != "c" and is_one(facts, op.attrs["shape"][op.attrs["dim"]])
+
+
+def _zeros(builder: GraphBuilder, op: Op) -> Value:
+    return _broadcast_constant(builder, op, np.zeros((), op.result.dtype))
 
 
 def _scalar_operand(op: Op) -> Match:
@@ -322,7 +331,7 @@ VIEW_RULES = (
     Rule("identity broadcast", ("broadcast",), any_op, first_operand, _is_identity_broadcast),
     # broadcast(broadcast(x)) -> broadcast(x)
     Rule("broadcast of broadcast", ("broadcast",), operand_made_by("broadcast"), _broadcast_inner),
-    # broadcast(constant [c, c]) -> broadcast(constant c)
+    # broadcast(constant [c]) -> broadcast(constant c)
     Rule("broadcast of splat", ("broadcast",), _splat_operand, _broadcast_constant),
     # broadcast(x : (b, s)) : (b, 1, s) -> reshape(x)
     Rule("broadcast that adds unit dims", ("broadcast",), any_op, _reshape, _broadcasts_only_units),
@@ -334,8 +343,10 @@ VIEW_RULES = (
         _broadcast_unreshaped,
         _reshape_inserts_units,
     ),
-    # constant [c, c, c …] -> broadcast(constant c)
-    Rule("splat constant", ("constant",), _large_splat, _broadcast_constant),
+    # constant [c, c] -> broadcast(constant c)
+    Rule("splat constant", ("constant",), _equal_elements, _broadcast_constant),
+    # iota : (b, 1), dim = 1 -> broadcast(constant 0)
+    Rule("iota of unit dim", ("iota",), any_op, _zeros, _counts_to_one),
     # slice(broadcast(scalar)) -> broadcast(scalar)
     Rule(
         "view of broadcast scalar",

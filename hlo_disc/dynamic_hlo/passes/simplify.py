@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, everywhere
+from hlo_disc.dynamic_hlo.passes.affine import AFFINE_RULES
 from hlo_disc.dynamic_hlo.passes.control import tidy
 from hlo_disc.dynamic_hlo.passes.dots import DOT_RULES, orient_dots
 from hlo_disc.dynamic_hlo.passes.rewrite import cse, rewrite
@@ -11,13 +12,12 @@ from hlo_disc.dynamic_hlo.passes.rules_view import VIEW_RULES
 from hlo_disc.dynamic_hlo.passes.unroll import unroll
 
 # In the order in which they are tried.
-RULES = VIEW_RULES + MATH_RULES + DOT_RULES
+RULES = VIEW_RULES + MATH_RULES + DOT_RULES + AFFINE_RULES
 
 
 def simplify(graph: Graph) -> Graph:
-    """An equal graph without what the facts make redundant: all rules, CSE, dots turned as their users read them.
-
-    Regions too; and control flow without what it need not carry or compute again.
+    """An equal graph without what the facts make redundant, in regions too: all rules, CSE, dots turned as their users
+    read them, and control flow without what it need not carry or compute again.
     """
     graph = everywhere(graph, _simpler)
     while (tidied := everywhere(tidy(graph), unroll)) is not graph:

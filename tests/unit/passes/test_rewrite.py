@@ -109,6 +109,26 @@ def rows(b: GraphBuilder, x: Value, indices: Value) -> Value:
     )
 
 
+def spaced(b: GraphBuilder, x: Value, count: str, first: str, step: int, dtype=I32, offset: int = 0) -> Value:
+    """x[:, first], x[:, first + step] … of x : (b, s), as JAX writes it."""
+    n = shape(count)
+    steps = b.op("broadcast", (const(b, step, dtype),), shape=n, dims=())
+    factors = steps, b.op("iota", shape=n, dim=0, dtype=dtype)
+    places = b.op("multiply", factors if step > 0 else factors[::-1])
+    places = b.op("add", (b.op("broadcast", (size(b, first, dtype),), shape=n, dims=()), places))
+    return b.op(
+        "gather",
+        (x, places),
+        offset_dims=(offset,),
+        collapsed_slice_dims=(1,),
+        operand_batching_dims=(),
+        start_indices_batching_dims=(),
+        start_index_map=(1,),
+        index_vector_dim=1,
+        slice_sizes=(x.shape[0], Dim.const(1)),
+    )
+
+
 def dot(b: GraphBuilder, x: Value, y: Value, *numbers: tuple[int, ...]) -> Value:
     """numbers: lhs batch, lhs contract, rhs batch, rhs contract."""
     names = ("lhs_batch", "lhs_contract", "rhs_batch", "rhs_contract")
@@ -177,7 +197,7 @@ CASES = [
     ),
     Case(
         "broadcast of splat",
-        lambda b, x: broadcast(b, const(b, [2, 2, 2]), "b, 3", 1),
+        lambda b, x: broadcast(b, const(b, [2]), "b, 3", 1),
         lambda b, x: broadcast(b, const(b, [0.0, -0.0, 0.0]), "b, 3", 1),
         result="broadcast",
     ),
@@ -195,8 +215,14 @@ CASES = [
     ),
     Case(
         "splat constant",
-        lambda b, x: const(b, np.full((4, 5), 1.5)),
-        lambda b, x: const(b, np.full((4, 4), 1.5)),
+        lambda b, x: const(b, np.full((1, 2), 1.5)),
+        lambda b, x: const(b, [0.0, -0.0]),
+        result="broadcast",
+    ),
+    Case(
+        "iota of unit dim",
+        lambda b, x: b.op("iota", shape=shape("b, 1"), dim=1, dtype=I32),
+        lambda b, x: b.op("iota", shape=shape("b, 1"), dim=0, dtype=I32),
         result="broadcast",
     ),
     Case(
@@ -230,6 +256,12 @@ CASES = [
         lambda b, x, i: rows(b, x, i),
         (("float32", "9, 4"), ("int32", "b")),
         result="gather",
+    ),
+    Case(
+        "gather of evenly spaced places",
+        lambda b, x: spaced(b, x, "s", "s - 1", -1),
+        lambda b, x: spaced(b, x, "s", "s", -1),
+        result="reverse",
     ),
     Case(
         "dot_general of transpose",
@@ -361,7 +393,7 @@ CASES = [
     ),
     Case(
         "constant folding",
-        lambda b, x: b.op("add", (const(b, [1, 2]), const(b, [3, 4]))),
+        lambda b, x: b.op("add", (b.op("add", (const(b, [1, 2]), const(b, [3, 4]))), broadcast(b, const(b, 5), "2"))),
         lambda b, x: b.op("add", (const(b, np.arange(65)), const(b, np.arange(65)))),
         result="constant",
     ),
@@ -477,6 +509,54 @@ def test_negative_index_normalisation_vanishes():
     after = simplify(before)
     assert [op.name for op in after.ops] == ["slice"]
     assert_same_results(before, after, {"s": 1})
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "step", "expected"),
+    [
+        ("floordiv(s + 1, 2)", "0", 2, ["slice"]),  # x[:, ::2]
+        ("floordiv(s, 3)", "2", 3, ["slice"]),
+        ("s - 1", "1", 1, ["slice"]),
+        ("2", "3", -2, ["slice", "reverse"]),
+        ("s", "s - 1", -1, ["reverse"]),
+        ("s", "0", 1, []),
+        ("3", "1", 0, None),  # no step
+        ("s", "1", 1, None),  # the last place is outside, where a gather clamps
+        ("s", "-1", 1, None),
+        ("3", "0", -1, None),
+        ("floordiv(s, 2)", "s", -2, None),
+    ],
+)
+def test_evenly_spaced_places(count, first, step, expected):
+    facts = ShapeFacts()
+    facts.add_at_least(Dim.symbol("s"), 4)
+    before = make_graph([X], lambda b, x: spaced(b, x, count, first, step), facts)
+    after = simplify(before)
+    names = [op.name for op in after.ops]
+    assert names == expected if expected is not None else names[-1] == "gather"
+    verify(after)
+    for n in (4, 5, 6, 7, 11):
+        arrays = sample(before, {"b": 2, "s": n})
+        for x, y in zip(evaluate(before, arrays), evaluate(after, arrays), strict=True):
+            np.testing.assert_array_equal(x, y, strict=True)
+
+
+def squares(b: GraphBuilder, x: Value) -> Value:
+    count = b.op("iota", shape=shape("2"), dim=0, dtype=I32)
+    return rows(b, x, b.op("multiply", (count, count)))
+
+
+@pytest.mark.parametrize(
+    ("of", "build"),
+    [
+        ("b, 200", lambda b, x: spaced(b, x, "200", "0", 1, I8)),  # an int8 cannot count so far
+        ("s, s", lambda b, x: spaced(b, x, "s", "0", 1, offset=1)),  # transposed
+        ("5, 4", squares),
+    ],
+)
+def test_other_places_stay_a_gather(of, build):
+    after = simplify(make_graph([("float32", of)], build))
+    assert [op.name for op in after.ops if op.name == "gather"] == ["gather"]
 
 
 def test_einsum_with_exchanged_operands():

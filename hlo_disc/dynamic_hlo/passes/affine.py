@@ -1,0 +1,90 @@
+"""Rules for gathers of evenly spaced places: with indices `first + step * iota` a gather is a slice, or a reversed one.
+
+JAX writes `x[::-1]` and `x[::2]` so where a size is no number.
+"""
+
+from __future__ import annotations
+
+from hlo_disc.dynamic_hlo.ir.dtypes import bit_width
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.passes.patterns import Match, are_equal, broadcast_scalar, scalar_dim
+from hlo_disc.dynamic_hlo.passes.rewrite import Rule
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+
+_DEPTH = 6  # ops between the iota and the gather
+
+
+def _spaced(value: Value, depth: int = _DEPTH) -> tuple[Dim, Dim] | None:
+    """The first element of a vector of integers and the step to the next, where arithmetic does not wrap."""
+    op = value.op
+    if op is None or not depth:
+        return None
+    if op.name == "iota":
+        return ZERO, ONE
+    scalar = broadcast_scalar(value)
+    if scalar is not None:
+        number = scalar_dim(scalar)
+        return None if number is None else (number, ZERO)
+    if op.name not in ("add", "subtract", "multiply"):
+        return None
+    left, right = (_spaced(x, depth - 1) for x in op.operands)
+    if left is None or right is None:
+        return None
+    (a, i), (b, j) = left, right
+    if op.name == "add":
+        return a + b, i + j
+    if op.name == "subtract":
+        return a - b, i - j
+    return (a * b, a * j + b * i) if ZERO in (i, j) else None
+
+
+def _spaced_places(op: Op) -> Match:
+    """The axis that is gathered from, the first place in it, and the step."""
+    x, indices = op.operands
+    attrs = op.attrs
+    if indices.rank != 1 or attrs["index_vector_dim"] != 1 or bit_width(indices.dtype) < 32:
+        return None
+    (axis,) = attrs["start_index_map"]
+    others = tuple(other for other in range(x.rank) if other != axis)
+    if attrs["collapsed_slice_dims"] != (axis,) or attrs["offset_dims"] != others:
+        return None
+    found = _spaced(indices)
+    if found is None or not found[1].is_const or not found[1].value:
+        return None
+    return axis, found[0], found[1].value
+
+
+def _span(facts: ShapeFacts, op: Op, axis: int, first: Dim, step: int) -> tuple[Dim, Dim] | None:
+    """Where the places begin and end in the axis, when all of them are known to be inside."""
+    count, size = op.operands[1].shape[0], op.operands[0].shape[axis]
+    last = first + step * (count - 1)
+    low, stride = (first, step) if step > 0 else (last, -step)
+    for limit in (size, (first if step < 0 else last) + 1):
+        ordered = all(facts.at_most(*pair) is Truth.YES for pair in ((ZERO, low), (low, limit), (limit, size)))
+        if ordered and are_equal(facts, (limit - low + (stride - 1)) // stride, count):
+            return low, limit
+    return None
+
+
+def _is_inside(facts: ShapeFacts, op: Op, axis: int, first: Dim, step: int) -> bool:
+    return _span(facts, op, axis, first, step) is not None
+
+
+def _slice(builder: GraphBuilder, op: Op, axis: int, first: Dim, step: int) -> Value:
+    x = op.operands[0]
+    low, limit = _span(builder.facts, op, axis, first, step) or (ZERO, ZERO)
+    attrs = {
+        "start": tuple(low if other == axis else ZERO for other in range(x.rank)),
+        "limit": tuple(limit if other == axis else size for other, size in enumerate(x.shape)),
+        "stride": tuple(abs(step) if other == axis else 1 for other in range(x.rank)),
+    }
+    places = builder.op("slice", (x,), op.loc, **attrs)
+    return places if step > 0 else builder.op("reverse", (places,), op.loc, dims=(axis,))
+
+
+AFFINE_RULES = (
+    # gather(x : (n), n - 1 - iota : (n)) -> reverse(x)
+    Rule("gather of evenly spaced places", ("gather",), _spaced_places, _slice, _is_inside),
+)

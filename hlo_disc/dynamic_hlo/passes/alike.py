@@ -1,0 +1,212 @@
+"""One spelling for what is lowered in several ways where sizes are 0 or 1: for comparing graphs, not for compiling.
+
+Nothing here makes a program faster. A batch of one is no batch, an index of one place is none, and of an empty array
+only the shape matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, everywhere, has_effect
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ops.table import OPS
+from hlo_disc.dynamic_hlo.passes.patterns import Match, any_op, constant, first_operand, is_one, is_zero
+from hlo_disc.dynamic_hlo.passes.rewrite import Rule, cse, rewrite
+from hlo_disc.dynamic_hlo.passes.simplify import RULES, simplify
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+
+
+def alike(graph: Graph) -> Graph:
+    """An equal graph, simplified, in which less depends on how it was said."""
+    return everywhere(simplify(graph), lambda scope: cse(rewrite(scope, ALIKE)))
+
+
+# --------------------------------------------------------------------------------------------------- empty arrays
+
+
+def _is_empty(facts: ShapeFacts, value: Value) -> bool:
+    return any(is_zero(facts, size) for size in value.shape)
+
+
+def _of_nothing(facts: ShapeFacts, op: Op) -> bool:
+    return _is_empty(facts, op.operands[0])
+
+
+def _updates_nothing(facts: ShapeFacts, op: Op) -> bool:
+    return _is_empty(facts, op.operands[2])
+
+
+def _makes_nothing(facts: ShapeFacts, op: Op) -> bool:
+    return _is_empty(facts, op.result)
+
+
+def _pure(op: Op) -> Match:
+    return () if len(op.results) == 1 and not has_effect(op) else None
+
+
+def _zeros(builder: GraphBuilder, op: Op) -> Value:
+    return _filled(builder, op, builder.op("constant", (), op.loc, value=np.zeros((), op.result.dtype)))
+
+
+def _second_operand(builder: GraphBuilder, op: Op) -> Value:
+    return _filled(builder, op, op.operands[1])
+
+
+def _filled(builder: GraphBuilder, op: Op, scalar: Value) -> Value:
+    return builder.op("broadcast", (scalar,), op.loc, shape=op.result.shape, dims=())
+
+
+# ------------------------------------------------------------------------------------------------------ unit dims
+
+
+def _units(facts: ShapeFacts, shape: Shape, axes: Sequence[int]) -> set[int]:
+    return {axis for axis in axes if is_one(facts, shape[axis])}
+
+
+def _without(builder: GraphBuilder, value: Value, axes: set[int]) -> Value:
+    """The value without these axes, which are of size 1."""
+    shape = tuple(size for axis, size in enumerate(value.shape) if axis not in axes)
+    return builder.op("reshape", (value,), shape=shape) if axes else value
+
+
+def _numbered(axes: Sequence[int], gone: set[int]) -> tuple[int, ...]:
+    """What the axes are called when those that are gone count no more."""
+    return tuple(axis - sum(other < axis for other in gone) for axis in axes if axis not in gone)
+
+
+def _ranked(op: Op) -> Match:
+    return () if op.result.shape else None
+
+
+def _one_element(facts: ShapeFacts, op: Op) -> bool:
+    return all(is_one(facts, size) for size in op.result.shape)
+
+
+def _on_scalars(builder: GraphBuilder, op: Op) -> Value:
+    operands = [builder.op("reshape", (x,), op.loc, shape=()) for x in op.operands]
+    number = builder.op(op.name, operands, op.loc, **op.attrs)
+    return builder.op("reshape", (number,), op.loc, shape=op.result.shape)
+
+
+def _batches_of_one(facts: ShapeFacts, op: Op) -> bool:
+    return bool(_units(facts, op.operands[0].shape, op.attrs["lhs_batch"]))
+
+
+def _dot_without_units(builder: GraphBuilder, op: Op) -> Value:
+    pairs = list(zip(op.attrs["lhs_batch"], op.attrs["rhs_batch"], strict=True))
+    of_lhs = _units(builder.facts, op.operands[0].shape, op.attrs["lhs_batch"])
+    gone = {"lhs": of_lhs, "rhs": {j for i, j in pairs if i in of_lhs}}
+    operands = [_without(builder, x, gone[side]) for side, x in zip(gone, op.operands, strict=True)]
+    numbers = {
+        f"{side}_{which}": _numbered(op.attrs[f"{side}_{which}"], gone[side])
+        for side in gone
+        for which in ("batch", "contract")
+    }
+    product = builder.op("dot_general", operands, op.loc, **{**op.attrs, **numbers})
+    return builder.op("reshape", (product,), op.loc, shape=op.result.shape)
+
+
+# Gather and scatter: axes of the operand where a window has one element, and axes of the indices of size 1.
+
+
+def _numbers_without_units(facts: ShapeFacts, op: Op) -> tuple[dict[str, Any], set[int], set[int]]:
+    """The op's numbers without what is one place only, and which axes of the indices and of the windows go."""
+    x, indices = op.operands[:2]
+    shape = op.result.shape if op.name == "gather" else op.operands[2].shape
+    attrs, vector = op.attrs, op.attrs["index_vector_dim"]
+    pairs = list(zip(attrs["operand_batching_dims"], attrs["start_indices_batching_dims"], strict=True))
+    dropped = attrs["collapsed_slice_dims"] + attrs["operand_batching_dims"]
+    kept = [axis for axis in range(x.rank) if axis not in dropped]
+    single = {axis for axis, at in zip(kept, attrs["offset_dims"], strict=True) if is_one(facts, shape[at])}
+    single |= _units(facts, x.shape, attrs["operand_batching_dims"])
+    of_indices = _units(facts, indices.shape, range(indices.rank))
+    implicit = vector == indices.rank or vector in of_indices
+    batch = [axis for axis in range(indices.rank) if axis != vector]
+    places = [axis for axis in range(len(shape)) if axis not in attrs["offset_dims"]]
+    of_windows = {at for axis, at in zip(batch, places, strict=True) if axis in of_indices}
+    of_windows |= {at for axis, at in zip(kept, attrs["offset_dims"], strict=True) if axis in single}
+    pairs = [(axis, along) for axis, along in pairs if axis not in single]
+    numbers = {
+        "offset_dims": _numbered(attrs["offset_dims"], of_windows),
+        "collapsed_slice_dims": tuple(sorted({*attrs["collapsed_slice_dims"], *single})),
+        "operand_batching_dims": tuple(axis for axis, _ in pairs),
+        "start_indices_batching_dims": _numbered([along for _, along in pairs], of_indices),
+        "index_vector_dim": indices.rank - len(of_indices) if implicit else _numbered([vector], of_indices)[0],
+    }
+    return numbers, of_indices, of_windows
+
+
+def _has_units(facts: ShapeFacts, op: Op) -> bool:
+    numbers, of_indices, of_windows = _numbers_without_units(facts, op)
+    return bool(of_indices or of_windows) or any(op.attrs[name] != value for name, value in numbers.items())
+
+
+def _gather_without_units(builder: GraphBuilder, op: Op) -> Value:
+    numbers, of_indices, _ = _numbers_without_units(builder.facts, op)
+    operands = op.operands[0], _without(builder, op.operands[1], of_indices)
+    gathered = builder.op("gather", operands, op.loc, **{**op.attrs, **numbers})
+    return builder.op("reshape", (gathered,), op.loc, shape=op.result.shape)
+
+
+def _single_result(op: Op) -> Match:
+    return () if len(op.results) == 1 else None
+
+
+def _scatter_without_units(builder: GraphBuilder, op: Op) -> Value:
+    numbers, of_indices, of_windows = _numbers_without_units(builder.facts, op)
+    x, indices, updates, *captured = op.operands
+    operands = x, _without(builder, indices, of_indices), _without(builder, updates, of_windows), *captured
+    return builder.op("scatter", operands, op.loc, **{**op.attrs, **numbers})
+
+
+def _one_known_place(op: Op) -> Match:
+    at = constant(op.operands[1])
+    if at is None or at.ndim != (op.attrs["index_vector_dim"] < at.ndim):
+        return None
+    return (at.reshape(-1),)
+
+
+def _slice_at(builder: GraphBuilder, op: Op, at: np.ndarray) -> Value:
+    x, sizes = op.operands[0], op.attrs["slice_sizes"]
+    known = {axis: int(i) for axis, i in zip(op.attrs["start_index_map"], at, strict=True)}
+    corner = [
+        Dim.max(Dim.min(Dim.const(known.get(axis, 0)), limit - size), Dim.const(0))
+        for axis, (limit, size) in enumerate(zip(x.shape, sizes, strict=True))
+    ]
+    start = tuple(map(builder.facts.canonical, corner))
+    limit = tuple(low + size for low, size in zip(start, sizes, strict=True))
+    window = builder.op("slice", (x,), op.loc, start=start, limit=limit, stride=(1,) * x.rank)
+    return builder.op("reshape", (window,), op.loc, shape=op.result.shape)
+
+
+_ELEMENTWISE = tuple(name for name, row in OPS.items() if row.kind == "elementwise")
+_PURE = tuple(
+    name for name, row in OPS.items() if row.kind not in ("source", "call", "control") and name != "broadcast"
+)
+
+ALIKE_RULES = (
+    # exponential(x : (0, s)) -> broadcast(0) : (0, s)
+    Rule("empty", _PURE, _pure, _zeros, _makes_nothing),
+    # reduce(x : (0, s), init), dims = (0) -> broadcast(init) : (s)
+    Rule("reduce or pad of nothing", ("reduce", "pad"), any_op, _second_operand, _of_nothing),
+    # dot_general(x : (b, 0), y : (0, n)) -> broadcast(0) : (b, n)
+    Rule("dot_general of nothing", ("dot_general",), any_op, _zeros, _of_nothing),
+    # scatter(x, indices, updates : (0, s)) -> x
+    Rule("scatter of nothing", ("scatter",), _single_result, first_operand, _updates_nothing),
+    # add(x : (1, 1), y : (1, 1)) -> reshape(add(reshape(x) : (), reshape(y) : ())) : (1, 1)
+    Rule("elementwise of one", _ELEMENTWISE, _ranked, _on_scalars, _one_element),
+    # dot_general(x : (1, n, k), y : (1, k, m)), batch = (0) x (0) -> reshape(dot_general(reshape(x), reshape(y)))
+    Rule("dot_general of one batch", ("dot_general",), any_op, _dot_without_units, _batches_of_one),
+    # gather(x, indices : (1, b)) -> reshape(gather(x, reshape(indices) : (b)))
+    Rule("gather of one", ("gather",), any_op, _gather_without_units, _has_units),
+    # scatter(x, indices : (1, b), updates : (1, b)) -> scatter(x, reshape(indices) : (b), reshape(updates) : (b))
+    Rule("scatter of one", ("scatter",), _single_result, _scatter_without_units, _has_units),
+    # gather(x, 3) -> reshape(slice(x)), 3 to 3 + size
+    Rule("gather at a known place", ("gather",), _one_known_place, _slice_at),
+)
+ALIKE = RULES + ALIKE_RULES

@@ -1,0 +1,196 @@
+"""What is lowered in several ways at sizes 0 and 1 is spelled in one; every rule fires, and changes no result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from dhlo import make_graph, sample, shape
+
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
+from hlo_disc.dynamic_hlo.ops.combiners import scalar_region
+from hlo_disc.dynamic_hlo.ops.reference import evaluate
+from hlo_disc.dynamic_hlo.ops.verify import verify
+from hlo_disc.dynamic_hlo.passes.alike import ALIKE, ALIKE_RULES, alike
+from hlo_disc.dynamic_hlo.passes.equal import equal
+from hlo_disc.dynamic_hlo.passes.rewrite import rewrite
+
+F32 = np.dtype(np.float32)
+Build = Callable[..., Value]
+
+
+def number(b: GraphBuilder, value: float) -> Value:
+    return b.op("constant", value=np.array(value, F32))
+
+
+def reshape(b: GraphBuilder, x: Value, to: str) -> Value:
+    return b.op("reshape", (x,), shape=shape(to))
+
+
+def add(b: GraphBuilder, x: Value, y: Value) -> Value:
+    return b.op("add", (x, y))
+
+
+def dot(b: GraphBuilder, x: Value, y: Value, *numbers: tuple[int, ...]) -> Value:
+    names = ("lhs_batch", "lhs_contract", "rhs_batch", "rhs_contract")
+    return b.op("dot_general", (x, y), dtype=F32, **dict(zip(names, numbers, strict=True)))
+
+
+def numbers(vector: int, start: Any = (), offset: Any = (), collapsed: Any = (), batching: Any = ()) -> dict[str, Any]:
+    """batching: pairs of an axis of the operand and one of the indices."""
+    return {
+        "offset_dims": offset,
+        "collapsed_slice_dims": collapsed,
+        "operand_batching_dims": tuple(axis for axis, _ in batching),
+        "start_indices_batching_dims": tuple(axis for _, axis in batching),
+        "start_index_map": start,
+        "index_vector_dim": vector,
+    }
+
+
+def gather(b: GraphBuilder, x: Value, at: Value, sizes: str, **how: Any) -> Value:
+    return b.op("gather", (x, at), slice_sizes=shape(sizes), **numbers(**how))
+
+
+def scatter(b: GraphBuilder, x: Value, at: Value, updates: Value, **how: Any) -> Value:
+    body = make_region(b.facts, [(F32, ()), (F32, ())], lambda inner, xs: [inner.op("subtract", xs)])
+    body = scalar_region(body) or body
+    return b.op("scatter", (x, at, updates), **numbers(**how), unique=False, count=1, body=body)
+
+
+def places(b: GraphBuilder, *values: int) -> Value:
+    return b.op("constant", value=np.array(values, np.int32))
+
+
+def part(b: GraphBuilder, x: Value, start: str, limit: str) -> Value:
+    return b.op("slice", (x,), start=shape(start), limit=shape(limit), stride=(1,) * x.rank)
+
+
+def pad(b: GraphBuilder, x: Value) -> Value:
+    two, zero = shape("2, 0"), shape("0, 0")
+    return b.op("pad", (x, number(b, 7)), low=two, high=zero, interior=two)
+
+
+@dataclass
+class Case:
+    """`fires` and `other` say the same, and are spelled alike; the rule has nothing to say of `not_`."""
+
+    rule: str
+    fires: Build
+    other: Build
+    not_: Build
+    inputs: tuple[tuple[str, str], ...]
+
+
+def nothing_scattered(updates: str) -> Build:
+    def build(b: GraphBuilder, x: Value, i: Value, u: Value) -> Value:
+        return scatter(
+            b, x, reshape(b, i, "0"), reshape(b, u, updates), vector=1, start=(0,), offset=(1,), collapsed=(0,)
+        )
+
+    return build
+
+
+CASES = [
+    Case(
+        "empty",
+        lambda b, x, y: b.op("concatenate", (x, reshape(b, b.op("exponential", (x,)), "0, n")), dim=1),
+        lambda b, x, y: b.op("broadcast", (number(b, 0),), shape=shape("0, 2*n"), dims=()),
+        lambda b, x, y: b.op("exponential", (y,)),
+        (("float32", "0, n"), ("float32", "n, n")),
+    ),
+    Case(
+        "reduce or pad of nothing",
+        lambda b, x, y: add(
+            b,
+            b.op("reduce", (x, number(b, 3)), dims=(0,), kind="add"),
+            b.op("reduce", (pad(b, x), number(b, 0)), dims=(0,), kind="max"),
+        ),
+        lambda b, x, y: b.op("broadcast", (number(b, 10),), shape=shape("4"), dims=()),
+        lambda b, x, y: add(b, b.op("reduce", (y, number(b, 3)), dims=(0,), kind="add"), number(b, 0)),
+        (("float32", "0, 4"), ("float32", "n")),
+    ),
+    Case(
+        "dot_general of nothing",
+        lambda b, x, y, z: dot(b, x, y, (), (1,), (), (0,)),
+        lambda b, x, y, z: b.op("broadcast", (number(b, 0),), shape=shape("n, 5"), dims=()),
+        lambda b, x, y, z: dot(b, z, z, (), (0,), (), (0,)),
+        (("float32", "n, 0"), ("float32", "0, 5"), ("float32", "n, 2")),
+    ),
+    Case(
+        "scatter of nothing",
+        lambda b, x, i, u, at: scatter(b, x, i, u, vector=1, start=(0,), offset=(1,), collapsed=(0,)),
+        lambda b, x, i, u, at: x,
+        lambda b, x, i, u, at: scatter(b, x, at, x, vector=1, start=(0,), offset=(1,), collapsed=(0,)),
+        (("float32", "n, 4"), ("int32", "0"), ("float32", "0, 4"), ("int32", "n")),
+    ),
+    Case(
+        "elementwise of one",
+        lambda b, x, y, z: add(b, reshape(b, x, "1, 1, 1"), reshape(b, y, "1, 1, 1")),
+        lambda b, x, y, z: reshape(b, add(b, reshape(b, x, "1, 1"), y), "1, 1, 1"),
+        lambda b, x, y, z: add(b, z, z),
+        (("float32", "1"), ("float32", "1, 1"), ("float32", "1, n")),
+    ),
+    Case(
+        "dot_general of one batch",
+        lambda b, x, y: dot(b, x, y, (0, 1), (2,), (2, 0), (1,)),
+        lambda b, x, y: reshape(
+            b, dot(b, reshape(b, x, "n, 4, 3"), reshape(b, y, "n, 4"), (0,), (1,), (0,), (1,)), "1, n, 3"
+        ),
+        lambda b, x, y: dot(b, x, y, (1,), (2,), (0,), (1,)),
+        (("float32", "1, n, 4, 3"), ("float32", "n, 4, 1")),
+    ),
+    Case(
+        "gather of one",  # jnp.take_along_axis(x, i, 1) of a batch, and of a batch of one
+        lambda b, x, i: gather(b, x, i, "1, 1", vector=2, start=(1,), collapsed=(1,), batching=((0, 0),)),
+        lambda b, x, i: reshape(
+            b, gather(b, x, reshape(b, i, "n, 1"), "1, 1", vector=1, start=(1,), offset=(0,), collapsed=(1,)), "1, n"
+        ),
+        lambda b, x, i: gather(b, x, reshape(b, i, "n"), "1, 5", vector=1, start=(1,), offset=(1,), collapsed=(0,)),
+        (("float32", "1, 5"), ("int32", "1, n")),
+    ),
+    Case(
+        "scatter of one",
+        lambda b, x, i, u: scatter(b, x, i, u, vector=2, start=(1,), collapsed=(1,), batching=((0, 0),)),
+        lambda b, x, i, u: scatter(b, x, reshape(b, i, "n, 1"), u, vector=1, start=(1,), offset=(0,), collapsed=(1,)),
+        lambda b, x, i, u: scatter(
+            b, u, reshape(b, i, "n"), reshape(b, u, "n"), vector=1, start=(1,), collapsed=(0, 1)
+        ),
+        (("float32", "1, 5"), ("int32", "1, n"), ("float32", "1, n")),
+    ),
+    Case(
+        "gather at a known place",
+        lambda b, x: gather(b, x, places(b, 9, -1), "1, 3, 1", vector=0, start=(0, 1), offset=(0,), collapsed=(0, 2)),
+        lambda b, x: reshape(b, part(b, x, "3, 0, 0", "4, 3, 1"), "3"),
+        lambda b, x: gather(b, x, places(b, 9, -1), "1, 3, 1", vector=1, start=(0,), offset=(1,), collapsed=(0, 2)),
+        (("float32", "4, 5, 2"),),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
+def test_rule(case: Case) -> None:
+    graphs = [make_graph(case.inputs, build) for build in (case.fires, case.other, case.not_)]
+    (rule,) = (rule for rule in ALIKE_RULES if rule.name == case.rule)
+    for graph, expected in zip((graphs[0], graphs[2]), (True, False), strict=True):
+        fired = Counter[str]()
+        rewrite(graph, [rule], fired)
+        assert bool(fired[case.rule]) == expected
+    assert equal(alike(graphs[0]), alike(graphs[1]))
+    for graph in graphs:
+        after = alike(graph)
+        verify(after)
+        for n in (0, 1, 3):
+            arrays = sample(graph, {"n": n})
+            for x, y in zip(evaluate(graph, arrays), evaluate(after, arrays), strict=True):
+                np.testing.assert_array_equal(x, y, strict=True)
+
+
+def test_every_rule_is_tested() -> None:
+    assert {case.rule for case in CASES} == {rule.name for rule in ALIKE_RULES}
+    assert len({rule.name for rule in ALIKE}) == len(ALIKE)

@@ -103,7 +103,7 @@ def _timed(outcome: Outcome, who: str, function: Callable[..., Any], arrays: Seq
 
 
 def difference(got: Any, want: Any) -> str:
-    """Why `got` is not what `jax.jit` gave: values, shapes, dtypes, weak types, structure, exceptions; "" when it is."""
+    """Why `got` is not what `jax.jit` gave, in values, types, weak types, structure or exception; "" when it is."""
     if isinstance(want, Exception):
         if isinstance(got, (HloDiscError, type(want))):
             return ""

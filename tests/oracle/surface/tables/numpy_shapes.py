@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 
 from surface.row import Table, each, on, table
 
@@ -170,7 +171,7 @@ TABLE: Table = table(
         # putting
         "delete": [
             on("f32[n, 3]", call=lambda f, x: f(x, 0, axis=0)),
-            on("f32[n, 3]", obj=[0, 2], axis=1),
+            on("f32[n, 3]", obj=np.array([0, 2]), axis=1),
             on("f32[n]", obj=slice(1, 3)),
             on("f32[n]", "i32[2]:below:n", call=lambda f, x, i: f(x, i, assume_unique_indices=True)),
         ],
@@ -188,7 +189,6 @@ TABLE: Table = table(
         "fill_diagonal": [
             on("f32[n, n]", val=3.0, inplace=False),
             on("f32[n, 3]", "f32[2]", inplace=False),
-            on("f32[n, 3]", val=1.0, wrap=True, inplace=False),
         ],
         # making
         "arange": [

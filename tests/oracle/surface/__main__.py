@@ -1,11 +1,13 @@
 """`make surface`: JAX's public functions through `hlo_disc.jit`, next to `jax.jit`.
 
-Rows run in worker processes, so that a crash or a hang is the failure of one row.
+Rows run in worker processes, so that a crash or a hang is the failure of one row. The first rows of all functions come
+first, and an interrupted run reports what it has.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fnmatch
 import functools
 import sys
@@ -31,16 +33,18 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=120, help="seconds that a row may take")
     parser.add_argument("--json", type=Path, default=Path("build/surface.json"), help="the file of all results")
     given = parser.parse_args()
-    tasks = [(Path(), name) for name in ROWS if fnmatch.fnmatch(name, given.filter)]
+    names = [name for name in ROWS if fnmatch.fnmatch(name, given.filter)]
+    tasks = [(Path(), name) for name in sorted(names, key=lambda name: int(name.partition(":")[2]))]
     if not tasks:
         parser.error(f"no row fits {given.filter}")
     run = functools.partial(run_row, sizes=tuple(map(int, given.sizes.split(","))))
     results = []
     start = time.monotonic()
-    for result in run_cases(tasks, Settings(), min(given.jobs, len(tasks)), given.timeout, run):
-        results.append(result)
-        if result.status != "passed":
-            print(f"{len(results)} of {len(tasks)}: {result.status} {result.name}: {result.reason}", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        for result in run_cases(tasks, Settings(), min(given.jobs, len(tasks)), given.timeout, run):
+            results.append(result)
+            if result.status != "passed":
+                print(f"{len(results)} of {len(tasks)}: {result.status} {result.name}: {result.reason}", flush=True)
     given.json.parent.mkdir(parents=True, exist_ok=True)
     write_json(results, given.json)
     report.show(results)

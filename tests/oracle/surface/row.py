@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from programs import Arg, argument, fill
 
@@ -91,10 +90,10 @@ def _read(spec: str) -> Arg:
 def _array(rng: np.random.Generator, spec: str, n: int) -> jax.Array:
     values = spec.partition(":")[2]
     if values not in _ARRANGED:
-        return jnp.asarray(fill(rng, _read(spec), {"n": n}))
+        return jax.device_put(fill(rng, _read(spec), {"n": n}))
     arg = _read(spec.replace(values, "calm"))
     x = fill(rng, arg, {"n": n})
-    return jnp.asarray(_ARRANGED[values](x.astype(np.result_type(x, np.float64))).astype(arg.dtype))
+    return jax.device_put(_ARRANGED[values](x.astype(np.result_type(x, np.float64))).astype(arg.dtype))
 
 
 def _keys(spec: str, n: int) -> jax.Array:

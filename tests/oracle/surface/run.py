@@ -57,7 +57,6 @@ def run_row(path: Path, name: str, settings: Settings, stage: Stage, sizes: Sequ
     except Exception as error:  # the row's arrays, or the comparison
         found = Outcome(name, status="error", reason=describe(error))
     found.name, found.kind, found.call = name, module, str(row)
-    jax.clear_caches()
     return found
 
 

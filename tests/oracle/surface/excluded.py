@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import jax
+import jax.numpy as jnp
 
 from surface.row import Row, on
 
@@ -16,6 +17,16 @@ _TEXT = "makes text or changes how arrays are printed"
 _FILES = "reads or writes files or other memory: its arguments are no arrays"
 _OBJECTS = "takes or makes Python objects that are no arrays"
 _DEVICES = "a message between devices: means something only under jax.shard_map"
+
+_DOT = (((2,), (2,)), ((0,), (0,)))
+_MXFP8 = jax.nn.get_scaled_dot_general_config("mxfp8")
+
+
+def _operands(x: jax.Array) -> tuple[jax.Array, ...]:
+    """A narrow matrix as both operands, then the scales of their blocks."""
+    narrow, scales = x.astype(jnp.float8_e4m3fn), jnp.ones((*x.shape[:2], 1), jnp.float8_e8m0fnu)
+    return narrow, narrow, scales, scales
+
 
 EXCLUDED: Mapping[str, str] = {
     **dict.fromkeys(
@@ -42,4 +53,7 @@ REFUSED: Mapping[str, Row] = {
     "jax.numpy.from_dlpack": on("f32[n]"),
     "jax.numpy.trim_zeros": on("f32[n]"),
     "jax.lax.pbroadcast": on("f32[n, 3]", call=lambda f, x: jax.vmap(lambda row: f(row, "i", 0), axis_name="i")(x)),
+    # XLA:CPU has no such product.
+    "jax.nn.scaled_matmul": on("bf16[1, n, 32]:unit", call=lambda f, x: f(*_operands(x))),
+    "jax.nn.scaled_dot_general": on("bf16[2, n, 32]:unit", call=lambda f, x: f(x, x, _DOT, configs=[_MXFP8] * 3)),
 }

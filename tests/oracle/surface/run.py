@@ -43,7 +43,7 @@ class Outcome(Result):
     @property
     def numbers(self) -> list[str]:
         """The sizes that became numbers, each with the line that asked."""
-        return [text for text in self.asked if re.match(r"\S+ == \d+ ", text)]
+        return [text for text in self.asked if re.match(r".+ == \d+ \(", text)]
 
 
 def run_row(path: Path, name: str, settings: Settings, stage: Stage, sizes: Sequence[int] = SIZES) -> Outcome:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 
 from surface.row import Table, each, on, table
 
 _X = "f32[n, 3]"
 _QKV = ("f32[2, n, 4, 8]:calm", "f32[2, n, 4, 8]:calm", "f32[2, n, 4, 8]:calm")  # batch, length, heads, features
-_DOT = (((2,), (2,)), ((0,), (0,)))
 
 NN: Table = table(
     each(
@@ -41,27 +39,6 @@ NN: Table = table(
             on("f32[2, n, 4, 8]:calm", "f32[2, 5, 2, 8]:calm", "f32[2, 5, 2, 8]:calm"),
             on(*_QKV, local_window_size=3),
             on(*_QKV, "bool[2, 1, n, n]", call=lambda f, q, k, v, m: f(q, k, v, mask=m)),
-        ],
-        "scaled_matmul": [
-            on(
-                "bf16[1, n, 32]:unit",
-                "bf16[1, 3, 32]:unit",
-                call=lambda f, x, y: f(
-                    x.astype(jnp.float8_e4m3fn),
-                    y.astype(jnp.float8_e4m3fn),
-                    jnp.ones((1, x.shape[1], 1), jnp.float8_e8m0fnu),
-                    jnp.ones((1, 3, 1), jnp.float8_e8m0fnu),
-                ),
-            )
-        ],
-        "scaled_dot_general": [
-            on(
-                "bf16[2, n, 32]:unit",
-                "bf16[2, 3, 32]:unit",
-                call=lambda f, x, y: f(
-                    x, y, _DOT, configs=[jax.nn.get_scaled_dot_general_config("mxfp8") for _ in range(3)]
-                ),
-            )
         ],
     },
 )

@@ -28,10 +28,11 @@ def compiles_often(result: Result) -> bool:
 
 
 def _asking_lines(result: Result) -> str:
-    """Where the sizes that became numbers were asked for; without any, where something was asked."""
+    """Where the sizes that became numbers were asked for; without any, where something else was asked."""
     if not isinstance(result, Outcome):
         return result.reason
-    lines = dict.fromkeys(text.rpartition(" (")[2].rstrip(")") for text in result.numbers or result.asked)
+    special = [text for text in result.asked if " != " not in text]  # != holds for all sizes but one
+    lines = dict.fromkeys(text.rpartition(" (")[2].rstrip(")") for text in result.numbers or special or result.asked)
     return f"{'a number for' if result.numbers else 'a question of'} {'; '.join(lines) or 'nobody'}"
 
 

@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--filter", default="*", help="rows whose name fits, as in 'jax.numpy.*sum:*'")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="in this order")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--timeout", type=float, default=120, help="seconds that a row may take")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds that a row may take")
     parser.add_argument("--json", type=Path, default=Path("build/surface.json"), help="the file of all results")
     given = parser.parse_args()
     names = [name for name in ROWS if fnmatch.fnmatch(name, given.filter)]

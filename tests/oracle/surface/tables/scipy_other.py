@@ -44,7 +44,12 @@ SIGNAL: Table = table(
             on("f32[n, 4]", "f32[n, 3]", axes=1),
         ],
         "istft": [on("c64[5, n]", nperseg=8), on("c64[n, 5, 6]", nperseg=8)],
-        "detrend": [on("f32[n, 3]", axis=0), on("f32[n]", type="constant"), on("f32[3, n]")],
+        # What is left of two points is rounding errors alone.
+        "detrend": [
+            on("f32[n, 3]", call=lambda f, x: f(x, axis=0) + x),
+            on("f32[n]", type="constant"),
+            on("f32[3, n]", call=lambda f, x: f(x) + x),
+        ],
     },
 )
 

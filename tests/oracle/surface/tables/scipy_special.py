@@ -30,7 +30,7 @@ TABLE: Table = table(
         "factorial": [on("i32[n]:below:9")],
         "expn": [on("f32[n]:positive", call=lambda f, x: f(2, x)), on("i32[3, 1]:below:4", "f32[n]:positive")],
         "hyp1f1": [on("f32[n]:positive", "f32[n]:positive", "f32[n]:simplex")],
-        "hyp2f1": [on("f32[n]:positive", "f32[n]:positive", "f32[n]:positive", "f32[n]:simplex")],
+        "hyp2f1": [on("f32[n]:unit", "f32[n]:unit", "f32[n]:positive", "f32[n]:simplex")],
         "logsumexp": [
             on("f32[n, 3]"),
             on("f32[n, 3]", axis=0, keepdims=True),

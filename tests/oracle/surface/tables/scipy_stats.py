@@ -46,7 +46,7 @@ DISTRIBUTIONS: Mapping[str, Table] = {
         "logpdf pdf", on("f32[3]:simplex", "f32[3]:positive"), on("f32[n]:simplex", "f32[n]:positive")
     ),
     "jax.scipy.stats.multinomial": each(
-        "logpmf pmf", on("i32[n]:below:3", "f32[n]:simplex", call=lambda f, x, p: f(x, x.sum(), p))
+        "logpmf pmf", on("i32[n]:below:3", "f32[n]:simplex", call=lambda f, x, p: f(x.at[4:].set(0), x[:4].sum(), p))
     ),
     "jax.scipy.stats.multivariate_normal": each(
         "logpdf pdf", on("f32[n, 3]", "f32[3]", "f32[3, 3]:definite"), on("f32[n]", "f32[n]", "f32[n, n]:definite")

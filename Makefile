@@ -2,17 +2,20 @@
 # Everything lives in .venv and build; set-up runs again only when what it depends on has changed.
 PYTHON ?= python3
 VENV := .venv
-# The directory of conformance cases, one StableHLO module a file, and which of them to run.
+# The directory of conformance cases, one StableHLO module a file; which of them, or of the surface table, to run.
 CASES ?= ../shared/conformance
 FILTER ?= *
 # For how long to compile random programs.
 SECONDS ?= 60
+# Sizes of the surface table, in this order, and how many processes run its rows.
+SIZES ?= 7,32,1,31,0,2
+JOBS ?= 1
 BIN := $(VENV)/bin
 NATIVE := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h) CMakeLists.txt
 CPP := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h tests/*.cc)
 STAMP := $(VENV)/installed
 
-.PHONY: demo test test-full conformance fuzz mutants lint format docs bench asan tsan clean
+.PHONY: demo test test-full conformance fuzz surface mutants lint format docs bench asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -32,6 +35,10 @@ conformance: $(STAMP)
 # What fails is kept in build/fuzz.
 fuzz: $(STAMP)
 	$(BIN)/python tests/oracle/fuzz.py --seconds $(SECONDS)
+
+# JAX's public functions next to jax.jit, as in make surface FILTER='jax.nn.*'; all results are in build/surface.json.
+surface: $(STAMP)
+	PYTHONPATH=tests/oracle $(BIN)/python -m surface --filter "$(FILTER)" --sizes "$(SIZES)" --jobs "$(JOBS)"
 
 # One-line faults, planted one by one: do the tests see them? AREA=memory, or AREA=memory:3 for one of them.
 mutants: $(STAMP)

@@ -169,12 +169,20 @@ class _Call:
         return left
 
     def learn(self, asked: Asked | None, error: Exception | None = None) -> None:
-        """Trace with this equality from now on. Without one all sizes have to be numbers, as `error` says."""
-        if asked is None or len(self.equalities) + len(self.numbers) > _MOST:
+        """Trace with this equality from now on. Without one that says anything new all sizes have to be numbers, as
+        `error` says.
+        """
+        before = self.dims, self.equalities
+        if asked is not None and len(self.equalities) + len(self.numbers) <= _MOST:
+            self._add(asked)
+        if (self.dims, self.equalities) == before:
             why = str(error).strip().partition("\n")[0] if error else "the function asks too much of it"
             for name in sorted(self._symbols()):
                 self._fix(name, why)
-        pending = [*self.equalities, *([asked] if asked else [])]
+            self._add()
+
+    def _add(self, *asked: Asked) -> None:
+        pending = [*self.equalities, *asked]
         self.equalities = []
         while pending:
             numbers = {str(known.lhs): known.rhs for known in self.numbers}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
@@ -13,6 +12,7 @@ from pathlib import Path
 import depth
 import pytest
 from hypothesis import settings
+from xla_results import keep_xla_results
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    _keep_xla_results(config.rootpath / "build" / "xla")
+    keep_xla_results(config.rootpath / "build" / "xla")
     if config.getoption("--full"):
         depth.set_full()
     else:  # the same examples every time: what fails by chance fails in the deep sweeps
@@ -38,13 +38,6 @@ def pytest_collection_finish() -> None:
     """Thousands of collected tests, and JAX, live to the end: no later search for garbage needs to walk them."""
     gc.collect()
     gc.freeze()
-
-
-def _keep_xla_results(directory: Path) -> None:
-    """Let JAX keep what XLA compiles between runs, expectations above all. Children and workers read the same."""
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(directory))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
 class _NativeFinder:

@@ -284,7 +284,7 @@ def _install() -> None:
     size.__int__, size.__index__ = for_users(int, number), for_users(int, index)
     size.__str__, size.__repr__ = for_users(str, text), for_users(repr, represent)
     size.__format__ = for_users(format, lambda self, spec: format(text(self), spec))
-    for name in ("floordiv", "mod", "divmod"):
+    for name in ("floordiv", "mod", "divmod", "truediv"):
         for operator_, divides in ((f"__{name}__", lambda _, y: y), (f"__r{name}__", lambda x, _: x)):
             setattr(size, operator_, checking(getattr(size, operator_), divides))
     for name in _NUMBERS_ONLY:

@@ -299,3 +299,23 @@ def test_programs_that_are_replaced_go() -> None:
     f(argument(4))
     [second] = entry.programs
     assert second is not first
+
+
+def test_a_size_of_0_divides_nothing() -> None:
+    def fn(x):
+        return x.sum() + 2.0 / x.shape[0]
+
+    f = hlo_disc.jit(fn)
+    for n in (7, 32, 1):
+        assert float(f(argument(n))) == pytest.approx(float(fn(argument(n))))
+    with pytest.raises(ZeroDivisionError):
+        f(argument(0))
+    assert float(f(argument(3))) == pytest.approx(float(fn(argument(3))))
+
+
+def test_a_number_that_says_nothing_new_ends_the_search() -> None:
+    """`pad` fails for a list of symbolic sizes, which no size as a number explains."""
+    f = hlo_disc.jit(lambda x: jnp.pad(x, 2, mode="wrap"))
+    for n in (7, 32, 1, 3):
+        x = argument(n)
+        assert f(x).tolist() == jnp.pad(x, 2, mode="wrap").tolist()

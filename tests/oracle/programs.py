@@ -35,6 +35,8 @@ DTYPES = {
     "u16": np.dtype(np.uint16),
     "u32": np.dtype(np.uint32),
     "u64": np.dtype(np.uint64),
+    "c64": np.dtype(np.complex64),
+    "c128": np.dtype(np.complex128),
     "bool": np.dtype(np.bool_),
 }
 
@@ -158,6 +160,8 @@ def fill(rng: np.random.Generator, arg: Arg, sizes: Mapping[str, int]) -> np.nda
         x = np.where(rng.random(shape) < 0.3, rng.choice(np.array([np.inf, -np.inf]), shape), x)
     elif kind != "calm":
         x = np.where(rng.random(shape) < 0.05, 40.0 * x, x)
+    if arg.dtype.kind == "c":
+        x = x + 1j * rng.normal(0.0, 2.0, shape)
     return np.asarray(x).astype(arg.dtype)
 
 
@@ -172,15 +176,18 @@ def program(
 ) -> Program:
     """A row. The arguments take the names of the function's parameters."""
     names = fn.__code__.co_varnames[: len(specs)]
-    args = []
-    for parameter, spec in zip(names, specs, strict=True):
-        match = re.fullmatch(r"(\w+)\[(.*?)\](?::(.*))?", spec)
-        if match is None:
-            raise ValueError(f"{name}: cannot read the argument {spec!r}; write it like f32[n, m]:positive")
-        dtype, shape, values = match.groups()
-        entries = tuple(entry.strip() for entry in shape.split(",") if entry.strip())
-        args.append(Arg(parameter, DTYPES[dtype], entries, values or "normal"))
-    return Program(name, fn, tuple(args), least, relative, exact, slack)
+    args = tuple(argument(parameter, spec) for parameter, spec in zip(names, specs, strict=True))
+    return Program(name, fn, args, least, relative, exact, slack)
+
+
+def argument(name: str, spec: str) -> Arg:
+    """The argument of that name that is written like f32[n, m]:positive. Raises ValueError."""
+    match = re.fullmatch(r"(\w+)\[(.*?)\](?::(.*))?", spec)
+    if match is None:
+        raise ValueError(f"cannot read the argument {name}: {spec!r}; write it like f32[n, m]:positive")
+    dtype, shape, values = match.groups()
+    entries = tuple(entry.strip() for entry in shape.split(",") if entry.strip())
+    return Arg(name, DTYPES[dtype], entries, values or "normal")
 
 
 def layer_norm(x, scale, bias):

@@ -1,0 +1,13 @@
+"""What XLA compiles is kept on disk between runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def keep_xla_results(directory: Path) -> None:
+    """Let JAX keep what XLA compiles, expectations above all. To call before JAX is imported; workers read the same."""
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(directory))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
@@ -22,6 +23,7 @@ from hlo_disc.jit.flat import FlatFunction
 from hlo_disc.jit.lowered import Lowered
 from hlo_disc.jit.programs import Compiled, Path, Paths, Programs
 from hlo_disc.jit.stats import Log, Stats
+from hlo_disc.notebook import counted, html_table
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, Static
 from hlo_disc.trace import active
@@ -64,6 +66,7 @@ class JitFunction(Generic[P, R]):
         options: Options,
     ):
         functools.update_wrapper(self, fn)
+        self._made_of = fn, dims, constraints, static_argnums, static_argnames, options
         self.signature = Signature(fn, static_argnums, static_argnames)
         self._dims = dims
         self._constraints = constraint_texts(constraints)
@@ -83,6 +86,29 @@ class JitFunction(Generic[P, R]):
     ) -> Callable[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<hlo_disc.jit of {self.signature.name}: {self.stats().summary()}>"
+
+    def _repr_html_(self) -> str:
+        stats = self.stats()
+        rows = [
+            *((f"{r.seconds:.2f} s", r.reason, ", ".join(r.arguments)) for r in stats.records),
+            *(
+                (counted(f.calls, "call"), f"through jax.jit: {f.reason}", ", ".join(f.arguments))
+                for f in stats.fallbacks
+            ),
+        ]
+        return html_table(f"hlo_disc.jit of {self.signature.name}: {stats.summary()}", rows)
+
+    def __reduce__(self) -> Any:
+        """Of a decorated function its name, otherwise what it was made of. What it has compiled is left behind."""
+        name = getattr(self, "__qualname__", "")
+        try:
+            found = operator.attrgetter(name)(sys.modules[self.__module__])
+        except (AttributeError, KeyError):
+            found = None
+        return name if found is self else (JitFunction, self._made_of)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function: as `jax.jit` of it would, with one program for many sizes.

@@ -67,6 +67,18 @@ class Signature:
                 keywords.add(name)
         return frozenset(positions), frozenset(keywords)
 
+    @property
+    def static_argnums(self) -> list[int]:
+        """All static positions, as `jax.jit` takes them."""
+        return sorted(self.static_positions)
+
+    @property
+    def static_argnames(self) -> list[str]:
+        """All names by which static arguments may be given, as `jax.jit` takes them."""
+        by_keyword = dict(enumerate(self.by_keyword))
+        names = (by_keyword.get(i) for i in self.static_positions)
+        return sorted(self.static_names.union(name for name in names if name))
+
     def check_dims(self, dims: Any) -> Mapping[str, Any]:
         """`dims`. Raises ArgumentError when they are no mapping, or name what is no parameter."""
         if not isinstance(dims, Mapping):

@@ -12,9 +12,10 @@ from __future__ import annotations
 import functools
 import operator
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from hlo_disc import pipeline
 from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
@@ -36,6 +37,9 @@ from hlo_disc.values import (
     is_tracer,
     taken,
 )
+
+if TYPE_CHECKING:
+    import jax
 
 # So many programs are tried, one after the other, before the sizes of a call are looked at.
 _TRIED = 8
@@ -74,6 +78,7 @@ class JitFunction(Generic[P, R]):
         self._options = options
         self._programs = Programs(lambda: False)  # of the settings that the last call saw
         self._by_settings: dict[Any, Programs] = {}
+        self._lock = threading.Lock()  # of both
         self._log = Log()
         if dims is not None:
             self.signature.check_dims(dims)
@@ -155,12 +160,13 @@ class JitFunction(Generic[P, R]):
         if settings.jit_is_disabled():
             return None
         key = settings.now()
-        programs = self._by_settings.get(key)
-        if programs is None:
-            first = "first call with these settings of JAX" if self._by_settings else "first call"
-            made = Programs(settings.watch(key), settings.reason_for_jax(), first)
-            programs = self._by_settings.setdefault(key, made)
-        self._programs = programs
+        with self._lock:
+            programs = self._by_settings.get(key)
+            if programs is None:
+                first = "first call with these settings of JAX" if self._by_settings else "first call"
+                programs = Programs(settings.watch(key), settings.reason_for_jax(), first)
+                self._by_settings[key] = programs
+            self._programs = programs
         return programs
 
     def _slow(self, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -241,6 +247,45 @@ class JitFunction(Generic[P, R]):
         programs = self._under_these_settings() or Programs(lambda: False)
         flat = self._flat(programs, array_args, array_kwargs, static, tree)
         return Lowered(flat.lower(describe_all(leaves, flat.names, flat.name)).graph, self._options)
+
+    def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
+        """What `jax.jit` of the function gives: its `jaxpr`, `out_info` and more, at these sizes alone.
+
+        Args:
+            args: arrays or `jax.ShapeDtypeStruct`s, in pytrees.
+            kwargs: the same by name.
+
+        Raises:
+            TypeError: as `jax.jit`, and what the function raises.
+        """
+        return self._jax.trace(*args, **kwargs)
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The results as `jax.ShapeDtypeStruct`s, without compiling or running.
+
+        Args:
+            args: arrays or `jax.ShapeDtypeStruct`s, in pytrees.
+            kwargs: the same by name.
+
+        Raises:
+            TypeError: as `jax.jit`, and what the function raises.
+        """
+        return self._jax.eval_shape(*args, **kwargs)
+
+    @functools.cached_property
+    def _jax(self) -> Any:
+        """`jax.jit` of the function."""
+        import jax
+
+        signature = self.signature
+        return jax.jit(signature.fn, static_argnums=signature.static_argnums, static_argnames=signature.static_argnames)
+
+    def clear_cache(self) -> None:
+        """Forget all programs: the next call compiles again. `stats()` keeps what was; calls that run go on."""
+        with self._lock:
+            self._by_settings = {}
+            self._programs = Programs(lambda: False)
+        self._jax.clear_cache()
 
     def stats(self) -> Stats:
         """Calls from Python (not from compiled programs), compilations, their reasons and times."""

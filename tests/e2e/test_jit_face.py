@@ -6,6 +6,7 @@ import copy
 import pickle
 import subprocess
 import sys
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -168,3 +169,71 @@ def test_a_function_without_a_name_cannot_be_pickled():
     for jit in (jax.jit, hlo_disc.jit):
         with pytest.raises((pickle.PicklingError, AttributeError), match="<lambda>"):
             pickle.dumps(jit(f))
+
+
+# ---------------------------------------------------------------------------------------------------- looked into
+
+
+def total(scale, x, *, axis):
+    return {"sum": scale * x.sum(axis), "x": x}
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((2.0, ones(2, 3)), {"axis": 0}), ((), {"scale": 2.0, "x": ones(2, 3), "axis": 1})],
+    ids=["by position", "by name"],
+)
+def test_shapes_and_jaxprs_are_those_of_jax(args, kwargs):
+    ours, theirs = (jit(total, static_argnames=("scale", "axis")) for jit in (hlo_disc.jit, jax.jit))
+    assert ours.eval_shape(*args, **kwargs) == theirs.eval_shape(*args, **kwargs)
+    traced, expected = ours.trace(*args, **kwargs), theirs.trace(*args, **kwargs)
+    assert str(traced.jaxpr) == str(expected.jaxpr)
+    assert traced.out_info == expected.out_info
+    assert traced.lower().as_text() == expected.lower().as_text()
+    assert ours.stats().calls == ours.stats().compilations == 0
+
+
+def test_shapes_of_structs():
+    f = hlo_disc.jit(lambda x: x.T, dims={"x": "(n, m)"})
+    assert f.eval_shape(jax.ShapeDtypeStruct((2, 3), np.int32)) == jax.ShapeDtypeStruct((3, 2), np.int32)
+    with pytest.raises(TypeError):
+        f.eval_shape()
+
+
+# -------------------------------------------------------------------------------------------------------- cleared
+
+
+def test_a_cleared_function_compiles_again():
+    scale = 2
+    f = hlo_disc.jit(lambda x: x * np.dtype(type(scale)).type(scale))
+    assert (f(ones(2)).tolist(), f.eval_shape(ones(2)).dtype) == ([2, 2], np.float32)
+    scale = 3j
+    assert (f(ones(2)).tolist(), f.eval_shape(ones(2)).dtype) == ([2, 2], np.float32)
+    f.clear_cache()
+    assert (f(ones(2)).tolist(), f.eval_shape(ones(2)).dtype) == ([3j, 3j], np.complex64)
+    stats = f.stats()
+    assert (stats.calls, [r.reason for r in stats.records]) == (3, ["first call", "first call"])
+    f.clear_cache()
+    assert f.explain() == f"<lambda>: {stats}"
+
+
+def test_programs_may_be_cleared_while_they_run():
+    f = hlo_disc.jit(lambda x: x + 1, dims={"x": "(n)"})
+    wrong, stop = [], threading.Event()
+
+    def call(n):
+        while not stop.is_set():
+            if f(ones(n)).tolist() != [2.0] * n:
+                wrong.append(n)
+
+    threads = [threading.Thread(target=call, args=(n,)) for n in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(5):
+        f.clear_cache()
+        f(ones(4))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert f.stats().compilations >= 5

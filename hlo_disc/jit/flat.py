@@ -6,9 +6,10 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from hlo_disc.dynamic_hlo.ir.dependence import live_ops
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError, UnsupportedOpError
@@ -37,7 +38,8 @@ class FlatFunction:
 
     fn, tree: what is called with the (args, kwargs) of this structure. names: of the arrays, in flattening order.
     dims: their shape strings, None where all are found. first: why there is a first program. differentiates: how many
-    of its results, the last ones, are derivatives, for which there is a program of their own.
+    of its results, the last ones, are derivatives, for which there is a program of their own. donated: which arrays.
+    for_jax: with what the function goes to `jax.jit` where it must.
     """
 
     def __init__(
@@ -52,13 +54,15 @@ class FlatFunction:
         first: str,
         log: Log,
         differentiates: int = 0,
+        donated: Sequence[int] = (),
+        for_jax: Mapping[str, Any] | None = None,
     ):
         self.name, self.fn, self.tree, self.names, self.dims = name, fn, tree, list(names), dims
         self.entries: dict[Any, Entry] = {}
         self.jaxpr = functools.lru_cache(_REMEMBERED)(self._jaxpr)
         self.remembered = functools.lru_cache(_REMEMBERED)(lambda make, *args: make(self, *args))
         self._constraints, self._options, self._first, self._log = constraints, options, first, log
-        self._differentiates = differentiates
+        self._differentiates, self.donated, self._for_jax = differentiates, donated, for_jax or {}
         self._derived: dict[Any, FlatFunction] = {}
         self._fallbacks: dict[str, FallbackPath] = {}
         self._lock = threading.Lock()
@@ -116,7 +120,7 @@ class FlatFunction:
         found = self._fallbacks.get(key)
         if found is None:
             shown = tuple(f"{x.dtype}{list(x.shape)}" if hasattr(x, "shape") else type(x).__name__ for x in leaves)
-            made = FallbackPath(self.fn, self.tree, reason, shown)
+            made = FallbackPath(self.fn, self.tree, reason, shown, self._for_jax)
             self._log.fall_back(self.name, made, quiet)
             found = self._fallbacks.setdefault(key, made)
         return found
@@ -210,7 +214,9 @@ class FlatFunction:
         why = entry.why(sizes)
         executable, backward = self._build(source)
         program = traced[-1]
-        made = Compiled(program if program.asked else program._replace(graph=_NOTHING), sizes, executable, backward)
+        donated = _read(program.graph, self.donated)
+        kept = program if program.asked else program._replace(graph=_NOTHING)
+        made = Compiled(kept, sizes, executable, backward, donated)
         if unmet:
             executable.native.accept(unmet)
         if backward is None:
@@ -254,6 +260,14 @@ class FlatFunction:
             if unmet and found.dims == special.wanted and _agrees(found, unmet, special):
                 return found, unmet
         return None
+
+
+def _read(graph: Graph, numbers: Sequence[int]) -> tuple[int, ...]:
+    """Which of these inputs the results depend on."""
+    if not numbers:
+        return ()
+    needed = {value for op in live_ops(graph.ops, graph.outputs) for value in op.operands}.union(graph.outputs)
+    return tuple(i for i in numbers if graph.inputs[i] in needed)
 
 
 def _agrees(program: Traced, unmet: int, special: Traced) -> bool:

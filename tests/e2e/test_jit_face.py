@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import subprocess
 import sys
 import threading
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -237,3 +239,226 @@ def test_programs_may_be_cleared_while_they_run():
         thread.join()
     assert not wrong
     assert f.stats().compilations >= 5
+
+
+# -------------------------------------------------------------------------------------------------------- donated
+
+
+def unusable(caught):
+    """What warnings say of donated arrays that stay."""
+    texts = [str(w.message) for w in caught]
+    assert all(text.startswith("Some donated buffers were not usable: ") for text in texts)
+    return [re.findall(r"[\w<>]+\[[\d,]*\]", text.partition("\nSee")[0]) for text in texts]
+
+
+def donating(jit, fn, arrays, **settings):
+    """For two calls: results, which arrays are deleted, what warnings say."""
+    f, made = jit(fn, **settings), []
+    for _ in range(2):
+        given = jax.tree.map(lambda x: x.copy(), arrays)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            results = jax.tree.map(np.asarray, f(*given))
+        flags = [x.is_deleted() if isinstance(x, jax.Array) else None for x in jax.tree.leaves(given)]
+        made.append((results, flags, unusable(caught)))
+    return made
+
+
+X, Y = jnp.arange(4.0), jnp.ones((2, 2))
+DONATIONS = {
+    "usable": (lambda x: x + 1, (X,), {"donate_argnums": 0}),
+    "unusable": (lambda x: x.sum(), (X,), {"donate_argnums": 0}),
+    "by its size": (lambda x: x.reshape(2, 2) * 2, (X,), {"donate_argnums": 0}),
+    "of another type": (lambda x: x.astype(np.int32), (X,), {"donate_argnums": 0}),
+    "itself": (lambda x: x, (X,), {"donate_argnums": 0}),
+    "by name": (lambda x, y: x + y.sum(), (X, Y), {"donate_argnames": "x"}),
+    "by number of two": (lambda x, y: x + y.sum(), (X, Y), {"donate_argnums": [1]}),
+    "one result for two": (lambda x, y: x + y, (X, X + 1), {"donate_argnums": (0, 1)}),
+    "two results": (lambda x, y: (x + y, x - y), (X, X + 1), {"donate_argnums": (0, 1)}),
+    "type before size": (lambda x, y: x + y.reshape(4), (Y.reshape(4), Y), {"donate_argnums": (0, 1)}),
+    "not read": (lambda x, y: y + 1, (X, X), {"donate_argnums": 0}),
+    "pytree": (lambda p: p["a"] + p["b"].sum(), ({"a": X, "b": jnp.ones(3)},), {"donate_argnums": 0}),
+    "behind a static one": (lambda s, x: x * s, (3, X), {"donate_argnums": 1, "static_argnums": 0}),
+    "the rest": (lambda x, *rest: (x + rest[0], rest[1] * 2), (X, X, X), {"donate_argnums": 2}),
+    "numpy": (lambda x: x + 1, (np.arange(4.0, dtype=np.float32),), {"donate_argnums": 0}),
+    "empty": (lambda x: x + 1, (jnp.ones(0),), {"donate_argnums": 0}),
+}
+
+
+@pytest.mark.parametrize(("fn", "arrays", "settings"), DONATIONS.values(), ids=DONATIONS)
+@pytest.mark.filterwarnings("ignore::hlo_disc.FallbackWarning")
+def test_donated_arrays_go_as_with_jax(fn, arrays, settings):
+    arrays = tuple(np.int64(x) if isinstance(x, int) else x for x in arrays)
+    ours, theirs = (donating(jit, fn, arrays, **settings) for jit in (hlo_disc.jit, jax.jit))
+    for (result, flags, said), (expected, *others) in zip(ours, theirs, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, result, expected)
+        assert [flags, said] == others
+
+
+@pytest.mark.filterwarnings("ignore::hlo_disc.FallbackWarning")
+def test_what_runs_through_jax_donates_too():
+    def fn(x, y):
+        return jax.pure_callback(lambda a: np.asarray(a) * 2, x, x) + y
+
+    f = hlo_disc.jit(fn, donate_argnums=1)
+    x, y = X.copy(), X.copy()
+    assert f(x, y).tolist() == [0, 3, 6, 9]
+    assert (x.is_deleted(), y.is_deleted(), f.stats().fallbacks[0].calls) == (False, True, 1)
+
+
+def test_donated_keyword_arguments():
+    f = hlo_disc.jit(lambda x, *, y: x + y, donate_argnames=("x", "y"))
+    x, y = X.copy(), X.copy()
+    with pytest.warns(UserWarning, match=r"not usable: float32\[4\]"):
+        f(y=y, x=x)
+    assert (x.is_deleted(), y.is_deleted()) == (True, False)
+
+
+def test_donated_random_keys():
+    f = hlo_disc.jit(lambda key: jax.random.split(key, 1)[0], donate_argnums=0)
+    key = jax.random.key(0)
+    assert (f(key).dtype, key.is_deleted()) == (key.dtype, True)
+
+
+def test_many_sizes_are_donated_by_one_program():
+    f = hlo_disc.jit(lambda x, y: x + y[:1], dims={"x": "(n)", "y": "(m)"}, donate_argnums=(0, 1))
+    with pytest.warns(UserWarning, match="float32"):
+        for n, m in ((3, 2), (5, 4), (1, 1), (4, 4)):
+            x, y = jnp.ones(n), jnp.ones(m)
+            assert f(x, y).tolist() == [2] * n
+            assert (x.is_deleted(), y.is_deleted()) == (True, False)
+    assert f.stats().compilations == 1
+
+
+@pytest.mark.parametrize("donated", [0, (0, 1)], ids=["and passed", "twice"])
+def test_an_array_that_is_donated_and_passed_again_is_refused(donated):
+    f = hlo_disc.jit(lambda x, y: (x + y, x - y), donate_argnums=donated)
+    for _ in range(2):
+        x = X.copy()
+        with pytest.raises(hlo_disc.ArgumentError, match=r"float32\[4\] is donated and also passed a second time"):
+            f(x, x)
+        assert not x.is_deleted()
+        x, y = X.copy(), X.copy()
+        f(x, y)
+        assert x.is_deleted()
+
+
+def test_a_deleted_array_is_refused_as_by_jax():
+    for jit in (jax.jit, hlo_disc.jit):
+        f = jit(lambda x: x + 1, donate_argnums=0)
+        for _ in range(2):
+            x = X.copy()
+            f(x)
+            with pytest.raises((RuntimeError, ValueError), match="deleted"):
+                f(x)
+
+
+def test_a_view_outlives_a_donated_array():
+    f = hlo_disc.jit(lambda x: x + 1, donate_argnums=0)
+    x = jnp.full(100_000, 3.0)
+    view = np.asarray(x)
+    f(x)
+    assert x.is_deleted()
+    others = [f(jnp.full(100_000, float(i))) for i in range(5)]
+    assert view.tolist() == [3.0] * 100_000
+    assert others[4][0] == 5
+
+
+def test_a_packed_weight_may_be_donated():
+    f = hlo_disc.jit(lambda w, x: (x @ w, w * 2), donate_argnums=0)
+    plain = hlo_disc.jit(lambda w, x: (x @ w, w * 2))
+    w, x = jnp.ones((64, 64)), jnp.ones((8, 64))
+    for _ in range(3):
+        plain(w, x)
+    f(w, x)
+    with pytest.raises(RuntimeError, match="deleted"):
+        plain(w, x)
+
+
+def test_nothing_is_donated_inside_of_transformations():
+    f = hlo_disc.jit(lambda x: (x * x).sum(), donate_argnums=0)
+    g = hlo_disc.jit(lambda x: x * x, donate_argnums=0)
+    x = X.copy()
+    assert jax.grad(f)(x).tolist() == (2 * X).tolist()
+    assert jax.jit(lambda x: g(x) + 1)(x).tolist() == (X * X + 1).tolist()
+    assert not x.is_deleted()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"donate_argnums": 5},
+        {"donate_argnames": "z"},
+        {"donate_argnums": 0, "static_argnums": 0},
+        {"in_shardings": 3},
+        {"out_shardings": "x"},
+        {"in_shardings": jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0]), "backend": "cpu"},
+    ],
+    ids=str,
+)
+def test_what_jax_refuses_is_refused_when_it_is_said(settings):
+    for jit in (jax.jit, hlo_disc.jit):
+        with pytest.raises((ValueError, TypeError)):
+            jit(lambda x: x, **settings)
+
+
+# --------------------------------------------------------------------------------------------------------- placed
+
+
+CPU = jax.devices("cpu")[0]
+ONE = jax.sharding.SingleDeviceSharding(CPU)
+PLACES = {
+    "nothing": {},
+    "input": {"in_shardings": ONE},
+    "inputs": {"in_shardings": (None, ONE)},
+    "no input": {"in_shardings": [None, None]},
+    "result": {"out_shardings": ONE},
+    "device": {"device": CPU},
+    "backend": {"backend": "cpu"},
+    "others": {"keep_unused": True, "inline": True},
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("settings", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("committed", [False, True], ids=["", "committed"])
+def test_results_are_committed_as_with_jax(settings, committed):
+    place = (lambda x: jax.device_put(x, CPU)) if committed else jnp.asarray
+    f, g = (jit(lambda x, y: {"sum": x + y}, **settings) for jit in (hlo_disc.jit, jax.jit))
+    for _ in range(2):
+        ours, theirs = f(place(X), X)["sum"], g(place(X), X)["sum"]
+        assert (ours.committed, ours.sharding) == (theirs.committed, theirs.sharding)
+        assert isinstance(f(np.asarray(X), np.asarray(X))["sum"], np.ndarray)
+    assert f.stats().compilations == 1
+
+
+def test_other_shardings_run_through_jax():
+    mesh = jax.sharding.NamedSharding(jax.make_mesh((1,), ("i",)), jax.sharding.PartitionSpec("i"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for settings in ({"out_shardings": mesh}, {"in_shardings": (mesh, None)}):
+            f = hlo_disc.jit(lambda x, y: x + y, **settings, donate_argnums=1)
+            x, y = X.copy(), X.copy()
+            result = f(x, y)
+            assert result.sharding.is_equivalent_to(mesh, 1)
+            assert isinstance(result.sharding, jax.sharding.NamedSharding)
+            assert y.is_deleted()
+            (fallback,) = f.stats().fallbacks
+            assert "programs run on the first CPU device" in fallback.reason
+            assert (f.stats().calls, f.stats().compilations) == (1, 0)
+            assert jax.jit(f)(x, X.copy()).tolist() == [0, 2, 4, 6]
+
+
+def test_shardings_of_pytrees_run_through_jax():
+    mesh = jax.sharding.NamedSharding(jax.make_mesh((1,), ("i",)), jax.sharding.PartitionSpec())
+    f = hlo_disc.jit(lambda p, x, *, y: p["a"] + p["b"][0] + x + y, in_shardings=({"a": mesh, "b": None}, None))
+    assert f({"a": X, "b": [X, None]}, X, y=X).tolist() == (4 * X).tolist()
+    assert f.stats().compilations == 0
+
+
+def test_a_pickle_keeps_what_is_donated():
+    f = pickle.loads(pickle.dumps(hlo_disc.jit(add, donate_argnums=0)))
+    x = X.copy()
+    f(x, X)
+    assert x.is_deleted()

@@ -254,7 +254,7 @@ def register_ffi_target(name: str, function: Any) -> None:
             "instantiate", "prepare", "initialize" and "execute", of which the last must be there.
 
     Raises:
-        ValueError: other stages.
+        ArgumentError: other stages, or what is no capsule.
     """
     from hlo_disc.ral import handlers
 
@@ -272,7 +272,7 @@ def register_ffi_type(name: str, registration: Mapping[str, Any]) -> None:
         registration: what `jax.ffi.register_ffi_type` takes, `{"type_id": capsule, "type_info": capsule}`.
 
     Raises:
-        ValueError: a type without a deleter.
+        ArgumentError: what is no such registration, or a type without a deleter.
     """
     from hlo_disc.ral import handlers
 

@@ -188,6 +188,8 @@ class FlatFunction:
             raise UnsupportedOpError(str(error)) from error
 
     def _compile(self, entry: Entry, leaves: list[Leaf], sizes: Sizes) -> Compiled:
+        from hlo_disc.jit import settings
+
         start = time.perf_counter()
         traced: list[Traced] = []  # for this call, and for more
 
@@ -226,7 +228,7 @@ class FlatFunction:
         asked = tuple(entry.told(program.wanted, f"{a} ({a.line})") for a in (*program.numbers, *program.asked))
         record = Compilation(why, shown, seconds, executable.program.compile_ms, asked)
         self._log.add(record, executable.native.count)
-        logger.info("compiled %s in %.2f s: %s", self.name, seconds, why)
+        logger.log(settings.log_level(), "Finished compilation of %s in %.2f s: %s", self.name, seconds, why)
         return made
 
     def _build(self, source: Callable[[], Graph]) -> tuple[Executable, Backward | None]:

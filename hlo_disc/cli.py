@@ -274,6 +274,4 @@ def _show(results: Sequence[np.ndarray]) -> None:
 
 
 def _signature(program: Program) -> list[str]:
-    return [f"{x.name}: {x.dtype}[{', '.join(x.shape)}]" for x in program.inputs] + [
-        f"-> {x.dtype}[{', '.join(x.shape)}]" for x in program.outputs
-    ]
+    return [*map(str, program.inputs), *(f"-> {x}" for x in program.outputs)]

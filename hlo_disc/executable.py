@@ -7,6 +7,7 @@ of a call, so any number of threads may use one.
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
 import os
@@ -17,8 +18,9 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, FormatError, ShapeError, UnsupportedOpError
+from hlo_disc.notebook import html_table, signature_text
 from hlo_disc.options import Options
-from hlo_disc.program import Attribute, LibraryCall, Program, dtype_named, read, save
+from hlo_disc.program import Attribute, LibraryCall, Program, dtype_named, read, read_open, save
 from hlo_disc.targets import registry
 
 if TYPE_CHECKING:
@@ -74,6 +76,8 @@ def _nest(node: Any, leaves: Sequence[Any]) -> Any:
 
 class Executable:
     """A program linked into this process; made by `compile`, `load` and `Lowered.compile`. Any thread may call it.
+
+    It can be pickled, with its options; to unpickle is to load it. Its copies are itself, for it never changes.
 
     Args:
         program: what was compiled or read.
@@ -137,6 +141,26 @@ class Executable:
             return _nest(self._structure, results)
         return results[0] if len(results) == 1 else tuple(results)
 
+    def __repr__(self) -> str:
+        p = self.program
+        return f"<hlo_disc.Executable {signature_text(p.inputs, p.outputs)} for {p.target}, {len(p.object)} bytes>"
+
+    def _repr_html_(self) -> str:
+        p = self.program
+        rows = [*(("input", x) for x in p.inputs), *(("output", x) for x in p.outputs)]
+        return html_table(f"Executable for {p.target}, {len(p.object)} bytes of code", rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        content = io.BytesIO()
+        save(self.program, content)
+        return _unpickled, (content.getvalue(), self.options)
+
+    def __copy__(self) -> Executable:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Executable:
+        return self
+
     def memory(self, **dims: int) -> Memory:
         """Bytes that a call allocates, without running it.
 
@@ -188,8 +212,8 @@ class Executable:
         p = self.program
         times = ", ".join(f"{name} {ms:.1f}" for name, ms in p.compile_ms.items())
         lines = [
-            *(f"input   {x.name}: {x.dtype}[{', '.join(x.shape)}]" for x in p.inputs),
-            *(f"output  {x.dtype}[{', '.join(x.shape)}]" for x in p.outputs),
+            *(f"input   {x}" for x in p.inputs),
+            *(f"output  {x}" for x in p.outputs),
             *(f"guard   {x.lhs} {x.relation} {x.rhs}" for x in p.guards),
             *(f"asked   {x.message}" for x in p.asked),
             f"object  {len(p.object)} bytes for {', '.join(p.features)}; {len(p.constants)} constants of "
@@ -230,7 +254,7 @@ def register_ffi_target(name: str, function: Any) -> None:
             "instantiate", "prepare", "initialize" and "execute", of which the last must be there.
 
     Raises:
-        ValueError: other stages.
+        ArgumentError: other stages, or what is no capsule.
     """
     from hlo_disc.ral import handlers
 
@@ -248,7 +272,7 @@ def register_ffi_type(name: str, registration: Mapping[str, Any]) -> None:
         registration: what `jax.ffi.register_ffi_type` takes, `{"type_id": capsule, "type_info": capsule}`.
 
     Raises:
-        ValueError: a type without a deleter.
+        ArgumentError: what is no such registration, or a type without a deleter.
     """
     from hlo_disc.ral import handlers
 
@@ -294,13 +318,22 @@ def load(path: str | os.PathLike[str], options: Options | None = None) -> Execut
         UnsupportedOpError: a library call for which this process has no handler.
         OSError: a file that cannot be read; FileNotFoundError for none.
     """
-    program = read(path)
+    return _linked(read(path), options, str(path))
+
+
+def _unpickled(content: bytes, options: Options) -> Executable:
+    """What `Executable.__reduce__` names. Raises as `load`."""
+    name = "a pickled executable"
+    return _linked(read_open(io.BytesIO(content), name), options, name)
+
+
+def _linked(program: Program, options: Options | None, name: str) -> Executable:
     try:
         return Executable(program, options)
     except FormatError as error:
-        raise FormatError(f"{path}: {error}") from None
+        raise FormatError(f"{name}: {error}") from None
     except (KeyError, ValueError, TypeError) as error:
-        raise FormatError(f"{path}: a damaged executable: {error}") from error
+        raise FormatError(f"{name}: a damaged executable: {error}") from error
 
 
 def _symbols(text: str) -> list[str]:

@@ -273,5 +273,5 @@ def merge(options: Options | None, overrides: Mapping[str, Any]) -> Options:
         merged = dataclasses.replace(options or Options.from_env(), **overrides)
     except ValueError as error:
         raise ArgumentError(str(error)) from None
-    registry.check(merged.target)
+    registry.check(merged.target, merged.features)
     return merged

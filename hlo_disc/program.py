@@ -16,7 +16,7 @@ import typing
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import ml_dtypes
 import numpy as np
@@ -39,6 +39,9 @@ class InputRow:
     dtype: str
     shape: tuple[str, ...]
 
+    def __str__(self) -> str:
+        return f"{self.name}: {_type(self)}"
+
 
 @dataclass(frozen=True)
 class OutputRow:
@@ -46,6 +49,13 @@ class OutputRow:
 
     dtype: str
     shape: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return _type(self)
+
+
+def _type(row: InputRow | OutputRow) -> str:
+    return f"{row.dtype}[{', '.join(row.shape)}]"
 
 
 @dataclass(frozen=True)
@@ -159,15 +169,15 @@ def dtype_named(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
-def save(program: Program, path: str | os.PathLike[str]) -> None:
-    """Write a program as one file that `read` reads on any machine."""
+def save(program: Program, file: str | os.PathLike[str] | BinaryIO) -> None:
+    """Write a program as one file, by its path or open, that `read` reads on any machine."""
     header = {
         "format": FORMAT,
         "version": VERSION,
         "program": _to_json(program),
         "constants": [_to_json(_Constant(str(c.dtype), c.shape)) for c in program.constants],
     }
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("header.json", json.dumps(header, indent=1))
         archive.writestr("object.o", program.object)
         for i, constant in enumerate(program.constants):
@@ -179,18 +189,25 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
 
 def read(path: str | os.PathLike[str]) -> Program:
     """Read what `save` wrote. Raises FormatError for another format version or a damaged file, FileNotFoundError."""
+    with open(path, "rb") as file:
+        return read_open(file, str(path))
+
+
+def read_open(file: BinaryIO, name: str) -> Program:
+    """The same from an open file, which messages call `name`."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(file) as archive:
             return _read(archive)
     except FormatError as error:
-        raise FormatError(f"{path}: {error}") from None
+        raise FormatError(f"{name}: {error}") from None
     except MemoryError:
         raise
     except Exception as error:  # zipfile, numpy and json raise errors of many kinds for damaged files
         if not is_damage(error):
             raise
         reason = f"its header{error}" if isinstance(error, _Damaged) else str(error)
-        raise FormatError(f"{path} ({os.path.getsize(path)} bytes) {_what(path, reason)}") from error
+        size = file.seek(0, os.SEEK_END)
+        raise FormatError(f"{name} ({size} bytes) {_what(file, size, reason)}") from error
 
 
 def is_damage(error: Exception) -> bool:
@@ -205,19 +222,19 @@ def is_archive(path: str | os.PathLike[str]) -> bool:
         return file.read(len(_ARCHIVE)) == _ARCHIVE
 
 
-def _what(path: str | os.PathLike[str], reason: str) -> str:
+def _what(file: BinaryIO, size: int, reason: str) -> str:
     """Why a file is no executable, and what to do."""
     again = "compile it again, and save or copy it anew"
-    if not os.path.getsize(path):
+    if not size:
         return f"is no hlo_disc executable: it is empty; {again}"
-    if not is_archive(path):
-        with open(path, "rb") as file:
-            start = file.read(8)
+    file.seek(0)
+    start = file.read(8)
+    if not start.startswith(_ARCHIVE):
         return (
             f"is no hlo_disc executable: it begins with {start!r}; give what Executable.save or 'hlo-disc compile' "
             "wrote (a StableHLO module is compiled with hlo_disc.compile)"
         )
-    if not zipfile.is_zipfile(path):
+    if not zipfile.is_zipfile(file):
         return f"is truncated: it begins as an hlo_disc executable, and its end is missing; {again}"
     return f"is a damaged hlo_disc executable, or another zip file ({reason}); {again}"
 

@@ -24,13 +24,15 @@ Static = tuple[tuple[int | str, type, Any], ...]  # where (position or name), ty
 
 
 class Signature:
-    """The parameters of `fn`, and which of them are static. Raises ArgumentError for a static argument that is none."""
+    """The parameters of `fn`, and which of them are static or donated. Raises ArgumentError for one that is none."""
 
     def __init__(
         self,
         fn: Callable[..., Any],
         static_argnums: int | Iterable[int] | None = None,
         static_argnames: str | Iterable[str] | None = None,
+        donate_argnums: int | Iterable[int] | None = None,
+        donate_argnames: str | Iterable[str] | None = None,
     ):
         self.fn = fn
         self.name = getattr(fn, "__name__", type(fn).__name__)
@@ -46,26 +48,40 @@ class Signature:
         self.rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         self.keyword_rest = any(p.kind is p.VAR_KEYWORD for p in parameters)
         self.names = tuple(p.name for p in parameters)
-        self.static_positions, self.static_names = self._static(static_argnums, static_argnames)
+        self.static_positions, self.static_names = self._places("static", static_argnums, static_argnames)
+        self.donated_positions, self.donated_names = self._places("donate", donate_argnums, donate_argnames)
         self.has_static = bool(self.static_positions or self.static_names)
 
-    def _static(self, nums: Any, names: Any) -> tuple[frozenset[int], frozenset[str]]:
+    def _places(self, what: str, nums: Any, names: Any) -> tuple[frozenset[int], frozenset[str]]:
+        """Parameters by number or name, those that may be given by position as positions."""
         nums = () if nums is None else (nums,) if isinstance(nums, int) else tuple(nums)
         names = () if names is None else (names,) if isinstance(names, str) else tuple(names)
         positions, keywords = set(), set()
         for num in nums:
             if not (-len(self.positional) <= num < len(self.positional) or (self.rest and num >= 0)):
                 count = len(self.positional)
-                raise ArgumentError(f"static_argnums={num}: {self.name} has {count} positional parameters")
+                raise ArgumentError(f"{what}_argnums={num}: {self.name} has {count} positional parameters")
             positions.add(num if num >= 0 else num + len(self.positional))
         for name in names:
             if self._signature and name not in self.names and not self.keyword_rest:
-                raise ArgumentError(f"static_argnames={name!r}: {self.name} has the parameters {', '.join(self.names)}")
+                raise ArgumentError(f"{what}_argnames={name!r}: {self.name} has the parameters {', '.join(self.names)}")
             if name in self.positional:
                 positions.add(self.positional.index(name))
             else:
                 keywords.add(name)
         return frozenset(positions), frozenset(keywords)
+
+    @property
+    def static_argnums(self) -> list[int]:
+        """All static positions, as `jax.jit` takes them."""
+        return sorted(self.static_positions)
+
+    @property
+    def static_argnames(self) -> list[str]:
+        """All names by which static arguments may be given, as `jax.jit` takes them."""
+        by_keyword = dict(enumerate(self.by_keyword))
+        names = (by_keyword.get(i) for i in self.static_positions)
+        return sorted(self.static_names.union(name for name in names if name))
 
     def check_dims(self, dims: Any) -> Mapping[str, Any]:
         """`dims`. Raises ArgumentError when they are no mapping, or name what is no parameter."""
@@ -149,6 +165,20 @@ class Signature:
             for name, value in self._arguments(args, kwargs, static)
             for path, _ in tree_util.tree_flatten_with_path(value)[0]
         ]
+
+    def donated(self, args: Sequence[Any], kwargs: Mapping[str, Any], static: Static) -> list[int]:
+        """Which arrays of a split call are donated, by their numbers in flattening order."""
+        from jax import tree_util
+
+        if not self.donated_positions and not self.donated_names:
+            return []
+        taken = {where for where, _, _ in static if isinstance(where, int)}
+        positions = (i for i in itertools.count() if i not in taken)
+        names = self.donated_names.union(self.positional[i] for i in self.donated_positions if i < len(self.positional))
+        arguments = [(i in self.donated_positions, value) for i, value in zip(positions, args, strict=False)]
+        arguments += [(name in names, value) for name, value in sorted(kwargs.items())]
+        flags = [given for given, value in arguments for _ in tree_util.tree_leaves(value)]
+        return [k for k, given in enumerate(flags) if given]
 
     def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any], static: Static) -> Iterator[tuple[str, Any]]:
         """The parameters of a split call with their values, in flattening order; `*rest` is one tuple."""

@@ -43,7 +43,8 @@ def compile(
         overrides: fields of `Options` by name, over `options`.
 
     Raises:
-        ParseError: no StableHLO, a file that cannot be read, or a constraint that is none.
+        ParseError: no StableHLO, or a constraint that is none.
+        OSError: a file that cannot be read; FileNotFoundError for none.
         UnsupportedOpError: an op that cannot be compiled.
         ArgumentError: specs, dims or options that do not fit.
         ShapeError: a function that JAX cannot trace at these dims; the message has JAX's reason.
@@ -87,10 +88,11 @@ def _compile_function(
     given = signature.dims(signature.check_dims(dims), specs, {}, ())
     parsed = [spec_dims(leaf, text, name) for leaf, text, name in zip(leaves, given, names, strict=True)]
     infos = describe_all([leaf for leaf, _ in parsed], names, signature.name)
+    made_up = any(isinstance(leaf, str) for leaf in leaves)
     made: list[Traced] = []
 
     def read() -> Graph:
-        made.append(trace(fn, tree, infos, tuple(d for _, d in parsed), names, constraints))
+        made.append(trace(fn, tree, infos, tuple(d for _, d in parsed), names, constraints, made_up))
         return made[0].graph
 
     program = pipeline.compile(read, options)

@@ -62,8 +62,11 @@ def trace(
     dims: Dims,
     names: Sequence[str],
     constraints: Sequence[str],
+    made_up: bool = False,
 ) -> Traced:
     """The program of `fn`, whose (args, kwargs) have the structure `tree`, for no call in particular.
+
+    made_up: whether the sizes of the leaves that are dims are nobody's, so that no message may speak of them.
 
     Raises what tracing raises; JAX's refusal of a symbolic size is a ShapeError with JAX's message.
     """
@@ -79,11 +82,12 @@ def trace(
         if not any(map(any, dims)):
             raise
         own = _mistake(flat, leaves)
-        if own is not None:
+        if own is not None and (not made_up or str(own) == str(error)):
             raise own from None
+        possible = "" if own else ", though it can at fixed sizes"
         shown = ", ".join(show(n, leaf, ds) for n, leaf, ds in zip(names, leaves, dims, strict=True) if any(ds))
         raise ShapeError(
-            f"{getattr(fn, '__name__', 'the function')} cannot be traced with {shown}, though it can at fixed sizes: "
+            f"{getattr(fn, '__name__', 'the function')} cannot be traced with {shown}{possible}: "
             "name equal dims alike, add what you know as constraints, or keep a dim static with '_'. "
             f"JAX says:\n{error}"
         ) from error

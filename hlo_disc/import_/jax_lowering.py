@@ -8,16 +8,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import ir
+
+_CALLBACKS = frozenset(("pure_callback_p", "io_callback_p", "debug_callback_p", "debug_print_p"))
 
 
 def parameters() -> Any:
     """What `Traced.lower` takes as `_private_parameters`; None for a JAX that has no such thing."""
     try:
+        from jax._src import callback, debugging
         from jax._src.interpreters import mlir
         from jax._src.lax import fft, lax, linalg
 
-        rules = ((fft.fft_p, _fft), (lax.composite_p, _composite), (linalg.hessenberg_p, _hessenberg))
+        callbacks = (p for module in (callback, debugging) for name, p in vars(module).items() if name in _CALLBACKS)
+        rules = (
+            (fft.fft_p, _fft),
+            (lax.composite_p, _composite),
+            (linalg.hessenberg_p, _hessenberg),
+            *((primitive, _callback) for primitive in callbacks),
+        )
         return mlir.LoweringParameters(override_lowering_rules=rules)
     except (ImportError, AttributeError, TypeError):
         return None
@@ -61,3 +71,15 @@ def _hessenberg(ctx: Any, a: Any) -> Any:
             f"jax.lax.linalg.hessenberg takes no symbolic size, for LAPACK's gehrd does not: {aval.str_short()}"
         )
     return linalg._hessenberg_cpu_lowering(ctx, a)
+
+
+def _callback(ctx: Any, *args: Any, **params: Any) -> Any:
+    """The custom call alone, for the reader to refuse: JAX fails with "std::bad_cast" before it has made one."""
+    from jax._src.interpreters import mlir
+
+    if ctx.tokens_in.effects():  # they would be inputs of the module
+        raise UnsupportedOpError(
+            "calling back into Python is not supported, nor in an order: a compiled program runs without an interpreter"
+        )
+    types = [mlir.aval_to_ir_type(ctx.module_context, aval) for aval in ctx.avals_out]
+    return mlir.custom_call("xla_ffi_python_cpu_callback", result_types=types, operands=args).results

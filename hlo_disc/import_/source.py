@@ -1,7 +1,7 @@
 """From what a user has (a file, text, bytes, a JAX export, a module) to an MLIR module.
 
 Text and bytecode are told apart by content, portable artifacts are upgraded to this version of StableHLO. Whatever
-cannot be read is a ParseError with the parser's own diagnostics: file, line and column.
+cannot be parsed is a ParseError with the parser's own diagnostics: file, line and column.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def load_module(source: Any) -> ir.Module:
     """The module in `source`.
 
     source: a path (text, bytecode or portable artifact), text that holds a module, bytes of any of these, a
-    `jax.export.Exported`, or an `ir.Module`, which is returned as it is. Raises ParseError, UnsupportedOpError.
+    `jax.export.Exported`, or an `ir.Module`, which is returned as it is. Raises ParseError, UnsupportedOpError, and
+    OSError for a file that cannot be read.
     """
     if isinstance(source, ir.Module):
         return source
@@ -59,11 +60,7 @@ def _is_text(source: str) -> bool:
 
 
 def _from_file(path: Path) -> ir.Module:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ParseError(f"cannot read {path}: {error.strerror}") from None
-    return _from_bytes(data, str(path))
+    return _from_bytes(path.read_bytes(), str(path))
 
 
 def _from_bytes(data: bytes, name: str) -> ir.Module:

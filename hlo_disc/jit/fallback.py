@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,21 @@ from hlo_disc.values import is_key
 
 
 class FallbackPath:
-    """A path through `jax.jit`, for one structure and its static values. It serves every call, inside `jax.jit` too."""
+    """A path through `jax.jit`, for one structure and its static values. It serves every call, inside `jax.jit` too.
+
+    parameters: of `jax.jit`, for the function of flat arrays.
+    """
 
     __slots__ = ("run", "reason", "arguments", "calls", "_lock")
 
-    def __init__(self, fn: Callable[..., Any], tree: Any, reason: str, arguments: tuple[str, ...]):
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        tree: Any,
+        reason: str,
+        arguments: tuple[str, ...],
+        parameters: Mapping[str, Any],
+    ):
         import jax
 
         @functools.wraps(fn)
@@ -25,7 +35,7 @@ class FallbackPath:
             args, kwargs = tree.unflatten(leaves)
             return fn(*args, **kwargs)
 
-        self.run, self.reason, self.arguments = jax.jit(flat), reason, arguments
+        self.run, self.reason, self.arguments = jax.jit(flat, **parameters), reason, arguments
         self.calls, self._lock = 0, threading.Lock()
 
     def __call__(self, leaves: Sequence[Any]) -> Any:

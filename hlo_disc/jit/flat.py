@@ -6,9 +6,10 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from hlo_disc.dynamic_hlo.ir.dependence import live_ops
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
@@ -50,7 +51,7 @@ class FlatFunction:
     fn, tree: what is called with the (args, kwargs) of this structure. names: of the arrays, in flattening order.
     dims: their shape strings, None where all are found. first: why there is a first program. histories: what is known
     of sizes already. differentiates: how many of its results, the last ones, are derivatives, for which there is a
-    program of their own.
+    program of their own. donated: which arrays. for_jax: with what the function goes to `jax.jit` where it must.
     """
 
     def __init__(
@@ -66,6 +67,8 @@ class FlatFunction:
         log: Log,
         histories: Histories | None = None,
         differentiates: int = 0,
+        donated: Sequence[int] = (),
+        for_jax: Mapping[str, Any] | None = None,
     ):
         self.name, self.fn, self.tree, self.names, self.dims = name, fn, tree, list(names), dims
         self.entries: dict[Any, Entry] = {}
@@ -73,7 +76,7 @@ class FlatFunction:
         self.remembered = functools.lru_cache(_REMEMBERED)(lambda make, *args: make(self, *args))
         self._constraints, self._options, self._first, self._log = constraints, options, first, log
         self._histories = {} if histories is None else histories
-        self._differentiates = differentiates
+        self._differentiates, self.donated, self._for_jax = differentiates, donated, for_jax or {}
         self._derived: dict[Any, FlatFunction] = {}
         self._fallbacks: dict[str, FallbackPath] = {}
         self._lock = threading.Lock()
@@ -139,7 +142,7 @@ class FlatFunction:
         found = self._fallbacks.get(key)
         if found is None:
             shown = tuple(f"{x.dtype}{list(x.shape)}" if hasattr(x, "shape") else type(x).__name__ for x in leaves)
-            made = FallbackPath(self.fn, self.tree, reason, shown)
+            made = FallbackPath(self.fn, self.tree, reason, shown, self._for_jax)
             self._log.fall_back(self.name, made, quiet)
             found = self._fallbacks.setdefault(key, made)
         return found
@@ -208,6 +211,8 @@ class FlatFunction:
             raise UnsupportedOpError(str(error)) from error
 
     def _compile(self, entry: Entry, leaves: list[Leaf], sizes: Sizes) -> Compiled:
+        from hlo_disc.jit import settings
+
         start = time.perf_counter()
         traced: list[Traced] = []  # for this call, and for more
 
@@ -234,7 +239,9 @@ class FlatFunction:
         why = entry.why(sizes)
         executable, backward = self._build(source)
         program = traced[-1]
-        made = Compiled(program if program.asked else program._replace(graph=_NOTHING), sizes, executable, backward)
+        donated = _read(program.graph, self.donated)
+        kept = program if program.asked else program._replace(graph=_NOTHING)
+        made = Compiled(kept, sizes, executable, backward, donated)
         if unmet:
             executable.native.accept(unmet)
         if backward is None:
@@ -244,7 +251,7 @@ class FlatFunction:
         asked = tuple(entry.told(program.wanted, f"{a} ({a.line})") for a in (*program.numbers, *program.asked))
         record = Compilation(why, shown, seconds, executable.program.compile_ms, asked)
         self._log.add(record, executable.native.count)
-        logger.info("compiled %s in %.2f s: %s", self.name, seconds, why)
+        logger.log(settings.log_level(), "Finished compilation of %s in %.2f s: %s", self.name, seconds, why)
         return made
 
     def _build(self, source: Callable[[], Graph]) -> tuple[Executable, Backward | None]:
@@ -301,3 +308,11 @@ class FlatFunction:
     @staticmethod
     def _at(leaves: list[Leaf], sizes: Sizes) -> list[Leaf]:
         return [leaf._replace(shape=shape) for leaf, shape in zip(leaves, sizes, strict=True)]
+
+
+def _read(graph: Graph, numbers: Sequence[int]) -> tuple[int, ...]:
+    """Which of these inputs the results depend on."""
+    if not numbers:
+        return ()
+    needed = {value for op in live_ops(graph.ops, graph.outputs) for value in op.operands}.union(graph.outputs)
+    return tuple(i for i in numbers if graph.inputs[i] in needed)

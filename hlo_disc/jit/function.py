@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
+import threading
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from hlo_disc import pipeline
 from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
 from hlo_disc.jit.flat import FlatFunction
 from hlo_disc.jit.lowered import Lowered
-from hlo_disc.jit.programs import Compiled, Path, Paths, Programs
+from hlo_disc.jit.placement import PARAMETERS, Placement
+from hlo_disc.jit.programs import Compiled, Finished, Path, Paths, Programs
 from hlo_disc.jit.stats import Log, Stats
+from hlo_disc.notebook import counted, html_table
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, Static
 from hlo_disc.trace import active
@@ -34,6 +38,9 @@ from hlo_disc.values import (
     is_tracer,
     taken,
 )
+
+if TYPE_CHECKING:
+    import jax
 
 # So many programs are tried, one after the other, before the sizes of a call are looked at.
 _TRIED = 8
@@ -62,15 +69,22 @@ class JitFunction(Generic[P, R]):
         static_argnums: int | Iterable[int] | None,
         static_argnames: str | Iterable[str] | None,
         options: Options,
+        parameters: Mapping[str, Any] | None = None,
     ):
         functools.update_wrapper(self, fn)
-        self.signature = Signature(fn, static_argnums, static_argnames)
+        self._made_of = fn, dims, constraints, static_argnums, static_argnames, options, parameters
+        self._parameters = parameters or {}
+        donated = map(self._parameters.get, ("donate_argnums", "donate_argnames"))
+        self.signature = Signature(fn, static_argnums, static_argnames, *donated)
+        if parameters:
+            self._jax  # noqa: B018 - a mistake is told here, not at the first call
         self._dims = dims
         self._constraints = constraint_texts(constraints)
         parse_constraints(self._constraints)  # a mistake is told here, not at the first call
         self._options = options
         self._programs = Programs(lambda: False)  # of the settings that the last call saw
         self._by_settings: dict[Any, Programs] = {}
+        self._lock = threading.Lock()  # of both
         self._log = Log()
         if dims is not None:
             self.signature.check_dims(dims)
@@ -83,6 +97,29 @@ class JitFunction(Generic[P, R]):
     ) -> Callable[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<hlo_disc.jit of {self.signature.name}: {self.stats().summary()}>"
+
+    def _repr_html_(self) -> str:
+        stats = self.stats()
+        rows = [
+            *((f"{r.seconds:.2f} s", r.reason, ", ".join(r.arguments)) for r in stats.records),
+            *(
+                (counted(f.calls, "call"), f"through jax.jit: {f.reason}", ", ".join(f.arguments))
+                for f in stats.fallbacks
+            ),
+        ]
+        return html_table(f"hlo_disc.jit of {self.signature.name}: {stats.summary()}", rows)
+
+    def __reduce__(self) -> Any:
+        """Of a decorated function its name, otherwise what it was made of. What it has compiled is left behind."""
+        name = getattr(self, "__qualname__", "")
+        try:
+            found = operator.attrgetter(name)(sys.modules[self.__module__])
+        except (AttributeError, KeyError):
+            found = None
+        return name if found is self else (JitFunction, self._made_of)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function: as `jax.jit` of it would, with one program for many sizes.
@@ -129,12 +166,14 @@ class JitFunction(Generic[P, R]):
         if settings.jit_is_disabled():
             return None
         key = settings.now()
-        programs = self._by_settings.get(key)
-        if programs is None:
-            first = "first call with these settings of JAX" if self._by_settings else "first call"
-            made = Programs(settings.watch(key), settings.reason_for_jax(), first)
-            programs = self._by_settings.setdefault(key, made)
-        self._programs = programs
+        with self._lock:
+            programs = self._by_settings.get(key)
+            if programs is None:
+                first = "first call with these settings of JAX" if self._by_settings else "first call"
+                reason = self._placement.reason_for_jax or settings.reason_for_jax()
+                programs = Programs(settings.watch(key), reason, first)
+                self._by_settings[key] = programs
+            self._programs = programs
         return programs
 
     def _slow(self, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -162,6 +201,7 @@ class JitFunction(Generic[P, R]):
             wrap = all(map(is_number, leaves))
             path = _path(variant, conversions, wrap)
             result = path([x if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)])
+            finish = self._placement.finish(variant.donated)
         except (UnsupportedOpError, ShapeError) as error:
             if isinstance(error, ShapeError) and self._dims is not None:
                 raise
@@ -173,13 +213,23 @@ class JitFunction(Generic[P, R]):
             programs.paths.setdefault((tree, static, kinds), fallback)
             return fallback(leaves)
         others = [p for p in reversed(entry.programs) if p is not variant][: _TRIED - 1]
-        if path.is_plain and not kwargs and not self.signature.has_static and same_objects(leaves, args):
+        if (
+            finish is None
+            and path.is_plain
+            and not kwargs
+            and not self.signature.has_static
+            and same_objects(leaves, args)
+        ):
             programs.plain[kinds] = path.run, path.unflatten
             if not others:
                 return result
-        paths = [path, *(_path(p, conversions, wrap) for p in others)]
-        programs.paths[tree, static, kinds] = Paths(paths) if others else path
-        return result
+        paths = [self._finished(p, _path(p, conversions, wrap)) for p in (variant, *others)]
+        programs.paths[tree, static, kinds] = Paths(paths) if others else paths[0]
+        return finish(leaves, result) if finish else result
+
+    def _finished(self, program: Compiled, path: Path) -> Path | Finished:
+        finish = self._placement.finish(program.donated)
+        return Finished(path, finish) if finish else path
 
     def _flat(
         self, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any], static: Static, tree: Any
@@ -191,8 +241,21 @@ class JitFunction(Generic[P, R]):
             dims = None if self._dims is None else signature.dims(self._dims, args, kwargs, static)
             first = programs.first_of(tree)
             fn, texts, options = signature.bind(static), self._constraints, self._options
-            histories = programs.histories(tree)
-            made = FlatFunction(signature.name, fn, tree, names, dims, texts, options, first, self._log, histories)
+            donated = signature.donated(args, kwargs, static)
+            made = FlatFunction(
+                signature.name,
+                fn,
+                tree,
+                names,
+                dims,
+                texts,
+                options,
+                first,
+                self._log,
+                programs.histories(tree),
+                donated=donated,
+                for_jax=self._placement.for_flat(args, donated, len(names)),
+            )
             found = programs.functions.setdefault((tree, static), made)
         return found
 
@@ -216,6 +279,49 @@ class JitFunction(Generic[P, R]):
         programs = self._under_these_settings() or Programs(lambda: False)
         flat = self._flat(programs, array_args, array_kwargs, static, tree)
         return Lowered(flat.lower(describe_all(leaves, flat.names, flat.name)).graph, self._options)
+
+    def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
+        """What `jax.jit` of the function gives: its `jaxpr`, `out_info` and more, at these sizes alone.
+
+        Args:
+            args: arrays or `jax.ShapeDtypeStruct`s, in pytrees.
+            kwargs: the same by name.
+
+        Raises:
+            TypeError: as `jax.jit`, and what the function raises.
+        """
+        return self._jax.trace(*args, **kwargs)
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The results as `jax.ShapeDtypeStruct`s, without compiling or running.
+
+        Args:
+            args: arrays or `jax.ShapeDtypeStruct`s, in pytrees.
+            kwargs: the same by name.
+
+        Raises:
+            TypeError: as `jax.jit`, and what the function raises.
+        """
+        return self._jax.eval_shape(*args, **kwargs)
+
+    @functools.cached_property
+    def _placement(self) -> Placement:
+        return Placement(self._parameters)
+
+    @functools.cached_property
+    def _jax(self) -> Any:
+        """`jax.jit` of the function."""
+        import jax
+
+        nums, names = self.signature.static_argnums, self.signature.static_argnames
+        return jax.jit(self.signature.fn, static_argnums=nums, static_argnames=names, **self._parameters)
+
+    def clear_cache(self) -> None:
+        """Forget all programs: the next call compiles again. `stats()` keeps what was; calls that run go on."""
+        with self._lock:
+            self._by_settings = {}
+            self._programs = Programs(lambda: False)
+        self._jax.clear_cache()
 
     def stats(self) -> Stats:
         """Calls from Python (not from compiled programs), compilations, their reasons and times."""
@@ -298,10 +404,13 @@ def jit(
         static_argnums: as for `jax.jit`; such an argument is hashable and part of the program.
         static_argnames: the same by name.
         options: how to compile and run; by default what the environment says (`Options.from_env`).
-        overrides: fields of `Options` by name, over `options` (`features="avx2"`).
+        overrides: fields of `Options` by name, over `options` (`features="avx2"`); and `donate_argnums`,
+            `donate_argnames`, `keep_unused`, `inline`, `in_shardings`, `out_shardings`, `device` and `backend`, as for
+            `jax.jit`. A donated array is deleted after the call if a result is as large. Calls with shardings or a
+            device other than the first CPU device run through `jax.jit`, counted and without a warning.
 
     Raises:
-        ArgumentError: dims, static arguments or options that do not fit the function.
+        ArgumentError: dims, static or donated arguments or options that do not fit the function.
         ParseError: a constraint that is none.
 
     Example:
@@ -311,7 +420,8 @@ def jit(
         >>> double.stats().compilations
         1
     """
+    for_jax = {name: overrides.pop(name) for name in PARAMETERS & overrides.keys()}
     merged = pipeline.merge(options, overrides)
     if fn is None:
-        return lambda f: JitFunction(f, dims, constraints, static_argnums, static_argnames, merged)
-    return JitFunction(fn, dims, constraints, static_argnums, static_argnames, merged)
+        return lambda f: JitFunction(f, dims, constraints, static_argnums, static_argnames, merged, for_jax)
+    return JitFunction(fn, dims, constraints, static_argnums, static_argnames, merged, for_jax)

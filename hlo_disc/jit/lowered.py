@@ -7,6 +7,7 @@ from collections.abc import Callable
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.executable import Executable
+from hlo_disc.notebook import html_table, signature_text
 from hlo_disc.options import Options
 
 
@@ -16,6 +17,20 @@ class Lowered:
     def __init__(self, graph: Graph, options: Options):
         self.graph = graph
         self._options = options
+
+    def __repr__(self) -> str:
+        inputs, outputs = self._signature()
+        return f"<hlo_disc.Lowered {self.graph.name}{signature_text(inputs, outputs)}>"
+
+    def _repr_html_(self) -> str:
+        inputs, outputs = self._signature()
+        return html_table(
+            f"{self.graph.name}, not compiled", [*(("input", x) for x in inputs), *(("output", x) for x in outputs)]
+        )
+
+    def _signature(self) -> tuple[list[str], list[str]]:
+        named = zip(self.graph.input_names, self.graph.inputs, strict=True)
+        return [f"{name}: {value}" for name, value in named], list(map(str, self.graph.outputs))
 
     def as_text(self) -> str:
         """The program as StableHLO; `hlo_disc.shape` at an argument names its dims. `hlo_disc.compile` reads it."""

@@ -44,13 +44,15 @@ class Compiled(NamedTuple):
     """One compiled program of an entry: what was traced, the sizes that it was compiled at, and its machine code.
 
     traced: with an empty graph where the program was asked nothing, for nobody needs it then. backward: of a function
-        that is compiled with its derivatives, which come last among the traced results.
+        that is compiled with its derivatives, which come last among the traced results. donated: which of the arrays,
+        without those that the results do not depend on.
     """
 
     traced: Traced
     sizes: Sizes
     executable: Executable
     backward: Backward | None = None
+    donated: tuple[int, ...] = ()
 
     def unmet(self, sizes: Sizes) -> int:
         """Which of the conditions that it was asked these sizes break, a bit each; they must have its fixed sizes."""
@@ -189,12 +191,24 @@ class Path:
         return results[0] if self.unflatten is None else self.unflatten(results)
 
 
+class Finished:
+    """A path after which something is left to do: `finish` takes the arrays and results of a call, returns results."""
+
+    __slots__ = ("_path", "_finish")
+
+    def __init__(self, path: Path, finish: Callable[[Sequence[Any], Any], Any]):
+        self._path, self._finish = path, finish
+
+    def __call__(self, leaves: Sequence[Any]) -> Any:
+        return self._finish(leaves, self._path(leaves))
+
+
 class Paths:
     """Paths of several programs, which other sizes ask for: the first that takes a call serves it."""
 
     __slots__ = ("_paths",)
 
-    def __init__(self, paths: Sequence[Path]):
+    def __init__(self, paths: Sequence[Path | Finished]):
         self._paths = tuple(paths)
 
     def __call__(self, leaves: Sequence[Any]) -> Any:

@@ -7,6 +7,7 @@ what `jax.jit` calls with the results of every call while NaNs or infinities are
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,11 @@ def watch(settings: Settings) -> Callable[[], bool]:
 
 def jit_is_disabled() -> bool:
     return config.disable_jit.value
+
+
+def log_level() -> int:
+    """At which level a compilation is logged: `jax_log_compiles` makes it a warning, as those of `jax.jit`."""
+    return logging.WARNING if config.log_compiles.value else logging.INFO
 
 
 def reason_for_jax() -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from hlo_disc.errors import FallbackWarning
 from hlo_disc.jit.fallback import FallbackPath
+from hlo_disc.notebook import counted
 
 
 class Compilation(NamedTuple):
@@ -67,12 +68,16 @@ class Stats:
         """How long all of them took."""
         return sum(record.seconds for record in self.records)
 
+    def summary(self) -> str:
+        """As "3 calls, 1 compilation"."""
+        return f"{counted(self.calls, 'call')}, {counted(self.compilations, 'compilation')}"
+
     def __str__(self) -> str:
-        lines = [f"{self.calls} calls, {self.compilations} compilations in {self.compile_seconds:.2f} s"]
+        lines = [f"{self.summary()} in {self.compile_seconds:.2f} s"]
         for record in self.records:
             lines.append(f"  {record.seconds:.2f} s: {record.reason}")
             lines += [f"    for {asked}" for asked in record.asked]
-        lines += [f"  {f.calls} calls through jax.jit: {f.reason}" for f in self.fallbacks]
+        lines += [f"  {counted(f.calls, 'call')} through jax.jit: {f.reason}" for f in self.fallbacks]
         return "\n".join(lines)
 
 

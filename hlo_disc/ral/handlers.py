@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.errors import ArgumentError, UnsupportedOpError
 from hlo_disc.ral import _ral
 
 STAGES = ("instantiate", "prepare", "initialize", "execute")
@@ -60,10 +60,19 @@ def register_target(name: str, function: Any) -> None:
     Handlers that are registered with JAX (`jax.ffi.register_ffi_target`) are found without this, but for one thing:
     jaxlib does not hand out the stage "instantiate", so handlers with a state must be registered here too.
     """
-    stages = function if isinstance(function, dict) else {"execute": function}
+    stages = dict(function) if isinstance(function, Mapping) else {"execute": function}
     if not stages.keys() <= set(STAGES) or "execute" not in stages:
-        raise ValueError(f"the stages of handler {name} are {', '.join(stages)}; they must be of {', '.join(STAGES)}")
-    _own[name] = dict(stages)
+        raise ArgumentError(
+            f"the stages of handler {name} are {', '.join(map(str, stages)) or 'none'}; they must be of "
+            f"{', '.join(STAGES)}, of which execute must be there"
+        )
+    for stage, capsule in stages.items():
+        if capsule is not None and not _is_capsule(capsule):
+            raise ArgumentError(
+                f"the stage {stage} of handler {name} is a {type(capsule).__name__}, must be a capsule with the "
+                "handler's address: jax.ffi.pycapsule of a C function makes one"
+            )
+    _own[name] = stages
 
 
 def register_type(name: str, registration: Mapping[str, Any]) -> None:
@@ -72,13 +81,23 @@ def register_type(name: str, registration: Mapping[str, Any]) -> None:
     registration: what `jax.ffi.register_ffi_type` is given: {"type_id": capsule, "type_info": capsule}. Register the
     type with JAX first when it is to be used there too: a type without a number gets one here.
     """
+    for part in ("type_id", "type_info"):
+        if not isinstance(registration, Mapping) or not _is_capsule(registration.get(part)):
+            raise ArgumentError(
+                f"the registration of type {name} must be what jax.ffi.register_ffi_type takes, "
+                f'{{"type_id": capsule, "type_info": capsule}}; it has no capsule {part}'
+            )
     number = ctypes.c_int64.from_address(_address(registration["type_id"]))
     deleter = ctypes.c_void_p.from_address(_address(registration["type_info"]) + 2 * ctypes.sizeof(ctypes.c_void_p))
     if not number.value:
         number.value = next(_fresh_types)
     if not deleter.value:
-        raise ValueError(f"the type {name} of a custom call's state has no deleter")
+        raise ArgumentError(f"the type {name} of a custom call's state has no deleter")
     _ral.register_state_type(number.value, deleter.value)
+
+
+def _is_capsule(value: Any) -> bool:
+    return type(value).__name__ == "PyCapsule"
 
 
 def _address(capsule: Any) -> int:

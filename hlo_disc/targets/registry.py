@@ -30,13 +30,18 @@ def names() -> tuple[str, ...]:
     return tuple(_TARGETS)
 
 
-def check(name: str) -> None:
-    """Raise ArgumentError for a name that no target has."""
+def check(name: str, features: str) -> None:
+    """Raise ArgumentError for a name that no target has, and for features that it does not know or the machine lacks.
+
+    Every target knows "host": it is not loaded for that.
+    """
     if name not in names():
         raise ArgumentError(f"unknown target {name!r}; the targets are {', '.join(names())}")
+    if features != "host":
+        _TARGETS[name]().generator(features)
 
 
 def find(name: str) -> Target:
     """The target of that name. Raises ArgumentError for an unknown one."""
-    check(name)
+    check(name, "host")
     return _TARGETS[name]()

@@ -45,7 +45,9 @@ class Target(Protocol):
     """A kind of machine."""
 
     def generator(self, features: str) -> Generator:
-        """The generator for a level of features, "host" for what this machine has. Raises CompileError."""
+        """The generator for a level of features, "host" for what this machine has. Raises ArgumentError for an
+        unknown one, and for one that this machine lacks.
+        """
         ...
 
     def check(self, features: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ import llvmlite.binding as llvm
 
 from hlo_disc import mlir
 from hlo_disc.device import Device
-from hlo_disc.errors import CompileError, FormatError
+from hlo_disc.errors import ArgumentError, CompileError, FormatError
 from hlo_disc.mlir import ir
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.target import Dump
@@ -149,7 +149,7 @@ def _host_map() -> dict[str, bool]:
 def generator(features: str) -> X86Generator:
     """The generator for "host" (what the machine has), "avx2" or "avx512".
 
-    Raises CompileError for another name, and on a machine that lacks AVX2, FMA or another feature that is needed.
+    Raises ArgumentError for another name, and on a machine that lacks AVX2, FMA or another feature that is needed.
     """
     host = set(host_features())
     if features == "host":
@@ -157,11 +157,11 @@ def generator(features: str) -> X86Generator:
     elif features in _LEVELS:
         level = features
     else:
-        raise CompileError(f"unknown feature level {features!r}; use 'host', {', '.join(map(repr, _LEVELS))}")
+        raise ArgumentError(f"unknown feature level {features!r}; use 'host', {', '.join(map(repr, _LEVELS))}")
     cpu, required = _LEVELS[level]
     missing = [feature for feature in required if feature not in host]
     if missing:
-        raise CompileError(
+        raise ArgumentError(
             f"the feature level {level!r} needs a CPU with {', '.join(required)}; this one lacks {', '.join(missing)}"
         )
     tune = cpu

@@ -132,7 +132,7 @@ def test_sources(tmp_path):
         assert exe.dims == ("n",)
     assert hlo_disc.compile(fn, "f32[n]")(ones(2)).tolist() == [2, 2]
     assert hlo_disc.compile(hlo_disc.jit(lambda x: x + 1), "f32[n]")(ones(2)).tolist() == [2, 2]
-    with pytest.raises(ParseError, match="none.mlir"):
+    with pytest.raises(FileNotFoundError, match="none.mlir"):
         hlo_disc.compile("none.mlir")
     with pytest.raises(ParseError, match="int"):
         hlo_disc.compile(3)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import re
 import subprocess
 import sys
 import threading
@@ -174,3 +177,16 @@ def test_a_device_and_a_mesh():
         assert f.stats().calls == 6 and f.stats().compilations == 3, str(f.stats())
     """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_compilations_are_logged_as_those_of_jax(caplog):
+    with caplog.at_level(logging.INFO, "hlo_disc"):
+        for context, level in ((contextlib.nullcontext(), "INFO"), (jax.log_compiles(), "WARNING")):
+            with context:
+                f = hlo_disc.jit(lambda x: x + 1)
+                for _ in range(2):
+                    f(ones(2))
+            (record,) = [r for r in caplog.records if r.name == "hlo_disc"]
+            assert record.levelname == level
+            assert re.fullmatch(r"Finished compilation of <lambda> in \d+\.\d\d s: first call", record.getMessage())
+            caplog.clear()

@@ -22,6 +22,7 @@ SURFACE = {
     "executable",
     "generalise",
     "jit",
+    "notebook",
     "pipeline",
     "signature",
     "sources",
@@ -42,6 +43,7 @@ ALLOWED = {
     "ral": {"abi", "errors"},
 }
 ORDER = [
+    "notebook",
     "generalise",
     "signature",
     "executable",

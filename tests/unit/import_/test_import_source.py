@@ -75,7 +75,6 @@ def test_lines_of_a_file(tmp_path):
         (b"\x89PNG\r\n\x1a\n\xff\xfe", r"<bytes> is neither StableHLO text nor MLIR .* begins with b'\\x89PNG"),
         (b"MZ\x00\x00", "neither StableHLO text nor MLIR bytecode: .* its byte 2 is b'.x00'"),
         (b"PK\x03\x04", "is a zip file, .* is opened with hlo_disc.load"),
-        ("no_such_file.mlir", "cannot read no_such_file.mlir: No such file"),
         (3, "cannot read a program from int: pass a path"),
         (SimpleNamespace(mlir_module_serialized=b"ML\xefR", fun_name="f"), "the export of f: "),
     ],
@@ -83,6 +82,13 @@ def test_lines_of_a_file(tmp_path):
 def test_errors(source, message):
     with pytest.raises(ParseError, match=f"^{message}" if message.startswith("<") else message):
         load_module(source)
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no_such_file.mlir"):
+        load_module("no_such_file.mlir")
+    with pytest.raises(IsADirectoryError, match=str(tmp_path)):
+        load_module(tmp_path)
 
 
 def test_errors_name_the_file(tmp_path):

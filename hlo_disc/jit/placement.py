@@ -1,0 +1,135 @@
+"""What `jax.jit` is told of memory and devices: donated arguments, shardings. We do it, or leave it to `jax.jit`.
+
+A program reads its arguments where they lie and makes new results, so a donated array is deleted once the call is over,
+where `jax.jit` would have put a result into its memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hlo_disc.errors import ArgumentError
+
+# The parameters of `jax.jit` that `hlo_disc.jit` takes as they are.
+PARAMETERS = frozenset(
+    "donate_argnums donate_argnames keep_unused inline in_shardings out_shardings device backend".split()
+)
+
+# How a result is matched with a donated array: by its type, and what is left by its number of elements.
+_MATCHES: tuple[Callable[[Any], Any], ...] = (operator.attrgetter("shape", "dtype"), operator.attrgetter("size"))
+
+
+class Placement:
+    """The parameters of a jitted function.
+
+    reason_for_jax: why its calls run through `jax.jit`, "" when programs serve them.
+    """
+
+    def __init__(self, parameters: Mapping[str, Any]):
+        self.parameters = parameters
+        shardings = [x for name in ("in_shardings", "out_shardings") for x in _leaves(parameters.get(name))]
+        wanted = [x for x in (*shardings, parameters.get("device"), parameters.get("backend")) if x is not None]
+        elsewhere = [x for x in wanted if not _is_first_cpu(x)]
+        self.reason_for_jax = f"{elsewhere[0]} is asked for: programs run on the first CPU device" if elsewhere else ""
+        self._commits = bool(wanted)
+        self._told: set[str] = set()
+
+    def for_flat(self, args: Sequence[Any], donated: Sequence[int], count: int) -> dict[str, Any]:
+        """The parameters of `jax.jit` for the function of the flat arrays of a call.
+
+        args: the positional arguments. donated: which arrays. count: of all arrays.
+        """
+        made = {name: x for name, x in self.parameters.items() if not name.startswith("donate")}
+        if "in_shardings" in made:
+            shardings = _broadcast(made["in_shardings"], args)
+            made["in_shardings"] = (*shardings, *[None] * (count - len(shardings)))
+        return {**made, "donate_argnums": tuple(donated)} if donated else made
+
+    def finish(self, donated: Sequence[int]) -> Callable[[Sequence[Any], Any], Any] | None:
+        """What is left to do for the arrays and results of a call; it returns the results. None where that is nothing.
+
+        donated: which of the arrays, those that the program does not read left out, as `jax.jit` does.
+        """
+        return functools.partial(self._finish, donated) if donated or self._commits else None
+
+    def _finish(self, donated: Sequence[int], leaves: Sequence[Any], results: Any) -> Any:
+        import jax
+
+        if self._commits:
+            results = jax.tree.map(_committed, results)
+        self._release([(i, leaves[i]) for i in donated if isinstance(leaves[i], jax.Array)], leaves, results)
+        return results
+
+    def _release(self, donated: list[tuple[int, Any]], leaves: Sequence[Any], results: Any) -> None:
+        """Delete what a result could take the memory of. Raises ArgumentError for what was passed twice."""
+        from jax import tree_util
+
+        usable: list[tuple[int, Any]] = []
+        made = tree_util.tree_leaves(results)
+        for kind in _MATCHES:
+            left = []
+            for i, array in donated:
+                match = next((k for k, x in enumerate(made) if kind(x) == kind(array)), None)
+                if match is None:
+                    left.append((i, array))
+                else:
+                    del made[match]
+                    usable.append((i, array))
+            donated = left
+        for i, array in usable:
+            if any(x is array for k, x in enumerate(leaves) if k != i):
+                raise ArgumentError(f"an array {_type(array)} is donated and also passed a second time: pass a copy")
+        for _, array in usable:
+            array.delete()
+        text = ", ".join(_type(array) for _, array in donated)
+        if text and text not in self._told:
+            self._told.add(text)
+            warnings.warn(f"Some donated buffers were not usable: {text}: no result is as large", stacklevel=5)
+
+
+def _type(array: Any) -> str:
+    return f"{array.dtype}[{','.join(map(str, array.shape))}]"
+
+
+def _leaves(shardings: Any) -> list[Any]:
+    from jax import tree_util
+
+    return tree_util.tree_leaves(shardings)
+
+
+def _broadcast(prefix: Any, args: Sequence[Any]) -> list[Any]:
+    """The sharding of each array, in flattening order."""
+    from jax import tree_util
+
+    found: list[Any] = []
+
+    def spread(sharding: Any, below: Any) -> None:
+        found.extend([sharding] * len(tree_util.tree_leaves(below)))
+
+    prefix = tuple(prefix) if isinstance(prefix, list) else prefix
+    tree_util.tree_map(spread, prefix, tuple(args), is_leaf=lambda x: x is None)
+    return found
+
+
+def _is_first_cpu(place: Any) -> bool:
+    """Of a sharding, a device or the name of a backend."""
+    import jax
+
+    first = jax.local_devices(backend="cpu")[0]
+    if isinstance(place, jax.sharding.SingleDeviceSharding):
+        kinds = (None, first.default_memory().kind)
+        return place.device_set == {first} and place.memory_kind in kinds
+    return place in (first, "cpu")
+
+
+def _committed(result: Any) -> Any:
+    import jax
+
+    if not isinstance(result, jax.Array):
+        return result
+    with jax.transfer_guard("allow"):  # it lies there already
+        return jax.device_put(result, jax.local_devices(backend="cpu")[0])

@@ -208,7 +208,10 @@ class Fusion:
         joins = target.schedule.joins
         if joins is Joins.NOTHING or any(self._is_changed_by(target, x) for x in reads(op)):
             return False
-        others = [g for g in groups if g is not target]
+        behind = self._readers_of_aliases(op) if outside else []
+        if target in behind:
+            return False
+        others = [g for g in [*groups, *behind] if g is not target]
         keep = outside or bool(others)
         if keep and self.stages and self.stages[op] != max(map(self.stages.__getitem__, target.ops), default=0):
             return False  # it may be needed for a size that the group waits for
@@ -221,6 +224,11 @@ class Fusion:
             return False
         ordered = all(self.growth.first(g) > self.growth.last(target) for g in others)
         return (not keep or (ordered and target.place is None)) and self._try_join(op, target, keep)
+
+    def _readers_of_aliases(self, op: Op) -> list[Growing]:
+        """The groups that read the memory of the results under another shape."""
+        aliases = [alias for alias in self.changes.aliases if self.changes.version(alias) in op.results]
+        return [group for alias in aliases for group in self.readers.get(alias, ())]
 
     def _try_join(self, op: Op, group: Growing, keep: bool) -> bool:
         kept = [v for v in op.results if keep and self._is_kept(v, op, group)]

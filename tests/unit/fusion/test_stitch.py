@@ -342,3 +342,19 @@ def test_equal_groups_share_a_kernel():
 
 def test_layer_norm_is_one_launch():
     assert "\n1 launches" in pipeline.compile(case["residual_and_layer_norm"], Options()).explain
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 33])
+def test_what_is_read_under_another_shape_is_made_before(n: int):
+    """The value is in memory for the reshape; whoever else reads it comes after what follows from the reshape."""
+
+    def build(g: GraphBuilder, x: Value) -> Value:
+        half = g.op("multiply", [x, x])
+        flat = g.op("sqrt", [g.op("reshape", [half], shape=(x.shape[0] * x.shape[1],))])
+        shares = g.op("divide", [flat, spread(g, reduce(g, flat, (0,)), flat)])
+        return g.op("add", [half, g.op("reshape", [shares], shape=x.shape)])
+
+    executable = Executable(pipeline.compile(make_graph([("float32", "n, 3")], build), Options()))
+    x = np.linspace(-1, 2, 3 * n, dtype=np.float32).reshape(n, 3)
+    wanted = x * x + np.abs(x) / np.abs(x).sum()
+    np.testing.assert_allclose(executable(x), wanted, rtol=1e-5)

@@ -125,6 +125,15 @@ def program_shapes(quick: bool) -> list[tuple[Family, list[tuple[int, ...]], str
     ]
 
 
+def gradient_shapes(quick: bool) -> list[tuple[Family, list[tuple[int, ...]]]]:
+    """What is differentiated by its weights, each with its sizes."""
+    return [
+        (BERT, [(1, 17), (2, 64)] if quick else [(1, 17), (2, 64), (4, 100)]),
+        (MLP, [(32,), (256,)] if quick else [(1,), (32,), (100,), (256,)]),
+        (LSTM, [(1,), (32,)] if quick else [(1,), (8,), (32,)]),
+    ]
+
+
 # Programs whose error is looked at in more than one shape.
 ACCURACY: list[tuple[Family, list[tuple[int, ...]]]] = [
     (RESNET, [(1, 224, 224), (2, 97, 65), (1, 33, 32), (3, 64, 96), (1, 160, 128), (5, 48, 33)]),

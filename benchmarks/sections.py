@@ -162,6 +162,36 @@ def programs(bench: Bench) -> Iterator[Row]:
             yield row("programs", f"{family.name} {shape}", pair, limit, bound)
 
 
+def gradients(bench: Bench) -> Iterator[Row]:
+    """A loss and the gradient of its weights through a compiled call, in `jax.jit` as in a training step."""
+    ratios = []
+    for family, shapes in cases.gradient_shapes(bench.quick):
+        compiled_loss = hlo_disc.jit(_loss(family.fn))
+        ours = jax.jit(jax.value_and_grad(compiled_loss))
+        for shape in shapes:
+            step = dataclasses.replace(family, fn=jax.value_and_grad(_loss(family.fn)), work=_three_times(family.work))
+            pair, limit, _ = versus(bench, step, ours, shape)
+            ratios.append(pair.ratio)
+            yield row("gradients", f"{family.name} {shape}", pair, limit, "")
+        yield Row("gradients", f"{family.name}, compilations", compiled_loss.stats().compilations, len(shapes), "", 1)
+    yield Row("gradients", "geometric mean", 0, None, "", geometric(ratios), "≥ 1.1")
+
+
+def _loss(fn: Any) -> Any:
+    """The mean square of all floats that a function returns."""
+
+    def loss(*args: Any) -> jax.Array:
+        floats = [x for x in jax.tree.leaves(fn(*args)) if jnp.issubdtype(x.dtype, jnp.floating)]
+        return sum(jnp.mean(jnp.square(x.astype(jnp.float32))) for x in floats)
+
+    return loss
+
+
+def _three_times(work: Any) -> Any:
+    """Derivatives by weights and by activations cost as much as the function, each."""
+    return lambda *sizes: tuple(3 * cost for cost in work(*sizes))
+
+
 def closed_over(bench: Bench) -> Family:
     """BERT with its weights as constants of the function: the other way that users have of passing them."""
     params = bench.params(cases.BERT)
@@ -271,6 +301,7 @@ SECTIONS = {
     "kernels": kernels,
     "indexing": indexing,
     "programs": programs,
+    "gradients": gradients,
     "memory": memory,
     "overhead": overhead,
     "accuracy": accuracy,

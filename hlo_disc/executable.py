@@ -7,6 +7,7 @@ of a call, so any number of threads may use one.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
 import math
@@ -20,7 +21,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, FormatError, ShapeError, UnsupportedOpError
 from hlo_disc.notebook import html_table, signature_text
 from hlo_disc.options import Options
-from hlo_disc.program import Attribute, LibraryCall, Program, dtype_named, read, read_open, save
+from hlo_disc.program import Attribute, LibraryCall, Program, content_hash, dtype_named, read, read_open, save
 from hlo_disc.targets import registry
 
 if TYPE_CHECKING:
@@ -206,6 +207,11 @@ class Executable:
     def dims(self) -> tuple[str, ...]:
         """The names that the shapes of the arguments are made of, in the order of their appearance."""
         return tuple(dict.fromkeys(s for x in self.program.inputs for d in x.shape for s in _symbols(d)))
+
+    @functools.cached_property
+    def content(self) -> int:
+        """A hash of what it computes, 63 bits: equal in all processes, for compiling is deterministic."""
+        return content_hash(self.program)
 
     def explain(self) -> str:
         """The signature, the compile times and the plan: groups, schedules, variants, memory."""

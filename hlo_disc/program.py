@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import functools
+import hashlib
 import io
 import json
 import os
@@ -185,6 +186,17 @@ def save(program: Program, file: str | os.PathLike[str] | BinaryIO) -> None:
             # npy knows nothing of bfloat16 and its like: the header holds the dtype, the file the bytes.
             np.save(buffer, np.ascontiguousarray(constant).reshape(-1).view(np.uint8), allow_pickle=False)
             archive.writestr(f"constants/{i}.npy", buffer.getvalue())
+
+
+def content_hash(program: Program) -> int:
+    """63 bits that tell programs apart, by all that has a part in what a call does."""
+    fields = _to_json(dataclasses.replace(program, explain="", compile_ms={}))
+    digest = hashlib.sha256(json.dumps(fields).encode())
+    digest.update(program.object)
+    for constant in program.constants:
+        digest.update(f"{constant.dtype}{constant.shape}".encode())
+        digest.update(np.ascontiguousarray(constant).reshape(-1).view(np.uint8).data)
+    return int.from_bytes(digest.digest()[:8]) >> 1
 
 
 def read(path: str | os.PathLike[str]) -> Program:

@@ -324,7 +324,7 @@ class JitFunction(Generic[P, R]):
         self._jax.clear_cache()
 
     def stats(self) -> Stats:
-        """Calls from Python (not from compiled programs), compilations, their reasons and times."""
+        """Calls from Python and from functions of `jax.jit`, compilations, their reasons and times."""
         return self._log.stats()
 
     def explain(self) -> str:

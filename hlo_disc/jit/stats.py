@@ -52,11 +52,13 @@ class Stats:
         calls: all from Python, those of `fallbacks` too.
         records: its compilations, the oldest first.
         fallbacks: calls that ran through `jax.jit`, by reason.
+        calls_in_jit: those that compiled functions of `jax.jit` have made of its programs.
     """
 
     calls: int
     records: tuple[Compilation, ...]
     fallbacks: tuple[Fallback, ...] = ()
+    calls_in_jit: int = 0
 
     @property
     def compilations(self) -> int:
@@ -70,7 +72,8 @@ class Stats:
 
     def summary(self) -> str:
         """As "3 calls, 1 compilation"."""
-        return f"{counted(self.calls, 'call')}, {counted(self.compilations, 'compilation')}"
+        in_jit = f" and {self.calls_in_jit} inside jax.jit" if self.calls_in_jit else ""
+        return f"{counted(self.calls, 'call')}{in_jit}, {counted(self.compilations, 'compilation')}"
 
     def __str__(self) -> str:
         lines = [f"{self.summary()} in {self.compile_seconds:.2f} s"]
@@ -89,7 +92,7 @@ class Log:
         self._fallbacks: list[FallbackPath] = []
 
     def add(self, compilation: Compilation, count: Any) -> None:
-        """count: of the calls that the program serves, as its `value`."""
+        """count: of the calls that the program serves, as its `value` and `in_jit`."""
         self._compiled.append((compilation, count))
 
     def fall_back(self, name: str, path: FallbackPath, quiet: bool) -> None:
@@ -103,4 +106,5 @@ class Log:
         compiled = list(self._compiled)
         fallbacks = tuple(Fallback(f.reason, f.arguments, f.calls) for f in list(self._fallbacks))
         calls = sum(count.value for _, count in compiled) + sum(fallback.calls for fallback in fallbacks)
-        return Stats(calls, tuple(compilation for compilation, _ in compiled), fallbacks)
+        in_jit = sum(count.in_jit for _, count in compiled)
+        return Stats(calls, tuple(compilation for compilation, _ in compiled), fallbacks, in_jit)

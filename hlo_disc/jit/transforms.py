@@ -25,12 +25,12 @@ from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from hlo_disc.errors import ShapeError, UnsupportedOpError
+from hlo_disc.executable import Executable
 from hlo_disc.jit import derived
 from hlo_disc.jit.derived import Mask, has_derivative
 from hlo_disc.jit.flat import FlatFunction, placed
 from hlo_disc.jit.programs import Compiled
 from hlo_disc.program import dtype_named
-from hlo_disc.ral import Executable
 from hlo_disc.ral.contexts.jax import call_in_jit, weakly_typed
 from hlo_disc.values import Leaf, Result, as_array, describe, given, taken
 
@@ -97,12 +97,13 @@ def _program(flat: FlatFunction, infos: list[Leaf]) -> Compiled:
     return flat.program(flat.entry(infos), infos)
 
 
-def _run(native: Executable, leaves: Sequence[Any], results: Sequence[Any], in_jit: bool) -> list[Any]:
+def _run(executable: Executable, leaves: Sequence[Any], results: Sequence[Any], in_jit: bool) -> list[Any]:
     """The results, of these types, that a program makes of arrays, or of tracers of `jax.jit`."""
     infos = list(map(describe, leaves))
     conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
     arrays = [c(x) if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)]
-    made = call_in_jit(native, *arrays) if in_jit else native(*arrays)
+    native = executable.native
+    made = call_in_jit(native, executable.content, *arrays) if in_jit else native(*arrays)
     wrap = not any(isinstance(x, jax.Array) for x in leaves)
     finish = [given(Result(x.dtype, x.weak_type), wrap) for x in results]
     made = [x if f is None else f(x) for x, f in zip(made, finish, strict=True)]
@@ -114,7 +115,7 @@ def _call(in_jit: bool, *leaves: Any, flat: FlatFunction, jaxpr: Any) -> list[An
         program = _program(flat, _infos(jaxpr))
         if [(x.dtype, x.weak) for x in program.traced.results] != [(x.dtype, x.weak_type) for x in jaxpr.out_avals]:
             raise UnsupportedOpError("under other settings of JAX than it was traced with")
-        return _run(program.executable.native, leaves, jaxpr.out_avals, in_jit)
+        return _run(program.executable, leaves, jaxpr.out_avals, in_jit)
     except (UnsupportedOpError, ShapeError) as error:
         if isinstance(error, ShapeError) and flat.dims is not None:
             raise
@@ -123,14 +124,14 @@ def _call(in_jit: bool, *leaves: Any, flat: FlatFunction, jaxpr: Any) -> list[An
 
 
 def _forward(in_jit: bool, *leaves: Any, pair: Pair) -> list[Any]:
-    return _run(pair.forward.native, leaves, pair.avals, in_jit)
+    return _run(pair.forward, leaves, pair.avals, in_jit)
 
 
 def _backward(in_jit: bool, *operands: Any, pair: Pair) -> list[Any]:
     backward = pair.backward
     count = len(pair.mask) + len(backward.needed)
     chosen = [*operands[:count], *(operands[count + k] for k in backward.seeds)]
-    return _run(backward.executable.native, chosen, _chosen(pair), in_jit)
+    return _run(backward.executable, chosen, _chosen(pair), in_jit)
 
 
 def _chosen(pair: Pair) -> list[Any]:

@@ -18,7 +18,8 @@ class Arguments;
 
 // How many calls an executable has served; it outlives the executable for those that count.
 struct CallCount {
-  std::atomic<int64_t> value{0};
+  std::atomic<int64_t> value{0};  // from Python
+  std::atomic<int64_t> in_jit{0};  // from XLA programs
 };
 
 class Executable {
@@ -50,7 +51,7 @@ class Executable {
   // Bytes of packed constants and packed inputs that are kept now.
   int64_t packed_bytes() const;
 
-  // Calls from Python that came back with results: one that is refused is not counted.
+  // Calls that came back with results: one that is refused is not counted.
   const std::shared_ptr<CallCount>& count() const { return count_; }
 
   const Program& program() const { return program_; }

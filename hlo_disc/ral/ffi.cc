@@ -4,8 +4,8 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <shared_mutex>
+#include <unordered_map>
 #include <vector>
 
 #include "library.h"
@@ -18,25 +18,16 @@ namespace {
 // XLA's threads have other work too: a helper that finds nothing to do for this long goes back to it.
 constexpr int64_t kSpinNs = 30'000;
 
-// Executable numbers start at a random place, so that one from another process (a program from a persistent
-// compilation cache) is refused instead of running something else.
-constexpr int kIndexBits = 20;
-
+// Numbers are hashes, so that an XLA program from a persistent compilation cache calls what this process has traced in
+// its place, and one from elsewhere is refused instead of running something else.
 struct Published {
   std::shared_mutex mutex;
-  std::vector<const Executable*> executables;
-  int64_t first;
-
-  Published() {
-    std::random_device random;
-    uint64_t bits = (static_cast<uint64_t>(random()) << 32) | random();
-    first = static_cast<int64_t>(bits >> (kIndexBits + 1) << kIndexBits);
-  }
+  std::unordered_map<int64_t, const Executable*> executables;
 
   const Executable* find(int64_t number) {
     std::shared_lock<std::shared_mutex> lock(mutex);
-    int64_t index = number - first;
-    return index >= 0 && index < static_cast<int64_t>(executables.size()) ? executables[index] : nullptr;
+    auto found = executables.find(number);
+    return found == executables.end() ? nullptr : found->second;
   }
 };
 
@@ -206,6 +197,7 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
                 run_allocate};
   XlaCall state(base, program, tasks, frame);
   check_status(state, program.main_fn(&state, call.env.data(), arena, call.bufs.data()), call.env.data());
+  executable->count()->in_jit.fetch_add(1, std::memory_order_relaxed);
   return nullptr;
 }
 
@@ -231,16 +223,14 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
 
 }  // namespace
 
-int64_t publish(PyObject* self, const Executable* executable) {
+int64_t publish(PyObject* self, const Executable* executable, int64_t content) {
   Published& all = published();
   std::unique_lock<std::shared_mutex> lock(all.mutex);
-  for (size_t i = 0; i < all.executables.size(); i++) {
-    if (all.executables[i] == executable) return all.first + static_cast<int64_t>(i);
+  for (int64_t number = content;; number = (number + 1) & INT64_MAX) {
+    auto [at, added] = all.executables.try_emplace(number, executable);
+    if (added) Py_INCREF(self);
+    if (at->second == executable) return number;
   }
-  if (all.executables.size() >> kIndexBits) throw std::length_error("too many executables are used inside jax.jit");
-  Py_INCREF(self);
-  all.executables.push_back(executable);
-  return all.first + static_cast<int64_t>(all.executables.size()) - 1;
 }
 
 void* ffi_handler() { return reinterpret_cast<void*>(&handle); }

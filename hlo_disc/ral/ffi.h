@@ -10,8 +10,9 @@
 namespace ral {
 
 // Keeps an executable for the life of the process and returns the number by which compiled XLA programs name it. XLA
-// does not tell when such a program goes, so the executable cannot either. The number means nothing to another process.
-int64_t publish(PyObject* self, const Executable* executable);
+// does not tell when such a program goes, so the executable cannot either. The number is `content`, a hash that other
+// processes have for the same executable too, or one of the next where another executable has it.
+int64_t publish(PyObject* self, const Executable* executable, int64_t content);
 
 // The address of the handler, for jax.ffi.register_ffi_target. Operands are the inputs, results the outputs and one u8
 // buffer for intermediate values; the i64 attribute `executable` is what publish returned.

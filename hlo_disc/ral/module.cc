@@ -210,9 +210,10 @@ NB_MODULE(_ral, m) {
         "A function: whether function() still returns the very objects in `was`, and holder.name still is `value`.");
   m.def("ffi_handler", [] { return nb::capsule(ral::ffi_handler()); }, "The XLA FFI handler.");
 
-  nb::class_<ral::CallCount>(m, "CallCount").def_prop_ro("value", [](const ral::CallCount& self) {
+  nb::class_<ral::CallCount>(m, "CallCount")
+      .def_prop_ro("value", [](const ral::CallCount& self) {
     return self.value.load();
-  });
+  }).def_prop_ro("in_jit", [](const ral::CallCount& self) { return self.in_jit.load(); });
 
   nb::class_<Executable>(m, "Executable", nb::type_slots(executable_slots), nb::is_weak_referenceable())
       .def("__init__", construct, nb::arg("plan"), nb::arg("main"), nb::kw_only(), nb::arg("env"), nb::arg("inputs"),
@@ -228,12 +229,16 @@ NB_MODULE(_ral, m) {
       .def("infer", infer, nb::arg("arguments"),
            "([(dtype, shape) of each result], bytes of temporary memory inside an XLA program) for arguments [(dtype, "
            "shape)...].")
-      .def("publish", [](nb::handle self) { return ral::publish(self.ptr(), nb::cast<const Executable*>(self)); },
-           "Keeps the executable for the life of the process; returns its number for the attribute of the FFI handler.")
+      .def("publish",
+           [](nb::handle self, int64_t content) {
+    return ral::publish(self.ptr(), nb::cast<const Executable*>(self), content);
+  }, nb::arg("content"),
+           "Keeps the executable for the life of the process; returns its number for the attribute of the FFI handler. "
+           "content: a hash of it, at least 0.")
       .def("set_weak", &Executable::set_weak, nb::arg("inputs"), nb::arg("outputs"),
            "Says which inputs and outputs have a framework's weak type; from then on an array whose type is not so is "
            "refused.")
       .def("packed_bytes", &Executable::packed_bytes, "Bytes of packed constants and inputs that are kept now.")
-      .def_prop_ro("count", &Executable::count, "The calls from Python that came back with results.")
+      .def_prop_ro("count", &Executable::count, "The calls that came back with results.")
       .def_prop_ro("workers", [](const Executable& self) { return self.program().workers; });
 }

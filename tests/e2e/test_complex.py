@@ -296,7 +296,7 @@ def test_arguments_and_results():
 
     @jax.jit
     def inside(x):
-        return call_in_jit(compiled.native, x, jnp.asarray(2j, C64))[1] + 1
+        return call_in_jit(compiled.native, compiled.content, x, jnp.asarray(2j, C64))[1] + 1
 
     np.testing.assert_array_equal(inside(x), x * 2j + 1)
 

@@ -210,4 +210,4 @@ def test_what_is_known_is_counted(chained):
 
 def test_jax_cannot_have_such_a_result(chained):
     with pytest.raises(ArgumentError, match="depend on data"):
-        jax.jit(lambda x: call_in_jit(chained.native, x))(np.ones(3, np.float32))
+        jax.jit(lambda x: call_in_jit(chained.native, chained.content, x))(np.ones(3, np.float32))

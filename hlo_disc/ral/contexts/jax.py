@@ -150,9 +150,11 @@ def _register() -> None:
     jax.ffi.register_ffi_target(_TARGET, ffi_handler(), platform="cpu")
 
 
-def call_in_jit(executable: Executable, *arrays: jax.Array) -> list[jax.Array]:
+def call_in_jit(executable: Executable, content: int, *arrays: jax.Array) -> list[jax.Array]:
     """Calls `executable` on tracers of the function that `jax.jit` is tracing; also works on concrete arrays.
 
+    content: a hash of the executable, at least 0, by which XLA programs name it. It is that of other processes, so that
+    JAX's persistent compilation cache serves them all.
     Shapes are concrete here: guards are checked and result shapes computed while tracing. The call runs on XLA's
     buffers and XLA's intra-op threads, with one more u8 buffer for intermediate values. The executable is kept for the
     life of the process. Raises ArgumentError and ShapeError like a call outside of `jax.jit`.
@@ -166,7 +168,7 @@ def call_in_jit(executable: Executable, *arrays: jax.Array) -> list[jax.Array]:
     ]
     types.append(jax.ShapeDtypeStruct((temporary,), np.uint8))
     call = jax.ffi.ffi_call(_TARGET, types)
-    results = call(*map(_as_bytes, arrays), executable=np.int64(executable.publish()))
+    results = call(*map(_as_bytes, arrays), executable=np.int64(executable.publish(content)))
     return [_of_bytes(result, dtype) for result, dtype in zip(results[:-1], dtypes, strict=True)]
 
 

@@ -77,7 +77,7 @@ def test_a_message_longer_than_the_sizes_moves_nothing(asserted, shape):
 
 def test_a_long_message_inside_of_jit_and_from_a_file(asserted, tmp_path):
     x = jnp.arange(12.0).reshape(3, 4)
-    y, t = jax.jit(lambda x: call_in_jit(asserted.native, x))(x)
+    y, t = jax.jit(lambda x: call_in_jit(asserted.native, asserted.content, x))(x)
     np.testing.assert_array_equal(y, 2 * x)
     np.testing.assert_array_equal(t, x.T)
     asserted.save(tmp_path / "a.disc")

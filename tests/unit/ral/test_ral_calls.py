@@ -259,7 +259,7 @@ def test_inside_jax_jit(library: ctypes.CDLL) -> None:
         jax.jit(lambda x: ours(x) - 1)(-x - 1).block_until_ready()
     # XLA lends its threads, and has no scratch memory of its own on the CPU.
     exe = hlo_disc.compile(simple("test_tasks"))
-    (y,) = jax.jit(lambda x: call_in_jit(exe.native, x))(x)
+    (y,) = jax.jit(lambda x: call_in_jit(exe.native, exe.content, x))(x)
     np.testing.assert_array_equal(y, 2 * x)
 
 

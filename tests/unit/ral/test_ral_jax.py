@@ -17,6 +17,8 @@ from hlo_disc.errors import ArgumentError, OutOfMemoryError, ShapeError
 from hlo_disc.ral import fail_next_allocation, live_bytes
 from hlo_disc.ral.contexts.jax import _fast_wrap, _wrap, call_in_jit
 
+CONTENT = (1 << 63) - 1  # a hash of nothing in particular
+
 
 def live_bytes_without_garbage() -> int:
     gc.collect()
@@ -180,7 +182,7 @@ def test_inside_jit(threads: int, size: int) -> None:
     @jax.jit
     def f(x: jax.Array) -> jax.Array:
         for _ in range(10):
-            (x,) = call_in_jit(exe, x * 2)
+            (x,) = call_in_jit(exe, CONTENT, x * 2)
         return x
 
     x = jnp.linspace(-1, 1, size)
@@ -188,23 +190,23 @@ def test_inside_jit(threads: int, size: int) -> None:
     for _ in range(10):
         expected = expected * 2 + 1
     np.testing.assert_allclose(f(x), expected)
-    np.testing.assert_array_equal(call_in_jit(exe, x)[0], x + 1)
+    np.testing.assert_array_equal(call_in_jit(exe, CONTENT, x)[0], x + 1)
 
 
 def test_inside_jit_with_constants_and_without_packed_inputs() -> None:
     exe = programs.add_packed()
     x = jnp.ones(4)
-    np.testing.assert_array_equal(jax.jit(lambda x, w: call_in_jit(exe, x, w))(x, x)[0], 3 * x)
+    np.testing.assert_array_equal(jax.jit(lambda x, w: call_in_jit(exe, CONTENT, x, w))(x, x)[0], 3 * x)
 
 
 def test_errors_inside_jit() -> None:
     exe = programs.add_one()
     with pytest.raises(ShapeError, match="size 13 of x must not be 13"):
-        jax.jit(lambda x: call_in_jit(exe, x))(jnp.ones(13))
+        jax.jit(lambda x: call_in_jit(exe, CONTENT, x))(jnp.ones(13))
     with pytest.raises(ArgumentError, match="argument 'x' has dtype int32"):
-        jax.jit(lambda x: call_in_jit(exe, x))(jnp.ones(3, jnp.int32))
+        jax.jit(lambda x: call_in_jit(exe, CONTENT, x))(jnp.ones(3, jnp.int32))
     with pytest.raises(ArgumentError, match="2 arguments given"):
-        jax.jit(lambda x: call_in_jit(exe, x, x))(jnp.ones(3))
+        jax.jit(lambda x: call_in_jit(exe, CONTENT, x, x))(jnp.ones(3))
 
 
 def call_target(x: jax.Array, result: int, temporary: int, number: int) -> jax.Array:
@@ -214,8 +216,8 @@ def call_target(x: jax.Array, result: int, temporary: int, number: int) -> jax.A
 
 def test_the_handler_trusts_nobody() -> None:
     exe = programs.add_one(arena=64, threads=1)
-    call_in_jit(exe, jnp.ones(3))
-    number, enough = exe.publish(), exe.infer([("float32", [3])])[1]
+    call_in_jit(exe, CONTENT, jnp.ones(3))
+    number, enough = exe.publish(CONTENT), exe.infer([("float32", [3])])[1]
     np.testing.assert_array_equal(call_target(jnp.ones(3), 3, enough, number), [2, 2, 2])
     for arguments, message in (
         ((jnp.ones(3), 3, enough, 12345), "an hlo_disc executable of another process"),
@@ -233,9 +235,19 @@ def test_the_handler_trusts_nobody() -> None:
     np.testing.assert_array_equal(call_target(jnp.ones(3), 3, enough, number), [2, 2, 2])
 
 
+def test_executables_with_one_hash_stay_apart() -> None:
+    one, two = programs.add_one(), programs.add_one()
+    numbers, enough = [x.publish(CONTENT - 1) for x in (one, two, one)], one.infer([("float32", [3])])[1]
+    assert (numbers[0] == numbers[2], numbers[0] == numbers[1]) == (True, False)
+    for number, times in zip(numbers, (1, 2, 3), strict=True):
+        for _ in range(times):
+            call_target(jnp.ones(3), 3, enough, number).block_until_ready()
+    assert [(x.count.value, x.count.in_jit) for x in (one, two)] == [(0, 4), (0, 2)]
+
+
 def test_jit_from_many_threads() -> None:
     exe = programs.add_one(scratch=64, threads=2)
-    f = jax.jit(lambda x: call_in_jit(exe, x)[0])
+    f = jax.jit(lambda x: call_in_jit(exe, CONTENT, x)[0])
 
     def calls(size: int) -> None:
         x = jnp.arange(float(size))

@@ -41,16 +41,16 @@ class FallbackPath:
     def __call__(self, leaves: Sequence[Any]) -> Any:
         with self._lock:
             self.calls += 1
-        results = self.run(*leaves)
-        if not _all_numpy(leaves):
-            return results
+        return self.run(*leaves)
+
+    def with_numpy(self, leaves: Sequence[Any]) -> Any:
+        """A call whose arrays are all numpy's, and so are its results; random keys have no form there."""
         from jax import tree_util
 
-        # Random keys have no form in numpy.
-        return tree_util.tree_map(lambda result: result if is_key(result.dtype) else np.asarray(result), results)
+        return tree_util.tree_map(lambda result: result if is_key(result.dtype) else np.asarray(result), self(leaves))
 
 
-def _all_numpy(leaves: Sequence[Any]) -> bool:
-    """Whether all arrays of a call are numpy's, and there is one: its results are numpy's then."""
-    arrays = [leaf for leaf in leaves if hasattr(leaf, "dtype")]
-    return bool(arrays) and all(isinstance(leaf, (np.ndarray, np.generic)) for leaf in arrays)
+def all_numpy(kinds: Sequence[type]) -> bool:
+    """Whether all arguments of these types that are arrays are numpy's, and there is one."""
+    arrays = [kind for kind in kinds if hasattr(kind, "dtype")]
+    return bool(arrays) and all(issubclass(kind, (np.ndarray, np.generic)) for kind in arrays)

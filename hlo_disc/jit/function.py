@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 from hlo_disc import pipeline
 from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
+from hlo_disc.jit.fallback import all_numpy
 from hlo_disc.jit.flat import FlatFunction
 from hlo_disc.jit.lowered import Lowered
 from hlo_disc.jit.placement import PARAMETERS, Placement
@@ -210,21 +211,19 @@ class JitFunction(Generic[P, R]):
             if traced:
                 return fallback.run(*leaves)
             # Sizes that a program serves stay with it.
-            programs.paths.setdefault((tree, static, kinds), fallback)
-            return fallback(leaves)
+            serve = fallback.with_numpy if all_numpy(kinds) else fallback
+            programs.paths.setdefault((tree, static, kinds), serve)
+            return serve(leaves)
         others = [p for p in reversed(entry.programs) if p is not variant][: _TRIED - 1]
-        if (
-            finish is None
-            and path.is_plain
-            and not kwargs
-            and not self.signature.has_static
-            and same_objects(leaves, args)
-        ):
+        takes_all = not kwargs and not self.signature.has_static and same_objects(leaves, args)
+        plain = None
+        if finish is None and path.is_plain and takes_all:
+            plain = programs.plain, kinds
             programs.plain[kinds] = path.run, path.unflatten
             if not others:
                 return result
         paths = [self._finished(p, _path(p, conversions, wrap)) for p in (variant, *others)]
-        programs.paths[tree, static, kinds] = Paths(paths) if others else paths[0]
+        programs.paths[tree, static, kinds] = Paths(paths, plain) if others else paths[0]
         return finish(leaves, result) if finish else result
 
     def _finished(self, program: Compiled, path: Path) -> Path | Finished:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hlo_disc.jit.flat import FlatFunction
 
 Conversion = Callable[[Any], Any] | None
+Plain = dict[tuple[type, ...], tuple[Callable[..., Any], Callable[..., Any] | None]]
 Histories = dict[Any, list[Sizes]]  # the sizes that were compiled for, by dtypes and ranks
 
 
@@ -147,7 +148,7 @@ class Programs:
         self.unchanged, self.reason_for_jax, self._first = unchanged, reason_for_jax, first
         self.functions: dict[tuple[Any, Static], FlatFunction] = {}
         self._histories: dict[Any, Histories] = {}
-        self.plain: dict[tuple[type, ...], tuple[Callable[..., Any], Callable[..., Any] | None]] = {}
+        self.plain: Plain = {}
         self.paths: dict[Any, Callable[[Sequence[Any]], Any]] = {}
 
     def histories(self, tree: Any) -> Histories:
@@ -204,20 +205,37 @@ class Finished:
 
 
 class Paths:
-    """Paths of several programs, which other sizes ask for: the first that takes a call serves it."""
+    """Paths of several programs, which other sizes ask for. The next call is likely to be like the last one, so the
+    program that served it is tried first: by `plain`, if that takes such calls, and last here then.
 
-    __slots__ = ("_paths",)
+    plain: a table and the key under which calls find how to run without a path; None where they need one.
+    """
 
-    def __init__(self, paths: Sequence[Path | Finished]):
-        self._paths = tuple(paths)
+    __slots__ = ("_paths", "_plain")
+
+    def __init__(self, paths: Sequence[Path | Finished], plain: tuple[Plain, tuple[type, ...]] | None):
+        self._paths, self._plain = tuple(paths), plain
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
-        for path in self._paths:
+        paths = self._paths
+        for path in paths:
             try:
-                return path(leaves)
+                results = path(leaves)
             except (ArgumentError, ShapeError) as error:
                 refused = error
+                continue
+            if self._plain is not None or path is not paths[0]:
+                self._prefer(path, [other for other in paths if other is not path])
+            return results
         raise refused
+
+    def _prefer(self, path: Path | Finished, others: Sequence[Path | Finished]) -> None:
+        if self._plain is None or not isinstance(path, Path) or not path.is_plain:
+            self._paths = (path, *others)
+        else:
+            table, kinds = self._plain
+            table[kinds] = path.run, path.unflatten
+            self._paths = (*others, path)
 
 
 def _conversions(by_place: Sequence[Conversion]) -> list[tuple[int, Callable[[Any], Any]]]:

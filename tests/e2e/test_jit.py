@@ -33,7 +33,7 @@ class Native:
 
     def __init__(self, run):
         self.run = run
-        self.count = SimpleNamespace(value=0)
+        self.count = SimpleNamespace(value=0, in_jit=0)
 
     def set_weak(self, inputs, outputs):
         pass

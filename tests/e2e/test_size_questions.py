@@ -319,3 +319,18 @@ def test_a_number_that_says_nothing_new_ends_the_search() -> None:
     for n in (7, 32, 1, 3):
         x = argument(n)
         assert f(x).tolist() == jnp.pad(x, 2, mode="wrap").tolist()
+
+
+def test_the_program_of_the_last_call_is_tried_first() -> None:
+    f = hlo_disc.jit(lambda x: x * 2 if x.shape[0] == 1 else x * 3)
+    for n in (5, 7, 1):
+        f(argument(n))
+    [programs] = f._by_settings.values()
+    [entry] = programs.functions[next(iter(programs.functions))].entries.values()
+    general, special = (program.executable.native for program in entry.programs)
+    [kinds] = programs.plain
+    for n, native in ((5, general), (9, general), (1, special), (1, special), (7, general)):
+        x = argument(n)
+        assert f(x).tolist() == (x * (2 if n == 1 else 3)).tolist()
+        assert programs.plain[kinds][0] is native
+    assert f.stats().compilations == 3

@@ -84,6 +84,19 @@ class FlatFunction:
     def __repr__(self) -> str:
         return self.name
 
+    @functools.cached_property
+    def _numerics(self) -> tuple[Any, ...]:
+        from hlo_disc.jit import settings
+
+        return settings.numerics()
+
+    def check_settings(self) -> None:
+        """Raise UnsupportedOpError where a trace now would compute other numbers than the first one."""
+        from hlo_disc.jit import settings
+
+        if settings.numerics() != self._numerics:
+            raise UnsupportedOpError("JAX's settings are other ones than when it was called: programs are for those")
+
     def call(self, *leaves: Any) -> list[Any]:
         """The function itself: no program of ours."""
         return flattened(self.fn, self.tree)[0](*leaves)
@@ -100,6 +113,7 @@ class FlatFunction:
 
         from hlo_disc.import_.jax import READS_TRACED
 
+        self.check_settings()
         flat, out_tree = flattened(self.fn, self.tree)
         where = placed(varying)
         structs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak, **where) for leaf in leaves]

@@ -25,6 +25,22 @@ def now() -> Settings:
     return config.trace_context(), _post_hook_state.value
 
 
+# What decides which numbers a function computes; all else may change between a trace and what becomes of it.
+_NUMERICS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_numpy_dtype_promotion",
+    "jax_numpy_rank_promotion",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+)
+
+
+def numerics() -> tuple[Any, ...]:
+    """The settings of this thread on which the numbers of a trace depend."""
+    return tuple(getattr(jax.config, name) for name in _NUMERICS)
+
+
 def watch(settings: Settings) -> Callable[[], bool]:
     """What says whether these are the settings of this thread still, in a quarter of a microsecond."""
     context, hook = settings

@@ -94,6 +94,7 @@ def _infos(jaxpr: Any) -> list[Leaf]:
 
 def _program(flat: FlatFunction, infos: list[Leaf]) -> Compiled:
     """Raises UnsupportedOpError, and ShapeError for what the user's dims refuse."""
+    flat.check_settings()
     return flat.program(flat.entry(infos), infos)
 
 
@@ -113,14 +114,17 @@ def _run(executable: Executable, leaves: Sequence[Any], results: Sequence[Any], 
 def _call(in_jit: bool, *leaves: Any, flat: FlatFunction, jaxpr: Any) -> list[Any]:
     try:
         program = _program(flat, _infos(jaxpr))
-        if [(x.dtype, x.weak) for x in program.traced.results] != [(x.dtype, x.weak_type) for x in jaxpr.out_avals]:
-            raise UnsupportedOpError("under other settings of JAX than it was traced with")
         return _run(program.executable, leaves, jaxpr.out_avals, in_jit)
     except (UnsupportedOpError, ShapeError) as error:
         if isinstance(error, ShapeError) and flat.dims is not None:
             raise
-        fallback = flat.fallback(str(error), leaves, quiet=False)
-        return jaxpr_as_fun(jaxpr)(*leaves) if in_jit else jax.tree.leaves(fallback(leaves))
+        flat.fallback(str(error), leaves, quiet=False)
+        return (jaxpr_as_fun if in_jit else _compiled_by_jax)(jaxpr)(*leaves)
+
+
+@functools.lru_cache(64)
+def _compiled_by_jax(jaxpr: Any) -> Callable[..., Any]:
+    return jax.jit(jaxpr_as_fun(jaxpr))
 
 
 def _forward(in_jit: bool, *leaves: Any, pair: Pair) -> list[Any]:
@@ -201,7 +205,7 @@ def _jvp_of_jax(primals: Any, tangents: Any, jaxpr: Any) -> tuple[list[Any], lis
         jax.custom_derivatives.zero_from_primal(x) if type(t) is ad.Zero else t
         for x, t in zip(primals, tangents, strict=True)
     )
-    results, moved = jax.jvp(jax.jit(jaxpr_as_fun(jaxpr)), tuple(primals), instantiated)
+    results, moved = jax.jvp(_compiled_by_jax(jaxpr), tuple(primals), instantiated)
     return results, [t if has_derivative(x) else _zero(x) for t, x in zip(moved, jaxpr.out_avals, strict=True)]
 
 

@@ -325,6 +325,18 @@ def test_other_settings_than_at_the_trace() -> None:
     assert_same(jax.grad(lambda x: compiled(x).sum())(jnp.ones(3)), jnp.full(3, np.pi, jnp.float32))
 
 
+def test_a_jaxpr_that_runs_under_other_settings() -> None:
+    compiled = hlo_disc.jit(lambda k: k * np.pi)
+    k = np.arange(3, dtype=np.int32)
+    with jax.enable_x64(True):
+        jaxpr = jax.make_jaxpr(compiled)(k)
+    with pytest.warns(FallbackWarning, match="settings are other ones"):
+        jax.core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, k)
+    with jax.enable_x64(True):
+        assert compiled(jnp.asarray(k)).dtype == np.float64
+        np.testing.assert_array_equal(compiled(jnp.asarray(k)), k * np.pi)
+
+
 def test_training() -> None:
     """A step differentiated through the call gives the losses of JAX's, at lengths that change."""
 

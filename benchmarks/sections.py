@@ -260,6 +260,14 @@ def overhead(bench: Bench) -> Iterator[Row]:
     pair = Pair(per_call(lambda: ours(x)), per_call(lambda: theirs(x)))
     yield Row("overhead", "x + 1 on f32[8], eager", 1e6 * pair.ours, 1e6 * pair.theirs, "µs", 1e6 * pair.ours, "≤ 12")
 
+    arrays = [x + i for i in range(300)]
+    for used, fn in (("all used", lambda xs: sum(xs)), ("one used", lambda xs: xs[0] + 1)):
+        ours300, theirs300 = hlo_disc.jit(fn), jax.jit(fn)
+        jax.block_until_ready((ours300(arrays), ours300(arrays), theirs300(arrays)))
+        pair = Pair(*(per_call(functools.partial(call, arrays), 200) for call in (ours300, theirs300)))
+        what = f"300 arrays of f32[8], {used}, eager"
+        yield Row("overhead", what, 1e6 * pair.ours, 1e6 * pair.theirs, "µs", pair.ours / pair.theirs, "≤ 1")
+
     def chain(count: int) -> Any:
         def chained(x):
             for _ in range(count):

@@ -112,6 +112,7 @@ class Executable:
             calls=[_resolved(x) for x in program.calls],
             threads=self.options.threads,
             packed_bytes=self.options.packed_bytes,
+            unread=program.unread,
             keep_alive=library,
         )
         self._structure = json.loads(program.structure) if program.structure else None

@@ -237,6 +237,7 @@ def _write(directory: Path, c: InProgress, number: int, stage: Stage) -> None:
 
 def _program(c: InProgress) -> Program:
     graph, code = c.graph, c.code
+    needed = {value for op in graph.ops for value in op.operands}.union(graph.roots)
     return Program(
         object=c.object,
         target=c.options.target,
@@ -253,6 +254,7 @@ def _program(c: InProgress) -> Program:
         packs=code.packs,
         calls=code.calls,
         env=code.env,
+        unread=tuple(i for i, v in enumerate(graph.inputs) if v not in needed),
         explain=c.explain,
         compile_ms=c.compile_ms,
     )

@@ -26,7 +26,7 @@ from hlo_disc.abi import EnvLayout
 from hlo_disc.errors import FormatError
 
 FORMAT = "hlo_disc executable"
-VERSION = 6
+VERSION = 7
 _ARCHIVE = b"PK\x03\x04"  # a zip file that holds something
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -135,6 +135,7 @@ class Program:
     symbols: the dims' names, in the order in which `plan` writes their values into the env.
     asked: what holds at the calls that the program is for; the message says who asked.
     env: where `plan` leaves what for `main`, and for who calls it.
+    unread: inputs whose sizes alone matter, by number.
     structure: how the outputs nest, as JSON; "" for a plain sequence.
     compile_ms: milliseconds of each stage.
     """
@@ -151,6 +152,7 @@ class Program:
     packs: tuple[PackRow, ...]
     calls: tuple[LibraryCall, ...]
     env: EnvLayout
+    unread: tuple[int, ...] = ()
     explain: str = ""
     structure: str = ""
     compile_ms: Mapping[str, float] = dataclasses.field(default_factory=dict)

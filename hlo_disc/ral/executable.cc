@@ -36,7 +36,8 @@ Executable::Executable(Program program, std::vector<PyObject*> kept, int64_t pac
     : program_(std::move(program)),
       kept_(std::move(kept)),
       pack_limit_(pack_limit),
-      cache_(std::make_shared<PackCache>()) {
+      cache_(std::make_shared<PackCache>()),
+      checked_(std::make_unique<Checked>()) {
   try {
     program_.finish();
     for (auto& call : program_.calls) call->instantiate();
@@ -75,7 +76,7 @@ PyObject* Executable::call(PyObject* const* objects, Py_ssize_t count) {
   try {
     check_count(count);
     Call call(program_);
-    Arguments arguments(call);
+    Arguments arguments(call, *checked_);
     int64_t* sizes = call.dims.data();
     for (int i = 0; i < count; i++) {
       arguments.add(i, objects[i], sizes);

@@ -15,6 +15,7 @@
 namespace ral {
 
 class Arguments;
+class Checked;
 
 // How many calls an executable has served; it outlives the executable for those that count.
 struct CallCount {
@@ -68,6 +69,7 @@ class Executable {
   int64_t pack_limit_;
   std::vector<Block> packed_constants_;
   std::shared_ptr<PackCache> cache_;
+  std::unique_ptr<Checked> checked_;
   std::shared_ptr<CallCount> count_ = std::make_shared<CallCount>();
 };
 

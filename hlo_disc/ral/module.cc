@@ -120,13 +120,14 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
                const std::vector<Output>& outputs, const std::vector<nb::object>& constants,
                const std::vector<PackSpec>& packs, const std::vector<GuardSpec>& guards,
                const std::vector<std::string>& asked, const std::vector<CallSpec>& calls, int threads,
-               int64_t packed_bytes, nb::object keep_alive) {
+               int64_t packed_bytes, nb::object keep_alive, const std::vector<int>& unread) {
   ral::Program program{};
   program.plan_fn = reinterpret_cast<ral_plan_fn>(plan);
   program.main_fn = reinterpret_cast<ral_main_fn>(main);
   auto [arena, scratch, symbols, output_sizes, unmet, words] = env;
   program.env = {arena, scratch, symbols, output_sizes, unmet, words};
   for (const auto& [name, dtype, shape] : inputs) program.inputs.push_back(tensor_type(name, dtype, shape));
+  for (int index : unread) program.inputs.at(index).read = false;
   for (const auto& [dtype, shape] : outputs) program.outputs.push_back(tensor_type("output", dtype, shape));
   for (const auto& [kind, index, bytes, address] : packs) {
     if (kind != "input" && kind != "constant")
@@ -218,7 +219,8 @@ NB_MODULE(_ral, m) {
   nb::class_<Executable>(m, "Executable", nb::type_slots(executable_slots), nb::is_weak_referenceable())
       .def("__init__", construct, nb::arg("plan"), nb::arg("main"), nb::kw_only(), nb::arg("env"), nb::arg("inputs"),
            nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("asked"),
-           nb::arg("calls"), nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none())
+           nb::arg("calls"), nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none(),
+           nb::arg("unread") = std::vector<int>())
       .def("plan", &Executable::plan, nb::arg("dims"),
            "env for these sizes of all inputs, concatenated. Raises ShapeError for a broken guard.")
       .def("unmet", &Executable::unmet, nb::arg("dims"),

@@ -33,6 +33,7 @@ struct TensorType {
   std::vector<std::string> texts;  // the dims as the user wrote them
   // Of arrays whose framework has weak types: must they be weak? Unless it is said they may be either.
   enum Weak : uint8_t { kEither, kStrong, kWeak } weak = kEither;
+  bool read = true;  // of inputs: is their memory, or are only their sizes
 
   int rank() const { return static_cast<int>(dims.size()); }
   std::string str() const;  // "float32 (b, s, 768)"

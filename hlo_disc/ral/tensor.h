@@ -21,14 +21,34 @@ bool initialize_tensors();
 struct Adapter {
   PyObject* give = nullptr;  // array -> DLPack capsule or numpy array; owned
   PyObject* wrap = nullptr;  // (numpy array, the argument that decided, is its type weak) -> array; owned
+  PyObject* type = nullptr;  // array -> what says its dtype, shape and weakness; owned
   PyObject* weak = nullptr;  // array -> whether its type is weak; owned
   bool immutable = false;  // its arrays never change: packed forms may be kept
+};
+
+// What the arrays of each input were last, by what says their type, and the sizes that it stands for. An array of a type
+// that was checked needs no second look. Guarded by the interpreter lock.
+class Checked {
+ public:
+  Checked() = default;
+  Checked(const Checked&) = delete;
+  ~Checked();
+  // The sizes of the last array of input `index`, if it had this type; null otherwise.
+  const std::vector<int64_t>* sizes(int index, PyObject* type) const;
+  void set(int index, PyObject* type, const int64_t* sizes, int rank);
+
+ private:
+  struct Entry {
+    PyObject* type;  // owned
+    std::vector<int64_t> sizes;
+  };
+  std::vector<Entry> entries_;  // by input
 };
 
 // The arguments of a call, kept alive and unchanged until this goes.
 class Arguments {
  public:
-  explicit Arguments(Call& call) : call_(call) {}
+  Arguments(Call& call, Checked& checked) : call_(call), checked_(checked) {}
   Arguments(const Arguments&) = delete;
   ~Arguments();
 
@@ -53,6 +73,7 @@ class Arguments {
   void set(int index, void* data, const int64_t* sizes, int rank, int64_t* where);
 
   Call& call_;
+  Checked& checked_;
   const Adapter* adapter_ = nullptr;
   PyObject* adapted_ = nullptr;
   std::vector<Py_buffer> views_;

@@ -37,6 +37,9 @@ class GridAdapter:
     def give(self, grid: Grid) -> np.ndarray:
         return np.frombuffer(grid.values, np.float32).reshape(grid.shape)
 
+    def type(self, grid: Grid) -> None:
+        """Nothing says it of grids."""
+
     def weak(self, grid: Grid) -> bool:
         """Grids have no weak types, as JAX has."""
         return False

@@ -21,6 +21,12 @@ class Adapter(Protocol):
     def give(self, array: Any) -> Any:
         """A DLPack capsule or a numpy array of the array's contents, for those that have no buffer protocol."""
 
+    def type(self, array: Any) -> object:
+        """What says the array's dtype, shape and weakness: of all arrays with the same object they are the same.
+
+        None where nothing does.
+        """
+
     def weak(self, array: Any) -> bool:
         """Whether the array's type gives way to any other's, as the types of JAX's numbers do."""
 

@@ -38,6 +38,7 @@ class _JaxAdapter:
     def __init__(self) -> None:
         self.give: Callable[[jax.Array], Any] = _fast_give() or _give
         self.wrap: Callable[..., jax.Array] = _fast_wrap() or _wrap
+        self.type: Callable[[jax.Array], object] = operator.attrgetter("aval")
         self.weak: Callable[[jax.Array], bool] = operator.attrgetter("aval.weak_type")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import ral_programs as programs
 
+import hlo_disc
 from hlo_disc.abi import ALIGNMENT
 from hlo_disc.errors import ArgumentError, OutOfMemoryError, ShapeError
 from hlo_disc.ral import fail_next_allocation, live_bytes
@@ -45,6 +46,36 @@ def test_results_are_the_memory_that_was_computed_into() -> None:
     np.testing.assert_array_equal(exe(y)[0] * 2, [4, 6, 8, 10, 12])
     del y
     assert live_bytes_without_garbage() == before
+
+
+def test_types_that_were_checked_are_looked_at_once_and_others_again() -> None:
+    weak, strong = jnp.add(1.0, 2.0), jnp.float32(3)
+    assert weak.weak_type and not strong.weak_type
+    f = hlo_disc.jit(lambda x, unread: x + unread.shape[0])
+    for n in (3, 4, 3, 0):
+        for _ in range(2):
+            x = jnp.ones((5,))
+            np.testing.assert_array_equal(f(x, jnp.ones((n,))), x + n)
+    with pytest.raises(ArgumentError, match="int32"):
+        compiled = hlo_disc.compile(lambda x, unread: x + unread.shape[0], "f32[n]", "f32[m]")
+        compiled(jnp.ones(3), jnp.ones(2))
+        compiled(jnp.ones(3), jnp.ones(2, jnp.int32))
+    with pytest.raises(ArgumentError, match="rank 2"):
+        compiled(jnp.ones(3), jnp.ones((2, 2)))
+    g = hlo_disc.jit(lambda x: x * jnp.bfloat16(2))
+    for x in (weak, strong, weak, strong):
+        assert g(x).dtype == jax.jit(lambda x: x * jnp.bfloat16(2))(x).dtype
+
+
+def test_an_array_that_nothing_reads_may_be_deleted_and_any_other_may_not() -> None:
+    f = hlo_disc.jit(lambda x, unread: x + unread.shape[0])
+    x, unread = jnp.ones(3), jnp.ones(2)
+    np.testing.assert_array_equal(f(x, unread), f(x, unread))
+    unread.delete()
+    np.testing.assert_array_equal(f(x, unread), x + 2)
+    x.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        f(x, unread)
 
 
 def test_numpy_and_jax_arguments_mix() -> None:

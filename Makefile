@@ -7,6 +7,8 @@ CASES ?= ../shared/conformance
 FILTER ?= *
 # For how long to compile random programs.
 SECONDS ?= 60
+# What is made of the rows of the surface table, as in TRANSFORM=vjp, or TRANSFORM='*' for all of surface/transforms.py.
+TRANSFORM ?=
 # Sizes of the surface table, in this order, and how many processes run its rows.
 SIZES ?= 7,32,1,31,0,2
 JOBS ?= 1
@@ -38,7 +40,7 @@ fuzz: $(STAMP)
 
 # JAX's public functions next to jax.jit, as in make surface FILTER='jax.nn.*'; all results are in build/surface.json.
 surface: $(STAMP)
-	PYTHONPATH=tests/oracle $(BIN)/python -m surface --filter "$(FILTER)" --sizes "$(SIZES)" --jobs "$(JOBS)"
+	PYTHONPATH=tests/oracle $(BIN)/python -m surface --filter "$(FILTER)" --transform "$(TRANSFORM)" --sizes "$(SIZES)" --jobs "$(JOBS)"
 
 # One-line faults, planted one by one: do the tests see them? AREA=memory, or AREA=memory:3 for one of them.
 mutants: $(STAMP)

@@ -88,7 +88,9 @@ def train(options: argparse.Namespace) -> None:
         value, weights = step(weights, everywhere)
         if options.process == 0 and (k % 20 == 0 or k == options.steps - 1):
             print(f"step {k}: loss {float(value):.4f}")
-    print(f"process {options.process}: {loss.stats().compilations} compilation by hlo_disc", file=sys.stderr)
+    backward = sum(record.backward for record in loss.stats().records)
+    forward = loss.stats().compilations - backward
+    print(f"process {options.process}: compiled {forward} program and {backward} backward", file=sys.stderr)
 
 
 if __name__ == "__main__":

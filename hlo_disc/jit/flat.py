@@ -6,8 +6,8 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.dependence import live_ops
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard
@@ -24,6 +24,9 @@ from hlo_disc.options import Options
 from hlo_disc.signature import parse_dims
 from hlo_disc.trace import Traced, broken, elsewhere, flattened, symbol_sizes, trace, trace_call, where
 from hlo_disc.values import Leaf, is_tracer, show
+
+if TYPE_CHECKING:
+    from hlo_disc.dynamic_hlo.passes.partition import Parts
 
 logger = logging.getLogger("hlo_disc")
 
@@ -51,7 +54,8 @@ class FlatFunction:
     fn, tree: what is called with the (args, kwargs) of this structure. names: of the arrays, in flattening order.
     dims: their shape strings, None where all are found. first: why there is a first program. histories: what is known
     of sizes already. differentiates: how many of its results, the last ones, are derivatives, for which there is a
-    program of their own. donated: which arrays. for_jax: with what the function goes to `jax.jit` where it must.
+    program of their own. donated: which arrays. for_jax: with what the function goes to `jax.jit` where it must. of:
+    its name where JAX's transformations have made it of a user's function, else "".
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class FlatFunction:
         differentiates: int = 0,
         donated: Sequence[int] = (),
         for_jax: Mapping[str, Any] | None = None,
+        of: str = "",
     ):
         self.name, self.fn, self.tree, self.names, self.dims = name, fn, tree, list(names), dims
         self.entries: dict[Any, Entry] = {}
@@ -77,6 +82,7 @@ class FlatFunction:
         self._constraints, self._options, self._first, self._log = constraints, options, first, log
         self._histories = {} if histories is None else histories
         self._differentiates, self.donated, self._for_jax = differentiates, donated, for_jax or {}
+        self._of = of
         self._derived: dict[Any, FlatFunction] = {}
         self._fallbacks: dict[str, FallbackPath] = {}
         self._lock = threading.Lock()
@@ -143,10 +149,8 @@ class FlatFunction:
             tree = tree_util.tree_structure(((0,) * len(names), {}))
             texts = self._constraints if dims is not None else ()
             name = f"{key[0]}({self.name})"
-            first = f"first call of {name}"
-            made = FlatFunction(
-                name, fn, tree, names, dims, texts, self._options, first, self._log, None, differentiates
-            )
+            known = (self._options, "first call", self._log)
+            made = FlatFunction(name, fn, tree, names, dims, texts, *known, differentiates=differentiates, of=name)
             found = self._derived.setdefault(key, made)
         return found
 
@@ -225,8 +229,6 @@ class FlatFunction:
             raise UnsupportedOpError(str(error)) from error
 
     def _compile(self, entry: Entry, leaves: list[Leaf], sizes: Sizes) -> Compiled:
-        from hlo_disc.jit import settings
-
         start = time.perf_counter()
         traced: list[Traced] = []  # for this call, and for more
 
@@ -251,8 +253,10 @@ class FlatFunction:
                 if self._agrees(leaves, known.traced, breaks, special()) and known.executable.native.accept(breaks):
                     return known
         why = entry.why(sizes)
-        executable, backward = self._build(source)
+        executable, later = self._build(source)
         program = traced[-1]
+        shown = tuple(show(n, i, d) for n, i, d in zip(self.names, leaves, program.dims, strict=True))
+        backward = later and Backward(lambda: self._build_backward(later, why, shown), later.needed, later.seeds)
         donated = _read(program.graph, self.donated)
         kept = program if program.asked else program._replace(graph=_NOTHING)
         made = Compiled(kept, sizes, executable, backward, donated)
@@ -260,15 +264,35 @@ class FlatFunction:
             executable.native.accept(unmet)
         if backward is None:
             executable.native.set_weak([leaf.weak for leaf in leaves], [result.weak for result in program.results])
-        seconds = time.perf_counter() - start
-        shown = tuple(show(n, i, d) for n, i, d in zip(self.names, leaves, program.dims, strict=True))
         asked = tuple(entry.told(program.wanted, f"{a} ({a.line})") for a in (*program.numbers, *program.asked))
-        record = Compilation(why, shown, seconds, executable.program.compile_ms, asked)
-        self._log.add(record, executable.native.count)
-        logger.log(settings.log_level(), "Finished compilation of %s in %.2f s: %s", self.name, seconds, why)
+        self._compiled(executable, Compilation(why, shown, time.perf_counter() - start, {}, asked, self._of))
         return made
 
-    def _build(self, source: Callable[[], Graph]) -> tuple[Executable, Backward | None]:
+    def _build_backward(self, parts: Parts, why: str, shown: tuple[str, ...]) -> Executable:
+        start = time.perf_counter()
+        executable = build(parts.backward, self._options)
+        self._compiled(executable, Compilation(why, shown, time.perf_counter() - start, {}, (), self._of, True))
+        return executable
+
+    def _compiled(self, executable: Executable, record: Compilation) -> None:
+        from hlo_disc.jit import settings
+
+        record = record._replace(stages_ms=executable.program.compile_ms)
+        self._log.add(record, executable.native.count)
+        shown = (f"{self.name}, backward" if record.backward else self.name), record.seconds, record.reason
+        logger.log(settings.log_level(), "Finished compilation of %s in %.2f s: %s", *shown)
+
+    def executables(self) -> Iterator[Executable]:
+        """The programs in use, those of functions that follow from this one too."""
+        for entry in list(self.entries.values()):
+            for program in entry.programs:
+                yield program.executable
+                if program.backward and program.backward.made:
+                    yield program.backward.made
+        for derived in list(self._derived.values()):
+            yield from derived.executables()
+
+    def _build(self, source: Callable[[], Graph]) -> tuple[Executable, Parts | None]:
         if not self._differentiates:
             return build(source, self._options), None
         from hlo_disc.dynamic_hlo.passes.partition import partition
@@ -276,8 +300,7 @@ class FlatFunction:
 
         graph = simplify(source())
         parts = partition(graph, len(graph.outputs) - self._differentiates)
-        backward = Backward(lambda: build(parts.backward, self._options), parts.needed, parts.seeds)
-        return build(parts.forward, self._options), backward
+        return build(parts.forward, self._options), parts
 
     def _wider(self, entry: Entry, leaves: list[Leaf], special: Traced) -> tuple[Traced, int] | None:
         """The program for other sizes, if it does for this call too, which has found some equal or to be numbers; and

@@ -331,8 +331,7 @@ class JitFunction(Generic[P, R]):
         parts = [f"{self.signature.name}: {self.stats()}"]
         for programs in list(self._by_settings.values()):
             for flat in list(programs.functions.values()):
-                for entry in list(flat.entries.values()):
-                    parts += [variant.executable.explain() for variant in entry.programs]
+                parts += [executable.explain() for executable in flat.executables()]
         return "\n\n".join(parts)
 
 

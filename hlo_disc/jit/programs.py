@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -35,10 +34,15 @@ class Backward:
 
     def __init__(self, compile: Callable[[], Executable], needed: tuple[int, ...], seeds: tuple[int, ...]):
         self._compile, self.needed, self.seeds = compile, needed, seeds
+        self._lock = threading.Lock()
+        self.made: Executable | None = None
 
-    @functools.cached_property
+    @property
     def executable(self) -> Executable:
-        return self._compile()
+        with self._lock:
+            if self.made is None:
+                self.made = self._compile()
+        return self.made
 
 
 class Compiled(NamedTuple):

@@ -21,6 +21,8 @@ class Compilation(NamedTuple):
         seconds: how long it took in all, tracing included.
         stages_ms: milliseconds of each stage of the compiler.
         asked: what the function, or JAX, asked about sizes, each with its line: other sizes may have another program.
+        of: what JAX's transformations have made of the function, as `"grad(loss)"`; `""` for itself.
+        backward: whether it is the program that makes derivatives later, of which `of` has two.
     """
 
     reason: str
@@ -28,6 +30,12 @@ class Compilation(NamedTuple):
     seconds: float
     stages_ms: Mapping[str, float]
     asked: tuple[str, ...] = ()
+    of: str = ""
+    backward: bool = False
+
+    def __str__(self) -> str:
+        of = f"{self.of}{', backward' * self.backward}: " if self.of else ""
+        return f"{self.seconds:.2f} s: {of}{self.reason}"
 
 
 class Fallback(NamedTuple):
@@ -53,12 +61,14 @@ class Stats:
         records: its compilations, the oldest first.
         fallbacks: calls that ran through `jax.jit`, by reason.
         calls_in_jit: those that compiled functions of `jax.jit` have made of its programs.
+        backward_calls: those of programs that make derivatives later, from everywhere.
     """
 
     calls: int
     records: tuple[Compilation, ...]
     fallbacks: tuple[Fallback, ...] = ()
     calls_in_jit: int = 0
+    backward_calls: int = 0
 
     @property
     def compilations(self) -> int:
@@ -73,12 +83,13 @@ class Stats:
     def summary(self) -> str:
         """As "3 calls, 1 compilation"."""
         in_jit = f" and {self.calls_in_jit} inside jax.jit" if self.calls_in_jit else ""
-        return f"{counted(self.calls, 'call')}{in_jit}, {counted(self.compilations, 'compilation')}"
+        backward = f", {self.backward_calls} backward" if self.backward_calls else ""
+        return f"{counted(self.calls, 'call')}{in_jit}{backward}, {counted(self.compilations, 'compilation')}"
 
     def __str__(self) -> str:
         lines = [f"{self.summary()} in {self.compile_seconds:.2f} s"]
         for record in self.records:
-            lines.append(f"  {record.seconds:.2f} s: {record.reason}")
+            lines.append(f"  {record}")
             lines += [f"    for {asked}" for asked in record.asked]
         lines += [f"  {counted(f.calls, 'call')} through jax.jit: {f.reason}" for f in self.fallbacks]
         return "\n".join(lines)
@@ -105,6 +116,9 @@ class Log:
     def stats(self) -> Stats:
         compiled = list(self._compiled)
         fallbacks = tuple(Fallback(f.reason, f.arguments, f.calls) for f in list(self._fallbacks))
-        calls = sum(count.value for _, count in compiled) + sum(fallback.calls for fallback in fallbacks)
-        in_jit = sum(count.in_jit for _, count in compiled)
-        return Stats(calls, tuple(compilation for compilation, _ in compiled), fallbacks, in_jit)
+        forward = [count for compilation, count in compiled if not compilation.backward]
+        backward = [count for compilation, count in compiled if compilation.backward]
+        calls = sum(count.value for count in forward) + sum(fallback.calls for fallback in fallbacks)
+        in_jit = sum(count.in_jit for count in forward)
+        later = sum(count.value + count.in_jit for count in backward)
+        return Stats(calls, tuple(compilation for compilation, _ in compiled), fallbacks, in_jit, later)

@@ -33,4 +33,4 @@ def test_processes_train_like_one() -> None:
         for done in (alone, both)
     ]
     assert len(losses[0]) == 3 and max(abs(a - b) for a, b in zip(*losses, strict=True)) <= 2e-4
-    assert both.stderr.count("1 compilation by hlo_disc") == 2
+    assert both.stderr.count("compiled 1 program and 1 backward") == 2

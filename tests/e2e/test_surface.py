@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import jax
@@ -14,6 +15,7 @@ from surface.modules import function, public_functions
 from surface.report import COLUMNS, show
 from surface.row import each, on, table
 from surface.run import check, difference, run_row
+from surface.transforms import Transform
 
 import hlo_disc
 from hlo_disc.conformance.run import Settings
@@ -21,6 +23,13 @@ from hlo_disc.conformance.run import Settings
 # A function of each large module.
 SOME = """jax.numpy.sum:2 jax.numpy.linalg.solve:0 jax.lax.gather:0 jax.lax.psum:0 jax.nn.softmax:2 jax.image.resize:1
 jax.random.split:0 jax.scipy.special.erf:0""".split()
+
+# What runs of the two are differentiated, mapped, or both.
+TRANSFORMED = """vjp of surface.compositions.lstm:0 jvp of jax.lax.sort:0 grad of surface.compositions.embedding:0
+grad_in_jit of jax.scipy.special.logsumexp:0 jit_of_grad of surface.compositions.convolution:0
+vmap of jax.random.bits:0 vmap_of_grad of jax.numpy.cumprod:0 jacrev of surface.compositions.rows_mapped:0
+jacfwd of surface.compositions.log1pexp:0 hessian of surface.compositions.huber:0"""
+TRANSFORMED = re.findall(r"\w+ of \S+", TRANSFORMED)
 
 
 def in_table() -> set[str]:
@@ -51,6 +60,21 @@ def test_some_rows(name):
     found = run_row(Path(), name, Settings(), lambda *where: None, sizes=(3, 2))
     assert (found.status, found.reason, found.fallback) == ("passed", "", "")
     assert found.name == name and 1 <= found.compilations <= 2 and not found.raises
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_some_transforms_of_rows(name):
+    found = run_row(Path(), name, Settings(), lambda *where: None, sizes=(3, 2))
+    assert (found.status, found.reason, found.fallback) == ("passed", "", "")
+    assert found.name == name and 1 <= found.compilations <= 2 and not found.raises
+
+
+def test_a_wrong_derivative_is_seen():
+    wrong = jax.custom_jvp(jnp.sin)
+    wrong.defjvp(lambda primals, tangents: (jnp.sin(primals[0]), tangents[0] * hidden[-1]))
+    hidden = [2.0]
+    around = Transform(lambda fn: fn, lambda fn: lambda x: (hidden.append(len(hidden)), jax.jvp(fn, (x,), (x,)))[1])
+    assert "elements differ" in check(on("f32[n]"), wrong, (3,), transform=around).reason
 
 
 def test_a_function_twice_in_a_table_is_an_error():

@@ -7,7 +7,7 @@ recomputation in automatic differentiation (min-cut partitioning). Only cheap op
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -61,9 +61,11 @@ def partition(graph: Graph, count: int) -> Parts:
     wanted = {*again, *needs} - set(seeds)
     ops = [op for op in graph.ops if op in wanted]
     late_graph = replace(graph, outputs=derivatives, ops=tuple(ops), asked=())
-    backward = _with_inputs(late_graph, [*saved, *(x.result for x in seeds)])
-    numbers = (int(_target(op)[len(SEED) :]) for op in seeds)
-    return Parts(forward, backward, tuple(map(outputs.index, saved)), tuple(numbers))
+    numbers = tuple(int(_target(op)[len(SEED) :]) for op in seeds)
+    kept = {f"kept {i}": x for i, x in enumerate(saved)}
+    cotangents = {f"cotangent {number}": op.result for number, op in zip(numbers, seeds, strict=True)}
+    backward = _with_inputs(late_graph, {**kept, **cotangents})
+    return Parts(forward, backward, tuple(map(outputs.index, saved)), numbers)
 
 
 def is_seed(op: Op) -> bool:
@@ -143,26 +145,26 @@ def _until(values: Iterable[Value], known: Iterable[Value]) -> set[Op]:
     return found
 
 
-def _with_inputs(graph: Graph, values: Sequence[Value]) -> Graph:
-    """The graph with these values as inputs more, and guards that they have their sizes."""
+def _with_inputs(graph: Graph, values: Mapping[str, Value]) -> Graph:
+    """The graph with these values as inputs more, by their names, and guards that they have their sizes."""
     count = len(graph.inputs)
-    inputs = [Value(x.dtype, x.shape, None, count + i) for i, x in enumerate(values)]
-    known = dict(zip(values, inputs, strict=True))
+    inputs = [Value(x.dtype, x.shape, None, count + i) for i, x in enumerate(values.values())]
+    known = dict(zip(values.values(), inputs, strict=True))
     ops = tuple([copied(op, known) for op in graph.ops])
     guards = [
         Guard(
             raw_dim(count + i, axis),
             "==",
             d,
-            f"value {i} dimension {axis} is {{0}}, must be {d}",
+            f"{name} dimension {axis} is {{0}}, must be {d}",
             (raw_dim(count + i, axis),),
         )
-        for i, x in enumerate(values)
+        for i, (name, x) in enumerate(values.items())
         for axis, d in enumerate(x.shape)
     ]
     return replace(
         graph.with_roots(known, ops=ops),
         inputs=(*graph.inputs, *inputs),
-        input_names=(*graph.input_names, *(f"value {i}" for i in range(len(values)))),
+        input_names=(*graph.input_names, *values),
         guards=(*graph.guards, *guards),
     )

@@ -23,17 +23,24 @@ from hlo_disc.conformance.report import write_json  # noqa: E402
 from hlo_disc.conformance.run import Settings  # noqa: E402
 from surface import ROWS, report  # noqa: E402
 from surface.run import SIZES, run_row  # noqa: E402
+from surface.transforms import TRANSFORMS  # noqa: E402
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="surface", description=__doc__)
     parser.add_argument("--filter", default="*", help="rows whose name fits, as in 'jax.numpy.*sum:*'")
+    parser.add_argument(
+        "--transform", default="", help="what is made of the rows, as in 'vjp' or '*'; else they run as they are"
+    )
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="in this order")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=300, help="seconds that a row may take")
     parser.add_argument("--json", type=Path, default=Path("build/surface.json"), help="the file of all results")
     given = parser.parse_args()
     names = [name for name in ROWS if fnmatch.fnmatch(name, given.filter)]
+    if given.transform:
+        chosen = [(name, t) for name, t in TRANSFORMS.items() if fnmatch.fnmatch(name, given.transform)]
+        names = [f"{t} of {n}" for n in names for t, what in chosen if ROWS[n].has_floats or not what.differentiates]
     tasks = [(Path(), name) for name in sorted(names, key=lambda name: int(name.partition(":")[2]))]
     if not tasks:
         parser.error(f"no row fits {given.filter}")

@@ -40,10 +40,15 @@ class Row:
 
         return program
 
-    def arrays(self, n: int) -> list[jax.Array]:
-        """The arguments at size n, the same at every call."""
-        rng = np.random.default_rng(zlib.crc32(f"{self} {n}".encode()))
+    def arrays(self, n: int, draw: int | None = None) -> list[jax.Array]:
+        """The arguments at size n, the same at every call. draw: for several of them."""
+        rng = np.random.default_rng(zlib.crc32(f"{self} {n}{'' if draw is None else f' {draw}'}".encode()))
         return [_keys(spec, n) if spec.startswith("key") else _array(rng, spec, n) for spec in self.specs]
+
+    @property
+    def has_floats(self) -> bool:
+        """Whether some can be differentiated by."""
+        return any(not spec.startswith("key") and _read(spec).dtype.kind not in "iub" for spec in self.specs)
 
     @property
     def x64(self) -> bool:

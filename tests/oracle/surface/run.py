@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from hlo_disc.errors import HloDiscError
 from surface import ROWS, Row
 from surface.asking import innermost_lines
 from surface.modules import function
+from surface.transforms import NONE, TRANSFORMS, Transform
 
 # Two ordinary sizes first, so that what comes after finds a program for all sizes.
 SIZES = (7, 32, 1, 31, 0, 2)
@@ -31,7 +33,8 @@ class Outcome(Result):
     """What became of a row; "passed" is one that gave what `jax.jit` gives at every size.
 
     call: the row. fallback: why calls ran through `jax.jit`. asked: what compilations were asked about sizes, with the
-    lines. raises: the sizes at which `jax.jit` raises.
+    lines. raises: the sizes at which `jax.jit` raises. compilations: the most for one function, where transforms make
+    several of it, each forward and backward.
     """
 
     call: str = ""
@@ -47,13 +50,18 @@ class Outcome(Result):
 
 
 def run_row(path: Path, name: str, settings: Settings, stage: Stage, sizes: Sequence[int] = SIZES) -> Outcome:
-    """The row of that name, as `surface.ROWS` has it, in a worker of `hlo_disc.conformance.pool`."""
+    """The row of that name, as `surface.ROWS` has it, in a worker of `hlo_disc.conformance.pool`.
+
+    A name may begin with a transform: "vjp of jax.numpy.sum:0".
+    """
     module = name.rpartition(".")[0]
-    row = ROWS[name]
+    transform, of, plain = name.rpartition(" of ")
+    row = ROWS[plain]
     try:
         with jax.enable_x64(row.x64), innermost_lines(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a fallback is in the statistics
-            found = check(row, function(name.partition(":")[0]), sizes, lambda at: stage(at, module, name))
+            what = TRANSFORMS[transform] if of else NONE
+            found = check(row, function(plain.partition(":")[0]), sizes, lambda at: stage(at, module, name), what)
     except Exception as error:  # the row's arrays, or the comparison
         found = Outcome(name, status="error", reason=describe(error))
     found.name, found.kind, found.call = name, module, str(row)
@@ -61,33 +69,43 @@ def run_row(path: Path, name: str, settings: Settings, stage: Stage, sizes: Sequ
 
 
 def check(
-    row: Row, function: Callable[..., Any], sizes: Sequence[int], at: Callable[[str], None] = lambda at: None
+    row: Row,
+    function: Callable[..., Any],
+    sizes: Sequence[int],
+    at: Callable[[str], None] = lambda at: None,
+    transform: Transform = NONE,
 ) -> Outcome:
     """Run the function at these sizes; at(text) is told each before it runs."""
-    program = row.of(function)
-    ours, theirs = hlo_disc.jit(program), jax.jit(program, compiler_options=QUICK)
+    program = transform.inside(row.of(function))
+    compiled = hlo_disc.jit(program)
+    ours, theirs = transform.around(compiled), jax.jit(transform.around(program), compiler_options=QUICK)
     outcome = Outcome("", shapes=len(sizes))
     wrong: dict[int, str] = {}
     for n in sizes:
         at(f"n = {n}")
-        arrays = row.arrays(n)
+        arrays = stacked(row, n) if transform.batched else row.arrays(n)
         want, got = _timed(outcome, "jax.jit", theirs, arrays), _timed(outcome, "hlo_disc", ours, arrays)
         if isinstance(want, Exception):
             outcome.raises.append(n)
             last = want
         if text := difference(got, want):
             wrong[n] = text
-    stats = ours.stats()
+    stats = compiled.stats()
     outcome.fallback = "; ".join(fallback.reason for fallback in stats.fallbacks)
-    outcome.compilations = stats.compilations
+    outcome.compilations = max(Counter((record.of, record.backward) for record in stats.records).values(), default=0)
     outcome.asked = list(dict.fromkeys(asked for record in stats.records for asked in record.asked))
-    if len(outcome.raises) == len(sizes):
+    if len(outcome.raises) == len(sizes) and transform is NONE:
         outcome.status, outcome.reason = "error", f"jax.jit raises at every size: {describe(last)}"
     elif wrong:
         n, text = next(iter(wrong.items()))
         others = f" (and at {', '.join(map(str, list(wrong)[1:]))})" if len(wrong) > 1 else ""
         outcome.status, outcome.reason = "failed", f"n = {n}: {text}{others}"
     return outcome
+
+
+def stacked(row: Row, n: int) -> list[jax.Array]:
+    """Three draws of the arrays of a row, for `jax.vmap`."""
+    return [jax.numpy.stack(draws) for draws in zip(*(row.arrays(n, draw) for draw in range(3)), strict=True)]
 
 
 def _timed(outcome: Outcome, who: str, function: Callable[..., Any], arrays: Sequence[jax.Array]) -> Any:
@@ -121,6 +139,8 @@ def _unlike(got: jax.Array, want: jax.Array) -> str:
         if got.dtype != want.dtype:
             return f"got {got.dtype}, expected {want.dtype}"
         got, want = jax.random.key_data(got), jax.random.key_data(want)
+    if want.dtype == jax.dtypes.float0:
+        return "" if got.dtype == want.dtype and got.shape == want.shape else f"got {got.dtype}, expected float0"
     if got.weak_type != want.weak_type:
         return f"weak_type is {got.weak_type} instead of {want.weak_type}"
     return mismatch("like XLA", np.asarray(got), np.asarray(want))

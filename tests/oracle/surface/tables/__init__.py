@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from surface.row import Table, table
 from surface.tables import (
+    compositions,
     draws,
     lax_arrays,
     lax_control,
@@ -39,4 +40,5 @@ TABLES: Mapping[str, Table] = {
     "jax.scipy.stats": scipy_stats.STATS,
     **scipy_stats.DISTRIBUTIONS,
     **scipy_other.OTHER,
+    "surface.compositions": compositions.COMPOSITIONS,
 }

@@ -20,12 +20,14 @@ def parameters() -> Any:
         from jax._src import callback, debugging
         from jax._src.interpreters import mlir
         from jax._src.lax import fft, lax, linalg
+        from jax._src.lax.control_flow import loops
 
         callbacks = (p for module in (callback, debugging) for name, p in vars(module).items() if name in _CALLBACKS)
         rules = (
             (fft.fft_p, _fft),
             (lax.composite_p, _composite),
             (linalg.hessenberg_p, _hessenberg),
+            (loops.scan_p, _scan),
             *((primitive, _callback) for primitive in callbacks),
         )
         return mlir.LoweringParameters(override_lowering_rules=rules)
@@ -71,6 +73,15 @@ def _hessenberg(ctx: Any, a: Any) -> Any:
             f"jax.lax.linalg.hessenberg takes no symbolic size, for LAPACK's gehrd does not: {aval.str_short()}"
         )
     return linalg._hessenberg_cpu_lowering(ctx, a)
+
+
+def _scan(ctx: Any, *args: Any, length: Any, unroll: Any, **params: Any) -> Any:
+    """One step a turn, where there are any number: JAX asks what is left of turns of more steps, for speed alone."""
+    from jax._src.interpreters import mlir
+    from jax._src.lax.control_flow import loops
+
+    steps = unroll if isinstance(length, int) else 1
+    return mlir.lower_fun(loops._scan_impl)(ctx, *args, length=length, unroll=steps, **params)
 
 
 def _callback(ctx: Any, *args: Any, **params: Any) -> Any:

@@ -109,6 +109,9 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "reshape": (4, lambda x: x.reshape(-1, 1) @ jnp.ones((1, 3))),
     "broadcast": (2, lambda x: x[:, None] + x[None]),
     "vmap": (2, jax.vmap(jnp.sin)),
+    "scan": (2, lambda x: lax.scan(lambda c, v: (c * 0.5 + v, c), jnp.float32(0), x)),
+    "scan of three steps a turn": (2, lambda x: lax.scan(lambda c, v: (c * 0.5 + v, c), jnp.float32(0), x, unroll=3)),
+    "solve": (2, lambda x: jnp.linalg.solve(jnp.exp(-abs(x[:, None] - x - 0.5)), x)),
     "associative scan": (EACH, lambda x: lax.associative_scan(jnp.add, x)),
     "permutation": (EACH, lambda x: jax.random.permutation(KEY, x)),
 }

@@ -17,13 +17,16 @@ from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.passes.patterns import Match, any_op, constant, first_operand, is_one, is_zero
 from hlo_disc.dynamic_hlo.passes.rewrite import Rule, cse, rewrite
 from hlo_disc.dynamic_hlo.passes.simplify import RULES, simplify
+from hlo_disc.dynamic_hlo.passes.unroll import unroll
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 
 
 def alike(graph: Graph) -> Graph:
     """An equal graph, simplified, in which less depends on how it was said."""
-    return everywhere(simplify(graph), lambda scope: cse(rewrite(scope, ALIKE)))
+    # First of all: what a loop holds that never turns may make no sense at these sizes.
+    graph = simplify(everywhere(graph, unroll))
+    return everywhere(graph, lambda scope: cse(rewrite(scope, ALIKE)))
 
 
 # --------------------------------------------------------------------------------------------------- empty arrays

@@ -25,7 +25,7 @@ from hlo_disc.dynamic_hlo.ir.graph import (
 )
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.shapes import same_shape
 from hlo_disc.errors import CompileError
 
@@ -70,8 +70,14 @@ def rewrite(graph: Graph, rules: Sequence[Rule], fired: Counter[str] | None = No
 
 
 def dce(graph: Graph) -> Graph:
-    """`graph` without ops that no output needs and that have no effect."""
-    return replace(graph, ops=tuple(live_ops(graph.ops, graph.roots)))
+    """`graph` without ops that no output needs and that have no effect, and without checks that always hold."""
+    ops = (op for op in graph.ops if op.name != "check" or not _always_holds(op, graph.facts))
+    return replace(graph, ops=tuple(live_ops(tuple(ops), graph.roots)))
+
+
+def _always_holds(check: Op, facts: ShapeFacts) -> bool:
+    lhs, relation, rhs = (check.attrs[name] for name in ("lhs", "relation", "rhs"))
+    return facts.holds(lhs, relation, rhs) is Truth.YES
 
 
 def cse(graph: Graph) -> Graph:

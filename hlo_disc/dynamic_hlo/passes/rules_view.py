@@ -364,6 +364,8 @@ VIEW_RULES = (
     Rule("gather by unit vectors", ("gather",), _indices_with_unit_vectors, _gather_by_scalars, _adds_the_vector_axis),
     # dynamic_slice(x, 3) -> slice(x), 3 to 3 + size
     Rule("dynamic_slice at known starts", ("dynamic_slice",), _known_starts, _static_slice, _clamps_resolve),
+    # dynamic_slice(x, i) : shape(x) -> x
+    Rule("dynamic_slice of everything", ("dynamic_slice",), any_op, first_operand, _unchanged_shape),
     # dynamic_update_slice(x, update : shape(x)) -> update
     Rule("update of everything", ("dynamic_update_slice",), any_op, _second_operand, _update_covers_all),
     # dynamic_update_slice(x, update : (0)) -> x

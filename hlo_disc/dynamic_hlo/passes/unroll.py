@@ -11,6 +11,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, copied, substitute
 from hlo_disc.dynamic_hlo.ops.table import OPS
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 
 _TRIPS = 8
 _OPS = 320  # of all iterations together
@@ -18,7 +19,7 @@ _OPS = 320  # of all iterations together
 
 def unroll(graph: Graph) -> Graph:
     """An equal graph without such loops; the same object when there is none."""
-    counts = {op: trips(op) for op in graph.ops if op.name == "while"}
+    counts = {op: trips(op, graph.facts) for op in graph.ops if op.name == "while"}
     if not any(n is not None for n in counts.values()):
         return graph
     made: list[Op] = []
@@ -45,19 +46,19 @@ class _Copy:
         self.outputs = [names[x] for x in region.outputs]
 
 
-def trips(op: Op) -> int | None:
+def trips(op: Op, facts: ShapeFacts) -> int | None:
     """How often a loop runs, when that is seldom and can be told; None otherwise."""
     cond, body, count = op.attrs["cond"], op.attrs["body"], op.attrs["carried"]
     known = [_constant(x) for x in op.operands]
     for n in range(_TRIPS + 1):
-        (again,) = _evaluate(cond, known)
+        (again,) = _evaluate(cond, known, facts)
         if again is None:
             return None
         if not again:
             return n
         if (n + 1) * len(body.ops) > _OPS:
             return None
-        known[:count] = _evaluate(body, known)
+        known[:count] = _evaluate(body, known, facts)
     return None
 
 
@@ -66,17 +67,20 @@ def _constant(value: Value) -> np.ndarray | None:
     return op.attrs["value"] if op is not None and op.name == "constant" and value.rank == 0 else None
 
 
-def _evaluate(region: Region, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
+def _evaluate(region: Region, inputs: Sequence[np.ndarray | None], facts: ShapeFacts) -> list[np.ndarray | None]:
     """The outputs that follow from the known inputs; scalars only."""
     known: dict[Value, np.ndarray | None] = dict(zip(region.inputs, inputs, strict=True))
     for op in region.ops:
         if len(op.results) == 1:
-            known[op.result] = _result(op, [known.get(x) for x in op.operands])
+            known[op.result] = _result(op, [known.get(x) for x in op.operands], facts)
     return [known.get(x) for x in region.outputs]
 
 
-def _result(op: Op, operands: Sequence[np.ndarray | None]) -> np.ndarray | None:
+def _result(op: Op, operands: Sequence[np.ndarray | None], facts: ShapeFacts) -> np.ndarray | None:
+    if op.name == "dim":
+        size = facts.canonical(op.attrs["expr"])
+        return np.asarray(size.value, op.result.dtype) if size.is_const else None
     row = OPS[op.name]
     if op.result.shape or row.kind not in ("source", "elementwise") or any(x is None for x in operands):
         return None
-    return None if op.name == "dim" else np.asarray(row.reference(*operands, **op.attrs))
+    return np.asarray(row.reference(*operands, **op.attrs))

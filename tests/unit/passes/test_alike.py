@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -189,6 +189,33 @@ def test_rule(case: Case) -> None:
             arrays = sample(graph, {"n": n})
             for x, y in zip(evaluate(graph, arrays), evaluate(after, arrays), strict=True):
                 np.testing.assert_array_equal(x, y, strict=True)
+
+
+def test_loops_that_never_turn() -> None:
+    """What such a loop holds makes no sense: there is no place 0."""
+
+    def build(b: GraphBuilder, x: Value, total: Value) -> Value:
+        i32 = np.dtype(np.int32)
+        zero, types = b.op("constant", value=np.zeros((), i32)), [(i32, ()), (F32, ()), (F32, x.shape)]
+        cond = make_region(
+            b.facts,
+            types,
+            lambda c, v: [c.op("compare", (v[0], c.op("dim", expr=x.shape[0], dtype=i32)), direction="LT")],
+        )
+
+        def turn(c: GraphBuilder, v: list[Value]) -> list[Value]:
+            one = c.op("constant", value=np.ones((), i32))
+            element = reshape(c, c.op("dynamic_slice", (v[2], v[0]), sizes=shape("1")), "")
+            return [c.op("add", (v[0], one)), add(c, v[1], element)]
+
+        body = make_region(b.facts, types, turn)
+        return b.multi("while", (zero, total, x), cond=cond, body=body, carried=2)[1]
+
+    graph = make_graph([("float32", "n"), ("float32", "")], build)
+    facts = graph.facts.copy()
+    facts.add_equal(shape("n")[0], shape("0")[0])
+    assert not alike(replace(graph, facts=facts)).ops
+    assert len(alike(graph).ops) > 1
 
 
 def test_every_rule_is_tested() -> None:

@@ -285,6 +285,13 @@ CASES = [
         result="slice",
     ),
     Case(
+        "dynamic_slice of everything",
+        lambda b, x, i: b.op("dynamic_slice", (x, i, i), sizes=shape("b, s")),
+        lambda b, x, i: b.op("dynamic_slice", (x, i, i), sizes=shape("1, s")),
+        (X, ("int32", "")),
+        facts=(("b", 1),),
+    ),
+    Case(
         "update of everything",
         lambda b, x: b.op("dynamic_update_slice", (x, unary(b, x, "abs"), const(b, 5, I32), const(b, 0, I32))),
         lambda b, x: b.op(
@@ -614,6 +621,16 @@ def test_sizes_that_only_a_guard_relates_stay():
     fired = Counter[str]()
     after = rewrite(graph, RULES, fired)
     assert not fired and after.outputs[0].shape == shape("b, 4")
+
+
+def test_checks_that_always_hold_go():
+    def build(b, x):
+        for relation, limit in (("<=", "b + 1"), (">=", "b"), ("<", "s")):
+            b.multi("check", (), lhs=shape("b")[0], relation=relation, rhs=shape(limit)[0], message="", args=())
+        return x
+
+    after = rewrite(make_graph([X], build), [])
+    assert [str(op.attrs["rhs"]) for op in after.ops] == ["s"]
 
 
 def test_dce_and_cse_leave_the_graph_alone():

@@ -22,9 +22,9 @@ from hlo_disc.abi import ASKED_BITS
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Graph, Guard, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.errors import HloDiscError, ShapeError
+from hlo_disc.errors import HloDiscError, ShapeError, UnsupportedOpError
 from hlo_disc.generalise import Dims
-from hlo_disc.values import Leaf, Result, show
+from hlo_disc.values import Leaf, Result, is_key, show
 
 if TYPE_CHECKING:
     from hlo_disc.import_.size_questions import Answers, Asked
@@ -335,6 +335,11 @@ def flattened(fn: Callable[..., Any], tree: Any) -> tuple[Callable[..., list[Any
 
 
 def _results(avals: Sequence[Any]) -> tuple[Result, ...]:
+    from jax import dtypes
+
+    for aval in avals:
+        if dtypes.issubdtype(aval.dtype, dtypes.extended) and not is_key(aval.dtype):
+            raise UnsupportedOpError(f"{aval.str_short()} as a result is not supported: return its data")
     return tuple(Result(aval.dtype, aval.weak_type) for aval in avals)
 
 

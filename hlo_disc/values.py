@@ -33,20 +33,24 @@ class Result(NamedTuple):
 
 
 def describe(leaf: Any) -> Leaf:
-    """dtype, shape and weakness of an array, a number or a ShapeDtypeStruct. Raises TypeError for anything else."""
+    """dtype, shape and weakness of an array, a number or a ShapeDtypeStruct.
+
+    Raises UnsupportedOpError for what only JAX takes, and TypeError for anything else.
+    """
+    import jax
     from jax import dtypes
 
     if is_number(leaf):
         dtype = getattr(leaf, "dtype", None) or dtypes.canonicalize_dtype(np.result_type(type(leaf)))
         return Leaf(np.dtype(dtype), (), True)
     dtype, shape = getattr(leaf, "dtype", None), getattr(leaf, "shape", None)
-    if dtype is not None and dtypes.issubdtype(dtype, dtypes.extended) and not is_key(dtype):
-        raise UnsupportedOpError(
-            f"an array of {dtype} as an argument is not supported: pass its data, or make it inside"
-        )
     known = isinstance(dtype, np.dtype) and dtype.kind not in "OSUMm" or is_key(dtype)
-    if not known or not isinstance(shape, tuple):
-        raise TypeError(f"{type(leaf).__name__} is no array")
+    if not known or not isinstance(shape, tuple) or isinstance(leaf, jax.Ref):
+        try:
+            kind = jax.typeof(leaf)
+        except (TypeError, ValueError):
+            raise TypeError(f"{type(leaf).__name__} is no array") from None
+        raise UnsupportedOpError(f"{kind} as an argument is not supported: pass its data, or make it inside")
     if not all(isinstance(n, int) for n in shape):
         raise ArgumentError(f"a size of {shape} is symbolic: call the function with concrete sizes")
     if is_key(dtype) or dtype == dtypes.float0:

@@ -24,6 +24,7 @@ from hlo_disc.import_.size_questions import Answers, answering
 from hlo_disc.import_.symbols import ShapeSpec, parse_constraints, shape_spec
 
 READS_TRACED = "it reads a value from outside that JAX is tracing: pass it as an argument"
+USES_REF = "it reads or writes a jax.Ref from outside: a compiled program changes nothing but its results"
 
 
 def from_jax(
@@ -60,6 +61,8 @@ def from_jax(
         traced = jax.jit(fn, keep_unused=True).trace(*structs)
         if len(traced.jaxpr.in_avals) > len(structs):
             raise UnsupportedOpError(READS_TRACED)
+        if any(isinstance(const, jax.Ref) for const in traced.jaxpr.consts):
+            raise UnsupportedOpError(USES_REF)
         lowered = traced.lower(lowering_platforms=("cpu",), _private_parameters=jax_lowering.parameters())
     module = lowered.compiler_ir("stablehlo")
     dims = [[*shape, *_of_an_element(leaf.dtype)] for leaf, shape in zip(leaves, shapes, strict=True)]

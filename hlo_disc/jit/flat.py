@@ -159,7 +159,7 @@ class FlatFunction:
         key = reason if quiet else ""
         found = self._fallbacks.get(key)
         if found is None:
-            shown = tuple(f"{x.dtype}{list(x.shape)}" if hasattr(x, "shape") else type(x).__name__ for x in leaves)
+            shown = tuple(f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__ for x in leaves)
             made = FallbackPath(self.fn, self.tree, reason, shown, self._for_jax)
             self._log.fall_back(self.name, made, quiet)
             found = self._fallbacks.setdefault(key, made)

@@ -187,8 +187,8 @@ class JitFunction(Generic[P, R]):
         traced = any(map(is_tracer, leaves))
         kinds = tuple(map(type, leaves))
         flat = self._flat(programs, array_args, array_kwargs, static, tree)
-        infos = describe_all(leaves, flat.names, flat.name)
         try:
+            infos = describe_all(leaves, flat.names, flat.name)
             if programs.reason_for_jax and not traced:
                 raise UnsupportedOpError(programs.reason_for_jax)
             if traced:

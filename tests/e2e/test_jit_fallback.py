@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src import core, dtypes
+from jax._src.interpreters import mlir, pxla
 
 import hlo_disc
 from hlo_disc.errors import FallbackWarning, UnsupportedOpError
@@ -199,3 +201,64 @@ def test_random_keys():
         y, keys = f(np.ones(2, np.float32))
     assert isinstance(y, np.ndarray)
     assert np.array_equal(jax.random.key_data(keys), jax.random.key_data(jax.random.split(jax.random.key(1))))
+
+
+def test_arrays_that_change():
+    def add(total, x):
+        total[...] = total[...] + x
+        return total[...] * 2
+
+    total = jax.new_ref(jnp.ones(3))
+    with pytest.warns(FallbackWarning, match=r"Ref\{float32\[3\]\} as an argument is not supported"):
+        assert hlo_disc.jit(add)(total, 2).tolist() == [6, 6, 6]
+    with pytest.warns(FallbackWarning, match=r"it reads or writes a jax.Ref from outside"):
+        assert hlo_disc.jit(lambda x: add(total, x))(2).tolist() == [10, 10, 10]
+    assert total[...].tolist() == [5, 5, 5]
+    inside = hlo_disc.jit(lambda x: add(jax.new_ref(x), 1))
+    assert inside(jnp.ones(2)).tolist() == [4, 4] and not inside.stats().fallbacks
+
+
+class Pair(dtypes.ExtendedDType):
+    """An element type of JAX's that is two numbers in memory, and no random key."""
+
+    type = dtypes.extended
+    name = "pair"
+
+    class _rules:
+        @staticmethod
+        def physical_element_aval(dtype):
+            return core.ShapedArray((2,), np.dtype(np.float32))
+
+        @staticmethod
+        def global_sharded_result_handler(aval, sharding, committed):
+            make = pxla.global_result_handlers[core.ShapedArray](core.physical_aval(aval), sharding, committed)
+            return make.wrap(Pairs)
+
+
+class Pairs:
+    def __init__(self, data):
+        self.data, self.shape = data, data.shape[:-1]
+
+
+@pytest.fixture
+def pair(monkeypatch):
+    """A primitive that makes two arrays a `Pairs`."""
+    primitive = core.Primitive("pair")
+    primitive.def_abstract_eval(lambda x, y: core.ShapedArray(x.shape, Pair()))
+    mlir.register_lowering(primitive, mlir.lower_fun(lambda x, y: jnp.stack([x, y], -1), multiple_results=False))
+    monkeypatch.setitem(core.pytype_aval_mappings, Pairs, lambda x: core.ShapedArray(x.shape, Pair()))
+    dtypes.register_canonicalize_value_handler(Pairs, None)
+    monkeypatch.setitem(
+        pxla.shard_arg_handlers, Pairs, lambda xs, *_: [jax.device_put(x.data, jax.devices()[0]) for x in xs]
+    )
+    return primitive.bind
+
+
+def test_element_types_of_jax_alone(pair):
+    x = jnp.arange(3.0)
+    with pytest.warns(FallbackWarning, match=r"pair\[3\] as a result is not supported"):
+        made = hlo_disc.jit(lambda x: pair(x, x + 1))(x)
+    assert isinstance(made, Pairs) and made.data.tolist() == [[0, 1], [1, 2], [2, 3]]
+    with pytest.warns(FallbackWarning, match=r"pair\[3\] as an argument is not supported"):
+        again = hlo_disc.jit(lambda pairs: pairs)(made)
+    assert isinstance(again, Pairs) and again.data.tolist() == made.data.tolist()

@@ -9,6 +9,8 @@ FILTER ?= *
 SECONDS ?= 60
 # What is made of the rows of the surface table, as in TRANSFORM=vjp, or TRANSFORM='*' for all of surface/transforms.py.
 TRANSFORM ?=
+# How many calls to make from many threads.
+CALLS ?= 200000
 # Sizes of the surface table, in this order, and how many processes run its rows.
 SIZES ?= 7,32,1,31,0,2
 JOBS ?= 1
@@ -17,7 +19,7 @@ NATIVE := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h) CMakeLists.txt
 CPP := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h tests/*.cc)
 STAMP := $(VENV)/installed
 
-.PHONY: demo test test-full conformance fuzz surface mutants lint format docs bench asan tsan clean
+.PHONY: demo test test-full conformance fuzz soak surface mutants lint format docs bench asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -37,6 +39,10 @@ conformance: $(STAMP)
 # What fails is kept in build/fuzz.
 fuzz: $(STAMP)
 	$(BIN)/python tests/oracle/fuzz.py --seconds $(SECONDS)
+
+# From eight threads, at sizes that go from program to program.
+soak: $(STAMP)
+	$(BIN)/python tests/oracle/soak.py --calls $(CALLS)
 
 # JAX's public functions next to jax.jit, as in make surface FILTER='jax.nn.*'; all results are in build/surface.json.
 surface: $(STAMP)

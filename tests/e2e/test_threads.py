@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import soak
 
 import hlo_disc
 from hlo_disc import ral
@@ -184,3 +185,11 @@ def test_no_call_is_lost_in_the_count() -> None:
         list(pool.map(loop, range(THREADS)))
     assert jitted.stats().calls == THREADS * 250
     assert jitted.stats().compilations == 3
+
+
+def test_threads_that_ask_about_sizes_get_the_programs_for_their_own() -> None:
+    before = soak.jax_answers()
+    found = soak.soak(2000, THREADS)
+    assert not found.wrong and not found.kept
+    assert len(soak.FUNCTIONS) < found.programs <= 5 * len(soak.FUNCTIONS)
+    assert soak.jax_answers() == before

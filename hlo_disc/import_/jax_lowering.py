@@ -6,6 +6,7 @@ here; where a version of JAX lacks them, its own rules apply, with its own error
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from hlo_disc.errors import UnsupportedOpError
@@ -19,11 +20,17 @@ def parameters() -> Any:
     try:
         from jax._src import callback, debugging
         from jax._src.interpreters import mlir
-        from jax._src.lax import fft, lax, linalg
+        from jax._src.lax import fft, lax, linalg, parallel
         from jax._src.lax.control_flow import loops
 
         callbacks = (p for module in (callback, debugging) for name, p in vars(module).items() if name in _CALLBACKS)
+        reductions = (
+            (parallel.psum_p, lax.add_p, lax.reduce_sum),
+            (parallel.pmax_p, lax.max_p, lax.reduce_max),
+            (parallel.pmin_p, lax.min_p, lax.reduce_min),
+        )
         rules = (
+            *((primitive, functools.partial(_all_reduce, *how)) for primitive, *how in reductions),
             (fft.fft_p, _fft),
             (lax.composite_p, _composite),
             (linalg.hessenberg_p, _hessenberg),
@@ -50,6 +57,16 @@ def _fft(ctx: Any, x: Any, *, fft_type: Any, fft_lengths: Any) -> Any:
         extra_attributes={"transform": ir.StringAttr.get(fft_type.name)},
     )
     return call.results
+
+
+def _all_reduce(of_two: Any, of_axes: Any, ctx: Any, x: Any, *, axes: Any, axis_index_groups: Any) -> Any:
+    """Over axes that `vmap` has given numbers: JAX's rule takes the sizes of all for numbers too."""
+    from jax._src.interpreters import mlir
+    from jax._src.lax import parallel
+
+    if all(isinstance(axis, int) for axis in axes):
+        return mlir.lower_fun(of_axes, multiple_results=False)(ctx, x, axes=tuple(axes))
+    return parallel._allreduce_lowering(of_two, of_axes, ctx, x, axes=axes, axis_index_groups=axis_index_groups)
 
 
 def _composite(ctx: Any, *args: Any, jaxpr: Any, **params: Any) -> Any:

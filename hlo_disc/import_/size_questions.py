@@ -26,8 +26,9 @@ from typing import Any
 
 import jax
 import jaxlib
-from jax._src import source_info_util
+from jax._src import core, source_info_util
 from jax._src.export import shape_poly
+from jax._src.lax import lax
 
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -209,7 +210,7 @@ def _install() -> None:
     """Let JAX's sizes ask, once a process."""
     size = shape_poly._DimExpr
     equal, hash_, int_, text, represent = size.__eq__, size.__hash__, size.__int__, size.__str__, size.__repr__
-    at_least, bounds = shape_poly._geq_decision, shape_poly._bounds_decision
+    at_least, bounds, of_type = shape_poly._geq_decision, shape_poly._bounds_decision, lax._const
 
     def eq(self: Any, other: Any) -> bool:
         if equal(self, other):
@@ -280,6 +281,14 @@ def _install() -> None:
             return int
         return object.__getattribute__(self, name)
 
+    def const(example: Any, value: Any) -> Any:
+        """The value in the example's type. A size stays one where integers stay Python's."""
+        if not isinstance(value, size) or _ours(value) is None:
+            return of_type(example, value)
+        if type(example) is int:
+            return value
+        return lax.convert_element_type(core.dimension_as_value(value), lax.dtype(example))
+
     size.__eq__, size.__bool__, size.__hash__ = eq, truth, for_users(hash, hash_)
     size.__int__, size.__index__ = for_users(int, number), for_users(int, index)
     size.__str__, size.__repr__ = for_users(str, text), for_users(repr, represent)
@@ -291,7 +300,7 @@ def _install() -> None:
         if all(name not in vars(base) for base in size.__mro__):
             setattr(size, name, as_number(name))
     size.__getattribute__ = attribute
-    shape_poly._geq_decision, shape_poly._bounds_decision = geq_decision, bounds_decision
+    shape_poly._geq_decision, shape_poly._bounds_decision, lax._const = geq_decision, bounds_decision, const
 
 
 # What numbers can do and JAX's sizes cannot.

@@ -112,6 +112,9 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "scan": (2, lambda x: lax.scan(lambda c, v: (c * 0.5 + v, c), jnp.float32(0), x)),
     "scan of three steps a turn": (2, lambda x: lax.scan(lambda c, v: (c * 0.5 + v, c), jnp.float32(0), x, unroll=3)),
     "solve": (2, lambda x: jnp.linalg.solve(jnp.exp(-abs(x[:, None] - x - 0.5)), x)),
+    "mean over a named axis": (2, jax.vmap(lambda x: x - lax.pmean(x, "i"), axis_name="i")),
+    "largest over a named axis": (3, jax.vmap(lambda x: x - lax.pmax(x, "i"), axis_name="i")),
+    "size of a named axis": (2, jax.vmap(lambda x: x * lax.axis_size("i") + lax.psum(1.5, "i"), axis_name="i")),
     "associative scan": (EACH, lambda x: lax.associative_scan(jnp.add, x)),
     "permutation": (EACH, lambda x: jax.random.permutation(KEY, x)),
 }

@@ -6,6 +6,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import lineax as lx
 
 from benchmarks.ecosystem.program import BATCHES, LENGTHS, Made, Program, normal
 
@@ -54,7 +55,7 @@ def stochastic() -> Made:
         motion = diffrax.VirtualBrownianTree(0.0, 1.0, tol=1e-2, shape=y0.shape, key=key)
         terms = diffrax.MultiTerm(
             diffrax.ODETerm(lambda t, y, args: -y),
-            diffrax.ControlTerm(lambda t, y, args: jnp.asarray(0.1), motion),
+            diffrax.ControlTerm(lambda t, y, args: lx.DiagonalLinearOperator(jnp.full_like(y, 0.1)), motion),
         )
         return diffrax.diffeqsolve(terms, diffrax.Euler(), 0.0, 1.0, 0.05, y0).ys
 

@@ -25,6 +25,9 @@ class Positions(layers.Layer):
     def call(self, x):
         return x + ops.broadcast_to(self.table[: ops.shape(x)[1]], ops.shape(x))
 
+    def compute_output_shape(self, shape):
+        return shape
+
 
 def stateless(model: keras.Model, inputs) -> Made:
     trainable = [variable.value for variable in model.trainable_variables]

@@ -98,7 +98,8 @@ class Executable:
         self.options = options or Options.from_env()
         library = target.link(program.object, ral.symbols())
         address = library.address
-        # The machine code lives as long as the native object, which keeps the library.
+        # The machine code lives as long as the native object, which keeps the library and what it calls.
+        functions: list[Any] = []
         self.native = ral.Executable(
             address("plan"),
             address("main"),
@@ -109,11 +110,11 @@ class Executable:
             packs=[(x.kind, x.index, x.size, address(x.function)) for x in program.packs],
             guards=[(x.message, len(x.args)) for x in program.guards],
             asked=[x.message for x in program.asked],
-            calls=[_resolved(x) for x in program.calls],
+            calls=[_resolved(x, functions) for x in program.calls],
             threads=self.options.threads,
             packed_bytes=self.options.packed_bytes,
             unread=program.unread,
-            keep_alive=library,
+            keep_alive=(library, functions),
         )
         self._structure = json.loads(program.structure) if program.structure else None
 
@@ -286,8 +287,11 @@ def register_ffi_type(name: str, registration: Mapping[str, Any]) -> None:
     handlers.register_type(name, registration)
 
 
-def _resolved(call: LibraryCall) -> tuple[object, ...]:
-    """A library call as the runtime takes it. Raises UnsupportedOpError for a target that this process lacks."""
+def _resolved(call: LibraryCall, functions: list[Any]) -> tuple[object, ...]:
+    """A library call as the runtime takes it; Python functions that it calls are added to `functions`.
+
+    Raises UnsupportedOpError for a target that this process lacks.
+    """
     from hlo_disc.ral import handlers
 
     found = handlers.find(call.target)
@@ -299,7 +303,16 @@ def _resolved(call: LibraryCall) -> tuple[object, ...]:
     operands, results = ([(x.dtype, x.rank) for x in buffers] for buffers in (call.operands, call.results))
     aliases = [(x.operand, x.result) for x in call.aliases]
     skip_empty = handlers.is_lapack(call.target)
-    return call.where, list(found), _attributes(call.config), operands, results, aliases, skip_empty
+    config = [_with_address(x, call.where, functions) for x in call.config]
+    return call.where, list(found), _attributes(config), operands, results, aliases, skip_empty
+
+
+def _with_address(x: Attribute, where: str, functions: list[Any]) -> Attribute:
+    """A Python function by the address of what calls it with the user's line; anything else as it is."""
+    if x.callback is None:
+        return x
+    functions.append(functools.partial(x.callback, where))
+    return Attribute(x.name, "scalar", "uint64", np.uint64(id(functions[-1])).tobytes().hex())
 
 
 def _attributes(config: Sequence[Attribute]) -> list[tuple[str, str, str, object]]:

@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import os
+import secrets
 import typing
 import zipfile
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ import ml_dtypes
 import numpy as np
 
 from hlo_disc.abi import EnvLayout
-from hlo_disc.errors import FormatError
+from hlo_disc.errors import FormatError, UnsupportedOpError
 
 FORMAT = "hlo_disc executable"
 VERSION = 7
@@ -88,7 +89,8 @@ class Attribute:
     """An attribute of a library call, as the XLA FFI has them.
 
     kind: "scalar" or "array", with the bytes of its elements of type `dtype` as hexadecimal digits in `text`; "string",
-        with its `text`; or "dictionary", with `entries`.
+        with its `text`; "dictionary", with `entries`; or "callable", with `callback`, a Python function, which no file
+        can hold.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Attribute:
     dtype: str = ""
     text: str = ""
     entries: tuple[Attribute, ...] = ()
+    callback: Any = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ class _Constant:
     shape: tuple[int, ...]
 
 
-_MEMBERS = ("object", "constants")  # fields of a program that are members of the archive
+_MEMBERS = ("object", "constants", "callback")  # fields that are members of the archive, or have no place in it
 
 
 def dtype_named(name: str) -> np.dtype:
@@ -173,7 +176,15 @@ def dtype_named(name: str) -> np.dtype:
 
 
 def save(program: Program, file: str | os.PathLike[str] | BinaryIO) -> None:
-    """Write a program as one file, by its path or open, that `read` reads on any machine."""
+    """Write a program as one file, by its path or open, that `read` reads on any machine.
+
+    Raises UnsupportedOpError for one that calls Python functions.
+    """
+    for call in calling_back(program):
+        raise UnsupportedOpError(
+            f"{call.where}: a program that calls a Python function cannot be saved or pickled, for the function is of "
+            "this process; compile it again where it is needed"
+        )
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -190,8 +201,18 @@ def save(program: Program, file: str | os.PathLike[str] | BinaryIO) -> None:
             archive.writestr(f"constants/{i}.npy", buffer.getvalue())
 
 
+def calling_back(program: Program) -> list[LibraryCall]:
+    """The calls of Python functions."""
+    return [call for call in program.calls if any(x.callback is not None for x in call.config)]
+
+
 def content_hash(program: Program) -> int:
-    """63 bits that tell programs apart, by all that has a part in what a call does."""
+    """63 bits that tell programs apart, by all that has a part in what a call does.
+
+    Those of a program that calls Python functions are its own, and no other process has them.
+    """
+    if calling_back(program):
+        return secrets.randbits(63)
     fields = _to_json(dataclasses.replace(program, explain="", compile_ms={}))
     digest = hashlib.sha256(json.dumps(fields).encode())
     digest.update(program.object)

@@ -108,6 +108,11 @@ def integer(attribute: Any) -> int:
     return ir.IntegerAttr(attribute).value
 
 
+def is_token(value: Any) -> bool:
+    """Whether a value of a module orders effects, and carries nothing."""
+    return mlir.stablehlo.TokenType.isinstance(value.type)
+
+
 def flag(attribute: Any) -> bool:
     return ir.BoolAttr(attribute).value
 

@@ -63,11 +63,14 @@ def from_jax(
             raise UnsupportedOpError(READS_TRACED)
         if any(isinstance(const, jax.Ref) for const in traced.jaxpr.consts):
             raise UnsupportedOpError(USES_REF)
-        lowered = traced.lower(lowering_platforms=("cpu",), _private_parameters=jax_lowering.parameters())
+        callbacks: list[Any] = []
+        lowered = traced.lower(lowering_platforms=("cpu",), _private_parameters=jax_lowering.parameters(callbacks))
     module = lowered.compiler_ir("stablehlo")
     dims = [[*shape, *_of_an_element(leaf.dtype)] for leaf, shape in zip(leaves, shapes, strict=True)]
     asked = [asked.guard() for asked in answers.asked()] if answers else []
-    graph = read_module(module, dims=dims, constraints=constraints, names=names, origin=JAX, asked=asked)
+    graph = read_module(
+        module, dims=dims, constraints=constraints, names=names, origin=JAX, asked=asked, callbacks=callbacks
+    )
     return graph, traced.jaxpr.out_avals
 
 

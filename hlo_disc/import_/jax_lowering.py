@@ -9,21 +9,21 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import ir
 
-_CALLBACKS = frozenset(("pure_callback_p", "io_callback_p", "debug_callback_p", "debug_print_p"))
 
+def parameters(callbacks: list[Any]) -> Any:
+    """What `Traced.lower` takes as `_private_parameters`; None for a JAX that has no such thing.
 
-def parameters() -> Any:
-    """What `Traced.lower` takes as `_private_parameters`; None for a JAX that has no such thing."""
+    callbacks: where functions that the program calls back are put.
+    """
     try:
-        from jax._src import callback, debugging
         from jax._src.interpreters import mlir
         from jax._src.lax import fft, lax, linalg, parallel
         from jax._src.lax.control_flow import loops
 
-        callbacks = (p for module in (callback, debugging) for name, p in vars(module).items() if name in _CALLBACKS)
+        from hlo_disc.import_ import jax_callbacks
+
         reductions = (
             (parallel.psum_p, lax.add_p, lax.reduce_sum),
             (parallel.pmax_p, lax.max_p, lax.reduce_max),
@@ -35,7 +35,7 @@ def parameters() -> Any:
             (lax.composite_p, _composite),
             (linalg.hessenberg_p, _hessenberg),
             (loops.scan_p, _scan),
-            *((primitive, _callback) for primitive in callbacks),
+            *jax_callbacks.rules(callbacks),
         )
         return mlir.LoweringParameters(override_lowering_rules=rules)
     except (ImportError, AttributeError, TypeError):
@@ -99,15 +99,3 @@ def _scan(ctx: Any, *args: Any, length: Any, unroll: Any, **params: Any) -> Any:
 
     steps = unroll if isinstance(length, int) else 1
     return mlir.lower_fun(loops._scan_impl)(ctx, *args, length=length, unroll=steps, **params)
-
-
-def _callback(ctx: Any, *args: Any, **params: Any) -> Any:
-    """The custom call alone, for the reader to refuse: JAX fails with "std::bad_cast" before it has made one."""
-    from jax._src.interpreters import mlir
-
-    if ctx.tokens_in.effects():  # they would be inputs of the module
-        raise UnsupportedOpError(
-            "calling back into Python is not supported, nor in an order: a compiled program runs without an interpreter"
-        )
-    types = [mlir.aval_to_ir_type(ctx.module_context, aval) for aval in ctx.avals_out]
-    return mlir.custom_call("xla_ffi_python_cpu_callback", result_types=types, operands=args).results

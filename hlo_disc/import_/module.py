@@ -16,7 +16,7 @@ from hlo_disc.import_.names import input_shapes
 from hlo_disc.import_.policy import STABLEHLO, Origin, StaticShapes
 from hlo_disc.import_.reader import NeedsLegalising, Reader
 from hlo_disc.import_.reopen import reopen
-from hlo_disc.import_.shapes import Bundle, Operand, Symbolic, Token
+from hlo_disc.import_.shapes import TOKEN, Bundle, Operand, Symbolic, Token
 from hlo_disc.mlir import ir
 
 
@@ -28,6 +28,7 @@ def read_module(
     names: Sequence[str] | None = None,
     origin: Origin = STABLEHLO,
     asked: Sequence[Guard] = (),
+    callbacks: Sequence[Any] = (),
 ) -> Graph:
     """The DHLO graph of a module's `main`.
 
@@ -35,14 +36,15 @@ def read_module(
     that the module writes as a number re-opens the module: everything is inferred anew from the named sizes.
     constraints: conditions on the symbols that calls must meet, as "s <= 512" or "s % 8 == 0". asked: those that hold
     at the calls that it is for. names: the inputs' names in messages. origin: whose program it is.
+    callbacks: Python functions that it calls, by number.
 
     Raises ParseError (no `main`), UnsupportedOpError, ShapeError (sizes that can never agree, a symbol that no
     argument determines), ArgumentError (`dims` that fit no input).
     """
     try:
-        return _read(module, dims, constraints, names, origin, asked, legal=False)
+        return _read(module, dims, constraints, names, origin, asked, callbacks, legal=False)
     except NeedsLegalising:
-        return _read(legalised(module), dims, constraints, names, origin, asked, legal=True)
+        return _read(legalised(module), dims, constraints, names, origin, asked, callbacks, legal=True)
 
 
 def _read(
@@ -52,6 +54,7 @@ def _read(
     names: Sequence[str] | None,
     origin: Origin,
     asked: Sequence[Guard],
+    callbacks: Sequence[Any],
     legal: bool,
 ) -> Graph:
     decoder = Decoder()
@@ -64,7 +67,7 @@ def _read(
     inputs = input_shapes(module, main, decoder, dims, names)
 
     def read(policy: StaticShapes) -> Graph:
-        reader = Reader(functions, decoder, policy, origin, legal)
+        reader = Reader(functions, decoder, policy, origin, legal, callbacks)
         return _read_main(reader, module, main, inputs, constraints, asked)
 
     return reopen(inputs.reopened, read) if inputs.reopened else read(StaticShapes())
@@ -79,16 +82,24 @@ def _read_main(
         reader.guards.append(guard)
         symbols.add_fact(reader.facts, guard.lhs, guard.relation, guard.rhs)
     values = tuple(Value(x.dtype, x.shape, None, i) for i, x in enumerate(inputs.inputs))
-    operands: list[Operand] = list(values)
     arguments = main.regions[0].blocks[0].arguments
-    for position, name in inputs.size_arguments:
-        dtype, _ = reader.decoder.tensor(arguments[position].type)
-        if name not in bindings.symbols and any(True for _ in arguments[position].uses):
+    rest = iter(values)
+    sizes = dict(inputs.size_arguments)
+    operands: list[Operand] = []
+    for position, argument in enumerate(arguments):
+        if reader.is_token(argument):
+            operands.append(TOKEN)
+            continue
+        if position not in sizes:
+            operands.append(next(rest))
+            continue
+        name = sizes[position]
+        if name not in bindings.symbols and any(True for _ in argument.uses):
             raise ShapeError(
                 f"@main takes the size {name!r} as an argument, but no input is known to have it as a dimension: say "
                 f"which, as in dims={{{inputs.inputs[0].name if inputs.inputs else 'x'!r}: '({name}, …)'}}"
             )
-        operands.insert(position, Symbolic(dtype, (), (Dim.symbol(name),)))
+        operands.append(Symbolic(reader.decoder.tensor(argument.type)[0], (), (Dim.symbol(name),)))
     for d in {d for x in inputs.inputs for d in x.shape}:
         symbols.add_fact(reader.facts, d, ">=", ZERO)
     for guard in asked:

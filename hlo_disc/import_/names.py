@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -21,7 +21,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Value, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ArgumentError
-from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, location_line, text
+from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, is_token, location_line, text
 from hlo_disc.import_.elements import Compare, Junction
 from hlo_disc.import_.shapes import Evaluator, Operand, Symbolic
 from hlo_disc.import_.symbols import Input, parse_shape, select_specs, solve
@@ -50,9 +50,11 @@ def input_shapes(
     block = main.regions[0].blocks[0]
     attributes = _argument_attributes(main, len(block.arguments))
     sizes = [(i, text(a[_GLOBAL])) for i, a in enumerate(attributes) if a is not None and _GLOBAL in a]
-    positions = sorted(set(range(len(block.arguments))) - {i for i, _ in sizes})
+    tokens = [i for i, a in enumerate(block.arguments) if is_token(a)]
+    skipped = {*tokens, *(i for i, _ in sizes)}
+    positions = sorted(set(range(len(block.arguments))) - skipped)
     arguments = [block.arguments[i] for i in positions]
-    framework = _Framework(module, block, [i for i, _ in sizes])
+    framework = _Framework(module, block, skipped)
     shown = _input_names(arguments, framework, names)
     types = [_input_type(decoder, argument, name) for argument, name in zip(arguments, shown, strict=True)]
     specs = select_specs(dims or {}, shown, [len(shape) for _, shape in types])
@@ -156,7 +158,7 @@ def _location_name(argument: Any) -> str:
 class _Framework:
     """The prefix of `main` up to the call that names the dimension variables."""
 
-    def __init__(self, module: ir.Module, block: Any, skipped: Sequence[int]):
+    def __init__(self, module: ir.Module, block: Any, skipped: Collection[int]):
         self.block = block
         self.skipped = skipped
         self.module = module

@@ -14,7 +14,6 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.ir.graph import Guard, Region, Shape, Value, isolated
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
@@ -22,7 +21,7 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import CompileError, HloDiscError, ShapeError, UnsupportedOpError
 from hlo_disc.import_ import symbols
 from hlo_disc.import_.datadims import DataDims
-from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, location_name, text
+from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, is_token, location_name, text
 from hlo_disc.import_.elements import ONE, ZERO, Compare, Element, Junction
 from hlo_disc.import_.handlers import HANDLERS
 from hlo_disc.import_.handlers.types import Handler
@@ -56,6 +55,7 @@ class Reader:
     """The state of one import; handlers use its methods."""
 
     is_opaque = staticmethod(is_opaque)
+    is_token = staticmethod(is_token)
 
     def __init__(
         self,
@@ -64,8 +64,10 @@ class Reader:
         policy: StaticShapes,
         origin: Origin,
         legal: bool = True,
+        callbacks: Sequence[Any] = (),
     ):
         self.legal = legal  # CHLO and shape ops that are left have no StableHLO form
+        self.callbacks = callbacks  # Python functions that the program calls, by number
         self.decoder = decoder
         self.policy = policy
         self.origin = origin
@@ -287,10 +289,6 @@ class Reader:
     def constant_of(x: Operand) -> int | None:
         """The number that a scalar is, where it is known."""
         return _constant_value(x.elements[0]) if isinstance(x, Symbolic) and x.exact and not x.sizes else None
-
-    @staticmethod
-    def is_token(value: Any) -> bool:
-        return isinstance(value.type, mlir.stablehlo.TokenType)
 
     def _materialise(self, x: Symbolic) -> Value:
         values = [v for v in map(_constant_value, x.elements) if v is not None]

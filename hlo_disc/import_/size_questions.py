@@ -33,6 +33,7 @@ from jax._src.lax import lax
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.errors import UnsupportedOpError
 
 _LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (jax, jaxlib))
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -151,6 +152,19 @@ def dim_of(size: Any) -> Dim:
     if isinstance(size, shape_poly._DimExpr):
         return _parsed(str(size))  # written alike
     return Dim.const(operator.index(size))
+
+
+def is_size(thing: Any) -> bool:
+    """Whether it is a symbolic size of JAX's."""
+    return isinstance(thing, shape_poly._DimExpr)
+
+
+def settle(size: Any) -> None:
+    """Let a size be the number that it is at this call. Raises UnsupportedOpError where there is none."""
+    ours = _ours(size)
+    if ours is None:
+        raise UnsupportedOpError(f"a function that is called back reads the size {size}: pass it as an argument to it")
+    ours.as_number(dim_of(size))
 
 
 _parsed = functools.lru_cache(1 << 12)(Dim.parse)

@@ -24,7 +24,7 @@ namespace ral {
 namespace {
 
 XLA_FFI_Error* make(XLA_FFI_Error_Code code, std::string message) {
-  return new XLA_FFI_Error{code, std::move(message)};
+  return new XLA_FFI_Error{code, std::move(message), nullptr};
 }
 
 XLA_FFI_Error* unsupported(const char* what) {

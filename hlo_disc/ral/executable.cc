@@ -23,6 +23,10 @@ std::string plural(Py_ssize_t count, const char* noun) {
 }  // namespace
 
 void raise(const Error& error) {
+  if (error.cause) {
+    auto* exception = static_cast<PyObject*>(error.cause.get());
+    return PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception);
+  }
   const char* const names[] = {"ArgumentError", "ShapeError", "OutOfMemoryError", "CallError"};  // by Error::Class
   const char* name = names[error.which];
   PyObject* module = PyImport_ImportModule("hlo_disc.errors");
@@ -48,8 +52,10 @@ Executable::Executable(Program program, std::vector<PyObject*> kept, int64_t pac
   }
 }
 
-Executable::~Executable() {
-  for (PyObject* object : kept_) Py_DECREF(object);
+Executable::~Executable() { forget_kept(); }
+
+void Executable::forget_kept() {
+  for (PyObject* object : std::exchange(kept_, {})) Py_DECREF(object);
 }
 
 void Executable::check_count(Py_ssize_t count) const {

@@ -55,6 +55,10 @@ class Executable {
   // Calls that came back with results: one that is refused is not counted.
   const std::shared_ptr<CallCount>& count() const { return count_; }
 
+  // References that the program's addresses depend on. `forget_kept` is for one that nobody can call any more.
+  const std::vector<PyObject*>& kept() const { return kept_; }
+  void forget_kept();
+
   const Program& program() const { return program_; }
   const std::vector<Block>& packed_constants() const { return packed_constants_; }
 
@@ -73,7 +77,7 @@ class Executable {
   std::shared_ptr<CallCount> count_ = std::make_shared<CallCount>();
 };
 
-// Sets the Python exception for an Error: the class of that name in hlo_disc.errors.
+// Sets the Python exception for an Error: its cause, or the class of that name in hlo_disc.errors.
 void raise(const Error& error);
 
 }  // namespace ral

@@ -110,6 +110,7 @@ LibraryCall::LibraryCall(std::string where, const std::vector<XLA_FFI_Handler*>&
 }
 
 void LibraryCall::fail(const XLA_FFI_Error& error) const {
+  if (error.cause) throw Error(Error::kCall, error.message, static_cast<int>(error.code), error.cause);
   size_t code = static_cast<size_t>(error.code);
   const char* name = code < sizeof kCodes / sizeof *kCodes ? kCodes[code] : "UNKNOWN";
   throw Error(Error::kCall, where_ + " failed: " + name + ": " + error.message, static_cast<int>(error.code));

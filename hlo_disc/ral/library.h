@@ -111,6 +111,7 @@ struct XLA_FFI_ExecutionContext {
 struct XLA_FFI_Error {
   XLA_FFI_Error_Code code;
   std::string message;
+  std::shared_ptr<void> cause;  // of ral::Error
 };
 
 namespace ral {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "callback.h"
 #include "executable.h"
 #include "ffi.h"
 #include "fft.h"
@@ -157,7 +158,23 @@ PyObject* call_slot(PyObject* self, PyObject* args, PyObject* kwargs) {
   return nb::inst_ptr<Executable>(self)->call(&PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args));
 }
 
-PyType_Slot executable_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call_slot)}, {0, nullptr}};
+// A callback may refer to the function that the executable was compiled for: the garbage collector sees the circle.
+int traverse_slot(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  for (PyObject* object : nb::inst_ptr<Executable>(self)->kept()) Py_VISIT(object);
+  return 0;
+}
+
+int clear_slot(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<Executable>(self)->forget_kept();
+  return 0;
+}
+
+PyType_Slot executable_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call_slot)},
+                                  {Py_tp_traverse, reinterpret_cast<void*>(traverse_slot)},
+                                  {Py_tp_clear, reinterpret_cast<void*>(clear_slot)},
+                                  {0, nullptr}};
 
 }  // namespace
 
@@ -196,6 +213,7 @@ NB_MODULE(_ral, m) {
 
   m.def("own_handlers", [] {
     nb::dict handlers;
+    handlers["hlo_disc.callback"] = reinterpret_cast<uintptr_t>(&ral::callback_handler);
     handlers["hlo_disc.fft"] = reinterpret_cast<uintptr_t>(&ral::fft_handler);
     return handlers;
   }, "Addresses of the runtime's own XLA FFI handlers.");

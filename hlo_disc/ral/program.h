@@ -8,6 +8,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dtype.h"
@@ -20,10 +21,11 @@ namespace ral {
 class Error : public std::runtime_error {
  public:
   enum Class { kArgument, kShape, kOutOfMemory, kCall };
-  Error(Class which, const std::string& message, int code = 0)
-      : std::runtime_error(message), which(which), code(code) {}
+  Error(Class which, const std::string& message, int code = 0, std::shared_ptr<void> cause = nullptr)
+      : std::runtime_error(message), which(which), code(code), cause(std::move(cause)) {}
   Class which;
-  int code;  // of kCall: the XLA_FFI_Error_Code that a library function failed with
+  int code;                     // of kCall: the XLA_FFI_Error_Code that a library function failed with
+  std::shared_ptr<void> cause;  // of kCall: the Python exception that a callback raised, to be raised itself
 };
 
 struct TensorType {

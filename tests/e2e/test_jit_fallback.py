@@ -189,12 +189,6 @@ def test_sizes_that_the_program_for_all_sizes_refuses():
         assert (f.stats().compilations, f.stats().fallbacks) == (2 if dims else 3, ())
 
 
-def test_callbacks():
-    f = hlo_disc.jit(lambda x: jax.pure_callback(lambda a: np.asarray(a) * 2, jax.ShapeDtypeStruct((), x.dtype), x))
-    with pytest.warns(FallbackWarning, match="stablehlo.custom_call"):
-        assert f(jnp.float32(3)) == 6
-
-
 def test_random_keys():
     f = hlo_disc.jit(lambda x: (unsupported_line(x), jax.random.split(jax.random.key(1))))
     with pytest.warns(FallbackWarning):

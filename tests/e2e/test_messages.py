@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import hlo_disc
-from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
+from hlo_disc.errors import ArgumentError, ShapeError
 
 
 def test_features_are_looked_at_before_there_is_a_call():
@@ -69,32 +68,3 @@ def test_sizes_that_were_passed_are():
 def test_what_is_no_matter_of_sizes_is_raised_as_it_is():
     with pytest.raises(AttributeError, match="nothing"):
         hlo_disc.compile(lambda x: x.nothing, "f32[n]")
-
-
-def printed(x):
-    jax.debug.print("{}", x)
-    return x + 1
-
-
-CALLBACKS = {
-    "pure": lambda x: jax.pure_callback(np.sin, x, x),
-    "io": lambda x: jax.experimental.io_callback(np.sin, x, x),
-    "print": printed,
-}
-
-
-@pytest.mark.parametrize("spec", ["f32[n]", "f32[3]"])
-@pytest.mark.parametrize("fn", CALLBACKS.values(), ids=CALLBACKS)
-def test_callbacks_are_refused_by_their_name_at_all_sizes(fn, spec):
-    with pytest.raises(UnsupportedOpError, match=r"test_messages.py:\d+.*calling back into Python is not supported"):
-        hlo_disc.compile(fn, spec)
-
-
-def test_ordered_callbacks_are_left_to_jax():
-    def fn(x):
-        return jax.experimental.io_callback(np.sin, x, x, ordered=True)
-
-    with pytest.raises(UnsupportedOpError, match="calling back into Python is not supported, nor in an order"):
-        hlo_disc.compile(fn, "f32[n]")
-    with pytest.warns(hlo_disc.FallbackWarning, match="nor in an order"):
-        assert hlo_disc.jit(fn)(jnp.zeros(2)).tolist() == [0, 0]

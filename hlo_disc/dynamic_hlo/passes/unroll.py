@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, copied, substitute
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, copied, has_effect, substitute
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 
@@ -49,6 +49,8 @@ class _Copy:
 def trips(op: Op, facts: ShapeFacts) -> int | None:
     """How often a loop runs, when that is seldom and can be told; None otherwise."""
     cond, body, count = op.attrs["cond"], op.attrs["body"], op.attrs["carried"]
+    if any(map(has_effect, cond.ops)):  # the condition is not written out
+        return None
     known = [_constant(x) for x in op.operands]
     for n in range(_TRIPS + 1):
         (again,) = _evaluate(cond, known, facts)

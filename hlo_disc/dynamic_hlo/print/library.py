@@ -60,7 +60,9 @@ def _dictionary(config: tuple[Any, ...]) -> str:
 
 
 def _value(kind: str, dtype: str, content: Any) -> str:
-    """An attribute whose elements are written as the bytes that they are."""
+    """An attribute whose elements are written as the bytes that they are; of a Python function the name."""
+    if kind == "callable":
+        return string(content.name)
     if kind == "string":
         return string(content)
     if kind == "dictionary":

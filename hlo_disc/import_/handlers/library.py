@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
 
 _TYPED_FFI = 4  # the api_version of custom calls whose handlers use the XLA FFI
-# They find the function to call through XLA's own execution context.
+# The custom call that a callback of JAX becomes, and those of which only XLA knows what they call.
+CALLBACK = "hlo_disc.callback"
 _CALLBACKS = frozenset(
     ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback", "xla_buffer_python_cpu_callback")
 )
@@ -41,10 +42,10 @@ Orders = tuple[tuple[Order, ...], tuple[Order, ...]]  # of operands and results
 def custom_call(r: Reader, op: Any, target: str, operands: list[Operand]) -> Result:
     """A call of a handler that is registered with XLA's FFI, or will be when the executable is made."""
     if target in _CALLBACKS:
-        r.unsupported("calling back into Python is not supported: a compiled program runs without an interpreter")
+        r.unsupported("it calls a Python function of the process that made the module: compile the JAX function itself")
     if "called_computations" in op.attributes and len(op.attributes["called_computations"]):
         r.unsupported(f"custom call @{target} takes functions of the module, which is not supported")
-    config = _config(r, op, target)
+    config = _callback(r, op) if target == CALLBACK else _config(r, op, target)
     shaping = r.attr(op, "indices_of_shape_operands", ints) if "indices_of_shape_operands" in op.attributes else ()
     if not set(shaping) <= set(range(len(operands))):
         r.unsupported(f"indices_of_shape_operands {shaping} must be operands, of which there are {len(operands)}")
@@ -55,7 +56,7 @@ def custom_call(r: Reader, op: Any, target: str, operands: list[Operand]) -> Res
         r.unsupported(f"{len(shapes)} shape operands for {len(op.results)} results")
     types = [(r.decoder.tensor(result.type)[0], shape) for result, shape in zip(op.results, shapes, strict=True)]
     for dtype in [x.dtype for x in values] + [dtype for dtype, _ in types]:
-        if dtype != BOOL and bit_width(dtype) < 8:
+        if dtype != BOOL and bit_width(dtype) < 8 and target != CALLBACK:
             r.unsupported(
                 f"custom call @{target} takes or makes {dtype}, of which XLA packs several in a byte and hlo_disc does "
                 "not: convert to int8 around the call"
@@ -72,6 +73,14 @@ def custom_call(r: Reader, op: Any, target: str, operands: list[Operand]) -> Res
         x, s, u, v, info = results
         results = [x, s, _or_identity(r, values[0], u), _or_identity(r, values[0], v), info]
     return results
+
+
+def _callback(r: Reader, op: Any) -> tuple[Any, ...]:
+    """The function itself, where the module names it by a number."""
+    number = ir.DictAttr(op.attributes["mhlo.backend_config"])["number"] if r.callbacks else None
+    if number is None:
+        r.unsupported("it calls a Python function of the process that made the module: compile the JAX function itself")
+    return (("function", "callable", "", r.callbacks[ir.IntegerAttr(number).value]),)
 
 
 def _or_identity(r: Reader, matrix: Value, factor: Value) -> Value:

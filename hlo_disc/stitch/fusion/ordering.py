@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value, has_effect
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.reuse import Use, old_value
@@ -77,6 +77,8 @@ def _before(
         for value in group.written:
             made.setdefault(value, []).append(group)
     uses = {group: changes.of(group) for group in groups}
+    effects = [group for group in groups if any(map(_acts, group.ops))]
+    previous = dict(zip(effects[1:], effects, strict=False))
 
     def needed(group: Group) -> list[Group]:
         found: list[Group] = []
@@ -86,6 +88,7 @@ def _before(
             parts = made[value]
             found += parts[: parts.index(group)]
         found += definers.before(group)
+        found += [previous[group]] if group in previous else []
         for use in uses[group]:
             old = changes.version(old_value(use))
             found += made.get(old, [])
@@ -93,6 +96,11 @@ def _before(
         return found
 
     return {group: needed(group) for group in groups}
+
+
+def _acts(op: Op) -> bool:
+    """Whether the op does something that is seen outside of the program; such ops keep their order."""
+    return op.name not in ("check", "define") and has_effect(op)
 
 
 def _depth_first(groups: Sequence[Group], before: Mapping[Group, Sequence[Group]]) -> dict[Group, int]:

@@ -77,7 +77,8 @@ def library_choices(group: Group, facts: ShapeFacts, device: Device, static: Cal
     """The call that a group of one op is."""
     (op,) = group.ops
     target, config, aliases = _described(op)
-    where = f"custom_call @{target}" if op.name == "custom_call" else op.name
+    called = next((x.callback.name for x in config if x.callback is not None), f"custom_call @{target}")
+    where = called if op.name == "custom_call" else op.name
     where += f" at {op.loc}" if op.loc else ""
     own = (tuple(range(x.rank)) for x in (*op.operands, *op.results))
     given = op.attrs["operand_orders"] + op.attrs["result_orders"] if op.name == "custom_call" else tuple(own)
@@ -94,10 +95,9 @@ def _described(op: Op) -> tuple[str, tuple[Attribute, ...], tuple[Alias, ...]]:
 
 def _attributes(config: Sequence[tuple[str, str, str, Any]]) -> tuple[Attribute, ...]:
     """See import_/handlers/config.py."""
+    special = {"dictionary": lambda x: {"entries": _attributes(x)}, "callable": lambda x: {"callback": x}}
     return tuple(
-        Attribute(name, kind, entries=_attributes(content))
-        if kind == "dictionary"
-        else Attribute(name, kind, dtype, content)
+        Attribute(name, kind, dtype, **(special[kind](content) if kind in special else {"text": content}))
         for name, kind, dtype, content in config
     )
 

@@ -1,0 +1,15 @@
+// Python functions as library calls: the XLA FFI handler behind the name "hlo_disc.callback".
+#pragma once
+
+#include <cstdint>
+
+#include "xla/ffi/api/c_api.h"
+
+namespace ral {
+
+// Any operands and results. Attribute: `function`, u64, the address of a Python object that lives as long as the program:
+// (copies of the operands, a list of numpy arrays; the results' shapes) -> the results, numpy arrays of these shapes and of
+// the right types, row-major. Takes the interpreter lock. What the function raises is the cause of the error.
+XLA_FFI_Error* callback_handler(XLA_FFI_CallFrame* frame);
+
+}  // namespace ral

@@ -229,6 +229,8 @@ DIFFERENCES = """\
 - `bitcast_convert` of booleans: by the specification, and here, a boolean is one bit, so that an i8 is 8 of them, the
   lowest bit first. XLA takes them for 8 bits each, and makes a result of another shape than the module says. JAX has
   no such casts, nor those between complex numbers, which XLA aborts on: a complex number of 128 bits is two of 64.
+- `reduce` with an initial value that is no identity: it counts once. XLA forgets it where all reduced axes are of
+  size 1.
 - `reduce_precision` to 0 bits of mantissa: NaN stays NaN, as in what XLA compiles. StableHLO's interpreter, and XLA
   where it folds constants, make infinity of it. Numbers below the normal ones are rounded to as many bits fewer, as
   the specification's interpreter does; XLA agrees but for mini floats other than f8E5M2, which it computes in f16.

@@ -308,8 +308,9 @@ def _make_fft(r: Reader, x: Value, kind: str, length: Shape) -> Value:
     last = length[-1]
     if kind in ("RFFT", "IRFFT") and not last.is_const:
         r.at_most(ONE, last, f"{kind} of length {{1}}: the length must be at least {{0}}")
-    half = ZERO if last is ZERO else last // 2 + 1
-    taken = (*length[:-1], half if kind == "IRFFT" else last)
+    if kind == "IRFFT" and last is ZERO:  # JAX makes nothing of a single element, the specification only of none
+        return _filled(r, 0, part_dtype(x.dtype), (*x.shape[:-1], ZERO))
+    taken = (*length[:-1], last // 2 + 1 if kind == "IRFFT" else last)
     for axis, (size, n) in enumerate(zip(x.shape[x.rank - axes :], taken, strict=True)):
         if r.facts.equal(size, n) is not Truth.YES:
             r.equal(size, n, f"dimension {x.rank - axes + axis} of the operand and the length of the transform")

@@ -146,6 +146,17 @@ def test_symbolic_lengths_from_jax() -> None:
             np.testing.assert_allclose(y, expected, rtol=0, atol=2e-6 * np.abs(expected).max(initial=1))
 
 
+def test_half_a_spectrum_of_one_element() -> None:
+    f = hlo_disc.jit(lambda x: (jnp.fft.irfft(x), jnp.fft.hfft(x)))
+    for n in (1, 4, 1, 5, 1):
+        x = sample("FFT", (2, n))
+        for y, of_jax in zip(f(x), (jnp.fft.irfft, jnp.fft.hfft), strict=True):
+            expected = np.asarray(of_jax(x))
+            assert y.shape == expected.shape == (2, 2 * n - 2) and y.dtype == expected.dtype
+            np.testing.assert_allclose(y, expected, rtol=0, atol=1e-5)
+    assert not f.stats().fallbacks
+
+
 def test_lengths_that_do_not_fit() -> None:
     text = module("FFT", (8,)).replace("(b, 8)", "(b, n)").replace("tensor<?x8x", "tensor<?x?x")
     exe = hlo_disc.compile(text)

@@ -97,6 +97,8 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "sum and mean": (2, lambda x: (x.sum(), x.mean())),
     "packbits": (7, lambda x: jnp.packbits(x > 3)),
     "linspace": (4, lambda x: x * jnp.linspace(0, 1, x.shape[0])),
+    "nonzero": (2, lambda x: jnp.nonzero(x > 3, size=5)),
+    "sum of polynomials": (2, lambda x: jnp.polyadd(x, jnp.ones(1)) if x.shape[0] else x),
     "top_k": (2, lambda x: lax.top_k(x, x.shape[0] // 2)),
     "argmax": (3, lambda x: x.argmax() if x.shape[0] else x),
     "slices": (5, lambda x: x[1:] - x[:-1]),

@@ -14,7 +14,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, everywhere, has_effect
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.table import OPS
-from hlo_disc.dynamic_hlo.passes.patterns import Match, any_op, constant, first_operand, is_one, is_zero
+from hlo_disc.dynamic_hlo.passes.patterns import Match, any_op, constant, first_operand, is_one, is_zero, splat
 from hlo_disc.dynamic_hlo.passes.rewrite import Rule, cse, rewrite
 from hlo_disc.dynamic_hlo.passes.simplify import RULES, simplify
 from hlo_disc.dynamic_hlo.passes.unroll import unroll
@@ -168,8 +168,11 @@ def _scatter_without_units(builder: GraphBuilder, op: Op) -> Value:
 
 
 def _one_known_place(op: Op) -> Match:
-    at = constant(op.operands[1])
-    if at is None or at.ndim != (op.attrs["index_vector_dim"] < at.ndim):
+    indices = op.operands[1]
+    at = constant(indices)
+    if at is None and (each := splat(indices)) is not None:
+        at = np.repeat(each, len(op.attrs["start_index_map"]))
+    if at is None or indices.rank != (op.attrs["index_vector_dim"] < indices.rank):
         return None
     return (at.reshape(-1),)
 
@@ -187,6 +190,23 @@ def _slice_at(builder: GraphBuilder, op: Op, at: np.ndarray) -> Value:
     return builder.op("reshape", (window,), op.loc, shape=op.result.shape)
 
 
+def _from_the_beginning(op: Op) -> Match:
+    at = _one_known_place(op)
+    return () if len(op.results) == 1 and at and at[0].size and not at[0].any() else None
+
+
+def _scatter_without_place(builder: GraphBuilder, op: Op) -> Value:
+    x, indices, *others = op.operands
+    nowhere = builder.op("constant", (), op.loc, value=np.zeros(0, indices.dtype))
+    return builder.op(
+        "scatter", (x, nowhere, *others), op.loc, **{**op.attrs, "start_index_map": (), "index_vector_dim": 0}
+    )
+
+
+def _along_one(facts: ShapeFacts, op: Op) -> bool:
+    return is_one(facts, op.result.shape[op.attrs["dim"]])
+
+
 _ELEMENTWISE = tuple(name for name, row in OPS.items() if row.kind == "elementwise")
 _PURE = tuple(
     name for name, row in OPS.items() if row.kind not in ("source", "call", "control") and name != "broadcast"
@@ -201,6 +221,8 @@ ALIKE_RULES = (
     Rule("dot_general of nothing", ("dot_general",), any_op, _zeros, _of_nothing),
     # scatter(x, indices, updates : (0, s)) -> x
     Rule("scatter of nothing", ("scatter",), _single_result, first_operand, _updates_nothing),
+    # cumulative(x : (1, s), init), dim = 0 -> x
+    Rule("cumulative of one", ("cumulative",), _single_result, first_operand, _along_one),
     # add(x : (1, 1), y : (1, 1)) -> reshape(add(reshape(x) : (), reshape(y) : ())) : (1, 1)
     Rule("elementwise of one", _ELEMENTWISE, _ranked, _on_scalars, _one_element),
     # dot_general(x : (1, n, k), y : (1, k, m)), batch = (0) x (0) -> reshape(dot_general(reshape(x), reshape(y)))
@@ -211,5 +233,7 @@ ALIKE_RULES = (
     Rule("scatter of one", ("scatter",), _single_result, _scatter_without_units, _has_units),
     # gather(x, 3) -> reshape(slice(x)), 3 to 3 + size
     Rule("gather at a known place", ("gather",), _one_known_place, _slice_at),
+    # scatter(x, 0, updates) -> scatter(x, [], updates), start_index_map = ()
+    Rule("scatter from the beginning", ("scatter",), _from_the_beginning, _scatter_without_place),
 )
 ALIKE = RULES + ALIKE_RULES

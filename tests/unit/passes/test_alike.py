@@ -13,7 +13,7 @@ from dhlo import make_graph, sample, shape
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
-from hlo_disc.dynamic_hlo.ops.combiners import scalar_region
+from hlo_disc.dynamic_hlo.ops.combiners import monoid_region, scalar_region
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.dynamic_hlo.ops.verify import verify
 from hlo_disc.dynamic_hlo.passes.alike import ALIKE, ALIKE_RULES, alike
@@ -65,6 +65,10 @@ def scatter(b: GraphBuilder, x: Value, at: Value, updates: Value, **how: Any) ->
 
 def places(b: GraphBuilder, *values: int) -> Value:
     return b.op("constant", value=np.array(values, np.int32))
+
+
+def running(b: GraphBuilder, x: Value, axis: int) -> Value:
+    return b.op("cumulative", (x, number(b, 0)), dim=axis, reverse=False, body=monoid_region("add", F32))
 
 
 def part(b: GraphBuilder, x: Value, start: str, limit: str) -> Value:
@@ -130,6 +134,13 @@ CASES = [
         (("float32", "n, 4"), ("int32", "0"), ("float32", "0, 4"), ("int32", "n")),
     ),
     Case(
+        "cumulative of one",
+        lambda b, x: running(b, reshape(b, x, "1, n, 1"), 0),
+        lambda b, x: reshape(b, x, "1, n, 1"),
+        lambda b, x: running(b, reshape(b, x, "1, n, 1"), 1),
+        (("float32", "n"),),
+    ),
+    Case(
         "elementwise of one",
         lambda b, x, y, z: add(b, reshape(b, x, "1, 1, 1"), reshape(b, y, "1, 1, 1")),
         lambda b, x, y, z: reshape(b, add(b, reshape(b, x, "1, 1"), y), "1, 1, 1"),
@@ -169,6 +180,13 @@ CASES = [
         lambda b, x: reshape(b, part(b, x, "3, 0, 0", "4, 3, 1"), "3"),
         lambda b, x: gather(b, x, places(b, 9, -1), "1, 3, 1", vector=1, start=(0,), offset=(1,), collapsed=(0, 2)),
         (("float32", "4, 5, 2"),),
+    ),
+    Case(
+        "scatter from the beginning",
+        lambda b, x, u: scatter(b, x, places(b, 0, 0), u, vector=0, start=(1, 0), offset=(0,), collapsed=(0,)),
+        lambda b, x, u: scatter(b, x, places(b), u, vector=0, offset=(0,), collapsed=(0,)),
+        lambda b, x, u: scatter(b, x, places(b, 0, 1), u, vector=0, start=(1, 0), offset=(0,), collapsed=(0,)),
+        (("float32", "4, 5"), ("float32", "3")),
     ),
 ]
 

@@ -99,6 +99,8 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "linspace": (4, lambda x: x * jnp.linspace(0, 1, x.shape[0])),
     "nonzero": (2, lambda x: jnp.nonzero(x > 3, size=5)),
     "sum of polynomials": (2, lambda x: jnp.polyadd(x, jnp.ones(1)) if x.shape[0] else x),
+    "rows times a vector": (2, lambda x: jnp.matvec(x[:, None] * x, x)),
+    "elements of rows": (2, lambda x: jnp.take_along_axis(x[:, None] * x, jnp.zeros((1, 3), int), 1) if x.size else x),
     "top_k": (2, lambda x: lax.top_k(x, x.shape[0] // 2)),
     "argmax": (3, lambda x: x.argmax() if x.shape[0] else x),
     "slices": (5, lambda x: x[1:] - x[:-1]),

@@ -1,6 +1,6 @@
 """One spelling for what is lowered in several ways where sizes are 0 or 1: for comparing graphs, not for compiling.
 
-Nothing here makes a program faster. A batch of one is no batch, an index of one place is none, and of an empty array
+Nothing here makes a program faster. An axis of one is no axis, an index of one place is none, and of an empty array
 only the shape matters.
 """
 
@@ -14,7 +14,17 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, everywhere, has_effect
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.table import OPS
-from hlo_disc.dynamic_hlo.passes.patterns import Match, any_op, constant, first_operand, is_one, is_zero, splat
+from hlo_disc.dynamic_hlo.passes.patterns import (
+    Match,
+    any_op,
+    constant,
+    first_operand,
+    is_one,
+    is_zero,
+    kept_axes,
+    operand_made_by,
+    splat,
+)
 from hlo_disc.dynamic_hlo.passes.rewrite import Rule, cse, rewrite
 from hlo_disc.dynamic_hlo.passes.simplify import RULES, simplify
 from hlo_disc.dynamic_hlo.passes.unroll import unroll
@@ -82,28 +92,37 @@ def _numbered(axes: Sequence[int], gone: set[int]) -> tuple[int, ...]:
     return tuple(axis - sum(other < axis for other in gone) for axis in axes if axis not in gone)
 
 
-def _ranked(op: Op) -> Match:
-    return () if op.result.shape else None
+def _has_unit_axes(facts: ShapeFacts, op: Op) -> bool:
+    return any(is_one(facts, size) for size in op.result.shape)
 
 
-def _one_element(facts: ShapeFacts, op: Op) -> bool:
-    return all(is_one(facts, size) for size in op.result.shape)
+def _elementwise_without_units(builder: GraphBuilder, op: Op) -> Value:
+    gone = _units(builder.facts, op.result.shape, range(op.result.rank))
+    operands = [_without(builder, x, gone) if x.rank else x for x in op.operands]
+    result = builder.op(op.name, operands, op.loc, **op.attrs)
+    return builder.op("reshape", (result,), op.loc, shape=op.result.shape)
 
 
-def _on_scalars(builder: GraphBuilder, op: Op) -> Value:
-    operands = [builder.op("reshape", (x,), op.loc, shape=()) for x in op.operands]
-    number = builder.op(op.name, operands, op.loc, **op.attrs)
-    return builder.op("reshape", (number,), op.loc, shape=op.result.shape)
+def _drops_units(facts: ShapeFacts, op: Op, inner: Op) -> bool:
+    return op.result.rank < inner.result.rank and kept_axes(facts, op.result.shape, inner.result.shape) is not None
 
 
-def _batches_of_one(facts: ShapeFacts, op: Op) -> bool:
-    return bool(_units(facts, op.operands[0].shape, op.attrs["lhs_batch"]))
+def _broadcast_without_units(builder: GraphBuilder, op: Op, inner: Op) -> Value:
+    (x,), dims = inner.operands, inner.attrs["dims"]
+    kept = kept_axes(builder.facts, op.result.shape, inner.result.shape) or ()
+    narrow = _without(builder, x, {axis for axis, wide in enumerate(dims) if wide not in kept})
+    places = tuple(kept.index(wide) for wide in dims if wide in kept)
+    return builder.op("broadcast", (narrow,), op.loc, shape=op.result.shape, dims=places)
+
+
+def _multiplies_units(facts: ShapeFacts, op: Op) -> bool:
+    return any(is_one(facts, size) for x in op.operands for size in x.shape)
 
 
 def _dot_without_units(builder: GraphBuilder, op: Op) -> Value:
-    pairs = list(zip(op.attrs["lhs_batch"], op.attrs["rhs_batch"], strict=True))
-    of_lhs = _units(builder.facts, op.operands[0].shape, op.attrs["lhs_batch"])
-    gone = {"lhs": of_lhs, "rhs": {j for i, j in pairs if i in of_lhs}}
+    gone = {
+        side: _units(builder.facts, x.shape, range(x.rank)) for side, x in zip(("lhs", "rhs"), op.operands, strict=True)
+    }
     operands = [_without(builder, x, gone[side]) for side, x in zip(gone, op.operands, strict=True)]
     numbers = {
         f"{side}_{which}": _numbered(op.attrs[f"{side}_{which}"], gone[side])
@@ -223,10 +242,18 @@ ALIKE_RULES = (
     Rule("scatter of nothing", ("scatter",), _single_result, first_operand, _updates_nothing),
     # cumulative(x : (1, s), init), dim = 0 -> x
     Rule("cumulative of one", ("cumulative",), _single_result, first_operand, _along_one),
-    # add(x : (1, 1), y : (1, 1)) -> reshape(add(reshape(x) : (), reshape(y) : ())) : (1, 1)
-    Rule("elementwise of one", _ELEMENTWISE, _ranked, _on_scalars, _one_element),
+    # add(x : (1, s), y : (1, s)) -> reshape(add(reshape(x) : (s), reshape(y) : (s))) : (1, s)
+    Rule("elementwise of unit dims", _ELEMENTWISE, any_op, _elementwise_without_units, _has_unit_axes),
+    # reshape(broadcast(x : (1, s)) : (b, 1, s)) : (b, s) -> broadcast(reshape(x) : (s)) : (b, s)
+    Rule(
+        "reshape that drops unit dims of broadcast",
+        ("reshape",),
+        operand_made_by("broadcast"),
+        _broadcast_without_units,
+        _drops_units,
+    ),
     # dot_general(x : (1, n, k), y : (1, k, m)), batch = (0) x (0) -> reshape(dot_general(reshape(x), reshape(y)))
-    Rule("dot_general of one batch", ("dot_general",), any_op, _dot_without_units, _batches_of_one),
+    Rule("dot_general of unit dims", ("dot_general",), any_op, _dot_without_units, _multiplies_units),
     # gather(x, indices : (1, b)) -> reshape(gather(x, reshape(indices) : (b)))
     Rule("gather of one", ("gather",), any_op, _gather_without_units, _has_units),
     # scatter(x, indices : (1, b), updates : (1, b)) -> scatter(x, reshape(indices) : (b), reshape(updates) : (b))

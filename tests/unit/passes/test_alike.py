@@ -141,20 +141,36 @@ CASES = [
         (("float32", "n"),),
     ),
     Case(
-        "elementwise of one",
-        lambda b, x, y, z: add(b, reshape(b, x, "1, 1, 1"), reshape(b, y, "1, 1, 1")),
-        lambda b, x, y, z: reshape(b, add(b, reshape(b, x, "1, 1"), y), "1, 1, 1"),
+        "elementwise of unit dims",
+        lambda b, x, y, z: add(b, reshape(b, x, "1, n, 1"), reshape(b, y, "1, n, 1")),
+        lambda b, x, y, z: reshape(b, add(b, x, reshape(b, y, "n")), "1, n, 1"),
         lambda b, x, y, z: add(b, z, z),
-        (("float32", "1"), ("float32", "1, 1"), ("float32", "1, n")),
+        (("float32", "n"), ("float32", "1, n"), ("float32", "n, n")),
     ),
     Case(
-        "dot_general of one batch",
+        "reshape that drops unit dims of broadcast",
+        lambda b, x, _: reshape(b, b.op("broadcast", (x,), shape=shape("n, 1, 4, 1, 5"), dims=(1, 2, 3)), "n, 4, 5"),
+        lambda b, x, _: b.op("broadcast", (reshape(b, x, "4"),), shape=shape("n, 4, 5"), dims=(1,)),
+        lambda b, x, _: reshape(
+            b, b.op("broadcast", (x,), shape=shape("n, 1, 4, 1, 5"), dims=(1, 2, 3)), "n, 4, 5, 1, 1"
+        ),
+        (("float32", "1, 4, 1"), ("float32", "n")),
+    ),
+    Case(
+        "dot_general of unit dims",
         lambda b, x, y: dot(b, x, y, (0, 1), (2,), (2, 0), (1,)),
         lambda b, x, y: reshape(
             b, dot(b, reshape(b, x, "n, 4, 3"), reshape(b, y, "n, 4"), (0,), (1,), (0,), (1,)), "1, n, 3"
         ),
-        lambda b, x, y: dot(b, x, y, (1,), (2,), (0,), (1,)),
+        lambda b, x, y: dot(b, reshape(b, x, "n, 4, 3"), reshape(b, y, "n, 4"), (0,), (1,), (0,), (1,)),
         (("float32", "1, n, 4, 3"), ("float32", "n, 4, 1")),
+    ),
+    Case(
+        "dot_general of unit dims",
+        lambda b, x, y: dot(b, x, y, (), (0,), (), (1,)),
+        lambda b, x, y: reshape(b, dot(b, reshape(b, x, ""), reshape(b, y, "n"), (), (), (), ()), "1, n"),
+        lambda b, x, y: dot(b, reshape(b, x, ""), reshape(b, y, "n"), (), (), (), ()),
+        (("float32", "1, 1"), ("float32", "n, 1")),
     ),
     Case(
         "gather of one",  # jnp.take_along_axis(x, i, 1) of a batch, and of a batch of one

@@ -75,9 +75,12 @@ def _read(c: InProgress) -> None:
 
 
 def _rewrite(c: InProgress) -> None:
+    from hlo_disc.dynamic_hlo.passes.loop_products import multiply_after_loops
     from hlo_disc.dynamic_hlo.passes.simplify import simplify
 
-    c.graph = simplify(c.graph)
+    graph = simplify(c.graph)
+    later = multiply_after_loops(graph)
+    c.graph = graph if later is graph else simplify(later)
 
 
 def _complex(c: InProgress) -> None:

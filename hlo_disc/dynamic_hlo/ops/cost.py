@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hlo_disc.dynamic_hlo.ir.graph import Op
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.table import OPS, kind
+from hlo_disc.dynamic_hlo.sizes.dim import dim_product
+
+# What a symbol is taken for where bytes are compared.
+_TYPICAL = 256
 
 
 def is_expensive(op: Op) -> bool:
@@ -22,3 +26,9 @@ def free_ops(ops: Iterable[Op]) -> set[Op]:
         if source or (cheap and all(x.op in free for x in op.operands)):
             free.add(op)
     return free
+
+
+def typical_bytes(value: Value) -> float:
+    """The bytes of a value at sizes as they often are, for comparing it with others."""
+    size = dim_product(value.shape)
+    return value.dtype.itemsize * max(size.evaluate(dict.fromkeys(size.symbols, _TYPICAL)), 0)

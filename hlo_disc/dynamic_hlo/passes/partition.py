@@ -15,15 +15,13 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dependence import live_ops
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Value, copied, raw_dim
+from hlo_disc.dynamic_hlo.ops.cost import typical_bytes
 from hlo_disc.dynamic_hlo.ops.table import kind
-from hlo_disc.dynamic_hlo.sizes.dim import dim_product
 from hlo_disc.errors import UnsupportedOpError
 
 # The target of custom calls that are seeds, before their number.
 SEED = "hlo_disc.seed."
 
-# What a symbol is taken for where bytes are compared.
-_TYPICAL = 256
 _CHEAP = frozenset(("source", "view", "alias", "elementwise"))
 
 
@@ -108,7 +106,7 @@ def _cut(boundary: Sequence[Value], results: Sequence[Value]) -> list[Value]:
     if not number:
         return []
     source, sink = 2 * len(number), 2 * len(number) + 1
-    traffic = np.array([_bytes(value) * (1 if value in results else 2) for value in number])
+    traffic = np.array([typical_bytes(value) * (1 if value in results else 2) for value in number])
     limit = np.iinfo(np.int32).max  # scipy counts in 32 bits
     units = 1 + (traffic * ((limit / 2 - len(number)) / max(traffic.sum(), 1.0))).astype(np.int32)
     edges: dict[tuple[int, int], int] = {}
@@ -126,11 +124,6 @@ def _cut(boundary: Sequence[Value], results: Sequence[Value]) -> list[Value]:
     left.eliminate_zeros()
     reached = set(breadth_first_order(left, source, return_predecessors=False).tolist())
     return [value for value, k in number.items() if 2 * k in reached and 2 * k + 1 not in reached]
-
-
-def _bytes(value: Value) -> float:
-    size = dim_product(value.shape)
-    return value.dtype.itemsize * max(size.evaluate(dict.fromkeys(size.symbols, _TYPICAL)), 0)
 
 
 def _until(values: Iterable[Value], known: Iterable[Value]) -> set[Op]:

@@ -1,0 +1,252 @@
+"""Products of a loop that no turn waits for become one product after it, over all turns: a pass over `while`.
+
+    c = c + a . b        each turn, as gradients of recurrent weights are: c is read and written in each
+    out[t] = a . w       each turn, with the same w
+
+What the products read is stacked, a row a turn, and c is added to one product, contracted over the turns too. It is
+done where c is larger than what is stacked for it, which is no more than the loop reads and writes a row a turn of.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.dependence import live_ops
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copied, everywhere, make_op, substitute
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ops.cost import typical_bytes
+from hlo_disc.dynamic_hlo.passes.patterns import are_equal, made_by, scalar_dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+
+_VIEWS = ("reshape", "transpose")
+
+Line = tuple[Dim, int]  # a scalar of the body: where it starts, and by how much it grows in each turn
+
+
+def multiply_after_loops(graph: Graph) -> Graph:
+    """An equal graph in which such products run once; the same object when there is none."""
+    return everywhere(graph, _in_scope)
+
+
+def _in_scope(graph: Graph) -> Graph:
+    values: dict[Value, Value] = {}
+    made: list[Op] = []
+    changed = False
+    for op in graph.ops:
+        new = substitute(op, values)
+        loop = _Loop.of(graph.facts, new) if new.name == "while" else None
+        results = loop.without_products(made) if loop else None
+        if results is None:
+            made.append(new)
+        else:
+            changed = True
+            values.update(zip(op.results, results, strict=True))
+    return graph.with_roots(values, ops=tuple(made)) if changed else graph
+
+
+class _Row(NamedTuple):
+    """A row of an array, another one in each turn. start: which, in the body."""
+
+    array: Value
+    start: Value
+    line: Line
+
+
+class _Sum(NamedTuple):
+    """What is added to a carried value: a dot, as `views` show it."""
+
+    dot: Op
+    views: list[Op]
+
+
+class _Loop:
+    """A `while` that counts its turns from 0, and asks for nothing else."""
+
+    def __init__(self, facts: ShapeFacts, op: Op, counter: int, turns: Dim):
+        self.facts, self.op, self.turns = facts, op, turns
+        self.cond: Region = op.attrs["cond"]
+        self.body: Region = op.attrs["body"]
+        self.count: int = op.attrs["carried"]
+        self.counter = self.body.inputs[counter]
+        self.outside = dict(zip(self.body.inputs[self.count :], op.operands[self.count :], strict=True))
+        self.varying = set(self.body.inputs[: self.count])
+        for inner in self.body.ops:
+            if not self.varying.isdisjoint(inner.operands):
+                self.varying.update(inner.results)
+        self.uses = Counter([*(x for inner in self.body.ops for x in inner.operands), *self.body.outputs])
+
+    @staticmethod
+    def of(facts: ShapeFacts, op: Op) -> _Loop | None:
+        cond, count = op.attrs["cond"], op.attrs["carried"]
+        test = made_by(cond.outputs[0], "compare")
+        if test is None or test.attrs["direction"] != "LT" or test.operands[0] not in cond.inputs[:count]:
+            return None
+        counter, limit = cond.inputs.index(test.operands[0]), test.operands[1]
+        turns = scalar_dim(op.operands[cond.inputs.index(limit)] if limit in cond.inputs[count:] else limit)
+        if turns is None or facts.at_most(ZERO, turns) is not Truth.YES or scalar_dim(op.operands[counter]) != ZERO:
+            return None
+        loop = _Loop(facts, op, counter, turns)
+        return loop if loop.line(loop.body.outputs[counter]) == (ONE, 1) else None
+
+    def line(self, value: Value) -> Line | None:
+        if value is self.counter:
+            return ZERO, 1
+        number = scalar_dim(self.outside.get(value, value))
+        if number is not None:
+            return number, 0
+        if value.op is None or value.op.name not in ("add", "subtract"):
+            return None
+        left, right = map(self.line, value.op.operands)
+        if left is None or right is None:
+            return None
+        sign = 1 if value.op.name == "add" else -1
+        return left[0] + right[0] * sign, left[1] + right[1] * sign
+
+    def _place(self, array: Value, part: Shape, starts: Sequence[Value]) -> Line | None:
+        """Which row of an array a part is, when it is a whole one, and in the end all were."""
+        line = self.line(starts[0])
+        pairs = zip((ONE, self.turns, *part[1:]), (part[0], array.shape[0], *array.shape[1:]), strict=True)
+        if not all(are_equal(self.facts, a, b) for a, b in pairs) or any(scalar_dim(x) != ZERO for x in starts[1:]):
+            return None
+        return line if line in ((ZERO, 1), (self.turns - 1, -1)) else None
+
+    def _row(self, value: Value) -> _Row | None:
+        """What is read of an array from outside."""
+        view = made_by(value, "reshape")
+        part = made_by(view.operands[0] if view else value, "dynamic_slice")
+        if part is None or part.operands[0] not in self.outside:
+            return None
+        line = self._place(part.operands[0], part.result.shape, part.operands[1:])
+        return _Row(self.outside[part.operands[0]], part.operands[1], line) if line else None
+
+    def _bytes_of_rows(self) -> float:
+        """What the loop reads and writes in each turn of arrays that have a row for each."""
+        parts = [(op.operands[0], op.result, op.operands[1:]) for op in self.body.ops if op.name == "dynamic_slice"]
+        updates = [op for op in self.body.ops if op.name == "dynamic_update_slice"]
+        parts += [(op.operands[0], op.operands[1], op.operands[2:]) for op in updates]
+        return sum(typical_bytes(part) for array, part, starts in parts if self._place(array, part.shape, starts))
+
+    def _is_private(self, k: int) -> bool:
+        """Whether nothing reads a carried value but its own update, and nothing else that."""
+        return self.uses[self.body.inputs[k]] == self.uses[self.body.outputs[k]] == 1
+
+    def _sum(self, k: int) -> _Sum | None:
+        add, c = made_by(self.body.outputs[k], "add"), self.body.inputs[k]
+        if add is None or not self._is_private(k) or c not in add.operands:
+            return None
+        (value,) = (x for x in add.operands if x is not c)
+        views: list[Op] = []
+        while value.op is not None and value.op.name in _VIEWS and self.uses[value] == 1:
+            views.insert(0, value.op)
+            value = value.op.operands[0]
+        dot = made_by(value, "dot_general")
+        if dot is None or self.uses[value] != 1 or not self.varying.issuperset(dot.operands):
+            return None
+        return _Sum(dot, views)
+
+    def _product(self, k: int) -> tuple[Op, Line] | None:
+        """The dot whose rows are all of a result, where its right operand is the same in all turns."""
+        update = made_by(self.body.outputs[k], "dynamic_update_slice")
+        if update is None or not self._is_private(k) or update.operands[0] is not self.body.inputs[k]:
+            return None
+        line = self._place(update.operands[0], update.operands[1].shape, update.operands[2:])
+        view = made_by(update.operands[1], "reshape")
+        dot = made_by(view.operands[0] if view else update.operands[1], "dot_general")
+        if line is None or dot is None or dot.attrs["lhs_batch"] or dot.operands[1] not in self.outside:
+            return None
+        return dot, line
+
+    def without_products(self, made: list[Op]) -> list[Value] | None:
+        """The results of the loop; it, and the products, are appended. None when there are no products."""
+        stacks: dict[tuple[Value, Line], Value] = {}  # what is stacked, and at which row
+        room = self._bytes_of_rows()
+        sums: dict[int, tuple[_Sum, Line]] = {}
+        for k in range(self.count):
+            found = self._sum(k)
+            if found is None:
+                continue
+            rows = [row for x in found.dot.operands if (row := self._row(x))]
+            start, line = (rows[0].start, rows[0].line) if rows else (self.counter, (ZERO, 1))
+            new = [x for x in dict.fromkeys(found.dot.operands) if not self._has(x, line, stacks)]
+            cost = sum(map(typical_bytes, new))
+            if cost <= min(room, typical_bytes(self.body.outputs[k])):
+                room -= cost
+                sums[k] = found, line
+                stacks.update({(x, line): start for x in new})
+        products = {k: made_of for k in range(self.count) if (made_of := self._product(k))}
+        products = {k: (dot, line) for k, (dot, line) in products.items() if self._has(dot.operands[0], line, stacks)}
+        if not sums and not products:
+            return None
+        kept = [k for k in range(self.count) if k not in sums and k not in products]
+        loop = self._stacking(kept, stacks, made)
+        made.append(loop)
+        stacked = dict(zip(stacks, loop.results[len(kept) :], strict=True))
+        after = GraphBuilder(self.facts)
+        results = dict(zip(kept, loop.results, strict=False))
+        for k, (found, line) in sums.items():
+            lhs, rhs = (self._all_rows(after, x, line, stacked) for x in found.dot.operands)
+            total = after.op("dot_general", (lhs, rhs), found.dot.loc, **_over_turns(found.dot))
+            for view in found.views:
+                after.ops.append(copied(view, {view.operands[0]: total}))
+                total = after.ops[-1].result
+            results[k] = after.op("add", (self.op.operands[k], total), found.dot.loc)
+        for k, (dot, line) in products.items():
+            lhs = self._all_rows(after, dot.operands[0], line, stacked)
+            attrs = {**dot.attrs, "lhs_contract": tuple(axis + 1 for axis in dot.attrs["lhs_contract"])}
+            rows_of = after.op("dot_general", (lhs, self.outside[dot.operands[1]]), dot.loc, **attrs)
+            results[k] = after.op("reshape", (rows_of,), dot.loc, shape=self.op.results[k].shape)
+        made += after.ops
+        return [results[k] for k in range(self.count)]
+
+    def _has(self, value: Value, line: Line, stacks: dict[tuple[Value, Line], Value]) -> bool:
+        """Whether there is an array of what the value is in all turns."""
+        row = self._row(value)
+        return (value, line) in stacks or (row is not None and row.line == line)
+
+    def _all_rows(
+        self, after: GraphBuilder, value: Value, line: Line, stacked: dict[tuple[Value, Line], Value]
+    ) -> Value:
+        """What the value was in all turns, with an axis more in front."""
+        if (value, line) in stacked:
+            return stacked[value, line]
+        row = self._row(value)
+        assert row is not None
+        return after.op("reshape", (row.array,), shape=(self.turns, *value.shape))
+
+    def _stacking(self, kept: Sequence[int], stacks: dict[tuple[Value, Line], Value], made: list[Op]) -> Op:
+        """The loop with these carried values, and then the stacks."""
+        before, inner = GraphBuilder(self.facts), GraphBuilder(self.facts)
+        empty, inside, outputs = [], [], [self.body.outputs[k] for k in kept]
+        for (value, _), start in stacks.items():
+            zero = before.op("constant", value=np.zeros((), value.dtype))
+            empty.append(before.op("broadcast", (zero,), shape=(self.turns, *value.shape), dims=()))
+            inside.append(Value(value.dtype, empty[-1].shape))
+            row = inner.op("reshape", (value,), shape=(ONE, *value.shape))
+            first = [inner.op("constant", value=np.zeros((), start.dtype)) for _ in value.shape]
+            outputs.append(inner.op("dynamic_update_slice", (inside[-1], row, start, *first)))
+        made += before.ops
+        captured = range(self.count, len(self.op.operands))
+
+        def slots(values: Sequence[Value], new: Sequence[Value]) -> tuple[Value, ...]:
+            return (*(values[k] for k in kept), *new, *(values[k] for k in captured))
+
+        ops = tuple(live_ops([*self.body.ops, *inner.ops], outputs))
+        body = Region(slots(self.body.inputs, inside), ops, tuple(outputs))
+        cond = replace(self.cond, inputs=slots(self.cond.inputs, [Value(x.dtype, x.shape) for x in inside]))
+        attrs = {**self.op.attrs, "cond": cond, "body": body, "carried": len(outputs)}
+        return make_op(
+            "while", slots(self.op.operands, empty), attrs, [(x.dtype, x.shape) for x in outputs], self.op.loc
+        )
+
+
+def _over_turns(dot: Op) -> dict[str, object]:
+    """The numbers of a dot that is contracted over a first axis more."""
+    numbers = {name: dot.attrs[name] for name in ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract")}
+    moved = {name: tuple(axis + 1 for axis in axes) for name, axes in numbers.items()}
+    return {**dot.attrs, **moved, **{name: (0, *moved[name]) for name in ("lhs_contract", "rhs_contract")}}

@@ -153,6 +153,11 @@ class _Call:
 
     def answers(self) -> Answers:
         from hlo_disc.import_.size_questions import Answers
+
+        return Answers(self._sizes, self._facts(), self.equalities)
+
+    def _facts(self) -> ShapeFacts:
+        """What holds for all calls."""
         from hlo_disc.import_.symbols import add_fact
 
         facts = ShapeFacts()
@@ -160,7 +165,7 @@ class _Call:
             add_fact(facts, guard.lhs, guard.relation, guard.rhs)
         for d in {d for ds in self.dims for d in ds if d is not None}:
             facts.add_at_least(Dim.parse(d), ZERO)
-        return Answers(self._sizes, facts, self.equalities)
+        return facts
 
     def constraints(self) -> list[str]:
         """The user's, of the symbols that are left; for numbers they hold."""
@@ -176,7 +181,7 @@ class _Call:
         """Trace with this equality from now on. Without one that says anything new all sizes have to be numbers, as
         `error` says.
         """
-        before = self.dims, self.equalities
+        before = self.dims, list(self.equalities)
         if asked is not None and len(self.equalities) + len(self.numbers) <= _MOST:
             self._add(asked)
         if (self.dims, self.equalities) == before:
@@ -186,23 +191,16 @@ class _Call:
             self._add()
 
     def _add(self, *asked: Asked) -> None:
-        pending = [*self.equalities, *asked]
-        self.equalities = []
-        while pending:
-            numbers = {str(known.lhs): known.rhs for known in self.numbers}
-            known = pending.pop(0)
-            a, b = known.lhs.substitute(numbers), known.rhs.substitute(numbers)
-            if _is_symbol(b) or not _is_term(a):
-                a, b = b, a
-            if a is b:
-                continue
-            if _is_term(a) and not (_is_symbol(a) and b.is_const) and a.symbols.isdisjoint(b.symbols):
-                self.equalities.append(replace(known, lhs=a, rhs=b))
-                continue
-            # JAX relates a single term to anything, and nothing else: then a size has to be known.
-            name = str(a) if _is_symbol(a) else min(a.symbols or b.symbols)
-            self._fix(name, known.line)
-            pending, self.equalities = [*self.equalities, *pending, known], []
+        self.equalities += asked
+        facts = self._facts()
+        for known in self.equalities:
+            facts.add_equal(known.lhs, known.rhs)
+        for name in sorted(self._symbols()):
+            if facts.canonical(Dim.symbol(name)).is_const:
+                self._fix(name, self.equalities[-1].line)
+        numbers = {str(known.lhs): known.rhs for known in self.numbers}
+        sides = [(known, known.lhs.substitute(numbers), known.rhs.substitute(numbers)) for known in self.equalities]
+        self.equalities = [replace(known, lhs=a, rhs=b) for known, a, b in sides if a is not b]
 
     def _symbols(self) -> set[str]:
         return {name for ds in self.dims for d in ds if d is not None for name in Dim.parse(d).symbols}
@@ -294,14 +292,6 @@ def broken(asked: Sequence[Asked | Guard], sizes: Mapping[str, int]) -> int:
 
     holds = (RELATIONS[a.relation](value(a.lhs), value(a.rhs)) for a in asked)
     return functools.reduce(operator.or_, (1 << min(k, ASKED_BITS) for k, ok in enumerate(holds) if not ok), 0)
-
-
-def _is_symbol(d: Dim) -> bool:
-    return len(d.symbols) == 1 and d is Dim.symbol(next(iter(d.symbols)))
-
-
-def _is_term(d: Dim) -> bool:
-    return not d.is_const and len(d.terms) == 1 and d.terms[0][1] == 1
 
 
 def active() -> bool:

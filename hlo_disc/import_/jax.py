@@ -49,15 +49,13 @@ def from_jax(
     shapes = [_filled(leaf, shape_spec(spec), name) for leaf, spec, name in zip(leaves, dims, names, strict=True)]
     known = parse_constraints(constraints)
     known += [asked.guard() for asked in answers.equalities] if answers else []
-    sizes = _symbolic_sizes([d for shape in shapes for d in shape], known)
-    structs = [
-        jax.ShapeDtypeStruct([sizes[d] for d in shape], leaf.dtype, weak_type=getattr(leaf, "weak", False))
-        for leaf, shape in zip(leaves, shapes, strict=True)
-    ]
-    # An argument that is not used stays one: positions are how calls pass arguments.
-    if answers:
-        answers.scope = next((size.scope for size in sizes.values() if not isinstance(size, int)), None)
     with answering(answers) if answers else contextlib.nullcontext():
+        sizes = _symbolic_sizes([d for shape in shapes for d in shape], known, answers)
+        structs = [
+            jax.ShapeDtypeStruct([sizes[d] for d in shape], leaf.dtype, weak_type=getattr(leaf, "weak", False))
+            for leaf, shape in zip(leaves, shapes, strict=True)
+        ]
+        # An argument that is not used stays one: positions are how calls pass arguments.
         traced = jax.jit(fn, keep_unused=True).trace(*structs)
         if len(traced.jaxpr.in_avals) > len(structs):
             raise UnsupportedOpError(READS_TRACED)
@@ -92,19 +90,35 @@ def _shown(spec: Sequence[Dim | None]) -> str:
     return f"({', '.join('_' if d is None else str(d) for d in spec)})"
 
 
-def _symbolic_sizes(dims: Sequence[Dim], constraints: Sequence[Guard]) -> dict[Dim, Any]:
+def _symbolic_sizes(dims: Sequence[Dim], constraints: Sequence[Guard], answers: Answers | None) -> dict[Dim, Any]:
     """JAX's form of every size; all symbolic ones in one scope, so that it can compare them."""
     sizes: dict[Dim, Any] = {d: d.value for d in dims if d.is_const}
     symbolic = list(dict.fromkeys(d for d in dims if not d.is_const))
     if symbolic:
-        scope = export.SymbolicScope([text for guard in constraints if (text := _jax_constraint(guard))])
+        texts = [text for guard in constraints if (text := _jax_constraint(guard))]
+        scope = export.SymbolicScope([] if answers else texts)
+        if answers:
+            answers.tell(scope, texts)
         parsed = export.symbolic_shape(", ".join(map(str, symbolic)), scope=scope)
         sizes.update(zip(symbolic, parsed, strict=True))
     return sizes
 
 
 def _jax_constraint(guard: Guard) -> str:
-    """The constraint in JAX's grammar, which knows ==, >= and <=; "" for what it cannot say."""
-    offset = {"<": -1, ">": 1}.get(guard.relation, 0)
-    relation = {"<": "<=", ">": ">="}.get(guard.relation, guard.relation)
-    return "" if relation == "!=" else f"{guard.lhs} {relation} {guard.rhs + offset}"
+    """The constraint in JAX's grammar, which knows >=, <=, and == of a term and what it is not in; "" for others."""
+    lhs, relation, rhs = guard.lhs, guard.relation, guard.rhs
+    if relation == "==":
+        if _is_symbol(rhs) or not _is_term(lhs):
+            lhs, rhs = rhs, lhs
+        return f"{lhs} == {rhs}" if _is_term(lhs) and lhs.symbols.isdisjoint(rhs.symbols) else ""
+    offset = {"<": -1, ">": 1}.get(relation, 0)
+    relation = {"<": "<=", ">": ">="}.get(relation, relation)
+    return "" if relation == "!=" else f"{lhs} {relation} {rhs + offset}"
+
+
+def _is_symbol(d: Dim) -> bool:
+    return len(d.symbols) == 1 and d is Dim.symbol(next(iter(d.symbols)))
+
+
+def _is_term(d: Dim) -> bool:
+    return not d.is_const and len(d.terms) == 1 and d.terms[0][1] == 1

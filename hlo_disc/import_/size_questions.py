@@ -19,7 +19,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -66,15 +66,16 @@ class Asked:
 class Answers:
     """Decides about sizes in one trace, and notes what it could only say of this call.
 
-    sizes: of the call, by symbol. known: what holds for all calls. equalities: those that earlier traces found, which
-    JAX's scope knows. scope: JAX's, of the sizes that are asked about. equal: the equality that makes the trace start
-    again, None when there is none. number: the size that was last asked for as a number where JAX may do without.
+    sizes: of the call, by symbol. known: what holds for all calls. equalities: those that earlier traces found. scope:
+    JAX's, of the sizes that are asked about. equal: the equality that makes the trace start again, None when there is
+    none. number: the size that was last asked for as a number where JAX may do without.
     """
 
     def __init__(self, sizes: Mapping[str, int], known: ShapeFacts, equalities: Sequence[Asked] = ()):
-        self.sizes, self.facts, self.equalities = sizes, known.copy(), tuple(equalities)
+        self.sizes, self.known, self.equalities = sizes, known.copy(), tuple(equalities)
         for asked in equalities:
-            self.facts.add_equal(asked.lhs, asked.rhs)
+            self.known.add_equal(asked.lhs, asked.rhs)
+        self.facts = self.known.copy()
         self.scope: Any = None
         self.equal: Asked | None = None
         self.number: Asked | None = None
@@ -85,6 +86,16 @@ class Answers:
         """What holds at this call and was needed, in the order in which it was asked."""
         return (*self.equalities, *self._asked.values())
 
+    def tell(self, scope: Any, constraints: Sequence[str]) -> None:
+        """Answer about the sizes of a scope of JAX's, and let it know the constraints, so that it can simplify by them.
+
+        Only while answering: JAX takes every size for 1 at least, so that `max(n, 1) == 1` would say that n is 1.
+        """
+        self.scope = scope
+        for text in constraints:
+            with suppress(ValueError, NotImplementedError):  # simplified, it is nothing that JAX can say
+                scope._parse_and_process_explicit_constraint(text)
+
     def are_equal(self, a: Dim, b: Dim) -> bool:
         found = self.facts.equal(a, b)
         if found is not Truth.UNKNOWN:
@@ -92,6 +103,7 @@ class Answers:
         if self._holds(a, "==", b):
             self._again(a, b)
         self._note(a, "!=", b)
+        self.facts.add_unequal(a, b)
         return False
 
     def is_at_least(self, a: Dim, b: Dim) -> bool:
@@ -242,7 +254,7 @@ def _install() -> None:
         ours = _ours(e) if isinstance(e, size) else None
         if ours is None:
             return bounds(e, precision)
-        low, high = ours.facts.bounds(dim_of(e))
+        low, high = ours.known.bounds(dim_of(e))  # what JAX simplifies may come to serve calls that answer otherwise
         return -math.inf if low is None else low, math.inf if high is None else high
 
     def for_users(convert: Callable[..., Any], of_jax: Callable[..., Any]) -> Callable[..., Any]:

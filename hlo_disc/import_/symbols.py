@@ -264,6 +264,8 @@ def add_fact(facts: ShapeFacts, lhs: Dim, relation: str, rhs: Dim) -> None:
         facts.add_at_least(lhs, rhs + 1)
     elif relation == "<":
         facts.add_at_most(lhs, rhs - 1)
+    else:
+        facts.add_unequal(lhs, rhs)
 
 
 def unbound(guards: Iterable[Guard], bound: Iterable[str]) -> set[str]:

@@ -41,6 +41,7 @@ class ShapeFacts:
     def __init__(self) -> None:
         self._equalities: list[Dim] = []  # each == 0
         self._inequalities: list[Dim] = []  # each >= 0
+        self._differences: list[Dim] = []  # each != 0
         self._multiples: list[tuple[Dim, int]] = []
         self._derive()
 
@@ -49,6 +50,7 @@ class ShapeFacts:
         other = copy(self)  # what is derived is replaced by a change, never modified, so the copies may share it
         other._equalities = list(self._equalities)
         other._inequalities = list(self._inequalities)
+        other._differences = list(self._differences)
         other._multiples = list(self._multiples)
         return other
 
@@ -56,13 +58,22 @@ class ShapeFacts:
 
     def add_equal(self, a: int | Dim, b: int | Dim) -> None:
         """`a == b` from now on."""
-        zero = Dim.of(a) - Dim.of(b)
-        known = self._is_zero(self.canonical(zero))
+        zero = self.canonical(Dim.of(a) - Dim.of(b))
+        known = self._is_zero(zero)
         if known is Truth.NO:
             raise ShapeError(f"the dimensions '{a}' and '{b}' cannot be equal{self._context(zero)}")
         if known is Truth.UNKNOWN:
             self._record(self._equalities, zero)
             self._add_zero_mod(zero)
+
+    def add_unequal(self, a: int | Dim, b: int | Dim) -> None:
+        """`a != b` from now on."""
+        difference = Dim.of(a) - Dim.of(b)
+        known = self.equal(a, b)
+        if known is Truth.YES:
+            raise ShapeError(f"the dimensions '{a}' and '{b}' cannot be unequal{self._context(difference)}")
+        if known is Truth.UNKNOWN:
+            self._record(self._differences, difference)
 
     def add_at_least(self, d: int | Dim, low: int | Dim) -> None:
         """`d >= low` from now on."""
@@ -165,7 +176,8 @@ class ShapeFacts:
             found = self._equations.rewrite(d)
             for _ in range(4):
                 before = found
-                found = self._equations.rewrite(self._cancel_divisions(before.map_atoms(self._simplify)))
+                simpler = _shift_extrema(self._cancel_divisions(before.map_atoms(self._simplify)))
+                found = self._equations.rewrite(simpler)
                 if found is before:
                     break
             self._canonical[d] = found
@@ -210,13 +222,16 @@ class ShapeFacts:
         self._at_most: dict[tuple[int | Dim, int | Dim], Truth] = {}
         self._equations = Equations()
         self._ranges = Ranges()
+        self._nonzero: list[Dim] = []
         self._known_multiples: list[tuple[Dim, int]] = []
         self._divisors: dict[Monomial, int] = {}
         for zero in self._equalities:
             self._equations.add(zero)
-        # An interval of one value is an equality, which may pin others in turn.
-        for _ in range(len(self._inequalities) + 1):
-            if not self._derive_ranges():
+        # What equalities and inequalities say together may say more in turn.
+        self._zeros, self._implied = list(self._equalities), list(self._inequalities)
+        for _ in range(len(self._inequalities) + len(self._differences) + len(self._equalities) + 1):
+            self._derive_ranges()
+            if not (self._pin() | self._choose() | self._move_bounds()):
                 break
         for d, k in self._multiples:
             self._derive_multiple(self._equations.rewrite(d), k)
@@ -229,10 +244,15 @@ class ShapeFacts:
             self._ranges = Ranges(ranges.inequalities + simpler)
         self._canonical = {}
 
-    def _derive_ranges(self) -> bool:
-        # An eliminated symbol is still a size: what stands for it is >= 0.
+    def _derive_ranges(self) -> None:
+        # An eliminated symbol is still a size, and an eliminated floordiv or min still what it means.
         sizes = [d for d in self._equations.symbols.values() if any(c < 0 for _, c in d.terms)]
-        self._ranges = Ranges(self._equations.rewrite(d) for d in [*self._inequalities, *sizes])
+        atoms = dict.fromkeys(atom for zero in self._zeros for monomial, _ in zero.terms for atom in monomial)
+        meanings = [known for atom in atoms for known in self._ranges.definition(atom)]
+        self._ranges = Ranges(self._equations.rewrite(d) for d in [*self._implied, *sizes, *meanings])
+
+    def _pin(self) -> bool:
+        """An interval of one value is an equality. Whether there was one."""
         pinned = False
         for monomial in self._ranges.limits:
             atom = polynomial({monomial: 1})
@@ -241,6 +261,28 @@ class ShapeFacts:
                 self._equations.add(atom - int(low))
                 pinned = True
         return pinned
+
+    def _choose(self) -> bool:
+        """`max(a, b) == c` with `a != c` says that `b == c`. Whether anything is said so."""
+        known = list(self._zeros)
+        for zero in known:
+            for monomial, c in zero.terms:
+                if len(monomial) != 1 or abs(c) != 1 or monomial[0].kind not in ("min", "max"):
+                    continue
+                rest = [self._equations.rewrite(arg + c * zero - monomial[0].dim) for arg in monomial[0].args]
+                left = [d for d in rest if self._is_zero(d) is not Truth.NO]
+                if len(left) == 1 and left[0] is not ZERO:
+                    self._equations.add(left[0])
+                    self._zeros.append(left[0])
+        return len(self._zeros) > len(known)
+
+    def _move_bounds(self) -> bool:
+        """`d != 0` with `d >= 0` says that `d >= 1`. Whether anything is said so."""
+        self._nonzero = [self._equations.rewrite(d) for d in self._differences]
+        sides = [side for d in self._nonzero for side in (d, -d) if self._ranges.nonnegative(side)]
+        new = [side - 1 for side in sides if not self._ranges.nonnegative(side - 1)]
+        self._implied += new
+        return bool(new)
 
     def _derive_multiple(self, d: Dim, k: int) -> None:
         self._known_multiples.append((d, k))
@@ -260,6 +302,7 @@ class ShapeFacts:
     def _context(self, d: Dim) -> str:
         facts = [f"{e} == 0" for e in self._equalities if e.symbols & d.symbols]
         facts += [f"{e} >= 0" for e in self._inequalities if e.symbols & d.symbols]
+        facts += [f"{e} != 0" for e in self._differences if e.symbols & d.symbols]
         facts += [f"{e} is a multiple of {k}" for e, k in self._multiples if e.symbols & d.symbols]
         return f" when {', '.join(facts)}" if facts else " for any sizes"
 
@@ -359,7 +402,7 @@ class ShapeFacts:
         if d.is_const:
             return _truth(d.value == 0)
         ranges = self._ranges
-        if ranges.nonnegative(d - 1) or ranges.nonnegative(-d - 1):
+        if ranges.nonnegative(d - 1) or ranges.nonnegative(-d - 1) or d in self._nonzero or -d in self._nonzero:
             return Truth.NO
         g = math.gcd(*(self._term_divisor(m, c) for m, c in d.terms if m))
         if g and d.constant_term % g:
@@ -378,6 +421,20 @@ class ShapeFacts:
         guess = _DEFAULT_SIZE if high is None else min(_DEFAULT_SIZE, high)
         guess = guess // k * k or k
         return guess if low is None or guess >= low else -(-low // k) * k
+
+
+def _shift_extrema(d: Dim) -> Dim:
+    """`x - min(x, y) -> max(x - y, 0)`, which has fewer terms."""
+    for monomial, c in d.terms:
+        for atom in monomial:
+            if atom.kind in ("min", "max"):
+                scale = polynomial({quotient(monomial, (atom,)) or (): c})
+                for arg in atom.args:
+                    rest = d - (atom.dim - arg) * scale
+                    if not arg.is_const and len(rest.terms) == len(d.terms) - len(arg.terms) - 1:
+                        other = "max" if atom.kind == "min" else "min"
+                        return rest - make(other, *(arg - each for each in atom.args)) * scale
+    return d
 
 
 def _common_factor(d: Dim) -> Monomial:

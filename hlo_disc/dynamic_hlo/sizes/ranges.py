@@ -131,10 +131,12 @@ class Ranges:
 
     def _usable(self, d: Dim) -> list[Dim]:
         atoms = dict.fromkeys(atom for monomial, _ in d.terms for atom in monomial if atom.kind != "symbol")
-        return self.inequalities + [known for atom in atoms for known in self._definition(atom)]
+        return self.inequalities + [known for atom in atoms for known in self.definition(atom)]
 
-    def _definition(self, atom: Atom) -> list[Dim]:
+    def definition(self, atom: Atom) -> list[Dim]:
         """What an atom's meaning says about it and its arguments, as polynomials >= 0."""
+        if atom.kind == "symbol":
+            return []
         if atom.kind == "min":
             return [arg - atom.dim for arg in atom.args]
         if atom.kind == "max":

@@ -26,9 +26,11 @@ def facts(*statements: str) -> ShapeFacts:
 
 
 def state(known: ShapeFacts, statement: str) -> None:
-    left, relation, right = re.split(r" (==|>=|<=|\|) ", statement)
+    left, relation, right = re.split(r" (==|!=|>=|<=|\|) ", statement)
     if relation == "==":
         known.add_equal(P(left), P(right))
+    elif relation == "!=":
+        known.add_unequal(P(left), P(right))
     elif relation == ">=":
         known.add_at_least(P(left), P(right))
     elif relation == "<=":
@@ -57,6 +59,16 @@ def state(known: ShapeFacts, statement: str) -> None:
         ([], "8*floordiv(s, 8)", "s", UNKNOWN),
         (["mod(s, 8) == 0"], "4*floordiv(s, 4)", "s", YES),
         (["2*floordiv(s, 2) == s"], "2*b*floordiv(s, 2)", "b*s", YES),
+        (["max(s - 1, 0) == 1"], "s", "2", YES),
+        (["max(s - 1, 0) == s"], "s", "0", YES),
+        (["min(s, 4) == 3"], "s", "3", YES),
+        (["min(s, 4) == 4"], "s", "4", UNKNOWN),
+        (["max(s - min(s, 1), 0) == 1"], "s", "2", YES),
+        (["max(s - 1, 0) == 0"], "s", "1", UNKNOWN),
+        (["max(s - 1, 0) == 0", "s != 0"], "s", "1", YES),
+        (["s != 0", "s != 1"], "s", "1", NO),
+        (["b*s != 4"], "4", "b*s", NO),
+        (["b*s != 4"], "b*s", "5", UNKNOWN),
         (["s == t", "t == u"], "s + 1", "u + 1", YES),
         (["s == h*w"], "b*h*w", "b*s", YES),
         (["h*w == u*v"], "b*h*w", "b*u*v", YES),
@@ -229,11 +241,14 @@ def situations(draw):
         tree, other = draw(trees()), draw(trees())
         x, y = _defined(tree, values), _defined(other, values)
         d, e = build(tree), build(other)
-        kind = draw(st.sampled_from(["equal", "value", "at_least", "at_most", "order", "divisible"]))
+        kinds = ["equal", "value", "unequal", "at_least", "at_most", "order", "divisible"]
+        kind = draw(st.sampled_from(kinds))
         if kind == "equal":
             known.add_equal(d, e + (x - y))
         elif kind == "value":
             known.add_equal(d, x)
+        elif kind == "unequal":
+            known.add_unequal(d, e if x != y else x + draw(st.sampled_from([-2, -1, 1])))
         elif kind == "at_least":
             known.add_at_least(d, x - draw(st.integers(0, 3)))
         elif kind == "at_most":

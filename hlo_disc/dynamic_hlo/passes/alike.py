@@ -29,7 +29,7 @@ from hlo_disc.dynamic_hlo.passes.rewrite import Rule, cse, rewrite
 from hlo_disc.dynamic_hlo.passes.simplify import RULES, simplify
 from hlo_disc.dynamic_hlo.passes.unroll import unroll
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 
 
 def alike(graph: Graph) -> Graph:
@@ -133,6 +133,15 @@ def _dot_without_units(builder: GraphBuilder, op: Op) -> Value:
     return builder.op("reshape", (product,), op.loc, shape=op.result.shape)
 
 
+def _reduce_without_units(builder: GraphBuilder, op: Op) -> Value:
+    x, init = op.operands
+    kept = [axis for axis in range(x.rank) if axis not in op.attrs["dims"]]
+    gone = _units(builder.facts, x.shape, kept)
+    numbers = {"dims": _numbered(op.attrs["dims"], gone)}
+    reduced = builder.op("reduce", (_without(builder, x, gone), init), op.loc, **{**op.attrs, **numbers})
+    return builder.op("reshape", (reduced,), op.loc, shape=op.result.shape)
+
+
 # Gather and scatter: axes of the operand where a window has one element, and axes of the indices of size 1.
 
 
@@ -184,6 +193,22 @@ def _scatter_without_units(builder: GraphBuilder, op: Op) -> Value:
     x, indices, updates, *captured = op.operands
     operands = x, _without(builder, indices, of_indices), _without(builder, updates, of_windows), *captured
     return builder.op("scatter", operands, op.loc, **{**op.attrs, **numbers})
+
+
+def _sets_at_zero(op: Op) -> Match:
+    found = _one_known_place(op)
+    body = op.attrs["body"]
+    sets = len(op.results) == 1 and body.outputs == body.inputs[1:2]
+    return () if sets and found is not None and not found[0].any() else None
+
+
+def _covers_all(facts: ShapeFacts, op: Op) -> bool:
+    x, _, updates = op.operands
+    return facts.same_size(x.shape, updates.shape) is Truth.YES
+
+
+def _updates(builder: GraphBuilder, op: Op) -> Value:
+    return builder.op("reshape", (op.operands[2],), op.loc, shape=op.result.shape)
 
 
 def _one_known_place(op: Op) -> Match:
@@ -254,10 +279,14 @@ ALIKE_RULES = (
     ),
     # dot_general(x : (1, n, k), y : (1, k, m)), batch = (0) x (0) -> reshape(dot_general(reshape(x), reshape(y)))
     Rule("dot_general of unit dims", ("dot_general",), any_op, _dot_without_units, _multiplies_units),
+    # reduce(x : (1, s), init), dims = (1) -> reshape(reduce(reshape(x) : (s), init) : ()) : (1)
+    Rule("reduce of unit dims kept", ("reduce",), any_op, _reduce_without_units, _has_unit_axes),
     # gather(x, indices : (1, b)) -> reshape(gather(x, reshape(indices) : (b)))
     Rule("gather of one", ("gather",), any_op, _gather_without_units, _has_units),
     # scatter(x, indices : (1, b), updates : (1, b)) -> scatter(x, reshape(indices) : (b), reshape(updates) : (b))
     Rule("scatter of one", ("scatter",), _single_result, _scatter_without_units, _has_units),
+    # scatter(x : (1), 0, updates : ()), the update is kept -> reshape(updates)
+    Rule("scatter of everything", ("scatter",), _sets_at_zero, _updates, _covers_all),
     # gather(x, 3) -> reshape(slice(x)), 3 to 3 + size
     Rule("gather at a known place", ("gather",), _one_known_place, _slice_at),
     # scatter(x, 0, updates) -> scatter(x, [], updates), start_index_map = ()

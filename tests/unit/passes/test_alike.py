@@ -63,6 +63,12 @@ def scatter(b: GraphBuilder, x: Value, at: Value, updates: Value, **how: Any) ->
     return b.op("scatter", (x, at, updates), **numbers(**how), unique=False, count=1, body=body)
 
 
+def stored(b: GraphBuilder, x: Value, at: int, update: Value) -> Value:
+    body = make_region(b.facts, [(F32, ()), (F32, ())], lambda inner, xs: [xs[1]])
+    at = b.op("constant", value=np.array(at, np.int32))
+    return b.op("scatter", (x, at, update), **numbers(0, (0,), (), (0,)), unique=False, count=1, body=body)
+
+
 def places(b: GraphBuilder, *values: int) -> Value:
     return b.op("constant", value=np.array(values, np.int32))
 
@@ -171,6 +177,22 @@ CASES = [
         lambda b, x, y: reshape(b, dot(b, reshape(b, x, ""), reshape(b, y, "n"), (), (), (), ()), "1, n"),
         lambda b, x, y: dot(b, reshape(b, x, ""), reshape(b, y, "n"), (), (), (), ()),
         (("float32", "1, 1"), ("float32", "n, 1")),
+    ),
+    Case(
+        "reduce of unit dims kept",
+        lambda b, x, y: b.op("reduce", (x, number(b, 0)), dims=(1,), kind="add"),
+        lambda b, x, y: reshape(
+            b, b.op("reduce", (reshape(b, x, "4, n"), number(b, 0)), dims=(0,), kind="add"), "1, n"
+        ),
+        lambda b, x, y: b.op("reduce", (y, number(b, 0)), dims=(0,), kind="add"),
+        (("float32", "1, 4, n"), ("float32", "1, n")),
+    ),
+    Case(
+        "scatter of everything",
+        lambda b, x, u: stored(b, x, 0, u),
+        lambda b, x, u: reshape(b, u, "1"),
+        lambda b, x, u: stored(b, x, 1, u),
+        (("float32", "1"), ("float32", "")),
     ),
     Case(
         "gather of one",  # jnp.take_along_axis(x, i, 1) of a batch, and of a batch of one

@@ -103,7 +103,6 @@ class Answers:
         if self._holds(a, "==", b):
             self._again(a, b)
         self._note(a, "!=", b)
-        self.facts.add_unequal(a, b)
         return False
 
     def is_at_least(self, a: Dim, b: Dim) -> bool:
@@ -236,7 +235,8 @@ def _install() -> None:
     """Let JAX's sizes ask, once a process."""
     size = shape_poly._DimExpr
     equal, hash_, int_, text, represent = size.__eq__, size.__hash__, size.__int__, size.__str__, size.__repr__
-    at_least, bounds, of_type = shape_poly._geq_decision, shape_poly._bounds_decision, lax._const
+    at_least, bounds = shape_poly._geq_decision, shape_poly._bounds_decision
+    of_type, concrete = lax._const, core.concrete_or_error
 
     def eq(self: Any, other: Any) -> bool:
         if equal(self, other):
@@ -256,6 +256,13 @@ def _install() -> None:
             return bounds(e, precision)
         low, high = ours.known.bounds(dim_of(e))  # what JAX simplifies may come to serve calls that answer otherwise
         return -math.inf if low is None else low, math.inf if high is None else high
+
+    def concrete_or_error(force: Any, value: Any, context: str = "") -> Any:
+        """What JAX wants to know before it traces, a size does: it mostly becomes the shape of something."""
+        if force in (int, operator.index) and isinstance(value, size) and _ours(value) is not None:
+            noted(value)
+            return value
+        return concrete(force, value, context)
 
     def for_users(convert: Callable[..., Any], of_jax: Callable[..., Any]) -> Callable[..., Any]:
         """`convert` of the number for who is neither JAX nor we, JAX's own for all others."""
@@ -326,7 +333,8 @@ def _install() -> None:
         if all(name not in vars(base) for base in size.__mro__):
             setattr(size, name, as_number(name))
     size.__getattribute__ = attribute
-    shape_poly._geq_decision, shape_poly._bounds_decision, lax._const = geq_decision, bounds_decision, const
+    shape_poly._geq_decision, shape_poly._bounds_decision = geq_decision, bounds_decision
+    lax._const, core.concrete_or_error = const, concrete_or_error
 
 
 # What numbers can do and JAX's sizes cannot.

@@ -38,6 +38,10 @@ class Truth(Enum):
 class ShapeFacts:
     """Facts about symbols. `add_*` raise ShapeError for a fact that contradicts what is known."""
 
+    _ranges: Ranges
+    _nonzero: frozenset[Dim]
+    _equal: dict[tuple[int | Dim, int | Dim], Truth]
+
     def __init__(self) -> None:
         self._equalities: list[Dim] = []  # each == 0
         self._inequalities: list[Dim] = []  # each >= 0
@@ -68,12 +72,20 @@ class ShapeFacts:
 
     def add_unequal(self, a: int | Dim, b: int | Dim) -> None:
         """`a != b` from now on."""
-        difference = Dim.of(a) - Dim.of(b)
-        known = self.equal(a, b)
+        difference = self.canonical(Dim.of(a) - Dim.of(b))
+        known = self._is_zero(difference)
         if known is Truth.YES:
             raise ShapeError(f"the dimensions '{a}' and '{b}' cannot be unequal{self._context(difference)}")
         if known is Truth.UNKNOWN:
-            self._record(self._differences, difference)
+            low, high = self._ranges.interval(difference)
+            if 0 in (low, high):
+                side = difference if low == 0 else -difference
+                self._record(self._inequalities, side - 1)
+                self._inequalities = [d for d in self._inequalities if d is not side]  # says less
+            else:  # of such there may be hundreds
+                self._differences.append(difference)
+                self._nonzero = self._nonzero | {difference}
+                self._equal = {}
 
     def add_at_least(self, d: int | Dim, low: int | Dim) -> None:
         """`d >= low` from now on."""
@@ -218,11 +230,11 @@ class ShapeFacts:
 
     def _derive(self) -> None:
         self._canonical: dict[Dim, Dim] = {}
-        self._equal: dict[tuple[int | Dim, int | Dim], Truth] = {}
+        self._equal = {}
         self._at_most: dict[tuple[int | Dim, int | Dim], Truth] = {}
         self._equations = Equations()
         self._ranges = Ranges()
-        self._nonzero: list[Dim] = []
+        self._nonzero = frozenset()
         self._known_multiples: list[tuple[Dim, int]] = []
         self._divisors: dict[Monomial, int] = {}
         for zero in self._equalities:
@@ -278,9 +290,8 @@ class ShapeFacts:
 
     def _move_bounds(self) -> bool:
         """`d != 0` with `d >= 0` says that `d >= 1`. Whether anything is said so."""
-        self._nonzero = [self._equations.rewrite(d) for d in self._differences]
-        sides = [side for d in self._nonzero for side in (d, -d) if self._ranges.nonnegative(side)]
-        new = [side - 1 for side in sides if not self._ranges.nonnegative(side - 1)]
+        self._nonzero = frozenset(map(self._equations.rewrite, self._differences))
+        new = [side - 1 for d in self._nonzero for side in (d, -d) if self._ranges.interval(side)[0] == 0]
         self._implied += new
         return bool(new)
 

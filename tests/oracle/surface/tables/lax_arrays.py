@@ -55,7 +55,7 @@ VIEWS: Table = table(
         "index_in_dim": [on("f32[n, 3]", index=-1), on("f32[3, n]", index=1, keepdims=False)],
         "index_take": [on("f32[n, 3]", "i32[4]:below:n", call=lambda f, x, i: f(x, (i,), (0,)))],
         "dynamic_slice": [
-            on("f32[n, 3]", "i32[]:around:n", call=lambda f, x, i: f(x, (i, 0), (min(2, x.shape[0]), 2))),
+            on("f32[n, 3]", "i32[]:around:n", call=lambda f, x, i: f(x, (i, 0), (x.shape[0] // 2, 2))),
             on("f32[n, 3]", "i32[]:below:n", call=lambda f, x, i: f(x, (0, i), (x.shape[0], 1))),
         ],
         "dynamic_slice_in_dim": [
@@ -120,7 +120,7 @@ REDUCTIONS: Table = table(
     each("cumsum cummax cummin cumprod cumlogsumexp", on("f32[n, 3]:unit"), on("f32[3, n]:unit", axis=1, reverse=True)),
     each(
         "top_k",
-        on("f32[3, n]", call=lambda f, x: f(x, min(2, x.shape[1]))),
+        on("f32[3, n]", call=lambda f, x: f(x, x.shape[1] // 2)),
         on("f32[n, 5]", k=3),
         on("i32[5, n]", k=2, axis=0),
     ),

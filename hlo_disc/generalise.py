@@ -11,6 +11,8 @@ Sizes = tuple[tuple[int, ...], ...]  # one call: the shape of each argument
 Dims = tuple[tuple[str | None, ...], ...]  # the same with dim expressions; None is a size fixed at compile time
 
 _MENTIONED = 4
+# Of the names of arrays that are there for their first size alone, which the rest of the name is about.
+STATIC = "static "
 
 
 def generalise(history: Sequence[Sizes]) -> Dims:
@@ -46,12 +48,17 @@ def fixed(dims: Dims, sizes: Sizes) -> Sizes:
     )
 
 
+def place_of(name: str, axis: int) -> str:
+    """A size of an argument as messages show it."""
+    return name if name.startswith(STATIC) else f"{name}.shape[{axis}]"
+
+
 def changes(names: Sequence[str], dims: Dims, compiled: Sizes, sizes: Sizes) -> Iterator[str]:
     """What of a call does not fit `generalise`'s dims, in the user's argument names; nothing for a call that fits."""
     seen: dict[str, tuple[str, int]] = {}
     for name, ds, olds, news in zip(names, dims, compiled, sizes, strict=True):
         for axis, (d, old, new) in enumerate(zip(ds, olds, news, strict=True)):
-            place = f"{name}.shape[{axis}]"
+            place = place_of(name, axis)
             if d is None:
                 if old != new:
                     yield f"{place} was always {old} and is now {new}"

@@ -162,7 +162,7 @@ class Signature:
 
         return [
             name + tree_util.keystr(path)
-            for name, value in self._arguments(args, kwargs, static)
+            for name, value in self.arguments(args, kwargs, static)
             for path, _ in tree_util.tree_flatten_with_path(value)[0]
         ]
 
@@ -180,7 +180,7 @@ class Signature:
         flags = [given for given, value in arguments for _ in tree_util.tree_leaves(value)]
         return [k for k, given in enumerate(flags) if given]
 
-    def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any], static: Static) -> Iterator[tuple[str, Any]]:
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any], static: Static) -> Iterator[tuple[str, Any]]:
         """The parameters of a split call with their values, in flattening order; `*rest` is one tuple."""
         taken = {where for where, _, _ in static if isinstance(where, int)}
         positions = (i for i in itertools.count() if i not in taken)
@@ -204,7 +204,7 @@ class Signature:
         import jax
 
         shapes: list[str | None] = []
-        for name, value in self._arguments(args, kwargs, static):
+        for name, value in self.arguments(args, kwargs, static):
             spec = given.get(name)
             if name == self.rest and isinstance(spec, list):
                 spec = tuple(spec)

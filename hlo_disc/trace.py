@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hlo_disc import structure
 from hlo_disc.abi import ASKED_BITS
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Graph, Guard, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
@@ -109,7 +110,7 @@ def trace_call(
     from hlo_disc.import_.jax import from_jax
     from hlo_disc.import_.size_questions import Again
 
-    flat, out_tree = flattened(fn, tree)
+    flat, out_tree = flattened(fn, tree, structure.of_results)
     call = _Call(leaves, dims, names, constraints)
     can_be_traced = False  # at fixed sizes
     while True:
@@ -308,8 +309,14 @@ def _tracing() -> Iterator[None]:
         _state.active = outer
 
 
-def flattened(fn: Callable[..., Any], tree: Any) -> tuple[Callable[..., list[Any]], list[Any]]:
-    """The function of flat arrays to flat results, and where each trace of it leaves the tree of these."""
+def flattened(
+    fn: Callable[..., Any], tree: Any, stands_for: Callable[[Any], tuple[Any, list[Any]]] | None = None
+) -> tuple[Callable[..., list[Any]], list[Any]]:
+    """The function of flat arrays to flat results, and where each trace of it leaves the tree of these.
+
+    stands_for: makes of the tree what takes sizes from results that are there for them alone, and these sizes.
+    """
+    import jax.numpy as jnp
     from jax import tree_util
 
     out_tree: list[Any] = []
@@ -318,8 +325,9 @@ def flattened(fn: Callable[..., Any], tree: Any) -> tuple[Callable[..., list[Any
     def flat(*arrays: Any) -> list[Any]:
         args, kwargs = tree.unflatten(arrays)
         results, results_tree = tree_util.tree_flatten(fn(*args, **kwargs))
+        results_tree, sizes = stands_for(results_tree) if stands_for else (results_tree, [])
         out_tree[:] = [results_tree]
-        return results
+        return [*results, *(jnp.zeros((n, 0), bool) for n in sizes)]
 
     return flat, out_tree
 

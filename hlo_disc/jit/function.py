@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 
 from hlo_disc import pipeline
 from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
+from hlo_disc.generalise import STATIC
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
 from hlo_disc.jit.fallback import all_numpy
 from hlo_disc.jit.flat import FlatFunction
@@ -29,6 +30,8 @@ from hlo_disc.jit.stats import Log, Stats
 from hlo_disc.notebook import counted, html_table
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, Static
+from hlo_disc.structure import arrays
+from hlo_disc.structure import names as static_names
 from hlo_disc.trace import active
 from hlo_disc.values import (
     as_array,
@@ -186,7 +189,19 @@ class JitFunction(Generic[P, R]):
             return self.signature.fn(*args, **kwargs)
         traced = any(map(is_tracer, leaves))
         kinds = tuple(map(type, leaves))
-        flat = self._flat(programs, array_args, array_kwargs, static, tree)
+        # Without an array there is no type to follow: the results are JAX's then, as from jax.jit.
+        wrap = all(map(is_number, leaves))
+        structure, sizes = self._structure(programs, tree)
+        leaves = [*leaves, *arrays(sizes)]
+        known = programs.paths.get((structure, static, kinds)) if sizes and not traced else None
+        if known is not None:
+            try:
+                results = known(leaves)
+                programs.remember((tree, static, kinds), known, leaves[len(kinds) :])
+                return results
+            except (ArgumentError, ShapeError):
+                pass  # as above
+        flat = self._flat(programs, array_args, array_kwargs, static, structure, tree)
         try:
             infos = describe_all(leaves, flat.names, flat.name)
             if programs.reason_for_jax and not traced:
@@ -198,8 +213,6 @@ class JitFunction(Generic[P, R]):
             entry = flat.entry(infos)
             variant = flat.program(entry, infos)
             conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
-            # Without an array there is no type to follow: the results are JAX's then, as from jax.jit.
-            wrap = all(map(is_number, leaves))
             path = _path(variant, conversions, wrap)
             result = path([x if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)])
             finish = self._placement.finish(variant.donated)
@@ -212,7 +225,7 @@ class JitFunction(Generic[P, R]):
                 return fallback.run(*leaves)
             # Sizes that a program serves stay with it.
             serve = fallback.with_numpy if all_numpy(kinds) else fallback
-            programs.paths.setdefault((tree, static, kinds), serve)
+            programs.paths.setdefault((structure, static, kinds), serve)
             return serve(leaves)
         others = [p for p in reversed(entry.programs) if p is not variant][: _TRIED - 1]
         takes_all = not kwargs and not self.signature.has_static and same_objects(leaves, args)
@@ -223,39 +236,62 @@ class JitFunction(Generic[P, R]):
             if not others:
                 return result
         paths = [self._finished(p, _path(p, conversions, wrap)) for p in (variant, *others)]
-        programs.paths[tree, static, kinds] = Paths(paths, plain) if others else paths[0]
+        programs.paths[structure, static, kinds] = Paths(paths, plain) if others else paths[0]
         return finish(leaves, result) if finish else result
 
     def _finished(self, program: Compiled, path: Path) -> Path | Finished:
         finish = self._placement.finish(program.donated)
         return Finished(path, finish) if finish else path
 
+    def _structure(self, programs: Programs, tree: Any) -> tuple[Any, list[int]]:
+        """What stands for the structure of arguments, and the sizes in its static data that go along as arrays."""
+        if self._dims is not None:  # who names dims names none in static data
+            return tree, []
+        structure, sizes, before = programs.structures.of(tree)
+        if before is not None:
+            programs.widen(structure, *before)
+        return structure, sizes
+
     def _flat(
-        self, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any], static: Static, tree: Any
+        self,
+        programs: Programs,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        static: Static,
+        structure: Any,
+        tree: Any,
     ) -> FlatFunction:
-        found = programs.functions.get((tree, static))
+        """structure: what stands for `tree`."""
+        found = programs.functions.get((structure, static))
         if found is None:
             signature = self.signature
             names = signature.leaves(args, kwargs, static)
             dims = None if self._dims is None else signature.dims(self._dims, args, kwargs, static)
-            first = programs.first_of(tree)
+
+            def items() -> list[str]:
+                return static_names(signature.arguments(args, kwargs, static))
+
+            first = programs.first_of(structure, tree, items)
+            if structure is not tree:
+                called = items()
+                names += [STATIC + called[place] for place in structure.places]
             fn, texts, options = signature.bind(static), self._constraints, self._options
             donated = signature.donated(args, kwargs, static)
             made = FlatFunction(
                 signature.name,
                 fn,
-                tree,
+                structure,
                 names,
                 dims,
                 texts,
                 options,
                 first,
                 self._log,
-                programs.histories(tree),
+                programs.histories(structure),
                 donated=donated,
                 for_jax=self._placement.for_flat(args, donated, len(names)),
             )
-            found = programs.functions.setdefault((tree, static), made)
+            found = programs.functions.setdefault((structure, static), made)
         return found
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
@@ -276,7 +312,7 @@ class JitFunction(Generic[P, R]):
         array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
         leaves, tree = _flatten()((array_args, array_kwargs))
         programs = self._under_these_settings() or Programs(lambda: False)
-        flat = self._flat(programs, array_args, array_kwargs, static, tree)
+        flat = self._flat(programs, array_args, array_kwargs, static, tree, tree)
         return Lowered(flat.lower(describe_all(leaves, flat.names, flat.name)).graph, self._options)
 
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import collections
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,12 +15,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hlo_disc.abi import ASKED_BITS
 from hlo_disc.errors import ArgumentError, ShapeError
 from hlo_disc.executable import Executable
-from hlo_disc.generalise import Dims, Sizes, changes, fixed, reason
+from hlo_disc.generalise import Dims, Sizes, changes, fixed, place_of, reason
 from hlo_disc.signature import Static
+from hlo_disc.structure import Structures
+from hlo_disc.structure import arrays as structure_arrays
+from hlo_disc.structure import changes as changed
 from hlo_disc.trace import Traced
+from hlo_disc.values import describe
 
 if TYPE_CHECKING:
     from hlo_disc.jit.flat import FlatFunction
+
+# With sizes in its static data each structure has a path of its own, which is found by comparing it with so many.
+_REMEMBERED = 8
 
 Conversion = Callable[[Any], Any] | None
 Plain = dict[tuple[type, ...], tuple[Callable[..., Any], Callable[..., Any] | None]]
@@ -136,7 +144,7 @@ class Entry:
         for name, ds in zip(self.names, dims, strict=True):
             for axis, d in enumerate(ds):
                 if d is not None:
-                    places.setdefault(d, f"{name}.shape[{axis}]")
+                    places.setdefault(d, place_of(name, axis))
         return re.sub(r"\bd\d+\b", lambda found: places.get(found[0], found[0]), text)
 
 
@@ -151,6 +159,8 @@ class Programs:
     def __init__(self, unchanged: Callable[[], bool], reason_for_jax: str = "", first: str = "first call"):
         self.unchanged, self.reason_for_jax, self._first = unchanged, reason_for_jax, first
         self.functions: dict[tuple[Any, Static], FlatFunction] = {}
+        self.structures = Structures()
+        self._remembered: collections.deque[Any] = collections.deque()
         self._histories: dict[Any, Histories] = {}
         self.plain: Plain = {}
         self.paths: dict[Any, Callable[[Sequence[Any]], Any]] = {}
@@ -159,12 +169,34 @@ class Programs:
         """What is known of the sizes of arguments of this structure, whatever the static ones."""
         return self._histories.setdefault(tree, {})
 
-    def first_of(self, tree: Any) -> str:
-        """What a call with arguments of this structure is the first of, by the functions that there are."""
-        known = [t for (t, _), function in list(self.functions.items()) if function.entries]
+    def widen(self, structure: Any, before: Any, sizes: Sequence[int]) -> None:
+        """What is known of a structure holds of another one that stands for it, with these sizes as arrays."""
+        added = tuple((info.dtype, len(info.shape), info.weak) for info in map(describe, structure_arrays(sizes)))
+        shapes = tuple((n, 0) for n in sizes)
+        known = self.histories(before).items()
+        self._histories.setdefault(structure, {(*key, *added): [(*s, *shapes) for s in found] for key, found in known})
+
+    def remember(self, key: Any, path: Callable[[Sequence[Any]], Any], sizes: Sequence[Any]) -> None:
+        """Calls of this structure take a path with these arrays for the sizes in it; so do the last few structures."""
+        self.paths[key] = lambda leaves: path([*leaves, *sizes])
+        self._remembered.append(key)
+        if len(self._remembered) > _REMEMBERED:
+            self.paths.pop(self._remembered.popleft(), None)
+
+    def first_of(self, structure: Any, tree: Any, names: Callable[[], Sequence[str]]) -> str:
+        """What a call with arguments of this structure is the first of, by the functions that there are.
+
+        tree: for which the structure stands. names: what the items of its static data are called.
+        """
+        known = [s for (s, _), function in list(self.functions.items()) if function.entries]
         if not known:
             return self._first
-        return f"first call with {'these static arguments' if tree in known else 'this structure of arguments'}"
+        if structure in known:
+            return "first call with these static arguments"
+        found: list[str] = next(filter(None, (changed(s, tree, names()) for s in known if type(s) is type(tree))), [])
+        if not found:
+            return "first call with this structure of arguments"
+        return f"static data of the arguments: {'; '.join(found)}"
 
 
 class Path:

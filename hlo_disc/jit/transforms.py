@@ -105,6 +105,7 @@ def _run(executable: Executable, leaves: Sequence[Any], results: Sequence[Any], 
     arrays = [c(x) if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)]
     native = executable.native
     made = call_in_jit(native, executable.content, *arrays) if in_jit else native(*arrays)
+    made = made[: len(results)]  # sizes in their structure are numbers here
     wrap = not any(isinstance(x, jax.Array) for x in leaves)
     finish = [given(Result(x.dtype, x.weak_type), wrap) for x in results]
     made = [x if f is None else f(x) for x, f in zip(made, finish, strict=True)]

@@ -124,6 +124,7 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "solve": (2, lambda x: jnp.linalg.solve(jnp.exp(-abs(x[:, None] - x - 0.5)), x)),
     "mean over a named axis": (2, jax.vmap(lambda x: x - lax.pmean(x, "i"), axis_name="i")),
     "largest over a named axis": (3, jax.vmap(lambda x: x - lax.pmax(x, "i"), axis_name="i")),
+    "a table's first rows": (3, lambda x: x + jnp.arange(300.0)[: x.shape[0]]),
     "size of a named axis": (2, jax.vmap(lambda x: x * lax.axis_size("i") + lax.psum(1.5, "i"), axis_name="i")),
     "associative scan": (EACH, lambda x: lax.associative_scan(jnp.add, x)),
     "permutation": (EACH, lambda x: jax.random.permutation(KEY, x)),

@@ -26,6 +26,7 @@ SURFACE = {
     "pipeline",
     "signature",
     "sources",
+    "structure",
     "trace",
     "values",
 }
@@ -45,6 +46,7 @@ ALLOWED = {
 ORDER = [
     "notebook",
     "generalise",
+    "structure",
     "signature",
     "executable",
     "values",

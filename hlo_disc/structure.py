@@ -1,0 +1,207 @@
+"""Sizes in the static data of pytrees, as `shape` of a sparse matrix is.
+
+JAX takes what a class of pytrees keeps beside its arrays for a part of the function, and compiles for each value. Here
+a number in it that changes from call to call, or follows from sizes, travels as the shape (n, 0) of one more array,
+after all others: to a program it is a size like any other, of an argument or of a result.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+# Classes that JAX knows itself: what it keeps of them are keys.
+_CONTAINERS = (tuple, list, dict, type(None), collections.OrderedDict, collections.defaultdict)
+_LARGEST = 2**31 - 1
+_SHOWN = 60
+
+
+class Sized:
+    """A structure, a `PyTreeDef`, of which the last arrays have the numbers at these places of its static data."""
+
+    def __init__(self, tree: Any, places: tuple[int, ...]):
+        self._tree, self.places = _with(tree, dict.fromkeys(places, 0)), places
+        self.num_nodes, self.num_leaves = tree.num_nodes, tree.num_leaves + len(places)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sized) and (self._tree, self.places) == (other._tree, other.places)
+
+    def __hash__(self) -> int:
+        return hash((self._tree, self.places))
+
+    def unflatten(self, arrays: Iterable[Any]) -> Any:
+        arrays = list(arrays)
+        count = len(self.places)
+        sizes = [array.shape[0] for array in arrays[-count:]]
+        return _with(self._tree, dict(zip(self.places, sizes, strict=True))).unflatten(arrays[:-count])
+
+
+class Structures:
+    """Which numbers in the static data of arguments have changed between calls; it is only added to."""
+
+    def __init__(self) -> None:
+        # By structure without numbers: those of the first call, and the places where later ones had others.
+        self._known: dict[Any, tuple[dict[int, int], tuple[int, ...]]] = {}
+
+    def of(self, tree: Any) -> tuple[Any, list[int], tuple[Any, list[int]] | None]:
+        """What stands for a structure, and the sizes that it takes from arrays; for a structure that has just changed
+        also what had stood for it, and the sizes that were fixed until now.
+        """
+        numbers: dict[int, int] = {}
+
+        def noted(place: int, item: Any) -> Any:
+            if type(item) is not int or not 0 <= item <= _LARGEST:
+                return item
+            numbers[place] = item
+            return 0
+
+        form = _mapped(tree, noted)
+        if not numbers:
+            return tree, [], None
+        first, places = self._known.setdefault(form, (numbers, ()))
+        new = tuple(k for k, n in numbers.items() if n != first[k] and k not in places)
+        before = None
+        if new:
+            old = _with(tree, {k: first[k] for k in new})
+            before = (Sized(old, places) if places else old), [first[k] for k in new]
+            places += new
+            self._known[form] = first, places
+        return (Sized(tree, places) if places else tree), [numbers[k] for k in places], before
+
+
+def arrays(sizes: Iterable[int]) -> list[np.ndarray]:
+    """What a call passes for the sizes in its structure."""
+    return [np.empty((n, 0), bool) for n in sizes]
+
+
+def of_results(tree: Any) -> tuple[Any, list[Any]]:
+    """What stands for a structure, and the symbolic sizes that it takes from arrays.
+
+    Raises TypeError where one is too deep inside of something to be put there.
+    """
+    sizes: dict[int, Any] = {}
+
+    def noted(place: int, item: Any) -> Any:
+        if _is_symbolic(item):
+            sizes[place] = item
+        elif any(map(_is_symbolic, _inside(item))):
+            raise TypeError(f"a result keeps a size in a {type(item).__name__}")
+        return item
+
+    _mapped(tree, noted)
+    return (Sized(tree, tuple(sizes)) if sizes else tree), list(sizes.values())
+
+
+def changes(old: Any, new: Any, names: Sequence[str]) -> list[str]:
+    """How static data differs, by the names of its items; nothing where something else does."""
+    (form, before), (other, after) = _apart(old), _apart(new)
+    if form != other:
+        return []
+    pairs = zip(names, before, after, strict=True)
+    return [f"{name} was {_shown(x)} and is now {_shown(y)}" for name, x, y in pairs if x is not y and x != y]
+
+
+def _apart(tree: Any) -> tuple[Any, list[Any]]:
+    """The structure without static data, and its items."""
+    items: list[Any] = []
+    return _mapped(tree, lambda _, item: items.append(item)), items
+
+
+def names(arguments: Iterable[tuple[str, Any]]) -> list[str]:
+    """What the items of the static data in these named pytrees are called, as "x.shape[0]"."""
+    return [name for argument, value in arguments for name in _names(value, argument)]
+
+
+def _names(value: Any, path: str) -> Iterator[str]:
+    from jax import tree_util
+
+    below = tree_util.default_registry.flatten_one_level_with_keys(value)
+    if below is None:
+        return
+    leaves, tree = tree_util.tree_flatten(value)
+    for place, _ in enumerate(_items(_own(tree))):
+        yield path + _attribute(tree, leaves, place)
+    for key, child in below[0]:
+        yield from _names(child, path + tree_util.keystr((key,)))
+
+
+def _attribute(tree: Any, leaves: Sequence[Any], place: int) -> str:
+    """Where an instance of a class has an item of its own static data: tried out."""
+    mark = object()
+    try:
+        found = vars(_with(tree, {place: mark}).unflatten(leaves))
+        return next(f".{name}{at}" for name, data in found.items() for at, item in _items(data) if item is mark)
+    except Exception:  # the class makes something else of it
+        return f" (static {place})"
+
+
+def _own(tree: Any) -> Any:
+    """What the class of the outermost node keeps beside its children; nothing for JAX's own classes."""
+    kind, data = tree.node_data()
+    return () if kind in _CONTAINERS or data is None else data
+
+
+def _items(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The items of nested containers, with where they are."""
+    if type(data) is dict:
+        for key, below in data.items():
+            yield from _items(below, f"{path}[{key!r}]")
+    elif isinstance(data, tuple | list):
+        for k, below in enumerate(data):
+            yield from _items(below, f"{path}[{k}]")
+    else:
+        yield path, data
+
+
+def _with(tree: Any, items: Mapping[int, Any]) -> Any:
+    """The structure with these items at these places of its static data."""
+    return _mapped(tree, lambda place, item: items.get(place, item))
+
+
+def _mapped(tree: Any, change: Callable[[int, Any], Any]) -> Any:
+    """The structure with change(place, item) for each item of its static data, numbered parents before children."""
+    from jax import tree_util
+
+    places = itertools.count()
+
+    def node(tree: Any) -> Any:
+        found = tree.node_data()
+        if found is None:
+            return tree
+        kind, data = found
+        data = data_of(data) if kind not in _CONTAINERS and data is not None else data
+        children = list(map(node, tree.children()))
+        return tree_util.PyTreeDef.from_node_data_and_children(tree_util.default_registry, (kind, data), children)
+
+    def data_of(data: Any) -> Any:
+        if type(data) is dict:
+            return {key: data_of(below) for key, below in data.items()}
+        if isinstance(data, tuple | list):
+            below = list(map(data_of, data))
+            return type(data)(*below) if hasattr(data, "_fields") else type(data)(below)
+        return change(next(places), data)
+
+    return node(tree)
+
+
+def _is_symbolic(item: Any) -> bool:
+    from jax import export
+
+    return export.is_symbolic_dim(item)
+
+
+def _inside(item: Any) -> Iterator[Any]:
+    """What an instance of another class holds."""
+    if not isinstance(item, type | types.ModuleType | types.FunctionType):
+        for _, below in _items(getattr(item, "__dict__", {})):
+            yield from (below, *(inner for _, inner in _items(getattr(below, "__dict__", {}))))
+
+
+def _shown(item: Any) -> str:
+    text = getattr(item, "__qualname__", None) or repr(item)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

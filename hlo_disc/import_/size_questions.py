@@ -29,6 +29,7 @@ import jaxlib
 from jax._src import core, source_info_util
 from jax._src.export import shape_poly
 from jax._src.lax import lax
+from jax._src.numpy import lax_numpy
 
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import Atom, Dim
@@ -254,6 +255,7 @@ def _install() -> None:
     equal, hash_, int_, text, represent = size.__eq__, size.__hash__, size.__int__, size.__str__, size.__repr__
     at_least, bounds = shape_poly._geq_decision, shape_poly._bounds_decision
     of_type, concrete = lax._const, core.concrete_or_error
+    squeeze = lax_numpy._squeeze
 
     def eq(self: Any, other: Any) -> bool:
         if equal(self, other):
@@ -339,6 +341,12 @@ def _install() -> None:
             return value
         return lax.convert_element_type(core.dimension_as_value(value), lax.dtype(example))
 
+    def squeezed(array: Any, axes: Any) -> Any:
+        """Without the axes of size 1, where none are named: JAX refuses, for the rank depends on sizes."""
+        if axes is None and any(isinstance(n, size) and _ours(n) for n in array.shape):
+            axes = tuple(axis for axis, n in enumerate(array.shape) if n == 1)
+        return squeeze(array, axes)
+
     size.__eq__, size.__bool__, size.__hash__ = eq, truth, for_users(hash, hash_)
     size.__int__, size.__index__ = for_users(int, number), for_users(int, index)
     size.__str__, size.__repr__ = for_users(str, text), for_users(repr, represent)
@@ -352,6 +360,7 @@ def _install() -> None:
     size.__getattribute__ = attribute
     shape_poly._geq_decision, shape_poly._bounds_decision = geq_decision, bounds_decision
     lax._const, core.concrete_or_error = const, concrete_or_error
+    lax_numpy._squeeze = squeezed
 
 
 # What numbers can do and JAX's sizes cannot.

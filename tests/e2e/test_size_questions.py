@@ -110,6 +110,7 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "checked to be an int": (2, lambda x: jnp.diag_indices(x.shape[0])),
     "rows by themselves": (2, lambda x: jax.vmap(jnp.vectorize(jnp.sum, signature="(k)->()"))(x[:, None, None])),
     "linear system": (2, lambda x: jnp.linalg.solve(jnp.diag(x * x + 1), x)),
+    "squeeze": (3, lambda x: jnp.squeeze(x[None, :, None])),
     "split": (2, lambda x: jnp.split(x, [x.shape[0] // 2])),
     "roll": (2, lambda x: jnp.roll(x, 1)),
     "tile": (2, lambda x: jnp.tile(x, 2)),

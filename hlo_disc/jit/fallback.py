@@ -11,6 +11,8 @@ import numpy as np
 
 from hlo_disc.values import is_key
 
+SPREAD = "JAX spreads it over the devices of a mesh, of which a program knows nothing: call it in jax.shard_map"
+
 
 class FallbackPath:
     """A path through `jax.jit`, for one structure and its static values. It serves every call, inside `jax.jit` too.

@@ -21,7 +21,7 @@ from hlo_disc import pipeline
 from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
 from hlo_disc.generalise import STATIC
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
-from hlo_disc.jit.fallback import all_numpy
+from hlo_disc.jit.fallback import SPREAD, all_numpy
 from hlo_disc.jit.flat import FlatFunction
 from hlo_disc.jit.lowered import Lowered
 from hlo_disc.jit.placement import PARAMETERS, Placement
@@ -182,6 +182,8 @@ class JitFunction(Generic[P, R]):
 
     def _slow(self, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Find or make the program for this call, run it, and prepare the fast path of the next one."""
+        from hlo_disc.ral.contexts.jax import is_spread
+
         self.signature.check(args, kwargs)
         array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
         leaves, tree = _flatten()((array_args, array_kwargs))
@@ -202,6 +204,7 @@ class JitFunction(Generic[P, R]):
             except (ArgumentError, ShapeError):
                 pass  # as above
         flat = self._flat(programs, array_args, array_kwargs, static, structure, tree)
+        spread = False
         try:
             infos = describe_all(leaves, flat.names, flat.name)
             if programs.reason_for_jax and not traced:
@@ -210,6 +213,8 @@ class JitFunction(Generic[P, R]):
                 from hlo_disc.jit import transforms
 
                 return transforms.call(flat, leaves, infos)
+            if spread := any(map(is_spread, leaves)):
+                raise UnsupportedOpError(SPREAD)
             entry = flat.entry(infos)
             variant = flat.program(entry, infos)
             conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
@@ -225,7 +230,8 @@ class JitFunction(Generic[P, R]):
                 return fallback.run(*leaves)
             # Sizes that a program serves stay with it.
             serve = fallback.with_numpy if all_numpy(kinds) else fallback
-            programs.paths.setdefault((structure, static, kinds), serve)
+            if not spread:  # which types do not tell
+                programs.paths.setdefault((structure, static, kinds), serve)
             return serve(leaves)
         others = [p for p in reversed(entry.programs) if p is not variant][: _TRIED - 1]
         takes_all = not kwargs and not self.signature.has_static and same_objects(leaves, args)

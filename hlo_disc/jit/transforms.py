@@ -28,13 +28,12 @@ from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.jit import derived
 from hlo_disc.jit.derived import Mask, has_derivative
+from hlo_disc.jit.fallback import SPREAD
 from hlo_disc.jit.flat import FlatFunction, placed
 from hlo_disc.jit.programs import Compiled
 from hlo_disc.program import dtype_named
 from hlo_disc.ral.contexts.jax import call_in_jit, weakly_typed
 from hlo_disc.values import Leaf, Result, as_array, describe, given, taken
-
-SPREAD = "JAX spreads it over the devices of a mesh, of which a program knows nothing: call it in jax.shard_map"
 
 call_p = Primitive("hlo_disc_call")
 forward_p = Primitive("hlo_disc_forward")

@@ -72,8 +72,16 @@ def main() -> None:
         check("collective inside", jax.jit(on_mesh(centred))(x, w), jax.jit(on_mesh(centred.__wrapped__))(x, w))
         check("spread by XLA", jax.jit(compiled)(spread, w), jax.jit(layer)(spread, w))
         loss = [lambda x, w, f=f: f(x, w).sum() for f in (compiled, layer)]
+        check("spread, called by itself", compiled(spread, w), jax.jit(layer)(spread, w))
+        check("on one device after that", compiled(x, w), jax.jit(layer)(x, w))
+        check("spread after that", compiled(spread, w), jax.jit(layer)(spread, w))
         check("its gradient", *(jax.jit(jax.grad(f, (0, 1)))(spread, w) for f in loss))
     print(*(str(t.message) for t in told), sep="\n")
+    print(f"{sum(not record.of for record in compiled.stats().records)} compilation for one device")
+    try:
+        hlo_disc.compile(layer, "f32[4, 3]", "f32[3, 2]")(spread, w)
+    except hlo_disc.ArgumentError as error:
+        print(error)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ def test_two_devices() -> None:
     assert "jit of shard_map: 2 compilations" in told and "pmap: 2 compilations" in told
     assert "it talks to other devices, over i" in told
     assert "JAX spreads it over the devices of a mesh" in told
+    assert "\n1 compilation for one device" in told
+    assert "an array is spread over several devices" in told
 
 
 def test_processes_train_like_one() -> None:

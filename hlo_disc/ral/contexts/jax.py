@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
+from hlo_disc.errors import ArgumentError
 from hlo_disc.ral import Executable
 from hlo_disc.ral._ral import ffi_handler
 
@@ -47,16 +48,24 @@ def is_narrow(dtype: Any) -> bool:
     return dtype in _NARROW
 
 
+def is_spread(array: Any) -> bool:
+    """Whether it lies on several devices."""
+    return isinstance(array, jax.Array) and len(array.sharding.device_set) > 1
+
+
 def _give(array: jax.Array) -> Any:
-    """Contents that the buffer protocol does not carry: bfloat16, int4, layouts not row-major, several shards."""
+    """Contents that the buffer protocol does not carry: bfloat16, int4, layouts not row-major."""
     copied = _copied(array)
     return array.__dlpack__() if copied is None else copied
 
 
 def _copied(array: jax.Array) -> np.ndarray | None:
-    """The contents of an array whose memory is not as programs want it; None for all others."""
-    if len(array.sharding.device_set) > 1:
-        return np.asarray(array)
+    """The contents of an array whose memory is not as programs want it; None for all others.
+
+    Raises ArgumentError for an array in several memories.
+    """
+    if is_spread(array):
+        raise ArgumentError("an array is spread over several devices: pass one that is on one")
     if is_narrow(array.dtype):
         with jax.transfer_guard("allow"):  # from the CPU to the CPU
             return np.asarray(array)

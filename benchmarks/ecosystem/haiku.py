@@ -47,14 +47,14 @@ def pure(fn, example, inputs) -> Made:
 
 def stateful() -> Made:
     model = hk.without_apply_rng(hk.transform_with_state(residual))
-    params, state = model.init(jax.random.key(0), normal(1, 32, 32, 3))
-    return model.apply, lambda n: (params, state, normal(n, 32, 32, 3))
+    params, state = model.init(jax.random.key(0), normal(1, 64, 64, 3))
+    return model.apply, lambda n: (params, state, normal(n, 64, 64, 3))
 
 
 def train_step() -> Made:
     model = hk.without_apply_rng(hk.transform(lenet))
     params = model.init(jax.random.key(0), normal(1, 16, 16, 1))
-    optimizer = optax.adam(1e-3)
+    optimizer = optax.adam(1e-3, eps=1e-4)
 
     def step(params, state, images, labels):
         def loss(params):

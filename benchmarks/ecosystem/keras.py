@@ -12,7 +12,7 @@ from keras import layers, ops  # noqa: E402
 
 from benchmarks.ecosystem.program import LENGTHS, Made, Program, normal, tokens  # noqa: E402
 
-IMAGES = (32, 64, 96, 33, 48, 80)
+IMAGES = (96, 128, 64, 97, 112, 80)
 
 
 class Positions(layers.Layer):

@@ -52,7 +52,7 @@ def losses() -> Made:
             "cross entropy": optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean(),
             "focal": optax.sigmoid_focal_loss(logits, jax.nn.one_hot(labels, classes)).mean(),
             "huber": optax.huber_loss(logits).sum(),
-            "kl": optax.kl_divergence(jax.nn.log_softmax(logits), jax.nn.softmax(logits[::-1])).mean(),
+            "kl": optax.kl_divergence(jax.nn.log_softmax(logits), jax.nn.softmax(2 * logits[::-1])).mean(),
             "cosine": optax.cosine_similarity(logits, logits[::-1]).mean(),
         }
 

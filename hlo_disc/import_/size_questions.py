@@ -29,6 +29,7 @@ import jaxlib
 from jax._src import core, source_info_util
 from jax._src.export import shape_poly
 from jax._src.lax import lax
+from jax._src.lax.control_flow import loops
 from jax._src.numpy import lax_numpy
 
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Guard
@@ -255,7 +256,7 @@ def _install() -> None:
     equal, hash_, int_, text, represent = size.__eq__, size.__hash__, size.__int__, size.__str__, size.__repr__
     at_least, bounds = shape_poly._geq_decision, shape_poly._bounds_decision
     of_type, concrete = lax._const, core.concrete_or_error
-    squeeze = lax_numpy._squeeze
+    squeeze, infer_length = lax_numpy._squeeze, loops._infer_scan_length
 
     def eq(self: Any, other: Any) -> bool:
         if equal(self, other):
@@ -282,6 +283,12 @@ def _install() -> None:
             noted(value)
             return value
         return concrete(force, value, context)
+
+    def scan_length(xs: Any, avals: Any, length: Any) -> Any:
+        """Of a scan whose length is given: JAX makes a number of it, to compare."""
+        if isinstance(length, size) and _ours(length) is not None and all(length == x.shape[0] for x in avals):
+            return length
+        return infer_length(xs, avals, length)
 
     def for_users(convert: Callable[..., Any], of_jax: Callable[..., Any]) -> Callable[..., Any]:
         """`convert` of the number for who is neither JAX nor we, JAX's own for all others."""
@@ -360,7 +367,7 @@ def _install() -> None:
     size.__getattribute__ = attribute
     shape_poly._geq_decision, shape_poly._bounds_decision = geq_decision, bounds_decision
     lax._const, core.concrete_or_error = const, concrete_or_error
-    lax_numpy._squeeze = squeezed
+    lax_numpy._squeeze, loops._infer_scan_length = squeezed, scan_length
 
 
 # What numbers can do and JAX's sizes cannot.

@@ -121,6 +121,8 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "broadcast": (2, lambda x: x[:, None] + x[None]),
     "vmap": (2, jax.vmap(jnp.sin)),
     "scan": (2, lambda x: lax.scan(lambda c, v: (c * 0.5 + v, c), jnp.float32(0), x)),
+    "scan of a given length": (2, lambda x: lax.scan(lambda c, v: (c + v, c), 0.0, x, length=x.shape[0])),
+    "scan of nothing": (3, lambda x: lax.scan(lambda c, _: (c + 1, c), 0, length=x.shape[0])),
     "scan of three steps a turn": (2, lambda x: lax.scan(lambda c, v: (c * 0.5 + v, c), jnp.float32(0), x, unroll=3)),
     "solve": (2, lambda x: jnp.linalg.solve(jnp.exp(-abs(x[:, None] - x - 0.5)), x)),
     "mean over a named axis": (2, jax.vmap(lambda x: x - lax.pmean(x, "i"), axis_name="i")),

@@ -13,6 +13,7 @@ import math
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Atom, Dim, Monomial, make, polynomial, quotient
 from hlo_disc.errors import ShapeError
 
+_TWO = Dim.const(2)
 _ROUNDS = 64  # bounds rewriting and inter-reduction; what is left unreduced is still correct
 
 
@@ -111,13 +112,16 @@ def _solve(equation: Dim) -> tuple[str, Dim] | None:
     return None if best is None else (best[1], best[2])
 
 
-def expand_mod(d: Dim) -> Dim:
-    """`mod(x, k)` written as `x - k*floordiv(x, k)`, so that sums with that floordiv cancel."""
+def expand_divisions(d: Dim) -> Dim:
+    """`mod(x, k)` written as `x - k*floordiv(x, k)`, and a half rounded up by one rounded down, so that sums cancel."""
 
     def expand(atom: Atom) -> Dim:
-        if atom.kind != "mod":
-            return atom.dim
-        x, k = atom.args
-        return x - k * make("floordiv", x, k)
+        if atom.kind == "mod":
+            x, k = atom.args
+            return x - k * make("floordiv", x, k)
+        if atom.kind == "floordiv" and atom.args[1] is _TWO and atom.args[0].constant_term % 2:
+            x = atom.args[0] - 1
+            return x - make("floordiv", x, _TWO)
+        return atom.dim
 
     return d.map_atoms(expand) if d is not ZERO else d

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TypeVar
 
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Atom, Dim, Monomial, dim_product, make, polynomial, quotient
-from hlo_disc.dynamic_hlo.sizes.equations import Equations, expand_mod
+from hlo_disc.dynamic_hlo.sizes.equations import Equations, expand_divisions
 from hlo_disc.dynamic_hlo.sizes.ranges import Ranges
 from hlo_disc.errors import ShapeError
 
@@ -421,7 +421,7 @@ class ShapeFacts:
         common = _common_factor(d)
         if common and ranges.nonnegative(polynomial({common: 1}) - 1):
             return self._is_zero(polynomial({quotient(m, common) or (): c for m, c in d.terms}))
-        expanded = expand_mod(d)
+        expanded = expand_divisions(d)
         if expanded is not d and self.canonical(expanded) is ZERO:
             return Truth.YES
         return Truth.YES if ranges.nonnegative(d) and ranges.nonnegative(-d) else Truth.UNKNOWN

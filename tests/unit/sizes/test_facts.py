@@ -59,6 +59,8 @@ def state(known: ShapeFacts, statement: str) -> None:
         ([], "8*floordiv(s, 8)", "s", UNKNOWN),
         (["mod(s, 8) == 0"], "4*floordiv(s, 4)", "s", YES),
         (["2*floordiv(s, 2) == s"], "2*b*floordiv(s, 2)", "b*s", YES),
+        ([], "floordiv(s, 2) + floordiv(s + 1, 2)", "s", YES),
+        ([], "floordiv(s, 2) + floordiv(s + 2, 2)", "s", UNKNOWN),
         (["max(s - 1, 0) == 1"], "s", "2", YES),
         (["max(s - 1, 0) == s"], "s", "0", YES),
         (["min(s, 4) == 3"], "s", "3", YES),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import math
 import operator
 import os
@@ -41,6 +42,7 @@ _LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in 
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LOWERING = os.path.join(os.path.dirname(__file__), "jax.py")
 _COMPARISONS = (dis.opmap["COMPARE_OP"], dis.opmap["CONTAINS_OP"])
+_JITTED = type(jax.jit(len))
 _thread = threading.local()
 
 
@@ -243,6 +245,28 @@ def _is_lookup(frame: FrameType) -> bool:
     return code.co_name == "__eq__" and _is_generated(code)
 
 
+def _callee(frame: FrameType) -> Any:
+    """What a frame calls now, where names and attributes say it; None where it is not known."""
+    *before, call = (i for i in dis.get_instructions(frame.f_code) if i.offset <= frame.f_lasti)
+    while before and before[-1].opname in ("PRECALL", "KW_NAMES"):
+        before.pop()
+    missing = call.arg if call.opname == "CALL" else None
+    while before and missing:
+        pushed = before.pop()
+        if pushed.opcode in (*dis.hasjrel, *dis.hasjabs):
+            return None
+        missing -= dis.stack_effect(pushed.opcode, pushed.arg)
+    names = []
+    while before and before[-1].opname in ("LOAD_ATTR", "LOAD_METHOD"):
+        names.append(before.pop().argval)
+    if missing != 0 or not before or before[-1].opname not in ("LOAD_FAST", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME"):
+        return None
+    found = {**frame.f_globals, **frame.f_locals}.get(before[-1].argval)
+    for name in reversed(names):
+        found = inspect.getattr_static(found, name, None)
+    return found
+
+
 def _ours(size: Any) -> Answers | None:
     """Who answers what is asked of a size of JAX's: None but for those that are traced now."""
     answers = getattr(_thread, "answers", None)
@@ -301,6 +325,13 @@ def _install() -> None:
 
         return operation
 
+    def key(self: Any) -> int:
+        """JAX hashes the static arguments of its jitted functions while their caller's line runs."""
+        ours = _ours(self)
+        if ours is None or not _asked_by_user() or isinstance(_callee(sys._getframe(1)), _JITTED):
+            return hash_(self)
+        return hash(ours.as_number(dim_of(self)))
+
     def noted(self: Any) -> None:
         ours = _ours(self)
         if ours is not None:
@@ -354,7 +385,7 @@ def _install() -> None:
             axes = tuple(axis for axis, n in enumerate(array.shape) if n == 1)
         return squeeze(array, axes)
 
-    size.__eq__, size.__bool__, size.__hash__ = eq, truth, for_users(hash, hash_)
+    size.__eq__, size.__bool__, size.__hash__ = eq, truth, key
     size.__int__, size.__index__ = for_users(int, number), for_users(int, index)
     size.__str__, size.__repr__ = for_users(str, text), for_users(repr, represent)
     size.__format__ = for_users(format, lambda self, spec: format(text(self), spec))

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -108,6 +109,9 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "slices": (2, lambda x: x[1:] - x[:-1]),
     "differences": (2, jnp.diff),
     "checked to be an int": (2, lambda x: jnp.diag_indices(x.shape[0])),
+    "static argument": (2, lambda x: masked(x.shape[0]) @ x),
+    "static keyword of an attribute": (2, lambda x: MASKS.masked(size=x.shape[0]) @ x),
+    "static argument and a key": (EACH, lambda x: masked(x.shape[0]) @ x * {1: 10.0}.get(x.shape[0], 1.0)),
     "rows by themselves": (2, lambda x: jax.vmap(jnp.vectorize(jnp.sum, signature="(k)->()"))(x[:, None, None])),
     "linear system": (2, lambda x: jnp.linalg.solve(jnp.diag(x * x + 1), x)),
     "squeeze": (3, lambda x: jnp.squeeze(x[None, :, None])),
@@ -132,6 +136,20 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "associative scan": (EACH, lambda x: lax.associative_scan(jnp.add, x)),
     "permutation": (EACH, lambda x: jax.random.permutation(KEY, x)),
 }
+
+
+@partial(jax.jit, static_argnums=0)
+def masked(n):
+    return jnp.tril(jnp.ones((n, n)))
+
+
+class Masks:
+    @partial(jax.jit, static_argnames=("self", "size"))
+    def masked(self, size):
+        return jnp.tril(jnp.ones((size, size)))
+
+
+MASKS = Masks()
 
 
 def matched(x):

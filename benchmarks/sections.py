@@ -6,6 +6,8 @@ import dataclasses
 import functools
 import random
 import statistics
+import unittest.mock
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,6 +22,7 @@ from benchmarks.cases import Family
 from benchmarks.indexing import INDEXING
 from benchmarks.limits import Limits
 from benchmarks.measure import Pair, alternate, elapsed, error, first_call, float64, per_call
+from hlo_disc.import_.handlers import HANDLERS
 
 
 @dataclass(frozen=True)
@@ -268,6 +271,11 @@ def overhead(bench: Bench) -> Iterator[Row]:
         what = f"300 arrays of f32[8], {used}, eager"
         yield Row("overhead", what, 1e6 * pair.ours, 1e6 * pair.theirs, "µs", pair.ours / pair.theirs, "≤ 1")
 
+    for leaves in (1, 100, 300):
+        pair = fallen_back(leaves)
+        name = f"what runs through jax.jit, {leaves} {'leaf' if leaves == 1 else 'leaves'}"
+        yield Row("overhead", name, 1e6 * pair.ours, 1e6 * pair.theirs, "µs", 1 / pair.ratio, "≤ 1.1")
+
     def chain(count: int) -> Any:
         def chained(x):
             for _ in range(count):
@@ -281,6 +289,17 @@ def overhead(bench: Bench) -> Iterator[Row]:
     jax.block_until_ready((short(x), long(x)))
     cost = (per_call(lambda: long(x)) - per_call(lambda: short(x))) / count
     yield Row("overhead", f"x + 1, {count} chained in jax.jit, each", 1e6 * cost, None, "µs", 1e6 * cost, "≤ 0.5")
+
+
+def fallen_back(leaves: int, turns: int = 40) -> Pair:
+    """A call of a function that cannot be compiled, for want of an op; the best of turns."""
+    tree = jnp.ones(8) if leaves == 1 else {f"leaf{k}": jnp.ones(8) for k in range(leaves)}
+    with warnings.catch_warnings(), unittest.mock.patch.dict(HANDLERS):
+        warnings.simplefilter("ignore", hlo_disc.FallbackWarning)
+        del HANDLERS["stablehlo.cosine"]
+        calls = [functools.partial(jit(lambda t: jax.tree.map(jnp.cos, t)), tree) for jit in (hlo_disc.jit, jax.jit)]
+        jax.block_until_ready([call() for call in calls])
+    return Pair(*map(min, zip(*([per_call(call, 10, 1) for call in calls] for _ in range(turns)), strict=True)))
 
 
 def accuracy(bench: Bench) -> Iterator[Row]:

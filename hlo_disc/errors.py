@@ -1,5 +1,10 @@
 """The errors that users see. Each says what happened, both values, where (the user's line), and what to do about it."""
 
+import re
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_LINES, _LENGTH = 5, 500  # of what a message quotes, which may be of any length
+
 
 class HloDiscError(Exception):
     """Base of every error that hlo_disc raises on purpose."""
@@ -10,7 +15,11 @@ class ParseError(HloDiscError, ValueError):
 
 
 class UnsupportedOpError(HloDiscError):
-    """An op that cannot be compiled; the message names the op, its types and the user's source line."""
+    """What cannot be compiled; the message names the op, its types and the user's source line, and what to do."""
+
+    def __init__(self, message: str = ""):
+        lines = _COLOUR.sub("", message).splitlines()[:_LINES]
+        super().__init__("\n".join(x if len(x) <= _LENGTH else f"{x[:_LENGTH]}…" for x in lines))
 
 
 class ArgumentError(HloDiscError, TypeError):

@@ -22,6 +22,7 @@ class Options:
         dump: directory that receives every stage's IR, "" for none.
         packed_bytes: bound on the bytes of packed weights kept for array arguments; 0 keeps none.
         verify: run the verifiers between stages; "0" or "1" in the environment.
+        fallback: let `hlo_disc.jit` run through `jax.jit` what it cannot compile; an UnsupportedOpError otherwise.
 
     Raises:
         ValueError: a number that is out of range.
@@ -33,6 +34,7 @@ class Options:
     dump: str = ""
     packed_bytes: int = 4 << 30
     verify: bool = True
+    fallback: bool = True
 
     def __post_init__(self) -> None:
         for name, most in _RANGES.items():

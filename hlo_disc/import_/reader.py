@@ -25,13 +25,14 @@ from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, is
 from hlo_disc.import_.elements import ONE, ZERO, Compare, Element, Junction
 from hlo_disc.import_.handlers import HANDLERS
 from hlo_disc.import_.handlers.types import Handler
-from hlo_disc.import_.policy import Origin, StaticShapes
+from hlo_disc.import_.policy import JAX, Origin, StaticShapes
 from hlo_disc.import_.shapes import Evaluator, Operand, Symbolic, Token, is_opaque
 from hlo_disc.mlir import ir
 
 T = TypeVar("T")
 
 _INTERNED_BYTES = 64
+_TYPES = 200  # characters of the types of an op in a message
 _RETURNS = ("func.return", "stablehlo.return")
 _NAMED = re.compile(r"\b(stablehlo|chlo|func)\.\w")
 
@@ -382,10 +383,11 @@ class Reader:
         """Refuse the current op, with its types and source line."""
         op = self.op
         types = f"({', '.join(str(v.type) for v in op.operands)}) -> ({', '.join(str(v.type) for v in op.results)})"
+        types = types if len(types) <= _TYPES else f"{types[:_TYPES]}…"
         where = self.location()
-        raise UnsupportedOpError(
-            f"{op.operation.name} : {types}{f' at {where}' if where else ''}: {reason or 'this op is not supported'}"
-        )
+        aside = "; what is around it compiles where jax.pure_callback calls it" if self.origin == JAX else ""
+        what = (reason or "this op is not supported") + aside
+        raise UnsupportedOpError(f"{op.operation.name} : {types}{f' at {where}' if where else ''}: {what}")
 
     def same_shape(self, values: Sequence[Value]) -> None:
         """Operands of an elementwise op have one shape."""

@@ -1,10 +1,13 @@
-"""What cannot be compiled, or must not be: calls that run through `jax.jit`."""
+"""Calls that run through `jax.jit`: of what cannot be compiled, or must not be."""
 
 from __future__ import annotations
 
 import functools
+import inspect
+import itertools
+import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,46 +16,67 @@ from hlo_disc.values import is_key
 
 SPREAD = "JAX spreads it over the devices of a mesh, of which a program knows nothing: call it in jax.shard_map"
 
+_LINE = re.compile(r"\.\w+:\d+")
 
-class FallbackPath:
-    """A path through `jax.jit`, for one structure and its static values. It serves every call, inside `jax.jit` too.
 
-    parameters: of `jax.jit`, for the function of flat arrays.
+class FallbackCount:
+    """Why calls run through `jax.jit`, what the first one was given, and how many there were.
+
+    count: counts one more, from any thread.
     """
 
-    __slots__ = ("run", "reason", "arguments", "calls", "_lock")
+    __slots__ = ("reason", "arguments", "count", "_looks", "_lock")
 
-    def __init__(
-        self,
-        fn: Callable[..., Any],
-        tree: Any,
-        reason: str,
-        arguments: tuple[str, ...],
-        parameters: Mapping[str, Any],
-    ):
-        import jax
+    def __init__(self, reason: str, arguments: tuple[str, ...]):
+        self.reason, self.arguments = reason, arguments
+        self.count = itertools.count().__next__  # a lock would cost more than all else that is done before the call
+        self._looks, self._lock = 0, threading.Lock()
 
-        @functools.wraps(fn)
-        def flat(*leaves: Any) -> Any:
-            args, kwargs = tree.unflatten(leaves)
-            return fn(*args, **kwargs)
-
-        self.run, self.reason, self.arguments = jax.jit(flat, **parameters), reason, arguments
-        self.calls, self._lock = 0, threading.Lock()
-
-    def __call__(self, leaves: Sequence[Any]) -> Any:
+    @property
+    def calls(self) -> int:
+        """How many were counted."""
         with self._lock:
-            self.calls += 1
-        return self.run(*leaves)
+            looks, self._looks = self._looks, self._looks + 1
+            return self.count() - looks
 
-    def with_numpy(self, leaves: Sequence[Any]) -> Any:
-        """A call whose arrays are all numpy's, and so are its results; random keys have no form there."""
-        from jax import tree_util
 
-        return tree_util.tree_map(lambda result: result if is_key(result.dtype) else np.asarray(result), self(leaves))
+def told(name: str, line: str, reason: str, then: str) -> str:
+    """What is said of a function that cannot be compiled. line: where it is. then: what becomes of it."""
+    where = "" if _LINE.search(reason) or not line else f"\n  {name} is at {line}"
+    return f"hlo_disc.jit cannot compile {name}, {then}: {reason}{where}"
+
+
+def line_of(fn: Callable[..., Any]) -> str:
+    """Where a function is written, "" where that is unknown."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+
+
+def in_numpy(results: Any) -> Any:
+    """The results of a call whose arrays are all numpy's; random keys have no form there."""
+    from jax import tree_util
+
+    return tree_util.tree_map(lambda result: result if is_key(result.dtype) else np.asarray(result), results)
 
 
 def all_numpy(kinds: Sequence[type]) -> bool:
     """Whether all arguments of these types that are arrays are numpy's, and there is one."""
     arrays = [kind for kind in kinds if hasattr(kind, "dtype")]
     return bool(arrays) and all(issubclass(kind, (np.ndarray, np.generic)) for kind in arrays)
+
+
+def of_jax(kinds: Sequence[type]) -> frozenset[type]:
+    """The types of arrays among these that are not numpy's."""
+    return frozenset(x for x in kinds if hasattr(x, "dtype") and not issubclass(x, (np.ndarray, np.generic)))
+
+
+def is_seen(kinds: frozenset[type], args: Sequence[Any]) -> bool:
+    """Whether one of these types is seen at once: the first leaf of an argument has it."""
+    for x in args:
+        while type(x) in (dict, list, tuple) and x:
+            x = next(iter(x.values())) if type(x) is dict else x[0]
+        if type(x) in kinds:
+            return True
+    return False

@@ -6,7 +6,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.dependence import live_ops
@@ -16,7 +16,7 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, generalise
-from hlo_disc.jit.fallback import FallbackPath
+from hlo_disc.jit.fallback import FallbackCount, told
 from hlo_disc.jit.lowered import build
 from hlo_disc.jit.programs import Backward, Compiled, Entry, Histories
 from hlo_disc.jit.stats import Compilation, Log
@@ -54,8 +54,8 @@ class FlatFunction:
     fn, tree: what is called with the (args, kwargs) of this structure. names: of the arrays, in flattening order.
     dims: their shape strings, None where all are found. first: why there is a first program. histories: what is known
     of sizes already. differentiates: how many of its results, the last ones, are derivatives, for which there is a
-    program of their own. donated: which arrays. for_jax: with what the function goes to `jax.jit` where it must. of:
-    its name where JAX's transformations have made it of a user's function, else "".
+    program of their own. donated: which arrays. line: where the user's function is. of: its name where JAX's
+    transformations have made it of a user's function, else "".
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class FlatFunction:
         histories: Histories | None = None,
         differentiates: int = 0,
         donated: Sequence[int] = (),
-        for_jax: Mapping[str, Any] | None = None,
+        line: str = "",
         of: str = "",
     ):
         self.name, self.fn, self.tree, self.names, self.dims = name, fn, tree, list(names), dims
@@ -81,10 +81,9 @@ class FlatFunction:
         self.remembered = functools.lru_cache(_REMEMBERED)(lambda make, *args: make(self, *args))
         self._constraints, self._options, self._first, self._log = constraints, options, first, log
         self._histories = {} if histories is None else histories
-        self._differentiates, self.donated, self._for_jax = differentiates, donated, for_jax or {}
-        self._of = of
+        self._differentiates, self.donated, self._line, self._of = differentiates, donated, line, of
         self._derived: dict[Any, FlatFunction] = {}
-        self._fallbacks: dict[str, FallbackPath] = {}
+        self._fallbacks: dict[str, FallbackCount] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -101,7 +100,9 @@ class FlatFunction:
         from hlo_disc.jit import settings
 
         if settings.numerics() != self._numerics:
-            raise UnsupportedOpError("JAX's settings are other ones than when it was called: programs are for those")
+            raise UnsupportedOpError(
+                "JAX's settings are others than when it was called, for which programs are: use it under one of them"
+            )
 
     def call(self, *leaves: Any) -> list[Any]:
         """The function itself: no program of ours."""
@@ -127,8 +128,12 @@ class FlatFunction:
         if jaxpr.effects:
             axes = [str(effect.name) for effect in jaxpr.effects if type(effect).__name__ == "NamedAxisEffect"]
             if axes:
-                raise UnsupportedOpError(f"it talks to other devices, over {', '.join(sorted(axes))}")
-            raise UnsupportedOpError(f"it has the effects {', '.join(sorted(map(str, jaxpr.effects)))}")
+                names = ", ".join(sorted(axes))
+                raise UnsupportedOpError(f"it talks to other devices, over {names}: compile what is between such calls")
+            effects = ", ".join(sorted(map(str, jaxpr.effects)))
+            raise UnsupportedOpError(
+                f"it has the effects {effects}, which JAX orders where it traces: let hlo_disc.jit be outermost"
+            )
         if any(map(is_tracer, jaxpr.consts)):
             raise UnsupportedOpError(READS_TRACED)
         return jaxpr, out_tree[0]
@@ -150,18 +155,27 @@ class FlatFunction:
             texts = self._constraints if dims is not None else ()
             name = f"{key[0]}({self.name})"
             known = (self._options, "first call", self._log)
-            made = FlatFunction(name, fn, tree, names, dims, texts, *known, differentiates=differentiates, of=name)
+            made = FlatFunction(
+                name, fn, tree, names, dims, texts, *known, None, differentiates, line=self._line, of=name
+            )
             found = self._derived.setdefault(key, made)
         return found
 
-    def fallback(self, reason: str, leaves: Sequence[Any], quiet: bool) -> FallbackPath:
-        """The path through `jax.jit` for what is not supported. The first time there is a warning, unless `quiet`."""
+    def fallback(self, reason: str, leaves: Sequence[Any], quiet: bool) -> FallbackCount:
+        """Note that a call runs through `jax.jit`. The first time there is a warning, unless `quiet`.
+
+        Raises UnsupportedOpError where the options do not allow it.
+        """
+        if not self._options.fallback:
+            then = "and with fallback=False it does not run through jax.jit"
+            raise UnsupportedOpError(told(self.name, self._line, reason, then)) from None
         key = reason if quiet else ""
         found = self._fallbacks.get(key)
         if found is None:
             shown = tuple(f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__ for x in leaves)
-            made = FallbackPath(self.fn, self.tree, reason, shown, self._for_jax)
-            self._log.fall_back(self.name, made, quiet)
+            made = FallbackCount(reason, shown)
+            text = told(self.name, self._line, reason, "which runs through jax.jit instead")
+            self._log.fall_back(made, "" if quiet else text)
             found = self._fallbacks.setdefault(key, made)
         return found
 

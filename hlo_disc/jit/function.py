@@ -21,7 +21,7 @@ from hlo_disc import pipeline
 from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
 from hlo_disc.generalise import STATIC
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
-from hlo_disc.jit.fallback import SPREAD, all_numpy
+from hlo_disc.jit.fallback import SPREAD, FallbackCount, all_numpy, in_numpy, is_seen, line_of, of_jax
 from hlo_disc.jit.flat import FlatFunction
 from hlo_disc.jit.lowered import Lowered
 from hlo_disc.jit.placement import PARAMETERS, Placement
@@ -88,7 +88,10 @@ class JitFunction(Generic[P, R]):
         self._options = options
         self._programs = Programs(lambda: False)  # of the settings that the last call saw
         self._by_settings: dict[Any, Programs] = {}
-        self._lock = threading.Lock()  # of both
+        # For calls without keywords, by the types of their arguments, where there is nothing but `jax.jit`: how they
+        # are counted, and the types of arrays of which one must be seen, or results are numpy's; None where one is.
+        self._by_jax: dict[type | tuple[type, ...], tuple[Callable[[], int], frozenset[type] | None]] = {}
+        self._lock = threading.Lock()  # of programs
         self._log = Log()
         if dims is not None:
             self.signature.check_dims(dims)
@@ -139,6 +142,13 @@ class JitFunction(Generic[P, R]):
             CallError: a library function that failed.
             OutOfMemoryError: no memory for results or intermediates.
         """
+        if self._by_jax and not kwargs:
+            known = self._by_jax.get(type(args[0]) if len(args) == 1 else tuple(map(type, args)))
+            if known is not None:
+                count, of_arrays = known
+                if of_arrays is None or is_seen(of_arrays, args):
+                    count()
+                    return self._jax(*args)
         programs = self._programs
         if not programs.unchanged():
             found = self._under_these_settings()
@@ -153,15 +163,18 @@ class JitFunction(Generic[P, R]):
                 return results[0] if unflatten is None else unflatten(results)
             except (ArgumentError, ShapeError):
                 pass  # another program may serve it
+        fallen = None
         try:
             array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
             leaves, tree = _flatten()((array_args, array_kwargs))
-            path = programs.paths.get((tree, static, tuple(map(type, leaves))))
+            key = tree, static, tuple(map(type, leaves))
+            path = programs.paths.get(key)
             if path is not None:
                 return path(leaves)
+            fallen = programs.fallen.get(key)
         except (ArgumentError, ShapeError):
             pass  # the slow path says why, or compiles
-        return self._slow(programs, args, kwargs)
+        return self._slow(programs, args, kwargs) if fallen is None else self._fall_back(*fallen, args, kwargs)
 
     def _under_these_settings(self) -> Programs | None:
         """The programs for JAX's settings in this thread; None when they say that nothing is to be compiled."""
@@ -225,14 +238,18 @@ class JitFunction(Generic[P, R]):
             if isinstance(error, ShapeError) and self._dims is not None:
                 raise
             # A size that breaks what nobody asked for is no mistake. What the user has set needs no warning.
-            fallback = flat.fallback(str(error), leaves, quiet=str(error) == programs.reason_for_jax)
+            quiet = str(error) == programs.reason_for_jax
+            fallback = flat.fallback(str(error), leaves, quiet)
             if traced:
-                return fallback.run(*leaves)
-            # Sizes that a program serves stay with it.
-            serve = fallback.with_numpy if all_numpy(kinds) else fallback
-            if not spread:  # which types do not tell
-                programs.paths.setdefault((structure, static, kinds), serve)
-            return serve(leaves)
+                return self._jax(*args, **kwargs)
+            fallen = fallback, all_numpy(kinds)
+            if not spread and structure is tree:  # which types do not tell, and of which there are many
+                programs.fallen[tree, static, kinds] = fallen
+                if not (quiet or kwargs or self.signature.has_static or self._log.has_compiled()):
+                    outer, of_arrays = tuple(map(type, args)), of_jax(kinds)
+                    key = outer[0] if len(outer) == 1 else outer
+                    self._by_jax[key] = fallback.count, None if of_arrays.intersection(outer) else of_arrays
+            return self._fall_back(*fallen, args, kwargs)
         others = [p for p in reversed(entry.programs) if p is not variant][: _TRIED - 1]
         takes_all = not kwargs and not self.signature.has_static and same_objects(leaves, args)
         plain = None
@@ -244,6 +261,11 @@ class JitFunction(Generic[P, R]):
         paths = [self._finished(p, _path(p, conversions, wrap)) for p in (variant, *others)]
         programs.paths[structure, static, kinds] = Paths(paths, plain) if others else paths[0]
         return finish(leaves, result) if finish else result
+
+    def _fall_back(self, fallback: FallbackCount, to_numpy: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        fallback.count()
+        results = self._jax(*args, **kwargs)
+        return in_numpy(results) if to_numpy else results
 
     def _finished(self, program: Compiled, path: Path) -> Path | Finished:
         finish = self._placement.finish(program.donated)
@@ -295,7 +317,7 @@ class JitFunction(Generic[P, R]):
                 self._log,
                 programs.histories(structure),
                 donated=donated,
-                for_jax=self._placement.for_flat(args, donated, len(names)),
+                line=line_of(signature.fn),
             )
             found = programs.functions.setdefault((structure, static), made)
         return found
@@ -360,7 +382,7 @@ class JitFunction(Generic[P, R]):
     def clear_cache(self) -> None:
         """Forget all programs: the next call compiles again. `stats()` keeps what was; calls that run go on."""
         with self._lock:
-            self._by_settings = {}
+            self._by_settings, self._by_jax = {}, {}
             self._programs = Programs(lambda: False)
         self._jax.clear_cache()
 
@@ -429,7 +451,7 @@ def jit(
     excepted. Inside `jax.jit` the program becomes a custom call.
 
     What hlo_disc does not support runs through `jax.jit`, with one FallbackWarning that names the op and the source
-    line; `stats()` counts such calls.
+    line; `stats()` counts such calls. With `fallback=False` it is an UnsupportedOpError.
 
     JAX's settings (64-bit types, promotion, precision ...) hold as for `jax.jit`: other settings are another program.
     With `jax.disable_jit()` the function itself runs and nothing is counted. With `jax_debug_nans` or `jax_debug_infs`,

@@ -30,24 +30,12 @@ class Placement:
     """
 
     def __init__(self, parameters: Mapping[str, Any]):
-        self.parameters = parameters
         shardings = [x for name in ("in_shardings", "out_shardings") for x in _leaves(parameters.get(name))]
         wanted = [x for x in (*shardings, parameters.get("device"), parameters.get("backend")) if x is not None]
         elsewhere = [x for x in wanted if not _is_first_cpu(x)]
         self.reason_for_jax = f"{elsewhere[0]} is asked for: programs run on the first CPU device" if elsewhere else ""
         self._commits = bool(wanted)
         self._told: set[str] = set()
-
-    def for_flat(self, args: Sequence[Any], donated: Sequence[int], count: int) -> dict[str, Any]:
-        """The parameters of `jax.jit` for the function of the flat arrays of a call.
-
-        args: the positional arguments. donated: which arrays. count: of all arrays.
-        """
-        made = {name: x for name, x in self.parameters.items() if not name.startswith("donate")}
-        if "in_shardings" in made:
-            shardings = _broadcast(made["in_shardings"], args)
-            made["in_shardings"] = (*shardings, *[None] * (count - len(shardings)))
-        return {**made, "donate_argnums": tuple(donated)} if donated else made
 
     def finish(self, donated: Sequence[int]) -> Callable[[Sequence[Any], Any], Any] | None:
         """What is left to do for the arrays and results of a call; it returns the results. None where that is nothing.
@@ -99,20 +87,6 @@ def _leaves(shardings: Any) -> list[Any]:
     from jax import tree_util
 
     return tree_util.tree_leaves(shardings)
-
-
-def _broadcast(prefix: Any, args: Sequence[Any]) -> list[Any]:
-    """The sharding of each array, in flattening order."""
-    from jax import tree_util
-
-    found: list[Any] = []
-
-    def spread(sharding: Any, below: Any) -> None:
-        found.extend([sharding] * len(tree_util.tree_leaves(below)))
-
-    prefix = tuple(prefix) if isinstance(prefix, list) else prefix
-    tree_util.tree_map(spread, prefix, tuple(args), is_leaf=lambda x: x is None)
-    return found
 
 
 def _is_first_cpu(place: Any) -> bool:

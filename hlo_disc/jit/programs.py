@@ -16,6 +16,7 @@ from hlo_disc.abi import ASKED_BITS
 from hlo_disc.errors import ArgumentError, ShapeError
 from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, changes, fixed, place_of, reason
+from hlo_disc.jit.fallback import FallbackCount
 from hlo_disc.signature import Static
 from hlo_disc.structure import Structures
 from hlo_disc.structure import arrays as structure_arrays
@@ -154,6 +155,7 @@ class Programs:
     unchanged: whether the calling thread's settings are these still. reason_for_jax: why calls run through `jax.jit`
         under them, "" when they do not. plain: (how to run, how to nest the results) by the types of the arguments, for
         calls whose arguments a program takes as they are. paths: by structure, static values and types, for all others.
+        fallen: by the same, what runs through `jax.jit`, and whether its results become numpy's.
     """
 
     def __init__(self, unchanged: Callable[[], bool], reason_for_jax: str = "", first: str = "first call"):
@@ -164,6 +166,7 @@ class Programs:
         self._histories: dict[Any, Histories] = {}
         self.plain: Plain = {}
         self.paths: dict[Any, Callable[[Sequence[Any]], Any]] = {}
+        self.fallen: dict[Any, tuple[FallbackCount, bool]] = {}
 
     def histories(self, tree: Any) -> Histories:
         """What is known of the sizes of arguments of this structure, whatever the static ones."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hlo_disc.errors import FallbackWarning
-from hlo_disc.jit.fallback import FallbackPath
+from hlo_disc.jit.fallback import FallbackCount
 from hlo_disc.notebook import counted
 
 
@@ -100,25 +100,28 @@ class Log:
 
     def __init__(self) -> None:
         self._compiled: list[tuple[Compilation, Any]] = []
-        self._fallbacks: list[FallbackPath] = []
+        self._fallbacks: list[FallbackCount] = []
 
     def add(self, compilation: Compilation, count: Any) -> None:
         """count: of the calls that the program serves, as its `value` and `in_jit`."""
         self._compiled.append((compilation, count))
 
-    def fall_back(self, name: str, path: FallbackPath, quiet: bool) -> None:
-        """Calls of a function take this path from now on; each reason is told once, unless `quiet`."""
-        if not quiet and all(known.reason != path.reason for known in list(self._fallbacks)):
-            text = f"hlo_disc.jit cannot compile {name}, which runs through jax.jit instead: {path.reason}"
+    def fall_back(self, made: FallbackCount, text: str) -> None:
+        """Calls run through `jax.jit` from now on. text: a warning, of each reason once; "" for none."""
+        if text and all(known.reason != made.reason for known in list(self._fallbacks)):
             warnings.warn(text, FallbackWarning, stacklevel=5)
-        self._fallbacks.append(path)
+        self._fallbacks.append(made)
+
+    def has_compiled(self) -> bool:
+        """Whether there is a program."""
+        return bool(self._compiled)
 
     def stats(self) -> Stats:
         compiled = list(self._compiled)
         fallbacks = tuple(Fallback(f.reason, f.arguments, f.calls) for f in list(self._fallbacks))
         forward = [count for compilation, count in compiled if not compilation.backward]
         backward = [count for compilation, count in compiled if compilation.backward]
-        calls = sum(count.value for count in forward) + sum(fallback.calls for fallback in fallbacks)
+        calls = sum(count.value for count in forward) + sum(f.calls for f in fallbacks)
         in_jit = sum(count.in_jit for count in forward)
         later = sum(count.value + count.in_jit for count in backward)
         return Stats(calls, tuple(compilation for compilation, _ in compiled), fallbacks, in_jit, later)

@@ -452,9 +452,11 @@ def test_other_shardings_run_through_jax():
 
 def test_shardings_of_pytrees_run_through_jax():
     mesh = jax.sharding.NamedSharding(jax.make_mesh((1,), ("i",)), jax.sharding.PartitionSpec())
-    f = hlo_disc.jit(lambda p, x, *, y: p["a"] + p["b"][0] + x + y, in_shardings=({"a": mesh, "b": None}, None))
-    assert f({"a": X, "b": [X, None]}, X, y=X).tolist() == (4 * X).tolist()
+    f = hlo_disc.jit(lambda p, x: p["a"] + p["b"][0] + x, in_shardings=({"a": mesh, "b": None}, None))
+    assert f({"a": X, "b": [X, None]}, X).tolist() == (3 * X).tolist()
     assert f.stats().compilations == 0
+    with pytest.raises(ValueError, match="kwargs"):  # as jax.jit
+        f({"a": X, "b": [X, None]}, x=X)
 
 
 def test_a_pickle_keeps_what_is_donated():

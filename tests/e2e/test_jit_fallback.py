@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -256,3 +258,139 @@ def test_element_types_of_jax_alone(pair):
     with pytest.warns(FallbackWarning, match=r"pair\[3\] as an argument is not supported"):
         again = hlo_disc.jit(lambda pairs: pairs)(made)
     assert isinstance(again, Pairs) and again.data.tolist() == made.data.tolist()
+
+
+def test_calls_are_counted_in_threads():
+    """By types alone, without looking into the arguments."""
+    f = hlo_disc.jit(program)
+    with pytest.warns(FallbackWarning):
+        f(jnp.ones(3))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda k: [f(jnp.ones(3)) for _ in range(100)], range(8)))
+    assert [f.stats().calls for _ in range(3)] == [801] * 3
+
+
+@pytest.mark.filterwarnings("ignore::hlo_disc.FallbackWarning")
+def test_arguments_of_the_same_types_that_are_other_things():
+    """A call that runs through jax.jit is known by the types of its arguments, whatever is in them."""
+    f = hlo_disc.jit(lambda tree, x=1.0: jax.tree.map(lambda v: unsupported_line(v) * x, tree))
+    ones = np.ones(2, np.float32)
+    for kind in (jnp.asarray, np.asarray):
+        for tree in ({"a": ones}, {"b": ones, "c": [ones]}, {"b": []}, {}):
+            made = f(jax.tree.map(kind, tree))
+            assert jax.tree.structure(made) == jax.tree.structure(tree)
+            assert all(isinstance(x, jax.Array if kind is jnp.asarray else np.ndarray) for x in jax.tree.leaves(made))
+    assert jax.jit(f)({"a": jnp.ones(2)})["a"].tolist() == [2, 2]
+    assert jax.vmap(f)({"a": jnp.ones((1, 2))})["a"].tolist() == [[2, 2]]
+    assert f({"a": jnp.ones(2)}, 3.0)["a"].tolist() == f({"a": jnp.ones(2)}, x=3.0)["a"].tolist() == [6, 6]
+    assert f({"a": jnp.ones(2, int)})["a"].tolist() == [2, 2]
+    outer = hlo_disc.jit(lambda x: f({"a": x})["a"])
+    assert outer(jnp.ones(2)).tolist() == [2, 2]
+
+
+def test_what_compiles_stays_compiled():
+    f = hlo_disc.jit(lambda x, y=None: x + 1 if y is None else unsupported_line(x))
+    f(jnp.ones(2))
+    with pytest.warns(FallbackWarning):
+        f(jnp.ones(2), jnp.ones(2))
+    f(jnp.ones(2))
+    assert [fallback.calls for fallback in f.stats().fallbacks] == [1] and f.stats().calls == 3
+
+
+# ------------------------------------------------------------------------------------------------------ what is said
+
+
+def reads_a_tracer(jit):
+    def outer(y):
+        return jit(lambda x: x + y)(jnp.ones(2))
+
+    return jax.grad(lambda y: outer(y).sum())(1.0)
+
+
+def has_effects(jit):
+    def noisy(x):
+        jax.debug.callback(lambda a: None, x)
+        return x
+
+    return jax.grad(jit(noisy))(1.0)
+
+
+def talks_to_others(jit):
+    return jax.vmap(jit(lambda x: jax.lax.psum(x, "i")), axis_name="i")(jnp.ones(2))
+
+
+def is_spread(jit):
+    with jax.set_mesh(jax.make_mesh((1,), ("i",))):
+        return jax.jit(jit(lambda x: x + 1))(jnp.ones(2))
+
+
+def takes_a_ref(jit):
+    return jit(lambda ref: ref[...] + 1)(jax.new_ref(jnp.ones(2)))
+
+
+def reads_a_ref(jit):
+    ref = jax.new_ref(jnp.ones(2))
+    return jit(lambda x: ref[...] + x)(jnp.ones(2))
+
+
+def looks_for_nans(jit):
+    with jax.debug_nans(True):
+        return jit(lambda x: x + 1)(jnp.ones(2))
+
+
+def has_many_operands(jit):
+    return jit(lambda *xs: [unsupported_line(jnp.concatenate(xs))])(*(jnp.ones((1, 3)) for _ in range(300)))
+
+
+# What is said, and what is to be done about it.
+KINDS = {
+    lambda jit: jit(program)(jnp.ones(3)): ("stablehlo.cosine", "where jax.pure_callback calls it"),
+    has_many_operands: ("stablehlo.cosine", "where jax.pure_callback calls it"),
+    reads_a_tracer: ("that JAX is tracing", "pass it as an argument"),
+    has_effects: ("it has the effects Debug", "let hlo_disc.jit be outermost"),
+    talks_to_others: ("it talks to other devices, over i", "compile what is between such calls"),
+    is_spread: ("spreads it over the devices of a mesh", "call it in jax.shard_map"),
+    takes_a_ref: ("as an argument is not supported", "pass its data"),
+    reads_a_ref: ("jax.Ref from outside", "changes nothing but its results"),
+    looks_for_nans: ("jax_debug_nans", "is set"),
+}
+
+
+@pytest.mark.parametrize("call", KINDS, ids=lambda call: call.__name__)
+def test_messages(call):
+    """Each names the user's line, is short and without colours, and says what to do; it is an error where wanted."""
+    texts = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", FallbackWarning)
+        call(hlo_disc.jit)
+        texts += [str(w.message) for w in caught if issubclass(w.category, FallbackWarning)]
+    assert len(texts) == (call is not looks_for_nans)
+    with pytest.raises(UnsupportedOpError) as error:
+        call(functools.partial(hlo_disc.jit, fallback=False))
+    assert "with fallback=False it does not run through jax.jit: " in str(error.value)
+    for text in (*texts, str(error.value)):
+        assert text.startswith("hlo_disc.jit cannot compile ") and len(text.splitlines()) <= 6
+        assert "\x1b" not in text and len(text) < 1500
+        assert re.search(r"test_jit_fallback.py:\d+", text), text
+        assert all(part in text for part in KINDS[call]), text
+
+
+def test_what_a_message_quotes_is_shortened():
+    text = str(UnsupportedOpError("\x1b[31mred\x1b[0m\n" * 20 + "x" * 10_000))
+    assert text.splitlines() == ["red"] * 5
+    assert len(str(UnsupportedOpError("x" * 10_000))) == 501
+
+
+def test_without_fallback_each_call_is_an_error():
+    f = hlo_disc.jit(program, fallback=False)
+    for _ in range(2):
+        with pytest.raises(UnsupportedOpError, match="stablehlo.cosine"):
+            f(jnp.ones(3))
+    assert f.stats().fallbacks == () and f.stats().calls == 0
+    assert hlo_disc.jit(lambda x: x + 1, fallback=False)(1) == 2
+
+
+def test_the_environment_may_forbid_it(monkeypatch):
+    monkeypatch.setenv("HLO_DISC_FALLBACK", "0")
+    with pytest.raises(UnsupportedOpError, match="fallback=False"):
+        hlo_disc.jit(program)(jnp.ones(3))

@@ -44,7 +44,9 @@ def partition(graph: Graph, count: int) -> Parts:
     Raises UnsupportedOpError where sizes depend on data.
     """
     if graph.definitions:
-        raise UnsupportedOpError("derivatives where sizes depend on data are not supported")
+        raise UnsupportedOpError(
+            "derivatives where sizes depend on data are not supported: give them a size, and a mask"
+        )
     results, derivatives = graph.outputs[:count], graph.outputs[count:]
     late = _late(graph.ops)
     early = [op for op in graph.ops if op not in late]

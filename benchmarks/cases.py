@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -60,6 +60,7 @@ def mlp_work(b: int) -> tuple[float, float]:
 BERT = Family(
     "BERT-base", models.bert, {"ids": "(b, s)", "mask": "(b, s)"}, models.bert_inputs, bert_work, models.bert_params
 )
+SMALL_BERT = replace(BERT, name="BERT, 2 layers", params=lambda: models.bert_params(2))
 PREFILL = Family(
     "GPT-2 prefill", models.gpt2_prefill, {"ids": "(b, s)"}, models.gpt2_inputs, prefill_work, models.gpt2_params
 )
@@ -126,11 +127,12 @@ def program_shapes(quick: bool) -> list[tuple[Family, list[tuple[int, ...]], str
 
 
 def gradient_shapes(quick: bool) -> list[tuple[Family, list[tuple[int, ...]]]]:
-    """What is differentiated by its weights, each with its sizes."""
+    """What is trained, each with its sizes."""
     return [
-        (BERT, [(1, 17), (2, 64)] if quick else [(1, 17), (2, 64), (4, 100)]),
+        (SMALL_BERT, [(1, 17), (2, 64)] if quick else [(1, 17), (2, 64), (4, 100)]),
         (MLP, [(32,), (256,)] if quick else [(1,), (32,), (100,), (256,)]),
         (LSTM, [(1,), (32,)] if quick else [(1,), (8,), (32,)]),
+        (RESNET, [(2, 64, 64)] if quick else [(2, 64, 64), (4, 96, 80)]),
     ]
 
 

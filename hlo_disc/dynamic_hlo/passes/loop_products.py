@@ -1,5 +1,6 @@
-"""Products of a loop that no turn waits for become one product after it, over all turns: a pass over `while`.
+"""Products of a loop that wait for no turn, or no turn for them, become one over all turns: a pass over `while`.
 
+    x[t] . w             each turn, with the same w: before the loop
     c = c + a . b        each turn, as gradients of recurrent weights are: c is read and written in each
     out[t] = a . w       each turn, with the same w
 
@@ -181,10 +182,19 @@ class _Loop:
                 stacks.update({(x, line): start for x in new})
         products = {k: made_of for k in range(self.count) if (made_of := self._product(k))}
         products = {k: (dot, line) for k, (dot, line) in products.items() if self._has(dot.operands[0], line, stacks)}
-        if not sums and not products:
+        done = {dot for dot, _ in products.values()}
+        early: dict[Op, _Row] = {}  # dots of a row and a value from outside
+        for op in self.body.ops:
+            row = self._row(op.operands[0]) if op.name == "dot_general" and not op.attrs["lhs_batch"] else None
+            if row is not None and op.operands[1] in self.outside and op not in done:
+                cost = typical_bytes(op.result)
+                if cost <= min(room, typical_bytes(op.operands[1])):
+                    room -= cost
+                    early[op] = row
+        if not sums and not products and not early:
             return None
         kept = [k for k in range(self.count) if k not in sums and k not in products]
-        loop = self._stacking(kept, stacks, made)
+        loop = self._stacking(kept, stacks, early, made)
         made.append(loop)
         stacked = dict(zip(stacks, loop.results[len(kept) :], strict=True))
         after = GraphBuilder(self.facts)
@@ -197,9 +207,7 @@ class _Loop:
                 total = after.ops[-1].result
             results[k] = after.op("add", (self.op.operands[k], total), found.dot.loc)
         for k, (dot, line) in products.items():
-            lhs = self._all_rows(after, dot.operands[0], line, stacked)
-            attrs = {**dot.attrs, "lhs_contract": tuple(axis + 1 for axis in dot.attrs["lhs_contract"])}
-            rows_of = after.op("dot_general", (lhs, self.outside[dot.operands[1]]), dot.loc, **attrs)
+            rows_of = self._product_of_rows(after, dot, self._all_rows(after, dot.operands[0], line, stacked))
             results[k] = after.op("reshape", (rows_of,), dot.loc, shape=self.op.results[k].shape)
         made += after.ops
         return [results[k] for k in range(self.count)]
@@ -208,6 +216,11 @@ class _Loop:
         """Whether there is an array of what the value is in all turns."""
         row = self._row(value)
         return (value, line) in stacks or (row is not None and row.line == line)
+
+    def _product_of_rows(self, builder: GraphBuilder, dot: Op, rows: Value) -> Value:
+        """A row for each turn of a dot whose right operand is the same in all."""
+        attrs = {**dot.attrs, "lhs_contract": tuple(axis + 1 for axis in dot.attrs["lhs_contract"])}
+        return builder.op("dot_general", (rows, self.outside[dot.operands[1]]), dot.loc, **attrs)
 
     def _all_rows(
         self, after: GraphBuilder, value: Value, line: Line, stacked: dict[tuple[Value, Line], Value]
@@ -219,30 +232,52 @@ class _Loop:
         assert row is not None
         return after.op("reshape", (row.array,), shape=(self.turns, *value.shape))
 
-    def _stacking(self, kept: Sequence[int], stacks: dict[tuple[Value, Line], Value], made: list[Op]) -> Op:
-        """The loop with these carried values, and then the stacks."""
+    def _stacking(
+        self, kept: Sequence[int], stacks: dict[tuple[Value, Line], Value], early: dict[Op, _Row], made: list[Op]
+    ) -> Op:
+        """The loop with these carried values, and then the stacks; rows of what is made before it for `early`."""
         before, inner = GraphBuilder(self.facts), GraphBuilder(self.facts)
-        empty, inside, outputs = [], [], [self.body.outputs[k] for k in kept]
+        outside = [
+            self._product_of_rows(before, dot, self._all_rows(before, dot.operands[0], row.line, {}))
+            for dot, row in early.items()
+        ]
+        products = {dot: Value(x.dtype, x.shape) for dot, x in zip(early, outside, strict=True)}
+        values: dict[Value, Value] = {}
+        for op in self.body.ops:
+            if op in early:
+                start, shape = early[op].start, op.result.shape
+                first = [inner.op("constant", value=np.zeros((), start.dtype)) for _ in shape]
+                row = inner.op("dynamic_slice", (products[op], start, *first), op.loc, sizes=(ONE, *shape))
+                values[op.result] = inner.op("reshape", (row,), op.loc, shape=shape)
+            else:
+                inner.ops.append(substitute(op, values))
+        empty, inside = [], []
+        outputs = [values.get(x, x) for x in (self.body.outputs[k] for k in kept)]
         for (value, _), start in stacks.items():
             zero = before.op("constant", value=np.zeros((), value.dtype))
             empty.append(before.op("broadcast", (zero,), shape=(self.turns, *value.shape), dims=()))
             inside.append(Value(value.dtype, empty[-1].shape))
-            row = inner.op("reshape", (value,), shape=(ONE, *value.shape))
+            row = inner.op("reshape", (values.get(value, value),), shape=(ONE, *value.shape))
             first = [inner.op("constant", value=np.zeros((), start.dtype)) for _ in value.shape]
             outputs.append(inner.op("dynamic_update_slice", (inside[-1], row, start, *first)))
         made += before.ops
         captured = range(self.count, len(self.op.operands))
 
-        def slots(values: Sequence[Value], new: Sequence[Value]) -> tuple[Value, ...]:
-            return (*(values[k] for k in kept), *new, *(values[k] for k in captured))
+        def slots(old: Sequence[Value], stacked: Sequence[Value], read: Sequence[Value]) -> tuple[Value, ...]:
+            return (*(old[k] for k in kept), *stacked, *(old[k] for k in captured), *read)
 
-        ops = tuple(live_ops([*self.body.ops, *inner.ops], outputs))
-        body = Region(slots(self.body.inputs, inside), ops, tuple(outputs))
-        cond = replace(self.cond, inputs=slots(self.cond.inputs, [Value(x.dtype, x.shape) for x in inside]))
-        attrs = {**self.op.attrs, "cond": cond, "body": body, "carried": len(outputs)}
-        return make_op(
-            "while", slots(self.op.operands, empty), attrs, [(x.dtype, x.shape) for x in outputs], self.op.loc
+        def new(values: Sequence[Value]) -> list[Value]:
+            return [Value(x.dtype, x.shape) for x in values]
+
+        body = Region(
+            slots(self.body.inputs, inside, list(products.values())),
+            tuple(live_ops(inner.ops, outputs)),
+            tuple(outputs),
         )
+        cond = replace(self.cond, inputs=slots(self.cond.inputs, new(inside), new(outside)))
+        attrs = {**self.op.attrs, "cond": cond, "body": body, "carried": len(outputs)}
+        operands = slots(self.op.operands, empty, outside)
+        return make_op("while", operands, attrs, [(x.dtype, x.shape) for x in outputs], self.op.loc)
 
 
 def _over_turns(dot: Op) -> dict[str, object]:

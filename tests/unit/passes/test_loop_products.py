@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, all_ops
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, all_ops
 from hlo_disc.dynamic_hlo.ops.reference import evaluate
 from hlo_disc.dynamic_hlo.ops.verify import verify
 from hlo_disc.dynamic_hlo.passes.loop_products import multiply_after_loops
@@ -44,6 +44,10 @@ def graph_of(fn: Callable[..., Any]) -> Graph:
     return simplify(from_jax(fn, structs, [("n", None, None), (None, None), (None, None)], ["xs", "w", "u"])[0])
 
 
+def dots(graph: Graph) -> list[Op]:
+    return [op for op in all_ops(graph.ops) if op.name == "dot_general"]
+
+
 def dots_inside(graph: Graph) -> list[int]:
     """How many dots the body of each loop has."""
     loops = [op for op in graph.ops if op.name == "while"]
@@ -52,14 +56,30 @@ def dots_inside(graph: Graph) -> list[int]:
 
 DERIVATIVES = jax.grad(rnn, (0, 1, 2))
 LATER: dict[str, tuple[Callable[..., Any], list[int], list[int]]] = {
-    "gradient": (DERIVATIVES, [2, 4], [2, 1]),
-    "gradient, backwards": (jax.grad(lambda *args: rnn(*args, reverse=True), (0, 1, 2)), [2, 4], [2, 1]),
-    "no gradient of rows": (jax.grad(rnn, 2), [2, 2], [2, 1]),
+    "gradient": (DERIVATIVES, [2, 4], [1, 1]),
+    "gradient, backwards": (jax.grad(lambda *args: rnn(*args, reverse=True), (0, 1, 2)), [2, 4], [1, 1]),
+    "no gradient of rows": (jax.grad(rnn, 2), [2, 2], [1, 1]),
+    "of rows alone": (
+        lambda xs, w, u: lax.scan(lambda c, x: (jnp.sin(c) + x @ w, x + c.sum()), jnp.ones((2, 5)), xs),
+        [1],
+        [0],
+    ),
+    "only results wait": (
+        lambda xs, w, u: lax.scan(lambda c, x: (jnp.sin(c), (x @ w, x + c)), 0.0, xs),
+        [1],
+        [0],
+    ),
     "both operands stacked": (summed, [2], [1]),
-    "vmap": (lambda xs, w, u: jax.vmap(DERIVATIVES, (None, 0, None))(xs, jnp.stack([w, -w]), u), [2, 4], [2, 2]),
+    "vmap": (lambda xs, w, u: jax.vmap(DERIVATIVES, (None, 0, None))(xs, jnp.stack([w, -w]), u), [2, 4], [1, 2]),
 }
 AS_BEFORE: dict[str, Callable[..., Any]] = {
     "read in the body": lambda xs, w, u: lax.scan(lambda c, x: (c + x.T @ x, c.sum()), jnp.ones((3, 3)), xs),
+    "of more than the loop has a row of": lambda xs, w, u: lax.scan(
+        lambda c, x: (jnp.sin(c) + jnp.sin(x @ w).sum(), None), 0.0, xs
+    ),
+    "of less than what it is made of": lambda xs, w, u: lax.scan(
+        lambda c, x: (jnp.sin(c) + jnp.sin(x.T @ jnp.sin(u[:2])).sum(), [x + c] * 3), 0.0, xs
+    ),
     "made of itself": lambda xs, w, u: lax.scan(lambda c, x: (c + c.T @ u, x), jnp.ones((5, 5)), xs),
     "what is the same each turn": lambda xs, w, u: lax.scan(
         lambda c, x: (c + x.T @ u[:2], (x * 2, x * 3)), jnp.ones((3, 5)), xs
@@ -88,6 +108,7 @@ def test_products_that_run_once(name: str) -> None:
     later = multiply_after_loops(graph)
     verify(later)
     assert (dots_inside(graph), dots_inside(later)) == (before, after)
+    assert len(dots(later)) <= len(dots(graph))
     for turns in (0, 1, 4):
         assert_equal(graph, later, turns)
     assert multiply_after_loops(later) is later

@@ -35,6 +35,8 @@ from hlo_disc.program import dtype_named
 from hlo_disc.ral.contexts.jax import call_in_jit, weakly_typed
 from hlo_disc.values import Leaf, Result, as_array, describe, given, taken
 
+TWICE = "it has a custom_vjp and is differentiated twice: JAX differentiates the forward rule then, not the function"
+
 call_p = Primitive("hlo_disc_call")
 forward_p = Primitive("hlo_disc_forward")
 tangent_p = Primitive("hlo_disc_tangent")
@@ -200,23 +202,49 @@ def _tangents_of(pair: Pair, primals: Any, results: list[Any], tangents: Any) ->
     return [next(made) if has_derivative(x) else _zero(x) for x in pair.jaxpr.out_avals]
 
 
-def _jvp_of_jax(primals: Any, tangents: Any, jaxpr: Any) -> tuple[list[Any], list[Any]]:
+def _jvp_of_jax(
+    primals: Any, tangents: Any, jaxpr: Any, fn: Callable[..., Any] | None = None
+) -> tuple[list[Any], list[Any]]:
     instantiated = tuple(
         jax.custom_derivatives.zero_from_primal(x) if type(t) is ad.Zero else t
         for x, t in zip(primals, tangents, strict=True)
     )
-    results, moved = jax.jvp(_compiled_by_jax(jaxpr), tuple(primals), instantiated)
+    results, moved = jax.jvp(fn or _compiled_by_jax(jaxpr), tuple(primals), instantiated)
     return results, [t if has_derivative(x) else _zero(x) for t, x in zip(moved, jaxpr.out_avals, strict=True)]
 
 
 def _forward_jvp(primals: Any, tangents: Any, *, pair: Pair) -> tuple[list[Any], list[Any]]:
     results = forward_p.bind(*primals, pair=pair)
     mask = tuple(type(t) is not ad.Zero for t in tangents)
-    if mask == pair.mask:
+    if _has_custom_vjp(pair.jaxpr):
+        pair.flat.fallback(TWICE, primals, quiet=False)
+        moved = _jvp_of_jax(primals, tangents, pair.jaxpr, _as_differentiated(pair))[1]
+    elif mask == pair.mask:
         moved = _tangents_of(pair, primals, results, tangents)
     else:
         moved = _call_jvp(primals, tangents, flat=pair.flat, jaxpr=pair.jaxpr)[1]
     return results, [*moved, *_zeros(pair.avals[len(moved) :])]
+
+
+def _as_differentiated(pair: Pair) -> Callable[..., Any]:
+    """The function with the forward rule of each custom_vjp in its place, which JAX differentiates further."""
+
+    def of(*leaves: Any) -> Any:
+        rest = [x for x, m in zip(leaves, pair.mask, strict=True) if m]
+
+        def of_chosen(*chosen: Any) -> list[Any]:
+            given_ = iter(chosen)
+            merged = [next(given_) if m else x for x, m in zip(leaves, pair.mask, strict=True)]
+            return jaxpr_as_fun(pair.jaxpr)(*merged)
+
+        return jax.vjp(of_chosen, *rest)[0]
+
+    return of
+
+
+def _has_custom_vjp(jaxpr: Any) -> bool:
+    """Of a jaxpr, those inside included."""
+    return "custom_vjp_call" in str(jaxpr)
 
 
 def _tangent_jvp(operands: Any, tangents: Any, *, flat: FlatFunction, mask: Mask, **params: Any) -> Any:

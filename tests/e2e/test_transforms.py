@@ -283,6 +283,22 @@ def test_what_has_no_derivative_of_ours() -> None:
         assert_same(jax.vjp(chatty, x)[1](x)[0], x * jnp.cos(x))
 
 
+def test_a_custom_vjp_is_differentiated_twice_as_in_jax() -> None:
+    """The forward rule is, and not the function: the second derivative of the value is that of `round`."""
+
+    @jax.custom_vjp
+    def straight(x):
+        return jnp.round(x)
+
+    straight.defvjp(lambda x: (jnp.round(x) + x * 0.5, x), lambda x, ct: (ct * x,))
+    compiled = hlo_disc.jit(lambda x: (straight(x) * x).sum())
+    ways = (jax.hessian, lambda f: jax.grad(lambda x: jax.value_and_grad(f)(x)[0]))
+    with pytest.warns(FallbackWarning, match="differentiated twice"):
+        for way in ways:
+            x = floats(3)
+            assert_same(way(compiled)(x), jax.jit(way(lambda x: (straight(x) * x).sum()))(x))
+
+
 def test_what_cannot_be_compiled_with_its_derivatives(monkeypatch) -> None:
     monkeypatch.delitem(HANDLERS, "stablehlo.popcnt")
 

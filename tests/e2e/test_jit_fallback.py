@@ -181,14 +181,14 @@ def test_what_has_to_know_its_sizes():
 
 
 def test_sizes_that_the_program_for_all_sizes_refuses():
-    """`x[:1]` of a symbolic size needs one element; without one there is another program."""
+    """`x[:1]` of a symbolic size needs one element; without one it is the same program, of nothing."""
     for dims in (None, {"x": "(n)"}):
         f = hlo_disc.jit(lambda x: x[:1], dims=dims)
         for n in (3, 5, 0):
             assert f(jnp.arange(n)).tolist() == [0][:n]
         assert jax.jit(f)(jnp.arange(0)).tolist() == []
         assert f(np.arange(0)).tolist() == [] and f(jnp.arange(7)).tolist() == [0]
-        assert (f.stats().compilations, f.stats().fallbacks) == (2, ())
+        assert (f.stats().compilations, f.stats().fallbacks) == (1 if dims else 2, ())
 
 
 def test_random_keys():

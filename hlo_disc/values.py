@@ -42,7 +42,7 @@ def describe(leaf: Any) -> Leaf:
 
     if is_number(leaf):
         dtype = getattr(leaf, "dtype", None) or dtypes.canonicalize_dtype(np.result_type(type(leaf)))
-        return Leaf(np.dtype(dtype), (), True)
+        return Leaf(np.dtype(dtype), (), np.dtype(dtype) != bool)  # Python's bool is as good a type as an array's
     dtype, shape = getattr(leaf, "dtype", None), getattr(leaf, "shape", None)
     known = isinstance(dtype, np.dtype) and dtype.kind not in "OSUMm" or is_key(dtype)
     if not known or not isinstance(shape, tuple) or isinstance(leaf, jax.Ref):

@@ -221,6 +221,10 @@ def test_memory_with_several_elements_in_a_byte_is_refused():
         exe(Packed(x))
 
 
+def test_python_bools_are_no_weak_type():
+    check(lambda x: (x, x | False, jnp.stack([x, x])), (True,), (jnp.array(False),), (3,))
+
+
 # ------------------------------------------------------------------------------------------------------- no transfers
 
 

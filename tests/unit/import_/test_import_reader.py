@@ -471,6 +471,12 @@ def test_inputs_of_a_type_that_is_not_supported():
         read("", ["%x: tensor<2xi24>"], args="%x: tensor<2xi24>")
 
 
+def test_tokens_among_arguments_and_results_are_nothing():
+    body = "%s = stablehlo.after_all %t : !stablehlo.token"
+    graph = read(body, ["%s: !stablehlo.token", "%x: tensor<2xf32>"], args="%t: !stablehlo.token, %x: tensor<2xf32>")
+    assert [x.shape for x in graph.inputs] == [(2,)] and graph.outputs == graph.inputs
+
+
 def test_sizes_that_64_bits_cannot_count():
     large = f"tensor<?x{1 << 32}x{1 << 31}xf32>"
     with pytest.raises(UnsupportedOpError, match=r"stablehlo.broadcast_in_dim .* more elements than 64 bits can count"):

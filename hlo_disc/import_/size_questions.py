@@ -34,7 +34,7 @@ from jax._src.lax.control_flow import loops
 from jax._src.numpy import lax_numpy
 
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Guard
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Atom, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import UnsupportedOpError
 
@@ -105,6 +105,9 @@ class Answers:
         if found is not Truth.UNKNOWN:
             return found is Truth.YES
         if self._holds(a, "==", b):
+            x, y = self._settled(a), self._settled(b)
+            if (x, y) != (a, b):
+                return self.are_equal(x, y)
             self._again(a, b)
         self._note(a, "!=", b)
         return False
@@ -124,7 +127,7 @@ class Answers:
 
     def as_number(self, d: Dim) -> int:
         """The number that a size is; the trace starts again with it where only this call says so."""
-        known = self.facts.canonical(d)
+        known = self.facts.canonical(self._settled(self.facts.canonical(d)))
         if known.is_const:
             return known.value
         self._again(d, Dim.const(d.evaluate(self.sizes)))
@@ -136,6 +139,20 @@ class Answers:
         if found is None:
             found = self._numbers[d] = Asked(d, "==", Dim.const(d.evaluate(self.sizes)), _user_line())
         self.number = found
+
+    def _settled(self, d: Dim) -> Dim:
+        """With what a minimum or maximum is at this call in its place: that takes an inequality, and no number."""
+
+        def atom(a: Atom) -> Dim:
+            if a.kind not in ("min", "max"):
+                return a.dim
+            args = list(map(self._settled, a.args))
+            found = (min if a.kind == "min" else max)(args, key=lambda arg: arg.evaluate(self.sizes))
+            for arg in args:
+                self.is_at_least(*((arg, found) if a.kind == "min" else (found, arg)))
+            return found
+
+        return d.map_atoms(atom)
 
     def _holds(self, a: Dim, relation: str, b: Dim) -> bool:
         return RELATIONS[relation](a.evaluate(self.sizes), b.evaluate(self.sizes))

@@ -23,7 +23,7 @@ from hlo_disc.jit.stats import Compilation, Log
 from hlo_disc.options import Options
 from hlo_disc.signature import parse_dims
 from hlo_disc.trace import Traced, broken, elsewhere, flattened, symbol_sizes, trace, trace_call, where
-from hlo_disc.values import Leaf, is_tracer, show
+from hlo_disc.values import Leaf, is_number, is_tracer, show
 
 if TYPE_CHECKING:
     from hlo_disc.dynamic_hlo.passes.partition import Parts
@@ -172,7 +172,10 @@ class FlatFunction:
         key = reason if quiet else ""
         found = self._fallbacks.get(key)
         if found is None:
-            shown = tuple(f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__ for x in leaves)
+            plain = [is_number(x) or not hasattr(x, "dtype") for x in leaves]
+            shown = tuple(
+                type(x).__name__ if p else f"{x.dtype}{list(x.shape)}" for x, p in zip(leaves, plain, strict=True)
+            )
             made = FallbackCount(reason, shown)
             text = told(self.name, self._line, reason, "which runs through jax.jit instead")
             self._log.fall_back(made, "" if quiet else text)

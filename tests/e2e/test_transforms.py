@@ -376,7 +376,7 @@ def test_a_jaxpr_that_runs_under_other_settings() -> None:
     k = np.arange(3, dtype=np.int32)
     with jax.enable_x64(True):
         jaxpr = jax.make_jaxpr(compiled)(k)
-    with pytest.warns(FallbackWarning, match="settings are other ones"):
+    with pytest.warns(FallbackWarning, match="settings are others than"):
         jax.core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, k)
     with jax.enable_x64(True):
         assert compiled(jnp.asarray(k)).dtype == np.float64

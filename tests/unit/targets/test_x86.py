@@ -140,7 +140,7 @@ def test_small_floats_and_vector_math_need_no_library():
 
 def test_a_library_lives_as_long_as_it_is_held():
     object_ = _compile(TWICE)
-    for _ in range(20):
+    for _ in range(3):
         library = x86.link(object_, kernels.SYMBOLS)
         x, y = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
         main = kernels.main_of(library)

@@ -57,8 +57,15 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
     return request.config.getoption("--update-golden")
 
 
+@pytest.fixture(scope="module")
+def settled() -> None:
+    """What earlier modules hold, thousands of programs, is not walked at each search for garbage of this one."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
-def no_leak() -> Iterator[None]:
+def no_leak(settled: None) -> Iterator[None]:
     """Checks that everything the runtime handed out during the test has come back."""
     from hlo_disc.ral import live_bytes
 

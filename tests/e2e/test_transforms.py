@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax, tree_util
+from surface.compositions import attention, convolution, cross_entropy, layer_norm, lstm
 
 import hlo_disc
 from hlo_disc.errors import FallbackWarning, ShapeError
@@ -28,36 +29,6 @@ def floats(*shape: int) -> jax.Array:
 
 def integers(below: int, *shape: int) -> jax.Array:
     return jnp.asarray(RNG.integers(0, below, shape), jnp.int32)
-
-
-def layer_norm(x, scale, bias):
-    centred = x - x.mean(-1, keepdims=True)
-    return centred * lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale + bias
-
-
-def attention(q, k, v):
-    scores = jnp.einsum("hqd,hkd->hqk", q, k) / 4
-    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, -1), v)
-
-
-def lstm(xs, w, u):
-    def step(carry, x):
-        h, c = carry
-        i, f, g, o = jnp.split(x @ w + h @ u, 4, -1)
-        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-        h = jax.nn.sigmoid(o) * jnp.tanh(c)
-        return (h, c), h
-
-    zero = jnp.zeros((u.shape[0],))
-    return lax.scan(step, (zero, zero), xs)[1]
-
-
-def cross_entropy(logits, labels):
-    return -jnp.take_along_axis(jax.nn.log_softmax(logits, -1), labels[:, None], 1).mean()
-
-
-def convolution(x, w):
-    return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 @jax.custom_vjp

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
 
 _TYPED_FFI = 4  # the api_version of custom calls whose handlers use the XLA FFI
-# The custom call that a callback of JAX becomes, and those of which only XLA knows what they call.
+# The custom call that a callback of JAX becomes.
 CALLBACK = "hlo_disc.callback"
+_OF_A_PROCESS = "it calls a Python function of the process that made the module: compile the JAX function itself"
+# Those of which only XLA knows what they call.
 _CALLBACKS = frozenset(
     ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback", "xla_buffer_python_cpu_callback")
 )
@@ -42,7 +44,7 @@ Orders = tuple[tuple[Order, ...], tuple[Order, ...]]  # of operands and results
 def custom_call(r: Reader, op: Any, target: str, operands: list[Operand]) -> Result:
     """A call of a handler that is registered with XLA's FFI, or will be when the executable is made."""
     if target in _CALLBACKS:
-        r.unsupported("it calls a Python function of the process that made the module: compile the JAX function itself")
+        r.unsupported(_OF_A_PROCESS)
     if "called_computations" in op.attributes and len(op.attributes["called_computations"]):
         r.unsupported(f"custom call @{target} takes functions of the module, which is not supported")
     config = _callback(r, op) if target == CALLBACK else _config(r, op, target)
@@ -79,7 +81,7 @@ def _callback(r: Reader, op: Any) -> tuple[Any, ...]:
     """The function itself, where the module names it by a number."""
     number = ir.DictAttr(op.attributes["mhlo.backend_config"])["number"] if r.callbacks else None
     if number is None:
-        r.unsupported("it calls a Python function of the process that made the module: compile the JAX function itself")
+        r.unsupported(_OF_A_PROCESS)
     return (("function", "callable", "", r.callbacks[ir.IntegerAttr(number).value]),)
 
 

@@ -34,6 +34,7 @@ def parameters(callbacks: list[Any]) -> Any:
             (fft.fft_p, _fft),
             (lax.composite_p, _composite),
             (linalg.hessenberg_p, _hessenberg),
+            (linalg.qr_p, mlir.lower_fun(_qr)),
             (loops.scan_p, _scan),
             *jax_callbacks.rules(callbacks),
         )
@@ -90,6 +91,26 @@ def _hessenberg(ctx: Any, a: Any) -> Any:
             f"jax.lax.linalg.hessenberg takes no symbolic size, for LAPACK's gehrd does not: {aval.str_short()}"
         )
     return linalg._hessenberg_cpu_lowering(ctx, a)
+
+
+def _qr(a: Any, *, pivoting: bool, full_matrices: bool, use_magma: Any) -> Any:
+    """The same at all sizes: JAX asks whether there are more rows than columns, and whether there are any."""
+    from jax import lax, numpy
+    from jax._src import core
+    from jax._src.lax import linalg
+
+    *batch, m, n = a.shape
+    k = core.min_dim(m, n)
+    rows = m if full_matrices else k
+    if pivoting:
+        r, columns, taus = linalg.geqp3(a, lax.full((*batch, n), 0, "int32"), use_magma=use_magma)
+    else:
+        r, taus = linalg.geqrf(a)
+    reflectors = lax.slice_in_dim(r, 0, k, axis=-1)
+    wide = lax.pad(reflectors, numpy.zeros((), a.dtype), [(0, 0, 0)] * (r.ndim - 1) + [(0, rows - k, 0)])
+    q = linalg.householder_product(wide, taus)
+    r = linalg._triu(lax.slice_in_dim(r, 0, rows, axis=-2))
+    return (q, r, columns - 1) if pivoting else (q, r)
 
 
 def _scan(ctx: Any, *args: Any, length: Any, unroll: Any, **params: Any) -> Any:

@@ -41,6 +41,8 @@ from hlo_disc.errors import UnsupportedOpError
 _LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (jax, jaxlib))
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LOWERING = os.path.join(os.path.dirname(__file__), "jax.py")
+# JAX's functions of arrays.
+_OF_ARRAYS = tuple(f"jax._src.{name}." for name in ("image", "lax", "nn", "numpy", "random", "scipy", "third_party"))
 _COMPARISONS = (dis.opmap["COMPARE_OP"], dis.opmap["CONTAINS_OP"])
 _JITTED = type(jax.jit(len))
 _thread = threading.local()
@@ -171,6 +173,7 @@ class Answers:
 def answering(answers: Answers) -> Iterator[None]:
     """Decide what traces of this thread ask about sizes."""
     _install()
+    _lend()
     before = getattr(_thread, "answers", None)
     _thread.answers = answers
     try:
@@ -271,6 +274,38 @@ def _ours(size: Any) -> Answers | None:
     """Who answers what is asked of a size of JAX's: None but for those that are traced now."""
     answers = getattr(_thread, "answers", None)
     return answers if answers is not None and size.scope is answers.scope else None
+
+
+def _is_ours(thing: Any) -> bool:
+    return isinstance(thing, shape_poly._DimExpr) and _ours(thing) is not None
+
+
+def _length(thing: Any) -> Any:
+    """What Python's `len` has to make a number, and whoever asks mostly hands on."""
+    n = thing.shape[0] if isinstance(thing, core.Tracer) and thing.ndim else None
+    return n if _is_ours(n) else len(thing)
+
+
+def _extremum(of_numbers: Callable[..., Any], of_sizes: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def extremum(*args: Any, **options: Any) -> Any:
+        if getattr(_thread, "answers", None) is None or options:
+            return of_numbers(*args, **options)
+        values = args if len(args) > 1 else tuple(args[0])
+        if any(map(_is_ours, values)) and all(isinstance(n, int) or _is_ours(n) for n in values):
+            return functools.reduce(of_sizes, values)
+        return of_numbers(values)
+
+    return extremum
+
+
+# Of Python's functions, those that JAX's functions of arrays may have a size from where Python would ask for a number.
+_LENT = {"len": _length, "min": _extremum(min, core.min_dim), "max": _extremum(max, core.max_dim)}
+
+
+def _lend() -> None:
+    for module in [module for name, module in sys.modules.items() if name.startswith(_OF_ARRAYS)]:
+        for name, function in _LENT.items():
+            vars(module).setdefault(name, function)
 
 
 @functools.cache

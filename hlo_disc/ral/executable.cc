@@ -41,7 +41,7 @@ Executable::Executable(Program program, std::vector<PyObject*> kept, int64_t pac
       kept_(std::move(kept)),
       pack_limit_(pack_limit),
       cache_(std::make_shared<PackCache>()),
-      checked_(std::make_unique<Checked>()) {
+      checked_(std::make_unique<Checked>(program_.inputs.size())) {
   try {
     program_.finish();
     for (auto& call : program_.calls) call->instantiate();

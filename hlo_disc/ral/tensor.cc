@@ -31,6 +31,9 @@ struct DLManagedTensor {
   void (*deleter)(DLManagedTensor*);
 };
 
+// An array of so many bytes is copied when it comes again.
+constexpr int64_t kMostCopied = 4096;
+
 constexpr int kDLCPU = 1, kDLCUDAHost = 3, kDLROCMHost = 11;
 const char* const kDeviceNames[] = {"?",     "cpu", "cuda", "cuda (host)", "opencl", "?",       "?",     "vulkan",
                                     "metal", "vpi", "rocm", "rocm (host)", "ext",    "managed", "oneapi"};
@@ -72,9 +75,11 @@ const Adapter& adapter_of(PyTypeObject* type) {
     Owned immutable(PyObject_GetAttrString(object.get(), "immutable"));
     Owned give(PyObject_GetAttrString(object.get(), "give"));
     Owned weak(PyObject_GetAttrString(object.get(), "weak"));
+    Owned deleted(PyObject_GetAttrString(object.get(), "deleted"));
     Owned type_of(PyObject_GetAttrString(object.get(), "type"));
     adapter.wrap = checked(PyObject_GetAttrString(object.get(), "wrap"));
     adapter.weak = weak.detach();
+    adapter.deleted = deleted.detach();
     adapter.type = type_of.detach();
     adapter.give = give.detach();
     adapter.immutable = immutable.get() == Py_True;
@@ -158,19 +163,10 @@ bool initialize_tensors() {
 }
 
 Checked::~Checked() {
-  for (Entry& entry : entries_) Py_XDECREF(entry.type);
-}
-
-const std::vector<int64_t>* Checked::sizes(int index, PyObject* type) const {
-  if (static_cast<size_t>(index) >= entries_.size() || entries_[index].type != type) return nullptr;
-  return &entries_[index].sizes;
-}
-
-void Checked::set(int index, PyObject* type, const int64_t* sizes, int rank) {
-  if (static_cast<size_t>(index) >= entries_.size()) entries_.resize(index + 1);
-  Entry& entry = entries_[index];
-  entry.sizes.assign(sizes, sizes + rank);
-  Py_XSETREF(entry.type, Py_NewRef(type));
+  for (Input& input : inputs_) {
+    Py_XDECREF(input.type);
+    Py_XDECREF(input.last);
+  }
 }
 
 Arguments::~Arguments() {
@@ -221,10 +217,6 @@ void Arguments::check_weak(int index, PyObject* object, const Adapter& adapter) 
 }
 
 void Arguments::add_adapted(int index, PyObject* object, int64_t* sizes, const Adapter& adapter) {
-  Owned type(PyObject_CallOneArg(adapter.type, object));
-  const TensorType& expected = call_.program.inputs[index];
-  const std::vector<int64_t>* known = checked_.sizes(index, type.get());
-  if (!known) check_weak(index, object, adapter);
   if (!adapter_) {
     adapter_ = &adapter;
     adapted_ = object;
@@ -233,20 +225,60 @@ void Arguments::add_adapted(int index, PyObject* object, int64_t* sizes, const A
     immutable_.resize(call_.program.inputs.size());
     immutable_[index] = object;
   }
-  if (known && !expected.read) {
-    std::copy(known->begin(), known->end(), sizes);
+  if (add_copy(index, object, sizes, adapter)) return;
+  Owned type(PyObject_CallOneArg(adapter.type, object));
+  const Checked::Input& known = checked_[index];
+  if (known.type != type.get()) {
+    check_weak(index, object, adapter);
+  } else if (!call_.program.inputs[index].read) {
+    std::copy(known.sizes.begin(), known.sizes.end(), sizes);
     return;
   }
-  if (!add_buffer(index, object, sizes)) {
-    PyObject* given = checked(PyObject_CallOneArg(adapter.give, object));
-    owned_.push_back(given);
-    if (PyArray_Check(given)) {
-      add_numpy(index, given, sizes);
-    } else {
-      add_dlpack(index, object, given, sizes);
-    }
+  add_shared(index, object, sizes, adapter);
+  remember(index, object, type.get(), sizes, adapter);
+}
+
+void Arguments::add_shared(int index, PyObject* object, int64_t* sizes, const Adapter& adapter) {
+  if (add_buffer(index, object, sizes)) return;
+  PyObject* given = checked(PyObject_CallOneArg(adapter.give, object));
+  owned_.push_back(given);
+  if (PyArray_Check(given)) {
+    add_numpy(index, given, sizes);
+  } else {
+    add_dlpack(index, object, given, sizes);
   }
-  if (!known && type.get() != Py_None) checked_.set(index, type.get(), sizes, expected.rank());
+}
+
+bool Arguments::add_copy(int index, PyObject* object, int64_t* sizes, const Adapter& adapter) {
+  const Checked::Input& known = checked_[index];
+  std::shared_ptr<std::vector<char>> copy = known.copy;
+  if (!copy || PyWeakref_GET_OBJECT(known.last) != object) return false;
+  Owned deleted(PyObject_CallOneArg(adapter.deleted, object));
+  if (deleted.get() != Py_False || known.copy != copy) return false;  // the framework says what is wrong with it
+  set(index, copy->data(), known.sizes.data(), static_cast<int>(known.sizes.size()), sizes);
+  shared_copies_.push_back(std::move(copy));
+  return true;
+}
+
+void Arguments::remember(int index, PyObject* object, PyObject* type, const int64_t* sizes, const Adapter& adapter) {
+  const TensorType& expected = call_.program.inputs[index];
+  Checked::Input& known = checked_[index];
+  if (type != Py_None && type != known.type) {
+    known.sizes.assign(sizes, sizes + expected.rank());
+    Py_XSETREF(known.type, Py_NewRef(type));
+    known.copy.reset();
+  }
+  int64_t bytes = Program::tensor_bytes(expected, sizes);
+  if (!adapter.immutable || !expected.read || known.type != type || bytes > kMostCopied) return;
+  if (known.last && PyWeakref_GET_OBJECT(known.last) == object) {
+    const char* contents = static_cast<const char*>(call_.bufs[index]);
+    known.copy = std::make_shared<std::vector<char>>(contents, contents + bytes);
+    return;
+  }
+  known.copy.reset();
+  PyObject* reference = PyWeakref_NewRef(object, nullptr);
+  if (!reference) PyErr_Clear();
+  Py_XSETREF(known.last, reference);
 }
 
 bool Arguments::add_buffer(int index, PyObject* object, int64_t* sizes) {

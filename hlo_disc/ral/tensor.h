@@ -4,6 +4,7 @@
 
 #include <Python.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,26 +24,29 @@ struct Adapter {
   PyObject* wrap = nullptr;  // (numpy array, the argument that decided, is its type weak) -> array; owned
   PyObject* type = nullptr;  // array -> what says its dtype, shape and weakness; owned
   PyObject* weak = nullptr;  // array -> whether its type is weak; owned
+  PyObject* deleted = nullptr;  // array -> whether its memory was taken from it; owned
   bool immutable = false;  // its arrays never change: packed forms may be kept
 };
 
-// What the arrays of each input were last, by what says their type, and the sizes that it stands for. An array of a type
-// that was checked needs no second look. Guarded by the interpreter lock.
+// What the arrays of each input were last. An array of a type that was checked needs no second look, and of a small one
+// that came twice in a row there is a copy: to ask its framework for its memory takes longer than to read it. Guarded by
+// the interpreter lock.
 class Checked {
  public:
-  Checked() = default;
+  struct Input {
+    PyObject* type = nullptr;  // what says it, owned
+    std::vector<int64_t> sizes;
+    PyObject* last = nullptr;  // a weak reference to the last small array that never changes, owned
+    std::shared_ptr<std::vector<char>> copy;  // of its contents
+  };
+
+  explicit Checked(size_t inputs) : inputs_(inputs) {}
   Checked(const Checked&) = delete;
   ~Checked();
-  // The sizes of the last array of input `index`, if it had this type; null otherwise.
-  const std::vector<int64_t>* sizes(int index, PyObject* type) const;
-  void set(int index, PyObject* type, const int64_t* sizes, int rank);
+  Input& operator[](int index) { return inputs_[index]; }
 
  private:
-  struct Entry {
-    PyObject* type;  // owned
-    std::vector<int64_t> sizes;
-  };
-  std::vector<Entry> entries_;  // by input
+  std::vector<Input> inputs_;
 };
 
 // The arguments of a call, kept alive and unchanged until this goes.
@@ -69,6 +73,9 @@ class Arguments {
   void add_scalar(int index, PyObject* object);
   void check_weak(int index, PyObject* object, const Adapter& adapter);
   void add_adapted(int index, PyObject* object, int64_t* sizes, const Adapter& adapter);
+  void add_shared(int index, PyObject* object, int64_t* sizes, const Adapter& adapter);
+  bool add_copy(int index, PyObject* object, int64_t* sizes, const Adapter& adapter);
+  void remember(int index, PyObject* object, PyObject* type, const int64_t* sizes, const Adapter& adapter);
   void add_other(int index, PyObject* object, int64_t* sizes);
   void set(int index, void* data, const int64_t* sizes, int rank, int64_t* where);
 
@@ -79,6 +86,7 @@ class Arguments {
   std::vector<Py_buffer> views_;
   std::vector<PyObject*> owned_;
   std::vector<Block> copies_;
+  std::vector<std::shared_ptr<std::vector<char>>> shared_copies_;
   std::vector<PyObject*> immutable_;  // by input; empty when there is none
 };
 

@@ -44,6 +44,10 @@ class GridAdapter:
         """Grids have no weak types, as JAX has."""
         return False
 
+    def deleted(self, grid: Grid) -> bool:
+        """Nobody takes a grid's memory from it."""
+        return False
+
     def wrap(self, result: np.ndarray, like: Grid | None, weak: bool = False) -> Grid:
         assert isinstance(like, Grid) and not weak
         return Grid(result.shape, result.ravel().tolist())

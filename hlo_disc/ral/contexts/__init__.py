@@ -30,6 +30,9 @@ class Adapter(Protocol):
     def weak(self, array: Any) -> bool:
         """Whether the array's type gives way to any other's, as the types of JAX's numbers do."""
 
+    def deleted(self, array: Any) -> bool:
+        """Whether the array's memory was taken from it, so that a call with it is a mistake."""
+
     def wrap(self, array: np.ndarray, like: Any, weak: bool = False) -> Any:
         """The framework's array over `array`'s memory, of a weak type where that is asked for.
 

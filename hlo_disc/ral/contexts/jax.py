@@ -41,6 +41,7 @@ class _JaxAdapter:
         self.wrap: Callable[..., jax.Array] = _fast_wrap() or _wrap
         self.type: Callable[[jax.Array], object] = operator.attrgetter("aval")
         self.weak: Callable[[jax.Array], bool] = operator.attrgetter("aval.weak_type")
+        self.deleted: Callable[[jax.Array], bool] = operator.methodcaller("is_deleted")
 
 
 def is_narrow(dtype: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import operator
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -129,6 +130,45 @@ def test_wrong_arrays() -> None:
     with pytest.raises(ArgumentError, match="Tracer"):
         jax.jit(exe)(jnp.ones(3))
     np.testing.assert_array_equal(exe(jnp.ones(3))[0], [2, 2, 2])
+
+
+def test_an_array_that_comes_again_is_read_from_a_copy() -> None:
+    exe = programs.copy("float32", 1)
+    arrays = [jnp.full(n, float(k)) for k, n in enumerate((3, 5, 5, 2000, 0))]
+    after_a_large_one = [arrays[0], arrays[0], arrays[3], arrays[0]]
+    for x in itertools.chain(*([x] * 4 for x in arrays), arrays, reversed(arrays), after_a_large_one):
+        np.testing.assert_array_equal(exe(x)[0], x)
+    for k in range(50):  # arrays that die leave their addresses to others
+        x = jnp.full(3, float(k))
+        for _ in range(1 + k % 4):
+            np.testing.assert_array_equal(exe(x)[0], np.full(3, k))
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_the_memory_of_an_array_that_comes_again_is_not_held(times: int) -> None:
+    exe, donate = programs.copy("float32", 1), jax.jit(lambda x: x + 1, donate_argnums=0)
+    for take in (operator.methodcaller("delete"), donate):
+        x = jnp.full(3, 7.0) * 2
+        for _ in range(times):
+            exe(x)
+        take(x)
+        assert x.is_deleted()
+        with pytest.raises(RuntimeError, match="deleted"):
+            exe(x)
+
+
+def test_copies_from_many_threads() -> None:
+    exe = programs.copy("float32", 1)
+    shared = [jnp.full(n, float(n)) for n in (1, 4, 5)]
+
+    def calls(seed: int) -> None:
+        for k in range(300):
+            x = shared[(k // 3 + seed) % 3] if k % 2 else jnp.full(4, float(k))
+            for _ in range(3):
+                np.testing.assert_array_equal(exe(x)[0], x)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(calls, range(8)))
 
 
 def test_packed_inputs_are_kept_while_the_array_lives() -> None:

@@ -55,7 +55,8 @@ class FlatFunction:
     dims: their shape strings, None where all are found. first: why there is a first program. histories: what is known
     of sizes already. differentiates: how many of its results, the last ones, are derivatives, for which there is a
     program of their own. donated: which arrays. line: where the user's function is. of: its name where JAX's
-    transformations have made it of a user's function, else "".
+    transformations have made it of a user's function, else "". of_types: whether it is one for arrays that differ over
+    certain axes of a mesh alone.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class FlatFunction:
         donated: Sequence[int] = (),
         line: str = "",
         of: str = "",
+        of_types: bool = False,
     ):
         self.name, self.fn, self.tree, self.names, self.dims = name, fn, tree, list(names), dims
         self.entries: dict[Any, Entry] = {}
@@ -82,6 +84,7 @@ class FlatFunction:
         self._constraints, self._options, self._first, self._log = constraints, options, first, log
         self._histories = {} if histories is None else histories
         self._differentiates, self.donated, self._line, self._of = differentiates, donated, line, of
+        self.of_types = of_types
         self._derived: dict[Any, FlatFunction] = {}
         self._fallbacks: dict[str, FallbackCount] = {}
         self._lock = threading.Lock()
@@ -108,13 +111,13 @@ class FlatFunction:
         """The function itself: no program of ours."""
         return flattened(self.fn, self.tree)[0](*leaves)
 
-    def _jaxpr(self, leaves: tuple[Leaf, ...], varying: frozenset[str] = frozenset()) -> tuple[Any, Any]:
+    def _jaxpr(self, leaves: tuple[Leaf, ...], varying: tuple[frozenset[str], ...]) -> tuple[Any, Any]:
         """The function as JAX sees it at these sizes, a ClosedJaxpr, and the tree of its results.
 
-        varying: over which axes of a mesh the arrays differ, in `shard_map`.
+        varying: over which axes of a mesh each array differs, in `shard_map`.
 
         Raises UnsupportedOpError for one that JAX has to look into: it reads a value that JAX traces outside of it, or
-        has effects.
+        has effects other than talking to other devices.
         """
         import jax
 
@@ -122,14 +125,12 @@ class FlatFunction:
 
         self.check_settings()
         flat, out_tree = flattened(self.fn, self.tree)
-        where = placed(varying)
-        structs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak, **where) for leaf in leaves]
+        structs = [
+            jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak, **placed(axes))
+            for leaf, axes in zip(leaves, varying, strict=True)
+        ]
         jaxpr = jax.make_jaxpr(flat)(*structs)
-        if jaxpr.effects:
-            axes = [str(effect.name) for effect in jaxpr.effects if type(effect).__name__ == "NamedAxisEffect"]
-            if axes:
-                names = ", ".join(sorted(axes))
-                raise UnsupportedOpError(f"it talks to other devices, over {names}: compile what is between such calls")
+        if any(type(effect).__name__ != "NamedAxisEffect" for effect in jaxpr.effects):
             effects = ", ".join(sorted(map(str, jaxpr.effects)))
             raise UnsupportedOpError(
                 f"it has the effects {effects}, which JAX orders where it traces: let hlo_disc.jit be outermost"
@@ -145,6 +146,7 @@ class FlatFunction:
         names: Sequence[str],
         dims: Sequence[str | None] | None,
         differentiates: int = 0,
+        of_types: bool = False,
     ) -> FlatFunction:
         """A function of arrays that follows from this one, the same one for the same `key`."""
         found = self._derived.get(key)
@@ -155,8 +157,20 @@ class FlatFunction:
             texts = self._constraints if dims is not None else ()
             name = f"{key[0]}({self.name})"
             known = (self._options, "first call", self._log)
+            line = self._line
             made = FlatFunction(
-                name, fn, tree, names, dims, texts, *known, None, differentiates, line=self._line, of=name
+                name,
+                fn,
+                tree,
+                names,
+                dims,
+                texts,
+                *known,
+                None,
+                differentiates,
+                line=line,
+                of=name,
+                of_types=of_types,
             )
             found = self._derived.setdefault(key, made)
         return found

@@ -223,9 +223,9 @@ class JitFunction(Generic[P, R]):
             if programs.reason_for_jax and not traced:
                 raise UnsupportedOpError(programs.reason_for_jax)
             if traced:
-                from hlo_disc.jit import transforms
+                from hlo_disc.jit.transforms import call
 
-                return transforms.call(flat, leaves, infos)
+                return call(flat, leaves, infos)
             if spread := any(map(is_spread, leaves)):
                 raise UnsupportedOpError(SPREAD)
             entry = flat.entry(infos)

@@ -21,7 +21,10 @@ def run(*command: object) -> subprocess.CompletedProcess[str]:
 def test_two_devices() -> None:
     told = run(HERE / "on_devices.py").stdout
     assert "jit of shard_map: 2 compilations" in told and "pmap: 2 compilations" in told
-    assert "it talks to other devices, over i" in told
+    assert "step, shard_map: 6 compilations" in told and "step, unchecked: 2 compilations" in told
+    assert "it talks to other devices inside of a scan" in told
+    assert "it would compute dot_general before it talks to other devices and again after it" in told
+    assert "it is differentiated where some of its arrays are the same on all devices" in told
     assert "JAX spreads it over the devices of a mesh" in told
     assert "\n1 compilation for one device" in told
     assert "an array is spread over several devices" in told

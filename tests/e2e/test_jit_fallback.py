@@ -316,7 +316,10 @@ def has_effects(jit):
 
 
 def talks_to_others(jit):
-    return jax.vmap(jit(lambda x: jax.lax.psum(x, "i")), axis_name="i")(jnp.ones(2))
+    def step(_, x):
+        return x + jax.lax.psum(x, "i")
+
+    return jax.vmap(jit(lambda x: jax.lax.fori_loop(0, 2, step, x)), axis_name="i")(jnp.ones(2))
 
 
 def is_spread(jit):
@@ -348,7 +351,7 @@ KINDS = {
     has_many_operands: ("stablehlo.cosine", "where jax.pure_callback calls it"),
     reads_a_tracer: ("that JAX is tracing", "pass it as an argument"),
     has_effects: ("it has the effects Debug", "let hlo_disc.jit be outermost"),
-    talks_to_others: ("it talks to other devices, over i", "compile what is between such calls"),
+    talks_to_others: ("it talks to other devices inside of a scan", "compile what is between such calls"),
     is_spread: ("spreads it over the devices of a mesh", "call it in jax.shard_map"),
     takes_a_ref: ("as an argument is not supported", "pass its data"),
     reads_a_ref: ("jax.Ref from outside", "changes nothing but its results"),

@@ -28,7 +28,7 @@ def batch_norm(x, scale):
 
 def group_norm(x):
     groups = x.reshape(*x.shape[:-1], 2, -1)
-    return jax.nn.standardize(groups, (1, 3)).reshape(x.shape)
+    return jax.nn.standardize(groups, -1).reshape(x.shape)
 
 
 def attention(q, k, v):

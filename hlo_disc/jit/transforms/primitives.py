@@ -26,16 +26,21 @@ from jax.interpreters import ad, batching, mlir
 
 from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
-from hlo_disc.jit import derived
-from hlo_disc.jit.derived import Mask, has_derivative
 from hlo_disc.jit.fallback import SPREAD
 from hlo_disc.jit.flat import FlatFunction, placed
 from hlo_disc.jit.programs import Compiled
+from hlo_disc.jit.transforms import derived
+from hlo_disc.jit.transforms.derived import Mask, has_derivative
 from hlo_disc.program import dtype_named
 from hlo_disc.ral.contexts.jax import call_in_jit, weakly_typed
 from hlo_disc.values import Leaf, Result, as_array, describe, given, taken
 
 TWICE = "it has a custom_vjp and is differentiated twice: JAX differentiates the forward rule then, not the function"
+
+UNLIKE = (
+    "it is differentiated where some of its arrays are the same on all devices, and others differ: "
+    "let it do that itself, by jax.grad inside of it"
+)
 
 call_p = Primitive("hlo_disc_call")
 forward_p = Primitive("hlo_disc_forward")
@@ -43,28 +48,31 @@ tangent_p = Primitive("hlo_disc_tangent")
 backward_p = Primitive("hlo_disc_backward")
 
 
-def call(flat: FlatFunction, leaves: Sequence[Any], infos: Sequence[Leaf]) -> Any:
-    """A call with arrays that JAX traces, for its transformations or in `jax.jit`.
+def bind(flat: FlatFunction, leaves: Sequence[Any]) -> list[Any]:
+    """The results of a function that talks to no other device, for arrays of any types."""
+    jaxpr, _ = flat.jaxpr(tuple(map(describe, leaves)), tuple(map(varying, leaves)))
+    return call_p.bind(*leaves, flat=flat, jaxpr=jaxpr)
 
-    Raises UnsupportedOpError for what JAX has to look into, and for what it spreads over devices.
-    """
-    mesh = jax.sharding.get_abstract_mesh()
-    if not mesh.empty and not mesh.are_all_axes_manual:
+
+def varying(x: Any) -> frozenset[str]:
+    """Over which axes of the mesh an array differs, in `shard_map`."""
+    kind = getattr(jax.typeof(x), "mat", None)
+    if kind is None:
+        return frozenset()
+    if kind.reduced or kind.unreduced:
         raise UnsupportedOpError(SPREAD)
-    leaves, varying = _varying(leaves)
-    jaxpr, out_tree = flat.jaxpr(tuple(infos), varying)
-    return out_tree.unflatten(call_p.bind(*leaves, flat=flat, jaxpr=jaxpr))
+    return kind.varying
 
 
-def _varying(leaves: Sequence[Any]) -> tuple[list[Any], frozenset[str]]:
-    """In `shard_map`: the arrays, each as different on all devices where one of them is, and the axes of the mesh."""
-    types = [getattr(jax.typeof(x), "mat", None) for x in leaves]
-    if any(mat is not None and (mat.reduced or mat.unreduced) for mat in types):
-        raise UnsupportedOpError(SPREAD)
-    own = [frozenset() if mat is None else mat.varying for mat in types]
-    axes = frozenset[str]().union(*own)
-    missing = [tuple(sorted(axes - have)) for have in own]
-    return [jax.lax.pcast(x, m, to="varying") if m else x for x, m in zip(leaves, missing, strict=True)], axes
+def _alike(leaves: Sequence[Any]) -> list[Any]:
+    """The arrays, each as different on all devices where one of them is: what is differentiated is of one type."""
+    axes = frozenset[str]().union(*map(varying, leaves))
+    missing = [tuple(sorted(axes - varying(x))) for x in leaves]
+    return [jax.lax.pcast(x, m, to="varying") if m else x for x, m in zip(leaves, missing, strict=True)]
+
+
+def _is_alike(avals: Sequence[Any]) -> bool:
+    return len({x.mat.varying for x in avals}) <= 1
 
 
 class Pair:
@@ -146,18 +154,12 @@ def _chosen(pair: Pair) -> list[Any]:
 
 
 def _tangent(*operands: Any, flat: FlatFunction, jaxpr: Any, mask: Mask, pair: Pair | None) -> list[Any]:
-    return _bind(derived.pushforward(flat, mask), _without_residuals(operands, mask))
+    return bind(derived.pushforward(flat, mask), _without_residuals(operands, mask))
 
 
 def _pull(*operands: Any, pair: Pair) -> list[Any]:
     """What `backward` computes, from the arrays."""
-    return _bind(_pullback(pair), _of_pullback(operands, pair))
-
-
-def _bind(flat: FlatFunction, leaves: Sequence[Any]) -> list[Any]:
-    leaves, varying = _varying(leaves)
-    jaxpr, _ = flat.jaxpr(tuple(map(describe, leaves)), varying)
-    return call_p.bind(*leaves, flat=flat, jaxpr=jaxpr)
+    return bind(_pullback(pair), _of_pullback(operands, pair))
 
 
 def _pullback(pair: Pair) -> FlatFunction:
@@ -182,6 +184,8 @@ def _call_jvp(primals: Any, tangents: Any, *, flat: FlatFunction, jaxpr: Any) ->
     mask = tuple(type(t) is not ad.Zero for t in tangents)
     if not any(mask) or not any(map(has_derivative, jaxpr.out_avals)):
         return call_p.bind(*primals, flat=flat, jaxpr=jaxpr), _zeros(jaxpr.out_avals)
+    if not _is_alike(jaxpr.in_avals):
+        return _jvp_alike(primals, tangents, flat, jaxpr)
     try:
         pair = flat.remembered(Pair, jaxpr, mask)
     except (UnsupportedOpError, ShapeError) as error:
@@ -191,6 +195,33 @@ def _call_jvp(primals: Any, tangents: Any, *, flat: FlatFunction, jaxpr: Any) ->
         return _jvp_of_jax(primals, tangents, jaxpr)
     results = forward_p.bind(*primals, pair=pair)
     return results[: len(jaxpr.out_avals)], _tangents_of(pair, primals, results, tangents)
+
+
+def _jvp_alike(primals: Any, tangents: Any, flat: FlatFunction, jaxpr: Any) -> tuple[list[Any], list[Any]]:
+    """Where arrays differ over other axes each: as if all differed over all, if that makes no other results."""
+    leaves = _alike(primals)
+    alike = _traced_alike(flat, jaxpr, leaves)
+    if alike is None:
+        flat.fallback(UNLIKE, primals, quiet=False)
+        return _jvp_of_jax(primals, tangents, jaxpr)
+    return _call_jvp(leaves, list(map(_as_varying, tangents, leaves)), flat=flat, jaxpr=alike)
+
+
+def _traced_alike(flat: FlatFunction, jaxpr: Any, leaves: Sequence[Any]) -> Any:
+    if flat.of_types:
+        return None
+    try:
+        alike, _ = flat.jaxpr(tuple(_infos(jaxpr)), tuple(map(varying, leaves)))
+    except ValueError:  # what the function says itself of how arrays differ does not hold then
+        return None
+    return alike if [x.mat for x in alike.out_avals] == [x.mat for x in jaxpr.out_avals] else None
+
+
+def _as_varying(tangent: Any, leaf: Any) -> Any:
+    if type(tangent) is ad.Zero:
+        return _zero(jax.typeof(leaf))
+    missing = tuple(sorted(varying(leaf) - varying(tangent)))
+    return jax.lax.pcast(tangent, missing, to="varying") if missing else tangent
 
 
 def _tangents_of(pair: Pair, primals: Any, results: list[Any], tangents: Any) -> list[Any]:
@@ -267,8 +298,7 @@ def _backward_jvp(operands: Any, tangents: Any, *, pair: Pair) -> Any:
 
 
 def _jvp(flat: FlatFunction, leaves: list[Any], tangents: list[Any]) -> tuple[list[Any], list[Any]]:
-    leaves, varying = _varying(leaves)
-    jaxpr, _ = flat.jaxpr(tuple(map(describe, leaves)), varying)
+    jaxpr, _ = flat.jaxpr(tuple(map(describe, leaves)), tuple(map(varying, leaves)))
     return _call_jvp(leaves, tangents, flat=flat, jaxpr=jaxpr)
 
 
@@ -286,7 +316,7 @@ def _tangent_transpose(
     count = len(operands) - sum(mask)
     known, moved = operands[:count], list(map(ad.instantiate_zeros, cts))
     if pair is None:
-        made = _bind(derived.pullback(flat, mask, len(moved)), [*known, *moved])
+        made = bind(derived.pullback(flat, mask, len(moved)), [*known, *moved])
     else:
         made = backward_p.bind(*known, *moved, pair=pair)
     return [*(None for _ in known), *made]
@@ -294,7 +324,7 @@ def _tangent_transpose(
 
 def _backward_transpose(cts: Any, *operands: Any, pair: Pair) -> list[Any]:
     arrays, count = operands[: len(pair.mask)], len(pair.mask) + len(pair.backward.needed)
-    made = _bind(derived.pushforward(pair.flat, pair.mask), [*arrays, *map(ad.instantiate_zeros, cts)])
+    made = bind(derived.pushforward(pair.flat, pair.mask), [*arrays, *map(ad.instantiate_zeros, cts)])
     return [*(None for _ in operands[:count]), *made]
 
 
@@ -315,7 +345,7 @@ def _call_transpose(cts: Any, *operands: Any, flat: FlatFunction, jaxpr: Any) ->
 
 
 def _batched(flat: FlatFunction, leaves: Sequence[Any], axes: Sequence[int | None]) -> tuple[list[Any], list[int]]:
-    results = _bind(derived.vmapped(flat, tuple(axes), [jax.numpy.ndim(x) for x in leaves]), leaves)
+    results = bind(derived.vmapped(flat, tuple(axes), [jax.numpy.ndim(x) for x in leaves]), leaves)
     return results, [0] * len(results)
 
 

@@ -224,7 +224,7 @@ struct Transform {
   // Rows of n / 2 + 1 complex numbers to rows of n real ones.
   void to_real(const T* source, T* target, int64_t n) {
     const int64_t rows = count_of(dims, rank - 1), half = n / 2, width = half + 1;
-    if (rows == 0) return;
+    if (rows == 0 || n == 0) return;
     if (n % 2) {
       Block block = allocate_or_throw(2 * rows * n * static_cast<int64_t>(sizeof(T)));
       T* x = reinterpret_cast<T*>(block.data());

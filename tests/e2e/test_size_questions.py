@@ -118,6 +118,7 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "diagonal of rows": (2, lambda x: jnp.diagonal(x[:, None] * jnp.ones(3), 1)),
     "rows or columns in QR": (2, lambda x: jnp.linalg.qr(jnp.sin(x[:, None] * jnp.arange(1.0, 4.0)), "complete")),
     "pivots in QR": (2, lambda x: lax.linalg.qr(jnp.sin(x * jnp.arange(1.0, 4.0)[:, None]), pivoting=True)),
+    "real numbers of a spectrum": (2, lambda x: jnp.fft.irfft(x + 1j * x)),
     "squeeze": (3, lambda x: jnp.squeeze(x[None, :, None])),
     "split": (2, lambda x: jnp.split(x, [x.shape[0] // 2])),
     "roll": (2, lambda x: jnp.roll(x, 1)),

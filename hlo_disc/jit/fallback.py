@@ -70,13 +70,3 @@ def all_numpy(kinds: Sequence[type]) -> bool:
 def of_jax(kinds: Sequence[type]) -> frozenset[type]:
     """The types of arrays among these that are not numpy's."""
     return frozenset(x for x in kinds if hasattr(x, "dtype") and not issubclass(x, (np.ndarray, np.generic)))
-
-
-def is_seen(kinds: frozenset[type], args: Sequence[Any]) -> bool:
-    """Whether one of these types is seen at once: the first leaf of an argument has it."""
-    for x in args:
-        while type(x) in (dict, list, tuple) and x:
-            x = next(iter(x.values())) if type(x) is dict else x[0]
-        if type(x) in kinds:
-            return True
-    return False

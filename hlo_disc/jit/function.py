@@ -17,11 +17,11 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-from hlo_disc import pipeline
+from hlo_disc import pipeline, ral
 from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
 from hlo_disc.generalise import STATIC
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
-from hlo_disc.jit.fallback import SPREAD, FallbackCount, all_numpy, in_numpy, is_seen, line_of, of_jax
+from hlo_disc.jit.fallback import SPREAD, FallbackCount, all_numpy, in_numpy, line_of, of_jax
 from hlo_disc.jit.flat import FlatFunction
 from hlo_disc.jit.lowered import Lowered
 from hlo_disc.jit.placement import PARAMETERS, Placement
@@ -88,9 +88,10 @@ class JitFunction(Generic[P, R]):
         self._options = options
         self._programs = Programs(lambda: False)  # of the settings that the last call saw
         self._by_settings: dict[Any, Programs] = {}
-        # For calls without keywords, by the types of their arguments, where there is nothing but `jax.jit`: how they
+        # For calls without keywords, by the types of their arguments, where there is nothing but `jax.jit`: it, how they
         # are counted, and the types of arrays of which one must be seen, or results are numpy's; None where one is.
-        self._by_jax: dict[type | tuple[type, ...], tuple[Callable[[], int], frozenset[type] | None]] = {}
+        self._by_jax: dict[tuple[type, ...], tuple[Any, Callable[[], int], frozenset[type] | None]] = {}
+        self._flatten: Any = None  # JAX's, once it is there, where all arguments are arrays
         self._lock = threading.Lock()  # of programs
         self._log = Log()
         if dims is not None:
@@ -128,6 +129,7 @@ class JitFunction(Generic[P, R]):
             found = None
         return name if found is self else (JitFunction, self._made_of)
 
+    @ral.fast_path  # which knows `_by_jax`, and what `Programs` and `_flatten` are for
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function: as `jax.jit` of it would, with one program for many sizes.
 
@@ -142,27 +144,12 @@ class JitFunction(Generic[P, R]):
             CallError: a library function that failed.
             OutOfMemoryError: no memory for results or intermediates.
         """
-        if self._by_jax and not kwargs:
-            known = self._by_jax.get(type(args[0]) if len(args) == 1 else tuple(map(type, args)))
-            if known is not None:
-                count, of_arrays = known
-                if of_arrays is None or is_seen(of_arrays, args):
-                    count()
-                    return self._jax(*args)
         programs = self._programs
         if not programs.unchanged():
             found = self._under_these_settings()
             if found is None:
                 return self.signature.fn(*args, **kwargs)
             programs = found
-        plain = None if kwargs else programs.plain.get(tuple(map(type, args)))
-        if plain is not None:
-            try:
-                run, unflatten = plain
-                results = run(*args)
-                return results[0] if unflatten is None else unflatten(results)
-            except (ArgumentError, ShapeError):
-                pass  # another program may serve it
         fallen = None
         try:
             array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
@@ -200,6 +187,8 @@ class JitFunction(Generic[P, R]):
         self.signature.check(args, kwargs)
         array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
         leaves, tree = _flatten()((array_args, array_kwargs))
+        if not self.signature.has_static:
+            self._flatten = _flatten()
         if active() or any(map(is_symbolic, leaves)):
             return self.signature.fn(*args, **kwargs)
         traced = any(map(is_tracer, leaves))
@@ -232,7 +221,7 @@ class JitFunction(Generic[P, R]):
             variant = flat.program(entry, infos)
             conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
             path = _path(variant, conversions, wrap)
-            result = path([x if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)])
+            result = path.call([x if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)])
             finish = self._placement.finish(variant.donated)
         except (UnsupportedOpError, ShapeError) as error:
             if isinstance(error, ShapeError) and self._dims is not None:
@@ -247,8 +236,8 @@ class JitFunction(Generic[P, R]):
                 programs.fallen[tree, static, kinds] = fallen
                 if not (quiet or kwargs or self.signature.has_static or self._log.has_compiled()):
                     outer, of_arrays = tuple(map(type, args)), of_jax(kinds)
-                    key = outer[0] if len(outer) == 1 else outer
-                    self._by_jax[key] = fallback.count, None if of_arrays.intersection(outer) else of_arrays
+                    told = None if of_arrays.intersection(outer) else of_arrays
+                    self._by_jax[outer] = self._jax, fallback.count, told
             return self._fall_back(*fallen, args, kwargs)
         others = [p for p in reversed(entry.programs) if p is not variant][: _TRIED - 1]
         takes_all = not kwargs and not self.signature.has_static and same_objects(leaves, args)
@@ -259,7 +248,7 @@ class JitFunction(Generic[P, R]):
             if not others:
                 return result
         paths = [self._finished(p, _path(p, conversions, wrap)) for p in (variant, *others)]
-        programs.paths[structure, static, kinds] = Paths(paths, plain) if others else paths[0]
+        programs.paths[structure, static, kinds] = (Paths(paths, plain) if others else paths[0]).call
         return finish(leaves, result) if finish else result
 
     def _fall_back(self, fallback: FallbackCount, to_numpy: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

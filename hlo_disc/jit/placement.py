@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -76,7 +77,16 @@ class Placement:
         text = ", ".join(_type(array) for _, array in donated)
         if text and text not in self._told:
             self._told.add(text)
-            warnings.warn(f"Some donated buffers were not usable: {text}: no result is as large", stacklevel=5)
+            message = f"Some donated buffers were not usable: {text}: no result is as large"
+            warnings.warn(message, stacklevel=_depth_of_user())
+
+
+def _depth_of_user() -> int:
+    """How many frames above the caller of this the user's is; the fast path of a call has none."""
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("hlo_disc."):
+        depth, frame = depth + 1, frame.f_back
+    return depth
 
 
 def _type(array: Any) -> str:

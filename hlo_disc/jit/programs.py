@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hlo_disc import ral
 from hlo_disc.abi import ASKED_BITS
 from hlo_disc.errors import ArgumentError, ShapeError
 from hlo_disc.executable import Executable
@@ -206,41 +207,32 @@ class Path:
     """What the fast path needs of a program: how to run it, what it takes, and how to give back its results.
 
     taken, given: for each argument what makes of it what the program takes, for each result what makes of it what the
-    call gives back; None for what passes as it is.
+    call gives back; None for what passes as it is. call: runs the program on a list of arrays. is_plain: whether all
+    arguments and results pass as they are.
     """
 
-    __slots__ = ("run", "unflatten", "_taken", "_given")
+    __slots__ = ("call", "is_plain", "run", "unflatten")
 
     def __init__(
         self, run: Callable[..., Any], taken: Sequence[Conversion], given: Sequence[Conversion], out_tree: Any
     ):
-        self.run, self._taken, self._given = run, _conversions(taken), _conversions(given)
+        self.run = run
         self.unflatten = None if is_leaf_tree(out_tree) else out_tree.unflatten
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether all arguments and results pass as they are."""
-        return not self._taken and not self._given
-
-    def __call__(self, leaves: Sequence[Any]) -> Any:
-        if self._taken:
-            leaves = _converted(leaves, self._taken)
-        results = self.run(*leaves)
-        if self._given:
-            results = _converted(results, self._given)
-        return results[0] if self.unflatten is None else self.unflatten(results)
+        conversions = _conversions(taken), _conversions(given)
+        self.is_plain = not any(conversions)
+        self.call = ral.path(run, self.unflatten, *conversions)
 
 
 class Finished:
     """A path after which something is left to do: `finish` takes the arrays and results of a call, returns results."""
 
-    __slots__ = ("_path", "_finish")
+    __slots__ = ("_finish", "_path")
 
     def __init__(self, path: Path, finish: Callable[[Sequence[Any], Any], Any]):
         self._path, self._finish = path, finish
 
-    def __call__(self, leaves: Sequence[Any]) -> Any:
-        return self._finish(leaves, self._path(leaves))
+    def call(self, leaves: Sequence[Any]) -> Any:
+        return self._finish(leaves, self._path.call(leaves))
 
 
 class Paths:
@@ -255,11 +247,11 @@ class Paths:
     def __init__(self, paths: Sequence[Path | Finished], plain: tuple[Plain, tuple[type, ...]] | None):
         self._paths, self._plain = tuple(paths), plain
 
-    def __call__(self, leaves: Sequence[Any]) -> Any:
+    def call(self, leaves: Sequence[Any]) -> Any:
         paths = self._paths
         for path in paths:
             try:
-                results = path(leaves)
+                results = path.call(leaves)
             except (ArgumentError, ShapeError) as error:
                 refused = error
                 continue
@@ -277,15 +269,8 @@ class Paths:
             self._paths = (*others, path)
 
 
-def _conversions(by_place: Sequence[Conversion]) -> list[tuple[int, Callable[[Any], Any]]]:
-    return [(i, convert) for i, convert in enumerate(by_place) if convert is not None]
-
-
-def _converted(values: Sequence[Any], conversions: list[tuple[int, Callable[[Any], Any]]]) -> Sequence[Any]:
-    changed = list(values)
-    for i, convert in conversions:
-        changed[i] = convert(changed[i])
-    return changed
+def _conversions(by_place: Sequence[Conversion]) -> tuple[tuple[int, Callable[[Any], Any]], ...]:
+    return tuple((i, convert) for i, convert in enumerate(by_place) if convert is not None)
 
 
 def is_leaf_tree(tree: Any) -> bool:

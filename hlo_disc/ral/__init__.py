@@ -9,8 +9,10 @@ import atexit
 from ._ral import (
     Executable,
     fail_next_allocation,
+    fast_path,
     kept_bytes,
     live_bytes,
+    path,
     pool_threads,
     stop_pool,
     symbols,
@@ -24,8 +26,10 @@ atexit.register(stop_pool)
 __all__ = [
     "Executable",
     "fail_next_allocation",
+    "fast_path",
     "kept_bytes",
     "live_bytes",
+    "path",
     "pool_threads",
     "stop_pool",
     "symbols",

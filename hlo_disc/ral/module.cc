@@ -10,6 +10,7 @@
 
 #include "callback.h"
 #include "executable.h"
+#include "fast_path.h"
 #include "ffi.h"
 #include "fft.h"
 #include "library.h"
@@ -180,7 +181,7 @@ PyType_Slot executable_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call_slot
 
 NB_MODULE(_ral, m) {
   nb::set_leak_warnings(false);  // executables in module globals live until the process ends
-  if (!ral::initialize_tensors()) throw nb::python_error();
+  if (!ral::initialize_tensors() || !ral::initialize_fast_path()) throw nb::python_error();
   nb::register_exception_translator([](const std::exception_ptr& exception, void*) {
     try {
       std::rethrow_exception(exception);
@@ -227,6 +228,19 @@ NB_MODULE(_ral, m) {
     return nb::steal(watch);
   }, nb::arg("function"), nb::arg("was"), nb::arg("holder"), nb::arg("name"), nb::arg("value").none(),
         "A function: whether function() still returns the very objects in `was`, and holder.name still is `value`.");
+  m.def("fast_path", [](nb::object slow) {
+    PyObject* made = ral::make_fast_path(slow.ptr());
+    if (!made) throw nb::python_error();
+    return nb::steal(made);
+  }, nb::arg("slow"), "The method `__call__` of a JitFunction, which calls `slow` where there is no fast path.");
+  m.def("path",
+        [](nb::object run, nb::object unflatten, nb::tuple taken, nb::tuple given) {
+    PyObject* made = ral::make_path(run.ptr(), unflatten.ptr(), taken.ptr(), given.ptr());
+    if (!made) throw nb::python_error();
+    return nb::steal(made);
+  }, nb::arg("run"), nb::arg("unflatten").none(), nb::arg("taken"), nb::arg("given"),
+        "A function: runs a program on a list of arrays. taken, given: (index, function), what makes of arguments what "
+        "`run` takes, and of its results what the call gives back.");
   m.def("ffi_handler", [] { return nb::capsule(ral::ffi_handler()); }, "The XLA FFI handler.");
 
   nb::class_<ral::CallCount>(m, "CallCount")

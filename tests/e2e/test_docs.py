@@ -150,7 +150,7 @@ def public() -> dict[str, Any]:
     for name, value in list(found.items()):
         if inspect.isclass(value):
             for member, what in vars(value).items():
-                what = getattr(what, "__func__", what)
+                what = inspect.unwrap(getattr(what, "__func__", what))
                 if (member == "__call__" or member[0] != "_") and (inspect.isfunction(what) or type(what) is property):
                     found[f"{name}.{member}"] = what
     return found

@@ -1,0 +1,122 @@
+"""The fast path of a call: what it must not lose or keep, beside what the tests of `hlo_disc.jit` see."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+
+import pytest
+
+from hlo_disc import JitFunction, ral
+from hlo_disc.errors import ArgumentError, ShapeError
+
+
+class Programs:
+    def __init__(self, unchanged=True):
+        self.unchanged = lambda: unchanged
+        self.plain, self.paths = {}, {}
+
+
+class Face:
+    """What the native code knows of a JitFunction."""
+
+    def __init__(self):
+        self._by_jax, self._programs, self._flatten = {}, Programs(), None
+        self.other: Programs | None = None
+
+    def _under_these_settings(self):
+        return self.other
+
+    @ral.fast_path
+    def __call__(self, *args, **kwargs):
+        """Slow."""
+        return "slow", args, kwargs
+
+
+def refuse(error):
+    def run(*args):
+        raise error
+
+    return run
+
+
+def test_what_has_no_fast_path_is_slow():
+    face = Face()
+    assert face(1, "a", key=2) == ("slow", (1, "a"), {"key": 2}) and face() == ("slow", (), {})
+    face._programs.plain[int,] = (lambda x: (x, 5)), list
+    assert face(1) == [1, 5] and face(True) == ("slow", (True,), {}) and face(1, x=1)[0] == "slow"
+    face._programs.plain[int,] = (lambda x: (x, 5)), None
+    assert face(3) == 3
+
+
+def test_what_a_program_refuses_is_slow_and_what_it_raises_is_raised():
+    face = Face()
+    face._flatten = lambda both: ([*both[0]], "tree")
+    for table, key in ((face._programs.plain, (int,)), (face._programs.paths, ("tree", (), (int,)))):
+        for error in (ArgumentError("no"), ShapeError("no")):
+            table[key] = (refuse(error), None) if table is face._programs.plain else refuse(error)
+            assert face(1) == ("slow", (1,), {})
+        table[key] = (refuse(KeyError("k")), None) if table is face._programs.plain else refuse(KeyError("k"))
+        with pytest.raises(KeyError):
+            face(1)
+        table.clear()
+    face._programs.paths["tree", (), (int, str)] = lambda leaves: ("path", leaves)
+    assert face(1, "a") == ("path", [1, "a"])
+    face._flatten = refuse(TypeError("unsortable"))
+    with pytest.raises(TypeError, match="unsortable"):
+        face(1)
+
+
+def test_other_settings_have_other_programs():
+    face = Face()
+    face._programs = Programs(unchanged=False)
+    face._programs.plain[int,] = (lambda x: ("stale",)), None
+    assert face(1)[0] == "slow"
+    face.other = Programs()
+    face.other.plain[int,] = (lambda x: ("fresh",)), None
+    assert face(1) == "fresh"
+
+
+@pytest.mark.parametrize("first", [1.5, [1.5, 1], ({"a": [1.5]}, 2), {"b": 1.5, "a": 1}])
+def test_what_falls_back_needs_an_array_in_sight(first):
+    face, calls = Face(), []
+    face._by_jax[type(first), str] = (lambda *args: args), lambda: calls.append(1), frozenset([float])
+    assert face(first, "a") == (first, "a") and calls == [1]
+    others = {float: 2.5, list: [1], tuple: (), dict: {"b": 1, "a": 1.5}}
+    assert face(others[type(first)], "a")[0] == (2.5 if type(first) is float else "slow")
+
+
+def test_a_path_converts():
+    path = ral.path(lambda *args: args, None, (), ())
+    assert path([3]) == 3 and path((4, 5)) == 4
+    path = ral.path(lambda *args: args, list, ((1, str), (0, float)), ((2, repr),))
+    leaves = [1, 2, 3]
+    assert path(leaves) == [1.0, "2", "3"] and leaves == [1, 2, 3]
+    with pytest.raises(IndexError):
+        path([1])
+    with pytest.raises(ZeroDivisionError):
+        ral.path(lambda *args: args, None, ((0, lambda x: x / 0),), ())([1])
+
+
+def test_no_reference_is_lost_or_kept():
+    face = Face()
+    face._flatten = lambda both: ([*both[0]], "tree")
+    marks = [object() for _ in range(3)]
+    kinds = (object,) * 3
+    face._programs.plain[kinds] = (lambda *args: args), None
+    face._programs.paths["tree", (), (*kinds, int)] = ral.path(lambda *args: args, list, ((3, id),), ((3, id),))
+    face._programs.paths["tree", (), (*kinds, str)] = ral.path(refuse(KeyError), list, ((3, id),), ((3, id),))
+    face._by_jax[(*kinds, bytes)] = (lambda *args: args), int, frozenset([object])
+    before = [sys.getrefcount(x) for x in marks]
+    for _ in range(50):
+        face(*marks), face(*marks, 1), face(*marks, b""), face(*marks, None), face(*marks, k=1)
+        with pytest.raises(KeyError):
+            face(*marks, "")
+    assert [sys.getrefcount(x) for x in marks] == before
+
+
+def test_the_method_is_its_python_function_to_who_looks():
+    assert "x" not in inspect.signature(JitFunction.__call__).parameters
+    assert [*inspect.signature(Face.__call__).parameters] == ["self", "args", "kwargs"]
+    assert Face.__call__.__doc__ == "Slow." and Face.__call__.__name__ == "__call__"
+    assert Face().__call__(1) == ("slow", (1,), {})

@@ -17,7 +17,7 @@ from jax import export
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, UnsupportedOpError
-from hlo_disc.import_ import jax_lowering
+from hlo_disc.import_ import jax_lowering, size_functions
 from hlo_disc.import_.module import read_module
 from hlo_disc.import_.policy import JAX
 from hlo_disc.import_.size_questions import Answers, answering
@@ -49,6 +49,8 @@ def from_jax(
     shapes = [_filled(leaf, shape_spec(spec), name) for leaf, spec, name in zip(leaves, dims, names, strict=True)]
     known = parse_constraints(constraints)
     known += [asked.guard() for asked in answers.equalities] if answers else []
+    if answers:
+        size_functions.lend()
     with answering(answers) if answers else contextlib.nullcontext():
         sizes = _symbolic_sizes([d for shape in shapes for d in shape], known, answers)
         structs = [

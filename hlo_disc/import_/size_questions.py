@@ -31,7 +31,7 @@ from jax._src import core, source_info_util
 from jax._src.export import shape_poly
 from jax._src.lax import lax
 from jax._src.lax.control_flow import loops
-from jax._src.numpy import lax_numpy
+from jax._src.numpy import lax_numpy, vectorize
 
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import Atom, Dim
@@ -41,8 +41,6 @@ from hlo_disc.errors import UnsupportedOpError
 _LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (jax, jaxlib))
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LOWERING = os.path.join(os.path.dirname(__file__), "jax.py")
-# JAX's functions of arrays.
-_OF_ARRAYS = tuple(f"jax._src.{name}." for name in ("image", "lax", "nn", "numpy", "random", "scipy", "third_party"))
 _COMPARISONS = (dis.opmap["COMPARE_OP"], dis.opmap["CONTAINS_OP"])
 _JITTED = type(jax.jit(len))
 _thread = threading.local()
@@ -74,7 +72,8 @@ class Answers:
 
     sizes: of the call, by symbol. known: what holds for all calls. equalities: those that earlier traces found. scope:
     JAX's, of the sizes that are asked about. equal: the equality that makes the trace start again, None when there is
-    none. number: the size that was last asked for as a number where JAX may do without.
+    none. number: the size that was last asked for as a number where JAX may do without. ratios: by identity, traced
+    quotients with the size and the number that they are of.
     """
 
     def __init__(self, sizes: Mapping[str, int], known: ShapeFacts, equalities: Sequence[Asked] = ()):
@@ -85,6 +84,7 @@ class Answers:
         self.scope: Any = None
         self.equal: Asked | None = None
         self.number: Asked | None = None
+        self.ratios: dict[int, tuple[Any, Any, int]] = {}
         self._asked: dict[tuple[Dim, str, Dim], Asked] = {}
         self._numbers: dict[Dim, Asked] = {}
 
@@ -173,7 +173,6 @@ class Answers:
 def answering(answers: Answers) -> Iterator[None]:
     """Decide what traces of this thread ask about sizes."""
     _install()
-    _lend()
     before = getattr(_thread, "answers", None)
     _thread.answers = answers
     try:
@@ -192,6 +191,11 @@ def dim_of(size: Any) -> Dim:
 def is_size(thing: Any) -> bool:
     """Whether it is a symbolic size of JAX's."""
     return isinstance(thing, shape_poly._DimExpr)
+
+
+def is_answered(thing: Any) -> bool:
+    """Whether it is a symbolic size of what this thread traces for a call."""
+    return is_size(thing) and _ours(thing) is not None
 
 
 def settle(size: Any) -> None:
@@ -248,6 +252,14 @@ def _is_lookup(frame: FrameType) -> bool:
     return code.co_name == "__eq__" and _is_generated(code)
 
 
+def _is_dropped(frame: FrameType) -> bool:
+    """Whether a frame drops the result of what it calls now: it is only to be seen that there is one."""
+    code, at = frame.f_code.co_code, frame.f_lasti + 2
+    while code[at] == dis.opmap["CACHE"]:
+        at += 2
+    return code[at] == dis.opmap["POP_TOP"]
+
+
 def _callee(frame: FrameType) -> Any:
     """What a frame calls now, where names and attributes say it; None where it is not known."""
     *before, call = (i for i in dis.get_instructions(frame.f_code) if i.offset <= frame.f_lasti)
@@ -276,38 +288,6 @@ def _ours(size: Any) -> Answers | None:
     return answers if answers is not None and size.scope is answers.scope else None
 
 
-def _is_ours(thing: Any) -> bool:
-    return isinstance(thing, shape_poly._DimExpr) and _ours(thing) is not None
-
-
-def _length(thing: Any) -> Any:
-    """What Python's `len` has to make a number, and whoever asks mostly hands on."""
-    n = thing.shape[0] if isinstance(thing, core.Tracer) and thing.ndim else None
-    return n if _is_ours(n) else len(thing)
-
-
-def _extremum(of_numbers: Callable[..., Any], of_sizes: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def extremum(*args: Any, **options: Any) -> Any:
-        if getattr(_thread, "answers", None) is None or options:
-            return of_numbers(*args, **options)
-        values = args if len(args) > 1 else tuple(args[0])
-        if any(map(_is_ours, values)) and all(isinstance(n, int) or _is_ours(n) for n in values):
-            return functools.reduce(of_sizes, values)
-        return of_numbers(values)
-
-    return extremum
-
-
-# Of Python's functions, those that JAX's functions of arrays may have a size from where Python would ask for a number.
-_LENT = {"len": _length, "min": _extremum(min, core.min_dim), "max": _extremum(max, core.max_dim)}
-
-
-def _lend() -> None:
-    for module in [module for name, module in sys.modules.items() if name.startswith(_OF_ARRAYS)]:
-        for name, function in _LENT.items():
-            vars(module).setdefault(name, function)
-
-
 @functools.cache
 def _install() -> None:
     """Let JAX's sizes ask, once a process."""
@@ -323,6 +303,8 @@ def _install() -> None:
         ours = _ours(self)
         if ours is None or not _compares(self, other) or _is_lookup(sys._getframe(1)):
             return False
+        if sys._getframe(1).f_code.co_filename == vectorize.__file__:  # an axis of one may be mapped over, too
+            return ours.facts.equal(dim_of(self), dim_of(other)) is Truth.YES
         return ours.are_equal(dim_of(self), dim_of(other))
 
     def geq_decision(e1: Any, e2: Any, describe: Callable[[], str]) -> bool:
@@ -373,6 +355,9 @@ def _install() -> None:
             ours.may_be_number(dim_of(self))
 
     def number(self: Any) -> int:
+        ours = _ours(self)
+        if ours is not None and _is_dropped(sys._getframe(2)):
+            return dim_of(self).evaluate(ours.sizes)
         noted(self)
         return int_(self)
 
@@ -392,6 +377,21 @@ def _install() -> None:
             return operation(self, other)
 
         return checked
+
+    def divided(self: Any, other: Any) -> Any:
+        """What is rounded later, as in `math.ceil(n / 2)`, is a size again."""
+        ratio = by(self, other)
+        ours = _ours(self)
+        if ours is not None and isinstance(other, int):
+            ours.ratios[id(ratio)] = ratio, self, other
+        return ratio
+
+    def rounded(name: str, of_sizes: Callable[[Any, int], Any]) -> Callable[[Any], Any]:
+        def operation(self: Any) -> Any:
+            known = getattr(getattr(_thread, "answers", None), "ratios", {}).get(id(self))
+            return getattr(float(self), name)() if known is None else of_sizes(*known[1:])
+
+        return operation
 
     def as_number(name: str) -> Callable[..., Any]:
         def operation(self: Any, *others: Any) -> Any:
@@ -424,6 +424,9 @@ def _install() -> None:
     size.__int__, size.__index__ = for_users(int, number), for_users(int, index)
     size.__str__, size.__repr__ = for_users(str, text), for_users(repr, represent)
     size.__format__ = for_users(format, lambda self, spec: format(text(self), spec))
+    by, size.__truediv__ = size.__truediv__, divided
+    core.Tracer.__ceil__ = rounded("__ceil__", lambda n, k: (n + k - 1) // k)
+    core.Tracer.__floor__ = rounded("__floor__", operator.floordiv)
     for name in ("floordiv", "mod", "divmod", "truediv"):
         for operator_, divides in ((f"__{name}__", lambda _, y: y), (f"__r{name}__", lambda x, _: x)):
             setattr(size, operator_, checking(getattr(size, operator_), divides))

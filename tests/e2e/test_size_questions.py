@@ -139,7 +139,14 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "a table's first rows": (3, lambda x: x + jnp.arange(300.0)[: x.shape[0]]),
     "size of a named axis": (2, jax.vmap(lambda x: x * lax.axis_size("i") + lax.psum(1.5, "i"), axis_name="i")),
     "associative scan": (EACH, lambda x: lax.associative_scan(jnp.add, x)),
-    "permutation": (EACH, lambda x: jax.random.permutation(KEY, x)),
+    "permutation": (2, lambda x: jax.random.permutation(KEY, x)),
+    "places in a sorted array": (2, lambda x: jnp.searchsorted(jnp.sort(x), x)),
+    "places counted": (2, lambda x: jnp.searchsorted(jnp.sort(x), x, method="compare_all")),
+    "first half, rounded up": (2, lambda x: x[: math.ceil(x.shape[0] / 2)]),
+    "first half": (2, lambda x: x[: math.floor(x.shape[0] / 2)]),
+    "choices of elements": (2, jnp.vectorize(lambda v: lax.cond(v > 3, jnp.sin, jnp.cos, v))),
+    "index arrays": (2, lambda x: jnp.ix_(x.astype(int), jnp.arange(3))),
+    "diagonal below": (2, lambda x: jnp.diag(x[:, None] * jnp.ones(3), -1)),
 }
 
 

@@ -17,6 +17,7 @@ from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.passes.patterns import (
     Match,
     any_op,
+    are_equal,
     constant,
     first_operand,
     is_one,
@@ -28,15 +29,30 @@ from hlo_disc.dynamic_hlo.passes.patterns import (
 from hlo_disc.dynamic_hlo.passes.rewrite import Rule, cse, rewrite
 from hlo_disc.dynamic_hlo.passes.simplify import RULES, simplify
 from hlo_disc.dynamic_hlo.passes.unroll import unroll
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 
 
 def alike(graph: Graph) -> Graph:
     """An equal graph, simplified, in which less depends on how it was said."""
     # First of all: what a loop holds that never turns may make no sense at these sizes.
-    graph = simplify(everywhere(graph, unroll))
+    graph = simplify(everywhere(everywhere(graph, unroll), _without_sorts))
     return everywhere(graph, lambda scope: cse(rewrite(scope, ALIKE)))
+
+
+def _without_sorts(graph: Graph) -> Graph:
+    """Of at most one element: a sort has several results, which no rule takes the place of."""
+    values: dict[Value, Value] = {}
+    ops = []
+    for op in graph.ops:
+        operands = tuple(values.get(x, x) for x in op.operands)
+        if op.name == "sort" and graph.facts.at_most(op.results[0].shape[op.attrs["dim"]], ONE) is Truth.YES:
+            values.update(zip(op.results, operands, strict=False))  # after them comes what the comparison reads
+        else:
+            moved = op.with_operands(operands)
+            values.update(zip(op.results, moved.results, strict=True))
+            ops.append(moved)
+    return graph.with_roots(values, ops=tuple(ops)) if len(ops) < len(graph.ops) else graph
 
 
 # --------------------------------------------------------------------------------------------------- empty arrays
@@ -211,6 +227,27 @@ def _updates(builder: GraphBuilder, op: Op) -> Value:
     return builder.op("reshape", (op.operands[2],), op.loc, shape=op.result.shape)
 
 
+def _indices(op: Op) -> Match:
+    indices = op.operands[1]
+    known = splat(indices)
+    return None if known is not None and not known and indices.dtype == np.int32 else ()
+
+
+def _fills_axes(facts: ShapeFacts, op: Op) -> bool:
+    x, sizes = op.operands[0], op.attrs["slice_sizes"]
+    return all(are_equal(facts, x.shape[axis], sizes[axis]) for axis in op.attrs["start_index_map"])
+
+
+def _gather_from_beginning(builder: GraphBuilder, op: Op) -> Value:
+    zero = builder.op("constant", (), op.loc, value=np.zeros((), np.int32))
+    places = builder.op("broadcast", (zero,), op.loc, shape=op.operands[1].shape, dims=())
+    return builder.op("gather", (op.operands[0], places), op.loc, **op.attrs)
+
+
+def _no_elements(op: Op) -> Match:
+    return () if not op.attrs["value"].size else None
+
+
 def _one_known_place(op: Op) -> Match:
     indices = op.operands[1]
     at = constant(indices)
@@ -259,6 +296,8 @@ _PURE = tuple(
 ALIKE_RULES = (
     # exponential(x : (0, s)) -> broadcast(0) : (0, s)
     Rule("empty", _PURE, _pure, _zeros, _makes_nothing),
+    # constant [] : (0, 1) -> broadcast(0) : (0, 1)
+    Rule("constant without elements", ("constant",), _no_elements, _zeros),
     # reduce(x : (0, s), init), dims = (0) -> broadcast(init) : (s)
     Rule("reduce or pad of nothing", ("reduce", "pad"), any_op, _second_operand, _of_nothing),
     # dot_general(x : (b, 0), y : (0, n)) -> broadcast(0) : (b, n)
@@ -281,6 +320,8 @@ ALIKE_RULES = (
     Rule("dot_general of unit dims", ("dot_general",), any_op, _dot_without_units, _multiplies_units),
     # reduce(x : (1, s), init), dims = (1) -> reshape(reduce(reshape(x) : (s), init) : ()) : (1)
     Rule("reduce of unit dims kept", ("reduce",), any_op, _reduce_without_units, _has_unit_axes),
+    # gather(x : (1), indices) -> gather(x, 0)
+    Rule("gather from an axis of one", ("gather",), _indices, _gather_from_beginning, _fills_axes),
     # gather(x, indices : (1, b)) -> reshape(gather(x, reshape(indices) : (b)))
     Rule("gather of one", ("gather",), any_op, _gather_without_units, _has_units),
     # scatter(x, indices : (1, b), updates : (1, b)) -> scatter(x, reshape(indices) : (b), reshape(updates) : (b))

@@ -8,14 +8,17 @@ given; the rules and ranges that answer queries are derived from all of them whe
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import copy
 from enum import Enum
+from functools import partial
 from typing import TypeVar
 
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Atom, Dim, Monomial, dim_product, make, polynomial, quotient
 from hlo_disc.dynamic_hlo.sizes.equations import Equations, expand_divisions
+from hlo_disc.dynamic_hlo.sizes.points import signs
 from hlo_disc.dynamic_hlo.sizes.ranges import Ranges
 from hlo_disc.errors import ShapeError
 
@@ -116,7 +119,11 @@ class ShapeFacts:
             return Truth.YES
         found = self._equal.get((a, b))
         if found is None:
-            found = self._equal[a, b] = self._is_zero(self.canonical(Dim.of(a) - Dim.of(b)))
+            d = self.canonical(Dim.of(a) - Dim.of(b))
+            found = self._is_zero(d)
+            if found is Truth.UNKNOWN and (known := self._signs(d)) is not None and (known == {0} or 0 not in known):
+                found = _truth(0 in known)
+            self._equal[a, b] = found
         return found
 
     def same_size(self, a: Iterable[int | Dim], b: Iterable[int | Dim]) -> Truth:
@@ -140,6 +147,8 @@ class ShapeFacts:
                 found = Truth.YES
             else:
                 found = Truth.NO if self._ranges.nonnegative(-d - 1) else Truth.UNKNOWN
+            if found is Truth.UNKNOWN and (known := self._signs(d)) is not None and (known == {-1} or -1 not in known):
+                found = _truth(-1 not in known)
             self._at_most[a, b] = found
         return found
 
@@ -408,6 +417,17 @@ class ShapeFacts:
 
     # Equality
 
+    def _signs(self, d: Dim) -> set[int] | None:
+        """The signs that the canonical `d` may have, where it is of one symbol and more than a sum is known of that."""
+        if len(d.symbols) != 1:
+            return None
+        known: list[tuple[Dim, Callable[[int], bool]]] = [(e, partial(operator.eq, 0)) for e in self._equalities]
+        known += [(e, partial(operator.le, 0)) for e in self._inequalities]
+        known += [(e, operator.truth) for e in self._differences]
+        known += [(e, partial(_divides, k)) for e, k in self._multiples]
+        known = [(e, holds) for e, holds in known if e.symbols == d.symbols]
+        return signs(d, known) if any(map(_is_bent, [d, *(e for e, _ in known)])) else None
+
     def _is_zero(self, d: Dim) -> Truth:
         """Is the canonical `d` 0?"""
         if d.is_const:
@@ -432,6 +452,14 @@ class ShapeFacts:
         guess = _DEFAULT_SIZE if high is None else min(_DEFAULT_SIZE, high)
         guess = guess // k * k or k
         return guess if low is None or guess >= low else -(-low // k) * k
+
+
+def _divides(k: int, value: int) -> bool:
+    return value % k == 0
+
+
+def _is_bent(d: Dim) -> bool:
+    return any(atom.kind != "symbol" for monomial, _ in d.terms for atom in monomial)
 
 
 def _shift_extrema(d: Dim) -> Dim:

@@ -195,6 +195,22 @@ CASES = [
         (("float32", "1"), ("float32", "")),
     ),
     Case(
+        "constant without elements",
+        lambda b, x: b.op("concatenate", (x, b.op("constant", value=np.zeros((0, 1), F32))), dim=0),
+        lambda b, x: b.op("broadcast", (number(b, 0),), shape=shape("0, 1"), dims=()),
+        lambda b, x: b.op("concatenate", (x, b.op("constant", value=np.zeros((1, 1), F32))), dim=0),
+        (("float32", "0, 1"),),
+    ),
+    Case(
+        "gather from an axis of one",
+        lambda b, x, i: gather(b, x, i, "1", vector=1, start=(0,), collapsed=(0,)),
+        lambda b, x, i: gather(b, x, b.op("negate", (i,)), "1", vector=1, start=(0,), collapsed=(0,)),
+        lambda b, x, i: gather(
+            b, b.op("concatenate", (x, x), dim=0), reshape(b, i, "n, 1"), "1", vector=1, start=(0,), collapsed=(0,)
+        ),
+        (("float32", "1"), ("int32", "n")),
+    ),
+    Case(
         "gather of one",  # jnp.take_along_axis(x, i, 1) of a batch, and of a batch of one
         lambda b, x, i: gather(b, x, i, "1, 1", vector=2, start=(1,), collapsed=(1,), batching=((0, 0),)),
         lambda b, x, i: reshape(
@@ -272,6 +288,16 @@ def test_loops_that_never_turn() -> None:
     facts.add_equal(shape("n")[0], shape("0")[0])
     assert not alike(replace(graph, facts=facts)).ops
     assert len(alike(graph).ops) > 1
+
+
+def test_sorts_of_one() -> None:
+    def build(b: GraphBuilder, x: Value, y: Value) -> Value:
+        types = [(F32, ())] * 4
+        body = make_region(b.facts, types, lambda c, v: [c.op("compare", (v[0], v[1]), direction="LT")])
+        return b.multi("sort", (x, y), dim=0, stable=True, count=2, body=body)[1]
+
+    assert not alike(make_graph([("float32", "1, n")] * 2, build)).ops
+    assert alike(make_graph([("float32", "2, n")] * 2, build)).ops
 
 
 def test_every_rule_is_tested() -> None:

@@ -1,0 +1,123 @@
+"""Which signs a size has, decided by its values at finitely many points: for expressions of one symbol.
+
+Without products, and divided by numbers only, such an expression grows by the same amount from period to period once
+its minima and maxima have settled: what holds in one period then holds in all that follow. Where proofs of inequalities
+end (`n // 2 + (n + 1) // 2 == n`), this is exact.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from typing import NamedTuple
+
+from hlo_disc.dynamic_hlo.sizes.dim import Atom, Dim
+
+_MOST = 512  # points that are looked at
+
+
+class _Tail(NamedTuple):
+    """From `start` on the value grows by `growth` in each period."""
+
+    start: int
+    period: int
+    growth: int
+
+    @property
+    def slope(self) -> Fraction:
+        return Fraction(self.growth, self.period)
+
+
+class _TooMuch(Exception):
+    """The expression is of another kind, or takes too many points."""
+
+
+def signs(d: Dim, conditions: Iterable[tuple[Dim, Callable[[int], bool]]]) -> set[int] | None:
+    """Which of -1, 0 and 1 are signs of `d` at sizes at which the conditions hold; None where it is not decided.
+
+    conditions: dims of the same symbol, and what holds of them. Those that are not of this kind say nothing.
+    """
+    (name,) = d.symbols
+    try:
+        settled = [_settled(d)]
+        kept = []
+        for other, holds in conditions:
+            if other.symbols == d.symbols and (tail := _settled_or_none(other)):
+                settled.append(tail)
+                kept.append((other, holds))
+        end = max(tail.start for tail in settled) + math.lcm(*(tail.period for tail in settled))
+        _check(end)
+    except _TooMuch:
+        return None
+    found = set()
+    for n in range(end):
+        at = {name: n}
+        if all(holds(other.evaluate(at)) for other, holds in kept):
+            value = d.evaluate(at)
+            found.add((value > 0) - (value < 0))
+    return found
+
+
+def _settled_or_none(d: Dim) -> _Tail | None:
+    try:
+        return _settled(d)
+    except _TooMuch:
+        return None
+
+
+@functools.lru_cache(1 << 12)
+def _settled(d: Dim) -> _Tail:
+    """With a start after which the sign changes no more but as it repeats."""
+    tail = _tail(d)
+    if not tail.growth:
+        return tail
+    (name,) = d.symbols
+    largest = max(abs(d.evaluate({name: tail.start + n})) for n in range(tail.period))
+    steps = -(-largest // abs(tail.growth)) + 1
+    return _checked(tail.start + steps * tail.period, tail.period, tail.growth)
+
+
+def _tail(d: Dim) -> _Tail:
+    parts = []
+    for monomial, c in d.terms:
+        if len(monomial) > 1:
+            raise _TooMuch
+        if monomial:
+            parts.append((_of_atom(monomial[0]), c))
+    period = math.lcm(*(tail.period for tail, _ in parts))
+    growth = sum(c * tail.growth * (period // tail.period) for tail, c in parts)
+    return _checked(max((tail.start for tail, _ in parts), default=0), period, growth)
+
+
+def _of_atom(atom: Atom) -> _Tail:
+    if atom.kind == "symbol":
+        return _Tail(0, 1, 1)
+    if atom.kind in ("min", "max"):
+        return _of_extremum(atom)
+    x, k = atom.args
+    if not k.is_const or k.value < 1:
+        raise _TooMuch
+    tail = _tail(x)
+    growth = tail.growth if atom.kind == "floordiv" else 0
+    return _checked(tail.start, tail.period * k.value, growth)
+
+
+def _of_extremum(atom: Atom) -> _Tail:
+    tails = list(map(_tail, atom.args))
+    pairs = [a - b for i, a in enumerate(atom.args) for b in atom.args[:i]]
+    start = max(_settled(d).start if d.symbols else 0 for d in pairs)
+    period = math.lcm(*(tail.period for tail in tails))
+    slope = (min if atom.kind == "min" else max)(tail.slope for tail in tails)
+    return _checked(max(start, *(tail.start for tail in tails)), period, int(slope * period))
+
+
+def _checked(start: int, period: int, growth: int) -> _Tail:
+    _check(start + period)
+    return _Tail(start, period, growth)
+
+
+def _check(points: int) -> None:
+    if points > _MOST:
+        raise _TooMuch

@@ -88,8 +88,8 @@ class JitFunction(Generic[P, R]):
         self._options = options
         self._programs = Programs(lambda: False)  # of the settings that the last call saw
         self._by_settings: dict[Any, Programs] = {}
-        # For calls without keywords, by the types of their arguments, where there is nothing but `jax.jit`: it, how they
-        # are counted, and the types of arrays of which one must be seen, or results are numpy's; None where one is.
+        # For calls without keywords, by the types of their arguments, where there is nothing but `jax.jit`: it, how to
+        # count them, and the types of arrays of which one must be seen, or results are numpy's; None where one is.
         self._by_jax: dict[tuple[type, ...], tuple[Any, Callable[[], int], frozenset[type] | None]] = {}
         self._flatten: Any = None  # JAX's, once it is there, where all arguments are arrays
         self._lock = threading.Lock()  # of programs

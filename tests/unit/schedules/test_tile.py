@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_runner import levels
 
+import hlo_disc
 from hlo_disc import pipeline
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
@@ -378,3 +381,20 @@ def test_long_sums_with_an_epilogue() -> None:
     graph = make_graph([("float32", "b, k, m"), ("float32", "b, k, n"), ("float32", "n")], build)
     sizes = [(1, 3, 8193, 5), (3, 4, 9000, 6), (2, 70, 8200, 65), (2, 49, 257, 65), (0, 3, 9000, 4), (2, 1, 0, 3)]
     run(graph, [dict(zip("bmkn", size, strict=True)) for size in sizes], tolerance=2e-5)
+
+
+def test_what_lies_behind_the_last_column_costs_nothing() -> None:
+    fill, denormal = hlo_disc.compile(lambda x: -x, "f32[n]"), np.full(128 * 16, 1e-42, np.float32)
+    x, seconds = np.ones((64, 128), np.float32), {}
+    for columns in (10, 16):
+        f, w = hlo_disc.jit(lambda w, x: x @ w.T), jnp.ones((columns, 128))
+        f(w, x)
+        blocks = [fill(denormal) for _ in range(50)]
+        del blocks  # of which one becomes the panel
+        times = []
+        for _ in range(60):
+            start = time.thread_time()
+            f(w, x)
+            times.append(time.thread_time() - start)
+        seconds[columns] = min(times)
+    assert seconds[10] < 4 * seconds[16]  # 30 times where nothing clears the panel

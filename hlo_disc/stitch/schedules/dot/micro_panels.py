@@ -70,9 +70,7 @@ def row_panel_elements(size: Any, lanes: int, vectors: int) -> Any:
 
 
 def transpose_panel(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Call:
-    """Pack a column operand that is contiguous along K; nothing is written after the last column.
-
-    Pairs along K are moved as one element.
+    """Pack a column operand that is contiguous along K. Pairs along K are moved as one element.
 
     (col with the stride of a column; panel; size of K; number of columns)
     """
@@ -88,6 +86,12 @@ def transpose_panel(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Ca
                 return load(b, types.col, types.sum, col.buffer, at, n)
             return b.reinterpret(b.load(col.buffer, at, 2 * n, mask), b.memory_type(types.sum), n)
 
+        def clear() -> None:  # what happens to lie there may be denormal, and takes fifty times as long to multiply
+            zeros = b.const(0, b.memory_type(types.sum), lanes)
+            with b.loop(0, b.ceil_div(size, each) * width, lanes) as loop:
+                b.store(zeros, panel.buffer, panel.at + loop.i)
+
+        b.if_(b.compare("<", count, width), clear)
         with b.loop(0, b.minimum(count, width), lanes) as group:
             first, to, left = col.at + group.i * stride, panel.at + group.i, count - group.i
             whole = b.select(b.compare(">=", left, lanes), size // each - size // each % 4, b.index(0))

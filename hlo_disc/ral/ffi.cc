@@ -226,7 +226,7 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
 int64_t publish(PyObject* self, const Executable* executable, int64_t content) {
   Published& all = published();
   std::unique_lock<std::shared_mutex> lock(all.mutex);
-  for (int64_t number = content;; number = (number + 1) & INT64_MAX) {
+  for (int64_t number = content;; number = number == INT64_MAX ? 0 : number + 1) {
     auto [at, added] = all.executables.try_emplace(number, executable);
     if (added) Py_INCREF(self);
     if (at->second == executable) return number;

@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 from hlo_disc.dynamic_hlo.sizes.dim import Atom, Dim
 
-_MOST = 512  # points that are looked at
+# Points that are looked at, and parts of an expression: it is asked of many.
+_MOST = 128
+_LARGEST = 32
 
 
 class _Tail(NamedTuple):
@@ -79,7 +81,10 @@ def _settled(d: Dim) -> _Tail:
     return _checked(tail.start + steps * tail.period, tail.period, tail.growth)
 
 
+@functools.lru_cache(1 << 12)
 def _tail(d: Dim) -> _Tail:
+    if sum(atom.size for monomial, _ in d.terms for atom in monomial) > _LARGEST:
+        raise _TooMuch
     parts = []
     for monomial, c in d.terms:
         if len(monomial) > 1:

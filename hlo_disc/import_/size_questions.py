@@ -19,6 +19,7 @@ import operator
 import os
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ import jax
 import jaxlib
 from jax._src import core, source_info_util
 from jax._src.export import shape_poly
-from jax._src.lax import lax
+from jax._src.lax import convolution, lax
 from jax._src.lax.control_flow import loops
 from jax._src.numpy import lax_numpy, vectorize
 
@@ -325,6 +326,12 @@ def _install() -> None:
             return value
         return concrete(force, value, context)
 
+    def padding(value: Any) -> Any:
+        """Of a convolution, as its gradient has it: JAX checks that it is an int, and compiles a size as well."""
+        if isinstance(value, size) and _ours(value) is not None:
+            return value
+        return operator.index(value)
+
     def scan_length(xs: Any, avals: Any, length: Any) -> Any:
         """Of a scan whose length is given: JAX makes a number of it, to compare."""
         if isinstance(length, size) and _ours(length) is not None and all(length == x.shape[0] for x in avals):
@@ -437,6 +444,7 @@ def _install() -> None:
     shape_poly._geq_decision, shape_poly._bounds_decision = geq_decision, bounds_decision
     lax._const, core.concrete_or_error = const, concrete_or_error
     lax_numpy._squeeze, loops._infer_scan_length = squeezed, scan_length
+    convolution.operator = types.SimpleNamespace(**{**vars(operator), "index": padding})
 
 
 # What numbers can do and JAX's sizes cannot.

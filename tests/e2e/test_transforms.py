@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax, tree_util
-from surface.compositions import attention, convolution, cross_entropy, layer_norm, lstm
+from surface.compositions import attention, convolution, cross_entropy, layer_norm, lstm, strided_convolution
 
 import hlo_disc
 from hlo_disc.errors import FallbackWarning, ShapeError
@@ -129,6 +129,17 @@ def test_vjp(name: str) -> None:
         assert_same(results, jax.jit(fn)(*arguments))
     # One for the first sizes, one for all; some differ at one element.
     assert most_of_one(compiled) <= 2 + (name in ("cross entropy", "sort", "segment sum"))
+
+
+def test_gradients_of_strided_convolutions_and_of_nothing() -> None:
+    """Their padding follows from sizes; JAX leaves it out where there is nothing."""
+    compiled = hlo_disc.jit(strided_convolution)
+    for n in (7, 32, 1, 0, 12):
+        arguments = floats(2, n, 3), floats(3, 3, 4)
+        results, pull = jax.vjp(compiled, *arguments)
+        wanted, of_jax = jax.vjp(strided_convolution, *arguments)
+        assert_same((results, pull(jnp.cos(wanted))), (wanted, of_jax(jnp.cos(wanted))))
+    assert most_of_one(compiled) == 2
 
 
 @pytest.mark.parametrize("name", SMALL)

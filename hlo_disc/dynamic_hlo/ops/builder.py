@@ -24,9 +24,10 @@ class GraphBuilder:
         return self.multi(name, operands, loc, **attrs)[0]
 
     def multi(self, name: str, operands: Sequence[Value] = (), loc: str = "", **attrs: Any) -> tuple[Value, ...]:
-        """Append an op and return all its results."""
+        """Append an op and return all its results. Sizes that inference has worked out are spelled as others are."""
         types = infer(Op(name, tuple(operands), attrs, loc), self.facts)
-        op = make_op(name, operands, attrs, [(np.dtype(t), s) for t, s in types], loc)
+        shapes = [tuple(map(self.facts.canonical, shape)) for _, shape in types]
+        op = make_op(name, operands, attrs, [(np.dtype(t), s) for (t, _), s in zip(types, shapes, strict=True)], loc)
         self.ops.append(op)
         return op.results
 

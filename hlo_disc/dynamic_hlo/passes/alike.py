@@ -23,13 +23,14 @@ from hlo_disc.dynamic_hlo.passes.patterns import (
     is_one,
     is_zero,
     kept_axes,
+    made_by,
     operand_made_by,
     splat,
 )
 from hlo_disc.dynamic_hlo.passes.rewrite import Rule, cse, rewrite
 from hlo_disc.dynamic_hlo.passes.simplify import RULES, simplify
 from hlo_disc.dynamic_hlo.passes.unroll import unroll
-from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 
 
@@ -59,11 +60,15 @@ def _without_sorts(graph: Graph) -> Graph:
 
 
 def _is_empty(facts: ShapeFacts, value: Value) -> bool:
-    return any(is_zero(facts, size) for size in value.shape)
+    return is_zero(facts, dim_product(value.shape))
 
 
 def _of_nothing(facts: ShapeFacts, op: Op) -> bool:
     return _is_empty(facts, op.operands[0])
+
+
+def _multiplies_nothing(facts: ShapeFacts, op: Op) -> bool:
+    return any(_is_empty(facts, x) for x in op.operands)
 
 
 def _updates_nothing(facts: ShapeFacts, op: Op) -> bool:
@@ -149,10 +154,19 @@ def _dot_without_units(builder: GraphBuilder, op: Op) -> Value:
     return builder.op("reshape", (product,), op.loc, shape=op.result.shape)
 
 
+def _units_beside(facts: ShapeFacts, op: Op) -> set[int]:
+    """Axes of size 1 of what is reduced, when it is along others too."""
+    gone = _units(facts, op.operands[0].shape, range(op.operands[0].rank))
+    return gone if not gone.issuperset(op.attrs["dims"]) else gone.difference(op.attrs["dims"])
+
+
+def _reduces_beside_units(facts: ShapeFacts, op: Op) -> bool:
+    return bool(_units_beside(facts, op))
+
+
 def _reduce_without_units(builder: GraphBuilder, op: Op) -> Value:
     x, init = op.operands
-    kept = [axis for axis in range(x.rank) if axis not in op.attrs["dims"]]
-    gone = _units(builder.facts, x.shape, kept)
+    gone = _units_beside(builder.facts, op)
     numbers = {"dims": _numbered(op.attrs["dims"], gone)}
     reduced = builder.op("reduce", (_without(builder, x, gone), init), op.loc, **{**op.attrs, **numbers})
     return builder.op("reshape", (reduced,), op.loc, shape=op.result.shape)
@@ -262,7 +276,7 @@ def _slice_at(builder: GraphBuilder, op: Op, at: np.ndarray) -> Value:
     x, sizes = op.operands[0], op.attrs["slice_sizes"]
     known = {axis: int(i) for axis, i in zip(op.attrs["start_index_map"], at, strict=True)}
     corner = [
-        Dim.max(Dim.min(Dim.const(known.get(axis, 0)), limit - size), Dim.const(0))
+        Dim.max(Dim.min(Dim.const(known.get(axis, 0)), limit - size), ZERO)
         for axis, (limit, size) in enumerate(zip(x.shape, sizes, strict=True))
     ]
     start = tuple(map(builder.facts.canonical, corner))
@@ -284,6 +298,38 @@ def _scatter_without_place(builder: GraphBuilder, op: Op) -> Value:
     )
 
 
+def _adds_to_zeros(op: Op) -> Match:
+    """Where a window is added to zeros: there -0 becomes 0, which neither JAX nor XLA cares for."""
+    zero, at, body = splat(op.operands[0]), _one_known_place(op), op.attrs["body"]
+    if len(op.results) > 1 or at is None or zero is None or zero != 0 or op.attrs["operand_batching_dims"]:
+        return None
+    add = made_by(body.outputs[0], "add")
+    adds = add is not None and set(add.operands) == set(body.inputs)
+    return at if adds or body.outputs == body.inputs[1:2] else None
+
+
+def _window(op: Op, at: np.ndarray) -> list[tuple[int, Dim]]:
+    """Where an update goes, which is a window, in each axis: where it begins, and its size."""
+    known = {axis: int(i) for axis, i in zip(op.attrs["start_index_map"], at, strict=True)}
+    sizes = iter([op.operands[2].shape[axis] for axis in op.attrs["offset_dims"]])
+    dropped = op.attrs["collapsed_slice_dims"]
+    return [(known.get(axis, 0), ONE if axis in dropped else next(sizes)) for axis in range(op.result.rank)]
+
+
+def _lies_inside(facts: ShapeFacts, op: Op, at: np.ndarray) -> bool:
+    pairs = zip(_window(op, at), op.result.shape, strict=True)
+    return all(start >= 0 and facts.at_most(size + start, limit) is Truth.YES for (start, size), limit in pairs)
+
+
+def _padded(builder: GraphBuilder, op: Op, at: np.ndarray) -> Value:
+    window = _window(op, at)
+    low = tuple(Dim.const(start) for start, _ in window)
+    high = tuple(limit - size - start for (start, size), limit in zip(window, op.result.shape, strict=True))
+    update = builder.op("reshape", (op.operands[2],), op.loc, shape=tuple(size for _, size in window))
+    zero = builder.op("constant", (), op.loc, value=np.zeros((), op.result.dtype))
+    return builder.op("pad", (update, zero), op.loc, low=low, high=high, interior=(ZERO,) * op.result.rank)
+
+
 def _along_one(facts: ShapeFacts, op: Op) -> bool:
     return is_one(facts, op.result.shape[op.attrs["dim"]])
 
@@ -301,7 +347,7 @@ ALIKE_RULES = (
     # reduce(x : (0, s), init), dims = (0) -> broadcast(init) : (s)
     Rule("reduce or pad of nothing", ("reduce", "pad"), any_op, _second_operand, _of_nothing),
     # dot_general(x : (b, 0), y : (0, n)) -> broadcast(0) : (b, n)
-    Rule("dot_general of nothing", ("dot_general",), any_op, _zeros, _of_nothing),
+    Rule("product of nothing", ("dot_general", "convolution"), any_op, _zeros, _multiplies_nothing),
     # scatter(x, indices, updates : (0, s)) -> x
     Rule("scatter of nothing", ("scatter",), _single_result, first_operand, _updates_nothing),
     # cumulative(x : (1, s), init), dim = 0 -> x
@@ -319,7 +365,7 @@ ALIKE_RULES = (
     # dot_general(x : (1, n, k), y : (1, k, m)), batch = (0) x (0) -> reshape(dot_general(reshape(x), reshape(y)))
     Rule("dot_general of unit dims", ("dot_general",), any_op, _dot_without_units, _multiplies_units),
     # reduce(x : (1, s), init), dims = (1) -> reshape(reduce(reshape(x) : (s), init) : ()) : (1)
-    Rule("reduce of unit dims kept", ("reduce",), any_op, _reduce_without_units, _has_unit_axes),
+    Rule("reduce beside unit dims", ("reduce",), any_op, _reduce_without_units, _reduces_beside_units),
     # gather(x : (1), indices) -> gather(x, 0)
     Rule("gather from an axis of one", ("gather",), _indices, _gather_from_beginning, _fills_axes),
     # gather(x, indices : (1, b)) -> reshape(gather(x, reshape(indices) : (b)))
@@ -330,6 +376,8 @@ ALIKE_RULES = (
     Rule("scatter of everything", ("scatter",), _sets_at_zero, _updates, _covers_all),
     # gather(x, 3) -> reshape(slice(x)), 3 to 3 + size
     Rule("gather at a known place", ("gather",), _one_known_place, _slice_at),
+    # scatter(broadcast(0) : (5), 2, update : ()), they are added -> pad(reshape(update) : (1)), 2 and 2
+    Rule("scatter to zeros", ("scatter",), _adds_to_zeros, _padded, _lies_inside),
     # scatter(x, 0, updates) -> scatter(x, [], updates), start_index_map = ()
     Rule("scatter from the beginning", ("scatter",), _from_the_beginning, _scatter_without_place),
 )

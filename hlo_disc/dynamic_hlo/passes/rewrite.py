@@ -108,11 +108,10 @@ def _key(attribute: Any) -> Hashable:
 
 def _rebuild(builder: GraphBuilder, op: Op, operands: tuple[Value, ...], attrs: Mapping[str, Any]) -> Op:
     """Append `op` with new operands and attributes; the same object when they are the same."""
-    if attrs is op.attrs and all(new is old for new, old in zip(operands, op.operands, strict=True)):
+    known = attrs is op.attrs and all(builder.facts.canonical(d) is d for x in op.results for d in x.shape)
+    if known and all(new is old for new, old in zip(operands, op.operands, strict=True)):
         builder.ops.append(op)
-    elif attrs is op.attrs and all(
-        x.dtype == y.dtype and x.shape == y.shape for x, y in zip(operands, op.operands, strict=True)
-    ):
+    elif known and all(x.dtype == y.dtype and x.shape == y.shape for x, y in zip(operands, op.operands, strict=True)):
         builder.ops.append(op.with_operands(operands))
     else:
         GraphBuilder.multi(builder, op.name, operands, op.loc, **attrs)

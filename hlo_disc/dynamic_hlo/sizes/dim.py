@@ -396,8 +396,11 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
     g = math.gcd(k, *(c for m, c in r.terms if m))
     if g > 1:
         r, k = polynomial({m: c // g for m, c in r.terms}), k // g
-    # floor((floor(x / j) + c) / k) = floor((x + j*c) / (j*k))
+    # ceil(r / k) = floor((r + k - 1) / k): of the two ways to round up, the one whose dividend is positive
     monomial, coefficient = r.terms[0]
+    if coefficient < 0:
+        return polynomial(whole) - _floordiv(k - 1 - r, Dim.const(k))
+    # floor((floor(x / j) + c) / k) = floor((x + j*c) / (j*k))
     if len(monomial) == 1 and coefficient == 1 and (len(r.terms) == 1 or (len(r.terms) == 2 and r.constant_term)):
         inner = monomial[0]
         if inner.kind == "floordiv" and inner.args[1].is_const:

@@ -8,7 +8,7 @@ interval suffices. Bounds are ints or +-math.inf.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from hlo_disc.dynamic_hlo.sizes.dim import Atom, Dim, Monomial, polynomial, quotient
 
@@ -55,13 +55,17 @@ class Ranges:
         return low, high
 
     def bounds(self, d: Dim) -> Interval:
-        """Bounds of `d` from its terms and from inequalities about the same polynomial."""
+        """Bounds of `d` from its terms, from inequalities about the same polynomial, and its proved sign."""
         low, high = self.interval(d)
         for known in self.inequalities:
             if (above := known - d).is_const:
                 low = max(low, -above.value)
             if (below := known + d).is_const:
                 high = min(high, below.value)
+        if low < 0 and self.nonnegative(d):
+            low = 0
+        if high > 0 and self.nonnegative(-d):
+            high = 0
         return low, high
 
     def nonnegative(self, d: Dim) -> bool:
@@ -101,19 +105,19 @@ class Ranges:
         split = self._split(d)
         if split:
             return all(self._search(case, depth - 1, nodes) for case in split)
-        negative = [(m, c) for m, c in d.terms if c < 0]
+        at_fault = [(m, c) for m, c in d.terms if c < 0]
         if low == -math.inf:
             # Only a term without a lower bound can be at fault, and each of them must go: start with the first.
-            negative = [(m, c) for m, c in negative if self._monomial(m)[1] == math.inf][:1]
-        for monomial, c in negative:
-            for known in self._usable(d):
-                for part, k in known.terms:
-                    cofactor = quotient(monomial, part) if k < 0 else None
-                    if cofactor is None or self._monomial(cofactor)[0] < 0:
-                        continue
+            lowest = ((m, c, self.interval(polynomial({m: c}))[0]) for m, c in d.terms if m)
+            at_fault = [(m, c) for m, c, least in lowest if least == -math.inf][:1]
+        usable = self._usable(d)
+        for monomial, c in at_fault:
+            for cofactor, k, known in sorted(_matching(monomial, c, usable), key=lambda match: len(match[0])):
+                if self._monomial(cofactor)[0] >= 0:
                     common = math.gcd(c, k)
-                    rest = d * (-k // common) - known * polynomial({cofactor: -c // common})
-                    if self._search(rest, depth - 1, nodes):
+                    factor = abs(k) // common
+                    rest = d * factor - known * polynomial({cofactor: abs(c) // common})
+                    if self._search(rest + (factor - 1), depth - 1, nodes):  # d is an integer
                         return True
         return False
 
@@ -149,6 +153,15 @@ class Ranges:
             return [rest, b - rest - 1]
         known = [b - atom.dim - 1]
         return [*known, a - atom.dim] if self.interval(a)[0] >= 0 else known
+
+
+def _matching(monomial: Monomial, c: int, inequalities: Iterable[Dim]) -> Iterator[tuple[Monomial, int, Dim]]:
+    """The inequalities with a term of the sign of `c` that divides the monomial: the quotient, its coefficient, all."""
+    for known in inequalities:
+        for part, k in known.terms:
+            cofactor = quotient(monomial, part) if c * k > 0 else None
+            if cofactor is not None:
+                yield cofactor, k, known
 
 
 def _product(a: Interval, b: Interval) -> Interval:

@@ -63,6 +63,16 @@ def scatter(b: GraphBuilder, x: Value, at: Value, updates: Value, **how: Any) ->
     return b.op("scatter", (x, at, updates), **numbers(**how), unique=False, count=1, body=body)
 
 
+def added(b: GraphBuilder, to: str, updates: Value, at: int, **how: Any) -> Value:
+    zeros, body = b.op("broadcast", (number(b, 0),), shape=shape(to), dims=()), monoid_region("add", F32)
+    kind = {**numbers(0, start=(0,), **how), "unique": True, "count": 1}
+    return b.op("scatter", (zeros, places(b, at), updates), **kind, body=body)
+
+
+def widened(b: GraphBuilder, x: Value, low: str, high: str) -> Value:
+    return b.op("pad", (x, number(b, 0)), low=shape(low), high=shape(high), interior=shape("0, 0"))
+
+
 def stored(b: GraphBuilder, x: Value, at: int, update: Value) -> Value:
     body = make_region(b.facts, [(F32, ()), (F32, ())], lambda inner, xs: [xs[1]])
     at = b.op("constant", value=np.array(at, np.int32))
@@ -126,7 +136,7 @@ CASES = [
         (("float32", "0, 4"), ("float32", "n")),
     ),
     Case(
-        "dot_general of nothing",
+        "product of nothing",
         lambda b, x, y, z: dot(b, x, y, (), (1,), (), (0,)),
         lambda b, x, y, z: b.op("broadcast", (number(b, 0),), shape=shape("n, 5"), dims=()),
         lambda b, x, y, z: dot(b, z, z, (), (0,), (), (0,)),
@@ -179,7 +189,14 @@ CASES = [
         (("float32", "1, 1"), ("float32", "n, 1")),
     ),
     Case(
-        "reduce of unit dims kept",
+        "reduce beside unit dims",
+        lambda b, x, y: b.op("reduce", (reshape(b, x, "4, 1, n"), number(b, 0)), dims=(1, 2), kind="add"),
+        lambda b, x, y: b.op("reduce", (reshape(b, x, "4, n"), number(b, 0)), dims=(1,), kind="add"),
+        lambda b, x, y: b.op("reduce", (y, number(b, 0)), dims=(0,), kind="add"),
+        (("float32", "1, 4, n"), ("float32", "1, n")),
+    ),
+    Case(
+        "reduce beside unit dims",
         lambda b, x, y: b.op("reduce", (x, number(b, 0)), dims=(1,), kind="add"),
         lambda b, x, y: reshape(
             b, b.op("reduce", (reshape(b, x, "4, n"), number(b, 0)), dims=(0,), kind="add"), "1, n"
@@ -234,6 +251,20 @@ CASES = [
         lambda b, x: reshape(b, part(b, x, "3, 0, 0", "4, 3, 1"), "3"),
         lambda b, x: gather(b, x, places(b, 9, -1), "1, 3, 1", vector=1, start=(0,), offset=(1,), collapsed=(0, 2)),
         (("float32", "4, 5, 2"),),
+    ),
+    Case(
+        "scatter to zeros",
+        lambda b, x: added(b, "5, 4", x, 2, offset=(0,), collapsed=(0,)),
+        lambda b, x: widened(b, reshape(b, x, "1, 4"), "2, 0", "2, 0"),
+        lambda b, x: added(b, "5, 4", x, 5, offset=(0,), collapsed=(0,)),
+        (("float32", "4"),),
+    ),
+    Case(
+        "scatter to zeros",
+        lambda b, x: added(b, "n + 3, 4", x, 0, offset=(0, 1)),
+        lambda b, x: widened(b, x, "0, 0", "3, 0"),
+        lambda b, x: added(b, "n, 4", x, 1, offset=(0, 1)),
+        (("float32", "n, 4"),),
     ),
     Case(
         "scatter from the beginning",

@@ -110,6 +110,10 @@ def test_equal(statements, a, b, answer):
         (["h*w <= 64"], "b*h*w", "64*b", YES),
         ([], "-s", "0", YES),
         ([], "s*t", "s*s", UNKNOWN),
+        ([], "floordiv(s + 1, 2)", "2*floordiv(s + 3, 4)", YES),
+        ([], "floordiv(s + 2, 2)", "2*floordiv(s + 3, 4)", UNKNOWN),
+        ([], "s - t", "2*floordiv(s - t, 2) + 1", YES),
+        (["b <= 8", "b >= 1", "t <= 8", "t >= 1"], "floordiv(b + 1, 2)", "2*floordiv(b + 3, 4)", YES),
     ],
 )
 def test_at_most(statements, a, b, answer):
@@ -177,6 +181,8 @@ def test_same_size(statements, a, b, answer):
         ([], "floordiv(s, t)", (None, None)),
         (["s - t >= 5"], "s - t", (5, None)),
         (["2*s <= 9"], "s", (0, 4)),
+        ([], "2*floordiv(s + 1, 2) - s", (0, None)),
+        ([], "s - 2*floordiv(s + 1, 2)", (None, 0)),
     ],
 )
 def test_bounds(statements, d, bounds):

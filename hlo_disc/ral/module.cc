@@ -241,6 +241,15 @@ NB_MODULE(_ral, m) {
   }, nb::arg("run"), nb::arg("unflatten").none(), nb::arg("taken"), nb::arg("given"),
         "A function: runs a program on a list of arrays. taken, given: (index, function), what makes of arguments what "
         "`run` takes, and of its results what the call gives back.");
+  m.def("wrapper",
+        [](nb::object put, nb::object type_of, nb::object where, nb::object devices, nb::object otherwise) {
+    PyObject* made = ral::make_wrapper(put.ptr(), type_of.ptr(), where.ptr(), devices.ptr(), otherwise.ptr());
+    if (!made) throw nb::python_error();
+    return nb::steal(made);
+  }, nb::arg("put"), nb::arg("type_of"), nb::arg("where"), nb::arg("devices"), nb::arg("otherwise"),
+        "An adapter's `wrap`: put(type, where, [array], devices, False), with what type_of(shape, dtype, weak) gives, "
+        "and "
+        "`otherwise` for what is like a committed array or where `put` raises RuntimeError.");
   m.def("ffi_handler", [] { return nb::capsule(ral::ffi_handler()); }, "The XLA FFI handler.");
 
   nb::class_<ral::CallCount>(m, "CallCount")

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <array>
+
 #include "numpy_api.h"
 #include "tensor.h"
 
@@ -38,7 +41,95 @@ PyObject* numpy_array(Block block, const TensorType& type, const int64_t* sizes)
   return array;
 }
 
+// What makes a framework's arrays of numpy's, and what says their types, by dtype, weakness and sizes: the last of each
+// place in a table.
+struct Wrapper {
+  struct Type {
+    int dtype = -1;
+    bool weak = false;
+    std::vector<npy_intp> sizes;
+    PyObject* type = nullptr;
+  };
+  PyObject *put, *type_of, *where, *devices, *otherwise;
+  std::array<Type, 256> types;
+
+  ~Wrapper() {
+    for (PyObject* object : {put, type_of, where, devices, otherwise}) Py_DECREF(object);
+    for (Type& type : types) Py_XDECREF(type.type);
+  }
+
+  // The type of such an array (new reference), null with a Python exception set.
+  PyObject* type(PyArrayObject* array, PyObject* weak) {
+    int dtype = PyArray_DESCR(array)->type_num, rank = PyArray_NDIM(array);
+    const npy_intp* sizes = PyArray_DIMS(array);
+    size_t place = static_cast<size_t>(dtype) * 2 + (weak == Py_True);
+    for (int i = 0; i < rank; i++) place = place * 31 + static_cast<size_t>(sizes[i]);
+    Type& known = types[place % types.size()];
+    if (known.dtype == dtype && known.weak == (weak == Py_True) &&
+        std::equal(sizes, sizes + rank, known.sizes.begin(), known.sizes.end())) {
+      return Py_NewRef(known.type);
+    }
+    PyObject* shape = PyObject_GetAttrString(reinterpret_cast<PyObject*>(array), "shape");
+    PyObject* descriptor = reinterpret_cast<PyObject*>(PyArray_DESCR(array));
+    PyObject* made = shape ? PyObject_CallFunctionObjArgs(type_of, shape, descriptor, weak, nullptr) : nullptr;
+    Py_XDECREF(shape);
+    if (!made) return nullptr;
+    known.dtype = dtype;
+    known.weak = weak == Py_True;
+    known.sizes.assign(sizes, sizes + rank);
+    Py_XSETREF(known.type, Py_NewRef(made));
+    return made;
+  }
+};
+
+constexpr const char* kWrapper = "hlo_disc.wrapper";
+
+PyObject* wrap(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  auto* wrapper = static_cast<Wrapper*>(PyCapsule_GetPointer(self, kWrapper));
+  if (!wrapper) return nullptr;
+  if (count != 3 || !PyArray_Check(args[0])) {
+    PyErr_SetString(PyExc_TypeError, "wrap takes a numpy array, an array like the one to be made, and its weakness");
+    return nullptr;
+  }
+  static PyObject* const committed_name = PyUnicode_InternFromString("_committed");
+  PyObject* committed = args[1] == Py_None ? Py_NewRef(Py_False) : PyObject_GetAttr(args[1], committed_name);
+  if (!committed) return nullptr;
+  Py_DECREF(committed);  // a bool lives for ever
+  if (committed == Py_False) {
+    PyObject* type = wrapper->type(as_array(args[0]), args[2]);
+    PyObject* shards = type ? PyList_New(1) : nullptr;
+    PyObject* made = nullptr;
+    if (shards) {
+      PyList_SET_ITEM(shards, 0, Py_NewRef(args[0]));
+      PyObject* put[] = {type, wrapper->where, shards, wrapper->devices, Py_False};
+      made = PyObject_Vectorcall(wrapper->put, put, 5, nullptr);
+      Py_DECREF(shards);
+    }
+    Py_XDECREF(type);
+    if (made || !PyErr_ExceptionMatches(PyExc_RuntimeError)) return made;
+    PyErr_Clear();
+  }
+  return PyObject_Vectorcall(wrapper->otherwise, args, 3, nullptr);
+}
+
+PyMethodDef wrap_method = {"wrap", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(wrap)), METH_FASTCALL,
+                           "(numpy array, like, weak) -> the framework's array."};
+
 }  // namespace
+
+PyObject* make_wrapper(PyObject* put, PyObject* type_of, PyObject* where, PyObject* devices, PyObject* otherwise) {
+  auto* wrapper = new Wrapper{put, type_of, where, devices, otherwise, {}};
+  for (PyObject* object : {put, type_of, where, devices, otherwise}) Py_INCREF(object);
+  PyObject* capsule = PyCapsule_New(
+      wrapper, kWrapper, [](PyObject* self) { delete static_cast<Wrapper*>(PyCapsule_GetPointer(self, kWrapper)); });
+  if (!capsule) {
+    delete wrapper;
+    return nullptr;
+  }
+  PyObject* made = PyCFunction_New(&wrap_method, capsule);
+  Py_DECREF(capsule);
+  return made;
+}
 
 PyObject* results(Call& call, const Arguments& arguments) {
   int count = static_cast<int>(call.program.outputs.size());

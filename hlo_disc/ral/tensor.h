@@ -93,6 +93,11 @@ class Arguments {
 // The results of a call as a tuple (new reference): numpy arrays that own their memory, or what the adapter makes of them.
 PyObject* results(Call& call, const Arguments& arguments);
 
+// An adapter's `wrap` (new reference; null with a Python exception set): `put(type, where, [array], devices, False)`, with
+// what `type_of(shape, dtype, weak)` gives, and `otherwise` for what is like a committed array or where `put` raises
+// RuntimeError.
+PyObject* make_wrapper(PyObject* put, PyObject* type_of, PyObject* where, PyObject* devices, PyObject* otherwise);
+
 // A C-contiguous numpy array of this type with its address, for constants. New reference.
 PyObject* constant_array(PyObject* object, const void** data);
 

@@ -18,7 +18,7 @@ from jax.sharding import SingleDeviceSharding
 
 from hlo_disc.errors import ArgumentError
 from hlo_disc.ral import Executable
-from hlo_disc.ral._ral import ffi_handler
+from hlo_disc.ral._ral import ffi_handler, wrapper
 
 _TARGET = "hlo_disc_call"
 _NARROW = frozenset(np.dtype(getattr(ml_dtypes, name)) for name in ("int2", "uint2", "int4", "uint4", "float4_e2m1fn"))
@@ -117,18 +117,17 @@ def _fast_wrap() -> Callable[..., jax.Array] | None:
 
         aval_of = lru_cache(4096)(lambda shape, dtype, weak: ShapedArray(shape, dtype, weak_type=weak))
         device = jax.local_devices(backend="cpu")[0]
-        sharding = SingleDeviceSharding(device)
-        devices = [device]
 
-        def fast_wrap(array: np.ndarray, like: Any, weak: bool = False) -> jax.Array:
-            aval = aval_of(array.shape, array.dtype, weak)
+        def otherwise(array: np.ndarray, like: Any, weak: bool) -> jax.Array:
             try:
                 if like is not None and like._committed and len(where := like.sharding.device_set) == 1:
+                    aval = aval_of(array.shape, array.dtype, weak)
                     return batched_device_put(aval, SingleDeviceSharding(*where), [array], list(where), True)
-                return batched_device_put(aval, sharding, [array], devices, False)
             except RuntimeError:  # a transfer guard, and `_wrap` knows that nothing moves
-                return _wrap(array, like, weak)
+                pass
+            return _wrap(array, like, weak)
 
+        fast_wrap = wrapper(batched_device_put, aval_of, SingleDeviceSharding(device), [device], otherwise)
         like = jax.device_put(np.zeros((), np.float32))
         sample = fast_wrap(np.ones((2,), np.float32), like, False)
         usable = (

@@ -108,6 +108,17 @@ def test_the_public_api_gives_the_same_results() -> None:
         )
 
 
+def test_types_of_results_are_known_by_all_that_they_say() -> None:
+    fast = _fast_wrap()
+    assert fast is not None
+    shapes = [shape for n in range(60) for shape in ((n,), (n, 1), (1, n), (n, 31))]  # more than are remembered
+    for shape, dtype, weak in [*itertools.product(shapes, (np.float32, np.int32), (False, True))] * 2:
+        y = fast(np.zeros(shape, dtype), None, weak)
+        assert (y.shape, y.dtype, y.weak_type) == (shape, dtype, weak)
+    with pytest.raises(TypeError):
+        fast([1.0], None, False)
+
+
 def test_arrays_that_are_still_being_computed_are_waited_for() -> None:
     slow = jax.jit(lambda m: jnp.linalg.matrix_power(m, 40)[0])
     m = jnp.eye(300)

@@ -158,10 +158,10 @@ class _Call:
         return Answers(self._sizes, self._facts(), self.equalities)
 
     def _facts(self) -> ShapeFacts:
-        """What holds for all calls."""
+        """What holds for all calls. An equality that JAX does not find is asked for: told of it, it simplifies sizes."""
         from hlo_disc.import_.symbols import add_fact
 
-        facts = ShapeFacts()
+        facts = ShapeFacts(at_points=False)
         for guard in self._constraints:
             add_fact(facts, guard.lhs, guard.relation, guard.rhs)
         for d in {d for ds in self.dims for d in ds if d is not None}:

@@ -39,13 +39,17 @@ class Truth(Enum):
 
 
 class ShapeFacts:
-    """Facts about symbols. `add_*` raise ShapeError for a fact that contradicts what is known."""
+    """Facts about symbols. `add_*` raise ShapeError for a fact that contradicts what is known.
+
+    at_points: whether what is left is decided at finitely many sizes, where it is of one symbol.
+    """
 
     _ranges: Ranges
     _nonzero: frozenset[Dim]
     _equal: dict[tuple[int | Dim, int | Dim], Truth]
 
-    def __init__(self) -> None:
+    def __init__(self, at_points: bool = True) -> None:
+        self._at_points = at_points
         self._equalities: list[Dim] = []  # each == 0
         self._inequalities: list[Dim] = []  # each >= 0
         self._differences: list[Dim] = []  # each != 0
@@ -419,7 +423,7 @@ class ShapeFacts:
 
     def _signs(self, d: Dim) -> set[int] | None:
         """The signs that the canonical `d` may have, where it is of one symbol and more than a sum is known of that."""
-        if len(d.symbols) != 1:
+        if len(d.symbols) != 1 or not self._at_points:
             return None
         known: list[tuple[Dim, Callable[[int], bool]]] = [(e, partial(operator.eq, 0)) for e in self._equalities]
         known += [(e, partial(operator.le, 0)) for e in self._inequalities]

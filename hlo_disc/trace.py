@@ -158,7 +158,7 @@ class _Call:
         return Answers(self._sizes, self._facts(), self.equalities)
 
     def _facts(self) -> ShapeFacts:
-        """What holds for all calls. An equality that JAX does not find is asked for: told of it, it simplifies sizes."""
+        """What holds for all calls. What JAX does not find equal is asked for: told of it, it simplifies sizes."""
         from hlo_disc.import_.symbols import add_fact
 
         facts = ShapeFacts(at_points=False)

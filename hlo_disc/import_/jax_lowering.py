@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import ir, stablehlo
 
 
 def parameters(callbacks: list[Any]) -> Any:
@@ -35,6 +35,7 @@ def parameters(callbacks: list[Any]) -> Any:
             (lax.composite_p, _composite),
             (linalg.hessenberg_p, _hessenberg),
             (linalg.qr_p, mlir.lower_fun(_qr)),
+            (lax.rng_uniform_p, _rng_uniform),
             (loops.scan_p, _scan),
             *jax_callbacks.rules(callbacks),
         )
@@ -111,6 +112,17 @@ def _qr(a: Any, *, pivoting: bool, full_matrices: bool, use_magma: Any) -> Any:
     q = linalg.householder_product(wide, taus)
     r = linalg._triu(lax.slice_in_dim(r, 0, rows, axis=-2))
     return (q, r, columns - 1) if pivoting else (q, r)
+
+
+def _rng_uniform(ctx: Any, low: Any, high: Any, *, shape: Any) -> Any:
+    """JAX takes the sizes for numbers, which the op does not."""
+    from jax._src.interpreters import mlir
+
+    (aval,) = ctx.avals_out
+    sizes = mlir.eval_dynamic_shape_as_tensor(ctx, shape)
+    uniform = stablehlo.RngDistributionAttr.get("UNIFORM")
+    result = mlir.aval_to_ir_type(ctx.module_context, aval)
+    return stablehlo.RngOp(low, high, sizes, uniform, results=[result]).results
 
 
 def _scan(ctx: Any, *args: Any, length: Any, unroll: Any, **params: Any) -> Any:

@@ -145,6 +145,7 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "first half, rounded up": (2, lambda x: x[: math.ceil(x.shape[0] / 2)]),
     "first half": (2, lambda x: x[: math.floor(x.shape[0] / 2)]),
     "choices of elements": (2, jnp.vectorize(lambda v: lax.cond(v > 3, jnp.sin, jnp.cos, v))),
+    "random numbers in an interval": (2, lambda x: lax.rng_uniform(jnp.float32(0), jnp.float32(1), x.shape) < 2),
     "index arrays": (2, lambda x: jnp.ix_(x.astype(int), jnp.arange(3))),
     "diagonal below": (2, lambda x: jnp.diag(x[:, None] * jnp.ones(3), -1)),
 }

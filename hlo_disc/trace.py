@@ -131,6 +131,8 @@ def trace_call(
             can_be_traced = True
             call.learn(answers.number, error)
         else:
+            if call.equalities and call.pin(graph.facts):
+                continue
             return Traced(graph, out_tree[0], _results(avals), call.dims, answers.asked(), tuple(call.numbers), dims)
 
 
@@ -202,6 +204,15 @@ class _Call:
         numbers = {str(known.lhs): known.rhs for known in self.numbers}
         sides = [(known, known.lhs.substitute(numbers), known.rhs.substitute(numbers)) for known in self.equalities]
         self.equalities = [replace(known, lhs=a, rhs=b) for known, a, b in sides if a is not b]
+
+    def pin(self, facts: ShapeFacts) -> bool:
+        """Trace with the numbers that sizes are by what the program itself needs of them, when there are such."""
+        pinned = [name for name in sorted(self._symbols()) if facts.canonical(Dim.symbol(name)).is_const]
+        for name in pinned:
+            self._fix(name, self.equalities[-1].line)
+        if pinned:
+            self._add()
+        return bool(pinned)
 
     def _symbols(self) -> set[str]:
         return {name for ds in self.dims for d in ds if d is not None for name in Dim.parse(d).symbols}

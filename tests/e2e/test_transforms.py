@@ -142,6 +142,15 @@ def test_gradients_of_strided_convolutions_and_of_nothing() -> None:
     assert most_of_one(compiled) == 2
 
 
+def test_a_size_that_only_the_whole_program_knows_is_a_number() -> None:
+    """Of one element there is one frequency; of none there is no transform, so that then there is one element."""
+    compiled = hlo_disc.jit(jnp.fft.rfft)
+    for n in (7, 32, 1, 31):
+        x = floats(n)
+        wanted, of_jax = jax.vjp(jnp.fft.rfft, x)
+        assert_same(jax.vjp(compiled, x)[1](wanted), of_jax(wanted))
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_jvp_and_vmap(name: str) -> None:
     fn, make = FUNCTIONS[name]

@@ -143,6 +143,13 @@ ACCURACY: list[tuple[Family, list[tuple[int, ...]]]] = [
     (LSTM, [(1, 128), (3, 17), (8, 64), (2, 1), (16, 33), (5, 100)]),
 ]
 
+# What is differentiated at several shapes.
+DIFFERENTIATED: list[tuple[Family, list[tuple[int, ...]]]] = [
+    (BERT, [(1, 17), (2, 33), (1, 1), (3, 8), (1, 64), (2, 5)]),
+    (RESNET, [(1, 97, 65), (2, 64, 96), (1, 33, 48), (3, 40, 64), (1, 128, 96), (2, 65, 65)]),
+    (LSTM, [(3, 17), (8, 64), (2, 1), (1, 8), (16, 33), (5, 20)]),
+]
+
 
 def stream(count: int, seed: int = 0) -> list[tuple[int, int]]:
     """Distinct (batch, length) pairs as texts have them: 1 to 4 of them, 4 to 96 tokens."""

@@ -187,6 +187,33 @@ def gradients(bench: Bench) -> Iterator[Row]:
         yield Row("gradients", f"geometric mean, {way}", 0, None, "", geometric(found), "≥ 1.1")
 
 
+# What is less is no error.
+_ROUNDING = float(np.finfo(np.float32).eps)
+
+
+def slopes(bench: Bench) -> Iterator[Row]:
+    """Errors of gradients through a compiled loss against float64, next to XLA's, and how many programs they take."""
+    for family, shapes in cases.DIFFERENTIATED:
+        loss = _loss(family.fn)
+        inner = hlo_disc.jit(loss)
+        for shape in shapes[:2] if bench.quick else shapes:
+            args = bench.arguments(family, *shape)
+            reference = _all(float64(jax.value_and_grad(loss), args))
+            results = (jax.value_and_grad(inner)(*args), jax.jit(jax.value_and_grad(loss))(*args))
+            ours, theirs = (error(_all(result), reference) for result in results)
+            ratio = max(ours, _ROUNDING) / max(theirs, _ROUNDING)
+            yield Row("slopes", f"{family.name} {shape}", ours, theirs, "error", ratio, "≤ 2")
+        records = inner.stats().records
+        for name, backward in (("forward", False), ("backward", True)):
+            count = sum(record.backward is backward for record in records)
+            yield Row("slopes", f"{family.name}, compilations {name}", count, len(shapes), "", count, "≤ 2")
+
+
+def _all(value_and_slopes: Any) -> np.ndarray:
+    """As one array, whose largest value is the scale of all errors: some slopes are zero but for rounding."""
+    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(value_and_slopes)])
+
+
 def _step(loss: Any) -> Any:
     """One of gradient descent."""
 
@@ -341,6 +368,7 @@ SECTIONS = {
     "indexing": indexing,
     "programs": programs,
     "gradients": gradients,
+    "slopes": slopes,
     "memory": memory,
     "overhead": overhead,
     "accuracy": accuracy,

@@ -49,9 +49,10 @@ def from_jax(
     shapes = [_filled(leaf, shape_spec(spec), name) for leaf, spec, name in zip(leaves, dims, names, strict=True)]
     known = parse_constraints(constraints)
     known += [asked.guard() for asked in answers.equalities] if answers else []
-    if answers:
-        size_functions.lend()
-    with answering(answers) if answers else contextlib.nullcontext():
+    with contextlib.ExitStack() as stack:
+        if answers:
+            stack.enter_context(answering(answers))
+            stack.enter_context(size_functions.lent())
         sizes = _symbolic_sizes([d for shape in shapes for d in shape], known, answers)
         structs = [
             jax.ShapeDtypeStruct([sizes[d] for d in shape], leaf.dtype, weak_type=getattr(leaf, "weak", False))

@@ -33,6 +33,7 @@ def parameters(callbacks: list[Any]) -> Any:
             *((primitive, functools.partial(_all_reduce, *how)) for primitive, *how in reductions),
             (fft.fft_p, _fft),
             (lax.composite_p, _composite),
+            (linalg.cholesky_update_p, mlir.lower_fun(_cholesky_update, multiple_results=False)),
             (linalg.hessenberg_p, _hessenberg),
             (linalg.qr_p, mlir.lower_fun(_qr)),
             (lax.rng_uniform_p, _rng_uniform),
@@ -80,6 +81,28 @@ def _composite(ctx: Any, *args: Any, jaxpr: Any, **params: Any) -> Any:
     if not ctx.module_context.shape_poly_state.uses_dim_vars:
         return lax._composite_lowering(ctx, *args, jaxpr=jaxpr, **params)
     return mlir.lower_fun(core.jaxpr_as_fun(jaxpr))(ctx, *args)
+
+
+def _cholesky_update(factor: Any, vector: Any) -> Any:
+    """Of R^H R + z z^H, a row a turn, where JAX writes all of them out."""
+    from jax import lax, numpy
+
+    if isinstance(vector.shape[0], int) and not vector.shape[0]:
+        return factor
+
+    def turned(k: Any, state: Any) -> Any:
+        factor, vector = state
+        row, y = (lax.dynamic_index_in_dim(array, k, keepdims=False) for array in (factor, vector))
+        x = lax.dynamic_index_in_dim(row, k, keepdims=False)
+        larger = numpy.where(abs(x) > abs(y), abs(x), abs(y))
+        scale = numpy.where(y == 0, 1, larger)
+        x, y = x / scale, y / scale
+        length = 1 / lax.sqrt(x * x + y * y)
+        cosine, sine = numpy.where(y == 0, 1, x * length), numpy.where(y == 0, 0, -y * length)
+        turned_row = cosine * row - sine * vector
+        return lax.dynamic_update_index_in_dim(factor, turned_row, k, 0), cosine * vector + sine * row
+
+    return lax.fori_loop(0, vector.shape[0], turned, (factor, vector))[0]
 
 
 def _hessenberg(ctx: Any, a: Any) -> Any:

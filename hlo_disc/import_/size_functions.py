@@ -1,15 +1,17 @@
-"""Functions that make numbers of sizes where they need not, as JAX's functions of arrays get them while we trace.
+"""Functions that make numbers of sizes where they need not, as they are while we trace.
 
 Outside of our traces, and of arrays and numbers without a symbolic size, they are Python's and JAX's own.
 """
 
 from __future__ import annotations
 
+import builtins
 import functools
 import itertools
 import math
-import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -17,31 +19,43 @@ import numpy as np
 from jax import lax
 from jax._src import core
 from jax._src.lax import lax as lax_internal
-from jax._src.numpy import hijax
+from jax._src.numpy import hijax, lax_numpy
 from jax._src.random import core as random
 
 from hlo_disc.import_.size_questions import is_answered
 
-_OF_ARRAYS = tuple(f"jax._src.{name}." for name in ("image", "lax", "nn", "numpy", "random", "scipy", "third_party"))
 _MOST_KEYS = (1 << 32) - 1
+_lock = threading.Lock()
+_tracing = 0  # threads that do, and traces within theirs
 
 
-def lend() -> None:
-    """Let JAX's functions of arrays have them, those too that are imported since the last time."""
+@contextmanager
+def lent() -> Iterator[None]:
+    """Let JAX and the function that is traced have them: `len` gives a number whatever it is told, but ours."""
+    global _tracing
     _install()
-    for module in [module for name, module in sys.modules.items() if name.startswith(_OF_ARRAYS)]:
-        for name, function in _PYTHONS.items():
-            vars(module).setdefault(name, function)
+    with _lock:
+        _tracing += 1
+        vars(builtins).update(_OURS)
+    try:
+        yield
+    finally:
+        with _lock:
+            _tracing -= 1
+            if not _tracing:
+                vars(builtins).update(_PYTHONS)
 
 
-def _length(thing: Any) -> Any:
+@functools.wraps(len)
+def _length(thing: Any, /) -> Any:
     n = thing.shape[0] if isinstance(thing, core.Tracer) and thing.ndim else None
-    return n if is_answered(n) else len(thing)
+    return n if is_answered(n) else _PYTHONS["len"](thing)
 
 
 def _extremum(of_numbers: Callable[..., Any], of_sizes: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    @functools.wraps(of_numbers)
     def extremum(*args: Any, **options: Any) -> Any:
-        if options:
+        if options or not args:
             return of_numbers(*args, **options)
         values = args if len(args) > 1 else tuple(args[0])
         if any(map(is_answered, values)) and all(isinstance(n, int) or is_answered(n) for n in values):
@@ -51,13 +65,18 @@ def _extremum(of_numbers: Callable[..., Any], of_sizes: Callable[[Any, Any], Any
     return extremum
 
 
-_PYTHONS = {"len": _length, "min": _extremum(min, core.min_dim), "max": _extremum(max, core.max_dim)}
+_PYTHONS: dict[str, Callable[..., Any]] = {"len": len, "min": min, "max": max}
+_OURS: dict[str, Callable[..., Any]] = {
+    "len": _length,
+    "min": _extremum(min, core.min_dim),
+    "max": _extremum(max, core.max_dim),
+}
 
 
 @functools.cache
 def _install() -> None:
     """Once a process."""
-    shuffle, search = random._shuffle, hijax._searchsorted_scan_impl
+    shuffle, search, tile = random._shuffle, hijax._searchsorted_scan_impl, lax_numpy._tile_to_size
 
     @functools.wraps(shuffle)
     def shuffled(key: Any, x: Any, axis: int) -> Any:
@@ -89,7 +108,14 @@ def _install() -> None:
         bits = np.iinfo(size.dtype).bits - lax.convert_element_type(lax.clz(size), np.int32)
         return lax.fori_loop(0, bits, halved, ends)[1].astype(dtype)
 
+    def tiled(arr: Any, size: Any) -> Any:
+        """As often as it takes: JAX has numpy round the quotient, which makes a number of it."""
+        if not (is_answered(size) or is_answered(arr.size)):
+            return tile(arr, size)
+        return lax.slice_in_dim(jax.numpy.tile(arr, -(-size // arr.size)), 0, size)
+
     random._shuffle, hijax._searchsorted_scan_impl = shuffled, searched
+    lax_numpy._tile_to_size = tiled
 
 
 @functools.cache

@@ -32,7 +32,7 @@ from jax._src import core, source_info_util
 from jax._src.export import shape_poly
 from jax._src.lax import convolution, lax
 from jax._src.lax.control_flow import loops
-from jax._src.numpy import lax_numpy, vectorize
+from jax._src.numpy import fft, lax_numpy, vectorize
 
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import Atom, Dim
@@ -74,7 +74,7 @@ class Answers:
     sizes: of the call, by symbol. known: what holds for all calls. equalities: those that earlier traces found. scope:
     JAX's, of the sizes that are asked about. equal: the equality that makes the trace start again, None when there is
     none. number: the size that was last asked for as a number where JAX may do without. ratios: by identity, traced
-    quotients with the size and the number that they are of.
+    quotients with the size and the number that they are of. scaled: by identity, traced products of sizes and floats.
     """
 
     def __init__(self, sizes: Mapping[str, int], known: ShapeFacts, equalities: Sequence[Asked] = ()):
@@ -86,6 +86,7 @@ class Answers:
         self.equal: Asked | None = None
         self.number: Asked | None = None
         self.ratios: dict[int, tuple[Any, Any, int]] = {}
+        self.scaled: dict[int, Any] = {}
         self._asked: dict[tuple[Dim, str, Dim], Asked] = {}
         self._numbers: dict[Dim, Asked] = {}
 
@@ -326,10 +327,12 @@ def _install() -> None:
         if force in (int, operator.index) and isinstance(value, size) and _ours(value) is not None:
             noted(value)
             return value
+        if force is float and id(value) in getattr(getattr(_thread, "answers", None), "scaled", {}):
+            return value
         return concrete(force, value, context)
 
-    def padding(value: Any) -> Any:
-        """Of a convolution, as its gradient has it: JAX checks that it is an int, and compiles a size as well."""
+    def as_index(value: Any) -> Any:
+        """Of a padding or a length: JAX checks that it is an int, and compiles a size as well."""
         if isinstance(value, size) and _ours(value) is not None:
             return value
         return operator.index(value)
@@ -395,6 +398,18 @@ def _install() -> None:
             ours.ratios[id(ratio)] = ratio, self, other
         return ratio
 
+    def scaled(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """A float that JAX wants to know before it traces, as of a tolerance, need be no number either."""
+
+        def product(self: Any, other: Any) -> Any:
+            result = operation(self, other)
+            ours = _ours(self)
+            if ours is not None and isinstance(other, float):
+                ours.scaled[id(result)] = result
+            return result
+
+        return product
+
     def rounded(name: str, of_sizes: Callable[[Any, int], Any]) -> Callable[[Any], Any]:
         def operation(self: Any) -> Any:
             known = getattr(getattr(_thread, "answers", None), "ratios", {}).get(id(self))
@@ -410,9 +425,11 @@ def _install() -> None:
         return operation
 
     def attribute(self: Any, name: str) -> Any:
-        """`isinstance(n, int)` asks for the class last."""
+        """`isinstance(n, int)` asks for the class last. JAX's own has the type of what numpy makes of sizes."""
         if name == "__class__" and _asked_by_user() and _ours(self) is not None:
             return int
+        if name == "astype" and not _asked_by_user() and _ours(self) is not None:
+            return functools.partial(lax.convert_element_type, core.dimension_as_value(self))
         return object.__getattribute__(self, name)
 
     def const(example: Any, value: Any) -> Any:
@@ -434,6 +451,7 @@ def _install() -> None:
     size.__str__, size.__repr__ = for_users(str, text), for_users(repr, represent)
     size.__format__ = for_users(format, lambda self, spec: format(text(self), spec))
     by, size.__truediv__ = size.__truediv__, divided
+    size.__mul__, size.__rmul__ = scaled(size.__mul__), scaled(size.__rmul__)
     core.Tracer.__ceil__ = rounded("__ceil__", lambda n, k: (n + k - 1) // k)
     core.Tracer.__floor__ = rounded("__floor__", operator.floordiv)
     for name in ("floordiv", "mod", "divmod", "truediv"):
@@ -446,7 +464,8 @@ def _install() -> None:
     shape_poly._geq_decision, shape_poly._bounds_decision = geq_decision, bounds_decision
     lax._const, core.concrete_or_error = const, concrete_or_error
     lax_numpy._squeeze, loops._infer_scan_length = squeezed, scan_length
-    convolution.operator = types.SimpleNamespace(**{**vars(operator), "index": padding})
+    for module in (convolution, fft):
+        module.operator = types.SimpleNamespace(**{**vars(operator), "index": as_index})  # type: ignore[attr-defined]
 
 
 # What numbers can do and JAX's sizes cannot.

@@ -75,7 +75,10 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "round": (EACH, lambda x: x * round(x.shape[0])),
     "range": (EACH, lambda x: sum([x[i] for i in range(x.shape[0])], jnp.float32(0)) if x.shape[0] < 40 else x.sum()),
     "range of few": (6, lambda x: sum([x[i] for i in range(min(x.shape[0], 3))], jnp.float32(0))),
-    "len": (EACH, lambda x: x * len(x)),
+    "len": (2, lambda x: x * len(x)),
+    "len of an unknown number": (EACH, lambda x: x * [*range(300)][len(x)]),
+    "len compared": (4, lambda x: x * 2 if len(x) == 7 else x * 3 if len(x) > 31 else x),
+    "smallest len": (2, lambda x: x * min([len(x), 8]) + min([], default=3)),
     "rows": (EACH, lambda x: sum([row for row in x[:40]], jnp.float32(0))),
     "isinstance": (2, lambda x: x * 2 if isinstance(x.shape[0], int) else x * 3),
     "square root": (EACH, lambda x: x * math.sqrt(x.shape[0])),
@@ -146,6 +149,11 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "first half": (2, lambda x: x[: math.floor(x.shape[0] / 2)]),
     "choices of elements": (2, jnp.vectorize(lambda v: lax.cond(v > 3, jnp.sin, jnp.cos, v))),
     "random numbers in an interval": (2, lambda x: lax.rng_uniform(jnp.float32(0), jnp.float32(1), x.shape) < 2),
+    "a tolerance": (3, lambda x: jnp.polyfit(jnp.arange(x.shape[0]) + x / 9, x, 1) if x.size else x),
+    "numpy's maximum, in JAX": (3, lambda x: jnp.linalg.matrix_rank(x[:, None] * x) if x.size else x),
+    "length of a transform": (2, lambda x: abs(jnp.fft.fft(x, 2 * x.shape[0])) if x.size else x),
+    "rounds of a vector": (2, lambda x: jnp.place(x, x > 3, jnp.ones(2), inplace=False)),
+    "rows of a factor": (2, lambda x: lax.linalg.cholesky_update(jnp.diag(abs(x) + 2), x)),
     "index arrays": (2, lambda x: jnp.ix_(x.astype(int), jnp.arange(3))),
     "diagonal below": (2, lambda x: jnp.diag(x[:, None] * jnp.ones(3), -1)),
 }
@@ -254,6 +262,21 @@ def test_programs_take_turns_without_being_looked_for(monkeypatch: pytest.Monkey
     monkeypatch.setattr(f, "_slow", lambda *_: pytest.fail("the fast path serves it"))
     for n in (9, 1, 3, 1, 1, 0):
         same(f(argument(n)), doubled_if_one(argument(n)))
+
+
+def test_python_has_its_own_functions_back() -> None:
+    before = len, min, max
+
+    def fails(x):
+        assert len is not before[0]
+        raise ValueError("while it is traced")
+
+    f, g = hlo_disc.jit(lambda x: x * len(x)), hlo_disc.jit(fails)
+    for n in (5, 7):
+        same(f(argument(n)), argument(n) * n)
+        with pytest.raises(ValueError, match="while it is traced"):
+            g(argument(n))
+    assert (len, min, max) == before
 
 
 def test_inside_jax_jit() -> None:

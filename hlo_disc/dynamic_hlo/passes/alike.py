@@ -6,13 +6,11 @@ only the shape matters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, everywhere, has_effect
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, everywhere, has_effect
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ops.reference import apply
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.passes.patterns import (
     Match,
@@ -22,13 +20,13 @@ from hlo_disc.dynamic_hlo.passes.patterns import (
     first_operand,
     is_one,
     is_zero,
-    kept_axes,
     made_by,
     operand_made_by,
     splat,
 )
 from hlo_disc.dynamic_hlo.passes.rewrite import Rule, cse, rewrite
 from hlo_disc.dynamic_hlo.passes.simplify import RULES, simplify
+from hlo_disc.dynamic_hlo.passes.units import UNIT_RULES, without_units
 from hlo_disc.dynamic_hlo.passes.unroll import unroll
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
@@ -38,7 +36,7 @@ def alike(graph: Graph) -> Graph:
     """An equal graph, simplified, in which less depends on how it was said."""
     # First of all: what a loop holds that never turns may make no sense at these sizes.
     graph = simplify(everywhere(everywhere(graph, unroll), _without_sorts))
-    return everywhere(graph, lambda scope: cse(rewrite(scope, ALIKE)))
+    return everywhere(everywhere(graph, without_units), lambda scope: cse(rewrite(scope, ALIKE)))
 
 
 def _without_sorts(graph: Graph) -> Graph:
@@ -95,134 +93,8 @@ def _filled(builder: GraphBuilder, op: Op, scalar: Value) -> Value:
     return builder.op("broadcast", (scalar,), op.loc, shape=op.result.shape, dims=())
 
 
-# ------------------------------------------------------------------------------------------------------ unit dims
-
-
-def _units(facts: ShapeFacts, shape: Shape, axes: Sequence[int]) -> set[int]:
-    return {axis for axis in axes if is_one(facts, shape[axis])}
-
-
-def _without(builder: GraphBuilder, value: Value, axes: set[int]) -> Value:
-    """The value without these axes, which are of size 1."""
-    shape = tuple(size for axis, size in enumerate(value.shape) if axis not in axes)
-    return builder.op("reshape", (value,), shape=shape) if axes else value
-
-
-def _numbered(axes: Sequence[int], gone: set[int]) -> tuple[int, ...]:
-    """What the axes are called when those that are gone count no more."""
-    return tuple(axis - sum(other < axis for other in gone) for axis in axes if axis not in gone)
-
-
-def _has_unit_axes(facts: ShapeFacts, op: Op) -> bool:
-    return any(is_one(facts, size) for size in op.result.shape)
-
-
-def _elementwise_without_units(builder: GraphBuilder, op: Op) -> Value:
-    gone = _units(builder.facts, op.result.shape, range(op.result.rank))
-    operands = [_without(builder, x, gone) if x.rank else x for x in op.operands]
-    result = builder.op(op.name, operands, op.loc, **op.attrs)
-    return builder.op("reshape", (result,), op.loc, shape=op.result.shape)
-
-
-def _drops_units(facts: ShapeFacts, op: Op, inner: Op) -> bool:
-    return op.result.rank < inner.result.rank and kept_axes(facts, op.result.shape, inner.result.shape) is not None
-
-
-def _broadcast_without_units(builder: GraphBuilder, op: Op, inner: Op) -> Value:
-    (x,), dims = inner.operands, inner.attrs["dims"]
-    kept = kept_axes(builder.facts, op.result.shape, inner.result.shape) or ()
-    narrow = _without(builder, x, {axis for axis, wide in enumerate(dims) if wide not in kept})
-    places = tuple(kept.index(wide) for wide in dims if wide in kept)
-    return builder.op("broadcast", (narrow,), op.loc, shape=op.result.shape, dims=places)
-
-
-def _multiplies_units(facts: ShapeFacts, op: Op) -> bool:
-    return any(is_one(facts, size) for x in op.operands for size in x.shape)
-
-
-def _dot_without_units(builder: GraphBuilder, op: Op) -> Value:
-    gone = {
-        side: _units(builder.facts, x.shape, range(x.rank)) for side, x in zip(("lhs", "rhs"), op.operands, strict=True)
-    }
-    operands = [_without(builder, x, gone[side]) for side, x in zip(gone, op.operands, strict=True)]
-    numbers = {
-        f"{side}_{which}": _numbered(op.attrs[f"{side}_{which}"], gone[side])
-        for side in gone
-        for which in ("batch", "contract")
-    }
-    product = builder.op("dot_general", operands, op.loc, **{**op.attrs, **numbers})
-    return builder.op("reshape", (product,), op.loc, shape=op.result.shape)
-
-
-def _units_beside(facts: ShapeFacts, op: Op) -> set[int]:
-    """Axes of size 1 of what is reduced, when it is along others too."""
-    gone = _units(facts, op.operands[0].shape, range(op.operands[0].rank))
-    return gone if not gone.issuperset(op.attrs["dims"]) else gone.difference(op.attrs["dims"])
-
-
-def _reduces_beside_units(facts: ShapeFacts, op: Op) -> bool:
-    return bool(_units_beside(facts, op))
-
-
-def _reduce_without_units(builder: GraphBuilder, op: Op) -> Value:
-    x, init = op.operands
-    gone = _units_beside(builder.facts, op)
-    numbers = {"dims": _numbered(op.attrs["dims"], gone)}
-    reduced = builder.op("reduce", (_without(builder, x, gone), init), op.loc, **{**op.attrs, **numbers})
-    return builder.op("reshape", (reduced,), op.loc, shape=op.result.shape)
-
-
-# Gather and scatter: axes of the operand where a window has one element, and axes of the indices of size 1.
-
-
-def _numbers_without_units(facts: ShapeFacts, op: Op) -> tuple[dict[str, Any], set[int], set[int]]:
-    """The op's numbers without what is one place only, and which axes of the indices and of the windows go."""
-    x, indices = op.operands[:2]
-    shape = op.result.shape if op.name == "gather" else op.operands[2].shape
-    attrs, vector = op.attrs, op.attrs["index_vector_dim"]
-    pairs = list(zip(attrs["operand_batching_dims"], attrs["start_indices_batching_dims"], strict=True))
-    dropped = attrs["collapsed_slice_dims"] + attrs["operand_batching_dims"]
-    kept = [axis for axis in range(x.rank) if axis not in dropped]
-    single = {axis for axis, at in zip(kept, attrs["offset_dims"], strict=True) if is_one(facts, shape[at])}
-    single |= _units(facts, x.shape, attrs["operand_batching_dims"])
-    of_indices = _units(facts, indices.shape, range(indices.rank))
-    implicit = vector == indices.rank or vector in of_indices
-    batch = [axis for axis in range(indices.rank) if axis != vector]
-    places = [axis for axis in range(len(shape)) if axis not in attrs["offset_dims"]]
-    of_windows = {at for axis, at in zip(batch, places, strict=True) if axis in of_indices}
-    of_windows |= {at for axis, at in zip(kept, attrs["offset_dims"], strict=True) if axis in single}
-    pairs = [(axis, along) for axis, along in pairs if axis not in single]
-    numbers = {
-        "offset_dims": _numbered(attrs["offset_dims"], of_windows),
-        "collapsed_slice_dims": tuple(sorted({*attrs["collapsed_slice_dims"], *single})),
-        "operand_batching_dims": tuple(axis for axis, _ in pairs),
-        "start_indices_batching_dims": _numbered([along for _, along in pairs], of_indices),
-        "index_vector_dim": indices.rank - len(of_indices) if implicit else _numbered([vector], of_indices)[0],
-    }
-    return numbers, of_indices, of_windows
-
-
-def _has_units(facts: ShapeFacts, op: Op) -> bool:
-    numbers, of_indices, of_windows = _numbers_without_units(facts, op)
-    return bool(of_indices or of_windows) or any(op.attrs[name] != value for name, value in numbers.items())
-
-
-def _gather_without_units(builder: GraphBuilder, op: Op) -> Value:
-    numbers, of_indices, _ = _numbers_without_units(builder.facts, op)
-    operands = op.operands[0], _without(builder, op.operands[1], of_indices)
-    gathered = builder.op("gather", operands, op.loc, **{**op.attrs, **numbers})
-    return builder.op("reshape", (gathered,), op.loc, shape=op.result.shape)
-
-
 def _single_result(op: Op) -> Match:
     return () if len(op.results) == 1 else None
-
-
-def _scatter_without_units(builder: GraphBuilder, op: Op) -> Value:
-    numbers, of_indices, of_windows = _numbers_without_units(builder.facts, op)
-    x, indices, updates, *captured = op.operands
-    operands = x, _without(builder, indices, of_indices), _without(builder, updates, of_windows), *captured
-    return builder.op("scatter", operands, op.loc, **{**op.attrs, **numbers})
 
 
 def _sets_at_zero(op: Op) -> Match:
@@ -330,11 +202,69 @@ def _padded(builder: GraphBuilder, op: Op, at: np.ndarray) -> Value:
     return builder.op("pad", (update, zero), op.loc, low=low, high=high, interior=(ZERO,) * op.result.rank)
 
 
+# Constants of complex numbers. Kernels know parts of them only, so that no rule for programs makes them.
+
+
+def _converted_number(op: Op) -> Match:
+    array = constant(op.operands[0])
+    return None if array is None or op.result.dtype.kind != "c" else (array.astype(op.result.dtype),)
+
+
+def _of_whole_numbers(op: Op) -> Match:
+    """What no way to compute it rounds, or gives another zero."""
+    arrays = [array for x in op.operands if (array := constant(x)) is not None and _are_counts(array)]
+    if op.result.dtype.kind != "c" or len(arrays) < len(op.operands):
+        return None
+    return (apply(op, arrays),)
+
+
+def _are_counts(array: np.ndarray) -> bool:
+    parts = array.reshape(-1).view(array.real.dtype)
+    return bool(np.all((parts >= 0) & (parts <= _MOST_EXACT) & (parts == np.rint(parts)) & ~np.signbit(parts)))
+
+
+def _number(builder: GraphBuilder, op: Op, array: np.ndarray) -> Value:
+    return builder.op("constant", (), op.loc, value=np.asarray(array))
+
+
+def _counts_complex_to_one(facts: ShapeFacts, op: Op) -> bool:
+    return op.result.dtype.kind == "c" and is_one(facts, op.attrs["shape"][op.attrs["dim"]])
+
+
+# What is spelled in several ways at any size, but is as good to compile in each.
+
+
+def _cuts_sizes(facts: ShapeFacts, op: Op, inner: Op) -> bool:
+    (x,), dims = inner.operands, inner.attrs["dims"]
+    return all(are_equal(facts, size, inner.result.shape[wide]) for size, wide in zip(x.shape, dims, strict=True))
+
+
+def _broadcast_of_slice(builder: GraphBuilder, op: Op, inner: Op) -> Value:
+    dims = inner.attrs["dims"]
+    parts = {name: tuple(op.attrs[name][wide] for wide in dims) for name in ("start", "limit", "stride")}
+    narrow = builder.op("slice", inner.operands, op.loc, **parts)
+    return builder.op("broadcast", (narrow,), op.loc, shape=op.result.shape, dims=dims)
+
+
+def _zero_and_count(op: Op) -> Match:
+    """A count is no -0.0, the one number that the sum with a zero may change."""
+    x, y = op.operands
+    for count, zero in ((x, y), (y, x)):
+        if made_by(count, "iota") and (value := splat(zero)) is not None and value == 0:
+            return (count,)
+    return None
+
+
+def _count(builder: GraphBuilder, op: Op, count: Value) -> Value:
+    return count
+
+
 def _along_one(facts: ShapeFacts, op: Op) -> bool:
     return is_one(facts, op.result.shape[op.attrs["dim"]])
 
 
-_ELEMENTWISE = tuple(name for name, row in OPS.items() if row.kind == "elementwise")
+# Whole numbers up to it, and a few products and sums of them, are exact in single precision.
+_MOST_EXACT = 1 << 10
 _PURE = tuple(
     name for name, row in OPS.items() if row.kind not in ("source", "call", "control") and name != "broadcast"
 )
@@ -352,26 +282,19 @@ ALIKE_RULES = (
     Rule("scatter of nothing", ("scatter",), _single_result, first_operand, _updates_nothing),
     # cumulative(x : (1, s), init), dim = 0 -> x
     Rule("cumulative of one", ("cumulative",), _single_result, first_operand, _along_one),
-    # add(x : (1, s), y : (1, s)) -> reshape(add(reshape(x) : (s), reshape(y) : (s))) : (1, s)
-    Rule("elementwise of unit dims", _ELEMENTWISE, any_op, _elementwise_without_units, _has_unit_axes),
-    # reshape(broadcast(x : (1, s)) : (b, 1, s)) : (b, s) -> broadcast(reshape(x) : (s)) : (b, s)
-    Rule(
-        "reshape that drops unit dims of broadcast",
-        ("reshape",),
-        operand_made_by("broadcast"),
-        _broadcast_without_units,
-        _drops_units,
-    ),
-    # dot_general(x : (1, n, k), y : (1, k, m)), batch = (0) x (0) -> reshape(dot_general(reshape(x), reshape(y)))
-    Rule("dot_general of unit dims", ("dot_general",), any_op, _dot_without_units, _multiplies_units),
-    # reduce(x : (1, s), init), dims = (1) -> reshape(reduce(reshape(x) : (s), init) : ()) : (1)
-    Rule("reduce beside unit dims", ("reduce",), any_op, _reduce_without_units, _reduces_beside_units),
+    *UNIT_RULES,
+    # convert(constant 2 : i32), complex64 -> constant 2+0j
+    Rule("complex constant", ("convert",), _converted_number, _number),
+    # multiply(constant 1+0j, constant 2+0j) -> constant 2+0j
+    Rule("complex arithmetic on counts", ("add", "multiply"), _of_whole_numbers, _number),
+    # iota : complex64 (1) -> broadcast(constant 0j)
+    Rule("complex iota of one", ("iota",), any_op, _zeros, _counts_complex_to_one),
+    # slice(broadcast(x : (s)) : (b, s)) -> broadcast(slice(x))
+    Rule("slice of broadcast", ("slice",), operand_made_by("broadcast"), _broadcast_of_slice, _cuts_sizes),
+    # add(iota, broadcast(0.0)) -> iota
+    Rule("count from zero", ("add",), _zero_and_count, _count),
     # gather(x : (1), indices) -> gather(x, 0)
     Rule("gather from an axis of one", ("gather",), _indices, _gather_from_beginning, _fills_axes),
-    # gather(x, indices : (1, b)) -> reshape(gather(x, reshape(indices) : (b)))
-    Rule("gather of one", ("gather",), any_op, _gather_without_units, _has_units),
-    # scatter(x, indices : (1, b), updates : (1, b)) -> scatter(x, reshape(indices) : (b), reshape(updates) : (b))
-    Rule("scatter of one", ("scatter",), _single_result, _scatter_without_units, _has_units),
     # scatter(x : (1), 0, updates : ()), the update is kept -> reshape(updates)
     Rule("scatter of everything", ("scatter",), _sets_at_zero, _updates, _covers_all),
     # gather(x, 3) -> reshape(slice(x)), 3 to 3 + size

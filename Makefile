@@ -16,7 +16,7 @@ SIZES ?= 7,32,1,31,0,2
 JOBS ?= 1
 BIN := $(VENV)/bin
 NATIVE := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h) CMakeLists.txt
-CPP := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h tests/*.cc)
+CPP := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h tests/emulator/*.cc tests/unit/ral/*.cc)
 STAMP := $(VENV)/installed
 # The libraries of `make ecosystem`, which nothing else needs, over what is in .venv.
 ECOSYSTEM := .venv-ecosystem
@@ -28,6 +28,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/pytest tests -n auto
+
+# Every op of the table as kernels of a GPU, thread by thread on this machine.
+test-gpu: $(STAMP)
+	$(BIN)/pytest tests/e2e/test_sweeps.py -n auto --target emulated-cuda
 
 # Sweeps in depth, with other random cases each time, then random programs.
 test-full: $(STAMP)

@@ -6,6 +6,27 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Team:
+    """Threads that work on a block together: each holds some of the lanes of every vector.
+
+    threads: how many, a power of two. chunks: into how many runs of neighbouring lanes a vector is cut; of each, every
+        thread holds as many neighbours as there are. count: teams that are launched side by side, each with a block of
+        its own; more than one only where a team is no larger than a warp.
+    warp: threads that exchange values without memory.
+    """
+
+    threads: int
+    chunks: int = 1
+    count: int = 1
+    warp: int = 32
+
+    @property
+    def warps(self) -> int:
+        """Warps of a team."""
+        return max(self.threads // self.warp, 1)
+
+
+@dataclass(frozen=True)
 class Device:
     """A machine as schedules see it: blocks of threads, each with SIMD lanes, and fast memory private to a block.
 
@@ -16,6 +37,7 @@ class Device:
     row_steps: rows of the tiles that finish what `tile_rows` leaves over, largest first, ending in 1.
     grain: elements of memory-bound work that are worth a block of their own.
     grain_flops: FLOPs of compute-bound work that are worth a block of their own.
+    teams: of which sizes, smallest first, teams of threads share blocks; none where a block is one thread's.
     pair_dot: whether an instruction adds products of pairs of bf16 to a register of f32.
     """
 
@@ -27,6 +49,7 @@ class Device:
     row_steps: tuple[int, ...] = (2, 1)
     grain: int = 1 << 14
     grain_flops: int = 1 << 20
+    teams: tuple[Team, ...] = ()
     pair_dot: bool = False
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
@@ -20,6 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-golden", action="store_true", help="rewrite the golden files instead of comparing with them"
     )
     parser.addoption("--full", action="store_true", help="sweep deeply, at random: see oracle/depth.py")
+    parser.addoption("--target", metavar="NAME", help="compile for it: emulated-cuda")
     parser.addoption("--native", type=Path, metavar="DIR", help="test the native module that was built in DIR")
 
 
@@ -30,6 +32,11 @@ def pytest_configure(config: pytest.Config) -> None:
     else:  # the same examples every time: what fails by chance fails in the deep sweeps
         settings.register_profile("quick", derandomize=True)
         settings.load_profile("quick")
+    if target := config.getoption("--target"):
+        import emulated
+
+        emulated.register()
+        os.environ["HLO_DISC_TARGET"] = target
     if directory := config.getoption("--native"):
         sys.meta_path.insert(0, _NativeFinder(directory / f"_ral{EXTENSION_SUFFIXES[0]}"))
 
@@ -50,6 +57,16 @@ class _NativeFinder:
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         return spec_from_file_location(name, self.file) if name == "hlo_disc.ral._ral" else None
+
+
+@pytest.fixture(autouse=True)
+def no_simt_error(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails for what an emulated GPU would not define."""
+    yield
+    if request.config.getoption("--target"):
+        import emulated
+
+        emulated.check()
 
 
 @pytest.fixture

@@ -142,7 +142,7 @@ def _parts(group: Group) -> list[str]:
 def _step(step: Step) -> str:
     forms = []
     for choice, kernel in zip(step.choices, step.kernels, strict=True):
-        conditions = [f"{size} <= {bound}" for size, bound in choice.when]
+        conditions = [str(condition) for condition in choice.when]
         if choice.packing is not None:
             conditions.append("weight packed")
         forms.append(kernel + (f" if {' and '.join(conditions)}" if conditions else ""))

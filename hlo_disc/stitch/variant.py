@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -73,15 +73,42 @@ class Packing(Protocol):
         ...
 
 
+class Condition(NamedTuple):
+    """What must hold of a size: it is "<=" or ">=" a number, or a "multiple of" a positive one."""
+
+    size: Dim
+    relation: str
+    bound: int
+
+    def truth(self, facts: ShapeFacts) -> Truth:
+        """What the facts say."""
+        if self.relation == "multiple of":
+            return facts.divisible(self.size, self.bound)
+        return facts.holds(self.size, self.relation, Dim.const(self.bound))
+
+    def build(self, b: Builder, sizes: Sizes) -> Val:
+        """The condition in host code."""
+        size = b.index(sizes(self.size))
+        if self.relation == "multiple of":
+            return b.compare("==", size % self.bound, 0)
+        return b.compare(self.relation, size, self.bound)
+
+    def __str__(self) -> str:
+        return f"{self.size} {self.relation} {self.bound}"
+
+
+When = tuple[Condition, ...]
+
+
 @dataclass(frozen=True)
 class Choice:
-    """Take `variant` when every (size, bound) of `when` has size <= bound and, with `packing`, the packed form exists.
+    """Take `variant` when all conditions of `when` hold and, with `packing`, the packed form exists.
 
     Of a group's choices the first that applies runs; the last applies always.
     """
 
     variant: Variant
-    when: tuple[tuple[Dim, int], ...] = ()
+    when: When = ()
     packing: Packing | None = None
 
 
@@ -89,7 +116,7 @@ def decided(choices: Sequence[Choice], facts: ShapeFacts) -> list[Choice]:
     """The choices without conditions that the facts prove, and without those that cannot be taken."""
     kept: list[Choice] = []
     for choice in choices:
-        answers = {(size, bound): facts.at_most(size, Dim.const(bound)) for size, bound in choice.when}
+        answers = {condition: condition.truth(facts) for condition in choice.when}
         if Truth.NO in answers.values():
             continue
         unknown = tuple(c for c, answer in answers.items() if answer is Truth.UNKNOWN)

@@ -2,7 +2,8 @@
 
 A block is a core: a kernel becomes `void @k(arguments..., i64 block, ptr fast)` and the function that the runtime
 calls, `void @k__blocks(ptr record, i64 begin, i64 end, ptr fast)`, which unpacks the record and loops over its blocks.
-`gpu.launch_func` packs the record on the stack and calls `ral_parallel_for(call, @k__blocks, record, blocks)`.
+`gpu.launch_func` packs the record on the stack and calls `ral_parallel_for(call, @k__blocks, record, blocks)`. Where a
+driver has the kernels (`threads.py`), it calls `ral_launch(call, @k, blocks, threads, bytes of fast memory, record)`.
 
 Exported host functions have the C ABI. One that starts with a `!llvm.ptr` runs kernels: `f(ptr call, ptr env, ptr
 arena, ptr buffers)`, every argument after the third being loaded from the array `buffers`. Others keep their signature.
@@ -20,6 +21,8 @@ from hlo_disc.targets.control import result_text
 from hlo_disc.targets.emit import FunctionBody, Handler, ModuleBody
 from hlo_disc.targets.types import PTR, Type, Untranslatable
 
+# What hands a kernel to a driver.
+LAUNCH = "ral_launch"
 _FIXED_ARGUMENTS = 3
 _ARGUMENT_ATTRIBUTES = ("noalias", "readonly")
 _PLAIN_NAME = re.compile(r"[A-Za-z$._][A-Za-z0-9$._]*\Z")
@@ -31,7 +34,7 @@ OFTEN = "hlo_disc.often"
 # same holds for the loop over a kernel's blocks, and for kernels that only call.
 _UNOPTIMIZED = " noinline optnone"
 # the operand groups of gpu.launch_func, in order
-_GRID, _DYNAMIC_BYTES, _ARGUMENTS = 1, 10, 11
+_GRID, _THREADS, _DYNAMIC_BYTES, _ARGUMENTS = 1, 4, 10, 11
 
 
 def symbol(name: str) -> str:
@@ -44,7 +47,7 @@ def name_of(op: ir.Operation) -> str:
     return op.attributes["sym_name"].value
 
 
-def _signature(module: ModuleBody, op: ir.Operation) -> tuple[list[Type], list[Type]]:
+def signature(module: ModuleBody, op: ir.Operation) -> tuple[list[Type], list[Type]]:
     function_type = op.attributes["function_type"].value
     return [module.type(t) for t in function_type.inputs], [module.type(t) for t in function_type.results]
 
@@ -53,7 +56,7 @@ def _has_body(op: ir.Operation) -> bool:
     return len(op.regions[0].blocks) > 0
 
 
-def _parameters(op: ir.Operation, types: list[Type]) -> list[str]:
+def parameters(op: ir.Operation, types: list[Type]) -> list[str]:
     """The parameters `%a0`, `%a1`, … with the attributes that MLIR's arguments carry."""
     attributes = list(op.attributes["arg_attrs"]) if "arg_attrs" in op.attributes else [None] * len(types)
     texts = []
@@ -63,21 +66,21 @@ def _parameters(op: ir.Operation, types: list[Type]) -> list[str]:
     return texts
 
 
-def _define(module: ModuleBody, head: str, body: FunctionBody, attributes: str = "") -> None:
+def define(module: ModuleBody, head: str, body: FunctionBody, attributes: str = "") -> None:
     module.functions.append(f"define {head} {module.machine.attributes}{attributes} {{\n{body.text()}\n}}")
 
 
 def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:
     """Define a `gpu.func` and the loop over its blocks that the runtime calls."""
-    types, _ = _signature(module, op)
+    types, _ = signature(module, op)
     block = op.regions[0].blocks[0]
     body = FunctionBody(module, symbols, block="%block", fast="%fast")
     for k, argument in enumerate(block.arguments):
         body[argument] = f"%a{k}"
     body.region(block)
-    parameters = ", ".join([*_parameters(op, types), "i64 %block", "ptr noalias %fast"])
+    declared = ", ".join([*parameters(op, types), "i64 %block", "ptr noalias %fast"])
     attributes = _UNOPTIMIZED if CALLS_ONLY in op.attributes else " noinline"
-    _define(module, f"internal void @{name}({parameters})", body, attributes)
+    define(module, f"internal void @{name}({declared})", body, attributes)
 
     loop = FunctionBody(module, symbols)
     fields = _record(types)
@@ -95,7 +98,7 @@ def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str
     loop.begin("done")
     loop.do("ret void")
     head = f"internal void @{blocks_name(name)}(ptr noalias readonly %record, i64 %begin, i64 %end, ptr noalias %fast)"
-    _define(module, head, loop, _UNOPTIMIZED)
+    define(module, head, loop, _UNOPTIMIZED)
 
 
 def device_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:
@@ -106,7 +109,7 @@ def device_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Ma
 def host_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:
     """Define (or declare) a `func.func` beside the kernels' module."""
     exported = "llvm.emit_c_interface" in op.attributes
-    types, results = _signature(module, op)
+    types, results = signature(module, op)
     if not exported or not types or types[0] is not PTR:
         runtime = "%a0" if types and types[0] is PTR else ""
         _function(module, op, name, symbols, _effort(op), runtime, exported)
@@ -126,7 +129,7 @@ def host_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapp
         body[argument] = body.op(f"load ptr, ptr {address}, align 8")
     body.region(block)
     result = result_text([t.text for t in results])
-    _define(module, f"{result} @{name}(ptr %call, ptr %env, ptr %arena, ptr %buffers)", body, _effort(op))
+    define(module, f"{result} @{name}(ptr %call, ptr %env, ptr %arena, ptr %buffers)", body, _effort(op))
 
 
 def _effort(op: ir.Operation) -> str:
@@ -142,7 +145,7 @@ def _function(
     runtime: str,
     exported: bool = False,
 ) -> None:
-    types, results = _signature(module, op)
+    types, results = signature(module, op)
     result = result_text([t.text for t in results])
     if not _has_body(op):
         module.declare(name, result, (t.text for t in types))
@@ -153,7 +156,7 @@ def _function(
         body[argument] = f"%a{k}"
     body.region(block)
     linkage = "" if exported else "internal "
-    _define(module, f"{linkage}{result} @{name}({', '.join(_parameters(op, types))})", body, attributes)
+    define(module, f"{linkage}{result} @{name}({', '.join(parameters(op, types))})", body, attributes)
 
 
 def _record(types: list[Type]) -> str:
@@ -187,6 +190,12 @@ def _launch(body: FunctionBody, op: ir.Operation) -> None:
         address = body.op(f"getelementptr inbounds {fields}, ptr {record}, i32 0, i32 {k}")
         body.do(f"store {type_.text} {body[argument]}, ptr {address}, align {_field_alignment(type_)}")
     blocks = body[operands[starts[_GRID]]]
+    if body.module.machine.launches:
+        threads, fast = (body[operands[starts[k]]] for k in (_THREADS, _DYNAMIC_BYTES))
+        body.module.declarations.setdefault(target, f"@{target} = external global i8")
+        passed = [("ptr", body.runtime), ("ptr", f"@{target}"), ("i64", blocks), ("i64", threads), ("i32", fast)]
+        body.call("void", LAUNCH, [*passed, ("ptr", record)])
+        return
     passed = [("ptr", body.runtime), ("ptr", f"@{blocks_name(target)}"), ("ptr", record), ("i64", blocks)]
     body.call("void", PARALLEL_FOR, passed)
 

@@ -7,7 +7,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hlo_disc.targets.emit import FunctionBody
     from hlo_disc.targets.vecexpr import X
+
+
+@dataclass(frozen=True)
+class Threads:
+    """What kernels of a machine with teams of threads are made of.
+
+    convention: LLVM's calling convention of a kernel. attributes: f(threads), function attributes of a kernel.
+    thread, block: the intrinsics for the numbers of the thread and of its block, of type i32.
+    barrier: f(body) makes all threads of a block wait for each other.
+    shuffled: f(body, x, mode, distance, width) is the i32 `x` of another one of `width` neighbours, see gpu.shuffle.
+    """
+
+    convention: str
+    attributes: Callable[[int], str]
+    thread: str
+    block: str
+    barrier: Callable[[FunctionBody], None]
+    shuffled: Callable[[FunctionBody, str, str, int, int], str]
 
 
 @dataclass(frozen=True)
@@ -18,6 +37,8 @@ class Machine:
     attributes: function attributes that every definition gets.
     pair_dot: the LLVM intrinsic f(sums, x, y) that adds products of pairs of bf16 to a vector of f32, "" for none. Code
         generation aborts the process on an intrinsic that the machine lacks.
+    threads: for kernels; None where a block is one thread's.
+    launches: whether host code hands kernels to a driver, which has their code; otherwise they stand beside it.
     scale: f(x, n) makes x * 2^n of f32 by the machine's instruction, or gives None where that has no such lanes.
     """
 
@@ -25,4 +46,6 @@ class Machine:
     layout: str
     attributes: str = "nounwind"
     pair_dot: str = ""
+    threads: Threads | None = None
+    launches: bool = False
     scale: Callable[[X, X], X | None] | None = None

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import ir
-from hlo_disc.targets import control, functions, memory, rows, vecmath, vectors
+from hlo_disc.targets import control, functions, memory, rows, threads, vecmath, vectors
 from hlo_disc.targets.emit import Handler, ModuleBody
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.types import Untranslatable
@@ -27,13 +27,14 @@ HANDLERS: Mapping[str, Handler] = {
 
 def translate(modules: Sequence[ir.Module], machine: Machine) -> str:
     """The LLVM IR text of verified modules, linked by names. Raises CompileError for what cannot be translated."""
-    out = ModuleBody(machine, HANDLERS)
+    out = ModuleBody(machine, {**HANDLERS, **threads.HANDLERS} if machine.threads else HANDLERS)
     top = [view.operation for module in modules for view in module.body.operations]
     host = {functions.name_of(op): functions.symbol(functions.name_of(op)) for op in top if op.name == "func.func"}
     for op in top:
         if op.name == "gpu.module":
             host |= _gpu_module(out, op)
-    _check_declared(top)
+    if not machine.launches:
+        _check_declared(top)
     for op in top:
         if op.name == "func.func":
             _at(op, functions.host_function, out, op, host[functions.name_of(op)], host)
@@ -44,21 +45,27 @@ def translate(modules: Sequence[ir.Module], machine: Machine) -> str:
 
 def _gpu_module(out: ModuleBody, op: ir.Operation) -> dict[str, str]:
     """Define the functions of a `gpu.module`; returns its kernels by the name that a launch uses."""
-    prefix = functions.name_of(op)
+    machine, prefix = out.machine, functions.name_of(op)
     inner = [view.operation for view in op.regions[0].blocks[0].operations]
-    inner = [op for op in inner if not _is_declared_kernel(op)]
+    declared = [functions.name_of(op) for op in inner if _is_declared_kernel(op)]
+    for memory_op in (op for op in inner if op.name == "memref.global"):
+        threads.shared_memory(out, memory_op)
+    inner = [op for op in inner if not _is_declared_kernel(op) and op.name != "memref.global"]
     symbols = {}
     for function in inner:
         if function.name not in ("gpu.func", "func.func"):
             raise CompileError(f"no translation for the op {function.name} at {function.location}")
         name = functions.name_of(function)
         external = function.name == "func.func" and not function.regions[0].blocks
-        symbols[name] = functions.symbol(name if external else f"{prefix}.{name}")
-    kernels = {}
+        alone = external or machine.threads is not None  # then there are no host functions beside it
+        symbols[name] = functions.symbol(name if alone else f"{prefix}.{name}")
+    kernels = {f"{prefix}::{name}": functions.symbol(name) for name in declared if machine.launches}
     for function in inner:
         name = functions.name_of(function)
         is_kernel = function.name == "gpu.func"
-        define = functions.kernel if is_kernel else functions.device_function
+        define = functions.device_function
+        if is_kernel:
+            define = threads.kernel if machine.threads else functions.kernel
         _at(function, define, out, function, symbols[name], symbols)
         if is_kernel:
             kernels[f"{prefix}::{name}"] = symbols[name]

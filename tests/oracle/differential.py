@@ -8,7 +8,7 @@ nothing is said about that element. Where no op rounds, results must be equal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from dhlo import run_stablehlo
@@ -46,7 +46,7 @@ def check(
 
     rounding: see `bands`. with_xla: hold XLA's results against the reference too, which tests the reference.
     """
-    executable = Executable(compile_graph(graph, Options(threads=2)))
+    executable = Executable(compile_graph(graph, replace(Options.from_env(), threads=2)))
     for number in numbers:
         arrays = inputs(graph, dict(zip("bs", SIZES[number], strict=True)), number)
         expected = bands(graph, arrays, number, rounding)

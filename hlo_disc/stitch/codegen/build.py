@@ -17,10 +17,11 @@ import numpy as np
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.ir.dtypes import FLOATS, element_type, part_dtype
 from hlo_disc.mlir import arith, func, gpu, ir, memref, scf, vector
-from hlo_disc.stitch.codegen.lanes import SimdLanes
+from hlo_disc.stitch.codegen.lanes import Lanes, SimdLanes
 from hlo_disc.stitch.codegen.val import ForLoop, OpenScope, Scalar, Val, signed
 
 if TYPE_CHECKING:
+    from hlo_disc.device import Team
     from hlo_disc.stitch.codegen.module import ModuleBuilder
 
 _INT_OPS: dict[str, Any] = {
@@ -38,12 +39,14 @@ _FLOAT_PREDICATES = {"==": 1, ">": 2, ">=": 3, "<": 4, "<=": 5, "!=": 13, "uno":
 class Builder:
     """Builds the function of `module` that is open: values, arithmetic, memory, control flow.
 
-    lanes: how lanes of a vector meet. runtime: the ral_call of a host function, its first argument.
+    lanes: how lanes of a vector meet. simd: the same in kernels that are written for vector registers.
+    runtime: the ral_call of a host function, its first argument.
     """
 
     def __init__(self, module: ModuleBuilder) -> None:
         self.module = module
-        self.lanes = SimdLanes(self)
+        self.simd = SimdLanes(self)
+        self.lanes: Lanes = self.simd
         self.index_type = ir.IndexType.get()
         self.pointer = ir.Type.parse("!llvm.ptr")
         self._int_types = {n: ir.IntegerType.get_signless(n) for n in (1, 4, 6, 8, 16, 32, 64)}
@@ -53,10 +56,9 @@ class Builder:
         self.i1, self.i8, self.i32, self.i64 = (self._int_types[n] for n in (1, 8, 32, 64))
         self._contract = ir.Attribute.parse("#arith.fastmath<contract>")
         self.no_signed_zeros = ir.Attribute.parse("#arith.fastmath<nsz>")
-        self._fast_space = ir.Attribute.parse("#gpu.address_space<workgroup>")
+        self.fast_space = ir.Attribute.parse("#gpu.address_space<workgroup>")
         self._x = ir.Attribute.parse("#gpu<dim x>")
         self._unknown = ir.Location.unknown()
-        self._vectors: dict[tuple[int, ir.Type], ir.Type] = {}
         self._locations: dict[str, ir.Location] = {}
         self._constants: dict[tuple, Val] = {}
         self._entry: ir.Block | None = None
@@ -122,32 +124,31 @@ class Builder:
         return x.element in self._floats
 
     def vec(self, lanes: int, element: ir.Type) -> ir.Type:
-        if not lanes:
-            return element
-        key = (lanes, element)
-        found = self._vectors.get(key)
-        if found is None:
-            found = self._vectors[key] = ir.VectorType.get([lanes], element)
-        return found
+        """What a thread has of a vector of so many lanes; of a scalar all."""
+        return self.lanes.type(lanes, element) if lanes else element
 
     def buffer_type(self, element: ir.Type, fast: bool = False) -> ir.Type:
         return ir.MemRefType.get(
-            [ir.ShapedType.get_dynamic_size()], element, memory_space=self._fast_space if fast else None
+            [ir.ShapedType.get_dynamic_size()], element, memory_space=self.fast_space if fast else None
         )
 
     def const(self, x: Any, element: ir.Type, lanes: int = 0) -> Val:
         """A scalar or splat constant, at the top of the function, once."""
-        key = (repr(x), element, lanes)
-        found = self._constants.get(key)
-        if found is None:
+
+        def build() -> ir.Value:
             floating = element in self._floats
             attr = ir.FloatAttr.get(element, float(x)) if floating else ir.IntegerAttr.get(element, signed(int(x)))
             type_ = self.vec(lanes, element)
-            if lanes:
-                attr = ir.DenseElementsAttr.get_splat(type_, attr)
+            return arith.ConstantOp(type_, ir.DenseElementsAttr.get_splat(type_, attr) if lanes else attr).result
+
+        return self.at_entry((repr(x), element, lanes), build, lanes)
+
+    def at_entry(self, key: tuple, build: Callable[[], ir.Value], lanes: int = 0) -> Val:
+        """An op without operands at the top of the function, once for equal keys."""
+        found = self._constants.get(key)
+        if found is None:
             with ir.InsertionPoint.at_block_begin(self._entry), self._unknown:
-                result = arith.ConstantOp(type_, attr).result
-                found = self._constants[key] = Val(self, result, lanes, self.scopes[0])
+                found = self._constants[key] = Val(self, build(), lanes, self.scopes[0])
         return found
 
     def index(self, x: Scalar) -> Val:
@@ -254,30 +255,20 @@ class Builder:
         fixed: the buffer does not change while the kernel runs, so that the load may move out of loops.
         """
         at = self.index(i)
-        element = ir.MemRefType(buffer.v.type).element_type
-        type_ = self.vec(lanes, element)
+        if lanes:
+            return self.lanes.load(buffer, at, lanes, mask, fixed)
 
         def build() -> ir.Value:
-            if not lanes:
-                return memref.LoadOp(buffer.v, [at.v]).result
-            if mask is None:
-                return vector.LoadOp(type_, buffer.v, [at.v]).result
-            return vector.MaskedLoadOp(type_, buffer.v, [at.v], mask.v, zero.v).result
+            return memref.LoadOp(buffer.v, [at.v]).result
 
-        operands = [buffer, at]
-        if mask is not None and lanes:
-            zero = self.const(0, element, lanes)
-            operands.append(mask)
-        return self.pure(build, lanes, operands, speculate=False) if fixed else Val(self, build(), lanes)
+        return self.pure(build, 0, [buffer, at], speculate=False) if fixed else Val(self, build())
 
     def store(self, x: Val, buffer: Val, i: Scalar, mask: Val | None = None) -> None:
-        at = [self.index(i).v]
-        if not x.lanes:
-            memref.StoreOp(x.v, buffer.v, at)
-        elif mask is None:
-            vector.StoreOp(x.v, buffer.v, at)
+        at = self.index(i)
+        if x.lanes:
+            self.lanes.store(x, buffer, at, mask)
         else:
-            vector.MaskedStoreOp(buffer.v, at, mask.v, x.v)
+            self.lanes.once(lambda: memref.StoreOp(x.v, buffer.v, [at.v]))
 
     def gather(self, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None, fixed: bool = True) -> Val:
         """Elements i + offsets[lane] of a buffer; fixed: one that does not change while the kernel runs."""
@@ -388,10 +379,23 @@ class Builder:
 
     # Blocks.
 
-    def block_id(self) -> Val:
-        return Val(self, gpu.BlockIdOp(self._x).result)
+    def thread_id(self) -> Val:
+        """Among the threads that are launched side by side."""
+        return self.at_entry(("thread_id",), lambda: gpu.ThreadIdOp(self._x).result)
 
-    def launch(self, kernel: str, grid: Scalar, args: Sequence[Scalar], fast_bytes: Scalar = 0) -> None:
+    def block_id(self) -> Val:
+        return self.lanes.block(Val(self, gpu.BlockIdOp(self._x).result))
+
+    def barrier(self) -> None:
+        """Every thread waits here for the others, and sees what they have stored."""
+        gpu.BarrierOp()
+
+    def launch(
+        self, kernel: str, blocks: Scalar, args: Sequence[Scalar], fast_bytes: Scalar = 0, team: Team | None = None
+    ) -> None:
+        """team: whose threads share a block; None for one thread."""
+        grid = self.ceil_div(blocks, team.count) if team else blocks
+        threads = self.index(team.threads * team.count if team else 1).v
         values = [self.index(x).v for x in args]
         self.module.declare_kernel(kernel, [x.type for x in values])
         one = self.index(1).v
@@ -399,7 +403,7 @@ class Builder:
         gpu.LaunchFuncOp(
             ["kernels", kernel],
             (self.index(grid).v, one, one),
-            (one, one, one),
+            (threads, one, one),
             values,
             dynamic_shared_memory_size=fast,
         )

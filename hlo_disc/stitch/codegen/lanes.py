@@ -1,4 +1,4 @@
-"""The lane model of a SIMD machine: everything in which lanes of a vector meet, move or are counted.
+"""Lane models, and that of a SIMD machine: everything in which lanes of a vector meet, move or are counted.
 
 A `Val` of n lanes is one vector of n elements in one thread, so that lanes meet by shuffles and LLVM's reductions.
 Schedules but the micro-kernels, which are written for registers of this kind, say what they want of lanes (a fold, a
@@ -8,6 +8,7 @@ stands in `Builder.lanes`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,45 +20,45 @@ if TYPE_CHECKING:
     from hlo_disc.stitch.codegen.build import Builder
 
 State = list[Val]
+Join = Callable[[list[State], list[State]], list[State]]
 
 
-class SimdLanes:
-    """The lanes of the vectors that a `Builder` makes."""
+class Lanes(ABC):
+    """How lanes of the vectors that a `Builder` makes are held, meet, move and are counted."""
 
     def __init__(self, b: Builder):
         self.b = b
-        self._reassoc = ir.Attribute.parse("#arith.fastmath<reassoc,nsz>")
 
-    # Which lane is which.
+    @abstractmethod
+    def type(self, lanes: int, element: ir.Type) -> ir.Type:
+        """What a thread has of a vector of so many lanes."""
 
+    @abstractmethod
+    def block(self, number: Val) -> Val:
+        """The block that a thread works on, of those launched under one number."""
+
+    @abstractmethod
+    def once(self, build: Callable[[], object]) -> None:
+        """Build what one thread does for the block."""
+
+    @abstractmethod
     def numbers(self, lanes: int) -> Val:
         """The vector 0, 1, … lanes-1 of type index."""
-        type_ = self.b.vec(lanes, self.b.index_type)
-        return self.b.pure(lambda: vector.StepOp(type_).result, lanes, [])
 
+    @abstractmethod
     def first(self, count: Scalar, lanes: int) -> Val:
         """The mask of the first `count` lanes."""
-        type_, n = self.b.vec(lanes, self.b.i1), self.b.index(count)
-        return self.b.pure(lambda: vector.CreateMaskOp(type_, [n.v]).result, lanes, [n])
 
-    # All lanes as one.
-
+    @abstractmethod
     def reduce(self, kind: str, x: Val) -> Val:
         """The lanes combined in any order, as a scalar; `kind` is a vector.kind."""
-        flags = {"fastmath": self._reassoc} if self.b.is_float(x) else {}
-        attr, element = ir.Attribute.parse(f"#vector.kind<{kind}>"), x.element
-        return self.b.pure(lambda: vector.ReductionOp(element, attr, x.v, **flags).result, 0, [x])
 
-    def fold(self, state: Sequence[State], join: Callable[[list[State], list[State]], list[State]]) -> list[State]:
+    @abstractmethod
+    def fold(self, state: Sequence[State], join: Join) -> list[State]:
         """The lanes combined in their order, as scalars: neighbours meet, left and right, until one is left.
 
         state: lists of vectors, as `join` wants them.
         """
-        state = list(state)
-        while state[0][0].lanes:
-            halves = [[[self.every_second(x, k) for x in xs] for k in (0, 1)] for xs in state]
-            state = join([left for left, _ in halves], [right for _, right in halves])
-        return state
 
     def any(self, mask: Val) -> Val:
         """Has the mask a lane?"""
@@ -68,15 +69,92 @@ class SimdLanes:
         ones = self.b.cast(arith.ExtUIOp, self.b.i32, mask)
         return self.b.cast(arith.IndexCastOp, self.b.index_type, self.reduce("add", ones))
 
+    @abstractmethod
+    def scan(
+        self, xs: Sequence[Val], identities: Sequence[Val], combine: Callable[[State, State], State], reverse: bool
+    ) -> State:
+        """In each lane all lanes up to it combined, or in reverse all from it on. `combine`: (before, after)."""
+
+    @abstractmethod
+    def last(self, x: Val, reverse: bool) -> Val:
+        """The lane that a scan comes to last, in all lanes."""
+
+    @abstractmethod
+    def every_second(self, x: Val, first: int) -> Val:
+        """The lanes `first`, `first` + 2, …; a scalar of two."""
+
+    @abstractmethod
+    def in_turn(self, x: Val, y: Val) -> Val:
+        """A lane of x, one of y, the next of x …"""
+
+    @abstractmethod
+    def load(self, buffer: Val, at: Val, lanes: int, mask: Val | None, fixed: bool) -> Val:
+        """Elements one after another, see `Builder.load`."""
+
+    @abstractmethod
+    def load_strided(
+        self, buffer: Val, base: Scalar, stride: int, lanes: int, mask: Val | None = None, fixed: bool = False
+    ) -> Val:
+        """Every `stride`th element from `base` on."""
+
+    @abstractmethod
+    def store(self, x: Val, buffer: Val, at: Val, mask: Val | None) -> None:
+        """The lanes of x one after another."""
+
+
+class SimdLanes(Lanes):
+    """Lanes of one vector."""
+
+    def __init__(self, b: Builder):
+        super().__init__(b)
+        self._types: dict[tuple[int, ir.Type], ir.Type] = {}
+        self._reassoc = ir.Attribute.parse("#arith.fastmath<reassoc,nsz>")
+
+    def type(self, lanes: int, element: ir.Type) -> ir.Type:
+        key = (lanes, element)
+        found = self._types.get(key)
+        if found is None:
+            found = self._types[key] = ir.VectorType.get([lanes], element)
+        return found
+
+    # A block is one thread's.
+
+    def block(self, number: Val) -> Val:
+        return number
+
+    def once(self, build: Callable[[], object]) -> None:
+        build()
+
+    # Which lane is which.
+
+    def numbers(self, lanes: int) -> Val:
+        type_ = self.b.vec(lanes, self.b.index_type)
+        return self.b.pure(lambda: vector.StepOp(type_).result, lanes, [])
+
+    def first(self, count: Scalar, lanes: int) -> Val:
+        type_, n = self.b.vec(lanes, self.b.i1), self.b.index(count)
+        return self.b.pure(lambda: vector.CreateMaskOp(type_, [n.v]).result, lanes, [n])
+
+    # All lanes as one.
+
+    def reduce(self, kind: str, x: Val) -> Val:
+        flags = {"fastmath": self._reassoc} if self.b.is_float(x) else {}
+        attr, element = ir.Attribute.parse(f"#vector.kind<{kind}>"), x.element
+        return self.b.pure(lambda: vector.ReductionOp(element, attr, x.v, **flags).result, 0, [x])
+
+    def fold(self, state: Sequence[State], join: Join) -> list[State]:
+        state = list(state)
+        while state[0][0].lanes:
+            halves = [[[self.every_second(x, k) for x in xs] for k in (0, 1)] for xs in state]
+            state = join([left for left, _ in halves], [right for _, right in halves])
+        return state
+
     # Each lane with those before it.
 
     def scan(
         self, xs: Sequence[Val], identities: Sequence[Val], combine: Callable[[State, State], State], reverse: bool
     ) -> State:
-        """In each lane all lanes up to it combined, or in reverse all from it on. `combine`: (before, after).
-
-        By distances of 1, 2, 4 …: log2(lanes) combinations.
-        """
+        """By distances of 1, 2, 4 …: log2(lanes) combinations."""
         xs, distance = list(xs), 1
         while distance < xs[0].lanes:
             before = [self._moved(x, fill, distance, reverse) for x, fill in zip(xs, identities, strict=True)]
@@ -92,7 +170,6 @@ class SimdLanes:
         return self.shuffle(fill, x, range(n - distance, 2 * n - distance))
 
     def last(self, x: Val, reverse: bool) -> Val:
-        """The lane that a scan comes to last, in all lanes."""
         return self.shuffle(x, x, [0 if reverse else x.lanes - 1] * x.lanes)
 
     # Lanes in other places.
@@ -106,17 +183,35 @@ class SimdLanes:
         return self.b.pure(lambda: vector.ExtractOp(x.v, [], [k]).result, 0, [x])
 
     def every_second(self, x: Val, first: int) -> Val:
-        """The lanes `first`, `first` + 2, …; a scalar of two."""
         return self.take(x, first) if x.lanes == 2 else self.shuffle(x, x, range(first, x.lanes, 2))
 
     def in_turn(self, x: Val, y: Val) -> Val:
-        """A lane of x, one of y, the next of x …"""
         return self.shuffle(x, y, [k for i in range(x.lanes) for k in (i, x.lanes + i)])
 
     def reversed(self, x: Val) -> Val:
         return self.shuffle(x, x, range(x.lanes - 1, -1, -1))
 
     # Between lanes and memory.
+
+    def load(self, buffer: Val, at: Val, lanes: int, mask: Val | None, fixed: bool) -> Val:
+        element = ir.MemRefType(buffer.v.type).element_type
+        type_, operands = self.type(lanes, element), [buffer, at]
+        if mask is not None:
+            zero = self.b.const(0, element, lanes)
+            operands.append(mask)
+
+        def build() -> ir.Value:
+            if mask is None:
+                return vector.LoadOp(type_, buffer.v, [at.v]).result
+            return vector.MaskedLoadOp(type_, buffer.v, [at.v], mask.v, zero.v).result
+
+        return self.b.pure(build, lanes, operands, speculate=False) if fixed else Val(self.b, build(), lanes)
+
+    def store(self, x: Val, buffer: Val, at: Val, mask: Val | None) -> None:
+        if mask is None:
+            vector.StoreOp(x.v, buffer.v, [at.v])
+        else:
+            vector.MaskedStoreOp(buffer.v, [at.v], mask.v, x.v)
 
     def load_strided(
         self, buffer: Val, base: Scalar, stride: int, lanes: int, mask: Val | None = None, fixed: bool = False

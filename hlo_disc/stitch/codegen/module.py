@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from hlo_disc import mlir
+from hlo_disc.device import Team
 from hlo_disc.errors import CompileError
-from hlo_disc.mlir import func, gpu, ir
+from hlo_disc.mlir import func, gpu, ir, memref
 from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.threads import ThreadLanes
 from hlo_disc.stitch.codegen.val import Val
 
 
@@ -50,10 +52,17 @@ class ModuleBuilder:
     # Kernels and device functions.
 
     @contextmanager
-    def kernel(self, name: str, args: Sequence[tuple[ir.Type, str]], calls_only: bool = False) -> Iterator[list[Val]]:
-        """A kernel of one thread a block. An argument is (type, access): "r" or "w" for buffers, "" for scalars.
+    def kernel(
+        self,
+        name: str,
+        args: Sequence[tuple[ir.Type, str]],
+        calls_only: bool = False,
+        team: Team | None = None,
+    ) -> Iterator[list[Val]]:
+        """A kernel. An argument is (type, access): "r" or "w" for buffers, "" for scalars.
 
         calls_only: all its work is done by device functions, so that a target need not optimise it.
+        team: the threads that share a block; None for one thread.
         """
         attrs = [ir.DictAttr.get(self._access[access]) for _, access in args]
         with ir.InsertionPoint(self._kernels):
@@ -61,14 +70,27 @@ class ModuleBuilder:
                 ir.FunctionType.get([t for t, _ in args], []),
                 name,
                 kernel=True,
-                known_block_size=[1, 1, 1],
+                known_block_size=[team.threads * team.count if team else 1, 1, 1],
                 arg_attrs=ir.ArrayAttr.get(attrs),
             )
         if calls_only:
             op.attributes["hlo_disc.calls_only"] = ir.UnitAttr.get()
+        lanes = self.builder.lanes
+        if team:
+            self.builder.lanes = ThreadLanes(self.builder, team)
         with self.builder.function(op.add_entry_block()) as values:
             yield values
             gpu.ReturnOp([])
+        self.builder.lanes = lanes
+
+    def shared_memory(self, name: str, size: int) -> Val:
+        """`size` bytes of fast memory in every kernel that asks for this name."""
+        type_ = ir.MemRefType.get([size], self.builder.i8, memory_space=self.builder.fast_space)
+        if name not in self._declared:
+            self._declared.add(name)
+            with ir.InsertionPoint.at_block_begin(self._kernels):
+                memref.GlobalOp(name, ir.TypeAttr.get(type_), sym_visibility=ir.StringAttr.get("private"))
+        return self.builder.at_entry((name,), lambda: memref.GetGlobalOp(type_, name).result)
 
     def shared(self, key: tuple, name: str, args: Sequence[ir.Type], body: Callable[..., None]) -> Callable[..., None]:
         """A device function, made once for all who ask with an equal key; returns what calls it.

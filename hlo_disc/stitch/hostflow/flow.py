@@ -309,7 +309,7 @@ class Flow:
 
     def _condition(self, choice: Choice, sizes: Sizes, own: Sequence[Val]) -> Val | None:
         b = self.b
-        conditions = [b.compare("<=", b.index(sizes(size)), bound) for size, bound in choice.when]
+        conditions = [condition.build(b, sizes) for condition in choice.when]
         if choice.packing is not None:
             conditions.append(b.apply(arith.XOrIOp, b.is_null(own[0]), b.const(1, b.i1)))
         condition = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from hlo_disc.device import Team
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import ir
@@ -24,16 +25,18 @@ def group_kernel(
     read: Sequence[Value] = (),
     more: Sequence[tuple[ir.Type, str]] = (),
     calls_only: bool = False,
+    team: Team | None = None,
 ) -> Iterator[tuple[Sizes, list[Val], list[Val]]]:
     """A kernel of (inputs, others that it reads, outputs, more buffers, symbols, scalars).
 
-    Yields sizes made of the symbols, all buffers, and the scalars. more: (type, access), see `ModuleBuilder.kernel`.
+    Yields sizes made of the symbols, all buffers, and the scalars. more: (type, access), see `ModuleBuilder.kernel`, as
+    for the rest.
     """
     memory = [(b.buffer_type(b.memory_type(v.dtype)), "r") for v in (*group.inputs, *read)]
     memory += [(b.buffer_type(b.memory_type(v.dtype)), "w") for v in group.outputs]
     memory += more
     names, count = group.symbols, len(memory)
-    with b.module.kernel(name, [*memory, *[(b.index_type, "")] * (len(names) + scalars)], calls_only) as values:
+    with b.module.kernel(name, [*memory, *[(b.index_type, "")] * (len(names) + scalars)], calls_only, team) as values:
         buffers, symbols, rest = values[:count], values[count : count + len(names)], values[count + len(names) :]
         yield Sizes(b, dict(zip(names, symbols, strict=True)), facts), buffers, rest
 

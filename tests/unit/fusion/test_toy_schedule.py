@@ -14,7 +14,7 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
-from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options
 from hlo_disc.stitch.codegen.body import Body, InMemory
@@ -25,7 +25,7 @@ from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedule import Joins, Schedule
 from hlo_disc.stitch.schedules import table
-from hlo_disc.stitch.variant import Choice
+from hlo_disc.stitch.variant import Choice, Condition, decided
 
 
 def toy_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
@@ -34,15 +34,16 @@ def toy_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
 
 @dataclass(frozen=True)
 class ToyVariant:
-    """reverse(x), one element after another, in a kernel of one block."""
+    """reverse(x) + mark, one element after another, in a kernel of one block."""
 
     group: Group
     facts: ShapeFacts
+    mark: float = 0
     name: str = "toy"
     workspace: tuple[Value, ...] = ()
 
     def key(self) -> tuple:
-        return self.group.key()
+        return (self.group.key(), self.mark)
 
     def fast_bytes(self) -> Dim:
         return Dim.const(0)
@@ -59,7 +60,7 @@ class ToyVariant:
             n = b.index(sizes(result.shape[0]))
             with b.loop(0, n) as loop:
                 x = body.eval(result.op.operands[0], (Index(n - loop.i - 1),))
-                body.store(x, leaves[result], (Index(loop.i),))
+                body.store(x + b.like(self.mark, x), leaves[result], (Index(loop.i),))
 
     def launch(self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         some = b.minimum(sizes(dim_product(self.group.outputs[0].shape)), 1)
@@ -91,3 +92,28 @@ def test_a_schedule_is_a_file_and_two_rows(monkeypatch, joins, kernels):
 
 def test_without_it_the_row_schedule_computes_the_op():
     assert "toy" not in compiled().explain()
+
+
+def marked_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
+    (size,) = group.outputs[0].shape
+    rules = [(Condition(size, "<=", 3),), (Condition(size, "multiple of", 8), Condition(size, ">=", 16)), ()]
+    return decided([Choice(ToyVariant(group, facts, 100 * k), when) for k, when in enumerate(rules, 1)], facts)
+
+
+def test_sizes_choose_the_form(monkeypatch):
+    monkeypatch.setitem(table.SCHEDULES, "toy", Schedule("toy", marked_choices, Joins.NOTHING))
+    monkeypatch.setitem(OPS, "reverse", replace(OPS["reverse"], kind="toy"))
+    executable = compiled()
+    assert "_toy if n <= 3 else k2_toy if n multiple of 8 and n >= 16 else k3_toy" in executable.explain()
+    for n, mark in [(0, 0), (3, 100), (4, 300), (8, 300), (15, 300), (16, 200), (17, 300), (24, 200)]:
+        x = np.zeros(n, np.float32)
+        np.testing.assert_array_equal(executable(x, x), np.full(n, mark, np.float32))
+
+
+def test_facts_decide_a_condition():
+    facts, n = ShapeFacts(), Dim.symbol("n")
+    facts.add_divisible(n, 12)
+    facts.add_at_least(n, 5)
+    truths = [("multiple of", 4), ("multiple of", 5), ("<=", 4), (">=", 5), (">=", 13)]
+    expected = [Truth.YES, Truth.UNKNOWN, Truth.NO, Truth.YES, Truth.UNKNOWN]
+    assert [Condition(n, *t).truth(facts) for t in truths] == expected

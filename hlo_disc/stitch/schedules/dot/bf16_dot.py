@@ -107,4 +107,4 @@ def _split(b: Builder, x: Val, types: DotTypes) -> Val:
 
 
 def _splat(b: Builder, pair: Val, lanes: int, types: DotTypes) -> Val:
-    return _split(b, b.splat(b.lanes.take(pair, 0), lanes), types)
+    return _split(b, b.splat(b.simd.take(pair, 0), lanes), types)

@@ -32,7 +32,7 @@ from hlo_disc.stitch.schedules.dot.product import Product, product, swapped
 from hlo_disc.stitch.schedules.dot.shared_dot import shared_dot
 from hlo_disc.stitch.schedules.dot.transposed_lhs import TransposedDot, is_transposed
 from hlo_disc.stitch.schedules.dot.variant import DotVariant
-from hlo_disc.stitch.variant import Choice, decided
+from hlo_disc.stitch.variant import Choice, Condition, decided
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 # Up to so many rows lanes run along K when the operand is contiguous there.
@@ -69,12 +69,12 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     if columns.in_place:
         wide = STREAM * vectors
         least = STREAM * wide * lanes
-        first.append(Choice(form(StreamDot, wide), ((rows, 1), (least - size, 0))))
+        first.append(Choice(form(StreamDot, wide), (Condition(rows, "<=", 1), Condition(size, ">=", least))))
     elif inner:
-        first.append(Choice(form(InnerDot), ((rows, INNER_ROWS),)))
+        first.append(Choice(form(InnerDot), (Condition(rows, "<=", INNER_ROWS),)))
     if _narrow_fits(p) and not size.is_const:
         column = NarrowDot(group, swapped(p), DotTypes(col, row, p.dtype), lanes, vectors, device, facts)
-        first.append(Choice(column, ((size, 1),)))
+        first.append(Choice(column, (Condition(size, "<=", 1),)))
     return decided([*first, *last], facts)
 
 

@@ -103,7 +103,7 @@ def transpose_panel(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Ca
                 with b.loop(whole, b.ceil_div(size, each)) as loop:
                     at = first + rest.i * stride + loop.i * each
                     y = along(at, 1, b.lanes.first(size - loop.i * each, each))
-                    b.store(b.lanes.take(y, 0), panel.buffer, to + loop.i * width + rest.i)
+                    b.store(b.simd.take(y, 0), panel.buffer, to + loop.i * width + rest.i)
 
     return routine(b, ("transpose", types, lanes, vectors), f"transpose{vectors}_", parameters, body)
 
@@ -116,11 +116,11 @@ def _transposed(b: Builder, rows: list[Val]) -> list[Val]:
         parts = rows[r::4]
         while len(parts) > 1:
             pairs = zip(parts[::2], parts[1::2], strict=True)
-            parts = [b.lanes.shuffle(x, y, range(2 * x.lanes)) for x, y in pairs]
+            parts = [b.simd.shuffle(x, y, range(2 * x.lanes)) for x, y in pairs]
         joined += parts
 
     def blocks(x: Val, y: Val, lanes: tuple[int, ...]) -> Val:
-        return b.lanes.shuffle(x, y, [block + (i if i < 4 else n + i - 4) for block in range(0, n, 4) for i in lanes])
+        return b.simd.shuffle(x, y, [block + (i if i < 4 else n + i - 4) for block in range(0, n, 4) for i in lanes])
 
     x, y, z, w = joined
     halves = [(blocks(x, y, half), blocks(z, w, half)) for half in ((0, 4, 1, 5), (2, 6, 3, 7))]

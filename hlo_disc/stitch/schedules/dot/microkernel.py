@@ -147,6 +147,6 @@ def sums_of_lanes(b: Builder, vectors: list[Val], lanes: int) -> Val:
             pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
         else:
             pairs = [(vectors[0], vectors[0])]
-        vectors = [b.lanes.shuffle(x, y, keep) + b.lanes.shuffle(x, y, swap) for x, y in pairs]
+        vectors = [b.simd.shuffle(x, y, keep) + b.simd.shuffle(x, y, swap) for x, y in pairs]
         bit *= 2
     return vectors[0]

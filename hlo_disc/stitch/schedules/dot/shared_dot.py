@@ -24,7 +24,7 @@ from hlo_disc.stitch.schedule import PART
 from hlo_disc.stitch.schedules.dot.product import Axis, Product
 from hlo_disc.stitch.schedules.dot.variant import DotVariant
 from hlo_disc.stitch.schedules.row.choices import row_choices
-from hlo_disc.stitch.variant import Choice, Variant
+from hlo_disc.stitch.variant import Choice, Condition, Variant
 
 # Parts of K. Results that are few: their sums of all parts take 4 MiB. Products a result that are many.
 SLICES = 16
@@ -93,7 +93,7 @@ def shared_dot(whole: DotVariant, device: Device, facts: ShapeFacts) -> Choice |
     partial = replace(whole, group=part, product=_sliced(p, sums), slices=SLICES)
     reads = tuple(zip(p.epilogue.inputs[1:], p.reads, strict=True))
     shared = SharedDot(partial, final.variant, part, end, whole.group, reads, (room,))
-    return Choice(shared, ((results, FEW_RESULTS), (MANY_PRODUCTS - depth, 0)))
+    return Choice(shared, (Condition(results, "<=", FEW_RESULTS), Condition(depth, ">=", MANY_PRODUCTS)))
 
 
 def _sliced(p: Product, sums: Value) -> Product:

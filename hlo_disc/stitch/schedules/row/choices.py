@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.fusion.group import Group
@@ -16,12 +16,14 @@ from hlo_disc.stitch.schedules.row.shared_reduction import sliced
 from hlo_disc.stitch.schedules.row.shared_scan import shared_scan
 from hlo_disc.stitch.schedules.row.tiny import TinyVariant, is_tiny
 from hlo_disc.stitch.schedules.row.variant import RowVariant
-from hlo_disc.stitch.variant import Choice, decided
+from hlo_disc.stitch.variant import Choice, Condition, When, decided
 
 # Up to this many columns, rows across lanes win (measured on softmax; on argmax, whose lanes cost more to fold).
 FEW_COLUMNS, FEW_FOR_REGIONS = 4, 64
 # Up to this many vectors of rows, long cumulative ops are shared among blocks: more are enough work for all cores.
 FEW_ROWS = 8
+# Up to so many steps a row is left to a smaller team of threads.
+FEW_STEPS = 4
 # A reduction over more than this many elements is shared among blocks: (lanes on columns, lanes on rows).
 SHARED = (1 << 16, 1 << 9)
 
@@ -37,21 +39,31 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     across = space.lanes_on_rows
     wide = RowVariant(group, space, across, device, facts)
     rules: list[Choice] = []
-    if not across and space.rows:
+    forms: list[tuple[RowVariant, When]] = [(wide, ())]
+    if device.teams:
+        forms = _for_teams(wide, device)
+    elif across:
+        forms.insert(0, (replace(wide, narrow=True), (Condition(space.rows[-1], "<=", device.lanes),)))
+    elif space.rows:
         few = FEW_FOR_REGIONS if any(op.name == "reduce_with" for op in group.ops) else FEW_COLUMNS
-        rules.append(Choice(replace(wide, lanes_on_rows=True), ((cols, few),)))
-    forms: list[tuple[RowVariant, tuple[tuple[Dim, int], ...]]] = [(wide, ())]
-    if across:
-        forms.insert(0, (replace(wide, narrow=True), ((space.rows[-1], device.lanes),)))
+        rules.append(Choice(replace(wide, lanes_on_rows=True), (Condition(cols, "<=", few),)))
     for variant, when in forms:
         shared = sliced(variant)
         scan = shared_scan(variant)
         if shared is not None:
-            rules.append(Choice(variant, (*when, (cols, SHARED[across]))))
+            rules.append(Choice(variant, (*when, Condition(cols, "<=", SHARED[across]))))
             rules.append(Choice(shared, when))
             continue
         if scan is not None:
-            rules.append(Choice(variant, (*when, (cols, SHARED[across]))))
-            rules.append(Choice(scan, (*when, (dim_product(space.rows), FEW_ROWS * (variant.width if across else 1)))))
+            rules.append(Choice(variant, (*when, Condition(cols, "<=", SHARED[across]))))
+            few_rows = Condition(dim_product(space.rows), "<=", FEW_ROWS * (variant.width if across else 1))
+            rules.append(Choice(scan, (*when, few_rows)))
         rules.append(Choice(variant, when))
     return decided(rules, facts)
+
+
+def _for_teams(variant: RowVariant, device: Device) -> list[tuple[RowVariant, When]]:
+    """For each team of threads the rows, or with lanes on rows the panels of them, that are not too long for it."""
+    size = variant.space.rows[-1] if variant.lanes_on_rows else dim_product(variant.space.widest)
+    *small, large = [replace(variant, team=team) for team in device.teams]
+    return [*((form, (Condition(size, "<=", FEW_STEPS * form.width),)) for form in small), (large, ())]

@@ -75,7 +75,7 @@ class RowKernel:
 
     def _stage_leaves(self) -> dict[Value, InMemory]:
         stages: dict[Value, InMemory] = {}
-        if self.variant.lanes_on_rows:
+        if not self.variant.staged:
             return stages
         fast, offset = None, Dim.const(0)
         for p in self.space.passes:

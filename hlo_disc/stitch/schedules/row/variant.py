@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlo_disc.device import Device
+from hlo_disc.device import Device, Team
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, regions
 from hlo_disc.dynamic_hlo.ops.cost import is_expensive
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
@@ -26,6 +26,7 @@ class RowVariant:
     narrow: one vector a step, for rows that would not fill more. sliced: every reduction goes over a part of `span`
     columns only; the outputs get an axis of SLICES more, the last one, or with lanes on rows the first. totals: what
     such a kernel left of the cumulative ops' operands, from which each part of the columns starts.
+    team: the threads that share a block; None for one.
     """
 
     group: Group
@@ -37,10 +38,13 @@ class RowVariant:
     sliced: bool = False
     totals: tuple[Value, ...] = ()
     workspace: tuple[Value, ...] = ()
+    team: Team | None = None
 
     @property
     def width(self) -> int:
         """Lanes of a step: more than one register's, so that several vectors are in flight."""
+        if self.team:
+            return self.team.threads * self.team.chunks * self.device.lanes
         if self.narrow:
             return self.device.lanes
         light = not any(_is_heavy(op) for op in self.group.ops)
@@ -59,9 +63,14 @@ class RowVariant:
         cols = dim_product(self.space.widest)
         return cols.is_const and cols.value <= self.device.grain
 
+    @property
+    def staged(self) -> bool:
+        """Is fast memory used? Teams side by side would have to share it; their rows are short."""
+        return not self.lanes_on_rows and (self.team is None or self.team.count == 1)
+
     def fast_bytes(self) -> Dim:
         """Fast memory of a block, for what is staged."""
-        if self.lanes_on_rows:
+        if not self.staged:
             return Dim.const(0)
         total = Dim.const(0)
         for p in self.space.passes:
@@ -72,10 +81,11 @@ class RowVariant:
     @property
     def name(self) -> str:
         kind = "reduce" if self.space.reduced_at else "scan" if self.space.scans else "map"
+        kind += f"_{self.team.threads}" if self.team else ""
         return kind + "_across" * self.lanes_on_rows + "_narrow" * self.narrow + "_sliced" * self.sliced
 
     def key(self) -> tuple:
-        return (self.group.key(), self.lanes_on_rows, self.narrow, self.sliced, len(self.totals))
+        return (self.group.key(), self.lanes_on_rows, self.narrow, self.sliced, len(self.totals), self.team)
 
     # Host side.
 
@@ -99,13 +109,14 @@ class RowVariant:
             items, per_item = sizes.count(self.space.rows) * chunks, span
         per = b.maximum(grain // b.maximum(per_item, 1), 1)
         fast = sizes(self.fast_bytes())
-        b.launch(kernel, b.ceil_div(items, per), [*buffers, *symbols, items, per, span], fast)
+        b.launch(kernel, b.ceil_div(items, per), [*buffers, *symbols, items, per, span], fast, self.team)
 
     # Kernel side.
 
     def build(self, b: Builder, name: str) -> None:
         """Add the kernel to the module."""
-        with group_kernel(b, name, self.group, self.facts, 3, read=self.totals) as (sizes, buffers, scalars):
+        with group_kernel(b, name, self.group, self.facts, 3, self.totals, team=self.team) as opened:
+            sizes, buffers, scalars = opened
             items, per, span = scalars
             build = RowKernel(b, self, sizes, buffers, span)
             with each_item(b, items, per) as item:

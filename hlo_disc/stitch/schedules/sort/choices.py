@@ -32,7 +32,7 @@ from hlo_disc.stitch.schedules.sort.kernels import RUN, TILE, build_merges, buil
 from hlo_disc.stitch.schedules.sort.records import Records
 from hlo_disc.stitch.schedules.sort.sorter import Layout
 from hlo_disc.stitch.schedules.sort.top_k import MOST, TopVariant
-from hlo_disc.stitch.variant import Choice, decided
+from hlo_disc.stitch.variant import Choice, Condition, decided
 
 # What sorting costs, in elements of memory-bound work an element.
 PER_ELEMENT = 16
@@ -52,7 +52,8 @@ def sort_choices(group: Group, facts: ShapeFacts, device: Device, static: Callab
     kept = op.results[0].shape[op.attrs["dim"]]
     if kept == op.operands[0].shape[op.attrs["dim"]]:
         return [Choice(whole)]
-    return decided([Choice(TopVariant.of(group, records, facts, device), ((kept, MOST),)), Choice(whole)], facts)
+    top = TopVariant.of(group, records, facts, device)
+    return decided([Choice(top, (Condition(kept, "<=", MOST),)), Choice(whole)], facts)
 
 
 @dataclass(frozen=True)

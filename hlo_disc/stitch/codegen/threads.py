@@ -1,0 +1,374 @@
+"""The lane model of a GPU: the lanes of a vector are shared out among the threads of a team.
+
+A vector of `chunks * threads * n` lanes is `chunks * n` elements in each thread: the k-th of the n neighbours that
+thread t has of chunk j is lane j*threads*n + t*n + k of the vector, and element j*n + k of what the thread holds. So a
+team loads runs of neighbours side by side. Scalars are what every thread of a team has, and control flow follows
+them; a vector of fewer lanes than threads is one thread's own.
+
+Lanes meet in the thread, then by shuffles within a warp, then through memory that all warps share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from hlo_disc.device import Team
+from hlo_disc.mlir import arith, gpu, ir, memref, vector
+from hlo_disc.stitch.codegen.lanes import Join, Lanes, State
+from hlo_disc.stitch.codegen.val import Scalar, Val
+
+if TYPE_CHECKING:
+    from hlo_disc.stitch.codegen.build import Builder
+
+T = TypeVar("T")
+
+# What warps exchange values through: a value of up to 8 bytes for each of at most 32.
+_EXCHANGE, _EXCHANGE_BYTES = "exchange", 256
+
+_COMBINE: Mapping[str, Callable[[Builder, Val, Val], Val]] = {
+    "add": lambda b, x, y: b.binary("+", x, y),
+    "mul": lambda b, x, y: b.binary("*", x, y),
+    "minsi": lambda b, x, y: b.apply(arith.MinSIOp, x, y),
+    "maxsi": lambda b, x, y: b.apply(arith.MaxSIOp, x, y),
+    "minui": lambda b, x, y: b.apply(arith.MinUIOp, x, y),
+    "maxui": lambda b, x, y: b.apply(arith.MaxUIOp, x, y),
+    "minimumf": lambda b, x, y: b.apply(arith.MinimumFOp, x, y),
+    "maximumf": lambda b, x, y: b.apply(arith.MaximumFOp, x, y),
+    "and": lambda b, x, y: b.apply(arith.AndIOp, x, y),
+    "or": lambda b, x, y: b.apply(arith.OrIOp, x, y),
+    "xor": lambda b, x, y: b.apply(arith.XOrIOp, x, y),
+}
+
+
+class ThreadLanes(Lanes):
+    """The lanes of the vectors of one kernel."""
+
+    def __init__(self, b: Builder, team: Team):
+        super().__init__(b)
+        self.team = team
+
+    def type(self, lanes: int, element: ir.Type) -> ir.Type:
+        return ir.VectorType.get([self._held(lanes)], element)
+
+    def _held(self, lanes: int) -> int:
+        """How many of the lanes a thread has."""
+        if lanes < self.team.threads:
+            return lanes
+        assert lanes % (self.team.threads * self.team.chunks) == 0, f"{lanes} lanes for {self.team}"
+        return lanes // self.team.threads
+
+    @property
+    def thread(self) -> Val:
+        """The number of the thread in its team."""
+        return self.b.index(self.b.thread_id() % self.team.threads if self.team.count > 1 else self.b.thread_id())
+
+    def block(self, number: Val) -> Val:
+        if self.team.count == 1:
+            return number
+        return number * self.team.count + self.b.thread_id() // self.team.threads
+
+    def once(self, build: Callable[[], object]) -> None:
+        self.b.if_(self.b.compare("==", self.thread, 0), build)
+
+    # Which lane is which.
+
+    def numbers(self, lanes: int) -> Val:
+        if lanes < self.team.threads:
+            return self._private("numbers", range(lanes), lanes)
+        at = [at + k for _, at in self._runs(lanes) for k in range(self._run(lanes))]
+        return self.b.binary("+", self._private("numbers", at, lanes), self.thread * self._run(lanes))
+
+    def _private(self, name: str, elements: Sequence[int], lanes: int) -> Val:
+        """The same elements in each thread."""
+        type_ = self.type(lanes, self.b.index_type)
+        attr = ir.DenseElementsAttr.get(np.array(elements, np.int64), type=type_)
+        return self.b.at_entry((name, lanes), lambda: arith.ConstantOp(type_, attr).result, lanes)
+
+    def first(self, count: Scalar, lanes: int) -> Val:
+        return self.b.compare("<", self.numbers(lanes), self.b.index(count))
+
+    # All lanes as one: every thread of the team has the result.
+
+    def reduce(self, kind: str, x: Val) -> Val:
+        combine, elements = _COMBINE[kind], self._elements(x)
+        while len(elements) > 1:
+            elements = [combine(self.b, *pair) for pair in _pairs(elements)]
+        return self._across([elements], lambda one, other: [[combine(self.b, one[0][0], other[0][0])]])[0][0]
+
+    def fold(self, state: Sequence[State], join: Join) -> list[State]:
+        run = self._run(state[0][0].lanes)
+        elements = [[self._elements(x) for x in xs] for xs in state]
+        chunks = []
+        for j in range(self.team.chunks):
+            held = [[[x[j * run + k] for x in xs] for xs in elements] for k in range(run)]
+            while len(held) > 1:
+                held = [join(left, right) for left, right in _pairs(held)]
+            chunks.append(self._across(held[0], join, in_order=True))
+        total = chunks[0]
+        for chunk in chunks[1:]:
+            total = join(total, chunk)
+        return total
+
+    def _elements(self, x: Val) -> list[Val]:
+        """What a thread has of a vector, one by one."""
+
+        def take(k: int) -> Val:
+            return self.b.pure(lambda: vector.ExtractOp(x.v, [], [k]).result, 0, [x])
+
+        return [take(k) for k in range(self._held(x.lanes))]
+
+    def _across(self, state: list[State], join: Join, in_order: bool = False) -> list[State]:
+        """A state of scalars in each thread, combined in all of them; in order: of the threads."""
+        state = self._by_swaps(state, join, in_order, min(self.team.threads, self.team.warp), self.thread)
+        if self.team.warps > 1:
+            warp, lane = self.thread // self.team.warp, self.b.index(self.thread % self.team.warp)
+            state = [[self._from_warps(x, warp, lane) for x in xs] for xs in state]
+            state = self._by_swaps(state, join, in_order, self.team.warps, lane)
+        return state
+
+    def _by_swaps(self, state: list[State], join: Join, in_order: bool, threads: int, number: Val) -> list[State]:
+        distance = 1
+        while distance < threads:
+            other = [[self._of_thread(x, "xor", distance) for x in xs] for xs in state]
+            if in_order:
+                bit = self.b.apply(arith.AndIOp, number, self.b.const(distance, self.b.index_type))
+                low = self.b.compare("==", bit, 0)
+                sides = [list(zip(xs, ys, strict=True)) for xs, ys in zip(state, other, strict=True)]
+                left = [[self.b.select(low, x, y) for x, y in pairs] for pairs in sides]
+                right = [[self.b.select(low, y, x) for x, y in pairs] for pairs in sides]
+                state = join(left, right)
+            else:
+                state = join(state, other)
+            distance *= 2
+        return state
+
+    def _of_thread(self, x: Val, mode: str, distance: int) -> Val:
+        """The scalar of another thread of the warp.
+
+        mode: "xor", of the one whose number differs in the bit `distance`; "up", of the one so many before; "down", so
+            many behind; "idx", of that one. A thread without such a one gets any value.
+        """
+        b = self.b
+        word, back = self._as_word(x)
+        width = b.const(min(self.team.threads, self.team.warp), b.i32)
+        how = ir.Attribute.parse(f"#gpu<shuffle_mode {mode}>")
+        return back(Val(b, gpu.ShuffleOp(word.v, b.const(distance, b.i32).v, width.v, how).results[0]))
+
+    def _as_word(self, x: Val) -> tuple[Val, Callable[[Val], Val]]:
+        """A scalar as what can be shuffled and stored, and the way back."""
+        b, element = self.b, x.element
+        if element == b.index_type:
+            return b.cast(arith.IndexCastOp, b.i64, x), lambda y: b.cast(arith.IndexCastOp, element, y)
+        if not b.is_float(x) and ir.IntegerType(element).width < 32:
+            return b.cast(arith.ExtUIOp, b.i32, x), lambda y: b.cast(arith.TruncIOp, element, y)
+        return x, lambda y: y
+
+    def _from_warps(self, x: Val, warp: Val, lane: Val) -> Val:
+        """What each warp has, in as many lanes of every warp, again and again."""
+        return self._exchanged(x, warp, self.b.compare("==", lane, 0))(lane % self.team.warps)
+
+    def _exchanged(self, x: Val, warp: Val, offers: Val) -> Callable[[Scalar], Val]:
+        """What one thread of each warp offers, by the number of the warp."""
+        b = self.b
+        word, back = self._as_word(x)
+        room = b.module.shared_memory(_EXCHANGE, _EXCHANGE_BYTES)
+        view = b.view(room, 0, word.element, _EXCHANGE_BYTES // 8)
+        b.barrier()  # what was exchanged before has been read
+        b.if_(offers, lambda: memref.StoreOp(word.v, view.v, [warp.v]))
+        b.barrier()
+        return lambda number: back(Val(b, memref.LoadOp(view.v, [b.index(number).v]).result))
+
+    # Each lane with those before it.
+
+    def scan(
+        self, xs: Sequence[Val], identities: Sequence[Val], combine: Callable[[State, State], State], reverse: bool
+    ) -> State:
+        """In each run of a thread, then over what the runs of a chunk come to, then over the chunks."""
+        lanes, chunks = xs[0].lanes, self.team.chunks
+        run = self._run(lanes)
+
+        def over(xs: State, count: int, moved: Callable[[Val, Val, int], Val]) -> State:
+            """Each of `count` neighbours with those before it, by distances of 1, 2, 4 …"""
+            distance = 1
+            while distance < count:
+                xs = combine([moved(x, fill, distance) for x, fill in zip(xs, identities, strict=True)], xs)
+                distance *= 2
+            return xs
+
+        def within(size: int, unit: int) -> Callable[[Val, Val, int], Val]:
+            """Moves `unit` elements times the distance, among each `size` elements of a thread."""
+
+            def moved(x: Val, fill: Val, distance: int) -> Val:
+                held, by = self._held(lanes), -unit * distance if reverse else unit * distance
+                inside = [0 <= e % size - by < size for e in range(held)]
+                elements = [e - by if here else held + e for e, here in enumerate(inside)]
+                return self._shuffled(x, fill, elements, lanes)
+
+            return moved
+
+        def before(xs: State, moved: Callable[[Val, Val, int], Val]) -> State:
+            return [moved(x, fill, 1) for x, fill in zip(xs, identities, strict=True)]
+
+        xs = over(list(xs), run, within(run, 1))
+        totals = [self._ends(x, run, reverse) for x in xs]
+        by_threads = self._between_threads(reverse)
+        totals = over(totals, min(self.team.threads, self.team.warp), by_threads)
+        xs = combine(before(totals, by_threads), xs)
+        if self.team.warps > 1:
+            carried, totals = self._between_warps(totals, identities, combine, reverse)
+            xs = combine(carried, xs)
+        elif chunks > 1:
+            totals = [self._of_last_thread(x, reverse) for x in totals]
+        if chunks > 1:
+            by_chunks = within(self._held(lanes), run)
+            xs = combine(before(over(totals, chunks, by_chunks), by_chunks), xs)
+        return xs
+
+    def _ends(self, x: Val, run: int, reverse: bool) -> Val:
+        """The element of each run that a scan comes to last, in all of the run."""
+        elements = [e - e % run + (0 if reverse else run - 1) for e in range(self._held(x.lanes))]
+        return self._shuffled(x, x, elements, x.lanes)
+
+    def _heads(self, x: Val) -> list[Val]:
+        """Of values that are the same in all of a run, one for each chunk."""
+        return self._elements(x)[:: self._run(x.lanes)]
+
+    def _spread(self, heads: Sequence[Val], lanes: int) -> Val:
+        """For each chunk one value, in all of the thread's run."""
+        values = [x for x in heads for _ in range(self._run(lanes))]
+        type_ = self.type(lanes, heads[0].element)
+        return self.b.pure(lambda: vector.FromElementsOp(type_, [x.v for x in values]).result, lanes, heads)
+
+    def _between_threads(self, reverse: bool) -> Callable[[Val, Val, int], Val]:
+        """Moves what threads of a warp have."""
+
+        def moved(x: Val, fill: Val, distance: int) -> Val:
+            b, width = self.b, min(self.team.threads, self.team.warp)
+            lane = b.index(self.thread % width)
+            there = b.compare("<", lane, width - distance) if reverse else b.compare(">=", lane, distance)
+            mode = "down" if reverse else "up"
+            heads = [self._of_thread(head, mode, distance) for head in self._heads(x)]
+            return b.select(there, self._spread(heads, x.lanes), fill)
+
+        return moved
+
+    def _between_warps(
+        self, totals: State, identities: Sequence[Val], combine: Callable[[State, State], State], reverse: bool
+    ) -> tuple[State, State]:
+        """What the warps before have come to in each chunk, and what all of them have. `totals`: up to each thread."""
+        b, warps = self.b, self.team.warps
+        warp, lane = self.thread // self.team.warp, b.index(self.thread % self.team.warp)
+        offers = b.compare("==", lane, 0 if reverse else self.team.warp - 1)
+        lanes = totals[0].lanes
+        # The exchange has room for a chunk at a time, whose values are in registers before the next one's come.
+        slots: list[list[list[Val]]] = []  # of each value, for each chunk, those of all warps
+        for x in totals:
+            slots.append([])
+            for head in self._heads(x):
+                of_warp = self._exchanged(head, warp, offers)
+                slots[-1].append([of_warp(number) for number in range(warps)])
+        carried, whole = list(identities), list(identities)
+        for number in reversed(range(warps)) if reverse else range(warps):
+            new = [self._spread([of_chunk[number] for of_chunk in chunks], lanes) for chunks in slots]
+            whole = combine(whole, new)
+            ahead = b.compare(">" if not reverse else "<", warp, number)
+            carried = [b.select(ahead, x, y) for x, y in zip(whole, carried, strict=True)]
+        return carried, whole
+
+    def _of_last_thread(self, x: Val, reverse: bool) -> Val:
+        """What the thread of a warp has to which a scan comes last, in all threads."""
+        at = 0 if reverse else min(self.team.threads, self.team.warp) - 1
+        return self._spread([self._of_thread(head, "idx", at) for head in self._heads(x)], x.lanes)
+
+    def last(self, x: Val, reverse: bool) -> Val:
+        b, team = self.b, self.team
+        end = self._elements(x)[0 if reverse else -1]
+        end = self._of_thread(end, "idx", 0 if reverse else min(team.threads, team.warp) - 1)
+        if team.warps > 1:
+            lane = b.index(self.thread % team.warp)
+            of_warp = self._exchanged(end, self.thread // team.warp, b.compare("==", lane, 0))
+            end = of_warp(0 if reverse else team.warps - 1)
+        return b.splat(end, x.lanes)
+
+    # Lanes in other places: neighbours of one thread.
+
+    def every_second(self, x: Val, first: int) -> Val:
+        held = self._held(x.lanes)
+        if x.lanes == 2:
+            return self.b.pure(lambda: vector.ExtractOp(x.v, [], [first]).result, 0, [x])
+        return self._shuffled(x, x, range(first, held, 2), x.lanes // 2)
+
+    def in_turn(self, x: Val, y: Val) -> Val:
+        held = self._held(x.lanes)
+        return self._shuffled(x, y, [k for i in range(held) for k in (i, held + i)], 2 * x.lanes)
+
+    def _shuffled(self, x: Val, y: Val, elements: Sequence[int], lanes: int) -> Val:
+        return self.b.pure(lambda: vector.ShuffleOp(x.v, y.v, list(elements)).result, lanes, [x, y])
+
+    # Between lanes and memory.
+
+    def _run(self, lanes: int) -> int:
+        """Neighbours of a chunk that a thread has."""
+        return lanes // (self.team.threads * self.team.chunks)
+
+    def _runs(self, lanes: int) -> list[tuple[int, int]]:
+        """Of each chunk, the first of its elements and the lane of thread 0's."""
+        run = self._run(lanes)
+        return [(j * run, j * run * self.team.threads) for j in range(self.team.chunks)]
+
+    def load(self, buffer: Val, at: Val, lanes: int, mask: Val | None, fixed: bool) -> Val:
+        if lanes < self.team.threads:
+            return self.b.simd.load(buffer, at, lanes, mask, fixed)
+        b, run, element = self.b, self._run(lanes), ir.MemRefType(buffer.v.type).element_type
+        at = at + self.thread * run
+        starts = [(first, b.index(at + lane)) for first, lane in self._runs(lanes)]
+        operands = [buffer, *(start for _, start in starts)]
+        type_ = ir.VectorType.get([run], element)
+        if mask is not None:
+            zero = b.const(0, element, lanes)
+            operands.append(mask)
+
+        def build() -> ir.Value:
+            held: ir.Value | None = None
+            for first, start in starts:
+                if mask is None:
+                    part = vector.LoadOp(type_, buffer.v, [start.v]).result
+                else:
+                    parts = [_cut(x.v, first, run) for x in (mask, zero)]
+                    part = vector.MaskedLoadOp(type_, buffer.v, [start.v], *parts).result
+                held = part if held is None else vector.ShuffleOp(held, part, list(range(first + run))).result
+            return held
+
+        return b.pure(build, lanes, operands, speculate=False) if fixed else Val(b, build(), lanes)
+
+    def load_strided(
+        self, buffer: Val, base: Scalar, stride: int, lanes: int, mask: Val | None = None, fixed: bool = False
+    ) -> Val:
+        return self.b.gather(buffer, base, self.b.binary("*", self.numbers(lanes), stride), mask, fixed)
+
+    def store(self, x: Val, buffer: Val, at: Val, mask: Val | None) -> None:
+        if x.lanes < self.team.threads:
+            self.once(lambda: self.b.simd.store(x, buffer, at, mask))
+            return
+        run = self._run(x.lanes)
+        at = at + self.thread * run
+        for first, lane in self._runs(x.lanes):
+            start, part = self.b.index(at + lane), _cut(x.v, first, run)
+            if mask is None:
+                vector.StoreOp(part, buffer.v, [start.v])
+            else:
+                vector.MaskedStoreOp(buffer.v, [start.v], _cut(mask.v, first, run), part)
+
+
+def _pairs(xs: Sequence[T]) -> list[tuple[T, T]]:
+    return list(zip(xs[::2], xs[1::2], strict=True))
+
+
+def _cut(x: ir.Value, first: int, count: int) -> ir.Value:
+    """Some elements of what a thread has."""
+    if ir.VectorType(x.type).shape[0] == count:
+        return x
+    return vector.ShuffleOp(x, x, list(range(first, first + count))).result

@@ -1,0 +1,43 @@
+"""The machine of NVIDIA's GPUs, as the translator sees it: NVPTX, which LLVM turns into PTX."""
+
+from __future__ import annotations
+
+from hlo_disc.targets.emit import FunctionBody
+from hlo_disc.targets.machine import Machine, Threads
+
+TRIPLE = "nvptx64-nvidia-cuda"
+LAYOUT = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
+WARP = 32
+
+_LANE = "llvm.nvvm.read.ptx.sreg.laneid"
+
+
+def _barrier(body: FunctionBody) -> None:
+    body.call("void", "llvm.nvvm.barrier.cta.sync.aligned.all", [("i32", "0")])
+
+
+def _shuffled(body: FunctionBody, x: str, mode: str, distance: int, width: int) -> str:
+    """shfl.sync of the team: teams of one warp may be at different places."""
+    members = "-1"
+    if width < WARP:
+        first = body.op(f"and i32 {body.call('i32', _LANE, [])}, {WARP - width}")
+        members = body.op(f"shl i32 {(1 << width) - 1}, {first}")
+    # Which lanes a segment has, and the last one that is read in it.
+    clamp = (WARP - width) << 8 | (0 if mode == "up" else WARP - 1)
+    passed = [("i32", members), ("i32", x), ("i32", str(distance)), ("i32", str(clamp))]
+    return body.call("i32", f"llvm.nvvm.shfl.sync.{mode.replace('xor', 'bfly')}.i32", passed)
+
+
+MACHINE = Machine(
+    triple=TRIPLE,
+    layout=LAYOUT,
+    attributes="nounwind convergent",
+    threads=Threads(
+        convention="ptx_kernel",
+        attributes=lambda threads: f'"nvvm.reqntid"="{threads}"',
+        thread="llvm.nvvm.read.ptx.sreg.tid.x",
+        block="llvm.nvvm.read.ptx.sreg.ctaid.x",
+        barrier=_barrier,
+        shuffled=_shuffled,
+    ),
+)

@@ -1,0 +1,160 @@
+"""Targets whose kernels are those of a GPU, and run on the CPU, thread by thread: see `simt.cc`.
+
+The code is the GPU module's own LLVM IR. What it cannot say to a CPU is replaced: address spaces go, intrinsics become
+functions of the emulator, shared memory is asked for, and a kernel takes the record that a launch packs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from hlo_disc import mlir
+from hlo_disc.device import Device, Team
+from hlo_disc.mlir import ir
+from hlo_disc.targets import nvptx, registry, x86
+from hlo_disc.targets.target import Dump
+from hlo_disc.targets.translate import translate
+
+_SOURCE = Path(__file__).with_name("simt.cc")
+_FUNCTIONS = ("ral_launch", "simt_shared")
+
+
+class SimtError(AssertionError):
+    """A kernel did what no GPU defines."""
+
+
+@functools.cache
+def emulator() -> ctypes.CDLL:
+    """The emulator, built anew by each process that needs it."""
+    with tempfile.TemporaryDirectory() as directory:
+        built = f"{directory}/libsimt.so"
+        subprocess.run(["c++", "-std=c++17", "-O2", "-Wall", "-shared", "-fPIC", _SOURCE, "-o", built], check=True)
+        library = ctypes.CDLL(built)
+    library.simt_failure.restype = ctypes.c_char_p
+    return library
+
+
+def check() -> None:
+    """Raise SimtError for what went wrong in launches of this thread."""
+    if failure := emulator().simt_failure().decode():
+        raise SimtError(failure)
+
+
+def _addresses() -> dict[str, int]:
+    names = [*_FUNCTIONS, *_intrinsics()]
+    return {name: ctypes.cast(getattr(emulator(), name), ctypes.c_void_p).value or 0 for name in names}
+
+
+@functools.cache
+def _intrinsics() -> tuple[str, ...]:
+    text = _SOURCE.read_text()
+    shuffles = (f"llvm_nvvm_shfl_sync_{mode}_i32" for mode in re.findall(r"^SHUFFLE\((\w+)", text, re.M))
+    return (*re.findall(r"\b(llvm_\w+)\(", text.replace("##", "#")), *shuffles)
+
+
+def for_cpu(text: str) -> str:
+    """LLVM IR of a GPU's kernels as that of functions of their records, to be linked with the emulator."""
+    shared: dict[str, int] = {}
+    end = 0
+    for name, size in re.findall(r"^@(\w+) = internal addrspace\(3\) global \[(\d+) x i8\]", text, re.M):
+        shared[name] = end
+        end += -(-int(size) // 16) * 16
+    shared["fast"] = end
+    text = re.sub(r"^(target (triple|datalayout)|@\w+ = (internal|external) addrspace\(3\)) .*\n", "", text, flags=re.M)
+    for name, at in shared.items():
+        text = text.replace(f"addrspacecast ptr addrspace(3) @{name} to ptr", f"call ptr @simt_shared(i64 {at})")
+    text = re.sub(r"addrspacecast ptr addrspace\(1\) (%\w+) to ptr", r"getelementptr i8, ptr \1, i64 0", text)
+    text = re.sub(r" addrspace\(\d\)", "", text)
+    known = set(_intrinsics())
+
+    def renamed(match: re.Match) -> str:
+        name = match[0][1:].replace(".", "_")
+        assert name in known, f"the emulator does not know {match[0]}"
+        return "@" + name
+
+    text = re.sub(r"@llvm\.(nvvm|amdgcn)\.[\w.]+", renamed, text)
+    text = re.sub(r"^declare [^\n]*@llvm_\w+\([^\n]*\)", r"\g<0> convergent nomerge nounwind", text, flags=re.M)
+    text = re.sub(r' "nvvm\.\w+"="\w+"', "", text)
+    entries = []
+
+    def body(match: re.Match) -> str:
+        name, types = match[1], [p.split()[0] for p in match[2].split(", ")]
+        record = "{ " + ", ".join(types) + " }"
+        lines = [f"define void @{name}(ptr %record) {{"]
+        for k, type_ in enumerate(types):
+            lines.append(f"  %p{k} = getelementptr inbounds {record}, ptr %record, i32 0, i32 {k}")
+            lines.append(f"  %a{k} = load {type_}, ptr %p{k}")
+        lines.append(
+            f"  call void @{name}.body({', '.join(f'{t} %a{k}' for k, t in enumerate(types))})\n  ret void\n}}"
+        )
+        entries.append("\n".join(lines))
+        return f"define internal void @{name}.body({match[2]}) noinline"
+
+    text = re.sub(r"^define ptx_kernel void @([\w.]+)\((.*)\)", body, text, flags=re.M)
+    head = [f'target triple = "{x86.TRIPLE}"', f'target datalayout = "{_host().machine.layout}"']
+    return "\n".join([*head, "declare ptr @simt_shared(i64)", text, *entries, ""])
+
+
+def _host() -> x86.X86Generator:
+    return x86.generator("host")
+
+
+@dataclass(frozen=True)
+class EmulatedGenerator:
+    """Implements `hlo_disc.targets.target.Generator`."""
+
+    device: Device
+    features: tuple[str, ...] = ()
+
+    def compile(self, modules: Sequence[ir.Module], dump: Dump | None = None) -> bytes:
+        kernels, host = modules
+        for module in modules:
+            module.operation.verify()
+            mlir.run_passes(module, "canonicalize,cse")
+        text = translate([kernels], nvptx.MACHINE)
+        if dump:
+            dump("mlir", str(kernels))
+            dump("gpu.ll", text)
+        with llvm.create_context() as context:
+            with llvm.parse_assembly(text, context) as parsed:
+                parsed.verify()
+        flow = translate([host], replace(_host().machine, launches=True))
+        flow = re.sub(r"^@(\w+) = external global i8", r"declare void @\1(ptr)", flow, flags=re.M)
+        # A context is closed after its modules, and linking closes one of them.
+        with llvm.create_context() as context, llvm.parse_assembly(for_cpu(text), context) as whole:
+            whole.link_in(llvm.parse_assembly(flow, context))
+            linked = str(whole)
+        return _host().compile_llvm(linked, dump)
+
+
+class Emulated:
+    """Implements `hlo_disc.targets.target.Target`."""
+
+    def __init__(self, device: Device):
+        self._generator = EmulatedGenerator(device)
+
+    def generator(self, features: str) -> EmulatedGenerator:
+        return self._generator
+
+    def check(self, features: Sequence[str]) -> None:
+        pass
+
+    def link(self, object_: bytes, symbols: Mapping[str, int]) -> x86.X86Library:
+        return x86.link(object_, {**symbols, **_addresses()})
+
+
+CUDA = Device(simd_bytes=16, registers=64, unroll=1, teams=(Team(8, 1, 16), Team(32, 2, 4), Team(256, 1)))
+
+
+def register() -> None:
+    """Let programs be compiled for "emulated-cuda"."""
+    registry.register("emulated-cuda", lambda: Emulated(CUDA))

@@ -1,0 +1,253 @@
+// A GPU's threads on one core: every thread of a block is a fiber, which runs until it waits for others.
+//
+// Kernels are the functions of the GPU module itself, with the intrinsics of the machine as calls to the functions at the
+// end of this file. A launch goes through its blocks one by one. Threads take turns in one of three orders (forward,
+// backward, shuffled), shared memory starts as NaN, and what no machine defines is an error that names block and thread:
+// threads at different barriers, an exchange with a thread that has left or is elsewhere, an exchange that is not
+// by all its members.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+constexpr size_t kStack = 64 << 10;
+constexpr size_t kShared = 256 << 10;
+constexpr int kWarp = 32;
+
+enum class State { kReady, kAtBarrier, kExchanging, kDone };
+
+struct Fiber {
+  void* stack_pointer;
+  char* stack;
+  State state;
+  const void* site;  // where it waits
+  uint32_t members, offered;
+};
+
+using Kernel = void (*)(const void* record);
+
+// One block; of each OS thread that launches.
+struct Block {
+  std::vector<Fiber> fibers;
+  std::vector<int> order, warps;  // in which threads, and warps, take turns
+  int size = 0, current = 0;
+  int64_t number = 0;
+  void* scheduler = nullptr;
+  Kernel kernel = nullptr;
+  const void* record = nullptr;
+  alignas(128) char shared[kShared];
+};
+
+thread_local Block block;
+thread_local std::string failure;
+
+extern "C" void simt_switch(void** save, void* load);
+asm(".text\n.globl simt_switch\nsimt_switch:\n"
+    " push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"
+    " mov %rsp,(%rdi)\n mov %rsi,%rsp\n"
+    " pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n");
+
+Fiber& self() { return block.fibers[block.current]; }
+
+void leave(State state, const void* site) {
+  self().state = state;
+  self().site = site;
+  simt_switch(&self().stack_pointer, block.scheduler);
+}
+
+[[noreturn]] void fail(const std::string& what) {
+  failure = what + " (block " + std::to_string(block.number) + ", thread " + std::to_string(block.current) + ")";
+  leave(State::kDone, nullptr);
+  abort();  // never runs again
+}
+
+void fiber_main() {
+  block.kernel(block.record);
+  leave(State::kDone, nullptr);
+}
+
+void start(Fiber& fiber) {
+  if (!fiber.stack) {
+    void* stack = mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (stack == MAP_FAILED) abort();
+    fiber.stack = static_cast<char*>(stack);
+  }
+  // What simt_switch pops, then a return into fiber_main with the stack as after a call.
+  void** top = reinterpret_cast<void**>(fiber.stack + kStack) - 2;
+  *top = reinterpret_cast<void*>(&fiber_main);
+  std::fill(top - 6, top, nullptr);
+  fiber.stack_pointer = top - 6;
+  fiber.state = State::kReady;
+}
+
+// Lets the members of an exchange in a warp go on whose threads are all there.
+bool release_exchange(int first) {
+  bool moved = false;
+  int end = std::min(first + kWarp, block.size);
+  for (int i = first; i < end; i++) {
+    Fiber& one = block.fibers[i];
+    if (one.state != State::kExchanging) continue;
+    auto member = [&](int k) { return one.members >> (k - first) & 1; };
+    bool whole = true;
+    for (int k = first; k < end; k++) {
+      const Fiber& other = block.fibers[k];
+      whole &=
+          !member(k) || (other.state == State::kExchanging && other.site == one.site && other.members == one.members);
+    }
+    if (!whole) continue;
+    moved = true;
+    uint32_t members = one.members;
+    for (int k = first; k < end; k++) {
+      if (members >> (k - first) & 1) block.fibers[k].state = State::kReady;
+    }
+  }
+  return moved;
+}
+
+// Lets all threads go on when they wait at one barrier; otherwise says what is wrong.
+bool release_barrier() {
+  bool left = false, elsewhere = false, different = false;
+  const void* site = nullptr;
+  for (const Fiber& fiber : block.fibers) {
+    left |= fiber.state == State::kDone;
+    elsewhere |= fiber.state == State::kExchanging;
+    if (fiber.state == State::kAtBarrier) {
+      different |= site && fiber.site != site;
+      site = fiber.site;
+    }
+  }
+  if (different || left || elsewhere) {
+    failure = different ? "threads of a block wait at different barriers"
+              : left    ? "threads wait for others that have left"
+                        : "threads wait for others that are elsewhere";
+    failure += " (block " + std::to_string(block.number) + ")";
+    return false;
+  }
+  for (Fiber& fiber : block.fibers) fiber.state = State::kReady;
+  return true;
+}
+
+// A warp runs as far as it can before the next one does, so that whatever no barrier orders is seen in one order or the
+// other.
+bool run_warp(int first) {
+  do {
+    for (int i : block.order) {
+      if (i < first || i >= first + kWarp || block.fibers[i].state != State::kReady) continue;
+      block.current = i;
+      simt_switch(&block.scheduler, block.fibers[i].stack_pointer);
+      if (!failure.empty()) return false;
+    }
+  } while (release_exchange(first));
+  return true;
+}
+
+bool run_block() {
+  memset(block.shared, 0xff, kShared);
+  for (int i = 0; i < block.size; i++) start(block.fibers[i]);
+  for (;;) {
+    for (int warp : block.warps) {
+      if (!run_warp(warp * kWarp)) return false;
+    }
+    if (std::all_of(block.fibers.begin(), block.fibers.end(), [](const Fiber& f) { return f.state == State::kDone; }))
+      return true;
+    if (!release_barrier()) return false;
+  }
+}
+
+// What a warp exchanges: everybody offers a word, and reads others' when all are there.
+uint32_t exchange(uint32_t members, uint32_t word, int source, const void* site) {
+  int lane = block.current % kWarp, first = block.current - lane;
+  if (!(members >> lane & 1)) fail("a thread exchanges values without being a member");
+  if (!(members >> source & 1)) fail("a thread reads a value of no member");
+  self().members = members;
+  self().offered = word;
+  leave(State::kExchanging, site);
+  uint32_t result = block.fibers[first + source].offered;
+  // Nobody offers the next word before all have read this one.
+  leave(State::kExchanging, static_cast<const char*>(site) + 1);
+  return result;
+}
+
+int order_of_threads = 0;
+
+}  // namespace
+
+extern "C" {
+
+// 0 forward, -1 backward, any other is a seed.
+void simt_order(int order) { order_of_threads = order; }
+
+// What went wrong in a launch of this thread since it was last asked, or an empty text.
+const char* simt_failure() {
+  static thread_local std::string text;
+  text = std::exchange(failure, "");
+  return text.c_str();
+}
+
+void* simt_shared(int64_t at) { return block.shared + at; }
+
+void simt_launch(Kernel kernel, int64_t blocks, int64_t threads, const void* record) {
+  if (!failure.empty()) return;
+  block.kernel = kernel;
+  block.record = record;
+  block.size = static_cast<int>(threads);
+  if (block.fibers.size() != static_cast<size_t>(threads)) {
+    for (Fiber& fiber : block.fibers) munmap(fiber.stack, kStack);
+    block.fibers.assign(threads, Fiber{});
+  }
+  auto in_order = [](std::vector<int>& all, size_t count) {
+    all.resize(count);
+    std::iota(all.begin(), all.end(), 0);
+    if (order_of_threads < 0) std::reverse(all.begin(), all.end());
+    if (order_of_threads > 0) std::shuffle(all.begin(), all.end(), std::mt19937(order_of_threads));
+  };
+  in_order(block.order, threads);
+  in_order(block.warps, (threads + kWarp - 1) / kWarp);
+  for (block.number = 0; block.number < blocks; block.number++) {
+    if (!run_block()) return;
+  }
+}
+
+// What `gpu.launch_func` becomes: a kernel is its own code.
+void ral_launch(void*, void* kernel, int64_t blocks, int64_t threads, int32_t shared, const void* record) {
+  if (shared > static_cast<int32_t>(kShared)) {
+    failure = "a kernel asks for " + std::to_string(shared) + " bytes of shared memory";
+    return;
+  }
+  simt_launch(reinterpret_cast<Kernel>(kernel), blocks, threads, record);
+}
+
+// The machine's intrinsics, with underscores for the dots.
+
+int32_t llvm_nvvm_read_ptx_sreg_tid_x() { return block.current; }
+int32_t llvm_nvvm_read_ptx_sreg_ctaid_x() { return static_cast<int32_t>(block.number); }
+int32_t llvm_nvvm_read_ptx_sreg_laneid() { return block.current % kWarp; }
+void llvm_nvvm_barrier_cta_sync_aligned_all(int32_t) { leave(State::kAtBarrier, __builtin_return_address(0)); }
+
+// PTX's shfl.sync: c says which lanes a segment has, and the last one that is read in it.
+static int32_t shuffled(int32_t members, int32_t word, int32_t c, int source, bool inside, const void* site) {
+  int lane = block.current % kWarp, segment = c >> 8 & 31;
+  inside = inside && (source & segment) == (lane & segment);
+  return static_cast<int32_t>(
+      exchange(static_cast<uint32_t>(members), static_cast<uint32_t>(word), inside ? source : lane, site));
+}
+#define SHUFFLE(name, source, inside) \
+  int32_t llvm_nvvm_shfl_sync_##name##_i32(int32_t members, int32_t word, int32_t by, int32_t c) { \
+    int lane = block.current % kWarp; \
+    return shuffled(members, word, c, source, inside, __builtin_return_address(0)); \
+  }
+SHUFFLE(bfly, lane ^ by, true)
+SHUFFLE(up, lane - by, lane - by >= (lane & (c >> 8 & 31)))
+SHUFFLE(down, lane + by, lane + by <= (lane | (~(c >> 8) & 31)))
+SHUFFLE(idx, (lane & (c >> 8 & 31)) | (by & ~(c >> 8) & 31), true)
+}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hlo_disc.targets.emit import FunctionBody
+    from hlo_disc.targets.types import Type
     from hlo_disc.targets.vecexpr import X
 
 
@@ -40,6 +41,8 @@ class Machine:
     threads: for kernels; None where a block is one thread's.
     launches: whether host code hands kernels to a driver, which has their code; otherwise they stand beside it.
     scale: f(x, n) makes x * 2^n of f32 by the machine's instruction, or gives None where that has no such lanes.
+    mask: f(body, mask, type) is a mask of i1 in the form in which code generation gets loads and stores of a vector
+        type right; None where it does with any.
     """
 
     triple: str
@@ -49,3 +52,4 @@ class Machine:
     threads: Threads | None = None
     launches: bool = False
     scale: Callable[[X, X], X | None] | None = None
+    mask: Callable[[FunctionBody, str, Type], str] | None = None

@@ -58,6 +58,12 @@ def _pointer_as_index(body: FunctionBody, op: ir.Operation) -> None:
 # LLVM 22 takes the alignment of the four masked forms as an attribute of the pointer argument.
 
 
+def _mask(body: FunctionBody, mask: ir.Value, type_: Type) -> tuple[str, str]:
+    """The argument that says which lanes of a vector are in memory."""
+    text, form = body[mask], body.module.machine.mask
+    return body.type(mask.type).text, form(body, text, type_) if form and text.startswith("%") else text
+
+
 def _masked_load(body: FunctionBody, op: ir.Operation) -> None:
     memref, index, mask, other = op.operands
     result = op.results[0]
@@ -65,7 +71,7 @@ def _masked_load(body: FunctionBody, op: ir.Operation) -> None:
     element = _element(body, memref)
     arguments = [
         (f"ptr align {element.size}", _address(body, memref, element, index)),
-        (body.type(mask.type).text, body[mask]),
+        _mask(body, mask, type_),
         (type_.text, body[other]),
     ]
     body[result] = body.call(type_.text, f"llvm.masked.load.{type_.suffix}.p0", arguments)
@@ -90,7 +96,7 @@ def _masked_store(body: FunctionBody, op: ir.Operation) -> None:
     arguments = [
         (type_.text, body[value]),
         (f"ptr align {element.size}", address),
-        (body.type(mask.type).text, body[mask]),
+        _mask(body, mask, type_),
     ]
     body.call("void", f"llvm.masked.store.{type_.suffix}.p0", arguments)
 
@@ -110,7 +116,7 @@ def _gather(body: FunctionBody, op: ir.Operation) -> None:
     result = op.results[0]
     type_ = body.type(result.type)
     pointers, pointer_type, _ = _lane_pointers(body, op)
-    arguments = [(pointer_type, pointers), (body.type(mask.type).text, body[mask]), (type_.text, body[other])]
+    arguments = [(pointer_type, pointers), _mask(body, mask, type_), (type_.text, body[other])]
     body[result] = body.call(type_.text, f"llvm.masked.gather.{type_.suffix}.v{type_.lanes}p0", arguments)
 
 
@@ -118,7 +124,7 @@ def _scatter(body: FunctionBody, op: ir.Operation) -> None:
     mask, value = op.operands[3], op.operands[4]
     type_ = body.type(value.type)
     pointers, pointer_type, _ = _lane_pointers(body, op)
-    arguments = [(type_.text, body[value]), (pointer_type, pointers), (body.type(mask.type).text, body[mask])]
+    arguments = [(type_.text, body[value]), (pointer_type, pointers), _mask(body, mask, type_)]
     body.call("void", f"llvm.masked.scatter.{type_.suffix}.v{type_.lanes}p0", arguments)
 
 

@@ -27,6 +27,7 @@ from hlo_disc.mlir import ir
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.target import Dump
 from hlo_disc.targets.translate import translate
+from hlo_disc.targets.x86_masks import hidden
 from hlo_disc.targets.x86_scale import scale
 
 TRIPLE = "x86_64-unknown-linux-gnu"
@@ -86,6 +87,7 @@ class X86Generator:
             attributes=f'nounwind "tune-cpu"="{self.tune}" "prefer-vector-width"="{self.simd_bytes * 8}"',
             pair_dot="llvm.x86.avx512bf16.dpbf16ps.512" if self._has_pair_dot else "",
             scale=scale if self.level == "avx512" else None,
+            mask=None if self.level == "avx512" else hidden,
         )
 
     @property

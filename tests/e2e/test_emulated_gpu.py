@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import hlo_disc
-from hlo_disc.targets import nvptx, x86
+from hlo_disc.targets import nvptx, registry, x86
 from hlo_disc.targets.translate import translate
 
 ORDERS = (0, -1, 7)
@@ -24,7 +24,8 @@ TYPES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "i32": np.int32, "c64": 
 
 
 @pytest.fixture(autouse=True)
-def registered() -> Iterator[None]:
+def registered(monkeypatch) -> Iterator[None]:
+    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))  # other tests name all targets
     emulated.register()
     yield
     emulated.emulator().simt_order(0)

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from hlo_disc import mlir
-from hlo_disc.errors import CompileError
+from hlo_disc.errors import ArgumentError
 from hlo_disc.mlir import ir
 from hlo_disc.targets import registry
 from hlo_disc.targets.target import Library
@@ -62,7 +62,7 @@ def levels() -> list[str]:
     for name in ("avx2", "avx512"):
         try:
             CPU.generator(name)
-        except CompileError:
+        except ArgumentError:
             continue
         found.append(name)
     return found

@@ -27,6 +27,9 @@ def _spaced(value: Value, depth: int = _DEPTH) -> tuple[Dim, Dim] | None:
     if scalar is not None:
         number = scalar_dim(scalar)
         return None if number is None else (number, ZERO)
+    if op.name == "reverse":
+        turned = _spaced(op.operands[0], depth - 1)
+        return turned and (turned[0] + turned[1] * (value.shape[0] - 1), -turned[1])
     if op.name not in ("add", "subtract", "multiply"):
         return None
     left, right = (_spaced(x, depth - 1) for x in op.operands)

@@ -6,11 +6,13 @@ only the shape matters.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, everywhere, has_effect
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, dims_in, everywhere, has_effect
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
-from hlo_disc.dynamic_hlo.ops.reference import apply
+from hlo_disc.dynamic_hlo.ops.reference import apply, apply_all
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.passes.patterns import (
     Match,
@@ -25,6 +27,7 @@ from hlo_disc.dynamic_hlo.passes.patterns import (
     splat,
 )
 from hlo_disc.dynamic_hlo.passes.rewrite import Rule, cse, rewrite
+from hlo_disc.dynamic_hlo.passes.rules_math import is_small, known_array
 from hlo_disc.dynamic_hlo.passes.simplify import RULES, simplify
 from hlo_disc.dynamic_hlo.passes.units import UNIT_RULES, without_units
 from hlo_disc.dynamic_hlo.passes.unroll import unroll
@@ -35,23 +38,57 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 def alike(graph: Graph) -> Graph:
     """An equal graph, simplified, in which less depends on how it was said."""
     # First of all: what a loop holds that never turns may make no sense at these sizes.
-    graph = simplify(everywhere(everywhere(graph, unroll), _without_sorts))
+    graph = everywhere(simplify(everywhere(everywhere(graph, unroll), _without_sorts)), _with_known_results)
     return everywhere(everywhere(graph, without_units), lambda scope: cse(rewrite(scope, ALIKE)))
 
 
+# Of ops with several results, which no rule takes the place of.
+
+
 def _without_sorts(graph: Graph) -> Graph:
-    """Of at most one element: a sort has several results, which no rule takes the place of."""
-    values: dict[Value, Value] = {}
-    ops = []
-    for op in graph.ops:
-        operands = tuple(values.get(x, x) for x in op.operands)
+    """Of at most one element."""
+
+    def sorted_already(builder: GraphBuilder, op: Op) -> Sequence[Value] | None:
         if op.name == "sort" and graph.facts.at_most(op.results[0].shape[op.attrs["dim"]], ONE) is Truth.YES:
-            values.update(zip(op.results, operands, strict=False))  # after them comes what the comparison reads
-        else:
-            moved = op.with_operands(operands)
-            values.update(zip(op.results, moved.results, strict=True))
-            ops.append(moved)
-    return graph.with_roots(values, ops=tuple(ops)) if len(ops) < len(graph.ops) else graph
+            return op.operands[: len(op.results)]  # after them comes what the comparison reads
+        return None
+
+    return _replaced(graph, sorted_already)
+
+
+def _with_known_results(graph: Graph) -> Graph:
+    """Computed here, where all that an op takes is known and small, a count too."""
+
+    def computed(builder: GraphBuilder, op: Op) -> Sequence[Value] | None:
+        arrays = [array for x in op.operands if (array := _known(x)) is not None]
+        if len(op.results) < 2 or op.name not in _PURE or len(arrays) < len(op.operands):
+            return None
+        if not all(d.is_const for d in dims_in(op)):
+            return None
+        return [builder.op("constant", (), op.loc, value=array) for array in apply_all(op, arrays)]
+
+    return _replaced(graph, computed)
+
+
+def _known(value: Value) -> np.ndarray | None:
+    count = made_by(value, "iota")
+    return apply(count, ()) if count is not None and is_small(value.shape) else known_array(value)
+
+
+def _replaced(graph: Graph, replacement: Callable[[GraphBuilder, Op], Sequence[Value] | None]) -> Graph:
+    """With these values in place of the results of ops, None where they stay."""
+    builder = GraphBuilder(graph.facts)
+    values: dict[Value, Value] = {}
+    found = False
+    for op in graph.ops:
+        moved = op.with_operands([values.get(x, x) for x in op.operands]) if found else op
+        results = replacement(builder, moved)
+        found = found or results is not None
+        if results is None:
+            builder.ops.append(moved)
+            results = moved.results
+        values.update(zip(op.results, results, strict=True))
+    return graph.with_roots(values, ops=tuple(builder.ops)) if found else graph
 
 
 # --------------------------------------------------------------------------------------------------- empty arrays
@@ -154,6 +191,24 @@ def _slice_at(builder: GraphBuilder, op: Op, at: np.ndarray) -> Value:
     start = tuple(map(builder.facts.canonical, corner))
     limit = tuple(low + size for low, size in zip(start, sizes, strict=True))
     window = builder.op("slice", (x,), op.loc, start=start, limit=limit, stride=(1,) * x.rank)
+    return builder.op("reshape", (window,), op.loc, shape=op.result.shape)
+
+
+def _one_place(op: Op) -> Match:
+    indices, vector = op.operands[1], op.attrs["index_vector_dim"]
+    return () if indices.rank == (vector < indices.rank) and not op.attrs["operand_batching_dims"] else None
+
+
+def _window_at(builder: GraphBuilder, op: Op) -> Value:
+    x, indices = op.operands
+    zero = builder.op("constant", (), op.loc, value=np.zeros((), indices.dtype))
+    starts = [zero] * x.rank
+    for number, axis in enumerate(op.attrs["start_index_map"]):
+        place = Dim.const(number)
+        attrs = {"start": (place,), "limit": (place + 1,), "stride": (1,)}
+        one = builder.op("slice", (indices,), op.loc, **attrs) if indices.rank else indices
+        starts[axis] = builder.op("reshape", (one,), op.loc, shape=())
+    window = builder.op("dynamic_slice", (x, *starts), op.loc, sizes=op.attrs["slice_sizes"])
     return builder.op("reshape", (window,), op.loc, shape=op.result.shape)
 
 
@@ -299,6 +354,8 @@ ALIKE_RULES = (
     Rule("scatter of everything", ("scatter",), _sets_at_zero, _updates, _covers_all),
     # gather(x, 3) -> reshape(slice(x)), 3 to 3 + size
     Rule("gather at a known place", ("gather",), _one_known_place, _slice_at),
+    # gather(x : (n, 4), i : ()), a row -> reshape(dynamic_slice(x, i, 0))
+    Rule("gather at one place", ("gather",), _one_place, _window_at),
     # scatter(broadcast(0) : (5), 2, update : ()), they are added -> pad(reshape(update) : (1)), 2 and 2
     Rule("scatter to zeros", ("scatter",), _adds_to_zeros, _padded, _lies_inside),
     # scatter(x, 0, updates) -> scatter(x, [], updates), start_index_map = ()

@@ -239,21 +239,26 @@ def _reduce_of_units(builder: GraphBuilder, op: Op) -> Value:
 # ----------------------------------------------------------------------------------------------- constants and sizes
 
 
-def _is_small(shape: Shape) -> bool:
+def is_small(shape: Shape) -> bool:
     return all(d.is_const for d in shape) and math.prod(d.value for d in shape) <= LARGEST_FOLDED
+
+
+def known_array(value: Value) -> np.ndarray | None:
+    """The elements of a small constant, or of a small broadcast of one number."""
+    scalar = broadcast_scalar(value)
+    array = constant(value if scalar is None else scalar)
+    if array is None or not is_small(value.shape):
+        return None
+    return array if scalar is None else np.broadcast_to(array, [d.value for d in value.shape])
 
 
 def _folded(op: Op) -> Match:
     if op.result.dtype.kind == "c":  # kernels know parts of complex numbers only
         return None
-    arrays = []
-    for value in op.operands:
-        scalar = broadcast_scalar(value)
-        array = constant(value if scalar is None else scalar)
-        if array is None or not _is_small(value.shape):
-            return None
-        arrays.append(array if scalar is None else np.broadcast_to(array, [d.value for d in value.shape]))
-    if not all(d.is_const for d in dims_in(op)) or not _is_small(op.result.shape):
+    arrays = [array for x in op.operands if (array := known_array(x)) is not None]
+    if len(arrays) < len(op.operands):
+        return None
+    if not all(d.is_const for d in dims_in(op)) or not is_small(op.result.shape):
         return None
     try:
         return (apply(op, arrays),)

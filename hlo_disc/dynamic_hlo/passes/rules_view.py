@@ -253,6 +253,11 @@ def _second_operand(builder: GraphBuilder, op: Op) -> Value:
     return op.operands[1]
 
 
+def _reverse_inner(builder: GraphBuilder, op: Op, inner: Op) -> Value:
+    dims = tuple(sorted({*op.attrs["dims"]} ^ {*inner.attrs["dims"]}))
+    return builder.op("reverse", inner.operands, op.loc, dims=dims) if dims else inner.operands[0]
+
+
 def _reverses_only_units(facts: ShapeFacts, op: Op) -> bool:
     return all(is_one(facts, op.result.shape[axis]) for axis in op.attrs["dims"])
 
@@ -370,6 +375,8 @@ VIEW_RULES = (
     Rule("update of everything", ("dynamic_update_slice",), any_op, _second_operand, _update_covers_all),
     # dynamic_update_slice(x, update : (0)) -> x
     Rule("update of nothing", ("dynamic_update_slice",), any_op, first_operand, _update_is_empty),
+    # reverse(reverse(x)) -> x
+    Rule("reverse of reverse", ("reverse",), operand_made_by("reverse"), _reverse_inner),
     # reverse(x : (1, s)), dims = (0) -> x
     Rule("reverse of unit dims", ("reverse",), any_op, first_operand, _reverses_only_units),
     # concatenate(x) -> x

@@ -91,6 +91,10 @@ def part(b: GraphBuilder, x: Value, start: str, limit: str) -> Value:
     return b.op("slice", (x,), start=shape(start), limit=shape(limit), stride=(1,) * x.rank)
 
 
+def scalar(b: GraphBuilder, x: Value, at: int) -> Value:
+    return reshape(b, part(b, x, str(at), str(at + 1)), "")
+
+
 def complex_number(b: GraphBuilder, value: complex) -> Value:
     return b.op("constant", value=np.array(value, C64))
 
@@ -265,6 +269,28 @@ CASES = [
         (("float32", "4, 5, 2"),),
     ),
     Case(
+        "gather at one place",
+        lambda b, x, i: gather(b, x, i, "1, 2, 5", vector=0, start=(1, 0), offset=(0, 1), collapsed=(0,)),
+        lambda b, x, i: reshape(
+            b,
+            b.op(
+                "dynamic_slice",
+                (x, scalar(b, i, 1), scalar(b, i, 0), reshape(b, places(b, 0), "")),
+                sizes=shape("1, 2, 5"),
+            ),
+            "2, 5",
+        ),
+        lambda b, x, i: gather(b, x, i, "1, 2, 5", vector=1, start=(1,), offset=(1, 2), collapsed=(0,)),
+        (("float32", "4, 3, 5"), ("int32", "2")),
+    ),
+    Case(
+        "gather at one place",
+        lambda b, x, i: gather(b, x, scalar(b, i, 0), "1", vector=0, start=(0,), collapsed=(0,)),
+        lambda b, x, i: reshape(b, b.op("dynamic_slice", (x, scalar(b, i, 0)), sizes=shape("1")), ""),
+        lambda b, x, i: gather(b, x, i, "1", vector=1, start=(0,), collapsed=(0,)),
+        (("float32", "4"), ("int32", "2")),
+    ),
+    Case(
         "scatter to zeros",
         lambda b, x: added(b, "5, 4", x, 2, offset=(0,), collapsed=(0,)),
         lambda b, x: widened(b, reshape(b, x, "1, 4"), "2, 0", "2, 0"),
@@ -405,6 +431,33 @@ def test_sorts_of_one() -> None:
 
     assert not alike(make_graph([("float32", "1, n")] * 2, build)).ops
     assert alike(make_graph([("float32", "2, n")] * 2, build)).ops
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_results_that_are_known(known: bool) -> None:
+    """Where the largest of some numbers is."""
+    i32 = np.dtype(np.int32)
+
+    def build(b: GraphBuilder, x: Value) -> Value:
+        types = [(F32, ()), (i32, ())] * 2
+
+        def larger(c: GraphBuilder, v: Sequence[Value]) -> list[Value]:
+            later = c.op("compare", (v[0], v[2]), direction="LT")
+            return [c.op("select", (later, v[2 + k], v[k])) for k in range(2)]
+
+        values = b.op("constant", value=np.array([3, 7, 5], F32)) if known else x
+        count = b.op("iota", shape=x.shape, dim=0, dtype=i32)
+        start = number(b, 0), b.op("constant", value=np.zeros((), i32))
+        body = make_region(b.facts, types, larger)
+        at = b.multi("reduce_with", (values, count, *start), dims=(0,), body=body)[1]
+        return add(b, x, b.op("broadcast", (b.op("convert", (at,), dtype=F32),), shape=x.shape, dims=()))
+
+    graph = make_graph([("float32", "3")], build)
+    after = alike(graph)
+    verify(after)
+    assert any(op.name == "reduce_with" for op in after.ops) != known
+    arrays = sample(graph, {})
+    np.testing.assert_array_equal(*(evaluate(g, arrays)[0] for g in (graph, after)), strict=True)
 
 
 def shorter(b: GraphBuilder, x: Value, bound: Value) -> Value:

@@ -308,6 +308,12 @@ CASES = [
         facts=(("s", 1), ("b", 1)),
     ),
     Case(
+        "reverse of reverse",
+        lambda b, x: b.op("reverse", (b.op("reverse", (x,), dims=(0, 1)),), dims=(1,)),
+        lambda b, x: b.op("reverse", (b.op("negate", (x,)),), dims=(1,)),
+        result="reverse",
+    ),
+    Case(
         "reverse of unit dims",
         lambda b, x: b.op("reverse", (x,), dims=(1,)),
         lambda b, x: b.op("reverse", (x,), dims=(0, 1)),
@@ -546,6 +552,22 @@ def test_evenly_spaced_places(count, first, step, expected):
         arrays = sample(before, {"b": 2, "s": n})
         for x, y in zip(evaluate(before, arrays), evaluate(after, arrays), strict=True):
             np.testing.assert_array_equal(x, y, strict=True)
+
+
+def test_places_that_are_counted_back():
+    """x[n:0:-1][::-1], as JAX writes it: the places are turned round as well."""
+
+    def build(b, x):
+        count = b.op("iota", shape=shape("s - 1"), dim=0, dtype=I32)
+        last = b.op("broadcast", (b.op("subtract", (size(b, "s"), const(b, 1, I32))),), shape=shape("s - 1"), dims=())
+        return rows(b, x, b.op("reverse", (b.op("subtract", (last, count)),), dims=(0,)))
+
+    facts = ShapeFacts()
+    facts.add_at_least(Dim.symbol("s"), 1)
+    before = make_graph([("float32", "s, 4")], build, facts)
+    after = simplify(before)
+    assert [op.name for op in after.ops] == ["slice"]
+    assert_same_results(before, after, {"s": 5})
 
 
 def squares(b: GraphBuilder, x: Value) -> Value:

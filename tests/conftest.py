@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ import depth
 import pytest
 from hypothesis import settings
 from xla_results import keep_xla_results
+
+_tests = itertools.count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,6 +75,14 @@ def no_simt_error(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return request.config.getoption("--update-golden")
+
+
+@pytest.fixture(autouse=True)
+def few_caches() -> Iterator[None]:
+    """What XLA has compiled for one test is mostly of no use to the next: of all tests together it is gigabytes."""
+    yield
+    if next(_tests) % 50 == 0 and (jax := sys.modules.get("jax")):
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ import functools
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,10 +20,13 @@ import numpy as np
 from jax import lax
 from jax._src import core
 from jax._src.lax import lax as lax_internal
+from jax._src.lax import slicing
+from jax._src.lax.control_flow import loops
 from jax._src.numpy import hijax, lax_numpy
 from jax._src.random import core as random
 
-from hlo_disc.import_.size_questions import is_answered
+from hlo_disc.import_.size_questions import are_known_equal, is_answered
+from hlo_disc.import_.size_scan import associative_scan
 
 _MOST_KEYS = (1 << 32) - 1
 _lock = threading.Lock()
@@ -76,7 +80,10 @@ _OURS: dict[str, Callable[..., Any]] = {
 @functools.cache
 def _install() -> None:
     """Once a process."""
-    shuffle, search, tile = random._shuffle, hijax._searchsorted_scan_impl, lax_numpy._tile_to_size
+    shuffle, search = random._shuffle, hijax._searchsorted_scan_impl
+    tile, split = lax_numpy._tile_to_size, lax_numpy._split
+    same, one_of = core.same_referent, core.definitely_equal_one_of_dim
+    broadcast_shapes = lax_internal._try_broadcast_shapes
 
     @functools.wraps(shuffle)
     def shuffled(key: Any, x: Any, axis: int) -> Any:
@@ -114,8 +121,50 @@ def _install() -> None:
             return tile(arr, size)
         return lax.slice_in_dim(jax.numpy.tile(arr, -(-size // arr.size)), 0, size)
 
+    @functools.wraps(split)
+    def parts(op: str, ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+        """In parts as equal as can be: JAX makes a list as long as the remainder, which is a number then."""
+        whole = op == "array_split" and type(indices_or_sections) is int and isinstance(axis, int)
+        size = jax.numpy.shape(ary)[axis] if whole else None
+        if not is_answered(size) or indices_or_sections < 1:
+            return split(op, ary, indices_or_sections, axis)
+        least, larger = divmod(size, indices_or_sections)
+        ends = [k * least + core.min_dim(larger, k) for k in range(indices_or_sections)]
+        return [lax.slice_in_dim(ary, *pair, axis=axis) for pair in itertools.pairwise([*ends, size])]
+
+    def array(thing: Any, *args: Any, **options: Any) -> Any:
+        """Of a list of sizes: numpy makes objects of them, with which JAX can do nothing."""
+        if args or options or not isinstance(thing, list) or not any(map(is_answered, thing)):
+            return np.array(thing, *args, **options)
+        return jax.numpy.stack([jax.numpy.asarray(core.dimension_as_value(n), int) for n in thing])
+
+    # JAX asks whether a size is 1 before it sees that it is the size that it should be.
+
+    def same_referent(a: Any, b: Any) -> bool:
+        return same(a, b) or are_known_equal(a, b)
+
+    def equal_one_of(n: Any, sizes: Sequence[Any]) -> bool:
+        return any(are_known_equal(n, other) for other in sizes) or one_of(n, sizes)
+
+    def broadcast(*shapes: Sequence[Any], name: str) -> tuple[Any, ...]:
+        """Next to sizes of 1 a size stays as it is, 1 or not."""
+        if len({len(shape) for shape in shapes}) != 1 or not any(map(is_answered, itertools.chain(*shapes))):
+            return broadcast_shapes(*shapes, name=name)
+        wide = [next((n for n in sizes if is_answered(n)), None) for sizes in zip(*shapes, strict=True)]
+        shapes = tuple(
+            tuple(w if w is not None and type(n) is int and n == 1 else n for n, w in zip(shape, wide, strict=True))
+            for shape in shapes
+        )
+        return broadcast_shapes(*shapes, name=name)
+
+    core.same_referent, core.definitely_equal_one_of_dim = same_referent, equal_one_of
+    lax_internal._try_broadcast_shapes = broadcast
     random._shuffle, hijax._searchsorted_scan_impl = shuffled, searched
-    lax_numpy._tile_to_size = tiled
+    lax_numpy._tile_to_size, lax_numpy._split = tiled, parts
+    slicing.np = types.SimpleNamespace(**{**vars(np), "array": array})  # type: ignore[attr-defined]
+    # Whoever has imported it has a wrapper, the one variable of which is JAX's function.
+    (scan,) = vars(loops)["associative_scan"].__closure__
+    scan.cell_contents = functools.wraps(scan.cell_contents)(functools.partial(associative_scan, scan.cell_contents))
 
 
 @functools.cache

@@ -30,14 +30,16 @@ import jax
 import jaxlib
 from jax._src import core, source_info_util
 from jax._src.export import shape_poly
+from jax._src.interpreters import mlir
 from jax._src.lax import convolution, lax
 from jax._src.lax.control_flow import loops
-from jax._src.numpy import fft, lax_numpy, vectorize
+from jax._src.numpy import fft, lax_numpy, util, vectorize
 
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import Atom, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.import_.frames import asking_code, callee, is_dropped
 
 _LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (jax, jaxlib))
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -202,6 +204,18 @@ def is_answered(thing: Any) -> bool:
     return is_size(thing) and _ours(thing) is not None
 
 
+def are_known_equal(a: Any, b: Any) -> bool:
+    """Whether two of JAX's sizes, one of them answered, are equal at all calls. That is no question."""
+    if not (is_answered(a) or is_answered(b)) or not _compares(*((a, b) if is_size(a) else (b, a))):
+        return False
+    return _thread.answers.facts.equal(dim_of(a), dim_of(b)) is Truth.YES
+
+
+def at_call(size: Any) -> int:
+    """The number that an answered size is at this call. Nobody has asked: what follows from it has to be."""
+    return dim_of(size).evaluate(_thread.answers.sizes)
+
+
 def settle(size: Any) -> None:
     """Let a size be the number that it is at this call. Raises UnsupportedOpError where there is none."""
     ours = _ours(size)
@@ -256,36 +270,6 @@ def _is_lookup(frame: FrameType) -> bool:
     return code.co_name == "__eq__" and _is_generated(code)
 
 
-def _is_dropped(frame: FrameType) -> bool:
-    """Whether a frame drops the result of what it calls now: it is only to be seen that there is one."""
-    code, at = frame.f_code.co_code, frame.f_lasti + 2
-    while code[at] == dis.opmap["CACHE"]:
-        at += 2
-    return code[at] == dis.opmap["POP_TOP"]
-
-
-def _callee(frame: FrameType) -> Any:
-    """What a frame calls now, where names and attributes say it; None where it is not known."""
-    *before, call = (i for i in dis.get_instructions(frame.f_code) if i.offset <= frame.f_lasti)
-    while before and before[-1].opname in ("PRECALL", "KW_NAMES"):
-        before.pop()
-    missing = call.arg if call.opname == "CALL" else None
-    while before and missing:
-        pushed = before.pop()
-        if pushed.opcode in (*dis.hasjrel, *dis.hasjabs):
-            return None
-        missing -= dis.stack_effect(pushed.opcode, pushed.arg)
-    names = []
-    while before and before[-1].opname in ("LOAD_ATTR", "LOAD_METHOD"):
-        names.append(before.pop().argval)
-    if missing != 0 or not before or before[-1].opname not in ("LOAD_FAST", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME"):
-        return None
-    found = {**frame.f_globals, **frame.f_locals}.get(before[-1].argval)
-    for name in reversed(names):
-        found = inspect.getattr_static(found, name, None)
-    return found
-
-
 def _ours(size: Any) -> Answers | None:
     """Who answers what is asked of a size of JAX's: None but for those that are traced now."""
     answers = getattr(_thread, "answers", None)
@@ -299,6 +283,9 @@ def _install() -> None:
     equal, hash_, int_, text, represent = size.__eq__, size.__hash__, size.__int__, size.__str__, size.__repr__
     at_least, bounds = shape_poly._geq_decision, shape_poly._bounds_decision
     of_type, concrete = lax._const, core.concrete_or_error
+    # They ask whether something does nothing, to leave it out. So does vectorize: an axis of one may be mapped over.
+    asking = lax.broadcast_in_dim, lax.reshape, mlir.multi_broadcast_in_dim, util._where
+    idle = {inspect.unwrap(function).__code__ for function in asking}
     squeeze, infer_length = lax_numpy._squeeze, loops._infer_scan_length
 
     def eq(self: Any, other: Any) -> bool:
@@ -307,7 +294,7 @@ def _install() -> None:
         ours = _ours(self)
         if ours is None or not _compares(self, other) or _is_lookup(sys._getframe(1)):
             return False
-        if sys._getframe(1).f_code.co_filename == vectorize.__file__:  # an axis of one may be mapped over, too
+        if asking_code(sys._getframe(1)) in idle or sys._getframe(1).f_code.co_filename == vectorize.__file__:
             return ours.facts.equal(dim_of(self), dim_of(other)) is Truth.YES
         return ours.are_equal(dim_of(self), dim_of(other))
 
@@ -357,7 +344,7 @@ def _install() -> None:
     def key(self: Any) -> int:
         """JAX hashes the static arguments of its jitted functions while their caller's line runs."""
         ours = _ours(self)
-        if ours is None or not _asked_by_user() or isinstance(_callee(sys._getframe(1)), _JITTED):
+        if ours is None or not _asked_by_user() or isinstance(callee(sys._getframe(1)), _JITTED):
             return hash_(self)
         return hash(ours.as_number(dim_of(self)))
 
@@ -368,7 +355,7 @@ def _install() -> None:
 
     def number(self: Any) -> int:
         ours = _ours(self)
-        if ours is not None and _is_dropped(sys._getframe(2)):
+        if ours is not None and is_dropped(sys._getframe(2)):
             return dim_of(self).evaluate(ours.sizes)
         noted(self)
         return int_(self)

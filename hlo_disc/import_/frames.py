@@ -1,0 +1,47 @@
+"""What a frame of Python is about to do, by its code: who asks, what it calls, whether it wants the result."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from types import CodeType, FrameType
+from typing import Any
+
+from jax._src import core
+
+
+def asking_code(frame: FrameType) -> CodeType:
+    """What asks by a frame, which may be one of JAX's comparisons of shapes."""
+    while frame.f_code.co_filename == core.__file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code
+
+
+def is_dropped(frame: FrameType) -> bool:
+    """Whether a frame drops the result of what it calls now: it is only to be seen that there is one."""
+    code, at = frame.f_code.co_code, frame.f_lasti + 2
+    while code[at] == dis.opmap["CACHE"]:
+        at += 2
+    return code[at] == dis.opmap["POP_TOP"]
+
+
+def callee(frame: FrameType) -> Any:
+    """What a frame calls now, where names and attributes say it; None where it is not known."""
+    *before, call = (i for i in dis.get_instructions(frame.f_code) if i.offset <= frame.f_lasti)
+    while before and before[-1].opname in ("PRECALL", "KW_NAMES"):
+        before.pop()
+    missing = call.arg if call.opname == "CALL" else None
+    while before and missing:
+        pushed = before.pop()
+        if pushed.opcode in (*dis.hasjrel, *dis.hasjabs):
+            return None
+        missing -= dis.stack_effect(pushed.opcode, pushed.arg)
+    names = []
+    while before and before[-1].opname in ("LOAD_ATTR", "LOAD_METHOD"):
+        names.append(before.pop().argval)
+    if missing != 0 or not before or before[-1].opname not in ("LOAD_FAST", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME"):
+        return None
+    found = {**frame.f_globals, **frame.f_locals}.get(before[-1].argval)
+    for name in reversed(names):
+        found = inspect.getattr_static(found, name, None)
+    return found

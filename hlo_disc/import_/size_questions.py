@@ -29,6 +29,7 @@ from typing import Any
 import jax
 import jaxlib
 from jax._src import core, source_info_util
+from jax._src import util as jax_util
 from jax._src.export import shape_poly
 from jax._src.interpreters import mlir
 from jax._src.lax import convolution, lax
@@ -319,7 +320,7 @@ def _install() -> None:
         return concrete(force, value, context)
 
     def as_index(value: Any) -> Any:
-        """Of a padding or a length: JAX checks that it is an int, and compiles a size as well."""
+        """Of a padding, a length or a place: JAX checks that it is an int, and compiles a size as well."""
         if isinstance(value, size) and _ours(value) is not None:
             return value
         return operator.index(value)
@@ -451,7 +452,7 @@ def _install() -> None:
     shape_poly._geq_decision, shape_poly._bounds_decision = geq_decision, bounds_decision
     lax._const, core.concrete_or_error = const, concrete_or_error
     lax_numpy._squeeze, loops._infer_scan_length = squeezed, scan_length
-    for module in (convolution, fft):
+    for module in (convolution, fft, jax_util):
         module.operator = types.SimpleNamespace(**{**vars(operator), "index": as_index})  # type: ignore[attr-defined]
 
 

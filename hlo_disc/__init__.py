@@ -13,6 +13,7 @@ from hlo_disc.errors import (
     ArgumentError,
     CallError,
     CompileError,
+    DeviceError,
     FallbackWarning,
     FormatError,
     HloDiscError,
@@ -29,6 +30,7 @@ from hlo_disc.sources import compile
 __all__ = [
     "ArgumentError",
     "CallError",
+    "DeviceError",
     "Compilation",
     "CompileError",
     "Executable",

@@ -18,6 +18,7 @@ PLAN_BROKEN, MAIN_BROKEN = 1, 2
 ASKED_BITS = 62  # conditions with a bit of their own in the word `asked`
 # The functions of the runtime that compiled code calls.
 PARALLEL_FOR, LIBRARY_CALL, ALLOCATE = "ral_parallel_for", "ral_library_call", "ral_allocate"
+LAUNCH, READ, WRITE = "ral_launch", "ral_read", "ral_write"  # of programs whose kernels a driver launches
 
 
 @dataclass(frozen=True)

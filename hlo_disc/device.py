@@ -39,6 +39,7 @@ class Device:
     grain_flops: FLOPs of compute-bound work that are worth a block of their own.
     teams: of which sizes, smallest first, teams of threads share blocks; none where a block is one thread's.
     pair_dot: whether an instruction adds products of pairs of bf16 to a register of f32.
+    host_memory: whether host code sees the memory of kernels; if not, it asks the runtime for single elements.
     """
 
     simd_bytes: int
@@ -51,6 +52,7 @@ class Device:
     grain_flops: int = 1 << 20
     teams: tuple[Team, ...] = ()
     pair_dot: bool = False
+    host_memory: bool = True
 
     @property
     def lanes(self) -> int:

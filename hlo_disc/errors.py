@@ -34,6 +34,10 @@ class CallError(HloDiscError, RuntimeError):
     """A library function that a program calls failed; the message names the op, its source line and the reason."""
 
 
+class DeviceError(HloDiscError, RuntimeError):
+    """A GPU or its driver is missing, too old or failing; the message has the driver's words, and the kernel's name."""
+
+
 class FormatError(HloDiscError, ValueError):
     """A saved executable of another format version, for another CPU, or damaged."""
 

@@ -114,6 +114,7 @@ class Executable:
             threads=self.options.threads,
             packed_bytes=self.options.packed_bytes,
             unread=program.unread,
+            driver=target.driver,
             keep_alive=(library, functions),
         )
         self._structure = json.loads(program.structure) if program.structure else None

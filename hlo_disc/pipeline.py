@@ -140,7 +140,7 @@ def _kernels(c: InProgress) -> None:
 def _host_flow(c: InProgress) -> None:
     from hlo_disc.stitch.hostflow.flow import build
 
-    c.code = build(c.graph, c.plan, c.scheduled, c.placement)
+    c.code = build(c.graph, c.plan, c.scheduled, c.placement, c.generator.device)
 
 
 def _codegen(c: InProgress) -> None:

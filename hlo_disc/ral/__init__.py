@@ -8,6 +8,7 @@ import atexit
 
 from ._ral import (
     Executable,
+    device_blocks,
     fail_next_allocation,
     fast_path,
     kept_bytes,
@@ -25,6 +26,7 @@ atexit.register(stop_pool)
 
 __all__ = [
     "Executable",
+    "device_blocks",
     "fail_next_allocation",
     "fast_path",
     "kept_bytes",

@@ -1,5 +1,6 @@
 #include "executable.h"
 
+#include "device_call.h"
 #include "library.h"
 #include "tensor.h"
 
@@ -27,7 +28,8 @@ void raise(const Error& error) {
     auto* exception = static_cast<PyObject*>(error.cause.get());
     return PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception);
   }
-  const char* const names[] = {"ArgumentError", "ShapeError", "OutOfMemoryError", "CallError"};  // by Error::Class
+  const char* const names[] = {"ArgumentError", "ShapeError", "OutOfMemoryError", "CallError",
+                               "DeviceError"};  // by Error::Class
   const char* name = names[error.which];
   PyObject* module = PyImport_ImportModule("hlo_disc.errors");
   PyObject* type = module ? PyObject_GetAttrString(module, name) : nullptr;
@@ -52,7 +54,16 @@ Executable::Executable(Program program, std::vector<PyObject*> kept, int64_t pac
   }
 }
 
-Executable::~Executable() { forget_kept(); }
+Executable::~Executable() {
+  on_device_.reset();
+  forget_kept();
+}
+
+OnDevice& Executable::on_device() {
+  std::lock_guard<std::mutex> lock(device_mutex_);
+  if (!on_device_) on_device_ = std::make_unique<OnDevice>(Gpu::find(program_.driver, 0), program_);
+  return *on_device_;
+}
 
 void Executable::forget_kept() {
   for (PyObject* object : std::exchange(kept_, {})) Py_DECREF(object);
@@ -91,7 +102,11 @@ PyObject* Executable::call(PyObject* const* objects, Py_ssize_t count) {
     if (!program_.packs.empty()) request_packs(call, arguments);
     {
       WithoutInterpreter released;
-      call.run(packed_constants_, pack_limit_);
+      if (program_.driver.empty()) {
+        call.run(packed_constants_, pack_limit_);
+      } else {
+        run_on_device(call, on_device());
+      }
     }
     for (PackRequest& request : call.packs) {
       if (request.changed)

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace ral {
 
 class Arguments;
 class Checked;
+struct OnDevice;
 
 // How many calls an executable has served; it outlives the executable for those that count.
 struct CallCount {
@@ -68,12 +70,17 @@ class Executable {
 
   void request_packs(Call& call, const Arguments& arguments) const;
 
+  // What is kept on the GPU, made at the first call. Throws Error.
+  OnDevice& on_device();
+
   Program program_;
   std::vector<PyObject*> kept_;
   int64_t pack_limit_;
   std::vector<Block> packed_constants_;
   std::shared_ptr<PackCache> cache_;
   std::unique_ptr<Checked> checked_;
+  std::mutex device_mutex_;
+  std::unique_ptr<OnDevice> on_device_;  // gone before the code of its kernels, which `kept_` holds
   std::shared_ptr<CallCount> count_ = std::make_shared<CallCount>();
 };
 

@@ -13,6 +13,7 @@
 #include "fast_path.h"
 #include "ffi.h"
 #include "fft.h"
+#include "gpu.h"
 #include "library.h"
 #include "memory.h"
 #include "pool.h"
@@ -45,6 +46,8 @@ ral::TensorType tensor_type(const std::string& name, const std::string& dtype, n
 std::tuple<std::vector<std::tuple<std::string, std::vector<int64_t>>>, int64_t> infer(
     const Executable& self, const std::vector<std::tuple<std::string, std::vector<int64_t>>>& arguments) {
   const ral::Program& program = self.program();
+  if (!program.driver.empty())
+    throw ral::Error(ral::Error::kArgument, "a program for a GPU cannot be called inside jax.jit yet");
   self.check_count(static_cast<Py_ssize_t>(arguments.size()));
   std::vector<int64_t> dims;
   for (size_t i = 0; i < arguments.size(); i++) {
@@ -122,7 +125,7 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
                const std::vector<Output>& outputs, const std::vector<nb::object>& constants,
                const std::vector<PackSpec>& packs, const std::vector<GuardSpec>& guards,
                const std::vector<std::string>& asked, const std::vector<CallSpec>& calls, int threads,
-               int64_t packed_bytes, nb::object keep_alive, const std::vector<int>& unread) {
+               int64_t packed_bytes, nb::object keep_alive, const std::vector<int>& unread, const std::string& driver) {
   ral::Program program{};
   program.plan_fn = reinterpret_cast<ral_plan_fn>(plan);
   program.main_fn = reinterpret_cast<ral_main_fn>(main);
@@ -139,12 +142,14 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
   for (const auto& [message, args] : guards) program.guards.push_back({message, args});
   program.asked = asked;
   for (const CallSpec& call : calls) program.calls.push_back(library_call(call));
+  program.driver = driver;
   program.workers = threads > 0 ? threads : ral::usable_cores();
   std::vector<nb::object> kept{keep_alive};
   for (const nb::object& constant : constants) {
     const void* data = nullptr;
     kept.push_back(nb::steal(ral::constant_array(constant.ptr(), &data)));
     program.constants.push_back(data);
+    program.constant_bytes.push_back(nb::cast<int64_t>(kept.back().attr("nbytes")));
   }
   std::vector<PyObject*> references;
   for (nb::object& object : kept) references.push_back(object.release().ptr());
@@ -196,9 +201,13 @@ NB_MODULE(_ral, m) {
     symbols["ral_parallel_for"] = reinterpret_cast<uintptr_t>(&ral_parallel_for);
     symbols["ral_allocate"] = reinterpret_cast<uintptr_t>(&ral_allocate);
     symbols["ral_library_call"] = reinterpret_cast<uintptr_t>(&ral_library_call);
+    symbols["ral_launch"] = reinterpret_cast<uintptr_t>(&ral_launch);
+    symbols["ral_read"] = reinterpret_cast<uintptr_t>(&ral_read);
+    symbols["ral_write"] = reinterpret_cast<uintptr_t>(&ral_write);
     return symbols;
   }, "Addresses of the functions of ral.h that generated code calls.");
   m.def("live_bytes", &ral::live_bytes, "Bytes that the runtime has handed out and not got back.");
+  m.def("device_blocks", &ral::device_blocks, "How many blocks of GPUs' memory the runtime has now.");
   m.def("kept_bytes", &ral::kept_bytes, "Bytes of released blocks that are kept for reuse.");
   m.def("trim", &ral::trim, "Gives the memory that is kept for reuse back to the system.");
   m.def("fail_next_allocation", &ral::fail_next_allocation, nb::arg("n") = 1,
@@ -261,7 +270,7 @@ NB_MODULE(_ral, m) {
       .def("__init__", construct, nb::arg("plan"), nb::arg("main"), nb::kw_only(), nb::arg("env"), nb::arg("inputs"),
            nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("asked"),
            nb::arg("calls"), nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none(),
-           nb::arg("unread") = std::vector<int>())
+           nb::arg("unread") = std::vector<int>(), nb::arg("driver") = "")
       .def("plan", &Executable::plan, nb::arg("dims"),
            "env for these sizes of all inputs, concatenated. Raises ShapeError for a broken guard.")
       .def("unmet", &Executable::unmet, nb::arg("dims"),

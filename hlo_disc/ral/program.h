@@ -20,7 +20,7 @@ namespace ral {
 // What went wrong in a call; the binding turns it into the class of hlo_disc.errors with that name.
 class Error : public std::runtime_error {
  public:
-  enum Class { kArgument, kShape, kOutOfMemory, kCall };
+  enum Class { kArgument, kShape, kOutOfMemory, kCall, kDevice };
   Error(Class which, const std::string& message, int code = 0, std::shared_ptr<void> cause = nullptr)
       : std::runtime_error(message), which(which), code(code), cause(std::move(cause)) {}
   Class which;
@@ -84,12 +84,14 @@ struct Program {
   std::vector<TensorType> inputs;
   std::vector<TensorType> outputs;
   std::vector<const void*> constants;
+  std::vector<int64_t> constant_bytes;
   std::vector<Pack> packs;
   std::vector<Guard> guards;
   std::vector<std::string> asked;  // the messages of the conditions that pick this program
   std::unique_ptr<Accepted> accepted = std::make_unique<Accepted>();
   std::vector<std::unique_ptr<LibraryCall>> calls;
   int workers;
+  std::string driver;  // of the GPU that its kernels are for, as the shared library's name; empty for the CPU
 
   // Derived by finish().
   int dims_size = 0;       // sizes of all inputs

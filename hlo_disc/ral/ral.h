@@ -5,8 +5,8 @@
  *
  * A later version adds struct fields at the end and functions beside those below; when it has to change one of them, a
  * saved executable's format version changes with it, so that no code meets a runtime that takes it for something else.
- * Version 2: `main` returns a status, and there are library calls. Version 3: memory can be had while it runs. Devices other than the CPU will add a launch on a
- * queue, copies and device memory as fields behind `library_call`. */
+ * Version 2: `main` returns a status, and there are library calls. Version 3: memory can be had while it runs.
+ * Version 4: kernels that a driver launches, on memory that the host does not see. */
 #ifndef HLO_DISC_RAL_H_
 #define HLO_DISC_RAL_H_
 
@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define RAL_VERSION 3
+#define RAL_VERSION 4
 
 /* Alignment, in bytes, of every block of memory that the runtime hands out: arenas, scratch, outputs, packed weights.
  * Inputs and constants are only aligned to their element. */
@@ -28,6 +28,14 @@ extern "C" {
 typedef void (*ral_block_fn)(const void* args, int64_t begin, int64_t end, void* fast);
 
 typedef struct ral_call ral_call;
+
+/* A kernel that a driver launches: what the driver loads, and the kernel's name in it. Generated code defines it, the
+ * runtime keeps in it what it has loaded (null at first). */
+typedef struct ral_kernel {
+  const char* image;
+  const char* name;
+  void* loaded;
+} ral_kernel;
 
 /* The state of one call of an executable: made by a context, valid until main returns. Generated code treats it as
  * opaque and passes it on. */
@@ -42,6 +50,11 @@ struct ral_call {
   int32_t (*library_call)(ral_call* call, int32_t index, const int64_t* record);
   /* The context's way to allocate while main runs; same contract as ral_allocate. */
   void* (*allocate)(ral_call* call, int32_t what, const int64_t* sizes);
+  /* Null unless the program is for a device: see ral_launch, ral_read and ral_write. */
+  void (*launch)(ral_call* call, ral_kernel* kernel, int64_t blocks, int64_t threads, int32_t shared,
+                 const void* record, int64_t bytes);
+  int32_t (*read)(ral_call* call, void* to, const void* from, int64_t bytes);
+  int32_t (*write)(ral_call* call, void* to, const void* from, int64_t bytes);
 };
 
 /* Runs blocks 0 .. n-1 and returns when all are done. Every block runs exactly once, in ranges of any length, in any
@@ -64,6 +77,17 @@ int32_t ral_library_call(ral_call* call, int32_t index, const int64_t* record);
 #define RAL_TEMPORARY (-1)
 #define RAL_SCRATCH (-2)
 void* ral_allocate(ral_call* call, int32_t what, const int64_t* sizes);
+
+/* Puts a kernel of `blocks` blocks, each of so many threads and bytes of shared memory, behind what was launched before.
+ * `record` holds its arguments in `bytes` bytes, and may change afterwards. When it fails, nothing more is launched, and
+ * the call fails with the reason once main has returned. */
+void ral_launch(ral_call* call, ral_kernel* kernel, int64_t blocks, int64_t threads, int32_t shared, const void* record,
+                int64_t bytes);
+
+/* Copies from the device's memory to the host's, once all is computed that was launched before; or from the host's to the
+ * device's, before all that is launched afterwards. Returns 0 or, with the reason kept, RAL_FAILED. */
+int32_t ral_read(ral_call* call, void* to, const void* from, int64_t bytes);
+int32_t ral_write(ral_call* call, void* to, const void* from, int64_t bytes);
 
 /* What generated code exports. All sizes are elements, all offsets bytes.
  *

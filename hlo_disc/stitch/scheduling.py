@@ -74,7 +74,7 @@ class Scheduled:
 
 def schedule(graph: Graph, plan: Plan, device: Device) -> Scheduled:
     """Choose the forms of all groups. Raises UnsupportedOpError for what no schedule covers."""
-    static = _static(graph, plan)
+    static = _static(graph, plan) if device.host_memory else lambda value: False
     names: dict[tuple, str] = {}
     kernels: dict[str, Variant | Packing] = {}
 

@@ -3,7 +3,8 @@
 A block is a core: a kernel becomes `void @k(arguments..., i64 block, ptr fast)` and the function that the runtime
 calls, `void @k__blocks(ptr record, i64 begin, i64 end, ptr fast)`, which unpacks the record and loops over its blocks.
 `gpu.launch_func` packs the record on the stack and calls `ral_parallel_for(call, @k__blocks, record, blocks)`. Where a
-driver has the kernels (`threads.py`), it calls `ral_launch(call, @k, blocks, threads, bytes of fast memory, record)`.
+driver has the kernels (`threads.py`), it calls `ral_launch(call, @k, blocks, threads, bytes of fast memory, record, its
+bytes)`, where @k is the ral_kernel that says what the driver loads.
 
 Exported host functions have the C ABI. One that starts with a `!llvm.ptr` runs kernels: `f(ptr call, ptr env, ptr
 arena, ptr buffers)`, every argument after the third being loaded from the array `buffers`. Others keep their signature.
@@ -15,14 +16,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from hlo_disc.abi import PARALLEL_FOR
+from hlo_disc.abi import LAUNCH, PARALLEL_FOR
 from hlo_disc.mlir import ir
 from hlo_disc.targets.control import result_text
 from hlo_disc.targets.emit import FunctionBody, Handler, ModuleBody
 from hlo_disc.targets.types import PTR, Type, Untranslatable
 
-# What hands a kernel to a driver.
-LAUNCH = "ral_launch"
+# What a driver loads: all kernels of a program. Host code names it, and the target defines it.
+IMAGE = "hlo_disc.image"
 _FIXED_ARGUMENTS = 3
 _ARGUMENT_ATTRIBUTES = ("noalias", "readonly")
 _PLAIN_NAME = re.compile(r"[A-Za-z$._][A-Za-z0-9$._]*\Z")
@@ -192,12 +193,21 @@ def _launch(body: FunctionBody, op: ir.Operation) -> None:
     blocks = body[operands[starts[_GRID]]]
     if body.module.machine.launches:
         threads, fast = (body[operands[starts[k]]] for k in (_THREADS, _DYNAMIC_BYTES))
-        body.module.declarations.setdefault(target, f"@{target} = external global i8")
+        _declare_kernel(body.module, target)
         passed = [("ptr", body.runtime), ("ptr", f"@{target}"), ("i64", blocks), ("i64", threads), ("i32", fast)]
-        body.call("void", LAUNCH, [*passed, ("ptr", record)])
+        size = f"ptrtoint (ptr getelementptr ({fields}, ptr null, i32 1) to i64)"
+        body.call("void", LAUNCH, [*passed, ("ptr", record), ("i64", size)])
         return
     passed = [("ptr", body.runtime), ("ptr", f"@{blocks_name(target)}"), ("ptr", record), ("i64", blocks)]
     body.call("void", PARALLEL_FOR, passed)
+
+
+def _declare_kernel(module: ModuleBody, name: str) -> None:
+    module.declarations.setdefault(IMAGE, f"@{IMAGE} = external constant i8")
+    text = f'@{name}.name = private constant [{len(name) + 1} x i8] c"{name}\\00"'
+    module.declarations.setdefault(f"{name}.name", text)
+    fields = f"ptr @{IMAGE}, ptr @{name}.name, ptr null"
+    module.declarations.setdefault(name, f"@{name} = internal global {{ ptr, ptr, ptr }} {{ {fields} }}")
 
 
 def _block_id(body: FunctionBody, op: ir.Operation) -> None:

@@ -44,6 +44,11 @@ class Library(Protocol):
 class Target(Protocol):
     """A kind of machine."""
 
+    @property
+    def driver(self) -> str:
+        """The shared library of the driver that launches kernels; "" where they are functions of the object code."""
+        ...
+
     def generator(self, features: str) -> Generator:
         """The generator for a level of features, "host" for what this machine has. Raises ArgumentError for an
         unknown one, and for one that this machine lacks.

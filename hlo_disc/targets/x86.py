@@ -30,6 +30,7 @@ from hlo_disc.targets.translate import translate
 from hlo_disc.targets.x86_masks import hidden
 from hlo_disc.targets.x86_scale import scale
 
+driver = ""
 TRIPLE = "x86_64-unknown-linux-gnu"
 _LEAN = (
     "global_dead_code_eliminate", "always_inliner", "sroa",

@@ -160,7 +160,7 @@ def test_divergent_barriers_are_found(planted, message):
     for limit in (64, 0, 17):
         record = np.array([limit], np.int64)
         kernel, data = map(ctypes.c_void_p, (library.address("kernel"), record.ctypes.data))
-        emulated.emulator().simt_launch(kernel, ctypes.c_int64(2), ctypes.c_int64(64), data)
+        emulated.emulator().simt_launch(kernel, ctypes.c_int64(2), ctypes.c_int64(64), ctypes.c_int64(0), data)
         if limit == 17:
             with pytest.raises(emulated.SimtError, match=message):
                 emulated.check()

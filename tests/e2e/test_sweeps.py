@@ -12,6 +12,7 @@ from random_graphs import single_ops
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
+from hlo_disc.errors import UnsupportedOpError
 
 EXAMPLES = examples(5, 60)
 
@@ -20,12 +21,19 @@ def test_every_op_has_a_row():
     assert {name for name, row in OPS.items() if row.dialect} == set(ROWS) | WITHOUT_ROW
 
 
+ON_THE_CPU_ONLY = {"fft"}
+
+
 @pytest.mark.parametrize("name", sorted(ROWS))
-def test_op(name):
+def test_op(name, pytestconfig):
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
     @given(single_ops(name))
     def sweep(graph: Graph) -> None:
         note(to_stablehlo(graph))
         check(graph, rounding=0.0)
 
-    sweep()
+    if pytestconfig.getoption("--target") and name in ON_THE_CPU_ONLY:
+        with pytest.raises(UnsupportedOpError, match="run on the CPU only"):
+            sweep()
+    else:
+        sweep()

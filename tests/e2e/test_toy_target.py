@@ -42,6 +42,8 @@ class ToyGenerator:
 
 
 class ToyTarget:
+    driver = ""
+
     def __init__(self, features: Sequence[str] = ("abacus",)) -> None:
         self.own = features
 

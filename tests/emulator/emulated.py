@@ -6,9 +6,11 @@ functions of the emulator, shared memory is asked for, and a kernel takes the re
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,11 +23,11 @@ from hlo_disc import mlir
 from hlo_disc.device import Device, Team
 from hlo_disc.mlir import ir
 from hlo_disc.targets import nvptx, registry, x86
+from hlo_disc.targets.functions import IMAGE
 from hlo_disc.targets.target import Dump
 from hlo_disc.targets.translate import translate
 
-_SOURCE = Path(__file__).with_name("simt.cc")
-_FUNCTIONS = ("ral_launch", "simt_shared")
+_SOURCE, _DRIVER = (Path(__file__).with_name(name) for name in ("simt.cc", "driver.cc"))
 
 
 class SimtError(AssertionError):
@@ -33,12 +35,19 @@ class SimtError(AssertionError):
 
 
 @functools.cache
+def _built() -> str:
+    """The driver with the emulator, built anew by each process that needs it."""
+    directory = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    built = f"{directory}/libsimt.so"
+    subprocess.run(["c++", "-std=c++17", "-O2", "-Wall", "-shared", "-fPIC", _SOURCE, _DRIVER, "-o", built], check=True)
+    return built
+
+
+@functools.cache
 def emulator() -> ctypes.CDLL:
-    """The emulator, built anew by each process that needs it."""
-    with tempfile.TemporaryDirectory() as directory:
-        built = f"{directory}/libsimt.so"
-        subprocess.run(["c++", "-std=c++17", "-O2", "-Wall", "-shared", "-fPIC", _SOURCE, "-o", built], check=True)
-        library = ctypes.CDLL(built)
+    """The emulator's and the driver's functions."""
+    library = ctypes.CDLL(_built())
     library.simt_failure.restype = ctypes.c_char_p
     return library
 
@@ -50,7 +59,7 @@ def check() -> None:
 
 
 def _addresses() -> dict[str, int]:
-    names = [*_FUNCTIONS, *_intrinsics()]
+    names = ["simt_shared", *_intrinsics()]
     return {name: ctypes.cast(getattr(emulator(), name), ctypes.c_void_p).value or 0 for name in names}
 
 
@@ -84,9 +93,10 @@ def for_cpu(text: str) -> str:
     text = re.sub(r"@llvm\.(nvvm|amdgcn)\.[\w.]+", renamed, text)
     text = re.sub(r"^declare [^\n]*@llvm_\w+\([^\n]*\)", r"\g<0> convergent nomerge nounwind", text, flags=re.M)
     text = re.sub(r' "nvvm\.\w+"="\w+"', "", text)
-    entries = []
+    entries, kernels = [], []
 
     def body(match: re.Match) -> str:
+        kernels.append(match[1])
         name, types = match[1], [p.split()[0] for p in match[2].split(", ")]
         record = "{ " + ", ".join(types) + " }"
         lines = [f"define void @{name}(ptr %record) {{"]
@@ -100,8 +110,17 @@ def for_cpu(text: str) -> str:
         return f"define internal void @{name}.body({match[2]}) noinline"
 
     text = re.sub(r"^define ptx_kernel void @([\w.]+)\((.*)\)", body, text, flags=re.M)
+    entries.append(_image(kernels))
     head = [f'target triple = "{x86.TRIPLE}"', f'target datalayout = "{_host().machine.layout}"']
     return "\n".join([*head, "declare ptr @simt_shared(i64)", text, *entries, ""])
+
+
+def _image(kernels: Sequence[str]) -> str:
+    """What the driver loads: see `driver.cc`."""
+    texts = [f'@{name}.text = private constant [{len(name) + 1} x i8] c"{name}\\00"' for name in kernels]
+    fields = [f"i64 {0x746D69735F636C68}", *(f"ptr @{x}{end}" for x in kernels for end in (".text", "")), "ptr null"]
+    types = ", ".join(field.split()[0] for field in fields)
+    return "\n".join([*texts, f"@{IMAGE} = constant {{ {types} }} {{ {', '.join(fields)} }}"])
 
 
 def _host() -> x86.X86Generator:
@@ -128,7 +147,6 @@ class EmulatedGenerator:
             with llvm.parse_assembly(text, context) as parsed:
                 parsed.verify()
         flow = translate([host], replace(_host().machine, launches=True))
-        flow = re.sub(r"^@(\w+) = external global i8", r"declare void @\1(ptr)", flow, flags=re.M)
         # A context is closed after its modules, and linking closes one of them.
         with llvm.create_context() as context, llvm.parse_assembly(for_cpu(text), context) as whole:
             whole.link_in(llvm.parse_assembly(flow, context))
@@ -142,6 +160,10 @@ class Emulated:
     def __init__(self, device: Device):
         self._generator = EmulatedGenerator(device)
 
+    @property
+    def driver(self) -> str:
+        return _built()
+
     def generator(self, features: str) -> EmulatedGenerator:
         return self._generator
 
@@ -152,7 +174,13 @@ class Emulated:
         return x86.link(object_, {**symbols, **_addresses()})
 
 
-CUDA = Device(simd_bytes=16, registers=64, unroll=1, teams=(Team(8, 1, 16), Team(32, 2, 4), Team(256, 1)))
+CUDA = Device(
+    simd_bytes=16,
+    registers=64,
+    unroll=1,
+    teams=(Team(8, 1, 16), Team(32, 2, 4), Team(256, 1)),
+    host_memory=False,
+)
 
 
 def register() -> None:

@@ -196,8 +196,17 @@ const char* simt_failure() {
 
 void* simt_shared(int64_t at) { return block.shared + at; }
 
-void simt_launch(Kernel kernel, int64_t blocks, int64_t threads, const void* record) {
+// Notes what a launch, or the driver, found wrong.
+void simt_fail(const char* what) {
+  if (failure.empty()) failure = what;
+}
+
+void simt_launch(Kernel kernel, int64_t blocks, int64_t threads, int64_t shared, const void* record) {
   if (!failure.empty()) return;
+  if (shared > static_cast<int64_t>(kShared)) {
+    failure = "a kernel asks for " + std::to_string(shared) + " bytes of shared memory";
+    return;
+  }
   block.kernel = kernel;
   block.record = record;
   block.size = static_cast<int>(threads);
@@ -216,15 +225,6 @@ void simt_launch(Kernel kernel, int64_t blocks, int64_t threads, const void* rec
   for (block.number = 0; block.number < blocks; block.number++) {
     if (!run_block()) return;
   }
-}
-
-// What `gpu.launch_func` becomes: a kernel is its own code.
-void ral_launch(void*, void* kernel, int64_t blocks, int64_t threads, int32_t shared, const void* record) {
-  if (shared > static_cast<int32_t>(kShared)) {
-    failure = "a kernel asks for " + std::to_string(shared) + " bytes of shared memory";
-    return;
-  }
-  simt_launch(reinterpret_cast<Kernel>(kernel), blocks, threads, record);
 }
 
 // The machine's intrinsics, with underscores for the dots.

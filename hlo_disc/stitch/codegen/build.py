@@ -77,6 +77,13 @@ class Builder:
         with found:
             yield
 
+    @contextmanager
+    def over(self, lanes: Lanes) -> Iterator[None]:
+        """Build with another lane model."""
+        saved, self.lanes = self.lanes, lanes
+        yield
+        self.lanes = saved
+
     # Scopes.
 
     @property
@@ -255,20 +262,14 @@ class Builder:
         fixed: the buffer does not change while the kernel runs, so that the load may move out of loops.
         """
         at = self.index(i)
-        if lanes:
-            return self.lanes.load(buffer, at, lanes, mask, fixed)
-
-        def build() -> ir.Value:
-            return memref.LoadOp(buffer.v, [at.v]).result
-
-        return self.pure(build, 0, [buffer, at], speculate=False) if fixed else Val(self, build())
+        return self.lanes.load(buffer, at, lanes, mask, fixed) if lanes else self.lanes.load_one(buffer, at, fixed)
 
     def store(self, x: Val, buffer: Val, i: Scalar, mask: Val | None = None) -> None:
         at = self.index(i)
         if x.lanes:
             self.lanes.store(x, buffer, at, mask)
         else:
-            self.lanes.once(lambda: memref.StoreOp(x.v, buffer.v, [at.v]))
+            self.lanes.store_one(x, buffer, at)
 
     def gather(self, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None, fixed: bool = True) -> Val:
         """Elements i + offsets[lane] of a buffer; fixed: one that does not change while the kernel runs."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hlo_disc import mlir
-from hlo_disc.mlir import arith, ir, vector
+from hlo_disc.mlir import arith, ir, memref, vector
 from hlo_disc.stitch.codegen.val import Scalar, Val
 
 if TYPE_CHECKING:
@@ -86,6 +86,18 @@ class Lanes(ABC):
     @abstractmethod
     def in_turn(self, x: Val, y: Val) -> Val:
         """A lane of x, one of y, the next of x …"""
+
+    def load_one(self, buffer: Val, at: Val, fixed: bool) -> Val:
+        """An element, see `Builder.load`."""
+
+        def build() -> ir.Value:
+            return memref.LoadOp(buffer.v, [at.v]).result
+
+        return self.b.pure(build, 0, [buffer, at], speculate=False) if fixed else Val(self.b, build())
+
+    def store_one(self, x: Val, buffer: Val, at: Val) -> None:
+        """A scalar as an element."""
+        self.once(lambda: memref.StoreOp(x.v, buffer.v, [at.v]))
 
     @abstractmethod
     def load(self, buffer: Val, at: Val, lanes: int, mask: Val | None, fixed: bool) -> Val:

@@ -75,13 +75,10 @@ class ModuleBuilder:
             )
         if calls_only:
             op.attributes["hlo_disc.calls_only"] = ir.UnitAttr.get()
-        lanes = self.builder.lanes
-        if team:
-            self.builder.lanes = ThreadLanes(self.builder, team)
-        with self.builder.function(op.add_entry_block()) as values:
+        lanes = ThreadLanes(self.builder, team) if team else self.builder.simd
+        with self.builder.over(lanes), self.builder.function(op.add_entry_block()) as values:
             yield values
             gpu.ReturnOp([])
-        self.builder.lanes = lanes
 
     def shared_memory(self, name: str, size: int) -> Val:
         """`size` bytes of fast memory in every kernel that asks for this name."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlo_disc.abi import ALIGNMENT, ASKED_BITS, MAIN_BROKEN, PLAN_BROKEN, EnvLayout
+from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import NEGATED, Graph, Guard, Op, Value, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import CompileError
@@ -23,6 +24,7 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
+from hlo_disc.stitch.hostflow.device_memory import DeviceMemory
 from hlo_disc.stitch.hostflow.host_control import Emitter, Frame
 from hlo_disc.stitch.hostflow.late_memory import LateMemory
 from hlo_disc.stitch.hostflow.memory import Slot
@@ -50,11 +52,11 @@ class HostCode:
     env: EnvLayout
 
 
-def build(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement) -> HostCode:
+def build(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement, device: Device) -> HostCode:
     """Build the host functions; they launch kernels by name."""
     builder = ModuleBuilder()
     try:
-        flow = Flow(builder.builder, graph, plan, scheduled, placement)
+        flow = Flow(builder.builder, graph, plan, scheduled, placement, device)
         flow.build_plan()
         flow.build_main()
         flow.build_packs()
@@ -80,8 +82,11 @@ def _row(guard: Guard) -> GuardRow:
 class Flow:
     """Builds the host functions."""
 
-    def __init__(self, b: Builder, graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement):
+    def __init__(
+        self, b: Builder, graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement, device: Device
+    ):
         self.b, self.graph, self.plan, self.scheduled, self.placement = b, graph, plan, scheduled, placement
+        self.device = device
         self.steps, self.packs = tuple(scheduled.steps.values()), scheduled.packs
         self.symbols = tuple(sorted(graph.bindings))
         self.guards = (*graph.guards, *(Guard(**op.attrs) for op in plan.host_ops("check")))
@@ -250,7 +255,8 @@ class Flow:
                 late.prepare(group, self._touched(group), frame.memory)
 
             emitter = Emitter(b, self.plan, symbols, sizes, self.placement.stored, launch, check)
-            emitter.scope(self.plan.scope, frame, prepare if self.placement.late else None)
+            with b.over(b.simd if self.device.host_memory else DeviceMemory(b)):
+                emitter.scope(self.plan.scope, frame, prepare if self.placement.late else None)
             b.return_(b.const(0, b.i32))
 
     def _failure(self, op: Op, number: int) -> Callable[..., None]:

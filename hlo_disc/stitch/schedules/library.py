@@ -16,6 +16,7 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import arith, ir, memref
 from hlo_disc.program import Alias, Attribute, BufferType, LibraryCall
 from hlo_disc.stitch.codegen.build import Builder
@@ -80,6 +81,8 @@ def library_choices(group: Group, facts: ShapeFacts, device: Device, static: Cal
     called = next((x.callback.name for x in config if x.callback is not None), f"custom_call @{target}")
     where = called if op.name == "custom_call" else op.name
     where += f" at {op.loc}" if op.loc else ""
+    if not device.host_memory:
+        raise UnsupportedOpError(f"{where}: library functions run on the CPU only; compile for the CPU")
     own = (tuple(range(x.rank)) for x in (*op.operands, *op.results))
     given = op.attrs["operand_orders"] + op.attrs["result_orders"] if op.name == "custom_call" else tuple(own)
     call = LibraryCall(target, where, config, _types(op.operands), _types(op.results), aliases)

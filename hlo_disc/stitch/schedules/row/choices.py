@@ -30,7 +30,7 @@ SHARED = (1 << 16, 1 << 9)
 
 def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
     """The forms of a row group: lanes on rows where memory runs there or columns are few, else lanes on columns."""
-    if is_tiny(group):
+    if device.host_memory and is_tiny(group):
         return [Choice(TinyVariant(group, facts))]
     space = row_space(group.ops, group.outputs, facts)
     if isinstance(space, str):

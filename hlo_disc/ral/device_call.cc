@@ -1,0 +1,194 @@
+#include "device_call.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "library.h"
+#include "pool.h"
+
+namespace ral {
+namespace {
+
+struct DeviceRun : Run {
+  DeviceRun(const ral_call& base, Call& call, Tasks& tasks, OnDevice& device, void* stream)
+      : Run(base, call.program, tasks), device(device), stream(stream), results(call.program.outputs.size()) {
+    this->call = &call;
+  }
+
+  const Driver& driver() const { return device.gpu.driver; }
+
+  // Runs `action`, unless something has failed before; keeps the reason when it fails.
+  template <typename Action>
+  bool attempt(Action action) noexcept {
+    if (error) return false;
+    try {
+      action();
+    } catch (const Error& what) {
+      error = what;
+    } catch (const std::exception& what) {
+      error = Error(Error::kDevice, what.what());
+    }
+    return !error;
+  }
+
+  void* allocate_result(int k, const int64_t* sizes) {
+    const TensorType& type = program.outputs[k];
+    results[k] = DeviceBlock(device.gpu, stream, Program::tensor_bytes(type, sizes), "output " + std::to_string(k));
+    int64_t* own = const_cast<int64_t*>(call->output_sizes(k));
+    if (own != sizes) std::copy(sizes, sizes + type.rank(), own);
+    return results[k].data();
+  }
+
+  OnDevice& device;
+  void* stream;
+  std::vector<DeviceBlock> temporaries, results;
+};
+
+void launch(ral_call* call, ral_kernel* kernel, int64_t blocks, int64_t threads, int32_t shared, const void* record,
+            int64_t bytes) {
+  auto& run = *static_cast<DeviceRun*>(call);
+  run.attempt([&] { run.device.kernels.launch(*kernel, run.stream, blocks, threads, shared, record, bytes); });
+}
+
+int32_t read(ral_call* call, void* to, const void* from, int64_t bytes) {
+  auto& run = *static_cast<DeviceRun*>(call);
+  bool done = run.attempt([&] {
+    auto address = reinterpret_cast<uintptr_t>(from);
+    run.driver().check(run.driver().copy_out(to, address, static_cast<size_t>(bytes), run.stream),
+                       "cannot read the GPU's memory");
+    run.driver().check(run.driver().synchronize(run.stream), "a kernel failed");
+  });
+  return done ? 0 : RAL_FAILED;
+}
+
+int32_t write(ral_call* call, void* to, const void* from, int64_t bytes) {
+  auto& run = *static_cast<DeviceRun*>(call);
+  bool done = run.attempt([&] {
+    auto address = reinterpret_cast<uintptr_t>(to);
+    // From memory that is not pinned, the driver has taken a copy when this returns.
+    run.driver().check(run.driver().copy_in(address, from, static_cast<size_t>(bytes), run.stream),
+                       "cannot write the GPU's memory");
+  });
+  return done ? 0 : RAL_FAILED;
+}
+
+void* allocate(ral_call* call, int32_t what, const int64_t* sizes) {
+  auto& run = *static_cast<DeviceRun*>(call);
+  void* data = nullptr;
+  run.attempt([&] {
+    if (what >= 0) {
+      data = run.allocate_result(what, sizes);
+    } else if (what == RAL_SCRATCH) {
+      data = &run;  // a launch says itself how much fast memory its blocks need
+    } else {
+      run.temporaries.emplace_back(run.device.gpu, run.stream, sizes[0], "intermediate values");
+      data = run.temporaries.back().data();
+    }
+  });
+  return data;
+}
+
+int32_t refuse_library_call(ral_call* call, int32_t, const int64_t*) {
+  static_cast<DeviceRun*>(call)->error = Error(Error::kDevice, "a library function cannot run on a GPU");
+  return RAL_FAILED;
+}
+
+}  // namespace
+
+OnDevice::OnDevice(Gpu& gpu, const Program& program) : gpu(gpu), kernels(gpu), stream(gpu) {
+  Gpu::Current current(gpu);
+  for (size_t k = 0; k < program.constants.size(); k++) {
+    int64_t bytes = program.constant_bytes[k];
+    constants.emplace_back(gpu, stream.handle(), bytes, "a constant");
+    gpu.driver.check(
+        gpu.driver.copy_in(constants[k].address(), program.constants[k], static_cast<size_t>(bytes), stream.handle()),
+        "cannot copy a constant to the GPU");
+  }
+  gpu.driver.check(gpu.driver.synchronize(stream.handle()), "cannot copy constants to the GPU");
+}
+
+OnDevice::~OnDevice() {
+  try {
+    Gpu::Current current(gpu);
+    constants.clear();
+  } catch (const Error&) {  // a context that is gone has taken them along
+  }
+}
+
+void run_on_device(Call& call, OnDevice& device) {
+  const Program& program = call.program;
+  program.plan(call.dims.data(), call.env.data());
+
+  Gpu& gpu = device.gpu;
+  Gpu::Current current(gpu);
+  Gpu::Stream stream(gpu);
+  StandaloneTasks tasks(1);
+  ral_call base = standalone_call(1, nullptr, 0);
+  base.library_call = refuse_library_call;
+  base.allocate = allocate;
+  base.launch = launch;
+  base.read = read;
+  base.write = write;
+  DeviceRun run(base, call, tasks, device, stream.handle());
+
+  const int64_t* sizes = call.dims.data();
+  for (size_t i = 0; i < program.inputs.size(); i++) {
+    const TensorType& type = program.inputs[i];
+    if (type.read) {
+      int64_t bytes = Program::tensor_bytes(type, sizes);
+      run.temporaries.emplace_back(gpu, stream.handle(), bytes, program.argument(static_cast<int>(i)));
+      gpu.driver.check(gpu.driver.copy_in(run.temporaries.back().address(), call.bufs[static_cast<int>(i)],
+                                          static_cast<size_t>(bytes), stream.handle()),
+                       "cannot copy " + program.argument(static_cast<int>(i)) + " to the GPU");
+      call.bufs[static_cast<int>(i)] = run.temporaries.back().data();
+    }
+    sizes += type.rank();
+  }
+  int count = static_cast<int>(program.outputs.size());
+  sizes = call.output_sizes(0);
+  for (int k = 0; k < count; k++) {
+    int rank = program.outputs[k].rank();
+    if (std::all_of(sizes, sizes + rank, [](int64_t size) { return size >= 0; }))
+      call.bufs[program.first_result + k] = run.allocate_result(k, sizes);
+    sizes += rank;
+  }
+  for (size_t k = 0; k < device.constants.size(); k++)
+    call.bufs[program.first_constant + static_cast<int>(k)] = device.constants[k].data();
+  void* arena = nullptr;
+  if (int64_t bytes = call.env[program.env.arena]) {
+    run.temporaries.emplace_back(gpu, stream.handle(), bytes, "intermediate values");
+    arena = run.temporaries.back().data();
+  }
+
+  int32_t status = program.main_fn(&run, call.env.data(), static_cast<char*>(arena), call.bufs.data());
+  if (run.error) throw *run.error;
+  check_status(run, status, call.env.data());
+
+  sizes = call.output_sizes(0);
+  for (int k = 0; k < count; k++) {
+    const TensorType& type = program.outputs[k];
+    int64_t bytes = Program::tensor_bytes(type, sizes);
+    call.outputs.emplace_back(bytes, Use::kResult);
+    if (!call.outputs.back()) out_of_memory(bytes, "output " + std::to_string(k));
+    gpu.driver.check(gpu.driver.copy_out(call.outputs.back().data(), run.results[k].address(),
+                                         static_cast<size_t>(bytes), stream.handle()),
+                     "cannot copy a result from the GPU");
+    sizes += type.rank();
+  }
+  gpu.driver.check(gpu.driver.synchronize(stream.handle()), "a kernel failed");
+}
+
+}  // namespace ral
+
+extern "C" void ral_launch(ral_call* call, ral_kernel* kernel, int64_t blocks, int64_t threads, int32_t shared,
+                           const void* record, int64_t bytes) {
+  call->launch(call, kernel, blocks, threads, shared, record, bytes);
+}
+
+extern "C" int32_t ral_read(ral_call* call, void* to, const void* from, int64_t bytes) {
+  return call->read(call, to, from, bytes);
+}
+
+extern "C" int32_t ral_write(ral_call* call, void* to, const void* from, int64_t bytes) {
+  return call->write(call, to, from, bytes);
+}

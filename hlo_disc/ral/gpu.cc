@@ -1,0 +1,134 @@
+#include "gpu.h"
+
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <memory>
+
+#include "program.h"
+
+namespace ral {
+namespace {
+
+std::atomic<int64_t> allocated{0};
+
+// Without being asked a kernel may have this much shared memory.
+constexpr int32_t kShared = 48 << 10;
+constexpr int kMostShared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr int kReleaseThreshold = 4;  // CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+constexpr int kErrorLog = 5, kErrorLogBytes = 6;  // CU_JIT_ERROR_LOG_BUFFER and its size
+
+}  // namespace
+
+Gpu& Gpu::find(const std::string& library, int ordinal) {
+  static auto* gpus = new std::map<std::pair<std::string, int>, std::unique_ptr<Gpu>>;
+  static std::mutex mutex;
+  const Driver& driver = Driver::open(library);
+  std::lock_guard<std::mutex> lock(mutex);
+  std::unique_ptr<Gpu>& gpu = (*gpus)[{library, ordinal}];
+  if (!gpu) gpu.reset(new Gpu(driver, ordinal));
+  return *gpu;
+}
+
+Gpu::Gpu(const Driver& driver, int ordinal) : driver(driver) {
+  std::string what = "there is no GPU " + std::to_string(ordinal);
+  int device;
+  driver.check(driver.get_device(&device, ordinal), what);
+  driver.check(driver.retain_context(&context_, device), "cannot use GPU " + std::to_string(ordinal));
+  void* pool;  // keeps what is freed, for the next call
+  uint64_t all = UINT64_MAX;
+  driver.check(driver.get_pool(&pool, device), what);
+  driver.check(driver.set_pool(pool, kReleaseThreshold, &all), what);
+}
+
+void* Gpu::take_stream() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!streams_.empty()) {
+      void* stream = streams_.back();
+      streams_.pop_back();
+      return stream;
+    }
+  }
+  Current current(*this);
+  void* stream = nullptr;
+  constexpr unsigned kNonBlocking = 1;  // it does not wait for the default stream
+  driver.check(driver.create_stream(&stream, kNonBlocking), "cannot make a stream");
+  return stream;
+}
+
+void Gpu::give_back(void* stream) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  streams_.push_back(stream);
+}
+
+DeviceBlock::DeviceBlock(Gpu& gpu, void* stream, int64_t bytes, const std::string& what) : gpu_(&gpu), stream_(stream) {
+  gpu.driver.check(gpu.driver.allocate(&address_, static_cast<size_t>(std::max<int64_t>(bytes, 1)), stream),
+                   "cannot allocate " + std::to_string(bytes) + " bytes of the GPU's memory for " + what);
+  allocated.fetch_add(1, std::memory_order_relaxed);
+}
+
+DeviceBlock::~DeviceBlock() {
+  if (!address_) return;
+  gpu_->driver.release(address_, stream_);
+  allocated.fetch_sub(1, std::memory_order_relaxed);
+}
+
+Kernels::~Kernels() {
+  if (modules_.empty()) return;
+  try {
+    Gpu::Current current(gpu_);
+    for (auto& [image, module] : modules_) gpu_.driver.unload_module(module);
+  } catch (const Error&) {  // a context that is gone has taken them along
+  }
+}
+
+Kernels::Loaded& Kernels::load(ral_kernel& kernel) {
+  if (void* found = __atomic_load_n(&kernel.loaded, __ATOMIC_ACQUIRE)) return *static_cast<Loaded*>(found);
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (kernel.loaded) return *static_cast<Loaded*>(kernel.loaded);
+  const Driver& driver = gpu_.driver;
+  void*& module = modules_[kernel.image];
+  if (!module) {
+    char log[2048] = "";
+    int options[] = {kErrorLog, kErrorLogBytes};
+    void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
+    int error = driver.load_module(&module, kernel.image, 2, options, values);
+    if (error) modules_.erase(kernel.image);
+    driver.check(error, "cannot load the kernel " + std::string(kernel.name) + (*log ? ", " + std::string(log) : ""));
+  }
+  Loaded loaded{nullptr, kShared};
+  driver.check(driver.get_function(&loaded.function, module, kernel.name),
+               "cannot find the kernel " + std::string(kernel.name));
+  loaded_.push_back(loaded);
+  __atomic_store_n(&kernel.loaded, &loaded_.back(), __ATOMIC_RELEASE);
+  return loaded_.back();
+}
+
+void Kernels::launch(ral_kernel& kernel, void* stream, int64_t blocks, int64_t threads, int32_t shared,
+                     const void* record, int64_t bytes) {
+  if (blocks <= 0) return;
+  const Driver& driver = gpu_.driver;
+  Loaded& loaded = load(kernel);
+  int error = 0;
+  if (shared > kShared) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (shared > loaded.shared) error = driver.set_attribute(loaded.function, kMostShared, shared);
+    if (!error) loaded.shared = std::max(loaded.shared, shared);
+  }
+  auto size = static_cast<size_t>(bytes);
+  // CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE and _END
+  void* packed[] = {reinterpret_cast<void*>(1), const_cast<void*>(record), reinterpret_cast<void*>(2), &size, nullptr};
+  if (!error && blocks <= INT_MAX)
+    error = driver.launch(loaded.function, static_cast<unsigned>(blocks), 1, 1, static_cast<unsigned>(threads), 1, 1,
+                          static_cast<unsigned>(shared), stream, nullptr, packed);
+  if (!error && blocks <= INT_MAX) return;
+  std::string what = "cannot launch the kernel " + std::string(kernel.name) + " of " + std::to_string(blocks) +
+                     " blocks with " + std::to_string(shared) + " bytes of shared memory";
+  driver.check(error, what);
+  throw Error(Error::kDevice, what + ": a GPU takes no more than " + std::to_string(INT_MAX) + " blocks");
+}
+
+int64_t device_blocks() noexcept { return allocated.load(std::memory_order_relaxed); }
+
+}  // namespace ral

@@ -1,0 +1,114 @@
+// One GPU: its context, streams, memory and the kernels that are loaded on it.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "driver.h"
+#include "ral.h"
+
+namespace ral {
+
+class Gpu {
+ public:
+  // The GPU with this number; made once, and never destroyed. Throws Error(kDevice).
+  static Gpu& find(const std::string& driver, int ordinal);
+
+  const Driver& driver;
+
+  // The GPU's context is this thread's while this lives.
+  class Current {
+   public:
+    explicit Current(Gpu& gpu) : gpu_(gpu) {
+      gpu.driver.check(gpu.driver.push_context(gpu.context_), "cannot use the GPU");
+    }
+    Current(const Current&) = delete;
+    ~Current() {
+      void* popped;
+      gpu_.driver.pop_context(&popped);
+    }
+
+   private:
+    Gpu& gpu_;
+  };
+
+  // A stream that nobody else uses while this lives.
+  class Stream {
+   public:
+    explicit Stream(Gpu& gpu) : gpu_(gpu), handle_(gpu.take_stream()) {}
+    Stream(const Stream&) = delete;
+    ~Stream() { gpu_.give_back(handle_); }
+    void* handle() const { return handle_; }
+
+   private:
+    Gpu& gpu_;
+    void* handle_;
+  };
+
+ private:
+  friend class Current;
+  Gpu(const Driver& driver, int ordinal);
+  void* take_stream();
+  void give_back(void* stream);
+
+  void* context_ = nullptr;
+  std::mutex mutex_;
+  std::vector<void*> streams_;  // that nobody uses
+};
+
+// Device memory, freed in the order of a stream.
+class DeviceBlock {
+ public:
+  DeviceBlock() = default;
+  // Never null. Throws Error(kOutOfMemory, kDevice) that names `what`.
+  DeviceBlock(Gpu& gpu, void* stream, int64_t bytes, const std::string& what);
+  DeviceBlock(DeviceBlock&& other) noexcept { *this = std::move(other); }
+  DeviceBlock& operator=(DeviceBlock&& other) noexcept {
+    std::swap(gpu_, other.gpu_);
+    std::swap(stream_, other.stream_);
+    std::swap(address_, other.address_);
+    return *this;
+  }
+  ~DeviceBlock();
+
+  void* data() const { return reinterpret_cast<void*>(address_); }
+  uintptr_t address() const { return address_; }
+
+ private:
+  Gpu* gpu_ = nullptr;
+  void* stream_ = nullptr;
+  uintptr_t address_ = 0;
+};
+
+// The kernels of one program on one GPU: loaded when they are first launched, unloaded with this.
+class Kernels {
+ public:
+  explicit Kernels(Gpu& gpu) : gpu_(gpu) {}
+  Kernels(const Kernels&) = delete;
+  ~Kernels();
+
+  // The GPU's context is current. Throws Error(kDevice) that names the kernel.
+  void launch(ral_kernel& kernel, void* stream, int64_t blocks, int64_t threads, int32_t shared, const void* record,
+              int64_t bytes);
+
+ private:
+  struct Loaded {
+    void* function;
+    int32_t shared;  // bytes of shared memory that it may have
+  };
+  Loaded& load(ral_kernel& kernel);
+
+  Gpu& gpu_;
+  std::mutex mutex_;
+  std::map<const char*, void*> modules_;  // by their images
+  std::deque<Loaded> loaded_;
+};
+
+// How many blocks of device memory are allocated now, over the whole process.
+int64_t device_blocks() noexcept;
+
+}  // namespace ral

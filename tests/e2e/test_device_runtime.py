@@ -1,0 +1,212 @@
+"""Programs on a GPU's driver that the tests bring: memory of its own, launches, copies, and all that may fail."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from collections.abc import Callable, Iterator
+
+import emulated
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_disc
+from hlo_disc import ral
+from hlo_disc.errors import DeviceError, OutOfMemoryError, ShapeError, UnsupportedOpError
+from hlo_disc.targets import registry
+
+OUT_OF_MEMORY, OTHER = 2, 719
+TABLE = np.arange(40, dtype=np.float32).reshape(10, 4)
+
+
+@pytest.fixture(autouse=True)
+def no_leak(monkeypatch) -> Iterator[None]:
+    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
+    emulated.register()
+    before = ral.device_blocks(), ral.live_bytes()
+    yield
+    emulated.emulator().fake_fail(0, 0)
+    emulated.check()
+    assert (ral.device_blocks(), ral.live_bytes()) == before
+
+
+def compiled(function: Callable, *specs: str, **options) -> hlo_disc.Executable:
+    return hlo_disc.compile(function, *specs, target="emulated-cuda", **options)
+
+
+def turns(x):
+    """Conditions that follow from data, and a counter; a carried array and a scalar that kernels read."""
+
+    def step(state):
+        i, x, most = state
+        return i + 1, x * 2 + i.astype(np.float32), jnp.maximum(most, x.max())
+
+    return lax.while_loop(lambda s: (s[1].sum() < 100) & (s[0] < 20), step, (jnp.int32(0), x, jnp.float32(0)))
+
+
+PROGRAMS: dict[str, tuple[Callable, tuple[str, ...]]] = {
+    "loop": (turns, ("f32[n]",)),
+    "branches": (lambda i, x: lax.switch(i, [jnp.sin, lambda x: x * 3, lambda x: -x], x), ("i32[]", "f32[n]")),
+    "scalars": (lambda a, b: (a + b, (a > b) & (b > 1), a), ("f32[]", "f32[]")),
+    "slice": (lambda x, i: lax.dynamic_slice(x, (i, 0), (1, 3)) + i, ("f32[n, 3]", "i32[]")),
+    "constant": (lambda i: jnp.asarray(TABLE)[i] * 2, ("i32[n]",)),
+    "scan": (lambda x: lax.scan(lambda c, row: (c + row, c.sum()), x[0] * 0, x), ("f32[n, 3]",)),
+    "product": (lambda x, y: x @ y, ("f32[n, 5]", "f32[5, m]")),
+    "sort": (lambda x: jnp.sort(x)[::-1], ("f32[n]",)),
+    "sizes alone": (lambda x: jnp.arange(x.shape[0]), ("f32[n]",)),
+    "itself": (lambda x: x, ("f32[n]",)),
+    "bf16": (lambda x: jnp.cumsum(x * 2), ("bf16[n]",)),
+}  # fmt: skip
+SIZES = ({"n": 7, "m": 3}, {"n": 1, "m": 1}, {"n": 100, "m": 2})
+
+
+def arguments(specs: tuple[str, ...], sizes: dict[str, int]) -> list[np.ndarray]:
+    rng = np.random.default_rng(sum(sizes.values()))
+    made = []
+    for spec in specs:
+        name, shape = spec.rstrip("]").split("[")
+        dims = [sizes.get(d.strip()) or int(d) for d in shape.split(",") if d.strip()]
+        made.append(rng.integers(0, 3, dims).astype({"f32": "f4", "i32": "i4", "bf16": jnp.bfloat16}[name]))
+    return made
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name):
+    function, specs = PROGRAMS[name]
+    executable = compiled(function, *specs)
+    for sizes in SIZES:
+        xs = arguments(specs, sizes)
+        expected = jax.tree.leaves(jax.jit(function)(*xs))
+        for result, right in zip(jax.tree.leaves(executable(*xs)), expected, strict=True):
+            assert result.dtype == right.dtype
+            np.testing.assert_allclose(result, right, rtol=1e-5)
+        emulated.check()
+
+
+def test_sizes_that_depend_on_data():
+    text = """
+      func.func @main(%n: tensor<i32>, %x: tensor<4xf32>) -> tensor<?x4xf32> {
+        %f = stablehlo.constant dense<4> : tensor<1xi32>
+        %r = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+        %s = stablehlo.concatenate %r, %f, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+        %y = stablehlo.dynamic_broadcast_in_dim %x, %s, dims = [1] : (tensor<4xf32>, tensor<2xi32>) -> tensor<?x4xf32>
+        %z = stablehlo.add %y, %y : tensor<?x4xf32>
+        return %z : tensor<?x4xf32>
+      }"""
+    executable = hlo_disc.compile(text, target="emulated-cuda")
+    x = np.arange(4, dtype=np.float32)
+    for n in (3, 0, 1):
+        np.testing.assert_array_equal(executable(np.int32(n), x), np.tile(2 * x, (n, 1)))
+
+
+@pytest.mark.parametrize(("error", "raised"), [(OTHER, DeviceError), (OUT_OF_MEMORY, OutOfMemoryError)])
+@pytest.mark.parametrize("name", ["loop", "constant", "product"])
+def test_every_call_of_the_driver_may_fail(name, error, raised):
+    function, specs = PROGRAMS[name]
+    xs = arguments(specs, SIZES[0])
+    right = jax.tree.leaves(jax.jit(function)(*xs))
+    failed, passed, n = 0, 0, 0
+    while passed < 3:
+        n += 1
+        executable = compiled(function, *specs)  # the first call of one does more than others
+        emulated.emulator().fake_fail(n, error)
+        try:
+            executable(*xs)
+            passed += 1
+        except raised as exception:
+            failed += 1
+            assert f"(error {error})" in str(exception)
+        emulated.emulator().fake_fail(0, 0)
+        for result, x in zip(jax.tree.leaves(executable(*xs)), right, strict=True):
+            np.testing.assert_allclose(result, x, rtol=1e-6)
+    assert failed > 10
+
+
+def test_an_error_names_the_kernel():
+    executable = compiled(lambda x: jnp.tanh(x) * 2, "f32[n]")
+    executable(np.ones(3, np.float32))
+    messages = []
+    for n in range(1, 12):
+        emulated.emulator().fake_fail(n, OTHER)
+        try:
+            executable(np.ones(3, np.float32))
+        except DeviceError as error:
+            messages.append(str(error))
+    assert any(re.match(r"cannot launch the kernel k0_map\w* of 1 blocks", message) for message in messages), messages
+
+
+def test_many_threads():
+    executable = compiled(turns, "f32[n]")
+    right = {n: jax.jit(turns)(np.full(n, 0.5, np.float32)) for n in range(1, 9)}
+    wrong: list[object] = []
+
+    def call(n: int) -> None:
+        for _ in range(20):
+            for result, x in zip(executable(np.full(n, 0.5, np.float32)), right[n], strict=True):
+                if not np.allclose(result, x):
+                    wrong.append((n, result, x))
+        try:
+            emulated.check()  # each thread has its own
+        except emulated.SimtError as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=call, args=[n]) for n in right]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_guard_is_checked_before_anything_is_copied():
+    executable = compiled(lambda x, y: x + y, "f32[n]", "f32[n]")
+    with pytest.raises(ShapeError):
+        executable(np.ones(3, np.float32), np.ones(4, np.float32))
+
+
+def test_a_program_needs_no_driver_until_it_is_called(tmp_path):
+    class Nowhere(emulated.Emulated):
+        driver = "libno_such_driver.so.1"
+
+    registry.register("nowhere", lambda: Nowhere(emulated.CUDA))
+    executable = hlo_disc.compile(lambda x: x + 1, "f32[n]", target="nowhere")
+    executable.save(tmp_path / "x.disc")
+    for exe in (executable, hlo_disc.load(tmp_path / "x.disc")):
+        with pytest.raises(DeviceError, match="there is no driver of a GPU: .*libno_such_driver.so.1"):
+            exe(np.ones(3, np.float32))
+
+
+def test_a_driver_that_lacks_a_function_is_too_old():
+    class Old(emulated.Emulated):
+        driver = "libm.so.6"
+
+    registry.register("old", lambda: Old(emulated.CUDA))
+    with pytest.raises(DeviceError, match="the driver libm.so.6 is too old: it has no cuInit; update it"):
+        hlo_disc.compile(lambda x: x + 1, "f32[n]", target="old")(np.ones(3, np.float32))
+
+
+def test_what_the_cpu_alone_can_do_is_refused():
+    with pytest.raises(UnsupportedOpError, match="custom_call @lapack_spotrf_ffi.*run on the CPU only"):
+        compiled(jnp.linalg.cholesky, "f32[n, n]")
+    with pytest.raises(hlo_disc.ArgumentError, match="cannot be called inside jax.jit yet"):
+        compiled(lambda x: x + 1, "f32[n]").native.infer([("float32", [3])])
+
+
+def test_a_write_outside_of_a_block_is_found():
+    driver = emulated.emulator()
+    driver.cuCtxPushCurrent_v2(None)
+    address = ctypes.c_size_t()
+    for at, message in ((99, ""), (100, "outside of its memory"), (256, "outside"), (-1, "outside")):
+        assert driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(100), None) == 0
+        ctypes.memset(address.value + at, 1, 1)
+        assert driver.cuMemFreeAsync(address, None) == 0
+        if message:
+            with pytest.raises(emulated.SimtError, match=message):
+                emulated.check()
+        else:
+            emulated.check()
+    driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))

@@ -1,0 +1,181 @@
+// A stand-in for libcuda.so.1: the memory is the host's, kernels are functions of the process, and a launch runs the
+// emulator. An image is a list of kernels' names and addresses, which ends with a null, behind a word that says so.
+//
+// Blocks of memory begin and end with words that nobody may change; their contents are NaN at first. What a driver
+// would not do is an error of the next call that asks for failures.
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+extern "C" {
+void simt_launch(void (*kernel)(const void*), int64_t blocks, int64_t threads, int64_t shared, const void* record);
+void simt_fail(const char* what);
+}
+
+namespace {
+
+constexpr uint64_t kImage = 0x746d69735f636c68;
+constexpr uint64_t kGuard = 0x5eadbeef5eadbeef;
+constexpr size_t kMargin = 256;
+
+std::mutex mutex;
+std::map<uintptr_t, size_t> blocks;
+int context, calls_left = -1, error_then = 0;
+thread_local int current = 0;
+
+// What a call returns: mostly 0.
+int outcome() {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (calls_left > 0 && --calls_left == 0) return error_then;
+  return 0;
+}
+
+void fill(uintptr_t address, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += 8) memcpy(reinterpret_cast<void*>(address + i), &kGuard, 8);
+}
+
+bool whole(uintptr_t address, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += 8) {
+    if (memcmp(reinterpret_cast<void*>(address + i), &kGuard, 8) != 0) return false;
+  }
+  return true;
+}
+
+// Is this range inside one block?
+bool is_inside(uintptr_t address, size_t bytes) {
+  std::lock_guard<std::mutex> lock(mutex);
+  auto after = blocks.upper_bound(address);
+  if (after == blocks.begin()) return false;
+  auto [start, size] = *--after;
+  return address - start <= size && bytes <= size - (address - start);
+}
+
+void check_current() {
+  if (current < 1) simt_fail("a call of the driver without a context");
+}
+
+}  // namespace
+
+extern "C" {
+
+// The n-th call from now returns an error; 0 cancels.
+void fake_fail(int n, int error) {
+  std::lock_guard<std::mutex> lock(mutex);
+  calls_left = n ? n : -1;
+  error_then = error;
+}
+
+int cuInit(unsigned) { return 0; }
+int cuGetErrorString(int error, const char** text) {
+  *text = error == 2 ? "out of memory" : error == 500 ? "named symbol not found" : "a planted failure";
+  return 0;
+}
+int cuDeviceGet(int* device, int ordinal) {
+  *device = ordinal;
+  return ordinal == 0 ? 0 : 101;
+}
+int cuDevicePrimaryCtxRetain(void** made, int) {
+  *made = &context;
+  return outcome();
+}
+int cuCtxPushCurrent_v2(void*) {
+  if (int error = outcome()) return error;
+  current++;
+  return 0;
+}
+int cuCtxPopCurrent_v2(void** popped) {
+  *popped = &context;
+  current--;
+  return 0;
+}
+int cuModuleLoadDataEx(void** module, const void* image, unsigned, int*, void**) {
+  check_current();
+  if (*static_cast<const uint64_t*>(image) != kImage) return 200;
+  *module = const_cast<void*>(image);
+  return outcome();
+}
+int cuModuleUnload(void*) { return 0; }
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+  struct Entry {
+    const char* name;
+    void* function;
+  };
+  for (auto* entry = reinterpret_cast<Entry*>(static_cast<uint64_t*>(module) + 1); entry->name; entry++) {
+    if (strcmp(entry->name, name) == 0) {
+      *function = entry->function;
+      return outcome();
+    }
+  }
+  return 500;
+}
+int cuFuncSetAttribute(void*, int, int) { return outcome(); }
+int cuLaunchKernel(void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
+                   unsigned threads_y, unsigned threads_z, unsigned shared, void*, void**, void** packed) {
+  check_current();
+  if (!blocks_x || !threads_x || threads_x > 1024 || blocks_y * blocks_z * threads_y * threads_z != 1) return 1;
+  if (int error = outcome()) return error;
+  simt_launch(reinterpret_cast<void (*)(const void*)>(function), blocks_x, threads_x, shared, packed[1]);
+  return 0;
+}
+int cuDeviceGetDefaultMemPool(void** pool, int) {
+  *pool = &context;
+  return outcome();
+}
+int cuMemPoolSetAttribute(void*, int, void*) { return outcome(); }
+int cuMemAllocAsync(uintptr_t* address, size_t bytes, void*) {
+  check_current();
+  if (int error = outcome()) return error;
+  size_t size = (bytes + kMargin - 1) / kMargin * kMargin;
+  auto start = reinterpret_cast<uintptr_t>(aligned_alloc(kMargin, size + 2 * kMargin));
+  if (!start) return 2;
+  *address = start + kMargin;
+  fill(start, kMargin);
+  memset(reinterpret_cast<void*>(*address), 0xff, bytes);
+  memset(reinterpret_cast<void*>(*address + bytes), 0xee, size - bytes);
+  fill(*address + size, kMargin);
+  std::lock_guard<std::mutex> lock(mutex);
+  blocks[*address] = bytes;
+  return 0;
+}
+int cuMemFreeAsync(uintptr_t address, void*) {
+  size_t bytes;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto found = blocks.find(address);
+    if (found == blocks.end()) {
+      simt_fail("memory is freed that is not there");
+      return 1;
+    }
+    bytes = found->second;
+    blocks.erase(found);
+  }
+  size_t size = (bytes + kMargin - 1) / kMargin * kMargin;
+  bool kept = whole(address - kMargin, kMargin) && whole(address + size, kMargin);
+  for (size_t i = bytes; i < size; i++) kept &= reinterpret_cast<unsigned char*>(address)[i] == 0xee;
+  if (!kept) simt_fail("a kernel wrote outside of its memory");
+  memset(reinterpret_cast<void*>(address), 0xff, bytes);
+  free(reinterpret_cast<void*>(address - kMargin));
+  return 0;
+}
+int cuMemcpyHtoDAsync_v2(uintptr_t to, const void* from, size_t bytes, void*) {
+  check_current();
+  if (!is_inside(to, bytes)) simt_fail("a copy to what is no memory of the GPU");
+  memcpy(reinterpret_cast<void*>(to), from, bytes);
+  return outcome();
+}
+int cuMemcpyDtoHAsync_v2(void* to, uintptr_t from, size_t bytes, void*) {
+  check_current();
+  if (!is_inside(from, bytes)) simt_fail("a copy from what is no memory of the GPU");
+  memcpy(to, reinterpret_cast<void*>(from), bytes);
+  return outcome();
+}
+int cuStreamCreate(void** stream, unsigned) {
+  check_current();
+  *stream = malloc(1);
+  return outcome();
+}
+int cuStreamSynchronize(void*) { return outcome(); }
+}

@@ -19,6 +19,7 @@ from hlo_disc.generalise import Dims, Sizes, generalise
 from hlo_disc.jit.fallback import FallbackCount, told
 from hlo_disc.jit.lowered import build
 from hlo_disc.jit.programs import Backward, Compiled, Entry, Histories
+from hlo_disc.jit.repeated import repeated
 from hlo_disc.jit.stats import Compilation, Log
 from hlo_disc.options import Options
 from hlo_disc.signature import parse_dims
@@ -290,11 +291,14 @@ class FlatFunction:
         backward = later and Backward(lambda: self._build_backward(later, why, shown), later.needed, later.seeds)
         donated = _read(program.graph, self.donated)
         kept = program if program.asked else program._replace(graph=_NOTHING)
-        made = Compiled(kept, sizes, executable, backward, donated)
+        run: Callable[..., Any] = executable.native
         if unmet:
             executable.native.accept(unmet)
         if backward is None:
-            executable.native.set_weak([leaf.weak for leaf in leaves], [result.weak for result in program.results])
+            weak = [result.weak for result in program.results]
+            executable.native.set_weak([leaf.weak for leaf in leaves], weak)
+            run = repeated(executable, weak)
+        made = Compiled(kept, sizes, executable, run, backward, donated)
         asked = tuple(entry.told(program.wanted, f"{a} ({a.line})") for a in (*program.numbers, *program.asked))
         self._compiled(executable, Compilation(why, shown, time.perf_counter() - start, {}, asked, self._of))
         return made

@@ -391,7 +391,7 @@ class JitFunction(Generic[P, R]):
 def _path(variant: Compiled, taken: Sequence[Any], wrap: bool) -> Path:
     """How calls run in a program. wrap: numpy's results become JAX's."""
     results = [given(result, wrap) for result in variant.traced.results]
-    return Path(variant.executable.native, taken, results, variant.traced.out_tree)
+    return Path(variant.run, taken, results, variant.traced.out_tree)
 
 
 def same_objects(left: Sequence[Any], right: Sequence[Any]) -> bool:

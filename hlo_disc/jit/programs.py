@@ -58,14 +58,15 @@ class Backward:
 class Compiled(NamedTuple):
     """One compiled program of an entry: what was traced, the sizes that it was compiled at, and its machine code.
 
-    traced: with an empty graph where the program was asked nothing, for nobody needs it then. backward: of a function
-        that is compiled with its derivatives, which come last among the traced results. donated: which of the arrays,
-        without those that the results do not depend on.
+    traced: with an empty graph where the program was asked nothing, for nobody needs it then. run: how Python's calls
+        run it. backward: of a function that is compiled with its derivatives, which come last among the traced results.
+        donated: which of the arrays, without those that the results do not depend on.
     """
 
     traced: Traced
     sizes: Sizes
     executable: Executable
+    run: Callable[..., tuple[Any, ...]]
     backward: Backward | None = None
     donated: tuple[int, ...] = ()
 

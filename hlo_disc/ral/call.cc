@@ -56,7 +56,10 @@ void Call::run(const std::vector<Block>& packed_constants, int64_t pack_limit) {
     if (std::all_of(sizes, sizes + rank, [](int64_t size) { return size >= 0; })) allocate_output(k, sizes);
     sizes += rank;
   }
+  launch(packed_constants, pack_limit);
+}
 
+void Call::launch(const std::vector<Block>& packed_constants, int64_t pack_limit) {
   int64_t arena_bytes = align_up(env[program.env.arena], RAL_ALIGNMENT);
   int64_t scratch_bytes = align_up(env[program.env.scratch], RAL_ALIGNMENT);
   Block arena;

@@ -52,6 +52,9 @@ struct Call {
   // Inputs' sizes and pointers are set. Leaves the results in `outputs`. Throws Error; whatever was allocated is freed.
   void run(const std::vector<Block>& packed_constants, int64_t pack_limit);
 
+  // The part of `run` after the plan, for results whose memory is in bufs already.
+  void launch(const std::vector<Block>& packed_constants, int64_t pack_limit);
+
   const Program& program;
   Values<int64_t, 64> dims;
   Values<int64_t, 64> env;

@@ -1,6 +1,7 @@
 #include "ffi.h"
 
 #include <algorithm>
+#include <cfenv>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -124,34 +125,35 @@ int pool_size(const XLA_FFI_CallFrame* frame) {
   return threads < 1 ? 1 : static_cast<int>(std::min<int64_t>(threads, INT32_MAX));
 }
 
-const Executable* named_executable(const XLA_FFI_Attrs& attrs) {
+// The attribute `executable`, -1 where there is none.
+int64_t number_of(const XLA_FFI_Attrs& attrs) {
   for (int64_t i = 0; i < attrs.size; i++) {
     const XLA_FFI_ByteSpan& name = *attrs.names[i];
     if (attrs.types[i] != XLA_FFI_AttrType_SCALAR || name.len != 10 || std::memcmp(name.ptr, "executable", 10) != 0)
       continue;
     const auto* scalar = static_cast<const XLA_FFI_Scalar*>(attrs.attrs[i]);
-    if (scalar->dtype == XLA_FFI_DataType_S64) return published().find(*static_cast<const int64_t*>(scalar->value));
+    if (scalar->dtype == XLA_FFI_DataType_S64) return *static_cast<const int64_t*>(scalar->value);
   }
-  return nullptr;
+  return -1;
+}
+
+XLA_FFI_Error* of_another_process(const XLA_FFI_Api* api) {
+  return make_error(api, XLA_FFI_Error_Code_NOT_FOUND,
+                    "this XLA program calls an hlo_disc executable of another process; trace and compile it again");
 }
 
 // XLA packs elements of fewer than 8 bits, programs give each a byte: they cross as bytes.
 int32_t type_in_xla(const DType& dtype) { return dtype.dlpack_code == kNoDLPack ? XLA_FFI_DataType_U8 : dtype.xla; }
 
-XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
-  const Executable* executable = named_executable(frame->attrs);
-  if (!executable) {
-    return make_error(frame->api, XLA_FFI_Error_Code_NOT_FOUND,
-                      "this XLA program calls an hlo_disc executable of another process; trace and compile it again");
-  }
-  const Program& program = executable->program();
+// Takes operands and results, of which `more` are no results of the program, and plans the call. Null, or an error.
+XLA_FFI_Error* bind(const XLA_FFI_CallFrame* frame, Call& call, int more) {
+  const Program& program = call.program;
   const int inputs = static_cast<int>(program.inputs.size()), outputs = static_cast<int>(program.outputs.size());
-  if (frame->args.size != inputs || frame->rets.size != outputs + 1) {
+  if (frame->args.size != inputs || frame->rets.size != outputs + more) {
     return make_error(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT,
                       "the custom call has a wrong number of operands or results");
   }
 
-  Call call(program);
   int64_t* sizes = call.dims.data();
   for (int i = 0; i < inputs; i++) {
     const auto* buffer = static_cast<const XLA_FFI_Buffer*>(frame->args.args[i]);
@@ -176,9 +178,18 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
     expected += rank;
     call.bufs[program.first_result + k] = buffer->data;
   }
+  return nullptr;
+}
+
+XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
+  const Executable* executable = published().find(number_of(frame->attrs));
+  if (!executable) return of_another_process(frame->api);
+  const Program& program = executable->program();
+  Call call(program);
+  if (XLA_FFI_Error* error = bind(frame, call, 1)) return error;
   call.bind_constants(executable->packed_constants());
 
-  const auto* temporary = static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[outputs]);
+  const auto* temporary = static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[program.outputs.size()]);
   int64_t needed = ffi_temporary_bytes(*executable, call.env.data());
   if (temporary->rank != 1 || temporary->dims[0] < needed) {
     return make_error(
@@ -202,16 +213,103 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
   return nullptr;
 }
 
+bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing();
+#else
+  return _Py_IsFinalizing();
+#endif
+}
+
+// An executable that XLA programs keep: their state. It may go on any thread, when the interpreter has ended too.
+class Held {
+ public:
+  Held(PyObject* self, const Executable* executable) : executable(executable), self_(Py_NewRef(self)) {}
+  Held(const Held&) = delete;
+  ~Held() {
+    if (!Py_IsInitialized() || (is_finalizing() && !PyGILState_Check())) return;
+    PyGILState_STATE state = PyGILState_Ensure();
+    Py_DECREF(self_);
+    PyGILState_Release(state);
+  }
+  const Executable* const executable;
+
+ private:
+  PyObject* self_;
+};
+using Hold = std::shared_ptr<const Held>;
+
+// By number, while XLA compiles programs that will hold them.
+struct Offered {
+  std::mutex mutex;
+  std::unordered_map<int64_t, Hold> holds;
+};
+
+Offered& offered() {
+  static auto* all = new Offered;
+  return *all;
+}
+
+XLA_FFI_TypeId state_type = XLA_FFI_UNKNOWN_TYPE_ID;  // XLA fills it in
+XLA_FFI_TypeInfo state_info = {XLA_FFI_TypeInfo_STRUCT_SIZE, nullptr,
+                               [](void* state) { delete static_cast<Hold*>(state); }};
+
+// What numbers are computed with outside of XLA, whose threads take denormal ones for zero.
+class OwnFloats {
+ public:
+  OwnFloats() {
+    std::fegetenv(&saved_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  OwnFloats(const OwnFloats&) = delete;
+  ~OwnFloats() { std::fesetenv(&saved_); }
+
+ private:
+  std::fenv_t saved_;
+};
+
+XLA_FFI_Error* hold(const XLA_FFI_CallFrame* frame) {
+  Hold found;
+  {
+    std::lock_guard<std::mutex> lock(offered().mutex);
+    auto at = offered().holds.find(number_of(frame->attrs));
+    if (at == offered().holds.end()) return of_another_process(frame->api);
+    found = at->second;
+  }
+  auto* state = new Hold(std::move(found));
+  XLA_FFI_State_Set_Args args{XLA_FFI_State_Set_Args_STRUCT_SIZE, nullptr,     frame->ctx,
+                              XLA_FFI_ExecutionStage_INSTANTIATE, &state_type, state};
+  XLA_FFI_Error* error = frame->api->XLA_FFI_State_Set(&args);
+  if (error) delete state;
+  return error;
+}
+
+// As a call from Python computes: on our threads, in memory of ours.
+XLA_FFI_Error* execute_held(const XLA_FFI_CallFrame* frame) {
+  if (frame->stage == XLA_FFI_ExecutionStage_INSTANTIATE) return hold(frame);
+  XLA_FFI_State_Get_Args args{XLA_FFI_State_Get_Args_STRUCT_SIZE, nullptr,     frame->ctx,
+                              XLA_FFI_ExecutionStage_INSTANTIATE, &state_type, nullptr};
+  if (XLA_FFI_Error* error = frame->api->XLA_FFI_State_Get(&args)) return error;
+  const Executable& executable = *(*static_cast<const Hold*>(args.state))->executable;
+  Call call(executable.program());
+  if (XLA_FFI_Error* error = bind(frame, call, 0)) return error;
+  OwnFloats floats;
+  call.launch(executable.packed_constants(), 0);
+  return nullptr;
+}
+
+template <XLA_FFI_Error* (*kExecute)(const XLA_FFI_CallFrame*), bool kHolds>
 XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && frame->extension_start->type == XLA_FFI_Extension_Metadata) {
     XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(frame->extension_start)->metadata;
     metadata->api_version.major_version = XLA_FFI_API_MAJOR;
     metadata->api_version.minor_version = XLA_FFI_API_MINOR;
     metadata->traits = 0;
+    if (kHolds) metadata->state_type_id = state_type;
     return nullptr;
   }
   try {
-    return execute(frame);
+    return kExecute(frame);
   } catch (const Error& error) {
     auto code = error.which == Error::kCall          ? static_cast<XLA_FFI_Error_Code>(error.code)
                 : error.which == Error::kOutOfMemory ? XLA_FFI_Error_Code_RESOURCE_EXHAUSTED
@@ -234,7 +332,28 @@ int64_t publish(PyObject* self, const Executable* executable, int64_t content) {
   }
 }
 
-void* ffi_handler() { return reinterpret_cast<void*>(&handle); }
+int64_t offer(PyObject* self, const Executable* executable, int64_t content) {
+  auto hold = std::make_shared<const Held>(self, executable);
+  Offered& all = offered();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  int64_t number = content;
+  while (!all.holds.try_emplace(number, hold).second) number = number == INT64_MAX ? 0 : number + 1;
+  return number;
+}
+
+void withdraw(int64_t number) {
+  Hold hold;  // goes after the lock
+  std::lock_guard<std::mutex> lock(offered().mutex);
+  auto at = offered().holds.find(number);
+  if (at == offered().holds.end()) return;
+  hold = std::move(at->second);
+  offered().holds.erase(at);
+}
+
+void* ffi_handler() { return reinterpret_cast<void*>(&handle<execute, false>); }
+void* held_handler() { return reinterpret_cast<void*>(&handle<execute_held, true>); }
+void* held_type_id() { return &state_type; }
+void* held_type_info() { return &state_info; }
 
 int64_t ffi_temporary_bytes(const Executable& executable, const int64_t* env) {
   const Program& program = executable.program();

@@ -18,7 +18,18 @@ int64_t publish(PyObject* self, const Executable* executable, int64_t content);
 // buffer for intermediate values; the i64 attribute `executable` is what publish returned.
 void* ffi_handler();
 
-// Size of that u8 buffer.
+// Lets XLA programs that are compiled until `withdraw` keep an executable: each of them does for as long as it lives or
+// runs. The number is for the attribute `executable` of `held_handler`, and like that of publish.
+int64_t offer(PyObject* self, const Executable* executable, int64_t content);
+void withdraw(int64_t number);
+
+// The address of the handler of such programs, for the stages "instantiate" and "execute", and those of its state's type
+// id and type info. Results are the program's alone; they are computed as in a call from Python, which is not counted.
+void* held_handler();
+void* held_type_id();
+void* held_type_info();
+
+// Size of the u8 buffer of `ffi_handler`.
 int64_t ffi_temporary_bytes(const Executable& executable, const int64_t* env);
 
 }  // namespace ral

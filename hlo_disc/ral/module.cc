@@ -17,6 +17,7 @@
 #include "library.h"
 #include "memory.h"
 #include "pool.h"
+#include "repeated.h"
 #include "tasks.h"
 #include "tensor.h"
 #include "watch.h"
@@ -186,7 +187,8 @@ PyType_Slot executable_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call_slot
 
 NB_MODULE(_ral, m) {
   nb::set_leak_warnings(false);  // executables in module globals live until the process ends
-  if (!ral::initialize_tensors() || !ral::initialize_fast_path()) throw nb::python_error();
+  if (!ral::initialize_tensors() || !ral::initialize_fast_path() || !ral::initialize_repeated())
+    throw nb::python_error();
   nb::register_exception_translator([](const std::exception_ptr& exception, void*) {
     try {
       std::rethrow_exception(exception);
@@ -259,7 +261,20 @@ NB_MODULE(_ral, m) {
         "An adapter's `wrap`: put(type, where, [array], devices, False), with what type_of(shape, dtype, weak) gives, "
         "and "
         "`otherwise` for what is like a committed array or where `put` raises RuntimeError.");
+  m.def("repeated",
+        [](nb::handle program, nb::type_object kind, int often, nb::callable compile) {
+    PyObject* made =
+        ral::make_repeated(program.ptr(), nb::cast<const Executable*>(program), kind.ptr(), often, compile.ptr());
+    if (!made) throw nb::python_error();
+    return nb::steal(made);
+  }, nb::arg("program"), nb::arg("kind"), nb::arg("often"), nb::arg("compile"),
+        "A function that calls an executable; with arguments of types that came so often, all arrays of `kind`, what "
+        "compile(arguments) gave for the first of them, unless that is None.");
   m.def("ffi_handler", [] { return nb::capsule(ral::ffi_handler()); }, "The XLA FFI handler.");
+  m.def("held_handler", [] {
+    return std::make_tuple(nb::capsule(ral::held_handler()), nb::capsule(ral::held_type_id()),
+                           nb::capsule(ral::held_type_info()));
+  }, "The XLA FFI handler of programs that keep their executables, and its state's type id and type info.");
 
   nb::class_<ral::CallCount>(m, "CallCount")
       .def_prop_ro("value", [](const ral::CallCount& self) {
@@ -287,6 +302,13 @@ NB_MODULE(_ral, m) {
   }, nb::arg("content"),
            "Keeps the executable for the life of the process; returns its number for the attribute of the FFI handler. "
            "content: a hash of it, at least 0.")
+      .def("offer",
+           [](nb::handle self, int64_t content) {
+    return ral::offer(self.ptr(), nb::cast<const Executable*>(self), content);
+  }, nb::arg("content"),
+           "Lets XLA programs that are compiled until `withdraw` keep the executable. Returns its number for the "
+           "attribute of their handler. content: a hash of it, at least 0.")
+      .def_static("withdraw", &ral::withdraw, nb::arg("number"), "Ends what `offer` began.")
       .def("set_weak", &Executable::set_weak, nb::arg("inputs"), nb::arg("outputs"),
            "Says which inputs and outputs have a framework's weak type; from then on an array whose type is not so is "
            "refused.")

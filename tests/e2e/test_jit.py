@@ -92,6 +92,7 @@ def backend(monkeypatch):
     fake = Backend()
     monkeypatch.setattr(jit_module, "trace_call", fake.trace)
     monkeypatch.setattr(jit_module, "build", fake.build)
+    monkeypatch.setattr(jit_module, "repeated", lambda executable, weak: executable.native)
     return fake
 
 

@@ -7,7 +7,7 @@ the public API; where a jaxlib lacks what they need, the public API does the wor
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -18,9 +18,10 @@ from jax.sharding import SingleDeviceSharding
 
 from hlo_disc.errors import ArgumentError
 from hlo_disc.ral import Executable
-from hlo_disc.ral._ral import ffi_handler, wrapper
+from hlo_disc.ral._ral import ffi_handler, held_handler, wrapper
 
 _TARGET = "hlo_disc_call"
+_HELD_TARGET = "hlo_disc_held"
 _NARROW = frozenset(np.dtype(getattr(ml_dtypes, name)) for name in ("int2", "uint2", "int4", "uint4", "float4_e2m1fn"))
 
 
@@ -180,6 +181,49 @@ def call_in_jit(executable: Executable, content: int, *arrays: jax.Array) -> lis
     call = jax.ffi.ffi_call(_TARGET, types)
     results = call(*map(_as_bytes, arrays), executable=np.int64(executable.publish(content)))
     return [_of_bytes(result, dtype) for result, dtype in zip(results[:-1], dtypes, strict=True)]
+
+
+@cache
+def _register_held() -> None:
+    handler, type_id, type_info = held_handler()
+    jax.ffi.register_ffi_type(_HELD_TARGET, {"type_id": type_id, "type_info": type_info}, platform="cpu")
+    jax.ffi.register_ffi_target(_HELD_TARGET, {"instantiate": handler, "execute": handler}, platform="cpu")
+
+
+def compiled_with(
+    executable: Executable, content: int, arrays: Sequence[jax.Array], weak: Sequence[bool]
+) -> Callable[..., tuple[jax.Array, ...]]:
+    """An XLA program that calls `executable` with arrays like these, none of narrow elements, as Python's calls do.
+
+    It refuses arrays of other types or on other devices, and keeps the executable for as long as it lives.
+    content: a hash of the executable. weak: which results have a weak type.
+    """
+    _register_held()
+    inferred, _ = executable.infer([(np.dtype(a.dtype).name, a.shape) for a in arrays])
+    types = [jax.ShapeDtypeStruct(shape, np.dtype(getattr(ml_dtypes, name, name))) for name, shape in inferred]
+    number = executable.offer(content)
+
+    def hlo_disc_held(*operands: jax.Array) -> tuple[jax.Array, ...]:
+        results = jax.ffi.ffi_call(_HELD_TARGET, types)(*operands, executable=np.int64(number))
+        return tuple(weakly_typed(x) if w else x for x, w in zip(results, weak, strict=True))
+
+    try:
+        return jax.jit(hlo_disc_held).lower(*arrays).compile()
+    finally:
+        executable.withdraw(number)
+
+
+def array_type() -> type:
+    """Of the arrays that hold numbers."""
+    return type(new_array(np.zeros((), np.float32)))
+
+
+def lie_on_first_cpu(arrays: Sequence[jax.Array]) -> bool:
+    """Whether all do, in its usual memory, and are alike committed to it."""
+    first = jax.local_devices(backend="cpu")[0]
+    usual = (None, first.default_memory().kind)
+    there = all(x.sharding.device_set == {first} and x.sharding.memory_kind in usual for x in arrays)
+    return there and len({x.committed for x in arrays}) == 1
 
 
 def _as_bytes(array: Any) -> Any:

@@ -15,7 +15,8 @@ class Options:
     """How to compile and run. Every field can be set by an environment variable `HLO_DISC_<FIELD>`.
 
     Args:
-        target: the kind of machine to compile for: "cpu".
+        target: the kind of machine to compile for: "cpu", or "cuda" for NVIDIA's GPUs (at the start: no hardware has
+            run it yet, arrays come from the host and go back to it, and library functions are refused).
         features: what of the target to use: "host" (what this machine has), or a level, for the CPU "avx512" or "avx2".
         threads: threads that a call from Python may use, its own among them; 0 for one a core. Inside `jax.jit` they
             are XLA's.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hlo_disc.device import Device, Team
 from hlo_disc.targets.emit import FunctionBody
 from hlo_disc.targets.machine import Machine, Threads
 
@@ -40,4 +41,12 @@ MACHINE = Machine(
         barrier=_barrier,
         shuffled=_shuffled,
     ),
+)
+
+DEVICE = Device(
+    simd_bytes=16,
+    registers=64,
+    unroll=1,
+    teams=(Team(8, 1, 16), Team(32, 2, 4), Team(256, 1)),
+    host_memory=False,
 )

@@ -17,7 +17,13 @@ def _cpu() -> Target:
     return x86
 
 
-_TARGETS: dict[str, Callable[[], Target]] = {"cpu": _cpu}
+def _cuda() -> Target:
+    from hlo_disc.targets.cuda import Cuda
+
+    return Cuda(_cpu())
+
+
+_TARGETS: dict[str, Callable[[], Target]] = {"cpu": _cpu, "cuda": _cuda}
 
 
 def register(name: str, load: Callable[[], Target]) -> None:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from hlo_disc.device import Device
 from hlo_disc.mlir import ir
+from hlo_disc.targets.machine import Machine
 
 # dump(stage, text) receives the IR after each stage of code generation.
 Dump = Callable[[str, str], None]
@@ -30,6 +31,19 @@ class Generator(Protocol):
 
         A host function launches a kernel by its name. The modules may be changed.
         """
+        ...
+
+
+class HostGenerator(Generator, Protocol):
+    """A generator of the machine that this process runs on: other targets let it compile host functions."""
+
+    @property
+    def machine(self) -> Machine:
+        """The translator's record of the machine."""
+        ...
+
+    def compile_llvm(self, text: str, dump: Dump | None = None) -> bytes:
+        """LLVM IR text to object code. Raises CompileError for IR that does not parse or verify."""
         ...
 
 

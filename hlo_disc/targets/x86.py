@@ -13,7 +13,6 @@ import ctypes
 import ctypes.util
 import functools
 import itertools
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from hlo_disc import mlir
 from hlo_disc.device import Device
 from hlo_disc.errors import ArgumentError, CompileError, FormatError
 from hlo_disc.mlir import ir
+from hlo_disc.targets.llvm_ir import LOCK, initialize, optimize, parse
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.target import Dump
 from hlo_disc.targets.translate import translate
@@ -32,10 +32,6 @@ from hlo_disc.targets.x86_scale import scale
 
 driver = ""
 TRIPLE = "x86_64-unknown-linux-gnu"
-_LEAN = (
-    "global_dead_code_eliminate", "always_inliner", "sroa",
-    "instruction_combine", "simplify_cfg", "instruction_combine", "simplify_cfg",
-)  # fmt: skip
 _BASE = ("sse4.2", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt")
 _AVX512 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _LEVELS = {"avx2": ("x86-64-v3", _BASE), "avx512": ("x86-64-v4", (*_BASE, *_AVX512))}
@@ -52,7 +48,6 @@ _C_FUNCTIONS = (
 )  # fmt: skip
 
 _library_names = (f"hlo_disc_{k}" for k in itertools.count())
-_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -118,21 +113,13 @@ class X86Generator:
         """LLVM IR text to an ELF object. Raises CompileError for IR that does not parse or verify."""
         machine = _machine(self)
         # closed here and in this order: the garbage collector could free a context before its module
-        with llvm.create_context() as context, _parse(text, context) as parsed, _lock:
-            _optimize(parsed, machine)
+        with llvm.create_context() as context, parse(text, context) as parsed, LOCK:
+            optimize(parsed, machine)
             if dump:
                 dump("opt.ll", str(parsed))
-                with _parse(str(parsed), context) as copy:
+                with parse(str(parsed), context) as copy:
                     dump("asm", machine.emit_assembly(copy))
             return machine.emit_object(parsed)
-
-
-@functools.cache
-def _initialize() -> None:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    # a tenth of code generation, and nothing to gain: schedules keep addresses simple and outline their hot loops
-    llvm.set_option("hlo_disc", "-disable-lsr")
 
 
 def host_features() -> tuple[str, ...]:
@@ -186,32 +173,11 @@ def check(features: Sequence[str]) -> None:
 
 @functools.cache
 def _machine(generator: X86Generator) -> llvm.TargetMachine:
-    _initialize()
+    initialize()
     target = llvm.Target.from_triple(TRIPLE)
     return target.create_target_machine(
         cpu=generator.cpu, features=generator.llvm, opt=2, reloc="pic", codemodel="small"
     )
-
-
-def _parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
-    try:
-        parsed = llvm.parse_assembly(text, context)
-    except RuntimeError as error:
-        raise CompileError(f"the generated LLVM IR does not parse: {error}") from None
-    try:
-        parsed.verify()
-    except RuntimeError as error:
-        parsed.close()
-        raise CompileError(f"the generated LLVM IR does not verify: {error}") from None
-    return parsed
-
-
-def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
-    passes = llvm.create_new_module_pass_manager()
-    for name in _LEAN:
-        getattr(passes, f"add_{name}_pass")()
-    passes.run(module, builder)
 
 
 class X86Library:
@@ -258,7 +224,7 @@ def link(object_: bytes, symbols: Mapping[str, int]) -> X86Library:
     """
     if object_[:4] != b"\x7fELF":
         raise FormatError(f"machine code must be an ELF object, not bytes that start with {object_[:4]!r}")
-    _initialize()
+    initialize()
     name = next(_library_names)
     builder = llvm.JITLibraryBuilder().add_object_img(object_)
     for symbol, address in {**_libm(), **symbols}.items():

@@ -156,7 +156,7 @@ done:
 )
 def test_divergent_barriers_are_found(planted, message):
     object_ = x86.generator("host").compile_llvm(emulated.for_cpu(DIVERGENT.replace("CALL", planted)))
-    library = emulated.Emulated(emulated.CUDA).link(object_, {})
+    library = emulated.Emulated(nvptx.DEVICE).link(object_, {})
     for limit in (64, 0, 17):
         record = np.array([limit], np.int64)
         kernel, data = map(ctypes.c_void_p, (library.address("kernel"), record.ctypes.data))

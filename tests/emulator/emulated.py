@@ -20,7 +20,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from hlo_disc import mlir
-from hlo_disc.device import Device, Team
+from hlo_disc.device import Device
 from hlo_disc.mlir import ir
 from hlo_disc.targets import nvptx, registry, x86
 from hlo_disc.targets.functions import IMAGE
@@ -174,15 +174,6 @@ class Emulated:
         return x86.link(object_, {**symbols, **_addresses()})
 
 
-CUDA = Device(
-    simd_bytes=16,
-    registers=64,
-    unroll=1,
-    teams=(Team(8, 1, 16), Team(32, 2, 4), Team(256, 1)),
-    host_memory=False,
-)
-
-
 def register() -> None:
     """Let programs be compiled for "emulated-cuda"."""
-    registry.register("emulated-cuda", lambda: Emulated(CUDA))
+    registry.register("emulated-cuda", lambda: Emulated(nvptx.DEVICE))

@@ -1,0 +1,142 @@
+"""Kernels as PTX: for every op of the table, assembled by NVIDIA's assembler where it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from op_rows import ROWS
+from random_graphs import single_ops
+
+import hlo_disc
+from hlo_disc import Options, pipeline
+from hlo_disc.errors import ArgumentError, DeviceError, UnsupportedOpError
+from hlo_disc.targets import cuda
+
+
+def _assembler() -> str | None:
+    package = importlib.util.find_spec("nvidia")
+    for directory in package.submodule_search_locations or () if package else ():
+        if (found := Path(directory) / "cuda_nvcc" / "bin" / "ptxas").exists():
+            return str(found)
+    return shutil.which("ptxas")
+
+
+PTXAS = _assembler()
+needs_ptxas = pytest.mark.skipif(PTXAS is None, reason="needs ptxas")
+
+
+@pytest.fixture
+def images(monkeypatch) -> list[str]:
+    """The PTX of the programs that a test compiles."""
+    made: list[str] = []
+
+    def kept(text: str, level: str) -> str:
+        made.append(whole(text, level))
+        return made[-1]
+
+    whole = cuda.ptx
+    monkeypatch.setattr(cuda, "ptx", kept)
+    return made
+
+
+def assembled(image: str, tmp_path: Path, level: str = "sm_80") -> dict[str, tuple[int, int]]:
+    """Registers, and bytes on a stack, of each kernel."""
+    source = tmp_path / "image.ptx"
+    source.write_text(image)
+    command = [PTXAS, f"-arch={level}", "-v", source, "-o", tmp_path / "image.cubin"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr + image
+    found = {}
+    pattern = r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame.*?Used (\d+) registers"
+    for name, stack, registers in re.findall(pattern, run.stderr, re.S):
+        found[name] = (int(registers), int(stack))
+    assert len(found) == len(re.findall(r"^\.visible \.entry", image, re.M))
+    return found
+
+
+def layer_norm(x, scale):
+    centred = x - x.mean(-1, keepdims=True)
+    return centred * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale
+
+
+ROW_PROGRAMS: dict[str, tuple[Callable, tuple[str, ...]]] = {
+    "softmax": (jax.nn.softmax, ("f32[m, n]",)),
+    "layer norm": (layer_norm, ("f32[m, n]", "f32[n]")),
+    "GELU": (jax.nn.gelu, ("bf16[m, n]",)),
+    "cumulative sum": (lambda x: jnp.cumsum(x, -1), ("f32[m, n]",)),
+    "argmax": (lambda x: jnp.argmax(x, -1), ("f32[m, n]",)),
+}
+
+
+@needs_ptxas
+@pytest.mark.parametrize("level", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", ROW_PROGRAMS)
+def test_row_kernels_stay_in_registers(name, level, images, tmp_path):
+    function, specs = ROW_PROGRAMS[name]
+    hlo_disc.compile(function, *specs, target="cuda", features=level)
+    (image,) = images
+    for kernel, (registers, stack) in assembled(image, tmp_path, level).items():
+        assert registers <= (72 if name == "argmax" else 64) and stack == 0, kernel  # numbers and their places
+
+
+@needs_ptxas
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_every_op_is_assembled(name, images, tmp_path):
+    missing = set()
+
+    @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(single_ops(name))
+    def sweep(graph) -> None:
+        images.clear()
+        try:
+            pipeline.compile(graph, Options(target="cuda"))
+        except UnsupportedOpError as error:
+            missing.add(str(error))
+            return
+        for image in images:
+            assembled(image, tmp_path)
+
+    sweep()
+    for message in missing:
+        assert re.search(r"the function \w+ has no code for GPUs yet|run on the CPU only", message)
+
+
+def test_a_function_without_code_is_named():
+    text = """
+      func.func @main(%x: tensor<?xf64>) -> tensor<?xf64> {
+        %y = stablehlo.power %x, %x : tensor<?xf64>
+        return %y : tensor<?xf64>
+      }"""
+    with pytest.raises(UnsupportedOpError, match="the function pow has no code for GPUs yet; compile for the CPU"):
+        hlo_disc.compile(text, target="cuda")
+
+
+def test_levels():
+    with pytest.raises(ArgumentError, match="unknown feature level 'sm_10'; use 'host', 'sm_80', 'sm_90'"):
+        hlo_disc.compile(lambda x: x, "f32[n]", target="cuda", features="sm_10")
+    executable = hlo_disc.compile(lambda x: x + 1, "f32[n]", target="cuda", features="sm_90")
+    assert executable.program.features[0] == "sm_90"
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="needs a machine without a GPU")
+def test_without_a_driver_a_program_can_be_compiled_and_saved(tmp_path):
+    executable = hlo_disc.compile(lambda x: x + 1, "f32[n]", target="cuda")
+    executable.save(tmp_path / "x.disc")
+    with pytest.raises(DeviceError, match="there is no driver of a GPU: libcuda.so.1"):
+        hlo_disc.load(tmp_path / "x.disc")(np.ones(3, np.float32))
+
+
+def test_ptx_is_kept_as_it_is(images):
+    executable = hlo_disc.compile(lambda x: jnp.tanh(x) + 1, "f32[n]", target="cuda")
+    (image,) = images
+    assert image.encode() + b"\0" in executable.program.object

@@ -21,12 +21,10 @@ from jax import lax
 from jax._src import core
 from jax._src.lax import lax as lax_internal
 from jax._src.lax import slicing
-from jax._src.lax.control_flow import loops
 from jax._src.numpy import hijax, lax_numpy
 from jax._src.random import core as random
 
 from hlo_disc.import_.size_questions import are_known_equal, is_answered
-from hlo_disc.import_.size_scan import associative_scan
 
 _MOST_KEYS = (1 << 32) - 1
 _lock = threading.Lock()
@@ -162,9 +160,6 @@ def _install() -> None:
     random._shuffle, hijax._searchsorted_scan_impl = shuffled, searched
     lax_numpy._tile_to_size, lax_numpy._split = tiled, parts
     slicing.np = types.SimpleNamespace(**{**vars(np), "array": array})  # type: ignore[attr-defined]
-    # Whoever has imported it has a wrapper, the one variable of which is JAX's function.
-    (scan,) = vars(loops)["associative_scan"].__closure__
-    scan.cell_contents = functools.wraps(scan.cell_contents)(functools.partial(associative_scan, scan.cell_contents))
 
 
 @functools.cache

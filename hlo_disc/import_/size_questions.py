@@ -212,11 +212,6 @@ def are_known_equal(a: Any, b: Any) -> bool:
     return _thread.answers.facts.equal(dim_of(a), dim_of(b)) is Truth.YES
 
 
-def at_call(size: Any) -> int:
-    """The number that an answered size is at this call. Nobody has asked: what follows from it has to be."""
-    return dim_of(size).evaluate(_thread.answers.sizes)
-
-
 def settle(size: Any) -> None:
     """Let a size be the number that it is at this call. Raises UnsupportedOpError where there is none."""
     ours = _ours(size)

@@ -31,10 +31,11 @@ _ARGUMENTS = 4
 _OFTEN = 100
 _MADE = 5000
 # Bytes of all results, of intermediates, and of arguments' packed forms, which are not used then: for more, the time
-# goes elsewhere. That there is no memory XLA would say later, and in other words.
+# goes elsewhere. That there is no memory XLA would say later, and in other words. Without 80 KB of packed weights a
+# training step took 20 % less time, without 430 KB a convolutional net 10 to 40 % more.
 _SMALL = 1 << 20
 _TEMPORARY = 1 << 26
-_PACKED = 1 << 16
+_PACKED = 1 << 17
 
 
 def repeated(executable: Executable, weak: Sequence[bool]) -> Callable[..., tuple[Any, ...]]:

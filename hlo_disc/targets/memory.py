@@ -6,6 +6,9 @@ from hlo_disc.mlir import ir
 from hlo_disc.targets.emit import FunctionBody, Handler
 from hlo_disc.targets.types import Type, Untranslatable
 
+# The attribute of loads and stores of vectors that are further aligned than their elements.
+ALIGNMENT = "hlo_disc.alignment"
+
 
 def _element(body: FunctionBody, memref: ir.Value) -> Type:
     element = body.type(memref.type).element
@@ -21,6 +24,11 @@ def _address(body: FunctionBody, memref: ir.Value, element: Type, index: ir.Valu
     return body.op(f"getelementptr inbounds {element.text}, ptr {body[memref]}, i64 {at}")
 
 
+def _alignment(op: ir.Operation, element: Type) -> int:
+    """At multiples of how many bytes a vector is."""
+    return op.attributes[ALIGNMENT].value if ALIGNMENT in op.attributes else element.size
+
+
 def _alloca(body: FunctionBody, op: ir.Operation) -> None:
     (count,) = ir.MemRefType(op.results[0].type).shape
     body[op.results[0]] = body.alloca(f"[{count} x {_element(body, op.results[0]).text}]")
@@ -31,14 +39,14 @@ def _load(body: FunctionBody, op: ir.Operation) -> None:
     result = op.results[0]
     element = _element(body, memref)
     address = _address(body, memref, element, index)
-    body[result] = body.op(f"load {body.type(result.type).text}, ptr {address}, align {element.size}")
+    body[result] = body.op(f"load {body.type(result.type).text}, ptr {address}, align {_alignment(op, element)}")
 
 
 def _store(body: FunctionBody, op: ir.Operation) -> None:
     value, memref, index = op.operands
     element = _element(body, memref)
     address = _address(body, memref, element, index)
-    body.do(f"store {body.type(value.type).text} {body[value]}, ptr {address}, align {element.size}")
+    body.do(f"store {body.type(value.type).text} {body[value]}, ptr {address}, align {_alignment(op, element)}")
 
 
 def _same_pointer(body: FunctionBody, op: ir.Operation) -> None:
@@ -70,7 +78,7 @@ def _masked_load(body: FunctionBody, op: ir.Operation) -> None:
     type_ = body.type(result.type)
     element = _element(body, memref)
     arguments = [
-        (f"ptr align {element.size}", _address(body, memref, element, index)),
+        (f"ptr align {_alignment(op, element)}", _address(body, memref, element, index)),
         _mask(body, mask, type_),
         (type_.text, body[other]),
     ]
@@ -95,7 +103,7 @@ def _masked_store(body: FunctionBody, op: ir.Operation) -> None:
         return
     arguments = [
         (type_.text, body[value]),
-        (f"ptr align {element.size}", address),
+        (f"ptr align {_alignment(op, element)}", address),
         _mask(body, mask, type_),
     ]
     body.call("void", f"llvm.masked.store.{type_.suffix}.p0", arguments)

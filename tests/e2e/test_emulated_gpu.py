@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Callable, Iterator
 
 import emulated
 import jax
 import jax.numpy as jnp
-import llvmlite.binding as llvm
 import ml_dtypes
 import numpy as np
 import pytest
 
 import hlo_disc
 from hlo_disc.targets import nvptx, registry, x86
-from hlo_disc.targets.translate import translate
 
 ORDERS = (0, -1, 7)
-SIZES = ((1, 1), (3, 7), (33, 32), (4, 129), (7, 257), (2, 4099), (300, 17), (1100, 3), (0, 5), (5, 0))
+SIZES = (
+    (1, 1), (3, 7), (33, 32), (4, 129), (7, 257), (2, 4099), (300, 17), (1100, 3), (0, 5), (5, 0),
+    (3, 4), (36, 132), (3, 260), (8, 1028), (2, 4100),
+)  # fmt: skip
 TYPES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "i32": np.int32, "c64": np.complex64}
 
 
@@ -117,17 +117,17 @@ def test_no_fault_is_found_where_none_is(monkeypatch):
     assert not any(found(m, n) for m, n in ((3, 31), (2, 300), (2, 2000)))
 
 
-@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("which", range(8))
 def test_missing_barriers_are_found(monkeypatch, which):
-    """Of a maximum and a sum across warps, each has one before memory is written and one behind."""
+    """Of a maximum and a sum across warps, each has one before memory is written and one behind, in both forms."""
 
     def without(text: str) -> str:
         parts = text.split(BARRIER)
-        assert len(parts) == 5
+        assert len(parts) == 9
         return BARRIER.join([*parts[:which], parts[which] + parts[which + 1], *parts[which + 2 :]])
 
     # The first one is for blocks of several rows: it keeps what the row before has left until all have read it.
-    assert softmax_with(monkeypatch, without)(10, 1100)
+    assert softmax_with(monkeypatch, without)(10, 1100 if which < 4 else 1101)
 
 
 DIVERGENT = f"""
@@ -185,19 +185,40 @@ def test_wrong_exchanges_are_found(monkeypatch, written, planted, columns):
     assert softmax_with(monkeypatch, change)(3, columns)
 
 
-def test_llvm_makes_ptx_of_it(monkeypatch):
-    texts = []
+UNALIGNED = f"""
+target triple = "{nvptx.TRIPLE}"
+target datalayout = "{nvptx.LAYOUT}"
+declare <4 x float> @llvm.masked.load.v4f32.p0(ptr, <4 x i1>, <4 x float>)
+define ptx_kernel void @kernel(i64 %at, ptr addrspace(1) %p) {{
+  %q = addrspacecast ptr addrspace(1) %p to ptr
+  %r = getelementptr i8, ptr %q, i64 %at
+  ACCESS
+  ret void
+}}
+"""
 
-    def kept(modules, machine):
-        texts.append(translate(modules, machine))
-        return texts[-1]
 
-    monkeypatch.setattr(emulated, "translate", kept)
-    hlo_disc.compile(jax.nn.softmax, "f32[m, n]", target="emulated-cuda")
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    machine = llvm.Target.from_triple(nvptx.TRIPLE).create_target_machine(cpu="sm_80", opt=2)
-    ptx = machine.emit_assembly(llvm.parse_assembly(texts[0]))
-    assert len(re.findall(r"^\.visible \.entry k\w+\($", ptx, re.M)) == 3
-    for words in (".reqntid 256", "shfl.sync.bfly.b32", "bar.sync", "ld.global", "ld.shared", "st.shared"):
-        assert words in ptx, words
+@pytest.mark.parametrize(
+    "access",
+    [
+        "%x = load <4 x float>, ptr %r, align 16",
+        "store <4 x float> zeroinitializer, ptr %r, align 16",
+        "%x = call <4 x float> @llvm.masked.load.v4f32.p0(ptr align 16 %r, <4 x i1> zeroinitializer, "
+        "<4 x float> zeroinitializer)",
+    ],
+    ids=["load", "store", "masked"],
+)
+def test_accesses_that_are_less_aligned_than_they_say_are_found(access):
+    object_ = x86.generator("host").compile_llvm(emulated.for_cpu(UNALIGNED.replace("ACCESS", access)))
+    library = emulated.Emulated(nvptx.DEVICE).link(object_, {})
+    memory = np.zeros(64, np.uint8)
+    start = memory.ctypes.data + -memory.ctypes.data % 16
+    for at in (0, 16, 4):
+        record = np.array([at, start], np.int64)
+        kernel, data = map(ctypes.c_void_p, (library.address("kernel"), record.ctypes.data))
+        emulated.emulator().simt_launch(kernel, ctypes.c_int64(1), ctypes.c_int64(1), ctypes.c_int64(0), data)
+        if at == 4:
+            with pytest.raises(emulated.SimtError, match="at a multiple of 16 bytes"):
+                emulated.check()
+        else:
+            emulated.check()

@@ -59,7 +59,7 @@ def check() -> None:
 
 
 def _addresses() -> dict[str, int]:
-    names = ["simt_shared", *_intrinsics()]
+    names = ["simt_shared", "simt_aligned", *_intrinsics()]
     return {name: ctypes.cast(getattr(emulator(), name), ctypes.c_void_p).value or 0 for name in names}
 
 
@@ -83,6 +83,10 @@ def for_cpu(text: str) -> str:
         text = text.replace(f"addrspacecast ptr addrspace(3) @{name} to ptr", f"call ptr @simt_shared(i64 {at})")
     text = re.sub(r"addrspacecast ptr addrspace\(1\) (%\w+) to ptr", r"getelementptr i8, ptr \1, i64 0", text)
     text = re.sub(r" addrspace\(\d\)", "", text)
+    whole = r"^  .*\b(?:load|store) <.*, ptr (?P<at>%\w+), align (?P<alignment>\d+)$"
+    masked = r"^  .*@llvm\.masked\.(?:load|store)\..*\(.*ptr align (?P<alignment>\d+) (?P<at>%\w+)[,)].*$"
+    for access in (whole, masked):
+        text = re.sub(access, _checked, text, flags=re.M)
     known = set(_intrinsics())
 
     def renamed(match: re.Match) -> str:
@@ -112,7 +116,14 @@ def for_cpu(text: str) -> str:
     text = re.sub(r"^define ptx_kernel void @([\w.]+)\((.*)\)", body, text, flags=re.M)
     entries.append(_image(kernels))
     head = [f'target triple = "{x86.TRIPLE}"', f'target datalayout = "{_host().machine.layout}"']
-    return "\n".join([*head, "declare ptr @simt_shared(i64)", text, *entries, ""])
+    return "\n".join(
+        [*head, "declare ptr @simt_shared(i64)", "declare void @simt_aligned(ptr, i64)", text, *entries, ""]
+    )
+
+
+def _checked(access: re.Match) -> str:
+    """With a question whether the memory is as aligned as it is said to be."""
+    return f"  call void @simt_aligned(ptr {access['at']}, i64 {access['alignment']})\n{access[0]}"
 
 
 def _image(kernels: Sequence[str]) -> str:

@@ -227,6 +227,12 @@ void simt_launch(Kernel kernel, int64_t blocks, int64_t threads, int64_t shared,
   }
 }
 
+// What comes before a load or store that is said to be at a multiple of so many bytes.
+void simt_aligned(const void* address, int64_t alignment) {
+  if (reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(alignment))
+    fail("an access that must be at a multiple of " + std::to_string(alignment) + " bytes is not");
+}
+
 // The machine's intrinsics, with underscores for the dots.
 
 int32_t llvm_nvvm_read_ptx_sreg_tid_x() { return block.current; }

@@ -87,6 +87,9 @@ class Lanes(ABC):
     def in_turn(self, x: Val, y: Val) -> Val:
         """A lane of x, one of y, the next of x …"""
 
+    def is_multiple(self, x: Scalar, number: int) -> None:  # noqa: B027
+        """Says what a size is a multiple of, for those who can make use of it."""
+
     def load_one(self, buffer: Val, at: Val, fixed: bool) -> Val:
         """An element, see `Builder.load`."""
 

@@ -11,19 +11,23 @@ Lanes meet in the thread, then by shuffles within a warp, then through memory th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from hlo_disc.device import Team
 from hlo_disc.mlir import arith, gpu, ir, memref, vector
 from hlo_disc.stitch.codegen.lanes import Join, Lanes, State
+from hlo_disc.stitch.codegen.multiples import multiple
 from hlo_disc.stitch.codegen.val import Scalar, Val
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.codegen.build import Builder
 
 T = TypeVar("T")
+
+# The attribute of loads and stores of vectors that says at multiples of how many bytes they are.
+ALIGNMENT = "hlo_disc.alignment"
 
 # What warps exchange values through: a value of up to 8 bytes for each of at most 32.
 _EXCHANGE, _EXCHANGE_BYTES = "exchange", 256
@@ -49,6 +53,8 @@ class ThreadLanes(Lanes):
     def __init__(self, b: Builder, team: Team):
         super().__init__(b)
         self.team = team
+        self.multiples: dict[ir.Value, int] = {}
+        self._counts: dict[ir.Value, Val] = {}  # of masks of the first lanes
 
     def type(self, lanes: int, element: ir.Type) -> ir.Type:
         return ir.VectorType.get([self._held(lanes)], element)
@@ -88,7 +94,9 @@ class ThreadLanes(Lanes):
         return self.b.at_entry((name, lanes), lambda: arith.ConstantOp(type_, attr).result, lanes)
 
     def first(self, count: Scalar, lanes: int) -> Val:
-        return self.b.compare("<", self.numbers(lanes), self.b.index(count))
+        mask = self.b.compare("<", self.numbers(lanes), self.b.index(count))
+        self._counts[mask.v] = self.b.index(count)
+        return mask
 
     # All lanes as one: every thread of the team has the result.
 
@@ -310,6 +318,29 @@ class ThreadLanes(Lanes):
 
     # Between lanes and memory.
 
+    def is_multiple(self, x: Scalar, number: int) -> None:
+        """Neighbours are read and written together where they start at a multiple of their number."""
+        if isinstance(x, Val):
+            self.multiples[x.v] = number
+
+    def _alignment(self, buffer: Val, starts: Sequence[Val], run: int) -> int:
+        """Of a run in memory, in bytes; 0 for no more than that of an element."""
+        element = ir.MemRefType(buffer.v.type).element_type
+        # Buffers that a kernel is given start where all runs may.
+        if run == 1 or not isinstance(buffer.v.owner, ir.Block) or not hasattr(element, "width"):
+            return 0
+        aligned = all(multiple(x.v, self.multiples) % run == 0 for x in starts)
+        return run * element.width // 8 if aligned else 0
+
+    def _part(self, mask: Val, first: int, lane: int, run: int, alignment: int) -> ir.Value:
+        """What a mask has of a run. Where the first lanes are whole runs, it is one condition."""
+        part = _cut(mask.v, first, run)
+        count = self._counts.get(mask.v)
+        if not alignment or count is None or multiple(count.v, self.multiples) % run:
+            return part
+        chosen = self.b.compare("<", self.thread * run + lane, count)
+        return vector.BroadcastOp(part.type, chosen.v).result
+
     def _run(self, lanes: int) -> int:
         """Neighbours of a chunk that a thread has."""
         return lanes // (self.team.threads * self.team.chunks)
@@ -327,6 +358,7 @@ class ThreadLanes(Lanes):
         starts = [(first, b.index(at + lane)) for first, lane in self._runs(lanes)]
         operands = [buffer, *(start for _, start in starts)]
         type_ = ir.VectorType.get([run], element)
+        alignment = self._alignment(buffer, [start for _, start in starts], run)
         if mask is not None:
             zero = b.const(0, element, lanes)
             operands.append(mask)
@@ -335,10 +367,11 @@ class ThreadLanes(Lanes):
             held: ir.Value | None = None
             for first, start in starts:
                 if mask is None:
-                    part = vector.LoadOp(type_, buffer.v, [start.v]).result
+                    op = vector.LoadOp(type_, buffer.v, [start.v])
                 else:
-                    parts = [_cut(x.v, first, run) for x in (mask, zero)]
-                    part = vector.MaskedLoadOp(type_, buffer.v, [start.v], *parts).result
+                    lanes_here = self._part(mask, first, first * self.team.threads, run, alignment)
+                    op = vector.MaskedLoadOp(type_, buffer.v, [start.v], lanes_here, _cut(zero.v, first, run))
+                part = _aligned(op, alignment).result
                 held = part if held is None else vector.ShuffleOp(held, part, list(range(first + run))).result
             return held
 
@@ -357,10 +390,19 @@ class ThreadLanes(Lanes):
         at = at + self.thread * run
         for first, lane in self._runs(x.lanes):
             start, part = self.b.index(at + lane), _cut(x.v, first, run)
+            alignment = self._alignment(buffer, [start], run)
             if mask is None:
-                vector.StoreOp(part, buffer.v, [start.v])
+                op = vector.StoreOp(part, buffer.v, [start.v])
             else:
-                vector.MaskedStoreOp(buffer.v, [start.v], _cut(mask.v, first, run), part)
+                op = vector.MaskedStoreOp(buffer.v, [start.v], self._part(mask, first, lane, run, alignment), part)
+            _aligned(op, alignment)
+
+
+def _aligned(op: Any, alignment: int) -> Any:
+    """The op, told at multiples of how many bytes its memory is."""
+    if alignment:
+        op.operation.attributes[ALIGNMENT] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), alignment)
+    return op
 
 
 def _pairs(xs: Sequence[T]) -> list[tuple[T, T]]:

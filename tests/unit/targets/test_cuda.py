@@ -89,6 +89,27 @@ def test_row_kernels_stay_in_registers(name, level, images, tmp_path):
         assert registers <= (72 if name == "argmax" else 64) and stack == 0, kernel  # numbers and their places
 
 
+@pytest.mark.parametrize("name", ["softmax", "layer norm", "cumulative sum", "map"])
+def test_aligned_forms_read_and_write_whole_registers(name, images):
+    """Rows of a multiple of four: 128 bits at a time, of bf16 64."""
+    function, specs = {**ROW_PROGRAMS, "map": (lambda x: jnp.tanh(x) * 2, ("f32[m, n]",))}[name]
+    hlo_disc.compile(function, *specs, target="cuda")
+    (image,) = images
+    kernels = dict(re.findall(r"^\.visible \.entry (\w+)\((.*?)^\}", image, re.S | re.M))
+    aligned = {kernel: text for kernel, text in kernels.items() if kernel.endswith("_aligned")}
+    assert len(aligned) == 3 and len(kernels) >= 6
+    for kernel, text in kernels.items():
+        accesses = re.findall(r"(?:ld|st)\.global\S*", text)
+        assert len(accesses) > 1
+        assert all(".v4.b32" in access for access in accesses) == (kernel in aligned), kernel
+
+
+def test_ptx_of_a_team(images):
+    hlo_disc.compile(jax.nn.softmax, "f32[m, n]", target="cuda")
+    for words in (".reqntid 256", "shfl.sync.bfly.b32", "bar.sync", "ld.global", "ld.shared", "st.shared"):
+        assert words in images[0], words
+
+
 @needs_ptxas
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_every_op_is_assembled(name, images, tmp_path):

@@ -63,7 +63,15 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
 
 
 def _for_teams(variant: RowVariant, device: Device) -> list[tuple[RowVariant, When]]:
-    """For each team of threads the rows, or with lanes on rows the panels of them, that are not too long for it."""
+    """For each team of threads the rows, or with lanes on rows the panels of them, that are not too long for it.
+
+    Each in two forms, of which one reads and writes whole registers.
+    """
     size = variant.space.rows[-1] if variant.lanes_on_rows else dim_product(variant.space.widest)
-    *small, large = [replace(variant, team=team) for team in device.teams]
-    return [*((form, (Condition(size, "<=", FEW_STEPS * form.width),)) for form in small), (large, ())]
+    whole = Condition(variant.along, "multiple of", device.lanes)
+    forms: list[tuple[RowVariant, When]] = []
+    for team in device.teams:
+        form = replace(variant, team=team)
+        when = (Condition(size, "<=", FEW_STEPS * form.width),) if team is not device.teams[-1] else ()
+        forms += [(replace(form, aligned=True), (*when, whole)), (form, when)]
+    return forms

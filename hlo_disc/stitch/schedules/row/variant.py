@@ -26,7 +26,8 @@ class RowVariant:
     narrow: one vector a step, for rows that would not fill more. sliced: every reduction goes over a part of `span`
     columns only; the outputs get an axis of SLICES more, the last one, or with lanes on rows the first. totals: what
     such a kernel left of the cumulative ops' operands, from which each part of the columns starts.
-    team: the threads that share a block; None for one.
+    team: the threads that share a block; None for one. aligned: the axis along which lanes run is a multiple of the
+    lanes of a register.
     """
 
     group: Group
@@ -39,6 +40,12 @@ class RowVariant:
     totals: tuple[Value, ...] = ()
     workspace: tuple[Value, ...] = ()
     team: Team | None = None
+    aligned: bool = False
+
+    @property
+    def along(self) -> Dim:
+        """The size of the axis along which lanes run."""
+        return (self.space.rows if self.lanes_on_rows else (Dim.const(1), *self.space.widest))[-1]
 
     @property
     def width(self) -> int:
@@ -82,10 +89,12 @@ class RowVariant:
     def name(self) -> str:
         kind = "reduce" if self.space.reduced_at else "scan" if self.space.scans else "map"
         kind += f"_{self.team.threads}" if self.team else ""
-        return kind + "_across" * self.lanes_on_rows + "_narrow" * self.narrow + "_sliced" * self.sliced
+        kind += "_across" * self.lanes_on_rows + "_narrow" * self.narrow + "_sliced" * self.sliced
+        return kind + "_aligned" * self.aligned
 
     def key(self) -> tuple:
-        return (self.group.key(), self.lanes_on_rows, self.narrow, self.sliced, len(self.totals), self.team)
+        form = (self.lanes_on_rows, self.narrow, self.sliced, len(self.totals), self.team, self.aligned)
+        return (self.group.key(), *form)
 
     # Host side.
 
@@ -118,6 +127,9 @@ class RowVariant:
         with group_kernel(b, name, self.group, self.facts, 3, self.totals, team=self.team) as opened:
             sizes, buffers, scalars = opened
             items, per, span = scalars
+            if self.aligned:
+                for size in (sizes(self.along), *([] if self.sliced or self.totals else [span])):
+                    b.lanes.is_multiple(size, self.device.lanes)
             build = RowKernel(b, self, sizes, buffers, span)
             with each_item(b, items, per) as item:
                 (build.panel if self.lanes_on_rows else build.row)(item)

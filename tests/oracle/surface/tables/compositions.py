@@ -14,7 +14,7 @@ COMPOSITIONS: Table = table(
     each("convolution", on("f32[2, n, n, 3]:calm", "f32[3, 3, 3, 4]:calm")),
     each("strided_convolution dilated_causal_convolution", on("f32[2, n, 3]:calm", "f32[3, 3, 4]:calm")),
     each("depthwise_convolution", on("f32[2, n, 3]:calm", "f32[3, 1, 3]:calm")),
-    each("max_pool average_pool differences every_other rows_mapped rows_one_by_one group_norm", on(_X)),
+    each("max_pool average_pool differences every_other rows_mapped rows_one_by_one", on(_X)),
     each(
         "reversed_sum median_distance spectrum powers branch running_max newton_step stopped straight_through "
         "log1pexp clipped_gradient constant_of_arrays",
@@ -28,6 +28,8 @@ COMPOSITIONS: Table = table(
     {
         "mlp": [on(_X, "f32[4, 8]:calm", "f32[8]", "f32[8, 3]:calm")],
         "layer_norm": [on(_X, "f32[4]", "f32[4]")],
+        # Of groups of two, what is alike leaves nothing but rounding errors of its variance.
+        "group_norm": [on("f32[n, 16]:calm")],
         "rotary": [on("f32[n, 8]:calm")],
         "lstm": [on("f32[n, 3]:calm", "f32[3, 16]:calm", "f32[4, 16]:calm")],
         "rnn_backwards": [on(_X, "f32[4, 4]:calm")],

@@ -1,4 +1,5 @@
-// One call of a program for a GPU in the standalone context: arguments and results travel between its memory and the host's.
+// One call of a program for a GPU in the standalone context: arguments and results travel between its memory and the
+// host's.
 #pragma once
 
 #include <vector>

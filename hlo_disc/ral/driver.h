@@ -1,5 +1,5 @@
-// A GPU's driver: the functions of CUDA's that the runtime calls, found when they are first needed. No toolkit is needed to
-// build this, and no driver to load it.
+// A GPU's driver: the functions of CUDA's that the runtime calls, found when they are first needed. No toolkit is
+// needed to build this, and no driver to load it.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,7 @@
 """The target "cuda": kernels as PTX, which the driver assembles for the GPU that it finds; host code for the CPU.
 
-The PTX is in the object code of the host functions, as the
-image that the runtime hands to the driver. LLVM ends the process where its NVPTX has no code for a function, so only
-those may be called that are known to be there.
+The PTX is in the object code of the host functions, as the image that the runtime hands to the driver. LLVM ends the
+process where its NVPTX has no code for a function, so only those may be called that are known to be there.
 """
 
 from __future__ import annotations
@@ -15,15 +14,14 @@ from typing import cast
 
 import llvmlite.binding as llvm
 
-from hlo_disc import mlir
 from hlo_disc.device import Device
-from hlo_disc.errors import ArgumentError, CompileError, UnsupportedOpError
+from hlo_disc.errors import ArgumentError, UnsupportedOpError
 from hlo_disc.mlir import ir
 from hlo_disc.targets import nvptx
 from hlo_disc.targets.functions import IMAGE
 from hlo_disc.targets.llvm_ir import LOCK, initialize, optimize, parse
 from hlo_disc.targets.target import Dump, HostGenerator, Library, Target
-from hlo_disc.targets.translate import translate
+from hlo_disc.targets.translate import canonicalize, translate
 
 # PTX for one is assembled for every newer GPU.
 _LEVELS = ("sm_80", "sm_90")
@@ -54,12 +52,7 @@ class CudaGenerator:
     def compile(self, modules: Sequence[ir.Module], dump: Dump | None = None) -> bytes:
         """Kernels and host functions, each in a module, to an object. Raises CompileError, UnsupportedOpError."""
         kernels, host = modules
-        try:
-            for module in modules:
-                module.operation.verify()
-                mlir.run_passes(module, "canonicalize,cse")
-        except ir.MLIRError as error:
-            raise CompileError(f"the generated MLIR does not verify: {error}") from None
+        canonicalize(modules)
         text = translate([kernels], nvptx.MACHINE)
         flow = translate([host], replace(self.host.machine, launches=True))
         if dump:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from hlo_disc import mlir
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import ir
 from hlo_disc.targets import control, functions, memory, rows, threads, vecmath, vectors
@@ -23,6 +24,16 @@ HANDLERS: Mapping[str, Handler] = {
     **control.HANDLERS,
     **functions.HANDLERS,
 }
+
+
+def canonicalize(modules: Sequence[ir.Module]) -> None:
+    """Verify modules, and bring them in place to the form that is translated. Raises CompileError."""
+    try:
+        for module in modules:
+            module.operation.verify()
+            mlir.run_passes(module, "canonicalize,cse")
+    except ir.MLIRError as error:
+        raise CompileError(f"the generated MLIR does not verify: {error}") from None
 
 
 def translate(modules: Sequence[ir.Module], machine: Machine) -> str:

@@ -19,14 +19,13 @@ from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
-from hlo_disc import mlir
 from hlo_disc.device import Device
-from hlo_disc.errors import ArgumentError, CompileError, FormatError
+from hlo_disc.errors import ArgumentError, FormatError
 from hlo_disc.mlir import ir
 from hlo_disc.targets.llvm_ir import LOCK, initialize, optimize, parse
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.target import Dump
-from hlo_disc.targets.translate import translate
+from hlo_disc.targets.translate import canonicalize, translate
 from hlo_disc.targets.x86_masks import hidden
 from hlo_disc.targets.x86_scale import scale
 
@@ -96,12 +95,7 @@ class X86Generator:
         The modules are canonicalized in place. `dump(stage, text)` receives the IR after each stage: "mlir", "ll",
         "opt.ll" and "asm". Raises CompileError for a module that does not verify or uses what cannot be translated.
         """
-        try:
-            for module in modules:
-                module.operation.verify()
-                mlir.run_passes(module, "canonicalize,cse")
-        except ir.MLIRError as error:
-            raise CompileError(f"the generated MLIR does not verify: {error}") from None
+        canonicalize(modules)
         if dump:
             dump("mlir", "\n".join(map(str, modules)))
         text = translate(modules, self.machine)

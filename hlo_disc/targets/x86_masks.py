@@ -21,18 +21,17 @@ def hidden(body: FunctionBody, mask: str, type_: Type) -> str:
     word = f"i{8 * type_.size}"
     parts = []
     for start in range(0, type_.lanes, lanes):
-        part = _shuffled(body, "i1", type_.lanes, mask, "poison", range(start, start + lanes))
+        part = _shuffled(body, type_.lanes, mask, "poison", range(start, start + lanes))
         wide = body.op(f"sext <{lanes} x i1> {part} to <{lanes} x {word}>")
         wide = body.op(f'call <{lanes} x {word}> asm "", "=x,0"(<{lanes} x {word}> {wide})')
         parts.append(body.op(f"icmp slt <{lanes} x {word}> {wide}, zeroinitializer"))
     while len(parts) > 1:
         pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = [_shuffled(body, "i1", lanes, low, high, range(2 * lanes)) for low, high in pairs]
+        parts = [_shuffled(body, lanes, low, high, range(2 * lanes)) for low, high in pairs]
         lanes *= 2
     return parts[0]
 
 
-def _shuffled(body: FunctionBody, element: str, lanes: int, low: str, high: str, picked: range) -> str:
+def _shuffled(body: FunctionBody, lanes: int, low: str, high: str, picked: range) -> str:
     order = ", ".join(f"i32 {k}" for k in picked)
-    type_ = f"<{lanes} x {element}>"
-    return body.op(f"shufflevector {type_} {low}, {type_} {high}, <{len(picked)} x i32> <{order}>")
+    return body.op(f"shufflevector <{lanes} x i1> {low}, <{lanes} x i1> {high}, <{len(picked)} x i32> <{order}>")

@@ -19,13 +19,12 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from hlo_disc import mlir
 from hlo_disc.device import Device
 from hlo_disc.mlir import ir
 from hlo_disc.targets import nvptx, registry, x86
 from hlo_disc.targets.functions import IMAGE
 from hlo_disc.targets.target import Dump
-from hlo_disc.targets.translate import translate
+from hlo_disc.targets.translate import canonicalize, translate
 
 _SOURCE, _DRIVER = (Path(__file__).with_name(name) for name in ("simt.cc", "driver.cc"))
 
@@ -147,9 +146,7 @@ class EmulatedGenerator:
 
     def compile(self, modules: Sequence[ir.Module], dump: Dump | None = None) -> bytes:
         kernels, host = modules
-        for module in modules:
-            module.operation.verify()
-            mlir.run_passes(module, "canonicalize,cse")
+        canonicalize(modules)
         text = translate([kernels], nvptx.MACHINE)
         if dump:
             dump("mlir", str(kernels))

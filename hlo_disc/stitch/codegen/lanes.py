@@ -87,7 +87,8 @@ class Lanes(ABC):
     def in_turn(self, x: Val, y: Val) -> Val:
         """A lane of x, one of y, the next of x …"""
 
-    def is_multiple(self, x: Scalar, number: int) -> None:  # noqa: B027
+    @abstractmethod
+    def is_multiple(self, x: Scalar, number: int) -> None:
         """Says what a size is a multiple of, for those who can make use of it."""
 
     def load_one(self, buffer: Val, at: Val, fixed: bool) -> Val:
@@ -207,6 +208,9 @@ class SimdLanes(Lanes):
         return self.shuffle(x, x, range(x.lanes - 1, -1, -1))
 
     # Between lanes and memory.
+
+    def is_multiple(self, x: Scalar, number: int) -> None:
+        """A vector in one register needs no more alignment than an element."""
 
     def load(self, buffer: Val, at: Val, lanes: int, mask: Val | None, fixed: bool) -> Val:
         element = ir.MemRefType(buffer.v.type).element_type

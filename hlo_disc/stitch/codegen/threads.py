@@ -355,21 +355,22 @@ class ThreadLanes(Lanes):
             return self.b.simd.load(buffer, at, lanes, mask, fixed)
         b, run, element = self.b, self._run(lanes), ir.MemRefType(buffer.v.type).element_type
         at = at + self.thread * run
-        starts = [(first, b.index(at + lane)) for first, lane in self._runs(lanes)]
-        operands = [buffer, *(start for _, start in starts)]
+        runs = [(first, lane, b.index(at + lane)) for first, lane in self._runs(lanes)]
+        starts = [start for *_, start in runs]
+        operands = [buffer, *starts]
         type_ = ir.VectorType.get([run], element)
-        alignment = self._alignment(buffer, [start for _, start in starts], run)
+        alignment = self._alignment(buffer, starts, run)
         if mask is not None:
             zero = b.const(0, element, lanes)
             operands.append(mask)
 
         def build() -> ir.Value:
             held: ir.Value | None = None
-            for first, start in starts:
+            for first, lane, start in runs:
                 if mask is None:
                     op = vector.LoadOp(type_, buffer.v, [start.v])
                 else:
-                    lanes_here = self._part(mask, first, first * self.team.threads, run, alignment)
+                    lanes_here = self._part(mask, first, lane, run, alignment)
                     op = vector.MaskedLoadOp(type_, buffer.v, [start.v], lanes_here, _cut(zero.v, first, run))
                 part = _aligned(op, alignment).result
                 held = part if held is None else vector.ShuffleOp(held, part, list(range(first + run))).result

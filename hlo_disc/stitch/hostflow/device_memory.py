@@ -7,7 +7,7 @@ of them, lies in memory; a lane model of its own says how the host gets there.
 from __future__ import annotations
 
 from hlo_disc.abi import READ, WRITE
-from hlo_disc.mlir import arith, ir, memref
+from hlo_disc.mlir import ir, memref
 from hlo_disc.stitch.codegen.lanes import SimdLanes
 from hlo_disc.stitch.codegen.val import Val
 
@@ -33,8 +33,7 @@ class DeviceMemory(SimdLanes):
 
     def _address(self, buffer: Val, at: Val) -> Val:
         size = _size(buffer)
-        byte = self.b.apply(arith.MulIOp, at, self.b.index(size))
-        return self.b.view(self.b.retyped(buffer, self.b.i8), byte, self.b.i8, size)
+        return self.b.view(self.b.retyped(buffer, self.b.i8), at * size, self.b.i8, size)
 
     def _copy(self, function: str, to: Val, source: Val, buffer: Val) -> None:
         b = self.b
@@ -45,5 +44,4 @@ class DeviceMemory(SimdLanes):
 
 def _size(buffer: Val) -> int:
     """Bytes of an element."""
-    element = ir.MemRefType(buffer.v.type).element_type
-    return int(getattr(element, "width", 8)) // 8
+    return ir.MemRefType(buffer.v.type).element_type.width // 8

@@ -28,64 +28,43 @@ from hlo_disc.stitch.fusion.strided import is_view
 from hlo_disc.stitch.schedules.dot.product import Product
 
 
-class Epilogue:
-    """Builds the function and its calls for one product.
+class Stores:
+    """Builds what stores a tile of one product.
 
-    width: columns of a tile. lanes: of the accumulators. scaled: every row of sums has a factor.
+    width: columns of the buffer of sums. lanes: of a step along them. scaled: every row of sums has a factor.
     """
 
-    def __init__(
-        self, b: Builder, p: Product, width: int, lanes: int, device: Device, facts: ShapeFacts, scaled: bool = False
-    ):
-        self.b, self.p, self.width, self.facts, self.scaled = b, p, width, facts, scaled
+    def __init__(self, b: Builder, p: Product, width: int, lanes: int, facts: ShapeFacts, scaled: bool = False):
+        self.b, self.p, self.width, self.lanes, self.facts, self.scaled = b, p, width, lanes, facts, scaled
         self.group = p.epilogue
         self.dot = self.group.inputs[0]
-        steps = width // lanes
-        self.lanes = lanes * (device.unroll if steps % device.unroll == 0 else 1)
         self.path = path(self.group, self.dot)
-        key = ("epilogue", self.group.key(), p.row, p.col, width, lanes, scaled)
-        self.call = b.module.shared(key, "epilogue", self._types(), self._build)
 
-    def __call__(
+    def build(
         self,
         sizes: Sizes,
         sums: Sequence[Val],
         memory: Sequence[Val],
         batch: Sequence[Scalar],
-        row: Scalar,
-        rows: Scalar,
-        col: Scalar,
+        at: tuple[Scalar, Scalar],
+        rows: tuple[Scalar, Scalar, int],
+        columns: tuple[Scalar, Scalar],
     ) -> None:
-        """Store `rows` rows and the columns from `col` on.
+        """Store rows and columns of the tile that begins `at` (row, column) of the result.
 
         sums: their buffer, and that of the factors if any. memory: the group's inputs but the first, and its output.
+        rows: (first, end, step) in the tile. columns: (first, end) in it; those behind the last one are left out.
         """
-        symbols = [self.b.index(sizes.symbols[name]) for name in self.group.symbols]
-        self.call(*sums, *memory, *symbols, *batch, row, rows, col)
-
-    def _types(self) -> list[ir.Type]:
-        """Sums, factors if any, the group's inputs but the first, its output; symbols, batch, row, rows, column."""
         b, group = self.b, self.group
-        scalars = len(group.symbols) + len(self.p.batch) + 3
-        types = [b.buffer_type(b.register_type(self.p.dtype))] * (2 if self.scaled else 1)
-        types += [b.buffer_type(b.memory_type(v.dtype)) for v in (*group.inputs[1:], *group.outputs)]
-        return types + [b.index_type] * scalars
-
-    def _build(self, *values: Val) -> None:
-        b, group, names = self.b, self.group, self.group.symbols
-        memory = [*group.inputs[1:], *group.outputs]
-        heads = 2 if self.scaled else 1
-        sums, rest = values[:heads], values[heads:]
-        buffers, scalar = rest[: len(memory)], rest[len(memory) :]
-        symbols, (*batch, row, rows, col) = scalar[: len(names)], scalar[len(names) :]
-        sizes = Sizes(b, dict(zip(names, symbols, strict=True)), self.facts)
-        leaves = {v: InMemory(m, sizes.shape(v.shape), v.dtype) for v, m in zip(memory[:-1], buffers[:-1], strict=True)}
+        values = [*group.inputs[1:], *group.outputs]
+        leaves = {v: InMemory(m, sizes.shape(v.shape), v.dtype) for v, m in zip(values[:-1], memory[:-1], strict=True)}
         body = Body(b, self.lanes, sizes, leaves)
-        output = InMemory(buffers[-1], sizes.shape(memory[-1].shape), memory[-1].dtype)
+        output = InMemory(memory[-1], sizes.shape(values[-1].shape), values[-1].dtype)
+        row, col = at
 
         def all_rows(c: Scalar, mask: Val | None, lanes: int) -> None:
             body.mask = mask
-            with b.loop(0, rows) as loop:
+            with b.loop(*rows) as loop:
                 x = b.load(sums[0], loop.i * self.width + c, lanes)
                 if self.scaled:
                     x = b.binary("*", x, b.load(sums[1], loop.i))
@@ -94,14 +73,15 @@ class Epilogue:
 
         if self.p.col is None:
             all_rows(0, None, 0)
-        else:
-            # Column by column, so that what does not vary along the rows is loaded once.
-            count = b.minimum(sizes(self.p.col_axis.size) - col, self.width)
-            left = count % self.lanes
-            with b.loop(0, count - left, self.lanes) as loop:
-                all_rows(loop.i, None, self.lanes)
-            tail = lambda: all_rows(count - left, b.lanes.first(left, self.lanes), self.lanes)  # noqa: E731
-            b.if_(b.compare("!=", left, 0), tail)
+            return
+        # Column by column, so that what does not vary along the rows is loaded once.
+        first, last = columns
+        end = b.minimum(sizes(self.p.col_axis.size) - col, last)
+        left = (end - first) % self.lanes
+        with b.loop(first, end - left, self.lanes) as loop:
+            all_rows(loop.i, None, self.lanes)
+        tail = lambda: all_rows(end - left, b.lanes.first(left, self.lanes), self.lanes)  # noqa: E731
+        b.if_(b.compare("!=", left, 0), tail)
 
     def _result(self, x: Val) -> Val:
         """A sum as an element of the dot's result. Floats are not rounded before the last op has run."""
@@ -130,6 +110,54 @@ class Epilogue:
             body.bound[op.result] = body.bound[before] if moved else body.eval(op.result, at[before])
         body.store(body.bound[result], output, at[result])
         body.bound = {}
+
+
+class Epilogue:
+    """Builds the function and its calls for one product.
+
+    width: columns of a tile. lanes: of the accumulators. scaled: every row of sums has a factor.
+    """
+
+    def __init__(
+        self, b: Builder, p: Product, width: int, lanes: int, device: Device, facts: ShapeFacts, scaled: bool = False
+    ):
+        self.b, self.p = b, p
+        steps = width // lanes
+        wide = lanes * (device.unroll if steps % device.unroll == 0 else 1)
+        self.stores = Stores(b, p, width, wide, facts, scaled)
+        key = ("epilogue", p.epilogue.key(), p.row, p.col, width, lanes, scaled)
+        self.call = b.module.shared(key, "epilogue", self._types(), self._build)
+
+    def __call__(
+        self,
+        sizes: Sizes,
+        sums: Sequence[Val],
+        memory: Sequence[Val],
+        batch: Sequence[Scalar],
+        row: Scalar,
+        rows: Scalar,
+        col: Scalar,
+    ) -> None:
+        """Store `rows` rows and the columns from `col` on; the rest as `Stores.build` takes it."""
+        symbols = [self.b.index(sizes.symbols[name]) for name in self.p.epilogue.symbols]
+        self.call(*sums, *memory, *symbols, *batch, row, rows, col)
+
+    def _types(self) -> list[ir.Type]:
+        """Sums, factors if any, the group's inputs but the first, its output; symbols, batch, row, rows, column."""
+        b, group = self.b, self.p.epilogue
+        scalars = len(group.symbols) + len(self.p.batch) + 3
+        types = [b.buffer_type(b.register_type(self.p.dtype))] * (2 if self.stores.scaled else 1)
+        types += [b.buffer_type(b.memory_type(v.dtype)) for v in (*group.inputs[1:], *group.outputs)]
+        return types + [b.index_type] * scalars
+
+    def _build(self, *values: Val) -> None:
+        stores, group = self.stores, self.p.epilogue
+        heads, names = 2 if stores.scaled else 1, group.symbols
+        sums, rest = values[:heads], values[heads:]
+        memory, scalar = rest[: len(group.inputs)], rest[len(group.inputs) :]
+        symbols, (*batch, row, rows, col) = scalar[: len(names)], scalar[len(names) :]
+        sizes = Sizes(self.b, dict(zip(names, symbols, strict=True)), stores.facts)
+        stores.build(sizes, sums, memory, batch, (row, col), (0, rows, 1), (0, stores.width))
 
 
 def path(group: Group, dot: Value) -> tuple[Op, ...]:

@@ -10,6 +10,7 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index, IndexMath
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import row_major
 from hlo_disc.stitch.schedules.dot.bf16_dot import pair_tile
 from hlo_disc.stitch.schedules.dot.epilogue import Epilogue, is_plain
@@ -21,11 +22,40 @@ if TYPE_CHECKING:
     from hlo_disc.stitch.schedules.dot.variant import DotVariant
 
 
-class TileKernel:
+class ProductKernel:
+    """Builds a kernel of a product when it is open: where its matrices are."""
+
+    def __init__(self, b: Builder, p: Product):
+        self.b, self.p = b, p
+
+    def open_memory(self, sizes: Sizes, group: Group, buffers: Sequence[Val]) -> None:
+        """The buffers of the group that the product is of."""
+        self.sizes = sizes
+        memory = dict(zip((*group.inputs, *group.outputs), buffers, strict=False))
+        self.rows, self.cols = memory[self.p.rows.source], memory[self.p.cols.source]
+        self.output = memory[group.outputs[0]]
+        self.memory = [memory[x] for x in self.p.reads] + [self.output]
+
+    def locate_batch(self, number: Scalar) -> None:
+        """Where the matrices of a batch begin."""
+        shape = self.sizes.shape([self.p.axes[a].size for a in self.p.batch])
+        self.batch = [i.base for i in IndexMath(self.b, 1).delinear(Index(number), shape)]
+        self.row_at = self._start(self.p.rows.offset, "row")
+        self.batch_at = self._start(self.p.cols.offset, "col")
+
+    def _start(self, offset: Dim, side: str) -> Scalar:
+        at = self.sizes(offset)
+        for i, a in zip(self.batch, self.p.batch, strict=True):
+            at = at + position(self.p.axes[a], i, side, self.sizes)
+        return at
+
+
+class TileKernel(ProductKernel):
     """Builds a kernel: first the device functions that it calls, then, when it is open, panel by panel (`item`)."""
 
     def __init__(self, b: Builder, v: DotVariant):
-        self.b, self.v, self.p = b, v, v.product
+        super().__init__(b, v.product)
+        self.v = v
         self.epilogue = Epilogue(b, v.product, v.width, v.lanes, v.device, v.facts)
         self.prepare()
 
@@ -35,12 +65,8 @@ class TileKernel:
 
     def open(self, sizes: Sizes, buffers: Sequence[Val], *more: Scalar) -> None:
         """The arguments of the kernel."""
-        b, p, group = self.b, self.p, self.v.group
-        self.sizes = sizes
-        memory = dict(zip((*group.inputs, *group.outputs), buffers, strict=False))
-        self.rows, self.cols = memory[p.rows.source], memory[p.cols.source]
-        self.output = memory[group.outputs[0]]
-        self.memory = [memory[x] for x in p.reads] + [self.output]
+        b = self.b
+        self.open_memory(sizes, self.v.group, buffers)
         element = b.memory_type(self.v.types.sum)
         self.sums = b.generic(b.view(b.fast(), 0, element, sizes(self.v.sums_elements)))
 
@@ -69,18 +95,6 @@ class TileKernel:
     @property
     def panels(self) -> Scalar:
         return self.b.ceil_div(self.sizes(self.p.col_axis.size), self.v.width)
-
-    def locate_batch(self, number: Scalar) -> None:
-        shape = self.sizes.shape([self.p.axes[a].size for a in self.p.batch])
-        self.batch = [i.base for i in IndexMath(self.b, 1).delinear(Index(number), shape)]
-        self.row_at = self._start(self.p.rows.offset, "row")
-        self.batch_at = self._start(self.p.cols.offset, "col")
-
-    def _start(self, offset: Dim, side: str) -> Scalar:
-        at = self.sizes(offset)
-        for i, a in zip(self.batch, self.p.batch, strict=True):
-            at = at + position(self.p.axes[a], i, side, self.sizes)
-        return at
 
     def locate_columns(self, panel: Scalar) -> None:
         axis, sizes = self.p.col_axis, self.sizes

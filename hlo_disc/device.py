@@ -27,6 +27,20 @@ class Team:
 
 
 @dataclass(frozen=True)
+class Tile:
+    """What a team of threads computes of a matrix product: rows x cols of the result, `depth` products at a time.
+
+    least: results of which on it is taken.
+    """
+
+    rows: int
+    cols: int
+    depth: int
+    threads: int
+    least: int = 0
+
+
+@dataclass(frozen=True)
 class Device:
     """A machine as schedules see it: blocks of threads, each with SIMD lanes, and fast memory private to a block.
 
@@ -38,6 +52,7 @@ class Device:
     grain: elements of memory-bound work that are worth a block of their own.
     grain_flops: FLOPs of compute-bound work that are worth a block of their own.
     teams: of which sizes, smallest first, teams of threads share blocks; none where a block is one thread's.
+    tiles: those of a team in a matrix multiply, smallest first; none where register tiles are one thread's.
     pair_dot: whether an instruction adds products of pairs of bf16 to a register of f32.
     host_memory: whether host code sees the memory of kernels; if not, it asks the runtime for single elements.
     """
@@ -51,6 +66,7 @@ class Device:
     grain: int = 1 << 14
     grain_flops: int = 1 << 20
     teams: tuple[Team, ...] = ()
+    tiles: tuple[Tile, ...] = ()
     pair_dot: bool = False
     host_memory: bool = True
 

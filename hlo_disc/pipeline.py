@@ -112,9 +112,9 @@ def _normalise(c: InProgress) -> None:
 
 def _fuse(c: InProgress) -> None:
     from hlo_disc.stitch.fusion.fuse import fuse
-    from hlo_disc.stitch.schedules.table import SCHEDULES
+    from hlo_disc.stitch.schedules.table import schedules_for
 
-    c.plan = fuse(c.graph, SCHEDULES)
+    c.plan = fuse(c.graph, schedules_for(c.generator.device))
 
 
 def _schedule(c: InProgress) -> None:

@@ -40,7 +40,7 @@ class Schedule:
     expensive ops of that shape may join; None when elements are computed again and again. most_ops: a group that has
     grown to so many ops takes no more, because its kernel would only compile slower; None for no limit.
     collapses: it is given groups with as few axes as possible. may_fail: its launch returns a status, and names the
-    user's line when it fails.
+    user's line when it fails. teams: machines whose blocks are shared by teams of threads have it, too.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Schedule:
     most_ops: int | None = 64
     collapses: bool = False
     may_fail: bool = False
+    teams: bool = True
 
 
 # What a schedule takes out of a group to look at by itself.

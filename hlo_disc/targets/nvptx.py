@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_disc.device import Device, Team
+from hlo_disc.device import Device, Team, Tile
 from hlo_disc.targets.emit import FunctionBody
 from hlo_disc.targets.machine import Machine, Threads
 
@@ -48,5 +48,6 @@ DEVICE = Device(
     registers=64,
     unroll=1,
     teams=(Team(8, 1, 16), Team(32, 2, 4), Team(256, 1)),
+    tiles=(Tile(64, 64, 16, 256), Tile(128, 128, 8, 256, least=1 << 21)),
     host_memory=False,
 )

@@ -80,6 +80,10 @@ class Lanes(ABC):
         """The lane that a scan comes to last, in all lanes."""
 
     @abstractmethod
+    def elements(self, x: Val) -> list[Val]:
+        """What a thread has of a vector, one by one."""
+
+    @abstractmethod
     def every_second(self, x: Val, first: int) -> Val:
         """The lanes `first`, `first` + 2, …; a scalar of two."""
 
@@ -197,6 +201,9 @@ class SimdLanes(Lanes):
     def take(self, x: Val, k: int) -> Val:
         """One lane as a scalar."""
         return self.b.pure(lambda: vector.ExtractOp(x.v, [], [k]).result, 0, [x])
+
+    def elements(self, x: Val) -> list[Val]:
+        return [self.take(x, k) for k in range(x.lanes)]
 
     def every_second(self, x: Val, first: int) -> Val:
         return self.take(x, first) if x.lanes == 2 else self.shuffle(x, x, range(first, x.lanes, 2))

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Bytes that fast memory starts at a multiple of.
+_FAST_ALIGNMENT = 16
+
 # The attribute of loads and stores of vectors that says at multiples of how many bytes they are.
 ALIGNMENT = "hlo_disc.alignment"
 
@@ -77,6 +80,9 @@ class ThreadLanes(Lanes):
         return number * self.team.count + self.b.thread_id() // self.team.threads
 
     def once(self, build: Callable[[], object]) -> None:
+        if self.team.threads == 1:
+            build()
+            return
         self.b.if_(self.b.compare("==", self.thread, 0), build)
 
     # Which lane is which.
@@ -101,14 +107,14 @@ class ThreadLanes(Lanes):
     # All lanes as one: every thread of the team has the result.
 
     def reduce(self, kind: str, x: Val) -> Val:
-        combine, elements = _COMBINE[kind], self._elements(x)
+        combine, elements = _COMBINE[kind], self.elements(x)
         while len(elements) > 1:
             elements = [combine(self.b, *pair) for pair in _pairs(elements)]
         return self._across([elements], lambda one, other: [[combine(self.b, one[0][0], other[0][0])]])[0][0]
 
     def fold(self, state: Sequence[State], join: Join) -> list[State]:
         run = self._run(state[0][0].lanes)
-        elements = [[self._elements(x) for x in xs] for xs in state]
+        elements = [[self.elements(x) for x in xs] for xs in state]
         chunks = []
         for j in range(self.team.chunks):
             held = [[[x[j * run + k] for x in xs] for xs in elements] for k in range(run)]
@@ -120,7 +126,7 @@ class ThreadLanes(Lanes):
             total = join(total, chunk)
         return total
 
-    def _elements(self, x: Val) -> list[Val]:
+    def elements(self, x: Val) -> list[Val]:
         """What a thread has of a vector, one by one."""
 
         def take(k: int) -> Val:
@@ -242,7 +248,7 @@ class ThreadLanes(Lanes):
 
     def _heads(self, x: Val) -> list[Val]:
         """Of values that are the same in all of a run, one for each chunk."""
-        return self._elements(x)[:: self._run(x.lanes)]
+        return self.elements(x)[:: self._run(x.lanes)]
 
     def _spread(self, heads: Sequence[Val], lanes: int) -> Val:
         """For each chunk one value, in all of the thread's run."""
@@ -293,7 +299,7 @@ class ThreadLanes(Lanes):
 
     def last(self, x: Val, reverse: bool) -> Val:
         b, team = self.b, self.team
-        end = self._elements(x)[0 if reverse else -1]
+        end = self.elements(x)[0 if reverse else -1]
         end = self._of_thread(end, "idx", 0 if reverse else min(team.threads, team.warp) - 1)
         if team.warps > 1:
             lane = b.index(self.thread % team.warp)
@@ -326,11 +332,19 @@ class ThreadLanes(Lanes):
     def _alignment(self, buffer: Val, starts: Sequence[Val], run: int) -> int:
         """Of a run in memory, in bytes; 0 for no more than that of an element."""
         element = ir.MemRefType(buffer.v.type).element_type
-        # Buffers that a kernel is given start where all runs may.
-        if run == 1 or not isinstance(buffer.v.owner, ir.Block) or not hasattr(element, "width"):
+        if run == 1 or not self._starts_aligned(buffer.v) or not hasattr(element, "width"):
             return 0
         aligned = all(multiple(x.v, self.multiples) % run == 0 for x in starts)
         return run * element.width // 8 if aligned else 0
+
+    def _starts_aligned(self, buffer: ir.Value) -> bool:
+        """Whether all runs may start where the buffer does: as those that a kernel is given, and fast memory."""
+        if isinstance(buffer.owner, ir.Block):
+            return True
+        source, byte, *_ = buffer.owner.operands if buffer.owner.name == "memref.view" else (None, None)
+        if source is None or source.owner.name != "gpu.dynamic_shared_memory":
+            return False
+        return multiple(byte, self.multiples) % _FAST_ALIGNMENT == 0
 
     def _part(self, mask: Val, first: int, lane: int, run: int, alignment: int) -> ir.Value:
         """What a mask has of a run. Where the first lanes are whole runs, it is one condition."""

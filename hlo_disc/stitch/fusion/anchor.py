@@ -31,14 +31,18 @@ class Anchor:
     memory: tuple[Value, ...]
 
 
-def anchors(graph: Graph, users: Mapping[Value, Sequence[Op]], free: Collection[Op]) -> list[Anchor]:
-    """The anchors of a graph, which have no op but views in common."""
-    return _Anchors(graph, users, free).run()
+def anchors(
+    graph: Graph, users: Mapping[Value, Sequence[Op]], free: Collection[Op], schedules: Collection[str]
+) -> list[Anchor]:
+    """The anchors of a graph, which have no op but views in common. schedules: the names of those that there are."""
+    return _Anchors(graph, users, free, schedules).run()
 
 
 class _Anchors:
-    def __init__(self, graph: Graph, users: Mapping[Value, Sequence[Op]], free: Collection[Op]):
-        self.graph, self.facts, self.users, self.free = graph, graph.facts, users, free
+    def __init__(
+        self, graph: Graph, users: Mapping[Value, Sequence[Op]], free: Collection[Op], schedules: Collection[str]
+    ):
+        self.graph, self.facts, self.users, self.free, self.schedules = graph, graph.facts, users, free, schedules
         self.position = {op: i for i, op in enumerate(graph.ops)}
         self.outputs = set(graph.outputs)
         self.taken: set[Op] = set()
@@ -48,7 +52,7 @@ class _Anchors:
         walks: dict[Op, list[list[Op]]] = {op: [self._views(x) for x in op.operands] for op in dots}
         self.read_through = {op for chains in walks.values() for chain in chains for op in chain}
         found = []
-        for op in dots:
+        for op in dots if "attention" in self.schedules else ():
             inside = match_attention(op, self.users, self.position, self.outputs, self.facts)
             if inside is not None and self.taken.isdisjoint(inside):
                 found.append(self._anchor("attention", inside, walks))

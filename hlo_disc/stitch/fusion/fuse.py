@@ -97,7 +97,7 @@ class Fusion:
         growth, position = self.growth, self.growth.position
         self.wanted = set(self._wanted())
         self.in_memory.update(v for v in self.graph.roots if v.shape or not self.nested)
-        found = anchors(self.graph, self.users, self.free)
+        found = anchors(self.graph, self.users, self.free, self.schedules)
         for anchor in found:
             growth.start_anchor(self.schedules[anchor.schedule], anchor)
         self.host = host_ops(self.graph.ops, self.wanted, self.registers, self.free, growth.owner, self.nested)

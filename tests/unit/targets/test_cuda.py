@@ -104,6 +104,44 @@ def test_aligned_forms_read_and_write_whole_registers(name, images):
         assert all(".v4.b32" in access for access in accesses) == (kernel in aligned), kernel
 
 
+DOT_PROGRAMS: dict[str, tuple[Callable, tuple[str, ...]]] = {
+    "rows and columns": (lambda x, y, z: jax.nn.gelu(x @ y + z), ("f32[m, k]", "f32[k, n]", "f32[n]")),
+    "columns transposed": (lambda x, y: x @ y.T, ("f32[m, k]", "f32[n, k]")),
+    "rows transposed": (lambda x, y: x.T @ y, ("f32[k, m]", "f32[k, n]")),
+    "bf16": (lambda x, y: x @ y, ("bf16[m, k]", "bf16[k, n]")),
+    "batch": (lambda x, y: jnp.einsum("bhqd,bhkd->bhqk", x, y), ("f32[b, h, m, k]", "f32[b, h, n, k]")),
+}
+
+
+@needs_ptxas
+@pytest.mark.parametrize("level", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", DOT_PROGRAMS)
+def test_dots_stay_in_registers(name, level, images, tmp_path):
+    function, specs = DOT_PROGRAMS[name]
+    hlo_disc.compile(function, *specs, target="cuda", features=level)
+    (image,) = images
+    for kernel, (registers, stack) in assembled(image, tmp_path, level).items():
+        assert registers <= (160 if "128x128" in kernel else 72) and stack == 0, kernel
+
+
+@pytest.mark.parametrize("name", DOT_PROGRAMS)
+def test_the_loop_of_a_dot_multiplies(name, images):
+    """Of what a thread does for a block of K most are products; whole vectors where sizes are multiples of four."""
+    function, specs = DOT_PROGRAMS[name]
+    hlo_disc.compile(function, *specs, target="cuda")
+    (image,) = images
+    kernels = dict(re.findall(r"^\.visible \.entry (\w+)\((.*?)^\}", image, re.S | re.M))
+    aligned = {kernel: text for kernel, text in kernels.items() if kernel.endswith("_aligned")}
+    assert len(aligned) == 2
+    for text in aligned.values():
+        accesses = re.findall(r"(?:ld|st)\.global\S*", text)
+        assert accesses and all(re.search(r"\.v[24]\.b32", access) for access in accesses)
+        blocks = re.split(r"^\$L__\w+:", text, flags=re.M)
+        loop = max(blocks, key=lambda block: block.count("fma.rn.f32"))
+        counts = [loop.count(word) for word in ("fma.rn.f32", "ld.shared.v4", "ld.shared")]
+        assert counts[0] >= 8 * counts[1] and counts[1] == counts[2] > 0
+
+
 def test_ptx_of_a_team(images):
     hlo_disc.compile(jax.nn.softmax, "f32[m, n]", target="cuda")
     for words in (".reqntid 256", "shfl.sync.bfly.b32", "bar.sync", "ld.global", "ld.shared", "st.shared"):

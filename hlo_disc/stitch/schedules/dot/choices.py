@@ -30,6 +30,7 @@ from hlo_disc.stitch.schedules.dot.operand import DotTypes
 from hlo_disc.stitch.schedules.dot.pack import PanelPacking
 from hlo_disc.stitch.schedules.dot.product import Product, product, swapped
 from hlo_disc.stitch.schedules.dot.shared_dot import shared_dot
+from hlo_disc.stitch.schedules.dot.team_dot import team_choices
 from hlo_disc.stitch.schedules.dot.transposed_lhs import TransposedDot, is_transposed
 from hlo_disc.stitch.schedules.dot.variant import DotVariant
 from hlo_disc.stitch.variant import Choice, Condition, decided
@@ -46,6 +47,8 @@ STREAM = 4
 def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
     """The forms of a dot group: packed when the columns are static and packed, else by the number of rows."""
     p = product(group, facts)
+    if device.tiles:
+        return team_choices(group, p, facts, device)
     narrow = _is_narrow(p, facts)
     p = swapped(p) if narrow else p
     inner = narrow or _is_inner(p)

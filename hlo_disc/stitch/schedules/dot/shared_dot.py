@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,9 +23,12 @@ from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ZERO
 from hlo_disc.stitch.schedule import PART
 from hlo_disc.stitch.schedules.dot.product import Axis, Product
-from hlo_disc.stitch.schedules.dot.variant import DotVariant
 from hlo_disc.stitch.schedules.row.choices import row_choices
 from hlo_disc.stitch.variant import Choice, Condition, Variant
+
+if TYPE_CHECKING:
+    from hlo_disc.stitch.schedules.dot.team_dot import TeamDot
+    from hlo_disc.stitch.schedules.dot.variant import DotVariant
 
 # Parts of K. Results that are few: their sums of all parts take 4 MiB. Products a result that are many.
 SLICES = 16
@@ -70,7 +74,7 @@ class SharedDot:
         return Dim.max(self.partial.fast_bytes(), self.final.fast_bytes())
 
 
-def shared_dot(whole: DotVariant, device: Device, facts: ShapeFacts) -> Choice | None:
+def shared_dot(whole: DotVariant | TeamDot, device: Device, facts: ShapeFacts) -> Choice | None:
     """The choice that shares a dot, where its results may be few and its sums long; None where they never are."""
     p = whole.product
     depth = p.inner[0].size

@@ -1,0 +1,114 @@
+"""The forms of a dot on a machine with teams of threads: a team has a tile of the result, see `team_kernel.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hlo_disc.device import Device, Team, Tile
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.fusion.strided import ONE, ZERO
+from hlo_disc.stitch.schedules.dot.fma_tile import PAD
+from hlo_disc.stitch.schedules.dot.operand import DotTypes
+from hlo_disc.stitch.schedules.dot.product import Product
+from hlo_disc.stitch.schedules.dot.shared_dot import shared_dot
+from hlo_disc.stitch.schedules.dot.team_kernel import VECTOR, TeamKernel, along_k
+from hlo_disc.stitch.schedules.kernel import group_kernel
+from hlo_disc.stitch.variant import Choice, Condition, When, decided
+
+
+@dataclass(frozen=True)
+class TeamDot:
+    """One compiled form of a dot group. Kernel arguments: buffers and symbols.
+
+    slices: into how many parts K is divided; more than one are the product's first axis. multiples: the sizes that are
+    multiples of VECTOR, so that whole vectors are read and written at once.
+    """
+
+    group: Group
+    product: Product
+    types: DotTypes
+    tile: Tile
+    facts: ShapeFacts
+    multiples: tuple[Dim, ...] = ()
+    slices: int = 1
+    workspace: tuple[Value, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"dot_{self.tile.rows}x{self.tile.cols}" + "_aligned" * bool(self.multiples)
+
+    def key(self) -> tuple:
+        return (self.group.key(), self.tile, self.multiples, self.slices)
+
+    @property
+    def rows_elements(self) -> int:
+        """Of fast memory for the rows of a block."""
+        return self.tile.depth * (self.tile.rows + PAD)
+
+    @property
+    def block_elements(self) -> int:
+        """Of fast memory for a block of K."""
+        return self.rows_elements + self.tile.depth * (self.tile.cols + PAD)
+
+    @property
+    def fast_elements(self) -> int:
+        """Of fast memory: two blocks, and afterwards the sums."""
+        return max(2 * self.block_elements, self.tile.rows * (self.tile.cols + PAD))
+
+    def fast_bytes(self) -> Dim:
+        return Dim.const(self.fast_elements * np.dtype(self.types.sum).itemsize)
+
+    def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
+        p, tile = self.product, self.tile
+        tiles = sizes.count([p.axes[a].size for a in p.batch])
+        for axis, size in ((p.row_axis, tile.rows), (p.col_axis, tile.cols)):
+            tiles = tiles * b.ceil_div(sizes(axis.size), size)
+        b.launch(kernel, tiles, [*buffers, *symbols], sizes(self.fast_bytes()), Team(tile.threads))
+
+    def build(self, b: Builder, name: str) -> None:
+        """Add the kernel to the module."""
+        with group_kernel(b, name, self.group, self.facts, 0, team=Team(self.tile.threads)) as (sizes, buffers, _):
+            TeamKernel(b, self, sizes, buffers).item(b.block_id())
+
+
+def team_choices(group: Group, p: Product, facts: ShapeFacts, device: Device) -> list[Choice]:
+    """Large tiles for large results, each with and without whole vectors, and few long sums shared among blocks."""
+    types = DotTypes(p.rows.source.dtype, p.cols.source.dtype, p.dtype)
+    sizes = _strides(p)
+    tiles = [tile for tile in device.tiles if tile is device.tiles[0] or p.dtype.itemsize <= 4]
+    plain = [TeamDot(group, p, types, tile, facts) for tile in tiles]
+    forms: list[tuple[TeamDot, When]] = []
+    for form in reversed(plain):
+        when = _large(p, form.tile)
+        whole = tuple(Condition(size, "multiple of", VECTOR) for size in sizes)
+        forms += [(replace(form, multiples=sizes), (*when, *whole)), (form, when)]
+    choices = [Choice(form, when) for form, when in forms]
+    return decided([*filter(None, [shared_dot(plain[0], device, facts)]), *choices], facts)
+
+
+def _large(p: Product, tile: Tile) -> When:
+    """When a tile is not too large: the results are enough for all processors, and few tiles are cut."""
+    if not tile.least:
+        return ()
+    results = Condition(dim_product(axis.size for axis in p.axes), ">=", tile.least)
+    return (results, Condition(p.row_axis.size, ">=", tile.rows), Condition(p.col_axis.size, ">=", tile.cols))
+
+
+def _strides(p: Product) -> tuple[Dim, ...]:
+    """The sizes that say whether a vector of an operand, or of the result, starts at a multiple of its length."""
+    found = [p.rows.offset, p.cols.offset, p.col_axis.size]
+    for side in ("row", "col"):
+        axis = p.row_axis if side == "row" else p.col_axis
+        found.append(p.inner[-1].size if along_k(p, side) else axis.size)
+        axes = [*p.axes, *p.inner, *(digit for axis in (*p.axes, *p.inner) for digit in axis.digits)]
+        found += [getattr(axis, f"{side}_stride") for axis in axes]
+    return tuple(dict.fromkeys(size for size in found if size not in (ZERO, ONE)))

@@ -1,0 +1,184 @@
+"""The kernel of a dot whose tiles are shared by teams of threads.
+
+for each block of K:        the team brings its rows and columns to fast memory, where all threads find them,
+                            and each thread adds to its sums while the next block is on its way
+then:                       sums go to fast memory, and from there through the epilogue, row by row
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hlo_disc.device import Team
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.threads import ThreadLanes
+from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.fusion.strided import ONE
+from hlo_disc.stitch.schedules.dot.epilogue import Stores
+from hlo_disc.stitch.schedules.dot.fma_tile import PAD, FastMatrix, FmaTile
+from hlo_disc.stitch.schedules.dot.kernel import ProductKernel
+from hlo_disc.stitch.schedules.dot.operand import gather, load
+from hlo_disc.stitch.schedules.dot.product import Axis, Product, position
+
+if TYPE_CHECKING:
+    from hlo_disc.stitch.schedules.dot.team_dot import TeamDot
+
+# Neighbours that a thread reads at once.
+VECTOR = 4
+
+
+def along_k(p: Product, side: str) -> bool:
+    """Whether threads read neighbours along K; otherwise along the rows, or columns, which are contiguous then."""
+    axis = p.row_axis if side == "row" else p.col_axis
+    return getattr(axis, f"{side}_stride") != ONE or bool(axis.digits)
+
+
+class Loader:
+    """Brings a part of an operand to fast memory: `size` rows, or columns, from `first` on, by blocks of K."""
+
+    def __init__(self, k: TeamKernel, side: str, buffer: Val, size: int, first: Scalar):
+        b, p, tile, types = k.b, k.p, k.v.tile, k.v.types
+        self.b, self.sizes, self.side, self.buffer, self.size, self.first = b, k.sizes, side, buffer, size, first
+        self.axis, self.source = (p.row_axis, types.row) if side == "row" else (p.col_axis, types.col)
+        self.inner, self.sum = p.inner[-1], types.sum
+        self.along_k = along_k(p, side)
+        side_by_side = (tile.depth if self.along_k else size) // VECTOR
+        self.places: list[tuple[Scalar, Scalar]] = []  # of each vector of a thread: the row, and the k
+        for earlier in range(0, size * tile.depth // VECTOR, tile.threads):
+            number = b.thread_id() + earlier
+            at = (number // side_by_side, number % side_by_side * VECTOR)
+            self.places.append(at if self.along_k else at[::-1])
+
+    @property
+    def stride(self) -> int:
+        """From one k to the next in fast memory."""
+        return self.size + PAD
+
+    def load(self, at: Scalar, k: Scalar, end: Scalar) -> list[Val]:
+        """A thread's elements of the block of K from `k` on, 0 for those that are not there.
+
+        at: where row 0 and k 0 are. end: of K.
+        """
+        return [self._vector(at, self.first + row, k + more, end) for row, more in self.places]
+
+    def _vector(self, at: Scalar, row: Scalar, k: Scalar, end: Scalar) -> Val:
+        b, rows = self.b, self.b.index(self.sizes(self.axis.size))
+        inside, left = b.compare("<", b.index(row), rows), end - k
+        if not self.along_k:
+            inside, left = b.compare("<", b.index(k), b.index(end)), rows - row
+        mask = b.lanes.first(b.select(inside, b.index(left), b.index(0)), VECTOR)
+        if not self.along_k:
+            at = at + position(self.inner, k, self.side, self.sizes) + row
+            return load(b, self.source, self.sum, self.buffer, at, VECTOR, mask)
+        at = at + position(self.axis, row, self.side, self.sizes)
+        if getattr(self.inner, f"{self.side}_stride") == ONE and not self.inner.digits:
+            return load(b, self.source, self.sum, self.buffer, at + k, VECTOR, mask)
+        offsets = position(self.inner, b.lanes.numbers(VECTOR) + k, self.side, self.sizes)
+        if isinstance(offsets, int):
+            offsets = b.const(offsets, b.index_type, VECTOR)
+        return gather(b, self.source, self.sum, self.buffer, at, offsets, mask)
+
+    def store(self, vectors: Sequence[Val], block: FastMatrix) -> None:
+        """What was loaded, with a row of fast memory for each k."""
+        for x, (row, k) in zip(vectors, self.places, strict=True):
+            if not self.along_k:
+                self.b.store(x, block.buffer, block.place(k, row))
+                continue
+            for i, element in enumerate(self.b.lanes.elements(x)):
+                self.b.store(element, block.buffer, block.place(k + i, row))
+
+
+class TeamKernel(ProductKernel):
+    """Builds the kernel of a `TeamDot`: a tile a block."""
+
+    def __init__(self, b: Builder, v: TeamDot, sizes: Sizes, buffers: Sequence[Val]):
+        super().__init__(b, v.product)
+        self.v = v
+        self.open_memory(sizes, v.group, buffers)
+
+    def item(self, number: Scalar) -> None:
+        """One tile of one matrix of the batch."""
+        b, p, tile, sizes = self.b, self.p, self.v.tile, self.sizes
+        down = b.ceil_div(sizes(p.row_axis.size), tile.rows)
+        across = b.ceil_div(sizes(p.col_axis.size), tile.cols)
+        self.locate_batch(number // (down * across))
+        number = number % (down * across)
+        self.at = (number // across * tile.rows, number % across * tile.cols)
+        with b.over(ThreadLanes(b, Team(1, count=tile.threads))):
+            self._tile()
+
+    def _tile(self) -> None:
+        b, v, tile, sizes = self.b, self.v, self.v.tile, self.sizes
+        for size in v.multiples:
+            b.lanes.is_multiple(sizes(size), VECTOR)
+        row, col = self.at
+        self.loaders = (
+            Loader(self, "row", self.rows, tile.rows, row),
+            Loader(self, "col", self.cols, tile.cols, col),
+        )
+        self.sums = FmaTile(b, tile, v.types.sum)
+        element = b.memory_type(v.types.sum)
+        self.fast = b.view(b.fast(), 0, element, v.fast_elements)
+        sums = self._over(list(self.p.inner), self.row_at, self.batch_at, self._part(), self.sums.zeros())
+        b.barrier()
+        left = FastMatrix(self.fast, 0, tile.cols + PAD)
+        self.sums.leave(sums, left)
+        b.barrier()
+        self._store(left)
+
+    def _part(self) -> tuple[Scalar, Scalar]:
+        """The part of the outermost axis of K that the tile sums."""
+        b, size = self.b, self.b.index(self.sizes(self.p.inner[0].size))
+        if self.v.slices == 1:
+            return 0, size
+        span = b.ceil_div(size, self.v.slices)
+        lo = b.minimum(self.batch[0] * span, size)
+        return lo, b.minimum(lo + span, size)
+
+    def _over(
+        self, axes: list[Axis], row_at: Scalar, col_at: Scalar, part: tuple[Scalar, Scalar], sums: Sequence[Val]
+    ) -> list[Val]:
+        """The sums with all products of a part of the first of these axes of K."""
+        b, sizes = self.b, self.sizes
+        axis, *others = axes
+        if not others:
+            return self._blocks(row_at, col_at, part, sums)
+        with b.loop(*part, 1, sums) as loop:
+            row_at = row_at + position(axis, loop.i, "row", sizes)
+            col_at = col_at + position(axis, loop.i, "col", sizes)
+            loop.yield_(*self._over(others, row_at, col_at, (0, b.index(sizes(others[0].size))), loop.args))
+        return loop.results
+
+    def _blocks(self, row_at: Scalar, col_at: Scalar, part: tuple[Scalar, Scalar], sums: Sequence[Val]) -> list[Val]:
+        """The same for the last axis, block by block. Two blocks take turns in fast memory."""
+        b, v, depth = self.b, self.v, self.v.tile.depth
+        (rows, cols), (lo, hi) = self.loaders, part
+
+        def loaded(first: Scalar) -> list[Val]:
+            return [*rows.load(row_at, first, hi), *cols.load(col_at, first, hi)]
+
+        b.barrier()  # of the loop before, all have read the last block
+        ahead = loaded(lo)
+        with b.loop(lo, hi, depth, [*sums, *ahead]) as loop:
+            at = (loop.i - lo) // depth % 2 * v.block_elements
+            sums, staged = loop.args[: len(sums)], loop.args[len(sums) :]
+            blocks = [FastMatrix(self.fast, at, rows.stride), FastMatrix(self.fast, at + v.rows_elements, cols.stride)]
+            rows.store(staged[: len(rows.places)], blocks[0])
+            cols.store(staged[len(rows.places) :], blocks[1])
+            b.barrier()
+            ahead = loaded(loop.i + depth)
+            loop.yield_(*self.sums.add(sums, *blocks), *ahead)
+        return loop.results[: len(sums)]
+
+    def _store(self, sums: FastMatrix) -> None:
+        """The epilogue: each thread has some columns of every so many rows."""
+        b, p, tile = self.b, self.p, self.v.tile
+        stores = Stores(b, p, sums.stride, VECTOR, self.v.facts)
+        end = b.minimum(self.sizes(p.row_axis.size) - self.at[0], tile.rows)
+        thread = b.thread_id()
+        across = 1 if p.col is None else tile.cols // VECTOR
+        first = b.index(thread % across * VECTOR)
+        rows = (thread // across, end, tile.threads // across)
+        stores.build(self.sizes, [sums.buffer], self.memory, self.batch, self.at, rows, (first, first + VECTOR))

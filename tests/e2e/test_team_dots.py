@@ -1,0 +1,137 @@
+"""Dots of a GPU whose tiles are shared by teams, thread by thread: layouts, types and sizes around the tiles."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import emulated
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_disc
+from hlo_disc.device import Tile
+from hlo_disc.targets import nvptx, registry
+
+ORDERS = (0, -1, 7)
+SIZES = ((1, 1, 1), (3, 5, 7), (64, 16, 64), (65, 17, 63), (8, 100, 132), (130, 33, 4), (127, 12, 129))
+EMPTY = ((4, 0, 5), (0, 3, 4), (3, 4, 0))
+TYPES = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "bf16": ml_dtypes.bfloat16,
+    "f16": np.float16,
+    "i32": np.int32,
+    "i8": np.int8,
+}
+
+
+@pytest.fixture(params=nvptx.DEVICE.tiles, ids=lambda tile: f"{tile.rows}x{tile.cols}")
+def tile(request, monkeypatch) -> Iterator[Tile]:
+    """The tile that the target "tiled" has for all sizes."""
+    only = dataclasses.replace(request.param, least=0)
+    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
+    registry.register("tiled", lambda: emulated.Emulated(dataclasses.replace(nvptx.DEVICE, tiles=(only,))))
+    yield only
+    emulated.emulator().simt_order(0)
+
+
+def contract(*numbers: Any) -> Callable[..., Any]:
+    return lambda x, y: lax.dot_general(x, y, numbers, preferred_element_type=x.dtype)
+
+
+def windows(x, y):
+    return lax.conv_general_dilated(x, y, (1, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "rows and columns": (lambda x, y: x @ y, ("f32[m, k]", "f32[k, n]")),
+    "rows transposed": (lambda x, y: x.T @ y, ("f32[k, m]", "f32[k, n]")),
+    "columns transposed": (lambda x, y: x @ y.T, ("f32[m, k]", "f32[n, k]")),
+    "both transposed": (lambda x, y: x.T @ y.T, ("f32[k, m]", "f32[n, k]")),
+    "f64": (lambda x, y: x @ y, ("f64[m, k]", "f64[k, n]")),
+    "bf16": (lambda x, y: x @ y, ("bf16[m, k]", "bf16[k, n]")),
+    "f16 to f32": (
+        lambda x, y: lax.dot(x, y, preferred_element_type=np.float32),
+        ("f16[m, k]", "f16[k, n]"),
+    ),
+    "i32": (lambda x, y: x @ y, ("i32[m, k]", "i32[k, n]")),
+    "i8": (lambda x, y: x @ y.T, ("i8[m, k]", "i8[n, k]")),
+    "epilogue": (lambda x, y, z: jax.nn.gelu(x @ y + z), ("f32[m, k]", "f32[k, n]", "f32[n]")),
+    "transposed result": (lambda x, y, z: (x @ y).T * z, ("f32[m, k]", "f32[k, n]", "f32[m]")),
+    "batch": (contract(([2], [1]), ([0], [0])), ("f32[3, m, k]", "f32[3, k, n]")),
+    "batch last": (contract(([1], [0]), ([2], [2])), ("f32[m, k, 3]", "f32[k, n, 3]")),
+    "two contracted": (contract(([1, 2], [2, 0]), ([], [])), ("f32[m, 3, k]", "f32[k, n, 3]")),
+    "a row": (lambda x, y: x @ y, ("f32[k]", "f32[k, n]")),
+    "a column": (lambda x, y: x @ y, ("f32[m, k]", "f32[k]")),
+    "one sum": (lambda x, y: x @ y, ("f32[k]", "f32[k]")),
+    "outer": (jnp.outer, ("f32[m]", "f32[n]")),
+    "same": (lambda x, y: x @ y.T, ("f32[m, k]", "f32[m, k]")),
+    "slices": (lambda x, y: x[1:, ::2] @ y[::-1], ("f32[m + 1, 2*k]", "f32[k, n]")),
+    "windows": (windows, ("f32[2, m, k, 3]", "f32[2, 3, 3, 5]")),
+}  # fmt: skip
+
+
+def arrays(specs: tuple[str, ...], m: int, k: int, n: int) -> list[np.ndarray]:
+    rng, made = np.random.default_rng(m + n), []
+    for spec in specs:
+        name, shape = spec.rstrip("]").split("[")
+        shape = [eval(size, {"m": m, "k": k, "n": n}) for size in shape.split(", ")]
+        dtype = np.dtype(TYPES[name])
+        if dtype.kind == "i":
+            made.append(rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True))
+        else:
+            made.append(rng.standard_normal(shape).astype(dtype))
+    return made
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_dots(name, tile):
+    function, specs = PROGRAMS[name]
+    with jax.enable_x64("f64" in specs[0]):
+        executable = hlo_disc.compile(function, *specs, target="tiled")
+        for m, k, n in (*SIZES, *(EMPTY if name != "windows" else ())):
+            xs = arrays(specs, m, k, n)
+            expected = np.asarray(jax.jit(function)(*xs))
+            for order in ORDERS:
+                emulated.emulator().simt_order(order)
+                result = np.asarray(executable(*xs))
+                emulated.check()
+                assert result.shape == expected.shape and result.dtype == expected.dtype
+                compare(result, expected, (m, k, n), order)
+
+
+def compare(result: np.ndarray, expected: np.ndarray, *where: Any) -> None:
+    """Equal but for the order of the sums."""
+    if result.dtype.kind == "i":
+        np.testing.assert_array_equal(result, expected, str(where))
+        return
+    rounding = float(ml_dtypes.finfo(result.dtype).eps)
+    scale = max(1.0, float(np.abs(expected.astype(np.float64)).max(initial=0)))
+    np.testing.assert_allclose(
+        result.astype(np.float64), expected.astype(np.float64), rtol=0, atol=8 * rounding * scale, err_msg=str(where)
+    )
+
+
+def test_infinite_and_not_a_number_stay_in_their_rows_and_columns(tile):
+    executable = hlo_disc.compile(lambda x, y: x @ y, "f32[m, k]", "f32[k, n]", target="tiled")
+    x, y = np.ones((67, 19), np.float32), np.ones((19, 66), np.float32)
+    x[66, 18], y[18, 65], y[3, 1] = np.nan, np.inf, -np.inf
+    result = np.asarray(executable(x, y))
+    emulated.check()
+    np.testing.assert_array_equal(result, np.asarray(jax.jit(lambda x, y: x @ y)(x, y)))
+
+
+def test_long_sums_are_shared(tile):
+    executable = hlo_disc.compile(lambda x, y: jnp.tanh(x @ y), "f32[m, k]", "f32[k, n]", target="tiled")
+    assert "shared if" in executable.explain()
+    for k in (8191, 8192, 8205):
+        x, y = (a / np.float32(64) for a in arrays(("f32[m, k]", "f32[k, n]"), 5, k, 6))
+        result = np.asarray(executable(x, y))
+        emulated.check()
+        np.testing.assert_allclose(result, np.tanh(x.astype(np.float64) @ y), atol=1e-5)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from hlo_disc.abi import ALIGNMENT as BLOCK_ALIGNMENT
 from hlo_disc.device import Team
 from hlo_disc.mlir import arith, gpu, ir, memref, vector
 from hlo_disc.stitch.codegen.lanes import Join, Lanes, State
@@ -332,19 +333,19 @@ class ThreadLanes(Lanes):
     def _alignment(self, buffer: Val, starts: Sequence[Val], run: int) -> int:
         """Of a run in memory, in bytes; 0 for no more than that of an element."""
         element = ir.MemRefType(buffer.v.type).element_type
-        if run == 1 or not self._starts_aligned(buffer.v) or not hasattr(element, "width"):
+        if run == 1 or not hasattr(element, "width"):
             return 0
         aligned = all(multiple(x.v, self.multiples) % run == 0 for x in starts)
-        return run * element.width // 8 if aligned else 0
+        return min(run * element.width // 8, self._start(buffer.v)) if aligned else 0
 
-    def _starts_aligned(self, buffer: ir.Value) -> bool:
-        """Whether all runs may start where the buffer does: as those that a kernel is given, and fast memory."""
+    def _start(self, buffer: ir.Value) -> int:
+        """At a multiple of how many bytes a buffer starts, 0 if it is not known."""
         if isinstance(buffer.owner, ir.Block):
-            return True
+            return BLOCK_ALIGNMENT
         source, byte, *_ = buffer.owner.operands if buffer.owner.name == "memref.view" else (None, None)
         if source is None or source.owner.name != "gpu.dynamic_shared_memory":
-            return False
-        return multiple(byte, self.multiples) % _FAST_ALIGNMENT == 0
+            return 0
+        return _FAST_ALIGNMENT if multiple(byte, self.multiples) % _FAST_ALIGNMENT == 0 else 0
 
     def _part(self, mask: Val, first: int, lane: int, run: int, alignment: int) -> ir.Value:
         """What a mask has of a run. Where the first lanes are whole runs, it is one condition."""

@@ -16,12 +16,12 @@ SIZES ?= 7,32,1,31,0,2
 JOBS ?= 1
 BIN := $(VENV)/bin
 NATIVE := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h) CMakeLists.txt
-CPP := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h tests/emulator/*.cc tests/unit/ral/*.cc)
+CPP := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h tests/emulator/*.cc tests/emulator/*.h tests/unit/ral/*.cc)
 STAMP := $(VENV)/installed
 # The libraries of `make ecosystem`, which nothing else needs, over what is in .venv.
 ECOSYSTEM := .venv-ecosystem
 
-.PHONY: demo test test-full conformance fuzz soak surface mutants lint format docs bench ecosystem asan tsan clean
+.PHONY: demo test test-gpu traffic test-full conformance fuzz soak surface mutants lint format docs bench ecosystem asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -32,6 +32,10 @@ test: $(STAMP)
 # Every op of the table as kernels of a GPU, thread by thread on this machine.
 test-gpu: $(STAMP)
 	$(BIN)/pytest tests/e2e/test_sweeps.py -n auto --target emulated-cuda
+
+# What kernels of a GPU ask of memory, as in make traffic FILTER=softmax; counted, so that no GPU is needed.
+traffic: $(STAMP)
+	PYTHONPATH=tests/emulator $(BIN)/python -m traffic --filter "$(FILTER)"
 
 # Sweeps in depth, with other random cases each time, then random programs.
 test-full: $(STAMP)

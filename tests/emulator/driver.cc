@@ -3,12 +3,11 @@
 //
 // Blocks of memory begin and end with words that nobody may change; their contents are NaN at first. What a driver
 // would not do is an error of the next call that asks for failures.
-#include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <string>
+
+#include "simt.h"
 
 extern "C" {
 void simt_launch(void (*kernel)(const void*), int64_t blocks, int64_t threads, int64_t shared, const void* record);
@@ -22,7 +21,7 @@ constexpr uint64_t kGuard = 0x5eadbeef5eadbeef;
 constexpr size_t kMargin = 256;
 
 std::mutex mutex;
-std::map<uintptr_t, size_t> blocks;
+std::map<uintptr_t, simt::Region> blocks;
 int context, calls_left = -1, error_then = 0;
 thread_local int current = 0;
 
@@ -46,11 +45,8 @@ bool whole(uintptr_t address, size_t bytes) {
 
 // Is this range inside one block?
 bool is_inside(uintptr_t address, size_t bytes) {
-  std::lock_guard<std::mutex> lock(mutex);
-  auto after = blocks.upper_bound(address);
-  if (after == blocks.begin()) return false;
-  auto [start, size] = *--after;
-  return address - start <= size && bytes <= size - (address - start);
+  simt::Region* block = simt::find_region(address);
+  return block && bytes <= block->bytes - (address - block->start);
 }
 
 void check_current() {
@@ -58,6 +54,14 @@ void check_current() {
 }
 
 }  // namespace
+
+simt::Region* simt::find_region(uintptr_t address) {
+  std::lock_guard<std::mutex> lock(mutex);
+  auto after = blocks.upper_bound(address);
+  if (after == blocks.begin()) return nullptr;
+  Region& found = (--after)->second;
+  return address - found.start <= found.bytes ? &found : nullptr;
+}
 
 extern "C" {
 
@@ -137,7 +141,7 @@ int cuMemAllocAsync(uintptr_t* address, size_t bytes, void*) {
   memset(reinterpret_cast<void*>(*address + bytes), 0xee, size - bytes);
   fill(*address + size, kMargin);
   std::lock_guard<std::mutex> lock(mutex);
-  blocks[*address] = bytes;
+  blocks.emplace(*address, simt::Region{*address, bytes, false});
   return 0;
 }
 int cuMemFreeAsync(uintptr_t address, void*) {
@@ -149,7 +153,7 @@ int cuMemFreeAsync(uintptr_t address, void*) {
       simt_fail("memory is freed that is not there");
       return 1;
     }
-    bytes = found->second;
+    bytes = found->second.bytes;
     blocks.erase(found);
   }
   size_t size = (bytes + kMargin - 1) / kMargin * kMargin;

@@ -6,17 +6,18 @@ functions of the emulator, shared memory is asked for, and a kernel takes the re
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import functools
+import hashlib
+import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import instrument
 import llvmlite.binding as llvm
 
 from hlo_disc.device import Device
@@ -26,7 +27,8 @@ from hlo_disc.targets.functions import IMAGE
 from hlo_disc.targets.target import Dump
 from hlo_disc.targets.translate import canonicalize, translate
 
-_SOURCE, _DRIVER = (Path(__file__).with_name(name) for name in ("simt.cc", "driver.cc"))
+_HERE = Path(__file__).parent
+_BUILD = _HERE.parents[1] / "build" / "emulator"
 
 
 class SimtError(AssertionError):
@@ -35,12 +37,17 @@ class SimtError(AssertionError):
 
 @functools.cache
 def _built() -> str:
-    """The driver with the emulator, built anew by each process that needs it."""
-    directory = tempfile.mkdtemp()
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    built = f"{directory}/libsimt.so"
-    subprocess.run(["c++", "-std=c++17", "-O2", "-Wall", "-shared", "-fPIC", _SOURCE, _DRIVER, "-o", built], check=True)
-    return built
+    """The driver with the emulator, which is built when a source has changed."""
+    sources = sorted(_HERE.glob("*.cc"))
+    texts = b"".join(path.read_bytes() for path in [*sources, *_HERE.glob("*.h")])
+    built = _BUILD / f"libsimt-{hashlib.sha256(texts).hexdigest()[:16]}.so"
+    if not built.exists():
+        _BUILD.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=_BUILD, suffix=".so", delete=False) as made:
+            command = ["c++", "-std=c++17", "-O2", "-Wall", "-shared", "-fPIC", *sources, "-o", made.name]
+        subprocess.run(command, check=True)
+        os.replace(made.name, built)  # other processes may be about the same
+    return str(built)
 
 
 @functools.cache
@@ -58,34 +65,32 @@ def check() -> None:
 
 
 def _addresses() -> dict[str, int]:
-    names = ["simt_shared", "simt_aligned", *_intrinsics()]
+    names = ["simt_shared", "simt_access", "simt_planted", "simt_no_barrier", *_intrinsics()]
     return {name: ctypes.cast(getattr(emulator(), name), ctypes.c_void_p).value or 0 for name in names}
 
 
 @functools.cache
 def _intrinsics() -> tuple[str, ...]:
-    text = _SOURCE.read_text()
+    text = (_HERE / "simt.cc").read_text()
     shuffles = (f"llvm_nvvm_shfl_sync_{mode}_i32" for mode in re.findall(r"^SHUFFLE\((\w+)", text, re.M))
     return (*re.findall(r"\b(llvm_\w+)\(", text.replace("##", "#")), *shuffles)
 
 
 def for_cpu(text: str) -> str:
     """LLVM IR of a GPU's kernels as that of functions of their records, to be linked with the emulator."""
-    shared: dict[str, int] = {}
-    end = 0
+    shared: dict[str, tuple[int, int]] = {}
+    end = 16  # fast memory is at no larger multiple
     for name, size in re.findall(r"^@(\w+) = internal addrspace\(3\) global \[(\d+) x i8\]", text, re.M):
-        shared[name] = end
+        shared[name] = end, int(size)
         end += -(-int(size) // 16) * 16
-    shared["fast"] = end
+    shared["fast"] = end, -1
     text = re.sub(r"^(target (triple|datalayout)|@\w+ = (internal|external) addrspace\(3\)) .*\n", "", text, flags=re.M)
-    for name, at in shared.items():
-        text = text.replace(f"addrspacecast ptr addrspace(3) @{name} to ptr", f"call ptr @simt_shared(i64 {at})")
+    for name, (at, size) in shared.items():
+        place = f"call ptr @simt_shared(i64 {at}, i64 {size})"
+        text = text.replace(f"addrspacecast ptr addrspace(3) @{name} to ptr", place)
     text = re.sub(r"addrspacecast ptr addrspace\(1\) (%\w+) to ptr", r"getelementptr i8, ptr \1, i64 0", text)
     text = re.sub(r" addrspace\(\d\)", "", text)
-    whole = r"^  .*\b(?:load|store) <.*, ptr (?P<at>%\w+), align (?P<alignment>\d+)$"
-    masked = r"^  .*@llvm\.masked\.(?:load|store)\..*\(.*ptr align (?P<alignment>\d+) (?P<at>%\w+)[,)].*$"
-    for access in (whole, masked):
-        text = re.sub(access, _checked, text, flags=re.M)
+    text = instrument.instrumented(text)
     known = set(_intrinsics())
 
     def renamed(match: re.Match) -> str:
@@ -115,14 +120,7 @@ def for_cpu(text: str) -> str:
     text = re.sub(r"^define ptx_kernel void @([\w.]+)\((.*)\)", body, text, flags=re.M)
     entries.append(_image(kernels))
     head = [f'target triple = "{x86.TRIPLE}"', f'target datalayout = "{_host().machine.layout}"']
-    return "\n".join(
-        [*head, "declare ptr @simt_shared(i64)", "declare void @simt_aligned(ptr, i64)", text, *entries, ""]
-    )
-
-
-def _checked(access: re.Match) -> str:
-    """With a question whether the memory is as aligned as it is said to be."""
-    return f"  call void @simt_aligned(ptr {access['at']}, i64 {access['alignment']})\n{access[0]}"
+    return "\n".join([*head, instrument.DECLARATIONS, text, *entries, ""])
 
 
 def _image(kernels: Sequence[str]) -> str:

@@ -4,25 +4,26 @@
 // end of this file. A launch goes through its blocks one by one. Threads take turns in one of three orders (forward,
 // backward, shuffled), shared memory starts as NaN, and what no machine defines is an error that names block and thread:
 // threads at different barriers, an exchange with a thread that has left or is elsewhere, an exchange that is not
-// by all its members.
+// by all its members, and what `accesses.cc` has of memory.
+#include "simt.h"
+
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <numeric>
 #include <random>
-#include <string>
+#include <set>
 #include <utility>
 #include <vector>
+
+using namespace simt;
 
 namespace {
 
 constexpr size_t kStack = 64 << 10;
 constexpr size_t kShared = 256 << 10;
-constexpr int kWarp = 32;
 
 enum class State { kReady, kAtBarrier, kExchanging, kDone };
 
@@ -36,7 +37,7 @@ struct Fiber {
 
 using Kernel = void (*)(const void* record);
 
-// One block; of each OS thread that launches.
+// The block that runs: one at a time, whichever thread of the process launches it.
 struct Block {
   std::vector<Fiber> fibers;
   std::vector<int> order, warps;  // in which threads, and warps, take turns
@@ -45,10 +46,13 @@ struct Block {
   void* scheduler = nullptr;
   Kernel kernel = nullptr;
   const void* record = nullptr;
+  size_t dynamic = 0;  // bytes of shared memory that the launch asks for
+  size_t written = kShared;  // at most so many bytes of shared memory are no longer NaN
   alignas(128) char shared[kShared];
 };
 
-thread_local Block block;
+std::mutex launches;
+Block block;
 thread_local std::string failure;
 
 extern "C" void simt_switch(void** save, void* load);
@@ -63,12 +67,6 @@ void leave(State state, const void* site) {
   self().state = state;
   self().site = site;
   simt_switch(&self().stack_pointer, block.scheduler);
-}
-
-[[noreturn]] void fail(const std::string& what) {
-  failure = what + " (block " + std::to_string(block.number) + ", thread " + std::to_string(block.current) + ")";
-  leave(State::kDone, nullptr);
-  abort();  // never runs again
 }
 
 void fiber_main() {
@@ -134,6 +132,8 @@ bool release_barrier() {
     return false;
   }
   for (Fiber& fiber : block.fibers) fiber.state = State::kReady;
+  begin_phase();
+  count_barrier();
   return true;
 }
 
@@ -152,14 +152,17 @@ bool run_warp(int first) {
 }
 
 bool run_block() {
-  memset(block.shared, 0xff, kShared);
+  memset(block.shared, 0xff, std::exchange(block.written, 0));
+  begin_block(block.dynamic);
   for (int i = 0; i < block.size; i++) start(block.fibers[i]);
   for (;;) {
     for (int warp : block.warps) {
       if (!run_warp(warp * kWarp)) return false;
     }
-    if (std::all_of(block.fibers.begin(), block.fibers.end(), [](const Fiber& f) { return f.state == State::kDone; }))
+    if (std::all_of(block.fibers.begin(), block.fibers.end(), [](const Fiber& f) { return f.state == State::kDone; })) {
+      count_block();
       return true;
+    }
     if (!release_barrier()) return false;
   }
 }
@@ -178,9 +181,19 @@ uint32_t exchange(uint32_t members, uint32_t word, int source, const void* site)
   return result;
 }
 
-int order_of_threads = 0;
+int order_of_threads = 0, fault = 0;
+std::set<int> faults_met;
 
 }  // namespace
+
+int simt::thread() { return block.current; }
+int64_t simt::block_number() { return block.number; }
+
+[[noreturn]] void simt::fail(const std::string& what) {
+  failure = what + " (block " + std::to_string(block.number) + ", thread " + std::to_string(block.current) + ")";
+  leave(State::kDone, nullptr);
+  abort();  // never runs again
+}
 
 extern "C" {
 
@@ -194,7 +207,32 @@ const char* simt_failure() {
   return text.c_str();
 }
 
-void* simt_shared(int64_t at) { return block.shared + at; }
+void simt_shared_region(void* start, int64_t bytes);
+
+// What a kernel has of shared memory from there on: so many bytes, or what the launch asks for if they are -1.
+void* simt_shared(int64_t at, int64_t bytes) {
+  simt_shared_region(block.shared + at, bytes);
+  size_t end = static_cast<size_t>(at) + (bytes < 0 ? block.dynamic : static_cast<size_t>(bytes));
+  block.written = std::max(block.written, end);
+  return block.shared + at;
+}
+
+// Which of the faults that stand in the code is one, 0 for none: see `faults.py`. Forgets which were met.
+void simt_plant(int number) {
+  fault = number;
+  faults_met.clear();
+}
+
+// Whether a kernel has come to this fault.
+int simt_met(int number) { return static_cast<int>(faults_met.count(number)); }
+
+// Whether this fault is one, of all threads or of every second one.
+bool simt_planted(int32_t number, int32_t every) {
+  faults_met.insert(number);
+  return number == fault && block.current % every == 0;
+}
+
+void simt_no_barrier(int32_t) {}
 
 // Notes what a launch, or the driver, found wrong.
 void simt_fail(const char* what) {
@@ -202,6 +240,7 @@ void simt_fail(const char* what) {
 }
 
 void simt_launch(Kernel kernel, int64_t blocks, int64_t threads, int64_t shared, const void* record) {
+  std::lock_guard<std::mutex> lock(launches);
   if (!failure.empty()) return;
   if (shared > static_cast<int64_t>(kShared)) {
     failure = "a kernel asks for " + std::to_string(shared) + " bytes of shared memory";
@@ -209,6 +248,7 @@ void simt_launch(Kernel kernel, int64_t blocks, int64_t threads, int64_t shared,
   }
   block.kernel = kernel;
   block.record = record;
+  block.dynamic = static_cast<size_t>(shared);
   block.size = static_cast<int>(threads);
   if (block.fibers.size() != static_cast<size_t>(threads)) {
     for (Fiber& fiber : block.fibers) munmap(fiber.stack, kStack);
@@ -222,15 +262,11 @@ void simt_launch(Kernel kernel, int64_t blocks, int64_t threads, int64_t shared,
   };
   in_order(block.order, threads);
   in_order(block.warps, (threads + kWarp - 1) / kWarp);
+  begin_launch();
   for (block.number = 0; block.number < blocks; block.number++) {
     if (!run_block()) return;
   }
-}
-
-// What comes before a load or store that is said to be at a multiple of so many bytes.
-void simt_aligned(const void* address, int64_t alignment) {
-  if (reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(alignment))
-    fail("an access that must be at a multiple of " + std::to_string(alignment) + " bytes is not");
+  count_launch();
 }
 
 // The machine's intrinsics, with underscores for the dots.

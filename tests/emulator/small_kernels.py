@@ -1,0 +1,61 @@
+"""Kernels of a few lines of LLVM IR, launched in the emulator."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import emulated
+import numpy as np
+
+from hlo_disc.targets import nvptx, x86
+
+BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
+
+
+@contextmanager
+def block_of_memory() -> Iterator[int]:
+    """The address of 256 bytes of the GPU's memory."""
+    driver, address = emulated.emulator(), ctypes.c_size_t()
+    driver.cuCtxPushCurrent_v2(None)
+    assert driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(256), None) == 0
+    yield address.value
+    assert driver.cuMemFreeAsync(address, None) == 0
+    emulated.check()
+    driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+
+def launch(body: str, memory: int, number: int = 0, blocks: int = 1, threads: int = 64, shared: int = 64) -> None:
+    """Run a kernel of some memory %p, the %tid of a thread, its %block, a %number, and shared memory %own and %fast."""
+    text = f"""
+target triple = "{nvptx.TRIPLE}"
+target datalayout = "{nvptx.LAYOUT}"
+@own = internal addrspace(3) global [40 x i8] undef, align 16
+@fast = external addrspace(3) global [0 x i8], align 16
+declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
+declare i32 @llvm.nvvm.shfl.sync.bfly.i32(i32, i32, i32, i32)
+declare <4 x float> @llvm.masked.load.v4f32.p0(ptr, <4 x i1>, <4 x float>)
+declare void @llvm.masked.store.v4f32.p0(<4 x float>, ptr, <4 x i1>)
+declare <2 x i32> @llvm.masked.gather.v2i32.v2p0(<2 x ptr>, <2 x i1>, <2 x i32>)
+declare void @llvm.masked.scatter.v2i32.v2p0(<2 x i32>, <2 x ptr>, <2 x i1>)
+define ptx_kernel void @kernel(i64 %number, ptr addrspace(1) %global) {{
+entry:
+  %p = addrspacecast ptr addrspace(1) %global to ptr
+  %own = addrspacecast ptr addrspace(3) @own to ptr
+  %fast = addrspacecast ptr addrspace(3) @fast to ptr
+  %tid32 = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %tid = zext i32 %tid32 to i64
+  %block32 = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+  %block = zext i32 %block32 to i64
+{"".join(f"  {line.strip()}{chr(10)}" for line in body.strip().splitlines())}  ret void
+}}
+"""
+    object_ = x86.generator("host").compile_llvm(emulated.for_cpu(text))
+    library = emulated.Emulated(nvptx.DEVICE).link(object_, {})
+    record = np.array([number, memory], np.int64)
+    kernel, data = map(ctypes.c_void_p, (library.address("kernel"), record.ctypes.data))
+    sizes = map(ctypes.c_int64, (blocks, threads, shared))
+    emulated.emulator().simt_launch(kernel, *sizes, data)

@@ -12,13 +12,14 @@ class Team:
     threads: how many, a power of two. chunks: into how many runs of neighbouring lanes a vector is cut; of each, every
         thread holds as many neighbours as there are. count: teams that are launched side by side, each with a block of
         its own; more than one only where a team is no larger than a warp.
-    warp: threads that exchange values without memory.
+    warp: threads that exchange values without memory. registers: that each may have; 0 where the machine decides.
     """
 
     threads: int
     chunks: int = 1
     count: int = 1
     warp: int = 32
+    registers: int = 0
 
     @property
     def warps(self) -> int:
@@ -30,7 +31,7 @@ class Team:
 class Tile:
     """What a team of threads computes of a matrix product: rows x cols of the result, `depth` products at a time.
 
-    least: results of which on it is taken.
+    least: results of which on it is taken. registers: see Team.
     """
 
     rows: int
@@ -38,6 +39,12 @@ class Tile:
     depth: int
     threads: int
     least: int = 0
+    registers: int = 0
+
+    @property
+    def team(self) -> Team:
+        """The threads that share a tile."""
+        return Team(self.threads, registers=self.registers)
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 class Threads:
     """What kernels of a machine with teams of threads are made of.
 
-    convention: LLVM's calling convention of a kernel. attributes: f(threads), function attributes of a kernel.
+    convention: LLVM's calling convention of a kernel. attributes: f(threads, registers), function attributes of a kernel
+        for so many threads, of which each may have so many registers, 0 for any number.
     thread, block: the intrinsics for the numbers of the thread and of its block, of type i32.
     barrier: f(body) makes all threads of a block wait for each other.
     shuffled: f(body, x, mode, distance, width) is the i32 `x` of another one of `width` neighbours, see gpu.shuffle.
     """
 
     convention: str
-    attributes: Callable[[int], str]
+    attributes: Callable[[int, int], str]
     thread: str
     block: str
     barrier: Callable[[FunctionBody], None]

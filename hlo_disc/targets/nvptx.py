@@ -13,6 +13,11 @@ WARP = 32
 _LANE = "llvm.nvvm.read.ptx.sreg.laneid"
 
 
+def _attributes(threads: int, registers: int) -> str:
+    most = f' "nvvm.maxnreg"="{registers}"' if registers else ""
+    return f'"nvvm.reqntid"="{threads}"{most}'
+
+
 def _barrier(body: FunctionBody) -> None:
     body.call("void", "llvm.nvvm.barrier.cta.sync.aligned.all", [("i32", "0")])
 
@@ -35,7 +40,7 @@ MACHINE = Machine(
     attributes="nounwind convergent",
     threads=Threads(
         convention="ptx_kernel",
-        attributes=lambda threads: f'"nvvm.reqntid"="{threads}"',
+        attributes=_attributes,
         thread="llvm.nvvm.read.ptx.sreg.tid.x",
         block="llvm.nvvm.read.ptx.sreg.ctaid.x",
         barrier=_barrier,
@@ -48,6 +53,6 @@ DEVICE = Device(
     registers=64,
     unroll=1,
     teams=(Team(8, 1, 16), Team(32, 2, 4), Team(256, 1)),
-    tiles=(Tile(64, 64, 16, 256), Tile(128, 128, 8, 256, least=1 << 21)),
+    tiles=(Tile(64, 64, 16, 256), Tile(128, 128, 8, 256, least=1 << 21, registers=168)),
     host_memory=False,
 )

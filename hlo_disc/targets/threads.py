@@ -37,7 +37,13 @@ def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str
     module.declarations.setdefault(_FAST, f"@{_FAST} = external addrspace({SHARED}) global [0 x i8], align 16")
     body.region(block)
     count, *_ = op.attributes["known_block_size"]
-    define(module, f"{threads.convention} void @{name}({', '.join(texts)})", body, " " + threads.attributes(count))
+    registers = op.attributes["hlo_disc.registers"].value if "hlo_disc.registers" in op.attributes else 0
+    define(
+        module,
+        f"{threads.convention} void @{name}({', '.join(texts)})",
+        body,
+        " " + threads.attributes(count, registers),
+    )
 
 
 def shared_memory(module: ModuleBody, op: ir.Operation) -> None:

@@ -73,6 +73,8 @@ class ModuleBuilder:
                 known_block_size=[team.threads * team.count if team else 1, 1, 1],
                 arg_attrs=ir.ArrayAttr.get(attrs),
             )
+        if team and team.registers:
+            op.attributes["hlo_disc.registers"] = ir.IntegerAttr.get(self.builder.i64, team.registers)
         if calls_only:
             op.attributes["hlo_disc.calls_only"] = ir.UnitAttr.get()
         lanes = ThreadLanes(self.builder, team) if team else self.builder.simd

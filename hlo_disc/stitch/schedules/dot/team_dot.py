@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hlo_disc.device import Device, Team, Tile
+from hlo_disc.device import Device, Tile
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
@@ -72,11 +72,11 @@ class TeamDot:
         tiles = sizes.count([p.axes[a].size for a in p.batch])
         for axis, size in ((p.row_axis, tile.rows), (p.col_axis, tile.cols)):
             tiles = tiles * b.ceil_div(sizes(axis.size), size)
-        b.launch(kernel, tiles, [*buffers, *symbols], sizes(self.fast_bytes()), Team(tile.threads))
+        b.launch(kernel, tiles, [*buffers, *symbols], sizes(self.fast_bytes()), tile.team)
 
     def build(self, b: Builder, name: str) -> None:
         """Add the kernel to the module."""
-        with group_kernel(b, name, self.group, self.facts, 0, team=Team(self.tile.threads)) as (sizes, buffers, _):
+        with group_kernel(b, name, self.group, self.facts, 0, team=self.tile.team) as (sizes, buffers, _):
             TeamKernel(b, self, sizes, buffers).item(b.block_id())
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Threads:
     """What kernels of a machine with teams of threads are made of.
 
-    convention: LLVM's calling convention of a kernel. attributes: f(threads, registers), function attributes of a kernel
+    convention: LLVM's calling convention of a kernel. attributes: f(threads, registers), function attributes of one
         for so many threads, of which each may have so many registers, 0 for any number.
     thread, block: the intrinsics for the numbers of the thread and of its block, of type i32.
     barrier: f(body) makes all threads of a block wait for each other.

@@ -31,13 +31,15 @@ class Team:
 class Tile:
     """What a team of threads computes of a matrix product: rows x cols of the result, `depth` products at a time.
 
-    least: results of which on it is taken. registers: see Team.
+    parts: of the team, which share the depth; with more than one the tile is for few rows. least: it is taken for so
+        many results. registers: see Team.
     """
 
     rows: int
     cols: int
     depth: int
     threads: int
+    parts: int = 1
     least: int = 0
     registers: int = 0
 
@@ -59,7 +61,8 @@ class Device:
     grain: elements of memory-bound work that are worth a block of their own.
     grain_flops: FLOPs of compute-bound work that are worth a block of their own.
     teams: of which sizes, smallest first, teams of threads share blocks; none where a block is one thread's.
-    tiles: those of a team in a matrix multiply, smallest first; none where register tiles are one thread's.
+    tiles: those of a team in a matrix multiply, of which the first that sizes allow is taken and the last is for all;
+        none where register tiles are one thread's.
     pair_dot: whether an instruction adds products of pairs of bf16 to a register of f32.
     host_memory: whether host code sees the memory of kernels; if not, it asks the runtime for single elements.
     """

@@ -53,6 +53,10 @@ DEVICE = Device(
     registers=64,
     unroll=1,
     teams=(Team(8, 1, 16), Team(32, 2, 4), Team(256, 1)),
-    tiles=(Tile(64, 64, 16, 256), Tile(128, 128, 8, 256, least=1 << 21, registers=168)),
+    tiles=(
+        Tile(16, 32, 128, 256, parts=8, registers=112),
+        Tile(128, 128, 8, 256, least=1 << 21, registers=168),
+        Tile(64, 64, 16, 256, registers=80),
+    ),
     host_memory=False,
 )

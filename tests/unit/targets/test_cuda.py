@@ -121,7 +121,7 @@ def test_dots_stay_in_registers(name, level, images, tmp_path):
     hlo_disc.compile(function, *specs, target="cuda", features=level)
     (image,) = images
     for kernel, (registers, stack) in assembled(image, tmp_path, level).items():
-        assert registers <= (160 if "128x128" in kernel else 72) and stack == 0, kernel
+        assert registers <= (168 if "128x128" in kernel else 112) and stack == 0, (kernel, registers)
 
 
 @pytest.mark.parametrize("name", DOT_PROGRAMS)
@@ -132,7 +132,7 @@ def test_the_loop_of_a_dot_multiplies(name, images):
     (image,) = images
     kernels = dict(re.findall(r"^\.visible \.entry (\w+)\((.*?)^\}", image, re.S | re.M))
     aligned = {kernel: text for kernel, text in kernels.items() if kernel.endswith("_aligned")}
-    assert len(aligned) == 2
+    assert len(aligned) == 3
     for text in aligned.values():
         accesses = re.findall(r"(?:ld|st)\.global\S*", text)
         assert accesses and all(re.search(r"\.v[24]\.b32", access) for access in accesses)

@@ -10,7 +10,7 @@ import numpy as np
 from hlo_disc.device import Device, Tile
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
-from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
@@ -18,7 +18,7 @@ from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
 from hlo_disc.stitch.schedules.dot.fma_tile import PAD
 from hlo_disc.stitch.schedules.dot.operand import DotTypes
-from hlo_disc.stitch.schedules.dot.product import Product
+from hlo_disc.stitch.schedules.dot.product import Product, swapped
 from hlo_disc.stitch.schedules.dot.shared_dot import shared_dot
 from hlo_disc.stitch.schedules.dot.team_kernel import VECTOR, TeamKernel, along_k
 from hlo_disc.stitch.schedules.kernel import group_kernel
@@ -62,7 +62,7 @@ class TeamDot:
     @property
     def fast_elements(self) -> int:
         """Of fast memory: two blocks, and afterwards the sums."""
-        return max(2 * self.block_elements, self.tile.rows * (self.tile.cols + PAD))
+        return max(2 * self.block_elements, self.tile.parts * self.tile.rows * (self.tile.cols + PAD))
 
     def fast_bytes(self) -> Dim:
         return Dim.const(self.fast_elements * np.dtype(self.types.sum).itemsize)
@@ -81,22 +81,26 @@ class TeamDot:
 
 
 def team_choices(group: Group, p: Product, facts: ShapeFacts, device: Device) -> list[Choice]:
-    """Large tiles for large results, each with and without whole vectors, and few long sums shared among blocks."""
-    types = DotTypes(p.rows.source.dtype, p.cols.source.dtype, p.dtype)
-    sizes = _strides(p)
-    tiles = [tile for tile in device.tiles if tile is device.tiles[0] or p.dtype.itemsize <= 4]
-    plain = [TeamDot(group, p, types, tile, facts) for tile in tiles]
-    forms: list[tuple[TeamDot, When]] = []
-    for form in reversed(plain):
-        when = _large(p, form.tile)
-        whole = tuple(Condition(size, "multiple of", VECTOR) for size in sizes)
-        forms += [(replace(form, multiples=sizes), (*when, *whole)), (form, when)]
-    choices = [Choice(form, when) for form, when in forms]
-    return decided([*filter(None, [shared_dot(plain[0], device, facts)]), *choices], facts)
+    """The machine's tiles, each with and without whole vectors, and few long sums shared among blocks."""
+
+    if facts.at_most(p.col_axis.size, Dim.const(min(tile.rows for tile in device.tiles))) is Truth.YES:
+        p = swapped(p)  # few columns are few rows of the other matrix
+    types, sizes = DotTypes(p.rows.source.dtype, p.cols.source.dtype, p.dtype), _strides(p)
+    whole = tuple(Condition(size, "multiple of", VECTOR) for size in sizes)
+    choices: list[Choice] = []
+    for tile in device.tiles:
+        if p.dtype.itemsize > 4 and tile.least:
+            continue  # its sums would not be in registers
+        form, when = TeamDot(group, p, types, tile, facts), _when(p, tile) if tile is not device.tiles[-1] else ()
+        choices += [Choice(replace(form, multiples=sizes), (*when, *whole)), Choice(form, when)]
+    shared = shared_dot(TeamDot(group, p, types, device.tiles[-1], facts), device, facts)
+    return decided([*filter(None, [shared]), *choices], facts)
 
 
-def _large(p: Product, tile: Tile) -> When:
-    """When a tile is not too large: the results are enough for all processors, and few tiles are cut."""
+def _when(p: Product, tile: Tile) -> When:
+    """When a tile is taken: with parts for few rows, others when few are cut and enough for all processors."""
+    if tile.parts > 1:
+        return (Condition(p.row_axis.size, "<=", tile.rows),)
     if not tile.least:
         return ()
     results = Condition(dim_product(axis.size for axis in p.axes), ">=", tile.least)

@@ -122,10 +122,8 @@ class TeamKernel(ProductKernel):
         element = b.memory_type(v.types.sum)
         self.fast = b.view(b.fast(), 0, element, v.fast_elements)
         sums = self._over(list(self.p.inner), self.row_at, self.batch_at, self._part(), self.sums.zeros())
-        b.barrier()
         left = FastMatrix(self.fast, 0, tile.cols + PAD)
         self.sums.leave(sums, left)
-        b.barrier()
         self._store(left)
 
     def _part(self) -> tuple[Scalar, Scalar]:

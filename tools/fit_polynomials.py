@@ -8,8 +8,11 @@ it. Needs scipy, which comes with jax.
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 from collections.abc import Callable, Sequence
+from decimal import Decimal, getcontext
+from fractions import Fraction
 
 import numpy as np
 from scipy.optimize import linprog
@@ -183,8 +186,8 @@ def fit_double() -> None:
 
 
 def fit_two_over_pi() -> None:
-    # 2/pi in pieces of 29 bits, whose products with f32 numbers are exact in f64
-    bits = 300
+    # 2/pi in pieces of 29 bits, whose products with f32 numbers are exact in f64, and in one
+    bits = 1300
     one = 1 << bits
 
     def arctan_inverse(n: int) -> int:
@@ -196,17 +199,56 @@ def fit_two_over_pi() -> None:
         return total
 
     pi = 4 * (4 * arctan_inverse(5) - arctan_inverse(239))
-    rest = (2 * one * one) // pi
-    pieces = []
-    for k in range(1, 8):
-        piece = rest >> (bits - 29 * k)
-        rest -= piece << (bits - 29 * k)
-        pieces.append(piece)
+    two_over_pi = (2 * one * one) // pi
+    pieces = [two_over_pi >> (bits - 29 * k) & ((1 << 29) - 1) for k in range(1, 8)]
     print(f"TWO_OVER_PI = {tuple(pieces)}  # piece k times 2^-29(k + 1)")
-    high = np.float32(math.pi / 2)
-    middle = np.float32(float(pi - int(float(high) * 2 * one)) / 2 / one)
-    low = (pi - int(float(high) * 2 * one) - int(float(middle) * 2 * one)) / 2 / one
-    print(f"HALF_PI = ({float(high)!r}, {float(middle)!r}, {float(np.float32(low))!r})")
+    print(f"TWO_OVER_PI_DIGITS = {two_over_pi >> (bits - 1184):x}")
+    for dtype in (np.float32, np.float64):
+        left, parts = Fraction(pi, 2 * one), []
+        for _ in range(3):
+            parts.append(float(dtype(float(left))))
+            left -= Fraction(parts[-1])
+        print(f"HALF_PI = {tuple(parts)}")
+
+
+def fit_erfc_double() -> None:
+    # h(t) = (1 + 2x) exp(x^2) erfc(x) with t = (x - 7/2)/(x + 7/2), interpolated at Chebyshev's points, in decimals: of
+    # erfc as much is left as 1 - erf leaves
+    getcontext().prec = 400
+    low, high = ((x - Decimal("3.5")) / (x + Decimal("3.5")) for x in (Decimal("0.46"), Decimal("27.5")))
+    count = 23
+    points = [
+        (low + high) / 2 + (high - low) / 2 * Decimal(math.cos(math.pi * (k + 0.5) / count)) for k in range(count)
+    ]
+    table = [_h(Decimal("3.5") * (1 + t) / (1 - t)) for t in points]
+    for order in range(1, count):  # Newton's divided differences, then powers of t
+        for k in range(count - 1, order - 1, -1):
+            table[k] = (table[k] - table[k - 1]) / (points[k] - points[k - order])
+    powers = [table[-1]]
+    for value, point in zip(table[-2::-1], points[-2::-1], strict=True):
+        powers = [a - b * point for a, b in zip([value, *powers], [*powers, Decimal(0)], strict=True)]
+    first = float(powers[0])
+    print(f"H = ({first!r}, {float(powers[0] - Decimal(first))!r})")
+    print(f"H_REST = {tuple(map(float, powers[1:]))}")
+
+
+def _h(x: Decimal) -> Decimal:
+    """(1 + 2x) exp(x^2) erfc(x), by the series of exp(x^2) erf(x), whose terms are all positive."""
+    term = total = x
+    k = 0
+    while term > total * Decimal(10) ** -400:
+        k += 1
+        term = term * 2 * x * x / (2 * k + 1)
+        total += term
+    return (1 + 2 * x) * ((x * x).exp() - total * 2 / _pi().sqrt())
+
+
+@functools.cache
+def _pi() -> Decimal:
+    def arctan_inverse(n: int) -> Decimal:
+        return sum(((-1) ** k * Decimal(n) ** -(2 * k + 1) / (2 * k + 1) for k in range(300)), Decimal(0))
+
+    return 4 * (4 * arctan_inverse(5) - arctan_inverse(239))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ _LOG = (0.333333313, -0.250008196, 0.200012416, -0.166234106, 0.142015859, -0.13
 _LOG2_F64 = (
     2.8853900817900917, 0.9617966733339701, 0.5770835865835575, 0.41167261539963074, 0.3407321300581847,
 )  # fmt: skip
-_EXP2_F64 = (
+EXP2_F64 = (
     1.0, 0.6931471805482127, 0.24022650698110348, 0.05550410935265525, 0.009618128616160532, 0.0013333454860962489,
     0.00015403825455809583, 1.5309156097361872e-05, 1.3178931794755044e-06,
 )  # fmt: skip
@@ -71,12 +71,16 @@ def log1p(x: X) -> X:
     return (x.abs() < 2.0**-25).select(x, edges)
 
 
+def log2_of_mantissa(m: X) -> X:
+    """log2 of an f64 between sqrt(1/2) and sqrt(2)."""
+    s = (m - 1.0) / (m + 1.0)
+    return s * (s * s).horner(_LOG2_F64)
+
+
 def _log2_f64(x: X) -> X:
     """log2 of an f32 >= 0 or NaN, in f64; -inf for 0, inf for inf."""
     e, m = _split_any(x)
-    wide = m.to("f64")
-    s = (wide - 1.0) / (wide + 1.0)
-    value = s.fma((s * s).horner(_LOG2_F64), e.to("f64"))
+    value = log2_of_mantissa(m.to("f64")) + e.to("f64")
     value = x.equals(0.0).select(-math.inf, value)
     return (x < math.inf).select(value, x.to("f64"))
 
@@ -85,7 +89,7 @@ def _exp2_f32(t: X) -> X:
     """2^t of an f64 rounded to f32, once: overflow and gradual underflow are those of the conversion."""
     t = t.at_least(-160.0).at_most(130.0)
     n = t.round()
-    return ((t - n).horner(_EXP2_F64) * n.power_of_two()).to("f32")
+    return ((t - n).horner(EXP2_F64) * n.power_of_two()).to("f32")
 
 
 def cbrt(x: X) -> X:
@@ -97,11 +101,15 @@ def pow(x: X, y: X) -> X:
     exponent = _log2_f64(x.abs()) * y.to("f64")
     # 0 * inf: |x| is 1 and y infinite, or y is 0; both make 1
     exponent = exponent.is_nan().select(x.code.constant(0.0, "f64"), exponent)
-    size = _exp2_f32(exponent)
+    return of_size(x, y, _exp2_f32(exponent))
+
+
+def of_size(x: X, y: X, size: X) -> X:
+    """pow, where |x|^y is known for all y but 0 and all |x| but 1."""
     whole = y.floor().equals(y)
     half = y * 0.5
     odd = whole & ~half.floor().equals(half)
-    negative = x.bits("i32") < 0
+    negative = x.bits("i32" if x.kind == "f32" else "i64") < 0
     value = (negative & odd).select(-size, size)
     nowhere = (x < 0.0) & ~whole & (x > -math.inf)
     value = (nowhere | x.is_nan() | y.is_nan()).select(math.nan, value)

@@ -22,7 +22,7 @@ INTEGER = {
     "addi": "add", "subi": "sub", "muli": "mul", "divsi": "sdiv", "remsi": "srem", "divui": "udiv", "remui": "urem",
     "andi": "and", "ori": "or", "xori": "xor", "shli": "shl", "shrsi": "ashr", "shrui": "lshr",
 }  # fmt: skip
-FLOAT = {"addf": "fadd", "subf": "fsub", "mulf": "fmul", "divf": "fdiv", "remf": "frem", "negf": "fneg"}
+FLOAT = {"addf": "fadd", "subf": "fsub", "mulf": "fmul", "divf": "fdiv", "negf": "fneg"}
 MIN_MAX = {
     "minsi": "smin", "maxsi": "smax", "minui": "umin", "maxui": "umax", "minimumf": "minimum", "maximumf": "maximum",
 }  # fmt: skip
@@ -228,6 +228,7 @@ def _extension(body: FunctionBody, op: ir.Operation) -> None:
 HANDLERS: dict[str, Handler] = {
     **{f"arith.{op}": _integer(opcode) for op, opcode in INTEGER.items()},
     **{f"arith.{op}": _float(opcode) for op, opcode in FLOAT.items()},
+    "arith.remf": _math_function("fmod"),
     **{f"arith.{op}": _intrinsic(name) for op, name in MIN_MAX.items()},
     **{f"arith.{op}": _cast(opcode) for op, opcode in CASTS.items()},
     **{f"math.{op}": _intrinsic(name) for op, name in MATH_INTRINSICS.items()},

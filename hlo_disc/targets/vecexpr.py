@@ -61,11 +61,7 @@ class Code:
 
     def rare(self, condition: X, usual: Sequence[X], otherwise: Callable[[], Sequence[X]]) -> list[X]:
         """`usual` where `condition` is false. Code of `otherwise` runs only when some lane needs it."""
-        some = condition
-        if self.lanes:
-            name = f"llvm.vector.reduce.or.v{self.lanes}i1"
-            self.declarations[name] = f"declare i1 @{name}({condition.type.text})"
-            some = self.op("i1", f"call i1 @{name}({condition.type.text} {condition.text})")
+        some = self._any(condition)
         self._count += 1
         slow, join, before = f"slow{self._count}", f"join{self._count}", self._block
         self.lines += [f"  br i1 {some.text}, label %{slow}, label %{join}", f"{slow}:"]
@@ -77,6 +73,36 @@ class Code:
             self.op(y.kind, f"phi {y.type.text} [ {y.text}, %{before} ], [ {x.text}, %{after} ]")
             for x, y in zip(changed, usual, strict=True)
         ]
+
+    def repeat(
+        self, state: Sequence[X], going: Callable[[Sequence[X]], X], step: Callable[[Sequence[X]], Sequence[X]]
+    ) -> list[X]:
+        """Take steps from `state` in each lane for as long as it is `going`."""
+        self._count += 1
+        loop, body, done = (f"{name}{self._count}" for name in ("loop", "body", "done"))
+        before = self._block
+        self.lines += [f"  br label %{loop}", f"{loop}:"]
+        self._block = loop
+        start = len(self.lines)
+        now = [self.op(x.kind, "") for x in state]
+        condition = going(now)
+        self.lines += [f"  br i1 {self._any(condition).text}, label %{body}, label %{done}", f"{body}:"]
+        self._block = body
+        after = [condition.select(new, old) for new, old in zip(step(now), now, strict=True)]
+        for k, (first, old, new) in enumerate(zip(state, now, after, strict=True)):
+            sources = f"[ {first.text}, %{before} ], [ {new.text}, %{self._block} ]"
+            self.lines[start + k] = f"  {old.text} = phi {old.type.text} {sources}"
+        self.lines += [f"  br label %{loop}", f"{done}:"]
+        self._block = done
+        return now
+
+    def _any(self, condition: X) -> X:
+        """Whether a condition, of type i1, holds in some lane."""
+        if not self.lanes:
+            return condition
+        name = f"llvm.vector.reduce.or.v{self.lanes}i1"
+        self.declarations[name] = f"declare i1 @{name}({condition.type.text})"
+        return self.op("i1", f"call i1 @{name}({condition.type.text} {condition.text})")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +150,7 @@ class X:
     def __xor__(self, other: X | int) -> X:
         return self._binary(other, "xor", "")
 
-    def __lshift__(self, other: int) -> X:
+    def __lshift__(self, other: X | int) -> X:
         return self._binary(other, "shl", "")
 
     def __rshift__(self, other: int) -> X:

@@ -1,8 +1,7 @@
 """Vector math: every transcendental function, for any float type and number of lanes, as LLVM IR.
 
-f32 functions are polynomials and rationals over the whole range (infinities, NaN, denormals, signed zeros); f16 and
-bf16 go through f32; f64 has the exponentials and logarithms, and calls the C library for the rest, lane by lane.
-ULP_BOUNDS holds what the tests measure.
+They are polynomials and rationals over the whole range (infinities, NaN, denormals, signed zeros), in f32 and in f64;
+f16 and bf16 go through f32. ULP_BOUNDS holds what the tests measure.
 """
 
 from __future__ import annotations
@@ -10,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from hlo_disc.targets import math_double, math_exp, math_log, math_trig
+from hlo_disc.targets import (
+    math_double,
+    math_double_erf,
+    math_double_power,
+    math_double_trig,
+    math_exp,
+    math_log,
+    math_remainder,
+    math_trig,
+)
 from hlo_disc.targets.floats import is_small, narrow, widen
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.types import F64, Type, Untranslatable
@@ -30,14 +38,31 @@ FUNCTIONS: Mapping[str, Callable[..., X]] = {
     "cos": math_trig.cos,
     "tan": math_trig.tan,
     "atan2": math_trig.atan2,
+    "fmod": math_remainder.fmod,
 }
-_BINARY = ("pow", "atan2")
+DOUBLE: Mapping[str, Callable[..., X]] = {
+    "exp": math_double.exp,
+    "expm1": math_double.expm1,
+    "tanh": math_double.tanh,
+    "erf": math_double_erf.erf,
+    "erfc": math_double_erf.erfc,
+    "log": math_double.log,
+    "log1p": math_double.log1p,
+    "cbrt": math_double_power.cbrt,
+    "pow": math_double_power.pow,
+    "sin": math_double_trig.sin,
+    "cos": math_double_trig.cos,
+    "tan": math_double_trig.tan,
+    "atan2": math_double_trig.atan2,
+    "fmod": math_remainder.fmod,
+}
+_BINARY = ("pow", "atan2", "fmod")
 # a call would make a loop spill its vectors, which these are too quick for; the others are long and seldom
 _INLINED = ("exp", "expm1", "tanh", "erf", "erfc", "log", "log1p")
+_LONG_IN_F64 = ("erf", "erfc")
 
 # The largest error in ulp of the result type, denormal results included: (function, dtype) -> bound. Just below 1 an
-# ulp is half of what it is above: tanh and erf are within 3e-7 of their value. f64 is the C library's but for what
-# math_double.py has.
+# ulp is half of what it is above: tanh and erf are within 3e-7 of their value.
 ULP_BOUNDS: Mapping[tuple[str, str], float] = {
     ("exp", "f32"): 1.0,
     ("expm1", "f32"): 2.0,
@@ -52,11 +77,17 @@ ULP_BOUNDS: Mapping[tuple[str, str], float] = {
     ("cos", "f32"): 2.0,
     ("tan", "f32"): 4.0,
     ("atan2", "f32"): 2.0,
+    ("fmod", "f32"): 0.0,
     **{(function, dtype): 0.51 for function in FUNCTIONS for dtype in ("f16", "bf16")},
     **{(function, "f64"): 1.0 for function in FUNCTIONS},
     ("expm1", "f64"): 2.0,
     ("tanh", "f64"): 3.0,
     ("log1p", "f64"): 2.0,
+    ("erf", "f64"): 1.2,
+    ("erfc", "f64"): 1.2,
+    ("cbrt", "f64"): 0.51,
+    ("atan2", "f64"): 1.5,
+    ("fmod", "f64"): 0.0,
 }
 
 
@@ -82,16 +113,14 @@ def _define(name: str, function: str, type_: Type, machine: Machine, declaration
     code = Code(type_.lanes, machine.scale)
     names = "xy" if function in _BINARY else "x"
     scalar = type_.element or type_
-    by_lane = scalar is F64 and function not in math_double.FUNCTIONS
-    if by_lane:
-        result = _by_lane(code, function, names)
-    elif scalar is F64:
-        result = math_double.FUNCTIONS[function](*[code.argument(n, "f64") for n in names])
+    if scalar is F64:
+        result = DOUBLE[function](*[code.argument(n, "f64") for n in names])
     else:
         arguments = [_widen(code, code.argument(n, "f32"), type_) for n in names]
         result = _narrow(code, FUNCTIONS[function](*arguments), type_)
     declarations.update(code.declarations)
-    placement = "alwaysinline" if function in _INLINED and not by_lane else "noinline"
+    inlined = function in _INLINED and not (scalar is F64 and function in _LONG_IN_F64)
+    placement = "alwaysinline" if inlined else "noinline"
     parameters = ", ".join(f"{type_.text} %{n}" for n in names)
     head = f"define internal {type_.text} @{name}({parameters}) {machine.attributes} {placement} {{"
     return "\n".join([head, *code.lines, f"  ret {type_.text} {result.text}", "}"])
@@ -107,18 +136,3 @@ def _narrow(code: Code, x: X, type_: Type) -> X:
     if not is_small(type_):
         return x
     return X(code, "f32", narrow(lambda text: code.op("f32", text).text, x.text, x.type, type_))
-
-
-def _by_lane(code: Code, function: str, names: str) -> X:
-    """The C library's function on every lane of an f64 vector."""
-    scalars = ", ".join("double" for _ in names)
-    code.declarations[function] = f"declare double @{function}({scalars})"
-    if not code.lanes:
-        return code.op("f64", f"call double @{function}({', '.join(f'double %{n}' for n in names)})")
-    whole = code.type("f64").text
-    result = X(code, "f64", "poison")
-    for lane in range(code.lanes):
-        picked = [code.op("f64", f"extractelement {whole} %{n}, i32 {lane}").text for n in names]
-        value = code.op("f64", f"call double @{function}({', '.join(f'double {p}' for p in picked)})")
-        result = code.op("f64", f"insertelement {whole} {result.text}, double {value.text}, i32 {lane}")
-    return result

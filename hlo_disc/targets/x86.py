@@ -41,10 +41,7 @@ _EXTRAS = (
 # The register tiles (rows, vectors) that reach the most FLOPs with so many vector registers.
 _TILES = {32: (6, 4), 16: (4, 3)}
 
-_C_FUNCTIONS = (
-    "exp", "expm1", "log", "log1p", "tanh", "erf", "erfc", "sin", "cos", "tan", "atan2", "pow", "cbrt",
-    "fmod", "fmodf", "memcpy", "memmove", "memset",
-)  # fmt: skip
+_C_FUNCTIONS = ("memcpy", "memmove", "memset")
 
 _library_names = (f"hlo_disc_{k}" for k in itertools.count())
 
@@ -212,7 +209,7 @@ def _unload(jit: llvm.LLJIT, trackers: list[llvm.ResourceTracker]) -> None:
 
 
 def link(object_: bytes, symbols: Mapping[str, int]) -> X86Library:
-    """Load an object, with `symbols` at the given addresses; the C library's math functions are found by themselves.
+    """Load an object, with `symbols` at the given addresses; the C library's are found by themselves.
 
     Objects are linked when the first address is asked for. Raises FormatError for bytes that are no ELF object.
     """
@@ -221,7 +218,7 @@ def link(object_: bytes, symbols: Mapping[str, int]) -> X86Library:
     initialize()
     name = next(_library_names)
     builder = llvm.JITLibraryBuilder().add_object_img(object_)
-    for symbol, address in {**_libm(), **symbols}.items():
+    for symbol, address in {**_c_library(), **symbols}.items():
         builder.import_symbol(symbol, address)
     try:
         # The first target machine that comes along will do: nothing is compiled here. JITLink places an object's
@@ -234,7 +231,7 @@ def link(object_: bytes, symbols: Mapping[str, int]) -> X86Library:
 
 
 @functools.cache
-def _libm() -> dict[str, int]:
-    """The C functions that generated code may call: what has no vector code of its own, and what LLVM expands to."""
-    library = ctypes.CDLL(ctypes.util.find_library("m") or "libm.so.6")
+def _c_library() -> dict[str, int]:
+    """The C functions that LLVM expands copies to."""
+    library = ctypes.CDLL(ctypes.util.find_library("c") or "libc.so.6")
     return {name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in _C_FUNCTIONS}

@@ -6,7 +6,7 @@ import pytest
 from depth import examples
 from differential import check
 from hypothesis import HealthCheck, given, note, settings
-from op_rows import ROWS, WITHOUT_ROW
+from op_rows import ON_THE_CPU_ONLY, ROWS, WITHOUT_ROW
 from random_graphs import single_ops
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph
@@ -19,9 +19,6 @@ EXAMPLES = examples(5, 60)
 
 def test_every_op_has_a_row():
     assert {name for name, row in OPS.items() if row.dialect} == set(ROWS) | WITHOUT_ROW
-
-
-ON_THE_CPU_ONLY = {"fft"}
 
 
 @pytest.mark.parametrize("name", sorted(ROWS))

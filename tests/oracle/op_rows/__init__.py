@@ -17,6 +17,7 @@ Row = Callable[[Gen], Value | Sequence[Value]]
 
 # Native code, which has no meaning in numpy, and what has no result: tested where calls and control flow are.
 WITHOUT_ROW = {"custom_call", "check"}
+ON_THE_CPU_ONLY = {"fft"}
 
 ROWS: dict[str, Row] = {
     **elementwise.ROWS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import arith, ir
 from hlo_disc.targets.emit import FunctionBody, Handler
 from hlo_disc.targets.types import Type, Untranslatable
 
@@ -47,6 +47,24 @@ def _store(body: FunctionBody, op: ir.Operation) -> None:
     element = _element(body, memref)
     address = _address(body, memref, element, index)
     body.do(f"store {body.type(value.type).text} {body[value]}, ptr {address}, align {_alignment(op, element)}")
+
+
+# MLIR's kinds of updates in LLVM's words.
+ATOMICS = {
+    "addi": "add", "andi": "and", "maxs": "max", "maxu": "umax", "mins": "min", "minu": "umin", "ori": "or",
+    "xori": "xor",
+}  # fmt: skip
+
+
+def _atomic(body: FunctionBody, op: ir.Operation) -> None:
+    value, memref, index = op.operands
+    element = _element(body, memref)
+    kind = str(arith.AtomicRMWKind(op.attributes["kind"].value))
+    if kind not in ATOMICS:
+        raise Untranslatable(f"no instruction updates memory by {kind}")
+    address = _address(body, memref, element, index)
+    update = f"{ATOMICS[kind]} ptr {address}, {element.text} {body[value]}"
+    body[op.results[0]] = body.op(f"atomicrmw {update} monotonic, align {element.size}")
 
 
 def _same_pointer(body: FunctionBody, op: ir.Operation) -> None:
@@ -140,6 +158,7 @@ HANDLERS: dict[str, Handler] = {
     "memref.alloca": _alloca,
     "memref.load": _load,
     "memref.store": _store,
+    "memref.atomic_rmw": _atomic,
     "memref.view": _view,
     "memref.cast": _same_pointer,
     "memref.memory_space_cast": _same_pointer,

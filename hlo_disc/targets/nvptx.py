@@ -58,5 +58,6 @@ DEVICE = Device(
         Tile(128, 128, 8, 256, least=1 << 21, registers=168),
         Tile(64, 64, 16, 256, registers=80),
     ),
+    atomics=True,
     host_memory=False,
 )

@@ -18,6 +18,7 @@ def memory() -> Iterator[int]:
 
 
 STORE_WORD = "store i32 1, ptr %at, align 4"
+UPDATE_WORD = "%old = atomicrmw add ptr %at, i32 1 monotonic, align 4"
 LOAD_WORD = "%word = load i32, ptr %at, align 4"
 TO_OWN_WORD = "%at = getelementptr i32, ptr %p, i64 %tid"
 TO_A_WORD = "%at = getelementptr i32, ptr %p, i64 3"
@@ -36,6 +37,19 @@ RACES = {
     "own bytes of a word": ([TO_OWN_BYTE, "store i8 1, ptr %at, align 1"], 1, 64, ""),
     "a word that all load": ([TO_A_WORD, LOAD_WORD], 3, 64, ""),
     "a word that all store": ([TO_A_WORD, STORE_WORD], 1, 2, "a race with a store of thread 0"),
+    "a word that all update": ([TO_A_WORD, UPDATE_WORD], 3, 64, ""),
+    "a load of what others update": (
+        [TO_A_WORD, UPDATE_WORD, LOAD_WORD], 1, 2, "a race with a load of thread 0"),
+    "a load of what a block updates": ([TO_A_WORD, UPDATE_WORD, LOAD_WORD], 2, 1, "a race with a load of another"),
+    "a load behind all updates": ([TO_A_WORD, UPDATE_WORD, BARRIER, LOAD_WORD], 1, 64, ""),
+    "an update of what another loads": (
+        [TO_A_WORD, LOAD_WORD, SHUFFLE, UPDATE_WORD], 1, 32, "a race with a load of other threads"),
+    "an update of what another stores": (
+        [TO_OWN_WORD, STORE_WORD, SHUFFLE, "%n = xor i64 %tid, 1", "%to = getelementptr i32, ptr %p, i64 %n",
+         "%old = atomicrmw add ptr %to, i32 1 monotonic, align 4"], 1, 32, "a race with a store of thread 1"),
+    "a store of what another updates": (
+        [TO_OWN_WORD, UPDATE_WORD, SHUFFLE, "%n = xor i64 %tid, 1", "%to = getelementptr i32, ptr %p, i64 %n",
+         "store i32 1, ptr %to, align 4"], 1, 32, "a race with an update of thread 1"),
     "a load of another's": ([TO_OWN_WORD, STORE_WORD, LOAD_NEXT], 1, 2, "a race with a "),
     "a load of another's behind a barrier": ([TO_OWN_WORD, STORE_WORD, BARRIER, LOAD_NEXT], 1, 64, ""),
     "a store behind many loads": (

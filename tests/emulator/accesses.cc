@@ -2,8 +2,9 @@
 // and ordered with those of other threads.
 //
 // Threads of a block are ordered by barriers alone, blocks of a launch by nothing: an exchange between the threads of a
-// warp says nothing of memory. So every byte remembers in which phase and by which thread it was last stored and loaded.
-// Phases are numbered through all blocks and launches. Two threads that store the same value race as well.
+// warp says nothing of memory. So every byte remembers in which phase and by which thread it was last stored, loaded and
+// updated. Phases are numbered through all blocks and launches. Two threads that store the same value race as well;
+// atomic updates do not race with each other.
 #include <deque>
 
 #include "simt.h"
@@ -14,6 +15,8 @@ namespace {
 // Who touched a byte: the phase, whether another block of the launch did as well, and the thread of the phase or kMany.
 constexpr int kThreadBits = 11, kPhaseAt = kThreadBits + 1;
 constexpr uint64_t kOtherBlock = 1 << kThreadBits, kMany = kOtherBlock - 1;
+
+constexpr int32_t kUpdate = 2;
 
 uint64_t phase = 0, launch = 0;
 uint64_t launch_from = 0, block_from = 0, phase_from = 0;  // the first word of each
@@ -44,19 +47,24 @@ uint64_t both(uint64_t touched, uint64_t mine, uint64_t since) {
   return phase_from | kMany | other;
 }
 
-void touch(const Site* site, Region& region, size_t offset, size_t count, bool store) {
+void touch(const Site* site, Region& region, size_t offset, size_t count, bool store, bool atomic) {
   Touched* bytes = region.touched(region.bytes) + offset;
   uint64_t since = region.shared ? block_from : launch_from;
   uint64_t mine = phase_from | static_cast<uint64_t>(thread());
   for (size_t i = 0; i < count; i++) {
     Touched& byte = bytes[i];
     if (races(byte.store, mine, since)) fail_at(site, "a race with a store of " + name_of(byte.store));
+    if (!atomic && races(byte.update, mine, since)) fail_at(site, "a race with an update of " + name_of(byte.update));
     if (!store) {
       if (byte.load != mine) byte.load = both(byte.load, mine, since);
       continue;
     }
     if (races(byte.load, mine, since)) fail_at(site, "a race with a load of " + name_of(byte.load));
-    byte.store = mine;
+    if (!atomic) {
+      byte.store = mine;
+    } else if (byte.update != mine) {
+      byte.update = both(byte.update, mine, since);
+    }
   }
 }
 
@@ -100,8 +108,8 @@ void simt_shared_region(void* start, int64_t bytes) {
   shared_regions.push_back({at, bytes < 0 ? shared_bytes : static_cast<size_t>(bytes), true});
 }
 
-// What comes before a load or store of some elements side by side: those whose bit is set. `base` is what the address
-// was made from.
+// What comes before a load (0), store (1) or atomic update (2) of some elements side by side: those whose bit is set.
+// `base` is what the address was made from.
 void simt_access(uintptr_t base, uintptr_t at, uint64_t mask, int64_t element, int64_t alignment, int32_t store,
                  Site* site) {
   if (at % static_cast<uintptr_t>(alignment))
@@ -123,7 +131,7 @@ void simt_access(uintptr_t base, uintptr_t at, uint64_t mask, int64_t element, i
     uintptr_t from = at + first * bytes;
     size_t offset = from - region.start, size = run * bytes;
     if (offset > region.bytes || size > region.bytes - offset) fail_at(site, "an access outside of its memory");
-    touch(site, region, offset, size, store);
+    touch(site, region, offset, size, store, store == kUpdate);
     if (counting()) count(site, region, from, size, run == 1 ? bytes : static_cast<size_t>(alignment), store);
   }
 }

@@ -93,7 +93,7 @@ class Faults:
 
     def _address(self, access: instrument.Access, line: str, place: str, by_all: bool) -> list[str]:
         planted = [(OUTSIDE, -access.alignment), (OUTSIDE, _FAR)]
-        if access.store and by_all:
+        if access.store and not access.atomic and by_all:
             planted.append((RACE, 0))  # all threads write to the first place
         name = f"%address{len(self.kinds)}"
         lines = [

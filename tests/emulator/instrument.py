@@ -21,6 +21,7 @@ class Access:
 
     function: which it stands in. base: what its address was made from. at: its address; of `each` lane its own, if so.
     lanes: how many elements. element: their type. alignment: in bytes. mask: its text, "" if all elements are meant.
+    atomic: a store that others may make as well.
     """
 
     function: str
@@ -31,6 +32,7 @@ class Access:
     alignment: int
     mask: str
     store: bool
+    atomic: bool
     each: bool
 
     @property
@@ -51,6 +53,7 @@ _FORMS = [
     for pattern in (
         rf"%\S+ = load {_TYPE}, ptr {_AT}, {_ALIGN}",
         rf"(?P<store>store) {_TYPE} .*, ptr {_AT}, {_ALIGN}",
+        rf"%\S+ = (?P<atomic>(?P<store>atomicrmw)) \w+ ptr {_AT}, {_TYPE} \S+ monotonic, {_ALIGN}",
         rf"%\S+ = call {_TYPE} @llvm\.masked\.load\.\S+\(ptr {_ALIGN} {_AT}, {_MASK}, .*\)",
         rf"call void @llvm\.masked\.(?P<store>store)\.\S+\({_TYPE} .*, ptr {_ALIGN} {_AT}, {_MASK}\)",
         rf"%\S+ = call {_TYPE} @llvm\.masked\.(?P<each>gather)\.\S+\(<\d+ x ptr> {_ALIGN} {_AT}, {_MASK}, .*\)",
@@ -92,6 +95,7 @@ def _access(line: str, function: str, origins: dict[str, str]) -> Access:
         int(parts["alignment"]),
         parts.get("mask") or "",
         bool(parts.get("store")),
+        bool(parts.get("atomic")),
         bool(parts.get("each")),
     )
 
@@ -128,7 +132,7 @@ def _questions(access: Access, name: str, sites: list[str], line: str) -> Iterat
 
 def _question(access: Access, base: str, at: str, mask: str, site: str) -> str:
     arguments = [f"ptr {base}", f"ptr {at}", f"i64 {mask}", f"i64 {access.bytes}", f"i64 {access.alignment}"]
-    return f"  call void @simt_access({', '.join(arguments)}, i32 {int(access.store)}, ptr {site})"
+    return f"  call void @simt_access({', '.join(arguments)}, i32 {access.store + access.atomic}, ptr {site})"
 
 
 def _site(access: Access, sites: list[str], line: str) -> str:

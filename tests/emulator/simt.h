@@ -24,7 +24,7 @@ struct Zeros {
 
 // Who touched a byte last: a thread in a phase, see `accesses.cc`.
 struct Touched {
-  uint64_t store, load;
+  uint64_t store, load, update;
 };
 
 // Which bytes of 32 a block has touched, and which all blocks of a launch: see `counts.cc`.

@@ -8,6 +8,7 @@ the outermost scope that has its operands: what does not change in a loop is nev
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -288,6 +289,17 @@ class Builder:
         """x[lane] to element i + offsets[lane]; of equal offsets the last lane wins."""
         mask = mask or self.const(1, self.i1, offsets.lanes)
         vector.ScatterOp(None, buffer.v, [self.index(i).v], offsets.v, mask.v, self.splat(x, offsets.lanes).v)
+
+    def atomic(self, kind: str, x: Val, buffer: Val, i: Scalar, offsets: Val, mask: Val) -> None:
+        """Combine x[lane] with element i + offsets[lane] of a buffer, whatever other threads do with it meanwhile.
+
+        kind: an arith.AtomicRMWKind.
+        """
+        place = self.binary("+", offsets, self.index(i))
+        for k in range(ir.VectorType(x.v.type).shape[0]):
+            at, value, there = (vector.ExtractOp(v.v, [], [k]).result for v in (place, x, mask))
+            op = functools.partial(memref.AtomicRMWOp, arith.AtomicRMWKind[kind], value, buffer.v, [at])
+            self.if_(Val(self, there), op)
 
     def fast(self) -> Val:
         """The block's fast memory, as bytes."""

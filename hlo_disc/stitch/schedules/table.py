@@ -9,7 +9,7 @@ from hlo_disc.stitch.schedules.attention.choices import attention_choices
 from hlo_disc.stitch.schedules.dot.choices import dot_choices
 from hlo_disc.stitch.schedules.library import library_choices
 from hlo_disc.stitch.schedules.row.choices import row_choices
-from hlo_disc.stitch.schedules.scatter import scatter_choices, updates_shape
+from hlo_disc.stitch.schedules.scatters.choices import scatter_choices, updates_shape
 from hlo_disc.stitch.schedules.sort.choices import sort_choices
 
 

@@ -21,7 +21,7 @@ from random_graphs import single_ops
 import hlo_disc
 from hlo_disc import Options, pipeline
 from hlo_disc.errors import ArgumentError, DeviceError, UnsupportedOpError
-from hlo_disc.targets import cuda, nvptx, vecmath
+from hlo_disc.targets import cuda, memory, nvptx, vecmath
 from hlo_disc.targets.translate import translate
 
 
@@ -189,6 +189,24 @@ def test_every_function_is_assembled(dtype, images, tmp_path):
         image = cuda.ptx(translate([kernels.parse(text)], nvptx.MACHINE), "sm_80")
         assembled(image, tmp_path)
         assert not re.findall(r"\b(?:add|sub|mul)\.f(?:32|64)", image), function
+
+
+@needs_ptxas
+@pytest.mark.parametrize("dtype", ["i32", "i64"])
+def test_updates_of_memory_are_one_instruction(dtype, images, tmp_path):
+    for kind in memory.ATOMICS:
+        text = f"""
+          gpu.module @kernels {{
+            gpu.func @k(%a: memref<?x{dtype}>, %x: {dtype}) kernel attributes {{
+                known_block_size = array<i32: 32, 1, 1>}} {{
+              %i = gpu.thread_id x
+              %old = memref.atomic_rmw {kind} %x, %a[%i] : ({dtype}, memref<?x{dtype}>) -> {dtype}
+              gpu.return
+            }}
+          }}"""
+        image = cuda.ptx(translate([kernels.parse(text)], nvptx.MACHINE), "sm_80")
+        assembled(image, tmp_path)
+        assert len(re.findall(r"\b(?:atom|red)\.", image)) == 1 and "cas" not in image, kind
 
 
 def test_a_function_without_code_is_named():

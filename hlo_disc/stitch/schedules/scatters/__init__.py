@@ -1,0 +1,1 @@
+"""Updates at places that are data."""

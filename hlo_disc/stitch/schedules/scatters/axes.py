@@ -1,0 +1,152 @@
+"""Which axes of a scatter's updates mean what, and where the window of an index vector lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.sizes.dim import ONE
+from hlo_disc.stitch.codegen.body import Body, InMemory
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.index import ZERO, Index
+from hlo_disc.stitch.codegen.regions import inline
+from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.val import Scalar, Val
+
+# From where to where to walk an axis.
+Bounds = Callable[[int], tuple[Scalar, Scalar]]
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The update's axes by what walks them: blocks (`shared`), then one after another (`serial`, `window`, `vector`).
+
+    of: for each axis of the operand its axis in the update, None where it has none. starts: for each axis of the
+    operand the entry of the index vector that points into it, if any. batch: the update's axes that the indices have.
+    vector: neighbours in memory, None when a window has none; split: whether blocks may share them.
+    """
+
+    shared: tuple[int, ...]
+    serial: tuple[int, ...]
+    window: tuple[int, ...]
+    vector: int | None
+    split: bool
+    of: tuple[int | None, ...]
+    starts: tuple[int | None, ...]
+    batch: tuple[int, ...]
+
+    @staticmethod
+    def find(op: Op) -> Axes:
+        attrs, count = op.attrs, op.attrs["count"]
+        shape, update = op.results[0].shape, op.operands[count + 1].shape
+        dropped = attrs["collapsed_slice_dims"] + attrs["operand_batching_dims"]
+        kept = [a for a in range(len(shape)) if a not in dropped]
+        batch = tuple(a for a in range(len(update)) if a not in attrs["offset_dims"])
+        vector_dim, pointed = attrs["index_vector_dim"], attrs["start_index_map"]
+        of: list[int | None] = [None] * len(shape)
+        for a, position in zip(kept, attrs["offset_dims"], strict=True):
+            of[a] = position
+        shared = []
+        for a, k in zip(attrs["operand_batching_dims"], attrs["start_indices_batching_dims"], strict=True):
+            of[a] = batch[k - (k > vector_dim)]
+            shared.append(of[a])
+        real = [a for a, n in enumerate(shape) if n != ONE]
+        vector = of[real[-1]] if real and real[-1] in kept else None
+        if vector is not None and update[vector] == ONE:
+            vector = None
+        shared += [of[a] for a in kept if a not in pointed and of[a] != vector]
+        return Axes(
+            tuple(a for a in shared if a is not None),
+            tuple(a for a in batch if a not in shared),
+            tuple(p for a in kept if a in pointed and (p := of[a]) is not None and p != vector),
+            vector,
+            vector is not None and real[-1] not in pointed,
+            tuple(of),
+            tuple(pointed.index(a) if a in pointed else None for a in range(len(shape))),
+            batch,
+        )
+
+
+class Places:
+    """Of a scatter under construction: its sizes, and what an update does to the elements of its window.
+
+    at: where in the update we are.
+    """
+
+    def __init__(self, b: Builder, op: Op, axes: Axes, sizes: Sizes, leaves: Mapping[Value, InMemory]):
+        self.b, self.op, self.axes = b, op, axes
+        self.targets = [leaves[v] for v in op.results]
+        count = op.attrs["count"]
+        self.size = sizes.shape(op.operands[count + 1].shape)
+        self.shape = sizes.shape(op.results[0].shape)
+        self.indices = op.operands[count]
+        self.updates = op.operands[count + 1 : 2 * count + 1]
+        self.captured = op.operands[2 * count + 1 :]
+        self.at: dict[int, Index] = {}
+
+    def starts(self, body: Body) -> list[Index | None]:
+        """For each axis of the operand where the window starts, None for those that no index points into."""
+        return [None if k is None else self.start(body, k) for k in self.axes.starts]
+
+    def start(self, body: Body, entry: int) -> Index:
+        """An entry of the index vector."""
+        where = [self.at[a] for a in self.axes.batch]
+        vector_dim = self.op.attrs["index_vector_dim"]
+        if vector_dim < self.indices.rank:
+            where.insert(vector_dim, Index(entry))
+        return body.as_index(body.eval(self.indices, tuple(where)), self.indices.dtype)
+
+    def inside(self, body: Body, starts: Sequence[Index | None]) -> Val | None:
+        """Whether the window lies in the operand as a whole; None where no index points into it."""
+        b, inside = self.b, None
+        for n, start, position in zip(self.shape, starts, self.axes.of, strict=True):
+            if start is not None:
+                window: Scalar = 1 if position is None else self.size[position]
+                ends = b.maximum(n - window + 1, 0)
+                where = body.math.vector(start) if start.lanes else b.index(start.base)
+                fits = b.compare("<", where, b.index(ends), unsigned=True)
+                inside = fits if inside is None else b.both(inside, fits)
+        return inside
+
+    def place(self, body: Body, starts: Sequence[Index | None]) -> list[Index]:
+        """Where in the operand we are."""
+        place = []
+        for start, position in zip(starts, self.axes.of, strict=True):
+            i = ZERO if position is None else self.at[position]
+            place.append(i if start is None else body.math.add(i, start))
+        return place
+
+    def given(self, body: Body) -> list[Val]:
+        """The elements of the updates, and what the region captured."""
+        source = tuple(self.at[a] for a in range(len(self.size)))
+        return [*(body.eval(u, source) for u in self.updates), *(body.eval(x, ()) for x in self.captured)]
+
+    def combine(self, body: Body, targets: Sequence[InMemory], place: Sequence[Index]) -> None:
+        """Put the region of the old elements and the update's in the place of the old ones."""
+        old = [body.load(leaf, place) for leaf in targets]
+        made = inline(body, self.op.attrs["body"], [*old, *self.given(body)])
+        for x, leaf in zip(made, targets, strict=True):
+            body.store(x, leaf, place)
+
+
+def product(sizes: Sequence[Scalar]) -> Scalar:
+    n: Scalar = 1
+    for size in sizes:
+        n = n * size
+    return n
+
+
+def nested(
+    places: Places,
+    axes: Sequence[int],
+    inner: Callable[[], None],
+    bounds: Bounds | None = None,
+) -> None:
+    """Walk axes of the update one inside of the other; bounds: where not from end to end."""
+    if not axes:
+        return inner()
+    low, high = bounds(axes[0]) if bounds else (0, places.size[axes[0]])
+    with places.b.loop(low, high) as loop:
+        places.at[axes[0]] = Index(loop.i)
+        nested(places, axes[1:], inner, bounds)

@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from jax import lax
+from traffic import SECTOR, counted
 
 import hlo_disc
 from hlo_disc.device import Tile
@@ -135,3 +136,15 @@ def test_long_sums_are_shared(tile):
         result = np.asarray(executable(x, y))
         emulated.check()
         np.testing.assert_allclose(result, np.tanh(x.astype(np.float64) @ y), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["rows and columns", "columns transposed", "rows transposed"])
+def test_memory_is_read_once_by_a_tile_and_banks_do_not_wait(name, tile):
+    function, specs = PROGRAMS[name]
+    executable = hlo_disc.compile(function, *specs, target="tiled")
+    m, k, n = tile.rows, 2 * tile.depth, tile.cols
+    xs = arrays(specs, m, k, n)
+    (whole,) = (record for record in counted(lambda: executable(*xs)) if record.block < 0)
+    assert list(whole.sectors) == [(m * k + k * n) * 4 // SECTOR, m * n * 4 // SECTOR]
+    # Of a block of 16 transposed rows some words lie in one bank.
+    assert whole.conflicts == 0 or (tile.parts > 1 and name == "rows transposed")

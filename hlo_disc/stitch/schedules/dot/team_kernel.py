@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Neighbours that a thread reads at once.
 VECTOR = 4
+# Vectors in the least that memory gives at once.
+NEXT = 2
 
 
 def along_k(p: Product, side: str) -> bool:
@@ -44,12 +46,17 @@ class Loader:
         self.axis, self.source = (p.row_axis, types.row) if side == "row" else (p.col_axis, types.col)
         self.inner, self.sum = p.inner[-1], types.sum
         self.along_k = along_k(p, side)
-        side_by_side = (tile.depth if self.along_k else size) // VECTOR
-        self.places: list[tuple[Scalar, Scalar]] = []  # of each vector of a thread: the row, and the k
-        for earlier in range(0, size * tile.depth // VECTOR, tile.threads):
-            number = b.thread_id() + earlier
-            at = (number // side_by_side, number % side_by_side * VECTOR)
-            self.places.append(at if self.along_k else at[::-1])
+        numbers = [b.thread_id() + first for first in range(0, size * tile.depth // VECTOR, tile.threads)]
+        # Of each vector of a thread the row and the k.
+        self.places = [(self._along_k if self.along_k else self._along_rows)(number) for number in numbers]
+
+    def _along_rows(self, number: Val) -> tuple[Scalar, Scalar]:
+        vectors = self.size // VECTOR
+        return number % vectors * VECTOR, number // vectors
+
+    def _along_k(self, number: Val) -> tuple[Scalar, Scalar]:
+        """Neighbouring threads read NEXT vectors of a row, then of the next one: they write to different banks then."""
+        return number // NEXT % self.size, (number // (NEXT * self.size) * NEXT + number % NEXT) * VECTOR
 
     @property
     def stride(self) -> int:

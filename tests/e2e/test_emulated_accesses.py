@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterator
 
@@ -64,8 +65,9 @@ RACES = {
         ["%first = load i32, ptr %p, align 4", "%b = sub i64 1, %block", "%at = getelementptr i32, ptr %p, i64 %b",
          STORE_WORD], 2, 1, "a race with a load of another block"),
     "a store of what both blocks load": (
-        [TO_A_WORD, LOAD_WORD, BARRIER, "%b = sub i64 1, %block", "%to = getelementptr [32 x i8], ptr %at, i64 %b",
-         "store i32 1, ptr %to, align 4"], 2, 1, "a race with a load of another block"),
+        [TO_A_WORD, LOAD_WORD, "%again = load i32, ptr %at, align 4", BARRIER, "%other = sub i64 1, %block",
+         "%to = getelementptr [32 x i8], ptr %at, i64 %other", "store i32 1, ptr %to, align 4"], 2, 1,
+        "a race with a load of another block"),
     "shared memory, which each block has": ([SHARED, STORE_WORD, LOAD_WORD], 3, 1, ""),
     "a word of shared memory": ([SHARED, STORE_WORD], 1, 2, "a race with a store of thread 0"),
 }  # fmt: skip
@@ -87,6 +89,13 @@ def expect(message: str) -> None:
             emulated.check()
     else:
         emulated.check()
+
+
+def test_shared_memory_of_a_block_starts_as_nan(memory):
+    lines = ["%x = load i32, ptr %own, align 4", "store i32 %x, ptr %at, align 4", "store i32 7, ptr %own, align 4"]
+    launch("\n".join([TO_WORD_OF_BLOCK, *lines]), memory, blocks=3, threads=1)
+    emulated.check()
+    assert list((ctypes.c_int32 * 3).from_address(memory)) == [-1] * 3
 
 
 def test_launches_follow_each_other(memory):
@@ -136,7 +145,8 @@ def test_accesses_outside_are_found(name, memory):
 
 @pytest.mark.parametrize("mask", ["11", "10", "01"])
 @pytest.mark.parametrize("store", [False, True])
-def test_each_lane_of_a_gather_is_looked_at(mask, store, memory):
+@pytest.mark.parametrize(("base", "right", "wrong"), [("%p", 63, 64), ("%own", 9, 12)])  # where %fast begins
+def test_each_lane_of_a_gather_is_looked_at(base, right, wrong, mask, store, memory):
     pointers = "<2 x ptr> align 4 %at, <2 x i1> " + f"<i1 {mask[0]}, i1 {mask[1]}>"
     access = (
         f"call void @llvm.masked.scatter.v2i32.v2p0(<2 x i32> zeroinitializer, {pointers})"
@@ -145,11 +155,11 @@ def test_each_lane_of_a_gather_is_looked_at(mask, store, memory):
     )
     body = f"""
         %lanes = insertelement <2 x i64> zeroinitializer, i64 %number, i32 1
-        %at = getelementptr i32, ptr %p, <2 x i64> %lanes
+        %at = getelementptr i32, ptr {base}, <2 x i64> %lanes
         {access}"""
-    launch(body, memory, 63, threads=1)
+    launch(body, memory, right, threads=1)
     emulated.check()
-    launch(body, memory, 64, threads=1)
+    launch(body, memory, wrong, threads=1)
     expect("an access outside of its memory" if mask[1] == "1" else "")
 
 

@@ -10,6 +10,7 @@ from test_emulated_gpu import PROGRAMS, arrays
 import hlo_disc
 from hlo_disc.targets import registry
 
+FUNCTIONS = PROGRAMS | {"dot": (lambda x, y: x @ y, ("f32[m, n]", "f32[n, m]"))}
 # Rows for teams of each size, those of whole registers too; so that blocks have several rows, and rows several steps.
 SHAPES = ((40, 31), (40, 32), (20, 500), (20, 501), (10, 1100), (10, 1101), (3, 2100), (3, 2101))
 # Of each kind, in the order of `faults.KINDS`, at least so many are there to be found.
@@ -21,9 +22,10 @@ LEAST = {
     "argmax": (12, 12, 120, 12, 60),
     "cumulative sum": (14, 16, 90, 20, 120),
     "complex": (8, 8, 60, 10, 80),
+    "dot": (6, 8, 0, 20, 60),
 }
-# Barriers that order nothing, in both forms: nothing was exchanged before them, or nobody reads what they let through.
-NEEDLESS = {"all in one": 2, "cumulative sum": 2}
+# Barriers that order nothing, one of a form: nothing comes before them, or nobody reads what they let through.
+NEEDLESS = {"all in one": 2, "cumulative sum": 2, "dot": 3}
 
 
 def test_there_are_enough():
@@ -36,7 +38,7 @@ def test_planted_faults_are_found(name, monkeypatch):
     emulated.register()
     planted, whole = faults.Faults(), emulated.for_cpu
     monkeypatch.setattr(emulated, "for_cpu", lambda text: whole(planted.switched(text)))
-    function, specs = PROGRAMS[name]
+    function, specs = FUNCTIONS[name]
     program = hlo_disc.compile(function, *specs, target="emulated-cuda")
     plant, is_met = emulated.emulator().simt_plant, emulated.emulator().simt_met
     met, found = set[int](), set[int]()

@@ -23,6 +23,7 @@ KERNELS = {
     "vectors": ("[4 x i32], ptr %p, i64 %low", "%x = load <4 x i32>, ptr %at, align 16", (8, 256, 16, 0, 0)),
     "vectors by elements": (
         "[4 x i32], ptr %p, i64 %low", "%x = load <4 x i32>, ptr %at, align 4", (8, 256, 64, 0, 0)),
+    "a vector of two instructions": ("i32, ptr %p, i64 0", "%x = load <8 x i32>, ptr %at, align 32", (1, 32, 4, 0, 0)),
     "shared neighbours": ("i32, ptr %fast, i64 %tid", WORD, (0, 0, 0, 2, 0)),
     "one bank": ("[32 x i32], ptr %fast, i64 %tid", WORD, (0, 0, 0, 2, 62)),
     "two banks": ("[16 x i32], ptr %fast, i64 %tid", WORD, (0, 0, 0, 2, 30)),

@@ -132,7 +132,7 @@ void simt_access(uintptr_t base, uintptr_t at, uint64_t mask, int64_t element, i
     size_t offset = from - region.start, size = run * bytes;
     if (offset > region.bytes || size > region.bytes - offset) fail_at(site, "an access outside of its memory");
     touch(site, region, offset, size, store, store == kUpdate);
-    if (counting()) count(site, region, from, size, run == 1 ? bytes : static_cast<size_t>(alignment), store);
+    if (counting()) count(site, region, from, size, static_cast<size_t>(alignment), store);
   }
 }
 }

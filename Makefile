@@ -29,9 +29,10 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest tests -n auto
 
-# Every op of the table as kernels of a GPU, thread by thread on this machine.
+# Every op of the table as kernels of GPUs, thread by thread on this machine.
 test-gpu: $(STAMP)
 	$(BIN)/pytest tests/e2e/test_sweeps.py -n auto --target emulated-cuda
+	$(BIN)/pytest tests/e2e/test_sweeps.py -n auto --target emulated-rocm
 
 # What kernels of a GPU ask of memory, as in make traffic FILTER=softmax; counted, so that no GPU is needed.
 traffic: $(STAMP)

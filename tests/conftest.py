@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-golden", action="store_true", help="rewrite the golden files instead of comparing with them"
     )
     parser.addoption("--full", action="store_true", help="sweep deeply, at random: see oracle/depth.py")
-    parser.addoption("--target", metavar="NAME", help="compile for it: emulated-cuda")
+    parser.addoption("--target", metavar="NAME", help="compile for it: emulated-cuda, emulated-rocm")
     parser.addoption("--native", type=Path, metavar="DIR", help="test the native module that was built in DIR")
 
 

@@ -12,33 +12,50 @@ namespace {
 
 std::atomic<int64_t> allocated{0};
 
-// Without being asked a kernel may have this much shared memory.
+// Without being asked a kernel may have this much shared memory, of CUDA's.
 constexpr int32_t kShared = 48 << 10;
 constexpr int kMostShared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+// The same numbers in HIP.
 constexpr int kReleaseThreshold = 4;  // CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
 constexpr int kErrorLog = 5, kErrorLogBytes = 6;  // CU_JIT_ERROR_LOG_BUFFER and its size
 
 }  // namespace
 
-Gpu& Gpu::find(const std::string& library, int ordinal) {
-  static auto* gpus = new std::map<std::pair<std::string, int>, std::unique_ptr<Gpu>>;
+Gpu& Gpu::find(const std::vector<std::string>& names, int ordinal) {
+  static auto* gpus = new std::map<std::pair<const Driver*, int>, std::unique_ptr<Gpu>>;
   static std::mutex mutex;
-  const Driver& driver = Driver::open(library);
+  const Driver& driver = Driver::open(names);
   std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<Gpu>& gpu = (*gpus)[{library, ordinal}];
+  std::unique_ptr<Gpu>& gpu = (*gpus)[{&driver, ordinal}];
   if (!gpu) gpu.reset(new Gpu(driver, ordinal));
   return *gpu;
 }
 
 Gpu::Gpu(const Driver& driver, int ordinal) : driver(driver) {
   std::string what = "there is no GPU " + std::to_string(ordinal);
-  int device;
-  driver.check(driver.get_device(&device, ordinal), what);
-  driver.check(driver.retain_context(&context_, device), "cannot use GPU " + std::to_string(ordinal));
+  driver.check(driver.get_device(&device_, ordinal), what);
+  if (driver.retain_context)
+    driver.check(driver.retain_context(&context_, device_), "cannot use GPU " + std::to_string(ordinal));
   void* pool;  // keeps what is freed, for the next call
   uint64_t all = UINT64_MAX;
-  driver.check(driver.get_pool(&pool, device), what);
+  driver.check(driver.get_pool(&pool, device_), what);
   driver.check(driver.set_pool(pool, kReleaseThreshold, &all), what);
+}
+
+Gpu::Current::Current(Gpu& gpu) : gpu_(gpu) {
+  const Driver& driver = gpu.driver;
+  int error = gpu.context_ ? driver.push_context(gpu.context_) : driver.get_current(&before_);
+  if (!error && !gpu.context_) error = driver.set_current(gpu.device_);
+  driver.check(error, "cannot use the GPU");
+}
+
+Gpu::Current::~Current() {
+  if (gpu_.context_) {
+    void* popped;
+    gpu_.driver.pop_context(&popped);
+  } else {
+    gpu_.driver.set_current(before_);
+  }
 }
 
 void* Gpu::take_stream() {
@@ -111,14 +128,15 @@ void Kernels::launch(ral_kernel& kernel, void* stream, int64_t blocks, int64_t t
   const Driver& driver = gpu_.driver;
   Loaded& loaded = load(kernel);
   int error = 0;
-  if (shared > kShared) {
+  if (shared > kShared && driver.set_attribute) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (shared > loaded.shared) error = driver.set_attribute(loaded.function, kMostShared, shared);
     if (!error) loaded.shared = std::max(loaded.shared, shared);
   }
   auto size = static_cast<size_t>(bytes);
-  // CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE and _END
-  void* packed[] = {reinterpret_cast<void*>(1), const_cast<void*>(record), reinterpret_cast<void*>(2), &size, nullptr};
+  // CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE, or HIP's
+  void* packed[] = {reinterpret_cast<void*>(1), const_cast<void*>(record), reinterpret_cast<void*>(2), &size,
+                    driver.end_of_record};
   if (!error && blocks <= INT_MAX)
     error = driver.launch(loaded.function, static_cast<unsigned>(blocks), 1, 1, static_cast<unsigned>(threads), 1, 1,
                           static_cast<unsigned>(shared), stream, nullptr, packed);

@@ -16,24 +16,20 @@ namespace ral {
 class Gpu {
  public:
   // The GPU with this number; made once, and never destroyed. Throws Error(kDevice).
-  static Gpu& find(const std::string& driver, int ordinal);
+  static Gpu& find(const std::vector<std::string>& driver, int ordinal);
 
   const Driver& driver;
 
-  // The GPU's context is this thread's while this lives.
+  // The GPU's context, or the GPU itself, is this thread's while this lives.
   class Current {
    public:
-    explicit Current(Gpu& gpu) : gpu_(gpu) {
-      gpu.driver.check(gpu.driver.push_context(gpu.context_), "cannot use the GPU");
-    }
+    explicit Current(Gpu& gpu);
     Current(const Current&) = delete;
-    ~Current() {
-      void* popped;
-      gpu_.driver.pop_context(&popped);
-    }
+    ~Current();
 
    private:
     Gpu& gpu_;
+    int before_ = 0;
   };
 
   // A stream that nobody else uses while this lives.
@@ -55,7 +51,8 @@ class Gpu {
   void* take_stream();
   void give_back(void* stream);
 
-  void* context_ = nullptr;
+  int device_ = 0;
+  void* context_ = nullptr;  // null where a driver has none
   std::mutex mutex_;
   std::vector<void*> streams_;  // that nobody uses
 };

@@ -126,7 +126,8 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
                const std::vector<Output>& outputs, const std::vector<nb::object>& constants,
                const std::vector<PackSpec>& packs, const std::vector<GuardSpec>& guards,
                const std::vector<std::string>& asked, const std::vector<CallSpec>& calls, int threads,
-               int64_t packed_bytes, nb::object keep_alive, const std::vector<int>& unread, const std::string& driver) {
+               int64_t packed_bytes, nb::object keep_alive, const std::vector<int>& unread,
+               const std::vector<std::string>& driver) {
   ral::Program program{};
   program.plan_fn = reinterpret_cast<ral_plan_fn>(plan);
   program.main_fn = reinterpret_cast<ral_main_fn>(main);
@@ -285,7 +286,7 @@ NB_MODULE(_ral, m) {
       .def("__init__", construct, nb::arg("plan"), nb::arg("main"), nb::kw_only(), nb::arg("env"), nb::arg("inputs"),
            nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("asked"),
            nb::arg("calls"), nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none(),
-           nb::arg("unread") = std::vector<int>(), nb::arg("driver") = "")
+           nb::arg("unread") = std::vector<int>(), nb::arg("driver") = std::vector<std::string>())
       .def("plan", &Executable::plan, nb::arg("dims"),
            "env for these sizes of all inputs, concatenated. Raises ShapeError for a broken guard.")
       .def("unmet", &Executable::unmet, nb::arg("dims"),

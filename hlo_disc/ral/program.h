@@ -91,7 +91,7 @@ struct Program {
   std::unique_ptr<Accepted> accepted = std::make_unique<Accepted>();
   std::vector<std::unique_ptr<LibraryCall>> calls;
   int workers;
-  std::string driver;  // of the GPU that its kernels are for, as the shared library's name; empty for the CPU
+  std::vector<std::string> driver;  // of the GPU that its kernels are for, see Driver::open; empty for the CPU
 
   // Derived by finish().
   int dims_size = 0;       // sizes of all inputs

@@ -104,7 +104,7 @@ def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str
 
 def device_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:
     """Define (or declare) a private function of the kernels' module; its registers are its own, so it stays a call."""
-    _function(module, op, name, symbols, " noinline", "")
+    _function(module, op, name, symbols, f" {module.machine.outlined}", "")
 
 
 def host_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:

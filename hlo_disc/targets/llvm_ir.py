@@ -50,3 +50,11 @@ def optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     for name in _LEAN:
         getattr(passes, f"add_{name}_pass")()
     passes.run(module, builder)
+
+
+def optimize_whole(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    """LLVM's own passes: with those of the machine, which find out in what address space memory is."""
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)

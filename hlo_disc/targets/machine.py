@@ -39,6 +39,8 @@ class Machine:
     attributes: function attributes that every definition gets.
     pair_dot: the LLVM intrinsic f(sums, x, y) that adds products of pairs of bf16 to a vector of f32, "" for none. Code
         generation aborts the process on an intrinsic that the machine lacks.
+    outlined: what functions are that kernels call because they are long: "alwaysinline" where a call costs a stack.
+    metadata: lines of LLVM IR that every module has.
     threads: for kernels; None where a block is one thread's.
     launches: whether host code hands kernels to a driver, which has their code; otherwise they stand beside it.
     scale: f(x, n) makes x * 2^n of f32 by the machine's instruction, or gives None where that has no such lanes.
@@ -50,6 +52,8 @@ class Machine:
     layout: str
     attributes: str = "nounwind"
     pair_dot: str = ""
+    outlined: str = "noinline"
+    metadata: str = ""
     threads: Threads | None = None
     launches: bool = False
     scale: Callable[[X, X], X | None] | None = None

@@ -18,12 +18,20 @@ def _cpu() -> Target:
 
 
 def _cuda() -> Target:
-    from hlo_disc.targets.cuda import Cuda
+    from hlo_disc.targets.cuda import NVIDIA
+    from hlo_disc.targets.gpu import Gpu
 
-    return Cuda(_cpu())
+    return Gpu(NVIDIA, _cpu())
 
 
-_TARGETS: dict[str, Callable[[], Target]] = {"cpu": _cpu, "cuda": _cuda}
+def _rocm() -> Target:
+    from hlo_disc.targets.gpu import Gpu
+    from hlo_disc.targets.rocm import AMD
+
+    return Gpu(AMD, _cpu())
+
+
+_TARGETS: dict[str, Callable[[], Target]] = {"cpu": _cpu, "cuda": _cuda, "rocm": _rocm}
 
 
 def register(name: str, load: Callable[[], Target]) -> None:

@@ -59,8 +59,10 @@ class Target(Protocol):
     """A kind of machine."""
 
     @property
-    def driver(self) -> str:
-        """The shared library of the driver that launches kernels; "" where they are functions of the object code."""
+    def driver(self) -> tuple[str, ...]:
+        """The driver that launches kernels: its functions' names, "cuda" or "hip", and the shared libraries that may
+        have them; none where kernels are functions of the object code.
+        """
         ...
 
     def generator(self, features: str) -> Generator:

@@ -111,4 +111,4 @@ def _text(out: ModuleBody) -> str:
     for name, line in math.declarations.items():
         out.declarations.setdefault(name, line)
     head = [f'target triple = "{out.machine.triple}"', f'target datalayout = "{out.machine.layout}"']
-    return "\n".join([*head, *out.declarations.values(), *math.functions, *out.functions]) + "\n"
+    return "\n".join([*head, *out.declarations.values(), *math.functions, *out.functions, out.machine.metadata]) + "\n"

@@ -120,7 +120,7 @@ def _define(name: str, function: str, type_: Type, machine: Machine, declaration
         result = _narrow(code, FUNCTIONS[function](*arguments), type_)
     declarations.update(code.declarations)
     inlined = function in _INLINED and not (scalar is F64 and function in _LONG_IN_F64)
-    placement = "alwaysinline" if inlined else "noinline"
+    placement = "alwaysinline" if inlined else machine.outlined
     parameters = ", ".join(f"{type_.text} %{n}" for n in names)
     head = f"define internal {type_.text} @{name}({parameters}) {machine.attributes} {placement} {{"
     return "\n".join([head, *code.lines, f"  ret {type_.text} {result.text}", "}"])

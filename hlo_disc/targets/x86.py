@@ -29,7 +29,7 @@ from hlo_disc.targets.translate import canonicalize, translate
 from hlo_disc.targets.x86_masks import hidden
 from hlo_disc.targets.x86_scale import scale
 
-driver = ""
+driver: tuple[str, ...] = ()
 TRIPLE = "x86_64-unknown-linux-gnu"
 _BASE = ("sse4.2", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt")
 _AVX512 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")

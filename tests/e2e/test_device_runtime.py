@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 
@@ -17,9 +18,12 @@ from jax import lax
 import hlo_disc
 from hlo_disc import ral
 from hlo_disc.errors import DeviceError, OutOfMemoryError, ShapeError, UnsupportedOpError
-from hlo_disc.targets import nvptx, registry
+from hlo_disc.targets import registry
+from hlo_disc.targets.cuda import NVIDIA
+from hlo_disc.targets.rocm import AMD
 
 OUT_OF_MEMORY, OTHER = 2, 719
+TARGETS = ("emulated-cuda", "emulated-rocm")
 TABLE = np.arange(40, dtype=np.float32).reshape(10, 4)
 
 
@@ -34,8 +38,8 @@ def no_leak(monkeypatch) -> Iterator[None]:
     assert (ral.device_blocks(), ral.live_bytes()) == before
 
 
-def compiled(function: Callable, *specs: str, **options) -> hlo_disc.Executable:
-    return hlo_disc.compile(function, *specs, target="emulated-cuda", **options)
+def compiled(function: Callable, *specs: str, target: str = TARGETS[0]) -> hlo_disc.Executable:
+    return hlo_disc.compile(function, *specs, target=target)
 
 
 def turns(x):
@@ -74,10 +78,11 @@ def arguments(specs: tuple[str, ...], sizes: dict[str, int]) -> list[np.ndarray]
     return made
 
 
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_programs(name):
+def test_programs(name, target):
     function, specs = PROGRAMS[name]
-    executable = compiled(function, *specs)
+    executable = compiled(function, *specs, target=target)
     for sizes in SIZES:
         xs = arguments(specs, sizes)
         expected = jax.tree.leaves(jax.jit(function)(*xs))
@@ -104,15 +109,17 @@ def test_sizes_that_depend_on_data():
 
 
 @pytest.mark.parametrize(("error", "raised"), [(OTHER, DeviceError), (OUT_OF_MEMORY, OutOfMemoryError)])
-@pytest.mark.parametrize("name", ["loop", "constant", "product"])
-def test_every_call_of_the_driver_may_fail(name, error, raised):
+@pytest.mark.parametrize(
+    ("name", "target"), [*((name, TARGETS[0]) for name in ("loop", "constant", "product")), ("constant", TARGETS[1])]
+)
+def test_every_call_of_the_driver_may_fail(name, target, error, raised):
     function, specs = PROGRAMS[name]
     xs = arguments(specs, SIZES[0])
     right = jax.tree.leaves(jax.jit(function)(*xs))
     failed, passed, n = 0, 0, 0
     while passed < 3:
         n += 1
-        executable = compiled(function, *specs)  # the first call of one does more than others
+        executable = compiled(function, *specs, target=target)  # the first call of one does more than others
         emulated.emulator().fake_fail(n, error)
         try:
             executable(*xs)
@@ -139,8 +146,9 @@ def test_an_error_names_the_kernel():
     assert any(re.match(r"cannot launch the kernel k\d_map\w* of 1 blocks", message) for message in messages), messages
 
 
-def test_many_threads():
-    executable = compiled(turns, "f32[n]")
+@pytest.mark.parametrize("target", TARGETS)
+def test_many_threads(target):
+    executable = compiled(turns, "f32[n]", target=target)
     right = {n: jax.jit(turns)(np.full(n, 0.5, np.float32)) for n in range(1, 9)}
     wrong: list[object] = []
 
@@ -162,6 +170,14 @@ def test_many_threads():
     assert not wrong
 
 
+def test_the_device_of_a_thread_stays_what_it_was():
+    driver, device = emulated.emulator(), ctypes.c_int()
+    assert driver.hipSetDevice(1) == 0
+    compiled(lambda x: x + 1, "f32[n]", target="emulated-rocm")(np.ones(3, np.float32))
+    assert driver.hipGetDevice(ctypes.byref(device)) == 0
+    assert device.value == 1
+
+
 def test_a_guard_is_checked_before_anything_is_copied():
     executable = compiled(lambda x, y: x + y, "f32[n]", "f32[n]")
     with pytest.raises(ShapeError):
@@ -170,9 +186,9 @@ def test_a_guard_is_checked_before_anything_is_copied():
 
 def test_a_program_needs_no_driver_until_it_is_called(tmp_path):
     class Nowhere(emulated.Emulated):
-        driver = "libno_such_driver.so.1"
+        driver = ("cuda", "libno_such_driver.so.1")
 
-    registry.register("nowhere", lambda: Nowhere(nvptx.DEVICE))
+    registry.register("nowhere", lambda: Nowhere(NVIDIA))
     executable = hlo_disc.compile(lambda x: x + 1, "f32[n]", target="nowhere")
     executable.save(tmp_path / "x.disc")
     for exe in (executable, hlo_disc.load(tmp_path / "x.disc")):
@@ -180,13 +196,42 @@ def test_a_program_needs_no_driver_until_it_is_called(tmp_path):
             exe(np.ones(3, np.float32))
 
 
-def test_a_driver_that_lacks_a_function_is_too_old():
-    class Old(emulated.Emulated):
-        driver = "libm.so.6"
+def called_with(driver: tuple[str, ...]) -> object:
+    class Other(emulated.Emulated):
+        pass
 
-    registry.register("old", lambda: Old(nvptx.DEVICE))
-    with pytest.raises(DeviceError, match="the driver libm.so.6 is too old: it has no cuInit; update it"):
-        hlo_disc.compile(lambda x: x + 1, "f32[n]", target="old")(np.ones(3, np.float32))
+    Other.driver = driver  # type: ignore[assignment, method-assign]
+    registry.register("other", lambda: Other(AMD if driver[0] == "hip" else NVIDIA))
+    return hlo_disc.compile(lambda x: x + 1, "f32[n]", target="other")(np.ones(3, np.float32))
+
+
+@pytest.mark.parametrize(("api", "symbol"), [("cuda", "cuInit"), ("hip", "hipInit")])
+def test_a_driver_that_lacks_a_function_is_too_old(api, symbol):
+    with pytest.raises(DeviceError, match=f"the driver libm.so.6 is too old: it has no {symbol}; update it"):
+        called_with((api, "libm.so.6"))
+
+
+def test_of_several_libraries_the_first_that_is_there_is_the_driver():
+    built = emulated.Emulated(AMD).driver[1]
+    assert np.array_equal(called_with(("hip", "libno_such_driver.so", built, "libm.so.6")), [2, 2, 2])
+
+
+def test_a_library_that_is_loaded_already_is_the_driver(tmp_path):
+    """A framework's copy, and not another one that comes before it in the list."""
+    built = emulated.Emulated(AMD).driver[1]
+    (tmp_path / "x.c").write_text("int nothing;")
+    subprocess.run("cc -shared -fPIC x.c -o libnot_loaded.so".split(), cwd=tmp_path, check=True)
+    assert np.array_equal(called_with(("hip", str(tmp_path / "libnot_loaded.so"), built)), [2, 2, 2])
+
+
+def test_a_driver_that_lacks_another_library_says_so(tmp_path):
+    (tmp_path / "x.c").write_text("int answer(void); int hipInit(unsigned x) { return answer(); }")
+    (tmp_path / "y.c").write_text("int answer(void) { return 0; }")
+    for command in ("cc -shared -fPIC y.c -o libneeded.so", "cc -shared -fPIC x.c -L. -lneeded -o libbroken.so"):
+        subprocess.run(command.split(), cwd=tmp_path, check=True)
+    broken = str(tmp_path / "libbroken.so")
+    with pytest.raises(DeviceError, match="there is no driver of a GPU: libneeded.so: cannot open"):
+        called_with(("hip", "libno_such_driver.so", broken, "libno_other_driver.so"))
 
 
 def test_what_the_cpu_alone_can_do_is_refused():

@@ -14,6 +14,7 @@ import pytest
 
 import hlo_disc
 from hlo_disc.targets import nvptx, registry, x86
+from hlo_disc.targets.cuda import NVIDIA
 
 ORDERS = (0, -1, 7)
 SIZES = (
@@ -68,10 +69,11 @@ def arrays(specs: tuple[str, ...], m: int, n: int) -> list[np.ndarray]:
     return made
 
 
+@pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_row_kernels(name):
+def test_row_kernels(name, target):
     function, specs = PROGRAMS[name]
-    executable = hlo_disc.compile(function, *specs, target="emulated-cuda")
+    executable = hlo_disc.compile(function, *specs, target=target)
     for m, n in SIZES:
         if name == "argmax" and n == 0:
             continue
@@ -115,7 +117,7 @@ done:
 )
 def test_divergent_barriers_are_found(planted, message):
     object_ = x86.generator("host").compile_llvm(emulated.for_cpu(DIVERGENT.replace("CALL", planted)))
-    library = emulated.Emulated(nvptx.DEVICE).link(object_, {})
+    library = emulated.Emulated(NVIDIA).link(object_, {})
     for limit in (64, 0, 17):
         record = np.array([limit], np.int64)
         kernel, data = map(ctypes.c_void_p, (library.address("kernel"), record.ctypes.data))

@@ -18,6 +18,7 @@ from traffic import SECTOR, counted
 import hlo_disc
 from hlo_disc.device import Tile
 from hlo_disc.targets import nvptx, registry
+from hlo_disc.targets.cuda import NVIDIA
 
 ORDERS = (0, -1, 7)
 SIZES = ((1, 1, 1), (3, 5, 7), (64, 16, 64), (65, 17, 63), (8, 100, 132), (130, 33, 4), (127, 12, 129))
@@ -37,7 +38,8 @@ def tile(request, monkeypatch) -> Iterator[Tile]:
     """The tile that the target "tiled" has for all sizes."""
     only = dataclasses.replace(request.param, least=0)
     monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
-    registry.register("tiled", lambda: emulated.Emulated(dataclasses.replace(nvptx.DEVICE, tiles=(only,))))
+    device = dataclasses.replace(nvptx.DEVICE, tiles=(only,))
+    registry.register("tiled", lambda: emulated.Emulated(dataclasses.replace(NVIDIA, device=device)))
     yield only
     emulated.emulator().simt_order(0)
 

@@ -42,7 +42,7 @@ class ToyGenerator:
 
 
 class ToyTarget:
-    driver = ""
+    driver: tuple[str, ...] = ()
 
     def __init__(self, features: Sequence[str] = ("abacus",)) -> None:
         self.own = features
@@ -144,7 +144,7 @@ def test_the_command_line(toy, tmp_path):
     assert hlo_disc.load(disc).program.target == "toy"
     assert call("run", disc)[0] == 0
     for options, message in (
-        (("--target", "abacus"), "error: unknown target 'abacus'; the targets are cpu, cuda, toy"),
+        (("--target", "abacus"), "error: unknown target 'abacus'; the targets are cpu, cuda, rocm, toy"),
         (("--features", "sse9"), "error: unknown feature level 'sse9'; use 'host', 'avx2', 'avx512'"),
     ):
         code, output = call("explain", module, *options)

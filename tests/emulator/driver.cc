@@ -1,4 +1,4 @@
-// A stand-in for libcuda.so.1: the memory is the host's, kernels are functions of the process, and a launch runs the
+// A stand-in for the drivers of CUDA and HIP: the memory is the host's, kernels are functions of the process, and a launch runs the
 // emulator. An image is a list of kernels' names and addresses, which ends with a null, behind a word that says so.
 //
 // Blocks of memory begin and end with words that nobody may change; their contents are NaN at first. What a driver
@@ -12,6 +12,7 @@
 extern "C" {
 void simt_launch(void (*kernel)(const void*), int64_t blocks, int64_t threads, int64_t shared, const void* record);
 void simt_fail(const char* what);
+void simt_warp(int threads);
 }
 
 namespace {
@@ -50,7 +51,7 @@ bool is_inside(uintptr_t address, size_t bytes) {
 }
 
 void check_current() {
-  if (current < 1) simt_fail("a call of the driver without a context");
+  if (current < 1) simt_fail("a call of the driver without a context, or on another GPU");
 }
 
 }  // namespace
@@ -116,13 +117,30 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
   return 500;
 }
 int cuFuncSetAttribute(void*, int, int) { return outcome(); }
-int cuLaunchKernel(void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
-                   unsigned threads_y, unsigned threads_z, unsigned shared, void*, void**, void** packed) {
+// In whose words a launch describes its arguments, and how many threads a warp has.
+struct Machine {
+  uintptr_t end_of_record;
+  int warp;
+};
+
+static int launch(const Machine& machine, void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,
+                  unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared, void** packed) {
   check_current();
   if (!blocks_x || !threads_x || threads_x > 1024 || blocks_y * blocks_z * threads_y * threads_z != 1) return 1;
+  if (reinterpret_cast<uintptr_t>(packed[4]) != machine.end_of_record) return 1;
   if (int error = outcome()) return error;
+  simt_warp(machine.warp);
   simt_launch(reinterpret_cast<void (*)(const void*)>(function), blocks_x, threads_x, shared, packed[1]);
   return 0;
+}
+
+int cuLaunchKernel(void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
+                   unsigned threads_y, unsigned threads_z, unsigned shared, void*, void**, void** packed) {
+  return launch({0, 32}, function, blocks_x, blocks_y, blocks_z, threads_x, threads_y, threads_z, shared, packed);
+}
+int hipModuleLaunchKernel(void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
+                          unsigned threads_y, unsigned threads_z, unsigned shared, void*, void**, void** packed) {
+  return launch({3, 64}, function, blocks_x, blocks_y, blocks_z, threads_x, threads_y, threads_z, shared, packed);
 }
 int cuDeviceGetDefaultMemPool(void** pool, int) {
   *pool = &context;
@@ -182,4 +200,30 @@ int cuStreamCreate(void** stream, unsigned) {
   return outcome();
 }
 int cuStreamSynchronize(void*) { return outcome(); }
+
+// A thread of HIP's has a device; the one that there is is 0.
+int hipGetDevice(int* device) {
+  *device = current < 1;
+  return outcome();
+}
+int hipSetDevice(int device) {
+  if (int error = outcome()) return error;
+  current = device == 0;
+  return 0;
+}
+#define SAME(hip, cuda) decltype(cuda) hip __attribute__((alias(#cuda)));
+SAME(hipInit, cuInit)
+SAME(hipDrvGetErrorString, cuGetErrorString)
+SAME(hipDeviceGet, cuDeviceGet)
+SAME(hipModuleLoadDataEx, cuModuleLoadDataEx)
+SAME(hipModuleUnload, cuModuleUnload)
+SAME(hipModuleGetFunction, cuModuleGetFunction)
+SAME(hipDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool)
+SAME(hipMemPoolSetAttribute, cuMemPoolSetAttribute)
+SAME(hipMallocAsync, cuMemAllocAsync)
+SAME(hipFreeAsync, cuMemFreeAsync)
+SAME(hipMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2)
+SAME(hipMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2)
+SAME(hipStreamCreateWithFlags, cuStreamCreate)
+SAME(hipStreamSynchronize, cuStreamSynchronize)
 }

@@ -22,8 +22,11 @@ import llvmlite.binding as llvm
 
 from hlo_disc.device import Device
 from hlo_disc.mlir import ir
-from hlo_disc.targets import nvptx, registry, x86
+from hlo_disc.targets import registry, x86
+from hlo_disc.targets.cuda import NVIDIA
 from hlo_disc.targets.functions import IMAGE
+from hlo_disc.targets.gpu import Vendor
+from hlo_disc.targets.rocm import AMD
 from hlo_disc.targets.target import Dump
 from hlo_disc.targets.translate import canonicalize, translate
 
@@ -100,7 +103,7 @@ def for_cpu(text: str) -> str:
 
     text = re.sub(r"@llvm\.(nvvm|amdgcn)\.[\w.]+", renamed, text)
     text = re.sub(r"^declare [^\n]*@llvm_\w+\([^\n]*\)", r"\g<0> convergent nomerge nounwind", text, flags=re.M)
-    text = re.sub(r' "nvvm\.\w+"="\w+"', "", text)
+    text = re.sub(r' "(nvvm|amdgpu|uniform)[\w.-]*"(="[\w,]+")?', "", text)
     entries, kernels = [], []
 
     def body(match: re.Match) -> str:
@@ -117,7 +120,7 @@ def for_cpu(text: str) -> str:
         entries.append("\n".join(lines))
         return f"define internal void @{name}.body({match[2]}) noinline"
 
-    text = re.sub(r"^define ptx_kernel void @([\w.]+)\((.*)\)", body, text, flags=re.M)
+    text = re.sub(r"^define (?:ptx|amdgpu)_kernel void @([\w.]+)\((.*)\)", body, text, flags=re.M)
     entries.append(_image(kernels))
     head = [f'target triple = "{x86.TRIPLE}"', f'target datalayout = "{_host().machine.layout}"']
     return "\n".join([*head, instrument.DECLARATIONS, text, *entries, ""])
@@ -139,13 +142,17 @@ def _host() -> x86.X86Generator:
 class EmulatedGenerator:
     """Implements `hlo_disc.targets.target.Generator`."""
 
-    device: Device
+    vendor: Vendor
     features: tuple[str, ...] = ()
+
+    @property
+    def device(self) -> Device:
+        return self.vendor.device
 
     def compile(self, modules: Sequence[ir.Module], dump: Dump | None = None) -> bytes:
         kernels, host = modules
         canonicalize(modules)
-        text = translate([kernels], nvptx.MACHINE)
+        text = translate([kernels], self.vendor.machine)
         if dump:
             dump("mlir", str(kernels))
             dump("gpu.ll", text)
@@ -163,12 +170,12 @@ class EmulatedGenerator:
 class Emulated:
     """Implements `hlo_disc.targets.target.Target`."""
 
-    def __init__(self, device: Device):
-        self._generator = EmulatedGenerator(device)
+    def __init__(self, vendor: Vendor):
+        self._generator = EmulatedGenerator(vendor)
 
     @property
-    def driver(self) -> str:
-        return _built()
+    def driver(self) -> tuple[str, ...]:
+        return (self._generator.vendor.driver[0], _built())
 
     def generator(self, features: str) -> EmulatedGenerator:
         return self._generator
@@ -181,5 +188,6 @@ class Emulated:
 
 
 def register() -> None:
-    """Let programs be compiled for "emulated-cuda"."""
-    registry.register("emulated-cuda", lambda: Emulated(nvptx.DEVICE))
+    """Let programs be compiled for "emulated-cuda" and "emulated-rocm"."""
+    for name, vendor in {"cuda": NVIDIA, "rocm": AMD}.items():
+        registry.register(f"emulated-{name}", functools.partial(Emulated, vendor))

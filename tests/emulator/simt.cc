@@ -32,7 +32,8 @@ struct Fiber {
   char* stack;
   State state;
   const void* site;  // where it waits
-  uint32_t members, offered;
+  uint64_t members;  // 0 for all that are there
+  uint32_t offered;
 };
 
 using Kernel = void (*)(const void* record);
@@ -41,6 +42,7 @@ using Kernel = void (*)(const void* record);
 struct Block {
   std::vector<Fiber> fibers;
   std::vector<int> order, warps;  // in which threads, and warps, take turns
+  int warp = 32;  // threads of a warp
   int size = 0, current = 0;
   int64_t number = 0;
   void* scheduler = nullptr;
@@ -88,25 +90,27 @@ void start(Fiber& fiber) {
   fiber.state = State::kReady;
 }
 
-// Lets the members of an exchange in a warp go on whose threads are all there.
+// Lets the members of an exchange in a warp go on whose threads are all there. On a machine that names no members, they
+// are the threads that have come to the same place when all have gone as far as they can.
 bool release_exchange(int first) {
   bool moved = false;
-  int end = std::min(first + kWarp, block.size);
+  int end = std::min(first + block.warp, block.size);
   for (int i = first; i < end; i++) {
     Fiber& one = block.fibers[i];
     if (one.state != State::kExchanging) continue;
-    auto member = [&](int k) { return one.members >> (k - first) & 1; };
-    bool whole = true;
+    uint64_t members = one.members, there = 0;
     for (int k = first; k < end; k++) {
       const Fiber& other = block.fibers[k];
-      whole &=
-          !member(k) || (other.state == State::kExchanging && other.site == one.site && other.members == one.members);
+      if (other.state == State::kExchanging && other.site == one.site && other.members == members)
+        there |= uint64_t{1} << (k - first);
     }
-    if (!whole) continue;
+    if (members & ~there) continue;
     moved = true;
-    uint32_t members = one.members;
+    if (!members) members = there;
     for (int k = first; k < end; k++) {
-      if (members >> (k - first) & 1) block.fibers[k].state = State::kReady;
+      if (!(members >> (k - first) & 1)) continue;
+      block.fibers[k].state = State::kReady;
+      block.fibers[k].members = members;
     }
   }
   return moved;
@@ -142,7 +146,7 @@ bool release_barrier() {
 bool run_warp(int first) {
   do {
     for (int i : block.order) {
-      if (i < first || i >= first + kWarp || block.fibers[i].state != State::kReady) continue;
+      if (i < first || i >= first + block.warp || block.fibers[i].state != State::kReady) continue;
       block.current = i;
       simt_switch(&block.scheduler, block.fibers[i].stack_pointer);
       if (!failure.empty()) return false;
@@ -157,7 +161,7 @@ bool run_block() {
   for (int i = 0; i < block.size; i++) start(block.fibers[i]);
   for (;;) {
     for (int warp : block.warps) {
-      if (!run_warp(warp * kWarp)) return false;
+      if (!run_warp(warp * block.warp)) return false;
     }
     if (std::all_of(block.fibers.begin(), block.fibers.end(), [](const Fiber& f) { return f.state == State::kDone; })) {
       count_block();
@@ -167,15 +171,18 @@ bool run_block() {
   }
 }
 
+int lane() { return block.current % block.warp; }
+
 // What a warp exchanges: everybody offers a word, and reads others' when all are there.
-uint32_t exchange(uint32_t members, uint32_t word, int source, const void* site) {
-  int lane = block.current % kWarp, first = block.current - lane;
-  if (!(members >> lane & 1)) fail("a thread exchanges values without being a member");
-  if (!(members >> source & 1)) fail("a thread reads a value of no member");
+uint32_t exchange(uint64_t members, uint32_t word, int source, const void* site, bool must_be_there = true) {
+  int first = block.current - lane();
+  if (members && !(members >> lane() & 1)) fail("a thread exchanges values without being a member");
   self().members = members;
   self().offered = word;
   leave(State::kExchanging, site);
-  uint32_t result = block.fibers[first + source].offered;
+  bool there = self().members >> source & 1;
+  if (!there && must_be_there) fail("a thread reads a value of no member");
+  uint32_t result = there ? block.fibers[first + source].offered : UINT32_MAX;
   // Nobody offers the next word before all have read this one.
   leave(State::kExchanging, static_cast<const char*>(site) + 1);
   return result;
@@ -196,6 +203,9 @@ int64_t simt::block_number() { return block.number; }
 }
 
 extern "C" {
+
+// How many threads a warp has in launches of this thread.
+void simt_warp(int threads) { block.warp = threads; }
 
 // 0 forward, -1 backward, any other is a seed.
 void simt_order(int order) { order_of_threads = order; }
@@ -261,7 +271,7 @@ void simt_launch(Kernel kernel, int64_t blocks, int64_t threads, int64_t shared,
     if (order_of_threads > 0) std::shuffle(all.begin(), all.end(), std::mt19937(order_of_threads));
   };
   in_order(block.order, threads);
-  in_order(block.warps, (threads + kWarp - 1) / kWarp);
+  in_order(block.warps, (threads + block.warp - 1) / block.warp);
   begin_launch();
   for (block.number = 0; block.number < blocks; block.number++) {
     if (!run_block()) return;
@@ -273,23 +283,81 @@ void simt_launch(Kernel kernel, int64_t blocks, int64_t threads, int64_t shared,
 
 int32_t llvm_nvvm_read_ptx_sreg_tid_x() { return block.current; }
 int32_t llvm_nvvm_read_ptx_sreg_ctaid_x() { return static_cast<int32_t>(block.number); }
-int32_t llvm_nvvm_read_ptx_sreg_laneid() { return block.current % kWarp; }
+int32_t llvm_nvvm_read_ptx_sreg_laneid() { return lane(); }
 void llvm_nvvm_barrier_cta_sync_aligned_all(int32_t) { leave(State::kAtBarrier, __builtin_return_address(0)); }
 
 // PTX's shfl.sync: c says which lanes a segment has, and the last one that is read in it.
 static int32_t shuffled(int32_t members, int32_t word, int32_t c, int source, bool inside, const void* site) {
-  int lane = block.current % kWarp, segment = c >> 8 & 31;
-  inside = inside && (source & segment) == (lane & segment);
+  int segment = c >> 8 & 31;
+  inside = inside && (source & segment) == (lane() & segment);
   return static_cast<int32_t>(
-      exchange(static_cast<uint32_t>(members), static_cast<uint32_t>(word), inside ? source : lane, site));
+      exchange(static_cast<uint32_t>(members), static_cast<uint32_t>(word), inside ? source : lane(), site));
 }
 #define SHUFFLE(name, source, inside) \
   int32_t llvm_nvvm_shfl_sync_##name##_i32(int32_t members, int32_t word, int32_t by, int32_t c) { \
-    int lane = block.current % kWarp; \
+    int lane = ::lane(); \
     return shuffled(members, word, c, source, inside, __builtin_return_address(0)); \
   }
 SHUFFLE(bfly, lane ^ by, true)
 SHUFFLE(up, lane - by, lane - by >= (lane & (c >> 8 & 31)))
 SHUFFLE(down, lane + by, lane + by <= (lane | (~(c >> 8) & 31)))
 SHUFFLE(idx, (lane & (c >> 8 & 31)) | (by & ~(c >> 8) & 31), true)
+
+// AMD's: whoever is there takes part in an exchange.
+static int32_t received(int32_t word, int source, const void* site) {
+  return static_cast<int32_t>(exchange(0, static_cast<uint32_t>(word), source, site));
+}
+
+int32_t llvm_amdgcn_workitem_id_x() { return block.current; }
+int32_t llvm_amdgcn_workgroup_id_x() { return static_cast<int32_t>(block.number); }
+void llvm_amdgcn_s_barrier() { leave(State::kAtBarrier, __builtin_return_address(0)); }
+
+// How many of the mask's threads, of the first or the last 32, come before this one.
+static int32_t before(int32_t mask, int first) {
+  int count = std::clamp(lane() - first, 0, 32);
+  return __builtin_popcountll(static_cast<uint32_t>(mask) & ((uint64_t{1} << count) - 1));
+}
+int32_t llvm_amdgcn_mbcnt_lo(int32_t mask, int32_t more) { return more + before(mask, 0); }
+int32_t llvm_amdgcn_mbcnt_hi(int32_t mask, int32_t more) { return more + before(mask, 32); }
+
+// Of a thread that is elsewhere, it reads anything.
+int32_t llvm_amdgcn_ds_bpermute(int32_t address, int32_t word) {
+  return static_cast<int32_t>(
+      exchange(0, static_cast<uint32_t>(word), address >> 2 & 63, __builtin_return_address(0), false));
+}
+int32_t llvm_amdgcn_readlane_i32(int32_t word, int32_t source) {
+  return received(word, source & 63, __builtin_return_address(0));
+}
+
+// Among 32 threads, by masks that a number goes through.
+int32_t llvm_amdgcn_ds_swizzle(int32_t word, int32_t masks) {
+  const void* site = __builtin_return_address(0);
+  if (masks & 0x8000) fail("the emulator does not know this kind of ds_swizzle");
+  int source = ((lane() & masks & 31) | (masks >> 5 & 31)) ^ (masks >> 10 & 31);
+  return received(word, (lane() & 32) | source, site);
+}
+
+// Among 16 threads ("a row"); rows and quarters of a row ("banks") that do not read keep `old`.
+int32_t llvm_amdgcn_update_dpp_i32(int32_t old, int32_t word, int32_t control, int32_t rows, int32_t banks,
+                                   bool zero_outside) {
+  const void* site = __builtin_return_address(0);
+  int place = lane() & 15, by = control & 15, source = -1;
+  switch (control >> 4) {
+    case 0x10:  // row_shl: from those behind
+      source = place + by;
+      break;
+    case 0x11:  // row_shr: from those before
+      source = place - by;
+      break;
+    case 0x12:  // row_ror
+      source = (place - by) & 15;
+      break;
+    default:
+      if (control > 0xff) fail("the emulator does not know this kind of DPP");
+      source = (place & ~3) | (control >> 2 * (place & 3) & 3);  // quad_perm
+  }
+  bool reads = (rows >> (lane() >> 4) & 1) && (banks >> (place >> 2) & 1), inside = source >= 0 && source < 16;
+  int32_t found = received(word, reads && inside ? (lane() & ~15) | source : lane(), site);
+  return !reads ? old : inside ? found : zero_outside ? 0 : old;
+}
 }

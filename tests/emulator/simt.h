@@ -9,6 +9,7 @@
 
 namespace simt {
 
+// Threads whose accesses are counted together.
 constexpr int kWarp = 32;
 
 // An array of zeros, which takes memory where it is touched.

@@ -10,6 +10,7 @@ import emulated
 import numpy as np
 
 from hlo_disc.targets import nvptx, x86
+from hlo_disc.targets.cuda import NVIDIA
 
 BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
 
@@ -54,7 +55,7 @@ entry:
 }}
 """
     object_ = x86.generator("host").compile_llvm(emulated.for_cpu(text))
-    library = emulated.Emulated(nvptx.DEVICE).link(object_, {})
+    library = emulated.Emulated(NVIDIA).link(object_, {})
     record = np.array([number, memory], np.int64)
     kernel, data = map(ctypes.c_void_p, (library.address("kernel"), record.ctypes.data))
     sizes = map(ctypes.c_int64, (blocks, threads, shared))

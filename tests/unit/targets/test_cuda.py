@@ -21,7 +21,8 @@ from random_graphs import single_ops
 import hlo_disc
 from hlo_disc import Options, pipeline
 from hlo_disc.errors import ArgumentError, DeviceError, UnsupportedOpError
-from hlo_disc.targets import cuda, memory, nvptx, vecmath
+from hlo_disc.targets import gpu, memory, nvptx, vecmath
+from hlo_disc.targets.cuda import NVIDIA
 from hlo_disc.targets.translate import translate
 
 
@@ -42,12 +43,13 @@ def images(monkeypatch) -> list[str]:
     """The PTX of the programs that a test compiles."""
     made: list[str] = []
 
-    def kept(text: str, level: str) -> str:
-        made.append(whole(text, level))
-        return made[-1]
+    def kept(vendor: gpu.Vendor, text: str, level: str, dump=None) -> bytes:
+        code = whole(vendor, text, level, dump)
+        made.append(code.decode())
+        return code
 
-    whole = cuda.ptx
-    monkeypatch.setattr(cuda, "ptx", kept)
+    whole = gpu.machine_code
+    monkeypatch.setattr(gpu, "machine_code", kept)
     return made
 
 
@@ -186,7 +188,7 @@ def test_every_function_is_assembled(dtype, images, tmp_path):
               gpu.return
             }}
           }}"""
-        image = cuda.ptx(translate([kernels.parse(text)], nvptx.MACHINE), "sm_80")
+        image = gpu.machine_code(NVIDIA, translate([kernels.parse(text)], nvptx.MACHINE), "sm_80").decode()
         assembled(image, tmp_path)
         assert not re.findall(r"\b(?:add|sub|mul)\.f(?:32|64)", image), function
 
@@ -204,7 +206,7 @@ def test_updates_of_memory_are_one_instruction(dtype, images, tmp_path):
               gpu.return
             }}
           }}"""
-        image = cuda.ptx(translate([kernels.parse(text)], nvptx.MACHINE), "sm_80")
+        image = gpu.machine_code(NVIDIA, translate([kernels.parse(text)], nvptx.MACHINE), "sm_80").decode()
         assembled(image, tmp_path)
         assert len(re.findall(r"\b(?:atom|red)\.", image)) == 1 and "cas" not in image, kind
 
@@ -213,7 +215,7 @@ def test_a_function_without_code_is_named():
     """LLVM would end the process."""
     text = "declare double @j0(double)\n"
     with pytest.raises(UnsupportedOpError, match="the function j0 has no code for GPUs yet; compile for the CPU"):
-        cuda.ptx(text, "sm_80")
+        gpu.check_functions(text, NVIDIA)
 
 
 def test_levels():

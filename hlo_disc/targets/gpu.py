@@ -1,0 +1,143 @@
+"""Targets whose kernels a GPU's driver launches: what is the same for all vendors.
+
+What the driver loads is in the object code of the host functions. LLVM ends the process where it has no code for a
+function of a GPU, so only those may be called that are known to be there.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import llvmlite.binding as llvm
+
+from hlo_disc.device import Device
+from hlo_disc.errors import ArgumentError, UnsupportedOpError
+from hlo_disc.mlir import ir
+from hlo_disc.targets.functions import IMAGE
+from hlo_disc.targets.llvm_ir import LOCK, initialize, parse
+from hlo_disc.targets.machine import Machine
+from hlo_disc.targets.target import Dump, HostGenerator, Library, Target
+from hlo_disc.targets.translate import canonicalize, translate
+
+# Intrinsics that LLVM has code for on all GPUs, whatever their types.
+_KNOWN = (
+    "abs", "bitreverse", "bswap", "ceil", "copysign", "ctlz", "ctpop", "cttz", "exp2", "fabs", "floor", "fma",
+    "fmuladd", "fshl", "fshr", "masked.gather", "masked.load", "masked.scatter", "masked.store", "maximum", "maxnum",
+    "minimum", "minnum", "rint", "round", "roundeven", "smax", "smin", "sqrt", "trunc", "umax", "umin",
+    "vector.reduce",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """What GPUs of a vendor have of their own.
+
+    machine, device: how the translator and schedules see them.
+    driver: see `Target.driver`.
+    levels: what code can be made for; default: what it is made for where nothing is said.
+    intrinsics: the prefix of the machine's own.
+    optimize: f(module, machine) runs LLVM's passes. code: f(module, machine) is the code of a module for one level.
+    image: f(codes by level) is what the driver loads.
+    """
+
+    machine: Machine
+    device: Device
+    driver: tuple[str, ...]
+    levels: tuple[str, ...]
+    default: tuple[str, ...]
+    intrinsics: str
+    optimize: Callable[[llvm.ModuleRef, llvm.TargetMachine], None]
+    code: Callable[[llvm.ModuleRef, llvm.TargetMachine], bytes]
+    image: Callable[[Mapping[str, bytes]], bytes]
+
+
+@dataclass(frozen=True)
+class GpuGenerator:
+    """Implements `hlo_disc.targets.target.Generator`."""
+
+    vendor: Vendor
+    levels: tuple[str, ...]
+    host: HostGenerator
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (*self.levels, *self.host.features)
+
+    @property
+    def device(self) -> Device:
+        return self.vendor.device
+
+    def compile(self, modules: Sequence[ir.Module], dump: Dump | None = None) -> bytes:
+        """Kernels and host functions, each in a module, to an object. Raises CompileError, UnsupportedOpError."""
+        kernels, host = modules
+        canonicalize(modules)
+        text = translate([kernels], self.vendor.machine)
+        flow = translate([host], replace(self.host.machine, launches=True))
+        if dump:
+            dump("mlir", f"{kernels}\n{host}")
+            dump("gpu.ll", text)
+        check_functions(text, self.vendor)
+        image = self.vendor.image({level: machine_code(self.vendor, text, level, dump) for level in self.levels})
+        escaped = re.sub(rb"[^ !#-\[\]-~]", lambda m: b"\\%02X" % m[0][0], image).decode()
+        # At a page, as drivers find what their own compilers make.
+        defined = f'@{IMAGE} = internal constant [{len(image)} x i8] c"{escaped}", align 4096'
+        return self.host.compile_llvm(flow.replace(f"@{IMAGE} = external constant i8", defined), dump)
+
+
+def check_functions(text: str, vendor: Vendor) -> None:
+    """Raise UnsupportedOpError for a function that LLVM IR of kernels calls and that a GPU lacks."""
+    known = (*_KNOWN, vendor.intrinsics)
+    for name in re.findall(r"^declare [^@]*@([\w.]+)\(", text, re.M):
+        if not (name.startswith("llvm.") and any(name[5:].startswith(f"{prefix}.") for prefix in known)):
+            raise UnsupportedOpError(f"the function {name} has no code for GPUs yet; compile for the CPU")
+
+
+def machine_code(vendor: Vendor, text: str, level: str, dump: Dump | None = None) -> bytes:
+    """Checked LLVM IR of kernels as code for one level. Raises CompileError."""
+    machine = _machine(vendor.machine.triple, level)
+    with llvm.create_context() as context, parse(text, context) as parsed, LOCK:
+        vendor.optimize(parsed, machine)
+        if dump:
+            with parsed.clone() as copy:  # making assembly changes a module
+                dump(f"{level}.s", machine.emit_assembly(copy))
+        return vendor.code(parsed, machine)
+
+
+@functools.cache
+def _machine(triple: str, level: str) -> llvm.TargetMachine:
+    initialize()
+    return llvm.Target.from_triple(triple).create_target_machine(cpu=level, opt=3, reloc="pic")
+
+
+class Gpu:
+    """Implements `hlo_disc.targets.target.Target`. host: the target of this machine's CPU."""
+
+    def __init__(self, vendor: Vendor, host: Target):
+        self._vendor = vendor
+        self._host = host
+
+    @property
+    def driver(self) -> tuple[str, ...]:
+        return self._vendor.driver
+
+    def generator(self, features: str) -> GpuGenerator:
+        """For one of the vendor's levels, or "host", which is for all GPUs that there are levels for. Raises
+        ArgumentError.
+        """
+        known = self._vendor.levels
+        if features not in ("host", *known):
+            raise ArgumentError(f"unknown feature level {features!r}; use 'host', {', '.join(map(repr, known))}")
+        levels = self._vendor.default if features == "host" else (features,)
+        return GpuGenerator(self._vendor, levels, cast(HostGenerator, self._host.generator("host")))
+
+    def check(self, features: Sequence[str]) -> None:
+        """Raise FormatError when this machine's CPU lacks a feature; what the GPU lacks its driver says."""
+        self._host.check([x for x in features if x not in self._vendor.levels])
+
+    def link(self, object_: bytes, symbols: Mapping[str, int]) -> Library:
+        """Load object code; its kernels stay in it until one is launched."""
+        return self._host.link(object_, symbols)

@@ -1,0 +1,29 @@
+"""The target "rocm": kernels as code objects, of which the driver takes that of its GPU; host code for the CPU."""
+
+from __future__ import annotations
+
+import llvmlite.binding as llvm
+
+from hlo_disc.targets import amdgpu
+from hlo_disc.targets.code_object import bundle, code_object
+from hlo_disc.targets.gpu import Vendor
+from hlo_disc.targets.llvm_ir import optimize_whole
+
+
+def _code(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
+    return code_object(machine.emit_object(module))
+
+
+_LEVELS = ("gfx90a", "gfx942")
+
+AMD = Vendor(
+    machine=amdgpu.MACHINE,
+    device=amdgpu.DEVICE,
+    driver=("hip", "libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"),
+    levels=_LEVELS,
+    default=_LEVELS,  # code for one runs on no other
+    intrinsics="amdgcn",
+    optimize=optimize_whole,
+    code=_code,
+    image=bundle,
+)

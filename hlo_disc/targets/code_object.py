@@ -21,7 +21,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
 _TAG = struct.Struct("<QQ")
 _SHARED_OBJECT, _AMDGPU = 3, 224
-# Types and flags of sections, of which those behind _SYMBOLS are what a linker makes.
+# Types and flags of sections.
 _SYMBOLS, _STRINGS, _RELOCATIONS, _HASHES, _DYNAMIC, _NOTE, _NO_BITS, _DYNAMIC_SYMBOLS = 2, 3, 4, 5, 6, 7, 8, 11
 _WRITTEN, _LOADED, _RUN = 1, 2, 4
 # Numbers of sections from here on say something else of a symbol.
@@ -94,6 +94,30 @@ class _Relocatable:
                     yield section, at, self.symbols[what >> 32], what & 0xFFFFFFFF, addend
 
 
+@dataclass(frozen=True)
+class _Tables:
+    """The sections by which others find kernels; where each exported symbol's name begins."""
+
+    exported: list[_Symbol]
+    places: list[int]
+    symbols: _Section
+    strings: _Section
+    hashes: _Section
+    dynamic: _Section
+
+    def fill(self) -> None:
+        """What they say once all sections have their places."""
+        for k, (symbol, place) in enumerate(zip(self.exported, self.places, strict=True), 1):
+            assert symbol.section is not None
+            fields = (place, symbol.info, symbol.visibility, symbol.section.index, symbol.address, symbol.size)
+            _SYMBOL.pack_into(self.symbols.data, k * _SYMBOL.size, *fields)
+        # DT_SYMTAB, DT_SYMENT, DT_STRTAB, DT_STRSZ, DT_HASH, DT_NULL
+        tags = [(6, self.symbols.address), (11, _SYMBOL.size), (5, self.strings.address), (10, len(self.strings.data))]
+        tags += [(4, self.hashes.address), (0, 0)]
+        for k, tag in enumerate(tags):
+            _TAG.pack_into(self.dynamic.data, k * _TAG.size, *tag)
+
+
 def code_object(relocatable: bytes) -> bytes:
     """The code object of a relocatable object of kernels. Raises CompileError for what kernels do not have."""
     source = _read(relocatable)
@@ -106,42 +130,41 @@ def code_object(relocatable: bytes) -> bytes:
     for section in code:
         section.alignment = max(section.alignment, _CODE_ALIGNMENT)
 
-    exported = [s for s in source.symbols if s.exported]
+    tables = _tables([s for s in source.symbols if s.exported])
+    dynamic = tables.dynamic
+    parts = [(_R, [*notes, tables.symbols, tables.hashes, tables.strings, *constants]), (_RX, code), (_RW, [dynamic])]
+    parts = [(access, sections) for access, sections in parts if sections]
+    segments = _place_segments(parts, _HEADER.size + _SEGMENT.size * (len(parts) + 1 + len(notes)))
+    segments += [(_DYNAMIC_SEGMENT, _RW, dynamic.offset, dynamic.address, len(dynamic.data), 8)]
+    segments += [(_NOTE_SEGMENT, _R, s.offset, s.address, len(s.data), s.alignment) for s in notes]
+    placed = [section for _, sections in parts for section in sections]
+    for index, section in enumerate(placed, 1):
+        section.index = index
+    tables.fill()
+    _relocate(source)
+    return _written(source, placed, segments, tables.symbols)
+
+
+def _tables(exported: list[_Symbol]) -> _Tables:
     strings = _Section(".dynstr", _STRINGS, _LOADED, bytearray())
     places = _add_strings(strings, [s.name for s in exported])
     count = len(exported) + 1
-    table = _Section(
-        ".dynsym", _DYNAMIC_SYMBOLS, _LOADED, bytearray(count * _SYMBOL.size), 8, _SYMBOL.size, strings, info=1
-    )
-    hashes = _Section(".hash", _HASHES, _LOADED, _one_bucket(count), 8, 4, table)
+    empty = bytearray(count * _SYMBOL.size)
+    symbols = _Section(".dynsym", _DYNAMIC_SYMBOLS, _LOADED, empty, 8, _SYMBOL.size, strings, info=1)
+    hashes = _Section(".hash", _HASHES, _LOADED, _one_bucket(count), 8, 4, symbols)
     dynamic = _Section(".dynamic", _DYNAMIC, _WRITTEN | _LOADED, bytearray(6 * _TAG.size), 8, _TAG.size, strings)
+    return _Tables(exported, places, symbols, strings, hashes, dynamic)
 
-    parts = [(_R, [*notes, table, hashes, strings, *constants]), (_RX, code), (_RW, [dynamic])]
-    parts = [(access, sections) for access, sections in parts if sections]
-    end = _HEADER.size + _SEGMENT.size * (len(parts) + 1 + len(notes))  # behind the headers
-    segments, placed = [], []
+
+def _place_segments(parts: Sequence[tuple[int, list[_Section]]], headers: int) -> list[tuple[int, ...]]:
+    """Each part on pages of its own in memory, the first one behind the headers; in the file they follow each other."""
+    segments: list[tuple[int, ...]] = []
+    end = headers
     for k, (access, sections) in enumerate(parts):
-        # Each on a page of its own in memory; in the file they follow each other.
-        start = 0 if k == 0 else end
         end = _place(sections, end, k * _PAGE)
-        start = start if k == 0 else sections[0].offset
+        start = sections[0].offset if segments else 0
         segments.append((_LOAD, access, start, start + k * _PAGE, end - start, _PAGE))
-        placed += sections
-    segments += [(_DYNAMIC_SEGMENT, _RW, dynamic.offset, dynamic.address, len(dynamic.data), 8)]
-    segments += [(_NOTE_SEGMENT, _R, s.offset, s.address, len(s.data), s.alignment) for s in notes]
-    for index, section in enumerate(placed, 1):
-        section.index = index
-
-    for k, (symbol, place) in enumerate(zip(exported, places, strict=True), 1):
-        assert symbol.section is not None
-        fields = (place, symbol.info, symbol.visibility, symbol.section.index, symbol.address, symbol.size)
-        _SYMBOL.pack_into(table.data, k * _SYMBOL.size, *fields)
-    # DT_SYMTAB, DT_SYMENT, DT_STRTAB, DT_STRSZ, DT_HASH, DT_NULL
-    tags = ((6, table.address), (11, table.entry), (5, strings.address), (10, len(strings.data)), (4, hashes.address))
-    for k, tag in enumerate((*tags, (0, 0))):
-        _TAG.pack_into(dynamic.data, k * _TAG.size, *tag)
-    _relocate(source)
-    return _written(source, placed, segments, table)
+    return segments
 
 
 def _read(relocatable: bytes) -> _Relocatable:

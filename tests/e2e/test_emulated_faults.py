@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import emulated
 import faults
+import numpy as np
 import pytest
 from test_emulated_gpu import PROGRAMS, arrays
 
 import hlo_disc
 from hlo_disc.targets import registry
 
-FUNCTIONS = PROGRAMS | {"dot": (lambda x, y: x @ y, ("f32[m, n]", "f32[n, m]"))}
+FUNCTIONS = PROGRAMS | {
+    "dot": (lambda x, y: x @ y, ("f32[m, n]", "f32[n, m]")),
+    "scatter": (lambda x, y: x.at[(y[:, 0] * 9).astype(np.int32)].mul(y), ("f32[m, n]", "f32[m, n]")),
+}
 # Rows for teams of each size, those of whole registers too; so that blocks have several rows, and rows several steps.
 SHAPES = ((40, 31), (40, 32), (20, 500), (20, 501), (10, 1100), (10, 1101), (3, 2100), (3, 2101))
 # Of each kind, in the order of `faults.KINDS`, at least so many are there to be found.
@@ -23,6 +27,7 @@ LEAST = {
     "cumulative sum": (14, 16, 90, 20, 120),
     "complex": (8, 8, 60, 10, 80),
     "dot": (6, 8, 0, 20, 60),
+    "scatter": (0, 0, 4, 6, 30),
 }
 # Barriers that order nothing, one of a form: nothing comes before them, or nobody reads what they let through.
 NEEDLESS = {"all in one": 2, "cumulative sum": 2, "dot": 3}

@@ -77,7 +77,14 @@ def test_stores_and_blocks(memory):
 
 # Of rows of a multiple of four: what warps ask for, over arguments and results. Softmax and layer norm read rows three
 # times unless they stay in fast memory; of a gather every thread reads the number of its row.
-ASKED = {"map": 1.05, "softmax": 2.05, "layer norm": 3.05, "column sum": 1.05, "gather of rows": 1.95}
+ASKED = {
+    "map": 1.05,
+    "softmax": 2.05,
+    "layer norm": 3.05,
+    "column sum": 1.05,
+    "transpose": 1.15,
+    "gather of rows": 1.95,
+}
 
 
 @pytest.mark.parametrize("name", traffic.PROGRAMS)
@@ -92,4 +99,5 @@ def test_rows_move_little_more_than_they_must(name, monkeypatch):
         assert 1 <= found.block <= (1.10 if aligned else 1.25), where
         assert 1 <= found.total <= (1.10 if aligned else 1.25), where
         assert found.conflicts == 0, where
-        assert found.asked <= ASKED[name] or not aligned, where
+        whole = aligned and (name != "transpose" or (rows % 4 == 0 and min(rows, cols) >= 8))
+        assert found.asked <= ASKED[name] or not whole, where

@@ -85,6 +85,7 @@ PROGRAMS: dict[str, tuple[Callable, str]] = {
     "softmax": (lambda x: jax.nn.softmax(x), "x"),
     "layer norm": (_layer_norm, "xss"),
     "column sum": (lambda x: x.sum(0), "x"),
+    "transpose": (lambda x: x.T * 2, "x"),
     "gather of rows": (lambda x, i: jnp.take(x, i, axis=0, mode="clip") * 2, "xi"),
 }
 SHAPES = (

@@ -14,6 +14,7 @@ from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.space import row_space
 from hlo_disc.stitch.schedules.row.shared_reduction import sliced
 from hlo_disc.stitch.schedules.row.shared_scan import shared_scan
+from hlo_disc.stitch.schedules.row.tiles import LEAST, TileVariant, transposed
 from hlo_disc.stitch.schedules.row.tiny import TinyVariant, is_tiny
 from hlo_disc.stitch.schedules.row.variant import RowVariant
 from hlo_disc.stitch.variant import Choice, Condition, When, decided
@@ -42,6 +43,7 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     forms: list[tuple[RowVariant, When]] = [(wide, ())]
     if device.teams:
         forms = _for_teams(wide, device)
+        rules += _in_tiles(wide, device)
     elif across:
         forms.insert(0, (replace(wide, narrow=True), (Condition(space.rows[-1], "<=", device.lanes),)))
     elif space.rows:
@@ -60,6 +62,16 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
             rules.append(Choice(scan, (*when, few_rows)))
         rules.append(Choice(variant, when))
     return decided(rules, facts)
+
+
+def _in_tiles(variant: RowVariant, device: Device) -> list[Choice]:
+    """The form of a map with a transposed input for sizes that fill tiles."""
+    group, space = variant.group, variant.space
+    (axis, staged), shape = transposed(group), group.outputs[0].shape
+    if not staged or space.reduced_at or space.scans or group.place or any(v.shape != shape for v in group.outputs):
+        return []
+    form = TileVariant(group, variant.facts, device, device.teams[-1], axis, staged)
+    return [Choice(form, tuple(Condition(shape[a], ">=", LEAST) for a in (axis, -1)))]
 
 
 def _for_teams(variant: RowVariant, device: Device) -> list[tuple[RowVariant, When]]:

@@ -14,9 +14,14 @@ _MOST = 1 << 12
 def multiple(value: ir.Value, known: Mapping[ir.Value, int]) -> int:
     """The largest power of two up to 4096 that is known to divide the value, given what some are multiples of."""
 
+    found = dict(known)  # an op may be reached on very many ways
+
     def of(value: ir.Value) -> int:
-        if value in known:
-            return known[value]
+        if value not in found:
+            found[value] = made_of(value)
+        return found[value]
+
+    def made_of(value: ir.Value) -> int:
         if isinstance(value.owner, ir.Block):
             return _counter(ir.BlockArgument(value), of)
         op = value.owner
@@ -25,8 +30,7 @@ def multiple(value: ir.Value, known: Mapping[ir.Value, int]) -> int:
         rule = _RULES.get(op.name)
         return rule(*map(of, op.operands)) if rule else 1
 
-    found = of(value)
-    return math.gcd(found, _MOST)
+    return math.gcd(of(value), _MOST)
 
 
 def _counter(argument: ir.BlockArgument, of: Callable[[ir.Value], int]) -> int:

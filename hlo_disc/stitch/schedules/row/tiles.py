@@ -36,13 +36,13 @@ LEAST = 8
 def transposed(group: Group) -> tuple[int, tuple[Value, ...]]:
     """The axis of the results along which inputs lie in memory, but not the last, and these inputs, transposed."""
     found: dict[Value, int] = {}
-    values = list(group.outputs)
-    for value in values:  # which grows
-        op = value.op
-        if value in group.inputs or op is None or value in found:
+    reached = set(group.outputs)  # through elementwise ops alone
+    for op in reversed(group.ops):
+        value = op.results[0]
+        if value not in reached:
             continue
         if op.name in ELEMENTWISE:
-            values += op.operands
+            reached.update(op.operands)
         elif op.name == "transpose" and op.operands[0] in group.inputs and value.dtype.kind != "c":
             found[value] = op.attrs["perm"].index(value.rank - 1)
     axes = [axis for value, axis in found.items() if axis != value.rank - 1]

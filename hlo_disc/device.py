@@ -22,6 +22,11 @@ class Team:
     registers: int = 0
 
     @property
+    def runs(self) -> int:
+        """Runs of neighbours in a vector."""
+        return self.threads * self.chunks
+
+    @property
     def warps(self) -> int:
         """Warps of a team."""
         return max(self.threads // self.warp, 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.val import Scalar, Val, product
 
 
 class Sizes:
@@ -29,10 +29,7 @@ class Sizes:
         return [self(dim) for dim in shape]
 
     def count(self, shape: Sequence[Dim]) -> Scalar:
-        n: Scalar = 1
-        for dim in shape:
-            n = n * self(dim)
-        return n
+        return product(map(self, shape))
 
     def _ops(self) -> dict[str, Callable[[Scalar, Scalar], Scalar]]:
         return {

@@ -67,7 +67,7 @@ class ThreadLanes(Lanes):
         """How many of the lanes a thread has."""
         if lanes < self.team.threads:
             return lanes
-        assert lanes % (self.team.threads * self.team.chunks) == 0, f"{lanes} lanes for {self.team}"
+        assert lanes % self.team.runs == 0, f"{lanes} lanes for {self.team}"
         return lanes // self.team.threads
 
     @property
@@ -358,7 +358,7 @@ class ThreadLanes(Lanes):
 
     def _run(self, lanes: int) -> int:
         """Neighbours of a chunk that a thread has."""
-        return lanes // (self.team.threads * self.team.chunks)
+        return lanes // self.team.runs
 
     def _runs(self, lanes: int) -> list[tuple[int, int]]:
         """Of each chunk, the first of its elements and the lane of thread 0's."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.mlir import ir, scf
@@ -61,6 +61,13 @@ class Val:
 
 
 Scalar = Val | int
+
+
+def product(sizes: Iterable[Scalar]) -> Scalar:
+    n: Scalar = 1
+    for size in sizes:
+        n = n * size
+    return n
 
 
 def signed(x: int) -> int:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import kernel_runner as kernels
 import numpy as np
 import pytest
+from gpu_programs import ROW_PROGRAMS, function_kernel
 from hypothesis import HealthCheck, given, settings
 from op_rows import ON_THE_CPU_ONLY, ROWS
 from random_graphs import single_ops
@@ -66,20 +67,6 @@ def assembled(image: str, tmp_path: Path, level: str = "sm_80") -> dict[str, tup
         found[name] = (int(registers), int(stack))
     assert len(found) == len(re.findall(r"^\.visible \.entry", image, re.M))
     return found
-
-
-def layer_norm(x, scale):
-    centred = x - x.mean(-1, keepdims=True)
-    return centred * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale
-
-
-ROW_PROGRAMS: dict[str, tuple[Callable, tuple[str, ...]]] = {
-    "softmax": (jax.nn.softmax, ("f32[m, n]",)),
-    "layer norm": (layer_norm, ("f32[m, n]", "f32[n]")),
-    "GELU": (jax.nn.gelu, ("bf16[m, n]",)),
-    "cumulative sum": (lambda x: jnp.cumsum(x, -1), ("f32[m, n]",)),
-    "argmax": (lambda x: jnp.argmax(x, -1), ("f32[m, n]",)),
-}
 
 
 @needs_ptxas
@@ -174,20 +161,8 @@ def test_every_op_is_assembled(name, images, tmp_path):
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
 def test_every_function_is_assembled(dtype, images, tmp_path):
     """And in the order of its own operations: a sum of a product that is not rounded has other errors."""
-    names = {"pow": "powf"}
     for function in vecmath.FUNCTIONS:
-        operands = "%x, %x" if function in ("pow", "atan2", "fmod") else "%x"
-        op = "arith.remf" if function == "fmod" else f"math.{names.get(function, function)}"
-        text = f"""
-          gpu.module @kernels {{
-            gpu.func @k(%a: memref<?x{dtype}>) kernel attributes {{known_block_size = array<i32: 32, 1, 1>}} {{
-              %i = gpu.thread_id x
-              %x = memref.load %a[%i] : memref<?x{dtype}>
-              %y = {op} {operands} : {dtype}
-              memref.store %y, %a[%i] : memref<?x{dtype}>
-              gpu.return
-            }}
-          }}"""
+        text = function_kernel(function, dtype, 32)
         image = gpu.machine_code(NVIDIA, translate([kernels.parse(text)], nvptx.MACHINE), "sm_80").decode()
         assembled(image, tmp_path)
         assert not re.findall(r"\b(?:add|sub|mul)\.f(?:32|64)", image), function

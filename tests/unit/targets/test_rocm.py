@@ -6,7 +6,6 @@ import re
 import shutil
 import struct
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import kernel_runner as kernels
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
+from gpu_programs import ROW_PROGRAMS, function_kernel
 from hypothesis import HealthCheck, given, settings
 from op_rows import ON_THE_CPU_ONLY, ROWS
 from random_graphs import single_ops
@@ -73,24 +73,12 @@ def codes(monkeypatch) -> list[Code]:
     return made
 
 
-def layer_norm(x, scale):
-    centred = x - x.mean(-1, keepdims=True)
-    return centred * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale
+PROGRAMS = {**ROW_PROGRAMS, "sine": (jnp.sin, ("f32[m, n]",))}
 
 
-ROW_PROGRAMS: dict[str, tuple[Callable, tuple[str, ...]]] = {
-    "softmax": (jax.nn.softmax, ("f32[m, n]",)),
-    "layer norm": (layer_norm, ("f32[m, n]", "f32[n]")),
-    "GELU": (jax.nn.gelu, ("bf16[m, n]",)),
-    "sine": (jnp.sin, ("f32[m, n]",)),
-    "cumulative sum": (lambda x: jnp.cumsum(x, -1), ("f32[m, n]",)),
-    "argmax": (lambda x: jnp.argmax(x, -1), ("f32[m, n]",)),
-}
-
-
-@pytest.mark.parametrize("name", ROW_PROGRAMS)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_row_kernels_stay_in_registers(name, codes):
-    function, specs = ROW_PROGRAMS[name]
+    function, specs = PROGRAMS[name]
     hlo_disc.compile(function, *specs, target="rocm")
     assert [code.level for code in codes] == list(LEVELS)
     for code in codes:
@@ -104,7 +92,7 @@ def test_row_kernels_stay_in_registers(name, codes):
 @pytest.mark.parametrize("name", ["softmax", "layer norm", "cumulative sum", "map"])
 def test_aligned_forms_read_and_write_whole_registers(name, codes):
     """Rows of a multiple of four: 128 bits at a time. Memory is known to be global or shared, not just any."""
-    function, specs = {**ROW_PROGRAMS, "map": (lambda x: jnp.tanh(x) * 2, ("f32[m, n]",))}[name]
+    function, specs = {**PROGRAMS, "map": (lambda x: jnp.tanh(x) * 2, ("f32[m, n]",))}[name]
     hlo_disc.compile(function, *specs, target="rocm")
     for code in codes:
         kernels = code.kernels()
@@ -184,7 +172,7 @@ def loaded(data: bytes) -> dict[str, tuple[bytes, bytes]]:
 
 @pytest.mark.parametrize("name", ["softmax", "cumulative sum"])
 def test_the_loader_finds_each_kernel(name, codes):
-    function, specs = ROW_PROGRAMS[name]
+    function, specs = PROGRAMS[name]
     hlo_disc.compile(function, *specs, target="rocm")
     for code in codes:
         source, kernels = Elf(code.relocatable), loaded(code.object)
@@ -333,20 +321,8 @@ def test_every_op_has_code_without_a_stack(name, codes):
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
 def test_every_function_has_code_without_a_stack(dtype, codes):
     """And is not called, which would cost one."""
-    names = {"pow": "powf"}
     for function in vecmath.FUNCTIONS:
-        operands = "%x, %x" if function in ("pow", "atan2", "fmod") else "%x"
-        op = "arith.remf" if function == "fmod" else f"math.{names.get(function, function)}"
-        text = f"""
-          gpu.module @kernels {{
-            gpu.func @k(%a: memref<?x{dtype}>) kernel attributes {{known_block_size = array<i32: 64, 1, 1>}} {{
-              %i = gpu.thread_id x
-              %x = memref.load %a[%i] : memref<?x{dtype}>
-              %y = {op} {operands} : {dtype}
-              memref.store %y, %a[%i] : memref<?x{dtype}>
-              gpu.return
-            }}
-          }}"""
+        text = function_kernel(function, dtype, 64)
         ir = translate([kernels.parse(text)], amdgpu.MACHINE)
         gpu.check_functions(ir, rocm.AMD)
         gpu.machine_code(rocm.AMD, ir, "gfx942")

@@ -62,7 +62,7 @@ class BlockedKernel(TileKernel):
         self.locate_batch(number // panels)
         self.locate_columns(number % panels)
         self.start_panel(first)
-        self.blocks(list(self.p.inner), self.row_at, self.col_at, 0, (first, chunk), self.part())
+        self.blocks(list(self.p.inner), self.row_at, self.col_at, 0, (first, chunk), self.part(self.v.slices))
         self.end_panel(first, chunk)
 
     def start_panel(self, first: Scalar) -> None:
@@ -97,15 +97,6 @@ class BlockedKernel(TileKernel):
         else:
             epilogue()
 
-    def part(self) -> tuple[Scalar, Scalar]:
-        """The part of the outermost K axis that the item sums: where it starts and ends."""
-        b, size = self.b, self.b.index(self.sizes(self.p.inner[0].size))
-        if self.v.slices == 1:
-            return 0, size
-        span = b.ceil_div(size, self.v.slices)
-        lo = b.minimum(self.batch[0] * span, size)
-        return lo, b.minimum(lo + span, size)
-
     def blocks(
         self,
         axes: list[Axis],
@@ -134,7 +125,7 @@ class BlockedKernel(TileKernel):
                 )
             return
         if len(self.p.inner) > 1:
-            first, last = self.part()
+            first, last = self.part(self.v.slices)
             nothing = b.compare("==", b.index(sizes(self.p.depth)), 0)
             nothing = b.apply(arith.OrIOp, nothing, b.compare("<=", last, first))
             hi = b.select(nothing, b.index(lo), b.index(hi))

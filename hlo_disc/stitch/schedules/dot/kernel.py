@@ -43,6 +43,15 @@ class ProductKernel:
         self.row_at = self._start(self.p.rows.offset, "row")
         self.batch_at = self._start(self.p.cols.offset, "col")
 
+    def part(self, slices: int) -> tuple[Scalar, Scalar]:
+        """The part of the outermost K axis that a batch sums where K is divided: where it starts and ends."""
+        b, size = self.b, self.b.index(self.sizes(self.p.inner[0].size))
+        if slices == 1:
+            return 0, size
+        span = b.ceil_div(size, slices)
+        lo = b.minimum(self.batch[0] * span, size)
+        return lo, b.minimum(lo + span, size)
+
     def _start(self, offset: Dim, side: str) -> Scalar:
         at = self.sizes(offset)
         for i, a in zip(self.batch, self.p.batch, strict=True):

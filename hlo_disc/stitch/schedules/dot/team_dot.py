@@ -82,7 +82,6 @@ class TeamDot:
 
 def team_choices(group: Group, p: Product, facts: ShapeFacts, device: Device) -> list[Choice]:
     """The machine's tiles, each with and without whole vectors, and few long sums shared among blocks."""
-
     if facts.at_most(p.col_axis.size, Dim.const(min(tile.rows for tile in device.tiles))) is Truth.YES:
         p = swapped(p)  # few columns are few rows of the other matrix
     types, sizes = DotTypes(p.rows.source.dtype, p.cols.source.dtype, p.dtype), _strides(p)

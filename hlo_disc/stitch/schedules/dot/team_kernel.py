@@ -1,8 +1,10 @@
 """The kernel of a dot whose tiles are shared by teams of threads.
 
-for each block of K:        the team brings its rows and columns to fast memory, where all threads find them,
-                            and each thread adds to its sums while the next block is on its way
-then:                       sums go to fast memory, and from there through the epilogue, row by row
+    for each block of K:        the team brings its rows and columns to fast memory, where all threads find them,
+                                and each thread adds to its sums while the next block is on its way
+    then:                       sums go to fast memory, and from there through the epilogue, row by row
+
+What lies outside of the matrices is read as zeros.
 """
 
 from __future__ import annotations
@@ -113,6 +115,7 @@ class TeamKernel(ProductKernel):
         self.locate_batch(number // (down * across))
         number = number % (down * across)
         self.at = (number // across * tile.rows, number % across * tile.cols)
+        # From here on each thread is a team of its own: scalars and control flow may differ, but for barriers.
         with b.over(ThreadLanes(b, Team(1, count=tile.threads))):
             self._tile()
 
@@ -128,19 +131,10 @@ class TeamKernel(ProductKernel):
         self.sums = FmaTile(b, tile, v.types.sum)
         element = b.memory_type(v.types.sum)
         self.fast = b.view(b.fast(), 0, element, v.fast_elements)
-        sums = self._over(list(self.p.inner), self.row_at, self.batch_at, self._part(), self.sums.zeros())
+        sums = self._over(list(self.p.inner), self.row_at, self.batch_at, self.part(v.slices), self.sums.zeros())
         left = FastMatrix(self.fast, 0, tile.cols + PAD)
         self.sums.leave(sums, left)
         self._store(left)
-
-    def _part(self) -> tuple[Scalar, Scalar]:
-        """The part of the outermost axis of K that the tile sums."""
-        b, size = self.b, self.b.index(self.sizes(self.p.inner[0].size))
-        if self.v.slices == 1:
-            return 0, size
-        span = b.ceil_div(size, self.v.slices)
-        lo = b.minimum(self.batch[0] * span, size)
-        return lo, b.minimum(lo + span, size)
 
     def _over(
         self, axes: list[Axis], row_at: Scalar, col_at: Scalar, part: tuple[Scalar, Scalar], sums: Sequence[Val]

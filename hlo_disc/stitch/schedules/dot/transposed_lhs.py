@@ -55,7 +55,7 @@ class TransposedKernel(BlockedKernel):
         self.locate_batch(number // groups)
         self.lo = (number % groups) * self.span
         self.hi = b.minimum(self.lo + self.span, self.panels)
-        self.blocks(list(self.p.inner), self.row_at, self.batch_at, 0, (first, chunk), self.part())
+        self.blocks(list(self.p.inner), self.row_at, self.batch_at, 0, (first, chunk), self.part(self.v.slices))
         # Of several panels only the last one can have sums that are not in their place.
         self.locate_columns(self.hi - 1)
         self.end_panel(first, chunk)

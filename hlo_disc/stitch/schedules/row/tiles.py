@@ -22,7 +22,7 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.val import Scalar, Val, product
 from hlo_disc.stitch.codegen.views import VIEWS
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
@@ -81,9 +81,7 @@ class TileVariant:
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Divide the tiles into blocks that are worth handing out, and launch."""
-        items: Scalar = 1
-        for count in self._counts(b, sizes.shape(self.group.outputs[0].shape)):
-            items = items * count
+        items = product(self._counts(b, sizes.shape(self.group.outputs[0].shape)))
         per = max(self.device.grain // SIDE**2, 1)
         fast = sizes(self.fast_bytes())
         b.launch(kernel, b.ceil_div(items, per), [*buffers, *symbols, items, per], fast, self.team)
@@ -97,7 +95,7 @@ class TileVariant:
                 for v, m in zip((*group.inputs, *group.outputs), buffers, strict=True)
             }
             outputs = {v: leaves.pop(v) for v in group.outputs}
-            kernel = _TileKernel(b, self, Body(b, self.team.threads * self.team.chunks, sizes, leaves), outputs)
+            kernel = _TileKernel(b, self, Body(b, self.team.runs, sizes, leaves), outputs)
             with each_item(b, items, per) as item:
                 kernel.tile(item)
 

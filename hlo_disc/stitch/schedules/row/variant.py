@@ -51,7 +51,7 @@ class RowVariant:
     def width(self) -> int:
         """Lanes of a step: more than one register's, so that several vectors are in flight."""
         if self.team:
-            return self.team.threads * self.team.chunks * self.device.lanes
+            return self.team.runs * self.device.lanes
         if self.narrow:
             return self.device.lanes
         light = not any(_is_heavy(op) for op in self.group.ops)

@@ -13,9 +13,22 @@ from hlo_disc.stitch.codegen.index import ZERO, Index
 from hlo_disc.stitch.codegen.regions import inline
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.fusion.group import Group
 
 # From where to where to walk an axis.
 Bounds = Callable[[int], tuple[Scalar, Scalar]]
+
+
+def scatter_of(group: Group) -> Op:
+    """The op of a scatter's group."""
+    op = group.outputs[0].op
+    assert op is not None
+    return op
+
+
+def update_of(op: Op) -> Value:
+    """The first array of updates; others have its shape."""
+    return op.operands[op.attrs["count"] + 1]
 
 
 @dataclass(frozen=True)
@@ -38,8 +51,7 @@ class Axes:
 
     @staticmethod
     def find(op: Op) -> Axes:
-        attrs, count = op.attrs, op.attrs["count"]
-        shape, update = op.results[0].shape, op.operands[count + 1].shape
+        attrs, shape, update = op.attrs, op.results[0].shape, update_of(op).shape
         dropped = attrs["collapsed_slice_dims"] + attrs["operand_batching_dims"]
         kept = [a for a in range(len(shape)) if a not in dropped]
         batch = tuple(a for a in range(len(update)) if a not in attrs["offset_dims"])
@@ -78,7 +90,7 @@ class Places:
         self.b, self.op, self.axes = b, op, axes
         self.targets = [leaves[v] for v in op.results]
         count = op.attrs["count"]
-        self.size = sizes.shape(op.operands[count + 1].shape)
+        self.size = sizes.shape(update_of(op).shape)
         self.shape = sizes.shape(op.results[0].shape)
         self.indices = op.operands[count]
         self.updates = op.operands[count + 1 : 2 * count + 1]
@@ -128,13 +140,6 @@ class Places:
         made = inline(body, self.op.attrs["body"], [*old, *self.given(body)])
         for x, leaf in zip(made, targets, strict=True):
             body.store(x, leaf, place)
-
-
-def product(sizes: Sequence[Scalar]) -> Scalar:
-    n: Scalar = 1
-    for size in sizes:
-        n = n * size
-    return n
 
 
 def nested(

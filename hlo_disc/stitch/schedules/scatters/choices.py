@@ -12,6 +12,7 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.schedules.scatters.axes import scatter_of, update_of
 from hlo_disc.stitch.schedules.scatters.ordered import OrderedScatter
 from hlo_disc.stitch.schedules.scatters.parallel import ParallelScatter, atomic_kind, lane_axis, meets_nothing
 from hlo_disc.stitch.variant import Choice, Condition, decided
@@ -23,13 +24,12 @@ def scatter_choices(group: Group, facts: ShapeFacts, device: Device, static: Cal
         return [Choice(OrderedScatter(group, facts, device))]
     # Teams side by side meet by shuffles alone.
     teams = [team for team in device.teams if team.warps == 1]
-    op = group.outputs[0].op
-    assert op is not None
+    op = scatter_of(group)
     alone, atomic, axis = meets_nothing(op), atomic_kind(op) if device.atomics else None, lane_axis(op)
     if axis is None or not (alone or atomic):
         return [Choice(OrderedScatter(group, facts, device, teams[-1]))]
     forms = [ParallelScatter(group, facts, device, team, None if alone else atomic) for team in teams]
-    length = updates_shape(group.outputs[0])[axis]
+    length = update_of(op).shape[axis]
     rules = [Choice(form, (Condition(length, "<=", form.width),)) for form in forms[:-1]]
     return decided([*rules, Choice(forms[-1])], facts)
 
@@ -37,4 +37,4 @@ def scatter_choices(group: Group, facts: ShapeFacts, device: Device, static: Cal
 def updates_shape(result: Value) -> Shape:
     """The shape of the updates, each of which is computed once, of the scatter that makes a value."""
     assert result.op is not None
-    return result.op.operands[result.op.attrs["count"] + 1].shape
+    return update_of(result.op).shape

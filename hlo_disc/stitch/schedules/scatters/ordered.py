@@ -25,10 +25,10 @@ from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.val import Scalar, Val, product
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
-from hlo_disc.stitch.schedules.scatters.axes import Axes, Bounds, Places, nested, product
+from hlo_disc.stitch.schedules.scatters.axes import Axes, Bounds, Places, nested, scatter_of, update_of
 
 # A window is divided into about this many parts, each of some cache lines: every part looks at all indices again.
 PARTS = 16
@@ -59,7 +59,7 @@ class OrderedScatter:
 
     @property
     def op(self) -> Op:
-        return self.group.outputs[0].op  # type: ignore[return-value]
+        return scatter_of(self.group)
 
     @property
     def axes(self) -> Axes:
@@ -78,7 +78,7 @@ class OrderedScatter:
 
     @property
     def width(self) -> int:
-        return self.device.lanes * (self.team.threads * self.team.chunks if self.team else 1)
+        return self.device.lanes * (self.team.runs if self.team else 1)
 
     def key(self) -> tuple:
         return (self.group.key(), self.team)
@@ -90,7 +90,7 @@ class OrderedScatter:
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Divide what different indices never share into blocks that are worth handing out, and launch."""
-        axes, size = self.axes, sizes.shape(self.op.operands[self.op.attrs["count"] + 1].shape)
+        axes, size = self.axes, sizes.shape(update_of(self.op).shape)
         items = product([size[a] for a in axes.shared])
         span: Scalar = size[axes.vector] if axes.vector is not None else 1
         reach: Scalar = 0
@@ -139,7 +139,7 @@ class _Kernel:
         self.axes, self.owned = variant.axes, variant.owned
         self.body = Body(b, variant.width, sizes, leaves)
         # One index for each thread.
-        self.search = Body(b, variant.team.threads * variant.team.chunks, sizes, leaves) if variant.team else self.body
+        self.search = Body(b, variant.team.runs, sizes, leaves) if variant.team else self.body
         self.places = Places(b, variant.op, self.axes, sizes, leaves)
         # What the item has of the owned axis.
         self.low: Scalar = 0

@@ -19,15 +19,15 @@ from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.val import Scalar, Val, product
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
-from hlo_disc.stitch.schedules.scatters.axes import Axes, Places, product
+from hlo_disc.stitch.schedules.scatters.axes import Axes, Places, scatter_of, update_of
 
 
 def meets_nothing(op: Op) -> bool:
     """Does an element of the result meet one element of the updates at most?"""
-    update = op.operands[op.attrs["count"] + 1].shape
+    update = update_of(op).shape
     return op.attrs["unique"] or all(update[a] == ONE for a in Axes.find(op).serial)
 
 
@@ -44,7 +44,7 @@ def atomic_kind(op: Op) -> str | None:
 
 def lane_axis(op: Op) -> int | None:
     """The axis of the updates along which lanes run: neighbours in memory, if there are any."""
-    update = op.operands[op.attrs["count"] + 1].shape
+    update = update_of(op).shape
     return max((a for a, size in enumerate(update) if size != ONE), default=None)
 
 
@@ -68,11 +68,11 @@ class ParallelScatter:
 
     @property
     def op(self) -> Op:
-        return self.group.outputs[0].op  # type: ignore[return-value]
+        return scatter_of(self.group)
 
     @property
     def width(self) -> int:
-        return self.team.threads * self.team.chunks * self.device.lanes
+        return self.team.runs * self.device.lanes
 
     def key(self) -> tuple:
         return (self.group.key(), self.team, self.atomic)
@@ -82,7 +82,7 @@ class ParallelScatter:
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Divide the updates into blocks that are worth handing out, and launch."""
-        size, axis = sizes.shape(self.op.operands[self.op.attrs["count"] + 1].shape), lane_axis(self.op)
+        size, axis = sizes.shape(update_of(self.op).shape), lane_axis(self.op)
         items = product([n if a != axis else b.ceil_div(n, self.width) for a, n in enumerate(size)])
         per = max(self.device.grain // self.width, 1)
         b.launch(kernel, b.ceil_div(items, per), [*buffers, *symbols, items, per], 0, self.team)

@@ -79,8 +79,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that every command takes."""
     for option in (
         click.option("--dump", metavar="DIR", help="Write what each stage makes into this directory."),
-        click.option("--target", metavar="NAME", help="The kind of machine to compile for."),
-        click.option("--features", metavar="LEVEL", help='Its level of features; "host" is all of this machine.'),
+        click.option("--target", metavar="NAME", help="The machine to compile for: cpu, cuda, cuda:sm_90, rocm …"),
         click.option("--threads", type=_THREADS, help="Threads of a run; 0 is one a core."),
         click.option(
             "--constraint", "constraints", multiple=True, metavar="TEXT", help='What holds for the dims: "s <= 512".'
@@ -215,12 +214,11 @@ def _open(
     dims: Sequence[str],
     constraints: Sequence[str],
     target: str | None,
-    features: str | None,
     threads: int | None,
     dump: str | None,
 ) -> Executable:
     """The executable of a saved file, or of a module that is compiled now."""
-    given = {"target": target, "features": features, "threads": threads, "dump": dump}
+    given = {"target": target, "threads": threads, "dump": dump}
     options = pipeline.merge(None, {name: value for name, value in given.items() if value is not None})
     _check_dump(dump or "")
     if not file.is_file():
@@ -231,7 +229,6 @@ def _open(
             ("--dims", dims),
             ("--constraint", constraints),
             ("--target", target),
-            ("--features", features),
             ("--dump", dump),
         ):
             if value:

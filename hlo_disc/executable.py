@@ -247,7 +247,7 @@ def _target(name: str) -> Target:
     try:
         return registry.find(name)
     except ArgumentError:
-        known = ", ".join(registry.names())
+        known = ", ".join(registry.kinds())
         raise FormatError(f"compiled for the target {name!r}; this hlo_disc has {known}") from None
 
 

@@ -15,11 +15,11 @@ class Options:
     """How to compile and run. Every field can be set by an environment variable `HLO_DISC_<FIELD>`.
 
     Args:
-        target: the kind of machine to compile for: "cpu", "cuda" for NVIDIA's GPUs or "rocm" for AMD's (both at the
-            start: no hardware has run them yet, arrays come from the host and go back to it, and library functions are
-            refused).
-        features: what of the target to use: "host" (what this machine has; GPUs, all that there are levels for), or a
-            level, for the CPU "avx512" or "avx2", for "cuda" "sm_80" or "sm_90", for "rocm" "gfx90a" or "gfx942".
+        target: the machine to compile for: "cpu", "cuda" for NVIDIA's GPUs or "rocm" for AMD's (both at the start: no
+            hardware has run them yet, arrays come from the host and go back to it, and library functions are refused).
+            With a level of features it is for machines that have them: "cpu:avx2", "cpu:avx512", "cuda:sm_80",
+            "cuda:sm_90", "rocm:gfx90a", "rocm:gfx942". Without one, "cpu" is for this machine's, and GPUs are all that
+            there are levels for. "auto" is "cpu".
         threads: threads that a call from Python may use, its own among them; 0 for one a core. Inside `jax.jit` they
             are XLA's.
         dump: directory that receives every stage's IR, "" for none.
@@ -31,8 +31,7 @@ class Options:
         ValueError: a number that is out of range.
     """
 
-    target: str = "cpu"
-    features: str = "host"
+    target: str = "auto"
     threads: int = 0
     dump: str = ""
     packed_bytes: int = 4 << 30

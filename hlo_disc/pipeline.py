@@ -100,7 +100,8 @@ def _verify(c: InProgress) -> None:
 
 
 def _target(c: InProgress) -> None:
-    c.generator = registry.find(c.options.target).generator(c.options.features)
+    kind, level = registry.split(c.options.target)
+    c.generator = registry.find(kind).generator(level)
 
 
 def _normalise(c: InProgress) -> None:
@@ -243,7 +244,7 @@ def _program(c: InProgress) -> Program:
     needed = {value for op in graph.ops for value in op.operands}.union(graph.roots)
     return Program(
         object=c.object,
-        target=c.options.target,
+        target=registry.split(c.options.target)[0],
         features=c.generator.features,
         inputs=tuple(
             InputRow(name, str(v.dtype), tuple(map(str, map(_shown, read.shape, v.shape))))
@@ -278,5 +279,5 @@ def merge(options: Options | None, overrides: Mapping[str, Any]) -> Options:
         merged = dataclasses.replace(options or Options.from_env(), **overrides)
     except ValueError as error:
         raise ArgumentError(str(error)) from None
-    registry.check(merged.target, merged.features)
+    registry.check(merged.target)
     return merged

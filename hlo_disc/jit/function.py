@@ -455,7 +455,7 @@ def jit(
         static_argnums: as for `jax.jit`; such an argument is hashable and part of the program.
         static_argnames: the same by name.
         options: how to compile and run; by default what the environment says (`Options.from_env`).
-        overrides: fields of `Options` by name, over `options` (`features="avx2"`); and `donate_argnums`,
+        overrides: fields of `Options` by name, over `options` (`target="cpu:avx2"`); and `donate_argnums`,
             `donate_argnames`, `keep_unused`, `inline`, `in_shardings`, `out_shardings`, `device` and `backend`, as for
             `jax.jit`. A donated array is deleted after the call if a result is as large. Calls with shardings or a
             device other than the first CPU device run through `jax.jit`, counted and without a warning.

@@ -15,7 +15,7 @@ from typing import cast
 import llvmlite.binding as llvm
 
 from hlo_disc.device import Device
-from hlo_disc.errors import ArgumentError, UnsupportedOpError
+from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import ir
 from hlo_disc.targets.functions import IMAGE
 from hlo_disc.targets.llvm_ir import LOCK, initialize, parse
@@ -124,15 +124,17 @@ class Gpu:
     def driver(self) -> tuple[str, ...]:
         return self._vendor.driver
 
-    def generator(self, features: str) -> GpuGenerator:
-        """For one of the vendor's levels, or "host", which is for all GPUs that there are levels for. Raises
-        ArgumentError.
+    @property
+    def levels(self) -> tuple[str, ...]:
+        return self._vendor.levels
+
+    def generator(self, level: str) -> GpuGenerator:
+        """For one of the vendor's levels, or "host", which is for all GPUs that there are levels for.
+
+        Host code does no more than launch: it is for all CPUs, since the GPU is often another machine's.
         """
-        known = self._vendor.levels
-        if features not in ("host", *known):
-            raise ArgumentError(f"unknown feature level {features!r}; use 'host', {', '.join(map(repr, known))}")
-        levels = self._vendor.default if features == "host" else (features,)
-        return GpuGenerator(self._vendor, levels, cast(HostGenerator, self._host.generator("host")))
+        levels = self._vendor.default if level == "host" else (level,)
+        return GpuGenerator(self._vendor, levels, cast(HostGenerator, self._host.generator(self._host.levels[0])))
 
     def check(self, features: Sequence[str]) -> None:
         """Raise FormatError when this machine's CPU lacks a feature; what the GPU lacks its driver says."""

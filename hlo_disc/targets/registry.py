@@ -1,4 +1,8 @@
-"""The targets by name. One is loaded when it is asked for: the package is imported without any."""
+"""The targets by name. One is loaded when it is asked for: the package is imported without any.
+
+A name is a kind of machine, "cuda", or one with a level of features, "cuda:sm_90". AUTO is what is not said: a call's
+arguments may decide, and else it is the machine that this process runs on.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +35,7 @@ def _rocm() -> Target:
     return Gpu(AMD, _cpu())
 
 
+AUTO = "auto"
 _TARGETS: dict[str, Callable[[], Target]] = {"cpu": _cpu, "cuda": _cuda, "rocm": _rocm}
 
 
@@ -39,23 +44,38 @@ def register(name: str, load: Callable[[], Target]) -> None:
     _TARGETS[name] = load
 
 
-def names() -> tuple[str, ...]:
-    """The names that `Options.target` may be."""
+def kinds() -> tuple[str, ...]:
+    """The kinds of machines that there are targets for."""
     return tuple(_TARGETS)
 
 
-def check(name: str, features: str) -> None:
-    """Raise ArgumentError for a name that no target has, and for features that it does not know or the machine lacks.
+def names() -> tuple[str, ...]:
+    """All that `Options.target` may be."""
+    levels = {kind: load().levels for kind, load in _TARGETS.items()}
+    return (AUTO, *(name for kind, own in levels.items() for name in (kind, *(f"{kind}:{level}" for level in own))))
 
-    Every target knows "host": it is not loaded for that.
+
+def split(name: str) -> tuple[str, str]:
+    """The kind of machine that a name means, and the level of features, "host" where it says none."""
+    kind, _, level = ("cpu" if name == AUTO else name).partition(":")
+    return kind, level or "host"
+
+
+def check(name: str) -> None:
+    """Raise ArgumentError for a name that no target has, and for a level of features that this machine lacks.
+
+    What is named without a level is not loaded.
     """
-    if name not in names():
+    kind, colon, level = name.partition(":")
+    if name == AUTO or name in _TARGETS:
+        return
+    if not colon or kind not in _TARGETS or level not in find(kind).levels:
         raise ArgumentError(f"unknown target {name!r}; the targets are {', '.join(names())}")
-    if features != "host":
-        _TARGETS[name]().generator(features)
+    find(kind).generator(level)
 
 
-def find(name: str) -> Target:
-    """The target of that name. Raises ArgumentError for an unknown one."""
-    check(name, "host")
-    return _TARGETS[name]()
+def find(kind: str) -> Target:
+    """The target of that kind. Raises ArgumentError for an unknown one."""
+    if kind not in _TARGETS:
+        raise ArgumentError(f"unknown target {kind!r}; the targets are {', '.join(kinds())}")
+    return _TARGETS[kind]()

@@ -65,9 +65,14 @@ class Target(Protocol):
         """
         ...
 
-    def generator(self, features: str) -> Generator:
-        """The generator for a level of features, "host" for what this machine has. Raises ArgumentError for an
-        unknown one, and for one that this machine lacks.
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels of features that code can be made for, the least one first."""
+        ...
+
+    def generator(self, level: str) -> Generator:
+        """The generator for a level, or "host": what this machine has, or where that does not tell, what runs on most.
+        Raises ArgumentError for a level that this machine lacks.
         """
         ...
 

@@ -34,6 +34,7 @@ TRIPLE = "x86_64-unknown-linux-gnu"
 _BASE = ("sse4.2", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt")
 _AVX512 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _LEVELS = {"avx2": ("x86-64-v3", _BASE), "avx512": ("x86-64-v4", (*_BASE, *_AVX512))}
+levels = tuple(_LEVELS)
 # used where the machine has them, when compiling for it
 _EXTRAS = (
     "avx512bf16", "avx512bitalg", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni", "avx512vpopcntdq",
@@ -130,15 +131,13 @@ def _host_map() -> dict[str, bool]:
 def generator(features: str) -> X86Generator:
     """The generator for "host" (what the machine has), "avx2" or "avx512".
 
-    Raises ArgumentError for another name, and on a machine that lacks AVX2, FMA or another feature that is needed.
+    Raises ArgumentError on a machine that lacks AVX2, FMA or another feature that is needed.
     """
     host = set(host_features())
     if features == "host":
         level = "avx512" if host.issuperset(_LEVELS["avx512"][1]) else "avx2"
-    elif features in _LEVELS:
-        level = features
     else:
-        raise ArgumentError(f"unknown feature level {features!r}; use 'host', {', '.join(map(repr, _LEVELS))}")
+        level = features
     cpu, required = _LEVELS[level]
     missing = [feature for feature in required if feature not in host]
     if missing:

@@ -139,7 +139,9 @@ def test_constraints(module):
 
 
 def test_explain_and_dump(module, tmp_path):
-    code, out, _ = call("explain", module, "--dump", tmp_path / "dump", "--features", "avx2", "--constraint", "n <= 64")
+    code, out, _ = call(
+        "explain", module, "--dump", tmp_path / "dump", "--target", "cpu:avx2", "--constraint", "n <= 64"
+    )
     assert code == 0
     assert "codegen" in out
     assert any(path.suffix == ".asm" for path in (tmp_path / "dump").iterdir())
@@ -338,7 +340,7 @@ def test_extension_types_in_files(tmp_path):
         (["compile", "{tmp}/add.mlir", "-o", "{tmp}"], ["--output {tmp}: is a directory"]),
         (["compile", "{tmp}/add.mlir", "-o", "{tmp}/none/x"], ["there is no directory {tmp}/none"]),
         (["compile", "{tmp}/add.mlir", "-o", "/dev/full"], ["cannot write /dev/full: No space left on device"]),
-        (["compile", "{tmp}/add.mlir", "-o", "{tmp}/x", "--features", "sse"], ["'sse'", "'avx2'"]),
+        (["compile", "{tmp}/add.mlir", "-o", "{tmp}/x", "--target", "cpu:sse"], ["'cpu:sse'", "cpu:avx2"]),
         (["explain", "{tmp}/add.mlir", "--dump", "{tmp}/add.mlir"], ["--dump {tmp}/add.mlir: is a file"]),
         (["explain", "{tmp}/add.mlir", "--dims", "a=(n)", "--dims", "a=(m)"], ["--dims gives a twice"]),
         (["explain", "/dev/null"], ["/dev/null: is no regular file"]),

@@ -146,6 +146,24 @@ def test_an_error_names_the_kernel():
     assert any(re.match(r"cannot launch the kernel k\d_map\w* of 1 blocks", message) for message in messages), messages
 
 
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [(209, "the program is for other GPUs: compile it for this one's target"), (222, "the driver is too old for the")],
+)
+def test_an_error_that_a_user_can_do_something_about(error, advice):
+    executable = compiled(lambda x: x + 1, "f32[n]")
+    messages = []
+    for n in range(1, 30):
+        emulated.emulator().fake_fail(n, error)
+        try:
+            executable(np.ones(3, np.float32))
+        except DeviceError as failure:
+            messages.append(str(failure))
+    loading = [message for message in messages if message.startswith("cannot load the kernel")]
+    assert len(loading) == 1, messages
+    assert f"(error {error}); {advice}" in loading[0]
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_many_threads(target):
     executable = compiled(turns, "f32[n]", target=target)

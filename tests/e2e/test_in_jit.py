@@ -45,7 +45,7 @@ def test_equal_functions_are_counted_each_for_itself():
 )
 def test_the_hash_tells_programs_apart(other):
     def make(fn, spec="f32[n, 3]", **options):
-        return hlo_disc.compile(fn, spec, features="avx2", **options)
+        return hlo_disc.compile(fn, spec, target="cpu:avx2", **options)
 
     fn = lambda x: x * 2 + np.arange(3, dtype=np.float32)  # noqa: E731
     one = make(fn)

@@ -12,8 +12,10 @@ from hlo_disc.errors import ArgumentError, ShapeError
 
 def test_features_are_looked_at_before_there_is_a_call():
     for make in (hlo_disc.jit, lambda f, **options: hlo_disc.compile(f, "f32[n]", **options)):
-        with pytest.raises(ArgumentError, match="unknown feature level 'avx3'; use 'host', 'avx2', 'avx512'"):
-            make(lambda x: x, features="avx3")
+        with pytest.raises(
+            ArgumentError, match="unknown target 'cpu:avx3'; the targets are auto, cpu, cpu:avx2, cpu:avx512, "
+        ):
+            make(lambda x: x, target="cpu:avx3")
 
 
 @pytest.mark.parametrize(

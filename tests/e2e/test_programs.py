@@ -15,12 +15,12 @@ import hlo_disc
 PROGRAMS_OF = {"slice": 2, "slice_dynamic": 3, "take_along": 2}
 
 
-@pytest.mark.parametrize("features", ["host", "avx2"])
+@pytest.mark.parametrize("target", ["cpu", "cpu:avx2"])
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=str)
-def test_right_at_every_size(program: Program, features: str) -> None:
+def test_right_at_every_size(program: Program, target: str) -> None:
     with jax.enable_x64(program.x64), warnings.catch_warnings():
         warnings.simplefilter("error")
-        compiled = hlo_disc.jit(program.fn, dims=program.dims, constraints=program.constraints, features=features)
+        compiled = hlo_disc.jit(program.fn, dims=program.dims, constraints=program.constraints, target=target)
         found: list[str] = []
         for sizes in program.sizes():
             found += complaints(program, sizes, compiled(*map(fenced, program.inputs(sizes))))

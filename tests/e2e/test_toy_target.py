@@ -1,6 +1,6 @@
 """A target of the tests' own: x86 with other register tiles.
 
-A real one touches, beside its own files: `targets/registry.py` (its row), `options.py` (a word on its name and feature
+A real one touches, beside its own files: `targets/registry.py` (its row), `options.py` (a word on its name and
 levels) and `docs/architecture.md`. Nothing else may have to change.
 """
 
@@ -41,14 +41,21 @@ class ToyGenerator:
         return self.inner.compile(modules, dump)
 
 
+ALL = (
+    "the targets are auto, cpu, cpu:avx2, cpu:avx512, cuda, cuda:sm_80, cuda:sm_90, rocm, rocm:gfx90a, rocm:gfx942, "
+    "toy, toy:one, toy:avx2, toy:avx512"
+)
+
+
 class ToyTarget:
     driver: tuple[str, ...] = ()
+    levels = ("one", *x86.levels)
 
     def __init__(self, features: Sequence[str] = ("abacus",)) -> None:
         self.own = features
 
-    def generator(self, features: str) -> Generator:
-        return ToyGenerator(x86.generator(features))
+    def generator(self, level: str) -> Generator:
+        return ToyGenerator(x86.generator("host" if level == "one" else level))
 
     def check(self, features: Sequence[str]) -> None:
         own, rest = [f for f in features if f == "abacus"], [f for f in features if f != "abacus"]
@@ -122,7 +129,7 @@ def test_an_unknown_target_is_refused_before_anything_else(monkeypatch):
         lambda: hlo_disc.jit(untouched, target="abacus"),
         lambda: hlo_disc.compile(untouched, "f32[n]", options=hlo_disc.Options(target="abacus")),
     ):
-        with pytest.raises(ArgumentError, match="unknown target 'abacus'; the targets are cpu"):
+        with pytest.raises(ArgumentError, match="unknown target 'abacus'; the targets are auto, cpu, cpu:avx2"):
             make()
     monkeypatch.setenv("HLO_DISC_TARGET", "abacus")
     with pytest.raises(ArgumentError, match="unknown target 'abacus'"):
@@ -140,12 +147,14 @@ def test_the_command_line(toy, tmp_path):
         "  %0 = stablehlo.exponential %a : tensor<2x4xf32>\n  return %0 : tensor<2x4xf32>\n}"
     )
     disc = tmp_path / "exp.disc"
-    assert call("compile", module, "-o", disc, "--target", "toy", "--features", "avx2")[0] == 0
+    assert call("compile", module, "-o", disc, "--target", "toy:avx2")[0] == 0
     assert hlo_disc.load(disc).program.target == "toy"
     assert call("run", disc)[0] == 0
     for options, message in (
-        (("--target", "abacus"), "error: unknown target 'abacus'; the targets are cpu, cuda, rocm, toy"),
-        (("--features", "sse9"), "error: unknown feature level 'sse9'; use 'host', 'avx2', 'avx512'"),
+        (("--target", "abacus"), f"error: unknown target 'abacus'; {ALL}"),
+        (("--target", "toy:two"), f"error: unknown target 'toy:two'; {ALL}"),
+        (("--target", "toy:"), f"error: unknown target 'toy:'; {ALL}"),
+        (("--target", "auto:one"), f"error: unknown target 'auto:one'; {ALL}"),
     ):
         code, output = call("explain", module, *options)
         assert code == 1 and output.strip() == message

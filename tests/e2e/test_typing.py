@@ -17,7 +17,7 @@ class Array: ...
 def f(x: Array, scale: float = 1.0) -> Array:
     return x
 
-@hlo_disc.jit(dims={"x": "(n)"}, constraints="n <= 4", features="avx2")
+@hlo_disc.jit(dims={"x": "(n)"}, constraints="n <= 4", target="cpu:avx2")
 def g(x: Array) -> tuple[Array, int]:
     return x, 1
 

@@ -170,6 +170,8 @@ class EmulatedGenerator:
 class Emulated:
     """Implements `hlo_disc.targets.target.Target`."""
 
+    levels = ()
+
     def __init__(self, vendor: Vendor):
         self._generator = EmulatedGenerator(vendor)
 
@@ -177,7 +179,7 @@ class Emulated:
     def driver(self) -> tuple[str, ...]:
         return (self._generator.vendor.driver[0], _built())
 
-    def generator(self, features: str) -> EmulatedGenerator:
+    def generator(self, level: str) -> EmulatedGenerator:
         return self._generator
 
     def check(self, features: Sequence[str]) -> None:

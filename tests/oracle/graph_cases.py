@@ -60,7 +60,7 @@ class GraphCases:
         """Compiled once for all sizes, it computes what the reference does, and reads nothing but its operands."""
         executable = self._executables.get((name, features))
         if executable is None:
-            executable = Executable(pipeline.compile(self[name], Options(features=features)))
+            executable = Executable(pipeline.compile(self[name], Options(target=f"cpu:{features}")))
             self._executables[name, features] = executable
         arrays = self.arguments(name, sizes)
         with np.errstate(all="ignore"):

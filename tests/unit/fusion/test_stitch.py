@@ -302,7 +302,7 @@ def test_vectors_of_every_other_element_end_with_the_array(step: int, features: 
         return every, g.op("reverse", [every], dims=(0,))
 
     graph = make_graph([("float32", "a")], build)
-    executable = Executable(pipeline.compile(graph, Options(features=features)))
+    executable = Executable(pipeline.compile(graph, Options(target=f"cpu:{features}")))
     for count in (1, 2, 4, 8, 16, 32, 64, 128):
         x = np.arange((count - 1) * step + 1, dtype=np.float32)
         found, back = executable(fenced(x))

@@ -196,7 +196,7 @@ def test_masked_rows_are_as_in_xla() -> None:
     q[2, 4] = np.nan
     names = {"q": "b, m, h, d", "k": "b, n, h, d", "v": "b, n, h, d", "mask": "b, n"}
     for features in levels():
-        compiled = jit(fn, dims={name: f"({text})" for name, text in names.items()}, features=features)
+        compiled = jit(fn, dims={name: f"({text})" for name, text in names.items()}, target=f"cpu:{features}")
         found, expected = np.asarray(compiled(q, k, v, mask)), np.asarray(jax.jit(fn)(q, k, v, mask))
         assert "attention" in compiled.explain()
         np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))

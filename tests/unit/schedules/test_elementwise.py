@@ -103,7 +103,7 @@ def given(name: str, *pair: Any) -> list[Any]:
 
 
 def compiled(graph, level: str) -> Executable:
-    options = Options(features=level, threads=1)
+    options = Options(target=f"cpu:{level}", threads=1)
     return Executable(pipeline.compile(graph, options), options)
 
 

@@ -75,7 +75,7 @@ def check(graph: Graph, layout: Layout, level: str, xla: bool) -> None:
     """One binary at many sizes; windows always fit."""
     verify(graph)
     note(to_stablehlo(graph))
-    executable = Executable(pipeline.compile(graph, Options(features=level)))
+    executable = Executable(pipeline.compile(graph, Options(target=f"cpu:{level}")))
     names = sorted(graph.bindings)
     tried = [dict.fromkeys(names, layout.smallest), *(dict(zip(names, sizes * 2, strict=False)) for sizes in SIZES)]
     for seed, sizes in enumerate(tried):
@@ -286,7 +286,9 @@ def test_an_element_of_bf16_in_all_lanes(level):
     attrs = {**numbers, "offset_dims": (0,), "start_index_map": (), "index_vector_dim": 0, "slice_sizes": shape("a")}
     inputs = [("bfloat16", "a"), ("int32", "0, b")]
     executable = Executable(
-        pipeline.compile(make_graph(inputs, lambda b, x, i: b.op("gather", [x, i], **attrs)), Options(features=level))
+        pipeline.compile(
+            make_graph(inputs, lambda b, x, i: b.op("gather", [x, i], **attrs)), Options(target=f"cpu:{level}")
+        )
     )
     x = np.arange(5).astype(ml_dtypes.bfloat16)
     np.testing.assert_array_equal(executable(x, np.zeros((0, 70), np.int32)), np.repeat(x[:, None], 70, 1))

@@ -37,7 +37,7 @@ def products(layout: str, result: str) -> Graph:
 def test_all_sizes(layout, result):
     graph = products(layout, result)
     for level in ("host", *levels()):
-        executable = Executable(pipeline.compile(graph, Options(features=level)))
+        executable = Executable(pipeline.compile(graph, Options(target=f"cpu:{level}")))
         for m, k, n in SIZES:
             x, y = sample(graph, dict(m=m, k=k, n=n))
             (got,) = executable.native(x, y)

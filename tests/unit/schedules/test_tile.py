@@ -59,7 +59,7 @@ def product(
 
 def run(graph: Graph, sizes: Sequence[dict[str, int]], tolerance: float = 2e-6, level: str = "") -> None:
     for features in [level] if level else levels():
-        executable = Executable(pipeline.compile(graph, Options(features=features)))
+        executable = Executable(pipeline.compile(graph, Options(target=f"cpu:{features}")))
         for size in sizes:
             arrays = sample(graph, size)
             expected = reference.evaluate(graph, arrays)
@@ -319,7 +319,7 @@ def test_an_operand_that_is_spread_when_the_call_says_so() -> None:
 def test_long_sums_are_accurate() -> None:
     """Over K = 3072 the error against float64 stays below that of plain f32 summation by far."""
     graph = product("m, k", "k, n", ((1,), (0,)))
-    executable = Executable(pipeline.compile(graph, Options(features=levels()[-1])))
+    executable = Executable(pipeline.compile(graph, Options(target=f"cpu:{levels()[-1]}")))
     rng = np.random.default_rng(0)
     x, y = (rng.random(s, np.float32) for s in ((9, 3072), (3072, 70)))
     exact = x.astype(np.float64) @ y.astype(np.float64)
@@ -349,7 +349,7 @@ def test_deep_sums_in_blocks() -> None:
     run(graph, [{"m": m, "k": k, "n": n} for m, k, n in ((8, 5000, 8), (130, 2049, 70), (400, 2048, 3), (1, 4097, 64))])
     nested = product("m, h, k", "h, n, k", ((1, 2), (0, 2)))
     run(nested, [{"m": m, "h": h, "k": k, "n": n} for m, h, k, n in ((5, 3, 2100, 9), (100, 0, 7, 3), (100, 5, 0, 70))])
-    executable = Executable(pipeline.compile(graph, Options(features=levels()[-1], threads=1)))
+    executable = Executable(pipeline.compile(graph, Options(target=f"cpu:{levels()[-1]}", threads=1)))
     assert executable.memory(m=8, k=10**7, n=8).temporary < 2 << 20
 
 

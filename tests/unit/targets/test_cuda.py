@@ -74,7 +74,7 @@ def assembled(image: str, tmp_path: Path, level: str = "sm_80") -> dict[str, tup
 @pytest.mark.parametrize("name", ROW_PROGRAMS)
 def test_row_kernels_stay_in_registers(name, level, images, tmp_path):
     function, specs = ROW_PROGRAMS[name]
-    hlo_disc.compile(function, *specs, target="cuda", features=level)
+    hlo_disc.compile(function, *specs, target=f"cuda:{level}")
     (image,) = images
     for kernel, (registers, stack) in assembled(image, tmp_path, level).items():
         assert registers <= (72 if name == "argmax" else 64) and stack == 0, kernel  # numbers and their places
@@ -109,7 +109,7 @@ DOT_PROGRAMS: dict[str, tuple[Callable, tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", DOT_PROGRAMS)
 def test_dots_stay_in_registers(name, level, images, tmp_path):
     function, specs = DOT_PROGRAMS[name]
-    hlo_disc.compile(function, *specs, target="cuda", features=level)
+    hlo_disc.compile(function, *specs, target=f"cuda:{level}")
     (image,) = images
     for kernel, (registers, stack) in assembled(image, tmp_path, level).items():
         assert registers <= (168 if "128x128" in kernel else 112) and stack == 0, (kernel, registers)
@@ -194,9 +194,11 @@ def test_a_function_without_code_is_named():
 
 
 def test_levels():
-    with pytest.raises(ArgumentError, match="unknown feature level 'sm_10'; use 'host', 'sm_80', 'sm_90'"):
-        hlo_disc.compile(lambda x: x, "f32[n]", target="cuda", features="sm_10")
-    executable = hlo_disc.compile(lambda x: x + 1, "f32[n]", target="cuda", features="sm_90")
+    with pytest.raises(
+        ArgumentError, match="unknown target 'cuda:sm_10'; the targets are .*, cuda, cuda:sm_80, cuda:sm_90, "
+    ):
+        hlo_disc.compile(lambda x: x, "f32[n]", target="cuda:sm_10")
+    executable = hlo_disc.compile(lambda x: x + 1, "f32[n]", target="cuda:sm_90")
     assert executable.program.features[0] == "sm_90"
 
 

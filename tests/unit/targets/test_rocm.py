@@ -107,7 +107,7 @@ def test_aligned_forms_read_and_write_whole_registers(name, codes):
 
 def test_words_of_a_wave(codes):
     """Neighbours meet without memory, 16 of them; the others through that of an exchange."""
-    hlo_disc.compile(jax.nn.softmax, "f32[m, n]", target="rocm", features="gfx942")
+    hlo_disc.compile(jax.nn.softmax, "f32[m, n]", target="rocm:gfx942")
     (code,) = codes
     for words in ("quad_perm:[1,0,3,2]", "quad_perm:[2,3,0,1]", "row_shl:4", "row_shr:4", "row_ror:8"):
         assert words in code.assembly, words
@@ -216,7 +216,7 @@ def test_headers_and_tables(codes):
 
 @pytest.mark.skipif(OBJDUMP is None, reason="needs llvm-objdump")
 def test_code_is_disassembled_to_what_was_assembled(codes, tmp_path):
-    hlo_disc.compile(jax.nn.softmax, "f32[m, n]", target="rocm", features="gfx90a")
+    hlo_disc.compile(jax.nn.softmax, "f32[m, n]", target="rocm:gfx90a")
     (code,) = codes
     (tmp_path / "code").write_bytes(code.object)
     run = subprocess.run([OBJDUMP, "-d", tmp_path / "code"], capture_output=True, text=True)
@@ -350,10 +350,10 @@ def test_arithmetic_is_that_of_the_program(codes):
 
 
 def test_levels_of_rocm():
-    with pytest.raises(ArgumentError, match="unknown feature level 'sm_80'; use 'host', 'gfx90a', 'gfx942'"):
-        hlo_disc.compile(lambda x: x, "f32[n]", target="rocm", features="sm_80")
-    for features, levels in {"host": LEVELS, "gfx942": LEVELS[1:]}.items():
-        executable = hlo_disc.compile(lambda x: x + 1, "f32[n]", target="rocm", features=features)
+    with pytest.raises(ArgumentError, match="unknown target 'rocm:sm_80'; .*, rocm, rocm:gfx90a, rocm:gfx942"):
+        hlo_disc.compile(lambda x: x, "f32[n]", target="rocm:sm_80")
+    for target, levels in {"rocm": LEVELS, "rocm:gfx942": LEVELS[1:]}.items():
+        executable = hlo_disc.compile(lambda x: x + 1, "f32[n]", target=target)
         assert executable.program.features[: len(levels) + 1][:-1] == levels
         assert executable.program.features[len(levels)] not in LEVELS
 

@@ -48,11 +48,6 @@ def test_levels_say_what_schedules_need_to_know():
         assert (host.simd_bytes, host.registers) == (64, 32)
 
 
-def test_an_unknown_level_is_named():
-    with pytest.raises(ArgumentError, match="'sse9'.*'avx2', 'avx512'"):
-        x86.generator("sse9")
-
-
 @pytest.mark.usefixtures("fresh_levels")
 def test_a_cpu_that_is_too_old_is_refused(monkeypatch):
     _pretend(monkeypatch, {"sse4.2", "avx"})

@@ -13,16 +13,6 @@ namespace {
 
 constexpr int kOutOfMemory = 2;
 
-// What to do about errors of CUDA's and HIP's whose own words do not tell.
-struct Advice {
-  int error;
-  const char* text;
-};
-constexpr Advice kAdvice[] = {
-    {209, "; the program is for other GPUs: compile it for this one's target"},  // NO_BINARY_FOR_GPU
-    {222, "; the driver is too old for the program: update it"},                 // UNSUPPORTED_PTX_VERSION
-};
-
 // The first of the libraries that is loaded already, else the first that can be.
 void* open_library(const std::vector<std::string>& libraries, std::string* taken) {
   std::string reason;
@@ -76,11 +66,8 @@ void Driver::check(int error, const std::string& what) const {
   if (error == 0) return;
   const char* text = nullptr;
   if (error_string(error, &text) != 0 || !text) text = "an unknown error";
-  std::string message = what + ": " + text + " (error " + std::to_string(error) + ")";
-  for (const Advice& advice : kAdvice) {
-    if (advice.error == error) message += advice.text;
-  }
-  throw Error(error == kOutOfMemory ? Error::kOutOfMemory : Error::kDevice, message);
+  throw Error(error == kOutOfMemory ? Error::kOutOfMemory : Error::kDevice,
+              what + ": " + text + " (error " + std::to_string(error) + ")");
 }
 
 }  // namespace ral

@@ -15,7 +15,8 @@ std::atomic<int64_t> allocated{0};
 // Without being asked a kernel may have this much shared memory, of CUDA's.
 constexpr int32_t kShared = 48 << 10;
 constexpr int kMostShared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-// The same numbers in HIP.
+// Errors of loading that a user can do something about. The same numbers in HIP, as of what follows.
+constexpr int kOtherGpu = 209, kNewerCode = 222;  // CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_UNSUPPORTED_PTX_VERSION
 constexpr int kReleaseThreshold = 4;  // CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
 constexpr int kErrorLog = 5, kErrorLogBytes = 6;  // CU_JIT_ERROR_LOG_BUFFER and its size
 
@@ -112,7 +113,11 @@ Kernels::Loaded& Kernels::load(ral_kernel& kernel) {
     void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
     int error = driver.load_module(&module, kernel.image, 2, options, values);
     if (error) modules_.erase(kernel.image);
-    driver.check(error, "cannot load the kernel " + std::string(kernel.name) + (*log ? ", " + std::string(log) : ""));
+    const char* why = error == kOtherGpu    ? ", for the program is for other GPUs than this one"
+                      : error == kNewerCode ? ", for which the driver is too old: update it"
+                                            : "";
+    driver.check(error,
+                 "cannot load the kernel " + std::string(kernel.name) + why + (*log ? ", " + std::string(log) : ""));
   }
   Loaded loaded{nullptr, kShared};
   driver.check(driver.get_function(&loaded.function, module, kernel.name),

@@ -147,21 +147,19 @@ def test_an_error_names_the_kernel():
 
 
 @pytest.mark.parametrize(
-    ("error", "advice"),
-    [(209, "the program is for other GPUs: compile it for this one's target"), (222, "the driver is too old for the")],
+    ("error", "why"), [(209, "the program is for other GPUs than this one"), (222, "the driver is too old: update it")]
 )
-def test_an_error_that_a_user_can_do_something_about(error, advice):
-    executable = compiled(lambda x: x + 1, "f32[n]")
+def test_an_error_that_a_user_can_do_something_about(error, why):
     messages = []
-    for n in range(1, 30):
+    for n in range(1, 20):
+        executable = compiled(lambda x: x + 1, "f32[n]")
         emulated.emulator().fake_fail(n, error)
         try:
             executable(np.ones(3, np.float32))
         except DeviceError as failure:
             messages.append(str(failure))
     loading = [message for message in messages if message.startswith("cannot load the kernel")]
-    assert len(loading) == 1, messages
-    assert f"(error {error}); {advice}" in loading[0]
+    assert loading and all(f"{why}: a planted failure (error {error})" in message for message in loading)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Bytes of fast memory that a kernel may have under a name, through which warps exchange values.
+EXCHANGE_BYTES = 256
+
 
 @dataclass(frozen=True)
 class Team:
@@ -68,6 +71,7 @@ class Device:
     teams: of which sizes, smallest first, teams of threads share blocks; none where a block is one thread's.
     tiles: those of a team in a matrix multiply, of which the first that sizes allow is taken and the last is for all;
         none where register tiles are one thread's.
+    fast_limit: bytes of fast memory that a launch may ask for, besides EXCHANGE_BYTES; 0 for any number.
     atomics: whether threads may add to one integer in memory at once, or take its maximum and the like.
     pair_dot: whether an instruction adds products of pairs of bf16 to a register of f32.
     host_memory: whether host code sees the memory of kernels; if not, it asks the runtime for single elements.
@@ -83,6 +87,7 @@ class Device:
     grain_flops: int = 1 << 20
     teams: tuple[Team, ...] = ()
     tiles: tuple[Tile, ...] = ()
+    fast_limit: int = 0
     atomics: bool = False
     pair_dot: bool = False
     host_memory: bool = True

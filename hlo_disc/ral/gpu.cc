@@ -12,8 +12,8 @@ namespace {
 
 std::atomic<int64_t> allocated{0};
 
-// Without being asked a kernel may have this much shared memory, of CUDA's.
-constexpr int32_t kShared = 48 << 10;
+// Without being asked a kernel may have 48 KiB of shared memory, of CUDA's; some of it is what it has under names.
+constexpr int32_t kNamed = 1 << 10, kShared = (48 << 10) - kNamed;
 constexpr int kMostShared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 // Errors of loading that a user can do something about. The same numbers in HIP, as of what follows.
 constexpr int kOtherGpu = 209, kNewerCode = 222;  // CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_UNSUPPORTED_PTX_VERSION

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.module import ModuleBuilder
 from hlo_disc.stitch.fusion.collapse import collapse
@@ -17,7 +19,7 @@ from hlo_disc.stitch.fusion.fuse import is_stored_constant
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
 from hlo_disc.stitch.schedule import Static
-from hlo_disc.stitch.variant import Choice, Packing, Variant
+from hlo_disc.stitch.variant import Choice, Packing, Variant, decided
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def schedule(graph: Graph, plan: Plan, device: Device) -> Scheduled:
             step = same.for_group(group)
         else:
             small = collapse(group, graph.facts) if group.schedule.collapses else group
-            choices = choose(small, graph.facts, device, static)
+            choices = _fitting(small, choose(small, graph.facts, device, static), graph.facts, device)
             step = Step(group, tuple(choices), tuple(kernel(c.variant) for c in choices), small.symbols)
             if not step.workspace:  # that is memory of this step alone
                 alike[key] = step
@@ -108,6 +110,16 @@ def schedule(graph: Graph, plan: Plan, device: Device) -> Scheduled:
                 packs[packing] = Pack(packing, kernel(packing))
         steps[group] = step
     return Scheduled(steps, tuple(packs.values()), kernels)
+
+
+def _fitting(group: Group, choices: Sequence[Choice], facts: ShapeFacts, device: Device) -> list[Choice]:
+    """The forms that can be taken; the last one must fit at all sizes."""
+    kept = decided(choices, facts, device.fast_limit)
+    if not kept or kept[-1].when:
+        op = group.outputs[0].op or group.ops[0]
+        most = f"the {device.fast_limit} bytes of a block ({op.loc or 'unknown line'})"
+        raise UnsupportedOpError(f"{op.name} keeps more in fast memory than {most}")
+    return kept
 
 
 def build_kernels(scheduled: Scheduled) -> ir.Module:

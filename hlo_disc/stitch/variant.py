@@ -112,15 +112,18 @@ class Choice:
     packing: Packing | None = None
 
 
-def decided(choices: Sequence[Choice], facts: ShapeFacts) -> list[Choice]:
-    """The choices without conditions that the facts prove, and without those that cannot be taken."""
+def decided(choices: Sequence[Choice], facts: ShapeFacts, fast_limit: int = 0) -> list[Choice]:
+    """The choices whose blocks have no more fast memory than the machine's (see `Device`), without conditions that the
+    facts prove, and without those that cannot be taken.
+    """
     kept: list[Choice] = []
     for choice in choices:
-        answers = {condition: condition.truth(facts) for condition in choice.when}
+        fits = (Condition(choice.variant.fast_bytes(), "<=", fast_limit),) if fast_limit else ()
+        answers = {condition: condition.truth(facts) for condition in (*choice.when, *fits)}
         if Truth.NO in answers.values():
             continue
         unknown = tuple(c for c, answer in answers.items() if answer is Truth.UNKNOWN)
-        kept.append(replace(choice, when=unknown))
-        if not unknown and choice.packing is None:
-            break
+        # Where one before it asks for no more, that one is taken.
+        if not any(first.packing is None and set(first.when) <= set(unknown) for first in kept):
+            kept.append(replace(choice, when=unknown))
     return kept

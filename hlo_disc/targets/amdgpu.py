@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_disc.device import Device, Team, Tile
+from hlo_disc.device import EXCHANGE_BYTES, Device, Team, Tile
 from hlo_disc.targets.emit import FunctionBody
 from hlo_disc.targets.machine import Machine, Threads
 
@@ -88,7 +88,13 @@ DEVICE = Device(
     registers=64,
     unroll=1,
     teams=(Team(8, 1, 16, WAVE), Team(WAVE, 1, 4, WAVE), Team(256, 1, 1, WAVE)),
-    tiles=(Tile(16, 32, 128, 256, parts=8), Tile(128, 128, 8, 256, least=1 << 21), Tile(64, 64, 16, 256)),
+    tiles=(
+        Tile(16, 32, 128, 256, parts=8),
+        Tile(16, 32, 64, 256, parts=8),
+        Tile(128, 64, 16, 256, least=1 << 21),
+        Tile(64, 64, 16, 256),
+    ),
+    fast_limit=(64 << 10) - EXCHANGE_BYTES,
     atomics=True,
     host_memory=False,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_disc.device import Device, Team, Tile
+from hlo_disc.device import EXCHANGE_BYTES, Device, Team, Tile
 from hlo_disc.targets.emit import FunctionBody
 from hlo_disc.targets.machine import Machine, Threads
 
@@ -55,9 +55,11 @@ DEVICE = Device(
     teams=(Team(8, 1, 16), Team(32, 2, 4), Team(256, 1)),
     tiles=(
         Tile(16, 32, 128, 256, parts=8, registers=112),
+        Tile(16, 32, 64, 256, parts=8, registers=112),
         Tile(128, 128, 8, 256, least=1 << 21, registers=168),
         Tile(64, 64, 16, 256, registers=80),
     ),
+    fast_limit=(99 << 10) - EXCHANGE_BYTES,  # of the GPUs from sm_80 on that have least (sm_86)
     atomics=True,
     host_memory=False,
 )

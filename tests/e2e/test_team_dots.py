@@ -35,10 +35,10 @@ TYPES = {
 
 @pytest.fixture(params=nvptx.DEVICE.tiles, ids=lambda tile: f"{tile.rows}x{tile.cols}")
 def tile(request, monkeypatch) -> Iterator[Tile]:
-    """The tile that the target "tiled" has for all sizes."""
+    """The tile that the target "tiled" has for all sizes, and fast memory for it whatever the types."""
     only = dataclasses.replace(request.param, least=0)
     monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
-    device = dataclasses.replace(nvptx.DEVICE, tiles=(only,))
+    device = dataclasses.replace(nvptx.DEVICE, tiles=(only,), fast_limit=227 << 10)
     registry.register("tiled", lambda: emulated.Emulated(dataclasses.replace(NVIDIA, device=device)))
     yield only
     emulated.emulator().simt_order(0)

@@ -1,5 +1,6 @@
 // A stand-in for the drivers of CUDA and HIP: the memory is the host's, kernels are functions of the process, and a launch runs the
-// emulator. An image is a list of kernels' names and addresses, which ends with a null, behind a word that says so.
+// emulator. An image is a list of kernels' names, addresses and how much shared memory launches of them may ask for, which
+// ends with a null, behind a word that says so.
 //
 // Blocks of memory begin and end with words that nobody may change; their contents are NaN at first. What a driver
 // would not do is an error of the next call that asks for failures.
@@ -20,9 +21,21 @@ namespace {
 constexpr uint64_t kImage = 0x746d69735f636c68;
 constexpr uint64_t kGuard = 0x5eadbeef5eadbeef;
 constexpr size_t kMargin = 256;
+// Shared memory of a kernel of CUDA's that has not been given more, with what it has under names.
+constexpr int64_t kUnasked = 48 << 10;
+constexpr int kMostShared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+// A kernel of an image, which is what the driver calls a function. named, most: bytes of shared memory that it has under
+// names, and that a block may have.
+struct Kernel {
+  const char* name;
+  void (*run)(const void*);
+  int64_t named, most;
+};
 
 std::mutex mutex;
 std::map<uintptr_t, simt::Region> blocks;
+std::map<const void*, int64_t> given;  // shared memory that launches of a kernel may ask for, where somebody said so
 int context, calls_left = -1, error_then = 0;
 thread_local int current = 0;
 
@@ -104,43 +117,62 @@ int cuModuleLoadDataEx(void** module, const void* image, unsigned, int*, void**)
 }
 int cuModuleUnload(void*) { return 0; }
 int cuModuleGetFunction(void** function, void* module, const char* name) {
-  struct Entry {
-    const char* name;
-    void* function;
-  };
-  for (auto* entry = reinterpret_cast<Entry*>(static_cast<uint64_t*>(module) + 1); entry->name; entry++) {
-    if (strcmp(entry->name, name) == 0) {
-      *function = entry->function;
+  for (auto* kernel = reinterpret_cast<Kernel*>(static_cast<uint64_t*>(module) + 1); kernel->name; kernel++) {
+    if (strcmp(kernel->name, name) == 0) {
+      *function = kernel;
+      {
+        std::lock_guard<std::mutex> lock(mutex);
+        given.erase(kernel);
+      }
       return outcome();
     }
   }
   return 500;
 }
-int cuFuncSetAttribute(void*, int, int) { return outcome(); }
-// In whose words a launch describes its arguments, and how many threads a warp has.
+int cuFuncSetAttribute(void* function, int attribute, int value) {
+  auto* kernel = static_cast<const Kernel*>(function);
+  if (attribute != kMostShared || value > kernel->most - kernel->named) return 1;
+  if (int error = outcome()) return error;
+  std::lock_guard<std::mutex> lock(mutex);
+  given[kernel] = value;
+  return 0;
+}
+// In whose words a launch describes its arguments, how many threads a warp has, and whether a kernel has to be given
+// more shared memory before it is asked for.
 struct Machine {
   uintptr_t end_of_record;
   int warp;
+  bool gives;
 };
+
+static int64_t most_shared(const Machine& machine, const Kernel& kernel) {
+  if (!machine.gives) return kernel.most - kernel.named;
+  std::lock_guard<std::mutex> lock(mutex);
+  auto found = given.find(&kernel);
+  return found == given.end() ? kUnasked - kernel.named : found->second;
+}
 
 static int launch(const Machine& machine, void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,
                   unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared, void** packed) {
   check_current();
   if (!blocks_x || !threads_x || threads_x > 1024 || blocks_y * blocks_z * threads_y * threads_z != 1) return 1;
   if (reinterpret_cast<uintptr_t>(packed[4]) != machine.end_of_record) return 1;
+  auto& kernel = *static_cast<const Kernel*>(function);
+  if (shared > most_shared(machine, kernel)) return 1;
   if (int error = outcome()) return error;
   simt_warp(machine.warp);
-  simt_launch(reinterpret_cast<void (*)(const void*)>(function), blocks_x, threads_x, shared, packed[1]);
+  simt_launch(kernel.run, blocks_x, threads_x, shared, packed[1]);
   return 0;
 }
 
 int cuLaunchKernel(void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
                    unsigned threads_y, unsigned threads_z, unsigned shared, void*, void**, void** packed) {
-  return launch({0, 32}, function, blocks_x, blocks_y, blocks_z, threads_x, threads_y, threads_z, shared, packed);
+  return launch({0, 32, true}, function, blocks_x, blocks_y, blocks_z, threads_x, threads_y, threads_z, shared, packed);
 }
 int hipModuleLaunchKernel(void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
                           unsigned threads_y, unsigned threads_z, unsigned shared, void*, void**, void** packed) {
-  return launch({3, 64}, function, blocks_x, blocks_y, blocks_z, threads_x, threads_y, threads_z, shared, packed);
+  return launch({3, 64, false}, function, blocks_x, blocks_y, blocks_z, threads_x, threads_y, threads_z, shared,
+                packed);
 }
 int cuDeviceGetDefaultMemPool(void** pool, int) {
   *pool = &context;

@@ -20,7 +20,7 @@ from pathlib import Path
 import instrument
 import llvmlite.binding as llvm
 
-from hlo_disc.device import Device
+from hlo_disc.device import EXCHANGE_BYTES, Device
 from hlo_disc.mlir import ir
 from hlo_disc.targets import registry, x86
 from hlo_disc.targets.cuda import NVIDIA
@@ -79,14 +79,18 @@ def _intrinsics() -> tuple[str, ...]:
     return (*re.findall(r"\b(llvm_\w+)\(", text.replace("##", "#")), *shuffles)
 
 
-def for_cpu(text: str) -> str:
-    """LLVM IR of a GPU's kernels as that of functions of their records, to be linked with the emulator."""
+def for_cpu(text: str, most: int = 1 << 17) -> str:
+    """LLVM IR of a GPU's kernels as that of functions of their records, to be linked with the emulator.
+
+    most: bytes of shared memory that a block may have.
+    """
     shared: dict[str, tuple[int, int]] = {}
     end = 16  # fast memory is at no larger multiple
     for name, size in re.findall(r"^@(\w+) = internal addrspace\(3\) global \[(\d+) x i8\]", text, re.M):
         shared[name] = end, int(size)
         end += -(-int(size) // 16) * 16
     shared["fast"] = end, -1
+    named = _named(text, {name: size for name, (_, size) in shared.items()})
     text = re.sub(r"^(target (triple|datalayout)|@\w+ = (internal|external) addrspace\(3\)) .*\n", "", text, flags=re.M)
     for name, (at, size) in shared.items():
         place = f"call ptr @simt_shared(i64 {at}, i64 {size})"
@@ -121,15 +125,22 @@ def for_cpu(text: str) -> str:
         return f"define internal void @{name}.body({match[2]}) noinline"
 
     text = re.sub(r"^define (?:ptx|amdgpu)_kernel void @([\w.]+)\((.*)\)", body, text, flags=re.M)
-    entries.append(_image(kernels))
+    entries.append(_image(kernels, named, most))
     head = [f'target triple = "{x86.TRIPLE}"', f'target datalayout = "{_host().machine.layout}"']
     return "\n".join([*head, instrument.DECLARATIONS, text, *entries, ""])
 
 
-def _image(kernels: Sequence[str]) -> str:
+def _named(text: str, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Of each kernel the bytes of shared memory that it has under names."""
+    kernels = re.findall(r"^define (?:ptx|amdgpu)_kernel void @([\w.]+)(.*?)^}", text, re.M | re.S)
+    return {kernel: sum(max(sizes[x], 0) for x in sizes if f"@{x} " in body) for kernel, body in kernels}
+
+
+def _image(kernels: Sequence[str], named: Mapping[str, int], most: int) -> str:
     """What the driver loads: see `driver.cc`."""
     texts = [f'@{name}.text = private constant [{len(name) + 1} x i8] c"{name}\\00"' for name in kernels]
-    fields = [f"i64 {0x746D69735F636C68}", *(f"ptr @{x}{end}" for x in kernels for end in (".text", "")), "ptr null"]
+    entries = [f for x in kernels for f in (f"ptr @{x}.text", f"ptr @{x}", f"i64 {named[x]}", f"i64 {most}")]
+    fields = [f"i64 {0x746D69735F636C68}", *entries, "ptr null"]
     types = ", ".join(field.split()[0] for field in fields)
     return "\n".join([*texts, f"@{IMAGE} = constant {{ {types} }} {{ {', '.join(fields)} }}"])
 
@@ -140,9 +151,10 @@ def _host() -> x86.X86Generator:
 
 @dataclass(frozen=True)
 class EmulatedGenerator:
-    """Implements `hlo_disc.targets.target.Generator`."""
+    """Implements `hlo_disc.targets.target.Generator`. most: bytes of shared memory that the driver gives to a block."""
 
     vendor: Vendor
+    most: int
     features: tuple[str, ...] = ()
 
     @property
@@ -161,19 +173,19 @@ class EmulatedGenerator:
                 parsed.verify()
         flow = translate([host], replace(_host().machine, launches=True))
         # A context is closed after its modules, and linking closes one of them.
-        with llvm.create_context() as context, llvm.parse_assembly(for_cpu(text), context) as whole:
+        with llvm.create_context() as context, llvm.parse_assembly(for_cpu(text, self.most), context) as whole:
             whole.link_in(llvm.parse_assembly(flow, context))
             linked = str(whole)
         return _host().compile_llvm(linked, dump)
 
 
 class Emulated:
-    """Implements `hlo_disc.targets.target.Target`."""
+    """Implements `hlo_disc.targets.target.Target`. most: see `EmulatedGenerator`; otherwise what schedules know."""
 
     levels = ()
 
-    def __init__(self, vendor: Vendor):
-        self._generator = EmulatedGenerator(vendor)
+    def __init__(self, vendor: Vendor, most: int = 0):
+        self._generator = EmulatedGenerator(vendor, most or vendor.device.fast_limit + EXCHANGE_BYTES)
 
     @property
     def driver(self) -> tuple[str, ...]:
@@ -190,6 +202,6 @@ class Emulated:
 
 
 def register() -> None:
-    """Let programs be compiled for "emulated-cuda" and "emulated-rocm"."""
-    for name, vendor in {"cuda": NVIDIA, "rocm": AMD}.items():
-        registry.register(f"emulated-{name}", functools.partial(Emulated, vendor))
+    """Let programs be compiled for "emulated-cuda" and "emulated-rocm", GPUs with as little shared memory as any."""
+    for name, vendor, most in (("cuda", NVIDIA, 99 << 10), ("rocm", AMD, 64 << 10)):
+        registry.register(f"emulated-{name}", functools.partial(Emulated, vendor, most))

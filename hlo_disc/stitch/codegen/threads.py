@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from hlo_disc.abi import ALIGNMENT as BLOCK_ALIGNMENT
-from hlo_disc.device import Team
+from hlo_disc.device import EXCHANGE_BYTES, Team
 from hlo_disc.mlir import arith, gpu, ir, memref, vector
 from hlo_disc.stitch.codegen.lanes import Join, Lanes, State
 from hlo_disc.stitch.codegen.multiples import multiple
@@ -34,7 +34,7 @@ _FAST_ALIGNMENT = 16
 ALIGNMENT = "hlo_disc.alignment"
 
 # What warps exchange values through: a value of up to 8 bytes for each of at most 32.
-_EXCHANGE, _EXCHANGE_BYTES = "exchange", 256
+_EXCHANGE = "exchange"
 
 _COMBINE: Mapping[str, Callable[[Builder, Val, Val], Val]] = {
     "add": lambda b, x, y: b.binary("+", x, y),
@@ -189,8 +189,8 @@ class ThreadLanes(Lanes):
         """What one thread of each warp offers, by the number of the warp."""
         b = self.b
         word, back = self._as_word(x)
-        room = b.module.shared_memory(_EXCHANGE, _EXCHANGE_BYTES)
-        view = b.view(room, 0, word.element, _EXCHANGE_BYTES // 8)
+        room = b.module.shared_memory(_EXCHANGE, EXCHANGE_BYTES)
+        view = b.view(room, 0, word.element, EXCHANGE_BYTES // 8)
         b.barrier()  # what was exchanged before has been read
         b.if_(offers, lambda: memref.StoreOp(word.v, view.v, [warp.v]))
         b.barrier()

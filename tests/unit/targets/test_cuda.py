@@ -88,7 +88,7 @@ def test_aligned_forms_read_and_write_whole_registers(name, images):
     (image,) = images
     kernels = dict(re.findall(r"^\.visible \.entry (\w+)\((.*?)^\}", image, re.S | re.M))
     aligned = {kernel: text for kernel, text in kernels.items() if kernel.endswith("_aligned")}
-    assert len(aligned) == 3 and len(kernels) >= 6
+    assert len(aligned) == 3 + any("unstaged" in kernel for kernel in kernels) and len(kernels) >= 6
     for kernel, text in kernels.items():
         accesses = re.findall(r"(?:ld|st)\.global\S*", text)
         assert len(accesses) > 1

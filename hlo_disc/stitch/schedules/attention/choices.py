@@ -38,7 +38,7 @@ from hlo_disc.stitch.schedules.dot.pack import PanelPacker
 from hlo_disc.stitch.schedules.dot.product import Product, contraction, epilogue_of, operand
 from hlo_disc.stitch.schedules.dot.variant import MOST_BLOCKS, row_chunks
 from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
-from hlo_disc.stitch.variant import Choice, Condition, decided
+from hlo_disc.stitch.variant import Choice, Condition
 
 # FLOPs that a score costs between the dots.
 SCORE_FLOPS = 32
@@ -154,7 +154,7 @@ def attention_choices(group: Group, facts: ShapeFacts, device: Device, static: C
     contiguous = len(first.inner) == 1 and first.inner[0].row_stride == first.inner[0].col_stride == ONE
     if contiguous and facts.equal(rows, keys) is not Truth.YES:
         choices.append(Choice(form(True), (Condition(rows, "<=", FEW_QUERIES),)))
-    return decided([*choices, Choice(form(False))], facts)
+    return [*choices, Choice(form(False))]
 
 
 def _products(group: Group, scores: Scores, facts: ShapeFacts) -> tuple[Product, Product]:

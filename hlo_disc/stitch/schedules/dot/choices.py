@@ -33,7 +33,7 @@ from hlo_disc.stitch.schedules.dot.shared_dot import shared_dot
 from hlo_disc.stitch.schedules.dot.team_dot import team_choices
 from hlo_disc.stitch.schedules.dot.transposed_lhs import TransposedDot, is_transposed
 from hlo_disc.stitch.schedules.dot.variant import DotVariant
-from hlo_disc.stitch.variant import Choice, Condition, decided
+from hlo_disc.stitch.variant import Choice, Condition
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 # Up to so many rows lanes run along K when the operand is contiguous there.
@@ -66,7 +66,7 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     last = [*filter(None, [shared_dot(columns, device, facts)]), Choice(columns)]
     if static(p.cols.source) and _is_static(p) and not p.gathered:
         packing = PanelPacking.of(p, p.cols.source, types, lanes, vectors)
-        return decided([Choice(form(PackedDot), packing=packing), *last], facts)
+        return [Choice(form(PackedDot), packing=packing), *last]
     rows, size = p.row_axis.size, p.col_axis.size
     first = []
     if columns.in_place:
@@ -78,7 +78,7 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     if _narrow_fits(p) and not size.is_const:
         column = NarrowDot(group, swapped(p), DotTypes(col, row, p.dtype), lanes, vectors, device, facts)
         first.append(Choice(column, (Condition(size, "<=", 1),)))
-    return decided([*first, *last], facts)
+    return [*first, *last]
 
 
 def _is_paired(p: Product, inner: bool) -> bool:

@@ -24,7 +24,7 @@ from hlo_disc.stitch.fusion.strided import ZERO
 from hlo_disc.stitch.schedule import PART
 from hlo_disc.stitch.schedules.dot.product import Axis, Product
 from hlo_disc.stitch.schedules.row.choices import row_choices
-from hlo_disc.stitch.variant import Choice, Condition, Variant
+from hlo_disc.stitch.variant import Choice, Condition, Variant, decided
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.schedules.dot.team_dot import TeamDot
@@ -88,7 +88,7 @@ def shared_dot(whole: DotVariant | TeamDot, device: Device, facts: ShapeFacts) -
     part = replace(whole.group, outputs=(sums,), place=None)
     end = _end(p, sums)
     try:
-        *_, final = row_choices(end, facts, device, lambda value: False)
+        *_, final = decided(row_choices(end, facts, device, lambda value: False), facts, device.fast_limit)
     except CompileError:  # the epilogue is no row group of its own
         return None
     if final.variant.workspace:

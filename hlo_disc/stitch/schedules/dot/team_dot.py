@@ -22,7 +22,7 @@ from hlo_disc.stitch.schedules.dot.product import Product, swapped
 from hlo_disc.stitch.schedules.dot.shared_dot import shared_dot
 from hlo_disc.stitch.schedules.dot.team_kernel import VECTOR, TeamKernel, along_k
 from hlo_disc.stitch.schedules.kernel import group_kernel
-from hlo_disc.stitch.variant import Choice, Condition, When, decided
+from hlo_disc.stitch.variant import Choice, Condition, When
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,10 @@ def team_choices(group: Group, p: Product, facts: ShapeFacts, device: Device) ->
     whole = tuple(Condition(size, "multiple of", VECTOR) for size in sizes)
     choices: list[Choice] = []
     for tile in device.tiles:
-        if p.dtype.itemsize > 4 and tile.least:
-            continue  # its sums would not be in registers
         form, when = TeamDot(group, p, types, tile, facts), _when(p, tile) if tile is not device.tiles[-1] else ()
         choices += [Choice(replace(form, multiples=sizes), (*when, *whole)), Choice(form, when)]
     shared = shared_dot(TeamDot(group, p, types, device.tiles[-1], facts), device, facts)
-    return decided([*filter(None, [shared]), *choices], facts)
+    return [*filter(None, [shared]), *choices]
 
 
 def _when(p: Product, tile: Tile) -> When:

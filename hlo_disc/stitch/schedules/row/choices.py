@@ -17,7 +17,7 @@ from hlo_disc.stitch.schedules.row.shared_scan import shared_scan
 from hlo_disc.stitch.schedules.row.tiles import LEAST, TileVariant, transposed
 from hlo_disc.stitch.schedules.row.tiny import TinyVariant, is_tiny
 from hlo_disc.stitch.schedules.row.variant import RowVariant
-from hlo_disc.stitch.variant import Choice, Condition, When, decided
+from hlo_disc.stitch.variant import Choice, Condition, When
 
 # Up to this many columns, rows across lanes win (measured on softmax; on argmax, whose lanes cost more to fold).
 FEW_COLUMNS, FEW_FOR_REGIONS = 4, 64
@@ -61,7 +61,7 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
             few_rows = Condition(dim_product(space.rows), "<=", FEW_ROWS * (variant.width if across else 1))
             rules.append(Choice(scan, (*when, few_rows)))
         rules.append(Choice(variant, when))
-    return decided(rules, facts)
+    return rules
 
 
 def _in_tiles(variant: RowVariant, device: Device) -> list[Choice]:
@@ -77,13 +77,15 @@ def _in_tiles(variant: RowVariant, device: Device) -> list[Choice]:
 def _for_teams(variant: RowVariant, device: Device) -> list[tuple[RowVariant, When]]:
     """For each team of threads the rows, or with lanes on rows the panels of them, that are not too long for it.
 
-    Each in two forms, of which one reads and writes whole registers.
+    Each in two forms, of which one reads and writes whole registers. What the last team keeps in fast memory may be too
+    long for that: there it computes it again.
     """
     size = variant.space.rows[-1] if variant.lanes_on_rows else dim_product(variant.space.widest)
     whole = Condition(variant.along, "multiple of", device.lanes)
     forms: list[tuple[RowVariant, When]] = []
-    for team in device.teams:
-        form = replace(variant, team=team)
-        when = (Condition(size, "<=", FEW_STEPS * form.width),) if team is not device.teams[-1] else ()
+    shared = [replace(variant, team=team) for team in device.teams]
+    last = [shared[-1], replace(shared[-1], stages=False)] if shared[-1].staged else shared[-1:]
+    for form in (*shared[:-1], *last):
+        when = (Condition(size, "<=", FEW_STEPS * form.width),) if form.team is not device.teams[-1] else ()
         forms += [(replace(form, aligned=True), (*when, whole)), (form, when)]
     return forms

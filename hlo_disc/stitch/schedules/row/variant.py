@@ -27,7 +27,8 @@ class RowVariant:
     columns only; the outputs get an axis of SLICES more, the last one, or with lanes on rows the first. totals: what
     such a kernel left of the cumulative ops' operands, from which each part of the columns starts.
     team: the threads that share a block; None for one. aligned: the axis along which lanes run is a multiple of the
-    lanes of a register.
+    lanes of a register. stages: what several passes need is kept in fast memory, where that can be; otherwise it is
+    computed again.
     """
 
     group: Group
@@ -41,6 +42,7 @@ class RowVariant:
     workspace: tuple[Value, ...] = ()
     team: Team | None = None
     aligned: bool = False
+    stages: bool = True
 
     @property
     def along(self) -> Dim:
@@ -73,14 +75,14 @@ class RowVariant:
     @property
     def staged(self) -> bool:
         """Is fast memory used? Teams side by side would have to share it; their rows are short."""
-        return not self.lanes_on_rows and (self.team is None or self.team.count == 1)
+        if not self.stages or self.lanes_on_rows or not any(p.stage for p in self.space.passes):
+            return False
+        return self.team is None or self.team.count == 1
 
     def fast_bytes(self) -> Dim:
         """Fast memory of a block, for what is staged."""
-        if not self.staged:
-            return Dim.const(0)
         total = Dim.const(0)
-        for p in self.space.passes:
+        for p in self.space.passes if self.staged else ():
             for value in p.stage:
                 total = total + stage_bytes(value, p)
         return total
@@ -90,10 +92,10 @@ class RowVariant:
         kind = "reduce" if self.space.reduced_at else "scan" if self.space.scans else "map"
         kind += f"_{self.team.threads}" if self.team else ""
         kind += "_across" * self.lanes_on_rows + "_narrow" * self.narrow + "_sliced" * self.sliced
-        return kind + "_aligned" * self.aligned
+        return kind + "_unstaged" * (not self.stages) + "_aligned" * self.aligned
 
     def key(self) -> tuple:
-        form = (self.lanes_on_rows, self.narrow, self.sliced, len(self.totals), self.team, self.aligned)
+        form = (self.lanes_on_rows, self.narrow, self.sliced, len(self.totals), self.team, self.aligned, self.stages)
         return (self.group.key(), *form)
 
     # Host side.

@@ -15,7 +15,7 @@ from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.scatters.axes import scatter_of, update_of
 from hlo_disc.stitch.schedules.scatters.ordered import OrderedScatter
 from hlo_disc.stitch.schedules.scatters.parallel import ParallelScatter, atomic_kind, lane_axis, meets_nothing
-from hlo_disc.stitch.variant import Choice, Condition, decided
+from hlo_disc.stitch.variant import Choice, Condition
 
 
 def scatter_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
@@ -31,7 +31,7 @@ def scatter_choices(group: Group, facts: ShapeFacts, device: Device, static: Cal
     forms = [ParallelScatter(group, facts, device, team, None if alone else atomic) for team in teams]
     length = update_of(op).shape[axis]
     rules = [Choice(form, (Condition(length, "<=", form.width),)) for form in forms[:-1]]
-    return decided([*rules, Choice(forms[-1])], facts)
+    return [*rules, Choice(forms[-1])]
 
 
 def updates_shape(result: Value) -> Shape:

@@ -31,8 +31,8 @@ from hlo_disc.stitch.schedules.sort.comparator import comparator
 from hlo_disc.stitch.schedules.sort.kernels import RUN, TILE, build_merges, build_runs, log2_ceil
 from hlo_disc.stitch.schedules.sort.records import Records
 from hlo_disc.stitch.schedules.sort.sorter import Layout
-from hlo_disc.stitch.schedules.sort.top_k import MOST, TopVariant
-from hlo_disc.stitch.variant import Choice, Condition, decided
+from hlo_disc.stitch.schedules.sort.top_k import TopVariant
+from hlo_disc.stitch.variant import Choice, Condition
 
 # What sorting costs, in elements of memory-bound work an element.
 PER_ELEMENT = 16
@@ -48,12 +48,12 @@ def sort_choices(group: Group, facts: ShapeFacts, device: Device, static: Callab
     records = Records.of(parts, operands, op.operands[count:], group.symbols, facts)
     total, words = dim_product(op.operands[0].shape) + TILE, range(len(records.words))
     work = tuple(Value(np.dtype(f"int{records.bits(i)}"), (total,)) for _ in range(2) for i in words)
-    whole = SortVariant(Layout(group, records, facts, device, RUN, TILE), work)
+    whole = SortVariant(Layout(group, records, facts, device, RUN, TILE).fitting(), work)
     kept = op.results[0].shape[op.attrs["dim"]]
     if kept == op.operands[0].shape[op.attrs["dim"]]:
         return [Choice(whole)]
     top = TopVariant.of(group, records, facts, device)
-    return decided([Choice(top, (Condition(kept, "<=", MOST),)), Choice(whole)], facts)
+    return [Choice(top, (Condition(kept, "<=", top.most),)), Choice(whole)]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class SortVariant:
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Sort the runs; then merge, level by level."""
-        op, group = self.layout.op, self.layout.group
+        op, group, room = self.layout.op, self.layout.group, self.layout.room
         shape, dim = op.operands[0].shape, op.attrs["dim"]
         n = b.index(sizes(shape[dim]))
         rows = sizes.count([size for axis, size in enumerate(shape) if axis != dim])
@@ -91,8 +91,8 @@ class SortVariant:
             items = rows * b.ceil_div(n, length)
             b.launch(name, b.ceil_div(items, per), [*buffers, *symbols, *more, items, per], self.layout.fast_bytes)
 
-        launch(kernel, RUN, buffers[: count + len(work)], ())
-        runs = b.index(b.ceil_div(n, RUN))
+        launch(kernel, room, buffers[: count + len(work)], ())
+        runs = b.index(b.ceil_div(n, room))
         # The number of doublings that make one run of all.
         levels = log2_ceil(b, b.maximum(runs, 1))
         with b.loop(0, levels) as level:
@@ -100,5 +100,5 @@ class SortVariant:
             source = [b.select(odd, y, x) for x, y in zip(work, other, strict=True)]
             target = [b.select(odd, x, y) for x, y in zip(work, other, strict=True)]
             last = b.select(b.compare("==", level.i + 1, levels), b.index(1), b.index(0))
-            run = b.apply(arith.ShLIOp, b.index(RUN), level.i)
-            launch(f"{kernel}_merge", TILE, [*buffers[:count], *source, *target], [run, last])
+            run = b.apply(arith.ShLIOp, b.index(room), level.i)
+            launch(f"{kernel}_merge", self.layout.tile, [*buffers[:count], *source, *target], [run, last])

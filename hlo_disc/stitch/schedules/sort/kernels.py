@@ -33,7 +33,7 @@ def build_merges(b: Builder, layout: Layout, name: str) -> None:
 def _run(s: Sorter, item: Val, work: Sequence[Val]) -> None:
     """Sort a part of a row, in fast memory."""
     b = s.b
-    row, first, count = s.place(item, RUN)
+    row, first, count = s.place(item, s.layout.room)
 
     def load(i: Val) -> None:
         for word, tile in zip(s.load(row, first + i), s.tiles, strict=True):
@@ -41,14 +41,14 @@ def _run(s: Sorter, item: Val, work: Sequence[Val]) -> None:
 
     s.vectors(count, load)
     source = s.sort(count)
-    whole = b.compare("<=", s.n, RUN)
+    whole = b.compare("<=", s.n, s.layout.room)
     b.if_(whole, lambda: s.results(row, first, source, count), lambda: s.keep(work, row * s.n + first, source, count))
 
 
 def _tile(s: Sorter, item: Val, source: Sequence[Val], target: Sequence[Val], run: Val, last: Val) -> None:
-    """Make TILE outputs of the merged runs."""
+    """Make outputs of the merged runs, as many as a tile has."""
     b = s.b
-    row, first, count = s.place(item, TILE)
+    row, first, count = s.place(item, s.layout.tile)
     # A power of two, of which PARTS cover the count.
     q = b.apply(arith.ShLIOp, b.index(1), log2_ceil(b, b.ceil_div(count, PARTS)))
     begin = b.index(0)

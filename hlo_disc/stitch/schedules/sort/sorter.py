@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Op
@@ -23,13 +23,16 @@ from hlo_disc.stitch.schedules.sort.records import Records
 
 # Rows of the sorting network.
 COLUMN = 8
+# Elements that are worth sorting in fast memory.
+LEAST_ROOM = 64
 
 
 @dataclass(frozen=True)
 class Layout:
     """What the kernels know. Results may be shorter than the operands along the sorted axis: the first elements.
 
-    room: how many elements are sorted in fast memory, a power of two. tile: how many it must hold in any case.
+    room: how many elements are sorted in fast memory, a power of two. tile: how many it must hold in any case, and
+    outputs of a merge that a block makes at once.
     """
 
     group: Group
@@ -38,6 +41,13 @@ class Layout:
     device: Device
     room: int
     tile: int = 0
+
+    def fitting(self) -> Layout:
+        """The same with as much less room as the machine has less fast memory."""
+        layout, limit = self, self.device.fast_limit
+        while limit and layout.fast_bytes > limit and layout.room > LEAST_ROOM:
+            layout = replace(layout, room=layout.room // 2, tile=layout.tile // 2)
+        return layout
 
     @property
     def op(self) -> Op:

@@ -29,9 +29,8 @@ from hlo_disc.stitch.schedules.kernel import each_item
 from hlo_disc.stitch.schedules.sort.records import Records
 from hlo_disc.stitch.schedules.sort.sorter import Layout, Sorter, sort_kernel
 
-# Elements of the buffer; up to so many are wanted, so that there is room for as many more.
+# Elements of the buffer, where there is so much fast memory.
 ROOM = 1 << 13
-MOST = ROOM // 2
 # All rows together have about so many parts, of at least so many elements and so many times what is wanted.
 PARTS, PART, TIMES = 32, 1 << 13, 1 << 7
 
@@ -46,10 +45,15 @@ class TopVariant:
 
     @staticmethod
     def of(group: Group, records: Records, facts: ShapeFacts, device: Device) -> TopVariant:
-        layout = Layout(group, records, facts, device, ROOM)
+        layout = Layout(group, records, facts, device, ROOM).fitting()
         total = (Dim.const(PARTS) * layout.kept + ROOM,)
         work = tuple(Value(np.dtype(f"int{records.bits(i)}"), total) for i in range(len(records.words)))
         return TopVariant(layout, work)
+
+    @property
+    def most(self) -> int:
+        """How many may be wanted, so that there is room for as many more."""
+        return self.layout.room // 2
 
     def key(self) -> tuple:
         return (self.layout.group.key(), "top")

@@ -217,7 +217,10 @@ class Executable:
         return content_hash(self.program)
 
     def explain(self) -> str:
-        """The signature, the compile times and the plan: groups, schedules, variants, memory."""
+        """The signature, the compile times and the plan: groups, schedules, variants, memory.
+
+        For GPUs also what the code says of its kernels: threads of a block, shared memory, registers where it has them.
+        """
         p = self.program
         times = ", ".join(f"{name} {ms:.1f}" for name, ms in p.compile_ms.items())
         lines = [
@@ -228,6 +231,7 @@ class Executable:
             f"object  {len(p.object)} bytes for {', '.join(p.features)}; {len(p.constants)} constants of "
             f"{sum(c.nbytes for c in p.constants)} bytes; {len(p.packs)} packed weights",
             f"compile {sum(p.compile_ms.values()):.1f} ms: {times}",
+            *_target(p.target).kernels(p.object),
         ]
         return "\n".join([*lines, "", p.explain]).rstrip()
 

@@ -129,7 +129,7 @@ def _memory(c: InProgress) -> None:
     from hlo_disc.stitch.hostflow.placement import place
 
     c.placement = place(c.graph, c.plan, c.scheduled)
-    c.explain = explain(c.graph, c.plan, c.scheduled, c.placement)
+    c.explain = explain(c.graph, c.plan, c.scheduled, c.placement, c.generator.device)
 
 
 def _kernels(c: InProgress) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan, Scope
 from hlo_disc.stitch.hostflow.placement import Placement
@@ -13,7 +15,7 @@ from hlo_disc.stitch.schedule import CONTROL, HOST
 from hlo_disc.stitch.scheduling import Scheduled, Step
 
 
-def explain(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement) -> str:
+def explain(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement, device: Device) -> str:
     """One line an input, a line a launch, the arena, and why ops were not fused."""
     lines = [f"program {graph.name}"]
     for name, value in zip(graph.input_names, graph.inputs, strict=True):
@@ -21,6 +23,14 @@ def explain(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement
             lines.append(f"  input {name}: {_type(value)}")
     lines += [f"  output: {_type(v)}" for v in graph.outputs]
     lines.append(launches_text(plan, scheduled))
+    if device.teams:
+        lines.append("fast memory of a block, in bytes, which launches ask for:")
+        needs = {
+            k: c.variant.fast_bytes()
+            for s in scheduled.steps.values()
+            for c, k in zip(s.choices, s.kernels, strict=True)
+        }
+        lines += [f"  {kernel}: {need}" for kernel, need in needs.items() if need != Dim.const(0)]
     lines.append(f"arena: {len(placement.slots)} slots for {len(placement.places)} values")
     lines += [f"  {slot.size} bytes" for slot in placement.slots]
     if plan.notes:

@@ -270,3 +270,17 @@ def bundle(objects: Mapping[str, bytes]) -> bytes:
         body += data.ljust(_aligned(len(data), _PAGE), b"\0")
     assert len(head) <= _PAGE
     return bytes(head.ljust(_PAGE, b"\0") + body)
+
+
+def unbundled(image: bytes) -> dict[str, bytes]:
+    """The code objects of the first bundle that there is in an image, by processor."""
+    start = image.index(_BUNDLE)
+    at = start + len(_BUNDLE)
+    (count,) = struct.unpack_from("<Q", image, at)
+    at, objects = at + 8, {}
+    for _ in range(count):
+        place, size, length = struct.unpack_from("<QQQ", image, at)
+        name = image[at + 24 : at + 24 + length].decode()
+        objects[name.rpartition("--")[2]] = image[start + place : start + place + size]
+        at += 24 + length
+    return objects

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import llvmlite.binding as llvm
 
 from hlo_disc.targets import nvptx
 from hlo_disc.targets.gpu import Vendor
+from hlo_disc.targets.kernel_notes import Note, of_ptx
 from hlo_disc.targets.llvm_ir import optimize
 
 
@@ -20,6 +22,12 @@ def _image(codes: Mapping[str, bytes]) -> bytes:
     return ptx + b"\0"
 
 
+def _notes(object_: bytes) -> dict[str, list[Note]]:
+    start = object_.index(b"\n.version ")
+    (level,) = re.findall(rb"^\.target (\w+)", object_[start : start + 100], re.M)
+    return {level.decode(): of_ptx(object_[start:])}
+
+
 NVIDIA = Vendor(
     machine=nvptx.MACHINE,
     device=nvptx.DEVICE,
@@ -30,4 +38,5 @@ NVIDIA = Vendor(
     optimize=optimize,
     code=_code,
     image=_image,
+    notes=_notes,
 )

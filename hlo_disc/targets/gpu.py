@@ -17,6 +17,7 @@ import llvmlite.binding as llvm
 from hlo_disc.device import Device
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import ir
+from hlo_disc.targets import kernel_notes
 from hlo_disc.targets.functions import IMAGE
 from hlo_disc.targets.llvm_ir import LOCK, initialize, parse
 from hlo_disc.targets.machine import Machine
@@ -41,7 +42,7 @@ class Vendor:
     levels: what code can be made for; default: what it is made for where nothing is said.
     intrinsics: the prefix of the machine's own.
     optimize: f(module, machine) runs LLVM's passes. code: f(module, machine) is the code of a module for one level.
-    image: f(codes by level) is what the driver loads.
+    image: f(codes by level) is what the driver loads. notes: f(object code) says of its kernels, by level.
     """
 
     machine: Machine
@@ -53,6 +54,7 @@ class Vendor:
     optimize: Callable[[llvm.ModuleRef, llvm.TargetMachine], None]
     code: Callable[[llvm.ModuleRef, llvm.TargetMachine], bytes]
     image: Callable[[Mapping[str, bytes]], bytes]
+    notes: Callable[[bytes], Mapping[str, Sequence[kernel_notes.Note]]]
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,10 @@ class Gpu:
     def check(self, features: Sequence[str]) -> None:
         """Raise FormatError when this machine's CPU lacks a feature; what the GPU lacks its driver says."""
         self._host.check([x for x in features if x not in self._vendor.levels])
+
+    def kernels(self, object_: bytes) -> list[str]:
+        """What the code says of them."""
+        return list(kernel_notes.lines(self._vendor.notes(object_)))
 
     def link(self, object_: bytes, symbols: Mapping[str, int]) -> Library:
         """Load object code; its kernels stay in it until one is launched."""

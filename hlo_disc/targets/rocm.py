@@ -5,13 +5,18 @@ from __future__ import annotations
 import llvmlite.binding as llvm
 
 from hlo_disc.targets import amdgpu
-from hlo_disc.targets.code_object import bundle, code_object
+from hlo_disc.targets.code_object import bundle, code_object, unbundled
 from hlo_disc.targets.gpu import Vendor
+from hlo_disc.targets.kernel_notes import Note, of_code_object
 from hlo_disc.targets.llvm_ir import optimize_whole
 
 
 def _code(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
     return code_object(machine.emit_object(module))
+
+
+def _notes(object_: bytes) -> dict[str, list[Note]]:
+    return {level: of_code_object(code) for level, code in unbundled(object_).items()}
 
 
 _LEVELS = ("gfx90a", "gfx942")
@@ -26,4 +31,5 @@ AMD = Vendor(
     optimize=optimize_whole,
     code=_code,
     image=bundle,
+    notes=_notes,
 )

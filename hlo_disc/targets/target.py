@@ -80,6 +80,10 @@ class Target(Protocol):
         """Raise FormatError when this machine lacks one of a program's features."""
         ...
 
+    def kernels(self, object_: bytes) -> list[str]:
+        """What object code says of the kernels that a driver loads from it, for people, line by line."""
+        ...
+
     def link(self, object_: bytes, symbols: Mapping[str, int]) -> Library:
         """Load object code, with `symbols` at the given addresses. Raises FormatError for what is no object code."""
         ...

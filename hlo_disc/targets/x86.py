@@ -207,6 +207,11 @@ def _unload(jit: llvm.LLJIT, trackers: list[llvm.ResourceTracker]) -> None:
     jit.close()
 
 
+def kernels(object_: bytes) -> list[str]:
+    """Nothing: no driver loads any."""
+    return []
+
+
 def link(object_: bytes, symbols: Mapping[str, int]) -> X86Library:
     """Load an object, with `symbols` at the given addresses; the C library's are found by themselves.
 

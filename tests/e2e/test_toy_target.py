@@ -63,6 +63,9 @@ class ToyTarget:
             raise FormatError(f"compiled for a machine with {', '.join(missing)}")
         x86.check(rest)
 
+    def kernels(self, object_: bytes) -> list[str]:
+        return []
+
     def link(self, object_: bytes, symbols: Mapping[str, int]) -> Library:
         return x86.link(object_, symbols)
 

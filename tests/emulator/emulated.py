@@ -197,6 +197,9 @@ class Emulated:
     def check(self, features: Sequence[str]) -> None:
         pass
 
+    def kernels(self, object_: bytes) -> list[str]:
+        return []
+
     def link(self, object_: bytes, symbols: Mapping[str, int]) -> x86.X86Library:
         return x86.link(object_, {**symbols, **_addresses()})
 

@@ -168,6 +168,7 @@ def run(
 @click.option("--filter", "filters", multiple=True, metavar="GLOB", help="Only cases whose name or path fits.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Worker processes; by default one a core.")
 @click.option("--timeout", default=120.0, show_default=True, help="Seconds that a case may take.")
+@click.option("--target", default="cpu", show_default=True, help="The kind of machine to compile for.")
 @click.option("--threads", default=1, show_default=True, type=_THREADS, help="Threads of each run.")
 @click.option("--reopen", is_flag=True, help="Make the inputs' dims symbols wherever the sizes of the rest follow.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Write the results to this file as JUnit XML.")
@@ -178,6 +179,7 @@ def conformance(
     filters: Sequence[str],
     jobs: int | None,
     timeout: float,
+    target: str,
     threads: int,
     reopen: bool,
     junit: Path | None,
@@ -198,7 +200,7 @@ def conformance(
     if not 0 < timeout <= _DAY:
         raise ArgumentError(f"--timeout {timeout}: give a number of seconds above 0, up to {_DAY}")
     tasks = command.find(paths, filters)
-    settings = Settings(threads=threads, reopen=reopen, dump=dump)
+    settings = Settings(threads=threads, reopen=reopen, dump=dump, target=target)
     results = command.conformance(tasks, settings, jobs or command.cores(), timeout, Console(), err)
     if junit:
         with _writing(junit):

@@ -44,6 +44,14 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.meta_path.insert(0, _NativeFinder(directory / f"_ral{EXTENSION_SUFFIXES[0]}"))
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--target"):
+        import inapplicable
+
+        for item in items:
+            inapplicable.mark(item)
+
+
 def pytest_collection_finish() -> None:
     """Thousands of collected tests, and JAX, live to the end: no later search for garbage needs to walk them."""
     gc.collect()

@@ -28,11 +28,14 @@ SHAPES = 4
 
 @dataclass(frozen=True)
 class Settings:
-    """threads: of a run. reopen: with the inputs' dims as symbols. dump: as Options.dump, a directory a case."""
+    """threads: of a run. reopen: with the inputs' dims as symbols. dump: as Options.dump, a directory a case. target:
+    as Options.target.
+    """
 
     threads: int = 1
     reopen: bool = False
     dump: str = ""
+    target: str = "cpu"
 
 
 @dataclass
@@ -101,7 +104,7 @@ class _Run:
 
     def compile(self, module: Any, dims: Any = None) -> Executable:
         dump = str(Path(self.settings.dump) / self.result.name.replace("/", "_")) if self.settings.dump else ""
-        options = Options(threads=self.settings.threads, dump=dump)
+        options = Options(target=self.settings.target, threads=self.settings.threads, dump=dump)
         start = time.perf_counter()
         with self.timed("compile"):
             executable = sources.compile(module, dims=dims, options=options)

@@ -82,6 +82,7 @@ class GpuGenerator:
         if dump:
             dump("mlir", f"{kernels}\n{host}")
             dump("gpu.ll", text)
+            dump("ll", flow)
         check_functions(text, self.vendor)
         image = self.vendor.image({level: machine_code(self.vendor, text, level, dump) for level in self.levels})
         escaped = re.sub(rb"[^ !#-\[\]-~]", lambda m: b"\\%02X" % m[0][0], image).decode()

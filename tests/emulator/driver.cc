@@ -14,6 +14,8 @@ extern "C" {
 void simt_launch(void (*kernel)(const void*), int64_t blocks, int64_t threads, int64_t shared, const void* record);
 void simt_fail(const char* what);
 void simt_warp(int threads);
+bool simt_failed();
+const char* simt_failure();
 }
 
 namespace {
@@ -21,6 +23,7 @@ namespace {
 constexpr uint64_t kImage = 0x746d69735f636c68;
 constexpr uint64_t kGuard = 0x5eadbeef5eadbeef;
 constexpr size_t kMargin = 256;
+constexpr int kLaunchFailed = 719;
 // Shared memory of a kernel of CUDA's that has not been given more, with what it has under names.
 constexpr int64_t kUnasked = 48 << 10;
 constexpr int kMostShared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -88,7 +91,10 @@ void fake_fail(int n, int error) {
 
 int cuInit(unsigned) { return 0; }
 int cuGetErrorString(int error, const char** text) {
-  *text = error == 2 ? "out of memory" : error == 500 ? "named symbol not found" : "a planted failure";
+  *text = error == 2               ? "out of memory"
+          : error == 500           ? "named symbol not found"
+          : error == kLaunchFailed ? simt_failure()
+                                   : "a planted failure";
   return 0;
 }
 int cuDeviceGet(int* device, int ordinal) {
@@ -231,7 +237,11 @@ int cuStreamCreate(void** stream, unsigned) {
   *stream = malloc(1);
   return outcome();
 }
-int cuStreamSynchronize(void*) { return outcome(); }
+// Tells of what went wrong in launches since, as a driver does.
+int cuStreamSynchronize(void*) {
+  if (int error = outcome()) return error;
+  return simt_failed() ? kLaunchFailed : 0;
+}
 
 // A thread of HIP's has a device; the one that there is is 0.
 int hipGetDevice(int* device) {

@@ -165,13 +165,14 @@ class EmulatedGenerator:
         kernels, host = modules
         canonicalize(modules)
         text = translate([kernels], self.vendor.machine)
+        flow = translate([host], replace(_host().machine, launches=True))
         if dump:
-            dump("mlir", str(kernels))
+            dump("mlir", f"{kernels}\n{host}")
             dump("gpu.ll", text)
+            dump("ll", flow)
         with llvm.create_context() as context:
             with llvm.parse_assembly(text, context) as parsed:
                 parsed.verify()
-        flow = translate([host], replace(_host().machine, launches=True))
         # A context is closed after its modules, and linking closes one of them.
         with llvm.create_context() as context, llvm.parse_assembly(for_cpu(text, self.most), context) as whole:
             whole.link_in(llvm.parse_assembly(flow, context))
@@ -195,7 +196,7 @@ class Emulated:
         return self._generator
 
     def check(self, features: Sequence[str]) -> None:
-        pass
+        x86.check(features)
 
     def kernels(self, object_: bytes) -> list[str]:
         return []

@@ -217,6 +217,9 @@ const char* simt_failure() {
   return text.c_str();
 }
 
+// Whether something did.
+bool simt_failed() { return !failure.empty(); }
+
 void simt_shared_region(void* start, int64_t bytes);
 
 // What a kernel has of shared memory from there on: so many bytes, or what the launch asks for if they are -1.

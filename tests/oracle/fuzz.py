@@ -8,6 +8,7 @@ pasted, with what was wrong at its top; the seed that is printed makes a batch a
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import time
@@ -15,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import emulated
 from differential import SIZES
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from op_rows import ROWS
@@ -27,6 +29,8 @@ from hlo_disc.conformance.run import Result, Settings, Stage
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.errors import UnsupportedOpError
+
+emulated.register()  # worker processes import this file, too
 
 BATCH = 10
 SHRINK_SECONDS = 40
@@ -92,11 +96,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, help="the first batch's; random by default")
     parser.add_argument("--ops", default="graph", help="sweep these ops, or 'all', in place of random graphs")
+    parser.add_argument("--target", default="cpu", help="compile for it: cpu, emulated-cuda, emulated-rocm")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=300, help="seconds that a batch may take, shrinking included")
     parser.add_argument("--failures", type=Path, default=Path("build/fuzz"), help="the directory of what fails")
     parser.add_argument("--xla", action="store_true", help="hold XLA's results against the reference too")
     given_ = parser.parse_args()
+    os.environ["HLO_DISC_TARGET"] = given_.target
     first = random.randrange(10**6) if given_.seed is None else given_.seed
     names = sorted(ROWS) if given_.ops == "all" else given_.ops.split(",")
     given_.failures.mkdir(parents=True, exist_ok=True)

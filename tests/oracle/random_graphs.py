@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 from hypothesis import assume
 from hypothesis import strategies as st
-from op_rows import ROWS
+from op_rows import ON_THE_CPU_ONLY, ROWS
 from op_rows.assemble import update_of
 from op_rows.gen import ALL, F32, REAL, B, Gen, S, Types, facts, finish
 from op_rows.indexing import scatter_into
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, regions, uses
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.options import Options
 
 _MOST = 200_000  # elements of a value at the largest sizes
 
@@ -46,11 +47,12 @@ def single_ops(draw: st.DrawFn, name: str, types: Types = ALL) -> Graph:
 def graphs(draw: st.DrawFn, min_ops: int = 1, max_ops: int = 8, types: Types = ALL, ops: tuple[str, ...] = ()) -> Graph:
     """A graph of `min_ops` to `max_ops` steps, each a row of the table, or a change of what an op has made.
 
-    Everything that nothing reads is an output, and some of the rest. ops: the rows to draw from, all by default.
+    Everything that nothing reads is an output, and some of the rest. ops: the rows to draw from, by default all that
+    the target has code for.
     """
     gen = Gen(draw, GraphBuilder(facts()), reuse=True, types=types)
     gen.input(F32, (B, S))
-    names = sorted(ops or ROWS)
+    names = sorted(ops or (ROWS if Options.from_env().target == "cpu" else ROWS.keys() - ON_THE_CPU_ONLY))
     shown: list[Value] = []
     for _ in range(draw(st.integers(min_ops, max_ops))):
         drawn = gen.b.ops, gen.inputs, gen.pool, shown

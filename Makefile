@@ -5,6 +5,8 @@ VENV := .venv
 # The directory of conformance cases, one StableHLO module a file; which of them, or of the surface table, to run.
 CASES ?= ../shared/conformance
 FILTER ?= *
+# What conformance cases and random programs are compiled for: cpu, emulated-cuda or emulated-rocm.
+TARGET ?= cpu
 # For how long to compile random programs.
 SECONDS ?= 60
 # What is made of the rows of the surface table, as in TRANSFORM=vjp, or TRANSFORM='*' for all of surface/transforms.py.
@@ -29,8 +31,9 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest tests -n auto
 
-# Every op of the table as kernels of GPUs, thread by thread on this machine.
+# Models as GPUs' code; every op of the table as kernels of GPUs, thread by thread on this machine.
 test-gpu: $(STAMP)
+	$(BIN)/pytest tests/unit/targets/test_models_for_gpus.py -n auto
 	$(BIN)/pytest tests/e2e/test_sweeps.py -n auto --target emulated-cuda
 	$(BIN)/pytest tests/e2e/test_sweeps.py -n auto --target emulated-rocm
 
@@ -45,11 +48,11 @@ test-full: $(STAMP)
 
 conformance: $(STAMP)
 	@test -d "$(CASES)" || { echo "There is no directory $(CASES): say where the cases are, as in make conformance CASES=DIR" >&2; exit 1; }
-	$(BIN)/hlo-disc conformance "$(CASES)" --filter "$(FILTER)"
+	PYTHONPATH=tests/emulator $(BIN)/python -m commands conformance "$(CASES)" --filter "$(FILTER)" --target $(TARGET)
 
 # What fails is kept in build/fuzz.
 fuzz: $(STAMP)
-	$(BIN)/python tests/oracle/fuzz.py --seconds $(SECONDS)
+	PYTHONPATH=tests/emulator $(BIN)/python tests/oracle/fuzz.py --seconds $(SECONDS) --target $(TARGET)
 
 # From eight threads, at sizes that go from program to program.
 soak: $(STAMP)

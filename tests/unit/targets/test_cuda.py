@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
 import kernel_runner as kernels
 import numpy as np
+import ptxas
 import pytest
 from gpu_programs import ROW_PROGRAMS, function_kernel
 from hypothesis import HealthCheck, given, settings
 from op_rows import ON_THE_CPU_ONLY, ROWS
+from ptxas import assembled, needs_ptxas
 from random_graphs import single_ops
 
 import hlo_disc
@@ -27,46 +26,11 @@ from hlo_disc.targets.cuda import NVIDIA
 from hlo_disc.targets.translate import translate
 
 
-def _assembler() -> str | None:
-    package = importlib.util.find_spec("nvidia")
-    for directory in package.submodule_search_locations or () if package else ():
-        if (found := Path(directory) / "cuda_nvcc" / "bin" / "ptxas").exists():
-            return str(found)
-    return shutil.which("ptxas")
-
-
-PTXAS = _assembler()
-needs_ptxas = pytest.mark.skipif(PTXAS is None, reason="needs ptxas")
-
-
 @pytest.fixture
-def images(monkeypatch) -> list[str]:
+def images() -> Iterator[list[str]]:
     """The PTX of the programs that a test compiles."""
-    made: list[str] = []
-
-    def kept(vendor: gpu.Vendor, text: str, level: str, dump=None) -> bytes:
-        code = whole(vendor, text, level, dump)
-        made.append(code.decode())
-        return code
-
-    whole = gpu.machine_code
-    monkeypatch.setattr(gpu, "machine_code", kept)
-    return made
-
-
-def assembled(image: str, tmp_path: Path, level: str = "sm_80") -> dict[str, tuple[int, int]]:
-    """Registers, and bytes on a stack, of each kernel."""
-    source = tmp_path / "image.ptx"
-    source.write_text(image)
-    command = [PTXAS, f"-arch={level}", "-v", source, "-o", tmp_path / "image.cubin"]
-    run = subprocess.run(command, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr + image
-    found = {}
-    pattern = r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame.*?Used (\d+) registers"
-    for name, stack, registers in re.findall(pattern, run.stderr, re.S):
-        found[name] = (int(registers), int(stack))
-    assert len(found) == len(re.findall(r"^\.visible \.entry", image, re.M))
-    return found
+    with ptxas.images() as made:
+        yield made
 
 
 @needs_ptxas
@@ -76,8 +40,8 @@ def test_row_kernels_stay_in_registers(name, level, images, tmp_path):
     function, specs = ROW_PROGRAMS[name]
     hlo_disc.compile(function, *specs, target=f"cuda:{level}")
     (image,) = images
-    for kernel, (registers, stack) in assembled(image, tmp_path, level).items():
-        assert registers <= (72 if name == "argmax" else 64) and stack == 0, kernel  # numbers and their places
+    for kernel, found in assembled(image, tmp_path, level).items():
+        assert found.registers <= (72 if name == "argmax" else 64) and found.stack == 0, kernel  # numbers and places
 
 
 @pytest.mark.parametrize("name", ["softmax", "layer norm", "cumulative sum", "map"])
@@ -86,11 +50,11 @@ def test_aligned_forms_read_and_write_whole_registers(name, images):
     function, specs = {**ROW_PROGRAMS, "map": (lambda x: jnp.tanh(x) * 2, ("f32[m, n]",))}[name]
     hlo_disc.compile(function, *specs, target="cuda")
     (image,) = images
-    kernels = dict(re.findall(r"^\.visible \.entry (\w+)\((.*?)^\}", image, re.S | re.M))
-    aligned = {kernel: text for kernel, text in kernels.items() if kernel.endswith("_aligned")}
-    assert len(aligned) == 3 + any("unstaged" in kernel for kernel in kernels) and len(kernels) >= 6
-    for kernel, text in kernels.items():
-        accesses = re.findall(r"(?:ld|st)\.global\S*", text)
+    made = ptxas.kernels(image)
+    aligned = {kernel: text for kernel, text in made.items() if kernel.endswith("_aligned")}
+    assert len(aligned) == 3 + any("unstaged" in kernel for kernel in made) and len(made) >= 6
+    for kernel, text in made.items():
+        accesses = ptxas.global_accesses(text)
         assert len(accesses) > 1
         assert all(".v4.b32" in access for access in accesses) == (kernel in aligned), kernel
 
@@ -111,8 +75,8 @@ def test_dots_stay_in_registers(name, level, images, tmp_path):
     function, specs = DOT_PROGRAMS[name]
     hlo_disc.compile(function, *specs, target=f"cuda:{level}")
     (image,) = images
-    for kernel, (registers, stack) in assembled(image, tmp_path, level).items():
-        assert registers <= (168 if "128x128" in kernel else 112) and stack == 0, (kernel, registers)
+    for kernel, found in assembled(image, tmp_path, level).items():
+        assert found.registers <= (168 if "128x128" in kernel else 112) and found.stack == 0, (kernel, found)
 
 
 @pytest.mark.parametrize("name", DOT_PROGRAMS)
@@ -121,11 +85,10 @@ def test_the_loop_of_a_dot_multiplies(name, images):
     function, specs = DOT_PROGRAMS[name]
     hlo_disc.compile(function, *specs, target="cuda")
     (image,) = images
-    kernels = dict(re.findall(r"^\.visible \.entry (\w+)\((.*?)^\}", image, re.S | re.M))
-    aligned = {kernel: text for kernel, text in kernels.items() if kernel.endswith("_aligned")}
+    aligned = {kernel: text for kernel, text in ptxas.kernels(image).items() if kernel.endswith("_aligned")}
     assert len(aligned) == 3
     for text in aligned.values():
-        accesses = re.findall(r"(?:ld|st)\.global\S*", text)
+        accesses = ptxas.global_accesses(text)
         assert accesses and all(re.search(r"\.v[24]\.b32", access) for access in accesses)
         blocks = re.split(r"^\$L__\w+:", text, flags=re.M)
         loop = max(blocks, key=lambda block: block.count("fma.rn.f32"))

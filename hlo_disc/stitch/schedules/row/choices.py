@@ -16,7 +16,7 @@ from hlo_disc.stitch.schedules.row.shared_reduction import sliced
 from hlo_disc.stitch.schedules.row.shared_scan import shared_scan
 from hlo_disc.stitch.schedules.row.tiles import LEAST, TileVariant, transposed
 from hlo_disc.stitch.schedules.row.tiny import TinyVariant, is_tiny
-from hlo_disc.stitch.schedules.row.variant import RowVariant
+from hlo_disc.stitch.schedules.row.variant import RowVariant, is_heavy
 from hlo_disc.stitch.variant import Choice, Condition, When
 
 # Up to this many columns, rows across lanes win (measured on softmax; on argmax, whose lanes cost more to fold).
@@ -25,6 +25,8 @@ FEW_COLUMNS, FEW_FOR_REGIONS = 4, 64
 FEW_ROWS = 8
 # Up to so many steps a row is left to a smaller team of threads.
 FEW_STEPS = 4
+# More heavy ops keep the registers of a thread busy with one run of neighbours.
+FEW_HEAVY = 4
 # A reduction over more than this many elements is shared among blocks: (lanes on columns, lanes on rows).
 SHARED = (1 << 16, 1 << 9)
 
@@ -83,9 +85,11 @@ def _for_teams(variant: RowVariant, device: Device) -> list[tuple[RowVariant, Wh
     size = variant.space.rows[-1] if variant.lanes_on_rows else dim_product(variant.space.widest)
     whole = Condition(variant.along, "multiple of", device.lanes)
     forms: list[tuple[RowVariant, When]] = []
-    shared = [replace(variant, team=team) for team in device.teams]
+    many = sum(map(is_heavy, variant.group.ops)) > FEW_HEAVY
+    teams = [replace(team, chunks=1) if many else team for team in device.teams]
+    shared = [replace(variant, team=team) for team in teams]
     last = [shared[-1], replace(shared[-1], stages=False)] if shared[-1].staged else shared[-1:]
     for form in (*shared[:-1], *last):
-        when = (Condition(size, "<=", FEW_STEPS * form.width),) if form.team is not device.teams[-1] else ()
+        when = (Condition(size, "<=", FEW_STEPS * form.width),) if form.team is not teams[-1] else ()
         forms += [(replace(form, aligned=True), (*when, whole)), (form, when)]
     return forms

@@ -56,7 +56,7 @@ class RowVariant:
             return self.team.runs * self.device.lanes
         if self.narrow:
             return self.device.lanes
-        light = not any(_is_heavy(op) for op in self.group.ops)
+        light = not any(is_heavy(op) for op in self.group.ops)
         return self.device.lanes * (self.device.unroll * (4 if self.lanes_on_rows and light else 1))
 
     @property
@@ -137,7 +137,7 @@ class RowVariant:
                 (build.panel if self.lanes_on_rows else build.row)(item)
 
 
-def _is_heavy(op: Op) -> bool:
+def is_heavy(op: Op) -> bool:
     """Does an op keep registers busy, so that several vectors in flight are no gain?"""
     inner = [x for region in regions(op) for x in region.ops]
     return (is_expensive(op) and op.name != "cumulative") or any(is_expensive(x) for x in inner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import threading
@@ -23,6 +24,7 @@ from hlo_disc.jit.repeated import repeated
 from hlo_disc.jit.stats import Compilation, Log
 from hlo_disc.options import Options
 from hlo_disc.signature import parse_dims
+from hlo_disc.targets import registry
 from hlo_disc.trace import Traced, broken, elsewhere, flattened, symbol_sizes, trace, trace_call, where
 from hlo_disc.values import Leaf, is_number, is_tracer, show
 
@@ -35,6 +37,8 @@ logger = logging.getLogger("hlo_disc")
 _NOTHING = Graph("", (), (), (), (), ShapeFacts(), {})
 # At so many sizes it is known what JAX sees of a function.
 _REMEMBERED = 256
+# What JAX calls the machines of which a driver launches kernels, by the driver's name.
+_PLATFORMS = {"cuda": "cuda", "hip": "rocm"}
 
 
 def placed(varying: frozenset[str]) -> dict[str, Any]:
@@ -174,6 +178,48 @@ class FlatFunction:
                 of_types=of_types,
             )
             found = self._derived.setdefault(key, made)
+        return found
+
+    @property
+    def follows(self) -> bool:
+        """Whether it is compiled for the machine on which its arguments lie."""
+        return self._options.target == registry.AUTO
+
+    def on(self, platform: str) -> FlatFunction:
+        """The same function for machines that JAX calls so: "cpu", "cuda", "rocm".
+
+        Raises UnsupportedOpError where there is no target for them, or the options have another one.
+        """
+        asked = self._options.target
+        if self.follows and platform in ("cpu", *_PLATFORMS.values()):
+            return self if platform == "cpu" else self._on(platform)
+        driver = registry.find(registry.split(asked)[0]).driver
+        if self.follows or (_PLATFORMS[driver[0]] if driver else "cpu") != platform:
+            raise UnsupportedOpError(f"JAX runs it on {platform}, and programs are for the target {asked!r}")
+        return self
+
+    def _on(self, platform: str) -> FlatFunction:
+        found = self._derived.get(("on", platform))
+        if found is None:
+            options = dataclasses.replace(self._options, target=platform)
+            made = FlatFunction(
+                self.name,
+                self.fn,
+                self.tree,
+                self.names,
+                self.dims,
+                self._constraints,
+                options,
+                self._first,
+                self._log,
+                None,
+                self._differentiates,
+                self.donated,
+                self._line,
+                self._of,
+                self.of_types,
+            )
+            found = self._derived.setdefault(("on", platform), made)
         return found
 
     def fallback(self, reason: str, leaves: Sequence[Any], quiet: bool) -> FallbackCount:

@@ -182,7 +182,7 @@ class JitFunction(Generic[P, R]):
 
     def _slow(self, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Find or make the program for this call, run it, and prepare the fast path of the next one."""
-        from hlo_disc.ral.contexts.jax import is_spread
+        from hlo_disc.ral.contexts.jax import is_spread, platform_of
 
         self.signature.check(args, kwargs)
         array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
@@ -206,7 +206,7 @@ class JitFunction(Generic[P, R]):
             except (ArgumentError, ShapeError):
                 pass  # as above
         flat = self._flat(programs, array_args, array_kwargs, static, structure, tree)
-        spread = False
+        spread, there = False, flat  # there: for the machine where the arguments are
         try:
             infos = describe_all(leaves, flat.names, flat.name)
             if programs.reason_for_jax and not traced:
@@ -217,8 +217,9 @@ class JitFunction(Generic[P, R]):
                 return call(flat, leaves, infos)
             if spread := any(map(is_spread, leaves)):
                 raise UnsupportedOpError(SPREAD)
-            entry = flat.entry(infos)
-            variant = flat.program(entry, infos)
+            there = flat.on(platform_of(leaves)) if flat.follows else flat
+            entry = there.entry(infos)
+            variant = there.program(entry, infos)
             conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
             path = _path(variant, conversions, wrap)
             result = path.call([x if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)])
@@ -232,13 +233,17 @@ class JitFunction(Generic[P, R]):
             if traced:
                 return self._jax(*args, **kwargs)
             fallen = fallback, all_numpy(kinds)
-            if not spread and structure is tree:  # which types do not tell, and of which there are many
+            if (
+                not spread and there is flat and structure is tree
+            ):  # which types do not tell, and of which there are many
                 programs.fallen[tree, static, kinds] = fallen
                 if not (quiet or kwargs or self.signature.has_static or self._log.has_compiled()):
                     outer, of_arrays = tuple(map(type, args)), of_jax(kinds)
                     told = None if of_arrays.intersection(outer) else of_arrays
                     self._by_jax[outer] = self._jax, fallback.count, told
             return self._fall_back(*fallen, args, kwargs)
+        if there is not flat:  # the fast path goes by the types of arrays, which do not tell where they lie
+            return finish(leaves, result) if finish else result
         others = [p for p in reversed(entry.programs) if p is not variant][: _TRIED - 1]
         takes_all = not kwargs and not self.signature.has_static and same_objects(leaves, args)
         plain = None

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "device_tensor.h"
 #include "packs.h"
 #include "program.h"
 
@@ -61,6 +63,9 @@ struct Call {
   Values<void*, 48> bufs;
   std::vector<PackRequest> packs;
   std::vector<Block> outputs;
+  std::optional<OnStream> on_stream;       // where arguments lie on the GPU, and results will
+  std::vector<char> resident;              // which inputs lie there, by number; empty for none
+  std::vector<DeviceTensor> device_outputs;
 };
 
 // The packed forms of a program's constants, in the order of program.packs; empty blocks for packs of inputs.

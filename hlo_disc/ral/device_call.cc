@@ -13,6 +13,19 @@ struct DeviceRun : Run {
   DeviceRun(const ral_call& base, Call& call, Tasks& tasks, OnDevice& device, void* stream)
       : Run(base, call.program, tasks), device(device), stream(stream), results(call.program.outputs.size()) {
     this->call = &call;
+    allocate_temporary = [this](int64_t bytes) {
+      temporaries.emplace_back(this->device.gpu, this->stream, bytes, "intermediate values");
+      return temporaries.back().data();
+    };
+  }
+
+  // Throws what main leaves.
+  void run_main(void* arena) {
+    for (size_t k = 0; k < device.constants.size(); k++)
+      call->bufs[program.first_constant + static_cast<int>(k)] = device.constants[k].data();
+    int32_t status = program.main_fn(this, call->env.data(), static_cast<char*>(arena), call->bufs.data());
+    if (error) throw *error;
+    check_status(*this, status, call->env.data());
   }
 
   const Driver& driver() const { return device.gpu.driver; }
@@ -41,6 +54,7 @@ struct DeviceRun : Run {
 
   OnDevice& device;
   void* stream;
+  std::function<void*(int64_t)> allocate_temporary;
   std::vector<DeviceBlock> temporaries, results;
 };
 
@@ -81,8 +95,7 @@ void* allocate(ral_call* call, int32_t what, const int64_t* sizes) {
     } else if (what == RAL_SCRATCH) {
       data = &run;  // a launch says itself how much fast memory its blocks need
     } else {
-      run.temporaries.emplace_back(run.device.gpu, run.stream, sizes[0], "intermediate values");
-      data = run.temporaries.back().data();
+      data = run.allocate_temporary(sizes[0]);
     }
   });
   return data;
@@ -91,6 +104,16 @@ void* allocate(ral_call* call, int32_t what, const int64_t* sizes) {
 int32_t refuse_library_call(ral_call* call, int32_t, const int64_t*) {
   static_cast<DeviceRun*>(call)->error = Error(Error::kDevice, "a library function cannot run on a GPU");
   return RAL_FAILED;
+}
+
+ral_call device_call() {
+  ral_call base = standalone_call(1, nullptr, 0);
+  base.library_call = refuse_library_call;
+  base.allocate = allocate;
+  base.launch = launch;
+  base.read = read;
+  base.write = write;
+  return base;
 }
 
 }  // namespace
@@ -115,30 +138,37 @@ OnDevice::~OnDevice() {
   }
 }
 
+void enqueue(Call& call, OnDevice& device, void* stream, void* arena, const std::function<void*(int64_t)>& allocate) {
+  Gpu::Current current(device.gpu);
+  StandaloneTasks tasks(1);
+  DeviceRun run(device_call(), call, tasks, device, stream);
+  run.allocate_temporary = allocate;
+  run.run_main(arena);
+}
+
 void run_on_device(Call& call, OnDevice& device) {
   const Program& program = call.program;
   program.plan(call.dims.data(), call.env.data());
 
   Gpu& gpu = device.gpu;
   Gpu::Current current(gpu);
-  Gpu::Stream stream(gpu);
+  const bool stays = call.on_stream.has_value();
+  if (!stays) {
+    auto own = std::make_shared<Gpu::Stream>(gpu);
+    call.on_stream = OnStream{&gpu, own->handle(), own};
+  }
+  void* stream = call.on_stream->handle;
   StandaloneTasks tasks(1);
-  ral_call base = standalone_call(1, nullptr, 0);
-  base.library_call = refuse_library_call;
-  base.allocate = allocate;
-  base.launch = launch;
-  base.read = read;
-  base.write = write;
-  DeviceRun run(base, call, tasks, device, stream.handle());
+  DeviceRun run(device_call(), call, tasks, device, stream);
 
   const int64_t* sizes = call.dims.data();
   for (size_t i = 0; i < program.inputs.size(); i++) {
     const TensorType& type = program.inputs[i];
-    if (type.read) {
+    if (type.read && (call.resident.empty() || !call.resident[i])) {
       int64_t bytes = Program::tensor_bytes(type, sizes);
-      run.temporaries.emplace_back(gpu, stream.handle(), bytes, program.argument(static_cast<int>(i)));
+      run.temporaries.emplace_back(gpu, stream, bytes, program.argument(static_cast<int>(i)));
       gpu.driver.check(gpu.driver.copy_in(run.temporaries.back().address(), call.bufs[static_cast<int>(i)],
-                                          static_cast<size_t>(bytes), stream.handle()),
+                                          static_cast<size_t>(bytes), stream),
                        "cannot copy " + program.argument(static_cast<int>(i)) + " to the GPU");
       call.bufs[static_cast<int>(i)] = run.temporaries.back().data();
     }
@@ -152,30 +182,33 @@ void run_on_device(Call& call, OnDevice& device) {
       call.bufs[program.first_result + k] = run.allocate_result(k, sizes);
     sizes += rank;
   }
-  for (size_t k = 0; k < device.constants.size(); k++)
-    call.bufs[program.first_constant + static_cast<int>(k)] = device.constants[k].data();
   void* arena = nullptr;
   if (int64_t bytes = call.env[program.env.arena]) {
-    run.temporaries.emplace_back(gpu, stream.handle(), bytes, "intermediate values");
+    run.temporaries.emplace_back(gpu, stream, bytes, "intermediate values");
     arena = run.temporaries.back().data();
   }
 
-  int32_t status = program.main_fn(&run, call.env.data(), static_cast<char*>(arena), call.bufs.data());
-  if (run.error) throw *run.error;
-  check_status(run, status, call.env.data());
+  run.run_main(arena);
 
   sizes = call.output_sizes(0);
   for (int k = 0; k < count; k++) {
     const TensorType& type = program.outputs[k];
+    if (stays) {
+      std::vector<int64_t> own(sizes, sizes + type.rank());
+      call.device_outputs.emplace_back(std::move(run.results[k]), type.dtype, std::move(own), *call.on_stream,
+                                       dlpack_device(program.driver));
+      sizes += type.rank();
+      continue;
+    }
     int64_t bytes = Program::tensor_bytes(type, sizes);
     call.outputs.emplace_back(bytes, Use::kResult);
     if (!call.outputs.back()) out_of_memory(bytes, "output " + std::to_string(k));
-    gpu.driver.check(gpu.driver.copy_out(call.outputs.back().data(), run.results[k].address(),
-                                         static_cast<size_t>(bytes), stream.handle()),
-                     "cannot copy a result from the GPU");
+    gpu.driver.check(
+        gpu.driver.copy_out(call.outputs.back().data(), run.results[k].address(), static_cast<size_t>(bytes), stream),
+        "cannot copy a result from the GPU");
     sizes += type.rank();
   }
-  gpu.driver.check(gpu.driver.synchronize(stream.handle()), "a kernel failed");
+  if (call.on_stream->own) gpu.driver.check(gpu.driver.synchronize(stream), "a kernel failed");
 }
 
 }  // namespace ral

@@ -1,7 +1,8 @@
-// One call of a program for a GPU in the standalone context: arguments and results travel between its memory and the
-// host's.
+// One call of a program for a GPU. In the standalone context arguments and results travel between its memory and the
+// host's; a framework has them there.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "call.h"
@@ -21,7 +22,13 @@ struct OnDevice {
   std::vector<DeviceBlock> constants;
 };
 
-// As Call::run: inputs' sizes and pointers are set, results are left in `outputs`, on the host.
+// Puts all that the program computes behind what `stream` has, and waits for nothing but what main reads. The call is
+// planned, and its inputs and results, and `arena`, are memory of the GPU. allocate: gives memory of a size that only the
+// run knows, valid until it is over; it may throw Error.
+void enqueue(Call& call, OnDevice& device, void* stream, void* arena, const std::function<void*(int64_t)>& allocate);
+
+// As Call::run: inputs' sizes and pointers are set. Results are left in `outputs`, on the host; of a call whose arguments
+// are on the GPU, some at least, in `device_outputs`, where they may be computed later in its stream.
 void run_on_device(Call& call, OnDevice& device);
 
 }  // namespace ral

@@ -59,7 +59,7 @@ Executable::~Executable() {
   forget_kept();
 }
 
-OnDevice& Executable::on_device() {
+OnDevice& Executable::on_device() const {
   std::lock_guard<std::mutex> lock(device_mutex_);
   if (!on_device_) on_device_ = std::make_unique<OnDevice>(Gpu::find(program_.driver, 0), program_);
   return *on_device_;

@@ -57,6 +57,9 @@ class Executable {
   // Calls that came back with results: one that is refused is not counted.
   const std::shared_ptr<CallCount>& count() const { return count_; }
 
+  // What is kept on the GPU, made when it is first needed. Throws Error.
+  OnDevice& on_device() const;
+
   // References that the program's addresses depend on. `forget_kept` is for one that nobody can call any more.
   const std::vector<PyObject*>& kept() const { return kept_; }
   void forget_kept();
@@ -70,17 +73,14 @@ class Executable {
 
   void request_packs(Call& call, const Arguments& arguments) const;
 
-  // What is kept on the GPU, made at the first call. Throws Error.
-  OnDevice& on_device();
-
   Program program_;
   std::vector<PyObject*> kept_;
   int64_t pack_limit_;
   std::vector<Block> packed_constants_;
   std::shared_ptr<PackCache> cache_;
   std::unique_ptr<Checked> checked_;
-  std::mutex device_mutex_;
-  std::unique_ptr<OnDevice> on_device_;  // gone before the code of its kernels, which `kept_` holds
+  mutable std::mutex device_mutex_;
+  mutable std::unique_ptr<OnDevice> on_device_;  // gone before the code of its kernels, which `kept_` holds
   std::shared_ptr<CallCount> count_ = std::make_shared<CallCount>();
 };
 

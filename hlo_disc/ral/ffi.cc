@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "device_call.h"
 #include "library.h"
 #include "team.h"
 #include "xla/ffi/api/c_api.h"
@@ -181,25 +182,34 @@ XLA_FFI_Error* bind(const XLA_FFI_CallFrame* frame, Call& call, int more) {
   return nullptr;
 }
 
+// The last result, where intermediate values go: null where there are none.
+char* arena_of(const XLA_FFI_CallFrame* frame, const Executable& executable, const int64_t* env) {
+  const auto* temporary = static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[executable.program().outputs.size()]);
+  int64_t needed = ffi_temporary_bytes(executable, env);
+  if (temporary->rank != 1 || temporary->dims[0] < needed) {
+    throw Error(Error::kArgument,
+                "the custom call's last result must have " + std::to_string(needed) + " bytes for intermediate values");
+  }
+  auto address = align_up(reinterpret_cast<intptr_t>(temporary->data), RAL_ALIGNMENT);
+  return needed ? reinterpret_cast<char*>(address) : nullptr;
+}
+
+XLA_FFI_Error* for_another_platform(const XLA_FFI_Api* api) {
+  return make_error(api, XLA_FFI_Error_Code_INVALID_ARGUMENT, "the executable was compiled for another platform");
+}
+
 XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
   const Executable* executable = published().find(number_of(frame->attrs));
   if (!executable) return of_another_process(frame->api);
   const Program& program = executable->program();
+  if (!program.driver.empty()) return for_another_platform(frame->api);
   Call call(program);
   if (XLA_FFI_Error* error = bind(frame, call, 1)) return error;
   call.bind_constants(executable->packed_constants());
 
-  const auto* temporary = static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[program.outputs.size()]);
-  int64_t needed = ffi_temporary_bytes(*executable, call.env.data());
-  if (temporary->rank != 1 || temporary->dims[0] < needed) {
-    return make_error(
-        frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT,
-        "the custom call's last result must have " + std::to_string(needed) + " bytes for intermediate values");
-  }
-  auto address = align_up(reinterpret_cast<intptr_t>(temporary->data), RAL_ALIGNMENT);
+  char* arena = arena_of(frame, *executable, call.env.data());
   int64_t arena_bytes = align_up(call.env[program.env.arena], RAL_ALIGNMENT);
   int64_t scratch_bytes = align_up(call.env[program.env.scratch], RAL_ALIGNMENT);
-  char* arena = needed ? reinterpret_cast<char*>(address) : nullptr;
 
   int workers = program.workers > 1 ? std::min(program.workers, pool_size(frame)) : 1;
   XlaTasks tasks(frame, workers);
@@ -209,6 +219,56 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
                 nullptr};
   XlaCall state(base, program, tasks, frame);
   check_status(state, program.main_fn(&state, call.env.data(), arena, call.bufs.data()), call.env.data());
+  executable->count()->in_jit.fetch_add(1, std::memory_order_relaxed);
+  return nullptr;
+}
+
+// XLA's memory for what only the run knows the size of. XLA frees it behind what the stream has.
+class XlaScratch {
+ public:
+  explicit XlaScratch(const XLA_FFI_CallFrame* frame) : frame_(frame) {}
+  XlaScratch(const XlaScratch&) = delete;
+  ~XlaScratch() {
+    for (auto [data, bytes] : blocks_) {
+      XLA_FFI_DeviceMemory_Free_Args args{XLA_FFI_DeviceMemory_Free_Args_STRUCT_SIZE, nullptr, frame_->ctx, bytes,
+                                          data};
+      succeeded(frame_->api, frame_->api->XLA_FFI_DeviceMemory_Free(&args));
+    }
+  }
+
+  void* allocate(int64_t bytes) {
+    auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+    XLA_FFI_DeviceMemory_Allocate_Args args{
+        XLA_FFI_DeviceMemory_Allocate_Args_STRUCT_SIZE, nullptr, frame_->ctx, size, RAL_ALIGNMENT, nullptr};
+    if (!succeeded(frame_->api, frame_->api->XLA_FFI_DeviceMemory_Allocate(&args)))
+      out_of_memory(bytes, "intermediate values");
+    blocks_.emplace_back(args.data, size);
+    return args.data;
+  }
+
+ private:
+  const XLA_FFI_CallFrame* frame_;
+  std::vector<std::pair<void*, size_t>> blocks_;
+};
+
+XLA_FFI_Error* execute_on_device(const XLA_FFI_CallFrame* frame) {
+  const Executable* executable = published().find(number_of(frame->attrs));
+  if (!executable) return of_another_process(frame->api);
+  if (executable->program().driver.empty()) return for_another_platform(frame->api);
+  XLA_FFI_DeviceOrdinal_Get_Args device{XLA_FFI_DeviceOrdinal_Get_Args_STRUCT_SIZE, nullptr, frame->ctx, 0};
+  if (XLA_FFI_Error* error = frame->api->XLA_FFI_DeviceOrdinal_Get(&device)) return error;
+  if (device.device_ordinal != 0) {
+    return make_error(
+        frame->api, XLA_FFI_Error_Code_UNIMPLEMENTED,
+        "hlo_disc runs programs on the first GPU, not on number " + std::to_string(device.device_ordinal));
+  }
+  XLA_FFI_Stream_Get_Args stream{XLA_FFI_Stream_Get_Args_STRUCT_SIZE, nullptr, frame->ctx, nullptr};
+  if (XLA_FFI_Error* error = frame->api->XLA_FFI_Stream_Get(&stream)) return error;
+  Call call(executable->program());
+  if (XLA_FFI_Error* error = bind(frame, call, 1)) return error;
+  char* arena = arena_of(frame, *executable, call.env.data());
+  XlaScratch scratch(frame);
+  enqueue(call, executable->on_device(), stream.stream, arena, [&](int64_t bytes) { return scratch.allocate(bytes); });
   executable->count()->in_jit.fetch_add(1, std::memory_order_relaxed);
   return nullptr;
 }
@@ -313,6 +373,7 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
   } catch (const Error& error) {
     auto code = error.which == Error::kCall          ? static_cast<XLA_FFI_Error_Code>(error.code)
                 : error.which == Error::kOutOfMemory ? XLA_FFI_Error_Code_RESOURCE_EXHAUSTED
+                : error.which == Error::kDevice      ? XLA_FFI_Error_Code_INTERNAL
                                                      : XLA_FFI_Error_Code_INVALID_ARGUMENT;
     return make_error(frame->api, code, error.what());
   } catch (const std::exception& error) {
@@ -351,14 +412,15 @@ void withdraw(int64_t number) {
 }
 
 void* ffi_handler() { return reinterpret_cast<void*>(&handle<execute, false>); }
+void* device_ffi_handler() { return reinterpret_cast<void*>(&handle<execute_on_device, false>); }
 void* held_handler() { return reinterpret_cast<void*>(&handle<execute_held, true>); }
 void* held_type_id() { return &state_type; }
 void* held_type_info() { return &state_info; }
 
 int64_t ffi_temporary_bytes(const Executable& executable, const int64_t* env) {
   const Program& program = executable.program();
-  int64_t bytes = align_up(env[program.env.arena], RAL_ALIGNMENT) +
-                  program.workers * align_up(env[program.env.scratch], RAL_ALIGNMENT);
+  int64_t bytes = align_up(env[program.env.arena], RAL_ALIGNMENT);
+  if (program.driver.empty()) bytes += program.workers * align_up(env[program.env.scratch], RAL_ALIGNMENT);
   return bytes ? bytes + RAL_ALIGNMENT - 1 : 0;  // XLA aligns its buffers by a rule of its own
 }
 

@@ -18,6 +18,10 @@ int64_t publish(PyObject* self, const Executable* executable, int64_t content);
 // buffer for intermediate values; the i64 attribute `executable` is what publish returned.
 void* ffi_handler();
 
+// The same for XLA's platforms "CUDA" and "ROCM" and executables for their GPUs: arguments and results are the GPU's
+// memory, and all is put into XLA's stream.
+void* device_ffi_handler();
+
 // Lets XLA programs that are compiled until `withdraw` keep an executable: each of them does for as long as it lives or
 // runs. The number is for the attribute `executable` of `held_handler`, and like that of publish.
 int64_t offer(PyObject* self, const Executable* executable, int64_t content);

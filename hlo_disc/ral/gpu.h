@@ -72,6 +72,9 @@ class DeviceBlock {
   }
   ~DeviceBlock();
 
+  // From now on the memory is freed behind what this stream has.
+  void free_in(void* stream) { stream_ = stream; }
+
   void* data() const { return reinterpret_cast<void*>(address_); }
   uintptr_t address() const { return address_; }
 

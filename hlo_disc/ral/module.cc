@@ -1,5 +1,6 @@
 // The Python module _ral: the runtime's counters and the class Executable.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -47,8 +48,6 @@ ral::TensorType tensor_type(const std::string& name, const std::string& dtype, n
 std::tuple<std::vector<std::tuple<std::string, std::vector<int64_t>>>, int64_t> infer(
     const Executable& self, const std::vector<std::tuple<std::string, std::vector<int64_t>>>& arguments) {
   const ral::Program& program = self.program();
-  if (!program.driver.empty())
-    throw ral::Error(ral::Error::kArgument, "a program for a GPU cannot be called inside jax.jit yet");
   self.check_count(static_cast<Py_ssize_t>(arguments.size()));
   std::vector<int64_t> dims;
   for (size_t i = 0; i < arguments.size(); i++) {
@@ -158,6 +157,18 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
   new (self) Executable(std::move(program), std::move(references), packed_bytes);
 }
 
+nb::tuple sizes_of(const ral::DeviceTensor& tensor) {
+  nb::list sizes;
+  for (int64_t size : tensor.sizes) sizes.append(size);
+  return nb::tuple(sizes);
+}
+
+nb::object dlpack_of(const ral::DeviceTensor& tensor, std::optional<int64_t> stream) {
+  PyObject* capsule = ral::device_capsule(tensor, stream);
+  if (!capsule) throw nb::python_error();
+  return nb::steal(capsule);
+}
+
 PyObject* call_slot(PyObject* self, PyObject* args, PyObject* kwargs) {
   if (kwargs && PyDict_GET_SIZE(kwargs)) {
     PyErr_SetString(PyExc_TypeError, "an executable takes positional arguments only");
@@ -185,6 +196,8 @@ PyType_Slot executable_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call_slot
                                   {0, nullptr}};
 
 }  // namespace
+
+PyObject* ral::device_tensor_object(ral::DeviceTensor tensor) { return nb::cast(std::move(tensor)).release().ptr(); }
 
 NB_MODULE(_ral, m) {
   nb::set_leak_warnings(false);  // executables in module globals live until the process ends
@@ -272,11 +285,22 @@ NB_MODULE(_ral, m) {
         "A function that calls an executable; with arguments of types that came so often, all arrays of `kind`, what "
         "compile(arguments) gave for the first of them, unless that is None.");
   m.def("ffi_handler", [] { return nb::capsule(ral::ffi_handler()); }, "The XLA FFI handler.");
+  m.def("device_ffi_handler", [] { return nb::capsule(ral::device_ffi_handler()); },
+        "The XLA FFI handler for executables of GPUs.");
   m.def("held_handler", [] {
     return std::make_tuple(nb::capsule(ral::held_handler()), nb::capsule(ral::held_type_id()),
                            nb::capsule(ral::held_type_info()));
   }, "The XLA FFI handler of programs that keep their executables, and its state's type id and type info.");
 
+  nb::class_<ral::DeviceTensor>(m, "DeviceTensor")
+      .def("__dlpack_device__", [](const ral::DeviceTensor& self) { return std::make_tuple(self.device_type, 0); })
+      .def("__dlpack__",
+           [](const ral::DeviceTensor& self, std::optional<int64_t> stream, nb::handle, nb::handle, nb::handle) {
+    return dlpack_of(self, stream);
+  }, nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none(),
+           nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none())
+      .def_prop_ro("shape", sizes_of)
+      .def_prop_ro("dtype", [](const ral::DeviceTensor& self) { return self.dtype->name; });
   nb::class_<ral::CallCount>(m, "CallCount")
       .def_prop_ro("value", [](const ral::CallCount& self) {
     return self.value.load();

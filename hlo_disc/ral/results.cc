@@ -139,11 +139,15 @@ PyObject* results(Call& call, const Arguments& arguments) {
     const int64_t* sizes = call.output_sizes(0);
     for (int k = 0; k < count; k++) {
       const TensorType& type = call.program.outputs[k];
-      PyObject* result = numpy_array(std::move(call.outputs[k]), type, sizes);
+      bool stays = !call.device_outputs.empty();
+      PyObject* result = stays ? device_tensor_object(std::move(call.device_outputs[k]))
+                               : numpy_array(std::move(call.outputs[k]), type, sizes);
       if (arguments.adapter()) {
         PyObject* array = result;
-        PyObject* wrap_arguments[] = {array, arguments.adapted(), type.weak == TensorType::kWeak ? Py_True : Py_False};
-        result = PyObject_Vectorcall(arguments.adapter()->wrap, wrap_arguments, 3, nullptr);
+        PyObject* weak = type.weak == TensorType::kWeak ? Py_True : Py_False;
+        PyObject* given[] = {array, stays ? weak : arguments.adapted(), weak};
+        PyObject* make = stays ? arguments.adapter()->take : arguments.adapter()->wrap;
+        result = PyObject_Vectorcall(make, given, stays ? 2 : 3, nullptr);
         Py_DECREF(array);
         if (!result) throw Raised();
       }

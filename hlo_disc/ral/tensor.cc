@@ -4,43 +4,23 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "dlpack.h"
+
 #define HLO_DISC_IMPORTS_NUMPY
 #include "numpy_api.h"
 
 namespace ral {
 namespace {
 
-// DLPack 0.8's ABI, the part that is read here.
-struct DLTensor {
-  void* data;
-  struct {
-    int32_t type, id;
-  } device;
-  int32_t rank;
-  struct {
-    uint8_t code, bits;
-    uint16_t lanes;
-  } dtype;
-  int64_t* shape;
-  int64_t* strides;  // in elements; null when C-contiguous
-  uint64_t byte_offset;
-};
-struct DLManagedTensor {
-  DLTensor tensor;
-  void* context;
-  void (*deleter)(DLManagedTensor*);
-};
-
 // An array of so many bytes is copied when it comes again.
 constexpr int64_t kMostCopied = 4096;
 
-constexpr int kDLCPU = 1, kDLCUDAHost = 3, kDLROCMHost = 11;
 const char* const kDeviceNames[] = {"?",     "cpu", "cuda", "cuda (host)", "opencl", "?",       "?",     "vulkan",
                                     "metal", "vpi", "rocm", "rocm (host)", "ext",    "managed", "oneapi"};
 
 constexpr int kDTypeCount = static_cast<int>(sizeof kDTypes / sizeof kDTypes[0]);
 PyArray_Descr* descriptors[kDTypeCount];
-PyObject* find_adapter = nullptr;
+PyObject *find_adapter = nullptr, *stream_of = nullptr;
 
 // By Python type; an empty adapter for types that no context claims. Guarded by the interpreter lock.
 std::unordered_map<PyTypeObject*, Adapter>& adapters() {
@@ -78,6 +58,7 @@ const Adapter& adapter_of(PyTypeObject* type) {
     Owned deleted(PyObject_GetAttrString(object.get(), "deleted"));
     Owned type_of(PyObject_GetAttrString(object.get(), "type"));
     adapter.wrap = checked(PyObject_GetAttrString(object.get(), "wrap"));
+    adapter.take = checked(PyObject_GetAttrString(object.get(), "take"));
     adapter.weak = weak.detach();
     adapter.deleted = deleted.detach();
     adapter.type = type_of.detach();
@@ -156,6 +137,7 @@ bool initialize_tensors() {
     }
     Owned contexts(PyImport_ImportModule("hlo_disc.ral.contexts"));
     find_adapter = checked(PyObject_GetAttrString(contexts.get(), "find_adapter"));
+    stream_of = checked(PyObject_GetAttrString(contexts.get(), "stream_of"));
   } catch (const Raised&) {
     return false;
   }
@@ -239,7 +221,7 @@ void Arguments::add_adapted(int index, PyObject* object, int64_t* sizes, const A
 }
 
 void Arguments::add_shared(int index, PyObject* object, int64_t* sizes, const Adapter& adapter) {
-  if (add_buffer(index, object, sizes)) return;
+  if (add_resident(index, object, sizes) || add_buffer(index, object, sizes)) return;
   PyObject* given = checked(PyObject_CallOneArg(adapter.give, object));
   owned_.push_back(given);
   if (PyArray_Check(given)) {
@@ -263,6 +245,7 @@ bool Arguments::add_copy(int index, PyObject* object, int64_t* sizes, const Adap
 void Arguments::remember(int index, PyObject* object, PyObject* type, const int64_t* sizes, const Adapter& adapter) {
   const TensorType& expected = call_.program.inputs[index];
   Checked::Input& known = checked_[index];
+  if (!call_.resident.empty() && call_.resident[index]) return;  // what is there is not ours to look at
   if (type != Py_None && type != known.type) {
     known.sizes.assign(sizes, sizes + expected.rank());
     Py_XSETREF(known.type, Py_NewRef(type));
@@ -328,11 +311,13 @@ void Arguments::add_dlpack(int index, PyObject* object, PyObject* capsule, int64
   // The capsule stays unconsumed, so its own destructor frees the tensor when the call is over.
   const DLTensor& tensor = managed->tensor;
   int device = tensor.device.type;
-  if (device != kDLCPU && device != kDLCUDAHost && device != kDLROCMHost) {
+  bool resident = device != 0 && device == dlpack_device(program.driver) && tensor.device.id == 0;
+  if (!resident && device != kDLCPU && device != kDLCUDAHost && device != kDLROCMHost) {
     bool known = device > 0 && device < static_cast<int>(sizeof kDeviceNames / sizeof kDeviceNames[0]);
     throw Error(Error::kArgument, program.argument(index) + " is on device " + (known ? kDeviceNames[device] : "?") +
-                                      ":" + std::to_string(tensor.device.id) +
-                                      ", but the executable was compiled for the CPU; move it there");
+                                      ":" + std::to_string(tensor.device.id) + ", but the executable " +
+                                      (program.driver.empty() ? "was compiled for the CPU" : "runs on the first GPU") +
+                                      "; move it there");
   }
   const DType& dtype = *program.inputs[index].dtype;
   if (tensor.dtype.code != dtype.dlpack_code || tensor.dtype.bits != 8 * dtype.bytes || tensor.dtype.lanes != 1) {
@@ -347,6 +332,14 @@ void Arguments::add_dlpack(int index, PyObject* object, PyObject* capsule, int64
                                       std::to_string(8 * dtype.bytes) + " here; pass a numpy array");
   }
   char* data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+  if (resident && !is_dense(tensor)) {
+    throw Error(Error::kArgument,
+                program.argument(index) + " lies on the GPU with gaps or in another order; make it contiguous");
+  }
+  if (resident) {
+    call_.resident.resize(program.inputs.size());
+    call_.resident[index] = 1;
+  }
   if (!is_dense(tensor)) {
     int64_t bytes =
         Program::tensor_bytes(TensorType{"", &dtype, std::vector<int64_t>(tensor.rank, -1), {}}, tensor.shape);
@@ -362,7 +355,40 @@ void Arguments::add_dlpack(int index, PyObject* object, PyObject* capsule, int64
   set(index, data, tensor.shape, tensor.rank, sizes);
 }
 
+bool Arguments::add_resident(int index, PyObject* object, int64_t* sizes) {
+  const Program& program = call_.program;
+  if (program.driver.empty() || !PyObject_HasAttrString(object, "__dlpack_device__")) return false;
+  Owned device(PyObject_CallMethod(object, "__dlpack_device__", nullptr));
+  int type = 0, id = 0;
+  if (!PyArg_ParseTuple(device.get(), "ii", &type, &id)) throw Raised();
+  if (type != dlpack_device(program.driver) || id != 0) return false;
+  if (!call_.on_stream) {
+    Gpu& gpu = Gpu::find(program.driver, 0);
+    Owned stream(PyObject_CallOneArg(stream_of, reinterpret_cast<PyObject*>(Py_TYPE(object))));
+    if (stream.get() == Py_None) {
+      auto own = std::make_shared<Gpu::Stream>(gpu);
+      call_.on_stream = OnStream{&gpu, own->handle(), own};
+    } else {
+      auto* handle = PyLong_AsVoidPtr(stream.get());
+      if (PyErr_Occurred()) throw Raised();
+      call_.on_stream = OnStream{&gpu, handle, nullptr};
+    }
+  }
+  // DLPack calls CUDA's default stream 1.
+  auto number = reinterpret_cast<intptr_t>(call_.on_stream->handle);
+  if (number == 0 && type == kDLCUDA) number = 1;
+  Owned stream(PyLong_FromSsize_t(number));
+  Owned method(PyObject_GetAttrString(object, "__dlpack__"));
+  Owned names(Py_BuildValue("(s)", "stream"));
+  PyObject* given[] = {stream.get()};
+  PyObject* capsule = checked(PyObject_Vectorcall(method.get(), given, 0, names.get()));
+  owned_.push_back(capsule);
+  add_dlpack(index, object, capsule, sizes);
+  return true;
+}
+
 void Arguments::add_other(int index, PyObject* object, int64_t* sizes) {
+  if (add_resident(index, object, sizes)) return;
   if (PyObject_HasAttrString(object, "__dlpack__")) {
     PyObject* capsule = PyObject_CallMethod(object, "__dlpack__", nullptr);
     if (!capsule) {

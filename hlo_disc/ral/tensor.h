@@ -22,6 +22,7 @@ bool initialize_tensors();
 struct Adapter {
   PyObject* give = nullptr;  // array -> DLPack capsule or numpy array; owned
   PyObject* wrap = nullptr;  // (numpy array, the argument that decided, is its type weak) -> array; owned
+  PyObject* take = nullptr;  // (tensor on a GPU, is its type weak) -> array; owned
   PyObject* type = nullptr;  // array -> what says its dtype, shape and weakness; owned
   PyObject* weak = nullptr;  // array -> whether its type is weak; owned
   PyObject* deleted = nullptr;  // array -> whether its memory was taken from it; owned
@@ -69,6 +70,8 @@ class Arguments {
  private:
   bool add_buffer(int index, PyObject* object, int64_t* sizes);
   void add_numpy(int index, PyObject* array, int64_t* sizes);
+  // Takes a tensor in the memory of the program's GPU. False for any other.
+  bool add_resident(int index, PyObject* object, int64_t* sizes);
   void add_dlpack(int index, PyObject* object, PyObject* capsule, int64_t* sizes);
   void add_scalar(int index, PyObject* object);
   void check_weak(int index, PyObject* object, const Adapter& adapter);
@@ -89,6 +92,9 @@ class Arguments {
   std::vector<std::shared_ptr<std::vector<char>>> shared_copies_;
   std::vector<PyObject*> immutable_;  // by input; empty when there is none
 };
+
+// The Python object of a tensor on a GPU (new reference). Throws Raised.
+PyObject* device_tensor_object(DeviceTensor tensor);
 
 // The results of a call as a tuple (new reference): numpy arrays that own their memory, or what the adapter makes of them.
 PyObject* results(Call& call, const Arguments& arguments);

@@ -48,6 +48,9 @@ class GridAdapter:
         """Nobody takes a grid's memory from it."""
         return False
 
+    def take(self, tensor: object, weak: bool) -> Grid:
+        raise AssertionError("there are no grids on a GPU")
+
     def wrap(self, result: np.ndarray, like: Grid | None, weak: bool = False) -> Grid:
         assert isinstance(like, Grid) and not weak
         return Grid(result.shape, result.ravel().tolist())

@@ -41,6 +41,8 @@ std::map<uintptr_t, simt::Region> blocks;
 std::map<const void*, int64_t> given;  // shared memory that launches of a kernel may ask for, where somebody said so
 int context, calls_left = -1, error_then = 0;
 thread_local int current = 0;
+thread_local int waits = 0;
+thread_local void* last_stream = nullptr;  // of a launch
 
 // What a call returns: mostly 0.
 int outcome() {
@@ -88,6 +90,12 @@ void fake_fail(int n, int error) {
   calls_left = n ? n : -1;
   error_then = error;
 }
+
+// How often this thread has waited.
+int fake_waits() { return waits; }
+
+// Where this thread launched last.
+int64_t fake_last_stream() { return reinterpret_cast<int64_t>(last_stream); }
 
 int cuInit(unsigned) { return 0; }
 int cuGetErrorString(int error, const char** text) {
@@ -172,11 +180,14 @@ static int launch(const Machine& machine, void* function, unsigned blocks_x, uns
 }
 
 int cuLaunchKernel(void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
-                   unsigned threads_y, unsigned threads_z, unsigned shared, void*, void**, void** packed) {
+                   unsigned threads_y, unsigned threads_z, unsigned shared, void* stream, void**, void** packed) {
+  last_stream = stream;
   return launch({0, 32, true}, function, blocks_x, blocks_y, blocks_z, threads_x, threads_y, threads_z, shared, packed);
 }
 int hipModuleLaunchKernel(void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
-                          unsigned threads_y, unsigned threads_z, unsigned shared, void*, void**, void** packed) {
+                          unsigned threads_y, unsigned threads_z, unsigned shared, void* stream, void**,
+                          void** packed) {
+  last_stream = stream;
   return launch({3, 64, false}, function, blocks_x, blocks_y, blocks_z, threads_x, threads_y, threads_z, shared,
                 packed);
 }
@@ -239,6 +250,7 @@ int cuStreamCreate(void** stream, unsigned) {
 }
 // Tells of what went wrong in launches since, as a driver does.
 int cuStreamSynchronize(void*) {
+  waits++;
   if (int error = outcome()) return error;
   return simt_failed() ? kLaunchFailed : 0;
 }

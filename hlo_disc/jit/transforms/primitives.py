@@ -32,7 +32,7 @@ from hlo_disc.jit.programs import Compiled
 from hlo_disc.jit.transforms import derived
 from hlo_disc.jit.transforms.derived import Mask, has_derivative
 from hlo_disc.program import dtype_named
-from hlo_disc.ral.contexts.jax import call_in_jit, weakly_typed
+from hlo_disc.ral.contexts.jax import call_in_jit, platform_of, weakly_typed
 from hlo_disc.values import Leaf, Result, as_array, describe, given, taken
 
 TWICE = "it has a custom_vjp and is differentiated twice: JAX differentiates the forward rule then, not the function"
@@ -92,6 +92,16 @@ class Pair:
         kept = outputs[len(jaxpr.out_avals) :]
         residuals = [ShapedArray(tuple(shape), dtype_named(name), **where) for name, shape in kept]
         self.avals = [*jaxpr.out_avals, *residuals]
+        self._others: dict[str, Pair] = {}
+
+    def on(self, platform: str) -> Pair:
+        """The same for machines that JAX calls so. Raises as `FlatFunction.on`, and UnsupportedOpError."""
+        flat = self.flat.on(platform)
+        if flat is self.flat:
+            return self
+        if platform not in self._others:
+            self._others[platform] = Pair(flat, self.jaxpr, self.mask)
+        return self._others[platform]
 
 
 # ------------------------------------------------------------------------------------------------------- evaluation
@@ -370,18 +380,40 @@ def _backward_batched(operands: Any, axes: Any, *, pair: Pair) -> Any:
 # ----------------------------------------------------------------------------------------------------------- the rules
 
 
-def _lowering(in_jit: Callable[..., Any], for_others: Callable[..., Any]) -> Callable[..., Any]:
+def _lowering(platform: str, in_jit: Callable[..., Any], for_others: Callable[..., Any]) -> Callable[..., Any]:
     """for_others: what another process can run, and what XLA can spread over devices."""
 
     def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
-        exports = getattr(ctx.module_context.lowering_parameters, "for_export", False)
-        spreads = (getattr(ctx.module_context.axis_context, "num_devices", None) or 1) > 1
-        if spreads:
-            flat = params["pair"].flat if "pair" in params else params["flat"]
-            flat.fallback(SPREAD, ctx.avals_in, quiet=False)
-        return mlir.lower_fun(for_others if exports or spreads else in_jit)(ctx, *operands, **params)
+        if getattr(ctx.module_context.lowering_parameters, "for_export", False):
+            return mlir.lower_fun(for_others)(ctx, *operands, **params)
+        of = "pair" if "pair" in params else "flat"
+        try:
+            if (getattr(ctx.module_context.axis_context, "num_devices", None) or 1) > 1:
+                raise UnsupportedOpError(SPREAD)
+            there = params[of].on(platform)
+        except UnsupportedOpError as error:
+            flat = params["pair"].flat if of == "pair" else params["flat"]
+            flat.fallback(str(error), ctx.avals_in, quiet=False)
+            return mlir.lower_fun(for_others)(ctx, *operands, **params)
+        return mlir.lower_fun(in_jit)(ctx, *operands, **{**params, of: there})
 
     return lower
+
+
+def _eagerly(evaluate: Callable[..., Any], for_others: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the arrays lie."""
+
+    def run(*leaves: Any, **params: Any) -> Any:
+        of = "pair" if "pair" in params else "flat"
+        flat = params["pair"].flat if of == "pair" else params["flat"]
+        try:
+            there = params[of].on(platform_of(leaves)) if flat.follows else params[of]
+        except UnsupportedOpError as error:
+            flat.fallback(str(error), leaves, quiet=False)
+            return for_others(*leaves, **params)
+        return evaluate(False, *leaves, **{**params, of: there})
+
+    return run
 
 
 def _call_elsewhere(*leaves: Any, flat: FlatFunction, jaxpr: Any) -> list[Any]:
@@ -429,10 +461,12 @@ _RULES = (
 for _p, _avals, _evaluate, _elsewhere, _jvp_rule, _transpose, _batch in _RULES:
     _p.multiple_results = True
     _p.def_abstract_eval(_avals)
-    _p.def_impl(functools.partial(_evaluate, False) if _evaluate else _elsewhere)
+    _p.def_impl(_eagerly(_evaluate, _elsewhere) if _evaluate else _elsewhere)
     mlir.register_lowering(_p, mlir.lower_fun(_elsewhere))
     if _evaluate:
-        mlir.register_lowering(_p, _lowering(functools.partial(_evaluate, True), _elsewhere), platform="cpu")
+        for _platform in ("cpu", "cuda", "rocm"):
+            _in_jit = _lowering(_platform, functools.partial(_evaluate, True), _elsewhere)
+            mlir.register_lowering(_p, _in_jit, platform=_platform)
     ad.primitive_jvps[_p] = _jvp_rule
     if _transpose:
         ad.primitive_transposes[_p] = _transpose

@@ -39,6 +39,9 @@ class Adapter(Protocol):
         like: the first argument of the call that is of the framework's type.
         """
 
+    def take(self, tensor: Any, weak: bool) -> Any:
+        """The framework's array over a tensor in a GPU's memory, which has `__dlpack__`."""
+
 
 # A context's answer for a type of its package: how to treat its arrays, None for what is no array type.
 Claim = Callable[[type], Adapter | None]
@@ -61,7 +64,35 @@ def register(package: str, claim: Claim) -> None:
     _CONTEXTS[package] = claim
 
 
+def _torch() -> int:
+    return sys.modules["torch"].cuda.current_stream().cuda_stream
+
+
+def _cupy() -> int:
+    return sys.modules["cupy"].cuda.get_current_stream().ptr
+
+
+# The package that defines a type of tensors on a GPU -> its current stream, as the driver knows it. A call runs in it.
+# For others, a stream of the runtime's own waits for the tensor, and the call for its results.
+_STREAMS: dict[str, Callable[[], int]] = {"torch": _torch, "cupy": _cupy}
+
+
+def register_stream(package: str, stream: Callable[[], int]) -> None:
+    """Let programs with a package's tensors on a GPU run in its own stream."""
+    _STREAMS[package] = stream
+
+
+def _package(kind: type) -> str:
+    return (getattr(kind, "__module__", None) or "").partition(".")[0]
+
+
+def stream_of(kind: type) -> int | None:
+    """The current stream of the package that a type is of; None where that is not known."""
+    stream = _STREAMS.get(_package(kind))
+    return None if stream is None else stream()
+
+
 def find_adapter(kind: type) -> Adapter | None:
     """The adapter for arrays of type `kind`; None for types that no framework here claims."""
-    claim = _CONTEXTS.get((getattr(kind, "__module__", None) or "").partition(".")[0])
+    claim = _CONTEXTS.get(_package(kind))
     return claim(kind) if claim else None

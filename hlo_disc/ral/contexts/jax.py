@@ -18,7 +18,7 @@ from jax.sharding import SingleDeviceSharding
 
 from hlo_disc.errors import ArgumentError
 from hlo_disc.ral import Executable
-from hlo_disc.ral._ral import ffi_handler, held_handler, wrapper
+from hlo_disc.ral._ral import device_ffi_handler, ffi_handler, held_handler, wrapper
 
 _TARGET = "hlo_disc_call"
 _HELD_TARGET = "hlo_disc_held"
@@ -40,6 +40,7 @@ class _JaxAdapter:
     def __init__(self) -> None:
         self.give: Callable[[jax.Array], Any] = _fast_give() or _give
         self.wrap: Callable[..., jax.Array] = _fast_wrap() or _wrap
+        self.take: Callable[[Any, bool], jax.Array] = _take
         self.type: Callable[[jax.Array], object] = operator.attrgetter("aval")
         self.weak: Callable[[jax.Array], bool] = operator.attrgetter("aval.weak_type")
         self.deleted: Callable[[jax.Array], bool] = operator.methodcaller("is_deleted")
@@ -96,6 +97,22 @@ def _wrap(array: np.ndarray, like: jax.Array | None, weak: bool = False) -> jax.
     with jax.transfer_guard("allow"):
         made = jax.device_put(array, next(iter(devices)) if len(devices) == 1 else None)
     return weakly_typed(made) if weak else made
+
+
+def _take(tensor: Any, weak: bool) -> jax.Array:
+    made = jax.dlpack.from_dlpack(tensor)
+    return weakly_typed(made) if weak else made
+
+
+def platform_of(arrays: Sequence[Any]) -> str:
+    """What JAX calls the machines where the first array that is JAX's lies; "cpu" where none is."""
+    for array in arrays:
+        if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer):
+            client = next(iter(array.sharding.device_set)).client
+            if client.platform != "gpu":
+                return client.platform
+            return "rocm" if "rocm" in client.platform_version.lower() else "cuda"
+    return "cpu"
 
 
 def weakly_typed(array: Any) -> Any:
@@ -159,6 +176,8 @@ def keys_of(data: Any, dtype: Any) -> Any:
 @cache
 def _register() -> None:
     jax.ffi.register_ffi_target(_TARGET, ffi_handler(), platform="cpu")
+    for platform in ("CUDA", "ROCM"):  # which waits until JAX finds such a machine
+        jax.ffi.register_ffi_target(_TARGET, device_ffi_handler(), platform=platform)
 
 
 def call_in_jit(executable: Executable, content: int, *arrays: jax.Array) -> list[jax.Array]:
@@ -167,8 +186,8 @@ def call_in_jit(executable: Executable, content: int, *arrays: jax.Array) -> lis
     content: a hash of the executable, at least 0, by which XLA programs name it. It is that of other processes, so that
     JAX's persistent compilation cache serves them all.
     Shapes are concrete here: guards are checked and result shapes computed while tracing. The call runs on XLA's
-    buffers and XLA's intra-op threads, with one more u8 buffer for intermediate values. The executable is kept for the
-    life of the process. Raises ArgumentError and ShapeError like a call outside of `jax.jit`.
+    buffers and XLA's intra-op threads, or in its stream, with one more u8 buffer for intermediate values. The
+    executable is kept for the life of the process. Raises ArgumentError and ShapeError as a call outside of `jax.jit`.
     """
     _register()
     inferred, temporary = executable.infer([(np.dtype(a.dtype).name, a.shape) for a in arrays])

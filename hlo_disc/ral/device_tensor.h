@@ -1,0 +1,43 @@
+// Tensors in a GPU's memory, as frameworks exchange them (DLPack).
+#pragma once
+
+#include <Python.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dtype.h"
+#include "gpu.h"
+
+namespace ral {
+
+// The stream of a call whose arguments lie on the GPU: the framework's, or one of ours, and then the call waits.
+struct OnStream {
+  Gpu* gpu;
+  void* handle;
+  std::shared_ptr<Gpu::Stream> own;
+};
+
+// A result that stays on the GPU. Its memory goes with the last that shares it.
+struct DeviceTensor {
+  DeviceTensor(DeviceBlock memory, const DType* dtype, std::vector<int64_t> sizes, const OnStream& on_stream, int type);
+
+  std::shared_ptr<DeviceBlock> block;
+  const DType* dtype;
+  std::vector<int64_t> sizes;
+  Gpu* gpu;
+  void* stream;     // in which it is computed
+  bool finished;    // whether it has been
+  int device_type;  // DLPack's
+};
+
+// DLPack's number for the memory of a driver's GPUs ("cuda", "hip"); 0 for none.
+int dlpack_device(const std::vector<std::string>& driver);
+
+// A DLPack capsule (new reference; null with a Python exception set) whose contents are there for what `stream` has later:
+// DLPack's number of the consumer's, -1 for one that waits itself, or none for the default one.
+PyObject* device_capsule(const DeviceTensor& tensor, std::optional<int64_t> stream);
+
+}  // namespace ral

@@ -1,0 +1,253 @@
+"""The XLA FFI handler of programs for GPUs: on memory, a stream and scratch that are XLA's, here a stand-in's."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import emulated
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_disc
+from hlo_disc import ral
+from hlo_disc.ral import _ral
+from hlo_disc.ral.handlers import _address
+from hlo_disc.targets import registry
+
+TYPES = {"float32": 11, "int32": 4, "uint8": 6}  # XLA_FFI_DataType
+INVALID, EXHAUSTED, UNIMPLEMENTED, INTERNAL = 3, 8, 12, 13  # XLA_FFI_Error_Code
+STREAM = 0x5712EA
+
+
+class Context(ctypes.Structure):
+    _fields_ = [
+        ("stream", ctypes.c_void_p),
+        ("device", ctypes.c_int32),
+        ("allocate", ctypes.c_void_p),
+        ("release", ctypes.c_void_p),
+        ("allocated", ctypes.c_int),
+        ("freed", ctypes.c_int),
+    ]
+
+
+class Failed(Exception):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def targets(monkeypatch) -> Iterator[None]:
+    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
+    emulated.register()
+    yield
+    emulated.emulator().fake_fail(0, 0)
+    emulated.check()
+
+
+@pytest.fixture(scope="module")
+def xla(tmp_path_factory) -> ctypes.CDLL:
+    built = tmp_path_factory.mktemp("xla") / "libxla_frame.so"
+    source = Path(__file__).parents[1] / "unit" / "ral" / "xla_frame.cc"
+    headers = f"-I{jax.ffi.include_dir()}"
+    subprocess.run(["c++", "-std=c++17", "-shared", "-fPIC", headers, source, "-o", built], check=True)
+    return ctypes.CDLL(str(built))
+
+
+def on_device(size: int) -> int:
+    address = ctypes.c_size_t()
+    driver = emulated.emulator()
+    driver.cuCtxPushCurrent_v2(None)
+    assert driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(size), None) == 0
+    driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+    return address.value
+
+
+def pointer(name: str) -> int:
+    return ctypes.cast(getattr(emulated.emulator(), name), ctypes.c_void_p).value or 0
+
+
+class Xla:
+    """Calls an executable as XLA does."""
+
+    def __init__(self, library: ctypes.CDLL, executable: hlo_disc.Executable):
+        self.library, self.native = library, executable.native
+        self.number = self.native.publish(executable.content)
+        self.context = Context(STREAM, 0, pointer("cuMemAllocAsync"), pointer("cuMemFreeAsync"))
+        self.handler = _ral.device_ffi_handler()
+
+    def __call__(self, *arrays: np.ndarray, short: int = 0) -> list[np.ndarray]:
+        inferred, temporary = self.native.infer([(str(a.dtype), a.shape) for a in arrays])
+        types = [*((str(a.dtype), list(a.shape)) for a in arrays), *inferred, ("uint8", [max(temporary - short, 0)])]
+        sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for dtype, shape in types]
+        memory = [on_device(size) for size in sizes]
+        try:
+            for array, address in zip(arrays, memory, strict=False):
+                ctypes.memmove(address, np.ascontiguousarray(array).ctypes.data, array.nbytes)
+            self._call(len(arrays), types, memory)
+            found = list(zip(inferred, memory[len(arrays) :], strict=False))
+            return [self._array(dtype, shape, address) for (dtype, shape), address in found]
+        finally:
+            for address in memory:
+                emulated.emulator().cuMemFreeAsync(ctypes.c_size_t(address), None)
+
+    def _call(self, operands: int, types: Sequence[tuple[str, Sequence[int]]], memory: Sequence[int]) -> None:
+        dims = [n for _, shape in types for n in shape]
+        message = ctypes.create_string_buffer(1000)
+        code = self.library.call_handler(
+            ctypes.c_void_p(_address(self.handler)),
+            ctypes.c_int64(self.number),
+            operands,
+            len(types) - operands,
+            (ctypes.c_int32 * len(types))(*(TYPES[dtype] for dtype, _ in types)),
+            (ctypes.c_int64 * len(types))(*(len(shape) for _, shape in types)),
+            (ctypes.c_int64 * max(len(dims), 1))(*dims),
+            (ctypes.c_void_p * len(types))(*memory),
+            ctypes.byref(self.context),
+            message,
+            ctypes.c_size_t(len(message)),
+        )
+        if code:
+            raise Failed(code, message.value.decode())
+
+    @staticmethod
+    def _array(dtype: str, shape: Sequence[int], address: int) -> np.ndarray:
+        made = np.empty(shape, dtype)
+        ctypes.memmove(made.ctypes.data, address, made.nbytes)
+        return made
+
+
+def turns(x):
+    return lax.while_loop(lambda s: (s[1].sum() < 100) & (s[0] < 20), lambda s: (s[0] + 1, s[1] * 2), (0, x))
+
+
+TABLE = np.arange(12, dtype=np.float32)
+PROGRAMS: dict[str, tuple[Callable, tuple[str, ...]]] = {
+    "map": (lambda x: jnp.tanh(x) * 2, ("f32[n]",)),
+    "softmax": (jax.nn.softmax, ("f32[n, 5]",)),
+    "product, with memory between": (lambda x, y: jnp.sum(jax.nn.softmax(x @ y), 0), ("f32[n, 4]", "f32[4, m]")),
+    "what is read back": (turns, ("f32[n]",)),
+    "constant": (lambda i: jnp.asarray(TABLE)[i], ("i32[n]",)),
+    "two results, one of which is an argument": (lambda x: (x, x.sum()), ("f32[n]",)),
+}  # fmt: skip
+
+
+def arguments(specs: Sequence[str], n: int) -> list[np.ndarray]:
+    made = []
+    for spec in specs:
+        shape = [{"n": n, "m": 7}.get(d.strip()) or int(d.replace("n", "0")) for d in spec[4:-1].split(",")]
+        values = np.random.default_rng(n).integers(0, 9, shape)
+        made.append(values.astype(np.float32) / 8 if spec.startswith("f32") else values.astype(np.int32))
+    return made
+
+
+@pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name, target, xla):
+    function, specs = PROGRAMS[name]
+    call = Xla(xla, hlo_disc.compile(function, *specs, target=target))
+    blocks = None
+    for n in (7, 1, 0, 100):
+        xs = arguments(specs, n)
+        expected = jax.tree.leaves(jax.jit(function)(*xs))
+        for result, right in zip(call(*xs), expected, strict=True):
+            assert result.dtype == right.dtype
+            np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-6)
+        emulated.check()
+        blocks = blocks or ral.device_blocks()
+        assert ral.device_blocks() == blocks  # constants alone: all else is XLA's
+    assert call.native.count.in_jit == 4
+
+
+def test_all_is_put_into_the_stream_of_xla(xla):
+    call = Xla(xla, hlo_disc.compile(jax.nn.softmax, "f32[n, 5]", target="emulated-cuda"))
+    for stream in (STREAM, STREAM + 16):
+        call.context.stream = stream
+        call(np.ones((3, 5), np.float32))
+        assert emulated.emulator().fake_last_stream() == stream
+
+
+LATE = """
+  func.func @main(%n: tensor<i32>, %x: tensor<4xf32>) -> tensor<4xf32> {
+    %f = stablehlo.constant dense<4> : tensor<1xi32>
+    %r = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+    %s = stablehlo.concatenate %r, %f, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+    %y = stablehlo.dynamic_broadcast_in_dim %x, %s, dims = [1] : (tensor<4xf32>, tensor<2xi32>) -> tensor<?x4xf32>
+    %c = stablehlo.constant dense<0.0> : tensor<f32>
+    %o = "stablehlo.sort"(%y) <{dimension = 0 : i64}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %l = stablehlo.compare LT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      stablehlo.return %l : tensor<i1>
+    }) : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    %z = stablehlo.reduce(%o init: %c) applies stablehlo.add across dimensions = [0]
+      : (tensor<?x4xf32>, tensor<f32>) -> tensor<4xf32>
+    return %z : tensor<4xf32>
+  }"""
+
+
+def test_memory_of_a_size_that_data_decide_is_of_xla(xla):
+    call = Xla(xla, hlo_disc.compile(LATE, target="emulated-cuda"))
+    x = np.arange(4, dtype=np.float32)
+    before = ral.device_blocks()
+    for n in (3, 1, 0):
+        np.testing.assert_array_equal(call(np.int32(n), x)[0], n * x)
+    assert call.context.allocated == call.context.freed > 0 and ral.device_blocks() - before <= 1
+    call.context.allocate = None
+    with pytest.raises(Failed) as failed:
+        call(np.int32(3), x)
+    assert failed.value.args[0] == EXHAUSTED and "bytes for intermediate values" in failed.value.args[1]
+
+
+def test_what_is_refused(xla):
+    call = Xla(xla, hlo_disc.compile(lambda x: jnp.sort(jnp.cumsum(x)), "f32[n]", target="emulated-cuda"))
+    x = np.ones(3000, np.float32)
+    with pytest.raises(Failed) as failed:
+        call(x, short=1)
+    assert failed.value.args[0] == INVALID and "the custom call's last result must have" in failed.value.args[1]
+    call.context.device = 1
+    with pytest.raises(Failed) as failed:
+        call(x)
+    assert failed.value.args == (UNIMPLEMENTED, "hlo_disc runs programs on the first GPU, not on number 1")
+    call.context.device, call.context.stream = 0, None
+    with pytest.raises(Failed) as failed:
+        call(x)
+    assert failed.value.args == (UNIMPLEMENTED, "there is no stream here")
+
+
+def test_each_handler_refuses_what_is_for_other_platforms(xla):
+    on_gpu = Xla(xla, hlo_disc.compile(lambda x: x + 1, "f32[n]", target="emulated-cuda"))
+    on_cpu = Xla(xla, hlo_disc.compile(lambda x: x + 1, "f32[n]"))
+    on_gpu.handler = _ral.ffi_handler()
+    for call in (on_gpu, on_cpu):
+        with pytest.raises(Failed) as failed:
+            call(np.ones(3, np.float32))
+        assert failed.value.args == (INVALID, "the executable was compiled for another platform")
+
+
+def test_what_the_driver_says_is_the_error_of_the_call(xla):
+    failed = 0
+    for n in range(1, 12):
+        call = Xla(xla, hlo_disc.compile(lambda i: jnp.asarray(TABLE)[i] * 2, "i32[n]", target="emulated-cuda"))
+        try:
+            indices = np.arange(3, dtype=np.int32)
+            original = call._call
+
+            def failing(*given, n=n, original=original):
+                emulated.emulator().fake_fail(n, 719)
+                try:
+                    original(*given)
+                finally:
+                    emulated.emulator().fake_fail(0, 0)
+
+            call._call = failing
+            call(indices)
+        except Failed as error:
+            failed += 1
+            assert error.args[0] == INTERNAL and "(error 719)" in error.args[1]
+        call._call = original
+        np.testing.assert_array_equal(call(indices)[0], TABLE[:3] * 2)
+    assert 4 < failed < 11

@@ -1,0 +1,208 @@
+"""Tensors in a GPU's memory, in and out by DLPack, in their framework's stream or in one of ours."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Iterator, Sequence
+
+import emulated
+import jax
+import numpy as np
+import pytest
+
+import hlo_disc
+from hlo_disc import ral
+from hlo_disc.errors import ArgumentError
+from hlo_disc.ral import contexts
+from hlo_disc.targets import registry
+
+CUDA, ROCM = 2, 10
+KINDS = {"emulated-cuda": CUDA, "emulated-rocm": ROCM}
+THEIRS = 0x7E50
+
+
+class Raw(ctypes.Structure):
+    """DLManagedTensor."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("type", ctypes.c_int32),
+        ("id", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("offset", ctypes.c_uint64),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
+    ]
+
+
+api = ctypes.pythonapi
+api.PyCapsule_New.restype, api.PyCapsule_New.argtypes = (
+    ctypes.py_object,
+    [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+)
+api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+class Tensor:
+    """A framework's tensor on a GPU."""
+
+    def __init__(self, array: np.ndarray, kind: int = CUDA, ordinal: int = 0, strides: Sequence[int] = ()):
+        driver, address = emulated.emulator(), ctypes.c_size_t()
+        driver.cuCtxPushCurrent_v2(None)
+        assert driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(array.nbytes), None) == 0
+        driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+        ctypes.memmove(address.value, np.ascontiguousarray(array).ctypes.data, array.nbytes)
+        self.address, self.kind, self.ordinal, self.dtype = address.value, kind, ordinal, array.dtype
+        self._shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+        self._strides = (ctypes.c_int64 * array.ndim)(*strides) if strides else None
+        self.streams: list[int | None] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.kind, self.ordinal
+
+    def __dlpack__(self, stream: int | None = None) -> object:
+        self.streams.append(stream)
+        code = {"f": 2, "i": 0}[self.dtype.kind]
+        self.raw = Raw(
+            self.address, self.kind, self.ordinal, len(self._shape), code, 8 * self.dtype.itemsize, 1, self._shape,
+            self._strides, 0, None, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(),
+        )  # fmt: skip
+        return api.PyCapsule_New(ctypes.addressof(self.raw), b"dltensor", None)
+
+    def free(self) -> None:
+        emulated.emulator().cuMemFreeAsync(ctypes.c_size_t(self.address), None)
+
+
+def contents(result: object, **stream: int | None) -> np.ndarray:
+    """Of a result, as a consumer takes it over and lets go of it."""
+    capsule = result.__dlpack__(**stream)
+    raw = Raw.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor"))
+    api.PyCapsule_SetName(capsule, b"used_dltensor")
+    assert (raw.type, raw.id) == result.__dlpack_device__() and raw.lanes == 1
+    assert tuple(raw.shape[: raw.rank]) == result.shape and not raw.strides
+    dtype = np.dtype({2: "f", 0: "i"}[raw.code] + str(raw.bits // 8))
+    assert dtype == result.dtype
+    made = np.empty(result.shape, dtype)
+    ctypes.memmove(made.ctypes.data, raw.data, made.nbytes)
+    raw.deleter(ctypes.addressof(raw))
+    return made
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(monkeypatch) -> Iterator[None]:
+    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
+    monkeypatch.setattr(contexts, "_STREAMS", dict(contexts._STREAMS))
+    emulated.register()
+    before = ral.device_blocks(), ral.live_bytes()
+    yield
+    gc.collect()
+    emulated.check()
+    assert (ral.device_blocks(), ral.live_bytes()) == before
+
+
+def program(x, w, i):
+    return jax.nn.softmax(x @ w) + i, x.sum(), x
+
+
+SPECS = ("f32[m, 4]", "f32[4, n]", "i32[]")
+
+
+@pytest.mark.parametrize("target", KINDS)
+@pytest.mark.parametrize("theirs", [False, True])
+def test_in_and_out(target, theirs):
+    """Some arguments are on the host; all results stay."""
+    kind = KINDS[target]
+    executable = hlo_disc.compile(program, *SPECS, target=target)
+    if theirs:
+        contexts.register_stream(Tensor.__module__, lambda: THEIRS)
+    for m, n in ((3, 5), (1, 1), (100, 40), (0, 3)):
+        x, w = (np.random.default_rng(m).standard_normal(shape).astype(np.float32) for shape in ((m, 4), (4, n)))
+        on_gpu = Tensor(x, kind)
+        results = executable(on_gpu, w, np.int32(2))
+        on_gpu.free()
+        (stream,) = on_gpu.streams
+        assert (stream == THEIRS) == theirs
+        if m:
+            assert (emulated.emulator().fake_last_stream() == THEIRS) == theirs
+        for result, right in zip(results, jax.jit(program)(x, w, np.int32(2)), strict=True):
+            assert result.__dlpack_device__() == (kind, 0)
+            np.testing.assert_allclose(contents(result, stream=THEIRS), right, rtol=1e-5, atol=1e-6)
+        again = executable(*results[2:], w, np.int32(2))  # what came out goes in
+        np.testing.assert_allclose(contents(again[2]), x)
+        del results, result, again
+
+
+def test_the_default_stream_has_a_number_of_its_own():
+    executable = hlo_disc.compile(lambda x: x + 1, "f32[n]", target="emulated-cuda")
+    contexts.register_stream(Tensor.__module__, lambda: 0)
+    x = Tensor(np.ones(3, np.float32))
+    result = executable(x)
+    assert x.streams == [1] and emulated.emulator().fake_last_stream() == 0
+    np.testing.assert_array_equal(contents(result, stream=1), [2, 2, 2])
+    x.free()
+
+
+def test_another_stream_waits():
+    executable = hlo_disc.compile(lambda x: x + 1, "f32[n]", target="emulated-cuda")
+    contexts.register_stream(Tensor.__module__, lambda: THEIRS)
+    x = Tensor(np.ones(3, np.float32))
+    result = executable(x)
+    waits = emulated.emulator().fake_waits
+    for stream, waited in ((THEIRS, 0), (-1, 0), (THEIRS + 8, 1), (None, 1), (1, 1)):
+        before = waits()
+        contents(result, stream=stream)
+        assert waits() - before == waited, stream
+    x.free()
+
+
+def test_host_arguments_alone_have_results_on_the_host():
+    executable = hlo_disc.compile(lambda x: x + 1, "f32[n]", target="emulated-cuda")
+    assert isinstance(executable(np.ones(3, np.float32)), np.ndarray)
+
+
+def test_a_result_that_nobody_takes_is_freed():
+    executable = hlo_disc.compile(lambda x: x + 1, "f32[n]", target="emulated-cuda")
+    x = Tensor(np.ones(3, np.float32))
+    result = executable(x)
+    capsule = result.__dlpack__(stream=1, max_version=(1, 0), dl_device=None, copy=None)
+    blocks = ral.device_blocks()
+    del result
+    assert ral.device_blocks() == blocks
+    del capsule
+    assert ral.device_blocks() == blocks - 1
+    x.free()
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda x: Tensor(x, ROCM), "is on device rocm:0, but the executable runs on the first GPU; move it there"),
+        (lambda x: Tensor(x, CUDA, 1), "is on device cuda:1, but the executable runs on the first GPU; move it there"),
+        (lambda x: Tensor(x, strides=(1, 2)), "lies on the GPU with gaps or in another order; make it contiguous"),
+        (lambda x: Tensor(x.astype(np.int32)), "has dtype int32, but float32 was compiled"),
+        (lambda x: Tensor(x[0]), "has rank 1"),
+    ],
+    ids=["other kind", "second GPU", "transposed", "dtype", "rank"],
+)
+def test_what_is_refused(made, message):
+    executable = hlo_disc.compile(lambda x: x + 1, "f32[m, n]", target="emulated-cuda")
+    tensor = made(np.ones((2, 3), np.float32))
+    with pytest.raises(ArgumentError, match=message):
+        executable(tensor)
+    tensor.free()
+
+
+def test_a_program_for_the_cpu_refuses_what_is_on_a_gpu():
+    executable = hlo_disc.compile(lambda x: x + 1, "f32[n]")
+    tensor = Tensor(np.ones(3, np.float32))
+    with pytest.raises(ArgumentError, match="is on device cuda:0, but the executable was compiled for the CPU"):
+        executable(tensor)
+    tensor.free()

@@ -23,7 +23,7 @@ STAMP := $(VENV)/installed
 # The libraries of `make ecosystem`, which nothing else needs, over what is in .venv.
 ECOSYSTEM := .venv-ecosystem
 
-.PHONY: demo test test-gpu traffic test-full conformance fuzz soak surface mutants lint format docs bench ecosystem asan tsan clean
+.PHONY: demo test test-gpu traffic test-full conformance fuzz soak surface mutants lint format docs bench gpu-kit ecosystem asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -83,6 +83,11 @@ docs: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# What checks and times programs on a machine with NVIDIA's GPU and without this compiler: build/gpu-kit.zip, gpu_kit.py
+# in it.
+gpu-kit: $(STAMP)
+	$(BIN)/python tools/gpu_kit/build.py build/gpu-kit
 
 # Programs of flax, equinox, Keras and others next to jax.jit, as in make ecosystem FILTER='keras *'.
 ecosystem: $(STAMP) $(ECOSYSTEM)/installed

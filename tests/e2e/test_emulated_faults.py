@@ -54,7 +54,7 @@ def test_planted_faults_are_found(name, monkeypatch):
     monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
     emulated.register()
     planted, whole = faults.Faults(), emulated.for_cpu
-    monkeypatch.setattr(emulated, "for_cpu", lambda text: whole(planted.switched(text)))
+    monkeypatch.setattr(emulated, "for_cpu", lambda text, most: whole(planted.switched(text), most))
     function, specs = FUNCTIONS[name]
     program = hlo_disc.compile(function, *specs, target="emulated-cuda")
     plant, is_met = emulated.emulator().simt_plant, emulated.emulator().simt_met

@@ -96,7 +96,8 @@ def test_aligned_forms_read_and_write_whole_registers(name, codes):
     hlo_disc.compile(function, *specs, target="rocm")
     for code in codes:
         kernels = code.kernels()
-        assert len([kernel for kernel in kernels if kernel.endswith("_aligned")]) == 3 and len(kernels) >= 6
+        aligned = [kernel for kernel in kernels if kernel.endswith("_aligned")]
+        assert len(aligned) == 3 + any("unstaged" in kernel for kernel in kernels) and len(kernels) >= 6
         for kernel, text in kernels.items():
             accesses = re.findall(r"^\s+(?:global|flat|scratch|buffer)_(?:load|store)_\w+", text, re.M)
             assert len(accesses) > 1

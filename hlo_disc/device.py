@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 # Bytes of fast memory that a kernel may have under a name, through which warps exchange values.
 EXCHANGE_BYTES = 256
@@ -58,6 +59,29 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class Mma:
+    """An instruction by which a warp adds the products of two small matrices, of `depth` each, to a third one.
+
+    name: what the target calls it. operands, sums: numpy's names of their element types.
+    row_parts, col_parts: where the square matrices begin that operands are made of, (row, k) and (column, k), in the
+        order of a thread's registers; sum_parts: (row, column). They have `PART` rows and columns: of each thread t has
+        two neighbours, in row t // 4 from column t % 4 * 2 on.
+    """
+
+    name: str
+    operands: str
+    sums: str
+    rows: int
+    cols: int
+    depth: int
+    row_parts: tuple[tuple[int, int], ...]
+    col_parts: tuple[tuple[int, int], ...]
+    sum_parts: tuple[tuple[int, int], ...]
+
+    PART: ClassVar[int] = 8
+
+
+@dataclass(frozen=True)
 class Device:
     """A machine as schedules see it: blocks of threads, each with SIMD lanes, and fast memory private to a block.
 
@@ -71,6 +95,7 @@ class Device:
     teams: of which sizes, smallest first, teams of threads share blocks; none where a block is one thread's.
     tiles: those of a team in a matrix multiply, of which the first that sizes allow is taken and the last is for all;
         none where register tiles are one thread's.
+    matrix: instructions that multiply small matrices. matrix_tiles: the tiles of products that they make.
     fast_limit: bytes of fast memory that a launch may ask for, besides EXCHANGE_BYTES; 0 for any number.
     atomics: whether threads may add to one integer in memory at once, or take its maximum and the like.
     pair_dot: whether an instruction adds products of pairs of bf16 to a register of f32.
@@ -87,6 +112,8 @@ class Device:
     grain_flops: int = 1 << 20
     teams: tuple[Team, ...] = ()
     tiles: tuple[Tile, ...] = ()
+    matrix: tuple[Mma, ...] = ()
+    matrix_tiles: tuple[Tile, ...] = ()
     fast_limit: int = 0
     atomics: bool = False
     pair_dot: bool = False

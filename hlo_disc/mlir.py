@@ -67,18 +67,23 @@ def context() -> ir.Context:
 _EXTENSION = "llvm.hlo_disc."
 
 
-def extension(name: str, operands: Sequence[ir.Value]) -> ir.Value:
-    """An op without side effects that no dialect has, spelled as a call; its result has the type of its first operand.
+def extension(name: str, operands: Sequence[ir.Value], result: ir.Type | None = None) -> ir.Value:
+    """An op that no dialect has, spelled as a call; its result has the type of its first operand, or that of `result`.
 
     compress(x, mask): the lanes of a vector that the mask has, one after another; the others are undefined.
     pair_dot(sums, x, y): sums[i] + x[2i] y[2i] + x[2i + 1] y[2i + 1], of bf16 and f32.
+    mma.NAME(sums, x, y): the sums with a product of small matrices, see `Mma` in `device.py`.
+    parts(pointer, index), parts.turned(pointer, index): four parts of such a matrix, of elements of 16 bits in fast
+        memory, where thread t says where line t % 8 of part t // 8 begins; turned, lines are columns.
     """
     attributes = {
         "intrin": ir.StringAttr.get(_EXTENSION + name),
         "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
     }
-    return ir.Operation.create("llvm.call_intrinsic", [operands[0].type], list(operands), attributes).results[0]
+    return ir.Operation.create("llvm.call_intrinsic", [result or operands[0].type], list(operands), attributes).results[
+        0
+    ]
 
 
 def extension_name(op: ir.Operation) -> str:

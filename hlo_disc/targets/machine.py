@@ -21,6 +21,8 @@ class Threads:
     thread, block: the intrinsics for the numbers of the thread and of its block, of type i32.
     barrier: f(body) makes all threads of a block wait for each other.
     shuffled: f(body, x, mode, distance, width) is the i32 `x` of another one of `width` neighbours, see gpu.shuffle.
+    parts: f(body, address, turned) are the words of four parts of a matrix in shared memory, see `mlir.extension`.
+    mma: f(body, name, sums, x, y) are the elements of the sums with a product of small matrices, of words.
     """
 
     convention: str
@@ -29,6 +31,8 @@ class Threads:
     block: str
     barrier: Callable[[FunctionBody], None]
     shuffled: Callable[[FunctionBody, str, str, int, int], str]
+    parts: Callable[[FunctionBody, str, bool], list[str]] | None = None
+    mma: Callable[[FunctionBody, str, list[str], list[str], list[str]], list[str]] | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_disc.device import EXCHANGE_BYTES, Device, Team, Tile
+from hlo_disc.device import EXCHANGE_BYTES, Device, Mma, Team, Tile
 from hlo_disc.targets.emit import FunctionBody
 from hlo_disc.targets.machine import Machine, Threads
 
@@ -34,6 +34,29 @@ def _shuffled(body: FunctionBody, x: str, mode: str, distance: int, width: int) 
     return body.call("i32", f"llvm.nvvm.shfl.sync.{mode.replace('xor', 'bfly')}.i32", passed)
 
 
+def _fields(body: FunctionBody, struct: str, element: str, count: int) -> list[str]:
+    type_ = "{ " + ", ".join([element] * count) + " }"
+    return [body.op(f"extractvalue {type_} {struct}, {k}") for k in range(count)]
+
+
+def _parts(body: FunctionBody, address: str, turned: bool) -> list[str]:
+    """ldmatrix."""
+    name = "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4" + ".trans" * turned + ".b16.p3"
+    struct = body.call("{ i32, i32, i32, i32 }", name, [("ptr addrspace(3)", address)])
+    return _fields(body, struct, "i32", 4)
+
+
+def _mma(body: FunctionBody, name: str, sums: list[str], x: list[str], y: list[str]) -> list[str]:
+    """mma.sync, whose operands are pairs of elements in words."""
+    words = [("i32", word) for word in (*x, *y)]
+    if name.endswith(".f32.f32"):  # of f16
+        words = [("<2 x half>", body.op(f"bitcast i32 {word} to <2 x half>")) for _, word in words]
+    struct = body.call(
+        "{ float, float, float, float }", f"llvm.nvvm.mma.{name}", [*words, *(("float", s) for s in sums)]
+    )
+    return _fields(body, struct, "float", 4)
+
+
 MACHINE = Machine(
     triple=TRIPLE,
     layout=LAYOUT,
@@ -45,8 +68,19 @@ MACHINE = Machine(
         block="llvm.nvvm.read.ptx.sreg.ctaid.x",
         barrier=_barrier,
         shuffled=_shuffled,
+        parts=_parts,
+        mma=_mma,
     ),
 )
+
+# "Matrix Fragments for mma.m16n8k16 with floating point type" in the PTX ISA.
+MATRIX = tuple(
+    Mma(
+        f"m16n8k16.row.col.{name}", operands, "float32", 16, 8, 16,
+        row_parts=((0, 0), (8, 0), (0, 8), (8, 8)), col_parts=((0, 0), (0, 8)), sum_parts=((0, 0), (8, 0)),
+    )
+    for name, operands in (("bf16", "bfloat16"), ("f32.f32", "float16"))
+)  # fmt: skip
 
 DEVICE = Device(
     simd_bytes=16,
@@ -58,6 +92,12 @@ DEVICE = Device(
         Tile(16, 32, 64, 256, parts=8, registers=112),
         Tile(128, 128, 8, 256, least=1 << 21, registers=168),
         Tile(64, 64, 16, 256, registers=80),
+    ),
+    matrix=MATRIX,
+    matrix_tiles=(
+        Tile(16, 32, 256, 256, parts=8, registers=128),
+        Tile(128, 128, 64, 256, least=1 << 21, registers=255),
+        Tile(64, 64, 64, 128, registers=168),
     ),
     fast_limit=(99 << 10) - EXCHANGE_BYTES,  # of the GPUs from sm_80 on that have least (sm_86)
     atomics=True,

@@ -215,14 +215,12 @@ def _pair_dot(body: FunctionBody, op: ir.Operation) -> None:
     body[result] = body.call(body.type(result.type).text, name, [_as_llvm_has_it(body, x) for x in op.operands])
 
 
-_EXTENSIONS: dict[str, Handler] = {"compress": _compress, "pair_dot": _pair_dot}
-
-
 def _extension(body: FunctionBody, op: ir.Operation) -> None:
     name = extension_name(op)
-    if name not in _EXTENSIONS:
+    handler = body.module.handlers.get(f"hlo_disc.{name.partition('.')[0]}")
+    if handler is None:
         raise Untranslatable(f"no translation for the intrinsic {name}")
-    _EXTENSIONS[name](body, op)
+    handler(body, op)
 
 
 HANDLERS: dict[str, Handler] = {
@@ -245,5 +243,7 @@ HANDLERS: dict[str, Handler] = {
     "vector.fma": _intrinsic("fma"),
     "vector.bitcast": _cast("bitcast"),
     "llvm.call_intrinsic": _extension,
+    "hlo_disc.compress": _compress,
+    "hlo_disc.pair_dot": _pair_dot,
     "ub.poison": _poison,  # the canonicalizer's, for operands of which no lane is used
 }

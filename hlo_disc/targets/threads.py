@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import extension_name, ir
 from hlo_disc.targets.emit import FunctionBody, Handler, ModuleBody
 from hlo_disc.targets.functions import define, parameters, signature
 from hlo_disc.targets.machine import Threads
@@ -112,10 +112,44 @@ def _get_global(body: FunctionBody, op: ir.Operation) -> None:
     body[op.results[0]] = f"%{name}"
 
 
+def _elements(body: FunctionBody, x: ir.Value) -> list[str]:
+    type_ = body.type(x.type)
+    return [body.op(f"extractelement {type_.text} {body[x]}, i64 {k}") for k in range(type_.lanes)]
+
+
+def _vector(body: FunctionBody, type_: Type, elements: list[str]) -> str:
+    text = "poison"
+    for k, x in enumerate(elements):
+        assert type_.element is not None
+        text = body.op(f"insertelement {type_.text} {text}, {type_.element.text} {x}, i64 {k}")
+    return text
+
+
+def _parts(body: FunctionBody, op: ir.Operation) -> None:
+    read = _threads(body.module).parts
+    if read is None:
+        raise Untranslatable("the machine reads no parts of matrices")
+    pointer, index = op.operands
+    generic = body.op(f"getelementptr inbounds i16, ptr {body[pointer]}, i64 {body[index]}")
+    address = body.op(f"addrspacecast ptr {generic} to ptr addrspace({SHARED})")
+    words = read(body, address, extension_name(op).endswith(".turned"))
+    body[op.results[0]] = _vector(body, body.type(op.results[0].type), words)
+
+
+def _mma(body: FunctionBody, op: ir.Operation) -> None:
+    multiply = _threads(body.module).mma
+    if multiply is None:
+        raise Untranslatable("the machine multiplies no small matrices")
+    sums = multiply(body, extension_name(op).removeprefix("mma."), *(_elements(body, x) for x in op.operands))
+    body[op.results[0]] = _vector(body, body.type(op.results[0].type), sums)
+
+
 HANDLERS: Mapping[str, Handler] = {
     "gpu.thread_id": _number(lambda threads: threads.thread),
     "gpu.block_id": _number(lambda threads: threads.block),
     "gpu.barrier": _barrier,
     "gpu.shuffle": _shuffle,
     "memref.get_global": _get_global,
+    "hlo_disc.parts": _parts,
+    "hlo_disc.mma": _mma,
 }

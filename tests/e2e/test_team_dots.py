@@ -33,14 +33,32 @@ TYPES = {
 }
 
 
-@pytest.fixture(params=nvptx.DEVICE.tiles, ids=lambda tile: f"{tile.rows}x{tile.cols}")
-def tile(request, monkeypatch) -> Iterator[Tile]:
-    """The tile that the target "tiled" has for all sizes, and fast memory for it whatever the types."""
-    only = dataclasses.replace(request.param, least=0)
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """matrix: sums are those of small matrices, and of f16 where others are of f32."""
+
+    tile: Tile
+    matrix: bool
+
+    def __str__(self) -> str:
+        return f"{'matrix_' * self.matrix}{self.tile.rows}x{self.tile.cols}x{self.tile.depth}"
+
+    def specs(self, specs: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(spec.replace("f32", "f16") for spec in specs) if self.matrix else specs
+
+
+FORMS = [*(Form(x, False) for x in nvptx.DEVICE.tiles), *(Form(x, True) for x in nvptx.DEVICE.matrix_tiles)]
+
+
+@pytest.fixture(params=FORMS, ids=str)
+def form(request, monkeypatch) -> Iterator[Form]:
+    """The one form that the target "tiled" has for all sizes, and fast memory for it whatever the types."""
+    tile = dataclasses.replace(request.param.tile, least=0)
     monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
-    device = dataclasses.replace(nvptx.DEVICE, tiles=(only,), fast_limit=227 << 10)
+    only = {"matrix_tiles": (tile,)} if request.param.matrix else {"tiles": (tile,), "matrix": ()}
+    device = dataclasses.replace(nvptx.DEVICE, fast_limit=227 << 10, **only)
     registry.register("tiled", lambda: emulated.Emulated(dataclasses.replace(NVIDIA, device=device)))
-    yield only
+    yield request.param
     emulated.emulator().simt_order(0)
 
 
@@ -94,10 +112,14 @@ def arrays(specs: tuple[str, ...], m: int, k: int, n: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_dots(name, tile):
+def test_dots(name, form):
     function, specs = PROGRAMS[name]
+    specs = form.specs(specs)
+    if form.matrix and "f16" not in specs[0]:
+        pytest.skip("of no type that matrices have")
     with jax.enable_x64("f64" in specs[0]):
         executable = hlo_disc.compile(function, *specs, target="tiled")
+        assert ("mma" in executable.explain()) == (form.matrix and name != "outer")
         for m, k, n in (*SIZES, *(EMPTY if name != "windows" else ())):
             xs = arrays(specs, m, k, n)
             expected = np.asarray(jax.jit(function)(*xs))
@@ -121,32 +143,35 @@ def compare(result: np.ndarray, expected: np.ndarray, *where: Any) -> None:
     )
 
 
-def test_infinite_and_not_a_number_stay_in_their_rows_and_columns(tile):
-    executable = hlo_disc.compile(lambda x, y: x @ y, "f32[m, k]", "f32[k, n]", target="tiled")
-    x, y = np.ones((67, 19), np.float32), np.ones((19, 66), np.float32)
+def test_infinite_and_not_a_number_stay_in_their_rows_and_columns(form):
+    executable = hlo_disc.compile(lambda x, y: x @ y, *form.specs(("f32[m, k]", "f32[k, n]")), target="tiled")
+    dtype = np.float16 if form.matrix else np.float32
+    x, y = np.ones((67, 19), dtype), np.ones((19, 66), dtype)
     x[66, 18], y[18, 65], y[3, 1] = np.nan, np.inf, -np.inf
     result = np.asarray(executable(x, y))
     emulated.check()
     np.testing.assert_array_equal(result, np.asarray(jax.jit(lambda x, y: x @ y)(x, y)))
 
 
-def test_long_sums_are_shared(tile):
-    executable = hlo_disc.compile(lambda x, y: jnp.tanh(x @ y), "f32[m, k]", "f32[k, n]", target="tiled")
+def test_long_sums_are_shared(form):
+    specs = form.specs(("f32[m, k]", "f32[k, n]"))
+    executable = hlo_disc.compile(lambda x, y: jnp.tanh(x @ y), *specs, target="tiled")
     assert "shared if" in executable.explain()
     for k in (8191, 8192, 8205):
-        x, y = (a / np.float32(64) for a in arrays(("f32[m, k]", "f32[k, n]"), 5, k, 6))
+        x, y = (a / a.dtype.type(64) for a in arrays(specs, 5, k, 6))
         result = np.asarray(executable(x, y))
         emulated.check()
-        np.testing.assert_allclose(result, np.tanh(x.astype(np.float64) @ y), atol=1e-5)
+        np.testing.assert_allclose(result, np.tanh(x.astype(np.float64) @ y), atol=1e-3 if form.matrix else 1e-5)
 
 
 @pytest.mark.parametrize("name", ["rows and columns", "columns transposed", "rows transposed"])
-def test_memory_is_read_once_by_a_tile_and_banks_do_not_wait(name, tile):
+def test_memory_is_read_once_by_a_tile_and_banks_do_not_wait(name, form):
     function, specs = PROGRAMS[name]
+    specs, tile, size = form.specs(specs), form.tile, 2 if form.matrix else 4
     executable = hlo_disc.compile(function, *specs, target="tiled")
     m, k, n = tile.rows, 2 * tile.depth, tile.cols
     xs = arrays(specs, m, k, n)
     (whole,) = (record for record in counted(lambda: executable(*xs)) if record.block < 0)
-    assert list(whole.sectors) == [(m * k + k * n) * 4 // SECTOR, m * n * 4 // SECTOR]
+    assert list(whole.sectors) == [(m * k + k * n) * size // SECTOR, m * n * size // SECTOR]
     # Of a block of 16 transposed rows some words lie in one bank.
-    assert whole.conflicts == 0 or (tile.parts > 1 and name == "rows transposed")
+    assert whole.conflicts == 0 or (tile.parts > 1 and name == "rows transposed" and not form.matrix)

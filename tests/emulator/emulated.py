@@ -76,7 +76,8 @@ def _addresses() -> dict[str, int]:
 def _intrinsics() -> tuple[str, ...]:
     text = (_HERE / "simt.cc").read_text()
     shuffles = (f"llvm_nvvm_shfl_sync_{mode}_i32" for mode in re.findall(r"^SHUFFLE\((\w+)", text, re.M))
-    return (*re.findall(r"\b(llvm_\w+)\(", text.replace("##", "#")), *shuffles)
+    products = (f"llvm_nvvm_mma_m16n8k16_row_col_{name}" for name in re.findall(r"^MMA\((\w+)", text, re.M))
+    return (*re.findall(r"\b(llvm_\w+)\(", text.replace("##", "#")), *shuffles, *products)
 
 
 def for_cpu(text: str, most: int = 1 << 17) -> str:
@@ -96,6 +97,7 @@ def for_cpu(text: str, most: int = 1 << 17) -> str:
         place = f"call ptr @simt_shared(i64 {at}, i64 {size})"
         text = text.replace(f"addrspacecast ptr addrspace(3) @{name} to ptr", place)
     text = re.sub(r"addrspacecast ptr addrspace\(1\) (%\w+) to ptr", r"getelementptr i8, ptr \1, i64 0", text)
+    text = re.sub(r"addrspacecast ptr (%\w+) to ptr addrspace\(3\)", r"getelementptr i8, ptr \1, i64 0", text)
     text = re.sub(r" addrspace\(\d\)", "", text)
     text = instrument.instrumented(text)
     known = set(_intrinsics())
@@ -106,6 +108,8 @@ def for_cpu(text: str, most: int = 1 << 17) -> str:
         return "@" + name
 
     text = re.sub(r"@llvm\.(nvvm|amdgcn)\.[\w.]+", renamed, text)
+    text = re.sub(r"^  (%\w+) = call (\{.*\}) (@llvm_\w+)\((.*)\)$", _by_memory, text, flags=re.M)
+    text = re.sub(r"^declare \{.*\} (@llvm_\w+)\(.*$", r"declare ptr \1(...)", text, flags=re.M)
     text = re.sub(r"^declare [^\n]*@llvm_\w+\([^\n]*\)", r"\g<0> convergent nomerge nounwind", text, flags=re.M)
     text = re.sub(r' "(nvvm|amdgpu|uniform)[\w.-]*"(="[\w,]+")?', "", text)
     entries, kernels = [], []
@@ -128,6 +132,18 @@ def for_cpu(text: str, most: int = 1 << 17) -> str:
     entries.append(_image(kernels, named, most))
     head = [f'target triple = "{x86.TRIPLE}"', f'target datalayout = "{_host().machine.layout}"']
     return "\n".join([*head, instrument.DECLARATIONS, text, *entries, ""])
+
+
+def _by_memory(call: re.Match) -> str:
+    """A call of a function of the emulator that leaves what it returns in memory, and takes words."""
+    name, struct, function, arguments = call.groups()
+    pairs = re.findall(r"<2 x half> (%\w+)", arguments)
+    lines = [f"  {name}.word{k} = bitcast <2 x half> {x} to i32" for k, x in enumerate(pairs)]
+    for k, x in enumerate(pairs):
+        arguments = arguments.replace(f"<2 x half> {x}", f"i32 {name}.word{k}", 1)
+    return "\n".join(
+        [*lines, f"  {name}.at = call ptr {function}({arguments})", f"  {name} = load {struct}, ptr {name}.at"]
+    )
 
 
 def _named(text: str, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -47,7 +47,9 @@ _MASK = r"<\d+ x i1> (?P<mask>%[\w.]+|splat \(i1 \w+\)|zeroinitializer|<[^>]*>)"
 _AT = r"(?P<at>[%@][\w.]+)"
 _ALIGN = r"align (?P<alignment>\d+)"
 # What may touch memory, and the forms of it that are known.
-_TOUCHES = re.compile(r"  (?:.* = )?(?:load|store|atomicrmw|cmpxchg|(?:tail )?call .*@llvm\.(?:masked|mem)[.\w]*\()")
+_TOUCHES = re.compile(
+    r"  (?:.* = )?(?:load|store|atomicrmw|cmpxchg|(?:tail )?call .*@llvm\.(?:masked|mem|nvvm\.ldmatrix)[.\w]*\()"
+)
 _FORMS = [
     re.compile("  " + pattern)
     for pattern in (
@@ -59,8 +61,11 @@ _FORMS = [
         rf"%\S+ = call {_TYPE} @llvm\.masked\.(?P<each>gather)\.\S+\(<\d+ x ptr> {_ALIGN} {_AT}, {_MASK}, .*\)",
         rf"call void @llvm\.masked\.(?P<each>(?P<store>scatter))\.\S+\({_TYPE} .*, <\d+ x ptr> {_ALIGN} {_AT}, "
         rf"{_MASK}\)",
+        rf"%\S+ = call \{{.*\}} @llvm\.nvvm\.(?P<line>ldmatrix)\.\S+\(ptr {_AT}\)",
     )
 ]
+# What a thread says where it is of a matrix that its warp reads: a line of it.
+_LINE = {"lanes": "8", "vector": "i16", "alignment": "16"}
 _DEFINE = re.compile(r"define .*@([\w.]+)\(")
 _ADDRESS = re.compile(r"  (%\S+) = getelementptr (?:inbounds )?[^,]+, ptr ([%@][\w.]+),")
 _VARIABLE = re.compile(r"  (%\S+) = alloca ")
@@ -84,6 +89,7 @@ def _access(line: str, function: str, origins: dict[str, str]) -> Access:
     found = next(filter(None, (form.fullmatch(line) for form in _FORMS)), None)
     assert found, f"the emulator does not know what this touches: {line}"
     parts = found.groupdict()
+    parts |= _LINE if parts.get("line") else {}
     element = parts["vector"] or parts["scalar"]
     assert element != "i1", f"the emulator knows no bits in memory: {line}"
     return Access(

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <mutex>
 #include <numeric>
@@ -33,7 +34,8 @@ struct Fiber {
   State state;
   const void* site;  // where it waits
   uint64_t members;  // 0 for all that are there
-  uint32_t offered;
+  uint64_t offered;
+  uint32_t words[4];  // what a function returns that LLVM has as a struct
 };
 
 using Kernel = void (*)(const void* record);
@@ -173,19 +175,26 @@ bool run_block() {
 
 int lane() { return block.current % block.warp; }
 
-// What a warp exchanges: everybody offers a word, and reads others' when all are there.
-uint32_t exchange(uint64_t members, uint32_t word, int source, const void* site, bool must_be_there = true) {
-  int first = block.current - lane();
+// What a warp exchanges: everybody offers a word, or the address of more, and `read` takes what it wants of the fibers of
+// the warp when all are there.
+template <typename Read>
+auto meet(uint64_t members, uint64_t offered, const void* site, Read read) {
   if (members && !(members >> lane() & 1)) fail("a thread exchanges values without being a member");
   self().members = members;
-  self().offered = word;
+  self().offered = offered;
   leave(State::kExchanging, site);
-  bool there = self().members >> source & 1;
-  if (!there && must_be_there) fail("a thread reads a value of no member");
-  uint32_t result = there ? block.fibers[first + source].offered : UINT32_MAX;
+  auto result = read(&block.fibers[block.current - lane()]);
   // Nobody offers the next word before all have read this one.
   leave(State::kExchanging, static_cast<const char*>(site) + 1);
   return result;
+}
+
+uint32_t exchange(uint64_t members, uint32_t word, int source, const void* site, bool must_be_there = true) {
+  return meet(members, word, site, [&](const Fiber* warp) {
+    bool there = self().members >> source & 1;
+    if (!there && must_be_there) fail("a thread reads a value of no member");
+    return there ? static_cast<uint32_t>(warp[source].offered) : UINT32_MAX;
+  });
 }
 
 int order_of_threads = 0, fault = 0;
@@ -305,6 +314,80 @@ SHUFFLE(bfly, lane ^ by, true)
 SHUFFLE(up, lane - by, lane - by >= (lane & (c >> 8 & 31)))
 SHUFFLE(down, lane + by, lane + by <= (lane | (~(c >> 8) & 31)))
 SHUFFLE(idx, (lane & (c >> 8 & 31)) | (by & ~(c >> 8) & 31), true)
+
+// Matrices of a warp, as "Warp Level Matrix Instructions" in the PTX ISA has them. All threads take part.
+constexpr uint64_t kWarpOfAll = 0xffffffff;
+
+// ldmatrix .m8n8.x4: thread t says where row t % 8 of matrix t / 8 is, and gets two neighbours of row t / 4 of each; turned,
+// of column t / 4.
+static const void* four_matrices(const uint16_t* row, bool turned, const void* site) {
+  meet(kWarpOfAll, reinterpret_cast<uint64_t>(row), site, [&](const Fiber* warp) {
+    int along = lane() / 4, pair = lane() % 4 * 2;
+    for (int matrix = 0; matrix < 4; matrix++) {
+      auto element = [&](int r, int c) -> uint32_t {
+        return reinterpret_cast<const uint16_t*>(warp[8 * matrix + r].offered)[c];
+      };
+      self().words[matrix] = turned ? element(pair, along) | element(pair + 1, along) << 16
+                                    : element(along, pair) | element(along, pair + 1) << 16;
+    }
+    return 0;
+  });
+  return self().words;
+}
+const void* llvm_nvvm_ldmatrix_sync_aligned_m8n8_x4_b16_p3(const uint16_t* row) {
+  return four_matrices(row, false, __builtin_return_address(0));
+}
+const void* llvm_nvvm_ldmatrix_sync_aligned_m8n8_x4_trans_b16_p3(const uint16_t* row) {
+  return four_matrices(row, true, __builtin_return_address(0));
+}
+
+static double of_bf16(uint32_t bits) {
+  bits <<= 16;
+  float x;
+  memcpy(&x, &bits, 4);
+  return x;
+}
+static double of_f16(uint32_t bits) {
+  int exponent = bits >> 10 & 31;
+  double rest = bits & 1023, sign = bits >> 15 ? -1 : 1;
+  if (exponent == 31) return rest ? NAN : sign * INFINITY;
+  return sign * (exponent ? ldexp(1024 + rest, exponent - 25) : ldexp(rest, -24));
+}
+
+// What a thread has of the operands of an mma: words of two elements.
+struct Operands {
+  uint32_t a[4], b[2];
+};
+
+// mma .m16n8k16 of 16 bits, summed in f32. groupID is lane / 4, threadID_in_group lane % 4; of A, a0 to a7, row and
+// column are groupID + 8 (i / 2 % 2) and threadID_in_group * 2 + i % 2 + 8 (i / 4); of B, b0 to b3, row and column are
+// threadID_in_group * 2 + i % 2 + 8 (i / 2) and groupID; of C, c0 to c3, groupID + 8 (i / 2) and
+// threadID_in_group * 2 + i % 2.
+static const void* multiplied(const Operands& mine, const float (&c)[4], double (*number)(uint32_t), const void* site) {
+  meet(kWarpOfAll, reinterpret_cast<uint64_t>(&mine), site, [&](const Fiber* warp) {
+    for (int i = 0; i < 4; i++) {
+      int row = lane() / 4 + 8 * (i / 2), column = lane() % 4 * 2 + i % 2;
+      double sum = 0;
+      for (int k = 0; k < 16; k++) {
+        auto& of_row = *reinterpret_cast<const Operands*>(warp[row % 8 * 4 + k % 8 / 2].offered);
+        auto& of_column = *reinterpret_cast<const Operands*>(warp[column * 4 + k % 8 / 2].offered);
+        uint32_t a = of_row.a[row / 8 + 2 * (k / 8)], b = of_column.b[k / 8];
+        sum += number(a >> 16 * (k % 2) & 0xffff) * number(b >> 16 * (k % 2) & 0xffff);
+      }
+      float result = static_cast<float>(c[i] + sum);
+      memcpy(&self().words[i], &result, 4);
+    }
+    return 0;
+  });
+  return self().words;
+}
+#define MMA(name, number) \
+  const void* llvm_nvvm_mma_m16n8k16_row_col_##name(uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, \
+                                                    uint32_t b1, float c0, float c1, float c2, float c3) { \
+    return multiplied({{a0, a1, a2, a3}, {b0, b1}}, {c0, c1, c2, c3}, number, __builtin_return_address(0)); \
+  }
+MMA(bf16, of_bf16)
+MMA(f32_f32, of_f16)
 
 // AMD's: whoever is there takes part in an exchange.
 static int32_t received(int32_t word, int source, const void* site) {

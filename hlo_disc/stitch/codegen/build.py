@@ -255,6 +255,17 @@ class Builder:
         operands = [sums, x, y]
         return self.pure(lambda: mlir.extension("pair_dot", [v.v for v in operands]), sums.lanes, operands)
 
+    def mma(self, name: str, sums: Val, x: Val, y: Val) -> Val:
+        """The sums with a product of small matrices, of a warp that is all there: see `Mma`."""
+        operands = [sums.v, x.v, y.v]
+        return Val(self, mlir.extension(f"mma.{name}", operands), sums.lanes)
+
+    def parts(self, buffer: Val, i: Scalar, turned: bool) -> Val:
+        """Words of four parts of a matrix in fast memory, for a warp that is all there: see `mlir.extension`."""
+        cast = ir.Operation.create("builtin.unrealized_conversion_cast", results=[self.pointer], operands=[buffer.v])
+        operands = [cast.results[0], self.cast(arith.IndexCastOp, self.i64, self.index(i)).v]
+        return Val(self, mlir.extension("parts" + ".turned" * turned, operands, self.vec(4, self.i32)), 4)
+
     # Memory: buffers are rank-1 memrefs, addressed by a linear element index.
 
     def load(self, buffer: Val, i: Scalar, lanes: int = 0, mask: Val | None = None, fixed: bool = False) -> Val:

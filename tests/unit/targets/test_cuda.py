@@ -63,20 +63,31 @@ DOT_PROGRAMS: dict[str, tuple[Callable, tuple[str, ...]]] = {
     "rows and columns": (lambda x, y, z: jax.nn.gelu(x @ y + z), ("f32[m, k]", "f32[k, n]", "f32[n]")),
     "columns transposed": (lambda x, y: x @ y.T, ("f32[m, k]", "f32[n, k]")),
     "rows transposed": (lambda x, y: x.T @ y, ("f32[k, m]", "f32[k, n]")),
-    "bf16": (lambda x, y: x @ y, ("bf16[m, k]", "bf16[k, n]")),
     "batch": (lambda x, y: jnp.einsum("bhqd,bhkd->bhqk", x, y), ("f32[b, h, m, k]", "f32[b, h, n, k]")),
 }
+# Products of small matrices: of 16 bits, whatever the layout.
+MATRIX_PROGRAMS: dict[str, tuple[Callable, tuple[str, ...]]] = {
+    "bf16": (lambda x, y: x @ y, ("bf16[m, k]", "bf16[k, n]")),
+    "f16": (lambda x, y, z: jax.nn.gelu(x @ y + z), ("f16[m, k]", "f16[k, n]", "f16[n]")),
+    "bf16, columns transposed": (lambda x, y: x @ y.T, ("bf16[m, k]", "bf16[n, k]")),
+    "bf16, rows transposed": (lambda x, y: x.T @ y, ("bf16[k, m]", "bf16[k, n]")),
+    "bf16, both transposed": (lambda x, y: x.T @ y.T, ("bf16[k, m]", "bf16[n, k]")),
+    "bf16, batch": (lambda x, y: jnp.einsum("bhqd,bhkd->bhqk", x, y), ("bf16[b, h, m, k]", "bf16[b, h, n, k]")),
+}
+# Registers of a thread, by the name of the kernel.
+MOST_REGISTERS = (("mma_128x128", 255), ("mma", 168), ("128x128", 168), ("", 112))
 
 
 @needs_ptxas
 @pytest.mark.parametrize("level", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("name", DOT_PROGRAMS)
+@pytest.mark.parametrize("name", [*DOT_PROGRAMS, *MATRIX_PROGRAMS])
 def test_dots_stay_in_registers(name, level, images, tmp_path):
-    function, specs = DOT_PROGRAMS[name]
+    function, specs = {**DOT_PROGRAMS, **MATRIX_PROGRAMS}[name]
     hlo_disc.compile(function, *specs, target=f"cuda:{level}")
     (image,) = images
     for kernel, found in assembled(image, tmp_path, level).items():
-        assert found.registers <= (168 if "128x128" in kernel else 112) and found.stack == 0, (kernel, found)
+        most = next(most for part, most in MOST_REGISTERS if part in kernel)
+        assert found.registers <= most and found.stack == 0, (kernel, found)
 
 
 @pytest.mark.parametrize("name", DOT_PROGRAMS)
@@ -94,6 +105,32 @@ def test_the_loop_of_a_dot_multiplies(name, images):
         loop = max(blocks, key=lambda block: block.count("fma.rn.f32"))
         counts = [loop.count(word) for word in ("fma.rn.f32", "ld.shared.v4", "ld.shared")]
         assert counts[0] >= 8 * counts[1] and counts[1] == counts[2] > 0
+
+
+def innermost(text: str, word: str) -> list[str]:
+    """The instructions of the shortest loop with this word."""
+    lines = [line.strip() for line in text.splitlines()]
+    labels = {line.removesuffix(":"): at for at, line in enumerate(lines) if line.startswith("$L") and line[-1] == ":"}
+    jumps = [(at, re.search(r"\bbra\S*\s+(\$\w+);", line)) for at, line in enumerate(lines)]
+    loops = [lines[labels[jump[1]] : at + 1] for at, jump in jumps if jump and labels[jump[1]] <= at]
+    found = min((loop for loop in loops if any(word in line for line in loop)), key=len)
+    return [line.strip() for line in "".join(found).split(";") if line]
+
+
+@pytest.mark.parametrize("level", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", MATRIX_PROGRAMS)
+def test_the_loop_of_a_dot_multiplies_matrices(name, level, images):
+    """Of large matrices, a quarter of all instructions; what they read, matrices, too."""
+    function, specs = MATRIX_PROGRAMS[name]
+    specs = tuple(re.sub(r"[mkn](?=[],])", "4096", spec) for spec in specs)
+    hlo_disc.compile(function, *specs, target=f"cuda:{level}")
+    (image,) = images
+    (text,) = re.findall(r"^\.visible \.entry \w+mma_128x128_aligned\((.*?)^\}", image, re.S | re.M)
+    loop = innermost(text, "mma.sync")
+    counts = {word: sum(word in line for line in loop) for word in ("mma.sync", "ldmatrix", "ld.shared", "st.shared")}
+    assert counts["mma.sync"] >= len(loop) / 4, (counts, len(loop))
+    assert counts == {"mma.sync": 64, "ldmatrix": 24, "ld.shared": 0, "st.shared": 8}
+    assert all(".v4.b32" in line for line in loop if "st.shared" in line or "ld.global" in line)
 
 
 def test_ptx_of_a_team(images):

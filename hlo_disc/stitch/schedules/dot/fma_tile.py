@@ -15,12 +15,11 @@ import numpy as np
 from hlo_disc.device import Tile
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.schedules.dot.operand import DotTypes
 
 ACROSS, PATCH = 16, 4
 # Of K in one turn of the innermost loop. The assembler writes more of them out.
 STEPS = 4
-# Elements behind each row of fast memory: neighbours that are written one below the other lie in other banks.
-PAD = 4
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,19 @@ class FastMatrix:
         return self.at + row * self.stride + col
 
 
+@dataclass(frozen=True)
+class Block(FastMatrix):
+    """Of an operand, a row for each k; along_k: neighbours in memory are those along K."""
+
+    along_k: bool
+
+
 class FmaTile:
     """Builds what a thread does for its part of a tile of sums of `dtype`."""
+
+    # Neighbours that a thread reads at once; elements behind each row of operands, and of the sums: neighbours that are
+    # written one below the other lie in other banks. NEXT: vectors of a row along K that neighbouring threads read.
+    VECTOR, NEXT, PAD, SUMS_PAD = 4, 2, 4, 4
 
     def __init__(self, b: Builder, tile: Tile, dtype: np.dtype):
         self.b, self.dtype, self.tile = b, dtype, tile
@@ -48,6 +58,23 @@ class FmaTile:
         self.rows = [thread // across * PATCH + i for i in range(0, tile.rows, threads // across * PATCH)]
         self.cols = [thread % across * PATCH + i for i in range(0, tile.cols, across * PATCH)]
         self.depth = tile.depth // tile.parts
+
+    @staticmethod
+    def staged(types: DotTypes) -> np.dtype:
+        """What operands are in fast memory."""
+        return types.sum
+
+    def block(self, buffer: Val, at: Scalar, size: int, along_k: bool) -> Block:
+        """Where a block of an operand lies in fast memory."""
+        return Block(buffer, at, size + self.PAD, along_k)
+
+    def put(self, block: Block, x: Val, row: Scalar, k: Scalar) -> None:
+        """Store neighbours of an operand."""
+        if not block.along_k:
+            self.b.store(x, block.buffer, block.place(k, row))
+            return
+        for i, element in enumerate(self.b.lanes.elements(x)):
+            self.b.store(element, block.buffer, block.place(k + i, row))
 
     def zeros(self) -> list[Val]:
         """Of each of the thread's rows its patches of columns."""
@@ -75,23 +102,31 @@ class FmaTile:
 
     def leave(self, sums: Sequence[Val], matrix: FastMatrix) -> None:
         """Store the sums of all threads."""
-        b, tile = self.b, self.tile
-        first = self.part * tile.rows
-        places = [matrix.place(first + row + i, col) for row in self.rows for i in range(PATCH) for col in self.cols]
-        b.barrier()
-        for x, at in zip(sums, places, strict=True):
-            b.store(x, matrix.buffer, at)
-        b.barrier()
-        if tile.parts > 1:
-            self._add_parts(matrix)
-            b.barrier()
+        places = [(row + i, col) for row in self.rows for i in range(PATCH) for col in self.cols]
+        pieces = [(x, *place) for x, place in zip(sums, places, strict=True)]
+        leave_sums(self.b, self.tile, self.part, pieces, matrix)
 
-    def _add_parts(self, matrix: FastMatrix) -> None:
-        """To the sums of the first part those of the others."""
-        b, tile = self.b, self.tile
-        with b.loop(b.thread_id(), tile.rows * tile.cols // PATCH, tile.threads) as loop:
-            row, col = loop.i // (tile.cols // PATCH), loop.i % (tile.cols // PATCH) * PATCH
-            parts = [self._load(matrix, row + part * tile.rows, col) for part in range(tile.parts)]
-            while len(parts) > 1:
-                parts = [b.binary("+", x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
-            b.store(parts[0], matrix.buffer, matrix.place(row, col))
+
+def leave_sums(
+    b: Builder, tile: Tile, part: Scalar, pieces: Sequence[tuple[Val, Scalar, Scalar]], matrix: FastMatrix
+) -> None:
+    """Store what a thread has of a part's sums, each with its row and column; then parts are added up."""
+    first = part * tile.rows
+    b.barrier()
+    for x, row, col in pieces:
+        b.store(x, matrix.buffer, matrix.place(first + row, col))
+    b.barrier()
+    if tile.parts > 1:
+        _add_parts(b, tile, matrix)
+        b.barrier()
+
+
+def _add_parts(b: Builder, tile: Tile, matrix: FastMatrix) -> None:
+    """To the sums of the first part those of the others."""
+    with b.loop(b.thread_id(), tile.rows * tile.cols // PATCH, tile.threads) as loop:
+        row, col = loop.i // (tile.cols // PATCH), loop.i % (tile.cols // PATCH) * PATCH
+        places = [matrix.place(row + part * tile.rows, col) for part in range(tile.parts)]
+        parts = [b.load(matrix.buffer, at, PATCH) for at in places]
+        while len(parts) > 1:
+            parts = [b.binary("+", x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+        b.store(parts[0], matrix.buffer, matrix.place(row, col))

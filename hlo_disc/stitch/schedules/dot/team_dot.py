@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hlo_disc.device import Device, Tile
+from hlo_disc.device import Device, Mma, Tile
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
@@ -16,11 +16,12 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
-from hlo_disc.stitch.schedules.dot.fma_tile import PAD
+from hlo_disc.stitch.schedules.dot.fma_tile import FmaTile
+from hlo_disc.stitch.schedules.dot.mma_tile import MmaTile
 from hlo_disc.stitch.schedules.dot.operand import DotTypes
 from hlo_disc.stitch.schedules.dot.product import Product, swapped
 from hlo_disc.stitch.schedules.dot.shared_dot import shared_dot
-from hlo_disc.stitch.schedules.dot.team_kernel import VECTOR, TeamKernel, along_k
+from hlo_disc.stitch.schedules.dot.team_kernel import TeamKernel, along_k
 from hlo_disc.stitch.schedules.kernel import group_kernel
 from hlo_disc.stitch.variant import Choice, Condition, When
 
@@ -30,7 +31,8 @@ class TeamDot:
     """One compiled form of a dot group. Kernel arguments: buffers and symbols.
 
     slices: into how many parts K is divided; more than one are the product's first axis. multiples: the sizes that are
-    multiples of VECTOR, so that whole vectors are read and written at once.
+    multiples of what a thread reads at once, so that whole vectors are read and written. mma: the products of small
+    matrices that sums are made of; None where they are made of products of numbers.
     """
 
     group: Group
@@ -41,31 +43,49 @@ class TeamDot:
     multiples: tuple[Dim, ...] = ()
     slices: int = 1
     workspace: tuple[Value, ...] = ()
+    mma: Mma | None = None
 
     @property
     def name(self) -> str:
-        return f"dot_{self.tile.rows}x{self.tile.cols}" + "_aligned" * bool(self.multiples)
+        kind = "dot_mma" if self.mma else "dot"
+        return f"{kind}_{self.tile.rows}x{self.tile.cols}" + "_aligned" * bool(self.multiples)
 
     def key(self) -> tuple:
         return (self.group.key(), self.tile, self.multiples, self.slices)
 
     @property
+    def inner(self) -> type[FmaTile] | type[MmaTile]:
+        """What makes the sums."""
+        return MmaTile if self.mma else FmaTile
+
+    @property
+    def staged(self) -> np.dtype:
+        """What operands are in fast memory."""
+        return self.inner.staged(self.types)
+
+    def sums(self, b: Builder) -> FmaTile | MmaTile:
+        """What builds them."""
+        return MmaTile(b, self.tile, self.types.sum, self.mma) if self.mma else FmaTile(b, self.tile, self.types.sum)
+
+    @property
     def rows_elements(self) -> int:
         """Of fast memory for the rows of a block."""
-        return self.tile.depth * (self.tile.rows + PAD)
+        return self.tile.depth * (self.tile.rows + self.inner.PAD)
 
     @property
     def block_elements(self) -> int:
         """Of fast memory for a block of K."""
-        return self.rows_elements + self.tile.depth * (self.tile.cols + PAD)
+        return self.rows_elements + self.tile.depth * (self.tile.cols + self.inner.PAD)
 
     @property
-    def fast_elements(self) -> int:
-        """Of fast memory: two blocks, and afterwards the sums."""
-        return max(2 * self.block_elements, self.tile.parts * self.tile.rows * (self.tile.cols + PAD))
+    def sums_elements(self) -> int:
+        """Of fast memory for the sums."""
+        return self.tile.parts * self.tile.rows * (self.tile.cols + self.inner.SUMS_PAD)
 
     def fast_bytes(self) -> Dim:
-        return Dim.const(self.fast_elements * np.dtype(self.types.sum).itemsize)
+        """Two blocks, and afterwards the sums."""
+        blocks = 2 * self.block_elements * self.staged.itemsize
+        return Dim.const(max(blocks, self.sums_elements * np.dtype(self.types.sum).itemsize))
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         p, tile = self.product, self.tile
@@ -85,12 +105,16 @@ def team_choices(group: Group, p: Product, facts: ShapeFacts, device: Device) ->
     if facts.at_most(p.col_axis.size, Dim.const(min(tile.rows for tile in device.tiles))) is Truth.YES:
         p = swapped(p)  # few columns are few rows of the other matrix
     types, sizes = DotTypes(p.rows.source.dtype, p.cols.source.dtype, p.dtype), _strides(p)
-    whole = tuple(Condition(size, "multiple of", VECTOR) for size in sizes)
+    names = tuple(np.dtype(x).name for x in (types.row, types.col, types.sum))
+    mma = next((x for x in device.matrix if (x.operands, x.operands, x.sums) == names), None)
+    tiles = device.matrix_tiles if mma else device.tiles
     choices: list[Choice] = []
-    for tile in device.tiles:
-        form, when = TeamDot(group, p, types, tile, facts), _when(p, tile) if tile is not device.tiles[-1] else ()
+    for tile in tiles:
+        form = TeamDot(group, p, types, tile, facts, mma=mma)
+        whole = tuple(Condition(size, "multiple of", form.inner.VECTOR) for size in sizes)
+        when = _when(p, tile) if tile is not tiles[-1] else ()
         choices += [Choice(replace(form, multiples=sizes), (*when, *whole)), Choice(form, when)]
-    shared = shared_dot(TeamDot(group, p, types, device.tiles[-1], facts), device, facts)
+    shared = shared_dot(TeamDot(group, p, types, tiles[-1], facts, mma=mma), device, facts)
     return [*filter(None, [shared]), *choices]
 
 

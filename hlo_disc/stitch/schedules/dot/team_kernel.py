@@ -10,27 +10,26 @@ What lies outside of the matrices is read as zeros.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hlo_disc.device import Team
 from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.elements import convert, from_memory
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.threads import ThreadLanes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.strided import ONE
 from hlo_disc.stitch.schedules.dot.epilogue import Stores
-from hlo_disc.stitch.schedules.dot.fma_tile import PAD, FastMatrix, FmaTile
+from hlo_disc.stitch.schedules.dot.fma_tile import FastMatrix, FmaTile
 from hlo_disc.stitch.schedules.dot.kernel import ProductKernel
-from hlo_disc.stitch.schedules.dot.operand import gather, load
+from hlo_disc.stitch.schedules.dot.mma_tile import MmaTile
 from hlo_disc.stitch.schedules.dot.product import Axis, Product, position
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.schedules.dot.team_dot import TeamDot
 
-# Neighbours that a thread reads at once.
+# Neighbours that the epilogue stores at once.
 VECTOR = 4
-# Vectors in the least that memory gives at once.
-NEXT = 2
 
 
 def along_k(p: Product, side: str) -> bool:
@@ -46,24 +45,20 @@ class Loader:
         b, p, tile, types = k.b, k.p, k.v.tile, k.v.types
         self.b, self.sizes, self.side, self.buffer, self.size, self.first = b, k.sizes, side, buffer, size, first
         self.axis, self.source = (p.row_axis, types.row) if side == "row" else (p.col_axis, types.col)
-        self.inner, self.sum = p.inner[-1], types.sum
-        self.along_k = along_k(p, side)
-        numbers = [b.thread_id() + first for first in range(0, size * tile.depth // VECTOR, tile.threads)]
+        self.inner, self.staged = p.inner[-1], k.v.staged
+        self.along_k, self.vector, self.next = along_k(p, side), k.v.inner.VECTOR, k.v.inner.NEXT
+        numbers = [b.thread_id() + first for first in range(0, size * tile.depth // self.vector, tile.threads)]
         # Of each vector of a thread the row and the k.
         self.places = [(self._along_k if self.along_k else self._along_rows)(number) for number in numbers]
 
     def _along_rows(self, number: Val) -> tuple[Scalar, Scalar]:
-        vectors = self.size // VECTOR
-        return number % vectors * VECTOR, number // vectors
+        vectors = self.size // self.vector
+        return number % vectors * self.vector, number // vectors
 
     def _along_k(self, number: Val) -> tuple[Scalar, Scalar]:
-        """Neighbouring threads read NEXT vectors of a row, then of the next one: they write to different banks then."""
-        return number // NEXT % self.size, (number // (NEXT * self.size) * NEXT + number % NEXT) * VECTOR
-
-    @property
-    def stride(self) -> int:
-        """From one k to the next in fast memory."""
-        return self.size + PAD
+        """Neighbouring threads read `next` vectors of a row, then of the next one: they write to different banks."""
+        across = self.next
+        return number // across % self.size, (number // (across * self.size) * across + number % across) * self.vector
 
     def load(self, at: Scalar, k: Scalar, end: Scalar) -> list[Val]:
         """A thread's elements of the block of K from `k` on, 0 for those that are not there.
@@ -77,26 +72,31 @@ class Loader:
         inside, left = b.compare("<", b.index(row), rows), end - k
         if not self.along_k:
             inside, left = b.compare("<", b.index(k), b.index(end)), rows - row
-        mask = b.lanes.first(b.select(inside, b.index(left), b.index(0)), VECTOR)
+        mask = b.lanes.first(b.select(inside, b.index(left), b.index(0)), self.vector)
         if not self.along_k:
             at = at + position(self.inner, k, self.side, self.sizes) + row
-            return load(b, self.source, self.sum, self.buffer, at, VECTOR, mask)
+            return self._loaded(at, mask)
         at = at + position(self.axis, row, self.side, self.sizes)
         if getattr(self.inner, f"{self.side}_stride") == ONE and not self.inner.digits:
-            return load(b, self.source, self.sum, self.buffer, at + k, VECTOR, mask)
-        offsets = position(self.inner, b.lanes.numbers(VECTOR) + k, self.side, self.sizes)
+            return self._loaded(at + k, mask)
+        offsets = position(self.inner, b.lanes.numbers(self.vector) + k, self.side, self.sizes)
         if isinstance(offsets, int):
-            offsets = b.const(offsets, b.index_type, VECTOR)
-        return gather(b, self.source, self.sum, self.buffer, at, offsets, mask)
+            offsets = b.const(offsets, b.index_type, self.vector)
+        return self._loaded(at, mask, offsets)
 
-    def store(self, vectors: Sequence[Val], block: FastMatrix) -> None:
-        """What was loaded, with a row of fast memory for each k."""
+    def _loaded(self, at: Scalar, mask: Val, offsets: Val | None = None) -> Val:
+        """Elements in memory, as fast memory has them."""
+        b, buffer, kept = self.b, self.buffer, self.source == self.staged
+        if offsets is None:
+            x = b.load(buffer, at, self.vector, mask)
+        else:
+            x = b.gather(buffer, at, offsets, mask)
+        return x if kept else convert(b, from_memory(b, x, self.source), self.source, self.staged)
+
+    def store(self, vectors: Sequence[Val], tile: FmaTile | MmaTile, block: Any) -> None:
+        """What was loaded, in fast memory."""
         for x, (row, k) in zip(vectors, self.places, strict=True):
-            if not self.along_k:
-                self.b.store(x, block.buffer, block.place(k, row))
-                continue
-            for i, element in enumerate(self.b.lanes.elements(x)):
-                self.b.store(element, block.buffer, block.place(k + i, row))
+            tile.put(block, x, row, k)
 
 
 class TeamKernel(ProductKernel):
@@ -122,17 +122,17 @@ class TeamKernel(ProductKernel):
     def _tile(self) -> None:
         b, v, tile, sizes = self.b, self.v, self.v.tile, self.sizes
         for size in v.multiples:
-            b.lanes.is_multiple(sizes(size), VECTOR)
+            b.lanes.is_multiple(sizes(size), v.inner.VECTOR)
         row, col = self.at
         self.loaders = (
             Loader(self, "row", self.rows, tile.rows, row),
             Loader(self, "col", self.cols, tile.cols, col),
         )
-        self.sums = FmaTile(b, tile, v.types.sum)
-        element = b.memory_type(v.types.sum)
-        self.fast = b.view(b.fast(), 0, element, v.fast_elements)
+        self.sums = v.sums(b)
+        self.fast = b.view(b.fast(), 0, b.memory_type(v.staged), 2 * v.block_elements)
         sums = self._over(list(self.p.inner), self.row_at, self.batch_at, self.part(v.slices), self.sums.zeros())
-        left = FastMatrix(self.fast, 0, tile.cols + PAD)
+        room = b.view(b.fast(), 0, b.memory_type(v.types.sum), v.sums_elements)
+        left = FastMatrix(room, 0, tile.cols + v.inner.SUMS_PAD)
         self.sums.leave(sums, left)
         self._store(left)
 
@@ -163,9 +163,13 @@ class TeamKernel(ProductKernel):
         with b.loop(lo, hi, depth, [*sums, *ahead]) as loop:
             at = (loop.i - lo) // depth % 2 * v.block_elements
             sums, staged = loop.args[: len(sums)], loop.args[len(sums) :]
-            blocks = [FastMatrix(self.fast, at, rows.stride), FastMatrix(self.fast, at + v.rows_elements, cols.stride)]
-            rows.store(staged[: len(rows.places)], blocks[0])
-            cols.store(staged[len(rows.places) :], blocks[1])
+            starts = (at, at + v.rows_elements)
+            blocks: list[Any] = [
+                self.sums.block(self.fast, start, x.size, x.along_k)
+                for x, start in zip(self.loaders, starts, strict=True)
+            ]
+            rows.store(staged[: len(rows.places)], self.sums, blocks[0])
+            cols.store(staged[len(rows.places) :], self.sums, blocks[1])
             b.barrier()
             ahead = loaded(loop.i + depth)
             loop.yield_(*self.sums.add(sums, *blocks), *ahead)

@@ -81,6 +81,8 @@ MACHINE = Machine(
         barrier=_barrier,
         shuffled=_shuffled,
     ),
+    exp2="llvm.amdgcn.exp2.f32",
+    reciprocal="llvm.amdgcn.rcp.f32",
 )
 
 DEVICE = Device(

@@ -13,6 +13,10 @@ _LOG2E = 1 / math.log(2)
 # log(2) in two parts, the first short enough that its products with exponents are exact
 _LN2_HIGH = 0.693145751953125
 _LN2_LOW = math.log(2) - _LN2_HIGH
+# log2(e) is the f32 next to it and this
+_LOG2E_LOW = 1.9259629911266175e-08
+# adding it leaves n in the low bits, as the exponent of 2^n
+_BIASED = 1.5 * 2.0**23 + 127
 # where exp in f32 is surely 0 and surely infinite
 _EXP_LOW, _EXP_HIGH = -104.0, 89.0
 
@@ -44,7 +48,16 @@ def _exp_small(r: X) -> X:
     return r.horner((1.0, 1.0, *_EXP))
 
 
+def _exp_by_machine(x: X, exp2: str) -> X:
+    """2^n 2^f with n + f = x log2(e), n integral as far as 2^n is a normal number; what is beyond is left to 2^f."""
+    biased = x.fma(_LOG2E, _BIASED).at_least(_BIASED - 126).at_most(_BIASED + 127)
+    f = x.fma(_LOG2E_LOW, x.fma(_LOG2E, -(biased - _BIASED)))
+    return x.code.each(exp2, f) * (biased.bits("i32") << 23).bits("f32")
+
+
 def exp(x: X) -> X:
+    if exp2 := x.code.machine.exp2:
+        return _exp_by_machine(x, exp2)
     n, r = _reduce(x.at_least(_EXP_LOW).at_most(_EXP_HIGH))
     return _exp_small(r).scale(n)
 
@@ -62,7 +75,7 @@ def _odd_rational(x: X, end: float, p: tuple[float, ...], q: tuple[float, ...]) 
     """x P(x^2) / Q(x^2) up to `end`, where the function has become 1; rounding must not take it beyond."""
     bounded = x.at_least(-end).at_most(end)
     u = bounded * bounded
-    return (bounded * u.horner(p) / u.horner(q)).at_least(-1.0).at_most(1.0)
+    return (bounded * u.horner(p)).over(u.horner(q)).at_least(-1.0).at_most(1.0)
 
 
 def tanh(x: X) -> X:
@@ -78,6 +91,6 @@ def erfc(x: X) -> X:
     a = x.abs().at_most(_ERFC_END)
     square = a * a
     n, r = _reduce(-square)
-    tail = _exp_small(r - a.fma(a, -square)) * a.horner(_ERFC_P) / a.horner(_ERFC_Q)
+    tail = (_exp_small(r - a.fma(a, -square)) * a.horner(_ERFC_P)).over(a.horner(_ERFC_Q))
     value = tail.scale(n)
     return (x < 0.0).select(2.0 - value, value)

@@ -71,6 +71,9 @@ MACHINE = Machine(
         parts=_parts,
         mma=_mma,
     ),
+    exp2="llvm.nvvm.ex2.approx.ftz.f",
+    reciprocal="llvm.nvvm.rcp.approx.ftz.f",
+    minimum=True,
 )
 
 # "Matrix Fragments for mma.m16n8k16 with floating point type" in the PTX ISA.

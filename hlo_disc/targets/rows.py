@@ -22,7 +22,7 @@ INTEGER = {
     "addi": "add", "subi": "sub", "muli": "mul", "divsi": "sdiv", "remsi": "srem", "divui": "udiv", "remui": "urem",
     "andi": "and", "ori": "or", "xori": "xor", "shli": "shl", "shrsi": "ashr", "shrui": "lshr",
 }  # fmt: skip
-FLOAT = {"addf": "fadd", "subf": "fsub", "mulf": "fmul", "divf": "fdiv", "negf": "fneg"}
+FLOAT = {"addf": "fadd", "subf": "fsub", "mulf": "fmul", "negf": "fneg"}
 MIN_MAX = {
     "minsi": "smin", "maxsi": "smax", "minui": "umin", "maxui": "umax", "minimumf": "minimum", "maximumf": "maximum",
 }  # fmt: skip
@@ -148,12 +148,22 @@ def _index_cast(extend: str) -> Handler:
 def _math_function(name: str) -> Handler:
     def handler(body: FunctionBody, op: ir.Operation) -> None:
         result = op.results[0]
-        type_ = body.type(result.type)
-        function = body.module.math_function(name, type_)
-        arguments = ", ".join([f"{type_.text} {x}" for x in body.all(op.operands)])
-        body[result] = body.op(f"call {type_.text} @{function}({arguments})")
+        body[result] = _called(body, name, body.type(result.type), body.all(op.operands))
 
     return handler
+
+
+def _called(body: FunctionBody, name: str, type_: Type, operands: list[str]) -> str:
+    arguments = ", ".join([f"{type_.text} {x}" for x in operands])
+    return body.op(f"call {type_.text} @{body.module.math_function(name, type_)}({arguments})")
+
+
+def _divide(body: FunctionBody, op: ir.Operation) -> None:
+    result = op.results[0]
+    type_, operands = _computable(body, body.type(result.type), body.all(op.operands))
+    if not body.module.machine.reciprocal or (type_.element or type_) is not F32:
+        return _float("fdiv")(body, op)
+    body[result] = _stored(body, _called(body, "divide", type_, operands), type_, body.type(result.type))
 
 
 def _compare(opcode: str, predicates: tuple[str, ...]) -> Handler:
@@ -226,6 +236,7 @@ def _extension(body: FunctionBody, op: ir.Operation) -> None:
 HANDLERS: dict[str, Handler] = {
     **{f"arith.{op}": _integer(opcode) for op, opcode in INTEGER.items()},
     **{f"arith.{op}": _float(opcode) for op, opcode in FLOAT.items()},
+    "arith.divf": _divide,
     "arith.remf": _math_function("fmod"),
     **{f"arith.{op}": _intrinsic(name) for op, name in MIN_MAX.items()},
     **{f"arith.{op}": _cast(opcode) for op, opcode in CASTS.items()},

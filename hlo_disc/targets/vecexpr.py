@@ -6,24 +6,24 @@ splat constants of the other operand's kind. Comparisons are ordered: false when
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.types import F32, F64, I1, I32, I64, Type, float_constant, int_constant, splat
 
 _KINDS = {"i1": I1, "i32": I32, "i64": I64, "f32": F32, "f64": F64}
+_PLAIN = Machine(triple="", layout="")  # that has nothing of its own
 _EXPONENT = {"f32": ("i32", 23, 127), "f64": ("i64", 52, 1023)}
 
 
 class Code:
-    """The instructions of one function over vectors of `lanes` elements (0: scalars).
+    """The instructions of one function over vectors of `lanes` elements (0: scalars)."""
 
-    scale: the machine's own x * 2^n, as in `Machine`.
-    """
-
-    def __init__(self, lanes: int, scale: Callable[[X, X], X | None] | None = None):
+    def __init__(self, lanes: int, machine: Machine = _PLAIN):
         self.lanes = lanes
-        self.scale = scale
+        self.machine = machine
         self.lines: list[str] = ["entry:"]
         self.declarations: dict[str, str] = {}
         self._block = "entry"
@@ -58,6 +58,19 @@ class Code:
     def intrinsic(self, name: str, *operands: X) -> X:
         type_ = self.type(operands[0].kind)
         return self.call(operands[0].kind, f"llvm.{name}.{type_.suffix}", [(type_.text, x.text) for x in operands])
+
+    def each(self, name: str, x: X) -> X:
+        """A function of one number, such as the machine's own, for each lane."""
+        element, vector = _KINDS[x.kind].text, x.type.text
+        self.declarations[name] = f"declare {element} @{name}({element})"
+        if not self.lanes:
+            return self.op(x.kind, f"call {element} @{name}({element} {x.text})")
+        whole = "poison"
+        for lane in range(self.lanes):
+            one = self.op(x.kind, f"extractelement {vector} {x.text}, i32 {lane}")
+            y = self.op(x.kind, f"call {element} @{name}({element} {one.text})")
+            whole = self.op(x.kind, f"insertelement {vector} {whole}, {element} {y.text}, i32 {lane}").text
+        return X(self, x.kind, whole)
 
     def rare(self, condition: X, usual: Sequence[X], otherwise: Callable[[], Sequence[X]]) -> list[X]:
         """`usual` where `condition` is false. Code of `otherwise` runs only when some lane needs it."""
@@ -100,6 +113,10 @@ class Code:
         """Whether a condition, of type i1, holds in some lane."""
         if not self.lanes:
             return condition
+        if self.machine.threads:  # has no vectors of conditions
+            lanes = range(self.lanes)
+            each = [self.op("i1", f"extractelement {condition.type.text} {condition.text}, i32 {k}") for k in lanes]
+            return functools.reduce(lambda a, b: self.op("i1", f"or i1 {a.text}, {b.text}"), each)
         name = f"llvm.vector.reduce.or.v{self.lanes}i1"
         self.declarations[name] = f"declare i1 @{name}({condition.type.text})"
         return self.op("i1", f"call i1 @{name}({condition.type.text} {condition.text})")
@@ -195,17 +212,26 @@ class X:
     def at_most(self, bound: float) -> X:
         """min(self, bound), one instruction; NaN stays NaN."""
         limit = self.code.lift(bound, self.kind)
+        if self.code.machine.minimum:
+            return self.code.intrinsic("minimum", self, limit)
         return (limit < self).select(limit, self)
 
     def at_least(self, bound: float) -> X:
         """max(self, bound), one instruction; NaN stays NaN."""
         limit = self.code.lift(bound, self.kind)
+        if self.code.machine.minimum:
+            return self.code.intrinsic("maximum", self, limit)
         return (limit > self).select(limit, self)
 
     def fma(self, factor: X | float, addend: X | float) -> X:
         """self * factor + addend, rounded once."""
         code = self.code
         return code.intrinsic("fma", self, code.lift(factor, self.kind), code.lift(addend, self.kind))
+
+    def over(self, divisor: X) -> X:
+        """self / divisor, within 2 ulp: for a divisor of no extreme size."""
+        reciprocal = self.code.machine.reciprocal
+        return self * self.code.each(reciprocal, divisor) if reciprocal else self / divisor
 
     def horner(self, coefficients: Sequence[float]) -> X:
         """c0 + c1 x + c2 x^2 + …"""
@@ -257,7 +283,7 @@ class X:
         |self| is in [2^-20, 4) or NaN, n an integral f32 in [-160, 130].
         """
         code = self.code
-        if code.scale is not None and (scaled := code.scale(self, n)) is not None:
+        if code.machine.scale is not None and (scaled := code.machine.scale(self, n)) is not None:
             return scaled
         # 2^n = 2^h * 2^(n - h): the first factor keeps the product normal, so that only the second rounds
         # (adding 1.5 * 2^23 leaves n in the low bits)

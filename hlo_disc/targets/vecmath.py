@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hlo_disc.targets import (
+    math_divide,
     math_double,
     math_double_erf,
     math_double_power,
@@ -40,6 +41,8 @@ FUNCTIONS: Mapping[str, Callable[..., X]] = {
     "atan2": math_trig.atan2,
     "fmod": math_remainder.fmod,
 }
+# In f32 alone, where the machine approximates 1/x.
+BY_RECIPROCAL: Mapping[str, Callable[..., X]] = {"divide": math_divide.divide}
 DOUBLE: Mapping[str, Callable[..., X]] = {
     "exp": math_double.exp,
     "expm1": math_double.expm1,
@@ -56,9 +59,9 @@ DOUBLE: Mapping[str, Callable[..., X]] = {
     "atan2": math_double_trig.atan2,
     "fmod": math_remainder.fmod,
 }
-_BINARY = ("pow", "atan2", "fmod")
+_BINARY = ("pow", "atan2", "fmod", "divide")
 # a call would make a loop spill its vectors, which these are too quick for; the others are long and seldom
-_INLINED = ("exp", "expm1", "tanh", "erf", "erfc", "log", "log1p")
+_INLINED = ("exp", "expm1", "tanh", "erf", "erfc", "log", "log1p", "divide")
 _LONG_IN_F64 = ("erf", "erfc")
 
 # The largest error in ulp of the result type, denormal results included: (function, dtype) -> bound. Just below 1 an
@@ -89,6 +92,8 @@ ULP_BOUNDS: Mapping[tuple[str, str], float] = {
     ("atan2", "f64"): 1.5,
     ("fmod", "f64"): 0.0,
 }
+# The same for f32 where a machine's own 2^x and 1/x, wrong by 2^-22 and 2^-23 of their value, take part.
+APPROXIMATE_ULP_BOUNDS: Mapping[str, float] = {"exp": 5.0, "tanh": 6.0, "erf": 6.0, "erfc": 7.0, "divide": 1.5}
 
 
 @dataclass
@@ -103,21 +108,21 @@ def define(wanted: Mapping[str, tuple[str, Type]], machine: Machine) -> Definiti
     """Define each of `wanted`: LLVM function name -> (math function, type of its arguments and result)."""
     out = Definitions()
     for name, (function, type_) in wanted.items():
-        if function not in FUNCTIONS:
+        if function not in (*FUNCTIONS, *BY_RECIPROCAL):
             raise Untranslatable(f"no vector math function {function}")
         out.functions.append(_define(name, function, type_, machine, out.declarations))
     return out
 
 
 def _define(name: str, function: str, type_: Type, machine: Machine, declarations: dict[str, str]) -> str:
-    code = Code(type_.lanes, machine.scale)
+    code = Code(type_.lanes, machine)
     names = "xy" if function in _BINARY else "x"
     scalar = type_.element or type_
     if scalar is F64:
         result = DOUBLE[function](*[code.argument(n, "f64") for n in names])
     else:
         arguments = [_widen(code, code.argument(n, "f32"), type_) for n in names]
-        result = _narrow(code, FUNCTIONS[function](*arguments), type_)
+        result = _narrow(code, {**FUNCTIONS, **BY_RECIPROCAL}[function](*arguments), type_)
     declarations.update(code.declarations)
     inlined = function in _INLINED and not (scalar is F64 and function in _LONG_IN_F64)
     placement = "alwaysinline" if inlined else machine.outlined

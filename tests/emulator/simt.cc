@@ -389,6 +389,23 @@ static const void* multiplied(const Operands& mine, const float (&c)[4], double 
 MMA(bf16, of_bf16)
 MMA(f32_f32, of_f16)
 
+// What a machine approximates is as wrong as its maker says that it may be, for some numbers more than for others:
+// `error` at most, relative to the result. Numbers below the normal ones are taken for zero, and so are such results.
+static float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
+static float about(double exact, float x, double error) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  bits = (bits ^ bits >> 15) * 0x2c1b3c6d;
+  double part = static_cast<double>(static_cast<int32_t>(bits ^ bits >> 13)) / 0x80000000u;
+  return flushed(static_cast<float>(exact * (1 + part * error)));
+}
+static float exp2_about(float x) { return about(std::exp2(static_cast<double>(flushed(x))), x, 0x1p-22); }
+static float reciprocal_about(float x) { return about(1.0 / static_cast<double>(flushed(x)), x, 0x1p-23); }
+float llvm_nvvm_ex2_approx_ftz_f(float x) { return exp2_about(x); }
+float llvm_nvvm_rcp_approx_ftz_f(float x) { return reciprocal_about(x); }
+float llvm_amdgcn_exp2_f32(float x) { return exp2_about(x); }
+float llvm_amdgcn_rcp_f32(float x) { return reciprocal_about(x); }
+
 // AMD's: whoever is there takes part in an exchange.
 static int32_t received(int32_t word, int source, const void* site) {
   return static_cast<int32_t>(exchange(0, static_cast<uint32_t>(word), source, site));

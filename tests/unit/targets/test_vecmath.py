@@ -7,32 +7,15 @@ import functools
 import math
 
 import kernel_runner as kernels
-import ml_dtypes
 import numpy as np
 import pytest
+from ulps import DTYPES, REFERENCES, SPECIAL, exact_of, numbers_of_all_sizes, ulps
 
 from hlo_disc.targets.vecmath import FUNCTIONS, ULP_BOUNDS
 
 LEVELS = kernels.levels()
 BINARY = ("pow", "atan2", "fmod")
 UNARY = [f for f in FUNCTIONS if f not in BINARY]
-DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
-REFERENCES = {
-    **{name: getattr(np, name) for name in ("exp", "expm1", "log", "log1p", "cbrt")},
-    **{name: getattr(np, name) for name in ("tanh", "sin", "cos", "tan")},
-    "erf": np.vectorize(math.erf, otypes=[np.float64]),
-    "erfc": np.vectorize(math.erfc, otypes=[np.float64]),
-    "pow": np.power,
-    "atan2": np.arctan2,
-    "fmod": np.fmod,
-}
-# (largest exponent, smallest exponent of a normal number, bits of the significand)
-FORMATS = {"f16": (15, -14, 11), "bf16": (127, -126, 8), "f32": (127, -126, 24), "f64": (1023, -1022, 53)}
-SPECIAL = [
-    0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 2.5, 1e-45, -1e-45, 1e-40,
-    1.1754944e-38, 3.4028235e38, -3.4028235e38, 1e30, -1e30, 16777216.0, 16777215.0, 88.72284, 88.8, -87.4, -103.97,
-    -104.5, 9.03, -9.03, 10.05, 1e5,
-]  # fmt: skip
 
 
 def _call(function: str, arguments: list[np.ndarray], dtype: str, lanes: int, level: str = "host") -> np.ndarray:
@@ -44,45 +27,10 @@ def _call(function: str, arguments: list[np.ndarray], dtype: str, lanes: int, le
     return kernels.apply(op, padded, DTYPES[dtype], lanes, level)[: arguments[0].size]
 
 
-def _exact(function: str, arguments: list[np.ndarray]) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        return REFERENCES[function](*[x.astype(np.float64) for x in arguments])
-
-
-def _ulps(actual: np.ndarray, exact: np.ndarray, dtype: str) -> np.ndarray:
-    """The error of each result in units of the last place of the exact one; inf where a special value is wrong."""
-    _, lowest, bits = FORMATS[dtype]
-    _, exponent = np.frexp(np.abs(exact))
-    with np.errstate(all="ignore"):
-        rounded = exact.astype(DTYPES[dtype]).astype(np.float64)
-        unit = np.ldexp(1.0, np.maximum(exponent, lowest + 1) - bits)
-        got = actual.astype(np.float64)
-        error = np.abs(got - exact) / unit
-    error = np.where(np.isnan(error), np.inf, error)
-    special = ~np.isfinite(rounded)
-    same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
-    # beyond the largest number, the largest number is one ulp off and an infinity is right
-    return np.where(special, np.where(same, 0.0, error), error)
-
-
-def _arguments(dtype: str, count: int) -> np.ndarray:
-    """Numbers of every size: random bits, the ranges where functions change, and special values."""
-    rng = np.random.default_rng(len(dtype) + count)
-    kind = DTYPES[dtype]
-    width = np.dtype(kind).itemsize
-    random_bits = rng.integers(0, 256, (count, width), np.uint8).view(kind)[:, 0]
-    pieces = [random_bits.astype(kind)]
-    for low, high in ((-110, 110), (-10, 10), (-1, 1), (0.5, 2), (0, 1e-3)):
-        pieces.append(rng.uniform(low, high, count).astype(kind))
-    with np.errstate(over="ignore"):
-        pieces.append(np.array(SPECIAL).astype(kind))
-    return np.concatenate(pieces)
-
-
 def _check(function: str, arguments: list[np.ndarray], dtype: str, lanes: int, level: str = "host") -> None:
     actual = _call(function, arguments, dtype, lanes, level)
-    exact = _exact(function, arguments)
-    errors = _ulps(actual, exact, dtype)
+    exact = exact_of(function, arguments)
+    errors = ulps(actual, exact, dtype)
     worst = int(np.argmax(errors))
     where = f"{function}({', '.join(repr(x[worst]) for x in arguments)}) = {actual[worst]!r}, not {exact[worst]!r}"
     assert errors[worst] <= ULP_BOUNDS[function, dtype], f"{where}: {errors[worst]:.2f} ulp"
@@ -94,13 +42,13 @@ def _check(function: str, arguments: list[np.ndarray], dtype: str, lanes: int, l
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("function", UNARY)
 def test_f32_is_within_its_bound(function, level):
-    _check(function, [_arguments("f32", 60_000)], "f32", 16, level)
+    _check(function, [numbers_of_all_sizes("f32", 60_000)], "f32", 16, level)
 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("function", BINARY)
 def test_binary_f32_is_within_its_bound(function, level):
-    x = _arguments("f32", 20_000)
+    x = numbers_of_all_sizes("f32", 20_000)
     _check(function, [x, np.random.default_rng(1).permutation(x)], "f32", 16, level)
     grid = np.array(np.meshgrid(SPECIAL, SPECIAL)).astype(np.float32)
     _check(function, [grid[0].ravel(), grid[1].ravel()], "f32", 16, level)
@@ -210,7 +158,7 @@ def test_f64_error_functions_are_within_their_bounds(level):
     for function, values in zip(("erf", "erfc"), exact, strict=True):
         _check_exact(function, [x], values, level)
         special = _doubles(200)  # the C library's is within 2 ulp itself
-        got, expected = _call(function, [special], "f64", 8, level), _exact(function, [special])
+        got, expected = _call(function, [special], "f64", 8, level), exact_of(function, [special])
         np.testing.assert_allclose(got, expected, rtol=1e-15, atol=1e-323)
         np.testing.assert_array_equal(np.signbit(got) | np.isnan(expected), np.signbit(expected) | np.isnan(expected))
     _check_exact("erf", [-x], -exact[0], level)
@@ -218,7 +166,7 @@ def test_f64_error_functions_are_within_their_bounds(level):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_remainders_are_exact(dtype):
-    x = _arguments(dtype, 1000)
+    x = numbers_of_all_sizes(dtype, 1000)
     with np.errstate(all="ignore"):
         special = np.array(np.meshgrid(SPECIAL, SPECIAL)).astype(DTYPES[dtype])
         multiples = (x.astype(np.float64) * 7).astype(DTYPES[dtype])
@@ -233,7 +181,7 @@ def test_remainders_are_exact(dtype):
 
 @pytest.mark.parametrize("function", list(FUNCTIONS))
 def test_every_width_gives_the_same_bits(function):
-    x = np.concatenate([_arguments("f32", 100), np.array([1e6, -3e9, 1e38, 5e4] * 4, np.float32)])
+    x = np.concatenate([numbers_of_all_sizes("f32", 100), np.array([1e6, -3e9, 1e38, 5e4] * 4, np.float32)])
     arguments = [x, np.roll(x, 5)] if function in BINARY else [x]
     expected = _call(function, arguments, "f32", 16)
     for level in LEVELS:

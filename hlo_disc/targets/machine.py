@@ -48,8 +48,8 @@ class Machine:
     threads: for kernels; None where a block is one thread's.
     launches: whether host code hands kernels to a driver, which has their code; otherwise they stand beside it.
     scale: f(x, n) makes x * 2^n of f32 by the machine's instruction, or gives None where that has no such lanes.
-    exp2, reciprocal: LLVM's intrinsics for the machine's own 2^x and 1/x of an f32, "" for none: wrong by a few ulp, and
-        0 in the place of numbers below 2^-126.
+    exp2, reciprocal: LLVM's intrinsics for the machine's own 2^x and 1/x of an f32, "" for none: wrong by a few ulp,
+        and 0 in the place of numbers below 2^-126.
     minimum: whether the smaller of two numbers, NaN if one is NaN, is one instruction.
     mask: f(body, mask, type) is a mask of i1 in the form in which code generation gets loads and stores of a vector
         type right; None where it does with any.

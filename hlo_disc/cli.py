@@ -200,7 +200,8 @@ def conformance(
     if not 0 < timeout <= _DAY:
         raise ArgumentError(f"--timeout {timeout}: give a number of seconds above 0, up to {_DAY}")
     tasks = command.find(paths, filters)
-    settings = Settings(threads=threads, reopen=reopen, dump=dump, target=target)
+    options = pipeline.merge(None, {"target": target, "threads": threads, "dump": dump})
+    settings = Settings(threads=threads, reopen=reopen, dump=dump, target=options.target)
     results = command.conformance(tasks, settings, jobs or command.cores(), timeout, Console(), err)
     if junit:
         with _writing(junit):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from xml.etree import ElementTree
@@ -23,6 +25,7 @@ from hlo_disc.conformance.reopen import open_dims
 from hlo_disc.conformance.run import Result, Settings, run_case
 from hlo_disc.errors import ArgumentError
 from hlo_disc.import_.source import load_module
+from hlo_disc.options import Options
 
 
 def checked(given: str, body: str, expected: str, check: str = "expect_close") -> str:
@@ -143,7 +146,8 @@ def write(directory: Path, modules: dict[str, str]) -> Path:
 
 
 def run(path: Path, **settings: object) -> Result:
-    return run_case(path, path.name, Settings(**settings), lambda stage, kind, op: None)
+    given = {"target": Options.from_env().target, **settings}
+    return run_case(path, path.name, Settings(**given), lambda stage, kind, op: None)
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -151,6 +155,21 @@ def test_right_modules_pass(name, tmp_path):
     result = run(write(tmp_path, RIGHT) / f"{name}.mlir")
     assert (result.status, result.reason) == ("passed", "")
     assert result.shapes == (4 if name in ("dynamic", "two_dims") else 1)
+
+
+@pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
+def test_the_command_for_an_emulated_gpu(target, tmp_path):
+    """Its worker processes know the target, too."""
+    directory = write(tmp_path, {"exp": RIGHT["exp"], "sum": RIGHT["sum"], "wrong": WRONG["failed"]})
+    command = [sys.executable, "-m", "commands", "conformance", str(directory), "--jobs", "1", "--target", target]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "emulator")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 1 and "testdata: 2 passed, 1 failed of 3" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_target_that_is_not_there(tmp_path):
+    result = CliRunner().invoke(cli.main, ["conformance", str(write(tmp_path, RIGHT)), "--target", "abacus"])
+    assert result.exit_code == 1 and "unknown target 'abacus'" in result.output
 
 
 def test_kinds_are_told_by_content():

@@ -17,6 +17,7 @@ CALLS ?= 200000
 SIZES ?= 7,32,1,31,0,2
 JOBS ?= 1
 BIN := $(VENV)/bin
+GPU_TESTS := $(patsubst %,tests/e2e/test_%.py,sweeps control data_sizes pad random random_graphs conformance)
 NATIVE := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h) CMakeLists.txt
 CPP := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h tests/emulator/*.cc tests/emulator/*.h tests/unit/ral/*.cc)
 STAMP := $(VENV)/installed
@@ -31,11 +32,12 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest tests -n auto
 
-# Models as GPUs' code; every op of the table as kernels of GPUs, thread by thread on this machine.
+# Models as GPUs' code; every op of the table, and programs of all kinds, as kernels of GPUs, thread by thread on this
+# machine.
 test-gpu: $(STAMP)
 	$(BIN)/pytest tests/unit/targets/test_models_for_gpus.py -n auto
-	$(BIN)/pytest tests/e2e/test_sweeps.py -n auto --target emulated-cuda
-	$(BIN)/pytest tests/e2e/test_sweeps.py -n auto --target emulated-rocm
+	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-cuda
+	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-rocm
 
 # What kernels of a GPU ask of memory, as in make traffic FILTER=softmax; counted, so that no GPU is needed.
 traffic: $(STAMP)

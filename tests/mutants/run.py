@@ -98,6 +98,7 @@ def pytest(tests: tuple[str, ...], timeout: float, options: list[str], path: Pat
         environment = {**os.environ, "HYPOTHESIS_STORAGE_DIRECTORY": scratch, "PYTHONDONTWRITEBYTECODE": "1"}
         if path:  # children must not find the package where they are started instead
             environment |= {"PYTHONPATH": str(path), "PYTHONSAFEPATH": "1"}
+            options = [*options, "-o", "pythonpath=tests/oracle tests/emulator"]  # not where the package is without it
         command = [str(Path(sys.executable).with_name("pytest")), "-x", "-q", "-n0", "-p", "no:cacheprovider", *options]
         files = [str(ROOT / "tests" / test) for test in tests]
         try:
@@ -125,6 +126,7 @@ def copied(mutant: Mutant | None) -> Iterator[Path]:
         ignored = shutil.ignore_patterns("__pycache__", "*.cc", "*.so")
         shutil.copytree(PACKAGE, Path(scratch, "hlo_disc"), ignore=ignored)
         shutil.copy(_ral.__file__, Path(scratch, "hlo_disc", "ral"))
+        Path(scratch, "benchmarks").symlink_to(ROOT / "benchmarks")
         Path(scratch, "sitecustomize.py").write_text(SITE)
         if mutant:
             Path(scratch, "hlo_disc", mutant.file).write_text(mutant.applied())

@@ -233,9 +233,8 @@ class JitFunction(Generic[P, R]):
             if traced:
                 return self._jax(*args, **kwargs)
             fallen = fallback, all_numpy(kinds)
-            if (
-                not spread and there is flat and structure is tree
-            ):  # which types do not tell, and of which there are many
+            told_by_types = not spread and there is flat
+            if told_by_types and structure is tree:  # of which there are many
                 programs.fallen[tree, static, kinds] = fallen
                 if not (quiet or kwargs or self.signature.has_static or self._log.has_compiled()):
                     outer, of_arrays = tuple(map(type, args)), of_jax(kinds)

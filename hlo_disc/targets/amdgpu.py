@@ -82,7 +82,6 @@ MACHINE = Machine(
         shuffled=_shuffled,
     ),
     exp2="llvm.amdgcn.exp2.f32",
-    reciprocal="llvm.amdgcn.rcp.f32",
 )
 
 DEVICE = Device(

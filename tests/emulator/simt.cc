@@ -404,7 +404,6 @@ static float reciprocal_about(float x) { return about(1.0 / static_cast<double>(
 float llvm_nvvm_ex2_approx_ftz_f(float x) { return exp2_about(x); }
 float llvm_nvvm_rcp_approx_ftz_f(float x) { return reciprocal_about(x); }
 float llvm_amdgcn_exp2_f32(float x) { return exp2_about(x); }
-float llvm_amdgcn_rcp_f32(float x) { return reciprocal_about(x); }
 
 // AMD's: whoever is there takes part in an exchange.
 static int32_t received(int32_t word, int source, const void* site) {

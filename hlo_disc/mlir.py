@@ -81,9 +81,8 @@ def extension(name: str, operands: Sequence[ir.Value], result: ir.Type | None = 
         "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
     }
-    return ir.Operation.create("llvm.call_intrinsic", [result or operands[0].type], list(operands), attributes).results[
-        0
-    ]
+    made = ir.Operation.create("llvm.call_intrinsic", [result or operands[0].type], list(operands), attributes)
+    return made.results[0]
 
 
 def extension_name(op: ir.Operation) -> str:

@@ -81,6 +81,17 @@ def no_simt_error(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
+def emulated_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulated GPUs are targets, for this test alone: others name all targets."""
+    import emulated
+
+    from hlo_disc.targets import registry
+
+    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
+    emulated.register()
+
+
+@pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return request.config.getoption("--update-golden")
 

@@ -16,6 +16,7 @@ from rich.table import Table
 
 import hlo_disc
 from benchmarks.instructions import by_triton, sass
+from benchmarks.kernels import layer_norm
 
 LEVELS = ("sm_80", "sm_90")
 
@@ -33,11 +34,6 @@ class Row:
     triton: triton.JITFunction
     block: int
     warps: int
-
-
-def layer_norm(x, scale, bias):
-    centred = x - x.mean(-1, keepdims=True)
-    return centred * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale + bias
 
 
 ROWS = {

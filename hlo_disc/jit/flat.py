@@ -190,11 +190,11 @@ class FlatFunction:
 
         Raises UnsupportedOpError where there is no target for them, or the options have another one.
         """
+        if self.follows and platform in _PLATFORMS.values():
+            return self._on(platform)
         asked = self._options.target
-        if self.follows and platform in ("cpu", *_PLATFORMS.values()):
-            return self if platform == "cpu" else self._on(platform)
         driver = registry.find(registry.split(asked)[0]).driver
-        if self.follows or (_PLATFORMS[driver[0]] if driver else "cpu") != platform:
+        if (_PLATFORMS[driver[0]] if driver and not self.follows else "cpu") != platform:
             raise UnsupportedOpError(f"JAX runs it on {platform}, and programs are for the target {asked!r}")
         return self
 
@@ -212,12 +212,11 @@ class FlatFunction:
                 options,
                 self._first,
                 self._log,
-                None,
-                self._differentiates,
-                self.donated,
-                self._line,
-                self._of,
-                self.of_types,
+                differentiates=self._differentiates,
+                donated=self.donated,
+                line=self._line,
+                of=self._of,
+                of_types=self.of_types,
             )
             found = self._derived.setdefault(("on", platform), made)
         return found

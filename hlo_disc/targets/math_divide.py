@@ -2,7 +2,7 @@
 
 After P. Markstein, "IA-64 and Elementary Functions" (2000): a step of Newton's for 1/y, and one that corrects the
 quotient by its exact remainder. Nothing but the last one depends on x: loops that divide by one number take 1/y once.
-A machine's own division would be a call where numbers are rare, and calls cost all kernels registers.
+NVIDIA's own division is a call where numbers are rare, and calls cost all kernels registers.
 """
 
 from __future__ import annotations

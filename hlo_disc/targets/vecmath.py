@@ -41,8 +41,8 @@ FUNCTIONS: Mapping[str, Callable[..., X]] = {
     "atan2": math_trig.atan2,
     "fmod": math_remainder.fmod,
 }
-# In f32 alone, where the machine approximates 1/x.
-BY_RECIPROCAL: Mapping[str, Callable[..., X]] = {"divide": math_divide.divide}
+# Quotients in f32 alone, where the machine approximates 1/x.
+_IN_F32: Mapping[str, Callable[..., X]] = {**FUNCTIONS, "divide": math_divide.divide}
 DOUBLE: Mapping[str, Callable[..., X]] = {
     "exp": math_double.exp,
     "expm1": math_double.expm1,
@@ -108,7 +108,7 @@ def define(wanted: Mapping[str, tuple[str, Type]], machine: Machine) -> Definiti
     """Define each of `wanted`: LLVM function name -> (math function, type of its arguments and result)."""
     out = Definitions()
     for name, (function, type_) in wanted.items():
-        if function not in (*FUNCTIONS, *BY_RECIPROCAL):
+        if function not in _IN_F32:
             raise Untranslatable(f"no vector math function {function}")
         out.functions.append(_define(name, function, type_, machine, out.declarations))
     return out
@@ -122,7 +122,7 @@ def _define(name: str, function: str, type_: Type, machine: Machine, declaration
         result = DOUBLE[function](*[code.argument(n, "f64") for n in names])
     else:
         arguments = [_widen(code, code.argument(n, "f32"), type_) for n in names]
-        result = _narrow(code, {**FUNCTIONS, **BY_RECIPROCAL}[function](*arguments), type_)
+        result = _narrow(code, _IN_F32[function](*arguments), type_)
     declarations.update(code.declarations)
     inlined = function in _INLINED and not (scalar is F64 and function in _LONG_IN_F64)
     placement = "alwaysinline" if inlined else machine.outlined

@@ -18,7 +18,6 @@ import hlo_disc
 from hlo_disc import ral
 from hlo_disc.ral import _ral
 from hlo_disc.ral.handlers import _address
-from hlo_disc.targets import registry
 
 TYPES = {"float32": 11, "int32": 4, "uint8": 6}  # XLA_FFI_DataType
 INVALID, EXHAUSTED, UNIMPLEMENTED, INTERNAL = 3, 8, 12, 13  # XLA_FFI_Error_Code
@@ -41,9 +40,7 @@ class Failed(Exception):
 
 
 @pytest.fixture(autouse=True)
-def targets(monkeypatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
-    emulated.register()
+def targets(emulated_targets) -> Iterator[None]:
     yield
     emulated.emulator().fake_fail(0, 0)
     emulated.check()

@@ -28,9 +28,7 @@ TABLE = np.arange(40, dtype=np.float32).reshape(10, 4)
 
 
 @pytest.fixture(autouse=True)
-def no_leak(monkeypatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
-    emulated.register()
+def no_leak(emulated_targets) -> Iterator[None]:
     before = ral.device_blocks(), ral.live_bytes()
     yield
     emulated.emulator().fake_fail(0, 0)

@@ -15,7 +15,6 @@ import hlo_disc
 from hlo_disc import ral
 from hlo_disc.errors import ArgumentError
 from hlo_disc.ral import contexts
-from hlo_disc.targets import registry
 
 CUDA, ROCM = 2, 10
 KINDS = {"emulated-cuda": CUDA, "emulated-rocm": ROCM}
@@ -97,10 +96,8 @@ def contents(result: object, **stream: int | None) -> np.ndarray:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(monkeypatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
+def nothing_is_left(monkeypatch, emulated_targets) -> Iterator[None]:
     monkeypatch.setattr(contexts, "_STREAMS", dict(contexts._STREAMS))
-    emulated.register()
     before = ral.device_blocks(), ral.live_bytes()
     yield
     gc.collect()

@@ -10,7 +10,6 @@ from test_emulated_gpu import PROGRAMS, arrays
 
 import hlo_disc
 from hlo_disc.errors import DeviceError
-from hlo_disc.targets import registry
 
 FUNCTIONS = PROGRAMS | {
     "dot": (lambda x, y: x @ y, ("f32[m, n]", "f32[n, m]")),
@@ -50,9 +49,7 @@ def fails(program, xs) -> bool:
 
 
 @pytest.mark.parametrize("name", LEAST)
-def test_planted_faults_are_found(name, monkeypatch):
-    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
-    emulated.register()
+def test_planted_faults_are_found(name, monkeypatch, emulated_targets):
     planted, whole = faults.Faults(), emulated.for_cpu
     monkeypatch.setattr(emulated, "for_cpu", lambda text, most: whole(planted.switched(text), most))
     function, specs = FUNCTIONS[name]

@@ -12,7 +12,6 @@ import pytest
 from ulps import REFERENCES, SPECIAL, exact_of, numbers_of_all_sizes, ulps
 
 import hlo_disc
-from hlo_disc.targets import registry
 from hlo_disc.targets.vecmath import APPROXIMATE_ULP_BOUNDS
 
 FUNCTIONS: dict[str, Callable] = {
@@ -21,9 +20,7 @@ FUNCTIONS: dict[str, Callable] = {
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))  # other tests name all targets
-    emulated.register()
+def registered(emulated_targets) -> Iterator[None]:
     yield
     emulated.check()
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import hlo_disc
-from hlo_disc.targets import nvptx, registry, x86
+from hlo_disc.targets import nvptx, x86
 from hlo_disc.targets.cuda import NVIDIA
 
 ORDERS = (0, -1, 7)
@@ -25,9 +25,7 @@ TYPES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "i32": np.int32, "c64": 
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))  # other tests name all targets
-    emulated.register()
+def registered(emulated_targets) -> Iterator[None]:
     yield
     emulated.emulator().simt_order(0)
 

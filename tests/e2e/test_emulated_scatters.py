@@ -12,7 +12,6 @@ import pytest
 from jax import lax
 
 import hlo_disc
-from hlo_disc.targets import registry
 
 ORDERS = (0, -1, 7)
 # Rows, columns, indices.
@@ -54,9 +53,7 @@ REGIONS = {
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))  # other tests name all targets
-    emulated.register()
+def registered(emulated_targets) -> Iterator[None]:
     yield
     emulated.emulator().simt_order(0)
 

@@ -10,7 +10,6 @@ import pytest
 from test_emulated_gpu import ORDERS, arrays
 
 import hlo_disc
-from hlo_disc.targets import registry
 
 # Around the least size for tiles, and around whole tiles; more tiles than a block has; empty ones.
 SIZES = ((7, 40), (8, 8), (9, 40), (31, 33), (32, 32), (40, 7), (33, 65), (130, 150), (600, 33), (0, 9), (9, 0), (1, 1))
@@ -24,9 +23,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_tiles(name, monkeypatch):
-    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))  # other tests name all targets
-    emulated.register()
+def test_tiles(name, emulated_targets):
     function, specs = PROGRAMS[name]
     executable, cpu = (hlo_disc.compile(function, *specs, target=target) for target in ("emulated-cuda", "cpu"))
     assert b"map_256_tiles" in executable.program.object

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import emulated
 import pytest
 import traffic
 from small_kernels import BARRIER, block_of_memory, launch
-
-from hlo_disc.targets import registry
 
 # What each of 64 threads does, and where; then sectors and bytes loaded, sectors that both warps ask for, requests to
 # shared memory, conflicts.
@@ -88,9 +85,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("name", traffic.PROGRAMS)
-def test_rows_move_little_more_than_they_must(name, monkeypatch):
-    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
-    emulated.register()
+def test_rows_move_little_more_than_they_must(name, emulated_targets):
     program = traffic.compiled(name)
     for rows, cols in traffic.SHAPES:
         found = traffic.of_shape(name, program, rows, cols)

@@ -23,9 +23,7 @@ UNASKED = 48 << 10
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
-    emulated.register()
+def registered(emulated_targets) -> Iterator[None]:
     yield
     emulated.check()
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import emulated
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -24,7 +23,6 @@ import pytest
 
 import hlo_disc
 from hlo_disc.ral.contexts import jax as context
-from hlo_disc.targets import registry
 
 OFTEN = 3
 
@@ -407,9 +405,7 @@ def test_what_stays_direct(made, fn):
     assert made.programs == 0
 
 
-def test_programs_of_a_gpu_stay_direct(made, monkeypatch):
-    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
-    emulated.register()
+def test_programs_of_a_gpu_stay_direct(made, emulated_targets):
     exe = hlo_disc.compile(lambda x: (x + 1, x * 2, x, -x), "f32[n]", target="emulated-cuda")
     assert module().repeated(exe, [False] * 4) is exe.native
 

@@ -380,19 +380,23 @@ def _backward_batched(operands: Any, axes: Any, *, pair: Pair) -> Any:
 # ----------------------------------------------------------------------------------------------------------- the rules
 
 
+def _called(params: dict[str, Any]) -> tuple[str, FlatFunction]:
+    """Which parameter says what is called, and of which function that is."""
+    return ("pair", params["pair"].flat) if "pair" in params else ("flat", params["flat"])
+
+
 def _lowering(platform: str, in_jit: Callable[..., Any], for_others: Callable[..., Any]) -> Callable[..., Any]:
     """for_others: what another process can run, and what XLA can spread over devices."""
 
     def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
         if getattr(ctx.module_context.lowering_parameters, "for_export", False):
             return mlir.lower_fun(for_others)(ctx, *operands, **params)
-        of = "pair" if "pair" in params else "flat"
+        of, flat = _called(params)
         try:
             if (getattr(ctx.module_context.axis_context, "num_devices", None) or 1) > 1:
                 raise UnsupportedOpError(SPREAD)
             there = params[of].on(platform)
         except UnsupportedOpError as error:
-            flat = params["pair"].flat if of == "pair" else params["flat"]
             flat.fallback(str(error), ctx.avals_in, quiet=False)
             return mlir.lower_fun(for_others)(ctx, *operands, **params)
         return mlir.lower_fun(in_jit)(ctx, *operands, **{**params, of: there})
@@ -404,8 +408,7 @@ def _eagerly(evaluate: Callable[..., Any], for_others: Callable[..., Any]) -> Ca
     """Where the arrays lie."""
 
     def run(*leaves: Any, **params: Any) -> Any:
-        of = "pair" if "pair" in params else "flat"
-        flat = params["pair"].flat if of == "pair" else params["flat"]
+        of, flat = _called(params)
         try:
             there = params[of].on(platform_of(leaves)) if flat.follows else params[of]
         except UnsupportedOpError as error:

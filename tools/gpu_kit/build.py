@@ -18,7 +18,6 @@ import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,6 @@ sys.path[:0] = [str(HERE), str(ROOT / "benchmarks")]
 
 import cases  # noqa: E402
 import jax  # noqa: E402
-import models  # noqa: E402
 
 import hlo_disc  # noqa: E402
 from hlo_disc import ral  # noqa: E402
@@ -36,7 +34,6 @@ from hlo_disc.program import Program, save  # noqa: E402
 from hlo_disc.targets import registry  # noqa: E402
 
 MOST_BYTES = 48 << 20
-_MODELS = {"bert": (models.bert_params, ("ids", "mask")), "gpt2": (models.gpt2_params, ("ids",))}
 # A function that jumps to wherever its word in the table says.
 _STUB = """.hidden {0}
 .globl {0}
@@ -62,29 +59,18 @@ def linked(object_: bytes) -> bytes:
 
 
 def compiled(name: str, target: str) -> Program:
+    """f32 is computed in f32, not in what a GPU may multiply instead."""
     case = cases.CASES[name]
-    if name not in _MODELS:
-        return hlo_disc.compile(case.function, *case.specs, target=target).program
-    make, integers = _MODELS[name]
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), jax.eval_shape(make))
-    given = [shapes, *("i32[b, s]" for _ in integers)]
-    if name == "bert":
-        function = lambda params, ids, mask: case.function(params, ids, mask)  # noqa: E731 - names of arguments
-    else:
-        function = lambda params, ids: case.function(params, ids)  # noqa: E731
-    return hlo_disc.compile(function, *given, target=target).program
-
-
-def expected(name: str, program: Program, sizes: cases.Sizes) -> np.ndarray:
-    """What JAX computes on this machine's CPU."""
-    arrays: list[Any] = cases.inputs(program.inputs, sizes)
-    if name in _MODELS:
-        make, integers = _MODELS[name]
-        tree = jax.tree.structure(jax.eval_shape(make))
-        weights = arrays[: -len(integers)]
-        arrays = [jax.tree.unflatten(tree, weights), *arrays[-len(integers) :]]
     with jax.default_matmul_precision("highest"):
-        return np.asarray(jax.jit(cases.CASES[name].function)(*arrays))
+        return hlo_disc.compile(case.function, *case.specs(), target=target).program
+
+
+def expected(name: str, program: Program, sizes: cases.Sizes) -> list[np.ndarray]:
+    """What JAX computes on this machine's CPU."""
+    args = cases.nested(program.inputs, cases.inputs(program.inputs, sizes))
+    with jax.default_matmul_precision("highest"):
+        results = jax.tree.leaves(jax.jit(cases.CASES[name].function)(*args))
+    return [np.asarray(x.astype(np.float32) if x.dtype == "bfloat16" else x) for x in results]
 
 
 def _sources(directory: Path) -> None:
@@ -101,19 +87,31 @@ def _sources(directory: Path) -> None:
 def build(directory: Path, target: str, names: Sequence[str]) -> None:
     shutil.rmtree(directory, ignore_errors=True)
     _sources(directory / "src")
-    for path in (HERE / "gpu_kit.py", HERE / "cases.py", ROOT / "benchmarks" / "models.py"):
+    for path in (*(x for x in HERE.glob("*.py") if x.name != "build.py"), ROOT / "benchmarks" / "models.py"):
         shutil.copy(path, directory / path.name)
     (directory / "programs").mkdir()
+    (directory / "cpu").mkdir()
+    on_cpu = [name for name in names if cases.CASES[name].on_cpu]
     for name in names:
         program = compiled(name, target)
-        results = {cases.key(sizes): expected(name, program, sizes) for sizes in cases.CASES[name].checked}
-        np.savez(directory / "programs" / f"{name}.npz", **results)
-        # What only people read would be half of it.
-        program = dataclasses.replace(program, object=linked(program.object), explain="")
-        save(program, directory / "programs" / f"{name}.disc")
+        results = {
+            f"{cases.key(sizes)}:{i}": result
+            for sizes in cases.CASES[name].checked
+            for i, result in enumerate(expected(name, program, sizes))
+        }
+        np.savez_compressed(directory / "programs" / f"{name}.npz", **results)
+        _keep(program, directory / "programs" / f"{name}.disc")
+        if name in on_cpu:
+            _keep(compiled(name, "cpu:avx2"), directory / "cpu" / f"{name}.disc")
     kind, _ = registry.split(target)
-    manifest = {"target": kind, "driver": registry.find(kind).driver, "cases": list(names)}
-    (directory / "manifest.json").write_text(json.dumps(manifest, indent=1))
+    kernels = [name for name in names if not cases.CASES[name].is_model]
+    about = {"target": kind, "driver": registry.find(kind).driver, "cases": names, "cpu": on_cpu, "kernels": kernels}
+    (directory / "manifest.json").write_text(json.dumps(about, indent=1))
+
+
+def _keep(program: Program, path: Path) -> None:
+    """Without what only people read, which would be half of it."""
+    save(dataclasses.replace(program, object=linked(program.object), explain=""), path)
 
 
 def main() -> None:

@@ -62,6 +62,18 @@ def test_jax(name, combine):
         np.testing.assert_array_equal(dynamic(x, np.float32(10)), jax.jit(fn)(x, np.float32(10)))
 
 
+@pytest.mark.parametrize("combine", COMBINE)
+def test_rows_of_one_element_are_not_read_outside(combine, emulated_targets):
+    """Where lanes run along such an axis, its index is no part of an address: that of the row alone must be inside."""
+
+    def fn(x):
+        return lax.reduce_window(x, np.float32(1), COMBINE[combine], (3, 2), (1, 1), ((2, 1), (1, 2)))
+
+    executable = hlo_disc.compile(fn, "f32[n, 1]", target="emulated-cuda")
+    for n in (1, 2, 5, 9):
+        np.testing.assert_array_equal(executable(numbers((n, 1))), jax.jit(fn)(numbers((n, 1))))
+
+
 @pytest.mark.parametrize("dtype", ["bool", "int8", "bfloat16", "float64", "complex64"])
 def test_types(dtype):
     init, combine = np.ones((), dtype), lax.bitwise_xor if dtype == "bool" else lax.add

@@ -11,6 +11,7 @@ changes nothing; along the lanes, and for the rest, elements are asked for one b
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -72,9 +73,9 @@ class _Walk:
         return self.body.from_index(self.body.math.linear([at[a] for a in axes], sizes), PLACE)
 
     def where(self, inside: Val | None, evaluate: Callable[[], State]) -> State:
-        """Values that are read only where `inside` holds."""
+        """Values that are read only where `inside` holds, lane by lane."""
         body = self.body
-        if inside is None or not inside.lanes:
+        if inside is None:
             return evaluate()
         saved = body.mask
         body.mask = inside if saved is None else self.b.both(inside, saved)
@@ -111,7 +112,7 @@ class _Window(_Walk):
         start = self.start()
 
         def walk() -> State:
-            return self._axis(0, list(self.index), None, start)
+            return self._axis(0, list(self.index), (), start)
 
         lanes = {a: self.index[a].lanes for a in self.moving if not self._safe(a)}
         along = [a for a, n in lanes.items() if isinstance(n, int) and n > 0]
@@ -140,10 +141,13 @@ class _Window(_Walk):
         low = self.body.sizes(self.op.attrs["low"][axis])
         return self.body.math.scale(self.index[axis], self.op.attrs["strides"][axis]).shift(-1 * low)
 
-    def _axis(self, number: int, at: list[Index], inside: Val | None, state: State) -> State:
-        """Walk the axes from the `number`th moving one on; `at` is where the operand is read on those before."""
+    def _axis(self, number: int, at: list[Index], asked: tuple[Val, ...], state: State) -> State:
+        """Walk the axes from the `number`th moving one on; `at` is where the operand is read on those before.
+
+        asked: what says that it is inside there.
+        """
         if number == len(self.moving):
-            return self._element(tuple(at), inside, state)
+            return self._element(tuple(at), asked, state)
         axis = self.moving[number]
         attrs, sizes = self.op.attrs, self.body.sizes
         holes, base = (attrs[name][axis] if name in attrs else 1 for name in ("window_dilations", "base_dilations"))
@@ -152,14 +156,14 @@ class _Window(_Walk):
         clipped = self.neutral and base == 1 and start.lanes is None and not safe
 
         def one(k: Scalar, state: State) -> State:
-            place, asked = start.shift(k * holes), inside
+            place, more = start.shift(k * holes), asked
             if not clipped and not safe:
                 here = self.within(place, size * base)
                 if base > 1:
                     place, rest = self.body.math.divmod(place, base)
                     here = self.b.both(here, self.b.compare("==", self.number(rest), 0))
-                asked = here if inside is None else self.b.both(here, inside)
-            return self._axis(number + 1, [*at[:axis], place, *at[axis + 1 :]], asked, state)
+                more = (*asked, here)
+            return self._axis(number + 1, [*at[:axis], place, *at[axis + 1 :]], more, state)
 
         low, high = self._clip(start.base, size, window, holes) if clipped else (0, window)
         return self.loop(low, high, state, one)
@@ -180,13 +184,15 @@ class _Window(_Walk):
         behind = b.ceil_div(size - start, holes)
         return first, b.minimum(b.maximum(behind, first), window)
 
-    def _element(self, at: tuple[Index, ...], inside: Val | None, state: State) -> State:
+    def _element(self, at: tuple[Index, ...], asked: tuple[Val, ...], state: State) -> State:
         b = self.b
-        if inside is None:
+        if not asked:
             return self.combine(state, self.read(at))
-        if not inside.lanes:  # what lies outside is not read
+        if alike := [x for x in asked if not x.lanes]:  # for all lanes: what lies outside is not even addressed
+            lanes = tuple(x for x in asked if x.lanes)
             outside = (lambda: state) if self.neutral else (lambda: self.combine(state, self.start()))
-            return b.if_(inside, lambda: self.combine(state, self.read(at)), outside, like=state)
+            return b.if_(functools.reduce(b.both, alike), lambda: self._element(at, lanes, state), outside, like=state)
+        inside = functools.reduce(b.both, asked)
         values = self.where(inside, lambda: self.read(at))
         if self.neutral:
             new = self.combine(state, values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 # Bytes of fast memory that a kernel may have under a name, through which warps exchange values.
 EXCHANGE_BYTES = 256
@@ -59,13 +58,26 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class Held:
+    """How the threads of a warp hold a small matrix: each has `run` neighbours of one of its lines.
+
+    below: neighbouring threads have lines below each other; otherwise neighbours of one line.
+    """
+
+    lines: int
+    run: int
+    below: bool = False
+
+
+@dataclass(frozen=True)
 class Mma:
     """An instruction by which a warp adds the products of two small matrices, of `depth` each, to a third one.
 
-    name: what the target calls it. operands, sums: numpy's names of their element types.
-    row_parts, col_parts: where the square matrices begin that operands are made of, (row, k) and (column, k), in the
-        order of a thread's registers; sum_parts: (row, column). They have `PART` rows and columns: of each thread t has
-        two neighbours, in row t // 4 from column t % 4 * 2 on.
+    name: what the target calls it. operands, sums: numpy's names of their element types. warp: its threads.
+    row_parts, col_parts: where the parts begin that operands are made of, (row, k) and (column, k), in the order of a
+        thread's registers; sum_parts: (row, column).
+    held: how threads hold a part of an operand, whose lines are along K. sums_held: of the sums, whose lines are rows.
+    by_parts: whether the machine reads parts as such from fast memory, those that lie the other way turned.
     """
 
     name: str
@@ -77,8 +89,10 @@ class Mma:
     row_parts: tuple[tuple[int, int], ...]
     col_parts: tuple[tuple[int, int], ...]
     sum_parts: tuple[tuple[int, int], ...]
-
-    PART: ClassVar[int] = 8
+    held: Held
+    sums_held: Held
+    warp: int = 32
+    by_parts: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,7 +109,8 @@ class Device:
     teams: of which sizes, smallest first, teams of threads share blocks; none where a block is one thread's.
     tiles: those of a team in a matrix multiply, of which the first that sizes allow is taken and the last is for all;
         none where register tiles are one thread's.
-    matrix: instructions that multiply small matrices. matrix_tiles: the tiles of products that they make.
+    matrix: instructions that multiply small matrices. matrix_tiles: the tiles of products that they make
+        of operands of 16 bits; of others K is as long in bytes.
     fast_limit: bytes of fast memory that a launch may ask for, besides EXCHANGE_BYTES; 0 for any number.
     atomics: whether threads may add to one integer in memory at once, or take its maximum and the like.
     pair_dot: whether an instruction adds products of pairs of bf16 to a register of f32.

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from hlo_disc.device import EXCHANGE_BYTES, Device, Team, Tile
+from typing import TYPE_CHECKING
+
+from hlo_disc.device import EXCHANGE_BYTES, Device, Held, Mma, Team, Tile
 from hlo_disc.targets.emit import FunctionBody
 from hlo_disc.targets.machine import Machine, Threads
+
+if TYPE_CHECKING:
+    from hlo_disc.targets.machine import Value
 
 TRIPLE = "amdgcn-amd-amdhsa"
 LAYOUT = (
@@ -66,6 +71,22 @@ def _shuffled(body: FunctionBody, x: str, mode: str, distance: int, width: int) 
     return body.call("i32", "llvm.amdgcn.ds.bpermute", [("i32", body.op(f"shl i32 {source}, 2")), ("i32", x)])
 
 
+# What LLVM takes operands of a product of small matrices for, and whether they change places.
+_PRODUCTS = {
+    "f32.16x16x16bf16.1k": ("<4 x i16>", True),
+    "f32.16x16x16f16": ("<4 x half>", True),
+    "f64.16x16x4f64": ("double", False),
+}
+
+
+def _mma(body: FunctionBody, name: str, sums: Value, x: Value, y: Value) -> str:
+    """v_mfma. Of 32 bits a thread's sums are of one column; of a transposed product they are neighbours in a row."""
+    type_, turned = _PRODUCTS[name]
+    operands = [(type_, body.op(f"bitcast {value[0].text} {value[1]} to {type_}")) for value in (x, y)]
+    passed = [*(operands[::-1] if turned else operands), (sums[0].text, sums[1]), *[("i32", "0")] * 3]
+    return body.call(sums[0].text, f"llvm.amdgcn.mfma.{name}", passed)
+
+
 MACHINE = Machine(
     triple=TRIPLE,
     layout=LAYOUT,
@@ -80,9 +101,28 @@ MACHINE = Machine(
         block="llvm.amdgcn.workgroup.id.x",
         barrier=_barrier,
         shuffled=_shuffled,
+        mma=_mma,
     ),
     exp2="llvm.amdgcn.exp2.f32",
 )
+
+# The layouts are those of AMD's Matrix Instruction Calculator, of CDNA2 and CDNA3. On CDNA2 (gfx90a) denormal operands
+# of 16 bits count as zero.
+MATRIX = (
+    *(
+        Mma(
+            name, operands, "float32", 16, 16, 16,
+            row_parts=((0, 0),), col_parts=((0, 0),), sum_parts=((0, 0),),
+            held=Held(16, 4, below=True), sums_held=Held(16, 4, below=True), warp=WAVE,
+        )
+        for name, operands in (("f32.16x16x16bf16.1k", "bfloat16"), ("f32.16x16x16f16", "float16"))
+    ),
+    Mma(
+        "f64.16x16x4f64", "float64", "float64", 16, 16, 4,
+        row_parts=((0, 0),), col_parts=((0, 0),), sum_parts=((0, 0), (4, 0), (8, 0), (12, 0)),
+        held=Held(16, 1, below=True), sums_held=Held(4, 1), warp=WAVE,
+    ),
+)  # fmt: skip
 
 DEVICE = Device(
     simd_bytes=16,
@@ -94,6 +134,12 @@ DEVICE = Device(
         Tile(16, 32, 64, 256, parts=8),
         Tile(128, 64, 16, 256, least=1 << 21),
         Tile(64, 64, 16, 256),
+    ),
+    matrix=MATRIX,
+    matrix_tiles=(
+        Tile(16, 32, 256, 256, parts=4),
+        Tile(128, 64, 64, 256, least=1 << 21),
+        Tile(64, 64, 64, 256),
     ),
     fast_limit=(64 << 10) - EXCHANGE_BYTES,
     atomics=True,

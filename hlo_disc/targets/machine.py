@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from hlo_disc.targets.types import Type
     from hlo_disc.targets.vecexpr import X
 
+    # A vector in LLVM IR.
+    Value = tuple[Type, str]
+
 
 @dataclass(frozen=True)
 class Threads:
@@ -22,7 +25,7 @@ class Threads:
     barrier: f(body) makes all threads of a block wait for each other.
     shuffled: f(body, x, mode, distance, width) is the i32 `x` of another one of `width` neighbours, see gpu.shuffle.
     parts: f(body, address, turned) are the words of four parts of a matrix in shared memory, see `mlir.extension`.
-    mma: f(body, name, sums, x, y) are the elements of the sums with a product of small matrices, of words.
+    mma: f(body, name, sums, x, y) are the sums with a product of small matrices, `Value`s all.
     """
 
     convention: str
@@ -32,7 +35,7 @@ class Threads:
     barrier: Callable[[FunctionBody], None]
     shuffled: Callable[[FunctionBody, str, str, int, int], str]
     parts: Callable[[FunctionBody, str, bool], list[str]] | None = None
-    mma: Callable[[FunctionBody, str, list[str], list[str], list[str]], list[str]] | None = None
+    mma: Callable[[FunctionBody, str, Value, Value, Value], str] | None = None
 
 
 @dataclass(frozen=True)

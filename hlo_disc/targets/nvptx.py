@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from hlo_disc.device import EXCHANGE_BYTES, Device, Mma, Team, Tile
+from typing import TYPE_CHECKING
+
+from hlo_disc.device import EXCHANGE_BYTES, Device, Held, Mma, Team, Tile
 from hlo_disc.targets.emit import FunctionBody
 from hlo_disc.targets.machine import Machine, Threads
+from hlo_disc.targets.threads import vector
+
+if TYPE_CHECKING:
+    from hlo_disc.targets.machine import Value
 
 TRIPLE = "nvptx64-nvidia-cuda"
 LAYOUT = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
@@ -46,15 +52,21 @@ def _parts(body: FunctionBody, address: str, turned: bool) -> list[str]:
     return _fields(body, struct, "i32", 4)
 
 
-def _mma(body: FunctionBody, name: str, sums: list[str], x: list[str], y: list[str]) -> list[str]:
-    """mma.sync, whose operands are pairs of elements in words."""
-    words = [("i32", word) for word in (*x, *y)]
-    if name.endswith(".f32.f32"):  # of f16
-        words = [("<2 x half>", body.op(f"bitcast i32 {word} to <2 x half>")) for _, word in words]
-    struct = body.call(
-        "{ float, float, float, float }", f"llvm.nvvm.mma.{name}", [*words, *(("float", s) for s in sums)]
-    )
-    return _fields(body, struct, "float", 4)
+def _mma(body: FunctionBody, name: str, sums: Value, x: Value, y: Value) -> str:
+    """mma.sync, which takes operands in words."""
+    (type_, text), element = sums, sums[0].element
+    assert element is not None
+    operand = "<2 x half>" if name.endswith(".f32.f32") else "i32"  # of f16
+    words = [_word(body, value, k, operand) for value in (x, y) for k in range(value[0].lanes)]
+    added = [(element.text, body.op(f"extractelement {type_.text} {text}, i64 {k}")) for k in range(type_.lanes)]
+    struct = "{ " + ", ".join([element.text] * type_.lanes) + " }"
+    made = body.call(struct, f"llvm.nvvm.mma.{name}", [*words, *added])
+    return vector(body, type_, _fields(body, made, element.text, type_.lanes))
+
+
+def _word(body: FunctionBody, x: Value, k: int, type_: str) -> tuple[str, str]:
+    word = body.op(f"extractelement {x[0].text} {x[1]}, i64 {k}")
+    return type_, word if type_ == "i32" else body.op(f"bitcast i32 {word} to {type_}")
 
 
 MACHINE = Machine(
@@ -81,6 +93,7 @@ MATRIX = tuple(
     Mma(
         f"m16n8k16.row.col.{name}", operands, "float32", 16, 8, 16,
         row_parts=((0, 0), (8, 0), (0, 8), (8, 8)), col_parts=((0, 0), (0, 8)), sum_parts=((0, 0), (8, 0)),
+        held=Held(8, 2), sums_held=Held(8, 2), by_parts=True,
     )
     for name, operands in (("bf16", "bfloat16"), ("f32.f32", "float16"))
 )  # fmt: skip

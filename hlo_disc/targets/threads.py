@@ -6,7 +6,7 @@ kernel's entry; fast memory is the block's shared memory, behind what kernels ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from hlo_disc.mlir import extension_name, ir
 from hlo_disc.targets.emit import FunctionBody, Handler, ModuleBody
@@ -112,12 +112,8 @@ def _get_global(body: FunctionBody, op: ir.Operation) -> None:
     body[op.results[0]] = f"%{name}"
 
 
-def _elements(body: FunctionBody, x: ir.Value) -> list[str]:
-    type_ = body.type(x.type)
-    return [body.op(f"extractelement {type_.text} {body[x]}, i64 {k}") for k in range(type_.lanes)]
-
-
-def _vector(body: FunctionBody, type_: Type, elements: list[str]) -> str:
+def vector(body: FunctionBody, type_: Type, elements: Sequence[str]) -> str:
+    """Elements as a vector."""
     text = "poison"
     for k, x in enumerate(elements):
         assert type_.element is not None
@@ -133,15 +129,15 @@ def _parts(body: FunctionBody, op: ir.Operation) -> None:
     generic = body.op(f"getelementptr inbounds i16, ptr {body[pointer]}, i64 {body[index]}")
     address = body.op(f"addrspacecast ptr {generic} to ptr addrspace({SHARED})")
     words = read(body, address, extension_name(op).endswith(".turned"))
-    body[op.results[0]] = _vector(body, body.type(op.results[0].type), words)
+    body[op.results[0]] = vector(body, body.type(op.results[0].type), words)
 
 
 def _mma(body: FunctionBody, op: ir.Operation) -> None:
     multiply = _threads(body.module).mma
     if multiply is None:
         raise Untranslatable("the machine multiplies no small matrices")
-    sums = multiply(body, extension_name(op).removeprefix("mma."), *(_elements(body, x) for x in op.operands))
-    body[op.results[0]] = _vector(body, body.type(op.results[0].type), sums)
+    values = [(body.type(x.type), body[x]) for x in op.operands]
+    body[op.results[0]] = multiply(body, extension_name(op).removeprefix("mma."), *values)
 
 
 HANDLERS: Mapping[str, Handler] = {

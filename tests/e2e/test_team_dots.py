@@ -19,6 +19,8 @@ import hlo_disc
 from hlo_disc.device import Tile
 from hlo_disc.targets import nvptx, registry
 from hlo_disc.targets.cuda import NVIDIA
+from hlo_disc.targets.gpu import Vendor
+from hlo_disc.targets.rocm import AMD
 
 ORDERS = (0, -1, 7)
 SIZES = ((1, 1, 1), (3, 5, 7), (64, 16, 64), (65, 17, 63), (8, 100, 132), (130, 33, 4), (127, 12, 129))
@@ -33,32 +35,43 @@ TYPES = {
 }
 
 
+# Of operands of these types sums are made of products of small matrices.
+MATRICES = ((NVIDIA, "f16"), (AMD, "f16"), (AMD, "f64"))
+
+
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """matrix: sums are those of small matrices, and of f16 where others are of f32."""
+    """dtype: of operands where others have f32; `matrix`: they are multiplied by small matrices."""
 
+    vendor: Vendor
     tile: Tile
+    dtype: str
     matrix: bool
 
     def __str__(self) -> str:
-        return f"{'matrix_' * self.matrix}{self.tile.rows}x{self.tile.cols}x{self.tile.depth}"
+        kind = f"{self.vendor.driver[0]}_{self.dtype}_" * self.matrix
+        return f"{kind}{self.tile.rows}x{self.tile.cols}x{self.tile.depth}"
 
     def specs(self, specs: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(spec.replace("f32", "f16") for spec in specs) if self.matrix else specs
+        return tuple(spec.replace("f32", self.dtype) for spec in specs)
 
 
-FORMS = [*(Form(x, False) for x in nvptx.DEVICE.tiles), *(Form(x, True) for x in nvptx.DEVICE.matrix_tiles)]
+FORMS = [
+    *(Form(NVIDIA, tile, "f32", False) for tile in nvptx.DEVICE.tiles),
+    *(Form(vendor, tile, dtype, True) for vendor, dtype in MATRICES for tile in vendor.device.matrix_tiles),
+]
 
 
 @pytest.fixture(params=FORMS, ids=str)
 def form(request, monkeypatch) -> Iterator[Form]:
     """The one form that the target "tiled" has for all sizes, and fast memory for it whatever the types."""
-    tile = dataclasses.replace(request.param.tile, least=0)
+    vendor, tile = request.param.vendor, dataclasses.replace(request.param.tile, least=0)
     monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
     only = {"matrix_tiles": (tile,)} if request.param.matrix else {"tiles": (tile,), "matrix": ()}
-    device = dataclasses.replace(nvptx.DEVICE, fast_limit=227 << 10, **only)
-    registry.register("tiled", lambda: emulated.Emulated(dataclasses.replace(NVIDIA, device=device)))
-    yield request.param
+    device = dataclasses.replace(vendor.device, fast_limit=227 << 10, **only)
+    registry.register("tiled", lambda: emulated.Emulated(dataclasses.replace(vendor, device=device)))
+    with jax.enable_x64(request.param.dtype == "f64"):
+        yield request.param
     emulated.emulator().simt_order(0)
 
 
@@ -97,6 +110,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "windows": (windows, ("f32[2, m, k, 3]", "f32[2, 3, 3, 5]")),
 }  # fmt: skip
 
+LAYOUTS = ("rows and columns", "rows transposed", "columns transposed", "both transposed", "epilogue", "batch")
+
 
 def arrays(specs: tuple[str, ...], m: int, k: int, n: int) -> list[np.ndarray]:
     rng, made = np.random.default_rng(m + n), []
@@ -115,8 +130,11 @@ def arrays(specs: tuple[str, ...], m: int, k: int, n: int) -> list[np.ndarray]:
 def test_dots(name, form):
     function, specs = PROGRAMS[name]
     specs = form.specs(specs)
-    if form.matrix and "f16" not in specs[0]:
-        pytest.skip("of no type that matrices have")
+    kinds = {spec.split("[")[0].replace("bf16", "f16") for spec in specs}
+    if form.matrix and kinds != {form.dtype}:
+        pytest.skip("of another type than the matrices")
+    if form.matrix and form.tile != form.vendor.device.matrix_tiles[-1] and name not in LAYOUTS:
+        pytest.skip("of all tiles the smallest is enough")
     with jax.enable_x64("f64" in specs[0]):
         executable = hlo_disc.compile(function, *specs, target="tiled")
         assert ("mma" in executable.explain()) == (form.matrix and name != "outer")
@@ -145,7 +163,7 @@ def compare(result: np.ndarray, expected: np.ndarray, *where: Any) -> None:
 
 def test_infinite_and_not_a_number_stay_in_their_rows_and_columns(form):
     executable = hlo_disc.compile(lambda x, y: x @ y, *form.specs(("f32[m, k]", "f32[k, n]")), target="tiled")
-    dtype = np.float16 if form.matrix else np.float32
+    dtype = TYPES[form.dtype]
     x, y = np.ones((67, 19), dtype), np.ones((19, 66), dtype)
     x[66, 18], y[18, 65], y[3, 1] = np.nan, np.inf, -np.inf
     result = np.asarray(executable(x, y))
@@ -161,15 +179,17 @@ def test_long_sums_are_shared(form):
         x, y = (a / a.dtype.type(64) for a in arrays(specs, 5, k, 6))
         result = np.asarray(executable(x, y))
         emulated.check()
-        np.testing.assert_allclose(result, np.tanh(x.astype(np.float64) @ y), atol=1e-3 if form.matrix else 1e-5)
+        error = 1e-3 if form.dtype == "f16" else 1e-5
+        np.testing.assert_allclose(result, np.tanh(x.astype(np.float64) @ y), atol=error)
 
 
 @pytest.mark.parametrize("name", ["rows and columns", "columns transposed", "rows transposed"])
 def test_memory_is_read_once_by_a_tile_and_banks_do_not_wait(name, form):
     function, specs = PROGRAMS[name]
-    specs, tile, size = form.specs(specs), form.tile, 2 if form.matrix else 4
+    specs, tile, size = form.specs(specs), form.tile, np.dtype(TYPES[form.dtype]).itemsize
     executable = hlo_disc.compile(function, *specs, target="tiled")
-    m, k, n = tile.rows, 2 * tile.depth, tile.cols
+    depth = tile.depth * 2 // size if form.matrix else tile.depth
+    m, k, n = tile.rows, 2 * depth, tile.cols
     xs = arrays(specs, m, k, n)
     (whole,) = (record for record in counted(lambda: executable(*xs)) if record.block < 0)
     assert list(whole.sectors) == [(m * k + k * n) * size // SECTOR, m * n * size // SECTOR]

@@ -108,8 +108,8 @@ def for_cpu(text: str, most: int = 1 << 17) -> str:
         return "@" + name
 
     text = re.sub(r"@llvm\.(nvvm|amdgcn)\.[\w.]+", renamed, text)
-    text = re.sub(r"^  (%\w+) = call (\{.*\}) (@llvm_\w+)\((.*)\)$", _by_memory, text, flags=re.M)
-    text = re.sub(r"^declare \{.*\} (@llvm_\w+)\(.*$", r"declare ptr \1(...)", text, flags=re.M)
+    text = re.sub(r"^  (%\w+) = call ([{<].*[}>]) (@llvm_\w+)\((.*)\)$", _by_memory, text, flags=re.M)
+    text = re.sub(r"^declare [{<].*[}>] (@llvm_\w+)\(.*$", r"declare ptr \1(...)", text, flags=re.M)
     text = re.sub(r"^declare [^\n]*@llvm_\w+\([^\n]*\)", r"\g<0> convergent nomerge nounwind", text, flags=re.M)
     text = re.sub(r' "(nvvm|amdgpu|uniform)[\w.-]*"(="[\w,]+")?', "", text)
     entries, kernels = [], []
@@ -135,15 +135,23 @@ def for_cpu(text: str, most: int = 1 << 17) -> str:
 
 
 def _by_memory(call: re.Match) -> str:
-    """A call of a function of the emulator that leaves what it returns in memory, and takes words."""
-    name, struct, function, arguments = call.groups()
-    pairs = re.findall(r"<2 x half> (%\w+)", arguments)
-    lines = [f"  {name}.word{k} = bitcast <2 x half> {x} to i32" for k, x in enumerate(pairs)]
-    for k, x in enumerate(pairs):
-        arguments = arguments.replace(f"<2 x half> {x}", f"i32 {name}.word{k}", 1)
-    return "\n".join(
-        [*lines, f"  {name}.at = call ptr {function}({arguments})", f"  {name} = load {struct}, ptr {name}.at"]
-    )
+    """A call of a function of the emulator that leaves what it returns in memory, and takes no vectors."""
+    name, result, function, arguments = call.groups()
+    lines, passed = [], []
+    for k, argument in enumerate(re.findall(r"(?:<.*?>|\w+(?: addrspace\(\d\))?) [^,]+", arguments)):
+        vector = re.fullmatch(r"<(\d) x (\w+)> (.*)", argument)
+        if not vector:
+            passed.append(argument)
+        elif vector[2] in ("half", "i16"):  # in a register of whole words
+            word = f"i{16 * int(vector[1])}"
+            lines.append(f"  {name}.word{k} = bitcast {argument} to {word}")
+            passed.append(f"{word} {name}.word{k}")
+        else:
+            for i in range(int(vector[1])):
+                lines.append(f"  {name}.part{k}.{i} = extractelement {argument}, i32 {i}")
+                passed.append(f"{vector[2]} {name}.part{k}.{i}")
+    lines.append(f"  {name}.at = call ptr {function}({', '.join(passed)})")
+    return "\n".join([*lines, f"  {name} = load {result}, ptr {name}.at, align 4"])
 
 
 def _named(text: str, sizes: Mapping[str, int]) -> dict[str, int]:

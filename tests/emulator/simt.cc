@@ -35,7 +35,7 @@ struct Fiber {
   const void* site;  // where it waits
   uint64_t members;  // 0 for all that are there
   uint64_t offered;
-  uint32_t words[4];  // what a function returns that LLVM has as a struct
+  alignas(8) uint32_t words[8];  // what a function returns that LLVM has as a struct or a vector
 };
 
 using Kernel = void (*)(const void* record);
@@ -388,6 +388,61 @@ static const void* multiplied(const Operands& mine, const float (&c)[4], double 
   }
 MMA(bf16, of_bf16)
 MMA(f32_f32, of_f16)
+
+// AMD's products of small matrices, of a wave that is all there, as the Matrix Instruction Calculator of AMD has them. All
+// are 16 x 16.
+constexpr uint64_t kWaveOfAll = ~uint64_t{0};
+
+// On CDNA2 denormal operands of 16 bits count as zero, and so do such results.
+static double normal_of_f16(uint32_t bits) { return bits >> 10 & 31 ? of_f16(bits) : 0; }
+static double normal_of_bf16(uint32_t bits) { return bits >> 7 & 255 ? of_bf16(bits) : 0; }
+
+// v_mfma_f32_16x16x16 of 16 bits: A[i][k] is element k % 4 of lane 16 (k / 4) + i, B[k][j] of lane 16 (k / 4) + j, and
+// D[i][j] is register i % 4 of lane 16 (i / 4) + j.
+static const void* mfma_of_16_bits(uint64_t a, uint64_t b, const float (&c)[4], double (*number)(uint32_t),
+                                   const void* site) {
+  const uint64_t mine[2] = {a, b};
+  meet(kWaveOfAll, reinterpret_cast<uint64_t>(mine), site, [&](const Fiber* wave) {
+    auto element = [&](int operand, int line, int k) {
+      uint64_t four = reinterpret_cast<const uint64_t*>(wave[16 * (k / 4) + line].offered)[operand];
+      return number(four >> 16 * (k % 4) & 0xffff);
+    };
+    for (int r = 0; r < 4; r++) {
+      double sum = 0;
+      for (int k = 0; k < 16; k++) sum += element(0, 4 * (lane() / 16) + r, k) * element(1, lane() % 16, k);
+      float result = static_cast<float>(c[r] + sum);
+      if (std::fpclassify(result) == FP_SUBNORMAL) result = std::copysign(0.0f, result);
+      memcpy(&self().words[r], &result, 4);
+    }
+    return 0;
+  });
+  return self().words;
+}
+const void* llvm_amdgcn_mfma_f32_16x16x16bf16_1k(uint64_t a, uint64_t b, float c0, float c1, float c2, float c3) {
+  return mfma_of_16_bits(a, b, {c0, c1, c2, c3}, normal_of_bf16, __builtin_return_address(0));
+}
+const void* llvm_amdgcn_mfma_f32_16x16x16f16(uint64_t a, uint64_t b, float c0, float c1, float c2, float c3) {
+  return mfma_of_16_bits(a, b, {c0, c1, c2, c3}, normal_of_f16, __builtin_return_address(0));
+}
+
+// v_mfma_f64_16x16x4f64: A[i][k] is in lane 16 k + i, B[k][j] in lane 16 k + j, and D[i][j] is number i / 4 of lane
+// 16 (i % 4) + j.
+const void* llvm_amdgcn_mfma_f64_16x16x4f64(double a, double b, double c0, double c1, double c2, double c3) {
+  const double mine[2] = {a, b}, c[4] = {c0, c1, c2, c3};
+  meet(kWaveOfAll, reinterpret_cast<uint64_t>(mine), __builtin_return_address(0), [&](const Fiber* wave) {
+    auto element = [&](int operand, int line, int k) {
+      return reinterpret_cast<const double*>(wave[16 * k + line].offered)[operand];
+    };
+    for (int r = 0; r < 4; r++) {
+      double result = c[r];
+      for (int k = 0; k < 4; k++)
+        result = std::fma(element(0, 4 * r + lane() / 16, k), element(1, lane() % 16, k), result);
+      memcpy(&self().words[2 * r], &result, 8);
+    }
+    return 0;
+  });
+  return self().words;
+}
 
 // What a machine approximates is as wrong as its maker says that it may be, for some numbers more than for others:
 // `error` at most, relative to the result. Numbers below the normal ones are taken for zero, and so are such results.

@@ -106,6 +106,36 @@ def test_aligned_forms_read_and_write_whole_registers(name, codes):
             assert "flat_" not in text and "scratch_" not in text
 
 
+# Products of small matrices, and how many hundredths of the instructions they are where a large dot multiplies. Of
+# operands that lie across K each element of 16 bits is read alone.
+MATRIX_PROGRAMS = {
+    "bf16": (lambda x, y: x @ y, ("bf16[m, k]", "bf16[k, n]"), 27),
+    "f16": (lambda x, y, z: jax.nn.gelu(x @ y + z), ("f16[m, k]", "f16[k, n]", "f16[n]"), 27),
+    "bf16, columns transposed": (lambda x, y: x @ y.T, ("bf16[m, k]", "bf16[n, k]"), 50),
+    "bf16, rows transposed": (lambda x, y: x.T @ y, ("bf16[k, m]", "bf16[k, n]"), 13),
+    "f64": (lambda x, y: x @ y, ("f64[m, k]", "f64[k, n]"), 37),
+}
+
+
+@pytest.mark.parametrize("name", MATRIX_PROGRAMS)
+def test_dots_of_small_matrices_stay_in_registers(name, codes):
+    function, specs, share = MATRIX_PROGRAMS[name]
+    for large in (False, True):
+        codes.clear()
+        sized = tuple(re.sub(r"[mkn](?=[],])", "4096", spec) if large else spec for spec in specs)
+        with jax.enable_x64(name == "f64"):
+            hlo_disc.compile(function, *sized, target="rocm")
+        for code in codes:
+            for spills in ("private_segment_fixed_size", "vgpr_spill_count", "sgpr_spill_count"):
+                assert set(code.numbers(spills).values()) == {0}, spills
+            assert max(code.numbers("vgpr_count").values()) <= 128
+            if large:
+                (kernel,) = (text for kernel, text in code.kernels().items() if "mma" in kernel)
+                blocks = [re.findall(r"^\s+([a-z]\w+)", x, re.M) for x in re.split(r"^\.LBB\w+:", kernel, flags=re.M)]
+                products = [sum("mfma" in word for word in block) for block in blocks]
+                assert max(products) >= share / 100 * len(blocks[products.index(max(products))])
+
+
 def test_words_of_a_wave(codes):
     """Neighbours meet without memory, 16 of them; the others through that of an exchange."""
     hlo_disc.compile(jax.nn.softmax, "f32[m, n]", target="rocm:gfx942")

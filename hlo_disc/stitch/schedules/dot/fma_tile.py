@@ -15,9 +15,11 @@ import numpy as np
 from hlo_disc.device import Tile
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar, Val
-from hlo_disc.stitch.schedules.dot.operand import DotTypes
+from hlo_disc.stitch.schedules.dot.operand import DotTypes, Staging, at_once
 
 ACROSS, PATCH = 16, 4
+# Elements behind each row.
+PAD = 4
 # Of K in one turn of the innermost loop. The assembler writes more of them out.
 STEPS = 4
 
@@ -42,12 +44,13 @@ class Block(FastMatrix):
     along_k: bool
 
 
+def fma_staging(types: DotTypes) -> Staging:
+    """How operands are brought to fast memory for `FmaTile`, and how sums leave it."""
+    return Staging(types.sum, vector=4, next=2, pad=PAD, sums_pad=PAD)
+
+
 class FmaTile:
     """Builds what a thread does for its part of a tile of sums of `dtype`."""
-
-    # Neighbours that a thread reads at once; elements behind each row of operands, and of the sums: neighbours that are
-    # written one below the other lie in other banks. NEXT: vectors of a row along K that neighbouring threads read.
-    VECTOR, NEXT, PAD, SUMS_PAD = 4, 2, 4, 4
 
     def __init__(self, b: Builder, tile: Tile, dtype: np.dtype):
         self.b, self.dtype, self.tile = b, dtype, tile
@@ -59,14 +62,9 @@ class FmaTile:
         self.cols = [thread % across * PATCH + i for i in range(0, tile.cols, across * PATCH)]
         self.depth = tile.depth // tile.parts
 
-    @staticmethod
-    def staged(types: DotTypes) -> np.dtype:
-        """What operands are in fast memory."""
-        return types.sum
-
     def block(self, buffer: Val, at: Scalar, size: int, along_k: bool) -> Block:
         """Where a block of an operand lies in fast memory."""
-        return Block(buffer, at, size + self.PAD, along_k)
+        return Block(buffer, at, size + PAD, along_k)
 
     def put(self, block: Block, x: Val, row: Scalar, k: Scalar) -> None:
         """Store neighbours of an operand."""
@@ -104,29 +102,29 @@ class FmaTile:
         """Store the sums of all threads."""
         places = [(row + i, col) for row in self.rows for i in range(PATCH) for col in self.cols]
         pieces = [(x, *place) for x, place in zip(sums, places, strict=True)]
-        leave_sums(self.b, self.tile, self.part, pieces, matrix)
+        leave_sums(self.b, self.tile, self.part, pieces, matrix, at_once(self.dtype))
 
 
 def leave_sums(
-    b: Builder, tile: Tile, part: Scalar, pieces: Sequence[tuple[Val, Scalar, Scalar]], matrix: FastMatrix
+    b: Builder, tile: Tile, part: Scalar, pieces: Sequence[tuple[Val, Scalar, Scalar]], matrix: FastMatrix, vector: int
 ) -> None:
-    """Store what a thread has of a part's sums, each with its row and column; then parts are added up."""
+    """Store what a thread has of a part's sums, each with its row and column; then parts are added up, by vectors."""
     first = part * tile.rows
     b.barrier()
     for x, row, col in pieces:
         b.store(x, matrix.buffer, matrix.place(first + row, col))
     b.barrier()
     if tile.parts > 1:
-        _add_parts(b, tile, matrix)
+        _add_parts(b, tile, matrix, vector)
         b.barrier()
 
 
-def _add_parts(b: Builder, tile: Tile, matrix: FastMatrix) -> None:
+def _add_parts(b: Builder, tile: Tile, matrix: FastMatrix, vector: int) -> None:
     """To the sums of the first part those of the others."""
-    with b.loop(b.thread_id(), tile.rows * tile.cols // PATCH, tile.threads) as loop:
-        row, col = loop.i // (tile.cols // PATCH), loop.i % (tile.cols // PATCH) * PATCH
+    with b.loop(b.thread_id(), tile.rows * tile.cols // vector, tile.threads) as loop:
+        row, col = loop.i // (tile.cols // vector), loop.i % (tile.cols // vector) * vector
         places = [matrix.place(row + part * tile.rows, col) for part in range(tile.parts)]
-        parts = [b.load(matrix.buffer, at, PATCH) for at in places]
+        parts = [b.load(matrix.buffer, at, vector) for at in places]
         while len(parts) > 1:
             parts = [b.binary("+", x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
         b.store(parts[0], matrix.buffer, matrix.place(row, col))

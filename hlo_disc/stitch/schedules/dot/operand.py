@@ -29,6 +29,28 @@ class DotTypes:
     pairs: bool = False
 
 
+def at_once(dtype: np.dtype) -> int:
+    """Neighbours that a thread of a team reads or writes at once: of 16 bytes, so that no bank has to wait."""
+    return 16 // dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Staging:
+    """How a team brings operands to fast memory, and finds sums there.
+
+    dtype: of operands in fast memory. vector: neighbours that a thread reads at once. next: vectors of a row along K
+        that neighbouring threads read.
+    pad, sums_pad: elements behind each row of operands, and of the sums: neighbours that are written one below the
+        other lie in other banks.
+    """
+
+    dtype: np.dtype
+    vector: int
+    next: int
+    pad: int
+    sums_pad: int
+
+
 @dataclass(frozen=True)
 class Operand:
     """A part of a matrix in memory: where its first element is, and how far it is to the next along some axes."""

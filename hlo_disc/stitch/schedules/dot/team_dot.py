@@ -16,9 +16,9 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
-from hlo_disc.stitch.schedules.dot.fma_tile import FmaTile
-from hlo_disc.stitch.schedules.dot.mma_tile import MmaTile
-from hlo_disc.stitch.schedules.dot.operand import DotTypes
+from hlo_disc.stitch.schedules.dot.fma_tile import FmaTile, fma_staging
+from hlo_disc.stitch.schedules.dot.mma_tile import MmaTile, mma_staging
+from hlo_disc.stitch.schedules.dot.operand import DotTypes, Staging
 from hlo_disc.stitch.schedules.dot.product import Product, swapped
 from hlo_disc.stitch.schedules.dot.shared_dot import shared_dot
 from hlo_disc.stitch.schedules.dot.team_kernel import TeamKernel, along_k
@@ -54,37 +54,32 @@ class TeamDot:
         return (self.group.key(), self.tile, self.multiples, self.slices)
 
     @property
-    def inner(self) -> type[FmaTile] | type[MmaTile]:
-        """What makes the sums."""
-        return MmaTile if self.mma else FmaTile
-
-    @property
-    def staged(self) -> np.dtype:
-        """What operands are in fast memory."""
-        return self.inner.staged(self.types)
+    def staging(self) -> Staging:
+        """How operands lie in fast memory, and sums."""
+        return mma_staging(self.types, self.mma) if self.mma else fma_staging(self.types)
 
     def sums(self, b: Builder) -> FmaTile | MmaTile:
         """What builds them."""
-        return MmaTile(b, self.tile, self.types.sum, self.mma) if self.mma else FmaTile(b, self.tile, self.types.sum)
+        return MmaTile(b, self.tile, self.types, self.mma) if self.mma else FmaTile(b, self.tile, self.types.sum)
 
     @property
     def rows_elements(self) -> int:
         """Of fast memory for the rows of a block."""
-        return self.tile.depth * (self.tile.rows + self.inner.PAD)
+        return self.tile.depth * (self.tile.rows + self.staging.pad)
 
     @property
     def block_elements(self) -> int:
         """Of fast memory for a block of K."""
-        return self.rows_elements + self.tile.depth * (self.tile.cols + self.inner.PAD)
+        return self.rows_elements + self.tile.depth * (self.tile.cols + self.staging.pad)
 
     @property
     def sums_elements(self) -> int:
         """Of fast memory for the sums."""
-        return self.tile.parts * self.tile.rows * (self.tile.cols + self.inner.SUMS_PAD)
+        return self.tile.parts * self.tile.rows * (self.tile.cols + self.staging.sums_pad)
 
     def fast_bytes(self) -> Dim:
         """Two blocks, and afterwards the sums."""
-        blocks = 2 * self.block_elements * self.staged.itemsize
+        blocks = 2 * self.block_elements * self.staging.dtype.itemsize
         return Dim.const(max(blocks, self.sums_elements * np.dtype(self.types.sum).itemsize))
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
@@ -107,15 +102,20 @@ def team_choices(group: Group, p: Product, facts: ShapeFacts, device: Device) ->
     types, sizes = DotTypes(p.rows.source.dtype, p.cols.source.dtype, p.dtype), _strides(p)
     names = tuple(np.dtype(x).name for x in (types.row, types.col, types.sum))
     mma = next((x for x in device.matrix if (x.operands, x.operands, x.sums) == names), None)
-    tiles = device.matrix_tiles if mma else device.tiles
+    tiles = device.tiles if mma is None else [_of_type(tile, types.row) for tile in device.matrix_tiles]
     choices: list[Choice] = []
     for tile in tiles:
         form = TeamDot(group, p, types, tile, facts, mma=mma)
-        whole = tuple(Condition(size, "multiple of", form.inner.VECTOR) for size in sizes)
+        whole = tuple(Condition(size, "multiple of", form.staging.vector) for size in sizes)
         when = _when(p, tile) if tile is not tiles[-1] else ()
         choices += [Choice(replace(form, multiples=sizes), (*when, *whole)), Choice(form, when)]
     shared = shared_dot(TeamDot(group, p, types, tiles[-1], facts, mma=mma), device, facts)
     return [*filter(None, [shared]), *choices]
+
+
+def _of_type(tile: Tile, dtype: np.dtype) -> Tile:
+    """A tile for operands of 16 bits for those of another type: of as many bytes."""
+    return replace(tile, depth=tile.depth * 2 // dtype.itemsize)
 
 
 def _when(p: Product, tile: Tile) -> When:

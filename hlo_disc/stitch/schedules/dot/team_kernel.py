@@ -23,13 +23,11 @@ from hlo_disc.stitch.schedules.dot.epilogue import Stores
 from hlo_disc.stitch.schedules.dot.fma_tile import FastMatrix, FmaTile
 from hlo_disc.stitch.schedules.dot.kernel import ProductKernel
 from hlo_disc.stitch.schedules.dot.mma_tile import MmaTile
+from hlo_disc.stitch.schedules.dot.operand import at_once
 from hlo_disc.stitch.schedules.dot.product import Axis, Product, position
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.schedules.dot.team_dot import TeamDot
-
-# Neighbours that the epilogue stores at once.
-VECTOR = 4
 
 
 def along_k(p: Product, side: str) -> bool:
@@ -45,8 +43,8 @@ class Loader:
         b, p, tile, types = k.b, k.p, k.v.tile, k.v.types
         self.b, self.sizes, self.side, self.buffer, self.size, self.first = b, k.sizes, side, buffer, size, first
         self.axis, self.source = (p.row_axis, types.row) if side == "row" else (p.col_axis, types.col)
-        self.inner, self.staged = p.inner[-1], k.v.staged
-        self.along_k, self.vector, self.next = along_k(p, side), k.v.inner.VECTOR, k.v.inner.NEXT
+        self.inner, self.staged = p.inner[-1], k.v.staging.dtype
+        self.along_k, self.vector, self.next = along_k(p, side), k.v.staging.vector, k.v.staging.next
         numbers = [b.thread_id() + first for first in range(0, size * tile.depth // self.vector, tile.threads)]
         # Of each vector of a thread the row and the k.
         self.places = [(self._along_k if self.along_k else self._along_rows)(number) for number in numbers]
@@ -122,17 +120,17 @@ class TeamKernel(ProductKernel):
     def _tile(self) -> None:
         b, v, tile, sizes = self.b, self.v, self.v.tile, self.sizes
         for size in v.multiples:
-            b.lanes.is_multiple(sizes(size), v.inner.VECTOR)
+            b.lanes.is_multiple(sizes(size), v.staging.vector)
         row, col = self.at
         self.loaders = (
             Loader(self, "row", self.rows, tile.rows, row),
             Loader(self, "col", self.cols, tile.cols, col),
         )
         self.sums = v.sums(b)
-        self.fast = b.view(b.fast(), 0, b.memory_type(v.staged), 2 * v.block_elements)
+        self.fast = b.view(b.fast(), 0, b.memory_type(v.staging.dtype), 2 * v.block_elements)
         sums = self._over(list(self.p.inner), self.row_at, self.batch_at, self.part(v.slices), self.sums.zeros())
         room = b.view(b.fast(), 0, b.memory_type(v.types.sum), v.sums_elements)
-        left = FastMatrix(room, 0, tile.cols + v.inner.SUMS_PAD)
+        left = FastMatrix(room, 0, tile.cols + v.staging.sums_pad)
         self.sums.leave(sums, left)
         self._store(left)
 
@@ -178,10 +176,11 @@ class TeamKernel(ProductKernel):
     def _store(self, sums: FastMatrix) -> None:
         """The epilogue: each thread has some columns of every so many rows."""
         b, p, tile = self.b, self.p, self.v.tile
-        stores = Stores(b, p, sums.stride, VECTOR, self.v.facts)
+        vector = at_once(self.v.types.sum)
+        stores = Stores(b, p, sums.stride, vector, self.v.facts)
         end = b.minimum(self.sizes(p.row_axis.size) - self.at[0], tile.rows)
         thread = b.thread_id()
-        across = 1 if p.col is None else tile.cols // VECTOR
-        first = b.index(thread % across * VECTOR)
+        across = 1 if p.col is None else tile.cols // vector
+        first = b.index(thread % across * vector)
         rows = (thread // across, end, tile.threads // across)
-        stores.build(self.sizes, [sums.buffer], self.memory, self.batch, self.at, rows, (first, first + VECTOR))
+        stores.build(self.sizes, [sums.buffer], self.memory, self.batch, self.at, rows, (first, first + vector))

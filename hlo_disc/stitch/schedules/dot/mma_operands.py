@@ -1,0 +1,147 @@
+"""How the threads of a warp read the operands of small products from fast memory.
+
+`ByParts`: by instructions for that, which read parts of matrices, and turn them where they lie the other way.
+`ByThreads`: each thread reads what it multiplies, whole chunks along K. What is k to the instruction is any order of K
+that both operands have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from hlo_disc.device import Held, Mma
+from hlo_disc.mlir import vector
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.schedules.dot.chunks import ROUND, Chunks, Turns, by_lines
+from hlo_disc.stitch.schedules.dot.operand import at_once
+
+# The operands of a step: of a warp's rows, and of its columns.
+Factors = tuple[list[Val], list[Val]]
+
+
+def held_at(b: Builder, held: Held, warp: int, lane: Val) -> tuple[Val, Val]:
+    """The line of which a thread has elements, and the first of them."""
+    across = warp // held.lines
+    line, number = (lane % held.lines, lane // held.lines) if held.below else (lane // across, lane % across)
+    return b.index(line), b.index(number * held.run)
+
+
+class Reader:
+    """Reads for a warp: of the tile `size` rows and columns from `at` on, of each block of K the part's `depth`."""
+
+    def __init__(
+        self, b: Builder, mma: Mma, lane: Val, dtype: np.dtype, part: Scalar, depth: int, at: tuple[Scalar, Scalar],
+        size: tuple[int, int],
+    ):  # fmt: skip
+        self.b, self.mma, self.lane, self.dtype, self.part, self.depth = b, mma, lane, dtype, part, depth
+        self.at, self.size, self.chunk = at, size, at_once(dtype)
+
+
+class ByParts(Reader):
+    """Of elements of 16 bits: a part is a square of a chunk's elements."""
+
+    def turns(self, width: int, along_k: bool) -> Turns:
+        """How chunks of lines of `width` elements change places."""
+        return by_lines(width // self.chunk)
+
+    def factors(self, rows: Chunks, cols: Chunks) -> Iterator[Factors]:
+        """The operands of one step after the other."""
+        b, mma, (row, col), (down, across) = self.b, self.mma, self.at, self.size
+        # What is read at once makes as many columns of `Mma`s side by side.
+        beside = 4 // len(mma.col_parts)
+        col_parts = [(c + i * mma.cols, k) for i in range(beside) for c, k in mma.col_parts]
+        for k in range(0, self.depth, mma.depth):
+            left = [self._read(rows, row, i, k, mma.row_parts) for i in range(0, down, mma.rows)]
+            right = [self._read(cols, col, j, k, col_parts) for j in range(0, across, mma.cols * beside)]
+            yield left, [b.simd.shuffle(y, y, [2 * i, 2 * i + 1]) for y in right for i in range(beside)]
+
+    def _read(self, block: Chunks, first: Scalar, row: int, k: int, parts: Sequence[tuple[int, int]]) -> Val:
+        """Four parts of an operand, from row, or column, `first + row` and the part's `k` on.
+
+        Each thread says where a line of one of them is.
+        """
+        b, chunk, number, below = self.b, self.chunk, self.lane // self.chunk, self.lane % self.chunk
+        # Which of the four differ from the first in their row, and in their k.
+        row_more, k_more = (self._chosen(number, [part[axis] // chunk for part in parts]) for axis in (0, 1))
+        k_first = self.part * (self.depth // chunk)
+        if block.along_k:
+            at = block.place(first + row_more * chunk + below, k_first + k_more + k // chunk, row)
+        else:
+            line = (k_first + k_more) * chunk + below
+            at = block.place(line, first // chunk + row_more + row // chunk, k)
+        return b.parts(block.buffer, at, turned=not block.along_k)
+
+    def _chosen(self, number: Val, values: Sequence[int]) -> Scalar:
+        """`values[number]`, 0 or 1 as a bit of the number is."""
+        for bit in range(2):
+            if list(values) == [n >> bit & 1 for n in range(len(values))]:
+                return number // (1 << bit) % 2
+        raise AssertionError(f"parts at {values}")
+
+
+class ByThreads(Reader):
+    """Of a line of a part each of `across` threads has as many chunks of neighbours as fit into ROUND, then the next.
+
+    Chunks of neighbours are read one after the other, each for as many steps as it has elements for.
+    """
+
+    def __init__(self, *given: Any):
+        super().__init__(*given)
+        held = self.mma.held
+        self.across = self.mma.warp // held.lines
+        self.line, first = held_at(self.b, held, self.mma.warp, self.lane)
+        self.beside = max(min(self.depth // self.chunk, ROUND) // self.across, 1)
+        self.first = self.part * (self.depth // self.chunk) + first // held.run * self.beside
+        self.ks = sorted({k for _, k in self.mma.col_parts})
+        # A thread's neighbours in a part, as words of 32 bits, or of 64.
+        self.words = held.run * self.dtype.itemsize // max(self.dtype.itemsize, 4)
+
+    def turns(self, width: int, along_k: bool) -> Turns:
+        """See `ByParts`. Across K, threads read neighbours of lines that are a few chunks of K apart."""
+        if along_k:
+            return by_lines(width // self.chunk)
+        return Turns(self.beside * self.chunk, self.across, ROUND // self.across)
+
+    def factors(self, rows: Chunks, cols: Chunks) -> Iterator[Factors]:
+        """See `ByParts`."""
+        mma, chunks = self.mma, self.depth // self.chunk
+        sides = (rows, mma.rows, mma.row_parts), (cols, mma.cols, mma.col_parts)
+        for number in range(chunks // self.across):
+            more = number // self.beside * self.beside * self.across + number % self.beside
+            left, right = (
+                [[self._read(block, at, i + line, more) for line in _lines(parts)] for i in range(0, size, step)]
+                for (block, step, parts), at, size in zip(sides, self.at, self.size, strict=True)
+            )
+            for step in range(self.chunk // (mma.held.run * len(self.ks))):
+                xs = [self._fragment(x, step, mma.row_parts) for x in left]
+                yield xs, [self._fragment(y, step, mma.col_parts) for y in right]
+
+    def _fragment(self, lines: Sequence[Val], step: int, parts: Sequence[tuple[int, int]]) -> Val:
+        """The operand of a step, of a thread's chunks of the lines of its parts."""
+        words: list[int] = []
+        for line, k in parts:
+            at = (step * len(self.ks) + self.ks.index(k)) * self.words
+            words += [_lines(parts).index(line) * lines[0].lanes + at + n for n in range(self.words)]
+        return self.b.simd.shuffle(lines[0], lines[-1], words)
+
+    def _read(self, block: Chunks, at: Scalar, row: int, more: int) -> Val:
+        """The chunk of row, or column, `at + row` and the thread's own, `more` chunks from its first one along K."""
+        b, chunk = self.b, self.chunk
+        if block.along_k:
+            x = b.load(block.buffer, block.place(at + self.line, self.first + more, row), chunk)
+        else:
+            line, ks = at + self.line + row, range(more * chunk, (more + 1) * chunk)
+            places = [block.place(self.first * chunk, line // chunk, k, line % chunk) for k in ks]
+            elements = [b.load(block.buffer, place) for place in places]
+            type_ = b.vec(chunk, elements[0].element)
+            x = b.pure(lambda: vector.FromElementsOp(type_, [e.v for e in elements]).result, chunk, elements)
+        return x if self.dtype.itemsize > 4 else b.reinterpret(x, b.i32, chunk * self.dtype.itemsize // 4)
+
+
+def _lines(parts: Sequence[tuple[int, int]]) -> list[int]:
+    """In which lines parts begin."""
+    return sorted({line for line, _ in parts})

@@ -53,7 +53,7 @@ class Kit:
     def gpu(self) -> Gpu:
         library = next(filter(loads, self.driver[1:]), None)
         if library is None:
-            raise RuntimeError(f"there is no driver: none of {', '.join(self.driver[1:])} can be loaded")
+            raise SystemExit(f"there is no driver: none of {', '.join(self.driver[1:])} can be loaded")
         return Gpu(self.driver[0], library)
 
     def load(self, name: str, threads: int | None = None) -> Any:

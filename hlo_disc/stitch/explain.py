@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.ops.cost import operations
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim, dim_product
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan, Scope
 from hlo_disc.stitch.hostflow.placement import Placement
@@ -23,6 +24,8 @@ def explain(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement
             lines.append(f"  input {name}: {_type(value)}")
     lines += [f"  output: {_type(v)}" for v in graph.outputs]
     lines.append(launches_text(plan, scheduled))
+    lines.append("what launches read and write, each once, and compute:")
+    lines += [f"{number:6d}  {_work(group)}" for number, group in enumerate(scheduled.steps)]
     if device.teams:
         lines.append("fast memory of a block, in bytes, which launches ask for:")
         needs = {
@@ -157,6 +160,12 @@ def _step(step: Step) -> str:
             conditions.append("weight packed")
         forms.append(kernel + (f" if {' and '.join(conditions)}" if conditions else ""))
     return f"{' else '.join(forms)} -> {', '.join(map(_type, step.group.written))}  [{_ops(step.group.ops)}]"
+
+
+def _work(group: Group) -> str:
+    """Both axes of a roofline: bytes, and operations on numbers."""
+    moved = sum((v.dtype.itemsize * dim_product(v.shape) for v in (*group.inputs, *group.outputs)), ZERO)
+    return f"{moved} bytes, {sum(map(operations, group.ops), ZERO)} operations"
 
 
 def _ops(ops: Iterable[Op]) -> str:

@@ -9,7 +9,7 @@ import llvmlite.binding as llvm
 
 from hlo_disc.targets import nvptx
 from hlo_disc.targets.gpu import Vendor
-from hlo_disc.targets.kernel_notes import Note, of_ptx
+from hlo_disc.targets.kernel_notes import Note, Roof, of_ptx
 from hlo_disc.targets.llvm_ir import optimize
 
 
@@ -32,7 +32,7 @@ NVIDIA = Vendor(
     machine=nvptx.MACHINE,
     device=nvptx.DEVICE,
     driver=("cuda", "libcuda.so.1"),
-    levels=("sm_80", "sm_90"),
+    roofs={"sm_80": Roof("an A100", 2039, 19.5, 312), "sm_90": Roof("an H100", 3350, 67, 989)},
     default=("sm_80",),  # PTX for one is assembled for every newer GPU
     intrinsics="nvvm",
     optimize=optimize,

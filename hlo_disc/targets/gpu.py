@@ -39,7 +39,7 @@ class Vendor:
 
     machine, device: how the translator and schedules see them.
     driver: see `Target.driver`.
-    levels: what code can be made for; default: what it is made for where nothing is said.
+    roofs: of a GPU of each level that code can be made for; default: those that it is made for where nothing is said.
     intrinsics: the prefix of the machine's own.
     optimize: f(module, machine) runs LLVM's passes. code: f(module, machine) is the code of a module for one level.
     image: f(codes by level) is what the driver loads. notes: f(object code) says of its kernels, by level.
@@ -48,13 +48,18 @@ class Vendor:
     machine: Machine
     device: Device
     driver: tuple[str, ...]
-    levels: tuple[str, ...]
+    roofs: Mapping[str, kernel_notes.Roof]
     default: tuple[str, ...]
     intrinsics: str
     optimize: Callable[[llvm.ModuleRef, llvm.TargetMachine], None]
     code: Callable[[llvm.ModuleRef, llvm.TargetMachine], bytes]
     image: Callable[[Mapping[str, bytes]], bytes]
     notes: Callable[[bytes], Mapping[str, Sequence[kernel_notes.Note]]]
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Of features, for which there can be code."""
+        return tuple(self.roofs)
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,7 @@ class Gpu:
 
     def kernels(self, object_: bytes) -> list[str]:
         """What the code says of them."""
-        return list(kernel_notes.lines(self._vendor.notes(object_)))
+        return list(kernel_notes.lines(self._vendor.notes(object_), self._vendor.roofs))
 
     def link(self, object_: bytes, symbols: Mapping[str, int]) -> Library:
         """Load object code; its kernels stay in it until one is launched."""

@@ -32,6 +32,23 @@ class Note:
         return f"{text}, at most {self.most} registers" if self.most else text
 
 
+@dataclass(frozen=True)
+class Roof:
+    """How fast a GPU can be: gigabytes a second from its memory, and 10^12 operations a second in f32 and, by
+    instructions for matrices, in bf16 (its maker's data sheet).
+    """
+
+    gpu: str
+    memory: float
+    f32: float
+    matrices: float
+
+    def __str__(self) -> str:
+        """See S. Williams and others, "Roofline" (2009)."""
+        f32, matrices = (rate * 1000 / self.memory for rate in (self.f32, self.matrices))
+        return f"{self.gpu} waits for its memory below {f32:.0f} operations a byte, in matrices of bf16 {matrices:.0f}"
+
+
 # Of a compute unit of gfx90a and gfx942 (LLVM's "User Guide for AMDGPU Backend"; the instruction set's manuals): SIMD
 # units, waves that each holds, registers of a lane in each and how many are given at once, bytes of shared memory.
 _UNITS, _WAVES, _REGISTERS, _AT_ONCE, _SHARED, _WAVE = 4, 8, 512, 8, 64 << 10, 64
@@ -107,8 +124,8 @@ def _unpacked(data: bytes, at: int) -> tuple[Any, int]:
     return (dict(zip(values[::2], values[1::2], strict=True)) if kind is dict else values), at
 
 
-def lines(notes: Mapping[str, Sequence[Note]]) -> Iterator[str]:
+def lines(notes: Mapping[str, Sequence[Note]], roofs: Mapping[str, Roof]) -> Iterator[str]:
     """A line a kernel, by level of features."""
     for level, own in notes.items():
-        yield f"kernels for {level}:"
+        yield f"kernels for {level} ({roofs[level]}):"
         yield from (f"  {note}" for note in own)

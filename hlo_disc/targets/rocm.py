@@ -7,7 +7,7 @@ import llvmlite.binding as llvm
 from hlo_disc.targets import amdgpu
 from hlo_disc.targets.code_object import bundle, code_object, unbundled
 from hlo_disc.targets.gpu import Vendor
-from hlo_disc.targets.kernel_notes import Note, of_code_object
+from hlo_disc.targets.kernel_notes import Note, Roof, of_code_object
 from hlo_disc.targets.llvm_ir import optimize_whole
 
 
@@ -19,14 +19,14 @@ def _notes(object_: bytes) -> dict[str, list[Note]]:
     return {level: of_code_object(code) for level, code in unbundled(object_).items()}
 
 
-_LEVELS = ("gfx90a", "gfx942")
+_ROOFS = {"gfx90a": Roof("an MI250X", 3277, 47.9, 383), "gfx942": Roof("an MI300X", 5300, 163.4, 1307)}
 
 AMD = Vendor(
     machine=amdgpu.MACHINE,
     device=amdgpu.DEVICE,
     driver=("hip", "libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"),
-    levels=_LEVELS,
-    default=_LEVELS,  # code for one runs on no other
+    roofs=_ROOFS,
+    default=tuple(_ROOFS),  # code for one runs on no other
     intrinsics="amdgcn",
     optimize=optimize_whole,
     code=_code,

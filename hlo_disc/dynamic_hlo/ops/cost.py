@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.table import OPS, kind
-from hlo_disc.dynamic_hlo.sizes.dim import dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim, dim_product
 
 # What a symbol is taken for where bytes are compared.
 _TYPICAL = 256
@@ -15,6 +15,14 @@ _TYPICAL = 256
 def is_expensive(op: Op) -> bool:
     """Whether it costs about ten additions or more: worth keeping rather than computing twice."""
     return OPS[op.name].expensive
+
+
+def operations(op: Op) -> Dim:
+    """How many it does on numbers: for each element one, for each product of a dot and for its sum one."""
+    if op.name == "dot_general":
+        return 2 * dim_product((*op.result.shape, *(op.operands[0].shape[a] for a in op.attrs["lhs_contract"])))
+    elements = {"elementwise": op.results, "reduce": op.operands}.get(kind(op))
+    return dim_product(elements[0].shape) if elements else ZERO
 
 
 def free_ops(ops: Iterable[Op]) -> set[Op]:

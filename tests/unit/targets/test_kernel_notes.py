@@ -31,7 +31,7 @@ def test_amd(tmp_path):
         assert [(n.threads, n.shared, n.registers) for n in own] == [tuple(int(f[x]) for x in names) for f in fields]
         assert len({n.name for n in own}) == len(own) == len(kernels) > 10
         assert {n.threads for n in own} == {128, 256} and {n.shared for n in own} == {0, 256}
-        assert f"kernels for {level}:\n  {own[0]}\n" in executable.explain()
+        assert f"kernels for {level} ({AMD.roofs[level]}):\n  {own[0]}\n" in executable.explain()
 
 
 @pytest.mark.parametrize("target", ["cuda", "cuda:sm_90"])
@@ -47,6 +47,18 @@ def test_nvidia(target):
     assert (wide.threads, wide.most) == (256, 0) and wide.shared > 0
     assert f"{tile.name}: 256 threads, 0 bytes of shared memory, at most 168 registers\n" in executable.explain()
     assert "occupancy" not in executable.explain()
+
+
+def test_rooflines():
+    """What a launch moves and computes stands in symbols beside what decides about it."""
+    text = hlo_disc.compile(program, *SPECS, target="cuda:sm_90").explain()
+    where = "an H100 waits for its memory below 20 operations a byte, in matrices of bf16 295"
+    assert f"kernels for sm_90 ({where}):\n" in text
+    work = text.split("and compute:\n")[1].split("fast memory")[0].split("\n")
+    assert work[:2] == [
+        "     0  4*k*m + 4*k*n + 4*m*n bytes, 2*k*m*n operations",
+        "     1  8*m*n bytes, 5*m*n operations",
+    ]
 
 
 def test_what_launches_ask_for_is_told(tmp_path):

@@ -115,6 +115,7 @@ class Executable:
             packed_bytes=self.options.packed_bytes,
             unread=program.unread,
             driver=target.driver,
+            recordable=bool(target.driver) and not any(name in program.object for name in _NOT_RECORDED),
             keep_alive=(library, functions),
         )
         self._structure = json.loads(program.structure) if program.structure else None
@@ -245,6 +246,10 @@ class Executable:
             OSError: it cannot be written.
         """
         save(self.program, path)
+
+
+# Functions of the runtime that main calls for more than a launch, as the object code names them.
+_NOT_RECORDED = (b"ral_read\0", b"ral_write\0", b"ral_allocate\0")
 
 
 def _target(name: str) -> Target:

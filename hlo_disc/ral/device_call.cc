@@ -54,6 +54,7 @@ struct DeviceRun : Run {
 
   OnDevice& device;
   void* stream;
+  bool only_prepares = false;
   std::function<void*(int64_t)> allocate_temporary;
   std::vector<DeviceBlock> temporaries, results;
 };
@@ -61,7 +62,11 @@ struct DeviceRun : Run {
 void launch(ral_call* call, ral_kernel* kernel, int64_t blocks, int64_t threads, int32_t shared, const void* record,
             int64_t bytes) {
   auto& run = *static_cast<DeviceRun*>(call);
-  run.attempt([&] { run.device.kernels.launch(*kernel, run.stream, blocks, threads, shared, record, bytes); });
+  Kernels& kernels = run.device.kernels;
+  run.attempt([&] {
+    if (run.only_prepares) return kernels.prepare(*kernel, shared);
+    kernels.launch(*kernel, run.stream, blocks, threads, shared, record, bytes);
+  });
 }
 
 int32_t read(ral_call* call, void* to, const void* from, int64_t bytes) {
@@ -144,6 +149,14 @@ void enqueue(Call& call, OnDevice& device, void* stream, void* arena, const std:
   DeviceRun run(device_call(), call, tasks, device, stream);
   run.allocate_temporary = allocate;
   run.run_main(arena);
+}
+
+void prepare(Call& call, OnDevice& device) {
+  Gpu::Current current(device.gpu);
+  StandaloneTasks tasks(1);
+  DeviceRun run(device_call(), call, tasks, device, nullptr);
+  run.only_prepares = true;
+  run.run_main(nullptr);
 }
 
 void run_on_device(Call& call, OnDevice& device) {

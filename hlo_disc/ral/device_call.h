@@ -27,6 +27,10 @@ struct OnDevice {
 // run knows, valid until it is over; it may throw Error.
 void enqueue(Call& call, OnDevice& device, void* stream, void* arena, const std::function<void*(int64_t)>& allocate);
 
+// Loads the kernels that the call will launch, and nothing else: `enqueue` with arguments of these sizes then does only
+// what a stream that is being recorded allows, of a program that is `recordable`. The call is planned.
+void prepare(Call& call, OnDevice& device);
+
 // As Call::run: inputs' sizes and pointers are set. Results are left in `outputs`, on the host; of a call whose arguments
 // are on the GPU, some at least, in `device_outputs`, where they may be computed later in its stream.
 void run_on_device(Call& call, OnDevice& device);

@@ -266,6 +266,10 @@ XLA_FFI_Error* execute_on_device(const XLA_FFI_CallFrame* frame) {
   if (XLA_FFI_Error* error = frame->api->XLA_FFI_Stream_Get(&stream)) return error;
   Call call(executable->program());
   if (XLA_FFI_Error* error = bind(frame, call, 1)) return error;
+  if (frame->stage == XLA_FFI_ExecutionStage_INITIALIZE) {
+    prepare(call, executable->on_device());
+    return nullptr;
+  }
   char* arena = arena_of(frame, *executable, call.env.data());
   XlaScratch scratch(frame);
   enqueue(call, executable->on_device(), stream.stream, arena, [&](int64_t bytes) { return scratch.allocate(bytes); });
@@ -358,13 +362,13 @@ XLA_FFI_Error* execute_held(const XLA_FFI_CallFrame* frame) {
   return nullptr;
 }
 
-template <XLA_FFI_Error* (*kExecute)(const XLA_FFI_CallFrame*), bool kHolds>
+template <XLA_FFI_Error* (*kExecute)(const XLA_FFI_CallFrame*), bool kHolds, XLA_FFI_Handler_Traits kTraits = 0>
 XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && frame->extension_start->type == XLA_FFI_Extension_Metadata) {
     XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(frame->extension_start)->metadata;
     metadata->api_version.major_version = XLA_FFI_API_MAJOR;
     metadata->api_version.minor_version = XLA_FFI_API_MINOR;
-    metadata->traits = 0;
+    metadata->traits = kTraits;
     if (kHolds) metadata->state_type_id = state_type;
     return nullptr;
   }
@@ -413,6 +417,10 @@ void withdraw(int64_t number) {
 
 void* ffi_handler() { return reinterpret_cast<void*>(&handle<execute, false>); }
 void* device_ffi_handler() { return reinterpret_cast<void*>(&handle<execute_on_device, false>); }
+void* recordable_ffi_handler() {
+  constexpr auto kTraits = XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE;
+  return reinterpret_cast<void*>(&handle<execute_on_device, false, kTraits>);
+}
 void* held_handler() { return reinterpret_cast<void*>(&handle<execute_held, true>); }
 void* held_type_id() { return &state_type; }
 void* held_type_info() { return &state_info; }

@@ -22,6 +22,9 @@ void* ffi_handler();
 // memory, and all is put into XLA's stream.
 void* device_ffi_handler();
 
+// The same for executables that are `recordable`, and for the stage "initialize" besides: XLA may record the stream.
+void* recordable_ffi_handler();
+
 // Lets XLA programs that are compiled until `withdraw` keep an executable: each of them does for as long as it lives or
 // runs. The number is for the attribute `executable` of `held_handler`, and like that of publish.
 int64_t offer(PyObject* self, const Executable* executable, int64_t content);

@@ -127,22 +127,29 @@ Kernels::Loaded& Kernels::load(ral_kernel& kernel) {
   return loaded_.back();
 }
 
+Kernels::Loaded& Kernels::ready(ral_kernel& kernel, int32_t shared) {
+  Loaded& loaded = load(kernel);
+  if (shared <= kShared || !gpu_.driver.set_attribute) return loaded;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (shared <= loaded.shared) return loaded;
+  gpu_.driver.check(gpu_.driver.set_attribute(loaded.function, kMostShared, shared),
+                    "cannot launch the kernel " + std::string(kernel.name) + " with " + std::to_string(shared) +
+                        " bytes of shared memory");
+  loaded.shared = shared;
+  return loaded;
+}
+
 void Kernels::launch(ral_kernel& kernel, void* stream, int64_t blocks, int64_t threads, int32_t shared,
                      const void* record, int64_t bytes) {
   if (blocks <= 0) return;
   const Driver& driver = gpu_.driver;
-  Loaded& loaded = load(kernel);
+  Loaded& loaded = ready(kernel, shared);
   int error = 0;
-  if (shared > kShared && driver.set_attribute) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (shared > loaded.shared) error = driver.set_attribute(loaded.function, kMostShared, shared);
-    if (!error) loaded.shared = std::max(loaded.shared, shared);
-  }
   auto size = static_cast<size_t>(bytes);
   // CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE, or HIP's
   void* packed[] = {reinterpret_cast<void*>(1), const_cast<void*>(record), reinterpret_cast<void*>(2), &size,
                     driver.end_of_record};
-  if (!error && blocks <= INT_MAX)
+  if (blocks <= INT_MAX)
     error = driver.launch(loaded.function, static_cast<unsigned>(blocks), 1, 1, static_cast<unsigned>(threads), 1, 1,
                           static_cast<unsigned>(shared), stream, nullptr, packed);
   if (!error && blocks <= INT_MAX) return;

@@ -92,6 +92,7 @@ class Kernels {
   ~Kernels();
 
   // The GPU's context is current. Throws Error(kDevice) that names the kernel.
+  void prepare(ral_kernel& kernel, int32_t shared) { ready(kernel, shared); }
   void launch(ral_kernel& kernel, void* stream, int64_t blocks, int64_t threads, int32_t shared, const void* record,
               int64_t bytes);
 
@@ -101,6 +102,8 @@ class Kernels {
     int32_t shared;  // bytes of shared memory that it may have
   };
   Loaded& load(ral_kernel& kernel);
+  // Loaded, and with so much shared memory: all of a launch that is not put into a stream.
+  Loaded& ready(ral_kernel& kernel, int32_t shared);
 
   Gpu& gpu_;
   std::mutex mutex_;

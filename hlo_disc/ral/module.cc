@@ -126,7 +126,7 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
                const std::vector<PackSpec>& packs, const std::vector<GuardSpec>& guards,
                const std::vector<std::string>& asked, const std::vector<CallSpec>& calls, int threads,
                int64_t packed_bytes, nb::object keep_alive, const std::vector<int>& unread,
-               const std::vector<std::string>& driver) {
+               const std::vector<std::string>& driver, bool recordable) {
   ral::Program program{};
   program.plan_fn = reinterpret_cast<ral_plan_fn>(plan);
   program.main_fn = reinterpret_cast<ral_main_fn>(main);
@@ -144,6 +144,7 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
   program.asked = asked;
   for (const CallSpec& call : calls) program.calls.push_back(library_call(call));
   program.driver = driver;
+  program.recordable = recordable;
   program.workers = threads > 0 ? threads : ral::usable_cores();
   std::vector<nb::object> kept{keep_alive};
   for (const nb::object& constant : constants) {
@@ -287,6 +288,8 @@ NB_MODULE(_ral, m) {
   m.def("ffi_handler", [] { return nb::capsule(ral::ffi_handler()); }, "The XLA FFI handler.");
   m.def("device_ffi_handler", [] { return nb::capsule(ral::device_ffi_handler()); },
         "The XLA FFI handler for executables of GPUs.");
+  m.def("recordable_ffi_handler", [] { return nb::capsule(ral::recordable_ffi_handler()); },
+        "The same for those that are recordable, for the stages initialize and execute.");
   m.def("held_handler", [] {
     return std::make_tuple(nb::capsule(ral::held_handler()), nb::capsule(ral::held_type_id()),
                            nb::capsule(ral::held_type_info()));
@@ -310,7 +313,8 @@ NB_MODULE(_ral, m) {
       .def("__init__", construct, nb::arg("plan"), nb::arg("main"), nb::kw_only(), nb::arg("env"), nb::arg("inputs"),
            nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("asked"),
            nb::arg("calls"), nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none(),
-           nb::arg("unread") = std::vector<int>(), nb::arg("driver") = std::vector<std::string>())
+           nb::arg("unread") = std::vector<int>(), nb::arg("driver") = std::vector<std::string>(),
+           nb::arg("recordable") = false)
       .def("plan", &Executable::plan, nb::arg("dims"),
            "env for these sizes of all inputs, concatenated. Raises ShapeError for a broken guard.")
       .def("unmet", &Executable::unmet, nb::arg("dims"),
@@ -338,6 +342,7 @@ NB_MODULE(_ral, m) {
            "Says which inputs and outputs have a framework's weak type; from then on an array whose type is not so is "
            "refused.")
       .def("packed_bytes", &Executable::packed_bytes, "Bytes of packed constants and inputs that are kept now.")
+      .def_prop_ro("recordable", [](const Executable& self) { return self.program().recordable; })
       .def_prop_ro("count", &Executable::count, "The calls that came back with results.")
       .def_prop_ro("workers", [](const Executable& self) { return self.program().workers; });
 }

@@ -92,6 +92,7 @@ struct Program {
   std::vector<std::unique_ptr<LibraryCall>> calls;
   int workers;
   std::vector<std::string> driver;  // of the GPU that its kernels are for, see Driver::open; empty for the CPU
+  bool recordable = false;  // main only launches kernels: what it puts into a stream follows from the sizes
 
   // Derived by finish().
   int dims_size = 0;       // sizes of all inputs

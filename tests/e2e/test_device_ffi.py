@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,8 @@ from hlo_disc.ral.handlers import _address
 TYPES = {"float32": 11, "int32": 4, "uint8": 6}  # XLA_FFI_DataType
 INVALID, EXHAUSTED, UNIMPLEMENTED, INTERNAL = 3, 8, 12, 13  # XLA_FFI_Error_Code
 STREAM = 0x5712EA
+INITIALIZE, EXECUTE = 2, 3  # XLA_FFI_ExecutionStage
+COMMAND_BUFFER_COMPATIBLE = 1  # XLA_FFI_Handler_TraitsBits
 
 
 class Context(ctypes.Structure):
@@ -78,25 +81,61 @@ class Xla:
         self.handler = _ral.device_ffi_handler()
 
     def __call__(self, *arrays: np.ndarray, short: int = 0) -> list[np.ndarray]:
+        with self._placed(arrays, short) as (inferred, types, memory):
+            self._copy(arrays, memory)
+            self._call(len(arrays), types, memory)
+            return self._results(inferred, memory[len(arrays) :])
+
+    @contextlib.contextmanager
+    def recorded(self, *arrays: np.ndarray, stages: Sequence[int] = (INITIALIZE,)) -> Iterator[Callable]:
+        """A function of arrays of the same types, which repeats what a call puts into the stream."""
+        driver = emulated.emulator()
+        with self._placed(arrays) as (inferred, types, memory):
+            for stage in stages:
+                self._call(len(arrays), types, memory, stage)
+            driver.fake_record(True)
+            try:
+                self._call(len(arrays), types, memory)
+            finally:
+                driver.fake_record(False)
+
+            def replay(*arrays: np.ndarray) -> list[np.ndarray]:
+                self._copy(arrays, memory)
+                assert driver.fake_replay() > 0
+                return self._results(inferred, memory[len(arrays) :])
+
+            yield replay
+
+    @contextlib.contextmanager
+    def _placed(self, arrays: Sequence[np.ndarray], short: int = 0) -> Iterator[tuple]:
+        """The types of results, and those of arguments, results and the arena with memory for them."""
         inferred, temporary = self.native.infer([(str(a.dtype), a.shape) for a in arrays])
         types = [*((str(a.dtype), list(a.shape)) for a in arrays), *inferred, ("uint8", [max(temporary - short, 0)])]
         sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for dtype, shape in types]
         memory = [on_device(size) for size in sizes]
         try:
-            for array, address in zip(arrays, memory, strict=False):
-                ctypes.memmove(address, np.ascontiguousarray(array).ctypes.data, array.nbytes)
-            self._call(len(arrays), types, memory)
-            found = list(zip(inferred, memory[len(arrays) :], strict=False))
-            return [self._array(dtype, shape, address) for (dtype, shape), address in found]
+            yield inferred, types, memory
         finally:
             for address in memory:
                 emulated.emulator().cuMemFreeAsync(ctypes.c_size_t(address), None)
 
-    def _call(self, operands: int, types: Sequence[tuple[str, Sequence[int]]], memory: Sequence[int]) -> None:
+    @staticmethod
+    def _copy(arrays: Sequence[np.ndarray], memory: Sequence[int]) -> None:
+        for array, address in zip(arrays, memory, strict=False):
+            ctypes.memmove(address, np.ascontiguousarray(array).ctypes.data, array.nbytes)
+
+    def _results(self, inferred: Sequence[tuple], memory: Sequence[int]) -> list[np.ndarray]:
+        found = list(zip(inferred, memory, strict=False))
+        return [self._array(dtype, shape, address) for (dtype, shape), address in found]
+
+    def _call(
+        self, operands: int, types: Sequence[tuple[str, Sequence[int]]], memory: Sequence[int], stage: int = EXECUTE
+    ) -> None:
         dims = [n for _, shape in types for n in shape]
         message = ctypes.create_string_buffer(1000)
         code = self.library.call_handler(
             ctypes.c_void_p(_address(self.handler)),
+            stage,
             ctypes.c_int64(self.number),
             operands,
             len(types) - operands,
@@ -168,6 +207,40 @@ def test_all_is_put_into_the_stream_of_xla(xla):
         assert emulated.emulator().fake_last_stream() == stream
 
 
+@pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "what is read back"])
+def test_calls_can_be_recorded(name, target, xla):
+    """As XLA records a stream into a command buffer, and repeats it with other numbers in the same memory."""
+    function, specs = PROGRAMS[name]
+    call = Xla(xla, hlo_disc.compile(function, *specs, target=target))
+    assert call.native.recordable
+    call.handler = _ral.recordable_ffi_handler()
+    with call.recorded(*arguments(specs, 7)) as replay:
+        for seed in range(3):
+            xs = [np.roll(x, seed, 0) for x in arguments(specs, 7)]
+            for result, right in zip(replay(*xs), jax.tree.leaves(jax.jit(function)(*xs)), strict=True):
+                np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-6)
+    emulated.check()
+
+
+def test_what_is_loaded_while_a_stream_is_recorded_is_refused(xla):
+    """This is why there is the stage that prepares: the driver refuses everything but launches."""
+    call = Xla(xla, hlo_disc.compile(jnp.tanh, "f32[n]", target="emulated-cuda"))
+    with pytest.raises(Failed) as failed, call.recorded(np.ones(3, np.float32), stages=()):
+        pass
+    assert failed.value.args[0] == INTERNAL and "(error 900)" in failed.value.args[1]
+
+
+def test_only_what_launches_alone_is_said_to_be_recordable(xla):
+    read_back, specs = PROGRAMS["what is read back"]
+    for program in (hlo_disc.compile(read_back, *specs, target="emulated-cuda"), hlo_disc.compile(jnp.tanh, "f32[n]")):
+        assert not program.native.recordable
+    assert not hlo_disc.compile(LATE, target="emulated-cuda").native.recordable
+    traits = [xla.handler_traits(ctypes.c_void_p(_address(handler()))) for handler in HANDLERS]
+    assert traits == [0, 0, COMMAND_BUFFER_COMPATIBLE]
+
+
+HANDLERS = (_ral.ffi_handler, _ral.device_ffi_handler, _ral.recordable_ffi_handler)
 LATE = """
   func.func @main(%n: tensor<i32>, %x: tensor<4xf32>) -> tensor<4xf32> {
     %f = stablehlo.constant dense<4> : tensor<1xi32>

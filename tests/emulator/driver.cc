@@ -7,6 +7,8 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include "simt.h"
 
@@ -44,11 +46,27 @@ thread_local int current = 0;
 thread_local int waits = 0;
 thread_local void* last_stream = nullptr;  // of a launch
 
+// While a stream is recorded, launches are kept, and everything else is refused.
+struct Recorded {
+  void (*run)(const void*);
+  int64_t blocks, threads, shared;
+  std::string record;
+};
+bool recording = false;
+std::vector<Recorded> recorded;
+constexpr int kNotWhileRecording = 900;  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+
 // What a call returns: mostly 0.
 int outcome() {
   std::lock_guard<std::mutex> lock(mutex);
   if (calls_left > 0 && --calls_left == 0) return error_then;
-  return 0;
+  return recording ? kNotWhileRecording : 0;
+}
+
+// Of a call that has nothing to do with streams or memory.
+int outcome_of_any() {
+  int error = outcome();
+  return error == kNotWhileRecording ? 0 : error;
 }
 
 void fill(uintptr_t address, size_t bytes) {
@@ -91,6 +109,18 @@ void fake_fail(int n, int error) {
   error_then = error;
 }
 
+// Records what is launched from now on; or no longer.
+void fake_record(bool on) {
+  if (on) recorded.clear();
+  recording = on;
+}
+
+// Runs what was recorded. Returns how many launches that were.
+int fake_replay() {
+  for (const Recorded& x : recorded) simt_launch(x.run, x.blocks, x.threads, x.shared, x.record.data());
+  return static_cast<int>(recorded.size());
+}
+
 // How often this thread has waited.
 int fake_waits() { return waits; }
 
@@ -114,7 +144,7 @@ int cuDevicePrimaryCtxRetain(void** made, int) {
   return outcome();
 }
 int cuCtxPushCurrent_v2(void*) {
-  if (int error = outcome()) return error;
+  if (int error = outcome_of_any()) return error;
   current++;
   return 0;
 }
@@ -173,6 +203,11 @@ static int launch(const Machine& machine, void* function, unsigned blocks_x, uns
   if (reinterpret_cast<uintptr_t>(packed[4]) != machine.end_of_record) return 1;
   auto& kernel = *static_cast<const Kernel*>(function);
   if (shared > most_shared(machine, kernel)) return 1;
+  if (recording) {
+    std::string record(static_cast<const char*>(packed[1]), *static_cast<const size_t*>(packed[3]));
+    recorded.push_back({kernel.run, blocks_x, threads_x, shared, record});
+    return 0;
+  }
   if (int error = outcome()) return error;
   simt_warp(machine.warp);
   simt_launch(kernel.run, blocks_x, threads_x, shared, packed[1]);
@@ -258,10 +293,10 @@ int cuStreamSynchronize(void*) {
 // A thread of HIP's has a device; the one that there is is 0.
 int hipGetDevice(int* device) {
   *device = current < 1;
-  return outcome();
+  return outcome_of_any();
 }
 int hipSetDevice(int device) {
-  if (int error = outcome()) return error;
+  if (int error = outcome_of_any()) return error;
   current = device == 0;
   return 0;
 }

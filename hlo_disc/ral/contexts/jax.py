@@ -18,9 +18,10 @@ from jax.sharding import SingleDeviceSharding
 
 from hlo_disc.errors import ArgumentError
 from hlo_disc.ral import Executable
-from hlo_disc.ral._ral import device_ffi_handler, ffi_handler, held_handler, wrapper
+from hlo_disc.ral._ral import device_ffi_handler, ffi_handler, held_handler, recordable_ffi_handler, wrapper
 
 _TARGET = "hlo_disc_call"
+_RECORDABLE_TARGET = "hlo_disc_call_recordable"
 _HELD_TARGET = "hlo_disc_held"
 _NARROW = frozenset(np.dtype(getattr(ml_dtypes, name)) for name in ("int2", "uint2", "int4", "uint4", "float4_e2m1fn"))
 
@@ -178,6 +179,8 @@ def _register() -> None:
     jax.ffi.register_ffi_target(_TARGET, ffi_handler(), platform="cpu")
     for platform in ("CUDA", "ROCM"):  # which waits until JAX finds such a machine
         jax.ffi.register_ffi_target(_TARGET, device_ffi_handler(), platform=platform)
+        stages = dict.fromkeys(("initialize", "execute"), recordable_ffi_handler())
+        jax.ffi.register_ffi_target(_RECORDABLE_TARGET, stages, platform=platform)
 
 
 def call_in_jit(executable: Executable, content: int, *arrays: jax.Array) -> list[jax.Array]:
@@ -197,7 +200,7 @@ def call_in_jit(executable: Executable, content: int, *arrays: jax.Array) -> lis
         for dtype, (_, shape) in zip(dtypes, inferred, strict=True)
     ]
     types.append(jax.ShapeDtypeStruct((temporary,), np.uint8))
-    call = jax.ffi.ffi_call(_TARGET, types)
+    call = jax.ffi.ffi_call(_RECORDABLE_TARGET if executable.recordable else _TARGET, types)
     results = call(*map(_as_bytes, arrays), executable=np.int64(executable.publish(content)))
     return [_of_bytes(result, dtype) for result, dtype in zip(results[:-1], dtypes, strict=True)]
 

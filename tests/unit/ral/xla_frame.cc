@@ -54,9 +54,20 @@ const XLA_FFI_Api* api() {
 
 }  // namespace
 
-// Calls a handler. operands, then results: types, ranks, all sizes one after the other, addresses. Returns the code of the
+// Which traits a handler says that it has.
+extern "C" uint32_t handler_traits(XLA_FFI_Handler* handler) {
+  XLA_FFI_Metadata metadata{XLA_FFI_Metadata_STRUCT_SIZE, {XLA_FFI_Api_Version_STRUCT_SIZE}, ~0u};
+  XLA_FFI_Metadata_Extension extension{{XLA_FFI_Metadata_Extension_STRUCT_SIZE, XLA_FFI_Extension_Metadata, nullptr},
+                                       &metadata};
+  XLA_FFI_CallFrame frame{};
+  frame.struct_size = XLA_FFI_CallFrame_STRUCT_SIZE;
+  frame.extension_start = &extension.extension_base;
+  return handler(&frame) ? ~0u : metadata.traits;
+}
+
+// Calls a handler for a stage. operands, then results: types, ranks, all sizes one after the other, addresses. Returns the code of the
 // error, whose message is copied, or 0.
-extern "C" int call_handler(XLA_FFI_Handler* handler, int64_t executable, int operands, int results,
+extern "C" int call_handler(XLA_FFI_Handler* handler, int stage, int64_t executable, int operands, int results,
                             const int32_t* types, const int64_t* ranks, int64_t* sizes, void** addresses,
                             XLA_FFI_ExecutionContext* context, char* message, size_t room) {
   std::vector<XLA_FFI_Buffer> buffers;
@@ -78,7 +89,7 @@ extern "C" int call_handler(XLA_FFI_Handler* handler, int64_t executable, int op
   frame.struct_size = XLA_FFI_CallFrame_STRUCT_SIZE;
   frame.api = api();
   frame.ctx = context;
-  frame.stage = XLA_FFI_ExecutionStage_EXECUTE;
+  frame.stage = static_cast<XLA_FFI_ExecutionStage>(stage);
   frame.args = {XLA_FFI_Args_STRUCT_SIZE, nullptr, operands, argument_types.data(), pointers.data()};
   frame.rets = {XLA_FFI_Rets_STRUCT_SIZE, nullptr, results, result_types.data(), pointers.data() + operands};
   frame.attrs = {XLA_FFI_Attrs_STRUCT_SIZE, nullptr, 1, &attribute_type, names, attributes};

@@ -20,6 +20,9 @@ ASKED_BITS = 62  # conditions with a bit of their own in the word `asked`
 PARALLEL_FOR, LIBRARY_CALL, ALLOCATE = "ral_parallel_for", "ral_library_call", "ral_allocate"
 LAUNCH, READ, WRITE = "ral_launch", "ral_read", "ral_write"  # of programs whose kernels a driver launches
 
+# What a driver loads: all kernels of a program. Host code names it, and the target defines it.
+IMAGE = "hlo_disc.image"
+
 
 @dataclass(frozen=True)
 class EnvLayout:
@@ -27,6 +30,7 @@ class EnvLayout:
 
     arena, scratch: the words with the bytes of the arena, and of a worker's scratch.
     symbols, outputs: the first of the words with the symbols' values, and with the sizes of all outputs.
+    wide: the word that says whether kernels need indices of 64 bits; -1 for a program where that is no question.
     asked: the word that says which asked conditions do not hold, bit k for number k and the last bit for all that have
         none of their own; -1 for a program without any. It says so when a guard is broken, too.
     words: how many there are. When a guard is broken the first of them hold the values of its message instead.
@@ -36,13 +40,15 @@ class EnvLayout:
     scratch: int
     symbols: int
     outputs: int
+    wide: int
     asked: int
     words: int
 
     @staticmethod
-    def of(symbols: int, sizes: int, message: int, asked: bool = False) -> EnvLayout:
+    def of(symbols: int, sizes: int, message: int, asked: bool = False, wide: bool = False) -> EnvLayout:
         """Room for so many symbols, sizes of outputs, and values of the longest message of a guard."""
         first_symbol = 2
         first_output = first_symbol + symbols
-        end = max(first_output + sizes, message)
-        return EnvLayout(0, 1, first_symbol, first_output, end if asked else -1, end + asked)
+        end = max(first_output + sizes + wide, message)
+        at = first_output + sizes if wide else -1
+        return EnvLayout(0, 1, first_symbol, first_output, at, end if asked else -1, end + asked)

@@ -114,6 +114,7 @@ class Device:
     fast_limit: bytes of fast memory that a launch may ask for, besides EXCHANGE_BYTES; 0 for any number.
     atomics: whether threads may add to one integer in memory at once, or take its maximum and the like.
     pair_dot: whether an instruction adds products of pairs of bf16 to a register of f32.
+    narrow: kernels may have indices of 32 bits where all of a call are below this number; 0 for never.
     host_memory: whether host code sees the memory of kernels; if not, it asks the runtime for single elements.
     """
 
@@ -132,6 +133,7 @@ class Device:
     fast_limit: int = 0
     atomics: bool = False
     pair_dot: bool = False
+    narrow: int = 0
     host_memory: bool = True
 
     @property

@@ -12,11 +12,13 @@ import io
 import json
 import math
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hlo_disc.abi import IMAGE
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, FormatError, ShapeError, UnsupportedOpError
 from hlo_disc.notebook import html_table, signature_text
@@ -25,7 +27,7 @@ from hlo_disc.program import Attribute, LibraryCall, Program, content_hash, dtyp
 from hlo_disc.targets import registry
 
 if TYPE_CHECKING:
-    from hlo_disc.targets.target import Target
+    from hlo_disc.targets.target import Library, Target
 
 
 class Memory(NamedTuple):
@@ -116,6 +118,7 @@ class Executable:
             unread=program.unread,
             driver=target.driver,
             recordable=bool(target.driver) and not any(name in program.object for name in _NOT_RECORDED),
+            wide_image=_Wide(program),
             keep_alive=(library, functions),
         )
         self._structure = json.loads(program.structure) if program.structure else None
@@ -250,6 +253,31 @@ class Executable:
 
 # Functions of the runtime that main calls for more than a launch, as the object code names them.
 _NOT_RECORDED = (b"ral_read\0", b"ral_write\0", b"ral_allocate\0")
+
+
+class _Wide:
+    """The program's kernels with indices of 64 bits: compiled when they are first needed."""
+
+    def __init__(self, program: Program):
+        self._program = program
+        self._lock = threading.Lock()
+        self._library: Library | None = None
+
+    def __call__(self) -> int:
+        """The address of what the driver loads. Raises CompileError."""
+        with self._lock:
+            if self._library is None:
+                self._library = self._compiled()
+            return self._library.address(IMAGE)
+
+    def _compiled(self) -> Library:
+        from hlo_disc import ral
+        from hlo_disc.mlir import from_bytecode
+
+        target = _target(self._program.target)
+        levels = [level for level in self._program.features if level in target.levels]
+        generator = target.generator(levels[0] if len(levels) == 1 else "host")
+        return target.link(generator.compile([from_bytecode(self._program.wide_kernels)]), ral.symbols())
 
 
 def _target(name: str) -> Target:

@@ -115,3 +115,8 @@ def bytecode(module: ir.Module) -> bytes:
     buffer = io.BytesIO()
     module.operation.write_bytecode(file=buffer)
     return buffer.getvalue()
+
+
+def from_bytecode(code: bytes) -> ir.Module:
+    """The module that `bytecode` wrote."""
+    return ir.Module.parse(code, context=context())

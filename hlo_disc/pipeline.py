@@ -37,7 +37,8 @@ class InProgress:
     """What the stages hand on.
 
     source: a graph, or what makes one. inputs: the graph's, as they were read. plan: the groups. scheduled: their
-        forms. placement: where values lie. kernels, code: as MLIR, which the target compiles together.
+        forms. placement: where values lie. kernels, code: as MLIR, which the target compiles together. decisive: sizes
+        for which kernels need wider indices; wide: the kernels with those, as bytecode.
     listing: what code generation shows of its own steps, by file suffix. serial: the number of this compilation in
         the process, for the names of its dumps.
     """
@@ -51,6 +52,8 @@ class InProgress:
     scheduled: Scheduled = field(init=False)
     placement: Placement = field(init=False)
     kernels: ir.Module = field(init=False)
+    decisive: tuple[Dim, ...] = ()
+    wide: bytes = b""
     code: HostCode = field(init=False)
     explain: str = ""
     listing: dict[str, str] = field(default_factory=dict)
@@ -133,15 +136,23 @@ def _memory(c: InProgress) -> None:
 
 
 def _kernels(c: InProgress) -> None:
-    from hlo_disc.stitch.scheduling import build_kernels
+    from hlo_disc import mlir
+    from hlo_disc.stitch.hostflow.index_width import decisive
+    from hlo_disc.stitch.scheduling import build_kernels, narrow
 
-    c.kernels = build_kernels(c.scheduled)
+    limit = c.generator.device.narrow
+    sizes = decisive(c.scheduled, c.graph.facts, limit) if limit else None
+    c.kernels, largest = build_kernels(c.scheduled)
+    if sizes is not None and largest < limit:
+        c.decisive = sizes
+        c.wide = mlir.bytecode(c.kernels) if sizes else b""
+        narrow(c.kernels, limit)
 
 
 def _host_flow(c: InProgress) -> None:
     from hlo_disc.stitch.hostflow.flow import build
 
-    c.code = build(c.graph, c.plan, c.scheduled, c.placement, c.generator.device)
+    c.code = build(c.graph, c.plan, c.scheduled, c.placement, c.generator.device, c.decisive)
 
 
 def _codegen(c: InProgress) -> None:
@@ -244,6 +255,7 @@ def _program(c: InProgress) -> Program:
     needed = {value for op in graph.ops for value in op.operands}.union(graph.roots)
     return Program(
         object=c.object,
+        wide_kernels=c.wide,
         target=registry.split(c.options.target)[0],
         features=c.generator.features,
         inputs=tuple(

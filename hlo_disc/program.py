@@ -1,7 +1,8 @@
 """A compiled program as plain data, and one file on disk: what compiling makes, `save` writes, and the runtime runs.
 
-The file is a zip archive: `header.json` with the fields of the records below by their names, `object.o`, and one npy
-file a constant. Header and records are turned into each other by two functions that go by the records' annotations.
+The file is a zip archive: `header.json` with the fields of the records below by their names, `object.o`,
+`wide.mlirbc`, and one npy file a constant. Header and records are turned into each other by two functions that go by
+the records' annotations.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from hlo_disc.abi import EnvLayout
 from hlo_disc.errors import FormatError, UnsupportedOpError
 
 FORMAT = "hlo_disc executable"
-VERSION = 8
+VERSION = 9
 _ARCHIVE = b"PK\x03\x04"  # a zip file that holds something
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -134,6 +135,7 @@ class Program:
     """What compiling makes and `save` writes.
 
     object: object code of the target, with `plan`, `main` and the `pack` functions.
+    wide_kernels: as MLIR bytecode, where calls may need other kernels than those in `object`: with indices of 64 bits.
     target, features: the kind of machine that the object code is for, and the features that it uses.
     symbols: the dims' names, in the order in which `plan` writes their values into the env.
     asked: what holds at the calls that the program is for; the message says who asked.
@@ -159,6 +161,7 @@ class Program:
     explain: str = ""
     structure: str = ""
     compile_ms: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    wide_kernels: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,12 @@ class _Constant:
     shape: tuple[int, ...]
 
 
-_MEMBERS = ("object", "constants", "callback")  # fields that are members of the archive, or have no place in it
+_MEMBERS = (
+    "object",
+    "wide_kernels",
+    "constants",
+    "callback",
+)  # fields that are members of the archive, or have no place in it
 
 
 def dtype_named(name: str) -> np.dtype:
@@ -194,6 +202,7 @@ def save(program: Program, file: str | os.PathLike[str] | BinaryIO) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("header.json", json.dumps(header, indent=1))
         archive.writestr("object.o", program.object)
+        archive.writestr("wide.mlirbc", program.wide_kernels)
         for i, constant in enumerate(program.constants):
             buffer = io.BytesIO()
             # npy knows nothing of bfloat16 and its like: the header holds the dtype, the file the bytes.
@@ -216,6 +225,7 @@ def content_hash(program: Program) -> int:
     fields = _to_json(dataclasses.replace(program, explain="", compile_ms={}))
     digest = hashlib.sha256(json.dumps(fields).encode())
     digest.update(program.object)
+    digest.update(program.wide_kernels)
     for constant in program.constants:
         digest.update(f"{constant.dtype}{constant.shape}".encode())
         digest.update(np.ascontiguousarray(constant).reshape(-1).view(np.uint8).data)
@@ -287,7 +297,8 @@ def _read(archive: zipfile.ZipFile) -> Program:
         data = np.load(io.BytesIO(archive.read(f"constants/{i}.npy")), allow_pickle=False)
         constants.append(data.view(dtype_named(constant.dtype)).reshape(constant.shape))
     fields = _fields(Program, header["program"])
-    return Program(object=archive.read("object.o"), constants=tuple(constants), **fields)
+    fields |= {"object": archive.read("object.o"), "wide_kernels": archive.read("wide.mlirbc")}
+    return Program(constants=tuple(constants), **fields)
 
 
 def _to_json(value: object) -> Json:

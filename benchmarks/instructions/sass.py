@@ -77,12 +77,12 @@ def _code(text: str) -> Code:
 
 
 def _loop(lines: list[str], jumps: Mapping[int, int], first: int, last: int) -> Loop:
-    """What a jump leaves out that has a call in it is for numbers that are rare."""
+    """What a jump leaves out is for numbers that are rare: masks are conditions of instructions."""
     usual, k = [], first
     while k <= last:
         usual.append(lines[k])
         target = jumps.get(k, 0)
-        k = target if k < target <= last and any("CALL" in line for line in lines[k:target]) else k + 1
+        k = target if k < target <= last else k + 1
     size = {op: sum(_width(line) for line in usual if re.search(rf"\b{op}\b", line)) for op in ("STG", "STS", "LDG")}
     return Loop(len(usual), next((n for n in size.values() if n), 0) // _FLOAT)
 

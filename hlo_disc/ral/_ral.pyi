@@ -66,7 +66,8 @@ class Executable:
     (dtype, rank), (operand, result) pairs that share memory, whether empty matrices are skipped);
     threads: workers, 0 for one a core;
     packed_bytes: bound on packed inputs over all executables; keep_alive: whatever owns the machine code;
-    driver: of the GPU, () for the CPU; recordable: main only launches kernels.
+    driver: of the GPU, () for the CPU; recordable: main only launches kernels;
+    wide_image: makes what the driver loads where indices need 64 bits, and gives its address.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Executable:
         plan: int,
         main: int,
         *,
-        env: tuple[int, int, int, int, int, int],
+        env: tuple[int, int, int, int, int, int, int],
         inputs: Sequence[tuple[str, str, Sequence[Any]]],
         outputs: Sequence[tuple[str, Sequence[Any]]],
         constants: Sequence[Any],
@@ -88,6 +89,7 @@ class Executable:
         unread: Sequence[int] = (),
         driver: Sequence[str] = (),
         recordable: bool = False,
+        wide_image: Callable[[], int] | None = None,
     ) -> None: ...
     def __call__(self, *arguments: Any) -> tuple[Any, ...]: ...
     def plan(self, dims: Sequence[int]) -> list[int]: ...

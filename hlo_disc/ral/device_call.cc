@@ -30,6 +30,13 @@ struct DeviceRun : Run {
 
   const Driver& driver() const { return device.gpu.driver; }
 
+  // Where kernels are taken from: null for each one's own image.
+  const char* image() {
+    int wide = program.env.wide;
+    if (!wide_image && wide >= 0 && call->env[wide]) wide_image = program.wide_image();
+    return wide_image;
+  }
+
   // Runs `action`, unless something has failed before; keeps the reason when it fails.
   template <typename Action>
   bool attempt(Action action) noexcept {
@@ -55,6 +62,7 @@ struct DeviceRun : Run {
   OnDevice& device;
   void* stream;
   bool only_prepares = false;
+  const char* wide_image = nullptr;
   std::function<void*(int64_t)> allocate_temporary;
   std::vector<DeviceBlock> temporaries, results;
 };
@@ -64,8 +72,8 @@ void launch(ral_call* call, ral_kernel* kernel, int64_t blocks, int64_t threads,
   auto& run = *static_cast<DeviceRun*>(call);
   Kernels& kernels = run.device.kernels;
   run.attempt([&] {
-    if (run.only_prepares) return kernels.prepare(*kernel, shared);
-    kernels.launch(*kernel, run.stream, blocks, threads, shared, record, bytes);
+    if (run.only_prepares) return kernels.prepare(*kernel, run.image(), shared);
+    kernels.launch(*kernel, run.image(), run.stream, blocks, threads, shared, record, bytes);
   });
 }
 

@@ -101,18 +101,21 @@ Kernels::~Kernels() {
   }
 }
 
-Kernels::Loaded& Kernels::load(ral_kernel& kernel) {
-  if (void* found = __atomic_load_n(&kernel.loaded, __ATOMIC_ACQUIRE)) return *static_cast<Loaded*>(found);
+Kernels::Loaded& Kernels::load(ral_kernel& kernel, const char* image) {
+  void* found = image ? nullptr : __atomic_load_n(&kernel.loaded, __ATOMIC_ACQUIRE);
+  if (found) return *static_cast<Loaded*>(found);
   std::lock_guard<std::mutex> lock(mutex_);
-  if (kernel.loaded) return *static_cast<Loaded*>(kernel.loaded);
+  void*& kept = image ? others_[&kernel] : kernel.loaded;
+  if (kept) return *static_cast<Loaded*>(kept);
+  if (!image) image = kernel.image;
   const Driver& driver = gpu_.driver;
-  void*& module = modules_[kernel.image];
+  void*& module = modules_[image];
   if (!module) {
     char log[2048] = "";
     int options[] = {kErrorLog, kErrorLogBytes};
     void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
-    int error = driver.load_module(&module, kernel.image, 2, options, values);
-    if (error) modules_.erase(kernel.image);
+    int error = driver.load_module(&module, image, 2, options, values);
+    if (error) modules_.erase(image);
     const char* why = error == kOtherGpu    ? ", for the program is for other GPUs than this one"
                       : error == kNewerCode ? ", for which the driver is too old: update it"
                                             : "";
@@ -123,12 +126,12 @@ Kernels::Loaded& Kernels::load(ral_kernel& kernel) {
   driver.check(driver.get_function(&loaded.function, module, kernel.name),
                "cannot find the kernel " + std::string(kernel.name));
   loaded_.push_back(loaded);
-  __atomic_store_n(&kernel.loaded, &loaded_.back(), __ATOMIC_RELEASE);
+  __atomic_store_n(&kept, &loaded_.back(), __ATOMIC_RELEASE);
   return loaded_.back();
 }
 
-Kernels::Loaded& Kernels::ready(ral_kernel& kernel, int32_t shared) {
-  Loaded& loaded = load(kernel);
+Kernels::Loaded& Kernels::ready(ral_kernel& kernel, const char* image, int32_t shared) {
+  Loaded& loaded = load(kernel, image);
   if (shared <= kShared || !gpu_.driver.set_attribute) return loaded;
   std::lock_guard<std::mutex> lock(mutex_);
   if (shared <= loaded.shared) return loaded;
@@ -139,11 +142,11 @@ Kernels::Loaded& Kernels::ready(ral_kernel& kernel, int32_t shared) {
   return loaded;
 }
 
-void Kernels::launch(ral_kernel& kernel, void* stream, int64_t blocks, int64_t threads, int32_t shared,
-                     const void* record, int64_t bytes) {
+void Kernels::launch(ral_kernel& kernel, const char* image, void* stream, int64_t blocks, int64_t threads,
+                     int32_t shared, const void* record, int64_t bytes) {
   if (blocks <= 0) return;
   const Driver& driver = gpu_.driver;
-  Loaded& loaded = ready(kernel, shared);
+  Loaded& loaded = ready(kernel, image, shared);
   int error = 0;
   auto size = static_cast<size_t>(bytes);
   // CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE, or HIP's

@@ -76,7 +76,7 @@ using PackSpec = std::tuple<std::string, int, int64_t, uintptr_t>;
 using GuardSpec = std::tuple<std::string, int>;
 using AttributeSpec = std::tuple<std::string, std::string, std::string, nb::object>;  // name, kind, dtype, content
 using BufferSpec = std::tuple<std::string, int>;                                      // dtype, rank
-using EnvSpec = std::tuple<int, int, int, int, int, int>;  // the fields of EnvLayout
+using EnvSpec = std::tuple<int, int, int, int, int, int, int>;  // the fields of EnvLayout
 using CallSpec = std::tuple<std::string, std::vector<uintptr_t>, std::vector<AttributeSpec>, std::vector<BufferSpec>,
                             std::vector<BufferSpec>, std::vector<std::pair<int, int>>, bool>;
 
@@ -121,17 +121,28 @@ std::unique_ptr<ral::LibraryCall> library_call(const CallSpec& spec) {
                                             buffers(results), aliases, skip_empty);
 }
 
+// What a Python function returns, as an address.
+const char* made_image(PyObject* function) {
+  nb::gil_scoped_acquire held;
+  try {
+    return reinterpret_cast<const char*>(nb::cast<uintptr_t>(nb::handle(function)()));
+  } catch (const nb::python_error& error) {
+    std::string why = nb::str(error.value()).c_str();
+    throw ral::Error(ral::Error::kDevice, "cannot compile kernels for arrays this large: " + why);
+  }
+}
+
 void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& env, const std::vector<Input>& inputs,
                const std::vector<Output>& outputs, const std::vector<nb::object>& constants,
                const std::vector<PackSpec>& packs, const std::vector<GuardSpec>& guards,
                const std::vector<std::string>& asked, const std::vector<CallSpec>& calls, int threads,
                int64_t packed_bytes, nb::object keep_alive, const std::vector<int>& unread,
-               const std::vector<std::string>& driver, bool recordable) {
+               const std::vector<std::string>& driver, bool recordable, const nb::object& wide_image) {
   ral::Program program{};
   program.plan_fn = reinterpret_cast<ral_plan_fn>(plan);
   program.main_fn = reinterpret_cast<ral_main_fn>(main);
-  auto [arena, scratch, symbols, output_sizes, unmet, words] = env;
-  program.env = {arena, scratch, symbols, output_sizes, unmet, words};
+  auto [arena, scratch, symbols, output_sizes, wide, unmet, words] = env;
+  program.env = {arena, scratch, symbols, output_sizes, wide, unmet, words};
   for (const auto& [name, dtype, shape] : inputs) program.inputs.push_back(tensor_type(name, dtype, shape));
   for (int index : unread) program.inputs.at(index).read = false;
   for (const auto& [dtype, shape] : outputs) program.outputs.push_back(tensor_type("output", dtype, shape));
@@ -145,8 +156,9 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
   for (const CallSpec& call : calls) program.calls.push_back(library_call(call));
   program.driver = driver;
   program.recordable = recordable;
+  program.wide_image = [function = wide_image.ptr()] { return made_image(function); };
   program.workers = threads > 0 ? threads : ral::usable_cores();
-  std::vector<nb::object> kept{keep_alive};
+  std::vector<nb::object> kept{keep_alive, wide_image};
   for (const nb::object& constant : constants) {
     const void* data = nullptr;
     kept.push_back(nb::steal(ral::constant_array(constant.ptr(), &data)));
@@ -314,7 +326,7 @@ NB_MODULE(_ral, m) {
            nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("asked"),
            nb::arg("calls"), nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none(),
            nb::arg("unread") = std::vector<int>(), nb::arg("driver") = std::vector<std::string>(),
-           nb::arg("recordable") = false)
+           nb::arg("recordable") = false, nb::arg("wide_image") = nb::none())
       .def("plan", &Executable::plan, nb::arg("dims"),
            "env for these sizes of all inputs, concatenated. Raises ShapeError for a broken guard.")
       .def("unmet", &Executable::unmet, nb::arg("dims"),

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -57,6 +58,7 @@ struct Guard {
 struct EnvLayout {
   int arena, scratch;    // the bytes of the arena, and of a worker's scratch
   int symbols, outputs;  // the first symbol, and the first size of the first output
+  int wide;              // whether kernels need indices of 64 bits; -1 for a program where that is no question
   int asked;             // which asked conditions do not hold, a bit each; -1 for a program without any
   int words;             // of all, and of the longest message of a guard
 };
@@ -91,11 +93,12 @@ struct Program {
   std::unique_ptr<Accepted> accepted = std::make_unique<Accepted>();
   std::vector<std::unique_ptr<LibraryCall>> calls;
   int workers;
+  std::function<const char*()> wide_image;  // all kernels, with indices of 64 bits; throws Error
   std::vector<std::string> driver;  // of the GPU that its kernels are for, see Driver::open; empty for the CPU
   bool recordable = false;  // main only launches kernels: what it puts into a stream follows from the sizes
 
   // Derived by finish().
-  int dims_size = 0;       // sizes of all inputs
+  int dims_size = 0;  // sizes of all inputs
   int first_constant = 0;  // indices into bufs
   int first_pack = 0;
   int first_result = 0;

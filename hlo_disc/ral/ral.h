@@ -95,7 +95,8 @@ int32_t ral_write(ral_call* call, void* to, const void* from, int64_t bytes);
  * not hold; env then starts with the arguments of that guard's message. On success env holds the arena's bytes, a
  * worker's scratch bytes, the symbols' values and the sizes of all outputs, concatenated. Where it does, and how many
  * words it has, the executable's EnvLayout says, which nobody works out anew. A size that only the run knows is -1:
- * main allocates such an output. One word says which of the conditions do not hold that calls of this program meet and
+ * main allocates such an output. One word may say, not being 0, that kernels need indices of 64 bits, and main may set it, before it
+ * launches those. One word says which of the conditions do not hold that calls of this program meet and
  * others do not: bit k for number k, bit RAL_ASKED_BITS for all from there on.
  * Pure: no allocation, no side effect besides env.
  *

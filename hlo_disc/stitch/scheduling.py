@@ -21,6 +21,9 @@ from hlo_disc.stitch.fusion.scope import Plan
 from hlo_disc.stitch.schedule import Static
 from hlo_disc.stitch.variant import Choice, Packing, Variant, decided
 
+# The attribute of a module of kernels whose indices are below a number, and fit 32 bits.
+NARROW = "hlo_disc.narrow"
+
 
 @dataclass(frozen=True)
 class Step:
@@ -122,15 +125,21 @@ def _fitting(group: Group, choices: Sequence[Choice], facts: ShapeFacts, device:
     return kept
 
 
-def build_kernels(scheduled: Scheduled) -> ir.Module:
-    """The module of all kernels."""
+def build_kernels(scheduled: Scheduled) -> tuple[ir.Module, int]:
+    """The module of all kernels, and the largest index among their constants."""
     builder = ModuleBuilder()
     try:
         for name, item in scheduled.kernels.items():
             item.build(builder.builder, name)
     finally:
         module = builder.close()
-    return module
+    return module, builder.largest_index
+
+
+def narrow(kernels: ir.Module, limit: int) -> None:
+    """Say of a module of kernels that all indices are below a limit, so that 32 bits hold them."""
+    with kernels.context:
+        kernels.operation.attributes[NARROW] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), limit)
 
 
 def _static(graph: Graph, plan: Plan) -> Static:

@@ -143,5 +143,6 @@ DEVICE = Device(
     ),
     fast_limit=(64 << 10) - EXCHANGE_BYTES,
     atomics=True,
+    narrow=1 << 30,  # the sum of two is an index still
     host_memory=False,
 )

@@ -13,26 +13,37 @@ from hlo_disc.mlir import ir
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.types import Type, TypeCache, Untranslatable
 
+# Numbers of metadata from here on are loops'.
+_LOOPS = 16
+
 Handler = Callable[["FunctionBody", ir.Operation], None]
 
 
 class ModuleBody:
     """What the functions of one LLVM module share."""
 
-    def __init__(self, machine: Machine, handlers: Mapping[str, Handler]):
+    def __init__(self, machine: Machine, handlers: Mapping[str, Handler], narrow: int = 0):
         self.machine = machine
         self.handlers = handlers
-        self.type = TypeCache()
+        self.type = TypeCache(narrow)
+        self.wide_type = TypeCache()
         self.functions: list[str] = []
         self.declarations: dict[str, str] = {}
         self.math: dict[str, tuple[str, Type]] = {}
-        self.constants: dict[ir.Attribute, str] = {}
+        self.constants: dict[tuple[ir.Attribute, Type], str] = {}
         self.flags: dict[ir.Attribute, str] = {}
+        self.loops: list[str] = []
 
     def declare(self, name: str, result: str, arguments: Iterable[str]) -> None:
         """Declare an external function or intrinsic, once."""
         if name not in self.declarations:
             self.declarations[name] = f"declare {result} @{name}({', '.join(arguments)})"
+
+    def rolled_loop(self) -> str:
+        """The name of metadata of a loop that is not to be unrolled."""
+        name = f"!{_LOOPS + len(self.loops)}"
+        self.loops.append(f'{name} = distinct !{{{name}, !{{!"llvm.loop.unroll.disable"}}}}')
+        return name
 
     def math_function(self, function: str, type_: Type) -> str:
         """The name of the vector-math function for `type_`, which is then defined in the module."""
@@ -54,16 +65,23 @@ class FunctionBody:
     """The lines of one LLVM function, in basic blocks, and the text of every MLIR value seen so far.
 
     runtime: the `ral_call` pointer of host code; block, fast: a kernel's block id and fast memory; "" where there is
-    none. symbols: what a `func.call` may name here.
+    none. symbols: what a `func.call` may name here. tuned: whether it was written for so many
+    registers: its indices have 64 bits, of which LLVM adds what is constant to addresses, and loops may be unrolled.
     """
 
     def __init__(
-        self, module: ModuleBody, symbols: Mapping[str, str], runtime: str = "", block: str = "", fast: str = ""
+        self,
+        module: ModuleBody,
+        symbols: Mapping[str, str],
+        runtime: str = "",
+        block: str = "",
+        fast: str = "",
+        tuned: bool = False,
     ):
         self.module = module
-        self.type = module.type
+        self.type = module.wide_type if tuned else module.type
         self.symbols = symbols
-        self.runtime, self.block, self.fast = runtime, block, fast
+        self.runtime, self.block, self.fast, self.tuned = runtime, block, fast, tuned
         self.entry: list[str] = []
         self.lines: list[str] = []
         self.current = "entry"

@@ -16,14 +16,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from hlo_disc.abi import LAUNCH, PARALLEL_FOR
+from hlo_disc.abi import IMAGE, LAUNCH, PARALLEL_FOR
 from hlo_disc.mlir import ir
 from hlo_disc.targets.control import result_text
 from hlo_disc.targets.emit import FunctionBody, Handler, ModuleBody
 from hlo_disc.targets.types import PTR, Type, Untranslatable
 
-# What a driver loads: all kernels of a program. Host code names it, and the target defines it.
-IMAGE = "hlo_disc.image"
 _FIXED_ARGUMENTS = 3
 _ARGUMENT_ATTRIBUTES = ("noalias", "readonly")
 _PLAIN_NAME = re.compile(r"[A-Za-z$._][A-Za-z0-9$._]*\Z")

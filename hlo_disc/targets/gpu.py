@@ -14,11 +14,11 @@ from typing import cast
 
 import llvmlite.binding as llvm
 
+from hlo_disc.abi import IMAGE
 from hlo_disc.device import Device
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import ir
 from hlo_disc.targets import kernel_notes
-from hlo_disc.targets.functions import IMAGE
 from hlo_disc.targets.llvm_ir import LOCK, initialize, parse
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.target import Dump, HostGenerator, Library, Target
@@ -79,21 +79,24 @@ class GpuGenerator:
         return self.vendor.device
 
     def compile(self, modules: Sequence[ir.Module], dump: Dump | None = None) -> bytes:
-        """Kernels and host functions, each in a module, to an object. Raises CompileError, UnsupportedOpError."""
-        kernels, host = modules
+        """Kernels and host functions, each in a module, or kernels alone, to an object.
+
+        Raises CompileError, UnsupportedOpError.
+        """
+        kernels, *host = modules
         canonicalize(modules)
         text = translate([kernels], self.vendor.machine)
-        flow = translate([host], replace(self.host.machine, launches=True))
+        flow = translate(host, replace(self.host.machine, launches=True))
         if dump:
-            dump("mlir", f"{kernels}\n{host}")
+            dump("mlir", "\n".join(map(str, modules)))
             dump("gpu.ll", text)
             dump("ll", flow)
         check_functions(text, self.vendor)
         image = self.vendor.image({level: machine_code(self.vendor, text, level, dump) for level in self.levels})
         escaped = re.sub(rb"[^ !#-\[\]-~]", lambda m: b"\\%02X" % m[0][0], image).decode()
         # At a page, as drivers find what their own compilers make.
-        defined = f'@{IMAGE} = internal constant [{len(image)} x i8] c"{escaped}", align 4096'
-        return self.host.compile_llvm(flow.replace(f"@{IMAGE} = external constant i8", defined), dump)
+        defined = f'@{IMAGE} = constant [{len(image)} x i8] c"{escaped}", align 4096'
+        return self.host.compile_llvm(flow.replace(f"@{IMAGE} = external constant i8\n", "") + defined, dump)
 
 
 def check_functions(text: str, vendor: Vendor) -> None:

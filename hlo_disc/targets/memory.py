@@ -21,7 +21,7 @@ def _address(body: FunctionBody, memref: ir.Value, element: Type, index: ir.Valu
     at = body[index]
     if at == "0":
         return body[memref]
-    return body.op(f"getelementptr inbounds {element.text}, ptr {body[memref]}, i64 {at}")
+    return body.op(f"getelementptr inbounds {element.text}, ptr {body[memref]}, {body.type.index.text} {at}")
 
 
 def _alignment(op: ir.Operation, element: Type) -> int:
@@ -74,7 +74,9 @@ def _same_pointer(body: FunctionBody, op: ir.Operation) -> None:
 def _view(body: FunctionBody, op: ir.Operation) -> None:
     source, shift = op.operands[0], body[op.operands[1]]
     pointer = body[source]
-    body[op.results[0]] = pointer if shift == "0" else body.op(f"getelementptr inbounds i8, ptr {pointer}, i64 {shift}")
+    index = body.type.index.text
+    moved = f"getelementptr inbounds i8, ptr {pointer}, {index} {shift}"
+    body[op.results[0]] = pointer if shift == "0" else body.op(moved)
 
 
 def _pointer_as_index(body: FunctionBody, op: ir.Operation) -> None:

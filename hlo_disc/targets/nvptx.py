@@ -117,5 +117,6 @@ DEVICE = Device(
     ),
     fast_limit=(99 << 10) - EXCHANGE_BYTES,  # of the GPUs from sm_80 on that have least (sm_86)
     atomics=True,
+    narrow=1 << 30,  # the sum of two is an index still
     host_memory=False,
 )

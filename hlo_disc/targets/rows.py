@@ -135,14 +135,29 @@ def _index_cast(extend: str) -> Handler:
     def handler(body: FunctionBody, op: ir.Operation) -> None:
         operand, result = op.operands[0], op.results[0]
         source, target = body.type(operand.type), body.type(result.type)
+        value = body[operand]
+        if body.type.narrow and source.size >= target.size and _is_index(result.type):
+            value = _in_reach(body, value, source, signed=extend == "sext")
         if source.text == target.text:
-            body[result] = body[operand]
+            body[result] = value
             return
         wide, narrow = (target.element or target), (source.element or source)
         opcode = extend if int(narrow.text[1:]) < int(wide.text[1:]) else "trunc"
-        body[result] = body.op(f"{opcode} {source.text} {body[operand]} to {target.text}")
+        body[result] = body.op(f"{opcode} {source.text} {value} to {target.text}")
 
     return handler
+
+
+def _is_index(type_: ir.Type) -> bool:
+    return isinstance(ir.VectorType(type_).element_type if isinstance(type_, ir.VectorType) else type_, ir.IndexType)
+
+
+def _in_reach(body: FunctionBody, x: str, type_: Type, signed: bool) -> str:
+    """A number that is to be an index of 32 bits: what no index reaches stays out of reach."""
+    for name, bound in (("smin", 1), ("smax", -1)) if signed else (("umin", 1),):
+        limit = int_constant(bound * body.type.narrow, type_.element or type_)
+        x = body.intrinsic(name, type_, [x, splat(type_, limit)])
+    return x
 
 
 def _math_function(name: str) -> Handler:
@@ -180,9 +195,10 @@ def _compare(opcode: str, predicates: tuple[str, ...]) -> Handler:
 def _constant(body: FunctionBody, op: ir.Operation) -> None:
     attr, result = op.attributes["value"], op.results[0]
     constants = body.module.constants
-    text = constants.get(attr)  # an attribute knows its type
+    type_ = body.type(result.type)
+    text = constants.get((attr, type_))
     if text is None:
-        text = constants[attr] = attribute_constant(attr, body.type(result.type))
+        text = constants[attr, type_] = attribute_constant(attr, type_)
     body[result] = text
 
 

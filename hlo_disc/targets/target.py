@@ -29,7 +29,8 @@ class Generator(Protocol):
     def compile(self, modules: Sequence[ir.Module], dump: Dump | None = None) -> bytes:
         """Kernels and host functions, in modules of their own or in one, to object code. Raises CompileError.
 
-        A host function launches a kernel by its name. The modules may be changed.
+        A host function launches a kernel by its name. The modules may be changed. Where a driver launches kernels, the
+        object code has what it loads as `abi.IMAGE`, of kernels alone nothing else.
         """
         ...
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hlo_disc.mlir import extension_name, ir
 from hlo_disc.targets.emit import FunctionBody, Handler, ModuleBody
-from hlo_disc.targets.functions import define, parameters, signature
+from hlo_disc.targets.functions import define, parameters
 from hlo_disc.targets.machine import Threads
 from hlo_disc.targets.types import F64, I64, Type, Untranslatable
 
@@ -21,23 +21,26 @@ _FAST = "fast"
 
 def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:
     """Define a `gpu.func`."""
-    types, _ = signature(module, op)
     threads = _threads(module)
     block = op.regions[0].blocks[0]
-    body = FunctionBody(module, symbols, block="hardware", fast=f"%{_FAST}")
+    registers = op.attributes["hlo_disc.registers"].value if "hlo_disc.registers" in op.attributes else 0
+    body = FunctionBody(module, symbols, block="hardware", fast=f"%{_FAST}", tuned=registers > 0)
+    types = [body.type(argument.type) for argument in block.arguments]
     texts = []
     for k, (argument, type_, text) in enumerate(zip(block.arguments, types, parameters(op, types), strict=True)):
         body[argument] = f"%a{k}"
         if type_.text == "ptr":
             texts.append(text.replace("ptr", f"ptr addrspace({GLOBAL})", 1).replace(f"%a{k}", f"%p{k}"))
             body.entry.append(f"  %a{k} = addrspacecast ptr addrspace({GLOBAL}) %p{k} to ptr")
+        elif body.type.narrow and isinstance(argument.type, ir.IndexType):  # a launch passes 64 bits of it
+            texts.append(f"i64 %p{k}")
+            body.entry.append(f"  %a{k} = trunc i64 %p{k} to {type_.text}")
         else:
             texts.append(text)
     body.entry.append(_cast(_FAST))
     module.declarations.setdefault(_FAST, f"@{_FAST} = external addrspace({SHARED}) global [0 x i8], align 16")
     body.region(block)
     count, *_ = op.attributes["known_block_size"]
-    registers = op.attributes["hlo_disc.registers"].value if "hlo_disc.registers" in op.attributes else 0
     define(
         module,
         f"{threads.convention} void @{name}({', '.join(texts)})",
@@ -68,7 +71,7 @@ def _number(intrinsic: Callable[[Threads], str]) -> Handler:
         if not body.block:
             raise Untranslatable("only a kernel has blocks and threads; pass their numbers to a device function")
         x = body.call("i32", intrinsic(_threads(body.module)), [])
-        body[op.results[0]] = body.op(f"zext i32 {x} to i64")
+        body[op.results[0]] = x if body.type.narrow else body.op(f"zext i32 {x} to i64")
 
     return handler
 

@@ -17,6 +17,9 @@ from hlo_disc.targets.emit import Handler, ModuleBody
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.types import Untranslatable
 
+# As schedules spell it.
+NARROW = "hlo_disc.narrow"
+
 HANDLERS: Mapping[str, Handler] = {
     **rows.HANDLERS,
     **memory.HANDLERS,
@@ -38,7 +41,9 @@ def canonicalize(modules: Sequence[ir.Module]) -> None:
 
 def translate(modules: Sequence[ir.Module], machine: Machine) -> str:
     """The LLVM IR text of verified modules, linked by names. Raises CompileError for what cannot be translated."""
-    out = ModuleBody(machine, {**HANDLERS, **threads.HANDLERS} if machine.threads else HANDLERS)
+    attributes = [module.operation.attributes for module in modules]
+    narrow = max((known[NARROW].value for known in attributes if NARROW in known), default=0)
+    out = ModuleBody(machine, {**HANDLERS, **threads.HANDLERS} if machine.threads else HANDLERS, narrow)
     top = [view.operation for module in modules for view in module.body.operations]
     host = {functions.name_of(op): functions.symbol(functions.name_of(op)) for op in top if op.name == "func.func"}
     for op in top:
@@ -111,4 +116,9 @@ def _text(out: ModuleBody) -> str:
     for name, line in math.declarations.items():
         out.declarations.setdefault(name, line)
     head = [f'target triple = "{out.machine.triple}"', f'target datalayout = "{out.machine.layout}"']
-    return "\n".join([*head, *out.declarations.values(), *math.functions, *out.functions, out.machine.metadata]) + "\n"
+    return (
+        "\n".join(
+            [*head, *out.declarations.values(), *math.functions, *out.functions, out.machine.metadata, *out.loops]
+        )
+        + "\n"
+    )

@@ -1,7 +1,7 @@
 """MLIR types and constants as LLVM IR text, each worked out once.
 
-Rank-1 vectors and memrefs only: a memref is its pointer, an `index` is an i64. Asking for anything else raises
-Untranslatable, which the translator turns into a CompileError that names the op and its location.
+Rank-1 vectors and memrefs only: a memref is its pointer, an `index` is an i64, or an i32 (`TypeCache`). Asking for
+anything else raises Untranslatable, which the translator turns into a CompileError that names the op and its location.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ MINI_FLOATS = {
 }
 
 _SCALARS = {
-    "index": I64,
     "i1": I1,
     "i4": I4,
     "i6": I6,
@@ -89,9 +88,14 @@ _CONSTANT = {"half": ("<e", "<H", "0xH%04X"), "float": ("<f", "<I", ""), "double
 
 
 class TypeCache:
-    """MLIR type -> Type, cached by the MLIR type (not by its text, which is slow to print)."""
+    """MLIR type -> Type, cached by the MLIR type (not by its text, which is slow to print).
 
-    def __init__(self) -> None:
+    narrow: the number that all indices are below, which are i32 then; 0 where they are i64.
+    """
+
+    def __init__(self, narrow: int = 0) -> None:
+        self.narrow = narrow
+        self.index = I32 if narrow else I64
         self._cache: dict[ir.Type, Type] = {}
 
     def __call__(self, type_: ir.Type) -> Type:
@@ -102,7 +106,7 @@ class TypeCache:
 
     def _make(self, type_: ir.Type) -> Type:
         text = str(type_)
-        scalar = _SCALARS.get(text)
+        scalar = self.index if text == "index" else _SCALARS.get(text)
         if scalar is not None:
             return scalar
         if isinstance(type_, ir.VectorType):

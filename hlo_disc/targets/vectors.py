@@ -10,7 +10,6 @@ from hlo_disc.targets.floats import is_small
 from hlo_disc.targets.types import (
     I1,
     I32,
-    I64,
     Type,
     Untranslatable,
     float_constant,
@@ -119,9 +118,12 @@ def _step(body: FunctionBody, op: ir.Operation) -> None:
 def _create_mask(body: FunctionBody, op: ir.Operation) -> None:
     result = op.results[0]
     lanes = body.type(result.type).lanes
-    count = body.intrinsic("smin", I64, [body[op.operands[0]], str(lanes)])
-    count = body.intrinsic("smax", I64, [count, "0"])
-    narrow = broadcast(body, I32.vector(lanes), body.op(f"trunc i64 {count} to i32"))
+    index = body.type.index
+    count = body.intrinsic("smin", index, [body[op.operands[0]], str(lanes)])
+    count = body.intrinsic("smax", index, [count, "0"])
+    if not body.type.narrow:
+        count = body.op(f"trunc {index.text} {count} to i32")
+    narrow = broadcast(body, I32.vector(lanes), count)
     body[result] = body.op(f"icmp ult <{lanes} x i32> {vector_constant(I32, map(str, range(lanes)))}, {narrow}")
 
 

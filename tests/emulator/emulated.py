@@ -20,11 +20,11 @@ from pathlib import Path
 import instrument
 import llvmlite.binding as llvm
 
+from hlo_disc.abi import IMAGE
 from hlo_disc.device import EXCHANGE_BYTES, Device
 from hlo_disc.mlir import ir
 from hlo_disc.targets import registry, x86
 from hlo_disc.targets.cuda import NVIDIA
-from hlo_disc.targets.functions import IMAGE
 from hlo_disc.targets.gpu import Vendor
 from hlo_disc.targets.rocm import AMD
 from hlo_disc.targets.target import Dump
@@ -186,12 +186,12 @@ class EmulatedGenerator:
         return self.vendor.device
 
     def compile(self, modules: Sequence[ir.Module], dump: Dump | None = None) -> bytes:
-        kernels, host = modules
+        kernels, *host = modules
         canonicalize(modules)
         text = translate([kernels], self.vendor.machine)
-        flow = translate([host], replace(_host().machine, launches=True))
+        flow = translate(host, replace(_host().machine, launches=True))
         if dump:
-            dump("mlir", f"{kernels}\n{host}")
+            dump("mlir", "\n".join(map(str, modules)))
             dump("gpu.ll", text)
             dump("ll", flow)
         with llvm.create_context() as context:

@@ -14,7 +14,7 @@ LISTING = """
 .L_x_1:
         /*0020*/                   LDG.E.128 R4, [R2.64] ;
         /*0030*/               @P1 BRA `(.L_x_2) ;
-        /*0040*/                   CALL.REL.NOINC `(slow) ;
+        /*0040*/                   MUFU.RCP R5, R4 ;
         /*0050*/                   BSYNC B0 ;
 .L_x_2:
         /*0060*/              @!P2 STG.E.64 [R2.64], R4 ;
@@ -29,7 +29,7 @@ LISTING = """
 
 
 def test_innermost_loops_on_their_usual_way():
-    """The outer loop is none of them, and what a jump past a call leaves out is not counted."""
+    """The outer loop is none of them, and what a jump leaves out is not counted."""
     kernels = listed(LISTING)
     assert kernels["k0_map"].loops == (Loop(instructions=5, elements=3),)
     assert kernels["k0_map"].instructions == 11 and kernels["k1_none"].loops == ()

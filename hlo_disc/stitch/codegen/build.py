@@ -142,6 +142,8 @@ class Builder:
 
     def const(self, x: Any, element: ir.Type, lanes: int = 0) -> Val:
         """A scalar or splat constant, at the top of the function, once."""
+        if element is self.index_type:
+            self.module.largest_index = max(self.module.largest_index, abs(x))
 
         def build() -> ir.Value:
             floating = element in self._floats

@@ -23,7 +23,7 @@ from hlo_disc.stitch.codegen.val import Val
 class ModuleBuilder:
     """Builds a module of kernels, or one of host functions. `builder` builds the function that is open.
 
-    library: the calls of library functions and their numbers.
+    library: the calls of library functions and their numbers. largest_index: of the constants, without signs.
     """
 
     def __init__(self) -> None:
@@ -38,6 +38,7 @@ class ModuleBuilder:
         noalias, readonly = {"llvm.noalias": ir.UnitAttr.get()}, {"llvm.readonly": ir.UnitAttr.get()}
         self._access = {"r": noalias | readonly, "w": noalias, "": {}}
         self.library: dict[Any, int] = {}
+        self.largest_index = 0
         self._declared: set[str] = set()
         self._launched: dict[str, tuple[ir.Type, ...]] = {}
         self._shared: dict[tuple, Callable[..., None]] = {}

@@ -286,11 +286,13 @@ class ThreadLanes(Lanes):
                 of_warp = self._exchanged(head, warp, offers)
                 slots[-1].append([of_warp(number) for number in range(warps)])
         carried, whole = list(identities), list(identities)
-        for number in reversed(range(warps)) if reverse else range(warps):
+        *others, last = reversed(range(warps)) if reverse else range(warps)
+        for number in (*others, last):
             new = [self._spread([of_chunk[number] for of_chunk in chunks], lanes) for chunks in slots]
             whole = combine(whole, new)
-            ahead = b.compare(">" if not reverse else "<", warp, number)
-            carried = [b.select(ahead, x, y) for x, y in zip(whole, carried, strict=True)]
+            if number != last:
+                ahead = b.compare(">" if not reverse else "<", warp, number)
+                carried = [b.select(ahead, x, y) for x, y in zip(whole, carried, strict=True)]
         return carried, whole
 
     def _of_last_thread(self, x: Val, reverse: bool) -> Val:

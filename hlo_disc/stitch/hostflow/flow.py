@@ -6,7 +6,7 @@ of the size that `plan` asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,11 +52,18 @@ class HostCode:
     env: EnvLayout
 
 
-def build(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement, device: Device) -> HostCode:
-    """Build the host functions; they launch kernels by name."""
+def build(
+    graph: Graph,
+    plan: Plan,
+    scheduled: Scheduled,
+    placement: Placement,
+    device: Device,
+    decisive: Sequence[Dim] = (),
+) -> HostCode:
+    """Build the host functions; they launch kernels by name. decisive: see `index_width`."""
     builder = ModuleBuilder()
     try:
-        flow = Flow(builder.builder, graph, plan, scheduled, placement, device)
+        flow = Flow(builder.builder, graph, plan, scheduled, placement, device, decisive)
         flow.build_plan()
         flow.build_main()
         flow.build_packs()
@@ -83,17 +90,24 @@ class Flow:
     """Builds the host functions."""
 
     def __init__(
-        self, b: Builder, graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement, device: Device
+        self,
+        b: Builder,
+        graph: Graph,
+        plan: Plan,
+        scheduled: Scheduled,
+        placement: Placement,
+        device: Device,
+        decisive: Sequence[Dim],
     ):
         self.b, self.graph, self.plan, self.scheduled, self.placement = b, graph, plan, scheduled, placement
-        self.device = device
+        self.device, self.decisive = device, decisive
         self.steps, self.packs = tuple(scheduled.steps.values()), scheduled.packs
         self.symbols = tuple(sorted(graph.bindings))
         self.guards = (*graph.guards, *(Guard(**op.attrs) for op in plan.host_ops("check")))
         self.outputs = plan.scope.outputs
         sizes = sum(v.rank for v in self.outputs)
         message = max((len(g.args) for g in self.guards), default=0)
-        self.env = EnvLayout.of(len(self.symbols), sizes, message, bool(graph.asked))
+        self.env = EnvLayout.of(len(self.symbols), sizes, message, bool(graph.asked), bool(decisive))
 
     def _touched(self, group: Group) -> list[Value]:
         """What lies in memory that the group, or one inside it, reads or writes."""
@@ -146,6 +160,9 @@ class Flow:
                 self._store_all(env, self.env.scratch, [self._fast_bytes(sizes)])
                 self._store_all(env, self.env.symbols, [symbols[name] for name in self.symbols])
                 self._store_all(env, self.env.outputs, outputs)
+                if self.decisive:
+                    known = filter(self.placement.is_known, self.decisive)
+                    self._store_all(env, self.env.wide, [self._is_wide(sizes, known)])
 
             if self.graph.asked:
                 self._store_all(env, self.env.asked, [self._asked(sizes)])
@@ -177,6 +194,14 @@ class Flow:
             holds = b.compare(guard.relation, b.index(sizes(guard.lhs)), b.index(sizes(guard.rhs)))
             found = b.apply(arith.OrIOp, b.index(found), b.select(holds, b.index(0), b.index(1 << min(k, ASKED_BITS))))
         return found
+
+    def _is_wide(self, sizes: Sizes, decisive: Iterable[Dim], wide: Scalar = 0) -> Scalar:
+        """Not 0 where kernels need indices of 64 bits, or `wide` is not 0."""
+        b = self.b
+        for size in decisive:
+            large = b.cast(arith.IndexCastUIOp, b.index_type, b.compare(">=", b.index(sizes(size)), self.device.narrow))
+            wide = b.apply(arith.OrIOp, b.index(wide), large)
+        return wide
 
     def _store_all(self, env: Val, at: int, values: Sequence[Scalar]) -> None:
         for i, x in enumerate(values):
@@ -254,7 +279,17 @@ class Flow:
             def prepare(group: Group) -> None:
                 late.prepare(group, self._touched(group), frame.memory)
 
-            emitter = Emitter(b, self.plan, symbols, sizes, self.placement.stored, launch, check)
+            pending = [size for size in self.decisive if not self.placement.is_known(size)]
+
+            def defined() -> None:
+                ready = [size for size in pending if size.symbols <= symbols.keys()]
+                if ready:
+                    pending[:] = [size for size in pending if size not in ready]
+                    with b.over(b.simd):
+                        before = b.cast(arith.IndexCastOp, b.index_type, b.load(env, self.env.wide))
+                        self._store_all(env, self.env.wide, [self._is_wide(sizes, ready, before)])
+
+            emitter = Emitter(b, self.plan, symbols, sizes, self.placement.stored, launch, check, defined)
             with b.over(b.simd if self.device.host_memory else DeviceMemory(b)):
                 emitter.scope(self.plan.scope, frame, prepare if self.placement.late else None)
             b.return_(b.const(0, b.i32))

@@ -46,9 +46,10 @@ class Emitter:
         stored: Collection[Value],
         launch: Callable[[Group, Callable[[Value], Val]], None],
         check: Callable[[Op], None],
+        defined: Callable[[], None],
     ):
         self.b, self.plan, self.symbols, self.sizes = b, plan, symbols, sizes
-        self.stored, self.launch, self.check = stored, launch, check
+        self.stored, self.launch, self.check, self.defined = stored, launch, check, defined
 
     def scope(self, scope: Scope, frame: Frame, before: Callable[[Group], None] | None = None) -> None:
         """All groups of a scope; `before` is called before each of them."""
@@ -105,6 +106,7 @@ class Emitter:
         if group.ops[0].name == "define":
             symbol = self.register(group.ops[0].operands[0], frame)
             self.symbols[group.ops[0].attrs["symbol"]] = self.b.cast(arith.IndexCastOp, self.b.index_type, symbol)
+            self.defined()
             return
         (value,) = group.outputs
         with self.b.at(group.ops[-1].loc):

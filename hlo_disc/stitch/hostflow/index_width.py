@@ -1,0 +1,62 @@
+"""Whether the kernels of a program may count in 32 bits: not where a call has arrays of too many elements.
+
+An index of a kernel is a place in the memory of a value, or in a value that is never in memory, or a part of one. So
+are the sizes that it knows; others are in attributes of ops, or on the way to a quotient or minimum of sizes. What is
+added to such a number and never used, at the end of a row or of all work, is smaller than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hlo_disc.dynamic_hlo.ir.graph import Value, all_ops
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.stitch.scheduling import Scheduled
+
+
+def decisive(scheduled: Scheduled, facts: ShapeFacts, limit: int) -> tuple[Dim, ...] | None:
+    """The sizes that must be below `limit` for that, without those that are in every call; None where one never is."""
+    found: dict[Dim, None] = {}
+    for size in dict.fromkeys(size for dim in _sizes(scheduled) for size in _parts(dim)):
+        low, high = facts.bounds(size)
+        if low is not None and low >= limit:
+            return None
+        if high is None or high >= limit:
+            found[size] = None
+        if low is None or low <= -limit:
+            found[-size] = None
+    return tuple(found)
+
+
+def _sizes(scheduled: Scheduled) -> Iterator[Dim]:
+    for group in scheduled.steps:
+        values = dict.fromkeys(scheduled.workspace(group))
+        for op in all_ops(group.ops):
+            values.update(dict.fromkeys((*op.operands, *op.results)))
+            yield from _of_attribute(tuple(op.attrs.values()))
+        for value in values:
+            yield _elements(value)
+            yield from value.shape
+
+
+def _elements(value: Value) -> Dim:
+    """As kernels count them: a complex number is two."""
+    return dim_product(value.shape) * (2 if value.dtype.kind == "c" else 1)
+
+
+def _of_attribute(attr: Any) -> Iterator[Dim]:
+    if isinstance(attr, Dim):
+        yield attr
+    elif isinstance(attr, tuple):
+        for part in attr:
+            yield from _of_attribute(part)
+
+
+def _parts(dim: Dim) -> Iterator[Dim]:
+    """The size, and all that it is a quotient, remainder, minimum or maximum of. Sums may go astray on their way."""
+    yield dim
+    for atom in dict.fromkeys(atom for monomial, _ in dim.terms for atom in monomial):
+        for argument in atom.args:
+            yield from _parts(argument)

@@ -17,6 +17,7 @@ from hlo_disc.targets.types import (
     int_constant,
     splat,
 )
+from hlo_disc.targets.vectors import shuffle
 
 INTEGER = {
     "addi": "add", "subi": "sub", "muli": "mul", "divsi": "sdiv", "remsi": "srem", "divui": "udiv", "remui": "urem",
@@ -41,6 +42,8 @@ INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt
 FLOAT_PREDICATES = (
     "false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true",
 )  # fmt: skip
+# Numbers that are divided together: the way of rare ones holds all that it starts from in registers.
+_AT_ONCE = 4
 # a select with this attribute must not become a branch
 UNPREDICTABLE = "hlo_disc.unpredictable"
 
@@ -178,7 +181,20 @@ def _divide(body: FunctionBody, op: ir.Operation) -> None:
     type_, operands = _computable(body, body.type(result.type), body.all(op.operands))
     if not body.module.machine.reciprocal or (type_.element or type_) is not F32:
         return _float("fdiv")(body, op)
-    body[result] = _stored(body, _called(body, "divide", type_, operands), type_, body.type(result.type))
+    body[result] = _stored(body, _divided(body, type_, operands), type_, body.type(result.type))
+
+
+def _divided(body: FunctionBody, type_: Type, operands: list[str]) -> str:
+    lanes, step = range(type_.lanes), _AT_ONCE
+    if type_.lanes <= step or type_.lanes % step:
+        return _called(body, "divide", type_, operands)
+    part, whole = F32.vector(step), "poison"
+    for first in lanes[::step]:
+        own = [shuffle(body, type_, x, "poison", lanes[first : first + step]) for x in operands]
+        y = _called(body, "divide", part, own)
+        y = shuffle(body, part, y, "poison", [k - first if 0 <= k - first < step else -1 for k in lanes])
+        whole = shuffle(body, type_, whole, y, [k if k < first else type_.lanes + k for k in lanes])
+    return whole
 
 
 def _compare(opcode: str, predicates: tuple[str, ...]) -> Handler:

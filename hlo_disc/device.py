@@ -77,6 +77,7 @@ class Mma:
     row_parts, col_parts: where the parts begin that operands are made of, (row, k) and (column, k), in the order of a
         thread's registers; sum_parts: (row, column).
     held: how threads hold a part of an operand, whose lines are along K. sums_held: of the sums, whose lines are rows.
+    exact: whether operands are multiplied as they are; if not, operands of f32 are rounded to TF32 before.
     by_parts: whether the machine reads parts as such from fast memory, those that lie the other way turned.
     """
 
@@ -93,6 +94,7 @@ class Mma:
     sums_held: Held
     warp: int = 32
     by_parts: bool = False
+    exact: bool = True
 
 
 @dataclass(frozen=True)

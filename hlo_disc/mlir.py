@@ -72,6 +72,7 @@ def extension(name: str, operands: Sequence[ir.Value], result: ir.Type | None = 
 
     compress(x, mask): the lanes of a vector that the mask has, one after another; the others are undefined.
     pair_dot(sums, x, y): sums[i] + x[2i] y[2i] + x[2i + 1] y[2i + 1], of bf16 and f32.
+    tf32(x): a vector of f32, rounded to the 11 digits of TF32.
     mma.NAME(sums, x, y): the sums with a product of small matrices, see `Mma` in `device.py`.
     parts(pointer, index), parts.turned(pointer, index): four parts of such a matrix, of elements of 16 bits in fast
         memory, where thread t says where line t % 8 of part t // 8 begins; turned, lines are columns.

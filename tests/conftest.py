@@ -40,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         emulated.register()
         os.environ["HLO_DISC_TARGET"] = target
+        os.environ["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"  # no TF32, of which tests of results know nothing
     if directory := config.getoption("--native"):
         sys.meta_path.insert(0, _NativeFinder(directory / f"_ral{EXTENSION_SUFFIXES[0]}"))
 
@@ -81,14 +82,17 @@ def no_simt_error(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def emulated_targets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The emulated GPUs are targets, for this test alone: others name all targets."""
+def emulated_targets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The emulated GPUs are targets, for this test alone: others name all targets. No product rounds to TF32."""
     import emulated
+    import jax
 
     from hlo_disc.targets import registry
 
     monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
     emulated.register()
+    with jax.default_matmul_precision("highest"):
+        yield
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ SAMPLES: dict[str, Callable[[np.dtype], tuple[list[Value], dict]]] = {
     ),
     "dot_general": lambda d: (
         [_vector(d)] * 2,
-        {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (0,), "rhs_contract": (0,), "dtype": d},
+        {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (0,), "rhs_contract": (0,), "dtype": d, "tf32": False},
     ),
     "convolution": lambda d: (
         [Value(d, (N, N, ONE)), Value(d, (THREE, ONE, ONE))],

@@ -75,6 +75,7 @@ def _shuffled(body: FunctionBody, x: str, mode: str, distance: int, width: int) 
 _PRODUCTS = {
     "f32.16x16x16bf16.1k": ("<4 x i16>", True),
     "f32.16x16x16f16": ("<4 x half>", True),
+    "f32.16x16x4f32": ("float", True),
     "f64.16x16x4f64": ("double", False),
 }
 
@@ -111,11 +112,11 @@ MACHINE = Machine(
 MATRIX = (
     *(
         Mma(
-            name, operands, "float32", 16, 16, 16,
+            f"f32.16x16x{name}", operands, "float32", 16, 16, 4 * run,
             row_parts=((0, 0),), col_parts=((0, 0),), sum_parts=((0, 0),),
-            held=Held(16, 4, below=True), sums_held=Held(16, 4, below=True), warp=WAVE,
+            held=Held(16, run, below=True), sums_held=Held(16, 4, below=True), warp=WAVE,
         )
-        for name, operands in (("f32.16x16x16bf16.1k", "bfloat16"), ("f32.16x16x16f16", "float16"))
+        for name, operands, run in (("16bf16.1k", "bfloat16", 4), ("16f16", "float16", 4), ("4f32", "float32", 1))
     ),
     Mma(
         "f64.16x16x4f64", "float64", "float64", 16, 16, 4,

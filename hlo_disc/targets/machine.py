@@ -26,6 +26,7 @@ class Threads:
     shuffled: f(body, x, mode, distance, width) is the i32 `x` of another one of `width` neighbours, see gpu.shuffle.
     parts: f(body, address, turned) are the words of four parts of a matrix in shared memory, see `mlir.extension`.
     mma: f(body, name, sums, x, y) are the sums with a product of small matrices, `Value`s all.
+    tf32: f(body, x) is the float `x` rounded to TF32, in the same 32 bits.
     """
 
     convention: str
@@ -36,6 +37,7 @@ class Threads:
     shuffled: Callable[[FunctionBody, str, str, int, int], str]
     parts: Callable[[FunctionBody, str, bool], list[str]] | None = None
     mma: Callable[[FunctionBody, str, Value, Value, Value], str] | None = None
+    tf32: Callable[[FunctionBody, str], str] | None = None
 
 
 @dataclass(frozen=True)

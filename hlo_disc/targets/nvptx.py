@@ -56,17 +56,25 @@ def _mma(body: FunctionBody, name: str, sums: Value, x: Value, y: Value) -> str:
     """mma.sync, which takes operands in words."""
     (type_, text), element = sums, sums[0].element
     assert element is not None
-    operand = "<2 x half>" if name.endswith(".f32.f32") else "i32"  # of f16
-    words = [_word(body, value, k, operand) for value in (x, y) for k in range(value[0].lanes)]
+    words = [_word(body, value, k, name) for value in (x, y) for k in range(value[0].lanes)]
     added = [(element.text, body.op(f"extractelement {type_.text} {text}, i64 {k}")) for k in range(type_.lanes)]
     struct = "{ " + ", ".join([element.text] * type_.lanes) + " }"
     made = body.call(struct, f"llvm.nvvm.mma.{name}", [*words, *added])
     return vector(body, type_, _fields(body, made, element.text, type_.lanes))
 
 
-def _word(body: FunctionBody, x: Value, k: int, type_: str) -> tuple[str, str]:
-    word = body.op(f"extractelement {x[0].text} {x[1]}, i64 {k}")
-    return type_, word if type_ == "i32" else body.op(f"bitcast i32 {word} to {type_}")
+def _word(body: FunctionBody, x: Value, k: int, name: str) -> tuple[str, str]:
+    type_, text = x
+    assert type_.element is not None
+    word = body.op(f"extractelement {type_.text} {text}, i64 {k}")
+    if name.endswith(".f32.f32"):  # of f16
+        return "<2 x half>", body.op(f"bitcast i32 {word} to <2 x half>")
+    return type_.element.text, word
+
+
+def _tf32(body: FunctionBody, x: str) -> str:
+    """cvt.rna: ties away from zero; what is beyond the largest number becomes infinite."""
+    return body.op(f"bitcast i32 {body.call('i32', 'llvm.nvvm.f2tf32.rna', [('float', x)])} to float")
 
 
 MACHINE = Machine(
@@ -82,20 +90,37 @@ MACHINE = Machine(
         shuffled=_shuffled,
         parts=_parts,
         mma=_mma,
+        tf32=_tf32,
     ),
     exp2="llvm.nvvm.ex2.approx.ftz.f",
     reciprocal="llvm.nvvm.rcp.approx.ftz.f",
     minimum=True,
 )
 
-# "Matrix Fragments for mma.m16n8k16 with floating point type" in the PTX ISA.
-MATRIX = tuple(
+# "Matrix Fragments for mma" in the PTX ISA: those of 16 x 8 have their sums in the same places, and four registers of
+# neighbours along K, of which each operand fills a half, then the other.
+
+
+def _of_16_by_8(name: str, operands: str, sums: str, run: int, by_parts: bool = False, exact: bool = True) -> Mma:
+    half = 4 * run
+    return Mma(
+        f"m16n8k{2 * half}.row.col.{name}", operands, sums, 16, 8, 2 * half,
+        row_parts=((0, 0), (8, 0), (0, half), (8, half)), col_parts=((0, 0), (0, half)), sum_parts=((0, 0), (8, 0)),
+        held=Held(8, run), sums_held=Held(8, 2), by_parts=by_parts, exact=exact,
+    )  # fmt: skip
+
+
+MATRIX = (
+    _of_16_by_8("bf16", "bfloat16", "float32", 2, by_parts=True),
+    _of_16_by_8("f32.f32", "float16", "float32", 2, by_parts=True),
+    _of_16_by_8("tf32", "float32", "float32", 1, exact=False),
+    _of_16_by_8("s8", "int8", "int32", 4),
+    _of_16_by_8("u8", "uint8", "uint32", 4),
+    _of_16_by_8("u8", "uint8", "int32", 4),
     Mma(
-        f"m16n8k16.row.col.{name}", operands, "float32", 16, 8, 16,
-        row_parts=((0, 0), (8, 0), (0, 8), (8, 8)), col_parts=((0, 0), (0, 8)), sum_parts=((0, 0), (8, 0)),
-        held=Held(8, 2), sums_held=Held(8, 2), by_parts=True,
-    )
-    for name, operands in (("bf16", "bfloat16"), ("f32.f32", "float16"))
+        "m8n8k4.row.col.f64", "float64", "float64", 8, 8, 4,
+        row_parts=((0, 0),), col_parts=((0, 0),), sum_parts=((0, 0),), held=Held(8, 1), sums_held=Held(8, 2),
+    ),
 )  # fmt: skip
 
 DEVICE = Device(

@@ -143,6 +143,16 @@ def _mma(body: FunctionBody, op: ir.Operation) -> None:
     body[op.results[0]] = multiply(body, extension_name(op).removeprefix("mma."), *values)
 
 
+def _tf32(body: FunctionBody, op: ir.Operation) -> None:
+    rounded = _threads(body.module).tf32
+    if rounded is None:
+        raise Untranslatable("the machine does not round to TF32")
+    (x,) = op.operands
+    type_ = body.type(x.type)
+    elements = [body.op(f"extractelement {type_.text} {body[x]}, i64 {k}") for k in range(type_.lanes)]
+    body[op.results[0]] = vector(body, type_, [rounded(body, element) for element in elements])
+
+
 HANDLERS: Mapping[str, Handler] = {
     "gpu.thread_id": _number(lambda threads: threads.thread),
     "gpu.block_id": _number(lambda threads: threads.block),
@@ -151,4 +161,5 @@ HANDLERS: Mapping[str, Handler] = {
     "memref.get_global": _get_global,
     "hlo_disc.parts": _parts,
     "hlo_disc.mma": _mma,
+    "hlo_disc.tf32": _tf32,
 }

@@ -76,7 +76,7 @@ def _addresses() -> dict[str, int]:
 def _intrinsics() -> tuple[str, ...]:
     text = (_HERE / "simt.cc").read_text()
     shuffles = (f"llvm_nvvm_shfl_sync_{mode}_i32" for mode in re.findall(r"^SHUFFLE\((\w+)", text, re.M))
-    products = (f"llvm_nvvm_mma_m16n8k16_row_col_{name}" for name in re.findall(r"^MMA\((\w+)", text, re.M))
+    products = (f"llvm_nvvm_mma_{name}" for name in re.findall(r"^MMA\((\w+)", text, re.M))
     return (*re.findall(r"\b(llvm_\w+)\(", text.replace("##", "#")), *shuffles, *products)
 
 

@@ -16,6 +16,7 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -354,40 +355,86 @@ static double of_f16(uint32_t bits) {
   return sign * (exponent ? ldexp(1024 + rest, exponent - 25) : ldexp(rest, -24));
 }
 
-// What a thread has of the operands of an mma: words of two elements.
+// Of TF32 the last 13 bits are ignored.
+static double of_tf32(uint32_t bits) {
+  bits &= ~0x1fffu;
+  float x;
+  memcpy(&x, &bits, 4);
+  return x;
+}
+static double of_s8(uint32_t bits) { return static_cast<int8_t>(bits); }
+static double of_u8(uint32_t bits) { return bits; }
+
+// What a thread has of the operands of an mma: words of neighbours along K.
 struct Operands {
   uint32_t a[4], b[2];
 };
 
-// mma .m16n8k16 of 16 bits, summed in f32. groupID is lane / 4, threadID_in_group lane % 4; of A, a0 to a7, row and
-// column are groupID + 8 (i / 2 % 2) and threadID_in_group * 2 + i % 2 + 8 (i / 4); of B, b0 to b3, row and column are
-// threadID_in_group * 2 + i % 2 + 8 (i / 2) and groupID; of C, c0 to c3, groupID + 8 (i / 2) and
-// threadID_in_group * 2 + i % 2.
-static const void* multiplied(const Operands& mine, const float (&c)[4], double (*number)(uint32_t), const void* site) {
+// mma .m16n8 with `per` elements in a word, of K = 8 per. groupID is lane / 4, threadID_in_group lane % 4. A word of A has
+// neighbours along K, from threadID_in_group * per on: words 0 and 1 of the rows groupID and groupID + 8, words 2 and 3
+// the same of the other half of K. So has one of B, of column groupID, each word of a half of K. Of C, c0 to c3, row and
+// column are groupID + 8 (i / 2) and threadID_in_group * 2 + i % 2.
+static const void* multiplied(const Operands& mine, const double (&c)[4], int per, double (*number)(uint32_t),
+                              bool whole, const void* site) {
   meet(kWarpOfAll, reinterpret_cast<uint64_t>(&mine), site, [&](const Fiber* warp) {
+    int half = 4 * per, bits = 32 / per;
+    auto element = [&](uint32_t word, int k) {
+      return number(static_cast<uint32_t>(word >> bits * (k % per) & ((uint64_t{1} << bits) - 1)));
+    };
     for (int i = 0; i < 4; i++) {
       int row = lane() / 4 + 8 * (i / 2), column = lane() % 4 * 2 + i % 2;
       double sum = 0;
-      for (int k = 0; k < 16; k++) {
-        auto& of_row = *reinterpret_cast<const Operands*>(warp[row % 8 * 4 + k % 8 / 2].offered);
-        auto& of_column = *reinterpret_cast<const Operands*>(warp[column * 4 + k % 8 / 2].offered);
-        uint32_t a = of_row.a[row / 8 + 2 * (k / 8)], b = of_column.b[k / 8];
-        sum += number(a >> 16 * (k % 2) & 0xffff) * number(b >> 16 * (k % 2) & 0xffff);
+      for (int k = 0; k < 2 * half; k++) {
+        auto& of_row = *reinterpret_cast<const Operands*>(warp[row % 8 * 4 + k % half / per].offered);
+        auto& of_column = *reinterpret_cast<const Operands*>(warp[column * 4 + k % half / per].offered);
+        sum += element(of_row.a[row / 8 + 2 * (k / half)], k) * element(of_column.b[k / half], k);
       }
-      float result = static_cast<float>(c[i] + sum);
-      memcpy(&self().words[i], &result, 4);
+      float rounded = static_cast<float>(c[i] + sum);
+      auto wrapped = static_cast<uint32_t>(static_cast<int64_t>(c[i] + sum));
+      memcpy(&self().words[i], whole ? static_cast<void*>(&wrapped) : &rounded, 4);
     }
     return 0;
   });
   return self().words;
 }
-#define MMA(name, number) \
-  const void* llvm_nvvm_mma_m16n8k16_row_col_##name(uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, \
-                                                    uint32_t b1, float c0, float c1, float c2, float c3) { \
-    return multiplied({{a0, a1, a2, a3}, {b0, b1}}, {c0, c1, c2, c3}, number, __builtin_return_address(0)); \
+#define MMA(name, Sum, per, number) \
+  const void* llvm_nvvm_mma_##name(uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, \
+                                   Sum c0, Sum c1, Sum c2, Sum c3) { \
+    const double c[4] = {double(c0), double(c1), double(c2), double(c3)}; \
+    return multiplied({{a0, a1, a2, a3}, {b0, b1}}, c, per, number, std::is_integral_v<Sum>, \
+                      __builtin_return_address(0)); \
   }
-MMA(bf16, of_bf16)
-MMA(f32_f32, of_f16)
+MMA(m16n8k16_row_col_bf16, float, 2, of_bf16)
+MMA(m16n8k16_row_col_f32_f32, float, 2, of_f16)
+MMA(m16n8k8_row_col_tf32, float, 1, of_tf32)
+MMA(m16n8k32_row_col_s8, int32_t, 4, of_s8)
+MMA(m16n8k32_row_col_u8, int32_t, 4, of_u8)
+
+// mma .m8n8k4 of f64: A has row lane / 4 and column lane % 4, B row lane % 4 and column lane / 4, and of C, c0 and c1, row
+// and column are lane / 4 and lane % 4 * 2 + i.
+const void* llvm_nvvm_mma_m8n8k4_row_col_f64(double a, double b, double c0, double c1) {
+  const double mine[2] = {a, b}, c[2] = {c0, c1};
+  meet(kWarpOfAll, reinterpret_cast<uint64_t>(mine), __builtin_return_address(0), [&](const Fiber* warp) {
+    for (int i = 0; i < 2; i++) {
+      double result = c[i];
+      for (int k = 0; k < 4; k++) {
+        auto of_row = reinterpret_cast<const double*>(warp[lane() / 4 * 4 + k].offered);
+        auto of_column = reinterpret_cast<const double*>(warp[(lane() % 4 * 2 + i) * 4 + k].offered);
+        result = std::fma(of_row[0], of_column[1], result);
+      }
+      memcpy(&self().words[2 * i], &result, 8);
+    }
+    return 0;
+  });
+  return self().words;
+}
+
+// cvt.rna.tf32.f32: to nearest, ties away from zero.
+int32_t llvm_nvvm_f2tf32_rna(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  return std::isnan(x) ? 0x7fffffff : static_cast<int32_t>((bits + 0x1000) & ~0x1fffu);
+}
 
 // AMD's products of small matrices, of a wave that is all there, as the Matrix Instruction Calculator of AMD has them. All
 // are 16 x 16.
@@ -423,6 +470,24 @@ const void* llvm_amdgcn_mfma_f32_16x16x16bf16_1k(uint64_t a, uint64_t b, float c
 }
 const void* llvm_amdgcn_mfma_f32_16x16x16f16(uint64_t a, uint64_t b, float c0, float c1, float c2, float c3) {
   return mfma_of_16_bits(a, b, {c0, c1, c2, c3}, normal_of_f16, __builtin_return_address(0));
+}
+
+// v_mfma_f32_16x16x4f32: A[i][k] is in lane 16 k + i, B[k][j] in lane 16 k + j, and D is as above.
+const void* llvm_amdgcn_mfma_f32_16x16x4f32(float a, float b, float c0, float c1, float c2, float c3) {
+  const float mine[2] = {a, b}, c[4] = {c0, c1, c2, c3};
+  meet(kWaveOfAll, reinterpret_cast<uint64_t>(mine), __builtin_return_address(0), [&](const Fiber* wave) {
+    auto element = [&](int operand, int line, int k) {
+      return reinterpret_cast<const float*>(wave[16 * k + line].offered)[operand];
+    };
+    for (int r = 0; r < 4; r++) {
+      float result = c[r];
+      for (int k = 0; k < 4; k++)
+        result = std::fma(element(0, 4 * (lane() / 16) + r, k), element(1, lane() % 16, k), result);
+      memcpy(&self().words[r], &result, 4);
+    }
+    return 0;
+  });
+  return self().words;
 }
 
 // v_mfma_f64_16x16x4f64: A[i][k] is in lane 16 k + i, B[k][j] in lane 16 k + j, and D[i][j] is number i / 4 of lane

@@ -51,7 +51,9 @@ def dot_general(
     lhs_contract: Ints,
     rhs_contract: Ints,
     dtype: np.dtype,
+    tf32: bool,
 ) -> Array:
+    """tf32: operands of f32 may be rounded to the 11 digits that TF32 has. Here they are not."""
     lhs_free = [axis for axis in range(a.ndim) if axis not in lhs_batch + lhs_contract]
     rhs_free = [axis for axis in range(b.ndim) if axis not in rhs_batch + rhs_contract]
     batch, contract = [a.shape[i] for i in lhs_batch], math.prod(a.shape[i] for i in lhs_contract)
@@ -171,7 +173,7 @@ def _grouped(windows: Array, kernel: Array, feature_groups: int, batch_groups: i
     return np.moveaxis(np.concatenate(results, axis=-1), -1, 1)
 
 
-_DOT = ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract", "dtype")
+_DOT = ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract", "dtype", "tf32")
 _CONVOLUTION = (
     "lhs_spec", "rhs_spec", "out_spec", "strides", "low", "high", "base_dilations", "window_dilations", "reversal",
     "feature_groups", "batch_groups", "dtype",

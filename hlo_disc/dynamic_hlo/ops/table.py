@@ -64,7 +64,7 @@ ATTRIBUTES: dict[str, AttributeType] = {
     **dict.fromkeys(("lhs_spec", "rhs_spec", "out_spec", "reversal"), INTS),
     **dict.fromkeys(("strides", "base_dilations", "window_dilations"), INTS),
     **dict.fromkeys(("feature_groups", "batch_groups", "count"), ("an int", _is_int)),
-    **dict.fromkeys(("unique", "stable", "reverse"), ("a bool", lambda value: isinstance(value, bool))),
+    **dict.fromkeys(("unique", "stable", "reverse", "tf32"), ("a bool", lambda value: isinstance(value, bool))),
     "transform": (f"one of {', '.join(TRANSFORMS)}", TRANSFORMS.__contains__),
     "length": DIMS,
     "ranks": INTS,

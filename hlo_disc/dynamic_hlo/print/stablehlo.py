@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS, OPS, REDUCERS
@@ -421,7 +423,9 @@ def _dot_general(printer: _Printer, op: Op) -> str:
     axes = {name: listed(op.attrs[name]) for name in ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract")}
     batch = f"batching_dims = {axes['lhs_batch']} x {axes['rhs_batch']}, " if op.attrs["lhs_batch"] else ""
     contract = f"contracting_dims = {axes['lhs_contract']} x {axes['rhs_contract']}"
-    return printer.op(op, f"stablehlo.dot_general {printer.operands(op)}, {batch}{contract}")
+    exact = not op.attrs["tf32"] and all(x.dtype == np.float32 for x in (*op.operands, op.result))
+    precision = ", precision = [HIGHEST, HIGHEST]" * exact
+    return printer.op(op, f"stablehlo.dot_general {printer.operands(op)}, {batch}{contract}{precision}")
 
 
 _PRINTERS: dict[str, Callable[[_Printer, Op], str | Sequence[str]]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.import_.handlers.precision import allows_tf32
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.shapes import Operand
 from hlo_disc.mlir import stablehlo
@@ -28,7 +29,8 @@ def _make_dot(r: Reader, op: Any, operands: list[Operand], numbers: dict[str, tu
     for what in ("batch", "contract"):
         for i, j in zip(numbers[f"lhs_{what}"], numbers[f"rhs_{what}"], strict=True):
             r.equal(a.shape[i], b.shape[j], f"{what}ing dimensions {i} and {j} of the operands")
-    return r.emit("dot_general", (a, b), **numbers, dtype=r.result_type(op)[0])
+    dtype = r.result_type(op)[0]
+    return r.emit("dot_general", (a, b), **numbers, dtype=dtype, tf32=allows_tf32(r, op, a, b, dtype))
 
 
 def _dot_numbers(attribute: Any) -> dict[str, tuple[int, ...]]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.decode import text
+from hlo_disc.import_.handlers.precision import allows_tf32
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.shapes import Operand
 
@@ -53,9 +54,9 @@ def _einsum(r: Reader, op: Any, operands: list[Operand]) -> Value:
         for what, names in (("batch", batch), ("contract", contract))
     }
     free = [name for x in (a, b) for name in x.labels if name not in both]
-    return _ordered(
-        r, _Labelled(r.emit("dot_general", (a.value, b.value), **numbers, dtype=dtype), (*batch, *free)), out
-    )
+    tf32 = allows_tf32(r, op, a.value, b.value, dtype)
+    product = r.emit("dot_general", (a.value, b.value), **numbers, dtype=dtype, tf32=tf32)
+    return _ordered(r, _Labelled(product, (*batch, *free)), out)
 
 
 def _labels(r: Reader, term: str, rank: int) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.import_.handlers.precision import allows_tf32
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.shapes import Operand
 from hlo_disc.mlir import chlo
@@ -31,12 +32,13 @@ def _ragged_dot(r: Reader, op: Any, operands: list[Operand]) -> Value:
         for i, j in zip(dot[f"lhs_{what}"], dot[f"rhs_{what}"], strict=True):
             r.equal(lhs.shape[i], rhs.shape[j], f"{what}ing dimensions {i} and {j} of the operands")
     dtype = r.result_type(op)[0]
+    dot_of = {"dtype": dtype, "tf32": allows_tf32(r, op, lhs, rhs, dtype)}
     if len(numbers["ragged"]) != 1 or len(numbers["groups"]) > 1:
         r.unsupported("a ragged dot has one ragged dimension and at most one group dimension")
     (ragged,) = numbers["ragged"]
     if ragged in dot["lhs_batch"]:
         _own_axes(r, lhs, sizes, dot["lhs_batch"][: dot["lhs_batch"].index(ragged)])
-        return r.emit("dot_general", (lhs, rhs), **dot, dtype=dtype)
+        return r.emit("dot_general", (lhs, rhs), **dot, **dot_of)
     mine, theirs = list(dot["lhs_contract"]), list(dot["rhs_contract"])
     if ragged not in mine:
         (group,) = numbers["groups"]
@@ -46,13 +48,13 @@ def _ragged_dot(r: Reader, op: Any, operands: list[Operand]) -> Value:
         shifted = {name: _next(dot[name]) for name in ("lhs_batch", "lhs_contract")}
         shifted["lhs_contract"] = (*shifted["lhs_contract"], 0)
         rhs_contract = (*dot["rhs_contract"], group)
-        return r.emit("dot_general", (left, rhs), **dot | shifted | {"rhs_contract": rhs_contract}, dtype=dtype)
+        return r.emit("dot_general", (left, rhs), **dot | shifted | {"rhs_contract": rhs_contract}, **dot_of)
     at = mine.index(ragged)
     left = _in_groups(r, lhs, sizes, ragged, (*dot["lhs_batch"], *mine[:at]))
     right = _in_groups(r, rhs, sizes, theirs[at], (*dot["rhs_batch"], *theirs[:at]))
     shifted = {name: _next(dot[name]) for name in _NAMES}
     shifted |= {name: (0, *shifted[name]) for name in ("lhs_batch", "rhs_batch")}
-    return r.emit("dot_general", (left, right), **shifted, dtype=dtype)
+    return r.emit("dot_general", (left, right), **shifted, **dot_of)
 
 
 def _next(axes: tuple[int, ...]) -> tuple[int, ...]:

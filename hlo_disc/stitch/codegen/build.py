@@ -262,6 +262,10 @@ class Builder:
         operands = [sums.v, x.v, y.v]
         return Val(self, mlir.extension(f"mma.{name}", operands), sums.lanes)
 
+    def tf32(self, x: Val) -> Val:
+        """A vector of f32, rounded to TF32."""
+        return self.pure(lambda: mlir.extension("tf32", [x.v]), x.lanes, [x])
+
     def parts(self, buffer: Val, i: Scalar, turned: bool) -> Val:
         """Words of four parts of a matrix in fast memory, for a warp that is all there: see `mlir.extension`."""
         cast = ir.Operation.create("builtin.unrealized_conversion_cast", results=[self.pointer], operands=[buffer.v])

@@ -143,7 +143,7 @@ class _Lowering:
             "lhs_contract": lhs.axes(contracted),
             "rhs_contract": rhs.axes(contracted),
         }
-        value = self._emit("dot_general", [lhs.value, rhs.value], **numbers, dtype=self.attrs["dtype"])
+        value = self._emit("dot_general", [lhs.value, rhs.value], **numbers, dtype=self.attrs["dtype"], tf32=False)
         free = [name for side in (lhs, rhs) for name in side.names if name not in (*contracted, *shared)]
         return self._ordered(_Named(value, (*shared, *free)), result)
 

@@ -25,7 +25,7 @@ def _dot_general(g: Gen) -> Value:
     y = g.of(x.dtype, tuple(free[-1 - p] if p < 0 else x.shape[p] for p in places))
     batch, contract = g.order(batch), g.order(contract)
     return g.b.op(
-        "dot_general", [x, y], dtype=_result(g, x.dtype),
+        "dot_general", [x, y], dtype=_result(g, x.dtype), tf32=False,
         lhs_batch=tuple(batch), rhs_batch=tuple(places.index(axis) for axis in batch),
         lhs_contract=tuple(contract), rhs_contract=tuple(places.index(axis) for axis in contract),
     )  # fmt: skip

@@ -326,9 +326,10 @@ INFERENCE = [
      dict(low=dims("0"), high=dims("n"), interior=dims("n")), "s + n + n*max(s - 1, 0)", F32),
     ("reduce", [("float32", "b, s, 4"), ("float32", "")], dict(dims=(1,), kind="add"), "b, 4", F32),
     ("dot_general", [("float32", "b, h, s, 64"), ("float32", "b, h, t, 64")],
-     dict(lhs_batch=(0, 1), rhs_batch=(0, 1), lhs_contract=(3,), rhs_contract=(3,), dtype=F32), "b, h, s, t", F32),
+     dict(lhs_batch=(0, 1), rhs_batch=(0, 1), lhs_contract=(3,), rhs_contract=(3,), dtype=F32, tf32=False),
+     "b, h, s, t", F32),
     ("dot_general", [("bfloat16", "k, m"), ("bfloat16", "n, k")],
-     dict(lhs_batch=(), rhs_batch=(), lhs_contract=(0,), rhs_contract=(1,), dtype=F32), "m, n", F32),
+     dict(lhs_batch=(), rhs_batch=(), lhs_contract=(0,), rhs_contract=(1,), dtype=F32, tf32=False), "m, n", F32),
 ]  # fmt: skip
 
 
@@ -368,7 +369,7 @@ ERRORS = [
     ("dynamic_slice", [("float32", "4"), ("int32", "")], dict(sizes=dims("5")), ShapeError, "larger"),
     ("dynamic_slice", [("float32", "4"), ("float32", "")], dict(sizes=dims("2")), CompileError, "integers"),
     ("dot_general", [("float32", "m, 3"), ("float32", "4, n")],
-     dict(lhs_batch=(), rhs_batch=(), lhs_contract=(1,), rhs_contract=(0,), dtype=F32),
+     dict(lhs_batch=(), rhs_batch=(), lhs_contract=(1,), rhs_contract=(0,), dtype=F32, tf32=False),
      ShapeError, "contracting.*3 and 4"),
     ("gather", [("float32", "v, 8"), ("int32", "b, 2")], dict(GATHER, slice_sizes=dims("1, 8")),
      ShapeError, "index vector"),
@@ -470,7 +471,7 @@ def test_reduce_starts_from_init():
 def test_dot_general(m, k, n, b):
     rng = np.random.default_rng(0)
     a, c = rng.standard_normal((k, b, m)).astype(np.float32), rng.standard_normal((n, k, b)).astype(np.float32)
-    attrs = dict(lhs_batch=(1,), rhs_batch=(2,), lhs_contract=(0,), rhs_contract=(1,))
+    attrs = dict(lhs_batch=(1,), rhs_batch=(2,), lhs_contract=(0,), rhs_contract=(1,), tf32=False)
     expected = lax.dot_general(a, c, (((0,), (1,)), ((1,), (2,))))
     np.testing.assert_allclose(run("dot_general", [a, c], dtype=F32, **attrs), expected, rtol=1e-5, atol=1e-5)
     i, j = (x.astype(np.int8) for x in (a * 20, c * 20))

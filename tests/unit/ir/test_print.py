@@ -90,8 +90,8 @@ def gathers(b: GraphBuilder, x: Value, i: Value) -> list[Value]:
 
 
 def dots(b: GraphBuilder, x: Value, y: Value) -> list[Value]:
-    batched = dict(lhs_batch=(0,), rhs_batch=(1,), lhs_contract=(1,), rhs_contract=(0,), dtype=F32)
-    flat = dict(lhs_batch=(), rhs_batch=(), lhs_contract=(0, 1), rhs_contract=(1, 0), dtype=F32)
+    batched = dict(lhs_batch=(0,), rhs_batch=(1,), lhs_contract=(1,), rhs_contract=(0,), dtype=F32, tf32=True)
+    flat = dict(lhs_batch=(), rhs_batch=(), lhs_contract=(0, 1), rhs_contract=(1, 0), dtype=F32, tf32=False)
     return [b.op("dot_general", [x, y], **batched), b.op("dot_general", [x, y], **flat)]
 
 

@@ -38,7 +38,7 @@ def add(b: GraphBuilder, x: Value, y: Value) -> Value:
 
 def dot(b: GraphBuilder, x: Value, y: Value, *numbers: tuple[int, ...]) -> Value:
     names = ("lhs_batch", "lhs_contract", "rhs_batch", "rhs_contract")
-    return b.op("dot_general", (x, y), dtype=F32, **dict(zip(names, numbers, strict=True)))
+    return b.op("dot_general", (x, y), dtype=F32, tf32=False, **dict(zip(names, numbers, strict=True)))
 
 
 def numbers(vector: int, start: Any = (), offset: Any = (), collapsed: Any = (), batching: Any = ()) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def spaced(b: GraphBuilder, x: Value, count: str, first: str, step: int, dtype=I
 def dot(b: GraphBuilder, x: Value, y: Value, *numbers: tuple[int, ...]) -> Value:
     """numbers: lhs batch, lhs contract, rhs batch, rhs contract."""
     names = ("lhs_batch", "lhs_contract", "rhs_batch", "rhs_contract")
-    return b.op("dot_general", (x, y), dtype=F32, **dict(zip(names, numbers, strict=True)))
+    return b.op("dot_general", (x, y), dtype=F32, tf32=False, **dict(zip(names, numbers, strict=True)))
 
 
 @dataclass

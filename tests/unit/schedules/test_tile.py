@@ -47,6 +47,7 @@ def dot(b: GraphBuilder, x: Value, y: Value, contract: Any, batch: Any = ((), ()
         lhs_contract=contract[0],
         rhs_contract=contract[1],
         dtype=np.dtype(dtype or x.dtype),
+        tf32=False,
     )
 
 

@@ -65,7 +65,7 @@ DOT_PROGRAMS: dict[str, tuple[Callable, tuple[str, ...]]] = {
     "rows transposed": (lambda x, y: x.T @ y, ("f32[k, m]", "f32[k, n]")),
     "batch": (lambda x, y: jnp.einsum("bhqd,bhkd->bhqk", x, y), ("f32[b, h, m, k]", "f32[b, h, n, k]")),
 }
-# Products of small matrices: of 16 bits, whatever the layout.
+# Products of small matrices: of 16 bits, which are read as such, whatever the layout.
 MATRIX_PROGRAMS: dict[str, tuple[Callable, tuple[str, ...]]] = {
     "bf16": (lambda x, y: x @ y, ("bf16[m, k]", "bf16[k, n]")),
     "f16": (lambda x, y, z: jax.nn.gelu(x @ y + z), ("f16[m, k]", "f16[k, n]", "f16[n]")),
@@ -74,19 +74,31 @@ MATRIX_PROGRAMS: dict[str, tuple[Callable, tuple[str, ...]]] = {
     "bf16, both transposed": (lambda x, y: x.T @ y.T, ("bf16[k, m]", "bf16[n, k]")),
     "bf16, batch": (lambda x, y: jnp.einsum("bhqd,bhkd->bhqk", x, y), ("bf16[b, h, m, k]", "bf16[b, h, n, k]")),
 }
+# And others, with the tile of a large dot, and the share of its loop that they are at least. Elements across K are read
+# alone, and bytes joined to words.
+WIDE_PROGRAMS: dict[str, tuple[Callable, tuple[str, ...], str, float]] = {
+    "tf32": (lambda x, y, z: jax.nn.gelu(x @ y + z), ("f32[m, k]", "f32[k, n]", "f32[n]"), "128x128", 0.2),
+    "tf32, columns transposed": (lambda x, y: x @ y.T, ("f32[m, k]", "f32[n, k]"), "128x128", 0.29),
+    "tf32, rows transposed": (lambda x, y: x.T @ y, ("f32[k, m]", "f32[k, n]"), "128x128", 0.18),
+    "f64": (lambda x, y: x @ y, ("f64[m, k]", "f64[k, n]"), "64x64", 0.31),
+    "i8": (lambda x, y: x @ y, ("i8[m, k]", "i8[k, n]"), "128x128", 0.09),
+    "i8, columns transposed": (lambda x, y: x @ y.T, ("i8[m, k]", "i8[n, k]"), "128x128", 0.34),
+    "u8, rows transposed": (lambda x, y: x.T @ y, ("u8[k, m]", "u8[k, n]"), "128x128", 0.07),
+}
 # Registers of a thread, by the name of the kernel.
 MOST_REGISTERS = (("mma_128x128", 255), ("mma", 168), ("128x128", 168), ("", 112))
 
 
 @needs_ptxas
 @pytest.mark.parametrize("level", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("name", [*DOT_PROGRAMS, *MATRIX_PROGRAMS])
+@pytest.mark.parametrize("name", [*DOT_PROGRAMS, *MATRIX_PROGRAMS, *WIDE_PROGRAMS])
 def test_dots_stay_in_registers(name, level, images, tmp_path):
-    function, specs = {**DOT_PROGRAMS, **MATRIX_PROGRAMS}[name]
-    hlo_disc.compile(function, *specs, target=f"cuda:{level}")
+    function, specs, *_ = {**DOT_PROGRAMS, **MATRIX_PROGRAMS, **WIDE_PROGRAMS}[name]
+    with jax.enable_x64(name == "f64"), jax.default_matmul_precision("highest" if name in DOT_PROGRAMS else "default"):
+        hlo_disc.compile(function, *specs, target=f"cuda:{level}")
     (image,) = images
     for kernel, found in assembled(image, tmp_path, level).items():
-        most = next(most for part, most in MOST_REGISTERS if part in kernel)
+        most = 255 if name == "f64" else next(most for part, most in MOST_REGISTERS if part in kernel)
         assert found.registers <= most and found.stack == 0, (kernel, found)
 
 
@@ -94,7 +106,8 @@ def test_dots_stay_in_registers(name, level, images, tmp_path):
 def test_the_loop_of_a_dot_multiplies(name, images):
     """Of what a thread does for a block of K most are products; whole vectors where sizes are multiples of four."""
     function, specs = DOT_PROGRAMS[name]
-    hlo_disc.compile(function, *specs, target="cuda")
+    with jax.default_matmul_precision("highest"):
+        hlo_disc.compile(function, *specs, target="cuda")
     (image,) = images
     aligned = {kernel: text for kernel, text in ptxas.kernels(image).items() if kernel.endswith("_aligned")}
     assert len(aligned) == 3
@@ -131,6 +144,20 @@ def test_the_loop_of_a_dot_multiplies_matrices(name, level, images):
     assert counts["mma.sync"] >= len(loop) / 4, (counts, len(loop))
     assert counts == {"mma.sync": 64, "ldmatrix": 24, "ld.shared": 0, "st.shared": 8}
     assert all(".v4.b32" in line for line in loop if "st.shared" in line or "ld.global" in line)
+
+
+@pytest.mark.parametrize("name", WIDE_PROGRAMS)
+def test_the_loop_of_a_dot_multiplies_other_matrices(name, images):
+    function, specs, tile, share = WIDE_PROGRAMS[name]
+    specs = tuple(re.sub(r"[mkn](?=[],])", "4096", spec) for spec in specs)
+    with jax.enable_x64(name == "f64"):
+        hlo_disc.compile(function, *specs, target="cuda")
+    (image,) = images
+    (text,) = re.findall(rf"^\.visible \.entry \w+mma_{tile}_aligned\((.*?)^\}}", image, re.S | re.M)
+    loop = innermost(text, "mma.sync")
+    products = sum("mma.sync" in line for line in loop)
+    assert products == 64 and products >= share * len(loop), len(loop)
+    assert sum("cvt.rna.tf32" in line for line in loop) == (32 if "tf32" in name else 0)
 
 
 def test_ptx_of_a_team(images):

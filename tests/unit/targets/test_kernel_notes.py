@@ -41,11 +41,11 @@ def test_nvidia(target):
     assert level == {"cuda": "sm_80"}.get(target, "sm_90")
     by_name = {n.name: n for n in own}
     assert not any(n.registers for n in own)
-    (tile,) = [n for name, n in by_name.items() if name.endswith("_dot_128x128")]
-    assert (tile.threads, tile.shared, tile.most) == (256, 0, 168)
+    (tile,) = [n for name, n in by_name.items() if name.endswith("_dot_mma_128x128")]
+    assert (tile.threads, tile.shared, tile.most) == (256, 0, 255)
     (wide,) = [n for name, n in by_name.items() if name.endswith("_reduce_256")]
     assert (wide.threads, wide.most) == (256, 0) and wide.shared > 0
-    assert f"{tile.name}: 256 threads, 0 bytes of shared memory, at most 168 registers\n" in executable.explain()
+    assert f"{tile.name}: 256 threads, 0 bytes of shared memory, at most 255 registers\n" in executable.explain()
     assert "occupancy" not in executable.explain()
 
 

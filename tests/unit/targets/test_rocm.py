@@ -128,7 +128,8 @@ def test_dots_of_small_matrices_stay_in_registers(name, codes):
         for code in codes:
             for spills in ("private_segment_fixed_size", "vgpr_spill_count", "sgpr_spill_count"):
                 assert set(code.numbers(spills).values()) == {0}, spills
-            assert max(code.numbers("vgpr_count").values()) <= 128
+            # Fast memory lets no more than two blocks share a SIMD unit, a wave of each.
+            assert max(code.numbers("vgpr_count").values()) <= 168
             if large:
                 (kernel,) = (text for kernel, text in code.kernels().items() if "mma" in kernel)
                 blocks = [re.findall(r"^\s+([a-z]\w+)", x, re.M) for x in re.split(r"^\.LBB\w+:", kernel, flags=re.M)]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.val import Scalar, Val
 
-# Chunks that all banks hold once.
+# Of a chunk, and chunks that all banks hold once.
+BYTES = 16
 ROUND = 8
 
 

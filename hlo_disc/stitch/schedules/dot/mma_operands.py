@@ -16,7 +16,7 @@ from hlo_disc.device import Held, Mma
 from hlo_disc.mlir import vector
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar, Val
-from hlo_disc.stitch.schedules.dot.chunks import ROUND, Chunks, Turns, by_lines
+from hlo_disc.stitch.schedules.dot.chunks import BYTES, ROUND, Chunks, Turns, by_lines
 from hlo_disc.stitch.schedules.dot.operand import at_once
 
 # The operands of a step: of a warp's rows, and of its columns.
@@ -101,10 +101,19 @@ class ByThreads(Reader):
         self.words = held.run * self.dtype.itemsize // max(self.dtype.itemsize, 4)
 
     def turns(self, width: int, along_k: bool) -> Turns:
-        """See `ByParts`. Across K, threads read neighbours of lines that are a few chunks of K apart."""
-        if along_k:
+        """See `ByParts`.
+
+        Where neighbouring threads share lines, those of ROUND chunks leave room for others between them, or behind.
+        Across K, threads that are served together read neighbours of lines that are a few chunks of K apart.
+        """
+        held = self.mma.held
+        if along_k and held.below:
             return by_lines(width // self.chunk)
-        return Turns(self.beside * self.chunk, self.across, ROUND // self.across)
+        if along_k:
+            return Turns(1, ROUND // self.across, 1 if self.beside > 1 else self.across)
+        served = ROUND * BYTES // max(self.dtype.itemsize, 4)
+        lines = max(served // held.lines, 1) if held.below else self.across
+        return Turns(self.beside * self.chunk, lines, ROUND // lines)
 
     def factors(self, rows: Chunks, cols: Chunks) -> Iterator[Factors]:
         """See `ByParts`."""

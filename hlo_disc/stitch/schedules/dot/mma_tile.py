@@ -49,6 +49,7 @@ class MmaTile:
 
     def put(self, block: Chunks, x: Val, row: Scalar, k: Scalar) -> None:
         """Store neighbours of an operand."""
+        x = x if self.mma.exact else self.b.tf32(x)
         line, first = (row, k) if block.along_k else (k, row)
         self.b.store(x, block.buffer, block.place(line, first // block.chunk))
 

@@ -60,7 +60,7 @@ class Product:
     row, col: the numbers of the axes along a tile's rows and vectors, None when there is none (size 1).
     inner: the contracted axes, innermost last. origins: the last axis of the dot's own result in each of `axes`.
     epilogue: from the dot's result and other values in memory to the output. reads: those other values, as the group
-    knows them. dtype: of the accumulators.
+    knows them. dtype: of the accumulators. tf32: operands may be rounded to TF32.
     """
 
     rows: Strided
@@ -73,6 +73,7 @@ class Product:
     epilogue: Group
     reads: tuple[Value, ...]
     dtype: np.dtype
+    tf32: bool
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -148,7 +149,7 @@ def contraction(
     inner = _inner(dot, left, right, turned, facts, apart=cols is not None)
     origins = tuple(run[-1] for run in runs)
     dtype = sum_dtype(dot.result.dtype, *(x.dtype for x in dot.operands), loc=dot.loc)
-    p = Product(left, right, merged, row, col, inner, origins, epilogue, reads, dtype)
+    p = Product(left, right, merged, row, col, inner, origins, epilogue, reads, dtype, dot.attrs["tf32"])
     return swapped(p) if turned else p
 
 

@@ -101,8 +101,9 @@ def team_choices(group: Group, p: Product, facts: ShapeFacts, device: Device) ->
         p = swapped(p)  # few columns are few rows of the other matrix
     types, sizes = DotTypes(p.rows.source.dtype, p.cols.source.dtype, p.dtype), _strides(p)
     names = tuple(np.dtype(x).name for x in (types.row, types.col, types.sum))
-    mma = next((x for x in device.matrix if (x.operands, x.operands, x.sums) == names), None)
-    tiles = device.tiles if mma is None else [_of_type(tile, types.row) for tile in device.matrix_tiles]
+    known = (x for x in device.matrix if (x.operands, x.operands, x.sums) == names)
+    mma = next((x for x in known if x.exact or p.tf32), None)
+    tiles = device.tiles if mma is None else [_of_types(tile, types) for tile in device.matrix_tiles]
     choices: list[Choice] = []
     for tile in tiles:
         form = TeamDot(group, p, types, tile, facts, mma=mma)
@@ -113,9 +114,14 @@ def team_choices(group: Group, p: Product, facts: ShapeFacts, device: Device) ->
     return [*filter(None, [shared]), *choices]
 
 
-def _of_type(tile: Tile, dtype: np.dtype) -> Tile:
-    """A tile for operands of 16 bits for those of another type: of as many bytes."""
-    return replace(tile, depth=tile.depth * 2 // dtype.itemsize)
+# Of a thread, the most there are.
+REGISTERS = 255
+
+
+def _of_types(tile: Tile, types: DotTypes) -> Tile:
+    """A tile for operands of 16 bits and sums of 32, for others: operands have as many bytes, sums more registers."""
+    registers = min(tile.registers * types.sum.itemsize // 4, REGISTERS)
+    return replace(tile, depth=tile.depth * 2 // types.row.itemsize, registers=registers)
 
 
 def _when(p: Product, tile: Tile) -> When:

@@ -214,7 +214,9 @@ def _constant(body: FunctionBody, op: ir.Operation) -> None:
     type_ = body.type(result.type)
     text = constants.get((attr, type_))
     if text is None:
-        text = constants[attr, type_] = attribute_constant(attr, type_)
+        # an index that MLIR made of a number, which `_in_reach` would have kept there
+        most = body.type.narrow if _is_index(result.type) else 0
+        text = constants[attr, type_] = attribute_constant(attr, type_, most)
     body[result] = text
 
 

@@ -155,20 +155,25 @@ def vector_constant(element: Type, scalars: Iterable[str]) -> str:
     return "<" + ", ".join(f"{element.text} {x}" for x in scalars) + ">"
 
 
-def attribute_constant(attr: ir.Attribute, type_: Type) -> str:
-    """The LLVM text of an `arith.constant`'s value."""
+def attribute_constant(attr: ir.Attribute, type_: Type, most: int = 0) -> str:
+    """The LLVM text of an `arith.constant`'s value; most: of an integer's size, if that is not 0."""
     if not type_.lanes:
-        return float_constant(attr.value, type_) if type_.is_float else int_constant(int(attr.value), type_)
+        if type_.is_float:
+            return float_constant(attr.value, type_)
+        value = int(attr.value)
+        return int_constant(min(max(value, -most), most) if most else value, type_)
     element = type_.element
     assert element is not None
     if attr.is_splat:
-        return splat(type_, attribute_constant(attr.get_splat_value(), element))
+        return splat(type_, attribute_constant(attr.get_splat_value(), element, most))
     if element.name:
         # the bindings cannot read such elements; their text is exact enough to round back to the same value
         body = str(attr).split("[", 1)[1].split("]", 1)[0]
         return vector_constant(element, (_float_text(x.strip(), element) for x in body.split(",")))
-    make = float_constant if element.is_float else int_constant
-    return vector_constant(element, (make(x.item(), element) for x in np.array(attr)))
+    if element.is_float:
+        return vector_constant(element, (float_constant(x.item(), element) for x in np.array(attr)))
+    values = np.clip(np.array(attr), -most, most) if most else np.array(attr)
+    return vector_constant(element, (int_constant(x.item(), element) for x in values))
 
 
 def _pack_f32(value: float) -> bytes:

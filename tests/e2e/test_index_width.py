@@ -101,7 +101,7 @@ PROGRAMS = {
     "transposed": (lambda x: x.T + 1, ("f32[m, n]",)),
     "cumulative sum": (lambda x: jnp.cumsum(x, -1), ("f32[m, n]",)),
     "sort": (lambda x: jnp.sort(x, -1), ("f32[m, n]",)),
-    "dot": (lambda x: x @ x[:2].T, ("f32[m, n]",)),
+    "dot": (lambda x: jnp.matmul(x, x[:2].T, precision="highest"), ("f32[m, n]",)),
     "gather": (lambda x: x[jnp.argsort(x[:, 0])], ("f32[m, n]",)),
     "loop": (lambda x: jax.lax.fori_loop(0, 3, lambda i, y: y * 0.5 + x.sum(0), x), ("f32[m, n]",)),
 }
@@ -166,6 +166,23 @@ FAR = {
     "int64": (0, 99, 100, 2**31, 2**32 + 3, 2**63 - 1, -1, -(2**32) + 3, -(2**63)),
     "uint64": (0, 99, 100, 2**31, 2**32 + 3, 2**63 + 3, 2**64 - 1),
 }
+
+
+@pytest.mark.parametrize("dtype", FAR)
+def test_places_out_of_reach_in_the_program_too(dtype, low_limit):
+    """As constants, of which MLIR makes indices."""
+    with jax.enable_x64(True):
+        for at in FAR[dtype]:
+            place = np.array(at, dtype)
+
+            def function(x, y, place=place):
+                return jax.lax.dynamic_update_slice(x, y, (place,))
+
+            exe = hlo_disc.compile(function, "f32[n + 2]", "f32[2]", target=TARGET)
+            expected = np.arange(100, dtype=np.float32)
+            first = min(max(at if at >= 0 else at + 100, 0), 98)
+            expected[first : first + 2] = -1
+            np.testing.assert_array_equal(exe(np.arange(100, dtype=np.float32), np.full(2, -1, np.float32)), expected)
 
 
 @pytest.mark.parametrize("dtype", FAR)

@@ -50,6 +50,7 @@ thread_local void* last_stream = nullptr;  // of a launch
 struct Recorded {
   void (*run)(const void*);
   int64_t blocks, threads, shared;
+  int warp;
   std::string record;
 };
 bool recording = false;
@@ -117,7 +118,10 @@ void fake_record(bool on) {
 
 // Runs what was recorded. Returns how many launches that were.
 int fake_replay() {
-  for (const Recorded& x : recorded) simt_launch(x.run, x.blocks, x.threads, x.shared, x.record.data());
+  for (const Recorded& x : recorded) {
+    simt_warp(x.warp);
+    simt_launch(x.run, x.blocks, x.threads, x.shared, x.record.data());
+  }
   return static_cast<int>(recorded.size());
 }
 
@@ -205,7 +209,7 @@ static int launch(const Machine& machine, void* function, unsigned blocks_x, uns
   if (shared > most_shared(machine, kernel)) return 1;
   if (recording) {
     std::string record(static_cast<const char*>(packed[1]), *static_cast<const size_t*>(packed[3]));
-    recorded.push_back({kernel.run, blocks_x, threads_x, shared, record});
+    recorded.push_back({kernel.run, blocks_x, threads_x, shared, machine.warp, record});
     return 0;
   }
   if (int error = outcome()) return error;

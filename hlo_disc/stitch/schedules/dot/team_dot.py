@@ -119,9 +119,10 @@ REGISTERS = 255
 
 
 def _of_types(tile: Tile, types: DotTypes) -> Tile:
-    """A tile for operands of 16 bits and sums of 32, for others: operands have as many bytes, sums more registers."""
-    registers = min(tile.registers * types.sum.itemsize // 4, REGISTERS)
-    return replace(tile, depth=tile.depth * 2 // types.row.itemsize, registers=registers)
+    """A tile for operands of 16 bits, for others: of as many bytes. Where registers are counted, wide ones have all."""
+    size = types.row.itemsize
+    registers = REGISTERS if tile.registers and size > 2 else tile.registers
+    return replace(tile, depth=tile.depth * 2 // size, registers=registers)
 
 
 def _when(p: Product, tile: Tile) -> When:

@@ -40,7 +40,7 @@ class Raw(ctypes.Structure):
     ]
 
 
-api = ctypes.pythonapi
+api = ctypes.PyDLL(None)  # others say of the functions of `ctypes.pythonapi` what their arguments are
 api.PyCapsule_New.restype, api.PyCapsule_New.argtypes = (
     ctypes.py_object,
     [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],

@@ -27,7 +27,7 @@ class Raw(ctypes.Structure):
     ]  # fmt: skip
 
 
-_api = ctypes.pythonapi
+_api = ctypes.PyDLL(None)  # others say of the functions of `ctypes.pythonapi` what their arguments are
 _api.PyCapsule_New.restype = ctypes.py_object
 _api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 _api.PyCapsule_GetPointer.restype = ctypes.c_void_p

@@ -170,12 +170,8 @@ class _Constant:
     shape: tuple[int, ...]
 
 
-_MEMBERS = (
-    "object",
-    "wide_kernels",
-    "constants",
-    "callback",
-)  # fields that are members of the archive, or have no place in it
+# Fields that are members of the archive, or have no place in it.
+_MEMBERS = ("object", "wide_kernels", "constants", "callback")
 
 
 def dtype_named(name: str) -> np.dtype:

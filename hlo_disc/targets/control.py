@@ -39,10 +39,9 @@ def _for(body: FunctionBody, op: ir.Operation) -> None:
     following = body.op(f"add nsw {counter} {phis[0]}, {step}")
     end = body.current
     # While a thread waits, others are under way: registers for more of its steps at once would be theirs.
-    again = f"br i1 {body.op(f'icmp slt {counter} {following}, {high}')}, label %{loop}, label %{done}"
-    body.do(
-        again + (f", !llvm.loop {body.module.rolled_loop()}" if body.module.machine.threads and not body.tuned else "")
-    )
+    rolled = body.module.machine.threads and not body.tuned
+    how = f", !llvm.loop {body.module.rolled_loop()}" if rolled else ""
+    body.do(f"br i1 {body.op(f'icmp slt {counter} {following}, {high}')}, label %{loop}, label %{done}{how}")
     for k, (type_, first, next_) in enumerate(zip(types, [low, *initial], [following, *yielded], strict=True)):
         body.lines[at + k] = f"  {phis[k]} = phi {type_} [ {first}, %{before} ], [ {next_}, %{end} ]"
     body.begin(done)

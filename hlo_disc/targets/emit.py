@@ -65,8 +65,8 @@ class FunctionBody:
     """The lines of one LLVM function, in basic blocks, and the text of every MLIR value seen so far.
 
     runtime: the `ral_call` pointer of host code; block, fast: a kernel's block id and fast memory; "" where there is
-    none. symbols: what a `func.call` may name here. tuned: whether it was written for so many
-    registers: its indices have 64 bits, of which LLVM adds what is constant to addresses, and loops may be unrolled.
+    none. symbols: what a `func.call` may name here. tuned: whether it was written for so many registers: its indices
+    have 64 bits, of which LLVM adds what is constant to addresses, and loops may be unrolled.
     """
 
     def __init__(

@@ -18,7 +18,8 @@ PLAN_BROKEN, MAIN_BROKEN = 1, 2
 ASKED_BITS = 62  # conditions with a bit of their own in the word `asked`
 # The functions of the runtime that compiled code calls.
 PARALLEL_FOR, LIBRARY_CALL, ALLOCATE = "ral_parallel_for", "ral_library_call", "ral_allocate"
-LAUNCH, READ, WRITE = "ral_launch", "ral_read", "ral_write"  # of programs whose kernels a driver launches
+# Of programs whose kernels a driver launches.
+LAUNCH, READ, WRITE, PRODUCT = "ral_launch", "ral_read", "ral_write", "ral_product"
 
 # What a driver loads: all kernels of a program. Host code names it, and the target defines it.
 IMAGE = "hlo_disc.image"

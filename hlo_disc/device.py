@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 # Bytes of fast memory that a kernel may have under a name, through which warps exchange values.
 EXCHANGE_BYTES = 256
+# `Device.library_products` of GPUs, those of matrices of 1024 x 1024: a guess, for from where on a library is faster
+# was measured on no GPU.
+LIBRARY_PRODUCTS = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,8 @@ class Device:
     atomics: whether threads may add to one integer in memory at once, or take its maximum and the like.
     pair_dot: whether an instruction adds products of pairs of bf16 to a register of f32.
     narrow: kernels may have indices of 32 bits where all of a call are below this number; 0 for never.
+    library_products: from so many products of numbers on a product of matrices is the vendor's library's, where there
+        is one that has a way to compute it; 0 for never.
     host_memory: whether host code sees the memory of kernels; if not, it asks the runtime for single elements.
     """
 
@@ -136,6 +141,7 @@ class Device:
     atomics: bool = False
     pair_dot: bool = False
     narrow: int = 0
+    library_products: int = 0
     host_memory: bool = True
 
     @property

@@ -252,7 +252,7 @@ class Executable:
 
 
 # Functions of the runtime that main calls for more than a launch, as the object code names them.
-_NOT_RECORDED = (b"ral_read\0", b"ral_write\0", b"ral_allocate\0")
+_NOT_RECORDED = (b"ral_read\0", b"ral_write\0", b"ral_allocate\0", b"ral_product\0")
 
 
 class _Wide:

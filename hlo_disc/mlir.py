@@ -76,6 +76,7 @@ def extension(name: str, operands: Sequence[ir.Value], result: ir.Type | None = 
     mma.NAME(sums, x, y): the sums with a product of small matrices, see `Mma` in `device.py`.
     parts(pointer, index), parts.turned(pointer, index): four parts of such a matrix, of elements of 16 bits in fast
         memory, where thread t says where line t % 8 of part t // 8 begins; turned, lines are columns.
+    text.NAME(): where host code has the characters of a kernel's NAME, with a zero behind them.
     """
     attributes = {
         "intrin": ir.StringAttr.get(_EXTENSION + name),

@@ -5,6 +5,7 @@
 
 #include "library.h"
 #include "pool.h"
+#include "products.h"
 
 namespace ral {
 namespace {
@@ -59,10 +60,28 @@ struct DeviceRun : Run {
     return results[k].data();
   }
 
+  // See ral_product. Products of a call use the same workspace: they come one after the other.
+  bool multiply(const char* kernel, const ral_product_args& args) {
+    try {
+      Products* products = Products::find(program.driver[0], device.gpu);
+      return products && products->run(args, stream, [this](int64_t bytes) {
+        if (bytes > workspace_bytes) {
+          workspace = allocate_temporary(bytes);
+          workspace_bytes = bytes;
+        }
+        return workspace;
+      });
+    } catch (const Error& error) {
+      throw Error(error.which, "cannot launch the kernel " + std::string(kernel) + ": " + error.what());
+    }
+  }
+
   OnDevice& device;
   void* stream;
   bool only_prepares = false;
   const char* wide_image = nullptr;
+  void* workspace = nullptr;
+  int64_t workspace_bytes = 0;
   std::function<void*(int64_t)> allocate_temporary;
   std::vector<DeviceBlock> temporaries, results;
 };
@@ -99,6 +118,13 @@ int32_t write(ral_call* call, void* to, const void* from, int64_t bytes) {
   return done ? 0 : RAL_FAILED;
 }
 
+int32_t product(ral_call* call, const char* kernel, const ral_product_args* args) {
+  auto& run = *static_cast<DeviceRun*>(call);
+  bool taken = true;  // of a call that has failed nothing more is launched
+  run.attempt([&] { taken = run.multiply(kernel, *args); });
+  return taken;
+}
+
 void* allocate(ral_call* call, int32_t what, const int64_t* sizes) {
   auto& run = *static_cast<DeviceRun*>(call);
   void* data = nullptr;
@@ -126,6 +152,7 @@ ral_call device_call() {
   base.launch = launch;
   base.read = read;
   base.write = write;
+  base.product = product;
   return base;
 }
 
@@ -245,4 +272,8 @@ extern "C" int32_t ral_read(ral_call* call, void* to, const void* from, int64_t 
 
 extern "C" int32_t ral_write(ral_call* call, void* to, const void* from, int64_t bytes) {
   return call->write(call, to, from, bytes);
+}
+
+extern "C" int32_t ral_product(ral_call* call, const char* kernel, const ral_product_args* args) {
+  return call->product(call, kernel, args);
 }

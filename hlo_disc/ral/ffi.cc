@@ -216,7 +216,7 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
   ral_call base{RAL_VERSION,   workers,          scratch_bytes ? arena + arena_bytes : nullptr,
                 scratch_bytes, xla_parallel_for, run_library_call,
                 run_allocate,  nullptr,          nullptr,
-                nullptr};
+                nullptr,       nullptr};
   XlaCall state(base, program, tasks, frame);
   check_status(state, program.main_fn(&state, call.env.data(), arena, call.bufs.data()), call.env.data());
   executable->count()->in_jit.fetch_add(1, std::memory_order_relaxed);

@@ -233,6 +233,7 @@ NB_MODULE(_ral, m) {
     symbols["ral_launch"] = reinterpret_cast<uintptr_t>(&ral_launch);
     symbols["ral_read"] = reinterpret_cast<uintptr_t>(&ral_read);
     symbols["ral_write"] = reinterpret_cast<uintptr_t>(&ral_write);
+    symbols["ral_product"] = reinterpret_cast<uintptr_t>(&ral_product);
     return symbols;
   }, "Addresses of the functions of ral.h that generated code calls.");
   m.def("live_bytes", &ral::live_bytes, "Bytes that the runtime has handed out and not got back.");

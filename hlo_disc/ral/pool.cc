@@ -130,8 +130,8 @@ int usable_cores() {
 }
 
 ral_call standalone_call(int workers, char* scratch, int64_t scratch_bytes) {
-  return ral_call{RAL_VERSION,      workers,      scratch, scratch_bytes, pool_parallel_for,
-                  run_library_call, run_allocate, nullptr, nullptr,       nullptr};
+  return ral_call{RAL_VERSION, workers, scratch, scratch_bytes, pool_parallel_for, run_library_call, run_allocate,
+                  nullptr,     nullptr, nullptr, nullptr};
 }
 
 void stop_pool() { pool().stop(); }

@@ -6,7 +6,7 @@
  * A later version adds struct fields at the end and functions beside those below; when it has to change one of them, a
  * saved executable's format version changes with it, so that no code meets a runtime that takes it for something else.
  * Version 2: `main` returns a status, and there are library calls. Version 3: memory can be had while it runs.
- * Version 4: kernels that a driver launches, on memory that the host does not see. */
+ * Version 4: kernels that a driver launches, on memory that the host does not see. Version 5: products by libraries. */
 #ifndef HLO_DISC_RAL_H_
 #define HLO_DISC_RAL_H_
 
@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define RAL_VERSION 4
+#define RAL_VERSION 5
 
 /* Alignment, in bytes, of every block of memory that the runtime hands out: arenas, scratch, outputs, packed weights.
  * Inputs and constants are only aligned to their element. */
@@ -37,6 +37,19 @@ typedef struct ral_kernel {
   void* loaded;
 } ral_kernel;
 
+/* A matrix on a device, or a batch of them. Strides are elements, from one row, column or matrix to the next. */
+typedef struct ral_matrix {
+  int64_t address, row_stride, column_stride, batch_stride;
+} ral_matrix;
+
+/* `batch` products: result (rows x columns) = left (rows x depth) * right (depth x columns), none of them empty. `type`
+ * is that of left and right; types have the numbers that CUDA and HIP give them (CUDA_R_32F, HIP_R_32F). `tf32`: 1 where
+ * left and right may be rounded to TF32, else 0. */
+typedef struct ral_product_args {
+  int64_t type, result_type, tf32, batch, rows, columns, depth;
+  ral_matrix left, right, result;
+} ral_product_args;
+
 /* The state of one call of an executable: made by a context, valid until main returns. Generated code treats it as
  * opaque and passes it on. */
 struct ral_call {
@@ -50,11 +63,12 @@ struct ral_call {
   int32_t (*library_call)(ral_call* call, int32_t index, const int64_t* record);
   /* The context's way to allocate while main runs; same contract as ral_allocate. */
   void* (*allocate)(ral_call* call, int32_t what, const int64_t* sizes);
-  /* Null unless the program is for a device: see ral_launch, ral_read and ral_write. */
+  /* Null unless the program is for a device: see ral_launch, ral_read, ral_write and ral_product. */
   void (*launch)(ral_call* call, ral_kernel* kernel, int64_t blocks, int64_t threads, int32_t shared,
                  const void* record, int64_t bytes);
   int32_t (*read)(ral_call* call, void* to, const void* from, int64_t bytes);
   int32_t (*write)(ral_call* call, void* to, const void* from, int64_t bytes);
+  int32_t (*product)(ral_call* call, const char* kernel, const ral_product_args* args);
 };
 
 /* Runs blocks 0 .. n-1 and returns when all are done. Every block runs exactly once, in ranges of any length, in any
@@ -88,6 +102,11 @@ void ral_launch(ral_call* call, ral_kernel* kernel, int64_t blocks, int64_t thre
  * device's, before all that is launched afterwards. Returns 0 or, with the reason kept, RAL_FAILED. */
 int32_t ral_read(ral_call* call, void* to, const void* from, int64_t bytes);
 int32_t ral_write(ral_call* call, void* to, const void* from, int64_t bytes);
+
+/* Puts a product behind what was launched before, by a library of the device's vendor. Returns 0, and has done nothing,
+ * where there is none or it has no way to compute this product. When it fails, it is as with ral_launch: `kernel` is how
+ * the reason calls it. */
+int32_t ral_product(ral_call* call, const char* kernel, const ral_product_args* args);
 
 /* What generated code exports. All sizes are elements, all offsets bytes.
  *

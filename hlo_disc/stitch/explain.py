@@ -158,6 +158,8 @@ def _step(step: Step) -> str:
         conditions = [str(condition) for condition in choice.when]
         if choice.packing is not None:
             conditions.append("weight packed")
+        if choice.may_decline:
+            conditions.append("the vendor's library takes it")
         forms.append(kernel + (f" if {' and '.join(conditions)}" if conditions else ""))
     return f"{' else '.join(forms)} -> {', '.join(map(_type, step.group.written))}  [{_ops(step.group.ops)}]"
 

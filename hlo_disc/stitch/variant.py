@@ -30,8 +30,13 @@ class Variant(Protocol):
         """Add its kernels to the module; their names start with `name`."""
         ...
 
-    def launch(self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
-        """Build the host code that launches it. buffers: the group's inputs, outputs, and the packed operand if any."""
+    def launch(
+        self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]
+    ) -> Val | None:
+        """Build the host code that launches it. buffers: the group's inputs, outputs, and the packed operand if any.
+
+        Of a form that may decline, returns whether it was taken, as a number that is 0 if not.
+        """
         ...
 
     def fast_bytes(self) -> Dim:
@@ -104,12 +109,20 @@ When = tuple[Condition, ...]
 class Choice:
     """Take `variant` when all conditions of `when` hold and, with `packing`, the packed form exists.
 
+    may_decline: only the launch shows whether it can be taken; the next one is when it cannot.
+
     Of a group's choices the first that applies runs; the last applies always.
     """
 
     variant: Variant
     when: When = ()
     packing: Packing | None = None
+    may_decline: bool = False
+
+    @property
+    def always(self) -> bool:
+        """Is it taken whenever `when` holds?"""
+        return self.packing is None and not self.may_decline
 
 
 def decided(choices: Sequence[Choice], facts: ShapeFacts, fast_limit: int = 0) -> list[Choice]:
@@ -124,6 +137,6 @@ def decided(choices: Sequence[Choice], facts: ShapeFacts, fast_limit: int = 0) -
             continue
         unknown = tuple(c for c, answer in answers.items() if answer is Truth.UNKNOWN)
         # Where one before it asks for no more, that one is taken.
-        if not any(first.packing is None and set(first.when) <= set(unknown) for first in kept):
+        if not any(first.always and set(first.when) <= set(unknown) for first in kept):
             kept.append(replace(choice, when=unknown))
     return kept

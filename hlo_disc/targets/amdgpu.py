@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hlo_disc.device import EXCHANGE_BYTES, Device, Held, Mma, Team, Tile
+from hlo_disc.device import EXCHANGE_BYTES, LIBRARY_PRODUCTS, Device, Held, Mma, Team, Tile
 from hlo_disc.targets.emit import FunctionBody
 from hlo_disc.targets.machine import Machine, Threads
 
@@ -145,5 +145,6 @@ DEVICE = Device(
     fast_limit=(64 << 10) - EXCHANGE_BYTES,
     atomics=True,
     narrow=1 << 30,  # the sum of two is an index still
+    library_products=LIBRARY_PRODUCTS,
     host_memory=False,
 )

@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping
 
 from hlo_disc.abi import IMAGE, LAUNCH, PARALLEL_FOR
-from hlo_disc.mlir import ir
+from hlo_disc.mlir import extension_name, ir
 from hlo_disc.targets.control import result_text
 from hlo_disc.targets.emit import FunctionBody, Handler, ModuleBody
 from hlo_disc.targets.types import PTR, Type, Untranslatable
@@ -202,10 +202,19 @@ def _launch(body: FunctionBody, op: ir.Operation) -> None:
 
 def _declare_kernel(module: ModuleBody, name: str) -> None:
     module.declarations.setdefault(IMAGE, f"@{IMAGE} = external constant i8")
+    fields = f"ptr @{IMAGE}, ptr {_text(module, name)}, ptr null"
+    module.declarations.setdefault(name, f"@{name} = internal global {{ ptr, ptr, ptr }} {{ {fields} }}")
+
+
+def _text(module: ModuleBody, name: str) -> str:
+    """The characters of a kernel's name."""
     text = f'@{name}.name = private constant [{len(name) + 1} x i8] c"{name}\\00"'
     module.declarations.setdefault(f"{name}.name", text)
-    fields = f"ptr @{IMAGE}, ptr @{name}.name, ptr null"
-    module.declarations.setdefault(name, f"@{name} = internal global {{ ptr, ptr, ptr }} {{ {fields} }}")
+    return f"@{name}.name"
+
+
+def _pointer_to_text(body: FunctionBody, op: ir.Operation) -> None:
+    body[op.results[0]] = _text(body.module, extension_name(op).removeprefix("text."))
 
 
 def _block_id(body: FunctionBody, op: ir.Operation) -> None:
@@ -230,4 +239,5 @@ HANDLERS: dict[str, Handler] = {
     "gpu.block_id": _block_id,
     "gpu.dynamic_shared_memory": _fast_memory,
     "gpu.return": _kernel_return,
+    "hlo_disc.text": _pointer_to_text,
 }

@@ -165,7 +165,7 @@ TABLE = np.arange(12, dtype=np.float32)
 PROGRAMS: dict[str, tuple[Callable, tuple[str, ...]]] = {
     "map": (lambda x: jnp.tanh(x) * 2, ("f32[n]",)),
     "softmax": (jax.nn.softmax, ("f32[n, 5]",)),
-    "product, with memory between": (lambda x, y: jnp.sum(jax.nn.softmax(x @ y), 0), ("f32[n, 4]", "f32[4, m]")),
+    "product, with memory between": (lambda x, y: jnp.sum(jax.nn.softmax(x @ y + 1), 0), ("f32[n, 4]", "f32[4, m]")),
     "what is read back": (turns, ("f32[n]",)),
     "constant": (lambda i: jnp.asarray(TABLE)[i], ("i32[n]",)),
     "two results, one of which is an argument": (lambda x: (x, x.sum()), ("f32[n]",)),
@@ -236,6 +236,11 @@ def test_only_what_launches_alone_is_said_to_be_recordable(xla):
     for program in (hlo_disc.compile(read_back, *specs, target="emulated-cuda"), hlo_disc.compile(jnp.tanh, "f32[n]")):
         assert not program.native.recordable
     assert not hlo_disc.compile(LATE, target="emulated-cuda").native.recordable
+    for api in ("cuda", "hip"):  # where a product may be a library's, which sizes that are known decide
+        products = (f"f32[{m}, 8]" for m in ("m", 1 << 20, 4))
+        emulated.register_products(least=1 << 20)
+        programs = [hlo_disc.compile(lambda x: x @ x.T, spec, target=f"library-{api}") for spec in products]
+        assert [program.native.recordable for program in programs] == [False, False, True]
     traits = [xla.handler_traits(ctypes.c_void_p(_address(handler()))) for handler in HANDLERS]
     assert traits == [0, 0, COMMAND_BUFFER_COMPATIBLE]
 
@@ -321,3 +326,16 @@ def test_what_the_driver_says_is_the_error_of_the_call(xla):
         call._call = original
         np.testing.assert_array_equal(call(indices)[0], TABLE[:3] * 2)
     assert 4 < failed < 11
+
+
+@pytest.mark.parametrize("api", ["cuda", "hip"])
+def test_products_of_a_library_are_in_their_stream_with_their_memory(api, xla):
+    library = emulated.products(api)
+    emulated.register_products(least=64)
+    executable = hlo_disc.compile(lambda x, y: (x @ y) @ y.T, "f32[m, 8]", "f32[8, n]", target=f"library-{api}")
+    call, before = Xla(xla, executable), library.fake_multiplied()
+    x, y = arguments(("f32[n, 8]", "f32[8, m]"), 5)
+    (result,) = call(x, y)
+    np.testing.assert_allclose(result, x @ y @ y.T, rtol=1e-5)
+    assert library.fake_multiplied() == before + 2 and emulated.emulator().fake_last_stream() == STREAM
+    assert call.context.allocated == call.context.freed == 1  # both products use one workspace

@@ -137,6 +137,19 @@ def test_in_and_out(target, theirs):
         del results, result, again
 
 
+def test_a_product_of_a_library_is_in_their_stream():
+    library = emulated.products("cuda")
+    emulated.register_products(least=64)
+    executable = hlo_disc.compile(lambda x, w: x @ w, "f32[m, 4]", "f32[4, n]", target="library-cuda")
+    contexts.register_stream(Tensor.__module__, lambda: THEIRS)
+    x, w = np.arange(40, dtype=np.float32).reshape(10, 4), np.ones((4, 5), np.float32)
+    on_gpu, before = Tensor(x), library.fake_multiplied()
+    result = executable(on_gpu, w)
+    on_gpu.free()
+    assert library.fake_multiplied() == before + 1 and emulated.emulator().fake_last_stream() == THEIRS
+    np.testing.assert_array_equal(contents(result, stream=THEIRS), x @ w)
+
+
 def test_the_default_stream_has_a_number_of_its_own():
     executable = hlo_disc.compile(lambda x: x + 1, "f32[n]", target="emulated-cuda")
     contexts.register_stream(Tensor.__module__, lambda: 0)

@@ -131,6 +131,14 @@ int fake_waits() { return waits; }
 // Where this thread launched last.
 int64_t fake_last_stream() { return reinterpret_cast<int64_t>(last_stream); }
 
+// For libraries that stand beside the driver: whether memory is the GPU's, what a call returns, and a launch of theirs.
+bool fake_inside(uintptr_t address, size_t bytes) { return is_inside(address, bytes); }
+int fake_outcome() {
+  check_current();
+  return outcome();
+}
+void fake_launched(void* stream) { last_stream = stream; }
+
 int cuInit(unsigned) { return 0; }
 int cuGetErrorString(int error, const char** text) {
   *text = error == 2               ? "out of memory"

@@ -54,6 +54,21 @@ def _built() -> str:
 
 
 @functools.cache
+def products(api: str) -> ctypes.CDLL:
+    """The stand-in for the vendor's library of products, which from now on the process has loaded."""
+    with tempfile.TemporaryDirectory() as directory:
+        return ctypes.CDLL(str(build_products(api, Path(directory))))
+
+
+def build_products(api: str, directory: Path) -> Path:
+    """The stand-in, with the name that the vendor's has."""
+    soname, macro = {"cuda": ("libcublasLt.so.13", "-DCUDA"), "hip": ("libhipblaslt.so.1", "-DHIP")}[api]
+    command = ["c++", "-std=c++17", "-O2", "-Wall", macro, "-shared", "-fPIC", f"-Wl,-soname,{soname}"]
+    subprocess.run([*command, _HERE / "library" / "products.cc", _built(), "-o", directory / soname], check=True)
+    return directory / soname
+
+
+@functools.cache
 def emulator() -> ctypes.CDLL:
     """The emulator's and the driver's functions."""
     library = ctypes.CDLL(_built())
@@ -227,6 +242,13 @@ class Emulated:
 
     def link(self, object_: bytes, symbols: Mapping[str, int]) -> x86.X86Library:
         return x86.link(object_, {**symbols, **_addresses()})
+
+
+def register_products(least: int) -> None:
+    """The targets "library-cuda" and "library-hip", whose dots are a library's from so many products on."""
+    for vendor in (NVIDIA, AMD):
+        changed = replace(vendor, device=replace(vendor.device, library_products=least))
+        registry.register(f"library-{vendor.driver[0]}", functools.partial(Emulated, changed))
 
 
 def register() -> None:

@@ -407,6 +407,10 @@ class Builder:
         call = func.CallOp([self.i32], name, [x.v for x in xs])
         call.operation.attributes["hlo_disc.checked"] = ir.UnitAttr.get()
 
+    def name_of_kernel(self, name: str) -> Val:
+        """A pointer to its characters, in host code."""
+        return Val(self, mlir.extension("text" + f".{name}", [], self.pointer))
+
     # Blocks.
 
     def thread_id(self) -> Val:

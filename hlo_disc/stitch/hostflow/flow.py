@@ -336,17 +336,30 @@ class Flow:
             def choose(number: int) -> None:
                 choice, own = step.choices[number], buffers[extra[number]]
 
-                def launch() -> None:
-                    choice.variant.launch(b, sizes, step.kernels[number], [*buffers[:count], *own], symbols)
+                def launch() -> Val | None:
+                    return choice.variant.launch(b, sizes, step.kernels[number], [*buffers[:count], *own], symbols)
 
                 condition = self._condition(choice, sizes, own)
-                if condition is None:
+                if choice.may_decline:
+                    b.if_(b.compare("==", self._taken(launch, condition), 0), lambda: choose(number + 1))
+                elif condition is None:
                     launch()
                 else:
                     b.if_(condition, launch, lambda: choose(number + 1))
 
             choose(0)
         return call
+
+    def _taken(self, launch: Callable[[], Val | None], condition: Val | None) -> Val:
+        """What a launch returns that may decline; 0 where the condition does not hold."""
+
+        def taken() -> list[Val]:
+            answer = launch()
+            assert answer is not None
+            return [answer]
+
+        no = self.b.const(0, self.b.i32)
+        return taken()[0] if condition is None else self.b.if_(condition, taken, lambda: [no], [no])[0]
 
     def _condition(self, choice: Choice, sizes: Sizes, own: Sequence[Val]) -> Val | None:
         b = self.b

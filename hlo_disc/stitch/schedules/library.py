@@ -65,13 +65,16 @@ def _emit(b: Builder, call: LibraryCall, buffers: Sequence[Val], sizes: Sequence
     """Call a library function, in a host function that may fail; see ral.h. Equal calls get one number."""
     number = b.module.library.setdefault(call, len(b.module.library))
     addresses = [Val(b, memref.ExtractAlignedPointerAsIndexOp(x.v).result) for x in buffers]
-    words = [b.cast(arith.IndexCastOp, b.i64, b.index(x)) for x in (*addresses, *sizes)]
-    record = memref.AllocaOp(ir.MemRefType.get([len(words)], b.i64), [], []).result
+    b.module.declare(LIBRARY_CALL, [b.pointer, b.i32, b.buffer_type(b.i64)], [b.i32])
+    b.checked_call(LIBRARY_CALL, b.runtime, b.const(number, b.i32), record(b, [*addresses, *sizes]))
+
+
+def record(b: Builder, words: Sequence[Scalar]) -> Val:
+    """Words one behind the other in host memory, as functions of the runtime take them."""
+    made = memref.AllocaOp(ir.MemRefType.get([len(words)], b.i64), [], []).result
     for i, word in enumerate(words):
-        memref.StoreOp(word.v, record, [b.index(i).v])
-    pointer = b.buffer_type(b.i64)
-    b.module.declare(LIBRARY_CALL, [b.pointer, b.i32, pointer], [b.i32])
-    b.checked_call(LIBRARY_CALL, b.runtime, b.const(number, b.i32), Val(b, memref.CastOp(pointer, record).result))
+        memref.StoreOp(b.cast(arith.IndexCastOp, b.i64, b.index(word)).v, made, [b.index(i).v])
+    return Val(b, memref.CastOp(b.buffer_type(b.i64), made).result)
 
 
 def library_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:

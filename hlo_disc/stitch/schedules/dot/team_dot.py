@@ -17,6 +17,7 @@ from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
 from hlo_disc.stitch.schedules.dot.fma_tile import FmaTile, fma_staging
+from hlo_disc.stitch.schedules.dot.library_dot import library_dot
 from hlo_disc.stitch.schedules.dot.mma_tile import MmaTile, mma_staging
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, Staging
 from hlo_disc.stitch.schedules.dot.product import Product, swapped
@@ -111,7 +112,8 @@ def team_choices(group: Group, p: Product, facts: ShapeFacts, device: Device) ->
         when = _when(p, tile) if tile is not tiles[-1] else ()
         choices += [Choice(replace(form, multiples=sizes), (*when, *whole)), Choice(form, when)]
     shared = shared_dot(TeamDot(group, p, types, tiles[-1], facts, mma=mma), device, facts)
-    return [*filter(None, [shared]), *choices]
+    library = library_dot(group, p, device)
+    return [*filter(None, [library, shared]), *choices]
 
 
 # Of a thread, the most there are.

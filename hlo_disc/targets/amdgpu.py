@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hlo_disc.device import EXCHANGE_BYTES, LIBRARY_PRODUCTS, Device, Held, Mma, Team, Tile
+from hlo_disc.mlir import ir
 from hlo_disc.targets.emit import FunctionBody
 from hlo_disc.targets.machine import Machine, Threads
-
-if TYPE_CHECKING:
-    from hlo_disc.targets.machine import Value
 
 TRIPLE = "amdgcn-amd-amdhsa"
 LAYOUT = (
@@ -80,12 +76,13 @@ _PRODUCTS = {
 }
 
 
-def _mma(body: FunctionBody, name: str, sums: Value, x: Value, y: Value) -> str:
+def _mma(body: FunctionBody, name: str, sums: ir.Value, x: ir.Value, y: ir.Value) -> str:
     """v_mfma. Of 32 bits a thread's sums are of one column; of a transposed product they are neighbours in a row."""
     type_, turned = _PRODUCTS[name]
-    operands = [(type_, body.op(f"bitcast {value[0].text} {value[1]} to {type_}")) for value in (x, y)]
-    passed = [*(operands[::-1] if turned else operands), (sums[0].text, sums[1]), *[("i32", "0")] * 3]
-    return body.call(sums[0].text, f"llvm.amdgcn.mfma.{name}", passed)
+    operands = [(type_, body.op(f"bitcast {body.type(value.type).text} {body[value]} to {type_}")) for value in (x, y)]
+    sum_type = body.type(sums.type).text
+    passed = [*(operands[::-1] if turned else operands), (sum_type, body[sums]), *[("i32", "0")] * 3]
+    return body.call(sum_type, f"llvm.amdgcn.mfma.{name}", passed)
 
 
 MACHINE = Machine(

@@ -7,6 +7,7 @@ Handlers (functions `handler(body, op)` in a table by op name) read operands wit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import ir
@@ -61,6 +62,17 @@ class ModuleBody:
         return words
 
 
+@dataclass(frozen=True, eq=False)
+class Pending:
+    """A vector that is made where it is asked for as one: mostly its elements are, one by one.
+
+    whole: f() appends what makes it. element: f(k) is one of its elements.
+    """
+
+    whole: Callable[[], str]
+    element: Callable[[int], str]
+
+
 class FunctionBody:
     """The lines of one LLVM function, in basic blocks, and the text of every MLIR value seen so far.
 
@@ -86,19 +98,55 @@ class FunctionBody:
         self.lines: list[str] = []
         self.current = "entry"
         self.yielded: list[str] = []
-        self._values: dict[ir.Value, str] = {}
+        self._values: dict[ir.Value, str | Pending] = {}
+        # What this block has made of pending vectors, and taken out of others: another block may not have it.
+        self._made: dict[Pending, str] = {}
+        self._taken: dict[tuple[str, int], str] = {}
         self._count = 0
 
     def __getitem__(self, value: ir.Value) -> str:
-        return self._values[value]
+        known = self._values[value]
+        if isinstance(known, str):
+            return known
+        if known not in self._made:
+            self._made[known] = known.whole()
+        return self._made[known]
 
-    def __setitem__(self, value: ir.Value, text: str) -> None:
+    def __setitem__(self, value: ir.Value, text: str | Pending) -> None:
         self._values[value] = text
 
     def all(self, values: Iterable[ir.Value]) -> list[str]:
         """The texts of several values."""
-        known = self._values
-        return [known[v] for v in values]
+        return [self[v] for v in values]
+
+    def element(self, vector: ir.Value, k: int) -> str:
+        """An element of a vector, taken out of it once in a block."""
+        known = self._values[vector]
+        if not isinstance(known, str):
+            return known.element(k)
+        if (known, k) not in self._taken:
+            self._taken[known, k] = self.op(f"extractelement {self.type(vector.type).text} {known}, i64 {k}")
+        return self._taken[known, k]
+
+    def elements(self, vector: ir.Value) -> list[str]:
+        """All elements of a vector."""
+        return [self.element(vector, k) for k in range(self.type(vector.type).lanes)]
+
+    def vector(self, type_: Type, elements: Sequence[str]) -> str | Pending:
+        """Elements as a vector."""
+
+        def whole() -> str:
+            text = "poison"
+            for k, x in enumerate(elements):
+                assert type_.element is not None
+                text = self.op(f"insertelement {type_.text} {text}, {type_.element.text} {x}, i64 {k}")
+            return text
+
+        return self.pending(whole, lambda k: elements[k])
+
+    def pending(self, whole: Callable[[], str], element: Callable[[int], str]) -> str | Pending:
+        """A vector that is not made yet, where threads have elements in registers; lanes of a CPU are made here."""
+        return Pending(whole, element) if self.module.machine.threads else whole()
 
     def do(self, text: str) -> None:
         """Append an instruction without a result."""
@@ -120,6 +168,8 @@ class FunctionBody:
         """Start a basic block."""
         self.lines.append(label + ":")
         self.current = label
+        self._made.clear()
+        self._taken.clear()
 
     def alloca(self, type_: str) -> str:
         """Stack memory of the whole function."""

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hlo_disc.targets.emit import FunctionBody
+    from hlo_disc.mlir import ir
+    from hlo_disc.targets.emit import FunctionBody, Pending
     from hlo_disc.targets.types import Type
     from hlo_disc.targets.vecexpr import X
-
-    # A vector in LLVM IR.
-    Value = tuple[Type, str]
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class Threads:
     barrier: f(body) makes all threads of a block wait for each other.
     shuffled: f(body, x, mode, distance, width) is the i32 `x` of another one of `width` neighbours, see gpu.shuffle.
     parts: f(body, address, turned) are the words of four parts of a matrix in shared memory, see `mlir.extension`.
-    mma: f(body, name, sums, x, y) are the sums with a product of small matrices, `Value`s all.
+    mma: f(body, name, sums, x, y) are the sums with a product of small matrices.
     tf32: f(body, x) is the float `x` rounded to TF32, in the same 32 bits.
     """
 
@@ -36,7 +34,7 @@ class Threads:
     barrier: Callable[[FunctionBody], None]
     shuffled: Callable[[FunctionBody, str, str, int, int], str]
     parts: Callable[[FunctionBody, str, bool], list[str]] | None = None
-    mma: Callable[[FunctionBody, str, Value, Value, Value], str] | None = None
+    mma: Callable[[FunctionBody, str, ir.Value, ir.Value, ir.Value], str | Pending] | None = None
     tf32: Callable[[FunctionBody, str], str] | None = None
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hlo_disc.device import EXCHANGE_BYTES, LIBRARY_PRODUCTS, Device, Held, Mma, Team, Tile
-from hlo_disc.targets.emit import FunctionBody
+from hlo_disc.mlir import ir
+from hlo_disc.targets.emit import FunctionBody, Pending
 from hlo_disc.targets.machine import Machine, Threads
-from hlo_disc.targets.threads import vector
-
-if TYPE_CHECKING:
-    from hlo_disc.targets.machine import Value
 
 TRIPLE = "nvptx64-nvidia-cuda"
 LAYOUT = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
@@ -52,24 +47,24 @@ def _parts(body: FunctionBody, address: str, turned: bool) -> list[str]:
     return _fields(body, struct, "i32", 4)
 
 
-def _mma(body: FunctionBody, name: str, sums: Value, x: Value, y: Value) -> str:
+def _mma(body: FunctionBody, name: str, sums: ir.Value, x: ir.Value, y: ir.Value) -> str | Pending:
     """mma.sync, which takes operands in words."""
-    (type_, text), element = sums, sums[0].element
+    type_ = body.type(sums.type)
+    element = type_.element
     assert element is not None
-    words = [_word(body, value, k, name) for value in (x, y) for k in range(value[0].lanes)]
-    added = [(element.text, body.op(f"extractelement {type_.text} {text}, i64 {k}")) for k in range(type_.lanes)]
+    words = [word for operand in (x, y) for word in _words(body, operand, name)]
     struct = "{ " + ", ".join([element.text] * type_.lanes) + " }"
+    added = [(element.text, number) for number in body.elements(sums)]
     made = body.call(struct, f"llvm.nvvm.mma.{name}", [*words, *added])
-    return vector(body, type_, _fields(body, made, element.text, type_.lanes))
+    return body.vector(type_, _fields(body, made, element.text, type_.lanes))
 
 
-def _word(body: FunctionBody, x: Value, k: int, name: str) -> tuple[str, str]:
-    type_, text = x
-    assert type_.element is not None
-    word = body.op(f"extractelement {type_.text} {text}, i64 {k}")
+def _words(body: FunctionBody, operand: ir.Value, name: str) -> list[tuple[str, str]]:
+    words, element = body.elements(operand), body.type(operand.type).element
+    assert element is not None
     if name.endswith(".f32.f32"):  # of f16
-        return "<2 x half>", body.op(f"bitcast i32 {word} to <2 x half>")
-    return type_.element.text, word
+        return [("<2 x half>", body.op(f"bitcast i32 {word} to <2 x half>")) for word in words]
+    return [(element.text, word) for word in words]
 
 
 def _tf32(body: FunctionBody, x: str) -> str:

@@ -6,7 +6,7 @@ kernel's entry; fast memory is the block's shared memory, behind what kernels ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from hlo_disc.mlir import extension_name, ir
 from hlo_disc.targets.emit import FunctionBody, Handler, ModuleBody
@@ -115,15 +115,6 @@ def _get_global(body: FunctionBody, op: ir.Operation) -> None:
     body[op.results[0]] = f"%{name}"
 
 
-def vector(body: FunctionBody, type_: Type, elements: Sequence[str]) -> str:
-    """Elements as a vector."""
-    text = "poison"
-    for k, x in enumerate(elements):
-        assert type_.element is not None
-        text = body.op(f"insertelement {type_.text} {text}, {type_.element.text} {x}, i64 {k}")
-    return text
-
-
 def _parts(body: FunctionBody, op: ir.Operation) -> None:
     read = _threads(body.module).parts
     if read is None:
@@ -132,15 +123,14 @@ def _parts(body: FunctionBody, op: ir.Operation) -> None:
     generic = body.op(f"getelementptr inbounds i16, ptr {body[pointer]}, i64 {body[index]}")
     address = body.op(f"addrspacecast ptr {generic} to ptr addrspace({SHARED})")
     words = read(body, address, extension_name(op).endswith(".turned"))
-    body[op.results[0]] = vector(body, body.type(op.results[0].type), words)
+    body[op.results[0]] = body.vector(body.type(op.results[0].type), words)
 
 
 def _mma(body: FunctionBody, op: ir.Operation) -> None:
     multiply = _threads(body.module).mma
     if multiply is None:
         raise Untranslatable("the machine multiplies no small matrices")
-    values = [(body.type(x.type), body[x]) for x in op.operands]
-    body[op.results[0]] = multiply(body, extension_name(op).removeprefix("mma."), *values)
+    body[op.results[0]] = multiply(body, extension_name(op).removeprefix("mma."), *op.operands)
 
 
 def _tf32(body: FunctionBody, op: ir.Operation) -> None:
@@ -149,8 +139,7 @@ def _tf32(body: FunctionBody, op: ir.Operation) -> None:
         raise Untranslatable("the machine does not round to TF32")
     (x,) = op.operands
     type_ = body.type(x.type)
-    elements = [body.op(f"extractelement {type_.text} {body[x]}, i64 {k}") for k in range(type_.lanes)]
-    body[op.results[0]] = vector(body, type_, [rounded(body, element) for element in elements])
+    body[op.results[0]] = body.vector(type_, [rounded(body, element) for element in body.elements(x)])
 
 
 HANDLERS: Mapping[str, Handler] = {

@@ -68,25 +68,30 @@ def _extract(body: FunctionBody, op: ir.Operation) -> None:
     if len(op.operands) > 1:
         raise Untranslatable("a lane is taken by its number, which is no value")
     (position,) = op.attributes["static_position"]
-    body[op.results[0]] = body.op(f"extractelement {body.type(vector.type).text} {body[vector]}, i64 {position}")
+    body[op.results[0]] = body.element(vector, position)
 
 
 def _from_elements(body: FunctionBody, op: ir.Operation) -> None:
     result = op.results[0]
-    type_ = body.type(result.type)
-    element = type_.element
-    assert element is not None
-    vector = "poison"
-    for k, x in enumerate(body.all(op.operands)):
-        vector = body.op(f"insertelement {type_.text} {vector}, {element.text} {x}, i64 {k}")
-    body[result] = vector
+    body[result] = body.vector(body.type(result.type), body.all(op.operands))
 
 
 def _shuffle(body: FunctionBody, op: ir.Operation) -> None:
     left, right = op.operands
+    mask, lanes = list(op.attributes["mask"]), body.type(left.type).lanes
+
+    def element(k: int) -> str:
+        lane = mask[k]
+        if lane < 0:
+            return "poison"
+        return body.element(left, lane) if lane < lanes else body.element(right, lane - lanes)
+
+    body[op.results[0]] = body.pending(lambda: _shuffled(body, left, right, mask), element)
+
+
+def _shuffled(body: FunctionBody, left: ir.Value, right: ir.Value, mask: list[int]) -> str:
     a, b = body.type(left.type), body.type(right.type)
     x, y = body[left], body[right]
-    mask = list(op.attributes["mask"])
     if a.lanes != b.lanes:
         # LLVM wants both of one length: lengthen the shorter, and renumber the lanes of the right one
         n = max(a.lanes, b.lanes)
@@ -98,7 +103,7 @@ def _shuffle(body: FunctionBody, op: ir.Operation) -> None:
         else:
             y = shuffle(body, b, y, "poison", [*range(b.lanes), *[-1] * (n - b.lanes)])
         a = wide
-    body[op.results[0]] = shuffle(body, a, x, y, mask)
+    return shuffle(body, a, x, y, mask)
 
 
 def _interleave(body: FunctionBody, op: ir.Operation) -> None:

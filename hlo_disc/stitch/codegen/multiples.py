@@ -11,35 +11,43 @@ from hlo_disc.mlir import ir
 _MOST = 1 << 12
 
 
-def multiple(value: ir.Value, known: Mapping[ir.Value, int]) -> int:
-    """The largest power of two up to 4096 that is known to divide the value, given what some are multiples of."""
+class Multiples:
+    """Of indices that a function computes, the largest powers of two that are known to divide them."""
 
-    found = dict(known)  # an op may be reached on very many ways
+    def __init__(self) -> None:
+        self._given: dict[ir.Value, int] = {}
+        self._found: dict[ir.Value, int] = {}
 
-    def of(value: ir.Value) -> int:
-        if value not in found:
-            found[value] = made_of(value)
-        return found[value]
+    def add(self, value: ir.Value, number: int) -> None:
+        """The value is known to be a multiple of the number."""
+        self._given[value] = number
+        self._found = dict(self._given)
 
-    def made_of(value: ir.Value) -> int:
+    def of(self, value: ir.Value) -> int:
+        """Of one value, up to 4096."""
+        return math.gcd(self._of(value), _MOST)
+
+    def _of(self, value: ir.Value) -> int:
+        if value not in self._found:  # an op is reached on very many ways
+            self._found[value] = self._made_of(value)
+        return self._found[value]
+
+    def _made_of(self, value: ir.Value) -> int:
         if isinstance(value.owner, ir.Block):
-            return _counter(ir.BlockArgument(value), of)
+            return self._counter(ir.BlockArgument(value))
         op = value.owner
         if op.name == "arith.constant":
             return int(ir.IntegerAttr(op.attributes["value"]).value)
         rule = _RULES.get(op.name)
-        return rule(*map(of, op.operands)) if rule else 1
+        return rule(*map(self._of, op.operands)) if rule else 1
 
-    return math.gcd(of(value), _MOST)
-
-
-def _counter(argument: ir.BlockArgument, of: Callable[[ir.Value], int]) -> int:
-    """The counter of a loop goes from its start in its steps."""
-    loop = argument.owner.owner
-    if loop.name != "scf.for" or argument.arg_number != 0:
-        return 1
-    start, _, step = list(loop.operands)[:3]
-    return math.gcd(of(start), of(step))
+    def _counter(self, argument: ir.BlockArgument) -> int:
+        """The counter of a loop goes from its start in its steps."""
+        loop = argument.owner.owner
+        if loop.name != "scf.for" or argument.arg_number != 0:
+            return 1
+        start, _, step = list(loop.operands)[:3]
+        return math.gcd(self._of(start), self._of(step))
 
 
 def _capped(x: int, y: int) -> int:

@@ -19,7 +19,7 @@ from hlo_disc.abi import ALIGNMENT as BLOCK_ALIGNMENT
 from hlo_disc.device import EXCHANGE_BYTES, Team
 from hlo_disc.mlir import arith, gpu, ir, memref, vector
 from hlo_disc.stitch.codegen.lanes import Join, Lanes, State
-from hlo_disc.stitch.codegen.multiples import multiple
+from hlo_disc.stitch.codegen.multiples import Multiples
 from hlo_disc.stitch.codegen.val import Scalar, Val
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ThreadLanes(Lanes):
     def __init__(self, b: Builder, team: Team):
         super().__init__(b)
         self.team = team
-        self.multiples: dict[ir.Value, int] = {}
+        self.multiples = Multiples()
         self._counts: dict[ir.Value, Val] = {}  # of masks of the first lanes
 
     def type(self, lanes: int, element: ir.Type) -> ir.Type:
@@ -330,14 +330,14 @@ class ThreadLanes(Lanes):
     def is_multiple(self, x: Scalar, number: int) -> None:
         """Neighbours are read and written together where they start at a multiple of their number."""
         if isinstance(x, Val):
-            self.multiples[x.v] = number
+            self.multiples.add(x.v, number)
 
     def _alignment(self, buffer: Val, starts: Sequence[Val], run: int) -> int:
         """Of a run in memory, in bytes; 0 for no more than that of an element."""
         element = ir.MemRefType(buffer.v.type).element_type
         if run == 1 or not hasattr(element, "width"):
             return 0
-        aligned = all(multiple(x.v, self.multiples) % run == 0 for x in starts)
+        aligned = all(self.multiples.of(x.v) % run == 0 for x in starts)
         return min(run * element.width // 8, self._start(buffer.v)) if aligned else 0
 
     def _start(self, buffer: ir.Value) -> int:
@@ -347,13 +347,13 @@ class ThreadLanes(Lanes):
         source, byte, *_ = buffer.owner.operands if buffer.owner.name == "memref.view" else (None, None)
         if source is None or source.owner.name != "gpu.dynamic_shared_memory":
             return 0
-        return _FAST_ALIGNMENT if multiple(byte, self.multiples) % _FAST_ALIGNMENT == 0 else 0
+        return _FAST_ALIGNMENT if self.multiples.of(byte) % _FAST_ALIGNMENT == 0 else 0
 
     def _part(self, mask: Val, first: int, lane: int, run: int, alignment: int) -> ir.Value:
         """What a mask has of a run. Where the first lanes are whole runs, it is one condition."""
         part = _cut(mask.v, first, run)
         count = self._counts.get(mask.v)
-        if not alignment or count is None or multiple(count.v, self.multiples) % run:
+        if not alignment or count is None or self.multiples.of(count.v) % run:
             return part
         chosen = self.b.compare("<", self.thread * run + lane, count)
         return vector.BroadcastOp(part.type, chosen.v).result

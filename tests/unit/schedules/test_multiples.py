@@ -6,7 +6,7 @@ import pytest
 
 from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.module import ModuleBuilder
-from hlo_disc.stitch.codegen.multiples import multiple
+from hlo_disc.stitch.codegen.multiples import Multiples
 
 # Of n, which is known to be a multiple of four, and k, of which nothing is known.
 CASES = {
@@ -28,14 +28,24 @@ CASES = {
 }
 
 
-def of(build) -> int:
+def built(build):
+    """What `build` makes of n and k in a kernel."""
     builder = ModuleBuilder()
     b = builder.builder
     try:
         with builder.kernel("k", [(b.index_type, "")] * 2) as (n, k):
-            return multiple(build(b, n, k).v, {n.v: 4})
+            return build(b, n, k)
     finally:
         builder.close()
+
+
+def of(build) -> int:
+    def multiple(b, n, k):
+        multiples = Multiples()
+        multiples.add(n.v, 4)
+        return multiples.of(build(b, n, k).v)
+
+    return built(multiple)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -61,3 +71,14 @@ def test_a_carried_value_is_anything():
         return found
 
     assert of(carried) == 1
+
+
+def test_what_is_said_later_counts():
+    def both(b, n, k):
+        multiples, value = Multiples(), (n + k).v
+        before = multiples.of(value)
+        multiples.add(n.v, 4)
+        multiples.add(k.v, 8)
+        return before, multiples.of(value)
+
+    assert built(both) == (1, 4)

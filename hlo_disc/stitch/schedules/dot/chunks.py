@@ -1,8 +1,8 @@
-"""Operands of small products in fast memory: as memory has them, 16 bytes of a line ("chunks") in an order in which no
-bank is asked twice.
+"""Operands of small products in fast memory: 16 bytes of a line ("chunks") in an order in which no bank is asked twice.
 
-Lines are along K, or across it. Chunks of 128 bytes change places by the number of the line, so that those lie in
-different banks that threads read at once.
+All banks together hold 128 bytes, in which chunks change places by the number of the line, so that those lie in
+different banks that threads read or write at once. All sizes are powers of two: of numbers that have no bit in common
+the place of the sum is the exclusive or of their places, and most of it is known in advance.
 """
 
 from __future__ import annotations
@@ -10,42 +10,71 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlo_disc.mlir import arith
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar, Val
 
 # Of a chunk, and chunks that all banks hold once.
 BYTES = 16
 ROUND = 8
+# By what each bit of a line's number changes the places of chunks: of eight lines below each other a chunk lies in
+# different banks; of two, those chunks that four threads read, neighbours or every second one.
+BELOW = (5, 2, 4)
+# The same for the numbers of lines as far apart as a chunk has elements: what vectors across lines are turned into. Of
+# one, two and four such lines, as many neighbouring chunks besides as there are banks for.
+APART = (4, 2, 1)
 
 
 @dataclass(frozen=True)
-class Turns:
-    """By how many places chunks are turned: line // every % count * by, whose bits are changed in a chunk's place."""
+class Layout:
+    """How chunks lie. line: of how many chunks a line is. chunk: elements of one. turns: see `turns`."""
 
-    every: int
-    count: int
-    by: int = 1
+    line: int
+    chunk: int
+    turns: tuple[int, ...]
+
+    def place(self, b: Builder, line: Scalar, chunk: Scalar) -> Scalar:
+        """The number of a chunk's place."""
+        place, together = line * self.line + chunk, _together(self.line)
+        for bit, by in enumerate(self.turns):
+            place = _xor(b, place, line // (together << bit) % 2 * by)
+        return place
+
+
+def turns(line: int, chunk: int, across: bool) -> tuple[int, ...]:
+    """By what each bit of the number of 128 bytes changes places. across: lines are written to one below the other."""
+    below = (chunk // _together(line)).bit_length() - 1
+    return (*(*BELOW, *[0] * below)[:below], *APART) if across else BELOW
+
+
+def _together(line: int) -> int:
+    """How many lines lie in 128 bytes."""
+    return max(ROUND // line, 1)
+
+
+def _xor(b: Builder, x: Scalar, y: Scalar) -> Scalar:
+    if isinstance(x, int) and isinstance(y, int):
+        return x ^ y
+    return x if isinstance(y, int) and y == 0 else b.apply(arith.XOrIOp, b.index(x), b.index(y))
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """A matrix in fast memory, as lines of `width` elements, `chunk` of which are a chunk."""
+    """A matrix in fast memory. along_k: whether its lines are along K; turned: memory has it the other way."""
 
     buffer: Val
     at: Scalar
-    width: int
-    chunk: int
+    layout: Layout
     along_k: bool
-    turns: Turns
+    turned: bool = False
 
-    def place(self, line: Scalar, chunk: Scalar, below: int = 0, inside: Scalar = 0) -> Scalar:
-        """Where an element of a chunk is, of a line or of the one so many below it that is turned as far."""
-        b, chunks = self.buffer.b, self.width // self.chunk
-        near = below % max(ROUND // chunks, 1)  # lines that share 128 bytes
-        turn = b.index(line // self.turns.every % self.turns.count * self.turns.by)
-        place = b.apply(arith.XOrIOp, b.index((line + near) * chunks + chunk), turn)
-        return self.at + place * self.chunk + inside + (below - near) * self.width
+    def place(self, line: Scalar, chunk: Scalar) -> Scalar:
+        """See `Layout`."""
+        return self.layout.place(self.buffer.b, line, chunk)
 
-
-def by_lines(chunks: int) -> Turns:
-    """For lines of so many chunks: those of ROUND lines below each other are in different banks."""
-    return Turns(max(ROUND // chunks, 1), min(chunks, ROUND))
+    def element(self, place: Scalar, line: int = 0, chunk: int = 0, inside: Scalar = 0) -> Scalar:
+        """Where an element of a chunk is, so many lines and chunks, of bits of their own, from one at a place."""
+        b = self.buffer.b
+        more = self.layout.place(b, line, chunk)
+        assert isinstance(more, int)
+        near = more % ROUND
+        return self.at + _xor(b, place, near) * self.layout.chunk + (more - near) * self.layout.chunk + inside

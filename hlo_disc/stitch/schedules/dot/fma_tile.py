@@ -15,7 +15,7 @@ import numpy as np
 from hlo_disc.device import Tile
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar, Val
-from hlo_disc.stitch.schedules.dot.operand import DotTypes, Staging, at_once
+from hlo_disc.stitch.schedules.dot.operand import DotTypes, Place, Staging, at_once
 
 ACROSS, PATCH = 16, 4
 # Elements behind each row.
@@ -66,8 +66,12 @@ class FmaTile:
         """Where a block of an operand lies in fast memory."""
         return Block(buffer, at, size + PAD, along_k)
 
-    def put(self, block: Block, x: Val, row: Scalar, k: Scalar) -> None:
-        """Store neighbours of an operand."""
+    def put(self, block: Block, xs: Sequence[Val], first: Place, more: tuple[int, int]) -> None:
+        """Store neighbours of an operand that are as many rows and k as `more` says from the first place.
+
+        xs: one vector; or, where they are turned on their way, some that follow one another along K.
+        """
+        (x,), (row, k) = xs, (first[0] + more[0], first[1] + more[1])
         if not block.along_k:
             self.b.store(x, block.buffer, block.place(k, row))
             return

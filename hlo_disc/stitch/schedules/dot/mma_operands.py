@@ -1,8 +1,8 @@
 """How the threads of a warp read the operands of small products from fast memory.
 
 `ByParts`: by instructions for that, which read parts of matrices, and turn them where they lie the other way.
-`ByThreads`: each thread reads what it multiplies, whole chunks along K. What is k to the instruction is any order of K
-that both operands have.
+`ByThreads`: each thread reads what it multiplies, whole chunks along K, to which operands were turned on their way to
+fast memory. What is k to the instruction is any order of K that both operands have.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.device import Held, Mma
-from hlo_disc.mlir import vector
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar, Val
-from hlo_disc.stitch.schedules.dot.chunks import BYTES, ROUND, Chunks, Turns, by_lines
+from hlo_disc.stitch.schedules.dot.chunks import ROUND, Chunks
 from hlo_disc.stitch.schedules.dot.operand import at_once
 
 # The operands of a step: of a warp's rows, and of its columns.
@@ -44,36 +43,32 @@ class Reader:
 class ByParts(Reader):
     """Of elements of 16 bits: a part is a square of a chunk's elements."""
 
-    def turns(self, width: int, along_k: bool) -> Turns:
-        """How chunks of lines of `width` elements change places."""
-        return by_lines(width // self.chunk)
-
     def factors(self, rows: Chunks, cols: Chunks) -> Iterator[Factors]:
         """The operands of one step after the other."""
         b, mma, (row, col), (down, across) = self.b, self.mma, self.at, self.size
         # What is read at once makes as many columns of `Mma`s side by side.
         beside = 4 // len(mma.col_parts)
         col_parts = [(c + i * mma.cols, k) for i in range(beside) for c, k in mma.col_parts]
+        row, col = self._first(rows, row, mma.row_parts), self._first(cols, col, col_parts)
         for k in range(0, self.depth, mma.depth):
-            left = [self._read(rows, row, i, k, mma.row_parts) for i in range(0, down, mma.rows)]
-            right = [self._read(cols, col, j, k, col_parts) for j in range(0, across, mma.cols * beside)]
+            left = [self._read(rows, row, i, k) for i in range(0, down, mma.rows)]
+            right = [self._read(cols, col, j, k) for j in range(0, across, mma.cols * beside)]
             yield left, [b.simd.shuffle(y, y, [2 * i, 2 * i + 1]) for y in right for i in range(beside)]
 
-    def _read(self, block: Chunks, first: Scalar, row: int, k: int, parts: Sequence[tuple[int, int]]) -> Val:
-        """Four parts of an operand, from row, or column, `first + row` and the part's `k` on.
-
-        Each thread says where a line of one of them is.
-        """
-        b, chunk, number, below = self.b, self.chunk, self.lane // self.chunk, self.lane % self.chunk
+    def _first(self, block: Chunks, first: Scalar, parts: Sequence[tuple[int, int]]) -> Scalar:
+        """The place of a line of one of the first four parts, each thread another one's."""
+        chunk, number, below = self.chunk, self.lane // self.chunk, self.lane % self.chunk
         # Which of the four differ from the first in their row, and in their k.
         row_more, k_more = (self._chosen(number, [part[axis] // chunk for part in parts]) for axis in (0, 1))
         k_first = self.part * (self.depth // chunk)
         if block.along_k:
-            at = block.place(first + row_more * chunk + below, k_first + k_more + k // chunk, row)
-        else:
-            line = (k_first + k_more) * chunk + below
-            at = block.place(line, first // chunk + row_more + row // chunk, k)
-        return b.parts(block.buffer, at, turned=not block.along_k)
+            return block.place(first + row_more * chunk + below, k_first + k_more)
+        return block.place((k_first + k_more) * chunk + below, first // chunk + row_more)
+
+    def _read(self, block: Chunks, place: Scalar, row: int, k: int) -> Val:
+        """Four parts of an operand, so many rows, or columns, and k from the first ones."""
+        more = (row, k // self.chunk) if block.along_k else (k, row // self.chunk)
+        return self.b.parts(block.buffer, block.element(place, *more), turned=not block.along_k)
 
     def _chosen(self, number: Val, values: Sequence[int]) -> Scalar:
         """`values[number]`, 0 or 1 as a bit of the number is."""
@@ -100,30 +95,20 @@ class ByThreads(Reader):
         # A thread's neighbours in a part, as words of 32 bits, or of 64.
         self.words = held.run * self.dtype.itemsize // max(self.dtype.itemsize, 4)
 
-    def turns(self, width: int, along_k: bool) -> Turns:
-        """See `ByParts`.
-
-        Where neighbouring threads share lines, those of ROUND chunks leave room for others between them, or behind.
-        Across K, threads that are served together read neighbours of lines that are a few chunks of K apart.
-        """
-        held = self.mma.held
-        if along_k and held.below:
-            return by_lines(width // self.chunk)
-        if along_k:
-            return Turns(1, ROUND // self.across, 1 if self.beside > 1 else self.across)
-        served = ROUND * BYTES // max(self.dtype.itemsize, 4)
-        lines = max(served // held.lines, 1) if held.below else self.across
-        return Turns(self.beside * self.chunk, lines, ROUND // lines)
-
     def factors(self, rows: Chunks, cols: Chunks) -> Iterator[Factors]:
         """See `ByParts`."""
         mma, chunks = self.mma, self.depth // self.chunk
-        sides = (rows, mma.rows, mma.row_parts), (cols, mma.cols, mma.col_parts)
+        sides = [
+            (block, block.place(at + self.line, self.first), range(0, size, step), parts)
+            for block, at, size, step, parts in zip(
+                (rows, cols), self.at, self.size, (mma.rows, mma.cols), (mma.row_parts, mma.col_parts), strict=True
+            )
+        ]
         for number in range(chunks // self.across):
             more = number // self.beside * self.beside * self.across + number % self.beside
             left, right = (
-                [[self._read(block, at, i + line, more) for line in _lines(parts)] for i in range(0, size, step)]
-                for (block, step, parts), at, size in zip(sides, self.at, self.size, strict=True)
+                [[self._read(block, place, i + line, more) for line in _lines(parts)] for i in starts]
+                for block, place, starts, parts in sides
             )
             for step in range(self.chunk // (mma.held.run * len(self.ks))):
                 xs = [self._fragment(x, step, mma.row_parts) for x in left]
@@ -137,17 +122,10 @@ class ByThreads(Reader):
             words += [_lines(parts).index(line) * lines[0].lanes + at + n for n in range(self.words)]
         return self.b.simd.shuffle(lines[0], lines[-1], words)
 
-    def _read(self, block: Chunks, at: Scalar, row: int, more: int) -> Val:
-        """The chunk of row, or column, `at + row` and the thread's own, `more` chunks from its first one along K."""
+    def _read(self, block: Chunks, place: Scalar, row: int, more: int) -> Val:
+        """A chunk of the thread's: so many rows, or columns, and chunks along K from its first one."""
         b, chunk = self.b, self.chunk
-        if block.along_k:
-            x = b.load(block.buffer, block.place(at + self.line, self.first + more, row), chunk)
-        else:
-            line, ks = at + self.line + row, range(more * chunk, (more + 1) * chunk)
-            places = [block.place(self.first * chunk, line // chunk, k, line % chunk) for k in ks]
-            elements = [b.load(block.buffer, place) for place in places]
-            type_ = b.vec(chunk, elements[0].element)
-            x = b.pure(lambda: vector.FromElementsOp(type_, [e.v for e in elements]).result, chunk, elements)
+        x = b.load(block.buffer, block.element(place, row, more), chunk)
         return x if self.dtype.itemsize > 4 else b.reinterpret(x, b.i32, chunk * self.dtype.itemsize // 4)
 
 

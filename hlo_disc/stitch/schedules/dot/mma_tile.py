@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo_disc.device import Mma, Tile
+from hlo_disc.mlir import vector
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar, Val
-from hlo_disc.stitch.schedules.dot.chunks import ROUND, Chunks
+from hlo_disc.stitch.schedules.dot.chunks import ROUND, Chunks, Layout, turns
 from hlo_disc.stitch.schedules.dot.fma_tile import FastMatrix, leave_sums
 from hlo_disc.stitch.schedules.dot.mma_operands import ByParts, ByThreads, held_at
-from hlo_disc.stitch.schedules.dot.operand import DotTypes, Staging, at_once
+from hlo_disc.stitch.schedules.dot.operand import DotTypes, Place, Staging, at_once
 
 
 def mma_staging(types: DotTypes, mma: Mma) -> Staging:
@@ -23,7 +24,7 @@ def mma_staging(types: DotTypes, mma: Mma) -> Staging:
     # A row further, sums are in the banks behind those that neighbouring threads write to.
     beside = 1 if held.below else mma.warp // held.lines
     pad = beside * held.run % (ROUND * at_once(types.sum))
-    return Staging(types.row, at_once(types.row), ROUND, 0, pad)
+    return Staging(types.row, at_once(types.row), ROUND, 0, pad, turned=not mma.by_parts)
 
 
 class MmaTile:
@@ -44,14 +45,31 @@ class MmaTile:
 
     def block(self, buffer: Val, at: Scalar, size: int, along_k: bool) -> Chunks:
         """Where a block of an operand lies in fast memory."""
-        width = self.tile.depth if along_k else size
-        return Chunks(buffer, at, width, self.reader.chunk, along_k, self.reader.turns(width, along_k))
+        turned = not along_k and not self.mma.by_parts
+        chunk = self.reader.chunk
+        line = (self.tile.depth if along_k or turned else size) // chunk
+        return Chunks(buffer, at, Layout(line, chunk, turns(line, chunk, turned)), along_k or turned, turned)
 
-    def put(self, block: Chunks, x: Val, row: Scalar, k: Scalar) -> None:
-        """Store neighbours of an operand."""
-        x = x if self.mma.exact else self.b.tf32(x)
-        line, first = (row, k) if block.along_k else (k, row)
-        self.b.store(x, block.buffer, block.place(line, first // block.chunk))
+    def put(self, block: Chunks, xs: Sequence[Val], first: Place, more: tuple[int, int]) -> None:
+        """See `FmaTile`."""
+        b, chunk, (row, k), (row_more, k_more) = self.b, self.reader.chunk, first, more
+        xs = [x if self.mma.exact else b.tf32(x) for x in xs]
+        if not block.turned:
+            line, number, others = row, k // chunk, (row_more, k_more // chunk)
+            if not block.along_k:
+                line, number, others = k, row // chunk, (k_more, row_more // chunk)
+            b.store(xs[0], block.buffer, block.element(block.place(line, number), *others))
+            return
+        place, inside = block.place(row, k // chunk), k % chunk
+        for j, elements in enumerate(zip(*map(b.simd.elements, xs), strict=True)):
+            at = block.element(place, row_more + j, k_more // chunk, inside)
+            b.store(self._joined(elements), block.buffer, at)
+
+    def _joined(self, elements: Sequence[Val]) -> Val:
+        """Elements as a vector."""
+        b, count = self.b, len(elements)
+        type_ = b.vec(count, elements[0].element)
+        return b.pure(lambda: vector.FromElementsOp(type_, [e.v for e in elements]).result, count, elements)
 
     def zeros(self) -> list[Val]:
         """Of each row of `Mma`s its columns."""

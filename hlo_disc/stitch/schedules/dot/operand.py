@@ -14,6 +14,8 @@ from hlo_disc.stitch.codegen.elements import convert, from_memory
 from hlo_disc.stitch.codegen.val import Scalar, Val
 
 Call = Callable[..., None]
+# A row, or a column, and a k.
+Place = tuple[Scalar, Scalar]
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Staging:
 
     dtype: of operands in fast memory. vector: neighbours that a thread reads at once. next: vectors of a row along K
         that neighbouring threads read.
+    turned: vectors across K are turned on their way, so that lines in fast memory are along K.
     pad, sums_pad: elements behind each row of operands, and of the sums: neighbours that are written one below the
         other lie in other banks.
     """
@@ -49,6 +52,7 @@ class Staging:
     next: int
     pad: int
     sums_pad: int
+    turned: bool = False
 
 
 @dataclass(frozen=True)

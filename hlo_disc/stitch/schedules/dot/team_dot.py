@@ -121,9 +121,9 @@ REGISTERS = 255
 
 
 def _of_types(tile: Tile, types: DotTypes) -> Tile:
-    """A tile for operands of 16 bits, for others: of as many bytes. Where registers are counted, wide ones have all."""
+    """A tile for operands of 16 bits, for others: of as many bytes. Where registers are counted, others have all."""
     size = types.row.itemsize
-    registers = REGISTERS if tile.registers and size > 2 else tile.registers
+    registers = REGISTERS if tile.registers and size != 2 else tile.registers
     return replace(tile, depth=tile.depth * 2 // size, registers=registers)
 
 

@@ -45,25 +45,46 @@ class Loader:
         self.axis, self.source = (p.row_axis, types.row) if side == "row" else (p.col_axis, types.col)
         self.inner, self.staged = p.inner[-1], k.v.staging.dtype
         self.along_k, self.vector, self.next = along_k(p, side), k.v.staging.vector, k.v.staging.next
-        numbers = [b.thread_id() + first for first in range(0, size * tile.depth // self.vector, tile.threads)]
-        # Of each vector of a thread the row and the k.
-        self.places = [(self._along_k if self.along_k else self._along_rows)(number) for number in numbers]
+        vectors = size * tile.depth // self.vector
+        turned = k.v.staging.turned and not self.along_k
+        # Vectors of a thread that follow each other along K.
+        self.group = min(self.vector, vectors // tile.threads) if turned else 1
+        place = self._along_k if self.along_k else self._turned if turned else self._along_rows
+        # The thread's first place; and how far others are from there, since their numbers have bits of their own.
+        self.place = place(b.thread_id())
+        self.others = [place(more) for more in range(0, vectors // self.group, tile.threads)]
 
-    def _along_rows(self, number: Val) -> tuple[Scalar, Scalar]:
+    @property
+    def count(self) -> int:
+        """Of a thread's vectors."""
+        return len(self.others) * self.group
+
+    def _along_rows(self, number: Any) -> tuple[Any, Any]:
+        """The row and the k of a vector, or of a group."""
         vectors = self.size // self.vector
         return number % vectors * self.vector, number // vectors
 
-    def _along_k(self, number: Val) -> tuple[Scalar, Scalar]:
+    def _along_k(self, number: Any) -> tuple[Any, Any]:
         """Neighbouring threads read `next` vectors of a row, then of the next one: they write to different banks."""
         across = self.next
         return number // across % self.size, (number // (across * self.size) * across + number % across) * self.vector
+
+    def _turned(self, number: Any) -> tuple[Any, Any]:
+        """The same for `next` vectors side by side, then others of the same chunks along K."""
+        across = min(self.next, self.size // self.vector)
+        groups, rows = self.vector // self.group, self.size // self.vector // across
+        near, number = number % across, number // across
+        row = (number // groups % rows * across + near) * self.vector
+        return row, (number // (groups * rows) * groups + number % groups) * self.group
 
     def load(self, at: Scalar, k: Scalar, end: Scalar) -> list[Val]:
         """A thread's elements of the block of K from `k` on, 0 for those that are not there.
 
         at: where row 0 and k 0 are. end: of K.
         """
-        return [self._vector(at, self.first + row, k + more, end) for row, more in self.places]
+        row, more = self.place
+        row, k = self.first + row, k + more
+        return [self._vector(at, row + r, k + (m + i), end) for r, m in self.others for i in range(self.group)]
 
     def _vector(self, at: Scalar, row: Scalar, k: Scalar, end: Scalar) -> Val:
         b, rows = self.b, self.b.index(self.sizes(self.axis.size))
@@ -93,8 +114,9 @@ class Loader:
 
     def store(self, vectors: Sequence[Val], tile: FmaTile | MmaTile, block: Any) -> None:
         """What was loaded, in fast memory."""
-        for x, (row, k) in zip(vectors, self.places, strict=True):
-            tile.put(block, x, row, k)
+        for number, more in enumerate(self.others):
+            group = vectors[number * self.group : (number + 1) * self.group]
+            tile.put(block, group, self.place, more)
 
 
 class TeamKernel(ProductKernel):
@@ -166,8 +188,8 @@ class TeamKernel(ProductKernel):
                 self.sums.block(self.fast, start, x.size, x.along_k)
                 for x, start in zip(self.loaders, starts, strict=True)
             ]
-            rows.store(staged[: len(rows.places)], self.sums, blocks[0])
-            cols.store(staged[len(rows.places) :], self.sums, blocks[1])
+            rows.store(staged[: rows.count], self.sums, blocks[0])
+            cols.store(staged[rows.count :], self.sums, blocks[1])
             b.barrier()
             ahead = loaded(loop.i + depth)
             loop.yield_(*self.sums.add(sums, *blocks), *ahead)

@@ -9,6 +9,7 @@ import atexit
 from ._ral import (
     Executable,
     device_blocks,
+    end_drops,
     fail_next_allocation,
     fast_path,
     kept_bytes,
@@ -23,6 +24,7 @@ from ._ral import (
     watch,
 )
 
+atexit.register(end_drops)
 atexit.register(stop_pool)
 
 __all__ = [

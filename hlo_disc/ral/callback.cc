@@ -4,21 +4,12 @@
 #include <memory>
 #include <string>
 
+#include "interpreter.h"
 #include "library.h"
 #include "numpy_api.h"
 
 namespace ral {
 namespace {
-
-class Interpreter {
- public:
-  Interpreter() : state_(PyGILState_Ensure()) {}
-  Interpreter(const Interpreter&) = delete;
-  ~Interpreter() { PyGILState_Release(state_); }
-
- private:
-  PyGILState_STATE state_;
-};
 
 struct Decref {
   void operator()(PyObject* object) const { Py_DECREF(object); }
@@ -115,10 +106,7 @@ XLA_FFI_Error* taken_exception() {
   const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
   std::string message = utf8 ? utf8 : "?";
   PyErr_Clear();
-  std::shared_ptr<void> cause(value, [](void* object) {
-    Interpreter held;
-    Py_DECREF(static_cast<PyObject*>(object));
-  });
+  std::shared_ptr<void> cause(value, [](void* object) { drop(static_cast<PyObject*>(object)); });
   return new XLA_FFI_Error{XLA_FFI_Error_Code_INTERNAL, message, cause};
 }
 
@@ -133,8 +121,7 @@ XLA_FFI_Error* callback_handler(XLA_FFI_CallFrame* frame) {
   }
   const auto* address = static_cast<const XLA_FFI_Scalar*>(frame->attrs.attrs[0]);  // its only attribute
   auto* function = reinterpret_cast<PyObject*>(*static_cast<const uintptr_t*>(address->value));
-  Interpreter held;
-  return call(function, *frame) ? nullptr : taken_exception();
+  return with_interpreter([&] { return call(function, *frame) ? nullptr : taken_exception(); });
 }
 
 }  // namespace ral

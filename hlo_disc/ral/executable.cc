@@ -1,21 +1,12 @@
 #include "executable.h"
 
 #include "device_call.h"
+#include "interpreter.h"
 #include "library.h"
 #include "tensor.h"
 
 namespace ral {
 namespace {
-
-class WithoutInterpreter {
- public:
-  WithoutInterpreter() : state_(PyEval_SaveThread()) {}
-  WithoutInterpreter(const WithoutInterpreter&) = delete;
-  ~WithoutInterpreter() { PyEval_RestoreThread(state_); }
-
- private:
-  PyThreadState* state_;
-};
 
 std::string plural(Py_ssize_t count, const char* noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");

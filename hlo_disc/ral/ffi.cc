@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device_call.h"
+#include "interpreter.h"
 #include "library.h"
 #include "team.h"
 #include "xla/ffi/api/c_api.h"
@@ -277,25 +278,12 @@ XLA_FFI_Error* execute_on_device(const XLA_FFI_CallFrame* frame) {
   return nullptr;
 }
 
-bool is_finalizing() {
-#if PY_VERSION_HEX >= 0x030D0000
-  return Py_IsFinalizing();
-#else
-  return _Py_IsFinalizing();
-#endif
-}
-
 // An executable that XLA programs keep: their state. It may go on any thread, when the interpreter has ended too.
 class Held {
  public:
   Held(PyObject* self, const Executable* executable) : executable(executable), self_(Py_NewRef(self)) {}
   Held(const Held&) = delete;
-  ~Held() {
-    if (!Py_IsInitialized() || (is_finalizing() && !PyGILState_Check())) return;
-    PyGILState_STATE state = PyGILState_Ensure();
-    Py_DECREF(self_);
-    PyGILState_Release(state);
-  }
+  ~Held() { drop(self_); }
   const Executable* const executable;
 
  private:

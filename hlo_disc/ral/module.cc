@@ -15,6 +15,7 @@
 #include "ffi.h"
 #include "fft.h"
 #include "gpu.h"
+#include "interpreter.h"
 #include "library.h"
 #include "memory.h"
 #include "pool.h"
@@ -123,13 +124,14 @@ std::unique_ptr<ral::LibraryCall> library_call(const CallSpec& spec) {
 
 // What a Python function returns, as an address.
 const char* made_image(PyObject* function) {
-  nb::gil_scoped_acquire held;
-  try {
-    return reinterpret_cast<const char*>(nb::cast<uintptr_t>(nb::handle(function)()));
-  } catch (const nb::python_error& error) {
-    std::string why = nb::str(error.value()).c_str();
-    throw ral::Error(ral::Error::kDevice, "cannot compile kernels for arrays this large: " + why);
-  }
+  return ral::with_interpreter([function] {
+    try {
+      return reinterpret_cast<const char*>(nb::cast<uintptr_t>(nb::handle(function)()));
+    } catch (const nb::python_error& error) {
+      std::string why = nb::str(error.value()).c_str();
+      throw ral::Error(ral::Error::kDevice, "cannot compile kernels for arrays this large: " + why);
+    }
+  });
 }
 
 void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& env, const std::vector<Input>& inputs,
@@ -250,6 +252,8 @@ NB_MODULE(_ral, m) {
     ral::stop_pool();
   }, nb::call_guard<nb::gil_scoped_release>(),
         "Ends the pool's threads; later calls compute on their caller's thread.");
+  m.def("end_drops", &ral::end_drops, nb::call_guard<nb::gil_scoped_release>(),
+        "From now on references that other threads give up are not dropped any more: the interpreter is going.");
 
   m.def("own_handlers", [] {
     nb::dict handlers;

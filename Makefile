@@ -24,7 +24,7 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu traffic instructions test-full conformance fuzz soak surface mutants lint format docs bench gpu-kit ecosystem asan tsan clean
+.PHONY: demo test test-gpu test-frameworks traffic instructions test-full conformance fuzz soak surface mutants lint format docs bench gpu-kit ecosystem asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -38,6 +38,11 @@ test-gpu: $(STAMP)
 	$(BIN)/pytest tests/unit/targets/test_models_for_gpus.py -n auto
 	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-cuda
 	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-rocm
+
+# Programs of PyTorch and TensorFlow, each in an environment with that framework over .venv.
+test-frameworks: $(STAMP) .venv-torch/installed .venv-tensorflow/installed
+	.venv-torch/bin/python -m pytest tests/frameworks/pytorch -n auto
+	.venv-tensorflow/bin/python -m pytest tests/frameworks/tf -n auto
 
 # What kernels of a GPU ask of memory, as in make traffic FILTER=softmax; counted, so that no GPU is needed.
 traffic: $(STAMP)

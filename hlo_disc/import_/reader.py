@@ -7,7 +7,6 @@ becomes guards, in the order in which the program says it.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
@@ -17,9 +16,9 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Guard, Region, Shape, Value, isolated
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
-from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import CompileError, HloDiscError, ShapeError, UnsupportedOpError
 from hlo_disc.import_ import symbols
+from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.datadims import DataDims
 from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, is_token, location_name, text
 from hlo_disc.import_.elements import ONE, ZERO, Compare, Element, Junction
@@ -31,7 +30,6 @@ from hlo_disc.mlir import ir
 
 T = TypeVar("T")
 
-_INTERNED_BYTES = 64
 _TYPES = 200  # characters of the types of an op in a message
 _RETURNS = ("func.return", "stablehlo.return")
 _NAMED = re.compile(r"\b(stablehlo|chlo|func)\.\w")
@@ -52,7 +50,7 @@ class _Env(dict[ir.Value, Operand]):
         return self.outer[value]
 
 
-class Reader:
+class Reader(Construction):
     """The state of one import; handlers use its methods."""
 
     is_opaque = staticmethod(is_opaque)
@@ -67,26 +65,21 @@ class Reader:
         legal: bool = True,
         callbacks: Sequence[Any] = (),
     ):
+        super().__init__()
         self.legal = legal  # CHLO and shape ops that are left have no StableHLO form
         self.callbacks = callbacks  # Python functions that the program calls, by number
         self.decoder = decoder
         self.policy = policy
         self.origin = origin
-        self.facts = ShapeFacts()
-        self.builder = GraphBuilder(self.facts)
         self.evaluator = Evaluator(self.facts, decoder, scalars_only=not policy.trusts_types)
-        self.guards: list[Guard] = []
         self.functions = functions
         self.op: Any = None
         self.data_dims = DataDims(self)
-        self.nested = 0  # regions around the current op
         self._env = _Env()
         self._call_sites: list[Any] = []
         self._made: list[Symbolic] = []  # values of these were made in the current region
-        self._constants: dict[tuple[np.dtype, tuple[int, ...], bytes], Value] = {}
         self._attributes: dict[ir.Attribute, Value] = {}
         self._sizes: dict[tuple[Dim, np.dtype], Value] = {}
-        self._required: set[tuple[Dim, str, Dim]] = set()
         # What functions make of sizes alone: JAX divides by calling one, in the same way for every layer.
         self._calls: dict[tuple, list[Operand]] = {}
 
@@ -252,27 +245,11 @@ class Reader:
                 return line
         return location_name(self.op.location)
 
-    def emit(self, name: str, operands: Sequence[Value] = (), **attrs: Any) -> Value:
-        return self.builder.op(name, operands, self.location(), **attrs)
-
-    def emit_all(self, name: str, operands: Sequence[Value] = (), **attrs: Any) -> tuple[Value, ...]:
-        return self.builder.multi(name, operands, self.location(), **attrs)
-
     def dense(self, attribute: Any, value: np.ndarray) -> Value:
         """A constant of the module; equal ones are one attribute there, and one value here."""
         found = self._attributes.get(attribute)
         if found is None:
             found = self._attributes[attribute] = self.constant(value)
-        return found
-
-    def constant(self, value: np.ndarray) -> Value:
-        """A constant; small ones are shared."""
-        if value.nbytes > _INTERNED_BYTES:
-            return self.emit("constant", value=value)
-        key = value.dtype, value.shape, value.tobytes()
-        found = self._constants.get(key)
-        if found is None:
-            found = self._constants[key] = self.emit("constant", value=np.asarray(value))
         return found
 
     def data(self, x: Operand) -> Value:
@@ -372,7 +349,15 @@ class Reader:
                 self.unsupported(f"{what} must be constant, not '{d}'")
         return tuple(d.value for d in shape)
 
+    @property
+    def definitions(self) -> Mapping[str, Value]:
+        return self.data_dims.definitions
+
     # Conditions on sizes
+
+    def equal(self, a: Dim, b: Dim, what: str) -> None:
+        if a is not b and not self.policy.bind(self, a, b):
+            super().equal(a, b, what)
 
     def describe(self) -> str:
         """The current op with its source line, for messages."""
@@ -388,61 +373,6 @@ class Reader:
         aside = "; what is around it compiles where jax.pure_callback calls it" if self.origin == JAX else ""
         what = (reason or "this op is not supported") + aside
         raise UnsupportedOpError(f"{op.operation.name} : {types}{f' at {where}' if where else ''}: {what}")
-
-    def same_shape(self, values: Sequence[Value]) -> None:
-        """Operands of an elementwise op have one shape."""
-        first = values[0].shape
-        for number, value in enumerate(values[1:], 1):
-            if value.shape != first:
-                for axis, (a, b) in enumerate(zip(first, value.shape, strict=True)):
-                    self.equal(a, b, f"dimension {axis} of operands 0 and {number}")
-
-    def equal(self, a: Dim, b: Dim, what: str) -> None:
-        """`a == b` must hold; `what` names the two sizes."""
-        if a is b or self.policy.bind(self, a, b):
-            return
-        self.require(a, "==", b, f"{what} must be equal, but they are {{0}} and {{1}}", (a, b))
-
-    def at_most(self, a: Dim, b: Dim, message: str) -> None:
-        """`a <= b` must hold; the message has {0} for a and {1} for b."""
-        if a is not b:
-            self.require(a, "<=", b, message, (a, b))
-
-    def same_count(self, a: Shape, b: Shape) -> None:
-        """Two shapes must have equally many elements."""
-        if self.facts.same_size(a, b) is not Truth.YES:
-            left, right = math.prod(a, start=ONE), math.prod(b, start=ONE)
-            message = f"({_listed(a)}) has {{0}} elements and ({_listed(b)}) has {{1}}"
-            self.require(left, "==", right, message, (left, right))
-
-    def require(
-        self, lhs: Dim, relation: str, rhs: Dim, message: str, args: tuple[Dim, ...], is_fact: bool = True
-    ) -> None:
-        """A condition on the sizes for the current op: nothing when proved, an error when refuted, else a guard.
-
-        In a loop or branch sizes must agree for any call, but what only must fit (a slice of an empty array, in a loop
-        over its elements) is checked there, in case it is executed.
-
-        is_fact: let the facts know; not for equations that say "one of two", which would only cost them time.
-        """
-        if (lhs, relation, rhs) in self._required:
-            return
-        holds = self.evaluator.scalar.compare(relation, lhs, rhs)
-        if holds is True:
-            self._required.add((lhs, relation, rhs))
-            return
-        if holds is False:
-            raise ShapeError(f"{self.describe()}: {message.format(*args)}")
-        message = f"{symbols.escape(self.describe())}: {message}"
-        if self.nested and relation != "==":
-            self.emit_all("check", lhs=lhs, relation=relation, rhs=rhs, message=message, args=args)
-            return
-        self._required.add((lhs, relation, rhs))
-        self.guards.append(Guard(lhs, relation, rhs, message, args))
-        # An equation must not put a size that is computed later in the place of one that the call says.
-        later = relation == "==" and not (lhs.symbols | rhs.symbols).isdisjoint(self.data_dims.definitions)
-        if is_fact and not later:
-            symbols.add_fact(self.facts, lhs, relation, rhs)
 
     def assertion(self, op: Any, operands: Sequence[Operand]) -> Sequence[Operand]:
         """A framework's `shape_assertion`: a guard with the framework's message."""
@@ -491,7 +421,3 @@ def _is_not_empty(condition: Element) -> bool:
         return False
     names = condition.lhs.symbols
     return len(names) == 1 and condition.lhs is Dim.symbol(next(iter(names)))
-
-
-def _listed(shape: Shape) -> str:
-    return ", ".join(map(str, shape))

@@ -1,0 +1,128 @@
+"""A DHLO graph while it is read: its ops, shared constants, and what must hold for its sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Guard, Shape, Value
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.errors import ShapeError
+from hlo_disc.import_ import symbols
+from hlo_disc.import_.elements import ONE
+
+_INTERNED_BYTES = 64
+
+
+class Construction:
+    """What readers of all programs have in common; each says of its current op what it is and where it stands."""
+
+    def __init__(self) -> None:
+        self.facts = ShapeFacts()
+        self.builder = GraphBuilder(self.facts)
+        self.guards: list[Guard] = []
+        self.nested = 0  # regions around the current op
+        self._constants: dict[tuple[np.dtype, tuple[int, ...], bytes], Value] = {}
+        self._required: set[tuple[Dim, str, Dim]] = set()
+
+    # What a reader says
+
+    def location(self) -> str:
+        """The user's line of the current op, "" where there is none."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """The current op with its source line, for messages."""
+        raise NotImplementedError
+
+    def unsupported(self, reason: str = "") -> NoReturn:
+        """Refuse the current op, with its types and source line."""
+        raise NotImplementedError
+
+    @property
+    def definitions(self) -> Mapping[str, Value]:
+        """Sizes that the program computes, see `Graph`."""
+        raise NotImplementedError
+
+    # What handlers ask for
+
+    def emit(self, name: str, operands: Sequence[Value] = (), **attrs: Any) -> Value:
+        return self.builder.op(name, operands, self.location(), **attrs)
+
+    def emit_all(self, name: str, operands: Sequence[Value] = (), **attrs: Any) -> tuple[Value, ...]:
+        return self.builder.multi(name, operands, self.location(), **attrs)
+
+    def constant(self, value: np.ndarray) -> Value:
+        """A constant; small ones are shared."""
+        if value.nbytes > _INTERNED_BYTES:
+            return self.emit("constant", value=value)
+        key = value.dtype, value.shape, value.tobytes()
+        found = self._constants.get(key)
+        if found is None:
+            found = self._constants[key] = self.emit("constant", value=np.asarray(value))
+        return found
+
+    # Conditions on sizes
+
+    def same_shape(self, values: Sequence[Value]) -> None:
+        """Operands of an elementwise op have one shape."""
+        first = values[0].shape
+        for number, value in enumerate(values[1:], 1):
+            if value.shape != first:
+                for axis, (a, b) in enumerate(zip(first, value.shape, strict=True)):
+                    self.equal(a, b, f"dimension {axis} of operands 0 and {number}")
+
+    def equal(self, a: Dim, b: Dim, what: str) -> None:
+        """`a == b` must hold; `what` names the two sizes."""
+        if a is not b:
+            self.require(a, "==", b, f"{what} must be equal, but they are {{0}} and {{1}}", (a, b))
+
+    def at_most(self, a: Dim, b: Dim, message: str) -> None:
+        """`a <= b` must hold; the message has {0} for a and {1} for b."""
+        if a is not b:
+            self.require(a, "<=", b, message, (a, b))
+
+    def same_count(self, a: Shape, b: Shape) -> None:
+        """Two shapes must have equally many elements."""
+        if self.facts.same_size(a, b) is not Truth.YES:
+            left, right = math.prod(a, start=ONE), math.prod(b, start=ONE)
+            message = f"({_listed(a)}) has {{0}} elements and ({_listed(b)}) has {{1}}"
+            self.require(left, "==", right, message, (left, right))
+
+    def require(
+        self, lhs: Dim, relation: str, rhs: Dim, message: str, args: tuple[Dim, ...], is_fact: bool = True
+    ) -> None:
+        """A condition on the sizes for the current op: nothing when proved, an error when refuted, else a guard.
+
+        In a loop or branch sizes must agree for any call, but what only must fit (a slice of an empty array, in a loop
+        over its elements) is checked there, in case it is executed.
+
+        is_fact: let the facts know; not for equations that say "one of two", which would only cost them time.
+        """
+        if (lhs, relation, rhs) in self._required:
+            return
+        holds = self.facts.holds(lhs, relation, rhs)
+        if holds is Truth.YES:
+            self._required.add((lhs, relation, rhs))
+            return
+        if holds is Truth.NO:
+            raise ShapeError(f"{self.describe()}: {message.format(*args)}")
+        message = f"{symbols.escape(self.describe())}: {message}"
+        if self.nested and relation != "==":
+            self.emit_all("check", lhs=lhs, relation=relation, rhs=rhs, message=message, args=args)
+            return
+        self._required.add((lhs, relation, rhs))
+        self.guards.append(Guard(lhs, relation, rhs, message, args))
+        # An equation must not put a size that is computed later in the place of one that the call says.
+        later = relation == "==" and not (lhs.symbols | rhs.symbols).isdisjoint(self.definitions)
+        if is_fact and not later:
+            symbols.add_fact(self.facts, lhs, relation, rhs)
+
+
+def _listed(shape: Shape) -> str:
+    return ", ".join(map(str, shape))

@@ -27,6 +27,7 @@ SURFACE = {
     "signature",
     "sources",
     "structure",
+    "torch",
     "trace",
     "values",
 }
@@ -55,6 +56,7 @@ ORDER = [
     "sources",
     "jit",
     "__init__",
+    "torch",
     "conformance",
     "cli_inputs",
     "cli",

@@ -1,0 +1,341 @@
+"""Elementwise ops: each has a formula on operands of one type, and PyTorch's rule for what that type is.
+
+The rules are `torch._prims_common.ELEMENTWISE_TYPE_PROMOTION_KIND`; they also say that formulas of 16-bit floats are
+computed in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
+from torch._prims_common import elementwise_dtypes
+
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.import_.aten.dtypes import DTYPES
+from hlo_disc.import_.aten.tensors import BOOL, Operand
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.aten.reader import AtenReader
+
+Formula = Callable[..., Value]
+
+
+def elementwise(formula: Formula, kind: KIND = KIND.DEFAULT) -> Formula:
+    """A handler: operands are converted and spread, the result is converted to PyTorch's type of it."""
+
+    def handle(r: AtenReader, *args: Any, **attrs: Any) -> Value:
+        fakes = [x for x in r.fakes()[0] if x is not None]
+        computed, _ = elementwise_dtypes(*fakes, type_promotion_kind=kind)
+        operands = [r.broadcast(r.scalar(x, DTYPES[computed]), r.out.shape) for x in args if x is not None]
+        return r.convert(formula(r, *operands, **attrs), r.out.dtype)
+
+    return handle
+
+
+def _op(name: str) -> Formula:
+    return lambda r, *operands: r.emit(name, operands)
+
+
+def _compare(direction: str) -> Formula:
+    return elementwise(lambda r, a, b: r.compare(a, direction, b), KIND.ALWAYS_BOOL)
+
+
+def _is_float(x: Value) -> bool:
+    return dtype_class(x.dtype) in ("float", "complex")
+
+
+def _scaled(r: AtenReader, x: Value, alpha: Operand) -> Value:
+    return x if alpha == 1 else r.op("multiply", x, alpha)
+
+
+def _add(r: AtenReader, a: Value, b: Value, alpha: Operand = 1) -> Value:
+    return r.op("add", a, _scaled(r, b, alpha))
+
+
+def _sub(r: AtenReader, a: Value, b: Value, alpha: Operand = 1) -> Value:
+    return r.op("subtract", a, _scaled(r, b, alpha))
+
+
+def _floor_divide(r: AtenReader, a: Value, b: Value) -> Value:
+    """Towards minus infinity; as Python does it of floats, from the remainder."""
+    if not _is_float(a):
+        quotient, rest = r.op("divide", a, b), r.op("remainder", a, b)
+        if dtype_class(a.dtype) == "uint":
+            return quotient
+        opposite = r.op("xor", r.compare(rest, "LT", 0), r.compare(b, "LT", 0))
+        inexact = r.op("and", r.compare(rest, "NE", 0), opposite)
+        return r.select(inexact, r.op("subtract", quotient, 1), quotient)
+    quotient = r.op("divide", r.op("subtract", a, _remainder(r, a, b)), b)
+    floor = r.emit("floor", (quotient,))
+    nearest = r.select(r.compare(r.op("subtract", quotient, floor), "GT", 0.5), r.op("add", floor, 1), floor)
+    zero = r.op("multiply", r.op("divide", a, b), 0)
+    rounded = r.select(r.compare(quotient, "EQ", 0), zero, nearest)
+    return r.select(r.compare(b, "EQ", 0), r.op("divide", a, b), rounded)
+
+
+def _remainder(r: AtenReader, a: Value, b: Value) -> Value:
+    """It has the sign of the divisor."""
+    rest = r.op("remainder", a, b)
+    if dtype_class(a.dtype) == "uint":
+        return rest
+    opposite = r.op("xor", r.compare(rest, "LT", 0), r.compare(b, "LT", 0))
+    return r.select(r.op("and", r.compare(rest, "NE", 0), opposite), r.op("add", rest, b), rest)
+
+
+def _div_mode(r: AtenReader, a: Any, b: Any, rounding_mode: str | None = None) -> Value:
+    if rounding_mode is None:
+        return _DIV(r, a, b)
+    return elementwise(_floor_divide if rounding_mode == "floor" else _truncated)(r, a, b)
+
+
+def _truncated(r: AtenReader, a: Value, b: Value) -> Value:
+    quotient = r.op("divide", a, b)
+    return _trunc(r, quotient) if _is_float(a) else quotient
+
+
+def _trunc(r: AtenReader, x: Value) -> Value:
+    if not _is_float(x):
+        return x
+    down, up = r.emit("floor", (x,)), r.emit("ceil", (x,))
+    return r.select(r.compare(x, "LT", 0), up, down)
+
+
+def _round(r: AtenReader, x: Value, decimals: int = 0) -> Value:
+    if not _is_float(x):
+        return x
+    if not decimals:
+        return r.emit("round_nearest_even", (x,))
+    factor = 10.0 ** abs(decimals)
+    there, back = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
+    return r.op(back, r.emit("round_nearest_even", (r.op(there, x, factor),)), factor)
+
+
+def _whole(name: str) -> Formula:
+    """Rounding, of which integers are left alone."""
+    return elementwise(lambda r, x: r.emit(name, (x,)) if _is_float(x) else x)
+
+
+def _is_nan(r: AtenReader, x: Value) -> Value:
+    return r.compare(x, "NE", x)
+
+
+def _sign(r: AtenReader, x: Value) -> Value:
+    if x.dtype == BOOL:
+        return x
+    return r.select(_is_nan(r, x), 0, r.emit("sign", (x,))) if dtype_class(x.dtype) == "float" else r.emit("sign", (x,))
+
+
+def _abs(r: AtenReader, x: Value) -> Value:
+    return x if x.dtype == BOOL or dtype_class(x.dtype) == "uint" else r.emit("abs", (x,))
+
+
+def _reciprocal(r: AtenReader, x: Value) -> Value:
+    return r.op("divide", r.full(1, x.dtype, x.shape), x)
+
+
+def _pow(r: AtenReader, a: Value, b: Value) -> Value:
+    return r.op("power", a, b)
+
+
+def _pow_scalar(r: AtenReader, x: Value, exponent: Operand) -> Value:
+    """Small exponents are products and roots, as they are in eager mode."""
+    common = elementwise(_COMMON_POWERS.get(exponent, _pow) if isinstance(exponent, (int, float)) else _pow)
+    return common(r, x, exponent)
+
+
+_COMMON_POWERS: dict[Any, Formula] = {
+    0.5: lambda r, x, _: r.emit("sqrt", (x,)) if _is_float(x) else _pow(r, x, _),
+    1: lambda r, x, _: x,
+    2: lambda r, x, _: r.op("multiply", x, x),
+    3: lambda r, x, _: r.op("multiply", r.op("multiply", x, x), x),
+}
+
+
+def _gelu(r: AtenReader, x: Value, approximate: str = "none") -> Value:
+    if approximate == "tanh":
+        inner = r.op("add", x, r.op("multiply", r.op("multiply", x, r.op("multiply", x, x)), 0.044715))
+        gate = r.op("add", r.emit("tanh", (r.op("multiply", inner, math.sqrt(2 / math.pi)),)), 1.0)
+    else:
+        gate = r.op("add", r.emit("erf", (r.op("multiply", x, math.sqrt(0.5)),)), 1.0)
+    return r.op("multiply", r.op("multiply", x, 0.5), gate)
+
+
+def _silu(r: AtenReader, x: Value) -> Value:
+    return r.op("multiply", x, r.emit("logistic", (x,)))
+
+
+def _relu(r: AtenReader, x: Value) -> Value:
+    return r.op("maximum", x, 0)
+
+
+def _clamp(r: AtenReader, x: Any, low: Any = None, high: Any = None) -> Value:
+    """Also of bounds that are tensors; of a NaN it is the NaN."""
+    fakes = [f for f in r.fakes()[0] if f is not None]
+    computed = DTYPES[elementwise_dtypes(*fakes, type_promotion_kind=KIND.DEFAULT)[0]]
+    made = r.scalar(x, computed)
+    if low is not None:
+        made = r.op("maximum", made, r.scalar(low, computed))
+    if high is not None:
+        made = r.op("minimum", made, r.scalar(high, computed))
+    return r.convert(r.broadcast(made, r.out.shape), r.out.dtype)
+
+
+def _where(r: AtenReader, condition: Value, a: Any, b: Any) -> Value:
+    values = [r.scalar(x, r.out.dtype) for x in (a, b)]
+    chosen = r.select(r.convert(condition, BOOL), *values)
+    return r.broadcast(chosen, r.out.shape)
+
+
+def _logical(name: str) -> Formula:
+    def formula(r: AtenReader, *operands: Value) -> Value:
+        return r.emit(name, [r.convert(x, BOOL) for x in operands])
+
+    return elementwise(formula, KIND.ALWAYS_BOOL)
+
+
+def _converted(r: AtenReader, x: Value, *_: Any, **__: Any) -> Value:
+    """Other types, memory formats and devices: only types are something here."""
+    return r.convert(x, r.out.dtype)
+
+
+def _shift_right(r: AtenReader, a: Value, b: Value) -> Value:
+    kind = "logical" if dtype_class(a.dtype) == "uint" else "arithmetic"
+    return r.op(f"shift_right_{kind}", a, b)
+
+
+def _addcmul(r: AtenReader, x: Value, a: Value, b: Value, value: Operand = 1) -> Value:
+    return r.op("add", x, _scaled(r, r.op("multiply", a, b), value))
+
+
+def _addcdiv(r: AtenReader, x: Value, a: Value, b: Value, value: Operand = 1) -> Value:
+    return r.op("add", x, r.op("divide", _scaled(r, a, value), b))
+
+
+def _float(name: str) -> Formula:
+    """A function that makes floats of integers."""
+    return elementwise(_op(name), KIND.INT_TO_FLOAT)
+
+
+def _classified(formula: Formula, integers: bool) -> Formula:
+    """A question about floats; integers all have the same answer."""
+
+    def question(r: AtenReader, x: Value) -> Value:
+        return formula(r, x) if _is_float(x) else r.full(integers, BOOL, x.shape)
+
+    return elementwise(question, KIND.ALWAYS_BOOL)
+
+
+def _parts(r: AtenReader, x: Value) -> list[Value]:
+    return [r.emit(part, (x,)) for part in ("real", "imag")] if dtype_class(x.dtype) == "complex" else [x]
+
+
+def _finite(r: AtenReader, x: Value) -> Value:
+    tested = [r.emit("is_finite", (part,)) for part in _parts(r, x)]
+    return tested[0] if len(tested) == 1 else r.emit("and", tested)
+
+
+def _infinite(r: AtenReader, x: Value) -> Value:
+    tested = [r.compare(r.emit("abs", (part,)), "EQ", np.inf) for part in _parts(r, x)]
+    return tested[0] if len(tested) == 1 else r.emit("or", tested)
+
+
+_DIV = elementwise(_op("divide"), KIND.INT_TO_FLOAT)
+
+ROWS: dict[str, Formula] = {
+    "aten.add.Tensor": elementwise(_add),
+    "aten.add.Scalar": elementwise(_add),
+    "aten.sub.Tensor": elementwise(_sub),
+    "aten.sub.Scalar": elementwise(_sub),
+    "aten.rsub.Scalar": elementwise(lambda r, a, b, alpha=1: _sub(r, b, a, alpha)),
+    "aten.rsub.Tensor": elementwise(lambda r, a, b, alpha=1: _sub(r, b, a, alpha)),
+    "aten.mul.Tensor": elementwise(_op("multiply")),
+    "aten.mul.Scalar": elementwise(_op("multiply")),
+    "aten.div.Tensor": _DIV,
+    "aten.div.Scalar": _DIV,
+    "aten.div.Tensor_mode": _div_mode,
+    "aten.div.Scalar_mode": _div_mode,
+    "aten.floor_divide.default": elementwise(_floor_divide),
+    "aten.remainder.Tensor": elementwise(_remainder),
+    "aten.remainder.Scalar": elementwise(_remainder),
+    "aten.remainder.Scalar_Tensor": elementwise(_remainder),
+    "aten.fmod.Tensor": elementwise(_op("remainder")),
+    "aten.fmod.Scalar": elementwise(_op("remainder")),
+    "aten.pow.Tensor_Tensor": elementwise(_pow),
+    "aten.pow.Tensor_Scalar": _pow_scalar,
+    "aten.pow.Scalar": elementwise(_pow),
+    "aten.maximum.default": elementwise(_op("maximum")),
+    "aten.minimum.default": elementwise(_op("minimum")),
+    "aten.atan2.default": _float("atan2"),
+    "aten.eq.Tensor": _compare("EQ"),
+    "aten.eq.Scalar": _compare("EQ"),
+    "aten.ne.Tensor": _compare("NE"),
+    "aten.ne.Scalar": _compare("NE"),
+    "aten.lt.Tensor": _compare("LT"),
+    "aten.lt.Scalar": _compare("LT"),
+    "aten.le.Tensor": _compare("LE"),
+    "aten.le.Scalar": _compare("LE"),
+    "aten.gt.Tensor": _compare("GT"),
+    "aten.gt.Scalar": _compare("GT"),
+    "aten.ge.Tensor": _compare("GE"),
+    "aten.ge.Scalar": _compare("GE"),
+    "aten.logical_and.default": _logical("and"),
+    "aten.logical_or.default": _logical("or"),
+    "aten.logical_xor.default": _logical("xor"),
+    "aten.logical_not.default": _logical("not"),
+    "aten.bitwise_and.Tensor": elementwise(_op("and")),
+    "aten.bitwise_and.Scalar": elementwise(_op("and")),
+    "aten.bitwise_or.Tensor": elementwise(_op("or")),
+    "aten.bitwise_or.Scalar": elementwise(_op("or")),
+    "aten.bitwise_xor.Tensor": elementwise(_op("xor")),
+    "aten.bitwise_xor.Scalar": elementwise(_op("xor")),
+    "aten.bitwise_not.default": elementwise(_op("not")),
+    "aten.bitwise_left_shift.Tensor": elementwise(_op("shift_left")),
+    "aten.bitwise_right_shift.Tensor": elementwise(_shift_right),
+    "aten.neg.default": elementwise(_op("negate")),
+    "aten.abs.default": elementwise(_abs, KIND.COMPLEX_TO_FLOAT),
+    "aten.sign.default": elementwise(_sign),
+    "aten.ceil.default": _whole("ceil"),
+    "aten.floor.default": _whole("floor"),
+    "aten.trunc.default": elementwise(_trunc),
+    "aten.round.default": elementwise(_round),
+    "aten.round.decimals": elementwise(_round),
+    "aten.reciprocal.default": elementwise(_reciprocal, KIND.INT_TO_FLOAT),
+    "aten.sqrt.default": _float("sqrt"),
+    "aten.rsqrt.default": _float("rsqrt"),
+    "aten.exp.default": _float("exponential"),
+    "aten.expm1.default": _float("exponential_minus_one"),
+    "aten.log.default": _float("log"),
+    "aten.log1p.default": _float("log_plus_one"),
+    "aten.sin.default": _float("sine"),
+    "aten.cos.default": _float("cosine"),
+    "aten.tan.default": _float("tan"),
+    "aten.tanh.default": _float("tanh"),
+    "aten.sigmoid.default": _float("logistic"),
+    "aten.erf.default": _float("erf"),
+    "aten.erfc.default": _float("erfc"),
+    "aten.isnan.default": _classified(_is_nan, False),
+    "aten.isinf.default": _classified(_infinite, False),
+    "aten.isfinite.default": _classified(_finite, True),
+    "aten.gelu.default": elementwise(_gelu),
+    "aten.silu.default": elementwise(_silu),
+    "aten.relu.default": elementwise(_relu),
+    "aten.clamp.default": _clamp,
+    "aten.clamp.Tensor": _clamp,
+    "aten.clamp_min.default": _clamp,
+    "aten.clamp_max.default": lambda r, x, high: _clamp(r, x, None, high),
+    "aten.where.self": _where,
+    "aten.addcmul.default": elementwise(_addcmul),
+    "aten.addcdiv.default": elementwise(_addcdiv),
+    "aten._to_copy.default": _converted,
+    "prims.convert_element_type.default": _converted,
+    "aten.clone.default": _converted,
+    "aten.alias.default": _converted,
+    "aten.detach.default": _converted,
+    "aten.lift_fresh_copy.default": _converted,
+    "aten.real.default": _converted,
+}

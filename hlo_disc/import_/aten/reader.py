@@ -1,0 +1,311 @@
+"""From a graph of ATen ops, as PyTorch traces and exports them, to a DHLO graph.
+
+Every node has a handler, a row of `HANDLERS` by the name of its op. What PyTorch has found of a node's result, its
+type and symbolic shape, is taken as it is (`AtenReader.out`), so that no rule of shapes is written here twice; what it
+has found of the symbols becomes guards and facts.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import torch
+from torch.fx import GraphModule, Node
+
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Shape, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.errors import HloDiscError, UnsupportedOpError
+from hlo_disc.import_ import symbols
+from hlo_disc.import_.aten import sizes
+from hlo_disc.import_.aten.dtypes import DTYPES
+from hlo_disc.import_.aten.tensors import Tensors
+from hlo_disc.import_.elements import ZERO
+
+_LINE = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+class Type(NamedTuple):
+    """Of a result, as PyTorch has found it."""
+
+    dtype: np.dtype
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where a result of the graph comes from: one of these.
+
+    output: the number of an output of the program; order: the order of its axes in memory, as PyTorch's strides have
+    it, if it is not that of its shape. argument: the number of a placeholder that is handed on. size: a number.
+    """
+
+    output: int | None = None
+    order: tuple[int, ...] | None = None
+    argument: int | None = None
+    size: Dim | None = None
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A program, and how its inputs and outputs come from those of PyTorch's graph, which has `placeholders`.
+
+    arguments: of each input the number of its placeholder. sizes: of each symbol that only a number that is passed
+    says, the number of its placeholder: after all others, there is an input of the shape (symbol, 0) for it.
+    """
+
+    graph: Graph
+    placeholders: int
+    arguments: tuple[int, ...]
+    sizes: Mapping[str, int]
+    results: tuple[Result, ...]
+
+
+class AtenReader(Tensors):
+    """The state of one import; handlers use its methods.
+
+    out: the type of the current node's result, the first of them where it has several (`outs`).
+    """
+
+    def __init__(self, module: GraphModule, handlers: Mapping[str, Any]):
+        super().__init__()
+        self.module = module
+        self.handlers = handlers
+        self.node: Node = next(iter(module.graph.nodes))
+        self.outs: tuple[Type, ...] = ()
+        self._values: dict[Node, Any] = {}
+        self._definitions: dict[str, Value] = {}
+
+    # What `Construction` asks for
+
+    @property
+    def definitions(self) -> Mapping[str, Value]:
+        return self._definitions
+
+    def location(self) -> str:
+        lines = _LINE.findall(self.node.meta.get("stack_trace") or "")
+        return ":".join(lines[-1]) if lines else ""
+
+    def describe(self) -> str:
+        where = self.location()
+        return f"{target_name(self.node)}{f' at {where}' if where else ''}"
+
+    def unsupported(self, reason: str = "") -> NoReturn:
+        types = ", ".join(_shown(x) for x in self.node.args)
+        where = self.location()
+        what = reason or "this op is not supported"
+        raise UnsupportedOpError(f"{target_name(self.node)}({types}){f' at {where}' if where else ''}: {what}")
+
+    # What handlers ask for
+
+    @property
+    def out(self) -> Type:
+        return self.outs[0]
+
+    def meta(self, number: int) -> Any:
+        """What PyTorch knows of an argument: a fake tensor, or the argument itself."""
+        return _fake(self.node.args[number])
+
+    def fakes(self) -> tuple[list[Any], dict[str, Any]]:
+        """The same of all arguments."""
+        return [_fake(x) for x in self.node.args], {key: _fake(x) for key, x in self.node.kwargs.items()}
+
+    # The graph
+
+    def read(self, constraints: Sequence[tuple[Dim, str, Dim]]) -> Imported:
+        """The program. constraints: what holds for its symbols."""
+        nodes = list(self.module.graph.nodes)
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        tensors = [i for i, node in enumerate(placeholders) if isinstance(node.meta.get("val"), torch.Tensor)]
+        inputs = [symbols.Input(_name(placeholders[i]), *_type(placeholders[i].meta["val"])) for i in tensors]
+        bare = {str(d) for x in inputs for d in x.shape if not d.is_const}
+        passed = {}
+        for i, node in enumerate(placeholders):
+            size = node.meta.get("val")
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and size.node.expr.name not in bare:
+                passed[size.node.expr.name] = i
+        inputs += [symbols.Input(name, np.dtype(bool), (Dim.symbol(name), ZERO)) for name in passed]
+        bindings = symbols.Bindings(inputs)
+        self.guards += bindings.guards()
+        for d in {d for x in inputs for d in x.shape}:
+            symbols.add_fact(self.facts, d, ">=", ZERO)
+        for lhs, relation, rhs in constraints:
+            if lhs.symbols | rhs.symbols <= bindings.symbols.keys():
+                self._assume(lhs, relation, rhs)
+        values = tuple(Value(x.dtype, x.shape, None, i) for i, x in enumerate(inputs))
+        for i, value in zip(tensors, values, strict=False):
+            self._values[placeholders[i]] = value
+        self._run(nodes)
+        (output,) = nodes[-1].args
+        results, outputs = self._results(output if isinstance(output, (list, tuple)) else (output,), placeholders)
+        graph = Graph(
+            name="main",
+            inputs=values,
+            input_names=tuple(x.name for x in inputs),
+            outputs=outputs,
+            ops=tuple(self.builder.ops),
+            facts=self.facts,
+            bindings=bindings.symbols,
+            guards=tuple(self.guards),
+            definitions=self._definitions,
+        )
+        return Imported(graph, len(placeholders), tuple(tensors), passed, results)
+
+    def _assume(self, lhs: Dim, relation: str, rhs: Dim) -> None:
+        """What PyTorch found to hold of the sizes; calls are asked for it."""
+        if self.facts.holds(lhs, relation, rhs).name == "UNKNOWN":
+            self.guards.append(symbols.relation_guard(lhs, relation, rhs, f"{lhs} {relation} {rhs} must hold: "))
+            symbols.add_fact(self.facts, lhs, relation, rhs)
+
+    def _run(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            self.node = node
+            if node.op in ("placeholder", "output"):
+                continue
+            known = node.meta.get("val")
+            if node.op == "get_attr":
+                self._values[node] = self._attribute(node)
+            elif isinstance(known, (torch.SymInt, int)) and not isinstance(known, bool):
+                self._values[node] = sizes.dim(known)
+            elif node.target is operator.getitem:
+                source, index = node.args
+                self._values[node] = self._values[source][index]  # type: ignore[index]
+            else:
+                self._values[node] = self._handled(node, known)
+
+    def _handled(self, node: Node, known: Any) -> Any:
+        handler = self.handlers.get(target_name(node))
+        if handler is None:
+            self.unsupported()
+        several = isinstance(known, (tuple, list))
+        self.outs = tuple(_type(x) for x in (known if several else [known]) if isinstance(x, torch.Tensor))
+        args = [self._argument(x) for x in node.args]
+        kwargs = {key: self._argument(x) for key, x in node.kwargs.items()}
+        try:
+            result = handler(self, *args, **kwargs)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            if isinstance(error, HloDiscError):
+                raise
+            raise UnsupportedOpError(f"{self.describe()}: hlo_disc fails to read it: {error!r}") from error
+        for made, fake in zip(result if several else [result], known if several else [known], strict=True):
+            if isinstance(made, Value) and isinstance(fake, torch.Tensor):
+                self._check(made, _type(fake))
+        return result
+
+    def _check(self, value: Value, type_: Type) -> None:
+        """What a handler makes is of PyTorch's type."""
+        if value.dtype != type_.dtype or value.rank != len(type_.shape):
+            self.unsupported(f"it becomes {value!r} in place of {Value(*type_)!r}")
+        for axis, (made, size) in enumerate(zip(value.shape, type_.shape, strict=True)):
+            self.equal(made, size, f"dimension {axis} of the result and what PyTorch says of it")
+
+    def _argument(self, x: Any) -> Any:
+        """An argument as handlers take it: values, Dims for sizes that are symbols, all else as it is."""
+        if isinstance(x, Node):
+            if x not in self._values:  # a number that is an argument of the program
+                self._values[x] = sizes.dim(x.meta["val"]) if isinstance(x.meta["val"], (int, torch.SymInt)) else None
+            found = self._values[x]
+            return found.value if isinstance(found, Dim) and found.is_const else found
+        if isinstance(x, (list, tuple)):
+            return tuple(self._argument(y) for y in x)
+        return x
+
+    def _attribute(self, node: Node) -> Any:
+        found: Any = self.module
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        return self.constant(to_numpy(found)) if isinstance(found, torch.Tensor) else found
+
+    def _results(self, nodes: Sequence[Any], placeholders: list[Node]) -> tuple[tuple[Result, ...], tuple[Value, ...]]:
+        outputs: dict[tuple[Value, tuple[int, ...] | None], int] = {}
+        made: list[Value] = []
+        results = []
+        for node in nodes:
+            if not isinstance(node, Node):
+                results.append(Result() if node is None else Result(size=Dim.const(node)))
+            elif node in placeholders:
+                results.append(Result(argument=placeholders.index(node)))
+            elif isinstance(value := self._values[node], Dim):
+                results.append(Result(size=value))
+            else:
+                self.node = node
+                order = memory_order(node.meta["val"])
+                key = value, order
+                if key not in outputs:
+                    outputs[key] = len(made)
+                    made.append(self.emit("transpose", (value,), perm=order) if order else value)
+                results.append(Result(output=outputs[key], order=order))
+        return tuple(results), tuple(made)
+
+
+def read_graph(module: GraphModule, constraints: Sequence[tuple[Dim, str, Dim]] = ()) -> Imported:
+    """A graph of ATen ops, with fake tensors and symbolic sizes as `meta["val"]` of its nodes, as a program.
+
+    Raises UnsupportedOpError for an op that has no handler, ShapeError for sizes that can never agree.
+    """
+    from hlo_disc.import_.aten import HANDLERS
+
+    return AtenReader(module, HANDLERS).read(constraints)
+
+
+def target_name(node: Node) -> str:
+    """What a node calls: "aten.add.Tensor"."""
+    return (
+        str(node.target)
+        if isinstance(node.target, torch._ops.OpOverload)
+        else getattr(node.target, "__name__", str(node.target))
+    )
+
+
+def memory_order(fake: torch.Tensor) -> tuple[int, ...] | None:
+    """The axes of a dense tensor from the slowest to the fastest one in memory; None where that is their own order."""
+    if fake.layout != torch.strided:
+        return None
+    shape, strides = tuple(map(sizes.dim, fake.shape)), tuple(map(sizes.dim, fake.stride()))
+    order = sorted(range(len(shape)), key=lambda a: (-_hint(fake.stride(a)), a))
+    expected = Dim.const(1)
+    for axis in reversed(order):
+        if shape[axis].is_const and shape[axis].value == 1:
+            continue
+        if strides[axis] is not expected:
+            return None  # with gaps, or of sizes that are not told apart
+        expected = expected * shape[axis]
+    return None if order == sorted(order) else tuple(order)
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """The contents of a tensor, copied."""
+    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    dtype = DTYPES[tensor.dtype]
+    return tensor.reshape(-1).view(torch.uint8).numpy().copy().view(dtype).reshape(tuple(tensor.shape))
+
+
+def _hint(size: Any) -> int:
+    return size if isinstance(size, int) else size.node.hint if size.node.has_hint() else 1 << 40
+
+
+def _type(fake: torch.Tensor) -> Type:
+    if fake.dtype not in DTYPES:
+        raise UnsupportedOpError(f"tensors of {fake.dtype} are not supported")
+    return Type(DTYPES[fake.dtype], tuple(map(sizes.dim, fake.shape)))
+
+
+def _fake(x: Any) -> Any:
+    if isinstance(x, Node):
+        return x.meta.get("val")
+    return type(x)(map(_fake, x)) if isinstance(x, (list, tuple)) else x
+
+
+def _name(node: Node) -> str:
+    return str(node.target)
+
+
+def _shown(x: Any) -> str:
+    fake = _fake(x)
+    if isinstance(fake, torch.Tensor):
+        return f"{str(fake.dtype).removeprefix('torch.')}[{', '.join(map(str, fake.shape))}]"
+    return str(fake)

@@ -1,0 +1,198 @@
+"""Views, what assembles tensors of others, and what makes new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.import_.aten.tensors import F64, I64, Operand
+from hlo_disc.import_.elements import ZERO
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.aten.reader import AtenReader
+
+Size = Dim | int
+
+
+def _reshape(r: AtenReader, x: Value, *_: Any, **__: Any) -> Value:
+    """To the shape that PyTorch found: views, squeezes, flattening."""
+    return r.reshape(x, r.out.shape)
+
+
+def _expand(r: AtenReader, x: Value, *_: Any, **__: Any) -> Value:
+    return r.broadcast(x, r.out.shape)
+
+
+def _permute(r: AtenReader, x: Value, order: Sequence[int]) -> Value:
+    return r.transpose(x, order)
+
+
+def _transpose(r: AtenReader, x: Value, a: int = 0, b: int = 1) -> Value:
+    order = list(range(x.rank))
+    if x.rank:
+        order[a], order[b] = order[b], order[a]
+    return r.transpose(x, order)
+
+
+def _t(r: AtenReader, x: Value) -> Value:
+    return _transpose(r, x) if x.rank == 2 else x
+
+
+def place(r: AtenReader, index: Size, size: Dim) -> Dim:
+    """An index or a bound that may count from behind."""
+    index = Dim.of(index)
+    if index.is_const:
+        return index + size if index.value < 0 else index
+    r.require(index, ">=", ZERO, "an index that is a size would be {0}", (index,))
+    return index
+
+
+def _select(r: AtenReader, x: Value, axis: int, index: Size) -> Value:
+    at = place(r, index, x.shape[axis])
+    return r.squeeze(r.slice(x, axis, at, at + 1), axis)
+
+
+def _slice(
+    r: AtenReader, x: Value, axis: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1
+) -> Value:
+    size, count = x.shape[axis], r.out.shape[axis]
+    first = r.facts.canonical(Dim.max(Dim.min(place(r, start or 0, size), size), ZERO))
+    if step == 1:
+        return r.slice(x, axis, first, first + count)
+    last = size if end is None else Dim.max(Dim.min(place(r, end, size), size), first)
+    return r.slice(x, axis, first, r.facts.canonical(last), step)
+
+
+def _split(r: AtenReader, x: Value, _: Any, axis: int = 0) -> list[Value]:
+    """Equal parts, or parts of given sizes: PyTorch says which sizes they have."""
+    at, parts = ZERO, []
+    for part in r.outs:
+        parts.append(r.slice(x, axis, at, at + part.shape[axis]))
+        at = at + part.shape[axis]
+    return parts
+
+
+def _unbind(r: AtenReader, x: Value, axis: int = 0) -> list[Value]:
+    return [r.squeeze(r.slice(x, axis, i, i + 1), axis) for i in range(len(r.outs))]
+
+
+def _cat(r: AtenReader, tensors: Sequence[Value], axis: int = 0) -> Value:
+    """Empty tensors of one axis are left out, whatever the others are."""
+    rank = len(r.out.shape)
+    kept = [r.convert(x, r.out.dtype) for x in tensors if not (x.rank == 1 and x.shape[0] is ZERO and rank != 1)]
+    return r.concatenate(kept, axis)
+
+
+def _stack(r: AtenReader, tensors: Sequence[Value], axis: int = 0) -> Value:
+    return r.concatenate([r.unsqueeze(r.convert(x, r.out.dtype), axis) for x in tensors], axis)
+
+
+def _flip(r: AtenReader, x: Value, axes: Sequence[int]) -> Value:
+    return r.emit("reverse", (x,), dims=tuple(sorted(axis % x.rank for axis in axes))) if x.rank and axes else x
+
+
+def _constant_pad(r: AtenReader, x: Value, pad: Sequence[Size], value: Operand = 0) -> Value:
+    """`pad` begins with the last axis, (before, after) of each."""
+    before, after = [ZERO] * x.rank, [ZERO] * x.rank
+    for k in range(len(pad) // 2):
+        before[x.rank - 1 - k], after[x.rank - 1 - k] = Dim.of(pad[2 * k]), Dim.of(pad[2 * k + 1])
+    return r.pad(x, value, before, after)
+
+
+def _full(value: Operand) -> Callable[..., Value]:
+    return lambda r, *_, **__: r.full(value, r.out.dtype, r.out.shape)
+
+
+def _full_of(r: AtenReader, _: Any, value: Operand, *__: Any, **___: Any) -> Value:
+    return r.full(value, r.out.dtype, r.out.shape)
+
+
+def _scalar_tensor(r: AtenReader, value: Operand, **_: Any) -> Value:
+    return r.scalar(value, r.out.dtype)
+
+
+def _arange(r: AtenReader, start: Operand, end: Operand, step: Operand = 1, **_: Any) -> Value:
+    """Floats are computed in f64, as start + i * step."""
+    whole = r.out.dtype.kind in "iu" and not any(isinstance(x, float) for x in (start, step))
+    computed = I64 if whole else F64
+    numbers = r.iota(computed, r.out.shape)
+    if step != 1:
+        numbers = r.op("multiply", numbers, r.scalar(step, computed))
+    if start != 0:
+        numbers = r.op("add", numbers, r.scalar(start, computed))
+    return r.convert(numbers, r.out.dtype)
+
+
+def _prims_iota(r: AtenReader, length: Size, *, start: Size = 0, step: Size = 1, **_: Any) -> Value:
+    return _arange(r, start, length, step)
+
+
+def _tril(keep: str) -> Callable[..., Value]:
+    """The lower (GE) or upper (LE) triangle of matrices."""
+
+    def handle(r: AtenReader, x: Value, diagonal: Size = 0) -> Value:
+        shape = x.shape[-2:]
+        rows, columns = r.iota(I64, shape, 0), r.iota(I64, shape, 1)
+        inside = r.compare(r.op("add", rows, r.scalar(diagonal, I64)), keep, columns)
+        return r.select(inside, x, r.full(0, x.dtype, x.shape))
+
+    return handle
+
+
+def _sym_size(r: AtenReader, x: Value, axis: int) -> Dim:
+    return x.shape[axis]
+
+
+def _empty(r: AtenReader, *_: Any, **__: Any) -> Value:
+    """What nobody has written is zero here."""
+    return r.full(0, r.out.dtype, r.out.shape)
+
+
+ROWS: dict[str, Callable[..., Any]] = {
+    "aten.view.default": _reshape,
+    "aten._unsafe_view.default": _reshape,
+    "aten.reshape.default": _reshape,
+    "aten._reshape_alias.default": _reshape,
+    "aten.squeeze.default": _reshape,
+    "aten.squeeze.dim": _reshape,
+    "aten.squeeze.dims": _reshape,
+    "aten.unsqueeze.default": _reshape,
+    "aten.expand.default": _expand,
+    "prims.broadcast_in_dim.default": lambda r, x, shape, dims: r.emit(
+        "broadcast", (x,), shape=r.out.shape, dims=tuple(dims)),
+    "aten.permute.default": _permute,
+    "aten.transpose.int": _transpose,
+    "aten.t.default": _t,
+    "aten.select.int": _select,
+    "aten.slice.Tensor": _slice,
+    "aten.split.Tensor": _split,
+    "aten.split_with_sizes.default": _split,
+    "aten.unbind.int": _unbind,
+    "aten.cat.default": _cat,
+    "aten.stack.default": _stack,
+    "aten.flip.default": _flip,
+    "aten.constant_pad_nd.default": _constant_pad,
+    "aten.full.default": _full_of,
+    "aten.full_like.default": _full_of,
+    "aten.new_full.default": lambda r, _, size, value, **__: _full_of(r, size, value),
+    "aten.zeros.default": _full(0),
+    "aten.zeros_like.default": _full(0),
+    "aten.new_zeros.default": _full(0),
+    "aten.ones.default": _full(1),
+    "aten.ones_like.default": _full(1),
+    "aten.new_ones.default": _full(1),
+    "aten.empty.memory_format": _empty,
+    "aten.empty_like.default": _empty,
+    "aten.empty_strided.default": _empty,
+    "aten.new_empty.default": _empty,
+    "aten.new_empty_strided.default": _empty,
+    "aten.scalar_tensor.default": _scalar_tensor,
+    "aten.arange.start_step": _arange,
+    "aten.arange.start": _arange,
+    "aten.arange.default": lambda r, end, **_: _arange(r, 0, end),
+    "prims.iota.default": _prims_iota,
+    "aten.tril.default": _tril("GE"),
+    "aten.triu.default": _tril("LE"),
+}  # fmt: skip

@@ -79,6 +79,7 @@ class AtenReader(Tensors):
         self.outs: tuple[Type, ...] = ()
         self._values: dict[Node, Any] = {}
         self._definitions: dict[str, Value] = {}
+        self._named: dict[Dim, Dim] = {}
 
     # What `Construction` asks for
 
@@ -114,6 +115,15 @@ class AtenReader(Tensors):
         """The same of all arguments."""
         return [_fake(x) for x in self.node.args], {key: _fake(x) for key, x in self.node.kwargs.items()}
 
+    def named(self, size: Dim) -> Dim:
+        """A size as a number or a single symbol, which stands for it."""
+        if size.is_const or (len(size.symbols) == 1 and size is Dim.symbol(next(iter(size.symbols)))):
+            return size
+        if size not in self._named:
+            self._named[size] = Dim.symbol(f"size{len(self._named)}")
+            self.facts.add_equal(self._named[size], size)
+        return self._named[size]
+
     # The graph
 
     def read(self, constraints: Sequence[tuple[Dim, str, Dim]]) -> Imported:
@@ -142,6 +152,8 @@ class AtenReader(Tensors):
         self._run(nodes)
         (output,) = nodes[-1].args
         results, outputs = self._results(output if isinstance(output, (list, tuple)) else (output,), placeholders)
+        for size, symbol in self._named.items():
+            bindings.symbols[str(symbol)] = size.substitute(bindings.symbols)
         graph = Graph(
             name="main",
             inputs=values,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import sympy
 import torch
 from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
@@ -12,11 +13,14 @@ from torch._guards import TracingContext
 from torch.fx import GraphModule
 
 from hlo_disc import pipeline
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.executable import Executable
-from hlo_disc.import_.aten import sizes
 from hlo_disc.import_.aten.decompositions import decompositions
 from hlo_disc.import_.aten.reader import Imported, read_graph
 from hlo_disc.options import Options
+
+# In place of the tensors that a program does not have.
+_NOTHING = torch.empty((0, 0), dtype=torch.bool)
 
 
 def backend(module: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
@@ -52,42 +56,49 @@ def compile_graph(module: GraphModule, options: Options) -> Callable[..., list[A
     return caller(executable, imported[0])
 
 
-def _constraints() -> list[tuple[Any, str, Any]]:
+def _constraints() -> list[sympy.Basic]:
     """What PyTorch has found to hold of the symbols of the graph that is compiled now."""
     context = TracingContext.try_get()
     if context is None or context.fake_mode is None or context.fake_mode.shape_env is None:
         return []
     env = context.fake_mode.shape_env
-    found = [sizes.relation(guard.expr) for guard in env.guards]
+    found = [guard.expr for guard in env.guards]
     for symbol, values in env.var_to_range.items():
-        size = sizes.of_expression(symbol)
-        found += [(size, ">=", sizes.of_expression(values.lower)) if values.lower.is_Integer else None]
-        found += [(size, "<=", sizes.of_expression(values.upper)) if values.upper.is_Integer else None]
-    return [x for x in found if x is not None]
+        found += [sympy.Ge(symbol, values.lower, evaluate=False)] if values.lower.is_Integer else []
+        found += [sympy.Le(symbol, values.upper, evaluate=False)] if values.upper.is_Integer else []
+    return found
 
 
 def caller(executable: Executable, imported: Imported) -> Callable[..., list[Any]]:
     """Calls the executable with what PyTorch passes, and gives it the results that it expects."""
     arguments, results = imported.arguments, imported.results
-    passed = tuple(imported.sizes.values())
+    numbers = imported.numbers
     bindings = imported.graph.bindings
-    plain = not passed and all(x.output == i and x.order is None for i, x in enumerate(results))
+    plain = not numbers and all(x.output == i and x.order is None for i, x in enumerate(results))
     every = arguments == tuple(range(imported.placeholders))
 
-    def size(d: Any, tensors: Sequence[torch.Tensor]) -> int:
+    nothing = [] if arguments or numbers else [_NOTHING]
+
+    def size(d: Dim, tensors: Sequence[torch.Tensor]) -> int:
+        if d.is_const:
+            return d.value
         raw = {f"%{i}.{axis}": n for i, t in enumerate(tensors) for axis, n in enumerate(t.shape)}
         return d.substitute(bindings).evaluate(raw)
 
     def call(*args: Any) -> list[Any]:
         tensors = [args[i] for i in arguments]
-        tensors += [torch.empty((args[i], 0), dtype=torch.bool) for i in passed]
-        made = executable(*tensors)
+        tensors += [_NOTHING.new_empty((-args[i] if negative else args[i], 0)) for i, negative in numbers]
+        made = executable(*tensors, *nothing)
         made = made if isinstance(made, tuple) else (made,)
         given = []
         for x in results:
             if x.output is not None:
                 y = made[x.output]
                 given.append(y if x.order is None else y.permute(tuple(map(x.order.index, range(y.dim())))))
+            elif x.view is not None and x.argument is not None:
+                shape, strides, offset = x.view
+                at = [[size(d, tensors) for d in ds] for ds in (shape, strides)]
+                given.append(torch.as_strided(args[x.argument], *at, size(offset, tensors)))
             elif x.argument is not None:
                 given.append(args[x.argument])
             else:

@@ -11,8 +11,15 @@ from torch._decomp import decomposition_table
 
 from hlo_disc.import_.aten import HANDLERS
 
+# Those that PyTorch writes by changing tensors, or as strides of memory, where a program has only values.
+_WHOLE = frozenset(
+    f"aten.{name}.default"
+    for name in ("complex", "polar", "diagonal", "diagonal_scatter", "as_strided_scatter", "unfold", "expand")
+)
+
 
 @functools.cache
 def decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """By op, for `aot_autograd` and `ExportedProgram.run_decompositions`."""
-    return {op: made for op, made in decomposition_table.items() if str(op) not in HANDLERS}
+    kept = {*HANDLERS, *_WHOLE}
+    return {op: made for op, made in decomposition_table.items() if str(op) not in kept}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+import sympy
 import torch
 from torch.fx import GraphModule, Node
 
@@ -21,7 +22,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import HloDiscError, UnsupportedOpError
 from hlo_disc.import_ import symbols
-from hlo_disc.import_.aten import sizes
+from hlo_disc.import_.aten import floats, sizes
 from hlo_disc.import_.aten.dtypes import DTYPES
 from hlo_disc.import_.aten.tensors import Tensors
 from hlo_disc.import_.elements import ZERO
@@ -41,27 +42,38 @@ class Result:
     """Where a result of the graph comes from: one of these.
 
     output: the number of an output of the program; order: the order of its axes in memory, as PyTorch's strides have
-    it, if it is not that of its shape. argument: the number of a placeholder that is handed on. size: a number.
+    it, if it is not that of its shape. argument: the number of a placeholder; view: (shape, strides, offset) of a view
+    of its memory, of which nothing is computed. size: a number.
     """
 
     output: int | None = None
     order: tuple[int, ...] | None = None
     argument: int | None = None
+    view: tuple[Shape, Shape, Dim] | None = None
     size: Dim | None = None
+
+
+class Number(NamedTuple):
+    """A placeholder that is a number, and whether it is negative."""
+
+    argument: int
+    negative: bool
 
 
 @dataclass(frozen=True)
 class Imported:
     """A program, and how its inputs and outputs come from those of PyTorch's graph, which has `placeholders`.
 
-    arguments: of each input the number of its placeholder. sizes: of each symbol that only a number that is passed
-    says, the number of its placeholder: after all others, there is an input of the shape (symbol, 0) for it.
+    arguments: of each input the number of its placeholder. numbers: those that say what no tensor's shape does, each
+    the number of its placeholder: after all others, there is an input of the shape (n, 0) for it, where it is negative
+    of (-n, 0). A program without tensors has an input of the shape (0, 0), so that it is called with something of
+    PyTorch's.
     """
 
     graph: Graph
     placeholders: int
     arguments: tuple[int, ...]
-    sizes: Mapping[str, int]
+    numbers: tuple[Number, ...]
     results: tuple[Result, ...]
 
 
@@ -80,6 +92,8 @@ class AtenReader(Tensors):
         self._values: dict[Node, Any] = {}
         self._definitions: dict[str, Value] = {}
         self._named: dict[Dim, Dim] = {}
+        self._negative: dict[sympy.Symbol, sympy.Expr] = {}  # symbols that are, by others that are not
+        self._sources: dict[Dim, Any] = {}  # PyTorch's numbers by what they are here
 
     # What `Construction` asks for
 
@@ -124,28 +138,61 @@ class AtenReader(Tensors):
             self.facts.add_equal(self._named[size], size)
         return self._named[size]
 
+    def dim(self, size: Any) -> Dim:
+        """An int or a SymInt."""
+        return Dim.const(size) if isinstance(size, int) else self.dim_of(size.node.expr)
+
+    def dim_of(self, expression: Any) -> Dim:
+        """An expression of sympy's. Raises UnsupportedOpError for what sizes cannot be."""
+        return sizes.of_expression(expression.xreplace(self._negative))
+
+    def fixed(self, size: Dim | int) -> int:
+        """A number that has to be known when compiling: as it is at this call. PyTorch compiles again for others."""
+        if isinstance(size, int) or size.is_const:
+            return int(size) if isinstance(size, int) else size.value
+        if size not in self._sources:
+            self.unsupported(f"{size} must be a constant")
+        number = int(self._sources[size])
+        self.facts.add_equal(size, number)
+        return number
+
+    def type(self, fake: torch.Tensor) -> Type:
+        """Raises UnsupportedOpError for element types that there are not."""
+        if fake.dtype not in DTYPES:
+            raise UnsupportedOpError(f"tensors of {fake.dtype} are not supported")
+        return Type(DTYPES[fake.dtype], tuple(map(self.dim, fake.shape)))
+
     # The graph
 
-    def read(self, constraints: Sequence[tuple[Dim, str, Dim]]) -> Imported:
+    def read(self, constraints: Sequence[sympy.Basic]) -> Imported:
         """The program. constraints: what holds for its symbols."""
         nodes = list(self.module.graph.nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
         tensors = [i for i, node in enumerate(placeholders) if isinstance(node.meta.get("val"), torch.Tensor)]
-        inputs = [symbols.Input(_name(placeholders[i]), *_type(placeholders[i].meta["val"])) for i in tensors]
+        inputs = [symbols.Input(_name(placeholders[i]), *self.type(placeholders[i].meta["val"])) for i in tensors]
         bare = {str(d) for x in inputs for d in x.shape if not d.is_const}
-        passed = {}
+        numbers = []
         for i, node in enumerate(placeholders):
             size = node.meta.get("val")
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and size.node.expr.name not in bare:
-                passed[size.node.expr.name] = i
-        inputs += [symbols.Input(name, np.dtype(bool), (Dim.symbol(name), ZERO)) for name in passed]
+            if not (isinstance(size, torch.SymInt) and size.node.expr.is_Symbol) or size.node.expr.name in bare:
+                continue
+            name = size.node.expr.name
+            bare.add(name)
+            if negative := not bool(size >= 0):  # PyTorch compiles again when this changes
+                self._negative[size.node.expr] = -sympy.Symbol(f"{name}.n", integer=True)
+                name = f"{name}.n"
+            numbers.append(Number(i, negative))
+            inputs.append(symbols.Input(name, np.dtype(bool), (Dim.symbol(name), ZERO)))
+        if not inputs:
+            inputs.append(symbols.Input("nothing", np.dtype(bool), (ZERO, ZERO)))
         bindings = symbols.Bindings(inputs)
         self.guards += bindings.guards()
         for d in {d for x in inputs for d in x.shape}:
             symbols.add_fact(self.facts, d, ">=", ZERO)
-        for lhs, relation, rhs in constraints:
-            if lhs.symbols | rhs.symbols <= bindings.symbols.keys():
-                self._assume(lhs, relation, rhs)
+        for condition in constraints:
+            known = sizes.relation(condition.xreplace(self._negative))
+            if known and known[0].symbols | known[2].symbols <= bindings.symbols.keys():
+                self._assume(*known)
         values = tuple(Value(x.dtype, x.shape, None, i) for i, x in enumerate(inputs))
         for i, value in zip(tensors, values, strict=False):
             self._values[placeholders[i]] = value
@@ -165,7 +212,7 @@ class AtenReader(Tensors):
             guards=tuple(self.guards),
             definitions=self._definitions,
         )
-        return Imported(graph, len(placeholders), tuple(tensors), passed, results)
+        return Imported(graph, len(placeholders), tuple(tensors), tuple(numbers), results)
 
     def _assume(self, lhs: Dim, relation: str, rhs: Dim) -> None:
         """What PyTorch found to hold of the sizes; calls are asked for it."""
@@ -182,7 +229,10 @@ class AtenReader(Tensors):
             if node.op == "get_attr":
                 self._values[node] = self._attribute(node)
             elif isinstance(known, (torch.SymInt, int)) and not isinstance(known, bool):
-                self._values[node] = sizes.dim(known)
+                size = self._values[node] = self.dim(known)
+                self._sources[size] = known
+            elif isinstance(known, torch.SymFloat):
+                self._values[node] = floats.scalar(self, known.node.expr)
             elif node.target is operator.getitem:
                 source, index = node.args
                 self._values[node] = self._values[source][index]  # type: ignore[index]
@@ -194,7 +244,7 @@ class AtenReader(Tensors):
         if handler is None:
             self.unsupported()
         several = isinstance(known, (tuple, list))
-        self.outs = tuple(_type(x) for x in (known if several else [known]) if isinstance(x, torch.Tensor))
+        self.outs = tuple(self.type(x) for x in (known if several else [known]) if isinstance(x, torch.Tensor))
         args = [self._argument(x) for x in node.args]
         kwargs = {key: self._argument(x) for key, x in node.kwargs.items()}
         try:
@@ -205,7 +255,7 @@ class AtenReader(Tensors):
             raise UnsupportedOpError(f"{self.describe()}: hlo_disc fails to read it: {error!r}") from error
         for made, fake in zip(result if several else [result], known if several else [known], strict=True):
             if isinstance(made, Value) and isinstance(fake, torch.Tensor):
-                self._check(made, _type(fake))
+                self._check(made, self.type(fake))
         return result
 
     def _check(self, value: Value, type_: Type) -> None:
@@ -219,7 +269,8 @@ class AtenReader(Tensors):
         """An argument as handlers take it: values, Dims for sizes that are symbols, all else as it is."""
         if isinstance(x, Node):
             if x not in self._values:  # a number that is an argument of the program
-                self._values[x] = sizes.dim(x.meta["val"]) if isinstance(x.meta["val"], (int, torch.SymInt)) else None
+                self._values[x] = self.dim(x.meta["val"])
+                self._sources[self._values[x]] = x.meta["val"]
             found = self._values[x]
             return found.value if isinstance(found, Dim) and found.is_const else found
         if isinstance(x, (list, tuple)):
@@ -234,6 +285,7 @@ class AtenReader(Tensors):
 
     def _results(self, nodes: Sequence[Any], placeholders: list[Node]) -> tuple[tuple[Result, ...], tuple[Value, ...]]:
         outputs: dict[tuple[Value, tuple[int, ...] | None], int] = {}
+        memory = {x.untyped_storage()._cdata: i for i, x in enumerate(map(_fake, placeholders)) if _is_strided(x)}
         made: list[Value] = []
         results = []
         for node in nodes:
@@ -243,9 +295,13 @@ class AtenReader(Tensors):
                 results.append(Result(argument=placeholders.index(node)))
             elif isinstance(value := self._values[node], Dim):
                 results.append(Result(size=value))
+            elif _is_strided(fake := _fake(node)) and fake.untyped_storage()._cdata in memory:
+                strides = tuple(map(self.dim, fake.stride()))
+                view = tuple(map(self.dim, fake.shape)), strides, self.dim(fake.storage_offset())
+                results.append(Result(argument=memory[fake.untyped_storage()._cdata], view=view))
             else:
                 self.node = node
-                order = memory_order(node.meta["val"])
+                order = self._memory_order(node.meta["val"])
                 key = value, order
                 if key not in outputs:
                     outputs[key] = len(made)
@@ -253,9 +309,26 @@ class AtenReader(Tensors):
                 results.append(Result(output=outputs[key], order=order))
         return tuple(results), tuple(made)
 
+    def _memory_order(self, fake: torch.Tensor) -> tuple[int, ...] | None:
+        """The axes of a dense tensor, the fastest one in memory last; None where that is their own order."""
+        if fake.layout != torch.strided:
+            return None
+        shape, strides = tuple(map(self.dim, fake.shape)), tuple(map(self.dim, fake.stride()))
+        order = sorted(range(len(shape)), key=lambda a: (-_hint(fake.stride(a)), a))
+        expected = Dim.const(1)
+        for axis in reversed(order):
+            if shape[axis].is_const and shape[axis].value == 1:
+                continue
+            if strides[axis] is not expected:
+                return None  # with gaps, or of sizes that are not told apart
+            expected = expected * shape[axis]
+        return None if order == sorted(order) else tuple(order)
 
-def read_graph(module: GraphModule, constraints: Sequence[tuple[Dim, str, Dim]] = ()) -> Imported:
+
+def read_graph(module: GraphModule, constraints: Sequence[sympy.Basic] = ()) -> Imported:
     """A graph of ATen ops, with fake tensors and symbolic sizes as `meta["val"]` of its nodes, as a program.
+
+    constraints: conditions that hold for the symbols, as a ShapeEnv has them.
 
     Raises UnsupportedOpError for an op that has no handler, ShapeError for sizes that can never agree.
     """
@@ -273,22 +346,6 @@ def target_name(node: Node) -> str:
     )
 
 
-def memory_order(fake: torch.Tensor) -> tuple[int, ...] | None:
-    """The axes of a dense tensor from the slowest to the fastest one in memory; None where that is their own order."""
-    if fake.layout != torch.strided:
-        return None
-    shape, strides = tuple(map(sizes.dim, fake.shape)), tuple(map(sizes.dim, fake.stride()))
-    order = sorted(range(len(shape)), key=lambda a: (-_hint(fake.stride(a)), a))
-    expected = Dim.const(1)
-    for axis in reversed(order):
-        if shape[axis].is_const and shape[axis].value == 1:
-            continue
-        if strides[axis] is not expected:
-            return None  # with gaps, or of sizes that are not told apart
-        expected = expected * shape[axis]
-    return None if order == sorted(order) else tuple(order)
-
-
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     """The contents of a tensor, copied."""
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
@@ -300,16 +357,14 @@ def _hint(size: Any) -> int:
     return size if isinstance(size, int) else size.node.hint if size.node.has_hint() else 1 << 40
 
 
-def _type(fake: torch.Tensor) -> Type:
-    if fake.dtype not in DTYPES:
-        raise UnsupportedOpError(f"tensors of {fake.dtype} are not supported")
-    return Type(DTYPES[fake.dtype], tuple(map(sizes.dim, fake.shape)))
-
-
 def _fake(x: Any) -> Any:
     if isinstance(x, Node):
         return x.meta.get("val")
     return type(x)(map(_fake, x)) if isinstance(x, (list, tuple)) else x
+
+
+def _is_strided(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.layout == torch.strided
 
 
 def _name(node: Node) -> str:

@@ -14,13 +14,6 @@ from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.import_.elements import ONE
 
 
-def dim(size: Any) -> Dim:
-    """An int or a SymInt as a Dim. Raises UnsupportedOpError for what sizes cannot be made of."""
-    if isinstance(size, int):
-        return Dim.const(size)
-    return of_expression(size.node.expr)
-
-
 def of_expression(e: sympy.Expr) -> Dim:
     """A sympy expression of integers as a Dim. Raises UnsupportedOpError."""
     if e.is_Integer:
@@ -65,14 +58,18 @@ def _divisor(d: Dim) -> Dim:
     return d if d.is_const else Dim.max(d, ONE)
 
 
+def _is_negative(d: Dim) -> bool:
+    return not d.is_const and all(factor < 0 for _, factor in d.terms)
+
+
 def _floordiv(e: sympy.Expr) -> Dim:
     a, b = _arguments(e)
-    return a // _divisor(b)
+    return -a // _divisor(-b) if _is_negative(b) else a // _divisor(b)
 
 
 def _mod(e: sympy.Expr) -> Dim:
     a, b = _arguments(e)
-    return a % _divisor(b)
+    return -(-a % _divisor(-b)) if _is_negative(b) else a % _divisor(b)
 
 
 def _modular_indexing(e: sympy.Expr) -> Dim:

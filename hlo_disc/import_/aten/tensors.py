@@ -110,9 +110,9 @@ class Tensors(Construction):
     # Elements
 
     def op(self, name: str, *operands: Operand, **attrs: Any) -> Value:
-        """An elementwise op. Operands are spread; numbers have the type of the first tensor."""
+        """An elementwise op. Operands are spread; numbers, and tensors without axes, have the type of the first one."""
         dtype = next(x.dtype for x in operands if isinstance(x, Value))
-        values = [x if isinstance(x, Value) else self.scalar(x, dtype) for x in operands]
+        values = [x if isinstance(x, Value) and x.rank else self.scalar(x, dtype) for x in operands]
         if len(values) > 1:
             shape = self.common(values)
             values = [self.broadcast(x, shape) for x in values]

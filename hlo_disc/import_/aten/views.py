@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.aten.tensors import F64, I64, Operand
-from hlo_disc.import_.elements import ZERO
+from hlo_disc.import_.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -41,12 +42,13 @@ def _t(r: AtenReader, x: Value) -> Value:
 
 
 def place(r: AtenReader, index: Size, size: Dim) -> Dim:
-    """An index or a bound that may count from behind."""
+    """An index or a bound that counts from behind where it is negative."""
     index = Dim.of(index)
-    if index.is_const:
-        return index + size if index.value < 0 else index
-    r.require(index, ">=", ZERO, "an index that is a size would be {0}", (index,))
-    return index
+    if r.facts.at_most(ZERO, index) is Truth.YES:
+        return index
+    if r.facts.at_most(index, -1) is Truth.YES:
+        return index + size
+    return index + size * Dim.min(ONE, Dim.max(-index, ZERO))
 
 
 def _select(r: AtenReader, x: Value, axis: int, index: Size) -> Value:
@@ -55,10 +57,11 @@ def _select(r: AtenReader, x: Value, axis: int, index: Size) -> Value:
 
 
 def _slice(
-    r: AtenReader, x: Value, axis: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1
+    r: AtenReader, x: Value, axis: int = 0, start: Size | None = None, end: Size | None = None, step: Size = 1
 ) -> Value:
+    step = r.fixed(step)
     size, count = x.shape[axis], r.out.shape[axis]
-    first = r.facts.canonical(Dim.max(Dim.min(place(r, start or 0, size), size), ZERO))
+    first = r.facts.canonical(Dim.max(Dim.min(place(r, 0 if start is None else start, size), size), ZERO))
     if step == 1:
         return r.slice(x, axis, first, first + count)
     last = size if end is None else Dim.max(Dim.min(place(r, end, size), size), first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +33,8 @@ def compile(
 
     Args:
         source: the path, text or bytes of a StableHLO module (text, MLIR bytecode or portable artifact), a
-            `jax.export.Exported`, or a JAX function, jitted or plain.
+            `jax.export.Exported`, a `torch.export.ExportedProgram` or the path of a `.pt2` file of one, whose weights
+            become constants, or a JAX function, jitted or plain.
         specs: for a function, one a parameter: arrays, `jax.ShapeDtypeStruct`s or strings, in pytrees. A string is a
             dtype of numpy or StableHLO and sizes, `"f32[b, s, 64]"`; names are dims, and `"2*n"` is a size too.
         dims: for a function, a parameter's name -> shape string as in `hlo_disc.jit`; for a module, an input's name ->
@@ -56,6 +58,8 @@ def compile(
     """
     merged = pipeline.merge(options, overrides)
     texts = constraint_texts(constraints)
+    if _is_exported(source):
+        return _compile_exported(source, specs, dims, texts, merged)
     if callable(source):
         return _compile_function(source, specs, {} if dims is None else dims, texts, merged)
     if specs:
@@ -65,6 +69,35 @@ def compile(
             f"dims is {dims!r}, must be a list with a shape string for each input, as in dims=[{dims!r}]"
         )
     return Executable(pipeline.compile(lambda: _read_module(source, dims, texts), merged), merged)
+
+
+def _is_exported(source: Any) -> bool:
+    """Is it a program of `torch.export`, or a file of one?"""
+    if isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".pt2"):
+        return True
+    return type(source).__module__.startswith("torch.export.") and type(source).__name__ == "ExportedProgram"
+
+
+def _compile_exported(
+    source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence[str], options: Options
+) -> Executable:
+    if specs or dims or constraints:
+        raise ArgumentError("an exported program has its own types and dims: say them to torch.export")
+    try:
+        import torch
+
+        from hlo_disc.import_.aten.exported import read_exported
+    except ImportError as error:
+        raise ArgumentError(f"{source} is a program of PyTorch's, which cannot be imported: {error}") from None
+    program = torch.export.load(source) if isinstance(source, (str, os.PathLike)) else source
+    made: list[Any] = []
+
+    def read() -> Graph:
+        made.append(read_exported(program))
+        return made[0][0]
+
+    compiled = pipeline.compile(read, options)
+    return Executable(dataclasses.replace(compiled, structure=describe_structure(made[0][1])), options)
 
 
 def _read_module(source: Any, dims: Mapping[str, Any] | Sequence[Any] | None, constraints: Sequence[str]) -> Graph:

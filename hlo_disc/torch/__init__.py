@@ -1,5 +1,13 @@
-"""PyTorch: `torch.compile(model, backend="hlo_disc")`."""
+"""PyTorch: `torch.compile(model, backend="hlo_disc")`.
+
+```python
+compiled = torch.compile(model, backend="hlo_disc", dynamic=True)
+compiled(x)                      # one compilation for all shapes
+print(hlo_disc.torch.explain())  # what was compiled, and what stayed PyTorch's
+```
+"""
 
 from hlo_disc.torch.backend import backend
+from hlo_disc.torch.reports import Compilation, compilations, explain
 
-__all__ = ["backend"]
+__all__ = ["Compilation", "backend", "compilations", "explain"]

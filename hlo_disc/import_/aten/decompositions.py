@@ -20,6 +20,12 @@ _WHOLE = frozenset(
 
 @functools.cache
 def decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
-    """By op, for `aot_autograd` and `ExportedProgram.run_decompositions`."""
+    """By op, for `aot_autograd`."""
     kept = {*HANDLERS, *_WHOLE}
     return {op: made for op, made in decomposition_table.items() if str(op) not in kept}
+
+
+def export_decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+    """The same for exported programs, where composite ops are whole still: those are always taken apart."""
+    table = dict(torch.export.default_decompositions().items())
+    return {op: made for op, made in (table | decompositions()).items() if str(op) not in HANDLERS}

@@ -24,7 +24,7 @@ from hlo_disc.errors import HloDiscError, UnsupportedOpError
 from hlo_disc.import_ import symbols
 from hlo_disc.import_.aten import floats, sizes
 from hlo_disc.import_.aten.dtypes import DTYPES
-from hlo_disc.import_.aten.tensors import Tensors
+from hlo_disc.import_.aten.tensors import F64, I64, Tensors
 from hlo_disc.import_.elements import ZERO
 
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
@@ -87,6 +87,7 @@ class AtenReader(Tensors):
         super().__init__()
         self.module = module
         self.handlers = handlers
+        self.refused: dict[Node, str] | None = None  # where they are collected, ops that are not supported are no error
         self.node: Node = next(iter(module.graph.nodes))
         self.outs: tuple[Type, ...] = ()
         self._values: dict[Node, Any] = {}
@@ -164,27 +165,18 @@ class AtenReader(Tensors):
 
     # The graph
 
-    def read(self, constraints: Sequence[sympy.Basic]) -> Imported:
-        """The program. constraints: what holds for its symbols."""
+    def read(
+        self, constraints: Sequence[sympy.Basic], constants: Mapping[int, torch.Tensor], alone: bool = False
+    ) -> Imported:
+        """The program. constraints: what holds for its symbols. constants: placeholders that are constants.
+
+        alone: all results are outputs of the program.
+        """
         nodes = list(self.module.graph.nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
-        tensors = [i for i, node in enumerate(placeholders) if isinstance(node.meta.get("val"), torch.Tensor)]
-        inputs = [symbols.Input(_name(placeholders[i]), *self.type(placeholders[i].meta["val"])) for i in tensors]
-        bare = {str(d) for x in inputs for d in x.shape if not d.is_const}
-        numbers = []
-        for i, node in enumerate(placeholders):
-            size = node.meta.get("val")
-            if not (isinstance(size, torch.SymInt) and size.node.expr.is_Symbol) or size.node.expr.name in bare:
-                continue
-            name = size.node.expr.name
-            bare.add(name)
-            if negative := not bool(size >= 0):  # PyTorch compiles again when this changes
-                self._negative[size.node.expr] = -sympy.Symbol(f"{name}.n", integer=True)
-                name = f"{name}.n"
-            numbers.append(Number(i, negative))
-            inputs.append(symbols.Input(name, np.dtype(bool), (Dim.symbol(name), ZERO)))
-        if not inputs:
-            inputs.append(symbols.Input("nothing", np.dtype(bool), (ZERO, ZERO)))
+        for i, tensor in constants.items():
+            self._values[placeholders[i]] = self.constant(to_numpy(tensor))
+        tensors, numbers, inputs = self._inputs(placeholders)
         bindings = symbols.Bindings(inputs)
         self.guards += bindings.guards()
         for d in {d for x in inputs for d in x.shape}:
@@ -198,7 +190,8 @@ class AtenReader(Tensors):
             self._values[placeholders[i]] = value
         self._run(nodes)
         (output,) = nodes[-1].args
-        results, outputs = self._results(output if isinstance(output, (list, tuple)) else (output,), placeholders)
+        returned = output if isinstance(output, (list, tuple)) else (output,)
+        results, outputs = ((), self._outputs(returned)) if alone else self._results(returned, placeholders)
         for size, symbol in self._named.items():
             bindings.symbols[str(symbol)] = size.substitute(bindings.symbols)
         graph = Graph(
@@ -212,7 +205,28 @@ class AtenReader(Tensors):
             guards=tuple(self.guards),
             definitions=self._definitions,
         )
-        return Imported(graph, len(placeholders), tuple(tensors), tuple(numbers), results)
+        return Imported(graph, len(placeholders), tensors, numbers, results)
+
+    def _inputs(self, placeholders: Sequence[Node]) -> tuple[tuple[int, ...], tuple[Number, ...], list[symbols.Input]]:
+        """Placeholders that are tensors, and numbers that no tensor's shape says; and the inputs of both."""
+        open_ = [(i, node, node.meta.get("val")) for i, node in enumerate(placeholders) if node not in self._values]
+        tensors = [(i, node, x) for i, node, x in open_ if isinstance(x, torch.Tensor)]
+        inputs = [symbols.Input(str(node.target), *self.type(x)) for _, node, x in tensors]
+        bare = {str(d) for x in inputs for d in x.shape if not d.is_const}
+        numbers = []
+        for i, _, x in open_:
+            if not (isinstance(x, torch.SymInt) and x.node.expr.is_Symbol) or x.node.expr.name in bare:
+                continue
+            name = x.node.expr.name
+            bare.add(name)
+            if negative := not bool(x >= 0):  # PyTorch compiles again when this changes
+                self._negative[x.node.expr] = -sympy.Symbol(f"{name}.n", integer=True)
+                name = f"{name}.n"
+            numbers.append(Number(i, negative))
+            inputs.append(symbols.Input(name, np.dtype(bool), (Dim.symbol(name), ZERO)))
+        if not inputs:
+            inputs.append(symbols.Input("nothing", np.dtype(bool), (ZERO, ZERO)))
+        return tuple(i for i, _, _ in tensors), tuple(numbers), inputs
 
     def _assume(self, lhs: Dim, relation: str, rhs: Dim) -> None:
         """What PyTorch found to hold of the sizes; calls are asked for it."""
@@ -236,8 +250,20 @@ class AtenReader(Tensors):
             elif node.target is operator.getitem:
                 source, index = node.args
                 self._values[node] = self._values[source][index]  # type: ignore[index]
-            else:
+            elif self.refused is None:
                 self._values[node] = self._handled(node, known)
+            else:
+                try:
+                    self._values[node] = self._handled(node, known)
+                except UnsupportedOpError as error:
+                    self.refused[node] = str(error)
+                    self._values[node] = self._unknown(known)
+
+    def _unknown(self, known: Any) -> Any:
+        """In place of what an op that is not supported makes."""
+        if isinstance(known, (tuple, list)):
+            return [self._unknown(x) for x in known]
+        return Value(*self.type(known)) if isinstance(known, torch.Tensor) else known
 
     def _handled(self, node: Node, known: Any) -> Any:
         handler = self.handlers.get(target_name(node))
@@ -283,6 +309,15 @@ class AtenReader(Tensors):
             found = getattr(found, part)
         return self.constant(to_numpy(found)) if isinstance(found, torch.Tensor) else found
 
+    def _outputs(self, nodes: Sequence[Any]) -> tuple[Value, ...]:
+        made = []
+        for node in nodes:
+            x = self._argument(node)
+            if not isinstance(x, (Value, Dim, int, float)):
+                self.unsupported(f"a result is {x!r}, which is no tensor and no number")
+            made.append(x if isinstance(x, Value) else self.scalar(x, F64 if isinstance(x, float) else I64))
+        return tuple(made)
+
     def _results(self, nodes: Sequence[Any], placeholders: list[Node]) -> tuple[tuple[Result, ...], tuple[Value, ...]]:
         outputs: dict[tuple[Value, tuple[int, ...] | None], int] = {}
         memory = {x.untyped_storage()._cdata: i for i, x in enumerate(map(_fake, placeholders)) if _is_strided(x)}
@@ -325,16 +360,36 @@ class AtenReader(Tensors):
         return None if order == sorted(order) else tuple(order)
 
 
-def read_graph(module: GraphModule, constraints: Sequence[sympy.Basic] = ()) -> Imported:
+def read_graph(
+    module: GraphModule, constraints: Sequence[sympy.Basic] = (), constants: Mapping[int, torch.Tensor] | None = None
+) -> Imported:
     """A graph of ATen ops, with fake tensors and symbolic sizes as `meta["val"]` of its nodes, as a program.
 
-    constraints: conditions that hold for the symbols, as a ShapeEnv has them.
+    constraints: conditions that hold for the symbols, as a ShapeEnv has them. constants: the tensors that placeholders
+    of these numbers are at all calls.
 
     Raises UnsupportedOpError for an op that has no handler, ShapeError for sizes that can never agree.
     """
     from hlo_disc.import_.aten import HANDLERS
 
-    return AtenReader(module, HANDLERS).read(constraints)
+    return AtenReader(module, HANDLERS).read(constraints, constants or {})
+
+
+def read_alone(module: GraphModule, constraints: Sequence[sympy.Basic], constants: Mapping[int, torch.Tensor]) -> Graph:
+    """The same as a program that is called by itself: its results are new tensors, row by row."""
+    from hlo_disc.import_.aten import HANDLERS
+
+    return AtenReader(module, HANDLERS).read(constraints, constants, alone=True).graph
+
+
+def refused(module: GraphModule, constraints: Sequence[sympy.Basic] = ()) -> dict[Node, str]:
+    """The nodes of a graph that cannot be part of a program, and why."""
+    from hlo_disc.import_.aten import HANDLERS
+
+    reader = AtenReader(module, HANDLERS)
+    reader.refused = {}
+    reader.read(constraints, {})
+    return reader.refused
 
 
 def target_name(node: Node) -> str:
@@ -365,10 +420,6 @@ def _fake(x: Any) -> Any:
 
 def _is_strided(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and x.layout == torch.strided
-
-
-def _name(node: Node) -> str:
-    return str(node.target)
 
 
 def _shown(x: Any) -> str:

@@ -90,7 +90,8 @@ def check(name: str, dtype: str, count: int, backward: bool) -> dict[str, Any]:
         if row["native"] is None:
             row["native"] = native(fn, args, sample.kwargs)
         try:
-            compiled = torch.compile(fn, backend="hlo_disc", dynamic=True, fullgraph=True)
+            whole = {"fallback": False}
+            compiled = torch.compile(fn, backend="hlo_disc", dynamic=True, fullgraph=True, options=whole)
             torch.manual_seed(2)
             got = compiled(*args, **sample.kwargs)
             got = flat(got) + (differentiated(fn, got, leaves) if backward else [])

@@ -1,0 +1,57 @@
+"""Calls of an executable with what PyTorch passes to a graph, and results as it expects them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.executable import Executable
+from hlo_disc.import_.aten.reader import Imported
+
+# In place of the tensors that a program does not have.
+_NOTHING = torch.empty((0, 0), dtype=torch.bool)
+
+
+def caller(executable: Executable, imported: Imported) -> Callable[..., list[Any]]:
+    """A function of the graph's placeholders to the list of its results."""
+    arguments, results, numbers = imported.arguments, imported.results, imported.numbers
+    bindings = imported.graph.bindings
+    nothing = [] if arguments or numbers else [_NOTHING]
+
+    def size(d: Dim, tensors: Sequence[torch.Tensor]) -> int:
+        if d.is_const:
+            return d.value
+        raw = {f"%{i}.{axis}": n for i, t in enumerate(tensors) for axis, n in enumerate(t.shape)}
+        return d.substitute(bindings).evaluate(raw)
+
+    def call(*args: Any) -> list[Any]:
+        tensors = [args[i] for i in arguments]
+        tensors += [_NOTHING.new_empty((-args[i] if negative else args[i], 0)) for i, negative in numbers]
+        made = executable(*tensors, *nothing)
+        made = made if isinstance(made, tuple) else (made,)
+        given = []
+        for x in results:
+            if x.output is not None:
+                y = made[x.output]
+                given.append(y if x.order is None else y.permute(tuple(map(x.order.index, range(y.dim())))))
+            elif x.view is not None and x.argument is not None:
+                shape, strides, offset = x.view
+                at = [[size(d, tensors) for d in ds] for ds in (shape, strides)]
+                given.append(torch.as_strided(args[x.argument], *at, size(offset, tensors)))
+            elif x.argument is not None:
+                given.append(args[x.argument])
+            else:
+                given.append(None if x.size is None else size(x.size, tensors))
+        return given
+
+    every = arguments == tuple(range(imported.placeholders))
+    if every and not numbers and all(x.output == i and x.order is None for i, x in enumerate(results)):
+        return lambda *args: _listed(executable(*args))
+    return call
+
+
+def _listed(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, tuple) else [results]

@@ -121,6 +121,7 @@ class Executable:
             wide_image=_Wide(program),
             keep_alive=(library, functions),
         )
+        self._nested = ral.nested
         self._structure = json.loads(program.structure) if program.structure else None
 
     def __call__(self, *args: Any) -> Any:
@@ -140,7 +141,7 @@ class Executable:
             CallError: a library function that failed.
             OutOfMemoryError: no memory for results or intermediates.
         """
-        if any(isinstance(arg, (dict, list, tuple)) for arg in args):
+        if self._nested(args):
             from jax import tree_util
 
             args = tuple(tree_util.tree_leaves(args))

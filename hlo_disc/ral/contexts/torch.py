@@ -1,0 +1,62 @@
+"""The PyTorch context: torch.Tensor in and out by pointer, through DLPack's C functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from hlo_disc.errors import ArgumentError
+
+_BASE = vars(torch._C.TensorBase)  # where Python need not look for it
+
+
+def adapter(kind: type) -> _TorchAdapter | None:
+    """The adapter for tensors whose memory is all that they are; None for what is no tensor.
+
+    Raises ArgumentError for other subclasses, such as those that trace: what they mean is not in their memory.
+    """
+    if not issubclass(kind, torch.Tensor):
+        return None
+    if kind in (torch.Tensor, torch.nn.Parameter):
+        return _TorchAdapter()
+    raise ArgumentError(f"an argument is a {kind.__module__}.{kind.__qualname__}: of tensors, an executable takes plain "
+                        "torch.Tensors and Parameters")
+
+
+class _TorchAdapter:
+    """Implements `hlo_disc.ral.contexts.Exchanged`."""
+
+    immutable = False
+
+    def __init__(self) -> None:
+        self.threads: Callable[[], int] = torch.get_num_threads
+        self.recording: Callable[[], bool] = torch.is_grad_enabled
+        self.recorded = _BASE["requires_grad"]
+        self.lazy = (_BASE["is_neg"], _BASE["is_conj"])
+
+    def resolve(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.resolve_conj().resolve_neg()
+
+    def give(self, tensor: torch.Tensor) -> Any:
+        return tensor.detach().__dlpack__()
+
+    def type(self, tensor: torch.Tensor) -> None:
+        """Nothing says it of tensors."""
+
+    def weak(self, tensor: torch.Tensor) -> bool:
+        """Tensors have no weak types, as JAX has."""
+        return False
+
+    def deleted(self, tensor: torch.Tensor) -> bool:
+        """Nobody takes a tensor's memory from it."""
+        return False
+
+    def wrap(self, array: np.ndarray, like: Any, weak: bool = False) -> np.ndarray:
+        """Of a dtype that torch does not have: it stays numpy's."""
+        return array
+
+    def take(self, tensor: Any, weak: bool) -> torch.Tensor:
+        return torch.from_dlpack(tensor)

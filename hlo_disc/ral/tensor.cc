@@ -87,7 +87,7 @@ std::string text_of(PyObject* object) {
   return out;
 }
 
-// The message of the current Python exception, which is cleared.
+// The first line of the message of the current Python exception, which is cleared.
 std::string take_exception() {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
@@ -95,7 +95,7 @@ std::string take_exception() {
   Py_XDECREF(type);
   Py_XDECREF(value);
   Py_XDECREF(trace);
-  return message;
+  return message.substr(0, message.find('\n'));
 }
 
 // Whether a pointer is a multiple of what an element's numbers take.
@@ -337,6 +337,9 @@ void Arguments::add_tensor(int index, PyObject* object, const DLTensor& tensor, 
                                       std::to_string(tensor.dtype.bits) + " bits, but a " + dtype.name + " takes " +
                                       std::to_string(8 * dtype.bytes) + " here; pass a numpy array");
   }
+  if (!tensor.data && std::find(tensor.shape, tensor.shape + tensor.rank, 0) == tensor.shape + tensor.rank) {
+    throw Error(Error::kArgument, program.argument(index) + ", a " + Py_TYPE(object)->tp_name + ", has no memory");
+  }
   char* data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   const bool dense = is_dense(tensor.shape, tensor.strides, tensor.rank);
   if (resident && !dense) {
@@ -400,8 +403,8 @@ void Arguments::add_exchanged(int index, PyObject* object, int64_t* sizes, const
   }
   if (recording_ && holds(adapter.recorded, object)) {
     throw Error(Error::kArgument, program.argument(index) +
-                                      " requires gradients, and executables have none: detach it, "
-                                      "or call where operations are not recorded");
+                                      " requires gradients, which executables do not have: pass it detached, "
+                                      "or call under no_grad()");
   }
   const DLExchange& functions = adapter.exchange->functions();
   DLTensor tensor;

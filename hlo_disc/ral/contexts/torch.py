@@ -22,8 +22,10 @@ def adapter(kind: type) -> _TorchAdapter | None:
         return None
     if kind in (torch.Tensor, torch.nn.Parameter):
         return _TorchAdapter()
-    raise ArgumentError(f"an argument is a {kind.__module__}.{kind.__qualname__}: of tensors, an executable takes plain "
-                        "torch.Tensors and Parameters")
+    raise ArgumentError(
+        f"an argument is a {kind.__module__}.{kind.__qualname__}: of tensors, an executable takes plain "
+        "torch.Tensors and Parameters"
+    )
 
 
 class _TorchAdapter:

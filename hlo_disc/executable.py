@@ -128,12 +128,12 @@ class Executable:
         """Run. The executable stays usable after an error.
 
         Args:
-            args: the arrays in the order of `explain`, or pytrees that flatten to them. They may be numpy's, JAX's, or
-                any with DLPack or the buffer protocol on the CPU; dtypes are those that were compiled.
+            args: the arrays in the order of `explain`, or pytrees that flatten to them. They may be numpy's, JAX's,
+                PyTorch's, or any with DLPack or the buffer protocol on the CPU; dtypes are those that were compiled.
 
         Returns:
-            The result, several as a tuple, or nested as the compiled function nested them: jax.Arrays where an argument
-            is one, numpy arrays otherwise.
+            The result, several as a tuple, or nested as the compiled function nested them: jax.Arrays or
+            torch.Tensors where the first argument of either is one, numpy arrays otherwise.
 
         Raises:
             ArgumentError: the number of arguments, a dtype or a rank.

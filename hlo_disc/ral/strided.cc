@@ -9,7 +9,7 @@ namespace ral {
 namespace {
 
 // A square of so many items is read and written while its lines are in the cache.
-constexpr int64_t kTile = 16;
+constexpr int64_t kTile = 32;
 
 struct Axis {
   int64_t size, stride;  // in bytes

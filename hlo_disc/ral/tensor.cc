@@ -65,7 +65,7 @@ const Adapter& adapter_of(PyTypeObject* type) {
     adapter.type = type_of.detach();
     adapter.give = give.detach();
     adapter.immutable = immutable.get() == Py_True;
-    adapter.exchange = Exchange::of(type);
+    if (PyObject_HasAttrString(object.get(), "recording")) adapter.exchange = Exchange::of(type);
     if (adapter.exchange) {
       adapter.threads = checked(PyObject_GetAttrString(object.get(), "threads"));
       adapter.recording = checked(PyObject_GetAttrString(object.get(), "recording"));

@@ -18,8 +18,8 @@ def adapter(kind: type) -> _TorchAdapter | None:
 
     Raises ArgumentError for other subclasses, such as those that trace: what they mean is not in their memory.
     """
-    if not issubclass(kind, torch.Tensor):
-        return None
+    if not issubclass(kind, torch.Tensor) or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        return None  # tensors of a torch before 2.10 are like any other with DLPack
     if kind in (torch.Tensor, torch.nn.Parameter):
         return _TorchAdapter()
     raise ArgumentError(
@@ -43,7 +43,7 @@ class _TorchAdapter:
         return tensor.resolve_conj().resolve_neg()
 
     def give(self, tensor: torch.Tensor) -> Any:
-        return tensor.detach().__dlpack__()
+        return tensor.__dlpack__()
 
     def type(self, tensor: torch.Tensor) -> None:
         """Nothing says it of tensors."""

@@ -121,18 +121,19 @@ class Executable:
             wide_image=_Wide(program),
             keep_alive=(library, functions),
         )
+        self._nested = ral.nested
         self._structure = json.loads(program.structure) if program.structure else None
 
     def __call__(self, *args: Any) -> Any:
         """Run. The executable stays usable after an error.
 
         Args:
-            args: the arrays in the order of `explain`, or pytrees that flatten to them. They may be numpy's, JAX's, or
-                any with DLPack or the buffer protocol on the CPU; dtypes are those that were compiled.
+            args: the arrays in the order of `explain`, or pytrees that flatten to them. They may be numpy's, JAX's,
+                PyTorch's, or any with DLPack or the buffer protocol on the CPU; dtypes are those that were compiled.
 
         Returns:
-            The result, several as a tuple, or nested as the compiled function nested them: jax.Arrays where an argument
-            is one, numpy arrays otherwise.
+            The result, several as a tuple, or nested as the compiled function nested them: jax.Arrays or
+            torch.Tensors where the first argument of either is one, numpy arrays otherwise.
 
         Raises:
             ArgumentError: the number of arguments, a dtype or a rank.
@@ -140,7 +141,7 @@ class Executable:
             CallError: a library function that failed.
             OutOfMemoryError: no memory for results or intermediates.
         """
-        if any(isinstance(arg, (dict, list, tuple)) for arg in args):
+        if self._nested(args):
             from jax import tree_util
 
             args = tuple(tree_util.tree_leaves(args))

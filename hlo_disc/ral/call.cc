@@ -64,7 +64,7 @@ void Call::launch(const std::vector<Block>& packed_constants, int64_t pack_limit
   int64_t scratch_bytes = align_up(env[program.env.scratch], RAL_ALIGNMENT);
   Block arena;
   if (arena_bytes || scratch_bytes) {
-    int64_t bytes = arena_bytes + program.workers * scratch_bytes;
+    int64_t bytes = arena_bytes + workers * scratch_bytes;
     arena = Block(bytes, Use::kTemporary);
     if (!arena) out_of_memory(bytes, "intermediate values");
   }
@@ -85,8 +85,8 @@ void Call::launch(const std::vector<Block>& packed_constants, int64_t pack_limit
   }
 
   char* scratch = scratch_bytes ? arena.data() + arena_bytes : nullptr;
-  StandaloneTasks tasks(program.workers);
-  Run run(standalone_call(program.workers, scratch, scratch_bytes), program, tasks);
+  StandaloneTasks tasks(workers);
+  Run run(standalone_call(workers, scratch, scratch_bytes), program, tasks);
   run.call = this;
   check_status(run, program.main_fn(&run, env.data(), arena.data(), bufs.data()), env.data());
 }

@@ -40,7 +40,11 @@ struct PackRequest {
 
 struct Call {
   explicit Call(const Program& program)
-      : program(program), dims(program.dims_size), env(program.env.words), bufs(program.bufs_size) {}
+      : program(program),
+        dims(program.dims_size),
+        env(program.env.words),
+        bufs(program.bufs_size),
+        workers(program.workers) {}
 
   // The sizes of output k, valid after run.
   const int64_t* output_sizes(int k);
@@ -62,6 +66,7 @@ struct Call {
   Values<int64_t, 64> env;
   Values<void*, 48> bufs;
   std::vector<PackRequest> packs;
+  int workers;  // that it may use
   std::vector<Block> outputs;
   std::optional<OnStream> on_stream;       // where arguments lie on the GPU, and results will
   std::vector<char> resident;              // which inputs lie there, by number; empty for none

@@ -91,6 +91,8 @@ PyObject* Executable::call(PyObject* const* objects, Py_ssize_t count) {
       sizes += program_.inputs[i].rank();
     }
     if (!program_.packs.empty()) request_packs(call, arguments);
+    if (call.workers > 1 && !program_.workers_chosen && program_.driver.empty())
+      call.workers = arguments.workers(call.workers);
     {
       WithoutInterpreter released;
       if (program_.driver.empty()) {

@@ -159,6 +159,7 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
   program.driver = driver;
   program.recordable = recordable;
   program.wide_image = [function = wide_image.ptr()] { return made_image(function); };
+  program.workers_chosen = threads > 0;
   program.workers = threads > 0 ? threads : ral::usable_cores();
   std::vector<nb::object> kept{keep_alive, wide_image};
   for (const nb::object& constant : constants) {
@@ -170,6 +171,15 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
   std::vector<PyObject*> references;
   for (nb::object& object : kept) references.push_back(object.release().ptr());
   new (self) Executable(std::move(program), std::move(references), packed_bytes);
+}
+
+// Whether any argument is a dict, a list or a tuple. In Python this would take longer than a short call.
+bool nested(nb::handle arguments) {
+  constexpr auto kNests = Py_TPFLAGS_DICT_SUBCLASS | Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_TUPLE_SUBCLASS;
+  for (Py_ssize_t i = 0; i < PyTuple_Size(arguments.ptr()); i++) {
+    if (PyType_GetFlags(Py_TYPE(PyTuple_GET_ITEM(arguments.ptr(), i))) & kNests) return true;
+  }
+  return false;
 }
 
 nb::tuple sizes_of(const ral::DeviceTensor& tensor) {
@@ -255,6 +265,7 @@ NB_MODULE(_ral, m) {
   m.def("end_drops", &ral::end_drops, nb::call_guard<nb::gil_scoped_release>(),
         "From now on references that other threads give up are not dropped any more: the interpreter is going.");
 
+  m.def("nested", nested, nb::arg("arguments"), "Whether there is a dict, a list or a tuple in a tuple of arguments.");
   m.def("own_handlers", [] {
     nb::dict handlers;
     handlers["hlo_disc.callback"] = reinterpret_cast<uintptr_t>(&ral::callback_handler);

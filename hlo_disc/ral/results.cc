@@ -135,11 +135,19 @@ PyObject* results(Call& call, const Arguments& arguments) {
   int count = static_cast<int>(call.program.outputs.size());
   PyObject* tuple = PyTuple_New(count);
   if (!tuple) throw Raised();
+  const Exchange* exchange = arguments.adapter() ? arguments.adapter()->exchange : nullptr;
   try {
     const int64_t* sizes = call.output_sizes(0);
     for (int k = 0; k < count; k++) {
       const TensorType& type = call.program.outputs[k];
       bool stays = !call.device_outputs.empty();
+      if (!stays && exchange && exchange->has(*type.dtype)) {
+        PyObject* tensor = exchange->tensor(std::move(call.outputs[k]), *type.dtype, sizes, type.rank());
+        if (!tensor) throw Raised();
+        PyTuple_SET_ITEM(tuple, k, tensor);
+        sizes += type.rank();
+        continue;
+      }
       PyObject* result = stays ? device_tensor_object(std::move(call.device_outputs[k]))
                                : numpy_array(std::move(call.outputs[k]), type, sizes);
       if (arguments.adapter()) {

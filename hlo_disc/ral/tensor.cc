@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "dlpack.h"
+#include "strided.h"
 
 #define HLO_DISC_IMPORTS_NUMPY
 #include "numpy_api.h"
@@ -64,6 +65,14 @@ const Adapter& adapter_of(PyTypeObject* type) {
     adapter.type = type_of.detach();
     adapter.give = give.detach();
     adapter.immutable = immutable.get() == Py_True;
+    if (PyObject_HasAttrString(object.get(), "recording")) adapter.exchange = Exchange::of(type);
+    if (adapter.exchange) {
+      adapter.threads = checked(PyObject_GetAttrString(object.get(), "threads"));
+      adapter.recording = checked(PyObject_GetAttrString(object.get(), "recording"));
+      adapter.recorded = checked(PyObject_GetAttrString(object.get(), "recorded"));
+      adapter.lazy = checked(PyObject_GetAttrString(object.get(), "lazy"));
+      adapter.resolve = checked(PyObject_GetAttrString(object.get(), "resolve"));
+    }
   }
   Py_INCREF(type);  // its address is a key from now on
   return adapters().emplace(type, adapter).first->second;
@@ -78,7 +87,7 @@ std::string text_of(PyObject* object) {
   return out;
 }
 
-// The message of the current Python exception, which is cleared.
+// The first line of the message of the current Python exception, which is cleared.
 std::string take_exception() {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
@@ -86,28 +95,20 @@ std::string take_exception() {
   Py_XDECREF(type);
   Py_XDECREF(value);
   Py_XDECREF(trace);
-  return message;
+  return message.substr(0, message.find('\n'));
 }
 
-// Copies a strided tensor (strides in bytes) to a dense one.
-void copy_dense(char*& to, const char* from, const int64_t* sizes, const int64_t* strides, int rank, int64_t item) {
-  if (rank == 0) {
-    std::memcpy(to, from, static_cast<size_t>(item));
-    to += item;
-    return;
-  }
-  for (int64_t i = 0; i < sizes[0]; i++) copy_dense(to, from + i * strides[0], sizes + 1, strides + 1, rank - 1, item);
+// Whether a pointer is a multiple of what an element's numbers take.
+bool is_aligned(const void* data, const DType& dtype) {
+  return reinterpret_cast<uintptr_t>(data) % (dtype.kind == Kind::kComplex ? dtype.bytes / 2 : dtype.bytes) == 0;
 }
 
-bool is_dense(const DLTensor& tensor) {
-  if (!tensor.strides) return true;
-  int64_t expected = 1;
-  for (int i = tensor.rank - 1; i >= 0; i--) {
-    if (tensor.shape[i] == 0) return true;
-    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
-    expected *= tensor.shape[i];
-  }
-  return true;
+// Asks a data descriptor of the tensor's type, or a function.
+bool holds(PyObject* question, PyObject* tensor) {
+  PyTypeObject* type = Py_TYPE(question);
+  Owned answer(type->tp_descr_set ? type->tp_descr_get(question, tensor, reinterpret_cast<PyObject*>(Py_TYPE(tensor)))
+                                  : PyObject_CallOneArg(question, tensor));
+  return answer.get() == Py_True;
 }
 
 // A numpy array over an object with the buffer protocol or __array__; null with an exception set. Through a memoryview,
@@ -159,7 +160,17 @@ Arguments::~Arguments() {
 void Arguments::add(int index, PyObject* object, int64_t* sizes) {
   if (PyArray_Check(object)) return add_numpy(index, object, sizes);
   const Adapter& adapter = adapter_of(Py_TYPE(object));
-  if (adapter.give) return add_adapted(index, object, sizes, adapter);
+  if (adapter.give) {
+    if (!adapter_) {
+      adapter_ = &adapter;
+      adapted_ = object;
+    }
+    if (adapter.immutable && !call_.program.packs.empty()) {
+      immutable_.resize(call_.program.inputs.size());
+      immutable_[index] = object;
+    }
+    return adapter.exchange ? add_exchanged(index, object, sizes, adapter) : add_adapted(index, object, sizes, adapter);
+  }
   if (PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object) || PyComplex_CheckExact(object)) {
     return add_scalar(index, object);
   }
@@ -199,14 +210,6 @@ void Arguments::check_weak(int index, PyObject* object, const Adapter& adapter) 
 }
 
 void Arguments::add_adapted(int index, PyObject* object, int64_t* sizes, const Adapter& adapter) {
-  if (!adapter_) {
-    adapter_ = &adapter;
-    adapted_ = object;
-  }
-  if (adapter.immutable && !call_.program.packs.empty()) {
-    immutable_.resize(call_.program.inputs.size());
-    immutable_[index] = object;
-  }
   if (add_copy(index, object, sizes, adapter)) return;
   Owned type(PyObject_CallOneArg(adapter.type, object));
   const Checked::Input& known = checked_[index];
@@ -305,11 +308,14 @@ void Arguments::add_scalar(int index, PyObject* object) {
 }
 
 void Arguments::add_dlpack(int index, PyObject* object, PyObject* capsule, int64_t* sizes) {
-  const Program& program = call_.program;
   auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
   if (!managed) throw Raised();
   // The capsule stays unconsumed, so its own destructor frees the tensor when the call is over.
-  const DLTensor& tensor = managed->tensor;
+  add_tensor(index, object, managed->tensor, sizes);
+}
+
+void Arguments::add_tensor(int index, PyObject* object, const DLTensor& tensor, int64_t* sizes) {
+  const Program& program = call_.program;
   int device = tensor.device.type;
   bool resident = device != 0 && device == dlpack_device(program.driver) && tensor.device.id == 0;
   if (!resident && device != kDLCPU && device != kDLCUDAHost && device != kDLROCMHost) {
@@ -331,8 +337,12 @@ void Arguments::add_dlpack(int index, PyObject* object, PyObject* capsule, int64
                                       std::to_string(tensor.dtype.bits) + " bits, but a " + dtype.name + " takes " +
                                       std::to_string(8 * dtype.bytes) + " here; pass a numpy array");
   }
+  if (!tensor.data && std::find(tensor.shape, tensor.shape + tensor.rank, 0) == tensor.shape + tensor.rank) {
+    throw Error(Error::kArgument, program.argument(index) + ", a " + Py_TYPE(object)->tp_name + ", has no memory");
+  }
   char* data = static_cast<char*>(tensor.data) + tensor.byte_offset;
-  if (resident && !is_dense(tensor)) {
+  const bool dense = is_dense(tensor.shape, tensor.strides, tensor.rank);
+  if (resident && !dense) {
     throw Error(Error::kArgument,
                 program.argument(index) + " lies on the GPU with gaps or in another order; make it contiguous");
   }
@@ -340,17 +350,14 @@ void Arguments::add_dlpack(int index, PyObject* object, PyObject* capsule, int64
     call_.resident.resize(program.inputs.size());
     call_.resident[index] = 1;
   }
-  if (!is_dense(tensor)) {
+  if (!dense || !is_aligned(data, dtype)) {
     int64_t bytes =
         Program::tensor_bytes(TensorType{"", &dtype, std::vector<int64_t>(tensor.rank, -1), {}}, tensor.shape);
-    Block dense(bytes, Use::kTemporary);
-    if (!dense) out_of_memory(bytes, "a contiguous copy of " + program.argument(index));
-    std::vector<int64_t> strides(tensor.strides, tensor.strides + tensor.rank);
-    for (int64_t& stride : strides) stride *= dtype.bytes;
-    char* to = dense.data();
-    copy_dense(to, data, tensor.shape, strides.data(), tensor.rank, dtype.bytes);
-    data = dense.data();
-    copies_.push_back(std::move(dense));
+    Block copy(bytes, Use::kTemporary);
+    if (!copy) out_of_memory(bytes, "a contiguous copy of " + program.argument(index));
+    copy_dense(copy.data(), data, tensor.shape, tensor.strides, tensor.rank, dtype.bytes);
+    data = copy.data();
+    copies_.push_back(std::move(copy));
   }
   set(index, data, tensor.shape, tensor.rank, sizes);
 }
@@ -385,6 +392,48 @@ bool Arguments::add_resident(int index, PyObject* object, int64_t* sizes) {
   owned_.push_back(capsule);
   add_dlpack(index, object, capsule, sizes);
   return true;
+}
+
+void Arguments::add_exchanged(int index, PyObject* object, int64_t* sizes, const Adapter& adapter) {
+  const Program& program = call_.program;
+  if (asked_ != adapter.recording) {
+    Owned recording(PyObject_CallNoArgs(adapter.recording));
+    recording_ = recording.get() == Py_True;
+    asked_ = adapter.recording;
+  }
+  if (recording_ && holds(adapter.recorded, object)) {
+    throw Error(Error::kArgument, program.argument(index) +
+                                      " requires gradients, which executables do not have: pass it detached, "
+                                      "or call under no_grad()");
+  }
+  const DLExchange& functions = adapter.exchange->functions();
+  DLTensor tensor;
+  if (functions.look(object, &tensor) != 0) {
+    throw Error(Error::kArgument, program.argument(index) + ", a " + Py_TYPE(object)->tp_name +
+                                      ", does not give its memory: " + take_exception());
+  }
+  if (program.inputs[index].dtype->kind >= Kind::kFloat) {
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(adapter.lazy); k++) {
+      if (!holds(PyTuple_GET_ITEM(adapter.lazy, k), object)) continue;
+      object = checked(PyObject_CallOneArg(adapter.resolve, object));
+      owned_.push_back(object);
+      if (functions.look(object, &tensor) != 0) throw Raised();
+    }
+  }
+  if (tensor.device.type != kDLCPU && tensor.device.type == dlpack_device(program.driver) && tensor.device.id == 0) {
+    void* stream = nullptr;
+    if (functions.current_stream(tensor.device.type, 0, &stream) != 0) throw Raised();
+    if (!call_.on_stream) call_.on_stream = OnStream{&Gpu::find(program.driver, 0), stream, nullptr};
+    // Another framework's stream does not know what this one has yet to compute.
+    if (call_.on_stream->handle != stream && add_resident(index, object, sizes)) return;
+  }
+  add_tensor(index, object, tensor, sizes);
+}
+
+int Arguments::workers(int most) const {
+  if (!adapter_ || !adapter_->exchange) return most;
+  Owned threads(PyObject_CallNoArgs(adapter_->threads));
+  return std::clamp(static_cast<int>(PyLong_AsLong(threads.get())), 1, most);
 }
 
 void Arguments::add_other(int index, PyObject* object, int64_t* sizes) {

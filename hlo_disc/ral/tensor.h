@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "call.h"
+#include "exchange.h"
 
 namespace ral {
 
@@ -27,6 +28,14 @@ struct Adapter {
   PyObject* weak = nullptr;  // array -> whether its type is weak; owned
   PyObject* deleted = nullptr;  // array -> whether its memory was taken from it; owned
   bool immutable = false;  // its arrays never change: packed forms may be kept
+
+  // Of types with DLPack's C functions; null for others, and then the next ones are too.
+  const Exchange* exchange = nullptr;
+  PyObject* threads = nullptr;  // () -> how many its own operations use; owned
+  PyObject* recording = nullptr;  // () -> whether operations are recorded for derivatives; owned
+  PyObject* recorded = nullptr;  // tensor -> whether those with it are; owned
+  PyObject* lazy = nullptr;  // a tuple: tensor -> whether its memory is not yet what it holds; owned
+  PyObject* resolve = nullptr;  // tensor -> one whose memory is; owned
 };
 
 // What the arrays of each input were last. An array of a type that was checked needs no second look, and of a small one
@@ -64,6 +73,9 @@ class Arguments {
   const Adapter* adapter() const { return adapter_; }
   PyObject* adapted() const { return adapted_; }
 
+  // How many of so many workers may compute: no more than the framework's own operations have.
+  int workers(int most) const;
+
   // The array that the packed forms of input `index` belong to; null when it may change.
   PyObject* immutable(int index) const { return immutable_.empty() ? nullptr : immutable_[index]; }
 
@@ -73,6 +85,8 @@ class Arguments {
   // Takes a tensor in the memory of the program's GPU. False for any other.
   bool add_resident(int index, PyObject* object, int64_t* sizes);
   void add_dlpack(int index, PyObject* object, PyObject* capsule, int64_t* sizes);
+  void add_tensor(int index, PyObject* object, const DLTensor& tensor, int64_t* sizes);
+  void add_exchanged(int index, PyObject* object, int64_t* sizes, const Adapter& adapter);
   void add_scalar(int index, PyObject* object);
   void check_weak(int index, PyObject* object, const Adapter& adapter);
   void add_adapted(int index, PyObject* object, int64_t* sizes, const Adapter& adapter);
@@ -86,6 +100,8 @@ class Arguments {
   Checked& checked_;
   const Adapter* adapter_ = nullptr;
   PyObject* adapted_ = nullptr;
+  PyObject* asked_ = nullptr;  // an adapter's `recording`,
+  bool recording_ = false;  // and what it said
   std::vector<Py_buffer> views_;
   std::vector<PyObject*> owned_;
   std::vector<Block> copies_;

@@ -216,3 +216,84 @@ def test_a_program_for_the_cpu_refuses_what_is_on_a_gpu():
     with pytest.raises(ArgumentError, match="is on device cuda:0, but the executable was compiled for the CPU"):
         executable(tensor)
     tensor.free()
+
+
+class Functions(ctypes.Structure):
+    """DLPackExchangeAPI."""
+
+    LOOK = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+    STREAM = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+    MAKE = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("older", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p),
+        ("share", ctypes.c_void_p),
+        ("make", MAKE),
+        ("look", LOOK),
+        ("current_stream", STREAM),
+    ]
+
+
+class Exchanged(Tensor):
+    """A tensor whose type has DLPack's C functions."""
+
+
+class ExchangedAdapter:
+    """Implements `hlo_disc.ral.contexts.Exchanged`."""
+
+    immutable, lazy = False, ()
+    give = type = weak = deleted = wrap = resolve = threads = None
+
+    def recording(self) -> bool:
+        return True
+
+    def recorded(self, tensor: Exchanged) -> bool:
+        return tensor.dtype == np.float16
+
+    def take(self, tensor: object, weak: bool) -> tuple[str, object]:
+        return "taken", tensor
+
+
+@pytest.mark.parametrize("target", KINDS)
+def test_tensors_by_c_functions(target, monkeypatch):
+    """They are looked at where they lie, in the stream that their framework says, unless the call is in another one."""
+    kind = KINDS[target]
+
+    def look(tensor: Exchanged, out: int) -> int:
+        api.PyCapsule_GetPointer(Tensor.__dlpack__(tensor), b"dltensor")
+        ctypes.memmove(out, ctypes.addressof(tensor.raw), Raw.context.offset)
+        tensor.streams.clear()
+        return 0
+
+    def current_stream(kind: int, ordinal: int, out) -> int:
+        out[0] = THEIRS
+        return 0
+
+    functions = Functions(
+        1, 2, None, None, None, Functions.MAKE(lambda *_: -1), Functions.LOOK(look), Functions.STREAM(current_stream)
+    )
+    later = Functions(2, 0, ctypes.addressof(functions))
+    capsule = api.PyCapsule_New(ctypes.addressof(later), b"dlpack_exchange_api", None)
+    # A type of its own for each case: what is known of a type is known for good.
+    made = type("Exchanged", (Exchanged,), {"__module__": f"{__name__}_{kind}", "__dlpack_c_exchange_api__": capsule})
+    made.kept = functions, later
+    monkeypatch.setitem(contexts._CONTEXTS, f"{__name__}_{kind}", lambda _: ExchangedAdapter())
+    executable = hlo_disc.compile(lambda x, y: x * 2 + y, "f32[n]", "f32[n]", target=target)
+    x = np.arange(3, dtype=np.float32)
+    mine, other = made(x, kind), Tensor(x, kind)
+    try:
+        name, result = executable(mine, mine)
+        assert name == "taken" and mine.streams == []
+        np.testing.assert_array_equal(contents(result, stream=THEIRS), x * 3)
+        name, result = executable(mine, other)
+        assert other.streams == [THEIRS] and mine.streams == []
+        np.testing.assert_array_equal(contents(result, stream=THEIRS), x * 3)
+        made.dtype = np.dtype(np.float16)
+        del mine.dtype
+        with pytest.raises(hlo_disc.ArgumentError, match="'x' requires gradients"):
+            executable(mine, other)
+    finally:
+        for tensor in (mine, other):
+            tensor.free()

@@ -43,6 +43,25 @@ class Adapter(Protocol):
         """The framework's array over a tensor in a GPU's memory, which has `__dlpack__`."""
 
 
+class Exchanged(Adapter, Protocol):
+    """Of a type with DLPack's C functions (`__dlpack_c_exchange_api__`), by which its tensors come and go.
+
+    `give`, `type` and `deleted` are not asked then, and `wrap` gets only what is of a dtype that the framework lacks.
+    """
+
+    recorded: Any  # a data descriptor, or a function of a tensor: whether operations with it are recorded
+    lazy: tuple[Any, ...]  # the same: whether what it holds is not what its memory says; of floats and complex numbers
+
+    def threads(self) -> int:
+        """How many threads the framework's own operations use: no call uses more, unless its options say a number."""
+
+    def recording(self) -> bool:
+        """Whether operations are recorded for derivatives, which executables do not have."""
+
+    def resolve(self, tensor: Any) -> Any:
+        """The same tensor in memory that says what it holds."""
+
+
 # A context's answer for a type of its package: how to treat its arrays, None for what is no array type.
 Claim = Callable[[type], Adapter | None]
 
@@ -55,14 +74,14 @@ def _jax(kind: type) -> Adapter | None:
     return jax.adapter(kind)
 
 
-def _torch_tensor(kind: type) -> Adapter | None:
+def _pytorch(kind: type) -> Adapter | None:
     from hlo_disc.ral.contexts import torch
 
     return torch.adapter(kind)
 
 
 # The package that defines a type -> the context that may claim it.
-_CONTEXTS: dict[str, Claim] = {"jaxlib": _jax, "jax": _jax, "torch": _torch_tensor}
+_CONTEXTS: dict[str, Claim] = {"jaxlib": _jax, "jax": _jax, "torch": _pytorch}
 
 
 def register(package: str, claim: Claim) -> None:
@@ -100,5 +119,8 @@ def stream_of(kind: type) -> int | None:
 
 def find_adapter(kind: type) -> Adapter | None:
     """The adapter for arrays of type `kind`; None for types that no framework here claims."""
-    claim = _CONTEXTS.get(_package(kind))
-    return claim(kind) if claim else None
+    for base in kind.__mro__:
+        claim = _CONTEXTS.get(_package(base))
+        if claim:
+            return claim(kind)
+    return None

@@ -1,48 +1,64 @@
-"""The PyTorch context: tensors on the CPU."""
+"""The PyTorch context: torch.Tensor in and out by pointer, through DLPack's C functions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 
-_BY_BITS = {torch.bfloat16: (torch.uint16, np.uint16, ml_dtypes.bfloat16)}
-_BACK = {np.dtype(ml_dtypes.bfloat16): (np.uint16, torch.bfloat16)}
+from hlo_disc.errors import ArgumentError
 
-
-class _TorchAdapter:
-    """Implements `hlo_disc.ral.contexts.Adapter`."""
-
-    immutable = False
-
-    def give(self, array: torch.Tensor) -> Any:
-        x = array.detach().resolve_conj().resolve_neg()
-        if x.dtype in _BY_BITS:
-            bits, _, dtype = _BY_BITS[x.dtype]
-            return x.contiguous().view(bits).numpy().view(dtype)
-        return x.numpy()
-
-    def type(self, array: torch.Tensor) -> object:
-        return None
-
-    def weak(self, array: torch.Tensor) -> bool:
-        return False
-
-    def deleted(self, array: torch.Tensor) -> bool:
-        return False
-
-    def wrap(self, array: np.ndarray, like: Any, weak: bool = False) -> torch.Tensor:
-        if array.dtype in _BACK:
-            bits, dtype = _BACK[array.dtype]
-            return torch.from_numpy(array.view(bits)).view(dtype)
-        return torch.from_numpy(array)
-
-    def take(self, tensor: Any, weak: bool) -> torch.Tensor:
-        return torch.from_dlpack(tensor)
+_BASE = vars(torch._C.TensorBase)  # where Python need not look for it
 
 
 def adapter(kind: type) -> _TorchAdapter | None:
-    """The adapter for tensors."""
-    return _TorchAdapter() if issubclass(kind, torch.Tensor) else None
+    """The adapter for tensors whose memory is all that they are; None for what is no tensor.
+
+    Raises ArgumentError for other subclasses, such as those that trace: what they mean is not in their memory.
+    """
+    if not issubclass(kind, torch.Tensor) or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        return None  # tensors of a torch before 2.10 are like any other with DLPack
+    if kind in (torch.Tensor, torch.nn.Parameter):
+        return _TorchAdapter()
+    raise ArgumentError(
+        f"an argument is a {kind.__module__}.{kind.__qualname__}: of tensors, an executable takes plain "
+        "torch.Tensors and Parameters"
+    )
+
+
+class _TorchAdapter:
+    """Implements `hlo_disc.ral.contexts.Exchanged`."""
+
+    immutable = False
+
+    def __init__(self) -> None:
+        self.threads: Callable[[], int] = torch.get_num_threads
+        self.recording: Callable[[], bool] = torch.is_grad_enabled
+        self.recorded = _BASE["requires_grad"]
+        self.lazy = (_BASE["is_neg"], _BASE["is_conj"])
+
+    def resolve(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.resolve_conj().resolve_neg()
+
+    def give(self, tensor: torch.Tensor) -> Any:
+        return tensor.__dlpack__()
+
+    def type(self, tensor: torch.Tensor) -> None:
+        """Nothing says it of tensors."""
+
+    def weak(self, tensor: torch.Tensor) -> bool:
+        """Tensors have no weak types, as JAX has."""
+        return False
+
+    def deleted(self, tensor: torch.Tensor) -> bool:
+        """Nobody takes a tensor's memory from it."""
+        return False
+
+    def wrap(self, array: np.ndarray, like: Any, weak: bool = False) -> np.ndarray:
+        """Of a dtype that torch does not have: it stays numpy's."""
+        return array
+
+    def take(self, tensor: Any, weak: bool) -> torch.Tensor:
+        return torch.from_dlpack(tensor)

@@ -8,6 +8,7 @@ print(hlo_disc.torch.explain())  # what was compiled, and what stayed PyTorch's
 """
 
 from hlo_disc.torch.backend import backend
+from hlo_disc.torch.library import op
 from hlo_disc.torch.reports import Compilation, compilations, explain
 
-__all__ = ["Compilation", "backend", "compilations", "explain"]
+__all__ = ["Compilation", "backend", "compilations", "explain", "op"]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sympy
+import torch
 from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
@@ -15,7 +16,7 @@ from torch.fx import GraphModule, Node
 
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
-from hlo_disc.errors import FallbackWarning, UnsupportedOpError
+from hlo_disc.errors import ArgumentError, FallbackWarning, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.import_.aten.decompositions import decompositions
 from hlo_disc.import_.aten.reader import Imported, read_graph, refused
@@ -30,15 +31,24 @@ def backend(module: GraphModule, example_inputs: Sequence[Any], *, options: Mapp
 
     Args:
         module: Dynamo's graph. example_inputs: its inputs, as fake tensors.
-        options: fields of `hlo_disc.Options` by name, and `fallback`: whether ops that are not supported stay
-            PyTorch's, with a `FallbackWarning` that names them (the default), or raise `UnsupportedOpError`.
+        options: fields of `hlo_disc.Options` by name, and these:
+            fallback: whether ops that are not supported stay PyTorch's, with a `FallbackWarning` that names them (the
+            default), or raise `UnsupportedOpError`.
+            freeze: whether parameters and buffers are constants of the program, packed as products want them. What
+            changes them later, in place or not, is not seen. Only without gradients.
     """
     own = dict(options or {})
-    fallback = own.pop("fallback", True)
+    fallback, freeze = own.pop("fallback", True), own.pop("freeze", False)
     merged = pipeline.merge(None, own)
+    frozen = {i: x for i, x in enumerate(example_inputs) if freeze and hasattr(x, "_dynamo_static_input_type")}
 
     def compiler(kind: str) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
-        return lambda graph, _: make_boxed_func(compile_graph(graph, kind, merged, fallback))
+        def compile_(graph: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            if frozen and (kind != "inference" or len(inputs) != len(example_inputs)):
+                raise ArgumentError("freeze=True is for inference: call the function under torch.no_grad()")
+            return make_boxed_func(compile_graph(graph, kind, merged, fallback, frozen))
+
+        return compile_
 
     return aot_autograd(
         fw_compiler=compiler("forward"),
@@ -49,17 +59,22 @@ def backend(module: GraphModule, example_inputs: Sequence[Any], *, options: Mapp
     )(module, example_inputs)
 
 
-def compile_graph(module: GraphModule, kind: str, options: Options, fallback: bool) -> Callable[..., Any]:
-    """A graph of ATen ops as a function of its placeholders' tensors and sizes. kind: what it is in a report."""
+def compile_graph(
+    module: GraphModule, kind: str, options: Options, fallback: bool, frozen: Mapping[int, torch.Tensor]
+) -> Callable[..., Any]:
+    """A graph of ATen ops as a function of its placeholders' tensors and sizes.
+
+    kind: what it is in a report. frozen: the tensors that placeholders are at all calls.
+    """
     start = time.perf_counter()
     programs: list[str] = []
     left: dict[Node, str] = {}
 
-    def whole(part: GraphModule) -> Callable[..., list[Any]]:
+    def whole(part: GraphModule, constants: Mapping[int, torch.Tensor] | None = None) -> Callable[..., list[Any]]:
         imported: list[Imported] = []
 
         def read() -> Graph:
-            imported.append(read_graph(part, constraints()))
+            imported.append(read_graph(part, constraints(), constants))
             return imported[0].graph
 
         executable = Executable(pipeline.compile(read, options), options)
@@ -67,7 +82,7 @@ def compile_graph(module: GraphModule, kind: str, options: Options, fallback: bo
         return caller(executable, imported[0])
 
     try:
-        compiled = whole(module)
+        compiled = whole(module, frozen)
     except UnsupportedOpError:
         if not fallback:
             raise

@@ -18,7 +18,7 @@ _NOTHING = torch.empty((0, 0), dtype=torch.bool)
 def caller(executable: Executable, imported: Imported) -> Callable[..., list[Any]]:
     """A function of the graph's placeholders to the list of its results."""
     arguments, results, numbers = imported.arguments, imported.results, imported.numbers
-    bindings = imported.graph.bindings
+    bindings, native = imported.graph.bindings, executable.native
     nothing = [] if arguments or numbers else [_NOTHING]
 
     def size(d: Dim, tensors: Sequence[torch.Tensor]) -> int:
@@ -30,8 +30,7 @@ def caller(executable: Executable, imported: Imported) -> Callable[..., list[Any
     def call(*args: Any) -> list[Any]:
         tensors = [args[i] for i in arguments]
         tensors += [_NOTHING.new_empty((-args[i] if negative else args[i], 0)) for i, negative in numbers]
-        made = executable(*tensors, *nothing)
-        made = made if isinstance(made, tuple) else (made,)
+        made = native(*tensors, *nothing)
         given = []
         for x in results:
             if x.output is not None:
@@ -49,9 +48,5 @@ def caller(executable: Executable, imported: Imported) -> Callable[..., list[Any
 
     every = arguments == tuple(range(imported.placeholders))
     if every and not numbers and all(x.output == i and x.order is None for i, x in enumerate(results)):
-        return lambda *args: _listed(executable(*args))
+        return lambda *args: list(native(*args))
     return call
-
-
-def _listed(results: Any) -> list[Any]:
-    return list(results) if isinstance(results, tuple) else [results]

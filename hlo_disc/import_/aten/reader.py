@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import sympy
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule, Node
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Shape, Value
@@ -402,10 +403,11 @@ def target_name(node: Node) -> str:
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """The contents of a tensor, copied."""
-    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    dtype = DTYPES[tensor.dtype]
-    return tensor.reshape(-1).view(torch.uint8).numpy().copy().view(dtype).reshape(tuple(tensor.shape))
+    """The contents of a tensor, copied; PyTorch may be tracing."""
+    with unset_fake_temporarily(), torch.no_grad():
+        plain = tensor.resolve_conj().resolve_neg().contiguous()
+        bits = plain.reshape(-1).view(torch.uint8).numpy().copy()
+    return bits.view(DTYPES[tensor.dtype]).reshape(tuple(tensor.shape))
 
 
 def _hint(size: Any) -> int:

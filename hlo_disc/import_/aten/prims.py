@@ -124,8 +124,8 @@ def _of_aten(name: str) -> Callable[..., Any]:
 
 _SHARED = (
     "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil cos cosh "
-    "digamma eq erf erfc exp expm1 floor fmod ge gt igamma igammac isfinite le lgamma log log1p lt maximum minimum mul ne "
-    "neg nextafter pow reciprocal remainder round rsqrt sign sin sinh sqrt sub tan tanh trunc"
+    "digamma eq erf erfc exp expm1 floor fmod ge gt igamma igammac isfinite le lgamma log log1p lt maximum minimum mul "
+    "ne neg nextafter pow reciprocal remainder round rsqrt sign sin sinh sqrt sub tan tanh trunc"
 ).split()
 
 ROWS: dict[str, Callable[..., Any]] = {

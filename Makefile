@@ -44,6 +44,13 @@ test-frameworks: $(STAMP) .venv-torch/installed .venv-tensorflow/installed
 	.venv-torch/bin/python -m pytest tests/frameworks/pytorch -n auto
 	.venv-tensorflow/bin/python -m pytest tests/frameworks/tf -n auto
 
+# PyTorch's own database of ops next to eager mode, as in make torch-ops FILTER='linalg.*' DTYPES=float32,int64
+# BACKWARD=1; DRAW=100 draws so many cases. All results are in build/opinfo.json.
+torch-ops: DTYPES := float32,float64,int64,bool,bfloat16
+torch-ops: DRAW := 0
+torch-ops: $(STAMP) .venv-torch/installed
+	.venv-torch/bin/python tests/frameworks/pytorch/opinfo.py --filter "$(FILTER)" --dtypes "$(DTYPES)" --draw $(DRAW) --jobs $(JOBS) $(if $(BACKWARD),--backward)
+
 # What kernels of a GPU ask of memory, as in make traffic FILTER=softmax; counted, so that no GPU is needed.
 traffic: $(STAMP)
 	PYTHONPATH=tests/emulator $(BIN)/python -m traffic --filter "$(FILTER)"

@@ -37,7 +37,7 @@ def elementwise(formula: Formula, kind: KIND = KIND.DEFAULT) -> Formula:
     return handle
 
 
-def _op(name: str) -> Formula:
+def op(name: str) -> Formula:
     return lambda r, *operands: r.emit(name, operands)
 
 
@@ -45,7 +45,7 @@ def _compare(direction: str) -> Formula:
     return elementwise(lambda r, a, b: r.compare(a, direction, b), KIND.ALWAYS_BOOL)
 
 
-def _is_float(x: Value) -> bool:
+def is_float(x: Value) -> bool:
     return dtype_class(x.dtype) in ("float", "complex")
 
 
@@ -63,7 +63,7 @@ def _sub(r: AtenReader, a: Value, b: Value, alpha: Operand = 1) -> Value:
 
 def _floor_divide(r: AtenReader, a: Value, b: Value) -> Value:
     """Towards minus infinity; as Python does it of floats, from the remainder."""
-    if not _is_float(a):
+    if not is_float(a):
         quotient, rest = r.op("divide", a, b), r.op("remainder", a, b)
         if dtype_class(a.dtype) == "uint":
             return quotient
@@ -95,18 +95,18 @@ def _div_mode(r: AtenReader, a: Any, b: Any, rounding_mode: str | None = None) -
 
 def _truncated(r: AtenReader, a: Value, b: Value) -> Value:
     quotient = r.op("divide", a, b)
-    return _trunc(r, quotient) if _is_float(a) else quotient
+    return _trunc(r, quotient) if is_float(a) else quotient
 
 
 def _trunc(r: AtenReader, x: Value) -> Value:
-    if not _is_float(x):
+    if not is_float(x):
         return x
     down, up = r.emit("floor", (x,)), r.emit("ceil", (x,))
     return r.select(r.compare(x, "LT", 0), up, down)
 
 
 def _round(r: AtenReader, x: Value, decimals: int = 0) -> Value:
-    if not _is_float(x):
+    if not is_float(x):
         return x
     if not decimals:
         return r.emit("round_nearest_even", (x,))
@@ -117,17 +117,17 @@ def _round(r: AtenReader, x: Value, decimals: int = 0) -> Value:
 
 def _whole(name: str) -> Formula:
     """Rounding, of which integers are left alone."""
-    return elementwise(lambda r, x: r.emit(name, (x,)) if _is_float(x) else x)
+    return elementwise(lambda r, x: r.emit(name, (x,)) if is_float(x) else x)
 
 
-def _is_nan(r: AtenReader, x: Value) -> Value:
+def is_nan(r: AtenReader, x: Value) -> Value:
     return r.compare(x, "NE", x)
 
 
 def _sign(r: AtenReader, x: Value) -> Value:
     if x.dtype == BOOL:
         return x
-    return r.select(_is_nan(r, x), 0, r.emit("sign", (x,))) if dtype_class(x.dtype) == "float" else r.emit("sign", (x,))
+    return r.select(is_nan(r, x), 0, r.emit("sign", (x,))) if dtype_class(x.dtype) == "float" else r.emit("sign", (x,))
 
 
 def _abs(r: AtenReader, x: Value) -> Value:
@@ -149,7 +149,7 @@ def _pow_scalar(r: AtenReader, x: Value, exponent: Operand) -> Value:
 
 
 _COMMON_POWERS: dict[Any, Formula] = {
-    0.5: lambda r, x, _: r.emit("sqrt", (x,)) if _is_float(x) else _pow(r, x, _),
+    0.5: lambda r, x, _: r.emit("sqrt", (x,)) if is_float(x) else _pow(r, x, _),
     1: lambda r, x, _: x,
     2: lambda r, x, _: r.op("multiply", x, x),
     3: lambda r, x, _: r.op("multiply", r.op("multiply", x, x), x),
@@ -218,14 +218,14 @@ def _addcdiv(r: AtenReader, x: Value, a: Value, b: Value, value: Operand = 1) ->
 
 def _float(name: str) -> Formula:
     """A function that makes floats of integers."""
-    return elementwise(_op(name), KIND.INT_TO_FLOAT)
+    return elementwise(op(name), KIND.INT_TO_FLOAT)
 
 
 def _classified(formula: Formula, integers: bool) -> Formula:
     """A question about floats; integers all have the same answer."""
 
     def question(r: AtenReader, x: Value) -> Value:
-        return formula(r, x) if _is_float(x) else r.full(integers, BOOL, x.shape)
+        return formula(r, x) if is_float(x) else r.full(integers, BOOL, x.shape)
 
     return elementwise(question, KIND.ALWAYS_BOOL)
 
@@ -234,7 +234,7 @@ def _parts(r: AtenReader, x: Value) -> list[Value]:
     return [r.emit(part, (x,)) for part in ("real", "imag")] if dtype_class(x.dtype) == "complex" else [x]
 
 
-def _finite(r: AtenReader, x: Value) -> Value:
+def finite(r: AtenReader, x: Value) -> Value:
     tested = [r.emit("is_finite", (part,)) for part in _parts(r, x)]
     return tested[0] if len(tested) == 1 else r.emit("and", tested)
 
@@ -244,7 +244,7 @@ def _infinite(r: AtenReader, x: Value) -> Value:
     return tested[0] if len(tested) == 1 else r.emit("or", tested)
 
 
-_DIV = elementwise(_op("divide"), KIND.INT_TO_FLOAT)
+_DIV = elementwise(op("divide"), KIND.INT_TO_FLOAT)
 
 ROWS: dict[str, Formula] = {
     "aten.add.Tensor": elementwise(_add),
@@ -253,8 +253,8 @@ ROWS: dict[str, Formula] = {
     "aten.sub.Scalar": elementwise(_sub),
     "aten.rsub.Scalar": elementwise(lambda r, a, b, alpha=1: _sub(r, b, a, alpha)),
     "aten.rsub.Tensor": elementwise(lambda r, a, b, alpha=1: _sub(r, b, a, alpha)),
-    "aten.mul.Tensor": elementwise(_op("multiply")),
-    "aten.mul.Scalar": elementwise(_op("multiply")),
+    "aten.mul.Tensor": elementwise(op("multiply")),
+    "aten.mul.Scalar": elementwise(op("multiply")),
     "aten.div.Tensor": _DIV,
     "aten.div.Scalar": _DIV,
     "aten.div.Tensor_mode": _div_mode,
@@ -263,13 +263,13 @@ ROWS: dict[str, Formula] = {
     "aten.remainder.Tensor": elementwise(_remainder),
     "aten.remainder.Scalar": elementwise(_remainder),
     "aten.remainder.Scalar_Tensor": elementwise(_remainder),
-    "aten.fmod.Tensor": elementwise(_op("remainder")),
-    "aten.fmod.Scalar": elementwise(_op("remainder")),
+    "aten.fmod.Tensor": elementwise(op("remainder")),
+    "aten.fmod.Scalar": elementwise(op("remainder")),
     "aten.pow.Tensor_Tensor": elementwise(_pow),
     "aten.pow.Tensor_Scalar": _pow_scalar,
     "aten.pow.Scalar": elementwise(_pow),
-    "aten.maximum.default": elementwise(_op("maximum")),
-    "aten.minimum.default": elementwise(_op("minimum")),
+    "aten.maximum.default": elementwise(op("maximum")),
+    "aten.minimum.default": elementwise(op("minimum")),
     "aten.atan2.default": _float("atan2"),
     "aten.eq.Tensor": _compare("EQ"),
     "aten.eq.Scalar": _compare("EQ"),
@@ -287,16 +287,16 @@ ROWS: dict[str, Formula] = {
     "aten.logical_or.default": _logical("or"),
     "aten.logical_xor.default": _logical("xor"),
     "aten.logical_not.default": _logical("not"),
-    "aten.bitwise_and.Tensor": elementwise(_op("and")),
-    "aten.bitwise_and.Scalar": elementwise(_op("and")),
-    "aten.bitwise_or.Tensor": elementwise(_op("or")),
-    "aten.bitwise_or.Scalar": elementwise(_op("or")),
-    "aten.bitwise_xor.Tensor": elementwise(_op("xor")),
-    "aten.bitwise_xor.Scalar": elementwise(_op("xor")),
-    "aten.bitwise_not.default": elementwise(_op("not")),
-    "aten.bitwise_left_shift.Tensor": elementwise(_op("shift_left")),
+    "aten.bitwise_and.Tensor": elementwise(op("and")),
+    "aten.bitwise_and.Scalar": elementwise(op("and")),
+    "aten.bitwise_or.Tensor": elementwise(op("or")),
+    "aten.bitwise_or.Scalar": elementwise(op("or")),
+    "aten.bitwise_xor.Tensor": elementwise(op("xor")),
+    "aten.bitwise_xor.Scalar": elementwise(op("xor")),
+    "aten.bitwise_not.default": elementwise(op("not")),
+    "aten.bitwise_left_shift.Tensor": elementwise(op("shift_left")),
     "aten.bitwise_right_shift.Tensor": elementwise(_shift_right),
-    "aten.neg.default": elementwise(_op("negate")),
+    "aten.neg.default": elementwise(op("negate")),
     "aten.abs.default": elementwise(_abs, KIND.COMPLEX_TO_FLOAT),
     "aten.sign.default": elementwise(_sign),
     "aten.ceil.default": _whole("ceil"),
@@ -318,9 +318,9 @@ ROWS: dict[str, Formula] = {
     "aten.sigmoid.default": _float("logistic"),
     "aten.erf.default": _float("erf"),
     "aten.erfc.default": _float("erfc"),
-    "aten.isnan.default": _classified(_is_nan, False),
+    "aten.isnan.default": _classified(is_nan, False),
     "aten.isinf.default": _classified(_infinite, False),
-    "aten.isfinite.default": _classified(_finite, True),
+    "aten.isfinite.default": _classified(finite, True),
     "aten.gelu.default": elementwise(_gelu),
     "aten.silu.default": elementwise(_silu),
     "aten.relu.default": elementwise(_relu),

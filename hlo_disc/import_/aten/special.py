@@ -2,14 +2,68 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
-from hlo_disc.import_.aten.by_jax import by_jax
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.import_.aten.by_jax import by_jax, traced
 from hlo_disc.import_.aten.elementwise import elementwise
+from hlo_disc.import_.aten.reductions import computed
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.aten.reader import AtenReader
+
+
+def _trigamma(x: Any) -> Any:
+    """By reflection left of 1/2, and there six steps up to where the asymptotic series holds."""
+    low = x < 0.5
+    sine = jnp.sin(np.pi * x)
+    y = jnp.where(low, 1 - x, x)
+    sum_ = jnp.where(low, -(np.pi**2) / (sine * sine), 0)
+    for _ in range(6):
+        sum_, y = sum_ + 1 / (y * y), y + 1
+    z = 1 / (y * y)
+    sum_ = sum_ + (1 + 1 / (2 * y) + z * (1.0 / 6 - z * (1.0 / 30 - z * (1.0 / 42)))) / y
+    return jnp.where(low, -sum_, sum_)
+
+
+def zeta(x: Any, q: Any) -> Any:
+    """Hurwitz' function. Left of 0 its first terms are added one by one, as far as q is positive."""
+
+    def step(state: Any) -> Any:
+        a, sum_ = state
+        negative = a < 0
+        return jnp.where(negative, a + 1, a), jnp.where(negative, sum_ + jnp.power(a, -x), sum_)
+
+    defined = (jnp.floor(q) != q) & (jnp.floor(x) == x)
+    start = jnp.where(defined, q, jnp.ones_like(q)), jnp.zeros_like(q)
+    a, sum_ = jax.lax.while_loop(lambda state: jnp.any(state[0] < 0), step, start)
+    return jnp.where(defined, sum_ + jax.lax.zeta(x, a), jax.lax.zeta(x, q))
+
+
+def _digamma(x: Any) -> Any:
+    """At 0 it is infinite, with the sign that its argument has not."""
+    return jnp.where(x == 0, jnp.copysign(jnp.inf, -x), jax.lax.digamma(x))
+
+
+def _polygamma(r: AtenReader, order: int, x: Value) -> Value:
+    """The derivative of this order of digamma."""
+
+    order = r.fixed(order)
+
+    def fn(y: Any) -> Any:
+        sign = 1.0 if order % 2 else -1.0
+        return sign * math.factorial(order) * zeta(jnp.full_like(y, order + 1), y)
+
+    low = {0: _digamma, 1: _trigamma}
+    wide = r.convert(x, computed(r.out.dtype))
+    return r.convert(traced(r, low.get(order, fn), wide)[0], r.out.dtype)
 
 
 def _function(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -18,7 +72,7 @@ def _function(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 ROWS: dict[str, Callable[..., Any]] = {
     "aten.lgamma.default": _function(jax.lax.lgamma),
-    "aten.digamma.default": _function(jax.lax.digamma),
+    "aten.digamma.default": _function(_digamma),
     "aten.erfinv.default": _function(jax.lax.erf_inv),
     "aten.acos.default": _function(jax.lax.acos),
     "aten.asin.default": _function(jax.lax.asin),
@@ -30,5 +84,6 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.sinh.default": _function(jax.lax.sinh),
     "aten.igamma.default": _function(jax.lax.igamma),
     "aten.igammac.default": _function(jax.lax.igammac),
+    "aten.polygamma.default": _polygamma,
     "aten.nextafter.default": _function(jax.lax.nextafter),
 }

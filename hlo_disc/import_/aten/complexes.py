@@ -1,0 +1,65 @@
+"""Complex numbers: taken apart, put together, conjugated. A conjugate is computed where PyTorch only notes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
+
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.import_.aten.elementwise import elementwise, is_float, is_nan
+from hlo_disc.import_.aten.prims import conjugate
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.aten.reader import AtenReader
+
+
+def _view_as_real(r: AtenReader, x: Value) -> Value:
+    return r.concatenate([r.unsqueeze(r.emit(part, (x,)), -1) for part in ("real", "imag")], -1)
+
+
+def _view_as_complex(r: AtenReader, x: Value) -> Value:
+    return r.emit("complex", [r.squeeze(r.slice(x, -1, i, i + 1), -1) for i in range(2)])
+
+
+def _imag(r: AtenReader, x: Value) -> Value:
+    return r.emit("imag", (x,))
+
+
+def _joined(r: AtenReader, re: Value, im: Value) -> Value:
+    shape = r.out.shape
+    if re.dtype.itemsize < 4:
+        r.unsupported("complex numbers of 16-bit floats are not supported")
+    return r.emit("complex", [r.broadcast(x, shape) for x in (re, im)])
+
+
+def _polar(r: AtenReader, size: Value, angle: Value) -> Value:
+    parts = [r.op("multiply", size, r.emit(function, (angle,))) for function in ("cosine", "sine")]
+    return _joined(r, *parts)
+
+
+def _angle(r: AtenReader, x: Value) -> Value:
+    """Of real numbers 0 or pi."""
+    if dtype_class(x.dtype) == "complex":
+        return r.op("atan2", r.emit("imag", (x,)), r.emit("real", (x,)))
+    turned = r.select(r.compare(x, "LT", 0), r.full(math.pi, x.dtype, x.shape), 0)
+    return r.select(is_nan(r, x), x, turned) if is_float(x) else turned
+
+
+ROWS: dict[str, Callable[..., Any]] = {
+    "aten.view_as_real.default": _view_as_real,
+    "aten.view_as_complex.default": _view_as_complex,
+    "aten.imag.default": _imag,
+    "aten.complex.default": _joined,
+    "aten.polar.default": _polar,
+    "aten.angle.default": elementwise(_angle, KIND.COMPLEX_TO_FLOAT),
+    "aten._conj.default": conjugate,
+    "aten._conj_physical.default": conjugate,
+    "aten.conj_physical.default": conjugate,
+    "aten.conj.default": conjugate,
+    "aten.resolve_conj.default": lambda r, x: x,
+    "aten.resolve_neg.default": lambda r, x: x,
+}

@@ -1,0 +1,163 @@
+"""The primitives that PyTorch's own decompositions end in: `prims`, whose operands have one type already.
+
+Most are ATen's ops by another name; what follows here are those that ATen has no row of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
+
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.import_.aten import elementwise as aten
+from hlo_disc.import_.aten import reductions, special
+from hlo_disc.import_.aten.by_jax import by_jax
+from hlo_disc.import_.aten.elementwise import elementwise
+from hlo_disc.import_.aten.tensors import F64, I32, Operand
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.aten.reader import AtenReader
+
+_LEAST_SQUARE_ROOT = math.sqrt(0.5)
+
+
+def _nan_is_missing(extremum: str) -> Callable[..., Value]:
+    """The extremum, or the other one where one is no number."""
+
+    def formula(r: AtenReader, a: Value, b: Value) -> Value:
+        if dtype_class(a.dtype) != "float":
+            return r.op(extremum, a, b)
+        inner = r.select(aten.is_nan(r, b), a, r.op(extremum, a, b))
+        return r.select(aten.is_nan(r, a), b, inner)
+
+    return formula
+
+
+def _bits(r: AtenReader, x: Value) -> Value:
+    return r.emit("bitcast_convert", (x,), dtype=np.dtype(f"i{x.dtype.itemsize}"))
+
+
+def sign_bit(r: AtenReader, x: Value) -> Value:
+    """Also of -0.0, and of numbers that are none."""
+    kind = dtype_class(x.dtype)
+    if kind in ("bool", "uint"):
+        return r.full(False, np.dtype(bool), x.shape)
+    return r.compare(_bits(r, x) if kind == "float" else x, "LT", 0)
+
+
+def _frexp(r: AtenReader, x: Value) -> list[Value]:
+    """(mantissa in [0.5, 1), exponent), of f32 and f64 by their bits; denormal numbers are scaled first."""
+    mantissa, bias, scale = (23, 126, 2.0**24) if x.dtype.itemsize == 4 else (52, 1022, 2.0**54)
+    tiny = r.compare(r.emit("abs", (x,)), "LT", float(np.finfo(x.dtype).tiny))
+    bits = _bits(r, r.select(tiny, r.op("multiply", x, scale), x))
+    ones = (1 << (8 if mantissa == 23 else 11)) - 1
+    raw = r.op("and", r.op("shift_right_logical", bits, mantissa), ones)
+    exponent = r.op("subtract", raw, r.select(tiny, r.scalar(bias + round(math.log2(scale)), bits.dtype), bias))
+    kept = r.op("or", r.op("and", bits, ~(ones << mantissa)), bias << mantissa)
+    whole = r.op("or", r.compare(x, "EQ", 0), r.op("not", aten.finite(r, x)))
+    part = r.select(whole, x, r.emit("bitcast_convert", (kept,), dtype=x.dtype))
+    return [part, r.convert(r.select(whole, r.scalar(0, bits.dtype), exponent), I32)]
+
+
+def frexp(r: AtenReader, x: Value) -> list[Value]:
+    wide = r.convert(x, reductions.computed(x.dtype))
+    return [r.convert(made, out.dtype) for made, out in zip(_frexp(r, wide), r.outs, strict=True)]
+
+
+def _log2(r: AtenReader, x: Value) -> Value:
+    """Exact of powers of two: the exponent is added to the logarithm of what is left, near 1."""
+    if dtype_class(x.dtype) == "complex":
+        return r.op("divide", r.emit("log", (x,)), math.log(2))
+    part, exponent = _frexp(r, x)
+    low = r.compare(part, "LT", _LEAST_SQUARE_ROOT)
+    part = r.select(low, r.op("add", part, part), part)
+    exponent = r.convert(r.select(low, r.op("subtract", exponent, 1), exponent), x.dtype)
+    return r.op("add", r.op("multiply", r.emit("log", (part,)), 1 / math.log(2)), exponent)
+
+
+def _log10(r: AtenReader, x: Value) -> Value:
+    """In f64, so that powers of ten are exact in f32."""
+    wide = r.convert(x, F64) if dtype_class(x.dtype) == "float" else x
+    return r.convert(r.op("divide", r.emit("log", (wide,)), math.log(10)), x.dtype)
+
+
+def _exp2(r: AtenReader, x: Value) -> Value:
+    return r.op("power", r.full(2, x.dtype, x.shape), x)
+
+
+def _hypot(r: AtenReader, a: Value, b: Value) -> Value:
+    return r.emit("abs", (r.emit("complex", (a, b)),))
+
+
+def conjugate(r: AtenReader, x: Value) -> Value:
+    if dtype_class(x.dtype) != "complex":
+        return x
+    return r.emit("complex", (r.emit("real", (x,)), r.emit("negate", (r.emit("imag", (x,)),))))
+
+
+def _reduced(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """A reduction over these axes, none at all where there are none."""
+
+    def handle(r: AtenReader, x: Value, axes: Sequence[int] | None, *rest: Any, output_dtype: Any = None) -> Any:
+        if axes is not None and not len(axes):
+            axes = None if not x.rank else axes
+        return handler(r, x, axes, *rest)
+
+    return handle
+
+
+def _fill(r: AtenReader, x: Value, value: Operand) -> Value:
+    return r.full(value, x.dtype, x.shape)
+
+
+def _of_aten(name: str) -> Callable[..., Any]:
+    rows = aten.ROWS | special.ROWS
+    kinds = ("default", "Tensor", "Tensor_Tensor")
+    return next(rows[row] for kind in kinds if (row := f"aten.{name}.{kind}") in rows)
+
+
+_SHARED = (
+    "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil cos cosh "
+    "digamma eq erf erfc exp expm1 floor fmod ge gt igamma igammac isfinite le lgamma log log1p lt maximum minimum mul "
+    "ne neg nextafter pow reciprocal remainder round rsqrt sign sin sinh sqrt sub tan tanh trunc"
+).split()
+
+ROWS: dict[str, Callable[..., Any]] = {
+    **{f"prims.{name}.default": _of_aten(name) for name in _SHARED},
+    "prims.div.default": elementwise(aten.op("divide")),
+    "prims.erf_inv.default": _of_aten("erfinv"),
+    "prims.shift_left.default": _of_aten("bitwise_left_shift"),
+    "prims.shift_right_arithmetic.default": _of_aten("bitwise_right_shift"),
+    "prims.shift_right_logical.default": elementwise(aten.op("shift_right_logical")),
+    "prims.where.default": aten.ROWS["aten.where.self"],
+    "prims.cbrt.default": elementwise(aten.op("cbrt"), KIND.INT_TO_FLOAT),
+    "prims.exp2.default": elementwise(_exp2, KIND.INT_TO_FLOAT),
+    "prims.log2.default": elementwise(_log2, KIND.INT_TO_FLOAT),
+    "prims.log10.default": elementwise(_log10, KIND.INT_TO_FLOAT),
+    "prims.hypot.default": elementwise(_hypot),
+    "prims.fmax.default": elementwise(_nan_is_missing("maximum")),
+    "prims.fmin.default": elementwise(_nan_is_missing("minimum")),
+    "prims.gcd.default": elementwise(by_jax(jnp.gcd)),
+    "prims.signbit.default": elementwise(sign_bit, KIND.ALWAYS_BOOL),
+    "prims.frexp.default": frexp,
+    "aten.frexp.Tensor": frexp,
+    "prims.conj.default": conjugate,
+    "prims.conj_physical.default": conjugate,
+    "prims.real.default": aten.ROWS["aten.real.default"],
+    "prims.imag.default": lambda r, x: r.emit("imag", (x,)),
+    "prims.sum.default": _reduced(reductions.ROWS["aten.sum.default"]),
+    "prims.prod.default": _reduced(reductions.ROWS["aten.prod.default"]),
+    "prims.amax.default": _reduced(reductions.ROWS["aten.amax.default"]),
+    "prims.amin.default": _reduced(reductions.ROWS["aten.amin.default"]),
+    "prims.var.default": _reduced(
+        lambda r, x, axes, correction=1: reductions.ROWS["aten.var.correction"](r, x, axes, correction=correction)
+    ),
+    "prims.fill.default": _fill,
+    "prims.device_put.default": lambda r, x, *_: x,
+}

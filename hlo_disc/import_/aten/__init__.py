@@ -9,11 +9,37 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hlo_disc.import_.aten import elementwise, linalg, products, reductions, special, views
+from hlo_disc.import_.aten import (
+    elementwise,
+    gathers,
+    linalg,
+    products,
+    reductions,
+    scans,
+    scatters,
+    searches,
+    sorting,
+    special,
+    strides,
+    views,
+)
 
 Handler = Callable[..., Any]
 
 HANDLERS: dict[str, Handler] = {}
-for _family in (elementwise, special, views, reductions, products, linalg):
+for _family in (
+    elementwise,
+    special,
+    views,
+    reductions,
+    products,
+    linalg,
+    gathers,
+    scatters,
+    sorting,
+    scans,
+    strides,
+    searches,
+):
     assert HANDLERS.keys().isdisjoint(_family.ROWS), HANDLERS.keys() & _family.ROWS.keys()
     HANDLERS.update(_family.ROWS)

@@ -218,9 +218,9 @@ def _select_scatter(r: AtenReader, x: Value, source: Value, axis: int, index: Si
 
 def _slice_scatter(
     r: AtenReader, x: Value, source: Value, axis: int = 0, start: Size | None = None, end: Size | None = None,
-    step: int = 1,
+    step: Size = 1,
 ) -> Value:  # fmt: skip
-    axis %= x.rank
+    axis, step = axis % x.rank, r.fixed(step)
     size, count = x.shape[axis], source.shape[axis]
     first, last = bounds(r, start, end, size)
     if step == 1:

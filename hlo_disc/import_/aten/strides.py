@@ -14,7 +14,7 @@ from torch.fx import Node
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
-from hlo_disc.import_.aten import places, sizes
+from hlo_disc.import_.aten import places
 from hlo_disc.import_.aten.reductions import computed
 from hlo_disc.import_.aten.tensors import I64
 from hlo_disc.import_.elements import ONE, ZERO
@@ -30,7 +30,7 @@ def _memory(r: AtenReader, node: Node) -> tuple[Value, Dim, tuple[int, ...]]:
     while _is_view(node):
         node = node.args[0]  # type: ignore[assignment]
     fake = node.meta["val"]
-    shape, strides = [[sizes.dim(n) for n in x] for x in (fake.shape, fake.stride())]
+    shape, strides = [[r.dim(n) for n in x] for x in (fake.shape, fake.stride())]
     left = [axis for axis in range(len(shape)) if shape[axis] is not ONE]
     order: list[int] = []
     expected = ONE
@@ -42,7 +42,7 @@ def _memory(r: AtenReader, node: Node) -> tuple[Value, Dim, tuple[int, ...]]:
         left.remove(axis)
         expected = expected * shape[axis]
     ones = [axis for axis in range(len(shape)) if shape[axis] is ONE]
-    return r.value_of(node), sizes.dim(fake.storage_offset()), (*ones, *order)
+    return r.value_of(node), r.dim(fake.storage_offset()), (*ones, *order)
 
 
 def _is_view(node: Node) -> bool:
@@ -80,7 +80,7 @@ def _line(r: AtenReader, shape: Shape, strides: Sequence[Size], offset: Size | N
     source = r.node.args[0]
     assert isinstance(source, Node)
     base, begin, order = _memory(r, source)
-    start = sizes.dim(source.meta["val"].storage_offset()) if offset is None else Dim.of(offset)
+    start = r.dim(source.meta["val"].storage_offset()) if offset is None else Dim.of(offset)
     line = r.reshape(r.transpose(base, order), (dim_product(base.shape),))
     return line, _addresses(r, shape, strides, start - begin, line.shape[0])
 

@@ -13,6 +13,7 @@ from hlo_disc.import_.aten import (
     elementwise,
     gathers,
     linalg,
+    padding,
     products,
     reductions,
     scans,
@@ -40,6 +41,7 @@ for _family in (
     scans,
     strides,
     searches,
+    padding,
 ):
     assert HANDLERS.keys().isdisjoint(_family.ROWS), HANDLERS.keys() & _family.ROWS.keys()
     HANDLERS.update(_family.ROWS)

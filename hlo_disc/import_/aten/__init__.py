@@ -13,18 +13,30 @@ from hlo_disc.import_.aten import (
     bessel,
     complexes,
     elementwise,
+    gathers,
     linalg,
+    padding,
     polynomials,
     prims,
     products,
     reductions,
+    scans,
+    scatters,
+    searches,
+    sorting,
     special,
+    strides,
     views,
 )
 
 Handler = Callable[..., Any]
 
+_FAMILIES = (
+    *(elementwise, special, bessel, polynomials, prims, complexes),
+    *(views, strides, padding, gathers, scatters, sorting, scans, searches),
+    *(reductions, products, linalg),
+)
 HANDLERS: dict[str, Handler] = {}
-for _family in (elementwise, special, bessel, polynomials, prims, complexes, views, reductions, products, linalg):
+for _family in _FAMILIES:
     assert HANDLERS.keys().isdisjoint(_family.ROWS), HANDLERS.keys() & _family.ROWS.keys()
     HANDLERS.update(_family.ROWS)

@@ -61,7 +61,7 @@ def _sub(r: AtenReader, a: Value, b: Value, alpha: Operand = 1) -> Value:
     return r.op("subtract", a, _scaled(r, b, alpha))
 
 
-def _floor_divide(r: AtenReader, a: Value, b: Value) -> Value:
+def floor_divide(r: AtenReader, a: Value, b: Value) -> Value:
     """Towards minus infinity; as Python does it of floats, from the remainder."""
     if not is_float(a):
         quotient, rest = r.op("divide", a, b), r.op("remainder", a, b)
@@ -90,7 +90,7 @@ def _remainder(r: AtenReader, a: Value, b: Value) -> Value:
 def _div_mode(r: AtenReader, a: Any, b: Any, rounding_mode: str | None = None) -> Value:
     if rounding_mode is None:
         return _DIV(r, a, b)
-    return elementwise(_floor_divide if rounding_mode == "floor" else _truncated)(r, a, b)
+    return elementwise(floor_divide if rounding_mode == "floor" else _truncated)(r, a, b)
 
 
 def _truncated(r: AtenReader, a: Value, b: Value) -> Value:
@@ -259,7 +259,7 @@ ROWS: dict[str, Formula] = {
     "aten.div.Scalar": _DIV,
     "aten.div.Tensor_mode": _div_mode,
     "aten.div.Scalar_mode": _div_mode,
-    "aten.floor_divide.default": elementwise(_floor_divide),
+    "aten.floor_divide.default": elementwise(floor_divide),
     "aten.remainder.Tensor": elementwise(_remainder),
     "aten.remainder.Scalar": elementwise(_remainder),
     "aten.remainder.Scalar_Tensor": elementwise(_remainder),

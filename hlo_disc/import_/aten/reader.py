@@ -127,6 +127,10 @@ class AtenReader(Tensors):
         """What PyTorch knows of an argument: a fake tensor, or the argument itself."""
         return _fake(self.node.args[number])
 
+    def value_of(self, node: Node) -> Any:
+        """What an earlier node has become."""
+        return self._values[node]
+
     def fakes(self) -> tuple[list[Any], dict[str, Any]]:
         """The same of all arguments."""
         return [_fake(x) for x in self.node.args], {key: _fake(x) for key, x in self.node.kwargs.items()}

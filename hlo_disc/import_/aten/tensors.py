@@ -95,7 +95,10 @@ class Tensors(Construction):
     def slice(self, x: Value, axis: int, start: Dim | int, limit: Dim | int, stride: int = 1) -> Value:
         axis %= x.rank
         starts, limits = [ZERO] * x.rank, list(x.shape)
-        starts[axis], limits[axis] = Dim.of(start), Dim.of(limit)
+        low, high = starts[axis], limits[axis] = Dim.of(start), Dim.of(limit)
+        self.at_most(ZERO, low, f"a slice of dimension {axis} starts at {{1}}")
+        self.at_most(low, high, f"a slice of dimension {axis} starts at {{0}}, after its end {{1}}")
+        self.at_most(high, x.shape[axis], f"a slice of dimension {axis} ends at {{0}}, but there are {{1}}")
         strides = tuple(stride if a == axis else 1 for a in range(x.rank))
         return self.emit("slice", (x,), start=tuple(starts), limit=tuple(limits), stride=strides)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.aten.tensors import F64, I64, Operand
 from hlo_disc.import_.elements import ONE, ZERO
@@ -56,16 +56,18 @@ def _select(r: AtenReader, x: Value, axis: int, index: Size) -> Value:
     return r.squeeze(r.slice(x, axis, at, at + 1), axis)
 
 
+def bounds(r: AtenReader, start: Size | None, end: Size | None, size: Dim) -> tuple[Dim, Dim]:
+    """Of a slice: from where to where, in an axis of this size."""
+    first = ZERO if start is None else Dim.max(Dim.min(place(r, start, size), size), ZERO)
+    last = size if end is None else Dim.max(Dim.min(place(r, end, size), size), first)
+    return r.facts.canonical(first), r.facts.canonical(last)
+
+
 def _slice(
     r: AtenReader, x: Value, axis: int = 0, start: Size | None = None, end: Size | None = None, step: Size = 1
 ) -> Value:
-    step = r.fixed(step)
-    size, count = x.shape[axis], r.out.shape[axis]
-    first = r.facts.canonical(Dim.max(Dim.min(place(r, 0 if start is None else start, size), size), ZERO))
-    if step == 1:
-        return r.slice(x, axis, first, first + count)
-    last = size if end is None else Dim.max(Dim.min(place(r, end, size), size), first)
-    return r.slice(x, axis, first, r.facts.canonical(last), step)
+    first, last, step = *bounds(r, start, end, x.shape[axis]), r.fixed(step)
+    return r.slice(x, axis, first, first + r.out.shape[axis] if step == 1 else last, step)
 
 
 def _split(r: AtenReader, x: Value, _: Any, axis: int = 0) -> list[Value]:
@@ -94,6 +96,26 @@ def _stack(r: AtenReader, tensors: Sequence[Value], axis: int = 0) -> Value:
 
 def _flip(r: AtenReader, x: Value, axes: Sequence[int]) -> Value:
     return r.emit("reverse", (x,), dims=tuple(sorted(axis % x.rank for axis in axes))) if x.rank and axes else x
+
+
+def _repeat(r: AtenReader, x: Value, repeats: Sequence[Size]) -> Value:
+    """Each axis several times over, one after the other."""
+    before = len(repeats) - x.rank
+    shape = (ONE,) * before + x.shape
+    wide = tuple(size for pair in zip(map(Dim.of, repeats), shape, strict=True) for size in pair)
+    made = r.emit("broadcast", (x,), shape=wide, dims=tuple(2 * (before + a) + 1 for a in range(x.rank)))
+    return r.reshape(made, r.out.shape)
+
+
+def _roll(r: AtenReader, x: Value, shifts: Sequence[Size], axes: Sequence[int] = ()) -> Value:
+    """What leaves an axis at its end comes in at its beginning. Without axes: of all elements in a line."""
+    made = x if axes else r.reshape(x, (dim_product(x.shape),))
+    for axis, shift in zip(axes or (0,) if x.rank else (), shifts, strict=False):
+        size = made.shape[axis]
+        start = r.facts.canonical(-Dim.of(shift) % Dim.max(size, ONE))
+        if start is not ZERO:
+            made = r.concatenate([r.slice(made, axis, start, size), r.slice(made, axis, 0, start)], axis)
+    return r.reshape(made, x.shape)
 
 
 def _constant_pad(r: AtenReader, x: Value, pad: Sequence[Size], value: Operand = 0) -> Value:
@@ -176,6 +198,8 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.cat.default": _cat,
     "aten.stack.default": _stack,
     "aten.flip.default": _flip,
+    "aten.repeat.default": _repeat,
+    "aten.roll.default": _roll,
     "aten.constant_pad_nd.default": _constant_pad,
     "aten.full.default": _full_of,
     "aten.full_like.default": _full_of,

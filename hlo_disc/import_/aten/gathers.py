@@ -1,0 +1,77 @@
+"""Elements whose places are data: indexing, gathers, embeddings; and what is one of these with known places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.import_.aten import places
+from hlo_disc.import_.elements import ONE, ZERO
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.aten.reader import AtenReader
+
+Size = Dim | int
+
+
+def _index(r: AtenReader, x: Value, indices: Sequence[Value | None]) -> Value:
+    if all(index is None for index in indices):
+        return x
+    return places.taken(r, x, places.indexed(r, x.shape, indices))
+
+
+def _index_select(r: AtenReader, x: Value, axis: int, index: Value) -> Value:
+    if not x.rank:
+        return x
+    line = r.reshape(index, (index.shape[0] if index.rank else ONE,))
+    return places.taken(r, x, places.indexed(r, x.shape, [None] * (axis % x.rank) + [line]))
+
+
+def _embedding(r: AtenReader, table: Value, index: Value, *_: Any) -> Value:
+    return places.taken(r, table, places.indexed(r, table.shape, [index], wrap=False))
+
+
+def _gather(r: AtenReader, x: Value, axis: int, index: Value, **_: Any) -> Value:
+    """Of axes that the index has less of, the first ones count."""
+    if any(size is ZERO for size in index.shape):
+        return r.full(0, x.dtype, r.out.shape)
+    x, index = (r.reshape(y, y.shape or (ONE,)) for y in (x, index))
+    axis %= x.rank
+    for a, (size, limit) in enumerate(zip(index.shape, x.shape, strict=True)):
+        if a != axis and size is not limit:
+            r.at_most(size, limit, f"dimension {a} of the index has {{0}} and that of the operand only {{1}}")
+            x = r.slice(x, a, 0, size)
+    return r.reshape(places.taken(r, x, places.along(r, x.shape, axis, index)), r.out.shape)
+
+
+def _take(r: AtenReader, x: Value, index: Value) -> Value:
+    line = r.reshape(x, (dim_product(x.shape),))
+    return places.taken(r, line, places.indexed(r, line.shape, [index]))
+
+
+def _diagonal(r: AtenReader, x: Value, offset: Size = 0, a: int = 0, b: int = 1) -> Value:
+    return places.taken(r, x, places.diagonal(r, x.shape, offset, a, b, r.out.shape[-1]))
+
+
+def _refused(r: AtenReader, *_: Any, **__: Any) -> Value:
+    r.unsupported("the size of its result depends on data, which is not supported here")
+
+
+ROWS: dict[str, Callable[..., Any]] = {
+    "aten.index.Tensor": _index,
+    "aten._unsafe_index.Tensor": _index,
+    "aten.index_select.default": _index_select,
+    "aten.embedding.default": _embedding,
+    "aten.gather.default": _gather,
+    "aten.take.default": _take,
+    "aten.diagonal.default": _diagonal,
+    "aten.diagonal_copy.default": _diagonal,
+    "aten.nonzero.default": _refused,
+    "aten.masked_select.default": _refused,
+    "aten._unique2.default": _refused,
+    "aten.unique_dim.default": _refused,
+    "aten.unique_consecutive.default": _refused,
+    "aten.bincount.default": _refused,
+}

@@ -1,0 +1,103 @@
+"""Places in sorted tensors, and counts of what falls between bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import Truth
+from hlo_disc.import_.aten import places
+from hlo_disc.import_.aten.reductions import computed
+from hlo_disc.import_.aten.tensors import I32, I64, Operand
+from hlo_disc.import_.elements import ONE
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.aten.reader import AtenReader
+
+_INDICES = Dim.const(2**31 - 2)
+
+
+def _found(r: AtenReader, line: Value, wanted: Value, right: bool) -> Value:
+    """Where each number belongs in the sorted last axis of `line`, whose other axes, if any, are those of `wanted`.
+
+    Bisection as ATen does it, so that both agree about what is not sorted. right: behind elements that are equal.
+    """
+    count = line.shape[-1]
+    r.at_most(count, _INDICES, "a sorted axis of {0} elements has more than {1}")
+    if r.facts.at_most(ONE, count) is not Truth.YES:  # there is something to read of an empty one too
+        none = (0,) * line.rank
+        line = r.pad(line, 0, none, (*none[1:], 1))
+    low = r.full(0, I32, wanted.shape)
+    high = r.full(count, I32, wanted.shape)
+    for _ in range(count.value.bit_length() if count.is_const else 31):
+        middle = r.op("add", low, r.op("shift_right_arithmetic", r.op("subtract", high, low), 1))
+        value = _at(r, line, middle)
+        behind = r.op("not", r.compare(value, "GT" if right else "GE", wanted))
+        is_open = r.compare(low, "LT", high)
+        low = r.select(r.op("and", behind, is_open), r.op("add", middle, 1), low)
+        high = r.select(behind, high, middle)
+    return low
+
+
+def _at(r: AtenReader, line: Value, index: Value) -> Value:
+    if line.rank == 1:
+        return places.taken(r, line, places.indexed(r, line.shape, [index], wrap=False))
+    return places.taken(r, line, places.along(r, line.shape, line.rank - 1, index, wrap=False))
+
+
+def _searchsorted(
+    r: AtenReader, line: Value, wanted: Operand, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: Value | None = None,
+) -> Value:  # fmt: skip
+    if not isinstance(wanted, Value):
+        wanted = r.scalar(wanted, line.dtype)
+    if sorter is not None:
+        line = r.reshape(places.taken(r, line, places.along(r, line.shape, line.rank - 1, sorter)), line.shape)
+    common = np.promote_types(line.dtype, wanted.dtype) if line.dtype != wanted.dtype else line.dtype
+    line, wanted = r.convert(line, common), r.convert(wanted, common)
+    return r.convert(_found(r, line, wanted, right or side == "right"), r.out.dtype)
+
+
+def _bucketize(r: AtenReader, wanted: Operand, line: Value, *, out_int32: bool = False, right: bool = False) -> Value:
+    return _searchsorted(r, line, wanted, right=right)
+
+
+def _histc(r: AtenReader, x: Value, bins: int = 100, low: Operand = 0, high: Operand = 0) -> Value:
+    """Counts of equal parts from low to high, the last of which has its upper bound too."""
+    dtype = computed(x.dtype)
+    line = r.convert(r.reshape(x, (dim_product(x.shape),)), dtype)
+    start, end = r.scalar(low, dtype), r.scalar(high, dtype)
+    if low == high:
+        r.at_most(ONE, line.shape[0], "a histogram of no elements needs bounds")
+        start, end = r.reduce(line, None, "min"), r.reduce(line, None, "max")
+    same = r.compare(start, "EQ", end)
+    start, end = r.select(same, r.op("subtract", start, 1), start), r.select(same, r.op("add", end, 1), end)
+    part = r.op("divide", r.op("multiply", r.op("subtract", line, start), bins), r.op("subtract", end, start))
+    inside = r.op("and", r.compare(line, "GE", start), r.compare(line, "LE", end))
+    place = r.op("minimum", r.convert(r.emit("floor", (part,)), I64), bins - 1)
+    place = r.select(inside, place, bins)  # outside, where nothing is counted
+    counts = r.full(0, dtype, (Dim.of(bins),))
+    where = places.indexed(r, counts.shape, [place], wrap=False)
+    return r.convert(places.put(r, counts, where, r.scalar(1, dtype), "add"), r.out.dtype)
+
+
+def _repeat_interleave(r: AtenReader, repeats: Value, *, output_size: Any = None) -> Value:
+    """Each number as often as it says; how many there will be must be known."""
+    if output_size is None:
+        r.unsupported("the size of its result depends on data, which is not supported here")
+    ends = r.cumulative(r.convert(repeats, I64), 0, "add")
+    return r.convert(_found(r, ends, r.iota(I64, r.out.shape), True), r.out.dtype)
+
+
+ROWS: dict[str, Callable[..., Any]] = {
+    "aten.searchsorted.Tensor": _searchsorted,
+    "aten.searchsorted.Scalar": _searchsorted,
+    "aten.bucketize.Tensor": _bucketize,
+    "aten.bucketize.Scalar": _bucketize,
+    "aten.histc.default": _histc,
+    "aten.repeat_interleave.Tensor": _repeat_interleave,
+}

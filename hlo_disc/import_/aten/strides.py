@@ -1,0 +1,140 @@
+"""Views that are told by strides, and windows that slide: gathers from a tensor's memory or along an axis.
+
+Strides are those of PyTorch's memory. There is none here, but what a tensor without gaps has in memory follows from the
+order of its axes; a view of one has its memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch.fx import Node
+
+from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import Truth
+from hlo_disc.import_.aten import places
+from hlo_disc.import_.aten.reductions import computed
+from hlo_disc.import_.aten.tensors import I64
+from hlo_disc.import_.elements import ONE, ZERO
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.aten.reader import AtenReader
+
+Size = Dim | int
+
+
+def _memory(r: AtenReader, node: Node) -> tuple[Value, Dim, tuple[int, ...]]:
+    """A node's memory: the tensor without gaps that has it, where that begins, and its axes, slowest first."""
+    while _is_view(node):
+        node = node.args[0]  # type: ignore[assignment]
+    fake = node.meta["val"]
+    shape, strides = [[r.dim(n) for n in x] for x in (fake.shape, fake.stride())]
+    left = [axis for axis in range(len(shape)) if shape[axis] is not ONE]
+    order: list[int] = []
+    expected = ONE
+    while left:
+        axis = next((a for a in reversed(left) if r.facts.equal(strides[a], expected) is Truth.YES), None)
+        if axis is None:
+            r.unsupported("strides in the memory of a tensor that has gaps, which is not here, are not supported")
+        order.insert(0, axis)
+        left.remove(axis)
+        expected = expected * shape[axis]
+    ones = [axis for axis in range(len(shape)) if shape[axis] is ONE]
+    return r.value_of(node), r.dim(fake.storage_offset()), (*ones, *order)
+
+
+def _is_view(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None or not schema.arguments:
+        return False
+    alias = schema.arguments[0].alias_info
+    return alias is not None and not alias.is_write and isinstance(node.args[0], Node)
+
+
+def _addresses(r: AtenReader, shape: Shape, strides: Sequence[Size], offset: Dim, count: Dim) -> Value:
+    """Of each element of a view, where it is in `count` elements of memory."""
+    last = offset
+    address = r.full(offset, I64, shape)
+    for axis, stride in enumerate(strides):
+        step = r.op("multiply", r.iota(I64, shape, axis), r.scalar(stride, I64))
+        address = r.op("add", address, step)
+        last = last + (shape[axis] - 1) * Dim.of(stride)
+    some = Dim.min(ONE, dim_product(shape))
+    r.require(offset, ">=", ZERO, "the view would begin at {0}, before the tensor's memory", (offset,))
+    end = (last + 1) * some
+    r.at_most(end, count, "the view needs {0} elements of memory, but there are {1}")
+    return address
+
+
+def _as_strided(
+    r: AtenReader, x: Value, shape: Sequence[Size], strides: Sequence[Size], offset: Size | None = None
+) -> Value:
+    line, at = _line(r, r.out.shape, strides, offset)
+    return places.taken(r, line, places.indexed(r, line.shape, [at], wrap=False))
+
+
+def _line(r: AtenReader, shape: Shape, strides: Sequence[Size], offset: Size | None) -> tuple[Value, Value]:
+    """The memory of the op's first argument, and where in it the elements of a view are."""
+    source = r.node.args[0]
+    assert isinstance(source, Node)
+    base, begin, order = _memory(r, source)
+    start = r.dim(source.meta["val"].storage_offset()) if offset is None else Dim.of(offset)
+    line = r.reshape(r.transpose(base, order), (dim_product(base.shape),))
+    return line, _addresses(r, shape, strides, start - begin, line.shape[0])
+
+
+def _as_strided_scatter(
+    r: AtenReader, x: Value, source: Value, shape: Sequence[Size], strides: Sequence[Size], offset: Size | None = None
+) -> Value:
+    """The tensor with new elements there, which must be in its own memory."""
+    argument = r.node.args[0]
+    assert isinstance(argument, Node)
+    base, _, order = _memory(r, argument)
+    if base is not x and _is_view(argument):
+        r.unsupported("strides of a view's memory are not supported here")
+    line, at = _line(r, source.shape, strides, offset)
+    made = places.put(r, line, places.indexed(r, line.shape, [at], wrap=False), source)
+    back = tuple(map(order.index, range(x.rank)))
+    return r.transpose(r.reshape(made, tuple(x.shape[axis] for axis in order)), back)
+
+
+def _windows(r: AtenReader, count: Dim, size: Dim, step: Size) -> Value:
+    """The places of (window, element) along an axis."""
+    first = r.op("multiply", r.iota(I64, (count, size), 0), r.scalar(step, I64))
+    return r.op("add", first, r.iota(I64, (count, size), 1))
+
+
+def _unfold(r: AtenReader, x: Value, axis: int, size: Size, step: Size) -> Value:
+    """Windows along an axis, whose elements become the last axis."""
+    if not x.rank:
+        return r.broadcast(r.reshape(x, (ONE,)), r.out.shape)
+    axis %= x.rank
+    at = _windows(r, r.out.shape[axis], Dim.of(size), step)
+    made = places.taken(r, x, places.indexed(r, x.shape, [None] * axis + [at], wrap=False))
+    return r.transpose(made, [a for a in range(made.rank) if a != axis + 1] + [axis + 1])
+
+
+def _unfold_backward(r: AtenReader, gradient: Value, shape: Sequence[Size], axis: int, size: Size, step: Size) -> Value:
+    """The sum over all windows that an element is in."""
+    out = r.out.shape
+    if not out:
+        return r.reduce(gradient, None, "add")
+    axis %= len(out)
+    wide = r.convert(gradient, computed(gradient.dtype))
+    rest = [a for a in range(wide.rank - 1) if a > axis]
+    wide = r.transpose(wide, [*range(axis + 1), wide.rank - 1, *rest])
+    at = _windows(r, gradient.shape[axis], Dim.of(size), step)
+    where = places.indexed(r, out, [None] * axis + [at], wrap=False)
+    return r.convert(places.put(r, r.full(0, wide.dtype, out), where, wide, "add"), r.out.dtype)
+
+
+ROWS: dict[str, Callable[..., Any]] = {
+    "aten.as_strided.default": _as_strided,
+    "aten.as_strided_copy.default": _as_strided,
+    "aten.as_strided_scatter.default": _as_strided_scatter,
+    "aten.unfold.default": _unfold,
+    "aten.unfold_copy.default": _unfold,
+    "aten.unfold_backward.default": _unfold_backward,
+}

@@ -60,7 +60,10 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
             continue
         if scan is not None:
             rules.append(Choice(variant, (*when, Condition(cols, "<=", SHARED[across]))))
-            few_rows = Condition(dim_product(space.rows), "<=", FEW_ROWS * (variant.width if across else 1))
+            few = FEW_ROWS
+            if variant.team:
+                few = max(few, device.at_once // (scan.partial.slices * variant.team.runs))
+            few_rows = Condition(dim_product(space.rows), "<=", few * (variant.width if across else 1))
             rules.append(Choice(scan, (*when, few_rows)))
         rules.append(Choice(variant, when))
     return rules
@@ -77,16 +80,16 @@ def _in_tiles(variant: RowVariant, device: Device) -> list[Choice]:
 
 
 def _for_teams(variant: RowVariant, device: Device) -> list[tuple[RowVariant, When]]:
-    """For each team of threads the rows, or with lanes on rows the panels of them, that are not too long for it.
+    """For each team of threads the rows that are not too long for it; with lanes on rows the smallest team for all.
 
-    Each in two forms, of which one reads and writes whole registers. What the last team keeps in fast memory may be too
-    long for that: there it computes it again.
+    So there are most panels. Each team has two forms, of which one reads and writes whole registers. What the last one
+    keeps in fast memory may be too long for that: there it computes it again.
     """
-    size = variant.space.rows[-1] if variant.lanes_on_rows else dim_product(variant.space.widest)
+    size = dim_product(variant.space.widest)
     whole = Condition(variant.along, "multiple of", device.lanes)
     forms: list[tuple[RowVariant, When]] = []
     many = sum(map(is_heavy, variant.group.ops)) > FEW_HEAVY
-    teams = [replace(team, chunks=1) if many else team for team in device.teams]
+    teams = [replace(team, chunks=1) if many else team for team in device.teams[: 1 if variant.lanes_on_rows else None]]
     shared = [replace(variant, team=team) for team in teams]
     last = [shared[-1], replace(shared[-1], stages=False)] if shared[-1].staged else shared[-1:]
     for form in (*shared[:-1], *last):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import emulated
 import pytest
 import traffic
 from small_kernels import BARRIER, block_of_memory, launch
@@ -112,6 +113,7 @@ BLOCKS = {
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_small_programs_are_spread_over_the_machine(name, emulated_targets):
-    program = traffic.compiled(name)
+    emulated.register_large()
+    program = traffic.compiled(name, "large-cuda")
     found = {(rows, cols): traffic.grids(program, traffic.drawn(name, rows, cols)) for rows, cols in BLOCKS[name]}
     assert found == BLOCKS[name]

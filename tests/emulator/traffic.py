@@ -101,9 +101,9 @@ SHAPES = (
 _SPECS = {"x": "f32[m, n]", "s": "f32[n]", "i": "i32[k]"}
 
 
-def compiled(name: str) -> hlo_disc.Executable:
+def compiled(name: str, target: str = "emulated-cuda") -> hlo_disc.Executable:
     function, takes = PROGRAMS[name]
-    return hlo_disc.compile(function, *(_SPECS[letter] for letter in takes), target="emulated-cuda")
+    return hlo_disc.compile(function, *(_SPECS[letter] for letter in takes), target=target)
 
 
 def drawn(name: str, rows: int, cols: int) -> list[np.ndarray]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hlo_disc.device import Device
-from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.dim import dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError
@@ -25,7 +25,8 @@ FEW_COLUMNS, FEW_FOR_REGIONS = 4, 64
 FEW_ROWS = 8
 # Up to so many steps a row is left to a smaller team of threads.
 FEW_STEPS = 4
-# More heavy ops keep the registers of a thread busy with one run of neighbours.
+# More heavy ops keep the registers of a thread busy with one run of neighbours. A gather that finds each lane's element
+# by itself counts as two: its addresses have 64 bits.
 FEW_HEAVY = 4
 # A reduction over more than this many elements is shared among blocks: (lanes on columns, lanes on rows).
 SHARED = (1 << 16, 1 << 9)
@@ -88,7 +89,7 @@ def _for_teams(variant: RowVariant, device: Device) -> list[tuple[RowVariant, Wh
     size = dim_product(variant.space.widest)
     whole = Condition(variant.along, "multiple of", device.lanes)
     forms: list[tuple[RowVariant, When]] = []
-    many = sum(map(is_heavy, variant.group.ops)) > FEW_HEAVY
+    many = sum(is_heavy(op) + 2 * _is_scattered(op) for op in variant.group.ops) > FEW_HEAVY
     teams = [replace(team, chunks=1) if many else team for team in device.teams[: 1 if variant.lanes_on_rows else None]]
     shared = [replace(variant, team=team) for team in teams]
     last = [shared[-1], replace(shared[-1], stages=False)] if shared[-1].staged else shared[-1:]
@@ -96,3 +97,8 @@ def _for_teams(variant: RowVariant, device: Device) -> list[tuple[RowVariant, Wh
         when = (Condition(size, "<=", FEW_STEPS * form.width),) if form.team is not teams[-1] else ()
         forms += [(replace(form, aligned=True), (*when, whole)), (form, when)]
     return forms
+
+
+def _is_scattered(op: Op) -> bool:
+    """Is an op a gather whose neighbours lie anywhere?"""
+    return op.name == "gather" and op.results[0].rank - 1 not in op.attrs["offset_dims"]

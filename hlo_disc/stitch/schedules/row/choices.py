@@ -28,8 +28,9 @@ FEW_STEPS = 4
 # More heavy ops keep the registers of a thread busy with one run of neighbours. A gather that finds each lane's element
 # by itself counts as two: its addresses have 64 bits.
 FEW_HEAVY = 4
-# A reduction over more than this many elements is shared among blocks: (lanes on columns, lanes on rows).
-SHARED = (1 << 16, 1 << 9)
+# A reduction over more than this many elements is shared among blocks: (lanes on columns, lanes on rows). Of teams with
+# lanes on rows few would be busy otherwise.
+SHARED, SHARED_BY_TEAMS = (1 << 16, 1 << 9), (1 << 16, 1 << 8)
 
 
 def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
@@ -42,6 +43,7 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     cols = dim_product(space.widest)
     across = space.lanes_on_rows
     wide = RowVariant(group, space, across, device, facts)
+    most = (SHARED_BY_TEAMS if device.teams else SHARED)[across]
     rules: list[Choice] = []
     forms: list[tuple[RowVariant, When]] = [(wide, ())]
     if device.teams:
@@ -56,11 +58,11 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
         shared = sliced(variant)
         scan = shared_scan(variant)
         if shared is not None:
-            rules.append(Choice(variant, (*when, Condition(cols, "<=", SHARED[across]))))
+            rules.append(Choice(variant, (*when, Condition(cols, "<=", most))))
             rules.append(Choice(shared, when))
             continue
         if scan is not None:
-            rules.append(Choice(variant, (*when, Condition(cols, "<=", SHARED[across]))))
+            rules.append(Choice(variant, (*when, Condition(cols, "<=", most))))
             few = FEW_ROWS
             if variant.team:
                 few = max(few, device.at_once // (scan.partial.slices * variant.team.runs))

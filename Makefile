@@ -24,7 +24,7 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-frameworks traffic instructions test-full conformance fuzz soak surface mutants lint format docs bench gpu-kit ecosystem asan tsan clean
+.PHONY: demo test test-gpu test-frameworks traffic launches instructions test-full conformance fuzz soak surface mutants lint format docs bench gpu-kit ecosystem asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -54,6 +54,10 @@ torch-ops: $(STAMP) .venv-torch/installed
 # What kernels of a GPU ask of memory, as in make traffic FILTER=softmax; counted, so that no GPU is needed.
 traffic: $(STAMP)
 	PYTHONPATH=tests/emulator $(BIN)/python -m traffic --filter "$(FILTER)"
+
+# What a launch costs host code, and what calls leave behind, by a driver that does nothing.
+launches: $(STAMP)
+	PYTHONPATH=tests/emulator $(BIN)/python -m launches
 
 # Instructions of their innermost loops for an element, next to Triton's, which this installs beside .venv.
 instructions: $(STAMP) .venv-triton/installed

@@ -109,7 +109,10 @@ class Device:
     unroll: independent vectors in flight in a memory-bound loop.
     tile_rows, tile_vectors: the register tile of the matrix multiply (rows x vectors of accumulators).
     row_steps: rows of the tiles that finish what `tile_rows` leaves over, largest first, ending in 1.
-    grain: elements of memory-bound work that are worth a block of their own.
+    grain: elements of memory-bound work that are worth a block of their own, of a team for each of its runs.
+    at_once: runs that all teams should have before a run has more than a register of work, up to the grain; 0 where
+        blocks are always worth the grain.
+    slices: parts of a long axis that blocks share: where its results are combined at once, and where one by one.
     grain_flops: FLOPs of compute-bound work that are worth a block of their own.
     teams: of which sizes, smallest first, teams of threads share blocks; none where a block is one thread's.
     tiles: those of a team in a matrix multiply, of which the first that sizes allow is taken and the last is for all;
@@ -132,6 +135,8 @@ class Device:
     tile_vectors: int = 4
     row_steps: tuple[int, ...] = (2, 1)
     grain: int = 1 << 14
+    at_once: int = 0
+    slices: tuple[int, int] = (32, 32)
     grain_flops: int = 1 << 20
     teams: tuple[Team, ...] = ()
     tiles: tuple[Tile, ...] = ()

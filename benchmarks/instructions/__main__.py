@@ -42,7 +42,7 @@ ROWS = {
         layer_norm, ("f32[m, n]", "f32[n]", "f32[n]"), "reduce_256_aligned", 3, by_triton.layer_norm, 4096, 8
     ),
     "GELU": Row(jax.nn.gelu, ("f32[m, n]",), "map_256_aligned", 1, by_triton.gelu, 1024, 4),
-    "column sum": Row(lambda x: x.sum(0), ("f32[m, n]",), "reduce_256_across_aligned", 1, by_triton.column_sum, 32, 8),
+    "column sum": Row(lambda x: x.sum(0), ("f32[m, n]",), "reduce_8_across_aligned", 1, by_triton.column_sum, 32, 8),
 }
 
 

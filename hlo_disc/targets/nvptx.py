@@ -122,6 +122,9 @@ DEVICE = Device(
     simd_bytes=16,
     registers=64,
     unroll=1,
+    grain=16,  # four registers
+    slices=(128, 64),
+    at_once=1 << 18,  # threads of a hundred multiprocessors or more
     teams=(Team(8, 1, 16), Team(32, 2, 4), Team(256, 1)),
     tiles=(
         Tile(16, 32, 128, 256, parts=8, registers=112),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import emulated
 import jax
 import jax.numpy as jnp
+import launches
 import numpy as np
 import pytest
 from jax import lax
@@ -129,6 +130,13 @@ def test_every_call_of_the_driver_may_fail(name, target, error, raised):
         for result, x in zip(jax.tree.leaves(executable(*xs)), right, strict=True):
             np.testing.assert_allclose(result, x, rtol=1e-6)
     assert failed > 10
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_many_calls_leak_nothing_and_launches_are_cheap(target):
+    program = launches.compiled(target)
+    assert launches.idle(lambda: launches.of_a_launch(program)) < 1.5e-6
+    assert launches.idle(lambda: launches.leaked(program, launches.CALLS)) == 0
 
 
 def test_an_error_names_the_kernel():

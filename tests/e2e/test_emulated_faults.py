@@ -20,7 +20,7 @@ SHAPES = ((40, 31), (40, 32), (20, 500), (20, 501), (10, 1100), (10, 1101), (3, 
 # Of each kind, in the order of `faults.KINDS`, at least so many are there to be found.
 LEAST = {
     "map": (0, 0, 0, 4, 16),
-    "softmax": (8, 8, 60, 20, 120),
+    "softmax": (6, 8, 60, 20, 120),
     "layer norm": (8, 8, 60, 16, 160),
     "all in one": (2, 4, 16, 4, 20),
     "argmax": (12, 12, 120, 12, 60),
@@ -29,8 +29,9 @@ LEAST = {
     "dot": (6, 8, 0, 20, 60),
     "scatter": (0, 0, 4, 6, 30),
 }
-# Barriers that order nothing, one of a form: nothing comes before them, or nobody reads what they let through.
-NEEDLESS = {"all in one": 2, "cumulative sum": 2, "dot": 3}
+# Barriers that order nothing, one of a form: nothing comes before them, or nobody reads what they let through. Of a
+# softmax a block of the largest team has one row.
+NEEDLESS = {"softmax": 2, "all in one": 2, "cumulative sum": 2, "dot": 3}
 
 
 def test_there_are_enough():

@@ -86,6 +86,17 @@ def test_row_kernels(name, target):
                 np.testing.assert_allclose(result, right, rtol=2e-5, atol=1e-5, err_msg=f"{m} x {n}, order {order}")
 
 
+@pytest.mark.parametrize("element", ["f4E2M1FN", "f6E3M2FN", "f8E4M3FN"])
+def test_elements_of_few_bits_are_a_byte_each(element):
+    text = f"""
+      func.func @main() -> tensor<8x{element}> {{
+        %c = stablehlo.constant dense<[0.0, 1.0, -0.5, 2.0, 3.0, 4.0, 1.5, -1.0]> : tensor<8x{element}>
+        return %c : tensor<8x{element}>
+      }}"""
+    result = hlo_disc.compile(text, target="emulated-cuda")()
+    assert result.astype(np.float32).tolist() == [0, 1, -0.5, 2, 3, 4, 1.5, -1]
+
+
 BARRIER = "  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)\n"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import emulated
 import pytest
 import traffic
 from small_kernels import BARRIER, block_of_memory, launch
@@ -91,8 +92,30 @@ def test_rows_move_little_more_than_they_must(name, emulated_targets):
         found = traffic.of_shape(name, program, rows, cols)
         aligned = cols % 4 == 0
         where = f"{rows} x {cols}: {found}"
-        assert 1 <= found.block <= (1.10 if aligned else 1.25), where
-        assert 1 <= found.total <= (1.10 if aligned else 1.25), where
+        assert 1 <= found.blocks <= (1.10 if aligned else 1.25), where
+        # What 64 blocks have added up of a column goes through memory, too.
+        shared = 2 * 64 / rows if name == "column sum" and rows > 256 else 0
+        assert 1 <= found.total <= (1.10 if aligned else 1.25) + shared, where
         assert found.conflicts == 0, where
         whole = aligned and (name != "transpose" or (rows % 4 == 0 and min(rows, cols) >= 8))
-        assert found.asked <= ASKED[name] or not whole, where
+        assert found.asked <= ASKED[name] + shared or not whole, where
+
+
+# How many blocks of 128 or 256 threads the launches of a call have. Small programs are spread over the machine: teams
+# have a row or a register of a thread each; more from a million elements on.
+BLOCKS = {
+    "map": {(17, 768): [13], (512, 768): [384]},
+    "softmax": {(17, 768): [5], (300, 17): [19], (8, 4096): [8], (4096, 64): [256]},
+    "layer norm": {(17, 768): [5], (300, 17): [19], (8, 4096): [8], (4096, 64): [256]},
+    "column sum": {(17, 768): [2], (300, 768): [96, 2], (8, 4096): [8]},
+    "transpose": {(17, 768): [24], (512, 768): [384]},
+    "gather of rows": {(17, 768): [13], (1024, 4096): [1024]},
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_small_programs_are_spread_over_the_machine(name, emulated_targets):
+    emulated.register_large()
+    program = traffic.compiled(name, "large-cuda")
+    found = {(rows, cols): traffic.grids(program, traffic.drawn(name, rows, cols)) for rows, cols in BLOCKS[name]}
+    assert found == BLOCKS[name]

@@ -53,7 +53,7 @@ struct Recorded {
   int warp;
   std::string record;
 };
-bool recording = false;
+bool recording = false, idling = false;
 std::vector<Recorded> recorded;
 constexpr int kNotWhileRecording = 900;  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 
@@ -115,6 +115,9 @@ void fake_record(bool on) {
   if (on) recorded.clear();
   recording = on;
 }
+
+// Launches do nothing from now on; or no longer.
+void fake_idle(bool on) { idling = on; }
 
 // Runs what was recorded. Returns how many launches that were.
 int fake_replay() {
@@ -221,6 +224,7 @@ static int launch(const Machine& machine, void* function, unsigned blocks_x, uns
     return 0;
   }
   if (int error = outcome()) return error;
+  if (idling) return 0;
   simt_warp(machine.warp);
   simt_launch(kernel.run, blocks_x, threads_x, shared, packed[1]);
   return 0;

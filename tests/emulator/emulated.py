@@ -251,7 +251,16 @@ def register_products(least: int) -> None:
         registry.register(f"library-{vendor.driver[0]}", functools.partial(Emulated, changed))
 
 
+def register_large() -> None:
+    """The target "large-cuda", which spreads work as a real GPU does."""
+    registry.register("large-cuda", functools.partial(Emulated, NVIDIA))
+
+
 def register() -> None:
-    """Let programs be compiled for "emulated-cuda" and "emulated-rocm", GPUs with as little shared memory as any."""
+    """Let programs be compiled for "emulated-cuda" and "emulated-rocm", GPUs with as little shared memory as any.
+
+    They are small, so that blocks of small programs have several items, too.
+    """
     for name, vendor, most in (("cuda", NVIDIA, 99 << 10), ("rocm", AMD, 64 << 10)):
-        registry.register(f"emulated-{name}", functools.partial(Emulated, vendor, most))
+        small = replace(vendor, device=replace(vendor.device, at_once=1 << 10))
+        registry.register(f"emulated-{name}", functools.partial(Emulated, small, most))

@@ -51,12 +51,12 @@ def counted(run: Callable[[], object]) -> list[Counts]:
 class Traffic:
     """Of a call.
 
-    block: sectors that a block touches, over the fewest that hold as many bytes as it uses; the largest of all blocks.
+    blocks: sectors that each block touches, over the fewest that hold as many bytes as it uses; of all blocks together.
     total: bytes of the sectors that launches touch, over those of arguments and results. asked: the same of what warps
     ask for, time and again. conflicts: turns of shared memory beyond the fewest, for each request.
     """
 
-    block: float
+    blocks: float
     total: float
     asked: float
     conflicts: float
@@ -67,11 +67,17 @@ def traffic(program: Callable[..., Any], arrays: list[np.ndarray], compulsory: i
     launches = [c for c in counts if c.block < 0]
     blocks = [c for c in counts if c.block >= 0 and sum(c.sectors)]
     return Traffic(
-        block=max(sum(c.sectors) / sum(-(-n // SECTOR) for n in c.bytes) for c in blocks),
+        blocks=sum(sum(c.sectors) for c in blocks) / sum(-(-n // SECTOR) for c in blocks for n in c.bytes),
         total=SECTOR * sum(sum(c.sectors) for c in launches) / compulsory,
         asked=SECTOR * sum(c.asked for c in launches) / compulsory,
         conflicts=sum(c.conflicts for c in launches) / max(1, sum(c.shared for c in launches)),
     )
+
+
+def grids(program: Callable[..., Any], arrays: list[np.ndarray]) -> list[int]:
+    """How many blocks each launch has that touch memory."""
+    launches = [c.launch for c in counted(lambda: program(*arrays)) if c.block >= 0 and sum(c.sectors)]
+    return [launches.count(launch) for launch in sorted(set(launches))]
 
 
 def _layer_norm(x, scale, bias):
@@ -95,22 +101,27 @@ SHAPES = (
 _SPECS = {"x": "f32[m, n]", "s": "f32[n]", "i": "i32[k]"}
 
 
-def compiled(name: str) -> hlo_disc.Executable:
+def compiled(name: str, target: str = "emulated-cuda") -> hlo_disc.Executable:
     function, takes = PROGRAMS[name]
-    return hlo_disc.compile(function, *(_SPECS[letter] for letter in takes), target="emulated-cuda")
+    return hlo_disc.compile(function, *(_SPECS[letter] for letter in takes), target=target)
 
 
-def of_shape(name: str, program: Callable[..., Any], rows: int, cols: int) -> Traffic:
-    """A gather takes a third of the rows, each once."""
+def drawn(name: str, rows: int, cols: int) -> list[np.ndarray]:
+    """Arguments of a program: a gather takes a third of the rows, each once."""
     rng, takes = np.random.default_rng(rows), PROGRAMS[name][1]
     made = {
         "x": lambda: rng.standard_normal((3 * rows if "i" in takes else rows, cols), np.float32),
         "s": lambda: rng.standard_normal(cols, np.float32),
         "i": lambda: rng.permutation(3 * rows)[:rows].astype(np.int32),
     }
-    arrays = [made[letter]() for letter in takes]
+    return [made[letter]() for letter in takes]
+
+
+def of_shape(name: str, program: Callable[..., Any], rows: int, cols: int) -> Traffic:
+    arrays = drawn(name, rows, cols)
     result = program(*arrays)
-    needed = [result.nbytes] * 2 + [arrays[1].nbytes] if "i" in takes else [result.nbytes, *(x.nbytes for x in arrays)]
+    gathers = "i" in PROGRAMS[name][1]
+    needed = [result.nbytes] * 2 + [arrays[1].nbytes] if gathers else [result.nbytes, *(x.nbytes for x in arrays)]
     return traffic(program, arrays, sum(needed))
 
 
@@ -119,14 +130,14 @@ def main() -> None:
     parser.add_argument("--filter", default="*", metavar="GLOB", help="only these programs")
     chosen = parser.parse_args().filter
     emulated.register()
-    print(f"{'':16}{'':>14}{'block':>8}{'total':>8}{'asked':>8}{'conflicts':>11}")
+    print(f"{'':16}{'':>14}{'blocks':>8}{'total':>8}{'asked':>8}{'conflicts':>11}")
     for name in PROGRAMS:
         if fnmatch.fnmatch(name, chosen):
             program = compiled(name)
             for rows, cols in SHAPES:
                 t = of_shape(name, program, rows, cols)
                 shape = f"{rows} x {cols}"
-                print(f"{name:16}{shape:>14}{t.block:8.2f}{t.total:8.2f}{t.asked:8.2f}{t.conflicts:11.2f}")
+                print(f"{name:16}{shape:>14}{t.blocks:8.2f}{t.total:8.2f}{t.asked:8.2f}{t.conflicts:11.2f}")
 
 
 if __name__ == "__main__":

@@ -338,7 +338,7 @@ class ThreadLanes(Lanes):
         if run == 1 or not hasattr(element, "width"):
             return 0
         aligned = all(self.multiples.of(x.v) % run == 0 for x in starts)
-        return min(run * element.width // 8, self._start(buffer.v)) if aligned else 0
+        return min(run * -(-element.width // 8), self._start(buffer.v)) if aligned else 0
 
     def _start(self, buffer: ir.Value) -> int:
         """At a multiple of how many bytes a buffer starts, 0 if it is not known."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from hlo_disc.device import Team
+from hlo_disc.device import Device, Team
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import ir
@@ -39,6 +39,15 @@ def group_kernel(
     with b.module.kernel(name, [*memory, *[(b.index_type, "")] * (len(names) + scalars)], calls_only, team) as values:
         buffers, symbols, rest = values[:count], values[count : count + len(names)], values[count + len(names) :]
         yield Sizes(b, dict(zip(names, symbols, strict=True)), facts), buffers, rest
+
+
+def block_grain(b: Builder, device: Device, team: Team | None, work: Scalar) -> Scalar:
+    """Elements of memory-bound work for each block, of `work` in all."""
+    runs = team.runs if team else 1
+    most = device.grain * runs
+    if not device.at_once:
+        return most
+    return b.minimum(b.maximum(work * runs // device.at_once, device.lanes * runs), most)
 
 
 @contextmanager

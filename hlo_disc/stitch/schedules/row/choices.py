@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hlo_disc.device import Device
-from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.dim import dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import CompileError
@@ -25,10 +25,12 @@ FEW_COLUMNS, FEW_FOR_REGIONS = 4, 64
 FEW_ROWS = 8
 # Up to so many steps a row is left to a smaller team of threads.
 FEW_STEPS = 4
-# More heavy ops keep the registers of a thread busy with one run of neighbours.
+# More heavy ops keep the registers of a thread busy with one run of neighbours. A gather that finds each lane's element
+# by itself counts as two: its addresses have 64 bits.
 FEW_HEAVY = 4
-# A reduction over more than this many elements is shared among blocks: (lanes on columns, lanes on rows).
-SHARED = (1 << 16, 1 << 9)
+# A reduction over more than this many elements is shared among blocks: (lanes on columns, lanes on rows). Of teams with
+# lanes on rows few would be busy otherwise.
+SHARED, SHARED_BY_TEAMS = (1 << 16, 1 << 9), (1 << 16, 1 << 8)
 
 
 def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
@@ -41,6 +43,7 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     cols = dim_product(space.widest)
     across = space.lanes_on_rows
     wide = RowVariant(group, space, across, device, facts)
+    most = (SHARED_BY_TEAMS if device.teams else SHARED)[across]
     rules: list[Choice] = []
     forms: list[tuple[RowVariant, When]] = [(wide, ())]
     if device.teams:
@@ -55,12 +58,15 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
         shared = sliced(variant)
         scan = shared_scan(variant)
         if shared is not None:
-            rules.append(Choice(variant, (*when, Condition(cols, "<=", SHARED[across]))))
+            rules.append(Choice(variant, (*when, Condition(cols, "<=", most))))
             rules.append(Choice(shared, when))
             continue
         if scan is not None:
-            rules.append(Choice(variant, (*when, Condition(cols, "<=", SHARED[across]))))
-            few_rows = Condition(dim_product(space.rows), "<=", FEW_ROWS * (variant.width if across else 1))
+            rules.append(Choice(variant, (*when, Condition(cols, "<=", most))))
+            few = FEW_ROWS
+            if variant.team:
+                few = max(few, device.at_once // (scan.partial.slices * variant.team.runs))
+            few_rows = Condition(dim_product(space.rows), "<=", few * (variant.width if across else 1))
             rules.append(Choice(scan, (*when, few_rows)))
         rules.append(Choice(variant, when))
     return rules
@@ -77,19 +83,24 @@ def _in_tiles(variant: RowVariant, device: Device) -> list[Choice]:
 
 
 def _for_teams(variant: RowVariant, device: Device) -> list[tuple[RowVariant, When]]:
-    """For each team of threads the rows, or with lanes on rows the panels of them, that are not too long for it.
+    """For each team of threads the rows that are not too long for it; with lanes on rows the smallest team for all.
 
-    Each in two forms, of which one reads and writes whole registers. What the last team keeps in fast memory may be too
-    long for that: there it computes it again.
+    So there are most panels. Each team has two forms, of which one reads and writes whole registers. What the last one
+    keeps in fast memory may be too long for that: there it computes it again.
     """
-    size = variant.space.rows[-1] if variant.lanes_on_rows else dim_product(variant.space.widest)
+    size = dim_product(variant.space.widest)
     whole = Condition(variant.along, "multiple of", device.lanes)
     forms: list[tuple[RowVariant, When]] = []
-    many = sum(map(is_heavy, variant.group.ops)) > FEW_HEAVY
-    teams = [replace(team, chunks=1) if many else team for team in device.teams]
+    many = sum(is_heavy(op) + 2 * _is_scattered(op) for op in variant.group.ops) > FEW_HEAVY
+    teams = [replace(team, chunks=1) if many else team for team in device.teams[: 1 if variant.lanes_on_rows else None]]
     shared = [replace(variant, team=team) for team in teams]
     last = [shared[-1], replace(shared[-1], stages=False)] if shared[-1].staged else shared[-1:]
     for form in (*shared[:-1], *last):
         when = (Condition(size, "<=", FEW_STEPS * form.width),) if form.team is not teams[-1] else ()
         forms += [(replace(form, aligned=True), (*when, whole)), (form, when)]
     return forms
+
+
+def _is_scattered(op: Op) -> bool:
+    """Is an op a gather whose neighbours lie anywhere?"""
+    return op.name == "gather" and op.results[0].rank - 1 not in op.attrs["offset_dims"]

@@ -31,9 +31,6 @@ from hlo_disc.stitch.schedules.row.scans import BLOCK, Scan
 if TYPE_CHECKING:
     from hlo_disc.stitch.schedules.row.variant import RowVariant
 
-# Slices of a reduction that is shared among blocks.
-SLICES = 32
-
 
 def stage_bytes(value: Value, p: Pass) -> Dim:
     return dim_product(p.cols) * max(value.dtype.itemsize, 4)
@@ -67,7 +64,7 @@ class RowKernel:
     def _output_shape(self, value: Value) -> Shape:
         if not self.variant.sliced:
             return value.shape
-        slices = Dim.const(SLICES)
+        slices = Dim.const(self.variant.slices)
         return (slices, *value.shape) if self.variant.lanes_on_rows else (*value.shape, slices)
 
     def _body(self, width: int) -> Body:
@@ -103,8 +100,7 @@ class RowKernel:
 
         Neighbouring items take neighbouring memory: parts of one row or, of all `panels`, the next one.
         """
-        sliced = self.variant.sliced or self.variant.totals
-        chunks = SLICES if sliced else self.b.ceil_div(cols, self.b.maximum(self.span, 1))
+        chunks = self.variant.slices or self.b.ceil_div(cols, self.b.maximum(self.span, 1))
         if panels is None:
             part, rest = self.b.index(item % chunks), item // chunks
         else:
@@ -330,9 +326,9 @@ class RowKernel:
         if not totals:
             return state
         part = self.b.index(self.slice.base)
-        low, high = (part + 1, SLICES) if scan.reverse else (0, part)
+        low, high = (part + 1, self.variant.slices) if scan.reverse else (0, part)
         with b.loop(low, high, 1, state) as loop:
-            at = Index((SLICES - 1) - (loop.i - low) if scan.reverse else loop.i)
+            at = Index((self.variant.slices - 1) - (loop.i - low) if scan.reverse else loop.i)
             row = self._index(self.space.scanned_at[scan.op], [ZERO])
             dim = scan.op.attrs["dim"]
             rows = [i for axis, i in enumerate(row) if axis != dim]

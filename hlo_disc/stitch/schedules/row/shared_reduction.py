@@ -13,13 +13,12 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.space import row_space
-from hlo_disc.stitch.schedules.row.kernel import SLICES
 from hlo_disc.stitch.schedules.row.variant import RowVariant
 
 
 @dataclass(frozen=True)
 class SlicedReduction:
-    """A reduction shared among blocks: `partial` leaves SLICES results a row in the workspace, `final` reduces them.
+    """A reduction shared among blocks: `partial` leaves the results of slices in the workspace, `final` reduces them.
 
     symbols: those of the whole group; a half may need fewer.
     """
@@ -65,8 +64,9 @@ def sliced(whole: RowVariant) -> SlicedReduction | None:
         return None
     above = set(backward_slice([x for op in reductions for x in op.operands], group.ops))
     results = tuple(v for op in reductions for v in op.results)
-    slices, front = Dim.const(SLICES), whole.lanes_on_rows
-    work = tuple(Value(v.dtype, (slices, *v.shape) if front else (*v.shape, slices)) for v in results)
+    front = whole.lanes_on_rows
+    slices = whole.device.slices[front]
+    work = workspace(results, slices, front)
     scalars = [x for op in reductions for x in op.operands[len(op.results) :]]
     inits = set(backward_slice(scalars, group.ops))
     first = [op for op in group.ops if op in above or op in reductions]
@@ -75,7 +75,8 @@ def sliced(whole: RowVariant) -> SlicedReduction | None:
     ops: list[Op] = [op for op in group.ops if op in inits]
     new: dict[Value, Value] = {}
     for op in reductions:
-        ends = _end(op, [made[v] for v in op.results], 0 if front else op.results[0].rank, space.passes[0].cols[0])
+        axis = 0 if front else op.results[0].rank
+        ends = _end(op, [made[v] for v in op.results], axis, space.passes[0].cols[0], slices)
         ops += ends
         new.update(zip(op.results, ends[-1].results, strict=True))
     values = dict(new)
@@ -93,21 +94,26 @@ def sliced(whole: RowVariant) -> SlicedReduction | None:
     if isinstance(end_space, str) or isinstance(part_space, str):
         return None
     return SlicedReduction(
-        replace(whole, group=partial, space=part_space, sliced=True),
+        replace(whole, group=partial, space=part_space, slices=slices),
         replace(whole, group=end, space=end_space),
         work,
         group.symbols,
     )
 
 
-def _end(op: Op, work: Sequence[Value], axis: int, cols: Dim) -> list[Op]:
+def workspace(results: Sequence[Value], slices: int, front: bool) -> tuple[Value, ...]:
+    """Room for the results of slices, along the first axis or the last one."""
+    count = Dim.const(slices)
+    return tuple(Value(v.dtype, (count, *v.shape) if front else (*v.shape, count)) for v in results)
+
+
+def _end(op: Op, work: Sequence[Value], axis: int, cols: Dim, slices: int) -> list[Op]:
     """The ops that reduce what the slices left; a region reduces only slices that had something in them."""
     attrs = {**op.attrs, "dims": (axis,)}
     ops: list[Op] = []
     if op.name == "reduce_with":
-        count = Dim.of(SLICES)
-        span = Dim.max((cols + (SLICES - 1)) // SLICES, Dim.const(1))
-        count = Dim.min(count, (cols + (span - 1)) // span)
+        span = Dim.max((cols + (slices - 1)) // slices, Dim.const(1))
+        count = Dim.min(Dim.const(slices), (cols + (span - 1)) // span)
         ops = [_first(v, axis, count, op.loc) for v in work]
         work = [cut.result for cut in ops]
     types = [(v.dtype, v.shape) for v in op.results]

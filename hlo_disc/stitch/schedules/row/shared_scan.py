@@ -15,7 +15,7 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.space import row_space
-from hlo_disc.stitch.schedules.row.kernel import SLICES
+from hlo_disc.stitch.schedules.row.shared_reduction import workspace
 from hlo_disc.stitch.schedules.row.variant import RowVariant
 
 
@@ -60,18 +60,18 @@ def shared_scan(whole: RowVariant) -> SharedScan | None:
     above = set(backward_slice([x for op in scans for x in op.operands], group.ops))
     if not scans or any(op in above for op in scans):
         return None
-    front, slices = whole.lanes_on_rows, Dim.const(SLICES)
+    front, slices = whole.lanes_on_rows, whole.device.slices[True]
     totals = [_total(op) for op in scans]
     results = [v for op in totals for v in op.results]
-    work = tuple(Value(v.dtype, (slices, *v.shape) if front else (*v.shape, slices)) for v in results)
+    work = workspace(results, slices, front)
     ops = [op for op in group.ops if op in above]
     partial = replace(Group.of(group.schedule, [*ops, *totals], results), inputs=group.inputs)
     part_space = row_space(partial.ops, partial.outputs, whole.facts)
     if isinstance(part_space, str) or part_space.lanes_on_rows != front:
         return None
     return SharedScan(
-        replace(whole, group=partial, space=part_space, sliced=True),
-        replace(whole, totals=work),
+        replace(whole, group=partial, space=part_space, slices=slices),
+        replace(whole, totals=work, slices=slices),
         work,
     )
 

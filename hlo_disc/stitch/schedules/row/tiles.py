@@ -25,7 +25,7 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val, product
 from hlo_disc.stitch.codegen.views import VIEWS
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
+from hlo_disc.stitch.schedules.kernel import block_grain, each_item, group_kernel
 
 # The side of a tile, and of a row of it in fast memory.
 SIDE, PITCH = 32, 33
@@ -82,7 +82,7 @@ class TileVariant:
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Divide the tiles into blocks that are worth handing out, and launch."""
         items = product(self._counts(b, sizes.shape(self.group.outputs[0].shape)))
-        per = max(self.device.grain // SIDE**2, 1)
+        per = b.maximum(block_grain(b, self.device, self.team, items * SIDE**2) // SIDE**2, 1)
         fast = sizes(self.fast_bytes())
         b.launch(kernel, b.ceil_div(items, per), [*buffers, *symbols, items, per], fast, self.team)
 

@@ -15,17 +15,18 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.space import RowSpace
-from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
-from hlo_disc.stitch.schedules.row.kernel import SLICES, RowKernel, stage_bytes
+from hlo_disc.stitch.schedules.kernel import block_grain, each_item, group_kernel
+from hlo_disc.stitch.schedules.row.kernel import RowKernel, stage_bytes
 
 
 @dataclass(frozen=True)
 class RowVariant:
     """One compiled form of a row group. Kernel arguments: inputs, outputs, symbols, items, items a block, span.
 
-    narrow: one vector a step, for rows that would not fill more. sliced: every reduction goes over a part of `span`
-    columns only; the outputs get an axis of SLICES more, the last one, or with lanes on rows the first. totals: what
-    such a kernel left of the cumulative ops' operands, from which each part of the columns starts.
+    narrow: one vector a step, for rows that would not fill more. slices: parts of `span` columns that
+    are shared among blocks; 0 for none. Reductions go over one of them, and the outputs get an axis of so many more,
+    the last one, or with lanes on rows the first. totals: what such a kernel left of the cumulative ops' operands, from
+    which each part of the columns starts.
     team: the threads that share a block; None for one. aligned: the axis along which lanes run is a multiple of the
     lanes of a register. stages: what several passes need is kept in fast memory, where that can be; otherwise it is
     computed again.
@@ -37,12 +38,17 @@ class RowVariant:
     device: Device
     facts: ShapeFacts
     narrow: bool = False
-    sliced: bool = False
+    slices: int = 0
     totals: tuple[Value, ...] = ()
     workspace: tuple[Value, ...] = ()
     team: Team | None = None
     aligned: bool = False
     stages: bool = True
+
+    @property
+    def sliced(self) -> bool:
+        """Are the results those of slices?"""
+        return self.slices > 0 and not self.totals
 
     @property
     def along(self) -> Dim:
@@ -64,13 +70,13 @@ class RowVariant:
         """Is an item a part of its columns? A map may share a long row among blocks, too."""
         # Finding the part of a row takes a division, which is as long as a short row.
         whole = self.space.reduced_at or self.space.scans or self._short
-        return self.sliced or bool(self.totals) or (not self.lanes_on_rows and not whole)
+        return self.slices > 0 or (not self.lanes_on_rows and not whole)
 
     @property
     def _short(self) -> bool:
         """Are rows known to be too short to be shared?"""
         cols = dim_product(self.space.widest)
-        return cols.is_const and cols.value <= self.device.grain
+        return cols.is_const and cols.value <= self.device.grain * (self.team.runs if self.team else 1)
 
     @property
     def staged(self) -> bool:
@@ -104,13 +110,14 @@ class RowVariant:
         """Divide the items into blocks that are worth handing out, and launch."""
         cols = sizes.count(self.space.widest)
         weight = 1 + 4 * sum(is_expensive(op) for op in self.group.ops)
-        grain = max(self.device.grain // weight, self.width)
+        work = sizes.count(self.space.rows) * cols
+        grain = b.maximum(block_grain(b, self.device, self.team, work) // weight, self.width)
         chunks: Scalar = 1
         span = cols
-        if self.sliced or self.totals:
-            span, chunks = b.ceil_div(cols, SLICES), SLICES
+        if self.slices:
+            span, chunks = b.ceil_div(cols, self.slices), self.slices
         elif self.parts:
-            span = b.minimum(cols, _round_up(grain, self.width))
+            span = b.minimum(cols, b.ceil_div(grain, self.width) * self.width)
             chunks = b.ceil_div(cols, b.maximum(span, 1))
         if self.lanes_on_rows:
             panels = b.ceil_div(sizes(self.space.rows[-1]), self.width)
@@ -118,7 +125,8 @@ class RowVariant:
             per_item = span * self.width
         else:
             items, per_item = sizes.count(self.space.rows) * chunks, span
-        per = b.maximum(grain // b.maximum(per_item, 1), 1)
+        # Of the rows of a team each takes a step at least.
+        per = b.maximum(grain // b.maximum(per_item, self.width if self.team else 1), 1)
         fast = sizes(self.fast_bytes())
         b.launch(kernel, b.ceil_div(items, per), [*buffers, *symbols, items, per, span], fast, self.team)
 
@@ -130,7 +138,7 @@ class RowVariant:
             sizes, buffers, scalars = opened
             items, per, span = scalars
             if self.aligned:
-                for size in (sizes(self.along), *([] if self.sliced or self.totals else [span])):
+                for size in (sizes(self.along), *([] if self.slices else [span])):
                     b.lanes.is_multiple(size, self.device.lanes)
             build = RowKernel(b, self, sizes, buffers, span)
             with each_item(b, items, per) as item:
@@ -141,7 +149,3 @@ def is_heavy(op: Op) -> bool:
     """Does an op keep registers busy, so that several vectors in flight are no gain?"""
     inner = [x for region in regions(op) for x in region.ops]
     return (is_expensive(op) and op.name != "cumulative") or any(is_expensive(x) for x in inner)
-
-
-def _round_up(n: int, multiple: int) -> int:
-    return -(-n // multiple) * multiple

@@ -27,7 +27,7 @@ from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val, product
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
+from hlo_disc.stitch.schedules.kernel import block_grain, each_item, group_kernel
 from hlo_disc.stitch.schedules.scatters.axes import Axes, Bounds, Places, nested, scatter_of, update_of
 
 # A window is divided into about this many parts, each of some cache lines: every part looks at all indices again.
@@ -107,7 +107,7 @@ class OrderedScatter:
             items = items * b.ceil_div(length, reach)
         window = product([size[a] for a in axes.window]) * span
         cost = b.maximum(product([size[a] for a in axes.serial]) * (window + PER_INDEX), 1)
-        per = b.maximum(self.device.grain // cost, 1)
+        per = b.maximum(block_grain(b, self.device, self.team, items * cost) // cost, 1)
         b.launch(kernel, b.ceil_div(items, per), [*buffers, *symbols, items, per, span, reach], 0, self.team)
 
     # Kernel side.

@@ -21,7 +21,7 @@ from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val, product
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
+from hlo_disc.stitch.schedules.kernel import block_grain, each_item, group_kernel
 from hlo_disc.stitch.schedules.scatters.axes import Axes, Places, scatter_of, update_of
 
 
@@ -84,7 +84,7 @@ class ParallelScatter:
         """Divide the updates into blocks that are worth handing out, and launch."""
         size, axis = sizes.shape(update_of(self.op).shape), lane_axis(self.op)
         items = product([n if a != axis else b.ceil_div(n, self.width) for a, n in enumerate(size)])
-        per = max(self.device.grain // self.width, 1)
+        per = b.maximum(block_grain(b, self.device, self.team, items * self.width) // self.width, 1)
         b.launch(kernel, b.ceil_div(items, per), [*buffers, *symbols, items, per], 0, self.team)
 
     def build(self, b: Builder, name: str) -> None:

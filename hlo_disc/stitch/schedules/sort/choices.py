@@ -27,6 +27,7 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.schedules.kernel import block_grain
 from hlo_disc.stitch.schedules.sort.comparator import comparator
 from hlo_disc.stitch.schedules.sort.kernels import RUN, TILE, build_merges, build_runs, log2_ceil
 from hlo_disc.stitch.schedules.sort.records import Records
@@ -87,8 +88,8 @@ class SortVariant:
 
         def launch(name: str, length: int, buffers: Sequence[Val], more: Sequence[Scalar]) -> None:
             cost = b.maximum(b.minimum(n, length) * PER_ELEMENT, 1)
-            per = b.maximum(self.layout.device.grain // cost, 1)
             items = rows * b.ceil_div(n, length)
+            per = b.maximum(block_grain(b, self.layout.device, None, items * cost) // cost, 1)
             b.launch(name, b.ceil_div(items, per), [*buffers, *symbols, *more, items, per], self.layout.fast_bytes)
 
         launch(kernel, room, buffers[: count + len(work)], ())

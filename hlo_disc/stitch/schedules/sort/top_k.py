@@ -25,7 +25,7 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.schedules.kernel import each_item
+from hlo_disc.stitch.schedules.kernel import block_grain, each_item
 from hlo_disc.stitch.schedules.sort.records import Records
 from hlo_disc.stitch.schedules.sort.sorter import Layout, Sorter, sort_kernel
 
@@ -75,7 +75,7 @@ class TopVariant:
         parts = b.maximum(b.minimum(PARTS // b.maximum(rows, 1), n // least), 1)
 
         def launch(name: str, items: Scalar, length: Scalar, more: Sequence[Scalar]) -> None:
-            per = b.maximum(self.layout.device.grain // b.maximum(length, 1), 1)
+            per = b.maximum(block_grain(b, self.layout.device, None, items * length) // b.maximum(length, 1), 1)
             b.launch(name, b.ceil_div(items, per), [*buffers, *symbols, *more, items, per], self.layout.fast_bytes)
 
         launch(kernel, rows * parts, b.ceil_div(n, parts), [parts])

@@ -1,0 +1,71 @@
+"""What a launch costs host code, next to a driver that does nothing for one: `make launches` prints it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import emulated
+import jax
+import numpy as np
+
+import hlo_disc
+from hlo_disc import ral
+
+TARGETS = ("emulated-cuda", "emulated-rocm")
+LAUNCHES, TIMES, CALLS = 1000, 20, 10_000
+
+
+def compiled(target: str) -> hlo_disc.Executable:
+    """As many launches as its argument says, of a loop that host code counts."""
+    return hlo_disc.compile(
+        lambda n, x: jax.lax.fori_loop(0, n, lambda _, x: x * 2 + 1, x), "i32[]", "f32[m]", target=target
+    )
+
+
+def idle(run: Callable[[], Any]) -> Any:
+    """Call a function while launches do nothing."""
+    emulated.emulator().fake_idle(True)
+    try:
+        return run()
+    finally:
+        emulated.emulator().fake_idle(False)
+
+
+def of_a_launch(program: hlo_disc.Executable) -> float:
+    """Seconds, the least of a few calls."""
+    x = np.ones(8, np.float32)
+
+    def seconds(launches: int) -> float:
+        start = time.perf_counter()
+        program(np.int32(launches), x)
+        return time.perf_counter() - start
+
+    least = [min(seconds(n) for _ in range(TIMES)) for n in (0, LAUNCHES)]
+    return (least[1] - least[0]) / LAUNCHES
+
+
+def leaked(program: hlo_disc.Executable, calls: int) -> int:
+    """Blocks of the GPU's memory and bytes of ours that calls, of several sizes, do not give back."""
+    before = ral.device_blocks() + ral.live_bytes()
+    for n in range(calls):
+        program(np.int32(n % 3), np.ones(n % 7, np.float32))
+    return ral.device_blocks() + ral.live_bytes() - before
+
+
+def main() -> None:
+    emulated.register()
+    for target in TARGETS:
+        program = compiled(target)
+        seconds = idle(lambda: of_a_launch(program))  # noqa: B023
+        start = time.perf_counter()
+        left = idle(lambda: leaked(program, CALLS))  # noqa: B023
+        call = (time.perf_counter() - start) / CALLS
+        print(
+            f"{target}: {seconds * 1e6:.2f} µs a launch; {call * 1e6:.1f} µs a call, {left} leaked by {CALLS} of them"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -198,6 +198,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.cat.default": _cat,
     "aten.stack.default": _stack,
     "aten.flip.default": _flip,
+    "aten.copy.default": lambda r, x, source, *_: r.broadcast(r.convert(source, x.dtype), x.shape),
     "aten.repeat.default": _repeat,
     "aten.roll.default": _roll,
     "aten.constant_pad_nd.default": _constant_pad,

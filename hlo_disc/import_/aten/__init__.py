@@ -13,6 +13,7 @@ from hlo_disc.import_.aten import (
     bessel,
     complexes,
     elementwise,
+    fourier,
     linalg,
     polynomials,
     prims,
@@ -25,6 +26,18 @@ from hlo_disc.import_.aten import (
 Handler = Callable[..., Any]
 
 HANDLERS: dict[str, Handler] = {}
-for _family in (elementwise, special, bessel, polynomials, prims, complexes, views, reductions, products, linalg):
+for _family in (
+    elementwise,
+    special,
+    bessel,
+    polynomials,
+    prims,
+    complexes,
+    views,
+    reductions,
+    products,
+    linalg,
+    fourier,
+):
     assert HANDLERS.keys().isdisjoint(_family.ROWS), HANDLERS.keys() & _family.ROWS.keys()
     HANDLERS.update(_family.ROWS)

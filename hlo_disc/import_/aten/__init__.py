@@ -13,6 +13,7 @@ from hlo_disc.import_.aten import (
     bessel,
     complexes,
     elementwise,
+    fourier,
     gathers,
     linalg,
     padding,
@@ -32,9 +33,24 @@ from hlo_disc.import_.aten import (
 Handler = Callable[..., Any]
 
 _FAMILIES = (
-    *(elementwise, special, bessel, polynomials, prims, complexes),
-    *(views, strides, padding, gathers, scatters, sorting, scans, searches),
-    *(reductions, products, linalg),
+    bessel,
+    complexes,
+    elementwise,
+    fourier,
+    gathers,
+    linalg,
+    padding,
+    polynomials,
+    prims,
+    products,
+    reductions,
+    scans,
+    scatters,
+    searches,
+    sorting,
+    special,
+    strides,
+    views,
 )
 HANDLERS: dict[str, Handler] = {}
 for _family in _FAMILIES:

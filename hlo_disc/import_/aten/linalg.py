@@ -1,11 +1,17 @@
-"""Linear algebra, as JAX writes it with LAPACK's functions."""
+"""Linear algebra, as JAX writes it with LAPACK's functions, which are those of ATen.
+
+`info` of a factorisation that fails says that it failed; of LU it is, as LAPACK's, the first pivot that is zero.
+Nothing is raised: a graph of ATen's ops asks for no errors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.aten.by_jax import traced
@@ -13,11 +19,254 @@ from hlo_disc.import_.aten.by_jax import traced
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
+Array = Any
+lax = jax.lax.linalg
 
-def _cholesky(r: AtenReader, x: Value, upper: bool = False) -> Value:
-    return traced(r, lambda a: jnp.linalg.cholesky(a, upper=upper), x)[0]
+
+# Formulas of arrays
+
+
+def _adjoint(a: Array) -> Array:
+    return jnp.swapaxes(a, -1, -2).conj()
+
+
+def _triangle(a: Array, b: Array, upper: bool, left: bool = True, unit: bool = False, **how: bool) -> Array:
+    """A solution of a x = b, or x a = b, whose batches are spread to each other."""
+    batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a, b = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
+    return lax.triangular_solve(a, b, left_side=left, lower=not upper, unit_diagonal=unit, **how)
+
+
+def _lu(a: Array) -> tuple[Array, Array, Array]:
+    """(L and U in one, pivots from 1, the first zero pivot or 0)."""
+    made, pivots, _ = lax.lu(a)
+    zero = jnp.diagonal(made, axis1=-2, axis2=-1) == 0
+    place = jnp.arange(1, zero.shape[-1] + 1, dtype=jnp.int32)
+    first = jnp.min(jnp.where(zero, place, np.iinfo(np.int32).max), axis=-1, initial=np.iinfo(np.int32).max)
+    return made, pivots + 1, jnp.where(jnp.any(zero, axis=-1), first, 0)
+
+
+def _permutation(lu: Array, pivots: Array) -> Array:
+    return lax.lu_pivots_to_permutation(pivots - 1, lu.shape[-2])
+
+
+def _lu_solve(
+    lu: Array, pivots: Array, b: Array, left: bool = True, transposed: bool = False, conj: bool = False
+) -> Array:
+    """Of A x = b, where A is transposed (and conjugated, if `conj`), or of x A = b."""
+    if not left:
+        b = jnp.swapaxes(b, -1, -2)
+        if conj and transposed:
+            return jnp.swapaxes(_lu_solve(lu.conj(), pivots, b), -1, -2)
+        return jnp.swapaxes(_lu_solve(lu, pivots, b, True, not transposed), -1, -2)
+    batch = jnp.broadcast_shapes(lu.shape[:-2], b.shape[:-2])
+    order = _permutation(lu, pivots)
+    order = jnp.broadcast_to(order, (*batch, order.shape[-1]))[..., None]
+    b = jnp.broadcast_to(b, (*batch, *b.shape[-2:]))
+    if not transposed:
+        b = jnp.take_along_axis(b, order, axis=-2)
+        return _triangle(lu, _triangle(lu, b, False, unit=True), True)
+    how = {"transpose_a": True, "conjugate_a": conj}
+    made = _triangle(lu, _triangle(lu, b, True, **how), False, unit=True, **how)
+    return jnp.take_along_axis(made, jnp.argsort(order, axis=-2), axis=-2)
+
+
+def _parity(pivots: Array, dtype: Any) -> Array:
+    """1, or -1 where an odd number of rows were exchanged."""
+    moved = pivots != jnp.arange(1, pivots.shape[-1] + 1, dtype=pivots.dtype)
+    return jnp.where(jnp.sum(moved, axis=-1) % 2 == 0, 1, -1).astype(dtype)
+
+
+def _unpacked(lu: Array) -> tuple[Array, Array]:
+    rows, columns = lu.shape[-2:]
+    least = jax.core.min_dim(rows, columns)
+    lower = jnp.tril(lu[..., :, :least], -1) + jnp.eye(rows, least, dtype=lu.dtype)
+    return lower, jnp.triu(lu[..., :least, :])
+
+
+def _matrix(order: Array, dtype: Any) -> Array:
+    """P of P L U, whose columns are units."""
+    size = order.shape[-1]
+    return (jnp.arange(size, dtype=order.dtype)[:, None] == order[..., None, :]).astype(dtype)
+
+
+# Handlers
+
+
+def _handler(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn(arrays, *attributes)`; results that are not wanted are empty: PyTorch says which."""
+
+    def handle(r: AtenReader, *args: Any, **attrs: Any) -> Any:
+        values = [x for x in args if isinstance(x, Value)]
+        rest = [x for x in args if not isinstance(x, Value)]
+        made = traced(r, lambda *arrays: fn(*arrays, *rest, **attrs), *values)
+        assert len(made) == len(r.outs), f"{len(made)} results in place of {len(r.outs)}"
+        made = [
+            r.full(0, out.dtype, out.shape) if x.rank != len(out.shape) else r.convert(x, out.dtype)
+            for x, out in zip(made, r.outs, strict=True)
+        ]
+        return made if len(made) > 1 else made[0]
+
+    return handle
+
+
+def _factored(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Of what ATen factors as the transposed matrix, where that lies in memory as LAPACK has it."""
+
+    def handle(r: AtenReader, a: Value, *args: Any, **attrs: Any) -> Any:
+        fake = r.meta(0)
+        turned = fake.is_contiguous() and not fake.is_complex()
+        return _handler(lambda *arrays, **how: fn(turned, *arrays, **how))(r, a, *args, **attrs)
+
+    return handle
+
+
+def _lu_of(a: Array, turned: bool) -> tuple[Array, Array, Array]:
+    return _lu(jnp.swapaxes(a, -1, -2) if turned else a)
+
+
+def _det(turned: bool, a: Array) -> Any:
+    lu, pivots, _ = _lu_of(a, turned)
+    diagonal = jnp.diagonal(lu, axis1=-2, axis2=-1)
+    return _parity(pivots, a.dtype) * jnp.prod(diagonal, axis=-1), lu, pivots
+
+
+def _slogdet(turned: bool, a: Array) -> Any:
+    lu, pivots, _ = _lu_of(a, turned)
+    diagonal = jnp.diagonal(lu, axis1=-2, axis2=-1)
+    sign = _parity(pivots, a.dtype) * jnp.prod(jnp.sign(diagonal), axis=-1)
+    return sign, jnp.sum(jnp.log(jnp.abs(diagonal)), axis=-1), lu, pivots
+
+
+def _solve(r: AtenReader, a: Value, b: Value, **attrs: Any) -> Any:
+    is_vector = b.rank == 1 or b.shape == a.shape[:-1]
+    return _factored(lambda turned, *arrays, **how: _solution(turned, is_vector, *arrays, **how))(r, a, b, **attrs)
+
+
+def _solution(
+    turned: bool, is_vector: bool, a: Array, b: Array, *, left: bool = True, check_errors: bool = False
+) -> Any:
+    lu, pivots, info = _lu_of(a, turned)
+    made = _lu_solve(lu, pivots, b[..., None] if is_vector else b, left, turned)
+    return made[..., 0] if is_vector else made, lu, pivots, info
+
+
+def _inverse(a: Array, *, check_errors: bool = False) -> Any:
+    lu, pivots, info = _lu(a)
+    return _lu_solve(lu, pivots, jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)), info
+
+
+def _cholesky(a: Array, *, upper: bool = False, check_errors: bool = False) -> Any:
+    given = jnp.triu(a) if upper else jnp.tril(a)
+    lower = lax.cholesky(_adjoint(given) if upper else given, symmetrize_input=False)
+    failed = jnp.any(jnp.isnan(lower), axis=(-2, -1)) & ~jnp.any(jnp.isnan(given), axis=(-2, -1))
+    return _adjoint(lower) if upper else lower, failed.astype(jnp.int32)
+
+
+def _cholesky_solve(b: Array, factor: Array, upper: bool = False) -> Array:
+    how = {"transpose_a": True, "conjugate_a": True}
+    if upper:
+        return _triangle(factor, _triangle(factor, b, True, **how), True)
+    return _triangle(factor, _triangle(factor, b, False), False, **how)
+
+
+def _cholesky_inverse(factor: Array, upper: bool = False) -> Array:
+    return _cholesky_solve(jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape), factor, upper)
+
+
+def _lu_factor(a: Array, *, pivot: bool = True, check_errors: bool = False) -> Any:
+    if not pivot:
+        raise ValueError("LU without pivots")
+    return _lu(a)
+
+
+def _lu_parts(a: Array, *, pivot: bool = True) -> Any:
+    if not pivot:
+        raise ValueError("LU without pivots")
+    lu, pivots, _ = _lu(a)
+    return (_matrix(_permutation(lu, pivots), a.dtype), *_unpacked(lu))
+
+
+def _lu_unpack(lu: Array, pivots: Array, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
+    none = jnp.zeros((0,), lu.dtype)
+    parts = _unpacked(lu) if unpack_data else (none, none)
+    return (_matrix(_permutation(lu, pivots), lu.dtype) if unpack_pivots else none, *parts)
+
+
+def _lu_solution(lu: Array, pivots: Array, b: Array, *, left: bool = True, adjoint: bool = False) -> Array:
+    return _lu_solve(lu, pivots, b, left, adjoint, adjoint)
+
+
+def _qr(a: Array, mode: str = "reduced") -> Any:
+    if mode == "r":
+        return jnp.zeros((0,), a.dtype), lax.qr(a, full_matrices=False)[1]
+    return lax.qr(a, full_matrices=mode == "complete")
+
+
+def _svd(a: Array, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None) -> Any:
+    none = jnp.zeros((0,), a.dtype)
+    if not compute_uv:
+        return none, lax.svd(a, full_matrices=False, compute_uv=False), none
+    u, s, vh = lax.svd(a, full_matrices=full_matrices)
+    return u, s, vh
+
+
+def _eigh(a: Array, uplo: str = "L", compute_v: bool = True) -> Any:
+    vectors, values = lax.eigh(a, lower=uplo.upper() == "L", symmetrize_input=False)
+    return values, vectors if compute_v else jnp.zeros((0,), a.dtype)
+
+
+def _eig(a: Array) -> Any:
+    return lax.eig(a, compute_left_eigenvectors=False)
+
+
+def _eigvals(a: Array) -> Any:
+    return lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
+
+
+def _solve_triangular(a: Array, b: Array, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Array:
+    return _triangle(a, b, upper, left, unitriangular)
+
+
+def _triangular_solve(
+    b: Array, a: Array, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> Any:
+    made = _triangle(a, b, upper, unit=unitriangular, transpose_a=transpose)
+    return made, jnp.broadcast_to(a, (*made.shape[:-2], *a.shape[-2:]))
+
+
+def _multiplied(a: Array, tau: Array, c: Array, left: bool = True, transpose: bool = False) -> Array:
+    """By Q, the product of the reflections below the diagonal of `a`."""
+    rows, columns = a.shape[-2:]
+    square = jnp.concatenate([a, jnp.zeros((*a.shape[:-1], rows - columns), a.dtype)], axis=-1)
+    q = lax.householder_product(square, tau)
+    q = _adjoint(q) if transpose else q
+    return jnp.matmul(q, c) if left else jnp.matmul(c, q)
 
 
 ROWS: dict[str, Callable[..., Any]] = {
-    "aten.cholesky.default": _cholesky,
+    "aten.cholesky.default": _handler(lambda a, upper=False: _cholesky(a, upper=upper)[0]),
+    "aten.linalg_cholesky_ex.default": _handler(_cholesky),
+    "aten.cholesky_solve.default": _handler(_cholesky_solve),
+    "aten._cholesky_solve_helper.default": _handler(_cholesky_solve),
+    "aten.cholesky_inverse.default": _handler(_cholesky_inverse),
+    "aten._linalg_det.default": _factored(_det),
+    "aten._linalg_slogdet.default": _factored(_slogdet),
+    "aten._linalg_solve_ex.default": _solve,
+    "aten.linalg_inv_ex.default": _handler(_inverse),
+    "aten.linalg_lu_factor_ex.default": _handler(_lu_factor),
+    "aten.linalg_lu.default": _handler(_lu_parts),
+    "aten.lu_unpack.default": _handler(_lu_unpack),
+    "aten.linalg_lu_solve.default": _handler(_lu_solution),
+    "aten.linalg_qr.default": _handler(_qr),
+    "aten._linalg_svd.default": _handler(_svd),
+    "aten._linalg_eigh.default": _handler(_eigh),
+    "aten.linalg_eig.default": _handler(_eig),
+    "aten._linalg_eigvals.default": _handler(_eigvals),
+    "aten.linalg_solve_triangular.default": _handler(_solve_triangular),
+    "aten.triangular_solve.default": _handler(_triangular_solve),
+    "aten.linalg_householder_product.default": _handler(lax.householder_product),
+    "aten.ormqr.default": _handler(_multiplied),
+    "aten.linalg_matrix_exp.default": _handler(jax.scipy.linalg.expm),
+    "aten._linalg_check_errors.default": lambda r, *_, **__: None,
 }

@@ -88,10 +88,7 @@ def _trilinear(
 
 def _addbmm(r: AtenReader, c: Value, a: Value, b: Value, *, beta: Operand = 1, alpha: Operand = 1) -> Value:
     """All products of a batch are added."""
-    made = r.emit(
-        "dot_general", (a, b), lhs_batch=(), rhs_batch=(), lhs_contract=(0, 2), rhs_contract=(0, 1),
-        dtype=computed(a.dtype), tf32=False,
-    )  # fmt: skip
+    made = r.reduce(r.matmul(a, b, computed(a.dtype), 1), 0, "add")
     if alpha != 1:
         made = r.op("multiply", made, alpha)
     if beta != 0:

@@ -36,9 +36,7 @@ def test_uniform_numbers_are_spread_evenly_below_one(dtype):
     counts = torch.histc(made, 16, 0, 1)
     assert (counts - made.numel() / 16).abs().max() < 5 * (made.numel() / 16) ** 0.5
     rows = made - 0.5  # of which neighbours have nothing in common
-    assert (
-        (rows[:, :-1] * rows[:, 1:]).mean() * 12
-    ).abs() < 5 / made.numel() ** 0.5
+    assert ((rows[:, :-1] * rows[:, 1:]).mean() * 12).abs() < 5 / made.numel() ** 0.5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -73,5 +71,5 @@ def test_a_gradient_sees_the_mask_of_its_forward_pass():
         made = drop(x)
         made.sum().backward()
         assert torch.equal(x.grad != 0, made != 0)
-        assert set(made.unique().tolist()) == {0.0, pytest.approx(2 / 0.6)}
+        assert made.unique().tolist() == pytest.approx([0.0, 2 / 0.6])
     assert abs((drop(torch.ones(200, 200)) != 0).float().mean() - 0.6) < 0.02

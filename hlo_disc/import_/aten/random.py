@@ -95,6 +95,12 @@ def _rand(r: AtenReader, *_: Any, **__: Any) -> Value:
     return r.emit("complex", [_unit(r, _words(r, r.out.shape), part) for _ in range(2)])
 
 
+def _uniform(r: AtenReader, shape: Shape, *, low: Operand, high: Operand, **_: Any) -> Value:
+    """From `low` to before `high`."""
+    unit = _rand(r)
+    return r.op("add", r.op("multiply", unit, r.op("subtract", r.scalar(high, unit.dtype), low)), low)
+
+
 def _randn(r: AtenReader, *_: Any, **__: Any) -> Value:
     return _normal(r, r.out.dtype, r.out.shape)
 
@@ -191,6 +197,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.rand_like.default": _rand,
     "aten.randn.default": _randn,
     "aten.randn_like.default": _randn,
+    "prims.uniform.default": _uniform,
     "prims.normal.default": lambda r, shape, *, mean=0.0, std=1.0, **_: _scaled_normal(r, shape, mean, std),
     "aten.normal_functional.default": _scaled_normal,
     "aten.randint.default": _low("high"),

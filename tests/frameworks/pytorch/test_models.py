@@ -17,9 +17,9 @@ from torch import nn
 ours = importlib.import_module("hlo_disc.torch.backend")
 WHOLE = {"fallback": False}
 
-TEXTS = [(2, 7), (3, 11), (1, 16), (5, 5), (4, 13)]
-IMAGES = [(2, 32, 32), (1, 32, 64), (3, 64, 32), (2, 48, 48), (1, 64, 64)]
-BATCHES = [(2, 32, 32), (1, 32, 32), (3, 32, 32), (5, 32, 32), (7, 32, 32)]
+TEXTS = [(2, 7), (3, 11), (6, 16), (5, 5), (4, 13)]
+IMAGES = [(2, 32, 32), (4, 32, 64), (3, 64, 32), (2, 48, 48), (5, 64, 64)]
+BATCHES = [(2, 32, 32), (4, 32, 32), (3, 32, 32), (5, 32, 32), (7, 32, 32)]
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
 WORDS = {"vocab_size": 99, "max_position_embeddings": 64}
@@ -202,10 +202,8 @@ TRAINED = {
 }
 
 
-def trained(
-    model: nn.Module, run: Callable[..., Any], inputs: Callable[[int], torch.Tensor], steps: int
-) -> list[float]:
-    """The losses of some steps."""
+def trained(model: nn.Module, run: Callable[..., Any], inputs: Callable[[int], torch.Tensor]) -> list[float]:
+    """The losses of 50 steps."""
     torch.manual_seed(1)
     optimizer, losses = torch.optim.Adam(model.parameters(), 1e-3), []
     for i in range(50):

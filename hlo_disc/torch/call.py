@@ -20,6 +20,7 @@ def caller(executable: Executable, imported: Imported) -> Callable[..., list[Any
     arguments, results, numbers = imported.arguments, imported.results, imported.numbers
     bindings, native = imported.graph.bindings, executable.native
     nothing = [] if arguments or numbers else [_NOTHING]
+    draw = _seed if imported.random else tuple
 
     def size(d: Dim, tensors: Sequence[torch.Tensor]) -> int:
         if d.is_const:
@@ -30,7 +31,7 @@ def caller(executable: Executable, imported: Imported) -> Callable[..., list[Any
     def call(*args: Any) -> list[Any]:
         tensors = [args[i] for i in arguments]
         tensors += [_NOTHING.new_empty((-args[i] if negative else args[i], 0)) for i, negative in numbers]
-        made = native(*tensors, *nothing)
+        made = native(*tensors, *nothing, *draw())
         given = []
         for x in results:
             if x.output is not None:
@@ -46,7 +47,12 @@ def caller(executable: Executable, imported: Imported) -> Callable[..., list[Any
                 given.append(None if x.size is None else size(x.size, tensors))
         return given
 
-    every = arguments == tuple(range(imported.placeholders))
-    if every and not numbers and all(x.output == i and x.order is None for i, x in enumerate(results)):
+    every = arguments == tuple(range(imported.placeholders)) and not numbers and not imported.random
+    if every and all(x.output == i and x.order is None for i, x in enumerate(results)):
         return lambda *args: list(native(*args))
     return call
+
+
+def _seed() -> tuple[torch.Tensor]:
+    """A number of the generator that `torch.manual_seed` seeds."""
+    return (torch.empty((), dtype=torch.int64).random_(-(2**63), None).view(torch.uint64),)

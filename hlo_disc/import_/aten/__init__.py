@@ -10,16 +10,22 @@ from collections.abc import Callable
 from typing import Any
 
 from hlo_disc.import_.aten import (
+    attention,
     bessel,
     complexes,
+    convolutions,
+    distances,
     elementwise,
     fourier,
     gathers,
     linalg,
+    lines,
     padding,
     polynomials,
+    pools,
     prims,
     products,
+    random,
     reductions,
     scans,
     scatters,
@@ -53,6 +59,30 @@ _FAMILIES = (
     views,
 )
 HANDLERS: dict[str, Handler] = {}
-for _family in _FAMILIES:
+for _family in (
+    attention,
+    bessel,
+    complexes,
+    convolutions,
+    distances,
+    elementwise,
+    gathers,
+    linalg,
+    lines,
+    padding,
+    polynomials,
+    pools,
+    prims,
+    products,
+    random,
+    reductions,
+    scans,
+    scatters,
+    searches,
+    sorting,
+    special,
+    strides,
+    views,
+):
     assert HANDLERS.keys().isdisjoint(_family.ROWS), HANDLERS.keys() & _family.ROWS.keys()
     HANDLERS.update(_family.ROWS)

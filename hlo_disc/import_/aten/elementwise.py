@@ -257,6 +257,7 @@ ROWS: dict[str, Formula] = {
     "aten.mul.Scalar": elementwise(op("multiply")),
     "aten.div.Tensor": _DIV,
     "aten.div.Scalar": _DIV,
+    "aten.true_divide.Tensor": _DIV,
     "aten.div.Tensor_mode": _div_mode,
     "aten.div.Scalar_mode": _div_mode,
     "aten.floor_divide.default": elementwise(floor_divide),

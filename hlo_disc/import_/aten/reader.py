@@ -69,6 +69,7 @@ class Imported:
     the number of its placeholder: after all others, there is an input of the shape (n, 0) for it, where it is negative
     of (-n, 0). A program without tensors has an input of the shape (0, 0), so that it is called with something of
     PyTorch's.
+    random: there is one more input, a seed.
     """
 
     graph: Graph
@@ -76,6 +77,7 @@ class Imported:
     arguments: tuple[int, ...]
     numbers: tuple[Number, ...]
     results: tuple[Result, ...]
+    random: bool = False
 
 
 class AtenReader(Tensors):
@@ -96,6 +98,8 @@ class AtenReader(Tensors):
         self._named: dict[Dim, Dim] = {}
         self._negative: dict[sympy.Symbol, sympy.Expr] = {}  # symbols that are, by others that are not
         self._sources: dict[Dim, Any] = {}  # PyTorch's numbers by what they are here
+        self._seed: Value | None = None
+        self._drawn = 0
 
     # What `Construction` asks for
 
@@ -168,6 +172,17 @@ class AtenReader(Tensors):
             raise UnsupportedOpError(f"tensors of {fake.dtype} are not supported")
         return Type(DTYPES[fake.dtype], tuple(map(self.dim, fake.shape)))
 
+    def seed(self) -> tuple[int, Value]:
+        """The number of a random op, another one each time, and the seed of the call."""
+        if self._seed is None:
+            self.unsupported("a program that is exported has no random numbers")
+        self._drawn += 1
+        return self._drawn, self._seed
+
+    def used(self, number: int) -> bool:
+        """Whether anything reads this result of the current op, which has several."""
+        return any(user.target is not operator.getitem or user.args[1] == number for user in self.node.users)
+
     # The graph
 
     def read(
@@ -193,16 +208,21 @@ class AtenReader(Tensors):
         values = tuple(Value(x.dtype, x.shape, None, i) for i, x in enumerate(inputs))
         for i, value in zip(tensors, values, strict=False):
             self._values[placeholders[i]] = value
+        if not alone:
+            self._seed = Value(np.dtype(np.uint64), (), None, len(values))
         self._run(nodes)
         (output,) = nodes[-1].args
         returned = output if isinstance(output, (list, tuple)) else (output,)
         results, outputs = ((), self._outputs(returned)) if alone else self._results(returned, placeholders)
         for size, symbol in self._named.items():
             bindings.symbols[str(symbol)] = size.substitute(bindings.symbols)
+        names = tuple(x.name for x in inputs)
+        if self._drawn and self._seed is not None:
+            values, names = (*values, self._seed), (*names, "seed")
         graph = Graph(
             name="main",
             inputs=values,
-            input_names=tuple(x.name for x in inputs),
+            input_names=names,
             outputs=outputs,
             ops=tuple(self.builder.ops),
             facts=self.facts,
@@ -210,7 +230,7 @@ class AtenReader(Tensors):
             guards=tuple(self.guards),
             definitions=self._definitions,
         )
-        return Imported(graph, len(placeholders), tensors, numbers, results)
+        return Imported(graph, len(placeholders), tensors, numbers, results, self._drawn > 0)
 
     def _inputs(self, placeholders: Sequence[Node]) -> tuple[tuple[int, ...], tuple[Number, ...], list[symbols.Input]]:
         """Placeholders that are tensors, and numbers that no tensor's shape says; and the inputs of both."""

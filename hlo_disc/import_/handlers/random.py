@@ -105,7 +105,8 @@ def _position(x: Real, shape: Shape) -> Real:
 # ---------------------------------------------------------------------------------------------------------- Threefry
 
 
-def _threefry(key: tuple[Real, Real], x: tuple[Real, Real]) -> tuple[Real, Real]:
+def threefry(key: tuple[Real, Real], x: tuple[Real, Real]) -> tuple[Real, Real]:
+    """Two words of 32 bits from as many of a counter."""
     ks = (*key, key[0].op("xor", key[1]).op("xor", _PARITY))
     a, b = x[0] + ks[0], x[1] + ks[1]
     for group in range(5):
@@ -123,7 +124,7 @@ def _threefry_bits(r: Reader, key: Real, counter: Sequence[Real], shape: Shape, 
         at, count, second = _position(key, shape), _scalar(key, dim_product(shape)), None
     else:
         at, count, second = _halved_positions(r, key, shape)
-    words = _threefry(keys, _halves(_spread(counter[0], shape) + at))  # type: ignore[arg-type]
+    words = threefry(keys, _halves(_spread(counter[0], shape) + at))  # type: ignore[arg-type]
     if width == 64:
         bits = _whole(*words)
     else:
@@ -219,7 +220,7 @@ def _rng(r: Reader, op: Any, operands: list[Operand]) -> Value:
     a, b = (Real(r.builder, r.data(x), r.location()) for x in operands[:2])
     shape = r.sizes(operands[2])
     seed = Real(r.builder, r.constant(np.array(_SEED + len(r.builder.ops), U64)), r.location())
-    words = _threefry(tuple(_spread(k, shape) for k in _halves(seed)), _halves(_position(seed, shape)))  # type: ignore[arg-type]
+    words = threefry(tuple(_spread(k, shape) for k in _halves(seed)), _halves(_position(seed, shape)))  # type: ignore[arg-type]
     uniform = "NORMAL" not in str(op.attributes["rng_distribution"])
     return (_uniform if uniform else _normal)(words, a, b, shape).value
 

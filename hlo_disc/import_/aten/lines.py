@@ -1,0 +1,239 @@
+"""Elements that are taken from axes at places that sizes say: adaptive pools, `unfold`, `fold`, resampling.
+
+An axis is done after the other. What windows of all places share is a `Line`: for each result on the axis and each
+element of its window, which element of the axis that is, and whether it is one at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ops.combiners import identity
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.import_.aten.convolutions import Size, each
+from hlo_disc.import_.aten.pools import maxima_backward, maximum_region, places
+from hlo_disc.import_.aten.reductions import computed
+from hlo_disc.import_.aten.tensors import I64, Operand
+from hlo_disc.import_.elements import ONE
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.aten.reader import AtenReader
+
+
+def taken(r: AtenReader, x: Value, axis: int, at: Value) -> Value:
+    """The elements of an axis with these numbers, which are clamped; the axes of `at` stand in its place."""
+    kept = tuple(range(axis)) + tuple(range(axis + at.rank, x.rank - 1 + at.rank))
+    return r.emit(
+        "gather",
+        (x, at),
+        offset_dims=kept,
+        collapsed_slice_dims=(axis,),
+        operand_batching_dims=(),
+        start_indices_batching_dims=(),
+        start_index_map=(axis,),
+        index_vector_dim=at.rank,
+        slice_sizes=tuple(ONE if a == axis else n for a, n in enumerate(x.shape)),
+    )
+
+
+def along(r: AtenReader, x: Value, axis: int, like: Value) -> Value:
+    """What lies on some axes from `axis` on, spread over all others of `like`."""
+    return r.emit("broadcast", (x,), shape=like.shape, dims=tuple(range(axis, axis + x.rank)))
+
+
+@dataclass(frozen=True)
+class Line:
+    """at: (results, elements of a window) of numbers of elements; inside: which of them there are."""
+
+    at: Value
+    inside: Value
+
+    def window(self, r: AtenReader, x: Value, axis: int, otherwise: Operand) -> Value:
+        """The elements of windows, with `otherwise` where there is none."""
+        made = taken(r, x, axis, self.at)
+        return r.select(along(r, self.inside, axis, made), made, r.full(otherwise, x.dtype, made.shape))
+
+    def sum(self, r: AtenReader, x: Value, axis: int) -> Value:
+        return r.reduce(self.window(r, x, axis, 0), axis + 1, "add")
+
+    def lengths(self, r: AtenReader, dtype: np.dtype) -> Value:
+        return r.convert(r.reduce(r.convert(self.inside, I64), 1, "add"), dtype)
+
+
+def fractions(r: AtenReader, size: Dim, count: Dim) -> Line:
+    """Of `count` parts of an axis, each from floor(i * size / count) to ceil((i + 1) * size / count).
+
+    An element belongs to just those parts of which this is the window when `size` and `count` change places.
+    """
+    width = (size + count - 1) // Dim.max(count, 1) + 1 if not count.is_const or count.value else Dim.const(1)
+    if (size % count if count.is_const and count.value else ONE) is Dim.const(0):
+        width = size // count
+    shape = count, r.facts.canonical(width)
+    number, element = r.iota(I64, shape, 0), r.iota(I64, shape, 1)
+
+    def bound(n: Value, extra: Dim) -> Value:
+        product = r.op("add", r.op("multiply", n, size), extra)
+        return r.op("divide", product, Dim.max(count, 1) if not count.is_const else max(count.value, 1))
+
+    start = bound(number, Dim.const(0))
+    end = bound(r.op("add", number, 1), count - 1)
+    at = r.op("add", start, element)
+    return Line(at, r.compare(at, "LT", end))
+
+
+# Adaptive pools
+
+
+def _spatial(r: AtenReader, x: Value, spatial: int) -> list[tuple[int, Line]]:
+    outer = x.rank - spatial
+    return [(a, fractions(r, x.shape[a], r.out.shape[a])) for a in range(outer, x.rank)]
+
+
+def _adaptive_means(spatial: int) -> Callable[..., Value]:
+    def handle(r: AtenReader, x: Value, _: Sequence[Size]) -> Value:
+        made = r.convert(x, computed(x.dtype))
+        for axis, line in _spatial(r, x, spatial):
+            made = line.sum(r, made, axis)
+            made = r.op("divide", made, along(r, line.lengths(r, made.dtype), axis, made))
+        return r.convert(made, r.out.dtype)
+
+    return handle
+
+
+def _adaptive_means_backward(spatial: int) -> Callable[..., Value]:
+    def handle(r: AtenReader, gradient: Value, x: Value) -> Value:
+        made = r.convert(gradient, computed(x.dtype))
+        for axis in range(x.rank - spatial, x.rank):
+            size, count = x.shape[axis], gradient.shape[axis]
+            lengths = fractions(r, size, count).lengths(r, made.dtype)
+            made = r.op("divide", made, along(r, lengths, axis, made))
+            made = fractions(r, count, size).sum(r, made, axis)
+        return r.convert(made, r.out.dtype)
+
+    return handle
+
+
+def _adaptive_maxima(spatial: int) -> Callable[..., list[Value]]:
+    """Maxima, and their places, of which there are none for what lies outside of a window."""
+
+    def handle(r: AtenReader, x: Value, _: Sequence[Size]) -> list[Value]:
+        made, at = x, places(r, x.shape, spatial)
+        low, last = identity("max", x.dtype), np.iinfo(np.int64).max
+        for axis, line in _spatial(r, x, spatial):
+            window = line.window(r, made, axis, low.item()), line.window(r, at, axis, last)
+            starts = r.constant(np.asarray(low)), r.constant(np.asarray(last))
+            made, at = r.emit_all(
+                "reduce_with", (*window, *starts), dims=(axis + 1,), body=maximum_region(r, x.dtype)
+            )  # fmt: skip
+        return [made, at]
+
+    return handle
+
+
+# Windows as columns
+
+
+def _blocks(r: AtenReader, count: Dim, window: Dim, stride: Operand, padding: Size, dilation: Operand) -> Value:
+    """(elements of a window, windows): where each lies on the axis, which begins with its padding."""
+    shape = window, count
+    offset = r.op("multiply", r.iota(I64, shape, 0), dilation)
+    return r.op("subtract", r.op("add", offset, r.op("multiply", r.iota(I64, shape, 1), stride)), padding)
+
+
+def _counts(
+    sizes: Sequence[Dim],
+    window: Sequence[Size],
+    dilation: Sequence[Size],
+    padding: Sequence[Size],
+    stride: Sequence[Any],
+) -> list[Dim]:
+    """How many windows there are on an axis."""
+    rows = zip(sizes, window, dilation, padding, stride, strict=True)
+    return [(n + 2 * Dim.of(p) - Dim.of(d) * (Dim.of(k) - 1) - 1) // s + 1 for n, k, d, p, s in rows]
+
+
+def _im2col(
+    r: AtenReader,
+    x: Value,
+    window: Sequence[Size],
+    dilation: Sequence[Size],
+    padding: Sequence[Size],
+    stride: Sequence[Size],
+) -> Value:
+    """(batch, channels * elements of a window, windows)."""
+    batched = x.rank == 4
+    made = x if batched else r.unsqueeze(x, 0)
+    strides = tuple(map(r.fixed, each(stride, 2)))
+    rows = [each(entries, 2) for entries in (window, dilation, padding)]
+    counts = _counts(made.shape[2:], *rows, strides)
+    channels, sizes = made.shape[1], made.shape[2:]
+    for i, axis in enumerate((2, 4)):
+        k, d, p = (row[i] for row in rows)
+        at = _blocks(r, r.facts.canonical(counts[i]), Dim.of(k), strides[i], p, d)
+        inside = r.op("and", r.compare(at, "GE", 0), r.compare(at, "LT", sizes[i]))
+        made = Line(at, inside).window(r, made, axis, 0)
+    made = r.transpose(made, (0, 1, 2, 4, 3, 5))
+    _, _, kh, kw, oh, ow = made.shape
+    made = r.reshape(made, (made.shape[0], channels * kh * kw, oh * ow))
+    return made if batched else r.squeeze(made, 0)
+
+
+def _col2im(
+    r: AtenReader,
+    x: Value,
+    size: Sequence[Size],
+    window: Sequence[Size],
+    dilation: Sequence[Size],
+    padding: Sequence[Size],
+    stride: Sequence[Size],
+) -> Value:
+    """Every element of a column is added where it came from."""
+    batched = x.rank == 3
+    made = r.convert(x if batched else r.unsqueeze(x, 0), computed(x.dtype))
+    strides = tuple(map(r.fixed, each(stride, 2)))
+    rows = [each(entries, 2) for entries in (window, dilation, padding)]
+    sizes = tuple(map(Dim.of, size))
+    counts = _counts(sizes, *rows, strides)
+    kh, kw = map(Dim.of, rows[0])
+    channels = r.out.shape[-3]
+    made = r.reshape(made, (made.shape[0], channels, kh, kw, *map(r.facts.canonical, counts)))
+    made = r.transpose(made, (0, 1, 2, 4, 3, 5))
+    for i, axis in enumerate((2, 3)):
+        k, d, p = (row[i] for row in rows)
+        made = _gathered(r, made, axis, sizes[i], Dim.of(k), strides[i], p, d)
+    made = r.convert(made, r.out.dtype)
+    return made if batched else r.squeeze(made, 0)
+
+
+def _gathered(
+    r: AtenReader, x: Value, axis: int, size: Dim, window: Dim, stride: int, padding: Size, dilation: Operand
+) -> Value:
+    """Axes (elements of a window, windows) as the axis of `size` on which they lie."""
+    count, shape = x.shape[axis + 1], (size, window)
+    element = r.iota(I64, shape, 1)
+    position = r.op("subtract", r.op("add", r.iota(I64, shape, 0), padding), r.op("multiply", element, dilation))
+    number = r.op("divide", position, stride)
+    exact = r.compare(r.op("multiply", number, stride), "EQ", position)
+    inside = r.op("and", r.compare(position, "GE", 0), r.compare(number, "LT", count))
+    flat = r.reshape(x, (*x.shape[:axis], window * count, *x.shape[axis + 2 :]))
+    at = r.op("add", r.op("multiply", element, count), number)
+    return Line(at, r.op("and", exact, inside)).sum(r, flat, axis)
+
+
+ROWS: dict[str, Callable[..., Any]] = {
+    "aten._adaptive_avg_pool2d.default": _adaptive_means(2),
+    "aten._adaptive_avg_pool3d.default": _adaptive_means(3),
+    "aten._adaptive_avg_pool2d_backward.default": _adaptive_means_backward(2),
+    "aten._adaptive_avg_pool3d_backward.default": _adaptive_means_backward(3),
+    "aten.adaptive_max_pool2d.default": _adaptive_maxima(2),
+    "aten.adaptive_max_pool3d.default": _adaptive_maxima(3),
+    "aten.adaptive_max_pool2d_backward.default": maxima_backward(2),
+    "aten.adaptive_max_pool3d_backward.default": maxima_backward(3),
+    "aten.im2col.default": _im2col,
+    "aten.col2im.default": _col2im,
+}

@@ -39,33 +39,13 @@ from hlo_disc.import_.aten import (
 Handler = Callable[..., Any]
 
 _FAMILIES = (
-    bessel,
-    complexes,
-    elementwise,
-    fourier,
-    gathers,
-    linalg,
-    padding,
-    polynomials,
-    prims,
-    products,
-    reductions,
-    scans,
-    scatters,
-    searches,
-    sorting,
-    special,
-    strides,
-    views,
-)
-HANDLERS: dict[str, Handler] = {}
-for _family in (
     attention,
     bessel,
     complexes,
     convolutions,
     distances,
     elementwise,
+    fourier,
     gathers,
     linalg,
     lines,
@@ -83,6 +63,8 @@ for _family in (
     special,
     strides,
     views,
-):
+)
+HANDLERS: dict[str, Handler] = {}
+for _family in _FAMILIES:
     assert HANDLERS.keys().isdisjoint(_family.ROWS), HANDLERS.keys() & _family.ROWS.keys()
     HANDLERS.update(_family.ROWS)

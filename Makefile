@@ -24,7 +24,7 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-frameworks traffic launches instructions test-full conformance fuzz soak surface mutants lint format docs bench gpu-kit ecosystem asan tsan clean
+.PHONY: demo test test-gpu test-frameworks traffic launches instructions test-full conformance fuzz soak surface mutants lint format docs bench bench-torch gpu-kit ecosystem asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -105,6 +105,10 @@ docs: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# The same of PyTorch's models, next to Inductor and eager mode.
+bench-torch: $(STAMP) .venv-torch/installed
+	.venv-torch/bin/python -W ignore -m benchmarks.pytorch
 
 # What checks and times programs on a machine with NVIDIA's GPU and without this compiler: build/gpu-kit.zip, gpu_kit.py
 # in it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -11,21 +11,29 @@ from torch._decomp import decomposition_table
 
 from hlo_disc.import_.aten import HANDLERS
 
-# Those that PyTorch writes by changing tensors, or as strides of memory, where a program has only values.
+# Those that PyTorch writes by changing tensors, as strides of memory, or by aliases of what it does not trace, where a
+# program has only values.
 _WHOLE = frozenset(
     f"aten.{name}.default"
-    for name in ("complex", "polar", "diagonal", "diagonal_scatter", "as_strided_scatter", "unfold", "expand")
+    for name in (
+        *("complex", "polar", "diagonal", "diagonal_scatter", "as_strided_scatter", "unfold", "expand"),
+        *("lift", "lift_fresh"),
+    )
 )
 
 
 @functools.cache
 def decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """By op, for `aot_autograd`."""
-    kept = {*HANDLERS, *_WHOLE}
-    return {op: made for op, made in decomposition_table.items() if str(op) not in kept}
+    return _without_rows(decomposition_table)
 
 
 def export_decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """The same for exported programs, where composite ops are whole still: those are always taken apart."""
     table = dict(torch.export.default_decompositions().items())
-    return {op: made for op, made in (table | decompositions()).items() if str(op) not in HANDLERS}
+    return _without_rows(table | decompositions())
+
+
+def _without_rows(table: Mapping[Any, Callable[..., Any]]) -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+    kept = {*HANDLERS, *_WHOLE}
+    return {op: made for op, made in table.items() if str(op) not in kept}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import copy
 import fnmatch
+import functools
 import itertools
 import json
 import random
@@ -35,6 +36,8 @@ RESULTS, KINDS = Path("build/opinfo.json"), Path("build/opinfo-kinds.json")
 _LIMIT = 150  # seconds of a case
 _BATCH = 150  # cases of a process
 _ROUNDINGS = 8
+# Ops that find one of equal elements, where PyTorch does not say which; where their argument `dim` stands.
+_FOUND = {"topk": 1, "kthvalue": 1, "median": 0, "nanmedian": 0, "mode": 0, "sort": 0, "argsort": 0}
 
 
 def main_name(op: Any) -> str:
@@ -53,7 +56,24 @@ def samples(op: Any, dtype: torch.dtype, count: int, gradients: bool) -> list[An
     """The same ones each time."""
     torch.manual_seed(0)
     random.seed(0)
-    return list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=gradients), count))
+    made = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=gradients), count))
+    for sample in made if op.name in _FOUND else ():
+        sample.output_process_fn_grad = functools.partial(found, op.name, sample)
+    return made
+
+
+def found(name: str, sample: Any, result: Any) -> Any:
+    """The elements that are found in place of where they are."""
+    number, line = _FOUND[name], sample.input.detach()
+    axis = sample.kwargs.get("dim", sample.args[number] if len(sample.args) > number else -1)
+    if name == "argsort":
+        return line.gather(axis, result)
+    if is_tensor(result):
+        return result
+    values, where = result
+    kept = where.dim() == line.dim()
+    there = line.gather(axis, where if kept else where.unsqueeze(axis))
+    return values, there if kept else there.squeeze(axis)
 
 
 def leaves_of(x: Any) -> list[torch.Tensor]:

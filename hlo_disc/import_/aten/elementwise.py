@@ -335,7 +335,6 @@ ROWS: dict[str, Formula] = {
     "aten._to_copy.default": _converted,
     "prims.convert_element_type.default": _converted,
     "aten.clone.default": _converted,
-    "aten.copy.default": lambda r, x, source, *_: r.broadcast(r.convert(source, x.dtype), x.shape),
     "aten.fill.Scalar": lambda r, x, value: r.full(value, x.dtype, x.shape),
     "aten.fill.Tensor": lambda r, x, value: r.full(value, x.dtype, x.shape),
     "aten.alias.default": _converted,

@@ -329,4 +329,6 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.ormqr.default": _multiplied,
     "aten.linalg_matrix_exp.default": _handler(jax.scipy.linalg.expm),
     "with_effects": _with_effects,
+    "prims._make_token.default": lambda r: r.full(0, r.out.dtype, r.out.shape),
+    "prims._sink_tokens.default": lambda r, _: None,
 }

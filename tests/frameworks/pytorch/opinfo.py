@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import copy
 import fnmatch
+import functools
 import itertools
 import json
 import random

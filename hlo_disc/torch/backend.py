@@ -11,6 +11,7 @@ import sympy
 import torch
 from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import config as functorch_config
 from torch._guards import TracingContext
 from torch.fx import GraphModule, Node
 
@@ -50,13 +51,15 @@ def backend(module: GraphModule, example_inputs: Sequence[Any], *, options: Mapp
 
         return compile_
 
-    return aot_autograd(
+    compiled = aot_autograd(
         fw_compiler=compiler("forward"),
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
         decompositions=decompositions(),
         partition_fn=min_cut_rematerialization_partition,
-    )(module, example_inputs)
+    )
+    with functorch_config.patch(unlift_effect_tokens=True):  # they begin and end inside of a graph
+        return compiled(module, example_inputs)
 
 
 def compile_graph(

@@ -335,6 +335,8 @@ ROWS: dict[str, Formula] = {
     "aten._to_copy.default": _converted,
     "prims.convert_element_type.default": _converted,
     "aten.clone.default": _converted,
+    "aten.fill.Scalar": lambda r, x, value: r.full(value, x.dtype, x.shape),
+    "aten.fill.Tensor": lambda r, x, value: r.full(value, x.dtype, x.shape),
     "aten.alias.default": _converted,
     "aten.detach.default": _converted,
     "aten.lift_fresh_copy.default": _converted,

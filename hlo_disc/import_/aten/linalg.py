@@ -37,10 +37,15 @@ def _triangle(a: Array, b: Array, upper: bool, left: bool = True, unit: bool = F
     return lax.triangular_solve(a, b, left_side=left, lower=not upper, unit_diagonal=unit, **how)
 
 
+def _diagonal(a: Array) -> Array:
+    size = jax.core.min_dim(*a.shape[-2:])
+    return jnp.diagonal(a[..., :size, :size], axis1=-2, axis2=-1)
+
+
 def _lu(a: Array) -> tuple[Array, Array, Array]:
     """(L and U in one, pivots from 1, the first zero pivot or 0)."""
     made, pivots, _ = lax.lu(a)
-    zero = jnp.diagonal(made, axis1=-2, axis2=-1) == 0
+    zero = _diagonal(made) == 0
     place = jnp.arange(1, zero.shape[-1] + 1, dtype=jnp.int32)
     first = jnp.min(jnp.where(zero, place, np.iinfo(np.int32).max), axis=-1, initial=np.iinfo(np.int32).max)
     return made, pivots + 1, jnp.where(jnp.any(zero, axis=-1), first, 0)
@@ -127,13 +132,13 @@ def _lu_of(a: Array, turned: bool) -> tuple[Array, Array, Array]:
 
 def _det(turned: bool, a: Array) -> Any:
     lu, pivots, _ = _lu_of(a, turned)
-    diagonal = jnp.diagonal(lu, axis1=-2, axis2=-1)
+    diagonal = _diagonal(lu)
     return _parity(pivots, a.dtype) * jnp.prod(diagonal, axis=-1), lu, pivots
 
 
 def _slogdet(turned: bool, a: Array) -> Any:
     lu, pivots, _ = _lu_of(a, turned)
-    diagonal = jnp.diagonal(lu, axis1=-2, axis2=-1)
+    diagonal = _diagonal(lu)
     sign = _parity(pivots, a.dtype) * jnp.prod(jnp.sign(diagonal), axis=-1)
     return sign, jnp.sum(jnp.log(jnp.abs(diagonal)), axis=-1), lu, pivots
 
@@ -235,13 +240,66 @@ def _triangular_solve(
     return made, jnp.broadcast_to(a, (*made.shape[:-2], *a.shape[-2:]))
 
 
-def _multiplied(a: Array, tau: Array, c: Array, left: bool = True, transpose: bool = False) -> Array:
-    """By Q, the product of the reflections below the diagonal of `a`."""
+def _householder(r: AtenReader, a: Value, tau: Value) -> Value:
     rows, columns = a.shape[-2:]
-    square = jnp.concatenate([a, jnp.zeros((*a.shape[:-1], rows - columns), a.dtype)], axis=-1)
-    q = lax.householder_product(square, tau)
-    q = _adjoint(q) if transpose else q
-    return jnp.matmul(q, c) if left else jnp.matmul(c, q)
+    least = [(rows, columns), (columns, tau.shape[-1])]
+    return traced(r, lax.householder_product, a, tau, at_least=least)[0]
+
+
+def _pinv(r: AtenReader, a: Value, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Value:
+    """Singular values that are not above the tolerances count as zero."""
+    given = [x for x in (atol, rtol) if isinstance(x, Value)]
+
+    def fn(a: Array, *tensors: Array) -> Array:
+        left = list(tensors)
+        absolute, relative = (left.pop(0) if isinstance(x, Value) else x for x in (atol, rtol))
+        if relative is None:
+            usual = float(jnp.finfo(a.dtype).eps) * jnp.asarray(jax.core.max_dim(*a.shape[-2:]), np.float64)
+            relative = usual if absolute is None else jnp.where(jnp.asarray(absolute) > 0, 0.0, usual)
+        absolute = 0.0 if absolute is None else absolute
+        if hermitian:
+            v, values = lax.eigh(a, symmetrize_input=False)
+            s, u, vh = jnp.abs(values), v, _adjoint(v) * jnp.sign(values)[..., None]
+        else:
+            u, s, vh = lax.svd(a, full_matrices=False)
+        top = jnp.max(s, axis=-1, keepdims=True, initial=0)
+        least = jnp.maximum(*(jnp.asarray(x)[..., None] for x in (absolute, relative * top[..., 0]))).astype(s.dtype)
+        inverse = jnp.where(s > least, 1 / s, 0).astype(a.dtype)
+        return jnp.matmul(_adjoint(vh) * inverse[..., None, :], _adjoint(u))
+
+    return traced(r, fn, a, *given)[0]
+
+
+def _cross(r: AtenReader, a: Value, b: Value, *, dim: int = -1) -> Value:
+    a, b = (r.broadcast(r.convert(x, r.out.dtype), r.out.shape) for x in (a, b))
+
+    def turned(x: Value, first: int) -> Value:
+        parts = [r.slice(x, dim, i % 3, i % 3 + 1) for i in range(first, first + 3)]
+        return r.concatenate(parts, dim)
+
+    one, other = (r.op("multiply", turned(a, i), turned(b, 3 - i)) for i in (1, 2))
+    return r.op("subtract", one, other)
+
+
+def _with_effects(r: AtenReader, token: Value, op: Any, *_: Any, **__: Any) -> list[Value | None]:
+    """Only the check of errors, which is none here: what has no solution is infinite or no number."""
+    if str(op) != "aten._linalg_check_errors.default":
+        r.unsupported(f"{op} has an effect, which is not supported")
+    return [token] + [None] * (len(r.node.meta["val"]) - 1)
+
+
+def _multiplied(r: AtenReader, a: Value, tau: Value, c: Value, left: bool = True, transpose: bool = False) -> Value:
+    """By Q, the product of the reflections below the diagonal of `a`."""
+
+    def fn(a: Array, tau: Array, c: Array) -> Array:
+        rows, columns = a.shape[-2:]
+        square = jnp.concatenate([a, jnp.zeros((*a.shape[:-1], rows - columns), a.dtype)], axis=-1)
+        q = lax.householder_product(square, tau)
+        q = _adjoint(q) if transpose else q
+        return jnp.matmul(q, c) if left else jnp.matmul(c, q)
+
+    rows, columns = a.shape[-2:]
+    return traced(r, fn, a, tau, c, at_least=[(rows, columns), (columns, tau.shape[-1])])[0]
 
 
 ROWS: dict[str, Callable[..., Any]] = {
@@ -265,8 +323,12 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten._linalg_eigvals.default": _handler(_eigvals),
     "aten.linalg_solve_triangular.default": _handler(_solve_triangular),
     "aten.triangular_solve.default": _handler(_triangular_solve),
-    "aten.linalg_householder_product.default": _handler(lax.householder_product),
-    "aten.ormqr.default": _handler(_multiplied),
+    "aten.linalg_householder_product.default": _householder,
+    "aten.linalg_pinv.atol_rtol_tensor": _pinv,
+    "aten.linalg_cross.default": _cross,
+    "aten.ormqr.default": _multiplied,
     "aten.linalg_matrix_exp.default": _handler(jax.scipy.linalg.expm),
-    "aten._linalg_check_errors.default": lambda r, *_, **__: None,
+    "with_effects": _with_effects,
+    "prims._make_token.default": lambda r: r.full(0, r.out.dtype, r.out.shape),
+    "prims._sink_tokens.default": lambda r, _: None,
 }

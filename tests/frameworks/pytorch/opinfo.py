@@ -33,6 +33,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 DTYPES = ("float32", "float64", "int64", "bool", "bfloat16")
 RESULTS, KINDS = Path("build/opinfo.json"), Path("build/opinfo-kinds.json")
+FAILURES = Path(__file__).with_name("opinfo_failures.txt")
 _LIMIT = 150  # seconds of a case
 _BATCH = 150  # cases of a process
 _ROUNDINGS = 8
@@ -94,10 +95,10 @@ def copied(x: Any, dtype: torch.dtype | None = None) -> Any:
     return torch.utils._pytree.tree_map(one, x)
 
 
-def called(fn: Any, sample: Any, backward: bool, dtype: torch.dtype | None = None) -> list[Any]:
+def called(fn: Any, sample: Any, backward: bool, dtype: torch.dtype | None = None, seed: int = 2) -> list[Any]:
     """All results of a function of a sample, freed of what is arbitrary in them, and gradients."""
     args, kwargs = copied(((sample.input, *sample.args), sample.kwargs), dtype)
-    torch.manual_seed(2)
+    torch.manual_seed(seed)
     result = sample.output_process_fn_grad(fn(*args, **kwargs))
     made = leaves_of(result)
     if not backward:
@@ -131,6 +132,15 @@ def _called(op: Any, *args: Any, **kwargs: Any) -> Any:
     return op(*args, **kwargs)
 
 
+def is_random(fn: Any, sample: Any, backward: bool, expected: list[Any]) -> bool:
+    """Another seed gives other results."""
+    try:
+        compare(called(fn, sample, backward, seed=3), expected, False)
+    except AssertionError:
+        return True
+    return False
+
+
 def check(name: str, dtype: str, count: int, backward: bool, kind: str | None = None) -> dict[str, Any]:
     """What becomes of an op's samples: ok, or the first error and its kind.
 
@@ -154,19 +164,16 @@ def check(name: str, dtype: str, count: int, backward: bool, kind: str | None = 
             continue
         if row["native"] is None:
             row["native"] = native(fn, sample, backward)
+        drawn = "empty" in name or is_random(fn, sample, backward, expected)
         try:
             got = called(compiled(fn, "hlo_disc"), sample, backward)
-            compare(
-                got,
-                expected,
-                row["native"] == "random",
-                lambda sample=sample: called(fn, sample, backward, torch.float64),
-            )
+            exact = functools.partial(called, fn, sample, backward, torch.float64)
+            compare(got, expected, drawn, exact)
             done += 1
         except Exception as error:
             inner = getattr(error, "inner_exception", None) or error
             message = f"{type(inner).__name__}: {inner}"[:1000]
-            if fails_in_torch(fn, sample, backward, expected, row["native"] == "random"):
+            if fails_in_torch(fn, sample, backward, expected, drawn):
                 theirs = theirs or message
                 continue
             row |= {"status": "failed", "error": message, "sample": str(sample)[:600]}
@@ -182,11 +189,11 @@ def _too_long(*_: Any) -> None:
     raise TimeoutError(f"it takes more than {_LIMIT} s")
 
 
-def fails_in_torch(fn: Any, sample: Any, backward: bool, expected: list[Any], is_random: bool) -> bool:
+def fails_in_torch(fn: Any, sample: Any, backward: bool, expected: list[Any], drawn: bool) -> bool:
     """Without this compiler: the same graph, run op by op."""
     torch._dynamo.reset()
     try:
-        compare(called(compiled(fn, "aot_eager"), sample, backward), expected, is_random)
+        compare(called(compiled(fn, "aot_eager"), sample, backward), expected, drawn)
     except Exception:
         return True
     finally:
@@ -194,15 +201,17 @@ def fails_in_torch(fn: Any, sample: Any, backward: bool, expected: list[Any], is
     return False
 
 
-def compare(got: list[Any], expected: list[Any], is_random: bool, exact: Any = None) -> None:
-    """exact: makes the results in f64. What is not close may be as near to those as eager mode's."""
+def compare(got: list[Any], expected: list[Any], drawn: bool, exact: Any = None) -> None:
+    """drawn: by random numbers, or memory that nobody has written, so that only types can be the same.
+    exact: makes the results in f64. What is not close may be as near to those as eager mode's.
+    """
     if len(got) != len(expected):
         raise AssertionError(f"{len(got)} results in place of {len(expected)}")
     truth = None
     for i, (x, y) in enumerate(zip(got, expected, strict=True)):
         if x is None or y is None:
             assert x is y, "a gradient that is there in one of both"
-        elif is_random:
+        elif drawn:
             assert (x.shape, x.dtype) == (y.shape, y.dtype)
         else:
             try:
@@ -267,13 +276,16 @@ def cases(pattern: str, dtypes: list[str], backward: bool) -> Iterator[tuple[str
                 yield main_name(op), dtype
 
 
-def run(chosen: list[tuple[str, str]], count: int, backward: bool, jobs: int) -> Iterator[dict[str, Any]]:
+def run(
+    chosen: list[tuple[str, str]], count: int, backward: bool, jobs: int, kinds: bool = True
+) -> Iterator[dict[str, Any]]:
     """Each case in a worker process, anew after a crash."""
     left, known = collections.deque(chosen), known_kinds()
+    other = None if kinds else "unknown"
     while left:
         batch = [left.popleft() for _ in range(min(_BATCH * jobs, len(left)))]
         with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            waiting = [pool.submit(check, *x, count, backward, known.get(kind_key(*x, backward))) for x in batch]
+            waiting = [pool.submit(check, *x, count, backward, known.get(kind_key(*x, backward), other)) for x in batch]
             for number, (case, future) in enumerate(zip(batch, waiting, strict=True)):
                 try:
                     yield future.result()
@@ -283,9 +295,13 @@ def run(chosen: list[tuple[str, str]], count: int, backward: bool, jobs: int) ->
                                "error": repr(error), "samples": 0}  # fmt: skip
                     else:
                         for one in batch[number : number + jobs]:
-                            yield from run([one], count, backward, 1)
+                            yield from run([one], count, backward, 1, kinds)
                         left.extendleft(reversed(batch[number + jobs :]))
                     break
+
+
+def known_failures() -> set[str]:
+    return set(FAILURES.read_text().split("\n")) if FAILURES.exists() else set()
 
 
 def kind_key(name: str, dtype: str, backward: bool) -> str:
@@ -298,8 +314,19 @@ def known_kinds() -> dict[str, str]:
 
 
 def remember(rows: list[dict[str, Any]]) -> None:
-    found = {kind_key(x["op"], x["dtype"], x["backward"]): x["native"] for x in rows if x.get("native")}
+    found = {
+        kind_key(x["op"], x["dtype"], x["backward"]): x["native"]
+        for x in rows
+        if x.get("native") not in (None, "unknown")
+    }
     KINDS.write_text(json.dumps(known_kinds() | found, indent=0, sort_keys=True))
+
+
+def keep_failures(rows: list[dict[str, Any]]) -> None:
+    """What is not ok, of these cases, in the list; what is said of others stays."""
+    keys = {kind_key(x["op"], x["dtype"], x["backward"]): x["status"] for x in rows}
+    kept = {key for key in known_failures() if key and key not in keys}
+    FAILURES.write_text("\n".join(sorted(kept | {key for key, status in keys.items() if status != "ok"})) + "\n")
 
 
 def summary(rows: list[dict[str, Any]]) -> list[str]:
@@ -324,15 +351,19 @@ def summary(rows: list[dict[str, Any]]) -> list[str]:
 @click.option("--backward", is_flag=True)
 @click.option("--jobs", default=1)
 @click.option("--draw", default=0, help="so many cases, drawn with a fixed seed")
+@click.option("--kinds/--no-kinds", default=True, help="ask how Inductor would compile each, which takes as long again")
+@click.option("--failures", is_flag=True, help="keep what fails in the list of known failures, of these cases")
 @click.option("--out", default=str(RESULTS))
-def main(pattern: str, dtypes: str, count: int, backward: bool, jobs: int, draw: int, out: str) -> None:
+def main(
+    pattern: str, dtypes: str, count: int, backward: bool, jobs: int, draw: int, kinds: bool, failures: bool, out: str
+) -> None:
     """Compile PyTorch's ops, and list what is not as in eager mode."""
     chosen = list(cases(pattern, dtypes.split(","), backward))
     if draw:
         chosen = random.Random(0).sample(chosen, min(draw, len(chosen)))
     Path(out).parent.mkdir(exist_ok=True)
     rows: list[dict[str, Any]] = []
-    for row in run(chosen, count, backward, jobs):
+    for row in run(chosen, count, backward, jobs, kinds):
         rows.append(row)
         if row["status"] not in ("ok", "nothing"):
             print(f"{row['op']} {row['dtype']}: {row['status']}: {row['error'].splitlines()[0][:200]}", flush=True)
@@ -340,6 +371,8 @@ def main(pattern: str, dtypes: str, count: int, backward: bool, jobs: int, draw:
             Path(out).write_text(json.dumps(rows, indent=1))
     Path(out).write_text(json.dumps(rows, indent=1))
     remember(rows)
+    if failures:
+        keep_failures(rows)
     print("\n".join(summary(rows)))
     sys.exit(0)
 

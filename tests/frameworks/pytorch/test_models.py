@@ -197,15 +197,18 @@ def resnet18() -> nn.Module:
 
 TRAINED = {
     "bert": (bert, lambda i: torch.randint(3, 99, (2 + i % 3, 5 + i % 7))),
-    "resnet18": (resnet18, lambda i: torch.randn(4 + i % 3, 3, 32 + 16 * (i % 2), 32)),
+    "resnet18": (resnet18, lambda i: torch.randn(4 + i % 3, 3, 48 + 16 * (i % 2), 32)),
     "cells": (Cells, lambda i: torch.randn(3 + i % 5, 4, 8)),
 }
 
 
 def trained(model: nn.Module, run: Callable[..., Any], inputs: Callable[[int], torch.Tensor]) -> list[float]:
-    """The losses of 50 steps."""
+    """The losses of 50 steps, so small that what rounds differently does not grow.
+
+    At ten times the rate weights that differ by 1e-7 change the losses of a ResNet by 0.2, in eager mode too.
+    """
     torch.manual_seed(1)
-    optimizer, losses = torch.optim.Adam(model.parameters(), 1e-3), []
+    optimizer, losses = torch.optim.Adam(model.parameters(), 1e-4), []
     for i in range(50):
         x = inputs(i)
         loss = nn.functional.cross_entropy(run(x), torch.arange(len(x)) % 3)
@@ -229,5 +232,5 @@ def test_training_is_as_in_eager_mode(name: str, monkeypatch: pytest.MonkeyPatch
         torch.manual_seed(0)
         model = make().train()
         losses.append(trained(model, run(model), inputs))
-    torch.testing.assert_close(losses[1], losses[0], rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-4, atol=1e-4)
     assert counter.graphs <= 4  # forward and backward, each at most twice

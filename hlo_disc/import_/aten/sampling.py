@@ -1,0 +1,120 @@
+"""Samples of images at places that are data (`grid_sample`), in two and three dimensions, and their gradients.
+
+PyTorch has the formula for two dimensions; what it leaves to a kernel is written with JAX, which derives gradients.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.import_.aten.by_jax import traced
+from hlo_disc.import_.aten.reductions import computed
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.aten.reader import AtenReader
+
+_BILINEAR, _NEAREST, _BICUBIC = 0, 1, 2
+_ZEROS, _BORDER, _REFLECTION = 0, 1, 2
+_CUBIC = -0.75  # the parameter of the kernel
+
+
+def _place(g: Any, size: Any, align: bool) -> Any:
+    """-1 … 1 as a position on an axis; with `align` these are the centres of its first and last element."""
+    return (g + 1) / 2 * (size - 1) if align else ((g + 1) * size - 1) / 2
+
+
+def _bounded(at: Any, size: Any, padding: int, align: bool) -> Any:
+    """A position as the padding has it: what is outside is the nearest one, or a reflection."""
+    if padding == _ZEROS:
+        return at
+    if padding == _REFLECTION:
+        low, span = (0.0, size - 1) if align else (-0.5, size)
+        length = jnp.maximum(jnp.asarray(span, at.dtype), 1)
+        distance = jnp.abs(at - low)
+        turns = jnp.floor(distance / length)
+        rest = distance - turns * length
+        at = jnp.where(turns % 2 == 0, rest, length - rest) + low
+        at = jnp.where(jnp.asarray(span) == 0, 0.0, at).astype(at.dtype)
+    return jnp.clip(at, 0, jnp.asarray(size - 1, at.dtype))
+
+
+def _read(x: Any, places: Sequence[Any], padding: int, align: bool) -> Any:
+    """The elements at whole positions, (batch, channels, …)."""
+    sizes = x.shape[2:]
+    inside, at = True, []
+    for place, size in zip(places, sizes, strict=True):
+        bounded = _bounded(place, size, padding, align)
+        inside = inside & (bounded >= 0) & (bounded <= size - 1)
+        at.append(jnp.clip(bounded.astype(jnp.int64), 0, size - 1))
+    one = jax.vmap(lambda image, *indices: image[(slice(None), *indices)])
+    return jnp.where(jnp.expand_dims(inside, 1), one(x, *at), 0)
+
+
+def _weights(fraction: Any, mode: int) -> list[tuple[int, Any]]:
+    """Of the neighbours of a position: (how far from the whole one below, its weight)."""
+    if mode == _BILINEAR:
+        return [(0, 1 - fraction), (1, fraction)]
+
+    def near(d: Any) -> Any:
+        return ((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1
+
+    def far(d: Any) -> Any:
+        return ((_CUBIC * d - 5 * _CUBIC) * d + 8 * _CUBIC) * d - 4 * _CUBIC
+
+    f = fraction
+    return [(-1, far(f + 1)), (0, near(f)), (1, near(1 - f)), (2, far(2 - f))]
+
+
+def _sampled(x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
+    """The last axis of the grid has positions on the axes of an image, those on its last axis first."""
+    sizes = x.shape[2:]
+    places = [_place(grid[..., len(sizes) - 1 - k], size, align) for k, size in enumerate(sizes)]
+    if mode != _BICUBIC:
+        places = [_bounded(at, size, padding, align) for at, size in zip(places, sizes, strict=True)]
+    if mode == _NEAREST:
+        return _read(x, [jnp.round(at) for at in places], _ZEROS, align)
+    whole = [jax.lax.stop_gradient(jnp.floor(at)) for at in places]
+    rows = [_weights(at - low, mode) for at, low in zip(places, whole, strict=True)]
+    total: Any = 0
+    for corner in itertools.product(*rows):
+        weight: Any = 1
+        for _, share in corner:
+            weight = weight * share
+        at = [low + step for low, (step, _) in zip(whole, corner, strict=True)]
+        values = _read(x, at, padding if mode == _BICUBIC else _ZEROS, align)
+        total = total + values * jnp.expand_dims(weight, 1)
+    return total
+
+
+def _forward(r: AtenReader, x: Value, grid: Value, mode: int, padding: int, align: bool) -> Value:
+    dtype = computed(x.dtype)
+    wide = [r.convert(v, dtype) for v in (x, grid)]
+    (made,) = traced(r, lambda a, b: _sampled(a, b, mode, padding, align), *wide)
+    return r.convert(made, r.out.dtype)
+
+
+def _backward(
+    r: AtenReader, gradient: Value, x: Value, grid: Value, mode: int, padding: int, align: bool, mask: Sequence[bool]
+) -> list[Value | None]:
+    """Of the image and of the grid, as far as `mask` asks for them."""
+    dtype = computed(x.dtype)
+    wide = [r.convert(v, dtype) for v in (gradient, x, grid)]
+
+    def gradients(g: Any, a: Any, b: Any) -> Any:
+        return jax.vjp(lambda image, at: _sampled(image, at, mode, padding, align), a, b)[1](g)
+
+    made = traced(r, gradients, *wide)
+    return [r.convert(y, v.dtype) if asked else None for y, v, asked in zip(made, (x, grid), mask, strict=True)]
+
+
+ROWS: dict[str, Callable[..., Any]] = {
+    "aten.grid_sampler_2d_backward.default": _backward,
+    "aten.grid_sampler_3d.default": _forward,
+    "aten.grid_sampler_3d_backward.default": _backward,
+}

@@ -27,6 +27,7 @@ SURFACE = {
     "signature",
     "sources",
     "structure",
+    "tensorflow",
     "trace",
     "values",
 }
@@ -53,6 +54,7 @@ ORDER = [
     "trace",
     "pipeline",
     "sources",
+    "tensorflow",
     "jit",
     "__init__",
     "conformance",

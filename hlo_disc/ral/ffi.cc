@@ -1,7 +1,6 @@
 #include "ffi.h"
 
 #include <algorithm>
-#include <cfenv>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "device_call.h"
+#include "floats.h"
 #include "interpreter.h"
 #include "library.h"
 #include "team.h"
@@ -306,20 +306,6 @@ XLA_FFI_TypeId state_type = XLA_FFI_UNKNOWN_TYPE_ID;  // XLA fills it in
 XLA_FFI_TypeInfo state_info = {XLA_FFI_TypeInfo_STRUCT_SIZE, nullptr,
                                [](void* state) { delete static_cast<Hold*>(state); }};
 
-// What numbers are computed with outside of XLA, whose threads take denormal ones for zero.
-class OwnFloats {
- public:
-  OwnFloats() {
-    std::fegetenv(&saved_);
-    std::fesetenv(FE_DFL_ENV);
-  }
-  OwnFloats(const OwnFloats&) = delete;
-  ~OwnFloats() { std::fesetenv(&saved_); }
-
- private:
-  std::fenv_t saved_;
-};
-
 XLA_FFI_Error* hold(const XLA_FFI_CallFrame* frame) {
   Hold found;
   {
@@ -374,6 +360,8 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
 }
 
 }  // namespace
+
+const Executable* published(int64_t number) { return published().find(number); }
 
 int64_t publish(PyObject* self, const Executable* executable, int64_t content) {
   Published& all = published();

@@ -14,6 +14,9 @@ namespace ral {
 // processes have for the same executable too, or one of the next where another executable has it.
 int64_t publish(PyObject* self, const Executable* executable, int64_t content);
 
+// The executable with a number that publish returned; null for none.
+const Executable* published(int64_t number);
+
 // The address of the handler, for jax.ffi.register_ffi_target. Operands are the inputs, results the outputs and one u8
 // buffer for intermediate values; the i64 attribute `executable` is what publish returned.
 void* ffi_handler();

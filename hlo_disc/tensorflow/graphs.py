@@ -21,14 +21,25 @@ _NOTHING = frozenset(("Identity", "ReadVariableOp", "StopGradient", "PreventGrad
 _IGNORED = frozenset(("Assert", "PrintV2", "NoOp", "Placeholder", "ReadVariableOp", "Const"))
 
 
-def program_of(concrete: Any, inputs: Sequence[str], variables: Sequence[TensorType]) -> Program:
-    """A concrete function as a program. variables: what the trailing arguments of the graph hold.
+def program_of(
+    concrete: Any, inputs: Sequence[str], variables: Sequence[TensorType], values: Sequence[np.ndarray] | None = None
+) -> Program:
+    """A concrete function as a program.
+
+    variables: what the trailing arguments of the graph hold. values: their contents, where they shall be constants.
 
     Raises UnsupportedOpError for a function that changes variables.
     """
     functions: dict[str, Function] = {}
     graph = concrete.graph
     main = _function(graph, functions, variables)
+    if values:
+        block, first = main.block, len(main.block.arguments) - len(values)
+        for argument, value in zip(block.arguments[first:], values, strict=True):
+            node = Node("tf.Const", [], [argument.type], {"value": value}, "")
+            node.results = [argument]
+            block.operations.insert(0, node)
+        del block.arguments[first:]
     return Program(graph.name, main, inputs, functions)
 
 
@@ -40,14 +51,13 @@ def _function(graph: Any, functions: dict[str, Function], variables: Sequence[Te
         argument = Result(variables[i - first] if variables and i >= first else tensor_type(tensor))
         values[tensor.name] = argument
         block.arguments.append(argument)
-    reached = _reached(graph)
-    for op in graph.get_operations():
-        if op not in reached:
-            if op.op_def.is_stateful and op.type not in _IGNORED and _has_effect(op):
-                raise UnsupportedOpError(
-                    f"tf.{op.type}{_at(op)}: a function that changes variables or has other effects is not supported"
-                )
-            continue
+    ordered = _ordered(graph)
+    for op in set(graph.get_operations()).difference(ordered):
+        if op.op_def.is_stateful and op.type not in _IGNORED and _has_effect(op):
+            raise UnsupportedOpError(
+                f"tf.{op.type}{_at(op)}: a function that changes variables or has other effects is not supported"
+            )
+    for op in ordered:
         if op.type in _NOTHING:
             values[op.outputs[0].name] = values[op.inputs[0].name]
         elif op.type == "IdentityN":
@@ -67,16 +77,18 @@ def _function(graph: Any, functions: dict[str, Function], variables: Sequence[Te
     return Function(block)
 
 
-def _reached(graph: Any) -> set[Any]:
-    """The ops that results are made of."""
-    found: set[Any] = set()
-    waiting = [x.op for x in graph.outputs]
+def _ordered(graph: Any) -> list[Any]:
+    """The ops that results are made of, operands first: gradients add operands to loops that are there already."""
+    done: dict[Any, None] = {}
+    waiting = [x.op for x in reversed(graph.outputs)]
     while waiting:
-        op = waiting.pop()
-        if op not in found:
-            found.add(op)
-            waiting += [x.op for x in op.inputs]
-    return found
+        op = waiting[-1]
+        missing = [x.op for x in op.inputs if x.op not in done]
+        if missing and op not in done:
+            waiting += missing
+        else:
+            done.setdefault(waiting.pop())
+    return list(done)
 
 
 def _has_effect(op: Any) -> bool:

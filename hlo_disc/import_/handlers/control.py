@@ -15,7 +15,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Region, Value, with_captures
 from hlo_disc.errors import ShapeError
 from hlo_disc.import_.decode import integer
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.shapes import TOKEN, Bundle, Operand, Symbolic
+from hlo_disc.import_.shapes import TOKEN, Bundle, Operand, Symbolic, Token
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
@@ -35,7 +35,7 @@ def make_while(r: Reader, test: Any, step: Any, operands: list[Operand]) -> list
     carried = [
         k
         for k, (argument, value) in enumerate(zip(arguments, returned, strict=True))
-        if argument != value and operands[k] is not TOKEN
+        if argument != value and not isinstance(operands[k], Token)
     ]
     initial = [r.data(operands[k]) for k in carried]
     regions = []
@@ -45,7 +45,7 @@ def make_while(r: Reader, test: Any, step: Any, operands: list[Operand]) -> list
         regions.append(r.region(region, inputs, [given.get(k, x) for k, x in enumerate(operands)]))
     (cond, body), captured = with_captures(regions, len(initial))
     # Tokens that the body returns are no values.
-    kept = [k for k, value in enumerate(returned) if operands[k] is not TOKEN]
+    kept = [k for k, value in enumerate(returned) if not isinstance(operands[k], Token)]
     outputs = dict(zip(kept, body.outputs, strict=True))
     body = Region(body.inputs, body.ops, tuple(outputs[k] for k in carried))
     for number, value, start in zip(carried, body.outputs, initial, strict=True):

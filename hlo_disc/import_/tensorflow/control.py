@@ -12,21 +12,21 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ONE
 from hlo_disc.import_.handlers.control import make_choice, make_while
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.shapes import Bundle, Operand, Symbolic
-from hlo_disc.import_.tensorflow.arrays import I64, Array, array, filled, size_scalar
+from hlo_disc.import_.shapes import Bundle, Operand, Symbolic, Token
+from hlo_disc.import_.tensorflow.arrays import I64, Array, array, filled, joined, size_scalar
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
 
 
 class Reserved(Bundle):
-    """A list of which only the number of its tensors is known, until one is put into it."""
+    """A list of which only the number of its tensors is known, until one is put into it; None where it grows."""
 
-    length: Dim
+    length: Dim | None
     dtype: np.dtype
     shape: Shape | None
 
-    def __new__(cls, length: Dim, dtype: np.dtype) -> Reserved:
+    def __new__(cls, length: Dim | None, dtype: np.dtype) -> Reserved:
         made = super().__new__(cls, ())
         made.length, made.dtype, made.shape = length, dtype, None
         return made
@@ -34,7 +34,16 @@ class Reserved(Bundle):
     def filled(self, r: Reader, shape: Shape) -> Array:
         """The list, all of zeros."""
         self.shape = shape
+        if self.length is None:
+            r.unsupported("a list that grows outside of a loop, or in one without maximum_iterations")
         return filled(r, 0, self.dtype, (self.length, *shape))
+
+
+class Repeated(Token):
+    """A list that grows by the same sizes at each turn of a loop: how many it has does not matter."""
+
+    def __init__(self, sizes: Symbolic):
+        self.sizes = sizes
 
 
 def _call(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -44,18 +53,31 @@ def _call(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _while(r: Reader, op: Any, operands: list[Operand]) -> Result:
     test, step = (r.functions[op.attributes[name]].regions[0] for name in ("cond", "body"))
     if any(isinstance(x, Reserved) for x in operands):
+        _bound(r, operands)
         operands = _with_shapes(r, step, operands)
     return make_while(r, test, step, operands)
 
 
+def _bound(r: Reader, operands: list[Operand]) -> None:
+    """A list that grows by a tensor a turn, as gradients need them, has as many as there are turns at most."""
+    most = operands[1] if len(operands) > 1 else None
+    if isinstance(most, Symbolic) and most.exact and not most.sizes:
+        count = r.evaluator.scalar.number(most.elements[0])
+        for x in operands:
+            if isinstance(x, Reserved) and x.length is None and r.evaluator.scalar.nonnegative(count):
+                x.length = count
+
+
 def _with_shapes(r: Reader, step: Any, operands: list[Operand]) -> list[Operand]:
     """Lists get the shapes of what a first turn of the loop puts into them; the turn itself is forgotten."""
-    given = [x if isinstance(x, Bundle) else Value((v := r.data(x)).dtype, v.shape, None, 0) for x in operands]
+    given = [x if isinstance(x, (Bundle, Token)) else Value((v := r.data(x)).dtype, v.shape, None, 0) for x in operands]
     returned = r.probe(step, given)
     made: list[Operand] = []
     for x, after in zip(operands, returned, strict=True):
         if not isinstance(x, Reserved):
             made.append(x)
+        elif isinstance(after, Repeated):
+            made.append(after)
         elif x.shape is not None:
             made.append(x.filled(r, x.shape).value)
         elif isinstance(after, Value):
@@ -146,6 +168,32 @@ def _set_item(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.emit("dynamic_update_slice", row, at, *[at.like(0)] * (x.rank - 1)).value
 
 
+def _empty(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return Reserved(None, op.attributes["element_dtype"])
+
+
+def _push(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """The last tensor of a list that grows is its last row: the others make room."""
+    sizes = operands[1]
+    if isinstance(operands[0], Repeated):
+        return operands[0]
+    if isinstance(operands[0], Reserved) and isinstance(sizes, Symbolic) and sizes.exact:
+        return Repeated(sizes)
+    item = array(r, operands[1])
+    x = operands[0].filled(r, item.shape) if isinstance(operands[0], Reserved) else array(r, operands[0])
+    return joined([x.slice(0, ONE, x.shape[0]), item.expand(0)], 0).value
+
+
+def _pop(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    if isinstance(operands[0], Repeated):
+        return [operands[0], operands[0].sizes]
+    x = array(r, operands[0])
+    n = x.shape[0]
+    last = x.slice(0, n - 1, n)
+    rest = joined([filled(r, 0, x.dtype, last.shape), x.slice(0, 0, n - 1)], 0)
+    return [rest.value, last.reshape(x.shape[1:]).value]
+
+
 def _stack(r: Reader, op: Any, operands: list[Operand]) -> Result:
     if isinstance(operands[0], Reserved):
         shape = r.elements(operands[1])
@@ -158,6 +206,8 @@ def _stack(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _length(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = operands[0]
     count = x.length if isinstance(x, Reserved) else r.data(x).shape[0]
+    if count is None:
+        r.unsupported("the length of a list that grows")
     return Symbolic(np.dtype(np.int32), (), (count,))
 
 
@@ -187,6 +237,7 @@ def _split(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 HANDLERS: dict[str, Handler] = {
     "Case": _case,
+    "EmptyTensorList": _empty,
     "If": _if,
     "PartitionedCall": _call,
     "StatefulPartitionedCall": _call,
@@ -198,6 +249,8 @@ HANDLERS: dict[str, Handler] = {
     "TensorListFromTensor": _from_tensor,
     "TensorListGetItem": _get_item,
     "TensorListLength": _length,
+    "TensorListPopBack": _pop,
+    "TensorListPushBack": _push,
     "TensorListReserve": _reserve,
     "TensorListSetItem": _set_item,
     "TensorListSplit": _split,

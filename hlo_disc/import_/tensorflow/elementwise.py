@@ -14,7 +14,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ZERO, Element, Elements
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.shapes import Bundle, Operand
 from hlo_disc.import_.tensorflow.arrays import Array, array, filled, together, where
 from hlo_disc.import_.tensorflow.folding import by_element, folding, numbers
 from hlo_disc.mlir import ir
@@ -229,6 +229,8 @@ def _clip(x: Array, low: Array, high: Array) -> Array:
 
 def _like(number: int) -> Handler:
     def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+        if isinstance(operands[0], Bundle):
+            return operands[0]
         x = r.data(operands[0])
         return filled(r, number, x.dtype, x.shape).value
 
@@ -236,10 +238,13 @@ def _like(number: int) -> Handler:
 
 
 def _all_of(name: str) -> Handler:
-    """A sum of any number of operands."""
+    """A sum of any number of operands. Lists into which nothing was put are zeros."""
 
     def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
-        first, *rest = (array(r, x) for x in operands)
+        known = [x for x in operands if not isinstance(x, Bundle)]
+        if not known:
+            return operands[0]
+        first, *rest = (array(r, x) for x in known)
         for x in rest:
             first = first.op(name, x)
         return first.value

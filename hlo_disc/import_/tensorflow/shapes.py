@@ -228,6 +228,16 @@ def _concat_sizes(r: Reader, op: Any, *xs: np.ndarray) -> np.ndarray | None:
     return np.concatenate(parts, at.value) if at.is_const else None
 
 
+def _concat_offset(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Where each part begins in what they are concatenated to."""
+    shapes = [r.elements(x) for x in operands[1:]]
+    axis, at, made = axis_of(r, operands[0], len(shapes[0])), ZERO, []
+    for shape in shapes:
+        made.append(sizes_operand(r, [at if a == axis else ZERO for a in range(len(shape))], result_dtype(op)))
+        at = at + shape[axis]
+    return made
+
+
 def _split(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = operands[1]
     axis = axis_of(r, operands[0], len(shape_of(x)))
@@ -399,6 +409,7 @@ HANDLERS: dict[str, Handler] = {
     "BroadcastGradientArgs": _broadcast_axes,
     "BroadcastTo": _broadcast_to,
     "Concat": folding(_concat_sizes, _concat),
+    "ConcatOffset": _concat_offset,
     "ConcatV2": folding(_concat_sizes, _concat),
     "ConjugateTranspose": _transpose,
     "Const": _const,
@@ -428,5 +439,6 @@ HANDLERS: dict[str, Handler] = {
     "Squeeze": folding(_squeeze_sizes, _squeeze),
     "Tile": _tile,
     "Transpose": folding(_transpose_sizes, _transpose),
+    "VariableShape": _shape,
     "Unpack": _unpack,
 }

@@ -336,12 +336,26 @@ XLA_FFI_Error* execute_held(const XLA_FFI_CallFrame* frame) {
   return nullptr;
 }
 
+// The same by a published number: nothing of XLA's is used that its first versions lack.
+XLA_FFI_Error* execute_alone(const XLA_FFI_CallFrame* frame) {
+  const Executable* executable = published().find(number_of(frame->attrs));
+  if (!executable) return of_another_process(frame->api);
+  if (!executable->program().driver.empty()) return for_another_platform(frame->api);
+  Call call(executable->program());
+  if (XLA_FFI_Error* error = bind(frame, call, 0)) return error;
+  OwnFloats floats;
+  call.launch(executable->packed_constants(), 0);
+  return nullptr;
+}
+
 template <XLA_FFI_Error* (*kExecute)(const XLA_FFI_CallFrame*), bool kHolds, XLA_FFI_Handler_Traits kTraits = 0>
 XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && frame->extension_start->type == XLA_FFI_Extension_Metadata) {
     XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(frame->extension_start)->metadata;
     metadata->api_version.major_version = XLA_FFI_API_MAJOR;
     metadata->api_version.minor_version = XLA_FFI_API_MINOR;
+    if (kExecute == execute_alone && frame->api)  // which older ones may call
+      metadata->api_version.minor_version = std::min(XLA_FFI_API_MINOR, frame->api->api_version.minor_version);
     metadata->traits = kTraits;
     if (kHolds) metadata->state_type_id = state_type;
     return nullptr;
@@ -397,6 +411,7 @@ void* recordable_ffi_handler() {
   constexpr auto kTraits = XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE;
   return reinterpret_cast<void*>(&handle<execute_on_device, false, kTraits>);
 }
+void* alone_handler() { return reinterpret_cast<void*>(&handle<execute_alone, false>); }
 void* held_handler() { return reinterpret_cast<void*>(&handle<execute_held, true>); }
 void* held_type_id() { return &state_type; }
 void* held_type_info() { return &state_info; }

@@ -39,6 +39,10 @@ void* held_handler();
 void* held_type_id();
 void* held_type_info();
 
+// The address of a handler for XLAs that are older than jaxlib's: results are the program's alone, computed on our threads
+// in memory of ours; the attribute `executable` is what publish returned.
+void* alone_handler();
+
 // Size of the u8 buffer of `ffi_handler`.
 int64_t ffi_temporary_bytes(const Executable& executable, const int64_t* env);
 

@@ -307,6 +307,9 @@ NB_MODULE(_ral, m) {
         [](const std::string& path, nb::callable load) { return ral::register_tensorflow_op(path, load.ptr()); },
         nb::arg("path"), nb::arg("load"),
         "Registers the op HloDiscCall with the TensorFlow in this library, which is loaded. Empty, or what is wrong.");
+  m.def(
+      "register_tensorflow_ffi", &ral::register_tensorflow_ffi, nb::arg("path"),
+      "Registers the handler hlo_disc_alone with the XLA of the TensorFlow in this library. Empty, or what is wrong.");
   m.def("ffi_handler", [] { return nb::capsule(ral::ffi_handler()); }, "The XLA FFI handler.");
   m.def("device_ffi_handler", [] { return nb::capsule(ral::device_ffi_handler()); },
         "The XLA FFI handler for executables of GPUs.");

@@ -12,6 +12,7 @@
 #include "ffi.h"
 #include "floats.h"
 #include "interpreter.h"
+#include "xla/ffi/api/c_api.h"
 
 namespace ral {
 namespace {
@@ -304,6 +305,26 @@ std::string register_tensorflow_op(const std::string& path, PyObject* load) {
   } catch (const std::exception& error) {
     return error.what();
   }
+}
+
+std::string register_tensorflow_ffi(const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  void* found = library ? dlsym(library, "_ZN3xla3ffi12GetXlaFfiApiEv") : nullptr;
+  if (!found) return path + " has no XLA FFI";
+  const XLA_FFI_Api* xla = reinterpret_cast<const XLA_FFI_Api* (*)()>(found)();
+  if (xla->api_version.major_version != XLA_FFI_API_MAJOR) return "its XLA FFI is of another major version";
+  const std::string name = "hlo_disc_alone", platform = "Host";
+  XLA_FFI_Handler_Bundle bundle{nullptr, nullptr, nullptr, reinterpret_cast<XLA_FFI_Handler*>(alone_handler())};
+  XLA_FFI_Handler_Register_Args args{XLA_FFI_Handler_Register_Args_STRUCT_SIZE, nullptr, {name.data(), name.size()},
+                                     {platform.data(), platform.size()},        bundle,  0};
+  XLA_FFI_Error* error = xla->XLA_FFI_Handler_Register(&args);
+  if (!error) return "";
+  XLA_FFI_Error_GetMessage_Args message{XLA_FFI_Error_GetMessage_Args_STRUCT_SIZE, nullptr, error, nullptr};
+  xla->XLA_FFI_Error_GetMessage(&message);
+  std::string text = message.message;
+  XLA_FFI_Error_Destroy_Args destroy{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, error};
+  xla->XLA_FFI_Error_Destroy(&destroy);
+  return text;
 }
 
 }  // namespace ral

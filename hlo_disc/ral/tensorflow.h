@@ -12,4 +12,7 @@ namespace ral {
 // process has none; it is kept for good. Empty, or what is wrong.
 std::string register_tensorflow_op(const std::string& path, PyObject* load);
 
+// Registers the handler hlo_disc_alone with the XLA of the TensorFlow in the library at `path`. Empty, or what is wrong.
+std::string register_tensorflow_ffi(const std::string& path);
+
 }  // namespace ral

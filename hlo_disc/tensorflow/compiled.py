@@ -25,6 +25,8 @@ class Compiled:
         executable: the program, whose inputs are those of the function and what it captured.
     """
 
+    autograph_info__: dict[str, Any] = {}  # AutoGraph leaves what has this as it is
+
     def __init__(self, imported: Imported, executable: Executable):
         self.executable = executable
         self._imported = imported

@@ -32,6 +32,8 @@ class JitFunction:
     Tensors and arrays are arguments; everything else is a part of the function, as in `tf.function`.
     """
 
+    autograph_info__: dict[str, Any] = {}  # AutoGraph leaves what has this as it is
+
     def __init__(self, function: Callable[..., Any], options: Options | None, overrides: dict[str, Any]):
         functools.update_wrapper(self, function)
         self._function = function
@@ -82,7 +84,8 @@ class JitFunction:
             args, kwargs = tf.nest.pack_sequence_as(structure, [next(rest) if _is_array(x) else x for x in leaves])
             return self._function(*args, **kwargs)
 
-        function.__name__ = getattr(self._function, "__name__", "function")
+        name = getattr(self._function, "__name__", "")
+        function.__name__ = name if name.isidentifier() else "function"  # AutoGraph looks for lambdas by their name
         specs = [
             tf.TensorSpec(shape, x.dtype, f"x{i}") for i, (shape, x) in enumerate(zip(shapes, inputs, strict=True))
         ]

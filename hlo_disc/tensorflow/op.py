@@ -22,6 +22,7 @@ from hlo_disc import errors
 from hlo_disc.executable import Executable
 from hlo_disc.program import read_open, save
 from hlo_disc.ral import _ral
+from hlo_disc.tensorflow import xla
 
 _NAME = "HloDiscCall"
 _lock = threading.Lock()
@@ -84,7 +85,10 @@ class Op:
             except (tf.errors.OpError, core._NotOkStatusException) as error:
                 raise _translated(error) from None
         attributes = {"Tout": self.types, "key": self.key, "program": self.content}
-        results = op_def_library.apply_op(_NAME, args=inputs, **attributes)
+        if xla.is_traced():
+            results = xla.call(self.executable, self.key, inputs)
+        else:
+            results = op_def_library.apply_op(_NAME, args=inputs, **attributes)
         if execute.must_record_gradient():
             execute.record_gradient(_NAME, inputs, sum(attributes.items(), ()), results)
         for x, shape in zip(results, self.shapes, strict=True):

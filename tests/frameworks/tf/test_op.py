@@ -183,3 +183,51 @@ def test_names_and_constraints_of_sizes():
     assert compiled.executable.dims == ("b", "s")
     with pytest.raises(hlo_disc.ShapeError):
         compiled(tf.zeros([2, 5]), tf.zeros([5]))
+
+
+def test_inside_of_what_xla_compiles():
+    w, f = layer()
+
+    def loss(function, x):
+        with tf.GradientTape() as tape:
+            y = tf.reduce_sum(function(x * 2.0)[0] ** 2)
+        return y, tape.gradient(y, w)
+
+    compiled = tf.function(lambda x: loss(f, x), jit_compile=True)
+    general = tf.function(lambda x: loss(f, x), jit_compile=True, input_signature=[tf.TensorSpec([None, 8])])
+    for n in (3, 5, 1):
+        want = loss(f._function, rows(n))
+        for got in (compiled(rows(n)), general(rows(n))):
+            tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), got, want)
+
+
+def test_results_whose_size_xla_cannot_know():
+    f = hlo_disc.tensorflow.jit(lambda x: tf.boolean_mask(x, x > 0.0))
+    x = tf.constant([1.0, -1.0, 2.0])
+    assert f(x).numpy().tolist() == [1.0, 2.0]
+    with pytest.raises(Exception, match="UnsupportedOpError: inside jit_compile=True: the size"):  # AutoGraph's
+        tf.function(lambda x: f(x), jit_compile=True)(x)
+
+
+@tf.function
+def positive(x):
+    total = tf.zeros([])
+    for row in x:
+        if row > 0.0:
+            total += row
+    return total
+
+
+def test_python_of_a_function_is_converted_as_tensorflow_does():
+    @hlo_disc.tensorflow.jit
+    def f(x):
+        total = tf.zeros([])
+        for row in x:
+            if row > 0.0:
+                total += row
+        return total
+
+    for n in (3, 0, 5):
+        x = tf.constant(np.random.default_rng(n).normal(size=n).astype(np.float32))
+        np.testing.assert_allclose(f(x), positive(x), atol=1e-6)
+    assert len(f.programs()) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.errors import ArgumentError
-from hlo_disc.executable import Executable
+from hlo_disc.executable import Executable, describe_structure
 from hlo_disc.import_.symbols import constraint_texts
 from hlo_disc.import_.tensorflow.reader import read_program
 from hlo_disc.options import Options
@@ -47,12 +48,18 @@ class Imported:
         constraints: str | Sequence[str] = (),
         options: Options | None = None,
         overrides: Mapping[str, Any] | None = None,
-        frozen: bool = False,
     ) -> Executable:
         """The executable."""
         merged = pipeline.merge(options, overrides or {})
         texts = constraint_texts(constraints)
-        return Executable(pipeline.compile(lambda: self.graph(dims, texts, frozen), merged), merged)
+        return Executable(pipeline.compile(lambda: self.graph(dims, texts), merged), merged)
+
+    def frozen(self, dims: Any, constraints: str | Sequence[str], options: Options) -> Executable:
+        """The executable with what was captured as constants, which nests its results as the function does."""
+        texts = constraint_texts(constraints)
+        program = pipeline.compile(lambda: self.graph(dims, texts, frozen=True), options)
+        template = tf.nest.pack_sequence_as(self.concrete.structured_outputs, range(len(program.outputs)))
+        return Executable(dataclasses.replace(program, structure=describe_structure(template)), options)
 
 
 def concrete_of(function: Any, signature: Sequence[Any] | None) -> Any:

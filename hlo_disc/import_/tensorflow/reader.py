@@ -9,7 +9,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.errors import ArgumentError, UnsupportedOpError
 from hlo_disc.import_.decode import UnsupportedTypeError
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.module import read_block
@@ -89,8 +89,11 @@ def read_program(
     for name, spec, (dtype, sizes) in zip(program.inputs, specs, types, strict=True):
         shape = []
         for given, size in zip(spec, sizes, strict=True):
-            own = Dim.const(size) if size is not None else Dim.symbol(next(fresh)) if given is None else given
-            shape.append(own)
+            if given is None:
+                given = Dim.symbol(next(fresh)) if size is None else Dim.const(size)
+            elif size is not None and given is not Dim.const(size):
+                raise ArgumentError(f"dims calls a size of {name!r} '{given}', but the function has {size} there")
+            shape.append(given)
         inputs.append(Input(name, dtype, tuple(shape)))
     reader = TensorFlowReader(program.functions, decoder, StaticShapes(), TENSORFLOW)  # type: ignore[arg-type]
     return read_block(reader, program.name, program.main.block, Inputs(tuple(inputs), (), {}), constraints)

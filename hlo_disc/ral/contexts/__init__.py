@@ -55,8 +55,14 @@ def _jax(kind: type) -> Adapter | None:
     return jax.adapter(kind)
 
 
+def _tensorflow(kind: type) -> Adapter | None:
+    from hlo_disc.ral.contexts import tensorflow
+
+    return tensorflow.adapter(kind)
+
+
 # The package that defines a type -> the context that may claim it.
-_CONTEXTS: dict[str, Claim] = {"jaxlib": _jax, "jax": _jax}
+_CONTEXTS: dict[str, Claim] = {"jaxlib": _jax, "jax": _jax, "tensorflow": _tensorflow}
 
 
 def register(package: str, claim: Claim) -> None:

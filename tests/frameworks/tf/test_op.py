@@ -180,6 +180,8 @@ def test_names_and_constraints_of_sizes():
         dims={"x": "(b, s)", "y": "(s)"},
         constraints="s <= 4",
     )
+    with pytest.raises(hlo_disc.ArgumentError, match="the function has 3 there"):
+        hlo_disc.tensorflow.compile(lambda x: x, [tf.TensorSpec([3], name="x")], dims={"x": "(n)"})
     assert compiled.executable.dims == ("b", "s")
     with pytest.raises(hlo_disc.ShapeError):
         compiled(tf.zeros([2, 5]), tf.zeros([5]))
@@ -231,3 +233,13 @@ def test_python_of_a_function_is_converted_as_tensorflow_does():
         x = tf.constant(np.random.default_rng(n).normal(size=n).astype(np.float32))
         np.testing.assert_allclose(f(x), positive(x), atol=1e-6)
     assert len(f.programs()) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "bfloat16", "complex64"])
+def test_an_executable_takes_and_gives_eager_tensors(dtype):
+    compiled = hlo_disc.tensorflow.compile(lambda x: tf.concat([x, x], 0), [tf.TensorSpec([None, 2], dtype)])
+    for n in (3, 0, 1):
+        x = tf.cast(tf.reshape(tf.range(2 * n), [n, 2]), dtype)
+        got = compiled.executable(x)
+        assert isinstance(got, tf.Tensor) and got.dtype == dtype
+        np.testing.assert_array_equal(got.numpy(), np.concatenate([x.numpy()] * 2))

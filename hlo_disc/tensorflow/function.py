@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hlo_disc.errors import HloDiscError
+from hlo_disc.errors import ArgumentError, HloDiscError
 from hlo_disc.options import Options
 from hlo_disc.tensorflow.compiled import Compiled
 from hlo_disc.tensorflow.importing import Imported
@@ -43,15 +43,19 @@ class JitFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function gives, computed by a program for all shapes."""
-        leaves = tf.nest.flatten((args, kwargs))
-        inputs = [tf.convert_to_tensor(x) for x in leaves if _is_array(x)]
-        fixed = tuple(None if _is_array(x) else _key(x) for x in leaves)
-        types = tuple((x.dtype, x.shape.rank) for x in inputs)
-        structure = (
-            "" if not kwargs and len(leaves) == len(args) else repr(tf.nest.map_structure(_mark, (args, kwargs)))
-        )
-        key = structure, fixed, types
-        shapes = [tuple(x.shape) for x in inputs]
+        leaves: Sequence[Any]
+        inputs: Sequence[Any]
+        if not kwargs and all(isinstance(x, tf.Tensor) for x in args):
+            leaves = inputs = args
+            shapes = list(map(_shape, inputs))
+            key: Any = tuple((x.dtype, len(shape)) for x, shape in zip(inputs, shapes, strict=True))
+        else:
+            leaves = tf.nest.flatten((args, kwargs))
+            inputs = [tf.convert_to_tensor(x) for x in leaves if _is_array(x)]
+            shapes = list(map(_shape, inputs))
+            fixed = tuple(None if _is_array(x) else _key(x) for x in leaves)
+            types = tuple((x.dtype, len(shape)) for x, shape in zip(inputs, shapes, strict=True))
+            key = repr(tf.nest.map_structure(_mark, (args, kwargs))), fixed, types
         for general, compiled in self._programs.get(key, ()):
             if _serves(general, shapes):
                 return compiled.packed(compiled.run(inputs))
@@ -59,7 +63,7 @@ class JitFunction:
         return compiled.packed(compiled.run(inputs))
 
     def _add(
-        self, key: Any, args: Any, kwargs: Any, leaves: list[Any], inputs: list[Any], shapes: list[Shape]
+        self, key: Any, args: Any, kwargs: Any, leaves: Sequence[Any], inputs: Sequence[Any], shapes: list[Shape]
     ) -> Compiled:
         with self._lock:
             programs = self._programs.setdefault(key, [])
@@ -78,7 +82,7 @@ class JitFunction:
         assert first is not None
         raise first
 
-    def _compiled(self, structure: Any, leaves: list[Any], inputs: list[Any], shapes: list[Shape]) -> Compiled:
+    def _compiled(self, structure: Any, leaves: Sequence[Any], inputs: Sequence[Any], shapes: list[Shape]) -> Compiled:
         def function(*tensors: Any) -> Any:
             rest = iter(tensors)
             args, kwargs = tf.nest.pack_sequence_as(structure, [next(rest) if _is_array(x) else x for x in leaves])
@@ -96,6 +100,13 @@ class JitFunction:
     def programs(self) -> list[Compiled]:
         """What has been compiled so far."""
         return [compiled for found in self._programs.values() for _, compiled in found]
+
+
+def _shape(x: Any) -> Shape:
+    sizes = x._shape_tuple()
+    if sizes is None:
+        raise ArgumentError(f"the rank of {x} is not known: give it one with tf.ensure_shape")
+    return sizes
 
 
 def _is_array(x: Any) -> bool:

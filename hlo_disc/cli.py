@@ -71,7 +71,8 @@ def _fail(message: str) -> int:
 def main() -> None:
     """Compile StableHLO programs once and run them at every shape.
 
-    FILE is a StableHLO module (text, MLIR bytecode or portable artifact) or what `hlo-disc compile` wrote.
+    FILE is a StableHLO module (text, MLIR bytecode or portable artifact), the directory of a TensorFlow SavedModel, or
+    what `hlo-disc compile` wrote.
     """
 
 
@@ -224,10 +225,11 @@ def _open(
     given = {"target": target, "threads": threads, "dump": dump}
     options = pipeline.merge(None, {name: value for name, value in given.items() if value is not None})
     _check_dump(dump or "")
-    if not file.is_file():
+    saved_model = sources.is_saved_model(file)
+    if not file.is_file() and not saved_model:
         what = "is a directory" if file.is_dir() else "is no regular file" if file.exists() else "no such file"
         raise ArgumentError(f"{file}: {what}; give a StableHLO module or what 'hlo-disc compile' wrote")
-    if file.suffix == ".disc" or is_archive(file):
+    if not saved_model and (file.suffix == ".disc" or is_archive(file)):
         for option, value in (
             ("--dims", dims),
             ("--constraint", constraints),

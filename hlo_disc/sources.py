@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from hlo_disc import pipeline
@@ -34,11 +35,12 @@ def compile(
     Args:
         source: the path, text or bytes of a StableHLO module (text, MLIR bytecode or portable artifact), a
             `jax.export.Exported`, a `torch.export.ExportedProgram` or the path of a `.pt2` file of one, whose weights
-            become constants, or a JAX function, jitted or plain.
+            become constants, the directory of a TensorFlow SavedModel, whose serving function is compiled, with its
+            weights, or a JAX function, jitted or plain.
         specs: for a function, one a parameter: arrays, `jax.ShapeDtypeStruct`s or strings, in pytrees. A string is a
             dtype of numpy or StableHLO and sizes, `"f32[b, s, 64]"`; names are dims, and `"2*n"` is a size too.
-        dims: for a function, a parameter's name -> shape string as in `hlo_disc.jit`; for a module, an input's name ->
-            shape string, or a list with one for each input, which re-opens a static module.
+        dims: for a function, a parameter's name -> shape string as in `hlo_disc.jit`; for a module or a SavedModel, an
+            input's name -> shape string, or a list with one for each input, which re-opens a static module.
         constraints: what holds for the dims, `"s <= 512"` or `["s <= 512", "s % 8 == 0"]`; a call that breaks one
             raises `ShapeError`.
         options: how to compile and run; by default what the environment says (`Options.from_env`).
@@ -60,6 +62,8 @@ def compile(
     texts = constraint_texts(constraints)
     if _is_exported(source):
         return _compile_exported(source, specs, dims, texts, merged)
+    if hasattr(source, "get_concrete_function") or hasattr(source, "structured_outputs"):
+        raise ArgumentError(f"{source!r} is TensorFlow's: hlo_disc.tensorflow.compile compiles such functions")
     if callable(source):
         return _compile_function(source, specs, {} if dims is None else dims, texts, merged)
     if specs:
@@ -68,6 +72,14 @@ def compile(
         raise ArgumentError(
             f"dims is {dims!r}, must be a list with a shape string for each input, as in dims=[{dims!r}]"
         )
+    if is_saved_model(source):
+        if find_spec("tensorflow") is None:
+            raise ArgumentError(
+                f"{source} is a SavedModel: to read it needs TensorFlow, as pip install hlo_disc[tensorflow]"
+            )
+        from hlo_disc.tensorflow.importing import Imported, saved_function
+
+        return Imported(saved_function(os.fspath(source))).frozen(dims, constraints, merged)
     return Executable(pipeline.compile(lambda: _read_module(source, dims, texts), merged), merged)
 
 
@@ -98,6 +110,11 @@ def _compile_exported(
 
     compiled = pipeline.compile(read, options)
     return Executable(dataclasses.replace(compiled, structure=describe_structure(made[0][1])), options)
+
+
+def is_saved_model(source: Any) -> bool:
+    """Whether it is the directory of a TensorFlow SavedModel."""
+    return isinstance(source, (str, os.PathLike)) and os.path.isfile(os.path.join(source, "saved_model.pb"))
 
 
 def _read_module(source: Any, dims: Mapping[str, Any] | Sequence[Any] | None, constraints: Sequence[str]) -> Graph:

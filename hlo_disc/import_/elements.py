@@ -222,3 +222,23 @@ class Elements:
 
     def _floor_divisor(self, b: Dim) -> Dim:
         return b if b.is_const else self.maximum(b, ONE)
+
+
+def constant_value(element: Element) -> int | None:
+    """The number that an element is, where it is known."""
+    if isinstance(element, bool):
+        return int(element)
+    return element.value if isinstance(element, Dim) and element.is_const else None
+
+
+def conjuncts(condition: Element) -> Iterable[Element]:
+    """What must hold each."""
+    return condition.parts if isinstance(condition, Junction) and condition.conjunction else (condition,)
+
+
+def is_not_empty(condition: Element) -> bool:
+    """`symbol >= 1`, which frameworks assert of every dimension variable."""
+    if not isinstance(condition, Compare) or (condition.relation, condition.rhs) != (">=", ONE):
+        return False
+    names = condition.lhs.symbols
+    return len(names) == 1 and condition.lhs is Dim.symbol(next(iter(names)))

@@ -12,7 +12,7 @@ from hlo_disc.import_ import symbols
 from hlo_disc.import_.decode import Decoder, UnsupportedTypeError
 from hlo_disc.import_.elements import ZERO
 from hlo_disc.import_.legalise import legalised
-from hlo_disc.import_.names import input_shapes
+from hlo_disc.import_.names import Inputs, input_shapes
 from hlo_disc.import_.policy import STABLEHLO, Origin, StaticShapes
 from hlo_disc.import_.reader import NeedsLegalising, Reader
 from hlo_disc.import_.reopen import reopen
@@ -65,48 +65,50 @@ def _read(
         found = ", ".join(name if body else f"{name}, which has no body" for name, body in told) or "no functions"
         raise ParseError(f"the module has no function @main to compile; it has {found}")
     inputs = input_shapes(module, main, decoder, dims, names)
+    attributes = module.operation.attributes
+    name = ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else "main"
 
     def read(policy: StaticShapes) -> Graph:
         reader = Reader(functions, decoder, policy, origin, legal, callbacks)
-        return _read_main(reader, module, main, inputs, constraints, asked)
+        return read_block(reader, name, main.regions[0].blocks[0], inputs, constraints, asked)
 
     return reopen(inputs.reopened, read) if inputs.reopened else read(StaticShapes())
 
 
-def _read_main(
-    reader: Reader, module: ir.Module, main: Any, inputs: Any, constraints: Sequence[str], asked: Sequence[Guard]
+def read_block(
+    reader: Reader, name: str, block: Any, inputs: Inputs, constraints: Sequence[str], asked: Sequence[Guard] = ()
 ) -> Graph:
+    """The graph of a program whose first op is the first of a block."""
     bindings = symbols.Bindings(inputs.inputs)
     reader.guards += bindings.guards()
     for guard in symbols.parse_constraints(constraints):
         reader.guards.append(guard)
         symbols.add_fact(reader.facts, guard.lhs, guard.relation, guard.rhs)
     values = tuple(Value(x.dtype, x.shape, None, i) for i, x in enumerate(inputs.inputs))
-    arguments = main.regions[0].blocks[0].arguments
     rest = iter(values)
     sizes = dict(inputs.size_arguments)
     operands: list[Operand] = []
-    for position, argument in enumerate(arguments):
+    for position, argument in enumerate(block.arguments):
         if reader.is_token(argument):
             operands.append(TOKEN)
             continue
         if position not in sizes:
             operands.append(next(rest))
             continue
-        name = sizes[position]
-        if name not in bindings.symbols and any(True for _ in argument.uses):
+        size = sizes[position]
+        if size not in bindings.symbols and any(True for _ in argument.uses):
             raise ShapeError(
-                f"@main takes the size {name!r} as an argument, but no input is known to have it as a dimension: say "
-                f"which, as in dims={{{inputs.inputs[0].name if inputs.inputs else 'x'!r}: '({name}, …)'}}"
+                f"@main takes the size {size!r} as an argument, but no input is known to have it as a dimension: say "
+                f"which, as in dims={{{inputs.inputs[0].name if inputs.inputs else 'x'!r}: '({size}, …)'}}"
             )
-        operands.append(Symbolic(reader.decoder.tensor(argument.type)[0], (), (Dim.symbol(name),)))
+        operands.append(Symbolic(reader.decoder.tensor(argument.type)[0], (), (Dim.symbol(size),)))
     for d in {d for x in inputs.inputs for d in x.shape}:
         symbols.add_fact(reader.facts, d, ">=", ZERO)
     for guard in asked:
         if guard.relation == "==":  # calls that break others may turn out to have the same program
             reader.facts.add_equal(guard.lhs, guard.rhs)
     try:
-        results = tuple(reader.data(x) for x in _flat(reader.run(main.regions[0].blocks[0], operands)))
+        results = tuple(reader.data(x) for x in _flat(reader.run(block, operands)))
     except UnsupportedTypeError as error:
         reader.unsupported(str(error))
     for made, meaning in reader.evaluator.scalar.defined.items():
@@ -118,9 +120,8 @@ def _read_main(
             f"nothing says what {', '.join(sorted(missing))} is: no argument has it as a dimension "
             f"(the arguments have {', '.join(bindings.symbols) or 'no symbols'})"
         )
-    name = module.operation.attributes["sym_name"] if "sym_name" in module.operation.attributes else None
     return Graph(
-        name=ir.StringAttr(name).value if name is not None else "main",
+        name=name,
         inputs=values,
         input_names=tuple(x.name for x in inputs.inputs),
         outputs=results,

@@ -8,7 +8,8 @@ becomes guards, in the order in which the program says it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from hlo_disc.import_ import symbols
 from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.datadims import DataDims
 from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, is_token, location_name, text
-from hlo_disc.import_.elements import ONE, ZERO, Compare, Element, Junction
+from hlo_disc.import_.elements import ONE, ZERO, Compare, Element, conjuncts, constant_value, is_not_empty
 from hlo_disc.import_.handlers import HANDLERS
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.policy import JAX, Origin, StaticShapes
@@ -31,8 +32,8 @@ from hlo_disc.mlir import ir
 T = TypeVar("T")
 
 _TYPES = 200  # characters of the types of an op in a message
-_RETURNS = ("func.return", "stablehlo.return")
-_NAMED = re.compile(r"\b(stablehlo|chlo|func)\.\w")
+_RETURNS = ("func.return", "stablehlo.return", "tf.return")
+_NAMED = re.compile(r"\b(stablehlo|chlo|func|tf)\.\w")
 
 
 class NeedsLegalising(Exception):
@@ -110,6 +111,24 @@ class Reader(Construction):
         inputs: new values without an op, the region's first inputs. operands: what stands for each argument, by default
         the inputs; it may be an operand of the enclosing program, which the region captures if it reads it.
         """
+        with self.inside():
+            returned = self.run(region.blocks[0], inputs if operands is None else operands, self._env)
+            results = [self.data(x) for x in returned if not isinstance(x, Token)]
+            ops = self.builder.ops
+        return isolated(inputs, ops, results)
+
+    def probe(self, region: Any, operands: Sequence[Operand]) -> list[Operand]:
+        """What a region returns, whose ops are forgotten: for what handlers have to know of it before."""
+        guards, required = len(self.guards), set(self._required)
+        with self.inside():
+            returned = self.run(region.blocks[0], operands, self._env)
+        del self.guards[guards:]
+        self._required = required
+        return returned
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Ops go to a builder of their own, and what is made of sizes stays there."""
         op, outer, caches = self.op, self.builder, (self._constants, self._attributes, self._sizes, self._made)
         self.builder = GraphBuilder(self.facts)
         self._constants, self._attributes, self._sizes = map(dict, caches[:3])  # type: ignore[assignment]
@@ -117,9 +136,7 @@ class Reader(Construction):
         self.nested += 1
         scalars = dict(self.evaluator.scalars)
         try:
-            returned = self.run(region.blocks[0], inputs if operands is None else operands, self._env)
-            results = [self.data(x) for x in returned if not isinstance(x, Token)]
-            ops = self.builder.ops
+            yield
         finally:
             self.nested -= 1
             self.evaluator.scalars = scalars
@@ -127,7 +144,6 @@ class Reader(Construction):
                 symbolic.value = None  # made inside, of no use outside
             self.op, self.builder = op, outer
             self._constants, self._attributes, self._sizes, self._made = caches
-        return isolated(inputs, ops, results)
 
     def run_inline(self, region: Any) -> list[Operand]:
         """The results of a region without arguments, as if its ops stood in place of the current one."""
@@ -266,10 +282,10 @@ class Reader(Construction):
     @staticmethod
     def constant_of(x: Operand) -> int | None:
         """The number that a scalar is, where it is known."""
-        return _constant_value(x.elements[0]) if isinstance(x, Symbolic) and x.exact and not x.sizes else None
+        return constant_value(x.elements[0]) if isinstance(x, Symbolic) and x.exact and not x.sizes else None
 
     def _materialise(self, x: Symbolic) -> Value:
-        values = [v for v in map(_constant_value, x.elements) if v is not None]
+        values = [v for v in map(constant_value, x.elements) if v is not None]
         if len(values) == len(x.elements):
             return self.constant(np.array(values, x.dtype).reshape(x.sizes))
         scalars = [self._scalar(e, x.dtype) for e in x.elements]
@@ -383,8 +399,8 @@ class Reader(Construction):
         if any(not isinstance(d, Dim) or is_opaque(d) for d in args):
             args = ()
         message = symbols.message(self.attr(op, "error_message", text), len(args))
-        for part in _conjuncts(condition.elements[0]):
-            if part is True or (self.origin.allow_zero and _is_not_empty(part)):
+        for part in conjuncts(condition.elements[0]):
+            if part is True or (self.origin.allow_zero and is_not_empty(part)):
                 continue
             if part is False:
                 raise ShapeError(message.format(*args))
@@ -403,21 +419,3 @@ class Reader(Construction):
 def _known(x: Operand) -> tuple | None:
     """What tells exact sizes from others, None for everything else."""
     return (x.dtype, x.sizes, x.elements) if type(x) is Symbolic and x.exact else None
-
-
-def _constant_value(element: Element) -> int | None:
-    if isinstance(element, bool):
-        return int(element)
-    return element.value if isinstance(element, Dim) and element.is_const else None
-
-
-def _conjuncts(condition: Element) -> Iterable[Element]:
-    return condition.parts if isinstance(condition, Junction) and condition.conjunction else (condition,)
-
-
-def _is_not_empty(condition: Element) -> bool:
-    """`symbol >= 1`, which frameworks assert of every dimension variable."""
-    if not isinstance(condition, Compare) or (condition.relation, condition.rhs) != (">=", ONE):
-        return False
-    names = condition.lhs.symbols
-    return len(names) == 1 and condition.lhs is Dim.symbol(next(iter(names)))

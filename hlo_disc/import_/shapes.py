@@ -98,12 +98,12 @@ class Evaluator:
         if elements is None or len(elements) > LIMIT:
             return None
         if dtype.kind != "b":
-            elements = self._in_range(name, dtype, elements)
+            elements = self.in_range(dtype, elements)
             if elements is None:
                 return None
         return Symbolic(dtype, sizes, elements, exact)
 
-    def _in_range(self, name: str, dtype: np.dtype, elements: tuple[Element, ...]) -> tuple[Element, ...] | None:
+    def in_range(self, dtype: np.dtype, elements: tuple[Element, ...]) -> tuple[Element, ...] | None:
         """Constants wrap as the type does; other elements must be sizes in a type that holds sizes."""
         bits = 8 * dtype.itemsize
         low = 0 if dtype.kind == "u" else -(1 << bits - 1)

@@ -1,7 +1,6 @@
 #include "ffi.h"
 
 #include <algorithm>
-#include <cfenv>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "device_call.h"
+#include "floats.h"
 #include "interpreter.h"
 #include "library.h"
 #include "team.h"
@@ -306,20 +306,6 @@ XLA_FFI_TypeId state_type = XLA_FFI_UNKNOWN_TYPE_ID;  // XLA fills it in
 XLA_FFI_TypeInfo state_info = {XLA_FFI_TypeInfo_STRUCT_SIZE, nullptr,
                                [](void* state) { delete static_cast<Hold*>(state); }};
 
-// What numbers are computed with outside of XLA, whose threads take denormal ones for zero.
-class OwnFloats {
- public:
-  OwnFloats() {
-    std::fegetenv(&saved_);
-    std::fesetenv(FE_DFL_ENV);
-  }
-  OwnFloats(const OwnFloats&) = delete;
-  ~OwnFloats() { std::fesetenv(&saved_); }
-
- private:
-  std::fenv_t saved_;
-};
-
 XLA_FFI_Error* hold(const XLA_FFI_CallFrame* frame) {
   Hold found;
   {
@@ -350,12 +336,26 @@ XLA_FFI_Error* execute_held(const XLA_FFI_CallFrame* frame) {
   return nullptr;
 }
 
+// The same by a published number: nothing of XLA's is used that its first versions lack.
+XLA_FFI_Error* execute_alone(const XLA_FFI_CallFrame* frame) {
+  const Executable* executable = published().find(number_of(frame->attrs));
+  if (!executable) return of_another_process(frame->api);
+  if (!executable->program().driver.empty()) return for_another_platform(frame->api);
+  Call call(executable->program());
+  if (XLA_FFI_Error* error = bind(frame, call, 0)) return error;
+  OwnFloats floats;
+  call.launch(executable->packed_constants(), 0);
+  return nullptr;
+}
+
 template <XLA_FFI_Error* (*kExecute)(const XLA_FFI_CallFrame*), bool kHolds, XLA_FFI_Handler_Traits kTraits = 0>
 XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && frame->extension_start->type == XLA_FFI_Extension_Metadata) {
     XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(frame->extension_start)->metadata;
     metadata->api_version.major_version = XLA_FFI_API_MAJOR;
     metadata->api_version.minor_version = XLA_FFI_API_MINOR;
+    if (kExecute == execute_alone && frame->api)  // which older ones may call
+      metadata->api_version.minor_version = std::min(XLA_FFI_API_MINOR, frame->api->api_version.minor_version);
     metadata->traits = kTraits;
     if (kHolds) metadata->state_type_id = state_type;
     return nullptr;
@@ -374,6 +374,8 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
 }
 
 }  // namespace
+
+const Executable* published(int64_t number) { return published().find(number); }
 
 int64_t publish(PyObject* self, const Executable* executable, int64_t content) {
   Published& all = published();
@@ -409,6 +411,7 @@ void* recordable_ffi_handler() {
   constexpr auto kTraits = XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE;
   return reinterpret_cast<void*>(&handle<execute_on_device, false, kTraits>);
 }
+void* alone_handler() { return reinterpret_cast<void*>(&handle<execute_alone, false>); }
 void* held_handler() { return reinterpret_cast<void*>(&handle<execute_held, true>); }
 void* held_type_id() { return &state_type; }
 void* held_type_info() { return &state_info; }

@@ -14,6 +14,9 @@ namespace ral {
 // processes have for the same executable too, or one of the next where another executable has it.
 int64_t publish(PyObject* self, const Executable* executable, int64_t content);
 
+// The executable with a number that publish returned; null for none.
+const Executable* published(int64_t number);
+
 // The address of the handler, for jax.ffi.register_ffi_target. Operands are the inputs, results the outputs and one u8
 // buffer for intermediate values; the i64 attribute `executable` is what publish returned.
 void* ffi_handler();
@@ -35,6 +38,10 @@ void withdraw(int64_t number);
 void* held_handler();
 void* held_type_id();
 void* held_type_info();
+
+// The address of a handler for XLAs that are older than jaxlib's: results are the program's alone, computed on our threads
+// in memory of ours; the attribute `executable` is what publish returned.
+void* alone_handler();
 
 // Size of the u8 buffer of `ffi_handler`.
 int64_t ffi_temporary_bytes(const Executable& executable, const int64_t* env);

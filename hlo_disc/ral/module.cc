@@ -22,6 +22,7 @@
 #include "repeated.h"
 #include "tasks.h"
 #include "tensor.h"
+#include "tensorflow.h"
 #include "watch.h"
 
 namespace nb = nanobind;
@@ -313,6 +314,13 @@ NB_MODULE(_ral, m) {
   }, nb::arg("program"), nb::arg("kind"), nb::arg("often"), nb::arg("compile"),
         "A function that calls an executable; with arguments of types that came so often, all arrays of `kind`, what "
         "compile(arguments) gave for the first of them, unless that is None.");
+  m.def("register_tensorflow_op",
+        [](const std::string& path, nb::callable load) { return ral::register_tensorflow_op(path, load.ptr()); },
+        nb::arg("path"), nb::arg("load"),
+        "Registers the op HloDiscCall with the TensorFlow in this library, which is loaded. Empty, or what is wrong.");
+  m.def(
+      "register_tensorflow_ffi", &ral::register_tensorflow_ffi, nb::arg("path"),
+      "Registers the handler hlo_disc_alone with the XLA of the TensorFlow in this library. Empty, or what is wrong.");
   m.def("ffi_handler", [] { return nb::capsule(ral::ffi_handler()); }, "The XLA FFI handler.");
   m.def("device_ffi_handler", [] { return nb::capsule(ral::device_ffi_handler()); },
         "The XLA FFI handler for executables of GPUs.");

@@ -145,16 +145,10 @@ def _blocks(r: AtenReader, count: Dim, window: Dim, stride: Operand, padding: Si
     return r.op("subtract", r.op("add", offset, r.op("multiply", r.iota(I64, shape, 1), stride)), padding)
 
 
-def _counts(
-    sizes: Sequence[Dim],
-    window: Sequence[Size],
-    dilation: Sequence[Size],
-    padding: Sequence[Size],
-    stride: Sequence[Any],
-) -> list[Dim]:
-    """How many windows there are on an axis."""
-    rows = zip(sizes, window, dilation, padding, stride, strict=True)
-    return [(n + 2 * Dim.of(p) - Dim.of(d) * (Dim.of(k) - 1) - 1) // s + 1 for n, k, d, p, s in rows]
+def _counts(sizes: Sequence[Dim], rows: Sequence[Sequence[Size]], strides: Sequence[int]) -> list[Dim]:
+    """How many windows there are on an axis. rows: windows, dilations and paddings."""
+    axes = zip(sizes, *rows, strides, strict=True)
+    return [(n + 2 * Dim.of(p) - Dim.of(d) * (Dim.of(k) - 1) - 1) // s + 1 for n, k, d, p, s in axes]
 
 
 def _im2col(
@@ -170,7 +164,7 @@ def _im2col(
     made = x if batched else r.unsqueeze(x, 0)
     strides = tuple(map(r.fixed, each(stride, 2)))
     rows = [each(entries, 2) for entries in (window, dilation, padding)]
-    counts = _counts(made.shape[2:], *rows, strides)
+    counts = _counts(made.shape[2:], rows, strides)
     channels, sizes = made.shape[1], made.shape[2:]
     for i, axis in enumerate((2, 4)):
         k, d, p = (row[i] for row in rows)
@@ -198,7 +192,7 @@ def _col2im(
     strides = tuple(map(r.fixed, each(stride, 2)))
     rows = [each(entries, 2) for entries in (window, dilation, padding)]
     sizes = tuple(map(Dim.of, size))
-    counts = _counts(sizes, *rows, strides)
+    counts = _counts(sizes, rows, strides)
     kh, kw = map(Dim.of, rows[0])
     channels = r.out.shape[-3]
     made = r.reshape(made, (made.shape[0], channels, kh, kw, *map(r.facts.canonical, counts)))

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
 U32, U64 = np.dtype(np.uint32), np.dtype(np.uint64)
+# Of complex numbers.
+_PARTS: dict[np.dtype, np.dtype] = {np.dtype(np.complex64): F32, np.dtype(np.complex128): F64}
 # Digits of a significand, which is all that a number in [0, 1) has.
 _DIGITS = {F64: 53, F32: 24, np.dtype(np.float16): 11, np.dtype(ml_dtypes.bfloat16): 8}
 
@@ -73,7 +75,7 @@ def _unit(r: AtenReader, words: tuple[Value, Value], dtype: np.dtype) -> Value:
 def _normal(r: AtenReader, dtype: np.dtype, shape: Shape) -> Value:
     """By the method of Box and Muller; the parts of a complex number have half of its variance."""
     words = _words(r, shape)
-    part = {np.dtype(np.complex64): F32, np.dtype(np.complex128): F64}.get(dtype, dtype)
+    part = _PARTS.get(dtype, dtype)
     wide = computed(part)
     first = _unit(r, words, wide)
     second = _unit(r, (words[1], words[0]), wide)

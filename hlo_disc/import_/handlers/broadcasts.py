@@ -44,11 +44,11 @@ def _operands(r: Reader, op: Any, operands: list[Operand]) -> list[Operand]:
     shape: Shape = (ONE,) * rank
     for x, where in zip(values, axes, strict=True):
         sizes = dict(zip(where, x.shape, strict=True))
-        shape = tuple(_common(r, n, sizes.get(axis, ONE)) for axis, n in enumerate(shape))
+        shape = tuple(common(r, n, sizes.get(axis, ONE)) for axis, n in enumerate(shape))
     return [make_broadcast(r, x, shape, where) for x, where in zip(values, axes, strict=True)]
 
 
-def _common(r: Reader, a: Dim, b: Dim) -> Dim:
+def common(r: Reader, a: Dim, b: Dim) -> Dim:
     """The size that two broadcast to."""
     if a is ONE or b is ONE:
         return b if a is ONE else a

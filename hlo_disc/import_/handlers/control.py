@@ -15,7 +15,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Region, Value, with_captures
 from hlo_disc.errors import ShapeError
 from hlo_disc.import_.decode import integer
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.shapes import TOKEN, Bundle, Operand, Symbolic
+from hlo_disc.import_.shapes import TOKEN, Bundle, Operand, Symbolic, Token
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
@@ -25,12 +25,17 @@ _I32 = np.dtype(np.int32)
 
 def _while(r: Reader, op: Any, operands: list[Operand]) -> Result:
     test, step = op.regions
+    return make_while(r, test, step, operands)
+
+
+def make_while(r: Reader, test: Any, step: Any, operands: list[Operand]) -> list[Operand]:
+    """The loop of two regions that take all operands."""
     block = step.blocks[0]
     arguments, returned = list(block.arguments), list(list(block.operations)[-1].operands)
     carried = [
         k
         for k, (argument, value) in enumerate(zip(arguments, returned, strict=True))
-        if argument != value and operands[k] is not TOKEN
+        if argument != value and not isinstance(operands[k], Token)
     ]
     initial = [r.data(operands[k]) for k in carried]
     regions = []
@@ -40,7 +45,7 @@ def _while(r: Reader, op: Any, operands: list[Operand]) -> Result:
         regions.append(r.region(region, inputs, [given.get(k, x) for k, x in enumerate(operands)]))
     (cond, body), captured = with_captures(regions, len(initial))
     # Tokens that the body returns are no values.
-    kept = [k for k, value in enumerate(returned) if operands[k] is not TOKEN]
+    kept = [k for k, value in enumerate(returned) if not isinstance(operands[k], Token)]
     outputs = dict(zip(kept, body.outputs, strict=True))
     body = Region(body.inputs, body.ops, tuple(outputs[k] for k in carried))
     for number, value, start in zip(carried, body.outputs, initial, strict=True):
@@ -69,18 +74,23 @@ def _if(r: Reader, op: Any, operands: list[Operand]) -> Result:
     if isinstance(index, Symbolic) and isinstance(index.elements[0], bool):
         return r.run_inline(yes if index.elements[0] else no)
     number = r.emit("convert", (r.data(index),), dtype=_I32)
-    return _choose(r, number, [no, yes])
+    return make_choice(r, number, [no, yes])
 
 
 def _choose(r: Reader, index: Operand, regions: Sequence[Any]) -> Result:
     known = r.constant_of(index)
     if known is not None:
         return r.run_inline(regions[known if 0 <= known < len(regions) else -1])
-    branches, captured = with_captures([r.region(region, []) for region in regions], 0)
+    return make_choice(r, r.data(index), regions)
+
+
+def make_choice(r: Reader, index: Value, regions: Sequence[Any], operands: Sequence[Operand] = ()) -> Result:
+    """The results of one of the regions, the last one for a number that none has; all are given the operands."""
+    branches, captured = with_captures([r.region(region, [], operands) for region in regions], 0)
     for number, branch in enumerate(branches[1:], 1):
         for k, (value, first) in enumerate(zip(branch.outputs, branches[0].outputs, strict=True)):
             _need_shape(r, value, first, f"branches 0 and {number} differ in the size of their result {k}")
-    results = iter(r.emit_all("case", (r.data(index), *captured), branches=tuple(branches)))
+    results = iter(r.emit_all("case", (index, *captured), branches=tuple(branches)))
     return [TOKEN if r.is_token(value) else next(results) for value in r.op.results]
 
 

@@ -26,8 +26,12 @@ class _Labelled:
 
 
 def _einsum(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    values = [r.data(x) for x in operands]
-    config = "".join(r.attr(op, "einsum_config", text).split())
+    return make_einsum(r, op, r.attr(op, "einsum_config", text), [r.data(x) for x in operands], r.result_type(op)[0])
+
+
+def make_einsum(r: Reader, op: Any, config: str, values: list[Value], dtype: np.dtype) -> Value:
+    """The sum that a config says."""
+    config = "".join(config.split())
     left, arrow, result = config.partition("->")
     terms = left.split(",")
     if not arrow or len(terms) != len(values):
@@ -38,7 +42,6 @@ def _einsum(r: Reader, op: Any, operands: list[Operand]) -> Value:
     known = {name for x in named for name in x.labels}
     if len(set(out)) != len(out) or not set(out) <= known:
         r.unsupported(f"the result of {config!r} must have labels of the operands, each once")
-    dtype = r.result_type(op)[0]
     if len(named) == 1:
         return _ordered(r, _summed(r, _diagonal(r, named[0]), set(out)), out)
     a, b = (_diagonal(r, x) for x in named)

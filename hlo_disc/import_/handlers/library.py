@@ -214,9 +214,11 @@ def _flag(r: Reader, op: Any, name: str) -> bool:
 
 
 def _cholesky(r: Reader, op: Any, operands: list[Operand]) -> Value:
+    return cholesky_of(r, r.data(operands[0]), _flag(r, op, "lower"))
+
+
+def cholesky_of(r: Reader, given: Value, lower: bool) -> Value:
     """The factor with zeros in the other triangle; all NaN where the matrix is not positive definite, as XLA has it."""
-    given = r.data(operands[0])
-    lower = _flag(r, op, "lower")
     rows, columns = given.shape[-2:]
     r.equal(rows, columns, "rows and columns")
     a = _widened(r, given)
@@ -225,7 +227,7 @@ def _cholesky(r: Reader, op: Any, operands: list[Operand]) -> Value:
     config = config_bytes(uplo=b"U" if lower else b"L")
     own, outer = tuple(range(a.rank)), tuple(range(a.rank - 2))
     types = [(a.dtype, shape), (np.dtype(np.int32), tuple(batch))]
-    factor, info = call_library(r, _lapack("potrf", a), config, [a], types, ((own,), (own, outer)), ((0, 0),))
+    factor, info = call_library(r, lapack_name("potrf", a), config, [a], types, ((own,), (own, outer)), ((0, 0),))
     inside = r.emit("compare", _indices(r, a), direction="GE" if lower else "LE")
     zero, nan = (_filled(r, x, a.dtype, shape) for x in (0, np.nan))
     triangle = r.emit("select", (inside, factor, zero))
@@ -235,10 +237,17 @@ def _cholesky(r: Reader, op: Any, operands: list[Operand]) -> Value:
 
 
 def _triangular_solve(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    given = [r.data(x) for x in operands]
     left, lower, unit = (_flag(r, op, name) for name in ("left_side", "lower", "unit_diagonal"))
     transpose = stablehlo.TransposeAttr(op.attributes["transpose_a"]).value
-    a, b = (_widened(r, x) for x in given)
+    a, b = map(r.data, operands)
+    return triangular_solve_of(r, a, b, left, lower, unit, transpose)
+
+
+def triangular_solve_of(
+    r: Reader, matrix: Value, other: Value, left: bool, lower: bool, unit: bool, transpose: str
+) -> Value:
+    """What a triangular matrix takes to `other`, from the left or the right. transpose: as StableHLO calls it."""
+    a, b = (_widened(r, x) for x in (matrix, other))
     r.equal(a.shape[-2], a.shape[-1], "rows and columns of the triangular matrix")
     side = "rows" if left else "columns"
     r.equal(a.shape[-1], b.shape[-2 if left else -1], f"the triangular matrix and the {side} of the other operand")
@@ -252,8 +261,8 @@ def _triangular_solve(r: Reader, op: Any, operands: list[Operand]) -> Value:
     turned = (*range(b.rank - 2), b.rank - 1, b.rank - 2)
     views = [r.emit("transpose", (x,), perm=turned) for x in (a, b)]
     types = [(b.dtype, views[1].shape)]
-    (x,) = call_library(r, _lapack("trsm", b), config, views, types, ((turned, turned), (turned,)), ((1, 0),))
-    return _narrowed(r, r.emit("transpose", (x,), perm=turned), given[1].dtype)
+    (x,) = call_library(r, lapack_name("trsm", b), config, views, types, ((turned, turned), (turned,)), ((1, 0),))
+    return _narrowed(r, r.emit("transpose", (x,), perm=turned), other.dtype)
 
 
 def config_bytes(**characters: bytes) -> tuple[Any, ...]:
@@ -261,7 +270,8 @@ def config_bytes(**characters: bytes) -> tuple[Any, ...]:
     return tuple((name, "scalar", "uint8", character.hex()) for name, character in sorted(characters.items()))
 
 
-def _lapack(name: str, x: Value) -> str:
+def lapack_name(name: str, x: Value) -> str:
+    """A routine's handler for the type of a value."""
     return f"lapack_{_LAPACK_PREFIX[x.dtype.name]}{name}_ffi"
 
 

@@ -54,7 +54,7 @@ def _generate(r: Reader, op: Any, state: Value, shape: Shape) -> Result:
     if dtype_class(dtype) in ("bool", "complex"):
         r.unsupported(f"random bits of type {dtype} have no meaning")
     words = [Real(r.builder, r.element(state, i), r.location()) for i in range(state.shape[0].value)]
-    generate = _threefry_bits if "THREE_FRY" in algorithm else _philox_bits
+    generate = _threefry_bits if "THREE_FRY" in algorithm else philox_bits
     counter, bits = generate(r, words[0], words[1:], shape, 64 if bit_width(dtype) == 64 else 32)
     rows = [r.emit("reshape", (x.value,), shape=(ONE,)) for x in (words[0], *counter)]
     return r.emit("concatenate", rows, dim=0), _as(bits, dtype)
@@ -179,7 +179,8 @@ def _choose(
 # ------------------------------------------------------------------------------------------------------------ Philox
 
 
-def _philox(key: tuple[Real, Real], x: tuple[Real, ...]) -> tuple[Real, ...]:
+def philox(key: tuple[Real, Real], x: tuple[Real, ...]) -> tuple[Real, ...]:
+    """Four words of 32 bits from as many of a counter."""
     for number in range(10):
         if number:
             key = key[0] + _WEYL[0], key[1] + _WEYL[1]
@@ -190,7 +191,7 @@ def _philox(key: tuple[Real, Real], x: tuple[Real, ...]) -> tuple[Real, ...]:
     return x
 
 
-def _philox_bits(r: Reader, key: Real, counter: Sequence[Real], shape: Shape, width: int) -> tuple[list[Real], Real]:
+def philox_bits(r: Reader, key: Real, counter: Sequence[Real], shape: Shape, width: int) -> tuple[list[Real], Real]:
     """The new counter and the bits. One counter of 128 bits gives four words, and to elements in turn."""
     low, high = counter if len(counter) == 2 else (counter[0], key)  # a state of two is short of one: XLA takes the key
     count = dim_product(shape)
@@ -200,7 +201,7 @@ def _philox_bits(r: Reader, key: Real, counter: Sequence[Real], shape: Shape, wi
     start = _spread(low, line)
     at = start + _iota(key, line, 0)
     carried = where(at < start, _spread(high + 1, line), _spread(high, line))
-    words = _philox(tuple(_spread(k, line) for k in _halves(key)), (*_halves(at), *_halves(carried)))  # type: ignore[arg-type]
+    words = philox(tuple(_spread(k, line) for k in _halves(key)), (*_halves(at), *_halves(carried)))  # type: ignore[arg-type]
     parts = words if width == 32 else (_whole(*words[:2]), _whole(*words[2:]))
     columns = [r.emit("reshape", (part.value,), shape=(blocks, ONE)) for part in parts]
     flat = r.emit("reshape", (r.emit("concatenate", columns, dim=1),), shape=(blocks * each,))

@@ -54,15 +54,16 @@ def _top_k(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
     if "mhlo.attributes" in attributes:  # a custom call that stands for the op
         attributes = ir.DictAttr(attributes["mhlo.attributes"])
     largest = "largest" not in attributes or bool(attributes["largest"])
-    return _take_top(r, r.data(operands[0]), Dim.const(integer(attributes["k"])), largest)
+    return take_top(r, r.data(operands[0]), Dim.const(integer(attributes["k"])), largest)
 
 
 def _dynamic_top_k(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
     (k,) = r.dims(operands[1])
-    return _take_top(r, r.data(operands[0]), k, True)
+    return take_top(r, r.data(operands[0]), k, True)
 
 
-def _take_top(r: Reader, x: Value, k: Dim, largest: bool) -> Sequence[Value]:
+def take_top(r: Reader, x: Value, k: Dim, largest: bool) -> Sequence[Value]:
+    """The first k elements of sorted rows, and where they are."""
     dim = x.rank - 1
     where = r.emit("iota", (), shape=x.shape, dim=dim, dtype=I32)
     types = [(x.dtype, ()), (x.dtype, ()), (I32, ()), (I32, ())]

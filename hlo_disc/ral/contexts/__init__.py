@@ -80,8 +80,14 @@ def _pytorch(kind: type) -> Adapter | None:
     return torch.adapter(kind)
 
 
+def _tensorflow(kind: type) -> Adapter | None:
+    from hlo_disc.ral.contexts import tensorflow
+
+    return tensorflow.adapter(kind)
+
+
 # The package that defines a type -> the context that may claim it.
-_CONTEXTS: dict[str, Claim] = {"jaxlib": _jax, "jax": _jax, "torch": _pytorch}
+_CONTEXTS: dict[str, Claim] = {"jaxlib": _jax, "jax": _jax, "torch": _pytorch, "tensorflow": _tensorflow}
 
 
 def register(package: str, claim: Claim) -> None:

@@ -1,0 +1,1 @@
+"""TensorFlow's ops: one function an op, or a row of a formula, one file a family."""

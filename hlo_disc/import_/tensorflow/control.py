@@ -1,0 +1,259 @@
+"""Calls, loops and branches of functions; lists of tensors, which are one tensor with an axis more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Shape, Value, isolated, with_captures
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.handlers.control import make_choice, make_while
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.shapes import Bundle, Operand, Symbolic, Token
+from hlo_disc.import_.tensorflow.arrays import I64, Array, array, filled, joined, size_scalar
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+
+class Reserved(Bundle):
+    """A list of which only the number of its tensors is known, until one is put into it; None where it grows."""
+
+    length: Dim | None
+    dtype: np.dtype
+    shape: Shape | None
+
+    def __new__(cls, length: Dim | None, dtype: np.dtype) -> Reserved:
+        made = super().__new__(cls, ())
+        made.length, made.dtype, made.shape = length, dtype, None
+        return made
+
+    def filled(self, r: Reader, shape: Shape) -> Array:
+        """The list, all of zeros."""
+        self.shape = shape
+        if self.length is None:
+            r.unsupported("a list that grows outside of a loop, or in one without maximum_iterations")
+        return filled(r, 0, self.dtype, (self.length, *shape))
+
+
+class Repeated(Token):
+    """A list that grows by the same sizes at each turn of a loop: how many it has does not matter."""
+
+    def __init__(self, sizes: Symbolic):
+        self.sizes = sizes
+
+
+def _call(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return r.call(op.attributes["f"], operands)
+
+
+def _while(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    test, step = (r.functions[op.attributes[name]].regions[0] for name in ("cond", "body"))
+    if any(isinstance(x, Reserved) for x in operands):
+        _bound(r, operands)
+        operands = _with_shapes(r, step, operands)
+    return make_while(r, test, step, operands)
+
+
+def _bound(r: Reader, operands: list[Operand]) -> None:
+    """A list that grows by a tensor a turn, as gradients need them, has as many as there are turns at most."""
+    most = operands[1] if len(operands) > 1 else None
+    if isinstance(most, Symbolic) and most.exact and not most.sizes:
+        count = r.evaluator.scalar.number(most.elements[0])
+        for x in operands:
+            if isinstance(x, Reserved) and x.length is None and r.evaluator.scalar.nonnegative(count):
+                x.length = count
+
+
+def _with_shapes(r: Reader, step: Any, operands: list[Operand]) -> list[Operand]:
+    """Lists get the shapes of what a first turn of the loop puts into them; the turn itself is forgotten."""
+    given = [x if isinstance(x, (Bundle, Token)) else Value((v := r.data(x)).dtype, v.shape, None, 0) for x in operands]
+    returned = r.probe(step, given)
+    made: list[Operand] = []
+    for x, after in zip(operands, returned, strict=True):
+        if not isinstance(x, Reserved):
+            made.append(x)
+        elif isinstance(after, Repeated):
+            made.append(after)
+        elif x.shape is not None:
+            made.append(x.filled(r, x.shape).value)
+        elif isinstance(after, Value):
+            made.append(x.filled(r, after.shape[1:]).value)
+        else:
+            made.append(x)
+    return made
+
+
+def _if(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    condition, *rest = operands
+    yes, no = (op.attributes[name] for name in ("then_branch", "else_branch"))
+    if isinstance(condition, Symbolic) and isinstance(condition.elements[0], bool):
+        return r.call(yes if condition.elements[0] else no, rest)
+    known = r.constant_of(condition)
+    if known is not None:
+        return r.call(yes if known else no, rest)
+    index = array(r, condition)
+    index = index if index.dtype == np.bool_ else index.differs(0)
+    regions = [r.functions[name].regions[0] for name in (no, yes)]
+    return make_choice(r, index.cast(np.int32).value, regions, rest)
+
+
+def _case(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    index, *rest = operands
+    names = op.attributes["branches"]
+    known = r.constant_of(index)
+    if known is not None:
+        return r.call(names[known if 0 <= known < len(names) else -1], rest)
+    regions = [r.functions[name].regions[0] for name in names]
+    return make_choice(r, r.data(index), regions, rest)
+
+
+def loop(
+    r: Reader, test: Callable[..., Array], step: Callable[..., Sequence[Array]], initial: Sequence[Array]
+) -> list[Array]:
+    """A loop that a handler writes: functions of the carried arrays."""
+
+    def region(function: Callable[..., Any]) -> Any:
+        inputs = [Value(x.dtype, x.shape, None, i) for i, x in enumerate(initial)]
+        with r.inside():
+            found = function(*(Array(r, x) for x in inputs))
+            results = [found] if isinstance(found, Array) else found
+            return isolated(inputs, r.builder.ops, [x.value for x in results])
+
+    (cond, body), captured = with_captures([region(test), region(step)], len(initial))
+    values = (*(x.value for x in initial), *captured)
+    return [Array(r, x) for x in r.emit_all("while", values, cond=cond, body=body, carried=len(initial))]
+
+
+# --------------------------------------------------------------------------------------------------------------- lists
+
+
+def _reserve(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    sizes = r.elements(operands[0]) if _is_shape(r, operands[0]) else None
+    (count,) = r.tensor_shape(r.elements(operands[1]))
+    made = Reserved(count, op.attributes["element_dtype"])
+    if sizes is not None and all(not d.is_const or d.value >= 0 for d in sizes):
+        return made.filled(r, sizes).value
+    return made
+
+
+def _is_shape(r: Reader, x: Operand) -> bool:
+    """An element shape is a vector, or -1 where not even the rank is known."""
+    return not (isinstance(x, Symbolic) and not x.sizes)
+
+
+def _from_tensor(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return r.data(operands[0])
+
+
+def _get_item(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    if isinstance(operands[0], Reserved):
+        shape = r.elements(operands[2])
+        if any(d.is_const and d.value < 0 for d in shape):
+            r.unsupported("a tensor is taken of a list into which nothing was put, and its shape is not known")
+        return filled(r, 0, operands[0].dtype, shape).value
+    x, at = array(r, operands[0]), array(r, operands[1])
+    zero = at.like(0)
+    sizes = (ONE, *x.shape[1:])
+    return x.emit("dynamic_slice", at, *[zero] * (x.rank - 1), sizes=sizes).reshape(x.shape[1:]).value
+
+
+def _set_item(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    item, at = array(r, operands[2]), array(r, operands[1])
+    x = operands[0].filled(r, item.shape) if isinstance(operands[0], Reserved) else array(r, operands[0])
+    row = item.reshape((ONE, *x.shape[1:]))
+    return x.emit("dynamic_update_slice", row, at, *[at.like(0)] * (x.rank - 1)).value
+
+
+def _empty(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return Reserved(None, op.attributes["element_dtype"])
+
+
+def _push(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """The last tensor of a list that grows is its last row: the others make room."""
+    sizes = operands[1]
+    if isinstance(operands[0], Repeated):
+        return operands[0]
+    if isinstance(operands[0], Reserved) and isinstance(sizes, Symbolic) and sizes.exact:
+        return Repeated(sizes)
+    item = array(r, operands[1])
+    x = operands[0].filled(r, item.shape) if isinstance(operands[0], Reserved) else array(r, operands[0])
+    return joined([x.slice(0, ONE, x.shape[0]), item.expand(0)], 0).value
+
+
+def _pop(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    if isinstance(operands[0], Repeated):
+        return [operands[0], operands[0].sizes]
+    x = array(r, operands[0])
+    n = x.shape[0]
+    last = x.slice(0, n - 1, n)
+    rest = joined([filled(r, 0, x.dtype, last.shape), x.slice(0, 0, n - 1)], 0)
+    return [rest.value, last.reshape(x.shape[1:]).value]
+
+
+def _stack(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    if isinstance(operands[0], Reserved):
+        shape = r.elements(operands[1])
+        if any(d.is_const and d.value < 0 for d in shape):
+            r.unsupported("nothing was put into the list, and the shape of its tensors is not known")
+        return operands[0].filled(r, shape).value
+    return operands[0]
+
+
+def _length(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = operands[0]
+    count = x.length if isinstance(x, Reserved) else r.data(x).shape[0]
+    if count is None:
+        r.unsupported("the length of a list that grows")
+    return Symbolic(np.dtype(np.int32), (), (count,))
+
+
+def _element_shape(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = operands[0]
+    if isinstance(x, Reserved) and x.shape is None:
+        r.unsupported("the shape of a list's tensors is asked before one is put into it")
+    shape = x.shape if isinstance(x, Reserved) else r.data(x).shape[1:]
+    return Symbolic(op.results[0].type.dtype, (len(shape),), tuple(shape))  # type: ignore[arg-type]
+
+
+def _concat(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """All tensors of a list one behind the other, and how long each is."""
+    x = array(r, operands[0])
+    count, size, *rest = x.shape
+    lengths = size_scalar(r, size, I64).broadcast((count,))
+    return [x.reshape((count * size, *rest)).value, lengths.value]
+
+
+def _split(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Equal parts: other lists are no tensor."""
+    x, lengths = array(r, operands[0]), r.elements(operands[2])
+    if not lengths or any(d is not lengths[0] for d in lengths):
+        r.unsupported("parts of different lengths")
+    return x.reshape((len(lengths), lengths[0], *x.shape[1:])).value
+
+
+HANDLERS: dict[str, Handler] = {
+    "Case": _case,
+    "EmptyTensorList": _empty,
+    "If": _if,
+    "PartitionedCall": _call,
+    "StatefulPartitionedCall": _call,
+    "StatelessCase": _case,
+    "StatelessIf": _if,
+    "StatelessWhile": _while,
+    "TensorListConcatV2": _concat,
+    "TensorListElementShape": _element_shape,
+    "TensorListFromTensor": _from_tensor,
+    "TensorListGetItem": _get_item,
+    "TensorListLength": _length,
+    "TensorListPopBack": _pop,
+    "TensorListPushBack": _push,
+    "TensorListReserve": _reserve,
+    "TensorListSetItem": _set_item,
+    "TensorListSplit": _split,
+    "TensorListStack": _stack,
+    "While": _while,
+}

@@ -1,0 +1,395 @@
+"""Elementwise ops: a row each, a formula over arrays; what shapes are computed with has a meaning for sizes too."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlo_disc import mlir
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.import_.elements import ZERO, Element, Elements
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.shapes import Bundle, Operand
+from hlo_disc.import_.tensorflow.arrays import Array, array, filled, together, where
+from hlo_disc.import_.tensorflow.folding import by_element, folding, numbers
+from hlo_disc.mlir import ir
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+Formula = Callable[..., Array]
+
+
+def formula(function: Formula) -> Handler:
+    """A handler of an op that is a formula over its operands."""
+
+    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+        return function(*(array(r, x) for x in operands)).value
+
+    return handler
+
+
+def plain(name: str) -> Formula:
+    return lambda *xs: xs[0].op(name, *xs[1:])
+
+
+def compared(direction: str) -> Formula:
+    return lambda x, y: x.op("compare", y, direction=direction)
+
+
+def chlo(name: str) -> Formula:
+    """An op that CHLO takes apart into a function of scalars, which is applied to every element."""
+
+    def apply(*xs: Array) -> Array:
+        xs = tuple(together(xs))
+        wide = [x.cast(np.float32) if x.dtype.itemsize < 4 else x for x in xs]
+        return _applied(name, *wide).cast(xs[0].dtype)
+
+    return apply
+
+
+@functools.lru_cache(64)
+def _scalar_graph(name: str, element: str, count: int) -> Any:
+    """The DHLO graph of a CHLO op on scalars."""
+    from hlo_disc.import_.module import read_module
+
+    scalars = ", ".join([f"tensor<{element}>"] * count)
+    arguments = ", ".join(f"%{i}: tensor<{element}>" for i in range(count))
+    operands = ", ".join(f"%{i}" for i in range(count))
+    body = f'%r = "chlo.{name}"({operands}) : ({scalars}) -> tensor<{element}> return %r : tensor<{element}>'
+    text = f"func.func @main({arguments}) -> tensor<{element}> {{ {body} }}"
+    return read_module(ir.Module.parse(text, context=mlir.context()))
+
+
+def _applied(name: str, *xs: Array) -> Array:
+    graph = _scalar_graph(name, f"f{8 * xs[0].dtype.itemsize}", len(xs))
+    r, shape = xs[0].r, xs[0].shape
+    made: dict[Value, Value] = dict(zip(graph.inputs, (x.value for x in xs), strict=True))
+
+    def whole(op: Op) -> Value:
+        operands = [made[x] for x in op.operands]
+        if op.name in ("reshape", "broadcast"):
+            return operands[0]
+        found = r.emit(op.name, operands, **op.attrs)
+        return found if found.rank or not shape else r.emit("broadcast", (found,), shape=shape, dims=())
+
+    for op in graph.ops:
+        made[op.result] = whole(op)
+    return Array(r, made[graph.outputs[0]])
+
+
+# ----------------------------------------------------------------------------------------------------------- formulas
+
+
+def floor_div(x: Array, y: Array) -> Array:
+    x, y = together([x, y])
+    if x.dtype.kind == "f":
+        return (x / y).op("floor")
+    quotient = x / y
+    if x.dtype.kind == "u":
+        return quotient
+    inexact = (quotient * y).differs(x) & (x < 0).op("xor", y < 0)
+    return where(inexact, quotient - 1, quotient)
+
+
+def floor_mod(x: Array, y: Array) -> Array:
+    x, y = together([x, y])
+    rest = x.op("remainder", y)
+    if x.dtype.kind == "u":
+        return rest
+    wrong = rest.differs(0) & (rest < 0).op("xor", y < 0)
+    return where(wrong, rest + y, rest)
+
+
+def no_nan(function: Formula) -> Formula:
+    """0 where the second operand is 0."""
+
+    def apply(x: Array, y: Array) -> Array:
+        x, y = together([x, y])
+        zero = y.equal(0)
+        return where(zero, 0 * y.like(0), function(x, where(zero, y.like(1), y)))
+
+    return apply
+
+
+def xlog(function: Formula) -> Formula:
+    """x times a function of y, 0 where x is 0."""
+
+    def apply(x: Array, y: Array) -> Array:
+        x, y = together([x, y])
+        return where(x.equal(0), x.like(0), x * function(y))
+
+    return apply
+
+
+def softplus(x: Array) -> Array:
+    return x.maximum(0) + (-x.abs()).exp().op("log_plus_one")
+
+
+def elu(x: Array) -> Array:
+    return where(x > 0, x, x.minimum(0).op("exponential_minus_one"))
+
+
+SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
+
+
+def selu(x: Array) -> Array:
+    return where(x > 0, x * SELU_SCALE, x.minimum(0).op("exponential_minus_one") * (SELU_SCALE * SELU_ALPHA))
+
+
+def relu6(x: Array) -> Array:
+    return x.maximum(0).minimum(6)
+
+
+def complex_abs(x: Array) -> Array:
+    return x.abs()
+
+
+def angle(x: Array) -> Array:
+    return x.emit("imag").op("atan2", x.emit("real"))
+
+
+def _leaky(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = array(r, operands[0])
+    return where(x > 0, x, x * op.attributes.get("alpha", 0.2)).value
+
+
+def _leaky_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    dy, x = (array(r, o) for o in operands)
+    return where(x > 0, dy, dy * op.attributes.get("alpha", 0.2)).value
+
+
+def integer_pow(x: Array, y: Array) -> Array:
+    x, y = together([x, y])
+    return x.op("power", y)
+
+
+def bit_not(x: Array) -> Array:
+    return ~x
+
+
+def right_shift(x: Array, y: Array) -> Array:
+    return x.op("shift_right_logical" if x.dtype.kind == "u" else "shift_right_arithmetic", y)
+
+
+def sign(x: Array) -> Array:
+    return where(x > 0, x.like(1), where(x.equal(0), x, x.like(0))) if x.dtype.kind == "u" else x.op("sign")
+
+
+def approximately(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x, y = (array(r, o) for o in operands)
+    return ((x - y).abs() < op.attributes.get("tolerance", 1e-5)).value
+
+
+def _cast(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x, dtype = array(r, operands[0]), op.results[0].type.dtype
+    if dtype == np.bool_ and x.dtype != np.bool_:
+        return x.differs(0).value
+    return x.cast(dtype).value
+
+
+def _cast_element(r: Reader, op: Any, x: np.ndarray) -> np.ndarray | None:
+    truth = op.results[0].type.dtype == np.bool_
+
+    def one(s: Elements, a: Element) -> Element:
+        if isinstance(a, Dim):
+            return s.compare("!=", a, ZERO) if truth else a
+        return a if truth else s.number(a)
+
+    return by_element(one, 1)(r, op, x)
+
+
+def _select(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    condition, yes, no = (array(r, x) for x in operands)
+    if op.name == "tf.Select" and condition.rank == 1 and yes.rank > 1:  # it says which rows
+        condition = condition.broadcast(yes.shape, (0,))
+    return where(condition, yes, no).value
+
+
+def _bitcast(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x, dtype = r.data(operands[0]), op.results[0].type.dtype
+    if x.dtype.itemsize != dtype.itemsize:
+        r.unsupported("only between types of the same size")
+    return r.emit("bitcast_convert", (x,), dtype=dtype)
+
+
+def _complex(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x, y = together([array(r, o) for o in operands])
+    return x.emit("complex", y).value
+
+
+def _clip(x: Array, low: Array, high: Array) -> Array:
+    return x.minimum(high).maximum(low)
+
+
+def _like(number: int) -> Handler:
+    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+        if isinstance(operands[0], Bundle):
+            return operands[0]
+        x = r.data(operands[0])
+        return filled(r, number, x.dtype, x.shape).value
+
+    return handler
+
+
+def _all_of(name: str) -> Handler:
+    """A sum of any number of operands. Lists into which nothing was put are zeros."""
+
+    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+        known = [x for x in operands if not isinstance(x, Bundle)]
+        if not known:
+            return operands[0]
+        first, *rest = (array(r, x) for x in known)
+        for x in rest:
+            first = first.op(name, x)
+        return first.value
+
+    return handler
+
+
+def _lgamma(x: Array) -> Array:
+    return chlo("lgamma")(x)
+
+
+def log_sigmoid(x: Array) -> Array:
+    return -softplus(-x)
+
+
+def erf_inv(x: Array) -> Array:
+    return chlo("erf_inv")(x)
+
+
+def ndtri(x: Array) -> Array:
+    return erf_inv(2 * x - 1) * math.sqrt(2)
+
+
+# Names of ops, and what they are of DHLO's.
+_PLAIN = {
+    "Abs": "abs", "AddV2": "add", "Atan2": "atan2", "BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "xor",
+    "Ceil": "ceil", "Cos": "cosine", "Erf": "erf", "Erfc": "erfc", "Exp": "exponential",
+    "Expm1": "exponential_minus_one", "Floor": "floor", "IsFinite": "is_finite", "LeftShift": "shift_left",
+    "Log": "log", "Log1p": "log_plus_one", "LogicalAnd": "and", "LogicalNot": "not", "LogicalOr": "or",
+    "Maximum": "maximum", "Minimum": "minimum", "Mod": "remainder", "Mul": "multiply", "Neg": "negate",
+    "NextAfter": "next_after", "PopulationCount": "popcnt", "Pow": "power", "RealDiv": "divide",
+    "Rint": "round_nearest_even", "Round": "round_nearest_even", "Rsqrt": "rsqrt", "Sigmoid": "logistic",
+    "Sin": "sine", "Sqrt": "sqrt", "Sub": "subtract", "Tan": "tan", "Tanh": "tanh", "TruncateDiv": "divide",
+    "TruncateMod": "remainder", "Div": "divide", "Add": "add", "ComplexAbs": "abs",
+}  # fmt: skip
+_COMPARED = {
+    "Equal": "EQ", "NotEqual": "NE", "Less": "LT", "LessEqual": "LE", "Greater": "GT", "GreaterEqual": "GE",
+}  # fmt: skip
+_CHLO = {
+    "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
+    "BesselI1e": "bessel_i1e", "Cosh": "cosh", "Digamma": "digamma", "Erfinv": "erf_inv", "Lgamma": "lgamma",
+    "Polygamma": "polygamma", "Sinh": "sinh", "Zeta": "zeta",
+}  # fmt: skip
+_FORMULAS: dict[str, Formula] = {
+    **{name: plain(op) for name, op in _PLAIN.items()},
+    **{name: compared(direction) for name, direction in _COMPARED.items()},
+    **{name: chlo(op) for name, op in _CHLO.items()},
+    "Angle": angle,
+    "ClipByValue": _clip,
+    "Conj": Array.conj,
+    "DivNoNan": no_nan(lambda x, y: x / y),
+    "Elu": elu,
+    "EluGrad": lambda dy, y: where(y < 0, dy * (y + 1), dy),
+    "FloorDiv": floor_div,
+    "FloorMod": floor_mod,
+    "Imag": lambda x: x.emit("imag"),
+    "Inv": lambda x: 1 / x,
+    "InvGrad": lambda y, dy: -dy * y * y,
+    "Invert": bit_not,
+    "IsInf": lambda x: x.abs().equal(np.inf),
+    "IsNan": lambda x: x.differs(x),
+    "L2Loss": lambda x: (x * x).sum(range(x.rank)) / 2,
+    "MulNoNan": lambda x, y: where(y.equal(0), (x * y).like(0), x * y),
+    "Ndtri": ndtri,
+    "Real": lambda x: x.emit("real"),
+    "Reciprocal": lambda x: 1 / x,
+    "ReciprocalGrad": lambda y, dy: -dy * y * y,
+    "Relu": lambda x: x.maximum(0),
+    "Relu6": relu6,
+    "Relu6Grad": lambda dy, x: where((x > 0) & (x < 6), dy, dy.like(0)),
+    "ReluGrad": lambda dy, x: where(x > 0, dy, dy.like(0)),
+    "RightShift": right_shift,
+    "RsqrtGrad": lambda y, dy: dy * y * y * y * -0.5,
+    "Selu": selu,
+    "SeluGrad": lambda dy, y: where(y < 0, dy * (y + SELU_SCALE * SELU_ALPHA), dy * SELU_SCALE),
+    "SigmoidGrad": lambda y, dy: dy * y * (1 - y),
+    "Sign": sign,
+    "Softplus": softplus,
+    "SoftplusGrad": lambda dy, x: dy * x.op("logistic"),
+    "Softsign": lambda x: x / (x.abs() + 1),
+    "SoftsignGrad": lambda dy, x: dy / ((x.abs() + 1) * (x.abs() + 1)),
+    "SqrtGrad": lambda y, dy: dy * 0.5 / y,
+    "Square": lambda x: x * x,
+    "SquaredDifference": lambda x, y: (x - y) * (x - y).conj(),
+    "TanhGrad": lambda y, dy: dy * (1 - y * y),
+    "Xdivy": xlog(lambda y: 1 / y),
+    "Xlog1py": xlog(lambda y: y.op("log_plus_one")),
+    "Xlogy": xlog(lambda y: y.log()),
+}
+
+
+def _truth(conjunction: bool) -> Callable[..., Element]:
+    return lambda s, a, b: s.all((a, b)) if conjunction else s.any((a, b))
+
+
+def _floor_div(s: Elements, a: Dim, b: Dim) -> Element | None:
+    if b.is_const:
+        return a // b if b.value else None
+    return a // s.maximum(b, Dim.const(1)) if s.nonnegative(b) else None
+
+
+def _floor_mod(s: Elements, a: Dim, b: Dim) -> Element | None:
+    if b.is_const:
+        return a % b if b.value else None
+    return a % s.maximum(b, Dim.const(1)) if s.nonnegative(b) else None
+
+
+_RELATIONS = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
+_FOLDS = {
+    "AddV2": numbers(lambda s, a, b: a + b, 2),
+    "Add": numbers(lambda s, a, b: a + b, 2),
+    "Sub": numbers(lambda s, a, b: a - b, 2),
+    "Mul": numbers(lambda s, a, b: a * b, 2),
+    "Neg": numbers(lambda s, a: -a, 1),
+    "Abs": numbers(Elements.absolute, 1),
+    "Sign": numbers(Elements.sign, 1),
+    "Square": numbers(lambda s, a: a * a, 1),
+    "FloorDiv": numbers(_floor_div, 2),
+    "FloorMod": numbers(_floor_mod, 2),
+    "TruncateDiv": numbers(Elements.divide, 2),
+    "TruncateMod": numbers(Elements.remainder, 2),
+    "Maximum": numbers(Elements.maximum, 2),
+    "Minimum": numbers(Elements.minimum, 2),
+    "LogicalAnd": by_element(_truth(True), 2),
+    "LogicalOr": by_element(_truth(False), 2),
+    "LogicalNot": by_element(lambda s, a: s.negate(a), 1),
+    **{
+        name: by_element(functools.partial(lambda relation, s, a, b: s.compare(relation, a, b), _RELATIONS[d]), 2)
+        for name, d in _COMPARED.items()
+    },
+}
+
+HANDLERS: dict[str, Handler] = {
+    **{name: formula(function) for name, function in _FORMULAS.items()},
+    **{name: folding(fold, formula(_FORMULAS[name])) for name, fold in _FOLDS.items()},
+    "AccumulateNV2": _all_of("add"),
+    "AddN": _all_of("add"),
+    "ApproximateEqual": approximately,
+    "Bitcast": _bitcast,
+    "Cast": folding(_cast_element, _cast),
+    "Complex": _complex,
+    "LeakyRelu": _leaky,
+    "LeakyReluGrad": _leaky_grad,
+    "OnesLike": folding(lambda r, op, x: np.full(x.shape, Dim.const(1), object), _like(1)),
+    "Select": _select,
+    "SelectV2": folding(by_element(Elements.select, 3), _select),
+    "ZerosLike": folding(lambda r, op, x: np.full(x.shape, Dim.const(0), object), _like(0)),
+}

@@ -1,0 +1,105 @@
+"""Shape arithmetic of TensorFlow: numpy's own functions on arrays of elements that are sizes.
+
+Elements that depend on data are followed too, as symbols (`Evaluator.opaque`), so that `x[i : i + 3]` has three rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.import_.elements import Element, Elements
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.shapes import LIMIT, Operand, Symbolic
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+# Makes of arrays of elements the result's; None where it has no meaning for sizes.
+Fold = Callable[..., "np.ndarray | None"]
+
+
+def elements_of(x: Symbolic) -> np.ndarray:
+    """The elements as an array of objects."""
+    made = np.empty(len(x.elements), object)
+    made[:] = x.elements
+    return made.reshape(x.sizes)
+
+
+def symbolic(r: Reader, elements: np.ndarray, dtype: np.dtype, exact: bool = True) -> Symbolic | None:
+    """Elements as an operand; None where they are too many, or not sizes of a type that has sizes."""
+    flat = tuple(elements.reshape(-1).tolist())
+    if dtype.kind not in "iub" or len(flat) > LIMIT or any(e is None for e in flat):
+        return None
+    if dtype.kind != "b":
+        found = r.evaluator.in_range(dtype, flat)
+        if found is None:
+            return None
+        flat = found
+    return Symbolic(dtype, elements.shape, flat, exact)
+
+
+def sizes_operand(r: Reader, sizes: Sequence[Dim], dtype: Any = np.int32, scalar: bool = False) -> Symbolic:
+    """Sizes as an operand."""
+    return Symbolic(np.dtype(dtype), () if scalar else (len(sizes),), tuple(sizes))
+
+
+def folding(fold: Fold, handler: Handler) -> Handler:
+    """A handler that makes sizes of sizes with `fold(reader, op, *arrays)`, and ops of everything else."""
+
+    def both(r: Reader, op: Any, operands: list[Operand]) -> Result:
+        found = _folded(r, op, operands, fold)
+        if found is not None and not found.exact:
+            made = handler(r, op, operands)
+            if not isinstance(made, Value):
+                return made
+            found.value = made
+        return handler(r, op, operands) if found is None else found
+
+    return both
+
+
+def _folded(r: Reader, op: Any, operands: list[Operand], fold: Fold) -> Symbolic | None:
+    dtype = op.results[0].type.dtype
+    if dtype is None or dtype.kind not in "iub" or not any(type(x) is Symbolic for x in operands):
+        return None
+    known = [r.evaluator.opaque(x) if isinstance(x, Value) else x for x in operands]
+    if not all(type(x) is Symbolic for x in known):
+        return None
+    exact = all(x.exact for x in known)  # type: ignore[union-attr]
+    if not exact and (dtype.kind == "b" or dtype.itemsize < 4):
+        return None
+    elements = fold(r, op, *(elements_of(x) for x in known))  # type: ignore[arg-type]
+    return None if elements is None else symbolic(r, elements, dtype, exact)
+
+
+def by_element(function: Callable[..., Element | None], count: int) -> Fold:
+    """A fold of `function(Elements, *elements)`, its operands broadcast."""
+
+    def fold(r: Reader, op: Any, *arrays: np.ndarray) -> np.ndarray | None:
+        scalar = r.evaluator.scalar
+        made = np.frompyfunc(lambda *args: function(scalar, *args), count, 1)(*arrays)
+        return _objects(made)
+
+    return fold
+
+
+def numbers(function: Callable[..., Element | None], count: int) -> Fold:
+    """The same of a function that takes numbers alone."""
+
+    def checked(s: Elements, *args: Element) -> Element | None:
+        return function(s, *args) if all(isinstance(a, Dim) for a in args) else None
+
+    return by_element(checked, count)
+
+
+def _objects(made: Any) -> np.ndarray:
+    if isinstance(made, np.ndarray):
+        return made
+    scalar = np.empty((), object)
+    scalar[()] = made
+    return scalar

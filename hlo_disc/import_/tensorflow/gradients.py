@@ -1,0 +1,56 @@
+"""What gradients of broadcast operands sum over: TensorFlow asks for axes, which are known only when sizes are.
+
+`Sum(gradient, axes)` with axes that are to be found stays open until `Reshape` says the operand's shape: of an axis of
+n elements that were m, each m of them are n / m, whether m is 1, n or not known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hlo_disc.dynamic_hlo.ir.graph import Shape
+from hlo_disc.dynamic_hlo.sizes.facts import Truth
+from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.shapes import Bundle
+from hlo_disc.import_.tensorflow.arrays import Array
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+
+class BroadcastAxes(Bundle):
+    """The axes along which an operand of one shape was spread next to one of another."""
+
+    own: Shape
+
+    def __new__(cls, own: Shape, other: Shape) -> BroadcastAxes:
+        made = super().__new__(cls, ())
+        made.own = own
+        return made
+
+
+class Reduced(Bundle):
+    """A sum over such axes."""
+
+    value: Array
+
+    def __new__(cls, value: Array) -> Reduced:
+        made = super().__new__(cls, ())
+        made.value = value
+        return made
+
+    def shaped(self, r: Reader, shape: Shape) -> Array:
+        """The sum in the shape that the operand had."""
+        x = self.value
+        lead = x.rank - len(shape)
+        x = x.sum(range(lead)) if lead else x
+        for axis, (n, m) in enumerate(zip(x.shape, shape, strict=True)):
+            if r.facts.equal(n, m) is Truth.YES:
+                continue
+            if m is ONE:
+                x = x.sum([axis], keep=True)
+                continue
+            each = n // r.evaluator.scalar.maximum(m, ONE)
+            before, after = x.shape[:axis], x.shape[axis + 1 :]
+            x = x.reshape((*before, m, each, *after)).sum([axis + 1])
+        return x.reshape(shape)

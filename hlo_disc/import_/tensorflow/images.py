@@ -1,0 +1,283 @@
+"""Images: resizing by weights of neighbours, colours, and parts at places that are data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.tensorflow.arrays import F32, I64, Array, array, dot, iota, joined, size_scalar, where
+from hlo_disc.import_.tensorflow.shapes import result_dtype
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+
+def _scale(r: Reader, op: Any, n: Dim, m: Dim) -> Array:
+    """Elements of the input for one of the output."""
+    if op.attributes.get("align_corners", False):
+        steps = r.evaluator.scalar.maximum(m - 1, Dim.const(1))
+        aligned = size_scalar(r, n - 1, F32) / size_scalar(r, steps, F32)
+        plain = size_scalar(r, n, F32) / size_scalar(r, m, F32)
+        return where(size_scalar(r, m, I64) > 1, aligned, plain)
+    return size_scalar(r, n, F32) / size_scalar(r, m, F32)
+
+
+def _places(r: Reader, op: Any, n: Dim, m: Dim) -> Array:
+    """Where each element of the output lies in the input."""
+    at = iota(r, (m,), 0, np.int32).cast(F32)
+    if op.attributes.get("half_pixel_centers", False):
+        return (at + 0.5) * _scale(r, op, n, m) - 0.5
+    return at * _scale(r, op, n, m)
+
+
+def _bounded(at: Array, n: Dim) -> Array:
+    return at.maximum(0).minimum(size_scalar(at.r, n - 1, at.dtype))
+
+
+def _bilinear(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = array(r, operands[0])
+    x = x.cast(F32) if result_dtype(op) == F32 else x
+    sizes = r.sizes(operands[1])
+    for axis, m in zip((1, 2), sizes, strict=True):
+        n = x.shape[axis]
+        place = _places(r, op, n, m)
+        below = place.op("floor")
+        low, high = (_bounded(y.cast(I64), n) for y in (below.maximum(0), place.op("ceil")))
+        lerp = place - below
+        shape = [m if a == axis else d for a, d in enumerate(x.shape)]
+        left, right = x.take(low, axis), x.take(high, axis)
+        x = left + (right - left) * lerp.broadcast(shape, (axis,))
+    return x.cast(result_dtype(op)).value
+
+
+def _nearest(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = array(r, operands[0])
+    for axis, m in zip((1, 2), r.sizes(operands[1]), strict=True):
+        n = x.shape[axis]
+        at = iota(r, (m,), 0, np.int32).cast(F32)
+        if op.attributes.get("half_pixel_centers", False):
+            at = at + 0.5
+        place = at * _scale(r, op, n, m)
+        if op.attributes.get("align_corners", False):
+            place = place.op("round_nearest_afz")
+        x = x.take(_bounded(place.op("floor").cast(I64), n), axis)
+    return x.value
+
+
+def _bicubic(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """By Keys' kernel: with pixels in their middle it is a = -1/2, renormalised at the edges; else a = -3/4."""
+    half = op.attributes.get("half_pixel_centers", False)
+    a = -0.5 if half else -0.75
+    x = array(r, operands[0]).cast(F32)
+    for axis, m in zip((1, 2), r.sizes(operands[1]), strict=True):
+        n = x.shape[axis]
+        place = _places(r, op, n, m)
+        base = place.op("floor")
+        # weights come from a table of 1024 steps
+        delta = ((place - base) * 1024).op("round_nearest_even") / 1024
+        shape = [m if k == axis else d for k, d in enumerate(x.shape)]
+        terms, total = [], None
+        for k, distance in ((-1, delta + 1), (0, delta), (1, 1 - delta), (2, 2 - delta)):
+            near = ((distance * (a + 2)) - (a + 3)) * distance * distance + 1
+            far = ((distance * a - 5 * a) * distance + 8 * a) * distance - 4 * a
+            weight = near if k in (0, 1) else far
+            at = base.cast(I64) + k
+            inside = _bounded(at, n)
+            if half:
+                weight = where(at.equal(inside), weight, weight.like(0))
+            total = weight if total is None else total + weight
+            terms.append((inside, weight))
+        made = None
+        for inside, weight in terms:
+            if half:
+                assert total is not None
+                weight = where(total.abs() < 1000 * np.finfo(np.float32).tiny, weight, weight / total)
+            term = x.take(inside, axis) * weight.broadcast(shape, (axis,))
+            made = term if made is None else made + term
+        assert made is not None
+        x = made
+    return x.value
+
+
+def _resize_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Bilinear weights as matrices, turned."""
+    dy, image = array(r, operands[0]), array(r, operands[1])
+    x = dy.cast(F32)
+    for axis in (1, 2):
+        n, m = image.shape[axis], dy.shape[axis]
+        place = _places(r, op, n, m)
+        below = place.op("floor")
+        low, high = (_bounded(y.cast(I64), n) for y in (below.maximum(0), place.op("ceil")))
+        lerp, shape = place - below, (m, n)
+        column = iota(r, shape, 1, I64)
+        zero = lerp.like(0)
+        weights = where(column.equal(low.broadcast(shape, (0,))), (1 - lerp).broadcast(shape, (0,)), zero)
+        weights = weights + where(column.equal(high.broadcast(shape, (0,))), lerp.broadcast(shape, (0,)), zero)
+        made = dot(x, weights, [axis], [0])
+        perm = [*range(axis), x.rank - 1, *range(axis, x.rank - 1)]
+        x = made.transpose(perm)
+    return x.cast(result_dtype(op)).value
+
+
+def _nearest_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    dy, sizes = array(r, operands[0]), r.sizes(operands[1])
+    x = dy.cast(F32)
+    for axis, n in zip((1, 2), sizes, strict=True):
+        m = dy.shape[axis]
+        at = iota(r, (m,), 0, np.int32).cast(F32)
+        at = at + 0.5 if op.attributes.get("half_pixel_centers", False) else at
+        place = at * _scale(r, op, n, m)
+        if op.attributes.get("align_corners", False):
+            place = place.op("round_nearest_afz")
+        own = _bounded(place.op("floor").cast(I64), n)
+        weights = iota(r, (m, n), 1, I64).equal(own.broadcast((m, n), (0,))).cast(F32)
+        perm = [*range(axis), x.rank - 1, *range(axis, x.rank - 1)]
+        x = dot(x, weights, [axis], [0]).transpose(perm)
+    return x.cast(dy.dtype).value
+
+
+def _channels(x: Array) -> list[Array]:
+    axis = x.rank - 1
+    x.r.equal(x.shape[axis], Dim.const(3), "the channels and 3")
+    return [x.slice(axis, i, i + 1) for i in range(3)]
+
+
+def _rgb_to_hsv(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = array(r, operands[0])
+    red, green, blue = _channels(x)
+    value = red.maximum(green).maximum(blue)
+    spread = value - red.minimum(green).minimum(blue)
+    saturation = where(value > 0, spread / value, spread.like(0))
+    norm = spread.like(1 / 6) / spread
+    hue = where(
+        red.equal(value),
+        norm * (green - blue),
+        where(green.equal(value), norm * (blue - red) + 2 / 6, norm * (red - green) + 4 / 6),
+    )
+    hue = where(spread > 0, hue, hue.like(0))
+    hue = where(hue < 0, hue + 1, hue)
+    return joined([hue, saturation, value], x.rank - 1).value
+
+
+def _hsv_to_rgb(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = array(r, operands[0])
+    hue, saturation, value = _channels(x)
+    six = hue * 6
+    red = ((six - 3).abs() - 1).maximum(0).minimum(1)
+    green = (2 - (six - 2).abs()).maximum(0).minimum(1)
+    blue = (2 - (six - 4).abs()).maximum(0).minimum(1)
+    parts = [((1 - saturation) + saturation * c) * value for c in (red, green, blue)]
+    return joined(parts, x.rank - 1).value
+
+
+def _adjust_contrast(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    given, factor = (array(r, o) for o in operands)
+    x = given.cast(F32)
+    mean = x.mean([x.rank - 3, x.rank - 2], keep=True)
+    return ((x - mean) * factor + mean).cast(given.dtype).value
+
+
+def _adjust_saturation(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    given, scale = (array(r, o) for o in operands)
+    x = given.cast(F32)
+    red, green, blue = _channels(x)
+    value = red.maximum(green).maximum(blue)
+    spread = value - red.minimum(green).minimum(blue)
+    saturation = where(value > 0, spread / value, spread.like(0))
+    wanted = (saturation * scale).maximum(0).minimum(1)
+    ratio = where(saturation > 0, wanted / saturation, wanted.like(0))
+    parts = [value - (value - c) * ratio for c in (red, green, blue)]
+    return joined(parts, x.rank - 1).cast(given.dtype).value
+
+
+def _adjust_hue(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """A turn of the hue, with the largest and the smallest channel kept."""
+    given, delta = (array(r, o) for o in operands)
+    x = given.cast(F32)
+    red, green, blue = _channels(x)
+    most, least = red.maximum(green).maximum(blue), red.minimum(green).minimum(blue)
+    spread = most - least
+    safe = where(spread > 0, spread, spread.like(1))
+    hue = where(
+        red.equal(most),
+        (green - blue) / safe,
+        where(green.equal(most), (blue - red) / safe + 2, (red - green) / safe + 4),
+    )
+    hue = hue / 6 + delta
+    hue = hue - hue.op("floor")
+    six = hue * 6
+    shares = (
+        ((six - 3).abs() - 1).maximum(0).minimum(1),
+        (2 - (six - 2).abs()).maximum(0).minimum(1),
+        (2 - (six - 4).abs()).maximum(0).minimum(1),
+    )
+    return joined([least + spread * share for share in shares], x.rank - 1).cast(given.dtype).value
+
+
+def _crop_and_resize(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Bilinear samples of boxes, given by their corners as parts of the image."""
+    image, boxes, which = array(r, operands[0]).cast(F32), array(r, operands[1]), array(r, operands[2])
+    if op.attributes.get("method", "bilinear") != "bilinear":
+        r.unsupported("only bilinear")
+    height, width = r.sizes(operands[3])
+    k, (_, rows, columns, depth) = boxes.shape[0], image.shape
+    outside = op.attributes.get("extrapolation_value", 0.0)
+    lines = []
+    for n, m, first in ((rows, height, 0), (columns, width, 1)):
+        low, high = (boxes.slice(1, first + i, first + i + 1) for i in (0, 2))
+        last = size_scalar(r, n - 1, F32)
+        at = iota(r, (k, m), 1, np.int32).cast(F32)
+        if m.is_const and m.value == 1:
+            place = (low + high) * 0.5 * last + at
+        else:
+            place = low * last + at * ((high - low) * last / size_scalar(r, m - 1, F32))
+        lines.append((place, last))
+    shape = (k, height, width, depth)
+
+    def spread(x: Array, row: bool) -> Array:
+        return x.broadcast(shape[:3], (0, 1) if row else (0, 2))
+
+    (y, last_y), (x, last_x) = lines
+    y, x = spread(y, True), spread(x, False)
+    inside = (y >= 0) & (y <= last_y) & (x >= 0) & (x <= last_x)
+    batch = which.cast(I64).broadcast(shape[:3], (0,)).expand(3)
+
+    def sample(row: Array, column: Array) -> Array:
+        at = joined([batch, _bounded(row.cast(I64), rows).expand(3), _bounded(column.cast(I64), columns).expand(3)], 3)
+        return image.emit(
+            "gather",
+            at,
+            offset_dims=(3,),
+            collapsed_slice_dims=(0, 1, 2),
+            operand_batching_dims=(),
+            start_indices_batching_dims=(),
+            start_index_map=(0, 1, 2),
+            index_vector_dim=3,
+            slice_sizes=(*[Dim.const(1)] * 3, depth),
+        )
+
+    top, bottom, left, right = y.op("floor"), y.op("ceil"), x.op("floor"), x.op("ceil")
+    dx, dy = ((v - f).broadcast(shape, (0, 1, 2)) for v, f in ((x, left), (y, top)))
+    upper = sample(top, left) + (sample(top, right) - sample(top, left)) * dx
+    lower = sample(bottom, left) + (sample(bottom, right) - sample(bottom, left)) * dx
+    made = upper + (lower - upper) * dy
+    return where(inside.broadcast(shape, (0, 1, 2)), made, made.like(outside)).value
+
+
+HANDLERS: dict[str, Handler] = {
+    "AdjustContrastv2": _adjust_contrast,
+    "AdjustHue": _adjust_hue,
+    "AdjustSaturation": _adjust_saturation,
+    "CropAndResize": _crop_and_resize,
+    "HSVToRGB": _hsv_to_rgb,
+    "RGBToHSV": _rgb_to_hsv,
+    "ResizeBicubic": _bicubic,
+    "ResizeBilinear": _bilinear,
+    "ResizeBilinearGrad": _resize_grad,
+    "ResizeNearestNeighbor": _nearest,
+    "ResizeNearestNeighborGrad": _nearest_grad,
+}

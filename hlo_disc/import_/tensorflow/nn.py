@@ -1,0 +1,158 @@
+"""Softmax and losses, normalisation, and biases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.tensorflow.arrays import Array, array, filled, iota, size_scalar, together, where
+from hlo_disc.import_.tensorflow.windows import windowed
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+
+def softmax(x: Array) -> Array:
+    last = [x.rank - 1]
+    e = (x - x.reduce("max", last, keep=True)).exp()
+    return e / e.sum(last, keep=True)
+
+
+def log_softmax(x: Array) -> Array:
+    last = [x.rank - 1]
+    shifted = x - x.reduce("max", last, keep=True)
+    return shifted - shifted.exp().sum(last, keep=True).log()
+
+
+def _widely(function: Any) -> Handler:
+    """Halves are computed in f32."""
+
+    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+        x = array(r, operands[0])
+        wide = x.cast(np.float32) if x.dtype.itemsize < 4 else x
+        return function(wide).cast(x.dtype).value
+
+    return handler
+
+
+def _cross_entropy(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    logits, labels = (array(r, x) for x in operands)
+    logits, labels = together([logits, labels])
+    logs = log_softmax(logits)
+    terms = where(labels.equal(0), labels.like(0), labels * logs)
+    return [(-terms.sum([1])).value, (logs.exp() - labels).value]
+
+
+def _sparse_cross_entropy(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    logits, labels = (array(r, x) for x in operands)
+    n = logits.shape[1]
+    place = labels.broadcast(logits.shape, (0,))
+    own = iota(r, logits.shape, 1, labels.dtype).equal(place)
+    fine = (place >= 0) & (place < size_scalar(r, n, labels.dtype))
+    logs = log_softmax(logits)
+    nan = logs.like(np.nan)
+    loss = -where(own, logs, logs.like(0)).sum([1])
+    ok = (labels >= 0) & (labels < size_scalar(r, n, labels.dtype))
+    grad = logs.exp() - own.cast(logs.dtype)
+    return [where(ok, loss, nan).value, where(fine, grad, nan).value]
+
+
+def channel_axis(op: Any, rank: int) -> int:
+    return 1 if op.attributes.get("data_format", "NHWC").startswith("NC") else rank - 1
+
+
+def _bias_add(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x, bias = (array(r, o) for o in operands)
+    axis = channel_axis(op, x.rank) if len(operands) > 1 else x.rank - 1
+    r.equal(bias.shape[0], x.shape[axis], "the bias and the channels")
+    return (x + bias.broadcast(x.shape, (axis,))).value
+
+
+def _bias_add_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = array(r, operands[0])
+    axis = channel_axis(op, x.rank)
+    return x.sum([a for a in range(x.rank) if a != axis]).value
+
+
+def _per_channel(x: Array, axis: int, *lines: Array) -> list[Array]:
+    return [line.broadcast(x.shape, (axis,)) for line in lines]
+
+
+def _batch_norm(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    given, scale, offset, mean, variance = (array(r, o) for o in operands)
+    axis, epsilon = channel_axis(op, given.rank), op.attributes.get("epsilon", 1e-4)
+    x = given.cast(scale.dtype)
+    if op.attributes.get("is_training", True):
+        axes = [a for a in range(x.rank) if a != axis]
+        batch_mean = x.mean(axes)
+        centred = x - batch_mean.broadcast(x.shape, (axis,))
+        batch_variance = (centred * centred).mean(axes)
+        y = _normalised(x, axis, scale, offset, batch_mean, batch_variance, epsilon)
+        n = x.count(axes, x.dtype)
+        unbiased = batch_variance * (n / (n - 1).maximum(1))
+        factor = op.attributes.get("exponential_avg_factor", 1.0)
+        if factor != 1.0:
+            mean, unbiased = (
+                old * (1 - factor) + new * factor for old, new in ((mean, batch_mean), (variance, unbiased))
+            )
+        else:
+            mean = batch_mean
+        saved = [batch_mean, batch_variance]
+        return [x.value for x in (y.cast(given.dtype), mean, unbiased, *saved, y.like(0))][: len(op.results)]
+    y = _normalised(x, axis, scale, offset, mean, variance, epsilon)
+    rest = [mean, variance, mean, variance, y.like(0)]
+    return [x.value for x in (y.cast(given.dtype), *rest)][: len(op.results)]
+
+
+def _normalised(
+    x: Array, axis: int, scale: Array, offset: Array, mean: Array, variance: Array, epsilon: float
+) -> Array:
+    factor = scale * (variance + epsilon).op("rsqrt")
+    m, f, o = _per_channel(x, axis, mean, factor, offset)
+    return (x - m) * f + o
+
+
+def _batch_norm_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    dy, x, scale, mean, variance = (array(r, o) for o in operands[:5])
+    axis, epsilon = channel_axis(op, x.rank), op.attributes.get("epsilon", 1e-4)
+    given = x.dtype
+    dy, x = dy.cast(scale.dtype), x.cast(scale.dtype)
+    axes = [a for a in range(x.rank) if a != axis]
+    inverse = (variance + epsilon).op("rsqrt")
+    m, inv, s = _per_channel(x, axis, mean, inverse, scale)
+    normal = (x - m) * inv
+    d_scale, d_offset = (dy * normal).sum(axes), dy.sum(axes)
+    dx = dy * s * inv
+    if op.attributes.get("is_training", True):
+        n = x.count(axes, x.dtype)
+        means = [(line / n).broadcast(x.shape, (axis,)) for line in (d_offset, d_scale)]
+        dx = (dy - means[0] - normal * means[1]) * s * inv
+    zero = filled(r, 0, scale.dtype, ())
+    return [v.value for v in (dx.cast(given), d_scale, d_offset, zero, zero)]
+
+
+def _lrn(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = array(r, operands[0])
+    radius = op.attributes.get("depth_radius", 5)
+    bias, alpha, beta = (op.attributes.get(name, d) for name, d in (("bias", 1.0), ("alpha", 1.0), ("beta", 0.5)))
+    sums = windowed(x * x, "add", [1, 1, 1, 2 * radius + 1], [1] * 4, [(0, 0)] * 3 + [(radius, radius)])
+    return (x * (sums * alpha + bias).op("power", -beta)).value
+
+
+HANDLERS: dict[str, Handler] = {
+    "BiasAdd": _bias_add,
+    "BiasAddGrad": _bias_add_grad,
+    "BiasAddV1": _bias_add,
+    "FusedBatchNorm": _batch_norm,
+    "FusedBatchNormGradV3": _batch_norm_grad,
+    "FusedBatchNormV2": _batch_norm,
+    "FusedBatchNormV3": _batch_norm,
+    "LRN": _lrn,
+    "LogSoftmax": _widely(log_softmax),
+    "Softmax": _widely(softmax),
+    "SoftmaxCrossEntropyWithLogits": _cross_entropy,
+    "SparseSoftmaxCrossEntropyWithLogits": _sparse_cross_entropy,
+}

@@ -1,0 +1,99 @@
+"""From a function of TensorFlow to a DHLO graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.errors import ArgumentError, UnsupportedOpError
+from hlo_disc.import_.decode import UnsupportedTypeError
+from hlo_disc.import_.handlers.types import Handler
+from hlo_disc.import_.module import read_block
+from hlo_disc.import_.names import Inputs
+from hlo_disc.import_.policy import Origin, StaticShapes
+from hlo_disc.import_.reader import Reader
+from hlo_disc.import_.symbols import Input, select_specs
+from hlo_disc.import_.tensorflow.program import Program, TensorType
+
+T = TypeVar("T")
+TENSORFLOW = Origin(xla_windows=True)
+
+
+class TensorFlowDecoder:
+    """Types, attributes and lines, which are plain data already."""
+
+    def tensor(self, kind: TensorType) -> tuple[np.dtype, tuple[int | None, ...]]:
+        """dtype and sizes. Raises UnsupportedTypeError."""
+        if kind.dtype is None:
+            raise UnsupportedTypeError(f"values of type {kind} are not supported")
+        if kind.sizes is None:
+            raise UnsupportedTypeError(f"the rank of {kind} is not known: DHLO has tensors of known rank only")
+        return kind.dtype, kind.sizes
+
+    def static_tensor(self, kind: TensorType) -> tuple[np.dtype, tuple[int, ...] | None]:
+        """The same; None for the sizes when one of them is unknown."""
+        dtype, sizes = self.tensor(kind)
+        return dtype, None if None in sizes else sizes  # type: ignore[return-value]
+
+    def attribute(self, attribute: Any, decode: Callable[[Any], T]) -> T:
+        """`decode(attribute)`."""
+        return decode(attribute)
+
+    def line(self, op: Any) -> str:
+        """The user's line of an op."""
+        return op.location
+
+
+class TensorFlowReader(Reader):
+    """Follows TensorFlow's ops. What it writes as types holds less often than what is inferred from operands."""
+
+    @staticmethod
+    def is_token(value: Any) -> bool:
+        """TensorFlow orders effects otherwise."""
+        return False
+
+    @staticmethod
+    def handler(name: str) -> Handler | None:
+        """What reads the ops of a name."""
+        from hlo_disc.import_.tensorflow.table import HANDLERS
+
+        return HANDLERS.get(name)
+
+    def _check_type(self, result: Any, value: Value) -> None:
+        pass
+
+
+def read_program(
+    program: Program, *, dims: Mapping[Any, Any] | Sequence[Any] | None = None, constraints: Sequence[str] = ()
+) -> Graph:
+    """The DHLO graph of a function of TensorFlow.
+
+    dims: shape strings by input name or "args[i]", or one an input; sizes without a name are d0, d1 …
+    constraints: conditions on the symbols that calls must meet. Raises UnsupportedOpError, ShapeError, ArgumentError.
+    """
+    decoder = TensorFlowDecoder()
+    types = []
+    for name, argument in zip(program.inputs, program.main.block.arguments, strict=True):
+        try:
+            types.append(decoder.tensor(argument.type))
+        except UnsupportedTypeError as error:
+            raise UnsupportedOpError(f"{program.name}: input {name!r}: {error}") from None
+    specs = select_specs(dims or {}, program.inputs, [len(sizes) for _, sizes in types])
+    taken = {name for spec in specs for d in spec if d is not None for name in d.symbols}
+    fresh = (name for i in range(10**6) if (name := f"d{i}") not in taken)
+    inputs = []
+    for name, spec, (dtype, sizes) in zip(program.inputs, specs, types, strict=True):
+        shape = []
+        for given, size in zip(spec, sizes, strict=True):
+            if given is None:
+                given = Dim.symbol(next(fresh)) if size is None else Dim.const(size)
+            elif size is not None and given is not Dim.const(size):
+                raise ArgumentError(f"dims calls a size of {name!r} '{given}', but the function has {size} there")
+            shape.append(given)
+        inputs.append(Input(name, dtype, tuple(shape)))
+    reader = TensorFlowReader(program.functions, decoder, StaticShapes(), TENSORFLOW)  # type: ignore[arg-type]
+    return read_block(reader, program.name, program.main.block, Inputs(tuple(inputs), (), {}), constraints)

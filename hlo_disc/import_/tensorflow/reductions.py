@@ -1,0 +1,182 @@
+"""Reductions, prefix sums, places of extremes, and the first elements of sorted rows."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ops.builder import make_region
+from hlo_disc.dynamic_hlo.ops.combiners import monoid_region
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.import_.elements import ONE, ZERO, Elements
+from hlo_disc.import_.handlers.sort import take_top
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.tensorflow.arrays import Array, array, filled, where
+from hlo_disc.import_.tensorflow.folding import folding
+from hlo_disc.import_.tensorflow.gradients import BroadcastAxes, Reduced
+from hlo_disc.import_.tensorflow.indexing import take_along
+from hlo_disc.import_.tensorflow.shapes import axis_of, ints, result_dtype
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+# Elements of these are summed in f32 and rounded once.
+_NARROW = 4
+
+
+def _axes(r: Reader, x: Array, axes: Operand) -> list[int]:
+    return sorted({a % x.rank for a in ints(r, axes, "the axes")}) if x.rank else []
+
+
+def _reduce(kind: str) -> Handler:
+    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+        x = array(r, operands[0])
+        if isinstance(operands[1], BroadcastAxes):
+            return Reduced(x)
+        return _in_f32(
+            x, lambda y: y.reduce(kind, _axes(r, x, operands[1]), op.attributes.get("keep_dims", False))
+        ).value
+
+    return handler
+
+
+def _in_f32(x: Array, function: Any) -> Array:
+    narrow = x.dtype.itemsize < _NARROW and x.dtype.kind not in "iubc"
+    return function(x.cast(np.float32)).cast(x.dtype) if narrow else function(x)
+
+
+def _mean(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = array(r, operands[0])
+    axes, keep = _axes(r, x, operands[1]), op.attributes.get("keep_dims", False)
+    return _in_f32(x, lambda y: y.mean(axes, keep)).value
+
+
+def _euclidean(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = array(r, operands[0])
+    axes, keep = _axes(r, x, operands[1]), op.attributes.get("keep_dims", False)
+    return _in_f32(x, lambda y: (y * y.conj()).sum(axes, keep).sqrt()).value
+
+
+def _fold(number: Any) -> Any:
+    """All elements of a vector of sizes combined into one."""
+
+    def fold(r: Reader, op: Any, x: np.ndarray, axes: np.ndarray) -> np.ndarray | None:
+        if any(not d.is_const for d in axes.reshape(-1)) or (x.ndim > 1) or not (x.ndim and axes.size):
+            return None
+        scalar, elements = r.evaluator.scalar, x.tolist()
+        if elements:
+            found = functools.reduce(lambda a, b: number(scalar, a, b), elements)
+        else:
+            found = {"tf.Prod": ONE, "tf.Sum": ZERO, "tf.All": True, "tf.Any": False}.get(op.name)
+        made = np.empty((1,) if op.attributes.get("keep_dims", False) else (), object)
+        made[...] = found
+        return made if found is not None else None
+
+    return fold
+
+
+def _arg(largest: bool) -> Handler:
+    """The first place of the largest or smallest element; of none the first."""
+
+    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+        x = array(r, operands[0])
+        axis, dtype = axis_of(r, operands[1], x.rank), result_dtype(op)
+        best = x.reduce("max" if largest else "min", [axis], keep=True)
+        place = x.iota(axis, dtype)
+        n = filled(r, np.iinfo(dtype).max, dtype, x.shape)
+        found = where(x.equal(best.broadcast(x.shape)), place, n).reduce("min", [axis])
+        return where(found.equal(np.iinfo(dtype).max), found.like(0), found).value
+
+    return handler
+
+
+def _cumulative(kind: str) -> Handler:
+    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+        x = array(r, operands[0])
+        axis = axis_of(r, operands[1], x.rank)
+        reverse, exclusive = (op.attributes.get(name, False) for name in ("reverse", "exclusive"))
+        made = _in_f32(x, lambda y: y.cumulative(kind, axis, reverse))
+        if exclusive:
+            made = _shifted(made, axis, reverse, 0 if kind == "add" else 1)
+        return made.value
+
+    return handler
+
+
+def _shifted(x: Array, axis: int, reverse: bool, number: Any) -> Array:
+    """Moved by one along an axis, a number in place of the first (or last) element."""
+    n = x.shape[axis]
+    one, zero = ([Dim.const(k) if a == axis else ZERO for a in range(x.rank)] for k in (1, 0))
+    padded = x.pad(zero, one, number) if reverse else x.pad(one, zero, number)
+    return padded.slice(axis, ONE, n + 1) if reverse else padded.slice(axis, ZERO, n)
+
+
+def _log_cumsum(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = array(r, operands[0])
+    axis = axis_of(r, operands[1], x.rank)
+    reverse = op.attributes.get("reverse", False)
+
+    def build(b: Any, v: Any) -> list[Any]:
+        most, least = b.op("maximum", v), b.op("minimum", v)
+        gap = b.op("subtract", (least, most))
+        sum_ = b.op("add", (most, b.op("log_plus_one", (b.op("exponential", (gap,)),))))
+        return [b.op("select", (b.op("compare", v, direction="EQ"), b.op("add", (v[0], ln2(b))), sum_))]
+
+    def ln2(b: Any) -> Any:
+        return b.op("constant", (), value=np.asarray(np.log(2)).astype(x.dtype))
+
+    init = filled(r, -np.inf, x.dtype, ())
+    body = make_region(r.facts, [(x.dtype, ())] * 2, build)
+    made = x.emit("cumulative", init, dim=axis, reverse=reverse, body=body)
+    return (_shifted(made, axis, reverse, -np.inf) if op.attributes.get("exclusive", False) else made).value
+
+
+def _top_k(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = r.data(operands[0])
+    (k,) = r.tensor_shape(r.elements(operands[1])) if len(operands) > 1 else (Dim.const(op.attributes["k"]),)
+    values, places = take_top(r, x, k, True)
+    wanted = op.results[1].type.dtype
+    return [values, Array(r, places).cast(wanted).value]
+
+
+def _in_top_k(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    scores, targets = array(r, operands[0]), array(r, operands[1])
+    own = take_along(scores, targets.expand(1), 1)
+    better = (scores > own).cast(np.int32).sum([1])
+    k = array(r, operands[2]).cast(np.int32) if len(operands) > 2 else better.like(op.attributes["k"])
+    fine = own.reshape((own.shape[0],)).op("is_finite")
+    return ((better < k) & fine).value
+
+
+def _bincount(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x, weights = array(r, operands[0]), array(r, operands[2])
+    (size,) = r.tensor_shape(r.elements(operands[1]))
+    dtype = result_dtype(op)
+    if op.attributes.get("binary_output", False) or x.rank != 1:
+        r.unsupported("only counts of a vector")
+    known = weights.shape[0].is_const and weights.shape[0].value == 0
+    ones = filled(r, 1, dtype, x.shape) if known else weights
+    return filled(r, 0, dtype, (size,)).scatter(x.expand(1), ones, 1, monoid_region("add", dtype)).value
+
+
+HANDLERS: dict[str, Handler] = {
+    "All": folding(_fold(lambda s, a, b: s.all((a, b))), _reduce("and")),
+    "Any": folding(_fold(lambda s, a, b: s.any((a, b))), _reduce("or")),
+    "ArgMax": _arg(True),
+    "ArgMin": _arg(False),
+    "Cumprod": _cumulative("mul"),
+    "Cumsum": _cumulative("add"),
+    "CumulativeLogsumexp": _log_cumsum,
+    "DenseBincount": _bincount,
+    "EuclideanNorm": _euclidean,
+    "InTopKV2": _in_top_k,
+    "Max": folding(_fold(Elements.maximum), _reduce("max")),
+    "Mean": _mean,
+    "Min": folding(_fold(Elements.minimum), _reduce("min")),
+    "Prod": folding(_fold(lambda s, a, b: a * b), _reduce("mul")),
+    "Sum": folding(_fold(lambda s, a, b: a + b), _reduce("add")),
+    "TopKV2": _top_k,
+}

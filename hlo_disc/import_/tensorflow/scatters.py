@@ -1,0 +1,164 @@
+"""Scatters, sums of segments, and what puts rows at places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Region
+from hlo_disc.dynamic_hlo.ops.builder import make_region
+from hlo_disc.dynamic_hlo.ops.combiners import identity, monoid_region
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.shapes import Operand, Symbolic
+from hlo_disc.import_.tensorflow.arrays import I64, Array, array, filled, joined, where
+from hlo_disc.import_.tensorflow.folding import folding
+from hlo_disc.import_.tensorflow.shapes import ints
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+
+def replacing(r: Reader, dtype: np.dtype) -> Region:
+    """The region of a scatter whose updates take the place of elements."""
+    return make_region(r.facts, [(dtype, ())] * 2, lambda b, v: [v[1]])
+
+
+def subtracting(r: Reader, dtype: np.dtype) -> Region:
+    return make_region(r.facts, [(dtype, ())] * 2, lambda b, v: [b.op("subtract", v)])
+
+
+def _body(r: Reader, kind: str, dtype: np.dtype) -> Region:
+    if kind == "set":
+        return replacing(r, dtype)
+    return subtracting(r, dtype) if kind == "sub" else monoid_region(kind, dtype)
+
+
+def _scatter_into(kind: str) -> Handler:
+    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+        x, at, updates = (array(r, o) for o in operands)
+        depth = r.constants((at.shape[-1],), "the length of an index vector")[0]
+        return x.scatter(at, updates, depth, _body(r, kind, x.dtype)).value
+
+    return handler
+
+
+def _scatter_nd(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    at, updates = array(r, operands[0]), array(r, operands[1])
+    x = filled(r, 0, updates.dtype, r.sizes(operands[2]))
+    depth = r.constants((at.shape[-1],), "the length of an index vector")[0]
+    return x.scatter(at, updates, depth, _body(r, "add", x.dtype)).value
+
+
+def _segments(kind: str, mean: bool = False) -> Handler:
+    """Rows combined by the number of their segment; a negative number drops the row."""
+
+    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
+        x, ids = array(r, operands[0]), array(r, operands[1])
+        if len(operands) > 2:
+            (count,) = r.tensor_shape(r.elements(operands[2]))
+        else:  # sorted numbers: the last one says how many
+            count = _last_segment(r, ids)
+        rest = x.shape[ids.rank :]
+        flat = x.reshape((dim_product(ids.shape), *rest))
+        at = ids.reshape((dim_product(ids.shape), ONE))
+        start = filled(r, identity(kind, x.dtype), x.dtype, (count, *rest))
+        if kind in ("max", "min"):
+            start = filled(r, _finite(kind, x.dtype), x.dtype, (count, *rest))
+        made = start.scatter(at, flat, 1, monoid_region(kind, x.dtype))
+        if len(operands) > 2 and not mean:
+            return made.value
+        ones = filled(r, 1, np.int32, (flat.shape[0],))
+        rows = filled(r, 0, np.int32, (count,)).scatter(at, ones, 1, monoid_region("add", np.dtype(np.int32)))
+        rows = rows.broadcast((count, *rest), (0,))
+        if mean:
+            made = made / rows.maximum(1).cast(x.dtype)
+        return where(rows.equal(0), made.like(0), made).value if kind != "mul" else made.value
+
+    return handler
+
+
+def _finite(kind: str, dtype: np.dtype) -> Any:
+    if dtype.kind in "iu":
+        return identity(kind, dtype)
+    info = ml_dtypes.finfo(dtype)
+    return info.min if kind == "max" else info.max
+
+
+def _last_segment(r: Reader, ids: Array) -> Dim:
+    most = ids.cast(I64).reduce("max", [0]).maximum(-1) + 1
+    return r.sizes(most.reshape((ONE,)).value)[0]
+
+
+def _where(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """The places of true elements: how many there are is data."""
+    x = array(r, operands[0])
+    flags = (x if x.dtype == np.bool_ else x.differs(0)).reshape((dim_product(x.shape),))
+    number = flags.cast(I64).cumulative("add", 0)
+    total = flags.cast(I64).sum([0])
+    (size,) = r.sizes(total.reshape((ONE,)).value)
+    place = where(flags, number - 1, filled(r, -1, I64, flags.shape)).expand(1)
+    axes = []
+    for axis in range(x.rank):
+        own = x.iota(axis, I64).reshape(flags.shape)
+        axes.append(filled(r, 0, I64, (size,)).scatter(place, own, 1, replacing(r, I64)).expand(1))
+    return joined(axes, 1).value if axes else filled(r, 0, I64, (size, ZERO)).value
+
+
+def _dynamic_stitch(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Rows at the places that several vectors of numbers say."""
+    half = len(operands) // 2
+    if not all(isinstance(x, Symbolic) for x in operands[:half]):
+        r.unsupported("places that depend on data")
+    places = [ints(r, x, "the places") for x in operands[:half]]
+    count = max((max(p, default=-1) for p in places), default=-1) + 1
+    rows: list[Array | None] = [None] * count
+    for place, x in zip(places, operands[half:], strict=True):
+        part = array(r, x)
+        lead = operands[half - half + places.index(place)].sizes  # type: ignore[union-attr]
+        part = part.reshape((len(place), *part.shape[len(lead) :]))
+        for i, p in enumerate(place):
+            rows[p] = part.slice(0, i, i + 1)
+    if None in rows:
+        r.unsupported("a place that nothing is for")
+    return joined(rows, 0).value  # type: ignore[arg-type]
+
+
+def _stitch_elements(r: Reader, op: Any, *xs: np.ndarray) -> np.ndarray | None:
+    half = len(xs) // 2
+    if any(not d.is_const for x in xs[:half] for d in x.reshape(-1)) or any(x.ndim > 1 for x in xs):
+        return None
+    pairs = [
+        (d.value, e)
+        for at, x in zip(xs[:half], xs[half:], strict=True)
+        for d, e in zip(at.reshape(-1), x.reshape(-1), strict=True)
+    ]
+    made = np.empty(max((p for p, _ in pairs), default=-1) + 1, object)
+    for place, element in pairs:
+        made[place] = element
+    return made
+
+
+HANDLERS: dict[str, Handler] = {
+    "DynamicStitch": folding(_stitch_elements, _dynamic_stitch),
+    "ScatterNd": _scatter_nd,
+    "SegmentMax": _segments("max"),
+    "SegmentMaxV2": _segments("max"),
+    "SegmentMean": _segments("add", mean=True),
+    "SegmentMin": _segments("min"),
+    "SegmentProd": _segments("mul"),
+    "SegmentSum": _segments("add"),
+    "TensorScatterAdd": _scatter_into("add"),
+    "TensorScatterMax": _scatter_into("max"),
+    "TensorScatterMin": _scatter_into("min"),
+    "TensorScatterSub": _scatter_into("sub"),
+    "TensorScatterUpdate": _scatter_into("set"),
+    "UnsortedSegmentMax": _segments("max"),
+    "UnsortedSegmentMin": _segments("min"),
+    "UnsortedSegmentProd": _segments("mul"),
+    "UnsortedSegmentSum": _segments("add"),
+    "Where": _where,
+}

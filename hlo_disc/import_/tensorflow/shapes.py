@@ -1,0 +1,444 @@
+"""Constants, shapes, and what only arranges elements: every op of these has a meaning for sizes too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.graph import Shape
+from hlo_disc.dynamic_hlo.ops.builder import make_region
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import Truth
+from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.broadcasts import common
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.shapes import LIMIT, Operand, Symbolic
+from hlo_disc.import_.tensorflow.arrays import array, filled, iota, joined, size_scalar, where
+from hlo_disc.import_.tensorflow.folding import elements_of, folding, sizes_operand, symbolic
+from hlo_disc.import_.tensorflow.gradients import BroadcastAxes, Reduced
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+
+def shape_of(x: Operand) -> Shape:
+    """The shape of any operand."""
+    if isinstance(x, Symbolic):
+        return tuple(map(Dim.const, x.sizes))
+    return x.shape  # type: ignore[union-attr]
+
+
+def ints(r: Reader, x: Operand, what: str) -> list[int]:
+    """An operand that must be known when compiling."""
+    if not isinstance(x, Symbolic) or not x.exact:
+        r.unsupported(f"{what} must be constant")
+    return list(r.constants(tuple(map(r.evaluator.scalar.number, x.elements)), what))
+
+
+def axis_of(r: Reader, x: Operand, rank: int, what: str = "the axis") -> int:
+    (axis,) = ints(r, x, what)
+    if not -rank <= axis < max(rank, 1):
+        r.unsupported(f"{what} {axis} is none of rank {rank}")
+    return axis % max(rank, 1)
+
+
+def result_dtype(op: Any, number: int = 0) -> np.dtype:
+    return op.results[number].type.dtype
+
+
+def _const(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    value = op.attributes["value"]
+    if result_dtype(op) is None:
+        r.unsupported(f"a constant of type {op.results[0].type}")
+    if value.dtype.kind in "iub" and value.size <= LIMIT:
+        elements = np.empty(value.shape, object)
+        flat = elements.reshape(-1)
+        flat[:] = [x if isinstance(x, bool) else Dim.const(x) for x in value.reshape(-1).tolist()]
+        return Symbolic(value.dtype, value.shape, tuple(flat.tolist()))
+    if value.ndim and value.size > 1 and (value == value.reshape(-1)[0]).all():
+        return filled(r, value.reshape(-1)[0], value.dtype, tuple(map(Dim.const, value.shape))).value
+    return r.constant(np.array(value, order="C"))
+
+
+def _shape(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return [sizes_operand(r, shape_of(x), result_dtype(op)) for x in operands]
+
+
+def _size(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return sizes_operand(r, [dim_product(shape_of(operands[0]))], result_dtype(op), scalar=True)
+
+
+def _rank(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return sizes_operand(r, [Dim.const(len(shape_of(operands[0])))], result_dtype(op), scalar=True)
+
+
+def target_shape(r: Reader, x: Operand, sizes: Sequence[Dim], have: Shape) -> Shape:
+    """The sizes that `Reshape` is given, -1 worked out."""
+    open_axes = [i for i, d in enumerate(sizes) if d.is_const and d.value == -1]
+    if len(open_axes) > 1:
+        r.unsupported("two sizes of -1")
+    if not open_axes:
+        return tuple(sizes)
+    axis = open_axes[0]
+    total, rest = list(have), [d for i, d in enumerate(sizes) if i != axis]
+    for d in list(rest):  # what both have as they stand, so that 0 elements are no riddle
+        if not d.is_const and d in total:
+            total.remove(d)
+            rest.remove(d)
+    count, divisor = dim_product(total), dim_product(rest)
+    if divisor.is_const and divisor.value == 0:
+        size = ZERO
+    else:
+        size = count // (divisor if divisor.is_const else r.evaluator.scalar.maximum(divisor, ONE))
+    return tuple(r.facts.canonical(size) if i == axis else d for i, d in enumerate(sizes))
+
+
+def _reshape(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = operands[0]
+    sizes = r.tensor_shape(r.elements(operands[1]))
+    if isinstance(x, Reduced):
+        return x.shaped(r, sizes).value
+    shape = target_shape(r, x, sizes, shape_of(x))
+    if isinstance(x, Symbolic) and x.exact and all(d.is_const for d in shape):
+        return Symbolic(x.dtype, tuple(d.value for d in shape), x.elements)
+    return array(r, x).reshape(shape).value
+
+
+def _as_it_is(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return operands[0]
+
+
+def _expand(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = array(r, operands[0])
+    return x.expand(axis_of(r, operands[1], x.rank + 1)).value
+
+
+def _expand_sizes(r: Reader, op: Any, x: np.ndarray, axis: np.ndarray) -> np.ndarray | None:
+    at = axis.reshape(-1)[0]
+    return np.expand_dims(x, at.value) if at.is_const else None
+
+
+def _squeezed(shape: Sequence[Any], op: Any, one: Any) -> list[int]:
+    rank = len(shape)
+    axes = op.attributes.get("squeeze_dims") or op.attributes.get("axis") or []
+    return [a % rank for a in axes] or [a for a in range(rank) if one(shape[a])]
+
+
+def _squeeze(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = array(r, operands[0])
+    axes = _squeezed(x.shape, op, lambda d: r.facts.equal(d, ONE) is Truth.YES)
+    for a in axes:
+        r.equal(x.shape[a], ONE, f"dimension {a}, which is dropped, and 1")
+    return x.reshape([d for a, d in enumerate(x.shape) if a not in axes]).value
+
+
+def _squeeze_sizes(r: Reader, op: Any, x: np.ndarray) -> np.ndarray:
+    axes = _squeezed(x.shape, op, lambda d: d == 1)
+    return np.squeeze(x, tuple(axes))
+
+
+def _fill(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    shape, x = r.sizes(operands[0]), operands[1]
+    known = isinstance(x, Symbolic) and x.exact and all(d.is_const for d in shape)
+    if known and dim_product(shape).value <= LIMIT:
+        sizes = tuple(d.value for d in shape)
+        return Symbolic(x.dtype, sizes, x.elements * int(np.prod(sizes, dtype=int)))  # type: ignore[union-attr]
+    return array(r, x).broadcast(shape).value
+
+
+def _range(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    dtype = result_dtype(op)
+    known = all(isinstance(x, Symbolic) for x in operands)
+    if dtype.kind in "iu" and known:
+        start, limit, step = (r.dims(x)[0] for x in operands)
+        if step.is_const and step.value:
+            up = step.value > 0
+            span = limit - start if up else start - limit
+            size = r.evaluator.scalar.maximum((span + abs(step.value) - 1) // abs(step.value), ZERO)
+            exact = start.is_const and size.is_const and size.value <= LIMIT
+            if exact:
+                return sizes_operand(r, [start + step * i for i in range(size.value)], dtype)
+            line = iota(r, (size,), 0, dtype)
+            return (line * step.value + size_scalar(r, start, dtype)).value
+    first, last, delta = (array(r, x) for x in operands)
+    count = ((last - first).cast(np.float64) / delta.cast(np.float64)).op("ceil").maximum(0).cast(np.int64)
+    size = r.sizes(count.reshape((ONE,)).value)[0]
+    return (iota(r, (size,), 0, np.int64).cast(dtype) * delta + first).value
+
+
+def _lin_space(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    start, stop = array(r, operands[0]), array(r, operands[1])
+    (size,) = r.sizes(array_1d(r, operands[2]))
+    line = iota(r, (size,), 0, np.int64)
+    steps = size_scalar(r, r.evaluator.scalar.maximum(size - 1, ONE), np.int64)
+    step = (stop - start) / steps.cast(start.dtype)
+    made = line.cast(start.dtype) * step + start
+    last = line.equal(size_scalar(r, size - 1, np.int64)) & (line > 0)
+    return where(last, stop, made).value
+
+
+def array_1d(r: Reader, x: Operand) -> Operand:
+    """A scalar as a vector of one element."""
+    if isinstance(x, Symbolic):
+        made = Symbolic(x.dtype, (1,), x.elements, x.exact)
+        if not x.exact:
+            made.value = array(r, x).reshape((ONE,)).value
+        return made
+    return array(r, x).reshape((ONE,)).value
+
+
+def _broadcast_to(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x, shape = array(r, operands[0]), r.sizes(operands[1])
+    return x.broadcast(shape).value
+
+
+def _pack(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    xs = [array(r, x) for x in operands]
+    axis = op.attributes.get("axis", 0) % (xs[0].rank + 1)
+    return joined([x.expand(axis) for x in xs], axis).value
+
+
+def _pack_sizes(r: Reader, op: Any, *xs: np.ndarray) -> np.ndarray:
+    return np.stack(xs, op.attributes.get("axis", 0))
+
+
+def _unpack(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x, count = operands[0], len(op.results)
+    axis = op.attributes.get("axis", 0) % len(shape_of(x))
+    r.equal(shape_of(x)[axis], Dim.const(count), f"dimension {axis}, which is taken apart, and the number of parts")
+    if isinstance(x, Symbolic) and x.exact:
+        parts = np.moveaxis(elements_of(x), axis, 0)
+        return [symbolic(r, np.asarray(part, object), x.dtype) for part in parts]  # type: ignore[misc]
+    whole = array(r, x)
+    kept = [d for a, d in enumerate(whole.shape) if a != axis]
+    return [whole.slice(axis, i, i + 1).reshape(kept).value for i in range(count)]
+
+
+def _concat(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    *parts, axis = operands if op.name == "tf.ConcatV2" else [*operands[1:], operands[0]]
+    xs = [array(r, x) for x in parts]
+    return joined(xs, axis_of(r, axis, xs[0].rank)).value
+
+
+def _concat_sizes(r: Reader, op: Any, *xs: np.ndarray) -> np.ndarray | None:
+    *parts, axis = xs if op.name == "tf.ConcatV2" else [*xs[1:], xs[0]]
+    at = axis.reshape(-1)[0]
+    return np.concatenate(parts, at.value) if at.is_const else None
+
+
+def _concat_offset(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Where each part begins in what they are concatenated to."""
+    shapes = [r.elements(x) for x in operands[1:]]
+    axis, at, made = axis_of(r, operands[0], len(shapes[0])), ZERO, []
+    for shape in shapes:
+        made.append(sizes_operand(r, [at if a == axis else ZERO for a in range(len(shape))], result_dtype(op)))
+        at = at + shape[axis]
+    return made
+
+
+def _split(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = operands[1]
+    axis = axis_of(r, operands[0], len(shape_of(x)))
+    count, size = len(op.results), shape_of(x)[axis]
+    r.require(size % count, "==", ZERO, f"dimension {axis} of {{0}} cannot be split into {count}", (size,))
+    part = size // count
+    return _parts(r, x, axis, [part] * count)
+
+
+def _split_v(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = operands[0]
+    axis, size = axis_of(r, operands[2], len(shape_of(x))), shape_of(x)[axis_of(r, operands[2], len(shape_of(x)))]
+    sizes = list(r.elements(operands[1]))
+    rest = [d for d in sizes if not (d.is_const and d.value == -1)]
+    sizes = [size - sum(rest, ZERO) if d.is_const and d.value == -1 else d for d in sizes]
+    r.equal(sum(sizes, ZERO), size, f"the sizes of the parts together and dimension {axis}")
+    return _parts(r, x, axis, sizes)
+
+
+def _parts(r: Reader, x: Operand, axis: int, sizes: Sequence[Dim]) -> list[Operand]:
+    if isinstance(x, Symbolic) and x.exact:
+        ends = np.cumsum([d.value for d in sizes])[:-1]
+        return [symbolic(r, part, x.dtype) for part in np.split(elements_of(x), ends, axis)]  # type: ignore[misc]
+    whole, at, made = array(r, x), ZERO, []
+    for size in sizes:
+        made.append(whole.slice(axis, at, at + size).value)
+        at = at + size
+    return made  # type: ignore[return-value]
+
+
+def _tile(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x, times = array(r, operands[0]), r.sizes(operands[1])
+    spread: list[Dim] = []
+    for n, t in zip(x.shape, times, strict=True):
+        spread += [t, n]
+    wide = x.broadcast(spread, range(1, 2 * x.rank, 2))
+    return wide.reshape([n * t for n, t in zip(x.shape, times, strict=True)]).value
+
+
+def _pad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x, pairs = array(r, operands[0]), r.dims(operands[1])
+    number = array(r, operands[2]) if len(operands) > 2 else 0
+    return x.pad(pairs[::2], pairs[1::2], number).value
+
+
+def _mirror_pad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Index arithmetic: an element outside is that at its mirror image."""
+    x, pairs = array(r, operands[0]), r.dims(operands[1])
+    symmetric = op.attributes["mode"] == "SYMMETRIC"
+    for axis, (low, high) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
+        if low is ZERO and high is ZERO:
+            continue
+        n = x.shape[axis]
+        most = n if symmetric else n - 1
+        for d in (low, high):
+            r.at_most(d, most, f"the padding {{0}} of dimension {axis} is more than {{1}}")
+        place = iota(r, (low + n + high,), 0, np.int64) - size_scalar(r, low, np.int64)
+        size = size_scalar(r, n, np.int64)
+        before = -place - 1 if symmetric else -place
+        after = size * 2 - 1 - place if symmetric else size * 2 - 2 - place
+        x = x.take(where(place < 0, before, where(place < size, place, after)), axis)
+    return x.value
+
+
+def _transpose(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = array(r, operands[0])
+    made = x.transpose([a % max(x.rank, 1) for a in ints(r, operands[1], "the permutation")])
+    return (made.conj() if op.name == "tf.ConjugateTranspose" else made).value
+
+
+def _transpose_sizes(r: Reader, op: Any, x: np.ndarray, perm: np.ndarray) -> np.ndarray | None:
+    return x.transpose([d.value for d in perm]) if all(d.is_const for d in perm) else None
+
+
+def _invert_permutation(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = array(r, operands[0])
+    if isinstance(operands[0], Symbolic) and operands[0].exact:
+        perm = ints(r, operands[0], "the permutation")
+        return sizes_operand(r, [Dim.const(perm.index(i)) for i in range(len(perm))], x.dtype)
+    order = make_region(r.facts, [(x.dtype, ())] * 4, lambda b, v: [b.op("compare", v[:2], direction="LT")])
+    attrs = {"dim": 0, "stable": False, "count": 2, "body": order}
+    return r.emit_all("sort", (x.value, x.iota(0, x.dtype).value), **attrs)[1]
+
+
+def _broadcast_args(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return sizes_operand(r, broadcast_shape(r, *map(r.elements, operands)), result_dtype(op))
+
+
+def broadcast_shape(r: Reader, a: Shape, b: Shape) -> Shape:
+    rank = max(len(a), len(b))
+    wide = [(ONE,) * (rank - len(x)) + tuple(x) for x in (a, b)]
+    return tuple(common(r, m, n) for m, n in zip(*wide, strict=True))
+
+
+def _broadcast_axes(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    a, b = map(r.elements, operands)
+    return [BroadcastAxes(a, b), BroadcastAxes(b, a)]
+
+
+def _diag(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x = array(r, operands[0])
+    both = (*x.shape, *x.shape)
+    inside = filled(r, True, np.bool_, both)
+    for axis in range(x.rank):
+        inside = inside & iota(r, both, axis).equal(iota(r, both, x.rank + axis))
+    return where(inside, x.broadcast(both, range(x.rank)), x.like(0)).value
+
+
+def _ensure(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    for axis, (d, size) in enumerate(zip(shape_of(operands[0]), op.attributes["shape"] or (), strict=False)):
+        if size is not None:
+            r.equal(d, Dim.const(size), f"dimension {axis} and what it is said to be")
+    return operands[0]
+
+
+def _empty(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return filled(r, 0, result_dtype(op), r.sizes(operands[0])).value
+
+
+def _depth_to_space(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x, k = array(r, operands[0]), op.attributes["block_size"]
+    if op.attributes.get("data_format", "NHWC") != "NHWC":
+        r.unsupported("only NHWC")
+    n, h, w, c = x.shape
+    parts = x.reshape((n, h, w, k, k, c // (k * k))).transpose((0, 1, 3, 2, 4, 5))
+    return parts.reshape((n, h * k, w * k, c // (k * k))).value
+
+
+def _space_to_depth(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x, k = array(r, operands[0]), op.attributes["block_size"]
+    if op.attributes.get("data_format", "NHWC") != "NHWC":
+        r.unsupported("only NHWC")
+    n, h, w, c = x.shape
+    parts = x.reshape((n, h // k, k, w // k, k, c)).transpose((0, 1, 3, 2, 4, 5))
+    return parts.reshape((n, h // k, w // k, c * k * k)).value
+
+
+def _batch_to_space(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x, blocks = array(r, operands[0]), r.elements(operands[1])
+    crops = r.elements(operands[2])
+    m, factor = len(blocks), dim_product(blocks)
+    batch, rest = x.shape[0] // factor, x.shape[1 + m :]
+    parts = x.reshape((*blocks, batch, *x.shape[1:]))
+    perm = [m, *(a for i in range(m) for a in (m + 1 + i, i)), *range(2 * m + 1, 2 * m + 1 + len(rest))]
+    y = parts.transpose(perm).reshape((batch, *(n * b for n, b in zip(x.shape[1:], blocks, strict=False)), *rest))
+    for i, (low, high) in enumerate(zip(crops[::2], crops[1::2], strict=True)):
+        y = y.slice(1 + i, low, y.shape[1 + i] - high)
+    return y.value
+
+
+def _space_to_batch(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    x, blocks = array(r, operands[0]), r.elements(operands[1])
+    pads, m = r.elements(operands[2]), len(blocks)
+    low, high = ([ZERO, *pads[start::2], *(ZERO,) * (x.rank - 1 - m)] for start in (0, 1))
+    x = x.pad(low, high)
+    batch, rest = x.shape[0], x.shape[1 + m :]
+    sizes = [d for n, b in zip(x.shape[1:], blocks, strict=False) for d in (n // b, b)]
+    parts = x.reshape((batch, *sizes, *rest))
+    perm = [*range(2, 2 * m + 1, 2), 0, *range(1, 2 * m, 2), *range(2 * m + 1, 2 * m + 1 + len(rest))]
+    y = parts.transpose(perm)
+    return y.reshape(
+        (batch * dim_product(blocks), *(n // b for n, b in zip(x.shape[1:], blocks, strict=False)), *rest)
+    ).value
+
+
+HANDLERS: dict[str, Handler] = {
+    "BatchToSpaceND": _batch_to_space,
+    "BroadcastArgs": _broadcast_args,
+    "BroadcastGradientArgs": _broadcast_axes,
+    "BroadcastTo": _broadcast_to,
+    "Concat": folding(_concat_sizes, _concat),
+    "ConcatOffset": _concat_offset,
+    "ConcatV2": folding(_concat_sizes, _concat),
+    "ConjugateTranspose": _transpose,
+    "Const": _const,
+    "DepthToSpace": _depth_to_space,
+    "Diag": _diag,
+    "Empty": _empty,
+    "EnsureShape": _ensure,
+    "ExpandDims": folding(_expand_sizes, _expand),
+    "Fill": _fill,
+    "InvertPermutation": _invert_permutation,
+    "LinSpace": _lin_space,
+    "MirrorPad": _mirror_pad,
+    "Pack": folding(_pack_sizes, _pack),
+    "Pad": _pad,
+    "PadV2": _pad,
+    "PlaceholderWithDefault": _as_it_is,
+    "Range": _range,
+    "Rank": _rank,
+    "Reshape": _reshape,
+    "Shape": _shape,
+    "ShapeN": _shape,
+    "Size": _size,
+    "SpaceToBatchND": _space_to_batch,
+    "SpaceToDepth": _space_to_depth,
+    "Split": _split,
+    "SplitV": _split_v,
+    "Squeeze": folding(_squeeze_sizes, _squeeze),
+    "Tile": _tile,
+    "Transpose": folding(_transpose_sizes, _transpose),
+    "VariableShape": _shape,
+    "Unpack": _unpack,
+}

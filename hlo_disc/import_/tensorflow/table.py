@@ -1,0 +1,22 @@
+"""All handlers of TensorFlow's ops by the ops' names."""
+
+from __future__ import annotations
+
+from hlo_disc.import_.handlers.types import Handler
+from hlo_disc.import_.tensorflow import (
+    control,
+    elementwise,
+    images,
+    indexing,
+    linalg,
+    nn,
+    random,
+    reductions,
+    scatters,
+    shapes,
+    windows,
+)
+
+_FAMILIES = (control, elementwise, images, indexing, linalg, nn, random, reductions, scatters, shapes, windows)
+HANDLERS: dict[str, Handler] = {f"tf.{name}": row for family in _FAMILIES for name, row in family.HANDLERS.items()}
+assert len(HANDLERS) == sum(len(family.HANDLERS) for family in _FAMILIES), "an op has two handlers"

@@ -1,0 +1,91 @@
+"""TensorFlow: functions with unknown sizes compiled once, and called as functions and as ops of TensorFlow's.
+
+```python
+@hlo_disc.tensorflow.jit                                    # imported at the first call, serves any shape
+def f(x): ...
+
+g = hlo_disc.tensorflow.compile(f, [tf.TensorSpec([None, 64])])
+g(x); tf.function(g)(x)                                     # an op; SavedModels keep the program
+```
+
+A process that loads such a SavedModel imports this module; it needs nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hlo_disc.options import Options
+from hlo_disc.tensorflow.compiled import Compiled
+from hlo_disc.tensorflow.function import JitFunction
+from hlo_disc.tensorflow.importing import Imported, concrete_of
+
+__all__ = ["Compiled", "JitFunction", "compile", "jit", "stablehlo"]
+
+
+def compile(
+    function: Any,
+    input_signature: Sequence[Any] | None = None,
+    *,
+    dims: Mapping[Any, Any] | Sequence[Any] | None = None,
+    constraints: str | Sequence[str] = (),
+    options: Options | None = None,
+    **overrides: Any,
+) -> Compiled:
+    """Compile a function of TensorFlow once for every shape of a signature.
+
+    Args:
+        function: a Python function, a `tf.function`, one of its concrete functions, or a Keras model.
+        input_signature: a `tf.TensorSpec` for each parameter, with None for unknown sizes; not needed where the
+            function has one.
+        dims: names of the sizes, an input's name -> shape string, as `{"x": "(b, s, _)"}`: those of one name are equal.
+        constraints: what holds for the dims, `"s <= 512"` or `["s <= 512", "s % 8 == 0"]`.
+        options: how to compile and run; by default what the environment says.
+        overrides: fields of `Options` by name, over `options`.
+
+    Returns:
+        A function of tensors.
+
+    Raises:
+        UnsupportedOpError: an op that cannot be compiled, with its line.
+        ArgumentError: no function of TensorFlow, or a signature, dims or options that do not fit.
+        ShapeError: sizes that can never agree.
+    """
+    imported = Imported(concrete_of(function, input_signature))
+    return Compiled(imported, imported.compiled(dims, constraints, options, overrides))
+
+
+def stablehlo(function: Any, input_signature: Sequence[Any] | None = None, **settings: Any) -> str:
+    """A function of TensorFlow as the text of a StableHLO module: what it captured are arguments behind its own.
+
+    Args:
+        function: as `compile` takes it.
+        input_signature: as `compile` takes it.
+        settings: `dims` and `constraints`, as `compile` takes them.
+
+    Returns:
+        The text.
+
+    Raises:
+        UnsupportedOpError: an op that cannot be imported, with its line.
+    """
+    from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
+
+    return to_stablehlo(Imported(concrete_of(function, input_signature)).graph(**settings))
+
+
+def jit(function: Callable[..., Any] | None = None, *, options: Options | None = None, **overrides: Any) -> Any:
+    """A function of tensors that is compiled when it is first called, and then serves calls of any shape.
+
+    Args:
+        function: a Python function of tensors, in any nest; without one, a decorator.
+        options: how to compile and run; by default what the environment says.
+        overrides: fields of `Options` by name, over `options`.
+
+    Returns:
+        The function, or a decorator.
+    """
+    if function is None:
+        return lambda f: JitFunction(f, options, overrides)
+    return JitFunction(function, options, overrides)

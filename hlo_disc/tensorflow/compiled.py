@@ -1,0 +1,170 @@
+"""A compiled function of TensorFlow: tensors in and out, eagerly and in graphs, with gradients."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import context
+
+from hlo_disc.errors import ArgumentError, UnsupportedOpError
+from hlo_disc.executable import Executable
+from hlo_disc.tensorflow.importing import Imported
+from hlo_disc.tensorflow.op import Op
+
+
+class Compiled:
+    """A function of tensors; made by `hlo_disc.tensorflow.compile`. Any thread may call it.
+
+    Called with tensors, arrays or numbers, it gives what the function gives, of any shape that fits its signature. In a
+    `tf.function` it is an op of its graph, and the program is saved with the graph. Variables are read at each call.
+
+    Args:
+        imported: the function with what it captured.
+        executable: the program, whose inputs are those of the function and what it captured.
+    """
+
+    autograph_info__: dict[str, Any] = {}  # AutoGraph leaves what has this as it is
+
+    def __init__(self, imported: Imported, executable: Executable):
+        self.executable = executable
+        self._imported = imported
+        concrete = imported.concrete
+        self._types = [x.dtype for x in concrete.graph.inputs[: imported.count]]
+        self._structure = concrete.structured_outputs
+        self._is_flat = type(self._structure) is tuple and all(isinstance(x, tf.Tensor) for x in self._structure)
+        self._backward: dict[tuple[bool, ...], _Backward] = {}
+        self._lock = threading.Lock()
+        self._op = Op(executable, [x.shape for x in concrete.graph.outputs], self._gradients)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run.
+
+        Args:
+            args: what the function takes.
+            kwargs: the same by name.
+
+        Returns:
+            What the function gives, with tensors.
+
+        Raises:
+            ArgumentError: arguments that do not fit the signature.
+            ShapeError: sizes that are not the program's, or disagree.
+            OutOfMemoryError: no memory for results or intermediates.
+        """
+        flat = self._flat(args, kwargs)
+        return self.packed(self.run(flat))
+
+    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Flat results of flat tensors: of the op, but for eager calls that no tape records, which need no op."""
+        captures = self._imported.captures
+        if context.executing_eagerly() and pywrap_tfe.TFE_Py_TapeSetIsEmpty() and (inputs or captures):
+            return self.executable.native(*inputs, *map(_read_now, captures))
+        return self._op([*inputs, *map(_read, captures)])
+
+    def packed(self, results: Sequence[Any]) -> Any:
+        """Results as the function nests them."""
+        if isinstance(self._structure, tf.Tensor):
+            return results[0]
+        if self._is_flat:
+            return tuple(results)
+        return tf.nest.pack_sequence_as(self._structure, list(results), expand_composites=True)
+
+    def _flat(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        if not kwargs and len(args) == len(self._types) and all(isinstance(x, tf.Tensor) for x in args):
+            return list(args)
+        kind = self._imported.concrete.function_type
+        try:
+            if kind is None:  # of a signature of a SavedModel
+                named = {**dict(zip(self._imported.names, args, strict=False)), **kwargs}
+                flat = [named[name] for name in self._imported.names[: self._imported.count]]
+            else:
+                flat = kind.unpack_inputs(kind.bind(*args, **kwargs))
+            return [tf.convert_to_tensor(x, t) for x, t in zip(flat, self._types, strict=True)]
+        except (TypeError, ValueError, KeyError) as error:
+            raise ArgumentError(f"{self._imported.concrete.graph.name}: {error}") from None
+
+    def _gradients(self, inputs: list[Any], grads: list[Any]) -> Sequence[Any]:
+        pattern = tuple(g is not None for g in grads)
+        with self._lock:
+            if pattern not in self._backward:
+                self._backward[pattern] = _Backward(self._imported, pattern)
+        return self._backward[pattern](inputs, [g for g in grads if g is not None])
+
+    def explain(self) -> str:
+        """How it is compiled: `Executable.explain`."""
+        return self.executable.explain()
+
+    @property
+    def variables(self) -> Sequence[tf.Variable]:
+        """The variables that it reads."""
+        return tuple(x for x in self._imported.captures if isinstance(x, tf.Variable))
+
+    def __repr__(self) -> str:
+        return f"<hlo_disc.tensorflow {self._imported.concrete.graph.name}: {self.executable!r}>"
+
+
+def _read(x: Any) -> Any:
+    return x.read_value() if isinstance(x, tf.Variable) else x
+
+
+def _read_now(x: Any) -> Any:
+    """The same eagerly, where no tape wants to know of it: `read_value` takes four times as long."""
+    if not isinstance(x, tf.Variable):
+        return x
+    code = x.dtype.as_datatype_enum
+    return pywrap_tfe.TFE_Py_FastPathExecute(context.context(), "ReadVariableOp", None, x.handle, "dtype", code)
+
+
+class _Backward:
+    """The gradients of a function for those of some of its results, as a program of its own.
+
+    It takes what the op was given: variables have the values that they had then.
+    """
+
+    def __init__(self, imported: Imported, pattern: Sequence[bool]):
+        concrete, count = imported.concrete, imported.count
+        graph = concrete.graph
+        chosen = [i for i, has in enumerate(pattern) if has]
+        given = [tf.TensorSpec(x.shape, x.dtype) for x in graph.inputs[:count]]
+        cotangents = [tf.TensorSpec(graph.outputs[i].shape, graph.outputs[i].dtype) for i in chosen]
+        inputs = [*given, *imported.captures]
+        self._sources = [i for i, x in enumerate(inputs) if x.dtype.is_floating or x.dtype.is_complex]
+        self._count = len(inputs)
+        found: list[int] = []
+
+        def backward(*tensors: Any) -> list[Any]:
+            args, dys = tensors[:count], list(tensors[count:])
+            sources = [([*args, *imported.captures])[i] for i in self._sources]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(sources)
+                results = tf.nest.flatten(concrete._call_flat(list(args), concrete.captured_inputs))
+                wanted = [results[i] for i in chosen]
+            made = tape.gradient(wanted, sources, output_gradients=dys)
+            found[:] = [i for i, g in zip(self._sources, made, strict=True) if g is not None]
+            return [tf.convert_to_tensor(g) for g in made if g is not None]
+
+        traced = tf.function(backward, autograph=False).get_concrete_function(*given, *cotangents)
+        self._found = found
+        self._imported = Imported(traced)
+        held = {id(x): count + i for i, x in enumerate(imported.captures)}
+        self._places = [held.get(id(x)) for x in self._imported.captures]
+        try:
+            self._compiled = Compiled(self._imported, self._imported.compiled())
+        except UnsupportedOpError as error:
+            raise UnsupportedOpError(f"the gradient of {graph.name}: {error}") from None
+
+    def __call__(self, inputs: Sequence[Any], grads: Sequence[Any]) -> Sequence[Any]:
+        own = inputs[: self._imported.count - len(grads)]
+        captured = [
+            _read(x) if place is None else inputs[place]
+            for x, place in zip(self._imported.captures, self._places, strict=True)
+        ]
+        results = self._compiled._op([*own, *grads, *captured]) if self._found else []
+        made: list[Any] = [None] * self._count
+        for i, x in zip(self._found, results, strict=True):
+            made[i] = x
+        return made

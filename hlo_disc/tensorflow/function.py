@@ -1,0 +1,141 @@
+"""`hlo_disc.tensorflow.jit`: a function is imported at its first call, and serves later calls of any shape."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from hlo_disc.errors import ArgumentError, HloDiscError
+from hlo_disc.options import Options
+from hlo_disc.tensorflow.compiled import Compiled
+from hlo_disc.tensorflow.importing import Imported
+
+Shape = tuple["int | None", ...]
+# Which sizes a function is traced without, in the order in which it is tried: all, all but the last axes, those of the
+# first axes; none, then it is traced for the call.
+_GENERALITY: tuple[Callable[[Sequence[int | None]], Shape], ...] = (
+    lambda sizes: (None,) * len(sizes),
+    lambda sizes: (*(None,) * (len(sizes) - 1), *sizes[-1:]),
+    lambda sizes: (*(None,) * min(len(sizes), 1), *sizes[1:]),
+    tuple,
+)
+
+
+class JitFunction:
+    """A function that is compiled when it is called; made by `hlo_disc.tensorflow.jit`. Any thread may call it.
+
+    Tensors and arrays are arguments; everything else is a part of the function, as in `tf.function`.
+    """
+
+    autograph_info__: dict[str, Any] = {}  # AutoGraph leaves what has this as it is
+
+    def __init__(self, function: Callable[..., Any], options: Options | None, overrides: dict[str, Any]):
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._settings = (options, overrides)
+        self._programs: dict[Any, list[tuple[list[Shape], Compiled]]] = {}
+        self._lock = threading.RLock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the function gives, computed by a program for all shapes."""
+        leaves: Sequence[Any]
+        inputs: Sequence[Any]
+        if not kwargs and all(isinstance(x, tf.Tensor) for x in args):
+            leaves = inputs = args
+            shapes = list(map(_shape, inputs))
+            key: Any = tuple((x.dtype, len(shape)) for x, shape in zip(inputs, shapes, strict=True))
+        else:
+            leaves = tf.nest.flatten((args, kwargs))
+            inputs = [tf.convert_to_tensor(x) for x in leaves if _is_array(x)]
+            shapes = list(map(_shape, inputs))
+            fixed = tuple(None if _is_array(x) else _key(x) for x in leaves)
+            types = tuple((x.dtype, len(shape)) for x, shape in zip(inputs, shapes, strict=True))
+            key = repr(tf.nest.map_structure(_mark, (args, kwargs))), fixed, types
+        for general, compiled in self._programs.get(key, ()):
+            if _serves(general, shapes):
+                return compiled.packed(compiled.run(inputs))
+        compiled = self._add(key, args, kwargs, leaves, inputs, shapes)
+        return compiled.packed(compiled.run(inputs))
+
+    def _add(
+        self, key: Any, args: Any, kwargs: Any, leaves: Sequence[Any], inputs: Sequence[Any], shapes: list[Shape]
+    ) -> Compiled:
+        with self._lock:
+            programs = self._programs.setdefault(key, [])
+            for general, compiled in programs:
+                if _serves(general, shapes):  # another thread's
+                    return compiled
+            first: Exception | None = None
+            for general in _signatures(shapes):
+                try:
+                    compiled = self._compiled((args, kwargs), leaves, inputs, general)
+                except (HloDiscError, TypeError, ValueError, tf.errors.OpError) as error:
+                    first = first or error
+                    continue
+                self._programs[key] = [*programs, (general, compiled)]
+                return compiled
+        assert first is not None
+        raise first
+
+    def _compiled(self, structure: Any, leaves: Sequence[Any], inputs: Sequence[Any], shapes: list[Shape]) -> Compiled:
+        def function(*tensors: Any) -> Any:
+            rest = iter(tensors)
+            args, kwargs = tf.nest.pack_sequence_as(structure, [next(rest) if _is_array(x) else x for x in leaves])
+            return self._function(*args, **kwargs)
+
+        name = getattr(self._function, "__name__", "")
+        function.__name__ = name if name.isidentifier() else "function"  # AutoGraph looks for lambdas by their name
+        specs = [
+            tf.TensorSpec(shape, x.dtype, f"x{i}") for i, (shape, x) in enumerate(zip(shapes, inputs, strict=True))
+        ]
+        imported = Imported(tf.function(function).get_concrete_function(*specs))
+        options, overrides = self._settings
+        return Compiled(imported, imported.compiled(options=options, overrides=overrides))
+
+    def programs(self) -> list[Compiled]:
+        """What has been compiled so far."""
+        return [compiled for found in self._programs.values() for _, compiled in found]
+
+
+def _shape(x: Any) -> Shape:
+    sizes = x._shape_tuple()
+    if sizes is None:
+        raise ArgumentError(f"the rank of {x} is not known: give it one with tf.ensure_shape")
+    return sizes
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (tf.Tensor, np.ndarray, np.generic, tf.Variable))
+
+
+def _key(x: Any) -> Any:
+    """What tells a part of the function from another one."""
+    try:
+        hash(x)
+        return type(x), x
+    except TypeError:
+        return type(x), id(x)
+
+
+def _mark(x: Any) -> str:
+    return "x" if _is_array(x) else "."
+
+
+def _serves(general: Sequence[Shape], shapes: Sequence[Shape]) -> bool:
+    pairs = ((g, n) for given, shape in zip(general, shapes, strict=True) for g, n in zip(given, shape, strict=True))
+    return all(g is None or g == n for g, n in pairs)
+
+
+def _signatures(shapes: Sequence[Shape]) -> Iterator[list[Shape]]:
+    """Shapes to trace at, from those of all calls to those of this one."""
+    seen: list[list[Shape]] = []
+    for generalise in _GENERALITY:
+        made = [generalise(shape) for shape in shapes]
+        if made not in seen:
+            seen.append(made)
+            yield made

@@ -1,0 +1,162 @@
+"""A graph of TensorFlow as plain data (`import_/tensorflow/program.py`): what is reached from its results, in order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import tensor_util
+
+from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.import_.tensorflow.program import Block, Function, Node, Program, Result, TensorType
+
+_HERE = os.path.dirname(tf.__file__)
+_OURS = os.path.dirname(os.path.dirname(__file__))
+# What hands on its operand: a loop that returns an argument through one has not changed it.
+_NOTHING = frozenset(("Identity", "ReadVariableOp", "StopGradient", "PreventGradient", "Snapshot", "CheckNumerics"))
+# Effects that compiled functions do without, as they do under XLA.
+_IGNORED = frozenset(("Assert", "PrintV2", "NoOp", "Placeholder", "ReadVariableOp", "Const"))
+
+
+def program_of(
+    concrete: Any, inputs: Sequence[str], variables: Sequence[TensorType], values: Sequence[np.ndarray] | None = None
+) -> Program:
+    """A concrete function as a program.
+
+    variables: what the trailing arguments of the graph hold. values: their contents, where they shall be constants.
+
+    Raises UnsupportedOpError for a function that changes variables.
+    """
+    functions: dict[str, Function] = {}
+    graph = concrete.graph
+    main = _function(graph, functions, variables)
+    if values:
+        block, first = main.block, len(main.block.arguments) - len(values)
+        for argument, value in zip(block.arguments[first:], values, strict=True):
+            node = Node("tf.Const", [], [argument.type], {"value": value}, "")
+            node.results = [argument]
+            block.operations.insert(0, node)
+        del block.arguments[first:]
+    return Program(graph.name, main, inputs, functions)
+
+
+def _function(graph: Any, functions: dict[str, Function], variables: Sequence[TensorType] = ()) -> Function:
+    block = Block()
+    values: dict[str, Result] = {}
+    first = len(graph.inputs) - len(variables)
+    for i, tensor in enumerate(graph.inputs):
+        argument = Result(variables[i - first] if variables and i >= first else tensor_type(tensor))
+        values[tensor.name] = argument
+        block.arguments.append(argument)
+    ordered = _ordered(graph)
+    for op in set(graph.get_operations()).difference(ordered):
+        if op.op_def.is_stateful and op.type not in _IGNORED and _has_effect(op):
+            raise UnsupportedOpError(
+                f"tf.{op.type}{_at(op)}: a function that changes variables or has other effects is not supported"
+            )
+    for op in ordered:
+        if op.type in _NOTHING:
+            values[op.outputs[0].name] = values[op.inputs[0].name]
+        elif op.type == "IdentityN":
+            for source, result in zip(op.inputs, op.outputs, strict=True):
+                values[result.name] = values[source.name]
+        elif op.type != "Placeholder" or op.outputs[0].name not in values:
+            node = Node(
+                f"tf.{op.type}",
+                [values[x.name] for x in op.inputs],
+                [tensor_type(x) for x in op.outputs],
+                _attributes(op, functions),
+                _line(op),
+            )
+            values.update((x.name, result) for x, result in zip(op.outputs, node.results, strict=True))
+            block.operations.append(node)
+    block.operations.append(Node("tf.return", [values[x.name] for x in graph.outputs], [], {}, ""))
+    return Function(block)
+
+
+def _ordered(graph: Any) -> list[Any]:
+    """The ops that results are made of, operands first: gradients add operands to loops that are there already."""
+    done: dict[Any, None] = {}
+    waiting = [x.op for x in reversed(graph.outputs)]
+    while waiting:
+        op = waiting[-1]
+        missing = [x.op for x in op.inputs if x.op not in done]
+        if missing and op not in done:
+            waiting += missing
+        else:
+            done.setdefault(waiting.pop())
+    return list(done)
+
+
+def _has_effect(op: Any) -> bool:
+    """Whether an op that no result needs does something: calls may, by what they call."""
+    names = [op.get_attr(name).name for name in ("f", "body", "cond", "then_branch", "else_branch") if _has(op, name)]
+    if not names:
+        return True
+    graphs = [op.graph._get_function(name).graph for name in names]
+    return any(_changes(graph) for graph in graphs)
+
+
+def _changes(graph: Any) -> bool:
+    return any(op.op_def.is_stateful and op.type not in _IGNORED and _has_effect(op) for op in graph.get_operations())
+
+
+def _has(op: Any, name: str) -> bool:
+    return name in op.node_def.attr and op.node_def.attr[name].HasField("func")
+
+
+def tensor_type(tensor: Any) -> TensorType:
+    """The type of a tensor of a graph."""
+    return type_of(tensor.dtype, tensor.shape)
+
+
+def type_of(dtype: Any, shape: Any) -> TensorType:
+    """A dtype and a shape of TensorFlow."""
+    own = dtype.is_floating or dtype.is_integer or dtype.is_complex or dtype.is_bool
+    sizes = None if shape.rank is None else tuple(shape.as_list())
+    kind = np.dtype(dtype.as_numpy_dtype) if own and not dtype.is_quantized else None
+    return TensorType(kind, sizes, dtype.name)
+
+
+def _attributes(op: Any, functions: dict[str, Function]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in op.node_def.attr:
+        if not name.startswith("_"):
+            found[name] = _attribute(op, op.get_attr(name), functions)
+    return found
+
+
+def _attribute(op: Any, value: Any, functions: dict[str, Function]) -> Any:
+    """An attribute as plain data; a function is followed, and stands there by its name."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, tf.DType):
+        return type_of(value, tf.TensorShape([])).dtype
+    if isinstance(value, list):
+        return [_attribute(op, x, functions) for x in value]
+    kind = type(value).__name__
+    if kind == "TensorProto":
+        return tensor_util.MakeNdarray(value)
+    if kind == "TensorShapeProto":
+        return None if value.unknown_rank else [None if d.size < 0 else d.size for d in value.dim]
+    if kind == "NameAttrList":
+        if value.name not in functions:
+            functions[value.name] = _function(op.graph._get_function(value.name).graph, functions)
+        return value.name
+    return value
+
+
+def _at(op: Any) -> str:
+    line = _line(op)
+    return f" at {line}" if line else ""
+
+
+def _line(op: Any) -> str:
+    """The user's line that made an op, else what the graph calls it."""
+    for frame in reversed(op.traceback or ()):
+        if not frame.filename.startswith((_HERE, _OURS)) and "site-packages" not in frame.filename:
+            return f"{frame.filename}:{frame.lineno}"
+    return op.name

@@ -1,0 +1,86 @@
+"""From a function of TensorFlow to an executable: variables that it captured are arguments, behind its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from hlo_disc import pipeline
+from hlo_disc.dynamic_hlo.ir.graph import Graph
+from hlo_disc.errors import ArgumentError
+from hlo_disc.executable import Executable, describe_structure
+from hlo_disc.import_.symbols import constraint_texts
+from hlo_disc.import_.tensorflow.reader import read_program
+from hlo_disc.options import Options
+from hlo_disc.tensorflow.graphs import program_of, type_of
+
+
+class Imported:
+    """A concrete function with what it captured: variables, and tensors that no variable holds."""
+
+    def __init__(self, concrete: Any):
+        self.concrete = concrete
+        graph = concrete.graph
+        variables = {id(v.handle): v for v in graph.variables}
+        self.captures = [variables.get(id(x), x) for x in concrete.captured_inputs]
+        for x in self.captures:
+            if x.dtype == tf.resource:
+                raise ArgumentError(f"{graph.name} captures {x.name}, which is no variable")
+        self.count = len(graph.inputs) - len(self.captures)
+        own = [x.op.name for x in graph.inputs[: self.count]]
+        held = [x.name if isinstance(x, tf.Variable) else f"captured[{i}]" for i, x in enumerate(self.captures)]
+        names = [*own, *held]
+        self.names = [name if names.count(name) == 1 else f"args[{i}]" for i, name in enumerate(names)]
+
+    def graph(self, dims: Any = None, constraints: Sequence[str] = (), frozen: bool = False) -> Graph:
+        """The DHLO graph. frozen: what was captured is a constant. Raises UnsupportedOpError, ShapeError."""
+        held = [type_of(x.dtype, x.shape) for x in self.captures]
+        values = [x.numpy() for x in self.captures] if frozen else None
+        names = self.names[: self.count] if frozen else self.names
+        return read_program(program_of(self.concrete, names, held, values), dims=dims, constraints=constraints)
+
+    def compiled(
+        self,
+        dims: Any = None,
+        constraints: str | Sequence[str] = (),
+        options: Options | None = None,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> Executable:
+        """The executable."""
+        merged = pipeline.merge(options, overrides or {})
+        texts = constraint_texts(constraints)
+        return Executable(pipeline.compile(lambda: self.graph(dims, texts), merged), merged)
+
+    def frozen(self, dims: Any, constraints: str | Sequence[str], options: Options) -> Executable:
+        """The executable with what was captured as constants, which nests its results as the function does."""
+        texts = constraint_texts(constraints)
+        program = pipeline.compile(lambda: self.graph(dims, texts, frozen=True), options)
+        template = tf.nest.pack_sequence_as(self.concrete.structured_outputs, range(len(program.outputs)))
+        return Executable(dataclasses.replace(program, structure=describe_structure(template)), options)
+
+
+def concrete_of(function: Any, signature: Sequence[Any] | None) -> Any:
+    """The concrete function for a signature. Raises ArgumentError for what is no function of TensorFlow."""
+    if hasattr(function, "structured_outputs") and hasattr(function, "graph"):
+        return function
+    if not callable(function):
+        raise ArgumentError(f"{function!r} is no function of TensorFlow")
+    if signature is None and getattr(function, "input_signature", None) is None:
+        raise ArgumentError("give input_signature, a tf.TensorSpec for each parameter, with None for unknown sizes")
+    if not hasattr(function, "get_concrete_function"):
+        function = tf.function(function)
+    return function.get_concrete_function(*(signature or ()))
+
+
+def saved_function(directory: str, signature: str = "serving_default") -> Any:
+    """A signature of a SavedModel as a concrete function, which keeps the model. Raises ArgumentError."""
+    model = tf.saved_model.load(directory)
+    found = model.signatures.get(signature)
+    if found is None:
+        known = ", ".join(model.signatures) or "none"
+        raise ArgumentError(f"{directory} has no signature {signature!r}; it has {known}")
+    found._hlo_disc_model = model
+    return found

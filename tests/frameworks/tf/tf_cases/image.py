@@ -1,0 +1,68 @@
+"""tf.image."""
+
+import tensorflow as tf
+
+from .case import cases
+
+IMAGE, UNIT = "f32[a, b, c, 3]", "f32[a, b, c, 3]@0:1"
+SIZES = ((2, 7, 6), (3, 5, 8), (1, 4, 4), (0, 5, 6), (2, 1, 1))
+SOME = ((2, 7, 6), (3, 5, 8), (1, 4, 4))
+
+
+def resized(method):
+    return lambda x: tf.image.resize(x, [5, 9], method)
+
+
+CASES = cases(
+    "image",
+    [
+        ("resize bilinear", resized("bilinear"), IMAGE, SIZES),
+        ("resize nearest", resized("nearest"), IMAGE, SIZES),
+        ("resize bicubic", resized("bicubic"), IMAGE, SOME, 1e-4),
+        ("resize to twice", lambda x: tf.image.resize(x, tf.shape(x)[1:3] * 2), IMAGE, SIZES),
+        ("resize as in TensorFlow 1", lambda x: tf.compat.v1.image.resize_bilinear(x, [5, 9]), IMAGE, SIZES),
+        (
+            "resize with aligned corners",
+            lambda x: tf.compat.v1.image.resize_bilinear(x, [5, 9], align_corners=True),
+            IMAGE,
+            SIZES,
+        ),
+        ("flip_left_right", tf.image.flip_left_right, IMAGE, SIZES),
+        ("flip_up_down", tf.image.flip_up_down, IMAGE, SIZES),
+        ("transpose", tf.image.transpose, IMAGE, SIZES),
+        ("rot90", tf.image.rot90, IMAGE, SIZES),
+        ("adjust_brightness", lambda x: tf.image.adjust_brightness(x, 0.2), UNIT, SIZES),
+        ("adjust_contrast", lambda x: tf.image.adjust_contrast(x, 2.0), UNIT, SOME, 1e-4),
+        ("adjust_saturation", lambda x: tf.image.adjust_saturation(x, 0.7), UNIT, SIZES, 1e-4),
+        ("adjust_hue", lambda x: tf.image.adjust_hue(x, 0.1), UNIT, SIZES, 1e-4),
+        ("adjust_gamma", lambda x: tf.image.adjust_gamma(x, 0.5), UNIT, SIZES),
+        ("per_image_standardization", tf.image.per_image_standardization, IMAGE, SOME, 1e-4),
+        ("rgb_to_grayscale", tf.image.rgb_to_grayscale, UNIT, SIZES),
+        ("grayscale_to_rgb", tf.image.grayscale_to_rgb, "f32[a, b, c, 1]", SIZES),
+        ("rgb_to_hsv", tf.image.rgb_to_hsv, UNIT, SIZES, 1e-4),
+        ("hsv_to_rgb", tf.image.hsv_to_rgb, UNIT, SIZES, 1e-4),
+        ("rgb_to_yiq", tf.image.rgb_to_yiq, UNIT, SIZES, 1e-4),
+        ("rgb_to_yuv", tf.image.rgb_to_yuv, UNIT, SIZES, 1e-4),
+        ("central_crop", lambda x: tf.image.central_crop(x, 0.5), IMAGE, SOME),
+        ("crop_to_bounding_box", lambda x: tf.image.crop_to_bounding_box(x, 1, 2, 2, 2), IMAGE, SOME),
+        ("pad_to_bounding_box", lambda x: tf.image.pad_to_bounding_box(x, 1, 2, 12, 12), IMAGE, SOME),
+        ("resize_with_crop_or_pad", lambda x: tf.image.resize_with_crop_or_pad(x, 5, 6), IMAGE, SOME),
+        (
+            "extract_patches",
+            lambda x: tf.image.extract_patches(x, [1, 2, 2, 1], [1, 2, 2, 1], [1] * 4, "VALID"),
+            IMAGE,
+            SOME,
+        ),
+        ("sobel_edges", tf.image.sobel_edges, IMAGE, SOME, 1e-4),
+        ("total_variation", tf.image.total_variation, IMAGE, SOME, 1e-4),
+        ("convert_image_dtype", lambda x: tf.image.convert_image_dtype(x, tf.float32), "u8[a, b, c, 3]@0:255", SIZES),
+        ("psnr", lambda x, y: tf.image.psnr(x, y, 1.0), (UNIT, UNIT), SOME, 1e-4),
+        (
+            "crop_and_resize",
+            lambda x: tf.image.crop_and_resize(x, [[0.1, 0.2, 0.8, 0.9], [0.0, 0.0, 1.0, 1.2]], [0, 0], [3, 4]),
+            IMAGE,
+            SOME,
+            1e-4,
+        ),
+    ],
+)

@@ -1,0 +1,95 @@
+"""tf.linalg and tf.signal."""
+
+import tensorflow as tf
+
+from .case import cases
+
+SQUARE, MATRICES, BATCH = "f32[a, a]", "f32[a, b, c]", "f32[a, b, b]"
+SMALL = ((3,), (6,), (1,), (0,))
+
+
+def definite(x):
+    return tf.matmul(x, x, transpose_b=True) + 3.0 * tf.eye(tf.shape(x)[-1])
+
+
+def lower(x):
+    return tf.linalg.band_part(x, -1, 0) + 4.0 * tf.eye(tf.shape(x)[-1])
+
+
+def regular(x):
+    return x + 5.0 * tf.eye(tf.shape(x)[-1])
+
+
+CASES = cases(
+    "linalg",
+    [
+        ("matmul", tf.linalg.matmul, ("f32[a, b]", "f32[b, c]")),
+        (
+            "matmul of turned ones",
+            lambda x, y: tf.matmul(x, y, transpose_a=True, transpose_b=True),
+            ("f32[b, a]", "f32[c, b]"),
+        ),
+        ("matmul of batches", tf.linalg.matmul, ("f32[a, b, c]", "f32[a, c, d]")),
+        ("matmul of batches that broadcast", tf.linalg.matmul, ("f32[a, 1, b, c]", "f32[d, c, 2]")),
+        ("matvec", tf.linalg.matvec, ("f32[a, b]", "f32[b]")),
+        ("einsum", lambda x, y: tf.einsum("bij,bjk->bik", x, y), ("f32[a, b, c]", "f32[a, c, d]")),
+        ("einsum of heads", lambda x, y: tf.einsum("bshd,bthd->bhst", x, y), ("f32[a, b, 2, 4]", "f32[a, c, 2, 4]")),
+        ("einsum with an ellipsis", lambda x, y: tf.einsum("...ij,jk->...ik", x, y), ("f32[a, b, c]", "f32[c, 3]")),
+        ("tensordot", lambda x, y: tf.tensordot(x, y, [[1], [0]]), ("f32[a, b, c]", "f32[b, d]")),
+        ("matrix_transpose", tf.linalg.matrix_transpose, MATRICES),
+        ("adjoint", tf.linalg.adjoint, "c64[a, b]"),
+        ("trace", tf.linalg.trace, "f32[a, b]"),
+        ("diag", tf.linalg.diag, "f32[a, b]"),
+        ("diag_part", tf.linalg.diag_part, "f32[a, b]", ((3, 5), (6, 2), (1, 1))),
+        ("set_diag", tf.linalg.set_diag, ("f32[a, b, b]", "f32[a, b]")),
+        ("tensor_diag", tf.linalg.tensor_diag, "f32[a]"),
+        ("band_part", lambda x: tf.linalg.band_part(x, 1, 2), MATRICES),
+        ("eye", lambda x: tf.eye(tf.shape(x)[0], tf.shape(x)[1]), "f32[a, b]"),
+        ("norm", lambda x: tf.linalg.norm(x, axis=1), "f32[a, b]"),
+        ("norm of 1", lambda x: tf.linalg.norm(x, ord=1, axis=1), "f32[a, b]"),
+        ("cross", tf.linalg.cross, ("f32[a, 3]", "f32[a, 3]")),
+        ("cholesky", lambda x: tf.linalg.cholesky(definite(x)), SQUARE, SMALL, 1e-4),
+        (
+            "cholesky_solve",
+            lambda x, y: tf.linalg.cholesky_solve(tf.linalg.cholesky(definite(x)), y),
+            (SQUARE, "f32[a, b]"),
+            ((3, 2), (6, 1), (1, 1)),
+            1e-3,
+        ),
+        (
+            "triangular_solve",
+            lambda x, y: tf.linalg.triangular_solve(lower(x), y),
+            (SQUARE, "f32[a, b]"),
+            ((3, 2), (6, 1), (1, 1)),
+            1e-4,
+        ),
+        (
+            "triangular_solve adjoint",
+            lambda x, y: tf.linalg.triangular_solve(lower(x), y, adjoint=True),
+            (SQUARE, "f32[a, b]"),
+            ((3, 2), (6, 1), (1, 1)),
+            1e-4,
+        ),
+        ("inv", lambda x: tf.linalg.inv(regular(x)), BATCH, ((2, 3), (3, 5), (1, 1), (0, 3)), 1e-4),
+        (
+            "solve",
+            lambda x, y: tf.linalg.solve(regular(x), y),
+            (BATCH, "f32[a, b, c]"),
+            ((2, 3, 2), (3, 5, 1), (1, 1, 1)),
+            1e-4,
+        ),
+        ("det", lambda x: tf.linalg.det(x), BATCH, ((2, 3), (3, 5), (1, 1), (0, 3)), 1e-4),
+        ("slogdet", lambda x: tf.linalg.slogdet(x), BATCH, ((2, 3), (3, 5), (1, 1), (0, 3)), 1e-4),
+        ("logdet", lambda x: tf.linalg.logdet(definite(x)), SQUARE, ((3,), (6,), (1,)), 1e-4),
+        ("lu", lambda x: tf.linalg.lu(x), BATCH, ((2, 3), (3, 5), (1, 1)), 1e-4),
+        ("eigvalsh", lambda x: tf.linalg.eigvalsh(definite(x)), SQUARE, ((3,), (6,), (1,)), 1e-4),
+        ("l2_normalize", lambda x: tf.linalg.l2_normalize(x, 0), "f32[a, b]"),
+        ("normalize", lambda x: tf.linalg.normalize(x, axis=1), "f32[a, b]", ((3, 5), (6, 2), (1, 1))),
+        ("global_norm", lambda x, y: tf.linalg.global_norm([x, y]), ("f32[a]", "f32[b, c]")),
+        ("bf16 product", tf.linalg.matmul, ("bf16[a, b]", "bf16[b, c]"), ((3, 5, 4), (1, 1, 1), (0, 2, 3)), 4e-2),
+        ("fft", tf.signal.fft, "c64[a, b]", ((3, 5), (6, 8), (1, 1)), 1e-4),
+        ("rfft", tf.signal.rfft, "f32[a, b]", ((3, 5), (6, 8), (1, 2)), 1e-4),
+        ("irfft", lambda x: tf.signal.irfft(tf.signal.rfft(x)), "f32[a, b]", ((3, 6), (6, 8), (1, 2)), 1e-4),
+        ("fft2d", tf.signal.fft2d, "c64[a, b, c]", ((3, 5, 4), (6, 8, 2), (1, 1, 1)), 1e-4),
+    ],
+)

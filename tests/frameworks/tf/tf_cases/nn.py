@@ -1,0 +1,139 @@
+"""tf.nn."""
+
+import numpy as np
+import tensorflow as tf
+
+from .case import cases
+
+X = "f32[a, b]"
+IMAGE = "f32[a, b, c, 3]"
+IMAGES = ((2, 7, 6), (3, 5, 8), (1, 4, 4), (0, 5, 6), (2, 9, 5))
+KERNEL = tf.constant(np.random.default_rng(0).normal(size=(3, 3, 3, 4)).astype(np.float32))
+FLAT = tf.constant(np.random.default_rng(1).normal(size=(3, 4, 5)).astype(np.float32))
+VOLUME = tf.constant(np.random.default_rng(2).normal(size=(2, 2, 2, 3, 4)).astype(np.float32))
+
+ACTIVATIONS = [
+    (name, getattr(tf.nn, name), X)
+    for name in "relu relu6 elu selu leaky_relu gelu silu softplus softsign softmax log_softmax crelu".split()
+]
+
+
+def moved(x):
+    mean, variance = tf.nn.moments(x, [0, 1])
+    return tf.nn.batch_normalization(x, mean, variance, None, None, 1e-3)
+
+
+def fused(training):
+    def function(x):
+        line = tf.range(1.0, 4.0)
+        made = tf.compat.v1.nn.fused_batch_norm(x, line, line, line, line * 2, is_training=training)
+        return made[0]
+
+    return function
+
+
+CASES = cases(
+    "nn",
+    [
+        *ACTIVATIONS,
+        ("bias_add", lambda x: tf.nn.bias_add(x, tf.range(4.0)), "f32[a, b, 4]"),
+        ("softmax over rows", lambda x: tf.nn.softmax(x, axis=0), X),
+        (
+            "softmax_cross_entropy_with_logits",
+            lambda x, y: tf.nn.softmax_cross_entropy_with_logits(tf.nn.softmax(y), x),
+            (X, X),
+        ),
+        (
+            "sparse_softmax_cross_entropy_with_logits",
+            lambda y, x: tf.nn.sparse_softmax_cross_entropy_with_logits(y, x),
+            ("i32[a]@0:b", X),
+            ((3, 5), (6, 2), (1, 1), (0, 3)),
+        ),
+        (
+            "sigmoid_cross_entropy_with_logits",
+            lambda x, y: tf.nn.sigmoid_cross_entropy_with_logits(y, x),
+            (X, "f32[a, b]@0:1"),
+        ),
+        (
+            "weighted_cross_entropy_with_logits",
+            lambda x, y: tf.nn.weighted_cross_entropy_with_logits(y, x, 2.0),
+            (X, "f32[a, b]@0:1"),
+        ),
+        ("l2_loss", tf.nn.l2_loss, X),
+        ("moments", lambda x: tf.nn.moments(x, [1]), X),
+        ("batch_normalization", moved, X),
+        ("fused batch norm", fused(False), IMAGE, IMAGES),
+        ("fused batch norm in training", fused(True), IMAGE, ((2, 7, 6), (3, 5, 8), (1, 4, 4))),
+        ("conv2d same", lambda x: tf.nn.conv2d(x, KERNEL, 1, "SAME"), IMAGE, IMAGES, 1e-4),
+        ("conv2d valid", lambda x: tf.nn.conv2d(x, KERNEL, 1, "VALID"), IMAGE, IMAGES, 1e-4),
+        ("conv2d strided", lambda x: tf.nn.conv2d(x, KERNEL, 2, "SAME"), IMAGE, IMAGES, 1e-4),
+        ("conv2d dilated", lambda x: tf.nn.conv2d(x, KERNEL, 1, "SAME", dilations=2), IMAGE, IMAGES, 1e-4),
+        ("conv2d padded", lambda x: tf.nn.conv2d(x, KERNEL, 1, [[0, 0], [1, 2], [0, 1], [0, 0]]), IMAGE, IMAGES, 1e-4),
+        (
+            "conv2d_transpose",
+            lambda x: tf.nn.conv2d_transpose(
+                x, tf.transpose(KERNEL, [0, 1, 3, 2]), [tf.shape(x)[0], tf.shape(x)[1] * 2, tf.shape(x)[2] * 2, 4], 2
+            ),
+            IMAGE,
+            IMAGES,
+            1e-4,
+        ),
+        ("conv1d", lambda x: tf.nn.conv1d(x, FLAT, 1, "SAME"), "f32[a, b, 4]", ((2, 7), (3, 4), (1, 1), (0, 5)), 1e-4),
+        (
+            "conv3d",
+            lambda x: tf.nn.conv3d(x, VOLUME, [1] * 5, "SAME"),
+            "f32[a, b, c, d, 3]",
+            ((2, 3, 4, 3), (1, 2, 2, 2), (1, 5, 3, 4)),
+            1e-4,
+        ),
+        ("depthwise_conv2d", lambda x: tf.nn.depthwise_conv2d(x, KERNEL, [1] * 4, "SAME"), IMAGE, IMAGES, 1e-4),
+        (
+            "separable_conv2d",
+            lambda x: tf.nn.separable_conv2d(x, KERNEL[..., :1], KERNEL[:1, :1], [1] * 4, "SAME"),
+            IMAGE,
+            IMAGES,
+            1e-4,
+        ),
+        ("max_pool2d", lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"), IMAGE, IMAGES),
+        ("max_pool2d same", lambda x: tf.nn.max_pool2d(x, 3, 2, "SAME"), IMAGE, IMAGES),
+        ("avg_pool2d", lambda x: tf.nn.avg_pool2d(x, 2, 2, "VALID"), IMAGE, IMAGES),
+        ("avg_pool2d same", lambda x: tf.nn.avg_pool2d(x, 3, 2, "SAME"), IMAGE, IMAGES),
+        (
+            "avg_pool3d",
+            lambda x: tf.nn.avg_pool3d(x, 2, 1, "SAME"),
+            "f32[a, b, c, d, 3]",
+            ((2, 3, 4, 3), (1, 2, 2, 2), (1, 5, 3, 4)),
+        ),
+        (
+            "dilation2d",
+            lambda x: tf.nn.dilation2d(x, KERNEL[..., 0], [1] * 4, "SAME", "NHWC", [1] * 4),
+            IMAGE,
+            IMAGES[:3],
+        ),
+        ("local_response_normalization", lambda x: tf.nn.local_response_normalization(x, 2), IMAGE, IMAGES),
+        ("embedding_lookup", lambda i: tf.nn.embedding_lookup(KERNEL[0, 0], i), "i32[a, b]@0:3"),
+        ("dropout without any", lambda x: tf.nn.dropout(x, 0.0), X),
+        ("normalize_moments", lambda x: tf.nn.l2_normalize(x, axis=-1), X),
+        ("depth_to_space", lambda x: tf.nn.depth_to_space(x, 2), "f32[a, b, c, 12]", IMAGES),
+        ("space_to_depth", lambda x: tf.nn.space_to_depth(x, 2), IMAGE, ((2, 6, 4), (3, 2, 8), (1, 4, 4), (0, 4, 6))),
+        (
+            "space_to_batch",
+            lambda x: tf.nn.space_to_batch(x, [2, 2], [[0, 0], [1, 1]]),
+            IMAGE,
+            ((2, 6, 4), (3, 2, 8), (1, 4, 4)),
+        ),
+        (
+            "batch_to_space",
+            lambda x: tf.batch_to_space(x, [2, 2], [[0, 0], [1, 0]]),
+            IMAGE,
+            ((4, 6, 4), (8, 2, 8), (4, 1, 1)),
+        ),
+        (
+            "attention",
+            lambda q, k: tf.nn.softmax(q @ tf.transpose(k, [0, 2, 1]) / 2.0) @ k,
+            ("f32[a, b, 4]", "f32[a, c, 4]"),
+            ((2, 3, 5), (1, 1, 1), (3, 4, 2), (0, 2, 2)),
+            1e-4,
+        ),
+    ],
+)

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import random
 import statistics
+import time
 import unittest.mock
 import warnings
 from collections.abc import Iterator
@@ -255,6 +256,23 @@ def constants(bench: Bench) -> Iterator[Row]:
     yield Row("compile", f"{family.name}, cold", costs[0], costs[1], "s", costs[0] / costs[1], "≤ 0.6")
 
 
+def targets(bench: Bench) -> Iterator[Row]:
+    """What compiling for a GPU costs next to compiling for the CPU, with tracing and without: medians of turns."""
+    shapes = jax.eval_shape(lambda: bench.arguments(cases.BERT, 1, 17))
+    seconds: dict[str, list[tuple[float, float]]] = {"cpu": [], "cuda": []}
+    for _ in range(3 if bench.quick else 7):
+        for target, times in seconds.items():
+            start = time.perf_counter()
+            lowered = hlo_disc.jit(cases.BERT.fn, dims=cases.BERT.dims, target=target).lower(*shapes)
+            traced = time.perf_counter()
+            lowered.compile()
+            end = time.perf_counter()
+            times.append((end - start, end - traced))
+    for number, how in enumerate(("traced and compiled", "compiled")):
+        cpu, gpu = (statistics.median(times[number] for times in taken) for taken in seconds.values())
+        yield Row("targets", f"BERT-base {how} for a GPU; value: to the CPU", gpu, None, "s", gpu / cpu)
+
+
 def stream(bench: Bench) -> Iterator[Row]:
     """40 distinct BERT shapes one after the other, compilation and all."""
     shapes = cases.stream(40)
@@ -364,6 +382,7 @@ def accuracy(bench: Bench) -> Iterator[Row]:
 SECTIONS = {
     "models": models,
     "constants": constants,
+    "targets": targets,
     "kernels": kernels,
     "indexing": indexing,
     "programs": programs,

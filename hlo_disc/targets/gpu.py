@@ -93,7 +93,7 @@ class GpuGenerator:
             dump("ll", flow)
         check_functions(text, self.vendor)
         image = self.vendor.image({level: machine_code(self.vendor, text, level, dump) for level in self.levels})
-        escaped = re.sub(rb"[^ !#-\[\]-~]", lambda m: b"\\%02X" % m[0][0], image).decode()
+        escaped = re.sub(rb"[^\n\t !#-\[\]-~]", lambda m: b"\\%02X" % m[0][0], image).decode()
         # At a page, as drivers find what their own compilers make.
         defined = f'@{IMAGE} = constant [{len(image)} x i8] c"{escaped}", align 4096'
         return self.host.compile_llvm(flow.replace(f"@{IMAGE} = external constant i8\n", "") + defined, dump)
@@ -121,7 +121,7 @@ def machine_code(vendor: Vendor, text: str, level: str, dump: Dump | None = None
 @functools.cache
 def _machine(triple: str, level: str) -> llvm.TargetMachine:
     initialize()
-    return llvm.Target.from_triple(triple).create_target_machine(cpu=level, opt=3, reloc="pic")
+    return llvm.Target.from_triple(triple).create_target_machine(cpu=level, opt=2, reloc="pic")
 
 
 class Gpu:

@@ -12,10 +12,7 @@ import llvmlite.binding as llvm
 
 from hlo_disc.errors import CompileError
 
-_LEAN = (
-    "global_dead_code_eliminate", "always_inliner", "sroa",
-    "instruction_combine", "simplify_cfg", "instruction_combine", "simplify_cfg",
-)  # fmt: skip
+_LEAN = ("global_dead_code_eliminate", "always_inliner", "sroa", "instruction_combine", "simplify_cfg")
 # Held where LLVM generates code.
 LOCK = threading.Lock()
 
@@ -27,6 +24,8 @@ def initialize() -> None:
     llvm.initialize_all_asmprinters()
     # a tenth of code generation, and nothing to gain: schedules keep addresses simple and outline their hot loops
     llvm.set_option("hlo_disc", "-disable-lsr")
+    # nor has straight line strength reduction, an eighth of it on GPUs
+    llvm.set_option("hlo_disc", "-opt-disable=slsr")
 
 
 def parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:

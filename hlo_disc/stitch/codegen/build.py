@@ -9,7 +9,7 @@ the outermost scope that has its operands: what does not change in a loop is nev
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -102,15 +102,40 @@ class Builder:
         finally:
             self.scopes.pop().open = False
 
-    def pure(self, build: Callable[[], ir.Value], lanes: int, operands: Sequence[Val], speculate: bool = True) -> Val:
-        """Build an op in the outermost scope that has its operands; without `speculate` not above a conditional."""
-        depth = max((x.scope.depth for x in operands), default=0)
+    def pure(
+        self,
+        build: Callable[[], ir.Value],
+        lanes: int,
+        operands: Sequence[Val],
+        speculate: bool = True,
+        key: Hashable = None,
+    ) -> Val:
+        """Build an op in the outermost scope that has its operands; without `speculate` not above a conditional.
+
+        key: what tells the op from others of these operands: it is built once then.
+        """
+        first = 0
+        for x in operands:
+            if x.scope.depth > first:
+                first = x.scope.depth
+        depth = first
         if not speculate:
             depth = max(depth, max(s.depth for s in self.scopes if s.conditional or s.depth == 0))
-        if depth == self.scope.depth:
-            return Val(self, build(), lanes)
-        with ir.InsertionPoint(self.scopes[depth + 1].op):
-            return Val(self, build(), lanes, self.scopes[depth])
+        scope = self.scopes[depth]
+        if key is not None:
+            known = (key, *operands)
+            # What another scope around this one has loaded is worth a register; what it has computed is not.
+            for outer in self.scopes[first if key == "load" else depth : depth + 1]:
+                if known in outer.known:
+                    return outer.known[known]
+        if scope is self.scope:
+            made = Val(self, build(), lanes)
+        else:
+            with ir.InsertionPoint(self.scopes[depth + 1].op):
+                made = Val(self, build(), lanes, scope)
+        if key is not None:
+            scope.known[known] = made
+        return made
 
     # Types and constants.
 
@@ -151,7 +176,7 @@ class Builder:
             type_ = self.vec(lanes, element)
             return arith.ConstantOp(type_, ir.DenseElementsAttr.get_splat(type_, attr) if lanes else attr).result
 
-        return self.at_entry((repr(x), element, lanes), build, lanes)
+        return self.at_entry((x if type(x) is int else repr(x), element, lanes), build, lanes)
 
     def at_entry(self, key: tuple, build: Callable[[], ir.Value], lanes: int = 0) -> Val:
         """An op without operands at the top of the function, once for equal keys."""
@@ -174,7 +199,7 @@ class Builder:
         if not lanes or x.lanes == lanes:
             return x
         type_ = self.vec(lanes, x.v.type)
-        return self.pure(lambda: vector.BroadcastOp(type_, x.v).result, lanes, [x])
+        return self.pure(lambda: vector.BroadcastOp(type_, x.v).result, lanes, [x], key=type_)
 
     # Scalar and vector arithmetic.
 
@@ -184,27 +209,29 @@ class Builder:
         if self.is_float(x):
             # Doubles are for those who want every operation rounded as IEEE 754 says.
             flags = {} if x.element == self._f64 else {"fastmath": self._contract}
-            return self.pure(lambda: _FLOAT_OPS[sign](x.v, y.v, **flags).result, x.lanes, [x, y])
+            return self.pure(lambda: _FLOAT_OPS[sign](x.v, y.v, **flags).result, x.lanes, [x, y], key=sign)
         # A division by zero traps: it stays where the schedule put it.
-        return self.pure(lambda: _INT_OPS[sign](x.v, y.v).result, x.lanes, [x, y], speculate=sign not in "//%")
+        return self.pure(lambda: _INT_OPS[sign](x.v, y.v).result, x.lanes, [x, y], sign not in "//%", sign)
 
     def apply(self, op: Callable, *xs: Val, speculate: bool = True, **attributes: Any) -> Val:
         """An op whose result has the type of its operands; scalars among vectors are broadcast."""
         lanes = max(x.lanes for x in xs)
         ys = [self.splat(x, lanes) for x in xs]
-        return self.pure(lambda: op(*[y.v for y in ys], **attributes).result, lanes, ys, speculate)
+        key = None if attributes else op
+        return self.pure(lambda: op(*[y.v for y in ys], **attributes).result, lanes, ys, speculate, key)
 
     def cast(self, op: Callable, element: ir.Type, x: Val) -> Val:
         type_ = self.vec(x.lanes, element)
-        return self.pure(lambda: op(type_, x.v).result, x.lanes, [x])
+        return self.pure(lambda: op(type_, x.v).result, x.lanes, [x], key=(op, type_))
 
     def compare(self, sign: str, x: Any, y: Any, unsigned: bool = False) -> Val:
         other = x if isinstance(x, Val) and (x.lanes or not isinstance(y, Val)) else y
         x, y = self.like(x, other), self.like(y, other)
         if self.is_float(x):
-            return self.pure(lambda: arith.CmpFOp(_FLOAT_PREDICATES[sign], x.v, y.v).result, x.lanes, [x, y])
+            predicate = _FLOAT_PREDICATES[sign]
+            return self.pure(lambda: arith.CmpFOp(predicate, x.v, y.v).result, x.lanes, [x, y], key=("cmp", predicate))
         predicate = _PREDICATES[sign] + (4 if unsigned and sign not in ("==", "!=") else 0)
-        return self.pure(lambda: arith.CmpIOp(predicate, x.v, y.v).result, x.lanes, [x, y])
+        return self.pure(lambda: arith.CmpIOp(predicate, x.v, y.v).result, x.lanes, [x, y], key=("cmp", predicate))
 
     def select(self, condition: Val, x: Val, y: Val, unpredictable: bool = False) -> Val:
         """unpredictable: not to become a branch."""
@@ -217,7 +244,7 @@ class Builder:
                 op.attributes["hlo_disc.unpredictable"] = ir.UnitAttr.get()
             return op.result
 
-        return self.pure(build, lanes, [c, x, y])
+        return self.pure(build, lanes, [c, x, y], key=("select", unpredictable))
 
     def both(self, x: Val, y: Val) -> Val:
         """Whether both conditions hold."""

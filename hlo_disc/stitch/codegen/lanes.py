@@ -101,7 +101,7 @@ class Lanes(ABC):
         def build() -> ir.Value:
             return memref.LoadOp(buffer.v, [at.v]).result
 
-        return self.b.pure(build, 0, [buffer, at], speculate=False) if fixed else Val(self.b, build())
+        return self.b.pure(build, 0, [buffer, at], speculate=False, key="load") if fixed else Val(self.b, build())
 
     def store_one(self, x: Val, buffer: Val, at: Val) -> None:
         """A scalar as an element."""

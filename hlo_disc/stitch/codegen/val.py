@@ -80,12 +80,16 @@ def _is(x: Scalar, n: int) -> bool:
 
 
 class OpenScope:
-    """A region under construction. `op` is the loop or if that it belongs to, None for a function's body."""
+    """A region under construction. `op` is the loop or if that it belongs to, None for a function's body.
 
-    __slots__ = ("conditional", "depth", "op", "open")
+    known: what has been computed in it, by the op and its operands.
+    """
+
+    __slots__ = ("conditional", "depth", "known", "op", "open")
 
     def __init__(self, op: Any, depth: int, conditional: bool = False):
         self.op, self.depth, self.conditional, self.open = op, depth, conditional, True
+        self.known: dict[tuple, Val] = {}
 
 
 class ForLoop:

@@ -62,7 +62,6 @@ class Chunks:
     """A matrix in fast memory. along_k: whether its lines are along K; turned: memory has it the other way."""
 
     buffer: Val
-    at: Scalar
     layout: Layout
     along_k: bool
     turned: bool = False
@@ -77,4 +76,4 @@ class Chunks:
         more = self.layout.place(b, line, chunk)
         assert isinstance(more, int)
         near = more % ROUND
-        return self.at + _xor(b, place, near) * self.layout.chunk + (more - near) * self.layout.chunk + inside
+        return _xor(b, place, near) * self.layout.chunk + inside + (more - near) * self.layout.chunk

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo_disc.device import Mma, Tile
-from hlo_disc.mlir import vector
+from hlo_disc.mlir import ir, vector
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.chunks import ROUND, Chunks, Layout, turns
@@ -32,6 +32,7 @@ class MmaTile:
 
     def __init__(self, b: Builder, tile: Tile, types: DotTypes, mma: Mma):
         self.b, self.tile, self.dtype, self.mma = b, tile, types.sum, mma
+        self.itemsize = types.row.itemsize
         warps = tile.threads // tile.parts // mma.warp
         down = 1 << warps.bit_length() // 2 if warps > 1 else 1
         across = warps // down
@@ -48,7 +49,10 @@ class MmaTile:
         turned = not along_k and not self.mma.by_parts
         chunk = self.reader.chunk
         line = (self.tile.depth if along_k or turned else size) // chunk
-        return Chunks(buffer, at, Layout(line, chunk, turns(line, chunk, turned)), along_k or turned, turned)
+        # A view of its own: of an address the rest is then the same for all blocks, in bytes too.
+        b, element = self.b, ir.MemRefType(buffer.type).element_type
+        buffer = b.view(b.fast(), at * self.itemsize, element, size * self.tile.depth)
+        return Chunks(buffer, Layout(line, chunk, turns(line, chunk, turned)), along_k or turned, turned)
 
     def put(self, block: Chunks, xs: Sequence[Val], first: Place, more: tuple[int, int]) -> None:
         """See `FmaTile`."""

@@ -29,6 +29,9 @@ from hlo_disc.stitch.schedules.dot.product import Axis, Product, position
 if TYPE_CHECKING:
     from hlo_disc.stitch.schedules.dot.team_dot import TeamDot
 
+# An index, and what it is below.
+Bounded = tuple[Scalar, Scalar]
+
 
 def along_k(p: Product, side: str) -> bool:
     """Whether threads read neighbours along K; otherwise along the rows, or columns, which are contiguous then."""
@@ -82,26 +85,41 @@ class Loader:
 
         at: where row 0 and k 0 are. end: of K.
         """
-        row, more = self.place
+        (row, more), rows = self.place, self.sizes(self.axis.size)
         row, k = self.first + row, k + more
-        return [self._vector(at, row + r, k + (m + i), end) for r, m in self.others for i in range(self.group)]
+        places = [(r, m + i) for r, m in self.others for i in range(self.group)]
+        if self.along_k:
+            return self._vectors(at, self.axis, (row, rows), (k, end), places)
+        return self._vectors(at, self.inner, (k, end), (row, rows), [(k, row) for row, k in places])
 
-    def _vector(self, at: Scalar, row: Scalar, k: Scalar, end: Scalar) -> Val:
-        b, rows = self.b, self.b.index(self.sizes(self.axis.size))
-        inside, left = b.compare("<", b.index(row), rows), end - k
-        if not self.along_k:
-            inside, left = b.compare("<", b.index(k), b.index(end)), rows - row
-        mask = b.lanes.first(b.select(inside, b.index(left), b.index(0)), self.vector)
-        if not self.along_k:
-            at = at + position(self.inner, k, self.side, self.sizes) + row
-            return self._loaded(at, mask)
-        at = at + position(self.axis, row, self.side, self.sizes)
-        if getattr(self.inner, f"{self.side}_stride") == ONE and not self.inner.digits:
-            return self._loaded(at + k, mask)
-        offsets = position(self.inner, b.lanes.numbers(self.vector) + k, self.side, self.sizes)
-        if isinstance(offsets, int):
-            offsets = b.const(offsets, b.index_type, self.vector)
-        return self._loaded(at, mask, offsets)
+    def _vectors(
+        self, at: Scalar, axis: Axis, line: Bounded, element: Bounded, places: Sequence[tuple[int, int]]
+    ) -> list[Val]:
+        """Of lines, which are an axis, vectors so many lines and elements from the first ones."""
+        b, sizes = self.b, self.sizes
+        inner = self.inner if self.along_k else self.axis
+        whole = not self.along_k or (getattr(inner, f"{self.side}_stride") == ONE and not inner.digits)
+        lines, elements = (sorted(set(more)) for more in zip(*places, strict=True))
+        inside = {n: b.compare("<", b.index(line[0] + n), b.index(line[1])) for n in lines}
+        left = {n: b.index(element[1] - (element[0] + n)) for n in elements}
+        # Of an address first what is the same for all blocks of K. What is known comes last: it is a part of the
+        # instruction, or the same for all threads.
+        at = at if self.along_k else at + element[0]
+        starts = {n: at + position(axis, line[0] + n, self.side, sizes) for n in (lines if axis.digits else [0])}
+        further = {n: 0 if axis.digits else position(axis, n, self.side, sizes) for n in lines}
+        vectors = []
+        for n, i in places:
+            mask = b.lanes.first(b.select(inside[n], left[i], b.index(0)), self.vector)
+            start = starts[n if axis.digits else 0]
+            if whole:
+                start = start + element[0] if self.along_k else start
+                vectors.append(self._loaded(start + (further[n] + i), mask))
+                continue
+            offsets = position(inner, b.lanes.numbers(self.vector) + (element[0] + i), self.side, sizes)
+            if isinstance(offsets, int):
+                offsets = b.const(offsets, b.index_type, self.vector)
+            vectors.append(self._loaded(start + further[n], mask, offsets))
+        return vectors
 
     def _loaded(self, at: Scalar, mask: Val, offsets: Val | None = None) -> Val:
         """Elements in memory, as fast memory has them."""

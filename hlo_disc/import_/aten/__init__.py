@@ -11,6 +11,7 @@ from typing import Any
 
 from hlo_disc.import_.aten import (
     attention,
+    bags,
     bessel,
     complexes,
     convolutions,
@@ -41,6 +42,7 @@ Handler = Callable[..., Any]
 
 _FAMILIES = (
     attention,
+    bags,
     bessel,
     complexes,
     convolutions,

@@ -194,6 +194,16 @@ def _masked_scatter(r: AtenReader, x: Value, mask: Value, source: Value) -> Valu
     return r.select(mask, places.taken(r, flat, places.indexed(r, flat.shape, [_number(r, mask)], wrap=False)), x)
 
 
+def _masked_scatter_backward(r: AtenReader, gradient: Value, mask: Value, _: Any) -> Value:
+    """What the source has given: its n-th element has the gradient of the n-th place."""
+    mask = r.broadcast(r.convert(mask, BOOL), gradient.shape)
+    count = dim_product(r.out.shape)
+    outside = r.full(count, I64, mask.shape)
+    where = places.indexed(r, (count,), [r.select(mask, _number(r, mask), outside)], wrap=False)
+    made = places.put(r, r.full(0, gradient.dtype, (count,)), where, gradient, unique=True)
+    return r.reshape(made, r.out.shape)
+
+
 def _embedding_backward(
     r: AtenReader, gradient: Value, index: Value, rows: Size, padding: Size, by_frequency: bool
 ) -> Value:
@@ -270,6 +280,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.scatter_reduce.two": _scatter_reduce,
     "aten.put.default": _put,
     "aten.masked_scatter.default": _masked_scatter,
+    "aten.masked_scatter_backward.default": _masked_scatter_backward,
     "aten.embedding_dense_backward.default": _embedding_backward,
     "aten.select_scatter.default": _select_scatter,
     "aten.slice_scatter.default": _slice_scatter,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _INDICES = Dim.const(2**31 - 2)
 
 
-def _found(r: AtenReader, line: Value, wanted: Value, right: bool) -> Value:
+def found(r: AtenReader, line: Value, wanted: Value, right: bool) -> Value:
     """Where each number belongs in the sorted last axis of `line`, whose other axes, if any, are those of `wanted`.
 
     Bisection as ATen does it, so that both agree about what is not sorted. right: behind elements that are equal.
@@ -59,7 +59,7 @@ def _searchsorted(
         line = r.reshape(places.taken(r, line, places.along(r, line.shape, line.rank - 1, sorter)), line.shape)
     common = np.promote_types(line.dtype, wanted.dtype) if line.dtype != wanted.dtype else line.dtype
     line, wanted = r.convert(line, common), r.convert(wanted, common)
-    return r.convert(_found(r, line, wanted, right or side == "right"), r.out.dtype)
+    return r.convert(found(r, line, wanted, right or side == "right"), r.out.dtype)
 
 
 def _bucketize(r: AtenReader, wanted: Operand, line: Value, *, out_int32: bool = False, right: bool = False) -> Value:
@@ -90,7 +90,7 @@ def _repeat_interleave(r: AtenReader, repeats: Value, *, output_size: Any = None
     if output_size is None:
         r.unsupported("the size of its result depends on data, which is not supported here")
     ends = r.cumulative(r.convert(repeats, I64), 0, "add")
-    return r.convert(_found(r, ends, r.iota(I64, r.out.shape), True), r.out.dtype)
+    return r.convert(found(r, ends, r.iota(I64, r.out.shape), True), r.out.dtype)
 
 
 ROWS: dict[str, Callable[..., Any]] = {

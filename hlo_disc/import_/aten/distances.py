@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.import_.aten.lines import taken
 from hlo_disc.import_.aten.reductions import computed
-from hlo_disc.import_.aten.tensors import Operand
+from hlo_disc.import_.aten.tensors import F64, I64, Operand
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -63,6 +65,40 @@ def _cdist_backward(r: AtenReader, gradient: Value, a: Value, b: Value, p: float
     return r.reduce(made, extra, "add") if extra else made
 
 
+# Distances of the rows of one matrix: those of (i, j) with i < j, row by row
+
+
+def _pdist(r: AtenReader, x: Value, p: float = 2.0) -> Value:
+    """Of element k the row is what solves a quadratic equation, which f64 does exactly for all that fits memory."""
+    n, count = x.shape[0], r.out.shape
+    k = r.iota(I64, count)
+    root = r.emit("sqrt", (r.convert(r.op("subtract", 4 * n * (n - 1) - 7, r.op("multiply", k, 8)), F64),))
+    steps = r.convert(r.emit("floor", (r.op("subtract", r.op("multiply", root, 0.5), 0.5),)), I64)
+    row = r.op("subtract", n - 2, steps)
+    column = r.op("add", r.op("subtract", k, _first(r, row, n)), r.op("add", row, 1))
+    flat = r.reshape(_cdist(r, x, x, p), (n * n,))
+    return taken(r, flat, 0, r.op("add", r.op("multiply", row, n), column))
+
+
+def _first(r: AtenReader, row: Value, n: Dim) -> Value:
+    """The number of the first pair of a row: row * (2 n - row - 1) / 2."""
+    return r.op("divide", r.op("multiply", row, r.op("subtract", 2 * n - 1, row)), 2)
+
+
+def _pdist_backward(r: AtenReader, gradient: Value, x: Value, p: float, distances: Value) -> Value:
+    n = x.shape[0]
+    rows, columns = (r.iota(I64, (n, n), axis) for axis in (0, 1))
+    low, high = r.op("minimum", rows, columns), r.op("maximum", rows, columns)
+    at = r.op("subtract", r.op("add", _first(r, low, n), high), r.op("add", low, 1))
+    same = r.compare(rows, "EQ", columns)
+
+    def matrix(pairs: Value) -> Value:
+        padded = r.pad(pairs, 0.0, (0,), (1,))  # of a single row there is no pair
+        return r.select(same, r.scalar(0.0, pairs.dtype), taken(r, padded, 0, at))
+
+    return _cdist_backward(r, matrix(gradient), x, x, p, matrix(distances))
+
+
 def _trilinear(
     r: AtenReader,
     a: Value,
@@ -100,6 +136,8 @@ def _addbmm(r: AtenReader, c: Value, a: Value, b: Value, *, beta: Operand = 1, a
 ROWS: dict[str, Callable[..., Any]] = {
     "aten._cdist_forward.default": _cdist,
     "aten._cdist_backward.default": _cdist_backward,
+    "aten._pdist_forward.default": _pdist,
+    "aten._pdist_backward.default": _pdist_backward,
     "aten._trilinear.default": _trilinear,
     "aten.addbmm.default": _addbmm,
 }

@@ -340,5 +340,6 @@ ROWS: dict[str, Formula] = {
     "aten.alias.default": _converted,
     "aten.detach.default": _converted,
     "aten.lift_fresh_copy.default": _converted,
+    "aten.lift_fresh.default": _converted,
     "aten.real.default": _converted,
 }

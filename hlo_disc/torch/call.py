@@ -37,10 +37,9 @@ def caller(executable: Executable, imported: Imported) -> Callable[..., list[Any
             if x.output is not None:
                 y = made[x.output]
                 given.append(y if x.order is None else y.permute(tuple(map(x.order.index, range(y.dim())))))
-            elif x.view is not None and x.argument is not None:
-                shape, strides, offset = x.view
-                at = [[size(d, tensors) for d in ds] for ds in (shape, strides)]
-                given.append(_viewed(args[x.argument], *at, size(offset, tensors), x.elements))
+            elif x.view is not None and x.argument is not None and x.elements is not None:
+                shape, strides = ([size(d, tensors) for d in ds] for ds in x.view[:2])
+                given.append(_viewed(args[x.argument], shape, strides, size(x.view[2], tensors), x.elements))
             elif x.argument is not None:
                 given.append(args[x.argument])
             else:

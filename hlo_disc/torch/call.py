@@ -9,7 +9,7 @@ import torch
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.executable import Executable
-from hlo_disc.import_.aten.reader import Imported
+from hlo_disc.import_.aten.reader import ElementsOf, Imported
 
 # In place of the tensors that a program does not have.
 _NOTHING = torch.empty((0, 0), dtype=torch.bool)
@@ -37,20 +37,28 @@ def caller(executable: Executable, imported: Imported) -> Callable[..., list[Any
             if x.output is not None:
                 y = made[x.output]
                 given.append(y if x.order is None else y.permute(tuple(map(x.order.index, range(y.dim())))))
-            elif x.view is not None and x.argument is not None:
-                shape, strides, offset = x.view
-                at = [[size(d, tensors) for d in ds] for ds in (shape, strides)]
-                given.append(torch.as_strided(args[x.argument], *at, size(offset, tensors)))
+            elif x.view is not None and x.argument is not None and x.elements is not None:
+                shape, strides = ([size(d, tensors) for d in ds] for ds in x.view[:2])
+                given.append(_viewed(args[x.argument], shape, strides, size(x.view[2], tensors), x.elements))
             elif x.argument is not None:
                 given.append(args[x.argument])
             else:
                 given.append(None if x.size is None else size(x.size, tensors))
         return given
 
-    every = arguments == tuple(range(imported.placeholders)) and not numbers and not imported.random
+    every = not nothing and arguments == tuple(range(imported.placeholders)) and not numbers and not imported.random
     if every and all(x.output == i and x.order is None for i, x in enumerate(results)):
         return lambda *args: list(native(*args))
     return call
+
+
+def _viewed(x: torch.Tensor, shape: list[int], strides: list[int], offset: int, kind: ElementsOf) -> torch.Tensor:
+    """A view of a tensor's memory, perhaps of other elements: parts of complex numbers, or their conjugates."""
+    if kind == (x.dtype, x.is_conj(), x.is_neg()):
+        return torch.as_strided(x, shape, strides, offset)
+    y = torch.empty(0, dtype=kind.dtype, device=x.device).set_(x.untyped_storage(), offset, shape, strides)
+    y = torch._neg_view(y) if kind.negative else y
+    return y.conj() if kind.conjugate else y
 
 
 def _seed() -> tuple[torch.Tensor]:

@@ -60,6 +60,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten._conj_physical.default": conjugate,
     "aten.conj_physical.default": conjugate,
     "aten.conj.default": conjugate,
+    "aten._neg_view.default": lambda r, x: r.emit("negate", (x,)),
     "aten.resolve_conj.default": lambda r, x: x,
     "aten.resolve_neg.default": lambda r, x: x,
 }

@@ -297,6 +297,10 @@ ROWS: dict[str, Formula] = {
     "aten.bitwise_not.default": elementwise(op("not")),
     "aten.bitwise_left_shift.Tensor": elementwise(op("shift_left")),
     "aten.bitwise_right_shift.Tensor": elementwise(_shift_right),
+    "aten.__lshift__.Tensor": elementwise(op("shift_left")),
+    "aten.__lshift__.Scalar": elementwise(op("shift_left")),
+    "aten.__rshift__.Tensor": elementwise(_shift_right),
+    "aten.__rshift__.Scalar": elementwise(_shift_right),
     "aten.neg.default": elementwise(op("negate")),
     "aten.abs.default": elementwise(_abs, KIND.COMPLEX_TO_FLOAT),
     "aten.sign.default": elementwise(_sign),
@@ -340,5 +344,6 @@ ROWS: dict[str, Formula] = {
     "aten.alias.default": _converted,
     "aten.detach.default": _converted,
     "aten.lift_fresh_copy.default": _converted,
+    "aten.lift_fresh.default": _converted,
     "aten.real.default": _converted,
 }

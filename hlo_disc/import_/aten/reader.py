@@ -38,19 +38,28 @@ class Type(NamedTuple):
     shape: Shape
 
 
+class ElementsOf(NamedTuple):
+    """How a view reads memory."""
+
+    dtype: torch.dtype
+    conjugate: bool = False
+    negative: bool = False
+
+
 @dataclass(frozen=True)
 class Result:
     """Where a result of the graph comes from: one of these.
 
     output: the number of an output of the program; order: the order of its axes in memory, as PyTorch's strides have
     it, if it is not that of its shape. argument: the number of a placeholder; view: (shape, strides, offset) of a view
-    of its memory, of which nothing is computed. size: a number.
+    of its memory, which reads `elements` there: nothing is computed. size: a number.
     """
 
     output: int | None = None
     order: tuple[int, ...] | None = None
     argument: int | None = None
     view: tuple[Shape, Shape, Dim] | None = None
+    elements: ElementsOf | None = None
     size: Dim | None = None
 
 
@@ -358,7 +367,8 @@ class AtenReader(Tensors):
             elif _is_strided(fake := _fake(node)) and fake.untyped_storage()._cdata in memory:
                 strides = tuple(map(self.dim, fake.stride()))
                 view = tuple(map(self.dim, fake.shape)), strides, self.dim(fake.storage_offset())
-                results.append(Result(argument=memory[fake.untyped_storage()._cdata], view=view))
+                kind = ElementsOf(fake.dtype, fake.is_conj(), fake.is_neg())
+                results.append(Result(argument=memory[fake.untyped_storage()._cdata], view=view, elements=kind))
             else:
                 self.node = node
                 order = self._memory_order(node.meta["val"])

@@ -213,6 +213,8 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.new_ones.default": _full(1),
     "aten.empty.memory_format": _empty,
     "aten.empty_like.default": _empty,
+    "aten.empty_permuted.default": _empty,
+    "prims.empty_permuted.default": _empty,
     "aten.empty_strided.default": _empty,
     "aten.new_empty.default": _empty,
     "aten.new_empty_strided.default": _empty,

@@ -26,7 +26,7 @@ from hlo_disc.cli import main
 
 ROOT = Path(__file__).parents[2]
 RUN = ("README.md", "docs/guide.md")
-LINKED = (*RUN, "docs/architecture.md", "docs/ops.md")
+LINKED = (*RUN, "docs/architecture.md", "docs/ops.md", "docs/tensorflow.md")
 FENCE = re.compile(r"^```(\w*)\n.*?^```$", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"^```python\n(.*?)^```$(?:\n*^```\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)

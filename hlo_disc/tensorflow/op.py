@@ -65,9 +65,16 @@ class Op:
         self.shapes = shapes
         self.types = [tf.as_dtype(x.dtype) for x in executable.program.outputs]
         self._codes = [t.as_datatype_enum for t in self.types]
-        self.key = executable.native.publish(executable.content)
-        if gradient is not None:
-            _gradients[self.key] = gradient
+        self._gradient = gradient
+
+    @functools.cached_property
+    def key(self) -> int:
+        """The program's number. From now on it is kept for the life of the process, for graphs may name it."""
+        with _lock:
+            number = self.executable.native.publish(self.executable.content)
+            if self._gradient is not None:
+                _gradients[number] = self._gradient
+            return number
 
     @functools.cached_property
     def content(self) -> bytes:

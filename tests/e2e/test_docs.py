@@ -17,7 +17,7 @@ import hlo_disc
 
 ROOT = Path(__file__).parents[2]
 RUN = ("README.md", "docs/guide.md")
-LINKED = (*RUN, "docs/pytorch.md", "docs/architecture.md", "docs/ops.md")
+LINKED = (*RUN, "docs/pytorch.md", "docs/tensorflow.md", "docs/architecture.md", "docs/ops.md")
 
 
 @pytest.fixture

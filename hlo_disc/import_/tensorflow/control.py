@@ -9,7 +9,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value, isolated, with_captures
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.elements import ONE, ZERO, Compare, conjuncts
 from hlo_disc.import_.handlers.control import make_choice, make_while
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Bundle, Operand, Symbolic, Token
@@ -53,19 +53,61 @@ def _call(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _while(r: Reader, op: Any, operands: list[Operand]) -> Result:
     test, step = (r.functions[op.attributes[name]].regions[0] for name in ("cond", "body"))
     if any(isinstance(x, Reserved) for x in operands):
-        _bound(r, operands)
+        _bound(r, _turns(r, test, step, operands), operands)
         operands = _with_shapes(r, step, operands)
     return make_while(r, test, step, operands)
 
 
-def _bound(r: Reader, operands: list[Operand]) -> None:
+def _bound(r: Reader, most: Dim | None, operands: list[Operand]) -> None:
     """A list that grows by a tensor a turn, as gradients need them, has as many as there are turns at most."""
-    most = operands[1] if len(operands) > 1 else None
-    if isinstance(most, Symbolic) and most.exact and not most.sizes:
-        count = r.evaluator.scalar.number(most.elements[0])
-        for x in operands:
-            if isinstance(x, Reserved) and x.length is None and r.evaluator.scalar.nonnegative(count):
-                x.length = count
+    for x in operands:
+        if isinstance(x, Reserved) and x.length is None:
+            x.length = most
+
+
+def _turns(r: Reader, test: Any, step: Any, operands: list[Operand]) -> Dim | None:
+    """How many turns a loop takes at most: its `maximum_iterations`, or where the test says that a counter ends."""
+    most = _size(r, operands[1]) if len(operands) > 1 else None
+    if most is not None and r.evaluator.scalar.nonnegative(most):
+        return most
+    block = step.blocks[0]
+    given, counters = [], {}
+    for k, (argument, after, x) in enumerate(
+        zip(block.arguments, block.operations[-1].operands, operands, strict=True)
+    ):
+        if argument is after or isinstance(x, (Bundle, Token)):
+            given.append(x)
+        elif _size(r, x) is not None and _counts(block, argument, after):
+            counter = Dim.symbol(f"_turn{k}")
+            counters[counter] = _size(r, x)
+            given.append(Symbolic(x.dtype, (), (counter,)))  # type: ignore[union-attr]
+        else:
+            given.append(Value((v := r.data(x)).dtype, v.shape, None, 0))
+    (condition,) = r.probe(test, given)
+    names = {name for counter in counters for name in counter.symbols}
+    for part in conjuncts(condition.elements[0]) if isinstance(condition, Symbolic) and condition.exact else ():
+        if isinstance(part, Compare) and part.relation in ("<", "<=") and part.lhs in counters:
+            if names.isdisjoint(part.rhs.symbols):
+                limit = part.rhs if part.relation == "<" else part.rhs + 1
+                return r.evaluator.scalar.maximum(limit - counters[part.lhs], ZERO)
+    return None
+
+
+def _size(r: Reader, x: Operand) -> Dim | None:
+    """A scalar that is a size."""
+    if isinstance(x, Symbolic) and x.exact and not x.sizes:
+        return r.evaluator.scalar.number(x.elements[0])
+    return None
+
+
+def _counts(block: Any, argument: Any, after: Any) -> bool:
+    """Whether a turn adds 1 to an argument."""
+    makers = {op.results[0]: op for op in block.operations if op.results}
+    add = makers.get(after)
+    if add is None or add.name != "tf.AddV2" or add.operands[0] is not argument:
+        return False
+    one = makers.get(add.operands[1])
+    return one is not None and one.name == "tf.Const" and one.attributes["value"].tolist() == 1
 
 
 def _with_shapes(r: Reader, step: Any, operands: list[Operand]) -> list[Operand]:

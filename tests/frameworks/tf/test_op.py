@@ -243,3 +243,38 @@ def test_an_executable_takes_and_gives_eager_tensors(dtype):
         got = compiled.executable(x)
         assert isinstance(got, tf.Tensor) and got.dtype == dtype
         np.testing.assert_array_equal(got.numpy(), np.concatenate([x.numpy()] * 2))
+
+
+LOOPS = {
+    "to a number": lambda x: tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, tf.sin(y)), (0, x))[1],
+    "to a size": lambda x: tf.while_loop(lambda i, y: i < tf.shape(x)[0], lambda i, y: (i + 1, tf.sin(y)), (0, x))[1],
+    "scan": lambda x: tf.scan(lambda a, row: a * 0.5 + tf.sin(row), x),
+    "map": lambda x: tf.map_fn(lambda row: tf.reduce_sum(row) * row, x),
+    "branch": lambda x: tf.cond(tf.reduce_sum(x) > 0.0, lambda: tf.sin(x), lambda: x * x),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_gradients_of_loops(name):
+    def gradient(function, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(function(x) ** 2)
+        return tape.gradient(loss, x)
+
+    f = hlo_disc.tensorflow.jit(LOOPS[name])
+    for n in (4, 1, 3):
+        np.testing.assert_allclose(gradient(f, rows(n)), gradient(LOOPS[name], rows(n)), atol=1e-4)
+    assert len(f.programs()) == 1
+
+
+def test_gradients_of_a_loop_that_data_ends():
+    f = hlo_disc.tensorflow.jit(
+        lambda x: tf.while_loop(lambda y: tf.reduce_sum(tf.abs(y)) > 1.0, lambda y: (tf.sin(y) * 0.5,), (x,))[0]
+    )
+    with tf.GradientTape() as tape:
+        x = rows(3)
+        tape.watch(x)
+        y = f(x)
+    with pytest.raises(hlo_disc.UnsupportedOpError, match="tf.TensorListPushBack.*maximum_iterations"):
+        tape.gradient(y, x)

@@ -56,6 +56,10 @@ def common(r: Reader, a: Dim, b: Dim) -> Dim:
         return a if a.is_const else b
     if a.is_const or b.is_const:
         return a if a.is_const else b  # the other is this or 1, which broadcasting it asks for
+    if not (a.symbols | b.symbols).isdisjoint(r.data_dims.definitions):
+        # What only the run knows is no size of 1 that is spread: the shape of the result must be known before.
+        r.equal(a, b, "sizes of the operands, of which one depends on data,")
+        return a
     return r.evaluator.scalar.broadcast(a, b)
 
 

@@ -15,7 +15,7 @@ from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.broadcasts import common
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import LIMIT, Operand, Symbolic
-from hlo_disc.import_.tensorflow.arrays import array, filled, iota, joined, size_scalar, where
+from hlo_disc.import_.tensorflow.arrays import Array, array, dot, filled, iota, joined, size_scalar, where
 from hlo_disc.import_.tensorflow.folding import elements_of, folding, sizes_operand, symbolic
 from hlo_disc.import_.tensorflow.gradients import BroadcastAxes, Reduced
 
@@ -153,6 +153,10 @@ def _range(r: Reader, op: Any, operands: list[Operand]) -> Result:
     known = all(isinstance(x, Symbolic) for x in operands)
     if dtype.kind in "iu" and known:
         start, limit, step = (r.dims(x)[0] for x in operands)
+        times = _times(limit - start, step)
+        if times is not None:  # as many as the step goes into the span
+            line = iota(r, (times,), 0, dtype)
+            return (line * size_scalar(r, step, dtype) + size_scalar(r, start, dtype)).value
         if step.is_const and step.value:
             up = step.value > 0
             span = limit - start if up else start - limit
@@ -166,6 +170,22 @@ def _range(r: Reader, op: Any, operands: list[Operand]) -> Result:
     count = ((last - first).cast(np.float64) / delta.cast(np.float64)).op("ceil").maximum(0).cast(np.int64)
     size = r.sizes(count.reshape((ONE,)).value)[0]
     return (iota(r, (size,), 0, np.int64).cast(dtype) * delta + first).value
+
+
+def _times(span: Dim, step: Dim) -> Dim | None:
+    """How often a size goes into a multiple of it."""
+    if step.is_const or len(step.symbols) != 1 or step is not Dim.symbol(name := next(iter(step.symbols))):
+        return None
+    times = span.substitute({name: ONE})
+    return times if times * step is span else None
+
+
+def _list_diff(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """The numbers of one list that another has not, and where they are."""
+    here, there = (ints(r, x, "the numbers") for x in operands)
+    kept = [(Dim.const(x), Dim.const(i)) for i, x in enumerate(here) if x not in there]
+    columns = ([pair[k] for pair in kept] for k in range(2))
+    return [sizes_operand(r, column, result_dtype(op, k)) for k, column in enumerate(columns)]
 
 
 def _lin_space(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -291,14 +311,33 @@ def _mirror_pad(r: Reader, op: Any, operands: list[Operand]) -> Result:
         if low is ZERO and high is ZERO:
             continue
         n = x.shape[axis]
-        most = n if symmetric else n - 1
         for d in (low, high):
-            r.at_most(d, most, f"the padding {{0}} of dimension {axis} is more than {{1}}")
-        place = iota(r, (low + n + high,), 0, np.int64) - size_scalar(r, low, np.int64)
-        size = size_scalar(r, n, np.int64)
-        before = -place - 1 if symmetric else -place
-        after = size * 2 - 1 - place if symmetric else size * 2 - 2 - place
-        x = x.take(where(place < 0, before, where(place < size, place, after)), axis)
+            r.at_most(d, n if symmetric else n - 1, f"the padding {{0}} of dimension {axis} is more than {{1}}")
+        x = x.take(_mirrored(r, low, n, high, symmetric), axis)
+    return x.value
+
+
+def _mirrored(r: Reader, low: Dim, n: Dim, high: Dim, symmetric: bool) -> Array:
+    """Which of n elements each of those of the padded axis is."""
+    place = iota(r, (low + n + high,), 0, np.int64) - size_scalar(r, low, np.int64)
+    size = size_scalar(r, n, np.int64)
+    before = -place - 1 if symmetric else -place
+    after = size * 2 - 1 - place if symmetric else size * 2 - 2 - place
+    return where(place < 0, before, where(place < size, place, after))
+
+
+def _mirror_pad_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Every element gets the sum of its images: a product with the matrix of which image is whose."""
+    x, pairs = array(r, operands[0]), r.dims(operands[1])
+    for axis, (low, high) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
+        if low is ZERO and high is ZERO:
+            continue
+        m = x.shape[axis]
+        n = m - low - high
+        own = _mirrored(r, low, n, high, op.attributes["mode"] == "SYMMETRIC").broadcast((m, n), (0,))
+        weights = iota(r, (m, n), 1, np.int64).equal(own).cast(x.dtype)
+        perm = [*range(axis), x.rank - 1, *range(axis, x.rank - 1)]
+        x = dot(x, weights, [axis], [0]).transpose(perm)
     return x.value
 
 
@@ -421,7 +460,9 @@ HANDLERS: dict[str, Handler] = {
     "Fill": _fill,
     "InvertPermutation": _invert_permutation,
     "LinSpace": _lin_space,
+    "ListDiff": _list_diff,
     "MirrorPad": _mirror_pad,
+    "MirrorPadGrad": _mirror_pad_grad,
     "Pack": folding(_pack_sizes, _pack),
     "Pad": _pad,
     "PadV2": _pad,

@@ -81,6 +81,8 @@ def _line(r: AtenReader, shape: Shape, strides: Sequence[Size], offset: Size | N
     assert isinstance(source, Node)
     base, begin, order = _memory(r, source)
     start = r.dim(source.meta["val"].storage_offset()) if offset is None else Dim.of(offset)
+    if begin is not ZERO and r.facts.at_most(begin, start) is not Truth.YES:
+        r.unsupported("the memory before a tensor that is a view itself is not here")
     line = r.reshape(r.transpose(base, order), (dim_product(base.shape),))
     return line, _addresses(r, shape, strides, start - begin, line.shape[0])
 

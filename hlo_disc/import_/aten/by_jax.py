@@ -26,7 +26,7 @@ def traced(
 
     at_least: pairs of sizes of which the first must not be smaller, which JAX asks for.
     """
-    named = {d: r.named(d) for x in values for d in x.shape}
+    named = {d: r.named(r.facts.canonical(d)) for x in values for d in x.shape}
     dims = [[str(named[d]) for d in x.shape] for x in values]
     leaves = [jax.ShapeDtypeStruct((0,) * x.rank, x.dtype) for x in values]
 

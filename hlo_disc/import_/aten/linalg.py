@@ -145,14 +145,12 @@ def _slogdet(turned: bool, a: Array) -> Any:
 
 def _solve(r: AtenReader, a: Value, b: Value, **attrs: Any) -> Any:
     is_vector = b.rank == 1 or b.shape == a.shape[:-1]
-    return _factored(lambda turned, *arrays, **how: _solution(turned, is_vector, *arrays, **how))(r, a, b, **attrs)
+    return _handler(lambda *arrays, **how: _solution(is_vector, *arrays, **how))(r, a, b, **attrs)
 
 
-def _solution(
-    turned: bool, is_vector: bool, a: Array, b: Array, *, left: bool = True, check_errors: bool = False
-) -> Any:
-    lu, pivots, info = _lu_of(a, turned)
-    made = _lu_solve(lu, pivots, b[..., None] if is_vector else b, left, turned)
+def _solution(is_vector: bool, a: Array, b: Array, *, left: bool = True, check_errors: bool = False) -> Any:
+    lu, pivots, info = _lu(a)
+    made = _lu_solve(lu, pivots, b[..., None] if is_vector else b, left)
     return made[..., 0] if is_vector else made, lu, pivots, info
 
 

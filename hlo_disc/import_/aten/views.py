@@ -215,6 +215,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.empty_like.default": _empty,
     "aten.empty_permuted.default": _empty,
     "prims.empty_permuted.default": _empty,
+    "aten._efficientzerotensor.default": _full(0),
     "aten.empty_strided.default": _empty,
     "aten.new_empty.default": _empty,
     "aten.new_empty_strided.default": _empty,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
-from hlo_disc.import_.aten import HANDLERS
+from hlo_disc.import_.aten.rows import HANDLERS
 
 # Those that PyTorch writes by changing tensors, as strides of memory, or by aliases of what it does not trace, where a
 # program has only values.

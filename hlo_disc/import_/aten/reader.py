@@ -405,21 +405,21 @@ def read_graph(
 
     Raises UnsupportedOpError for an op that has no handler, ShapeError for sizes that can never agree.
     """
-    from hlo_disc.import_.aten import HANDLERS
+    from hlo_disc.import_.aten.rows import HANDLERS
 
     return AtenReader(module, HANDLERS).read(constraints, constants or {})
 
 
 def read_alone(module: GraphModule, constraints: Sequence[sympy.Basic], constants: Mapping[int, torch.Tensor]) -> Graph:
     """The same as a program that is called by itself: its results are new tensors, row by row."""
-    from hlo_disc.import_.aten import HANDLERS
+    from hlo_disc.import_.aten.rows import HANDLERS
 
     return AtenReader(module, HANDLERS).read(constraints, constants, alone=True).graph
 
 
 def refused(module: GraphModule, constraints: Sequence[sympy.Basic] = ()) -> dict[Node, str]:
     """The nodes of a graph that cannot be part of a program, and why."""
-    from hlo_disc.import_.aten import HANDLERS
+    from hlo_disc.import_.aten.rows import HANDLERS
 
     reader = AtenReader(module, HANDLERS)
     reader.refused = {}

@@ -18,9 +18,9 @@ from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.passes.complex.reals import Real
-from hlo_disc.import_.aten.convolutions import Size
-from hlo_disc.import_.aten.pools import places
-from hlo_disc.import_.aten.reductions import computed
+from hlo_disc.import_.aten.rows.convolutions import Size
+from hlo_disc.import_.aten.rows.pools import places
+from hlo_disc.import_.aten.rows.reductions import computed
 from hlo_disc.import_.aten.tensors import BOOL, F32, F64, I64, Operand
 from hlo_disc.import_.handlers.random import threefry
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten import places
-from hlo_disc.import_.aten.reductions import computed
-from hlo_disc.import_.aten.searches import found
+from hlo_disc.import_.aten.rows import places
+from hlo_disc.import_.aten.rows.reductions import computed
+from hlo_disc.import_.aten.rows.searches import found
 from hlo_disc.import_.aten.tensors import I32, I64
 from hlo_disc.import_.elements import ZERO
 

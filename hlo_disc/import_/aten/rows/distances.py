@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.lines import taken
-from hlo_disc.import_.aten.reductions import computed
+from hlo_disc.import_.aten.rows.lines import taken
+from hlo_disc.import_.aten.rows.reductions import computed
 from hlo_disc.import_.aten.tensors import F64, I64, Operand
 
 if TYPE_CHECKING:

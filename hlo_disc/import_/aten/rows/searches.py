@@ -10,8 +10,8 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
-from hlo_disc.import_.aten import places
-from hlo_disc.import_.aten.reductions import computed
+from hlo_disc.import_.aten.rows import places
+from hlo_disc.import_.aten.rows.reductions import computed
 from hlo_disc.import_.aten.tensors import I32, I64, Operand
 from hlo_disc.import_.elements import ONE
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
-from hlo_disc.import_.aten import places
+from hlo_disc.import_.aten.rows import places
 from hlo_disc.import_.elements import ONE, ZERO
 
 if TYPE_CHECKING:

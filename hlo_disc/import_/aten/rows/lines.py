@@ -15,9 +15,9 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.combiners import identity
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.convolutions import Size, each
-from hlo_disc.import_.aten.pools import maxima_backward, maximum_region, places
-from hlo_disc.import_.aten.reductions import computed
+from hlo_disc.import_.aten.rows.convolutions import Size, each
+from hlo_disc.import_.aten.rows.pools import maxima_backward, maximum_region, places
+from hlo_disc.import_.aten.rows.reductions import computed
 from hlo_disc.import_.aten.tensors import I64, Operand
 from hlo_disc.import_.elements import ONE
 

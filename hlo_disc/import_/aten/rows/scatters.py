@@ -14,12 +14,12 @@ from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.combiners import identity
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
-from hlo_disc.import_.aten import places
-from hlo_disc.import_.aten.elementwise import floor_divide
-from hlo_disc.import_.aten.places import Places
-from hlo_disc.import_.aten.reductions import computed
+from hlo_disc.import_.aten.rows import places
+from hlo_disc.import_.aten.rows.elementwise import floor_divide
+from hlo_disc.import_.aten.rows.places import Places
+from hlo_disc.import_.aten.rows.reductions import computed
+from hlo_disc.import_.aten.rows.views import bounds, place
 from hlo_disc.import_.aten.tensors import BOOL, I64, Operand
-from hlo_disc.import_.aten.views import bounds, place
 from hlo_disc.import_.elements import ONE, ZERO
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.combiners import identity, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.convolutions import Size, each
-from hlo_disc.import_.aten.reductions import computed
+from hlo_disc.import_.aten.rows.convolutions import Size, each
+from hlo_disc.import_.aten.rows.reductions import computed
 from hlo_disc.import_.aten.tensors import I64
 from hlo_disc.import_.elements import ONE, ZERO
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.aten.by_jax import traced
-from hlo_disc.import_.aten.reductions import computed
+from hlo_disc.import_.aten.rows.reductions import computed
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

@@ -1,0 +1,74 @@
+"""PyTorch's ATen ops: a row an op, by its name, in files of families.
+
+A handler is `f(reader, *args, **kwargs)` with the op's own arguments in its own order: tensors are values, symbolic
+sizes `Dim`s, dtypes PyTorch's. It returns a value, or a sequence of them where the op has several results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hlo_disc.import_.aten.rows import (
+    attention,
+    bags,
+    bessel,
+    complexes,
+    convolutions,
+    distances,
+    elementwise,
+    fourier,
+    gathers,
+    linalg,
+    lines,
+    padding,
+    polynomials,
+    pools,
+    prims,
+    products,
+    random,
+    reductions,
+    sampling,
+    scans,
+    scatters,
+    searches,
+    sorting,
+    special,
+    strides,
+    views,
+)
+
+Handler = Callable[..., Any]
+
+_FAMILIES = (
+    attention,
+    bags,
+    bessel,
+    complexes,
+    convolutions,
+    distances,
+    elementwise,
+    fourier,
+    gathers,
+    linalg,
+    lines,
+    padding,
+    polynomials,
+    pools,
+    prims,
+    products,
+    random,
+    reductions,
+    sampling,
+    scans,
+    scatters,
+    searches,
+    sorting,
+    special,
+    strides,
+    views,
+)
+HANDLERS: dict[str, Handler] = {}
+for _family in _FAMILIES:
+    assert HANDLERS.keys().isdisjoint(_family.ROWS), HANDLERS.keys() & _family.ROWS.keys()
+    HANDLERS.update(_family.ROWS)

@@ -22,8 +22,6 @@ from rich.table import Table
 from torch._inductor.utils import fresh_cache
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 
-import hlo_disc.torch  # noqa: F401
-
 SHAPES = ((1, 17), (1, 128), (2, 77), (4, 128), (1, 384))
 # Compiled for at first: neither of one row nor of equal sizes.
 FIRST = (3, 19)

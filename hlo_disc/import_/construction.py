@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -19,7 +20,7 @@ from hlo_disc.import_.elements import ONE
 _INTERNED_BYTES = 64
 
 
-class Construction:
+class Construction(ABC):
     """What readers of all programs have in common; each says of its current op what it is and where it stands."""
 
     def __init__(self) -> None:
@@ -32,22 +33,22 @@ class Construction:
 
     # What a reader says
 
+    @abstractmethod
     def location(self) -> str:
         """The user's line of the current op, "" where there is none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def describe(self) -> str:
         """The current op with its source line, for messages."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unsupported(self, reason: str = "") -> NoReturn:
         """Refuse the current op, with its types and source line."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def definitions(self) -> Mapping[str, Value]:
         """Sizes that the program computes, see `Graph`."""
-        raise NotImplementedError
 
     # What handlers ask for
 

@@ -19,6 +19,7 @@ from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.errors import ArgumentError, FallbackWarning, UnsupportedOpError
 from hlo_disc.executable import Executable
+from hlo_disc.import_.aten import sizes
 from hlo_disc.import_.aten.decompositions import decompositions
 from hlo_disc.import_.aten.reader import Imported, read_graph, refused
 from hlo_disc.options import Options
@@ -103,8 +104,4 @@ def constraints() -> list[sympy.Basic]:
     if context is None or context.fake_mode is None or context.fake_mode.shape_env is None:
         return []
     env = context.fake_mode.shape_env
-    found = [guard.expr for guard in env.guards]
-    for symbol, values in env.var_to_range.items():
-        found += [sympy.Ge(symbol, values.lower, evaluate=False)] if values.lower.is_Integer else []
-        found += [sympy.Le(symbol, values.upper, evaluate=False)] if values.upper.is_Integer else []
-    return found
+    return [*(guard.expr for guard in env.guards), *sizes.conditions(env.var_to_range)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from hlo_disc.dynamic_hlo.ir.graph import raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.executable import Executable
 from hlo_disc.import_.aten.reader import ElementsOf, Imported
@@ -22,11 +24,17 @@ def caller(executable: Executable, imported: Imported) -> Callable[..., list[Any
     nothing = [] if arguments or numbers else [_NOTHING]
     draw = _seed if imported.random else tuple
 
+    where = {str(raw_dim(i, axis)): (i, axis) for i, x in enumerate(imported.graph.inputs) for axis in range(x.rank)}
+
+    @functools.cache
+    def of_call(d: Dim) -> tuple[Dim, dict[str, tuple[int, int]]]:
+        """A size by what a call passes, and where that stands among its tensors."""
+        passed = d.substitute(bindings)
+        return passed, {name: where[name] for name in passed.symbols}
+
     def size(d: Dim, tensors: Sequence[torch.Tensor]) -> int:
-        if d.is_const:
-            return d.value
-        raw = {f"%{i}.{axis}": n for i, t in enumerate(tensors) for axis, n in enumerate(t.shape)}
-        return d.substitute(bindings).evaluate(raw)
+        passed, read = of_call(d)
+        return passed.evaluate({name: tensors[i].shape[axis] for name, (i, axis) in read.items()})
 
     def call(*args: Any) -> list[Any]:
         tensors = [args[i] for i in arguments]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.import_.aten import sizes
 from hlo_disc.import_.aten.decompositions import export_decompositions
 from hlo_disc.import_.aten.reader import read_alone
 
@@ -43,10 +43,6 @@ def read_exported(program: ExportedProgram) -> tuple[Graph, Any]:
             raise UnsupportedOpError(
                 f"the exported program changes {spec.target} ({what}), and a program changes nothing: return it instead"
             )
-    conditions = [sympy.Ge(symbol, r.lower, evaluate=False) for symbol, r in lowered.range_constraints.items()]
-    for symbol, values in lowered.range_constraints.items():
-        if values.upper.is_Integer:
-            conditions.append(sympy.Le(symbol, values.upper, evaluate=False))
-    graph = read_alone(lowered.graph_module, conditions, constants)
+    graph = read_alone(lowered.graph_module, sizes.conditions(lowered.range_constraints), constants)
     spec = lowered.call_spec.out_spec
     return graph, torch.utils._pytree.tree_unflatten(range(spec.num_leaves), spec)

@@ -21,10 +21,12 @@ from torch.fx import GraphModule, Node
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.errors import HloDiscError, UnsupportedOpError
 from hlo_disc.import_ import symbols
 from hlo_disc.import_.aten import floats, sizes
 from hlo_disc.import_.aten.dtypes import DTYPES
+from hlo_disc.import_.aten.rows import HANDLERS
 from hlo_disc.import_.aten.tensors import F64, I64, Tensors
 from hlo_disc.import_.elements import ZERO
 
@@ -95,15 +97,13 @@ class AtenReader(Tensors):
     out: the type of the current node's result, the first of them where it has several (`outs`).
     """
 
-    def __init__(self, module: GraphModule, handlers: Mapping[str, Any]):
+    def __init__(self, module: GraphModule):
         super().__init__()
         self.module = module
-        self.handlers = handlers
         self.refused: dict[Node, str] | None = None  # where they are collected, ops that are not supported are no error
         self.node: Node = next(iter(module.graph.nodes))
         self.outs: tuple[Type, ...] = ()
         self._values: dict[Node, Any] = {}
-        self._definitions: dict[str, Value] = {}
         self._named: dict[Dim, Dim] = {}
         self._negative: dict[sympy.Symbol, sympy.Expr] = {}  # symbols that are, by others that are not
         self._sources: dict[Dim, Any] = {}  # PyTorch's numbers by what they are here
@@ -114,7 +114,7 @@ class AtenReader(Tensors):
 
     @property
     def definitions(self) -> Mapping[str, Value]:
-        return self._definitions
+        return {}
 
     def location(self) -> str:
         lines = _LINE.findall(self.node.meta.get("stack_trace") or "")
@@ -140,13 +140,13 @@ class AtenReader(Tensors):
         """What PyTorch knows of an argument: a fake tensor, or the argument itself."""
         return _fake(self.node.args[number])
 
+    def fakes(self) -> list[Any]:
+        """The same of all that are given by place, but None."""
+        return [fake for x in self.node.args if (fake := _fake(x)) is not None]
+
     def value_of(self, node: Node) -> Any:
         """What an earlier node has become."""
         return self._values[node]
-
-    def fakes(self) -> tuple[list[Any], dict[str, Any]]:
-        """The same of all arguments."""
-        return [_fake(x) for x in self.node.args], {key: _fake(x) for key, x in self.node.kwargs.items()}
 
     def named(self, size: Dim) -> Dim:
         """A size as a number or a single symbol, which stands for it."""
@@ -237,7 +237,6 @@ class AtenReader(Tensors):
             facts=self.facts,
             bindings=bindings.symbols,
             guards=tuple(self.guards),
-            definitions=self._definitions,
         )
         return Imported(graph, len(placeholders), tensors, numbers, results, self._drawn > 0)
 
@@ -264,7 +263,7 @@ class AtenReader(Tensors):
 
     def _assume(self, lhs: Dim, relation: str, rhs: Dim) -> None:
         """What PyTorch found to hold of the sizes; calls are asked for it."""
-        if self.facts.holds(lhs, relation, rhs).name == "UNKNOWN":
+        if self.facts.holds(lhs, relation, rhs) is Truth.UNKNOWN:
             self.guards.append(symbols.relation_guard(lhs, relation, rhs, f"{lhs} {relation} {rhs} must hold: "))
             symbols.add_fact(self.facts, lhs, relation, rhs)
 
@@ -300,7 +299,7 @@ class AtenReader(Tensors):
         return Value(*self.type(known)) if isinstance(known, torch.Tensor) else known
 
     def _handled(self, node: Node, known: Any) -> Any:
-        handler = self.handlers.get(target_name(node))
+        handler = HANDLERS.get(target_name(node))
         if handler is None:
             self.unsupported()
         several = isinstance(known, (tuple, list))
@@ -405,23 +404,17 @@ def read_graph(
 
     Raises UnsupportedOpError for an op that has no handler, ShapeError for sizes that can never agree.
     """
-    from hlo_disc.import_.aten.rows import HANDLERS
-
-    return AtenReader(module, HANDLERS).read(constraints, constants or {})
+    return AtenReader(module).read(constraints, constants or {})
 
 
 def read_alone(module: GraphModule, constraints: Sequence[sympy.Basic], constants: Mapping[int, torch.Tensor]) -> Graph:
     """The same as a program that is called by itself: its results are new tensors, row by row."""
-    from hlo_disc.import_.aten.rows import HANDLERS
-
-    return AtenReader(module, HANDLERS).read(constraints, constants, alone=True).graph
+    return AtenReader(module).read(constraints, constants, alone=True).graph
 
 
 def refused(module: GraphModule, constraints: Sequence[sympy.Basic] = ()) -> dict[Node, str]:
     """The nodes of a graph that cannot be part of a program, and why."""
-    from hlo_disc.import_.aten.rows import HANDLERS
-
-    reader = AtenReader(module, HANDLERS)
+    reader = AtenReader(module)
     reader.refused = {}
     reader.read(constraints, {})
     return reader.refused

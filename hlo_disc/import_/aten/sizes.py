@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import sympy
@@ -24,6 +24,15 @@ def of_expression(e: sympy.Expr) -> Dim:
     if make is None:
         raise UnsupportedOpError(f"the size {e} is computed by {type(e).__name__}, which sizes cannot be")
     return make(e)
+
+
+def conditions(ranges: Mapping[sympy.Symbol, Any]) -> list[sympy.Basic]:
+    """What PyTorch's ranges of symbols say."""
+    found = []
+    for symbol, values in ranges.items():
+        found += [sympy.Ge(symbol, values.lower, evaluate=False)] if values.lower.is_Integer else []
+        found += [sympy.Le(symbol, values.upper, evaluate=False)] if values.upper.is_Integer else []
+    return found
 
 
 def relation(e: sympy.Basic) -> tuple[Dim, str, Dim] | None:

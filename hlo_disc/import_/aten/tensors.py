@@ -9,14 +9,16 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
-from hlo_disc.dynamic_hlo.ops.combiners import identity, monoid_region
+from hlo_disc.dynamic_hlo.ops.combiners import BOOLEAN, identity, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.views import make_concatenate, make_reshape, make_slice
 
 BOOL, I32, I64 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 Operand = Value | Dim | complex
+Size = Dim | int
 Axes = int | Sequence[int] | None
 
 
@@ -74,10 +76,7 @@ class Tensors(Construction):
         return self.emit("broadcast", (x,), shape=shape, dims=tuple(range(before, len(shape)))) if spread else x
 
     def reshape(self, x: Value, shape: Shape) -> Value:
-        if x.shape == shape:
-            return x
-        self.same_count(x.shape, shape)
-        return self.emit("reshape", (x,), shape=shape)
+        return make_reshape(self, x, shape)
 
     def transpose(self, x: Value, order: Sequence[int]) -> Value:
         order = tuple(axis % x.rank for axis in order)
@@ -95,15 +94,12 @@ class Tensors(Construction):
     def slice(self, x: Value, axis: int, start: Dim | int, limit: Dim | int, stride: int = 1) -> Value:
         axis %= x.rank
         starts, limits = [ZERO] * x.rank, list(x.shape)
-        low, high = starts[axis], limits[axis] = Dim.of(start), Dim.of(limit)
-        self.at_most(ZERO, low, f"a slice of dimension {axis} starts at {{1}}")
-        self.at_most(low, high, f"a slice of dimension {axis} starts at {{0}}, after its end {{1}}")
-        self.at_most(high, x.shape[axis], f"a slice of dimension {axis} ends at {{0}}, but there are {{1}}")
+        starts[axis], limits[axis] = Dim.of(start), Dim.of(limit)
         strides = tuple(stride if a == axis else 1 for a in range(x.rank))
-        return self.emit("slice", (x,), start=tuple(starts), limit=tuple(limits), stride=strides)
+        return make_slice(self, x, tuple(starts), tuple(limits), strides)
 
     def concatenate(self, values: Sequence[Value], axis: int) -> Value:
-        return values[0] if len(values) == 1 else self.emit("concatenate", values, dim=axis % values[0].rank)
+        return make_concatenate(self, values, axis % values[0].rank)
 
     def pad(self, x: Value, value: Operand, low: Sequence[Dim | int], high: Sequence[Dim | int]) -> Value:
         sides = [tuple(map(Dim.of, side)) for side in (low, high)]
@@ -142,7 +138,8 @@ class Tensors(Construction):
         return tuple(sorted(axis % rank for axis in chosen)) if rank else ()
 
     def reduce(self, x: Value, axes: Axes, kind: str, keep: bool = False) -> Value:
-        """kind: add, mul, max, min, and, or. keep: reduced axes stay, of size 1."""
+        """kind: add, mul, max, min, and, or; of truth values they mean the last two. keep: axes stay, of size 1."""
+        kind = BOOLEAN.get(kind, kind) if x.dtype == BOOL else kind
         reduced = self.axes(axes, x.rank)
         made = x
         if reduced:

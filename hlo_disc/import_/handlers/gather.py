@@ -19,6 +19,7 @@ from hlo_disc.import_.shapes import Operand, Symbolic
 from hlo_disc.mlir import stablehlo
 
 if TYPE_CHECKING:
+    from hlo_disc.import_.construction import Construction
     from hlo_disc.import_.reader import Reader
 
 
@@ -208,20 +209,25 @@ def _torch_index_select(r: Reader, op: Any, operands: list[Operand]) -> Value:
         r.unsupported(f"batch_dims = {batch} <= dim = {dim} do not fit operands of rank {x.rank} and {at.rank}")
     for axis in range(batch):
         r.equal(x.shape[axis], at.shape[axis], f"batching dimensions {axis} of the operands")
-    after = range(dim + at.rank - batch, x.rank + at.rank - batch - 1)
-    result = r.emit(
-        "gather",
-        (x, at),
-        offset_dims=(*range(batch, dim), *after),
-        collapsed_slice_dims=(dim,),
-        operand_batching_dims=tuple(range(batch)),
-        start_indices_batching_dims=tuple(range(batch)),
-        start_index_map=(dim,),
-        index_vector_dim=at.rank,
-        slice_sizes=tuple(ONE if axis < batch or axis == dim else n for axis, n in enumerate(x.shape)),
-    )
+    result = make_take(r, x, at, dim, batch)
     r.need_types(op, [result])
     return result
+
+
+def make_take(r: Construction, x: Value, at: Value, axis: int, batch: int = 0) -> Value:
+    """Whole slices of one axis, by their numbers; the first `batch` axes are those of `at` too."""
+    after = range(axis + at.rank - batch, x.rank + at.rank - batch - 1)
+    return r.emit(
+        "gather",
+        (x, at),
+        offset_dims=(*range(batch, axis), *after),
+        collapsed_slice_dims=(axis,),
+        operand_batching_dims=tuple(range(batch)),
+        start_indices_batching_dims=tuple(range(batch)),
+        start_index_map=(axis,),
+        index_vector_dim=at.rank,
+        slice_sizes=tuple(ONE if a < batch or a == axis else n for a, n in enumerate(x.shape)),
+    )
 
 
 HANDLERS: dict[str, Handler] = {

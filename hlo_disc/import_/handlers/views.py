@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.shapes import Operand
 
 if TYPE_CHECKING:
+    from hlo_disc.import_.construction import Construction
     from hlo_disc.import_.reader import Reader
 
 
@@ -53,14 +55,14 @@ def _broadcast_prefix(r: Reader, op: Any, operands: list[Operand]) -> Value:
     return make_broadcast(r, x, prefix + x.shape, tuple(range(len(prefix), len(prefix) + x.rank)))
 
 
-def make_broadcast(r: Reader, x: Value, shape: Shape, dims: tuple[int, ...]) -> Value:
+def make_broadcast(r: Construction, x: Value, shape: Shape, dims: tuple[int, ...]) -> Value:
     shape = _broadcast_shape(r, x, shape, dims)
     if shape == x.shape and dims == tuple(range(x.rank)):
         return x
     return r.emit("broadcast", (x,), shape=shape, dims=dims)
 
 
-def _broadcast_shape(r: Reader, x: Value, shape: Shape, dims: tuple[int, ...]) -> Shape:
+def _broadcast_shape(r: Construction, x: Value, shape: Shape, dims: tuple[int, ...]) -> Shape:
     """`shape`, with guards for what an operand dim must be: 1, or the result's size."""
     if all(size is ONE or size is shape[axis] for size, axis in zip(x.shape, dims, strict=True)):
         return shape
@@ -94,7 +96,7 @@ def _dynamic_reshape(r: Reader, op: Any, operands: list[Operand]) -> Value:
     return make_reshape(r, r.data(operands[0]), r.sizes(operands[1]))
 
 
-def make_reshape(r: Reader, x: Value, shape: Shape) -> Value:
+def make_reshape(r: Construction, x: Value, shape: Shape) -> Value:
     if shape == x.shape:
         return x
     r.same_count(x.shape, shape)
@@ -117,7 +119,7 @@ def _slice(r: Reader, op: Any, operands: list[Operand]) -> Value:
     return make_slice(r, x, start, limit, r.attr(op, "strides", ints))
 
 
-def make_slice(r: Reader, x: Value, start: Shape, limit: Shape, stride: tuple[int, ...]) -> Value:
+def make_slice(r: Construction, x: Value, start: Shape, limit: Shape, stride: tuple[int, ...]) -> Value:
     if limit == x.shape and all(s is ZERO for s in start) and all(s == 1 for s in stride):
         return x
     for axis, (low, high, size) in enumerate(zip(start, limit, x.shape, strict=True)):
@@ -138,7 +140,10 @@ def _set_dimension_size(r: Reader, op: Any, operands: list[Operand]) -> Value:
 
 
 def _concatenate(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    values, axis = [r.data(x) for x in operands], r.attr(op, "dimension", integer)
+    return make_concatenate(r, [r.data(x) for x in operands], r.attr(op, "dimension", integer))
+
+
+def make_concatenate(r: Construction, values: Sequence[Value], axis: int) -> Value:
     if len(values) == 1:
         return values[0]
     for value in values[1:]:

@@ -14,7 +14,8 @@ from hlo_disc.dynamic_hlo.ops.combiners import BOOLEAN, identity, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.broadcasts import common
-from hlo_disc.import_.handlers.views import make_broadcast, make_reshape, make_slice
+from hlo_disc.import_.handlers.gather import make_take
+from hlo_disc.import_.handlers.views import make_broadcast, make_concatenate, make_reshape, make_slice
 from hlo_disc.import_.shapes import Operand
 
 if TYPE_CHECKING:
@@ -176,20 +177,7 @@ class Array:
 
     def take(self, indices: Array, axis: int, batch: int = 0) -> Array:
         """What indices point to along an axis, the first `batch` axes taken together; they are in range."""
-        x, at = self, indices
-        before = axis - batch
-        after = range(axis + at.rank - batch, x.rank + at.rank - batch - 1)
-        return x.emit(
-            "gather",
-            at,
-            offset_dims=(*range(batch, batch + before), *after),
-            collapsed_slice_dims=(axis,),
-            operand_batching_dims=tuple(range(batch)),
-            start_indices_batching_dims=tuple(range(batch)),
-            start_index_map=(axis,),
-            index_vector_dim=at.rank,
-            slice_sizes=tuple(ONE if a < batch or a == axis else n for a, n in enumerate(x.shape)),
-        )
+        return Array(self.r, make_take(self.r, self.value, indices.value, axis, batch))
 
     def scatter(self, indices: Array, updates: Array, depth: int, body: Region) -> Array:
         """Windows combined into places that vectors of `depth` indices, the last axis, say."""
@@ -273,14 +261,8 @@ def size_scalar(r: Reader, size: Dim, dtype: Any) -> Array:
 
 def joined(arrays: Sequence[Array], axis: int) -> Array:
     """Concatenated."""
-    if len(arrays) == 1:
-        return arrays[0]
-    first, *rest = arrays
-    for x in rest:
-        for a, (m, n) in enumerate(zip(first.shape, x.shape, strict=True)):
-            if a != axis:
-                first.r.equal(m, n, f"dimension {a} of the operands")
-    return first.emit("concatenate", *rest, dim=axis)
+    r = arrays[0].r
+    return Array(r, make_concatenate(r, [x.value for x in arrays], axis))
 
 
 def dot(a: Array, b: Array, lhs: Sequence[int], rhs: Sequence[int], batch: int = 0, dtype: Any = None) -> Array:

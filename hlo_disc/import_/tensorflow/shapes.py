@@ -269,7 +269,8 @@ def _split(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 def _split_v(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = operands[0]
-    axis, size = axis_of(r, operands[2], len(shape_of(x))), shape_of(x)[axis_of(r, operands[2], len(shape_of(x)))]
+    axis = axis_of(r, operands[2], len(shape_of(x)))
+    size = shape_of(x)[axis]
     sizes = list(r.elements(operands[1]))
     rest = [d for d in sizes if not (d.is_const and d.value == -1)]
     sizes = [size - sum(rest, ZERO) if d.is_const and d.value == -1 else d for d in sizes]

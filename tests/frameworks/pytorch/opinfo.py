@@ -119,7 +119,6 @@ def compiled(fn: Any, backend: str) -> Any:
 
 def prepare() -> None:
     """What PyTorch's functions of samples do besides their op is nothing here: Dynamo refuses it."""
-    import hlo_disc.torch  # noqa: F401
 
     warnings.simplefilter("ignore")
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1000

@@ -6,8 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-import hlo_disc.torch  # noqa: F401
-
 
 @pytest.fixture(autouse=True)
 def fresh():
@@ -32,3 +30,13 @@ def test_gradients_of_inputs_and_weights():
         wanted = torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])
         found = torch.autograd.grad(compiled(x).square().sum(), [x, *model.parameters()])
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("number", [0.0, 3.0, float("-inf"), float("nan")])
+def test_softmax_of_a_single_number(number):
+    def both(x):
+        return torch.softmax(x, 0), torch.log_softmax(x, 0)
+
+    x = torch.tensor(number)
+    got = torch.compile(both, backend="hlo_disc", options={"fallback": False})(x)
+    torch.testing.assert_close(got, both(x), equal_nan=True)

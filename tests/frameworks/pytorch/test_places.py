@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-import hlo_disc.torch  # noqa: F401
+import hlo_disc.torch
 
 SHAPES = [(5, 7), (3, 11), (17, 2), (64, 33)]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-import hlo_disc.torch  # noqa: F401
-
 
 @pytest.fixture(autouse=True)
 def fresh():

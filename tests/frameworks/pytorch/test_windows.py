@@ -9,8 +9,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import hlo_disc.torch  # noqa: F401
-
 LINES = [(2, 4, 17), (3, 4, 11), (5, 4, 8)]
 PLANES = [(2, 4, 9, 11), (3, 4, 13, 8), (5, 4, 7, 7)]
 BOXES = [(2, 4, 5, 6, 7), (3, 4, 7, 5, 6)]

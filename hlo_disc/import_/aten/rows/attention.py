@@ -60,6 +60,13 @@ def _scores(r: AtenReader, query: Value, key: Value, causal: bool, mask: Value |
     return scores if mask is None else r.op("add", scores, r.convert(mask, dtype))
 
 
+def _widened(r: AtenReader, query: Value, key: Value, value: Value, dropout: float) -> list[Value]:
+    """In the type of sums, with as many heads of keys and values as of queries."""
+    if dropout:
+        r.unsupported("dropout inside of an attention is not supported")
+    return [r.convert(x, computed(query.dtype)) for x in (query, _heads(r, key, query), _heads(r, value, query))]
+
+
 def _attention(
     r: AtenReader,
     query: Value,
@@ -72,10 +79,8 @@ def _attention(
     scale: Any = None,
 ) -> list[Value]:
     """Also the logarithms of the softmax's sums."""
-    if dropout:
-        r.unsupported("dropout inside of an attention is not supported")
-    dtype = computed(query.dtype)
-    q, k, v = (r.convert(x, dtype) for x in (query, _heads(r, key, query), _heads(r, value, query)))
+    q, k, v = _widened(r, query, key, value, dropout)
+    dtype = q.dtype
     scores = _scores(r, q, k, causal, attn_mask, scale)
     top = r.reduce(scores, -1, "max", True)
     top = r.select(r.compare(top, "EQ", float("-inf")), 0.0, top)
@@ -102,10 +107,8 @@ def _backward(
     scale: Any = None,
 ) -> list[Value]:
     """Of queries, keys and values; weights are computed again, of the logarithms of their sums."""
-    if dropout:
-        r.unsupported("dropout inside of an attention is not supported")
-    dtype = computed(query.dtype)
-    q, k, v = (r.convert(x, dtype) for x in (query, _heads(r, key, query), _heads(r, value, query)))
+    q, k, v = _widened(r, query, key, value, dropout)
+    dtype = q.dtype
     g, o = r.convert(gradient, dtype), r.convert(out, dtype)
     scores = _scores(r, q, k, causal, attn_mask, scale)
     weights = r.emit("exponential", (r.op("subtract", scores, r.unsqueeze(r.convert(sums, dtype), -1)),))

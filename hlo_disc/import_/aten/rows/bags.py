@@ -45,9 +45,7 @@ def _bags(
         made = r.op("divide", made, r.unsqueeze(r.convert(r.op("maximum", count, 1), wide), -1))
     of_index, size, largest = (out for out in r.outs[1:])
     number = r.slice(bag, 0, 0, 0) if of_index.shape[0] is ZERO else bag
-    if mode != _MAX and len(largest.shape) != 1:
-        place = r.full(0, largest.dtype, largest.shape)
-    elif place.shape[0] is not largest.shape[0]:
+    if (mode != _MAX and len(largest.shape) != 1) or place.shape[0] is not largest.shape[0]:
         place = r.full(0, largest.dtype, largest.shape)
     return [
         r.convert(made, dtype), r.convert(number, of_index.dtype), r.convert(count, size.dtype),

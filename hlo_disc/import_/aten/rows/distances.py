@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.rows.lines import taken
 from hlo_disc.import_.aten.rows.reductions import computed
 from hlo_disc.import_.aten.tensors import F64, I64, Operand
+from hlo_disc.import_.handlers.gather import make_take
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -77,7 +77,7 @@ def _pdist(r: AtenReader, x: Value, p: float = 2.0) -> Value:
     row = r.op("subtract", n - 2, steps)
     column = r.op("add", r.op("subtract", k, _first(r, row, n)), r.op("add", row, 1))
     flat = r.reshape(_cdist(r, x, x, p), (n * n,))
-    return taken(r, flat, 0, r.op("add", r.op("multiply", row, n), column))
+    return make_take(r, flat, r.op("add", r.op("multiply", row, n), column), 0)
 
 
 def _first(r: AtenReader, row: Value, n: Dim) -> Value:
@@ -94,7 +94,7 @@ def _pdist_backward(r: AtenReader, gradient: Value, x: Value, p: float, distance
 
     def matrix(pairs: Value) -> Value:
         padded = r.pad(pairs, 0.0, (0,), (1,))  # of a single row there is no pair
-        return r.select(same, r.scalar(0.0, pairs.dtype), taken(r, padded, 0, at))
+        return r.select(same, r.scalar(0.0, pairs.dtype), make_take(r, padded, at, 0))
 
     return _cdist_backward(r, matrix(gradient), x, x, p, matrix(distances))
 

@@ -29,8 +29,7 @@ def elementwise(formula: Formula, kind: KIND = KIND.DEFAULT) -> Formula:
     """A handler: operands are converted and spread, the result is converted to PyTorch's type of it."""
 
     def handle(r: AtenReader, *args: Any, **attrs: Any) -> Value:
-        fakes = [x for x in r.fakes()[0] if x is not None]
-        computed, _ = elementwise_dtypes(*fakes, type_promotion_kind=kind)
+        computed, _ = elementwise_dtypes(*r.fakes(), type_promotion_kind=kind)
         operands = [r.broadcast(r.scalar(x, DTYPES[computed]), r.out.shape) for x in args if x is not None]
         return r.convert(formula(r, *operands, **attrs), r.out.dtype)
 
@@ -175,8 +174,7 @@ def _relu(r: AtenReader, x: Value) -> Value:
 
 def _clamp(r: AtenReader, x: Any, low: Any = None, high: Any = None) -> Value:
     """Also of bounds that are tensors; of a NaN it is the NaN."""
-    fakes = [f for f in r.fakes()[0] if f is not None]
-    computed = DTYPES[elementwise_dtypes(*fakes, type_promotion_kind=KIND.DEFAULT)[0]]
+    computed = DTYPES[elementwise_dtypes(*r.fakes(), type_promotion_kind=KIND.DEFAULT)[0]]
     made = r.scalar(x, computed)
     if low is not None:
         made = r.op("maximum", made, r.scalar(low, computed))
@@ -201,6 +199,10 @@ def _logical(name: str) -> Formula:
 def _converted(r: AtenReader, x: Value, *_: Any, **__: Any) -> Value:
     """Other types, memory formats and devices: only types are something here."""
     return r.convert(x, r.out.dtype)
+
+
+def _fill(r: AtenReader, x: Value, value: Operand) -> Value:
+    return r.full(value, x.dtype, x.shape)
 
 
 def _shift_right(r: AtenReader, a: Value, b: Value) -> Value:
@@ -339,8 +341,8 @@ ROWS: dict[str, Formula] = {
     "aten._to_copy.default": _converted,
     "prims.convert_element_type.default": _converted,
     "aten.clone.default": _converted,
-    "aten.fill.Scalar": lambda r, x, value: r.full(value, x.dtype, x.shape),
-    "aten.fill.Tensor": lambda r, x, value: r.full(value, x.dtype, x.shape),
+    "aten.fill.Scalar": _fill,
+    "aten.fill.Tensor": _fill,
     "aten.alias.default": _converted,
     "aten.detach.default": _converted,
     "aten.lift_fresh_copy.default": _converted,

@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import dim_product
 from hlo_disc.import_.aten.rows import places
+from hlo_disc.import_.aten.tensors import Size
 from hlo_disc.import_.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
-
-Size = Dim | int
 
 
 def _index(r: AtenReader, x: Value, indices: Sequence[Value | None]) -> Value:

@@ -15,30 +15,15 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.combiners import identity
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.rows.convolutions import Size, each
-from hlo_disc.import_.aten.rows.pools import maxima_backward, maximum_region, places
+from hlo_disc.import_.aten.rows.convolutions import each
+from hlo_disc.import_.aten.rows.pools import maxima_backward, maximum_region, numbered
 from hlo_disc.import_.aten.rows.reductions import computed
-from hlo_disc.import_.aten.tensors import I64, Operand
+from hlo_disc.import_.aten.tensors import I64, Operand, Size
 from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.handlers.gather import make_take
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
-
-
-def taken(r: AtenReader, x: Value, axis: int, at: Value) -> Value:
-    """The elements of an axis with these numbers, which are clamped; the axes of `at` stand in its place."""
-    kept = tuple(range(axis)) + tuple(range(axis + at.rank, x.rank - 1 + at.rank))
-    return r.emit(
-        "gather",
-        (x, at),
-        offset_dims=kept,
-        collapsed_slice_dims=(axis,),
-        operand_batching_dims=(),
-        start_indices_batching_dims=(),
-        start_index_map=(axis,),
-        index_vector_dim=at.rank,
-        slice_sizes=tuple(ONE if a == axis else n for a, n in enumerate(x.shape)),
-    )
 
 
 def along(r: AtenReader, x: Value, axis: int, like: Value) -> Value:
@@ -55,7 +40,7 @@ class Line:
 
     def window(self, r: AtenReader, x: Value, axis: int, otherwise: Operand) -> Value:
         """The elements of windows, with `otherwise` where there is none."""
-        made = taken(r, x, axis, self.at)
+        made = make_take(r, x, self.at, axis)
         return r.select(along(r, self.inside, axis, made), made, r.full(otherwise, x.dtype, made.shape))
 
     def sum(self, r: AtenReader, x: Value, axis: int) -> Value:
@@ -122,7 +107,7 @@ def _adaptive_maxima(spatial: int) -> Callable[..., list[Value]]:
     """Maxima, and their places, of which there are none for what lies outside of a window."""
 
     def handle(r: AtenReader, x: Value, _: Sequence[Size]) -> list[Value]:
-        made, at = x, places(r, x.shape, spatial)
+        made, at = x, numbered(r, x.shape, spatial)
         low, last = identity("max", x.dtype), np.iinfo(np.int64).max
         for axis, line in _spatial(r, x, spatial):
             window = line.window(r, made, axis, low.item()), line.window(r, at, axis, last)

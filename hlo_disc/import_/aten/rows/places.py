@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
-from hlo_disc.dynamic_hlo.ops.combiners import monoid_region
+from hlo_disc.dynamic_hlo.ops.combiners import BOOLEAN, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.aten.tensors import BOOL, I32, I64
@@ -146,5 +146,4 @@ def _replaced(dtype: np.dtype) -> Region:
 
 
 def _combined(kind: str, dtype: np.dtype) -> Region:
-    truth = {"add": "or", "max": "or", "mul": "and", "min": "and"}
-    return monoid_region(truth[kind] if dtype == BOOL else kind, dtype)
+    return monoid_region(BOOLEAN[kind] if dtype == BOOL else kind, dtype)

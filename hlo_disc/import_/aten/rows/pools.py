@@ -16,9 +16,10 @@ from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.combiners import identity, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.rows.convolutions import Size, each
+from hlo_disc.import_.aten.rows import places
+from hlo_disc.import_.aten.rows.convolutions import each
 from hlo_disc.import_.aten.rows.reductions import computed
-from hlo_disc.import_.aten.tensors import I64
+from hlo_disc.import_.aten.tensors import I64, Size
 from hlo_disc.import_.elements import ONE, ZERO
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def maximum_region(r: AtenReader, dtype: np.dtype) -> Region:
     return make_region(r.facts, [(t, ()) for t in (dtype, I64, dtype, I64)], build)
 
 
-def places(r: AtenReader, shape: Shape, spatial: int) -> Value:
+def numbered(r: AtenReader, shape: Shape, spatial: int) -> Value:
     """The number of each element within its last axes."""
     sizes = shape[len(shape) - spatial :]
     number = r.full(0, I64, sizes)
@@ -141,36 +142,22 @@ def maxima(spatial: int) -> Callable[..., list[Value]]:
             made = windows.reduce(x, "max")
             return [made, r.full(0, I64, made.shape)]
         starts = [np.asarray(identity("max", x.dtype)), np.asarray(_LAST)]
-        return list(windows.combine([x, places(r, x.shape, spatial)], starts, maximum_region(r, x.dtype)))
+        return list(windows.combine([x, numbered(r, x.shape, spatial)], starts, maximum_region(r, x.dtype)))
 
     return handle
 
 
 def scattered(r: AtenReader, gradient: Value, at: Value, shape: Shape, spatial: int) -> Value:
-    """A tensor of `shape`, to whose elements with these places a gradient is added."""
+    """A tensor of `shape`, to whose elements with these numbers a gradient is added."""
     outer = len(shape) - spatial
-    count = math.prod(shape[outer:], start=ONE)
-    batch = math.prod(shape[:outer], start=ONE)
-    taken = math.prod(gradient.shape[outer:], start=ONE)
+
+    def lines(x: Value) -> Value:
+        return r.reshape(x, (math.prod(x.shape[:outer], start=ONE), math.prod(x.shape[outer:], start=ONE)))
+
+    flat = math.prod(shape[:outer], start=ONE), math.prod(shape[outer:], start=ONE)
+    where = places.along(r, flat, 1, lines(at), wrap=False)
     wide = r.convert(gradient, computed(gradient.dtype))
-    (made,) = r.emit_all(
-        "scatter",
-        (
-            r.full(0, wide.dtype, (batch, count)),
-            r.reshape(at, (batch, taken, ONE)),
-            r.reshape(wide, (batch, taken)),
-        ),
-        offset_dims=(),
-        collapsed_slice_dims=(1,),
-        operand_batching_dims=(0,),
-        start_indices_batching_dims=(0,),
-        start_index_map=(1,),
-        index_vector_dim=2,
-        unique=False,
-        count=1,
-        body=monoid_region("add", wide.dtype),
-    )
-    return r.reshape(made, shape)
+    return r.reshape(places.put(r, r.full(0, wide.dtype, flat), where, lines(wide), "add"), shape)
 
 
 def maxima_backward(spatial: int) -> Callable[..., Value]:

@@ -19,7 +19,7 @@ from hlo_disc.import_.aten.by_jax import by_jax
 from hlo_disc.import_.aten.rows import elementwise as aten
 from hlo_disc.import_.aten.rows import reductions, special
 from hlo_disc.import_.aten.rows.elementwise import elementwise
-from hlo_disc.import_.aten.tensors import F64, I32, Operand
+from hlo_disc.import_.aten.tensors import F64, I32
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -112,10 +112,6 @@ def _reduced(handler: Callable[..., Any]) -> Callable[..., Any]:
     return handle
 
 
-def _fill(r: AtenReader, x: Value, value: Operand) -> Value:
-    return r.full(value, x.dtype, x.shape)
-
-
 def _of_aten(name: str) -> Callable[..., Any]:
     rows = aten.ROWS | special.ROWS
     kinds = ("default", "Tensor", "Tensor_Tensor")
@@ -158,6 +154,6 @@ ROWS: dict[str, Callable[..., Any]] = {
     "prims.var.default": _reduced(
         lambda r, x, axes, correction=1: reductions.ROWS["aten.var.correction"](r, x, axes, correction=correction)
     ),
-    "prims.fill.default": _fill,
+    "prims.fill.default": aten.ROWS["aten.fill.Scalar"],
     "prims.device_put.default": lambda r, x, *_: x,
 }

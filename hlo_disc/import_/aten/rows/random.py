@@ -18,10 +18,9 @@ from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.passes.complex.reals import Real
-from hlo_disc.import_.aten.rows.convolutions import Size
-from hlo_disc.import_.aten.rows.pools import places
+from hlo_disc.import_.aten.rows.pools import numbered
 from hlo_disc.import_.aten.rows.reductions import computed
-from hlo_disc.import_.aten.tensors import BOOL, F32, F64, I64, Operand
+from hlo_disc.import_.aten.tensors import BOOL, F32, F64, I64, Operand, Size
 from hlo_disc.import_.handlers.random import threefry
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def _words(r: AtenReader, shape: Shape) -> tuple[Value, Value]:
     """Two words of 32 bits for each element; the ops of a graph have different ones."""
     number, seed = r.seed()
     key = _threefry(r, _halves(r, seed), r.scalar(number, U64))
-    return _threefry(r, key, places(r, shape, len(shape)) if shape else r.scalar(0, I64))
+    return _threefry(r, key, numbered(r, shape, len(shape)) if shape else r.scalar(0, I64))
 
 
 def _long(r: AtenReader, words: tuple[Value, Value]) -> Value:

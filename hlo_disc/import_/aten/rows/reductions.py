@@ -36,8 +36,7 @@ def _mean(r: AtenReader, x: Value, axes: Axes = None, keep: bool = False, **_: A
 
 def _extremum(kind: str) -> Callable[..., Value]:
     def handle(r: AtenReader, x: Value, axes: Axes = None, keep: bool = False) -> Value:
-        boolean = {"max": "or", "min": "and"}
-        return r.reduce(x, axes, boolean[kind] if x.dtype == BOOL else kind, keep)
+        return r.reduce(x, axes, kind, keep)
 
     return handle
 
@@ -75,8 +74,6 @@ def _var_mean(
 
 def _softmax(r: AtenReader, x: Value, axis: int, _: bool = False) -> Value:
     wide = r.convert(x, computed(r.out.dtype))
-    if not x.rank:
-        return r.convert(r.op("divide", wide, wide), r.out.dtype)
     exps = r.emit("exponential", (r.op("subtract", wide, r.reduce(wide, axis, "max", True)),))
     return r.convert(r.op("divide", exps, r.reduce(exps, axis, "add", True)), r.out.dtype)
 

@@ -19,13 +19,11 @@ from hlo_disc.import_.aten.rows.elementwise import floor_divide
 from hlo_disc.import_.aten.rows.places import Places
 from hlo_disc.import_.aten.rows.reductions import computed
 from hlo_disc.import_.aten.rows.views import bounds, place
-from hlo_disc.import_.aten.tensors import BOOL, I64, Operand
+from hlo_disc.import_.aten.tensors import BOOL, I64, Operand, Size
 from hlo_disc.import_.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
-
-Size = Dim | int
 
 # How a reduction of ATen's combines an element with what is there.
 _KINDS = {

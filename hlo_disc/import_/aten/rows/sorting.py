@@ -16,13 +16,12 @@ from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.orders import total_order
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
-from hlo_disc.import_.aten.tensors import I32, I64
+from hlo_disc.import_.aten.tensors import I32, I64, Size
 from hlo_disc.import_.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
 
-Size = Dim | int
 _INDICES = Dim.const(2**31 - 1)
 
 
@@ -157,7 +156,7 @@ def _mode(r: AtenReader, x: Value, axis: int = -1, keep: bool = False) -> list[V
     at = r.reduce(r.select(r.compare(length, "EQ", longest), number, _INDICES), axis, "min", True)
     chosen = r.compare(number, "EQ", at)
     low = -np.inf if dtype_class(x.dtype) == "float" else False if x.dtype == bool else np.iinfo(x.dtype).min
-    value = r.reduce(r.select(chosen, values, low), axis, "or" if x.dtype == bool else "max", keep)
+    value = r.reduce(r.select(chosen, values, low), axis, "max", keep)
     index = r.reduce(r.select(chosen, where, 0), axis, "max", keep)
     return [value, r.convert(index, I64)]
 

@@ -16,13 +16,11 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.aten.rows import places
 from hlo_disc.import_.aten.rows.reductions import computed
-from hlo_disc.import_.aten.tensors import I64
+from hlo_disc.import_.aten.tensors import I64, Size
 from hlo_disc.import_.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
-
-Size = Dim | int
 
 
 def _memory(r: AtenReader, node: Node) -> tuple[Value, Dim, tuple[int, ...]]:

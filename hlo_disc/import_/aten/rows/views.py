@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
-from hlo_disc.import_.aten.tensors import F64, I64, Operand
+from hlo_disc.import_.aten.tensors import F64, I64, Operand, Size
 from hlo_disc.import_.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
-
-Size = Dim | int
 
 
 def _reshape(r: AtenReader, x: Value, *_: Any, **__: Any) -> Value:
@@ -166,13 +164,8 @@ def _tril(keep: str) -> Callable[..., Value]:
     return handle
 
 
-def _sym_size(r: AtenReader, x: Value, axis: int) -> Dim:
-    return x.shape[axis]
-
-
-def _empty(r: AtenReader, *_: Any, **__: Any) -> Value:
-    """What nobody has written is zero here."""
-    return r.full(0, r.out.dtype, r.out.shape)
+# What nobody has written is zero here.
+_empty = _full(0)
 
 
 ROWS: dict[str, Callable[..., Any]] = {

@@ -87,17 +87,6 @@ std::string text_of(PyObject* object) {
   return out;
 }
 
-// The first line of the message of the current Python exception, which is cleared.
-std::string take_exception() {
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
-  std::string message = value ? text_of(value) : "?";
-  Py_XDECREF(type);
-  Py_XDECREF(value);
-  Py_XDECREF(trace);
-  return message.substr(0, message.find('\n'));
-}
-
 // Whether a pointer is a multiple of what an element's numbers take.
 bool is_aligned(const void* data, const DType& dtype) {
   return reinterpret_cast<uintptr_t>(data) % (dtype.kind == Kind::kComplex ? dtype.bytes / 2 : dtype.bytes) == 0;
@@ -125,6 +114,16 @@ PyObject* array_over(PyObject* object) {
 }
 
 }  // namespace
+
+std::string take_exception() {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  std::string message = value ? text_of(value) : "?";
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
+  return message.substr(0, message.find('\n'));
+}
 
 PyArray_Descr* descriptor(const DType& dtype) { return descriptors[&dtype - kDTypes]; }
 

@@ -16,6 +16,9 @@ namespace ral {
 // A Python exception is set.
 struct Raised {};
 
+// The first line of the message of the current Python exception, which is cleared.
+std::string take_exception();
+
 // Must succeed before any other function here. False with a Python exception set.
 bool initialize_tensors();
 

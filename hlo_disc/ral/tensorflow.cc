@@ -12,6 +12,7 @@
 #include "ffi.h"
 #include "floats.h"
 #include "interpreter.h"
+#include "tensor.h"
 #include "xla/ffi/api/c_api.h"
 
 namespace ral {
@@ -117,14 +118,7 @@ const Executable& find(Construction* construction) {
       Py_DECREF(made);
       return "";
     }
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    PyObject* text = value ? PyObject_Str(value) : nullptr;
-    const char* message = text ? PyUnicode_AsUTF8(text) : nullptr;
-    std::string found = message ? message : "the program cannot be loaded";
-    PyErr_Clear();
-    for (PyObject* object : {text, type, value, trace}) Py_XDECREF(object);
-    return found;
+    return take_exception();
   });
   const Executable* loaded = published(number);
   if (!loaded) throw Error(Error::kCall, failed.empty() ? "the program has another number" : failed);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -277,6 +276,3 @@ def dot(a: Array, b: Array, lhs: Sequence[int], rhs: Sequence[int], batch: int =
 def eps(dtype: np.dtype) -> float:
     """The distance from 1 to the next number."""
     return float(np.finfo(part_dtype(dtype)).eps)
-
-
-PI = math.pi

@@ -11,6 +11,7 @@ import numpy as np
 
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ZERO, Element, Elements
 from hlo_disc.import_.handlers.types import Handler, Result
@@ -146,10 +147,6 @@ def relu6(x: Array) -> Array:
     return x.maximum(0).minimum(6)
 
 
-def complex_abs(x: Array) -> Array:
-    return x.abs()
-
-
 def angle(x: Array) -> Array:
     return x.emit("imag").op("atan2", x.emit("real"))
 
@@ -162,11 +159,6 @@ def _leaky(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _leaky_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     dy, x = (array(r, o) for o in operands)
     return where(x > 0, dy, dy * op.attributes.get("alpha", 0.2)).value
-
-
-def integer_pow(x: Array, y: Array) -> Array:
-    x, y = together([x, y])
-    return x.op("power", y)
 
 
 def bit_not(x: Array) -> Array:
@@ -250,14 +242,6 @@ def _all_of(name: str) -> Handler:
         return first.value
 
     return handler
-
-
-def _lgamma(x: Array) -> Array:
-    return chlo("lgamma")(x)
-
-
-def log_sigmoid(x: Array) -> Array:
-    return -softplus(-x)
 
 
 def erf_inv(x: Array) -> Array:
@@ -352,7 +336,6 @@ def _floor_mod(s: Elements, a: Dim, b: Dim) -> Element | None:
     return a % s.maximum(b, Dim.const(1)) if s.nonnegative(b) else None
 
 
-_RELATIONS = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
 _FOLDS = {
     "AddV2": numbers(lambda s, a, b: a + b, 2),
     "Add": numbers(lambda s, a, b: a + b, 2),
@@ -372,7 +355,7 @@ _FOLDS = {
     "LogicalOr": by_element(_truth(False), 2),
     "LogicalNot": by_element(lambda s, a: s.negate(a), 1),
     **{
-        name: by_element(functools.partial(lambda relation, s, a, b: s.compare(relation, a, b), _RELATIONS[d]), 2)
+        name: by_element(functools.partial(lambda relation, s, a, b: s.compare(relation, a, b), DIRECTIONS[d]), 2)
         for name, d in _COMPARED.items()
     },
 }

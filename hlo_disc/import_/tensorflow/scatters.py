@@ -16,7 +16,7 @@ from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow.arrays import I64, Array, array, filled, joined, where
 from hlo_disc.import_.tensorflow.folding import folding
-from hlo_disc.import_.tensorflow.shapes import ints
+from hlo_disc.import_.tensorflow.shapes import ints, shape_of
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
@@ -116,10 +116,9 @@ def _dynamic_stitch(r: Reader, op: Any, operands: list[Operand]) -> Result:
     places = [ints(r, x, "the places") for x in operands[:half]]
     count = max((max(p, default=-1) for p in places), default=-1) + 1
     rows: list[Array | None] = [None] * count
-    for place, x in zip(places, operands[half:], strict=True):
+    for numbers, place, x in zip(operands[:half], places, operands[half:], strict=True):
         part = array(r, x)
-        lead = operands[half - half + places.index(place)].sizes  # type: ignore[union-attr]
-        part = part.reshape((len(place), *part.shape[len(lead) :]))
+        part = part.reshape((len(place), *part.shape[len(shape_of(numbers)) :]))
         for i, p in enumerate(place):
             rows[p] = part.slice(0, i, i + 1)
     if None in rows:

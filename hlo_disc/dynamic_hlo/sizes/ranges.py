@@ -30,6 +30,7 @@ class Ranges:
             self._limit(d)
         self._products = [m for m in self.limits if len(m) > 1]
         self._atoms: dict[Atom, Interval] = {}
+        self._monomials: dict[Monomial, Interval] = {(): (1, 1)}
         self._proofs: dict[Dim, bool] = {}
 
     def _limit(self, d: Dim) -> None:
@@ -49,9 +50,9 @@ class Ranges:
         low: Bound = 0
         high: Bound = 0
         for monomial, c in d.terms:
-            m_low, m_high = _product((c, c), self._monomial(monomial)) if monomial else (c, c)
-            low += m_low
-            high += m_high
+            m_low, m_high = self._monomial(monomial)
+            low += c * (m_low if c > 0 else m_high)
+            high += c * (m_high if c > 0 else m_low)
         return low, high
 
     def bounds(self, d: Dim) -> Interval:
@@ -78,15 +79,17 @@ class Ranges:
         return found
 
     def _monomial(self, monomial: Monomial) -> Interval:
-        interval: Interval = (1, 1)
-        for atom in monomial:
-            interval = _product(interval, self._atom(atom))
-        for known in self._products:
-            rest = quotient(monomial, known)
-            if rest is not None:
-                limit = self.limits[known]
-                interval = _meet(interval, _product(limit, self._monomial(rest)) if rest else limit)
-        return interval
+        found = self._monomials.get(monomial)
+        if found is None:
+            found = (1, 1)
+            for atom in monomial:
+                found = _product(found, self._atom(atom))
+            for known in self._products:
+                rest = quotient(monomial, known)
+                if rest is not None:
+                    found = _meet(found, _product(self.limits[known], self._monomial(rest)))
+            self._monomials[monomial] = found
+        return found
 
     def _atom(self, atom: Atom) -> Interval:
         found = self._atoms.get(atom)
@@ -108,8 +111,7 @@ class Ranges:
         at_fault = [(m, c) for m, c in d.terms if c < 0]
         if low == -math.inf:
             # Only a term without a lower bound can be at fault, and each of them must go: start with the first.
-            lowest = ((m, c, self.interval(polynomial({m: c}))[0]) for m, c in d.terms if m)
-            at_fault = [(m, c) for m, c, least in lowest if least == -math.inf][:1]
+            at_fault = [(m, c) for m, c in d.terms if math.isinf(self._monomial(m)[0 if c > 0 else 1])][:1]
         usable = self._usable(d)
         for monomial, c in at_fault:
             for cofactor, k, known in sorted(_matching(monomial, c, usable), key=lambda match: len(match[0])):

@@ -30,6 +30,7 @@ from hlo_disc.import_.aten.rows import HANDLERS
 from hlo_disc.import_.aten.tensors import F64, I64, Tensors
 from hlo_disc.import_.elements import ZERO
 
+_LONG = 8  # terms
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -262,7 +263,12 @@ class AtenReader(Tensors):
         return tuple(i for i, _, _ in tensors), tuple(numbers), inputs
 
     def _assume(self, lhs: Dim, relation: str, rhs: Dim) -> None:
-        """What PyTorch found to hold of the sizes; calls are asked for it."""
+        """What PyTorch found to hold of the sizes; calls are asked for it.
+
+        Not of long polynomials, as numbers of elements are: proofs have no use for them, but take long to try.
+        """
+        if max(len(lhs.terms), len(rhs.terms)) > _LONG:
+            return
         if self.facts.holds(lhs, relation, rhs) is Truth.UNKNOWN:
             self.guards.append(symbols.relation_guard(lhs, relation, rhs, f"{lhs} {relation} {rhs} must hold: "))
             symbols.add_fact(self.facts, lhs, relation, rhs)

@@ -43,9 +43,10 @@ def _polar(r: AtenReader, size: Value, angle: Value) -> Value:
 
 def _angle(r: AtenReader, x: Value) -> Value:
     """Of real numbers 0 or pi."""
+    dtype = x.dtype if is_float(x) else r.out.dtype
     if dtype_class(x.dtype) == "complex":
         return r.op("atan2", r.emit("imag", (x,)), r.emit("real", (x,)))
-    turned = r.select(r.compare(x, "LT", 0), r.full(math.pi, x.dtype, x.shape), 0)
+    turned = r.select(r.compare(x, "LT", 0), r.full(math.pi, dtype, x.shape), 0)
     return r.select(is_nan(r, x), x, turned) if is_float(x) else turned
 
 

@@ -67,13 +67,17 @@ def _bucketize(r: AtenReader, wanted: Operand, line: Value, *, out_int32: bool =
 
 
 def _histc(r: AtenReader, x: Value, bins: int = 100, low: Operand = 0, high: Operand = 0) -> Value:
-    """Counts of equal parts from low to high, the last of which has its upper bound too."""
+    """Counts of equal parts from low to high, the last of which has its upper bound too.
+
+    Bounds that are equal stand for those of the elements.
+    """
     dtype = computed(x.dtype)
     line = r.convert(r.reshape(x, (dim_product(x.shape),)), dtype)
     start, end = r.scalar(low, dtype), r.scalar(high, dtype)
-    if low == high:
-        r.at_most(ONE, line.shape[0], "a histogram of no elements needs bounds")
-        start, end = r.reduce(line, None, "min"), r.reduce(line, None, "max")
+    if not (isinstance(low, (int, float)) and isinstance(high, (int, float)) and low != high):
+        of_elements = r.op("and", r.compare(start, "EQ", end), r.compare(r.scalar(line.shape[0], I64), "NE", 0))
+        start = r.select(of_elements, r.reduce(line, None, "min"), start)
+        end = r.select(of_elements, r.reduce(line, None, "max"), end)
     same = r.compare(start, "EQ", end)
     start, end = r.select(same, r.op("subtract", start, 1), start), r.select(same, r.op("add", end, 1), end)
     part = r.op("divide", r.op("multiply", r.op("subtract", line, start), bins), r.op("subtract", end, start))

@@ -34,7 +34,10 @@ def _trigamma(x: Any) -> Any:
 
 
 def zeta(x: Any, q: Any) -> Any:
-    """Hurwitz' function. Left of 0 its first terms are added one by one, as far as q is positive."""
+    """Hurwitz' function, of x > 1. Left of 0 its first terms are added one by one, as far as q is positive.
+
+    Where q is a pole it is infinite, without regard for the sign of its term (Cephes' zeta, as PyTorch has it).
+    """
 
     def step(state: Any) -> Any:
         a, sum_ = state
@@ -44,7 +47,9 @@ def zeta(x: Any, q: Any) -> Any:
     defined = (jnp.floor(q) != q) & (jnp.floor(x) == x)
     start = jnp.where(defined, q, jnp.ones_like(q)), jnp.zeros_like(q)
     a, sum_ = jax.lax.while_loop(lambda state: jnp.any(state[0] < 0), step, start)
-    return jnp.where(defined, sum_ + jax.lax.zeta(x, a), jax.lax.zeta(x, q))
+    value = jnp.where(defined, sum_ + jax.lax.zeta(x, a), jax.lax.zeta(x, q))
+    value = jnp.where((q <= 0) & (jnp.floor(q) == q), jnp.inf, value)
+    return jnp.where(x < 1, jnp.nan, jnp.where(x == 1, jnp.inf, value))
 
 
 def _digamma(x: Any) -> Any:

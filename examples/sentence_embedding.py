@@ -17,14 +17,13 @@ from pathlib import Path
 import click
 import jax
 import numpy as np
-from minilm import ModelMissingError, embed, load_params, load_tokenizer, tokenize
+from minilm import SENTENCES, ModelMissingError, embed, load_params, load_tokenizer, tokenize
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import hlo_disc
 
-SENTENCES = Path(__file__).with_name("sentences.txt")
 DIMS = {"ids": "(b, s)", "mask": "(b, s)"}
 QUERIES = ("A man is playing the guitar", "The car will not start", "Rain is expected tonight")
 

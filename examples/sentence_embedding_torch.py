@@ -7,20 +7,14 @@ One compilation serves all batches, of one sentence and of many; the vectors are
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
-from minilm import embed, load_params, load_tokenizer, model_folder, tokenize
+from minilm import Embedder, compare, model_folder
 from safetensors.torch import load_file
 from transformers import BertConfig, BertModel
 
-import hlo_disc
 import hlo_disc.torch
-
-SENTENCES = Path(__file__).with_name("sentences.txt")
-BATCHES = (3, 17, 2, 9, 5)
 
 
 class Embedding(torch.nn.Module):
@@ -40,22 +34,14 @@ class Embedding(torch.nn.Module):
 
 
 def main() -> None:
-    texts = SENTENCES.read_text().splitlines()
-    tokenizer, params = load_tokenizer(), load_params()
     model = Embedding().eval()
     compiled = torch.compile(model, backend="hlo_disc", dynamic=True, options={"freeze": True})
-    ours = hlo_disc.jit(embed)
+
+    def of_arrays(embed: Any) -> Embedder:
+        return lambda ids, mask: embed(torch.from_numpy(ids).long(), torch.from_numpy(mask).long()).numpy()
+
     with torch.no_grad():
-        for size in BATCHES:
-            batch, texts = texts[:size], texts[size:]
-            ids, mask = tokenize(tokenizer, batch)
-            tensors = torch.from_numpy(ids).long(), torch.from_numpy(mask).long()
-            start = time.perf_counter()
-            vectors = compiled(*tensors).numpy()
-            seconds = time.perf_counter() - start
-            apart = np.abs(vectors - np.asarray(ours(params, ids, mask))).max()
-            eager = np.abs(vectors - model(*tensors).numpy()).max()
-            print(f"{ids.shape}: {seconds:.3f} s; apart from the JAX model {apart:.1e}, from eager mode {eager:.1e}")
+        compare(of_arrays(compiled), of_arrays(model), "eager mode")
     print(hlo_disc.torch.explain())
 
 

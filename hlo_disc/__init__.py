@@ -2,8 +2,9 @@
 
 ```python
 f = hlo_disc.jit(fn)                       # a drop-in for jax.jit
-exe = hlo_disc.compile("model.mlir")       # StableHLO text, bytecode, portable artifact; a JAX function with specs
+exe = hlo_disc.compile("model.mlir")       # or a function with specs, or what a framework exports
 exe(x); exe.save("model.disc"); hlo_disc.load("model.disc")
+hlo_disc.stablehlo("model.pt2")            # any of them as StableHLO text
 ```
 
 `docs/guide.md` explains what is here by examples.
@@ -25,7 +26,7 @@ from hlo_disc.errors import (
 from hlo_disc.executable import Executable, Memory, load, register_ffi_target, register_ffi_type
 from hlo_disc.jit import Compilation, Fallback, JitFunction, Lowered, Stats, jit
 from hlo_disc.options import Options
-from hlo_disc.sources import compile
+from hlo_disc.sources import compile, stablehlo
 
 __all__ = [
     "ArgumentError",
@@ -52,6 +53,7 @@ __all__ = [
     "load",
     "register_ffi_target",
     "register_ffi_type",
+    "stablehlo",
 ]
 
 __version__ = "0.1.0"

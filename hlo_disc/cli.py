@@ -9,7 +9,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,8 +71,8 @@ def _fail(message: str) -> int:
 def main() -> None:
     """Compile StableHLO programs once and run them at every shape.
 
-    FILE is a StableHLO module (text, MLIR bytecode or portable artifact), the directory of a TensorFlow SavedModel, or
-    what `hlo-disc compile` wrote.
+    FILE is a StableHLO module (text, MLIR bytecode or portable artifact), a .pt2 file of torch.export, the directory of
+    a TensorFlow SavedModel, or what `hlo-disc compile` wrote.
     """
 
 
@@ -96,13 +96,31 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @main.command("compile")
 @_options
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The file to write.")
-def compile_command(file: Path, output: Path, **settings: Any) -> None:
-    """Compile FILE to an executable file.
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write; without it, text is printed.")
+@click.option(
+    "--emit",
+    type=click.Choice(["disc", "stablehlo"]),
+    default="disc",
+    show_default=True,
+    help="What to write: an executable, or the program as StableHLO text.",
+)
+def compile_command(file: Path, output: Path | None, emit: str, **settings: Any) -> None:
+    """Compile FILE to an executable file, or write it as StableHLO.
 
-    `hlo-disc run` and `hlo_disc.load` take it; it needs a CPU with the same features.
+    `hlo-disc run` and `hlo_disc.load` take the executable; it needs a CPU with the same features.
     """
     _check_output("--output", output)
+    if emit == "stablehlo":
+        text = _stablehlo(file, **settings)
+        if output is None:
+            click.echo(text, nl=False)
+            return
+        with _writing(output):
+            output.write_text(text)
+        click.echo(f"{output}: {len(text)} characters of StableHLO")
+        return
+    if output is None:
+        raise click.UsageError("Missing option '-o' / '--output'", click.get_current_context())
     executable = _open(file, **settings)
     with _writing(output):
         executable.save(output)
@@ -221,27 +239,50 @@ def _open(
     threads: int | None,
     dump: str | None,
 ) -> Executable:
-    """The executable of a saved file, or of a module that is compiled now."""
+    """The executable of a saved file, or of a program that is compiled now."""
     given = {"target": target, "threads": threads, "dump": dump}
     options = pipeline.merge(None, {name: value for name, value in given.items() if value is not None})
     _check_dump(dump or "")
-    saved_model = sources.is_saved_model(file)
-    if not file.is_file() and not saved_model:
-        what = "is a directory" if file.is_dir() else "is no regular file" if file.exists() else "no such file"
-        raise ArgumentError(f"{file}: {what}; give a StableHLO module or what 'hlo-disc compile' wrote")
-    if not saved_model and (file.suffix == ".disc" or is_archive(file)):
-        for option, value in (
-            ("--dims", dims),
-            ("--constraint", constraints),
-            ("--target", target),
-            ("--dump", dump),
-        ):
-            if value:
-                raise ArgumentError(f"{file} is compiled already: {option} has no effect on it")
+    if _is_compiled(file):
+        without = {"--dims": dims, "--constraint": constraints, "--target": target, "--dump": dump}
+        _refuse(without, f"{file} is compiled already: {{}} has no effect on it")
         return load(file, options)
     shapes = pairs("--dims", dims, "NAME=SHAPE")
     with err.status(f"compiling {file.name}"):
         return sources.compile(file, dims=shapes, constraints=constraints, options=options)
+
+
+def _stablehlo(
+    file: Path,
+    dims: Sequence[str],
+    constraints: Sequence[str],
+    target: str | None,
+    threads: int | None,
+    dump: str | None,
+) -> str:
+    """The text of a program."""
+    without = {"--target": target, "--threads": threads, "--dump": dump}
+    _refuse(without, "{} has no effect on StableHLO, for which nothing is compiled")
+    if _is_compiled(file):
+        raise ArgumentError(f"{file} is compiled already, to machine code: give the program that it was made from")
+    return sources.stablehlo(file, dims=pairs("--dims", dims, "NAME=SHAPE"), constraints=constraints)
+
+
+def _is_compiled(file: Path) -> bool:
+    """Whether it is an executable file, not a program. Raises ArgumentError for what is neither."""
+    if sources.is_saved_model(file):
+        return False
+    if not file.is_file():
+        what = "is a directory" if file.is_dir() else "is no regular file" if file.exists() else "no such file"
+        raise ArgumentError(f"{file}: {what}; give a program, or what 'hlo-disc compile' wrote")
+    return file.suffix == ".disc" or file.suffix != ".pt2" and is_archive(file)
+
+
+def _refuse(options: Mapping[str, Any], message: str) -> None:
+    """Raise ArgumentError for options that are given; `{}` in the message is the first."""
+    for option, value in options.items():
+        if value:
+            raise ArgumentError(message.format(option))
 
 
 def _check_output(option: str, path: Path | None) -> None:

@@ -222,13 +222,14 @@ class Executable:
         return content_hash(self.program)
 
     def explain(self) -> str:
-        """The signature, the compile times and the plan: groups, schedules, variants, memory.
+        """What it was made from, the signature, the compile times and the plan: groups, schedules, variants, memory.
 
         For GPUs also what the code says of its kernels: threads of a block, shared memory, registers where it has them.
         """
         p = self.program
         times = ", ".join(f"{name} {ms:.1f}" for name, ms in p.compile_ms.items())
         lines = [
+            *([f"source  {p.source}"] if p.source else []),
             *(f"input   {x}" for x in p.inputs),
             *(f"output  {x}" for x in p.outputs),
             *(f"guard   {x.lhs} {x.relation} {x.rhs}" for x in p.guards),

@@ -28,7 +28,7 @@ from hlo_disc.abi import EnvLayout
 from hlo_disc.errors import FormatError, UnsupportedOpError
 
 FORMAT = "hlo_disc executable"
-VERSION = 10
+VERSION = 11
 _ARCHIVE = b"PK\x03\x04"  # a zip file that holds something
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -143,6 +143,7 @@ class Program:
     unread: inputs whose sizes alone matter, by number.
     structure: how the outputs nest, as JSON; "" for a plain sequence.
     compile_ms: milliseconds of each stage.
+    source: what `hlo_disc.compile` took it from, in words.
     """
 
     object: bytes
@@ -162,6 +163,7 @@ class Program:
     structure: str = ""
     compile_ms: Mapping[str, float] = dataclasses.field(default_factory=dict)
     wide_kernels: bytes = b""
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,7 @@ def content_hash(program: Program) -> int:
     """
     if calling_back(program):
         return secrets.randbits(63)
-    fields = _to_json(dataclasses.replace(program, explain="", compile_ms={}))
+    fields = _to_json(dataclasses.replace(program, explain="", compile_ms={}, source=""))
     digest = hashlib.sha256(json.dumps(fields).encode())
     digest.update(program.object)
     digest.update(program.wide_kernels)

@@ -1,22 +1,28 @@
-"""`hlo_disc.compile`: from what a user has, a StableHLO module or a function with specs, to an executable."""
+"""`hlo_disc.compile` and `hlo_disc.stablehlo`: whatever holds a program, to an executable or to StableHLO text."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import sys
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
-from hlo_disc.errors import ArgumentError
+from hlo_disc.errors import ArgumentError, ParseError
 from hlo_disc.executable import Executable, describe_structure
 from hlo_disc.import_.symbols import constraint_texts
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, spec_dims
-from hlo_disc.trace import Traced, trace
+from hlo_disc.trace import trace
 from hlo_disc.values import describe_all
+
+# What a source is, in words, and what makes its graph and says how its results nest (`describe_structure`).
+_Reading = tuple[str, Callable[[], tuple[Graph, str]]]
 
 
 def compile(
@@ -30,24 +36,30 @@ def compile(
     """Compile a program once for every shape.
 
     An executable knows numbers alone: random keys are their data there (uint32, as `jax.random.key_data` gives it),
-    arrays of float0 are booleans, and no type is weak.
+    arrays of float0 are booleans, and no type is weak. Its `explain()` says first what the source was taken for.
 
     Args:
-        source: the path, text or bytes of a StableHLO module (text, MLIR bytecode or portable artifact), a
-            `jax.export.Exported`, a `torch.export.ExportedProgram` or the path of a `.pt2` file of one, whose weights
-            become constants, the directory of a TensorFlow SavedModel, whose serving function is compiled, with its
-            weights, or a JAX function, jitted or plain.
-        specs: for a function, one a parameter: arrays, `jax.ShapeDtypeStruct`s or strings, in pytrees. A string is a
-            dtype of numpy or StableHLO and sizes, `"f32[b, s, 64]"`; names are dims, and `"2*n"` is a size too.
-        dims: for a function, a parameter's name -> shape string as in `hlo_disc.jit`; for a module or a SavedModel, an
-            input's name -> shape string, or a list with one for each input, which re-opens a static module.
+        source: a JAX function, jitted or plain; a `jax.export.Exported`; a `torch.export.ExportedProgram`, or the path
+            of a `.pt2` file of one; a function of TensorFlow (a `tf.function`, one of its concrete functions, or any
+            function or Keras model with specs of TensorFlow), or the directory of a SavedModel, of which the serving
+            function is taken; or a StableHLO module as text, MLIR bytecode or a portable artifact: its path, or itself.
+            The weights of programs of PyTorch and TensorFlow become constants.
+        specs: for a function of JAX, one a parameter: arrays, `jax.ShapeDtypeStruct`s or strings, in pytrees. A string
+            is a dtype of numpy or StableHLO and sizes, `"f32[b, s, 64]"`; names are dims, and `"2*n"` is a size too.
+            For one of TensorFlow, a `tf.TensorSpec` each, with None for unknown sizes; none where it has a signature.
+        dims: for a function of JAX, a parameter's name -> shape string as in `hlo_disc.jit`; for a module or a program
+            of TensorFlow, an input's name -> shape string, or a list with one for each input, which re-opens a static
+            module.
         constraints: what holds for the dims, `"s <= 512"` or `["s <= 512", "s % 8 == 0"]`; a call that breaks one
             raises `ShapeError`.
         options: how to compile and run; by default what the environment says (`Options.from_env`).
         overrides: fields of `Options` by name, over `options`.
 
+    Returns:
+        What is called with arrays.
+
     Raises:
-        ParseError: no StableHLO, or a constraint that is none.
+        ParseError: no program, or a constraint that is none.
         OSError: a file that cannot be read; FileNotFoundError for none.
         UnsupportedOpError: an op that cannot be compiled.
         ArgumentError: specs, dims or options that do not fit.
@@ -59,13 +71,67 @@ def compile(
         (3, 2)
     """
     merged = pipeline.merge(options, overrides)
-    texts = constraint_texts(constraints)
+    what, read = _reading(source, specs, dims, constraint_texts(constraints))
+    structures: list[str] = []
+
+    def graph() -> Graph:
+        made, structure = read()
+        structures.append(structure)
+        return made
+
+    program = pipeline.compile(graph, merged)
+    return Executable(dataclasses.replace(program, source=what, structure=structures[0]), merged)
+
+
+def stablehlo(
+    source: Any,
+    *specs: Any,
+    dims: Mapping[str, Any] | Sequence[Any] | None = None,
+    constraints: str | Sequence[str] = (),
+) -> str:
+    """A program as the text of one StableHLO module, whatever it came as.
+
+    It is what `compile` starts from. Sizes that are not known are `?`; the attribute `hlo_disc.shape` of an argument
+    names them, and what must hold of them are custom calls `shape_assertion`, as JAX writes them. Weights that are
+    constants are in the text. How results nest is not.
+
+    Args:
+        source: as `compile` takes it.
+        specs: as `compile` takes them.
+        dims: as `compile` takes them.
+        constraints: as `compile` takes them.
+
+    Returns:
+        The text, which `compile` reads, too.
+
+    Raises:
+        HloDiscError: what `compile` raises before it compiles.
+        OSError: a file that cannot be read.
+
+    Example:
+        >>> text = hlo_disc.stablehlo(lambda x: -x, "f32[n]")
+        >>> "stablehlo.negate %arg0 : (tensor<?xf32>) -> tensor<?xf32>" in text
+        True
+    """
+    from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
+
+    _, read = _reading(source, specs, dims, constraint_texts(constraints))
+    return to_stablehlo(read()[0])
+
+
+def _reading(source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence[str]) -> _Reading:
+    """What a source is and what reads it. Raises ArgumentError for specs and dims that it does not take."""
     if _is_exported(source):
-        return _compile_exported(source, specs, dims, texts, merged)
-    if hasattr(source, "get_concrete_function") or hasattr(source, "structured_outputs"):
-        raise ArgumentError(f"{source!r} is TensorFlow's: hlo_disc.tensorflow.compile compiles such functions")
-    if callable(source):
-        return _compile_function(source, specs, {} if dims is None else dims, texts, merged)
+        return _exported(source, specs, dims, constraints)
+    if callable(source) or hasattr(source, "structured_outputs"):
+        if _is_tensorflow(source, specs):
+            return _tensorflow_function(source, specs, dims, constraints)
+        if (torch := sys.modules.get("torch")) and isinstance(source, torch.nn.Module):
+            raise ArgumentError(
+                f"{type(source).__name__} is a module of PyTorch's: pass what torch.export.export makes of it, or "
+                'compile it by torch.compile(…, backend="hlo_disc")'
+            )
+        return _function(source, specs, {} if dims is None else dims, constraints)
     if specs:
         raise ArgumentError(f"{len(specs)} specs given, but only a function takes specs: a module has its own types")
     if isinstance(dims, str):
@@ -73,14 +139,8 @@ def compile(
             f"dims is {dims!r}, must be a list with a shape string for each input, as in dims=[{dims!r}]"
         )
     if is_saved_model(source):
-        if find_spec("tensorflow") is None:
-            raise ArgumentError(
-                f"{source} is a SavedModel: to read it needs TensorFlow, as pip install hlo_disc[tensorflow]"
-            )
-        from hlo_disc.tensorflow.importing import Imported, saved_function
-
-        return Imported(saved_function(os.fspath(source))).frozen(dims, constraints, merged)
-    return Executable(pipeline.compile(lambda: _read_module(source, dims, texts), merged), merged)
+        return _saved_model(os.fspath(source), dims, constraints)
+    return _module(source, dims, constraints)
 
 
 def _is_exported(source: Any) -> bool:
@@ -90,9 +150,8 @@ def _is_exported(source: Any) -> bool:
     return type(source).__module__.startswith("torch.export.") and type(source).__name__ == "ExportedProgram"
 
 
-def _compile_exported(
-    source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence[str], options: Options
-) -> Executable:
+def _exported(source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence[str]) -> _Reading:
+    is_file = isinstance(source, (str, os.PathLike))
     if specs or dims or constraints:
         raise ArgumentError("an exported program has its own types and dims: say them to torch.export")
     try:
@@ -101,15 +160,22 @@ def _compile_exported(
         from hlo_disc.import_.aten.exported import read_exported
     except ImportError as error:
         raise ArgumentError(f"{source} is a program of PyTorch's, which cannot be imported: {error}") from None
-    program = torch.export.load(source) if isinstance(source, (str, os.PathLike)) else source
-    made: list[Any] = []
 
-    def read() -> Graph:
-        made.append(read_exported(program))
-        return made[0][0]
+    def read() -> tuple[Graph, str]:
+        graph, nest = read_exported(_load_exported(source, torch) if is_file else source)
+        return graph, describe_structure(nest)
 
-    compiled = pipeline.compile(read, options)
-    return Executable(dataclasses.replace(compiled, structure=describe_structure(made[0][1])), options)
+    return f"a torch.export.ExportedProgram{f', {source}' if is_file else ''}", read
+
+
+def _load_exported(path: str | os.PathLike[str], torch: Any) -> Any:
+    with open(path, "rb") as file:  # PyTorch logs tracebacks for what is no zip file
+        if not zipfile.is_zipfile(file):
+            raise ParseError(f"{path} is no program of torch.export: write it with torch.export.save")
+    try:
+        return torch.export.load(path)
+    except Exception as error:  # of many kinds
+        raise ParseError(f"{path} is no program of torch.export that this PyTorch reads: {error}") from None
 
 
 def is_saved_model(source: Any) -> bool:
@@ -117,18 +183,53 @@ def is_saved_model(source: Any) -> bool:
     return isinstance(source, (str, os.PathLike)) and os.path.isfile(os.path.join(source, "saved_model.pb"))
 
 
-def _read_module(source: Any, dims: Mapping[str, Any] | Sequence[Any] | None, constraints: Sequence[str]) -> Graph:
+def _saved_model(directory: str, dims: Any, constraints: Sequence[str]) -> _Reading:
+    if find_spec("tensorflow") is None:
+        raise ArgumentError(
+            f"{directory} is a SavedModel: to read it needs TensorFlow, as pip install hlo_disc[tensorflow]"
+        )
+    from hlo_disc.tensorflow.importing import Imported, saved_function
+
+    return f"a SavedModel, {directory}", lambda: Imported(saved_function(directory)).frozen(dims, constraints)
+
+
+def _is_tensorflow(source: Any, specs: Sequence[Any]) -> bool:
+    """Is it a function of TensorFlow, by what it has or by its specs?"""
+    if hasattr(source, "get_concrete_function") or hasattr(source, "structured_outputs"):
+        return True
+    if tf := sys.modules.get("tensorflow"):
+        from jax import tree_util
+
+        return any(isinstance(x, tf.TypeSpec) for x in tree_util.tree_leaves(specs))
+    return False
+
+
+def _tensorflow_function(source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence[str]) -> _Reading:
+    from hlo_disc.tensorflow.importing import Imported, concrete_of
+
+    if any(isinstance(x, str) for x in specs):
+        raise ArgumentError("the specs of a function of TensorFlow are tf.TensorSpecs; dims names their sizes")
+    concrete = concrete_of(source, specs or None)
+    return f"a function of TensorFlow, {concrete.graph.name}", lambda: Imported(concrete).frozen(dims, constraints)
+
+
+def _module(source: Any, dims: Any, constraints: Sequence[str]) -> _Reading:
     from hlo_disc.import_.module import read_module
     from hlo_disc.import_.policy import JAX_EXPORT, STABLEHLO
-    from hlo_disc.import_.source import is_export, load_module
+    from hlo_disc.import_.source import is_export, is_text, load_module
 
     origin = JAX_EXPORT if is_export(source) else STABLEHLO
-    return read_module(load_module(source), dims=dims, constraints=constraints, origin=origin)
+
+    def read() -> tuple[Graph, str]:
+        return read_module(load_module(source), dims=dims, constraints=constraints, origin=origin), ""
+
+    if is_export(source):
+        return f"a jax.export.Exported, {getattr(source, 'fun_name', 'of a function')}", read
+    is_path = isinstance(source, os.PathLike) or isinstance(source, str) and not is_text(source)
+    return f"a StableHLO module{f', {Path(source)}' if is_path else ''}", read
 
 
-def _compile_function(
-    fn: Callable[..., Any], specs: Sequence[Any], dims: Any, constraints: Sequence[str], options: Options
-) -> Executable:
+def _function(fn: Callable[..., Any], specs: Sequence[Any], dims: Any, constraints: Sequence[str]) -> _Reading:
     from jax import tree_util
 
     signature = Signature(fn)
@@ -139,12 +240,10 @@ def _compile_function(
     parsed = [spec_dims(leaf, text, name) for leaf, text, name in zip(leaves, given, names, strict=True)]
     infos = describe_all([leaf for leaf, _ in parsed], names, signature.name)
     made_up = any(isinstance(leaf, str) for leaf in leaves)
-    made: list[Traced] = []
 
-    def read() -> Graph:
-        made.append(trace(fn, tree, infos, tuple(d for _, d in parsed), names, constraints, made_up))
-        return made[0].graph
+    def read() -> tuple[Graph, str]:
+        made = trace(fn, tree, infos, tuple(d for _, d in parsed), names, constraints, made_up)
+        template = tree_util.tree_unflatten(made.out_tree, range(made.out_tree.num_leaves))
+        return made.graph, describe_structure(template)
 
-    program = pipeline.compile(read, options)
-    template = tree_util.tree_unflatten(made[0].out_tree, range(made[0].out_tree.num_leaves))
-    return Executable(dataclasses.replace(program, structure=describe_structure(template)), options)
+    return f"a function of JAX, {signature.name}", read

@@ -37,15 +37,15 @@ def load_module(source: Any) -> ir.Module:
         return source
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _from_bytes(bytes(source), "<bytes>")
-    if isinstance(source, str) and _is_text(source):
+    if isinstance(source, str) and is_text(source):
         return _parse(source, "<text>")
     if isinstance(source, (str, os.PathLike)):
         return _from_file(Path(source))
     if is_export(source):
         return _from_bytes(source.mlir_module_serialized, f"the export of {getattr(source, 'fun_name', 'a function')}")
     raise ParseError(
-        f"cannot read a program from {type(source).__name__}: pass a path, StableHLO text, bytecode, a portable "
-        "artifact, a jax.export.Exported or an MLIR module"
+        f"cannot read a program from {type(source).__name__}: pass a function of JAX or TensorFlow, a "
+        "jax.export.Exported, a torch.export.ExportedProgram, StableHLO text, bytecode, a portable artifact, or a path"
     )
 
 
@@ -54,7 +54,8 @@ def is_export(source: Any) -> bool:
     return isinstance(getattr(source, "mlir_module_serialized", None), bytes)
 
 
-def _is_text(source: str) -> bool:
+def is_text(source: str) -> bool:
+    """Whether a string is a module itself, not a path of one."""
     # A module needs a brace or a line break, which no one puts into a path.
     return not source.strip() or "\n" in source or "{" in source
 

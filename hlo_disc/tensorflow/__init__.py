@@ -21,7 +21,7 @@ from hlo_disc.tensorflow.compiled import Compiled
 from hlo_disc.tensorflow.function import JitFunction
 from hlo_disc.tensorflow.importing import Imported, concrete_of
 
-__all__ = ["Compiled", "JitFunction", "compile", "jit", "stablehlo"]
+__all__ = ["Compiled", "JitFunction", "compile", "jit"]
 
 
 def compile(
@@ -54,25 +54,6 @@ def compile(
     """
     imported = Imported(concrete_of(function, input_signature))
     return Compiled(imported, imported.compiled(dims, constraints, options, overrides))
-
-
-def stablehlo(function: Any, input_signature: Sequence[Any] | None = None, **settings: Any) -> str:
-    """A function of TensorFlow as the text of a StableHLO module: what it captured are arguments behind its own.
-
-    Args:
-        function: as `compile` takes it.
-        input_signature: as `compile` takes it.
-        settings: `dims` and `constraints`, as `compile` takes them.
-
-    Returns:
-        The text.
-
-    Raises:
-        UnsupportedOpError: an op that cannot be imported, with its line.
-    """
-    from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
-
-    return to_stablehlo(Imported(concrete_of(function, input_signature)).graph(**settings))
 
 
 def jit(function: Callable[..., Any] | None = None, *, options: Options | None = None, **overrides: Any) -> Any:

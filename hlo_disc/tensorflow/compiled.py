@@ -12,7 +12,7 @@ from tensorflow.python.eager import context
 
 from hlo_disc.errors import ArgumentError, UnsupportedOpError
 from hlo_disc.executable import Executable
-from hlo_disc.tensorflow.importing import Imported
+from hlo_disc.tensorflow.importing import Imported, nested
 from hlo_disc.tensorflow.op import Op
 
 
@@ -71,7 +71,7 @@ class Compiled:
             return results[0]
         if self._is_flat:
             return tuple(results)
-        return tf.nest.pack_sequence_as(self._structure, list(results), expand_composites=True)
+        return nested(self._structure, results)
 
     def _flat(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         if not kwargs and len(args) == len(self._types) and all(isinstance(x, tf.Tensor) for x in args):

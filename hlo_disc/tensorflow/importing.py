@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -54,12 +53,17 @@ class Imported:
         texts = constraint_texts(constraints)
         return Executable(pipeline.compile(lambda: self.graph(dims, texts), merged), merged)
 
-    def frozen(self, dims: Any, constraints: str | Sequence[str], options: Options) -> Executable:
-        """The executable with what was captured as constants, which nests its results as the function does."""
-        texts = constraint_texts(constraints)
-        program = pipeline.compile(lambda: self.graph(dims, texts, frozen=True), options)
-        template = tf.nest.pack_sequence_as(self.concrete.structured_outputs, range(len(program.outputs)))
-        return Executable(dataclasses.replace(program, structure=describe_structure(template)), options)
+    def frozen(self, dims: Any, constraints: Sequence[str]) -> tuple[Graph, str]:
+        """The graph with what was captured as constants, and how its results nest. Raises as `graph`."""
+        graph = self.graph(dims, constraints, frozen=True)
+        return graph, describe_structure(nested(self.concrete.structured_outputs, range(len(graph.outputs))))
+
+
+def nested(structure: Any, results: Iterable[Any]) -> Any:
+    """Results as a function nests them; where it gives None there is none."""
+    left = iter(results)
+    flat = tf.nest.flatten(structure, expand_composites=True)
+    return tf.nest.pack_sequence_as(structure, [None if x is None else next(left) for x in flat], True)
 
 
 def concrete_of(function: Any, signature: Sequence[Any] | None) -> Any:
@@ -69,7 +73,7 @@ def concrete_of(function: Any, signature: Sequence[Any] | None) -> Any:
     if not callable(function):
         raise ArgumentError(f"{function!r} is no function of TensorFlow")
     if signature is None and getattr(function, "input_signature", None) is None:
-        raise ArgumentError("give input_signature, a tf.TensorSpec for each parameter, with None for unknown sizes")
+        raise ArgumentError("give a signature, a tf.TensorSpec for each parameter, with None for unknown sizes")
     if not hasattr(function, "get_concrete_function"):
         function = tf.function(function)
     return function.get_concrete_function(*(signature or ()))

@@ -8,6 +8,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import emitted
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -87,6 +88,48 @@ def test_compile_then_run(module, tmp_path):
     assert "(3, 4)" in out
     assert "n=3" in out
     assert np.load(tmp_path / "r.npz")["out0"].shape == (3, 4)
+
+
+@pytest.mark.parametrize("form", ["text", "artifact"])
+def test_stablehlo_comes_out_again(tmp_path, form):
+    """Of what JAX exports: equal results when it is compiled again, by XLA too, at all sizes."""
+    sizes = jax.export.symbolic_shape("b, s", constraints=["s <= 64"])
+
+    def attend(x, mask):
+        scores = jnp.where(mask[:, None], jnp.einsum("bsd,btd->bst", x, x), -1e9)
+        return jax.nn.softmax(scores) @ x, x.cumsum(1)[:, ::2]
+
+    specs = jax.ShapeDtypeStruct((*sizes, 4), jnp.float32), jax.ShapeDtypeStruct(sizes, jnp.bool_)
+    exported = jax.export.export(jax.jit(attend))(*specs)
+    content = exported.mlir_module().encode() if form == "text" else exported.mlir_module_serialized
+    (tmp_path / "attend").write_bytes(content)
+    code, text, err = call("compile", tmp_path / "attend", "--emit", "stablehlo")
+    assert code == 0, err
+    assert text == hlo_disc.stablehlo(tmp_path / "attend")
+    code, out, _ = call("compile", tmp_path / "attend", "--emit", "stablehlo", "-o", tmp_path / "out.mlir")
+    assert (code, out) == (0, f"{tmp_path / 'out.mlir'}: {len(text)} characters of StableHLO\n")
+    assert (tmp_path / "out.mlir").read_text() == text
+    calls = []
+    for b, s in ((2, 7), (1, 1), (5, 64)):
+        random = np.random.default_rng(s)
+        arguments = random.standard_normal((b, s, 4), np.float32), random.random((b, s)) < 0.7
+        calls.append((arguments, attend(*map(jnp.asarray, arguments))))
+    executable = emitted.check(text, calls)
+    assert executable.dims == ("b", "s")
+    with pytest.raises(hlo_disc.ShapeError, match="64"):
+        executable(np.ones((2, 65, 4), np.float32), np.ones((2, 65), bool))
+
+
+def test_stablehlo_of_a_module_that_is_reopened(tmp_path):
+    (tmp_path / "exp.mlir").write_text(STATIC)
+    options = ["--dims", "args[0]=(n, _)", "--constraint", "n <= 4"]
+    code, text, err = call("compile", tmp_path / "exp.mlir", "--emit", "stablehlo", *options)
+    assert code == 0, err
+    assert 'tensor<?x4xf32> {hlo_disc.shape = "(n, 4)"}' in text
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    executable = emitted.check(text, [([x], [np.exp(x)])])
+    with pytest.raises(hlo_disc.ShapeError, match="n <= 4: 'n' is 5"):
+        executable(np.ones((5, 4), np.float32))
 
 
 def test_bytecode_and_portable_artifact(tmp_path):
@@ -201,11 +244,11 @@ def bytecode():
         "no function",
     ],
 )
-@pytest.mark.parametrize("command", ["explain", "run"])
+@pytest.mark.parametrize("command", ["explain", "run", "compile --emit stablehlo"])
 def test_files_that_cannot_be_compiled(tmp_path, command, content, parts):
     path = tmp_path / "bad.mlir"
     path.write_bytes(content)
-    code, out, err = call(command, path)
+    code, out, err = call(*command.split(), path)
     assert code == 1
     assert out == ""
     assert err.startswith("error: ")
@@ -337,6 +380,13 @@ def test_extension_types_in_files(tmp_path):
         (["frobnicate"], ["No such command 'frobnicate'", "--help'"]),
         (["run"], ["Missing argument 'FILE'", "run --help'"]),
         (["compile", "{tmp}/add.mlir"], ["Missing option '-o' / '--output'", "compile --help'"]),
+        (["compile", "{tmp}/add.mlir", "--emit", "x"], ["--emit", "'x' is not one of 'disc', 'stablehlo'"]),
+        (["compile", "{tmp}/add.mlir", "--emit", "stablehlo", "-o", "{tmp}"], ["--output {tmp}: is a directory"]),
+        (["compile", "{tmp}/add.mlir", "--emit", "stablehlo", "-o", "/dev/full"], ["cannot write /dev/full: No space"]),
+        (
+            ["compile", "{tmp}/add.mlir", "--emit", "stablehlo", "--target", "cpu"],
+            ["--target has no effect on"],
+        ),
         (["compile", "{tmp}/add.mlir", "-o", "{tmp}"], ["--output {tmp}: is a directory"]),
         (["compile", "{tmp}/add.mlir", "-o", "{tmp}/none/x"], ["there is no directory {tmp}/none"]),
         (["compile", "{tmp}/add.mlir", "-o", "/dev/full"], ["cannot write /dev/full: No space left on device"]),
@@ -359,6 +409,12 @@ def test_options_that_cannot_be(module, tmp_path, args, parts):
     assert err.startswith("error: ") and err.count("\n") == 1, err
     missing = [part for part in parts if part.format(tmp=tmp_path) not in err]
     assert not missing, f"{err} does not say {missing}"
+
+
+def test_stablehlo_of_an_executable_there_is_none(compiled):
+    code, out, err = call("compile", compiled, "--emit", "stablehlo")
+    assert (code, out) == (1, "")
+    assert err == f"error: {compiled} is compiled already, to machine code: give the program that it was made from\n"
 
 
 def test_a_reader_that_has_enough(compiled):

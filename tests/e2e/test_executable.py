@@ -119,23 +119,32 @@ def test_sources(tmp_path):
     text = exported.mlir_module()
     (tmp_path / "f.mlir").write_text(text)
     sources = [
-        exported,
-        text,
-        text.encode(),
-        exported.mlir_module_serialized,
-        tmp_path / "f.mlir",
-        str(tmp_path / "f.mlir"),
+        (exported, "a jax.export.Exported, <lambda>"),
+        (text, "a StableHLO module"),
+        (text.encode(), "a StableHLO module"),
+        (exported.mlir_module_serialized, "a StableHLO module"),
+        (tmp_path / "f.mlir", f"a StableHLO module, {tmp_path / 'f.mlir'}"),
+        (str(tmp_path / "f.mlir"), f"a StableHLO module, {tmp_path / 'f.mlir'}"),
+        (hlo_disc.stablehlo(exported), "a StableHLO module"),
+        (hlo_disc.stablehlo(fn, "f32[n, 3]"), "a StableHLO module"),
     ]
-    for source in sources:
+    for source, told in sources:
         exe = hlo_disc.compile(source)
         assert exe(ones(4, 3)).tolist() == (ones(4, 3) + 1).tolist()
         assert exe.dims == ("n",)
+        assert exe.explain().splitlines()[0] == f"source  {told}"
+        exe.save(tmp_path / "f.disc")
+        assert hlo_disc.load(tmp_path / "f.disc").explain() == exe.explain()
+    assert hlo_disc.compile(add, "f32[n]", "f32[n]").explain().startswith("source  a function of JAX, add\n")
     assert hlo_disc.compile(fn, "f32[n]")(ones(2)).tolist() == [2, 2]
     assert hlo_disc.compile(hlo_disc.jit(lambda x: x + 1), "f32[n]")(ones(2)).tolist() == [2, 2]
     with pytest.raises(FileNotFoundError, match="none.mlir"):
         hlo_disc.compile("none.mlir")
-    with pytest.raises(ParseError, match="int"):
-        hlo_disc.compile(3)
+    for take in (hlo_disc.compile, hlo_disc.stablehlo):
+        with pytest.raises(ParseError, match="a program from int: pass a function of JAX or TensorFlow, a jax.export"):
+            take(3)
+        with pytest.raises(ArgumentError, match="1 specs given, but only a function takes specs"):
+            take(text, "f32[n]")
 
 
 @pytest.mark.parametrize("wrong", [{"threads": -1}, {"threads": 1 << 31}, {"threads": 1.5}, {"packed_bytes": -1}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -84,7 +85,7 @@ def read_program(
             raise UnsupportedOpError(f"{program.name}: input {name!r}: {error}") from None
     specs = select_specs(dims or {}, program.inputs, [len(sizes) for _, sizes in types])
     taken = {name for spec in specs for d in spec if d is not None for name in d.symbols}
-    fresh = (name for i in range(10**6) if (name := f"d{i}") not in taken)
+    fresh = (symbol for symbol in map("d{}".format, itertools.count()) if symbol not in taken)
     inputs = []
     for name, spec, (dtype, sizes) in zip(program.inputs, specs, types, strict=True):
         shape = []

@@ -165,14 +165,6 @@ def test_a_call_takes_little_more_than_an_op_of_tensorflow():
     assert overhead <= 4.0, f"{overhead:.1f} us"
 
 
-def test_stablehlo_has_variables_as_arguments():
-    w = tf.Variable(tf.ones([8, 4]), name="w")
-    text = hlo_disc.tensorflow.stablehlo(lambda x: x @ w, [tf.TensorSpec([None, 8], name="x")])
-    assert "tensor<?x8xf32>" in text and "tensor<8x4xf32>" in text
-    exe = hlo_disc.compile(text)
-    np.testing.assert_allclose(exe(rows(3).numpy(), np.ones((8, 4), np.float32)), rows(3) @ w, atol=1e-5)
-
-
 def test_names_and_constraints_of_sizes():
     compiled = hlo_disc.tensorflow.compile(
         lambda x, y: x + y,

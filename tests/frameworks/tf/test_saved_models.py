@@ -1,14 +1,18 @@
-"""`hlo-disc compile DIR` and `hlo_disc.compile(DIR)`: the serving function of a SavedModel with its weights."""
+"""SavedModels and functions of TensorFlow for `hlo_disc.compile` and its command: their weights are constants."""
 
 import subprocess
 import sys
 
+import emitted
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from models import MODELS
+from click.testing import CliRunner
+from models import MODELS, floats
 
-import hlo_disc
+import hlo_disc.tensorflow
+from hlo_disc.cli import main
 
 
 def test_a_saved_model_becomes_a_file_that_runs_without_tensorflow(tmp_path):
@@ -47,6 +51,83 @@ def test_a_model_without_signature(tmp_path):
         hlo_disc.compile(str(tmp_path / "model"))
 
 
-def test_a_function_of_tensorflow_is_sent_to_where_it_is_compiled():
-    with pytest.raises(hlo_disc.ArgumentError, match="hlo_disc.tensorflow.compile"):
+@pytest.mark.parametrize("name", ["bert", "cnn"])
+def test_stablehlo_of_a_saved_model(tmp_path, name):
+    make, _, argument = MODELS[name]
+    model = make()
+    model.export(str(tmp_path / "model"), verbose=False)
+    command = [sys.executable, "-m", "hlo_disc", "compile", str(tmp_path / "model"), "--emit", "stablehlo"]
+    subprocess.run([*command, "-o", str(tmp_path / "model.mlir")], check=True, capture_output=True)
+    text = (tmp_path / "model.mlir").read_text()
+    calls = [([argument(n).numpy()], [model(argument(n)).numpy()]) for n in (3, 1, 8)]
+    emitted.check(text, calls)
+
+
+@pytest.mark.parametrize("emit", ["disc", "stablehlo"])
+def test_a_saved_model_that_changes_something(tmp_path, emit):
+    module = tf.Module()
+    module.count = tf.Variable(0.0)
+    signature = [tf.TensorSpec([None], name="x")]
+    module.call = tf.function(lambda x: {"y": x + module.count.assign_add(1.0)}, input_signature=signature)
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures=module.call)
+    command = ["compile", str(tmp_path / "model"), "--emit", emit, "-o", str(tmp_path / "out")]
+    result = CliRunner().invoke(main, command)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: tf.AssignAddVariableOp at ")
+    assert not (tmp_path / "out").exists()
+
+
+# -------------------------------------------------------------------- functions, which are compiled as SavedModels are
+
+
+def layer():
+    w = tf.Variable(tf.ones([4, 2]), name="w")
+    return w, lambda x: {"y": x @ w, "all": [x, None]}
+
+
+def test_functions_of_tensorflow():
+    w, function = layer()
+    spec = tf.TensorSpec([None, 4], name="x")
+    traced = tf.function(function, input_signature=[spec])
+    model = keras.Sequential([keras.Input([4]), keras.layers.Lambda(function)])
+    sources = [(function, spec), (tf.function(function), spec), (traced,), (traced.get_concrete_function(),)]
+    for source in [*sources, (model, spec)]:
+        executable = hlo_disc.compile(*source, dims=["(n, _)"], constraints="n <= 8")
+        assert executable.explain().startswith("source  a function of TensorFlow, ")
+        assert executable.dims == ("n",)
+        for n in (3, 1, 0):
+            x = floats(n, 4).numpy()
+            results = executable(x)
+            np.testing.assert_allclose(results["y"], x @ w, atol=1e-6)
+            np.testing.assert_array_equal(results["all"][0], x)
+            assert results["all"][1] is None
+        with pytest.raises(hlo_disc.ShapeError):
+            executable(np.ones((9, 4), np.float32))
+    assert hlo_disc.tensorflow.compile(function, [spec])(tf.ones([3, 4]))["all"][1] is None
+
+
+def test_stablehlo_of_a_function():
+    w, function = layer()
+    text = hlo_disc.stablehlo(function, tf.TensorSpec([None, 4], name="x"))
+    assert "%arg0" in text and "%arg1" not in text  # the weight is a constant
+    x = [floats(n, 4).numpy() for n in (3, 1)]
+    emitted.check(text, [([a], [a, a @ w.numpy()]) for a in x])
+
+
+def test_a_program_keeps_the_values_that_variables_had():
+    w, function = layer()
+    executable = hlo_disc.compile(function, tf.TensorSpec([None, 4]))
+    w.assign(w * 2)
+    np.testing.assert_array_equal(executable(np.ones((1, 4), np.float32))["y"], [[4, 4]])
+
+
+def test_inputs_have_the_names_of_parameters():
+    executable = hlo_disc.compile(lambda x, y: x + y, tf.TensorSpec([None]), tf.TensorSpec([None]))
+    assert [str(x) for x in executable.program.inputs] == ["x: float32[d0]", "y: float32[d1]"]
+
+
+def test_specs_that_are_none_of_tensorflow():
+    with pytest.raises(hlo_disc.ArgumentError, match="are tf.TensorSpecs"):
+        hlo_disc.compile(tf.function(lambda x: x), "f32[n]")
+    with pytest.raises(hlo_disc.ArgumentError, match="give a signature, a tf.TensorSpec for each parameter"):
         hlo_disc.compile(tf.function(lambda x: x))

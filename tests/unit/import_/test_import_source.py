@@ -75,7 +75,7 @@ def test_lines_of_a_file(tmp_path):
         (b"\x89PNG\r\n\x1a\n\xff\xfe", r"<bytes> is neither StableHLO text nor MLIR .* begins with b'\\x89PNG"),
         (b"MZ\x00\x00", "neither StableHLO text nor MLIR bytecode: .* its byte 2 is b'.x00'"),
         (b"PK\x03\x04", "is a zip file, .* is opened with hlo_disc.load"),
-        (3, "cannot read a program from int: pass a path"),
+        (3, "cannot read a program from int: pass a function of JAX or TensorFlow, a jax.export"),
         (SimpleNamespace(mlir_module_serialized=b"ML\xefR", fun_name="f"), "the export of f: "),
     ],
 )

@@ -1,0 +1,130 @@
+"""Programs of `torch.export`, in memory and as files: compiled, and as StableHLO."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import emitted
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+
+import hlo_disc
+from hlo_disc.cli import main
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # of PyTorch's own
+SHAPES = [(3, 7), (1, 2), (16, 5), (0, 4)]
+
+
+class Classifier(nn.Module):
+    """Words to classes: an embedding, an attention, a mean over the words, and what it was of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(50, 16)
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+        self.out = nn.Linear(16, 3)
+
+    def forward(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        x = self.words(ids)
+        mean = self.attention(x, x, x, need_weights=False)[0].mean(1)
+        return {"classes": self.out(mean).softmax(-1), "mean": mean}
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return Classifier().train(False)
+
+
+@pytest.fixture(scope="module")
+def exported(model: nn.Module) -> torch.export.ExportedProgram:
+    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=64)}
+    return torch.export.export(model, (torch.zeros(2, 3, dtype=torch.long),), dynamic_shapes=(sizes,))
+
+
+@pytest.fixture
+def file(exported: torch.export.ExportedProgram, tmp_path: Path) -> Path:
+    torch.export.save(exported, tmp_path / "model.pt2")
+    return tmp_path / "model.pt2"
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.randint(0, 50, shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def call(*args: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, [str(a) for a in args])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_compiled(model, exported, file):
+    for source, told in ((exported, ""), (file, f", {file}"), (str(file), f", {file}")):
+        executable = hlo_disc.compile(source)
+        assert executable.explain().splitlines()[0] == f"source  a torch.export.ExportedProgram{told}"
+        for shape in SHAPES:
+            torch.testing.assert_close(executable(numbers(*shape)), model(numbers(*shape)), check_stride=False)
+        with pytest.raises(hlo_disc.ShapeError, match="<= 64"):
+            executable(numbers(2, 65))
+
+
+def test_as_stablehlo(model, exported, file):
+    code, text, err = call("compile", file, "--emit", "stablehlo")
+    assert code == 0, err
+    assert text == hlo_disc.stablehlo(file)
+    calls = []
+    for shape in SHAPES:
+        with torch.no_grad():
+            results = model(numbers(*shape))
+        calls.append(([numbers(*shape).numpy()], [results["classes"].numpy(), results["mean"].numpy()]))
+    executable = emitted.check(text, calls)
+    assert executable.dims == hlo_disc.compile(exported).dims
+    with pytest.raises(hlo_disc.ShapeError, match="<= 64"):
+        executable(numbers(2, 65).numpy())
+
+
+def test_a_file_becomes_one_that_runs(file, tmp_path):
+    code, out, err = call("compile", file, "-o", tmp_path / "model.disc")
+    assert code == 0, err
+    assert "int64[" in out
+    assert hlo_disc.load(tmp_path / "model.disc")(numbers(2, 5).numpy())["classes"].shape == (2, 3)
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return x + self.count
+
+
+@pytest.mark.parametrize("emit", ["disc", "stablehlo"])
+def test_a_program_that_changes_something(tmp_path, emit):
+    torch.export.save(torch.export.export(Counter(), (torch.ones(3),)), tmp_path / "counter.pt2")
+    code, out, err = call("compile", tmp_path / "counter.pt2", "--emit", emit, "-o", tmp_path / "out")
+    assert (code, out) == (1, "")
+    assert "error: the exported program changes count (buffer mutation)" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_that_are_none(tmp_path):
+    (tmp_path / "text.pt2").write_text("text")
+    with zipfile.ZipFile(tmp_path / "other.pt2", "w") as archive:
+        archive.writestr("x", "text")
+    for name, reason in (("text", "write it with torch.export.save"), ("other", "that this PyTorch reads")):
+        code, _, err = call("compile", tmp_path / f"{name}.pt2", "--emit", "stablehlo")
+        assert code == 1
+        assert f"error: {tmp_path / name}.pt2 is no program of torch.export" in err and reason in err
+    with pytest.raises(FileNotFoundError, match="none.pt2"):
+        hlo_disc.compile(tmp_path / "none.pt2")
+
+
+def test_what_is_said_of_other_things_of_pytorch(model):
+    for call in (lambda: hlo_disc.compile(model, "i64[b, s]"), lambda: hlo_disc.stablehlo(model)):
+        with pytest.raises(hlo_disc.ArgumentError, match="Classifier is a module of PyTorch's: .* torch.export.export"):
+            call()

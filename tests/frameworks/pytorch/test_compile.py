@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import nn
+
+from hlo_disc.errors import OutOfMemoryError
 
 
 @pytest.fixture(autouse=True)
@@ -40,3 +44,32 @@ def test_softmax_of_a_single_number(number):
     x = torch.tensor(number)
     got = torch.compile(both, backend="hlo_disc", options={"fallback": False})(x)
     torch.testing.assert_close(got, both(x), equal_nan=True)
+
+
+def test_eight_threads_at_changing_shapes_while_a_weight_changes():
+    """Each call sees the weight as its thread last set it, whatever the others do."""
+    compiled = torch.compile(lambda x, w: (x * w + 1, (x * w).sum(0)), backend="hlo_disc", dynamic=True)
+    inputs = [torch.arange(3.0 * n).reshape(n, 3) for n in range(16)]
+
+    def calls(seed: int) -> int:
+        weight = torch.ones(3)
+        for i in range(10_000):
+            n = (i * 7 + seed) % 16
+            weight.fill_(i % 5)
+            y, total = compiled(inputs[n], weight)
+            assert y.shape == (n, 3) and total[2] == (i % 5) * sum(range(2, 3 * n, 3))
+            assert not n or y[-1, -1] == (3 * n - 1) * (i % 5) + 1
+        return 10_000
+
+    for n in (5, 0, 1):  # PyTorch has graphs of their own for the last two
+        compiled(inputs[n], torch.ones(3))
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(calls, range(8))) == 80_000
+
+
+def test_no_memory_and_then_some():
+    compiled = torch.compile(lambda x, y: x[:, None] * y, backend="hlo_disc", dynamic=True)
+    many = torch.zeros(1 << 22)
+    with pytest.raises(OutOfMemoryError):
+        compiled(many, many)
+    torch.testing.assert_close(compiled(torch.ones(3), torch.arange(2.0)), torch.arange(2.0).expand(3, 2))

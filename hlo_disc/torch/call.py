@@ -11,7 +11,7 @@ import torch
 from hlo_disc.dynamic_hlo.ir.graph import raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.executable import Executable
-from hlo_disc.import_.aten.reader import ElementsOf, Imported
+from hlo_disc.import_.aten.imported import ElementsOf, Imported
 
 # In place of the tensors that a program does not have.
 _NOTHING = torch.empty((0, 0), dtype=torch.bool)

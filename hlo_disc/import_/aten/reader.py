@@ -10,7 +10,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -27,6 +26,7 @@ from hlo_disc.import_ import symbols
 from hlo_disc.import_.aten import floats, sizes
 from hlo_disc.import_.aten.data import Data, is_negative, is_of_data, open_symbols
 from hlo_disc.import_.aten.dtypes import DTYPES
+from hlo_disc.import_.aten.imported import ElementsOf, Imported, Result
 from hlo_disc.import_.aten.rows import HANDLERS
 from hlo_disc.import_.aten.tensors import F64, I64, Tensors
 from hlo_disc.import_.elements import ZERO
@@ -41,53 +41,6 @@ class Type(NamedTuple):
 
     dtype: np.dtype
     shape: Shape
-
-
-class ElementsOf(NamedTuple):
-    """How a view reads memory."""
-
-    dtype: torch.dtype
-    conjugate: bool = False
-    negative: bool = False
-
-
-@dataclass(frozen=True)
-class Result:
-    """Where a result of the graph comes from: one of these.
-
-    output: the number of an output of the program; order: the order of its axes in memory, as PyTorch's strides have
-    it, if it is not that of its shape; is_number: its only element is meant. argument: the number of a placeholder;
-    view: (shape, strides, offset) of a view of its memory, which reads `elements` there: nothing is computed. size: a
-    number.
-    """
-
-    output: int | None = None
-    order: tuple[int, ...] | None = None
-    argument: int | None = None
-    view: tuple[Shape, Shape, Dim] | None = None
-    elements: ElementsOf | None = None
-    size: Dim | None = None
-    is_number: bool = False
-
-
-@dataclass(frozen=True)
-class Imported:
-    """A program, and how its inputs and outputs come from those of PyTorch's graph, which has `placeholders`.
-
-    arguments: of each input the number of its placeholder. numbers: those that say what no tensor's shape does, each
-    the number of its placeholder: after all others, there is an input of the shape (n, 0) for it, where it is negative
-    of (0, -n). A program without tensors has an input of the shape (0, 0), so that it is called with something of
-    PyTorch's. computed: symbols that data decides and results need, each an output of this number.
-    random: there is one more input, a seed.
-    """
-
-    graph: Graph
-    placeholders: int
-    arguments: tuple[int, ...]
-    numbers: tuple[int, ...]
-    results: tuple[Result, ...]
-    computed: Mapping[str, int]
-    random: bool = False
 
 
 class AtenReader(Tensors):

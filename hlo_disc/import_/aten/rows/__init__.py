@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hlo_disc.import_.aten.rows import (
+    antialias,
     attention,
     bags,
     bessel,
@@ -33,6 +34,7 @@ from hlo_disc.import_.aten.rows import (
     scans,
     scatters,
     searches,
+    segments,
     sorting,
     special,
     strides,
@@ -42,6 +44,7 @@ from hlo_disc.import_.aten.rows import (
 Handler = Callable[..., Any]
 
 _FAMILIES = (
+    antialias,
     attention,
     bags,
     bessel,
@@ -65,6 +68,7 @@ _FAMILIES = (
     scans,
     scatters,
     searches,
+    segments,
     sorting,
     special,
     strides,

@@ -39,30 +39,33 @@ class Data:
         self.definitions: dict[str, Value] = {}
         self.known: dict[str, Dim] = {}
         self.floats: dict[str, Value] = {}
-        self._sizes: dict[Value, Dim] = {}
+        self._symbols: dict[Value, Dim] = {}
         self._pieces: dict[sympy.Basic, sympy.Symbol] = {}
 
     # Numbers
 
     def size(self, number: Value, what: str = "a size") -> Dim:
         """An i64 without axes as a size; the run checks that it is not negative."""
-        found = self._sizes.get(number)
-        if found is None:
+        found = self._symbol(number)
+        message = f"{symbols.escape(self.r.describe())}: {what} is {{0}}"
+        self.r.guards.append(Guard(found, ">=", ZERO, message, (found,)))
+        return found
+
+    def _symbol(self, number: Value) -> Dim:
+        if number not in self._symbols:
             name = f"data{len(self.definitions)}"
             self.definitions[name] = number
-            found = self._sizes[number] = Dim.symbol(name)
-            message = f"{symbols.escape(self.r.describe())}: {what} is {{0}}"
-            self.r.guards.append(Guard(found, ">=", ZERO, message, (found,)))
-        return found
+            self._symbols[number] = Dim.symbol(name)
+        return self._symbols[number]
 
     def number(self, number: Value) -> Dim:
         """An i64 that may be negative, which symbols are not: the difference of two."""
-        below = self.r.op("negate", self.r.op("minimum", number, 0))
-        return self.size(self.r.op("maximum", number, 0)) - self.size(below, "a negated number")
+        below = self.r.op("negate", self.r.op("minimum", number, 0))  # of the least integer it is negative: an error
+        return self._symbol(self.r.op("maximum", number, 0)) - self.size(below, "a negated number")
 
     def must(self, condition: Value, message: str) -> None:
         """The run checks that this holds."""
-        holds = self.size(self.r.convert(condition, I64))
+        holds = self._symbol(self.r.convert(condition, I64))
         self.r.guards.append(Guard(holds, "==", ONE, symbols.escape(message), ()))
 
     # PyTorch's expressions
@@ -132,7 +135,7 @@ class Data:
         value = r.convert(x, I64)
         if isinstance(known, (bool, torch.SymBool)):  # of a symbol it is `Eq(u0, 1)`
             if isinstance(e, sympy.Eq) and e.lhs.is_Symbol and e.rhs == 1 and self.is_open(Dim.symbol(e.lhs.name)):
-                self.known[e.lhs.name] = self.size(value)
+                self.known[e.lhs.name] = self._symbol(value)
             else:
                 self.must(r.compare(x, "EQ", self.truth(e)), f"{r.describe()}: it is not {e}, as was said of it")
             return x

@@ -322,6 +322,8 @@ class AtenReader(Tensors):
         if isinstance(known, torch.SymFloat):
             return floats.scalar(self, known.node.expr)
         size = self.dim(known)
+        if self._has_data and self.data.is_open(size):
+            self.unsupported(f"{size} is a number of data that nothing has said yet")
         self._sources[size] = known
         return size
 

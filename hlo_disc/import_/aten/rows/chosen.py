@@ -96,8 +96,12 @@ def _repeat_interleave(r: AtenReader, repeats: Value, *, output_size: Any = None
     """Each number as often as it says."""
     repeats = r.convert(repeats, I64)
     r.data.must(r.reduce(r.compare(repeats, "GE", 0), 0, "and"), "repeats can not be negative")
-    ends = r.cumulative(repeats, 0, "add")
-    total = r.data.size(r.reduce(repeats, 0, "add")) if output_size is None else r.out.shape[0]
+    ends, sum_ = r.cumulative(repeats, 0, "add"), r.reduce(repeats, 0, "add")
+    if output_size is None:
+        total = r.data.size(sum_)
+    else:
+        total = r.out.shape[0]
+        r.data.must(r.compare(sum_, "EQ", r.scalar(total, I64)), "allocated size does not match required size")
     return r.convert(found(r, ends, r.iota(I64, (total,)), True), r.out.dtype)
 
 

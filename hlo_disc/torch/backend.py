@@ -21,7 +21,8 @@ from hlo_disc.errors import ArgumentError, FallbackWarning, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.import_.aten import sizes
 from hlo_disc.import_.aten.decompositions import decompositions
-from hlo_disc.import_.aten.reader import Imported, read_graph, refused
+from hlo_disc.import_.aten.imported import Imported
+from hlo_disc.import_.aten.reader import read_graph, refused
 from hlo_disc.options import Options
 from hlo_disc.torch import reports
 from hlo_disc.torch.call import caller

@@ -11,7 +11,7 @@ import torch
 from hlo_disc.dynamic_hlo.ir.graph import raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.executable import Executable
-from hlo_disc.import_.aten.reader import ElementsOf, Imported
+from hlo_disc.import_.aten.imported import ElementsOf, Imported
 
 # In place of the tensors that a program does not have.
 _NOTHING = torch.empty((0, 0), dtype=torch.bool)
@@ -27,35 +27,39 @@ def caller(executable: Executable, imported: Imported) -> Callable[..., list[Any
     where = {str(raw_dim(i, axis)): (i, axis) for i, x in enumerate(imported.graph.inputs) for axis in range(x.rank)}
 
     @functools.cache
-    def of_call(d: Dim) -> tuple[Dim, dict[str, tuple[int, int]]]:
-        """A size by what a call passes, and where that stands among its tensors."""
+    def of_call(d: Dim) -> tuple[Dim, dict[str, tuple[int, int]], dict[str, int]]:
+        """A size by what a call passes and computes, and where that stands among its tensors, and its outputs."""
         passed = d.substitute(bindings)
-        return passed, {name: where[name] for name in passed.symbols}
+        read = {name: where[name] for name in passed.symbols if name in where}
+        return passed, read, {name: imported.computed[name] for name in passed.symbols if name not in where}
 
-    def size(d: Dim, tensors: Sequence[torch.Tensor]) -> int:
-        passed, read = of_call(d)
-        return passed.evaluate({name: tensors[i].shape[axis] for name, (i, axis) in read.items()})
+    def size(d: Dim, tensors: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> int:
+        passed, read, computed = of_call(d)
+        known = {name: tensors[i].shape[axis] for name, (i, axis) in read.items()}
+        return passed.evaluate(known | {name: int(made[i]) for name, i in computed.items()})
 
     def call(*args: Any) -> list[Any]:
         tensors = [args[i] for i in arguments]
-        tensors += [_NOTHING.new_empty((-args[i] if negative else args[i], 0)) for i, negative in numbers]
+        tensors += [_NOTHING.new_empty((max(args[i], 0), max(-args[i], 0))) for i in numbers]
         made = native(*tensors, *nothing, *draw())
         given = []
         for x in results:
-            if x.output is not None:
+            if x.is_number and x.output is not None:
+                given.append(made[x.output].item())
+            elif x.output is not None:
                 y = made[x.output]
                 given.append(y if x.order is None else y.permute(tuple(map(x.order.index, range(y.dim())))))
             elif x.view is not None and x.argument is not None and x.elements is not None:
-                shape, strides = ([size(d, tensors) for d in ds] for ds in x.view[:2])
-                given.append(_viewed(args[x.argument], shape, strides, size(x.view[2], tensors), x.elements))
+                shape, strides = ([size(d, tensors, made) for d in ds] for ds in x.view[:2])
+                given.append(_viewed(args[x.argument], shape, strides, size(x.view[2], tensors, made), x.elements))
             elif x.argument is not None:
                 given.append(args[x.argument])
             else:
-                given.append(None if x.size is None else size(x.size, tensors))
+                given.append(None if x.size is None else size(x.size, tensors, made))
         return given
 
     every = not nothing and arguments == tuple(range(imported.placeholders)) and not numbers and not imported.random
-    if every and all(x.output == i and x.order is None for i, x in enumerate(results)):
+    if every and all(x.output == i and x.order is None and not x.is_number for i, x in enumerate(results)):
         return lambda *args: list(native(*args))
     return call
 

@@ -101,6 +101,23 @@ func.func @main(%n: tensor<i32>) -> tensor<?xf32> {
   return %t : tensor<?xf32>
 }"""
 
+# Of the first result the shape is known later than the memory that it lies in; the second has an axis more than that.
+RESHAPED = """
+func.func @main(%n: tensor<i32>, %x: tensor<?xf32>) -> (tensor<?x?xf32>, tensor<1x?xf32>) {
+  %m = stablehlo.negate %x : tensor<?xf32>
+  %d = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?xf32>) -> tensor<i32>
+  %q = stablehlo.divide %d, %n : tensor<i32>
+  %v = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+  %w = stablehlo.reshape %q : (tensor<i32>) -> tensor<1xi32>
+  %s = stablehlo.concatenate %v, %w, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %y = stablehlo.dynamic_reshape %m, %s : (tensor<?xf32>, tensor<2xi32>) -> tensor<?x?xf32>
+  %i = stablehlo.dynamic_iota %v, dim = 0 : (tensor<1xi32>) -> tensor<?xf32>
+  %one = stablehlo.constant dense<1> : tensor<1xi32>
+  %t = stablehlo.concatenate %one, %v, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %z = stablehlo.dynamic_reshape %i, %t : (tensor<?xf32>, tensor<2xi32>) -> tensor<1x?xf32>
+  return %y, %z : tensor<?x?xf32>, tensor<1x?xf32>
+}"""
+
 
 @pytest.fixture(scope="module")
 def chained():
@@ -113,6 +130,17 @@ def test_a_size_from_an_argument():
         even, total = exe(np.int32(n), np.ones(n + 2, np.float32))
         np.testing.assert_array_equal(even, 2 * np.arange(n))
         assert total == n + 2
+
+
+def test_results_that_are_reshapes():
+    exe = hlo_disc.compile(RESHAPED)
+    x = np.arange(12, dtype=np.float32)
+    for n in (3, 4, 12, 1):
+        table, line = exe(np.int32(n), x)
+        np.testing.assert_array_equal(table, -x.reshape(n, -1))
+        np.testing.assert_array_equal(line, np.arange(n)[None])
+    with pytest.raises(ShapeError, match="has 12 elements and .* has 10"):
+        exe(np.int32(5), x)
 
 
 def test_a_negative_size_is_refused_and_the_next_call_works():

@@ -19,6 +19,10 @@ def scalar(r: AtenReader, e: sympy.Expr) -> Value:
     """A sympy expression as an f64 without axes. Raises UnsupportedOpError."""
     if e.is_number:
         return r.scalar(float(e), F64)
+    if e.is_Symbol and not e.is_integer:
+        if e.name not in r.data.floats:
+            raise UnsupportedOpError(f"the number {e} is none that follows from sizes, which is not supported")
+        return r.data.floats[e.name]
     if e.is_Symbol or e.is_integer:
         return r.scalar(r.dim_of(e), F64)
     name = type(e).__name__

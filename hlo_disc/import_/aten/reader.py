@@ -10,7 +10,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -19,18 +18,21 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule, Node
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Shape, Value
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Shape, Value, dims_in
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.errors import HloDiscError, UnsupportedOpError
 from hlo_disc.import_ import symbols
 from hlo_disc.import_.aten import floats, sizes
+from hlo_disc.import_.aten.data import Data, is_negative, is_of_data, open_symbols
 from hlo_disc.import_.aten.dtypes import DTYPES
+from hlo_disc.import_.aten.imported import ElementsOf, Imported, Result
 from hlo_disc.import_.aten.rows import HANDLERS
 from hlo_disc.import_.aten.tensors import F64, I64, Tensors
 from hlo_disc.import_.elements import ZERO
 
 _LONG = 8  # terms
+_ITEM = torch.ops.aten._local_scalar_dense.default
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -39,57 +41,6 @@ class Type(NamedTuple):
 
     dtype: np.dtype
     shape: Shape
-
-
-class ElementsOf(NamedTuple):
-    """How a view reads memory."""
-
-    dtype: torch.dtype
-    conjugate: bool = False
-    negative: bool = False
-
-
-@dataclass(frozen=True)
-class Result:
-    """Where a result of the graph comes from: one of these.
-
-    output: the number of an output of the program; order: the order of its axes in memory, as PyTorch's strides have
-    it, if it is not that of its shape. argument: the number of a placeholder; view: (shape, strides, offset) of a view
-    of its memory, which reads `elements` there: nothing is computed. size: a number.
-    """
-
-    output: int | None = None
-    order: tuple[int, ...] | None = None
-    argument: int | None = None
-    view: tuple[Shape, Shape, Dim] | None = None
-    elements: ElementsOf | None = None
-    size: Dim | None = None
-
-
-class Number(NamedTuple):
-    """A placeholder that is a number, and whether it is negative."""
-
-    argument: int
-    negative: bool
-
-
-@dataclass(frozen=True)
-class Imported:
-    """A program, and how its inputs and outputs come from those of PyTorch's graph, which has `placeholders`.
-
-    arguments: of each input the number of its placeholder. numbers: those that say what no tensor's shape does, each
-    the number of its placeholder: after all others, there is an input of the shape (n, 0) for it, where it is negative
-    of (-n, 0). A program without tensors has an input of the shape (0, 0), so that it is called with something of
-    PyTorch's.
-    random: there is one more input, a seed.
-    """
-
-    graph: Graph
-    placeholders: int
-    arguments: tuple[int, ...]
-    numbers: tuple[Number, ...]
-    results: tuple[Result, ...]
-    random: bool = False
 
 
 class AtenReader(Tensors):
@@ -108,6 +59,9 @@ class AtenReader(Tensors):
         self._named: dict[Dim, Dim] = {}
         self._negative: dict[sympy.Symbol, sympy.Expr] = {}  # symbols that are, by others that are not
         self._sources: dict[Dim, Any] = {}  # PyTorch's numbers by what they are here
+        self.data = Data(self)
+        self.bound: set[str] = set()  # symbols that a call says
+        self._has_data = any("unbacked_bindings" in node.meta for node in module.graph.nodes)
         self._seed: Value | None = None
         self._drawn = 0
 
@@ -115,7 +69,7 @@ class AtenReader(Tensors):
 
     @property
     def definitions(self) -> Mapping[str, Value]:
-        return {}
+        return self.data.definitions
 
     def location(self) -> str:
         lines = _LINE.findall(self.node.meta.get("stack_trace") or "")
@@ -153,8 +107,11 @@ class AtenReader(Tensors):
         """A size as a number or a single symbol, which stands for it."""
         if size.is_const or (len(size.symbols) == 1 and size is Dim.symbol(next(iter(size.symbols)))):
             return size
+        if not size.symbols.isdisjoint(self.definitions):
+            return self.data.size(self.scalar(size, I64))
         if size not in self._named:
             self._named[size] = Dim.symbol(f"size{len(self._named)}")
+            self.bound.add(f"size{len(self._named) - 1}")
             self.facts.add_equal(self._named[size], size)
         return self._named[size]
 
@@ -164,13 +121,13 @@ class AtenReader(Tensors):
 
     def dim_of(self, expression: Any) -> Dim:
         """An expression of sympy's. Raises UnsupportedOpError for what sizes cannot be."""
-        return sizes.of_expression(expression.xreplace(self._negative))
+        return self.data.dim(expression.xreplace(self._negative))
 
     def fixed(self, size: Dim | int) -> int:
         """A number that has to be known when compiling: as it is at this call. PyTorch compiles again for others."""
         if isinstance(size, int) or size.is_const:
             return int(size) if isinstance(size, int) else size.value
-        if size not in self._sources:
+        if size not in self._sources or is_of_data(self._sources[size]):
             self.unsupported(f"{size} must be a constant")
         number = int(self._sources[size])
         self.facts.add_equal(size, number)
@@ -208,6 +165,7 @@ class AtenReader(Tensors):
             self._values[placeholders[i]] = self.constant(to_numpy(tensor))
         tensors, numbers, inputs = self._inputs(placeholders)
         bindings = symbols.Bindings(inputs)
+        self.bound.update(bindings.symbols)
         self.guards += bindings.guards()
         for d in {d for x in inputs for d in x.shape}:
             symbols.add_fact(self.facts, d, ">=", ZERO)
@@ -223,7 +181,9 @@ class AtenReader(Tensors):
         self._run(nodes)
         (output,) = nodes[-1].args
         returned = output if isinstance(output, (list, tuple)) else (output,)
-        results, outputs = ((), self._outputs(returned)) if alone else self._results(returned, placeholders)
+        results, outputs, computed = (
+            ((), self._outputs(returned), {}) if alone else self._results(returned, placeholders)
+        )
         for size, symbol in self._named.items():
             bindings.symbols[str(symbol)] = size.substitute(bindings.symbols)
         names = tuple(x.name for x in inputs)
@@ -238,10 +198,11 @@ class AtenReader(Tensors):
             facts=self.facts,
             bindings=bindings.symbols,
             guards=tuple(self.guards),
+            definitions=self.definitions,
         )
-        return Imported(graph, len(placeholders), tensors, numbers, results, self._drawn > 0)
+        return Imported(graph, len(placeholders), tensors, numbers, results, computed, self._drawn > 0)
 
-    def _inputs(self, placeholders: Sequence[Node]) -> tuple[tuple[int, ...], tuple[Number, ...], list[symbols.Input]]:
+    def _inputs(self, placeholders: Sequence[Node]) -> tuple[tuple[int, ...], tuple[int, ...], list[symbols.Input]]:
         """Placeholders that are tensors, and numbers that no tensor's shape says; and the inputs of both."""
         open_ = [(i, node, node.meta.get("val")) for i, node in enumerate(placeholders) if node not in self._values]
         tensors = [(i, node, x) for i, node, x in open_ if isinstance(x, torch.Tensor)]
@@ -253,11 +214,15 @@ class AtenReader(Tensors):
                 continue
             name = x.node.expr.name
             bare.add(name)
-            if negative := not bool(x >= 0):  # PyTorch compiles again when this changes
+            negative = is_negative(x)
+            above, below = Dim.symbol(f"{name}.p" if negative is None else name), Dim.symbol(f"{name}.n")
+            if negative:
                 self._negative[x.node.expr] = -sympy.Symbol(f"{name}.n", integer=True)
-                name = f"{name}.n"
-            numbers.append(Number(i, negative))
-            inputs.append(symbols.Input(name, np.dtype(bool), (Dim.symbol(name), ZERO)))
+            elif negative is None:
+                self.data.known[name] = above - below
+            shape = ZERO if negative else above, ZERO if negative is False else below
+            numbers.append(i)
+            inputs.append(symbols.Input(name, np.dtype(bool), shape))
         if not inputs:
             inputs.append(symbols.Input("nothing", np.dtype(bool), (ZERO, ZERO)))
         return tuple(i for i, _, _ in tensors), tuple(numbers), inputs
@@ -275,34 +240,37 @@ class AtenReader(Tensors):
 
     def _run(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
-            self.node = node
+            self.node, known = node, node.meta.get("val")
             if node.op in ("placeholder", "output"):
                 continue
-            known = node.meta.get("val")
-            if node.op == "get_attr":
-                self._values[node] = self._attribute(node)
-            elif isinstance(known, (torch.SymInt, int)) and not isinstance(known, bool):
-                size = self._values[node] = self.dim(known)
-                self._sources[size] = known
-            elif isinstance(known, torch.SymFloat):
-                self._values[node] = floats.scalar(self, known.node.expr)
-            elif node.target is operator.getitem:
-                source, index = node.args
-                self._values[node] = self._values[source][index]  # type: ignore[index]
-            elif self.refused is None:
-                self._values[node] = self._handled(node, known)
-            else:
-                try:
-                    self._values[node] = self._handled(node, known)
-                except UnsupportedOpError as error:
-                    self.refused[node] = str(error)
-                    self._values[node] = self._unknown(known)
+            if isinstance(known, (bool, torch.SymBool)) and node.target != _ITEM:
+                continue  # until an op asks for it: see `_argument`
+            try:
+                self._values[node] = self._made(node, known)
+            except UnsupportedOpError as error:
+                if self.refused is None:
+                    raise
+                self.refused[node] = str(error)
+                self._values[node] = self._unknown(known)
+
+    def _made(self, node: Node, known: Any) -> Any:
+        if node.op == "get_attr":
+            return self._attribute(node)
+        if isinstance(known, (torch.SymInt, int, torch.SymFloat)) and node.target != _ITEM:
+            return self._number(known)
+        if node.target is operator.getitem:
+            source, index = node.args
+            return self._values[source][index]  # type: ignore[index]
+        return self._handled(node, known)
 
     def _unknown(self, known: Any) -> Any:
         """In place of what an op that is not supported makes."""
         if isinstance(known, (tuple, list)):
             return [self._unknown(x) for x in known]
-        return Value(*self.type(known)) if isinstance(known, torch.Tensor) else known
+        self.bound |= open_symbols(known)
+        if isinstance(known, torch.Tensor):
+            return Value(*self.type(known))
+        return self._number(known) if isinstance(known, (torch.SymInt, torch.SymBool)) else known
 
     def _handled(self, node: Node, known: Any) -> Any:
         handler = HANDLERS.get(target_name(node))
@@ -310,6 +278,7 @@ class AtenReader(Tensors):
             self.unsupported()
         several = isinstance(known, (tuple, list))
         self.outs = tuple(self.type(x) for x in (known if several else [known]) if isinstance(x, torch.Tensor))
+        start = len(self.builder.ops)
         args = [self._argument(x) for x in node.args]
         kwargs = {key: self._argument(x) for key, x in node.kwargs.items()}
         try:
@@ -321,6 +290,8 @@ class AtenReader(Tensors):
         for made, fake in zip(result if several else [result], known if several else [known], strict=True):
             if isinstance(made, Value) and isinstance(fake, torch.Tensor):
                 self._check(made, self.type(fake))
+        if self._has_data and any(self.data.is_open(d) for op in self.builder.ops[start:] for d in dims_in(op)):
+            self.unsupported("a size is of data that nothing has said yet")
         return result
 
     def _check(self, value: Value, type_: Type) -> None:
@@ -328,19 +299,33 @@ class AtenReader(Tensors):
         if value.dtype != type_.dtype or value.rank != len(type_.shape):
             self.unsupported(f"it becomes {value!r} in place of {Value(*type_)!r}")
         for axis, (made, size) in enumerate(zip(value.shape, type_.shape, strict=True)):
-            self.equal(made, size, f"dimension {axis} of the result and what PyTorch says of it")
+            if self.data.is_open(size):
+                self.data.is_size(size, made)
+            else:
+                self.equal(made, size, f"dimension {axis} of the result and what PyTorch says of it")
 
     def _argument(self, x: Any) -> Any:
         """An argument as handlers take it: values, Dims for sizes that are symbols, all else as it is."""
         if isinstance(x, Node):
             if x not in self._values:  # a number that is an argument of the program
-                self._values[x] = self.dim(x.meta["val"])
-                self._sources[self._values[x]] = x.meta["val"]
+                self._values[x] = self._number(x.meta["val"])
             found = self._values[x]
             return found.value if isinstance(found, Dim) and found.is_const else found
         if isinstance(x, (list, tuple)):
             return tuple(self._argument(y) for y in x)
         return x
+
+    def _number(self, known: Any) -> Any:
+        """What PyTorch knows as a number is here."""
+        if isinstance(known, (bool, torch.SymBool)):
+            return known if isinstance(known, bool) else self.data.truth(known.node.expr.xreplace(self._negative))
+        if isinstance(known, torch.SymFloat):
+            return floats.scalar(self, known.node.expr)
+        size = self.dim(known)
+        if self._has_data and self.data.is_open(size):
+            self.unsupported(f"{size} is a number of data that nothing has said yet")
+        self._sources[size] = known
+        return size
 
     def _attribute(self, node: Node) -> Any:
         found: Any = self.module
@@ -357,23 +342,31 @@ class AtenReader(Tensors):
             made.append(x if isinstance(x, Value) else self.scalar(x, F64 if isinstance(x, float) else I64))
         return tuple(made)
 
-    def _results(self, nodes: Sequence[Any], placeholders: list[Node]) -> tuple[tuple[Result, ...], tuple[Value, ...]]:
+    def _results(
+        self, nodes: Sequence[Any], placeholders: list[Node]
+    ) -> tuple[tuple[Result, ...], tuple[Value, ...], dict[str, int]]:
         outputs: dict[tuple[Value, tuple[int, ...] | None], int] = {}
         memory = {x.untyped_storage()._cdata: i for i, x in enumerate(map(_fake, placeholders)) if _is_strided(x)}
         made: list[Value] = []
-        results = []
+        results: list[Result] = []
+        of_results: list[Dim] = []
         for node in nodes:
             if not isinstance(node, Node):
                 results.append(Result() if node is None else Result(size=Dim.const(node)))
             elif node in placeholders:
                 results.append(Result(argument=placeholders.index(node)))
-            elif isinstance(value := self._values[node], Dim):
-                results.append(Result(size=value))
+            elif isinstance(value := self._argument(node), (Dim, int)):
+                results.append(Result(size=Dim.of(value)))
+                of_results.append(Dim.of(value))
+            elif not isinstance(node.meta["val"], torch.Tensor):
+                results.append(Result(output=len(made), is_number=True))
+                made.append(value)
             elif _is_strided(fake := _fake(node)) and fake.untyped_storage()._cdata in memory:
                 strides = tuple(map(self.dim, fake.stride()))
                 view = tuple(map(self.dim, fake.shape)), strides, self.dim(fake.storage_offset())
                 kind = ElementsOf(fake.dtype, fake.is_conj(), fake.is_neg())
                 results.append(Result(argument=memory[fake.untyped_storage()._cdata], view=view, elements=kind))
+                of_results += [*view[0], *view[1], view[2]]
             else:
                 self.node = node
                 order = self._memory_order(node.meta["val"])
@@ -382,7 +375,13 @@ class AtenReader(Tensors):
                     outputs[key] = len(made)
                     made.append(self.emit("transpose", (value,), perm=order) if order else value)
                 results.append(Result(output=outputs[key], order=order))
-        return tuple(results), tuple(made)
+        computed: dict[str, int] = {}
+        for name in dict.fromkeys(name for d in of_results for name in d.symbols if name not in self.bound):
+            if name not in self.definitions:
+                self.unsupported(f"{name}, a number of data, is among its results, and nothing has said what it is")
+            computed[name] = len(made)
+            made.append(self.definitions[name])
+        return tuple(results), tuple(made), computed
 
     def _memory_order(self, fake: torch.Tensor) -> tuple[int, ...] | None:
         """The axes of a dense tensor, the fastest one in memory last; None where that is their own order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 import sympy
@@ -12,6 +13,9 @@ from hlo_disc.dynamic_hlo.ir.graph import NEGATED
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.import_.elements import ONE
+
+_DENOMINATOR = 1000  # of what a float is taken for
+_LARGEST = 1 << 40  # a size
 
 
 def of_expression(e: sympy.Expr) -> Dim:
@@ -35,15 +39,15 @@ def conditions(ranges: Mapping[sympy.Symbol, Any]) -> list[sympy.Basic]:
     return found
 
 
-def relation(e: sympy.Basic) -> tuple[Dim, str, Dim] | None:
+def relation(e: sympy.Basic, dim: Callable[[Any], Dim] = of_expression) -> tuple[Dim, str, Dim] | None:
     """What a condition of a ShapeEnv says; None for one that is no relation of two sizes."""
     if isinstance(e, sympy.Not):
-        inner = relation(e.args[0])
+        inner = relation(e.args[0], dim)
         return inner and (inner[0], NEGATED[inner[1]], inner[2])
     if not isinstance(e, sympy.core.relational.Relational):
         return None
     try:
-        return of_expression(e.lhs), e.rel_op, of_expression(e.rhs)
+        return dim(e.lhs), e.rel_op, dim(e.rhs)
     except UnsupportedOpError:
         return None
 
@@ -87,12 +91,44 @@ def _modular_indexing(e: sympy.Expr) -> Dim:
 
 
 def _rounded(e: sympy.Expr) -> Dim:
-    """A quotient that is rounded down or up."""
-    (quotient,) = e.args
-    if not isinstance(quotient, (torch_functions.IntTrueDiv, torch_functions.FloatTrueDiv)):
-        raise UnsupportedOpError(f"the size {e} is a rounded {type(quotient).__name__}, which sizes cannot be")
-    a, b = (of_expression(x.args[0] if isinstance(x, torch_functions.ToFloat) else x) for x in quotient.args)
-    return a // _divisor(b) if isinstance(e, torch_functions.FloorToInt) else -(-a // _divisor(b))
+    """A quotient, or a float's multiple, that is rounded down, up, or towards zero."""
+    (x,) = e.args
+    if isinstance(x, (torch_functions.IntTrueDiv, torch_functions.FloatTrueDiv)):
+        a, b = (of_expression(y.args[0] if isinstance(y, torch_functions.ToFloat) else y) for y in x.args)
+        b = _divisor(b)
+    elif x.is_Mul and len(x.args) == 2 and x.args[0].is_Float and isinstance(x.args[1], torch_functions.ToFloat):
+        a, b = _scaled(e, float(x.args[0]), of_expression(x.args[1].args[0]))
+    else:
+        raise UnsupportedOpError(f"the size {e} is a rounded {type(x).__name__}, which sizes cannot be")
+    if isinstance(e, torch_functions.CeilToInt):
+        return -(-a // b)
+    if isinstance(e, torch_functions.TruncToInt) and not _is_natural(a):
+        raise UnsupportedOpError(f"the size {e} is a number towards zero that may be negative, which sizes cannot be")
+    return a // b
+
+
+def _is_natural(d: Dim) -> bool:
+    """Whether it cannot be negative, as symbols cannot: by its form."""
+    return all(factor >= 0 and all(not atom.args for atom in monomial) for monomial, factor in d.terms)
+
+
+def _scaled(e: sympy.Expr, scale: float, size: Dim) -> tuple[Dim, Dim]:
+    """(a, b) where a / b is rounded to what the float `scale * size` is, of all sizes below 2^40. Or it raises.
+
+    Of p / q, the simplest fraction near `scale`, the float is off by a relative `e` and the rounding of the product.
+    Where size * p / q is no integer, the next one is at least 1 / q away, which must be more than both. Where it is
+    one, the product must not fall on its wrong side: it cannot if `scale` is not on that side of p / q, for rounding
+    keeps order; nor if `e` is at most 2^-54, half the least distance of
+    floats: that is rounded away, a tie to the integer, whose mantissa is even.
+    """
+    ratio = Fraction(scale).limit_denominator(_DENOMINATOR)
+    error = Fraction(scale) / ratio - 1 if ratio else Fraction(0)
+    outwards = -error if isinstance(e, torch_functions.CeilToInt) else error
+    exact = outwards >= 0 or -outwards <= Fraction(1, 1 << 54)
+    apart = _LARGEST * ratio * (abs(error) + Fraction(1, 1 << 52)) < Fraction(1, ratio.denominator)
+    if not (scale > 0 and ratio and _is_natural(size) and exact and apart):
+        raise UnsupportedOpError(f"the size {e} depends on how floats are rounded, which sizes cannot")
+    return size * ratio.numerator, Dim.const(ratio.denominator)
 
 
 # By the name of a sympy function.
@@ -110,5 +146,6 @@ _FUNCTIONS: dict[str, Callable[[Any], Dim]] = {
     "Min": lambda e: Dim.min(*_arguments(e)),
     "FloorToInt": _rounded,
     "CeilToInt": _rounded,
+    "TruncToInt": _rounded,
     "Identity": lambda e: of_expression(e.args[0]),
 }

@@ -272,7 +272,7 @@ class Flow:
                 args = [b.index(x) for x in sizes.shape(op.attrs["args"])]
                 b.if_(b.compare(NEGATED[op.attrs["relation"]], lhs, rhs), lambda: failures[op](call, env, *args))
 
-            unknown = {v: i for v, i in self.placement.outputs.items() if v not in known}
+            unknown = {v: (i, self.outputs[i].shape) for v, i in self.placement.outputs.items() if v not in known}
             late = LateMemory(b, sizes, self.placement.late_places, unknown, self._late_needs)
             frame = Frame(memory, {})
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from hlo_disc.abi import ALLOCATE, FAILED, SCRATCH, TEMPORARY
-from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.mlir import arith, func, ir, memref
 from hlo_disc.stitch.codegen.build import Builder
@@ -20,7 +20,7 @@ from hlo_disc.stitch.hostflow.memory import Slot
 class LateMemory:
     """What `main` allocates while it runs. places: the slot of each value; needs: fast memory of a group's blocks.
 
-    outputs: values whose memory is an output of a late size, by its number.
+    outputs: values whose memory is an output of a late size, by its number and shape, which may not be the value's.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class LateMemory:
         b: Builder,
         sizes: Sizes,
         places: Mapping[Value, Slot],
-        outputs: Mapping[Value, int],
+        outputs: Mapping[Value, tuple[int, Shape]],
         needs: Callable[[Group], Iterable[Dim]],
     ):
         self.b, self.sizes, self.places, self.outputs, self.needs = b, sizes, places, outputs, needs
@@ -42,8 +42,8 @@ class LateMemory:
             if value in memory:
                 continue
             if value in self.outputs:
-                sizes = self.sizes.shape(value.shape)
-                memory[value] = self._allocate(self.outputs[value], sizes, self.b.memory_type(value.dtype))
+                number, shape = self.outputs[value]
+                memory[value] = self._allocate(number, self.sizes.shape(shape), self.b.memory_type(value.dtype))
             elif value in self.places:
                 slot = self.places[value]
                 if slot not in self._slots:

@@ -5,7 +5,7 @@ What mentions such a symbol runs after both; how long each op has to wait is tol
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Op, Value, dims_in
@@ -42,7 +42,19 @@ def with_definitions(graph: Graph) -> Graph:
             define(value)
     if waiting:
         raise CompileError(f"nothing says when the guard {waiting[0]} can be checked")
-    return replace(graph, ops=tuple(builder.ops), guards=guards, definitions={})
+    outputs = tuple(_copied(builder, x, graph.definitions) for x in graph.outputs)
+    return replace(graph, outputs=outputs, ops=tuple(builder.ops), guards=guards, definitions={})
+
+
+def _copied(builder: GraphBuilder, x: Value, definitions: Container[str]) -> Value:
+    """An output; a copy of one that would be another value's memory under a shape that is known later than that."""
+    of = x
+    while of.op is not None and of.op.name in ("reshape", "bitcast_convert"):
+        of = of.op.operands[0]
+    later = {name for d in x.shape for name in d.symbols if name in definitions} - {
+        name for d in of.shape for name in d.symbols
+    }
+    return builder.op("broadcast", [x], shape=x.shape, dims=tuple(range(x.rank))) if later else x
 
 
 def _mentioned(guard: Guard) -> frozenset[str]:

@@ -110,3 +110,48 @@ def test_gradients_of_bags():
         index, offsets = torch.randint(0, 10, (count,)), torch.tensor([0, 3, 3, 5])
         made = [torch.autograd.grad(f(table, index, offsets).square().sum(), table)[0] for f in (compiled, fn)]
         torch.testing.assert_close(*made)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean", "max", "min", "prod"])
+def test_runs(reduction):
+    def fn(x, lengths):
+        offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+        return (
+            torch.segment_reduce(x, reduction, lengths=lengths),
+            torch.segment_reduce(x, reduction, offsets=offsets, initial=1.5),
+            torch.segment_reduce(x.T, reduction, lengths=lengths.expand(x.shape[1], -1), axis=1),
+        )
+
+    def runs(rows, columns):
+        return torch.randn(rows, columns), torch.tensor([rows - 2, 0, 2, 0])
+
+    check(fn, runs)
+    with pytest.raises(hlo_disc.ShapeError, match="runs must be as long as their axis"):
+        torch.compile(fn, backend="hlo_disc", dynamic=True)(torch.randn(5, 3), torch.tensor([1, 2, 0, 0]))
+
+
+def test_histograms():
+    """PyTorch has no symbolic sizes of them."""
+
+    def fn(x):
+        return (*torch.histogram(x, 7), *torch.histogram(x, 5, range=(-1.0, 2.0), weight=x.abs(), density=True))
+
+    x = torch.randn(30, 3)
+    compiled = torch.compile(fn, backend="hlo_disc", dynamic=False, fullgraph=True, options={"fallback": False})
+    torch.testing.assert_close(compiled(x), fn(x))
+
+
+@pytest.mark.parametrize(
+    "shortened",
+    [
+        lambda index, table: functional.embedding(index, table, max_norm=1.0),
+        lambda index, table: functional.embedding(index, table, max_norm=1.5, norm_type=3.0),
+        lambda index, table: functional.embedding(index, table, max_norm=0.5, norm_type=float("inf")),
+    ],
+)
+def test_rows_that_are_shortened(shortened):
+    def fn(index, table):
+        table = table * 1
+        return shortened(index, table), table
+
+    check(fn, lambda rows, columns: (torch.randint(0, rows, (columns,)), torch.randn(rows, 4)))

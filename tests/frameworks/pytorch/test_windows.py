@@ -102,3 +102,23 @@ def test_attention_and_its_gradients(masked: str):
         torch.testing.assert_close(
             results(compiled, q, k, v, mask), results(attend, q, k, v, mask), rtol=1e-4, atol=1e-5
         )
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("align", [False, True])
+def test_images_of_another_size_whose_pixels_are_means(mode, align):
+    torch._dynamo.reset()
+
+    def fn(x, height, width):
+        return F.interpolate(x, (height, width), mode=mode, align_corners=align, antialias=True)
+
+    compiled = torch.compile(fn, backend="hlo_disc", dynamic=True, fullgraph=True, options={"fallback": False})
+    for before, after in [((9, 31), (4, 7)), ((6, 5), (11, 3)), ((20, 17), (33, 40))]:
+        one = torch.randn(2, 3, *before, requires_grad=mode == "bilinear")  # PyTorch cannot trace the other gradient
+        other = one.detach().clone().requires_grad_(one.requires_grad)
+        expected, got = fn(one, *after), compiled(other, *after)
+        torch.testing.assert_close(got, expected)
+        if one.requires_grad:
+            expected.square().sum().backward()
+            got.square().sum().backward()
+            torch.testing.assert_close(other.grad, one.grad)

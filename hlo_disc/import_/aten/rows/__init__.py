@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from hlo_disc.import_.aten.rows import (
+    antialias,
     attention,
     bags,
     bessel,
+    chosen,
     complexes,
     convolutions,
     distances,
@@ -32,6 +34,7 @@ from hlo_disc.import_.aten.rows import (
     scans,
     scatters,
     searches,
+    segments,
     sorting,
     special,
     strides,
@@ -41,9 +44,11 @@ from hlo_disc.import_.aten.rows import (
 Handler = Callable[..., Any]
 
 _FAMILIES = (
+    antialias,
     attention,
     bags,
     bessel,
+    chosen,
     complexes,
     convolutions,
     distances,
@@ -63,6 +68,7 @@ _FAMILIES = (
     scans,
     scatters,
     searches,
+    segments,
     sorting,
     special,
     strides,

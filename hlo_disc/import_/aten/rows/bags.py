@@ -15,7 +15,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.rows import places
 from hlo_disc.import_.aten.rows.reductions import computed
 from hlo_disc.import_.aten.rows.searches import found
-from hlo_disc.import_.aten.tensors import I32, I64
+from hlo_disc.import_.aten.tensors import BOOL, I32, I64
 from hlo_disc.import_.elements import ZERO
 
 if TYPE_CHECKING:
@@ -126,7 +126,25 @@ def _weights_backward(
     return r.convert(r.select(r.compare(index, "NE", padding), made, 0), r.out.dtype)
 
 
+def _renormed(r: AtenReader, table: Value, index: Value, most: float, norm: float) -> Value:
+    """The table, of whose rows those that the index names are no longer than `most`."""
+    wide = computed(table.dtype)
+    rows = r.convert(table, wide)
+    size = r.emit("abs", (rows,))
+    if norm == np.inf:
+        length = r.reduce(size, -1, "max", keep=True)
+    else:
+        length = r.op("power", r.reduce(r.op("power", size, norm), -1, "add", keep=True), 1 / norm)
+    where = places.indexed(r, table.shape[:1], [index], wrap=False)
+    named = places.put(r, r.full(False, BOOL, table.shape[:1]), where, r.scalar(True, BOOL))
+    long = r.op("and", r.unsqueeze(named, -1), r.compare(length, "GT", most))
+    scale = r.op("divide", r.scalar(most, wide), r.op("add", length, 1e-7))
+    made = r.op("multiply", rows, r.broadcast(scale, rows.shape))
+    return r.convert(r.select(r.broadcast(long, rows.shape), made, rows), table.dtype)
+
+
 ROWS: dict[str, Callable[..., Any]] = {
+    "aten.embedding_renorm.default": _renormed,
     "aten._embedding_bag.default": _bags,
     "aten._embedding_bag_forward_only.default": _bags,
     "aten._embedding_bag_backward.default": _backward_of,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
@@ -13,12 +13,6 @@ from hlo_disc.import_.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
-
-
-def _index(r: AtenReader, x: Value, indices: Sequence[Value | None]) -> Value:
-    if all(index is None for index in indices):
-        return x
-    return places.taken(r, x, places.indexed(r, x.shape, indices))
 
 
 def _index_select(r: AtenReader, x: Value, axis: int, index: Value) -> Value:
@@ -54,23 +48,11 @@ def _diagonal(r: AtenReader, x: Value, offset: Size = 0, a: int = 0, b: int = 1)
     return places.taken(r, x, places.diagonal(r, x.shape, offset, a, b, r.out.shape[-1]))
 
 
-def _refused(r: AtenReader, *_: Any, **__: Any) -> Value:
-    r.unsupported("the size of its result depends on data, which is not supported here")
-
-
 ROWS: dict[str, Callable[..., Any]] = {
-    "aten.index.Tensor": _index,
-    "aten._unsafe_index.Tensor": _index,
     "aten.index_select.default": _index_select,
     "aten.embedding.default": _embedding,
     "aten.gather.default": _gather,
     "aten.take.default": _take,
     "aten.diagonal.default": _diagonal,
     "aten.diagonal_copy.default": _diagonal,
-    "aten.nonzero.default": _refused,
-    "aten.masked_select.default": _refused,
-    "aten._unique2.default": _refused,
-    "aten.unique_dim.default": _refused,
-    "aten.unique_consecutive.default": _refused,
-    "aten.bincount.default": _refused,
 }

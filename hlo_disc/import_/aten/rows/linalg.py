@@ -6,7 +6,7 @@ Nothing is raised: a graph of ATen's ops asks for no errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.by_jax import traced
 
 if TYPE_CHECKING:
@@ -98,13 +99,13 @@ def _matrix(order: Array, dtype: Any) -> Array:
 # Handlers
 
 
-def _handler(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn(arrays, *attributes)`; results that are not wanted are empty: PyTorch says which."""
+def _handler(fn: Callable[..., Any], at_least: Sequence[tuple[Dim, Dim]] = ()) -> Callable[..., Any]:
+    """`fn(arrays, *attributes)`; results that are not wanted are empty: PyTorch says which. at_least: see `traced`."""
 
     def handle(r: AtenReader, *args: Any, **attrs: Any) -> Any:
         values = [x for x in args if isinstance(x, Value)]
         rest = [x for x in args if not isinstance(x, Value)]
-        made = traced(r, lambda *arrays: fn(*arrays, *rest, **attrs), *values)
+        made = traced(r, lambda *arrays: fn(*arrays, *rest, **attrs), *values, at_least=at_least)
         assert len(made) == len(r.outs), f"{len(made)} results in place of {len(r.outs)}"
         made = [
             r.full(0, out.dtype, out.shape) if x.rank != len(out.shape) else r.convert(x, out.dtype)
@@ -113,6 +114,21 @@ def _handler(fn: Callable[..., Any]) -> Callable[..., Any]:
         return made if len(made) > 1 else made[0]
 
     return handle
+
+
+def _square(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A handler for matrices whose sides are equal, though PyTorch has a symbol for each."""
+    handler = _handler(fn)
+
+    def handle(r: AtenReader, a: Value, *args: Any, **attrs: Any) -> Any:
+        _same_sides(r, a)
+        return handler(r, a, *args, **attrs)
+
+    return handle
+
+
+def _same_sides(r: AtenReader, a: Value) -> None:
+    r.equal(a.shape[-2], a.shape[-1], "the sides of a matrix")
 
 
 def _factored(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -190,10 +206,15 @@ def _lu_parts(a: Array, *, pivot: bool = True) -> Any:
     return (_matrix(_permutation(lu, pivots), a.dtype), *_unpacked(lu))
 
 
-def _lu_unpack(lu: Array, pivots: Array, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
-    none = jnp.zeros((0,), lu.dtype)
-    parts = _unpacked(lu) if unpack_data else (none, none)
-    return (_matrix(_permutation(lu, pivots), lu.dtype) if unpack_pivots else none, *parts)
+def _lu_unpack(r: AtenReader, lu: Value, pivots: Value, data: bool = True, order: bool = True) -> Any:
+    """P, L and U, of which those that are not wanted are empty."""
+
+    def fn(lu: Array, pivots: Array) -> Any:
+        none = jnp.zeros((0,), lu.dtype)
+        parts = _unpacked(lu) if data else (none, none)
+        return (_matrix(_permutation(lu, pivots), lu.dtype) if order else none, *parts)
+
+    return _handler(fn, at_least=[(lu.shape[-2], pivots.shape[-1])] if order else [])(r, lu, pivots)
 
 
 def _lu_solution(lu: Array, pivots: Array, b: Array, *, left: bool = True, adjoint: bool = False) -> Array:
@@ -247,6 +268,8 @@ def _householder(r: AtenReader, a: Value, tau: Value) -> Value:
 def _pinv(r: AtenReader, a: Value, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Value:
     """Singular values that are not above the tolerances count as zero."""
     given = [x for x in (atol, rtol) if isinstance(x, Value)]
+    if hermitian:
+        _same_sides(r, a)
 
     def fn(a: Array, *tensors: Array) -> Array:
         left = list(tensors)
@@ -301,7 +324,7 @@ def _multiplied(r: AtenReader, a: Value, tau: Value, c: Value, left: bool = True
 
 
 ROWS: dict[str, Callable[..., Any]] = {
-    "aten.cholesky.default": _handler(lambda a, upper=False: _cholesky(a, upper=upper)[0]),
+    "aten.cholesky.default": _square(lambda a, upper=False: _cholesky(a, upper=upper)[0]),
     "aten.linalg_cholesky_ex.default": _handler(_cholesky),
     "aten.cholesky_solve.default": _handler(_cholesky_solve),
     "aten._cholesky_solve_helper.default": _handler(_cholesky_solve),
@@ -312,7 +335,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.linalg_inv_ex.default": _handler(_inverse),
     "aten.linalg_lu_factor_ex.default": _handler(_lu_factor),
     "aten.linalg_lu.default": _handler(_lu_parts),
-    "aten.lu_unpack.default": _handler(_lu_unpack),
+    "aten.lu_unpack.default": _lu_unpack,
     "aten.linalg_lu_solve.default": _handler(_lu_solution),
     "aten.linalg_qr.default": _handler(_qr),
     "aten._linalg_svd.default": _handler(_svd),

@@ -130,6 +130,13 @@ def taken(r: AtenReader, x: Value, places: Places) -> Value:
     return r.emit("gather", (x, places.at), **places.numbers, slice_sizes=places.window)
 
 
+def never_empty(r: AtenReader, x: Value, axis: int) -> Value:
+    """With one more element on an axis that may have none, so that there is something to read."""
+    if r.facts.at_most(ONE, x.shape[axis]) is Truth.YES:
+        return x
+    return r.pad(x, 0, (0,) * x.rank, tuple(int(a == axis) for a in range(x.rank)))
+
+
 def put(
     r: AtenReader, x: Value, places: Places, updates: Value, kind: str | None = None, *, unique: bool = False
 ) -> Value:

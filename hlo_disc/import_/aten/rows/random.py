@@ -124,6 +124,13 @@ def _bernoulli(r: AtenReader, x: Value, p: Operand = 0.5, **_: Any) -> Value:
     return r.convert(r.compare(unit, "LT", chance), r.out.dtype)
 
 
+def _geometric(r: AtenReader, x: Value, p: float, **_: Any) -> Value:
+    """How often something of this chance has to be tried."""
+    unit = _unit(r, _words(r, x.shape), F64)
+    tries = r.op("divide", r.emit("log_plus_one", (r.emit("negate", (unit,)),)), math.log1p(-p) if p < 1 else -np.inf)
+    return r.convert(r.op("add", r.emit("floor", (tries,)), 1), r.out.dtype)
+
+
 def _dropout(r: AtenReader, x: Value, p: float, train: bool | None = True) -> list[Value]:
     """What is kept is divided by how likely that is."""
     if train is False or not p:
@@ -208,6 +215,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.bernoulli.default": lambda r, x, **_: _bernoulli(r, x, x),
     "aten.bernoulli.p": _bernoulli,
     "aten.bernoulli.Tensor": _bernoulli,
+    "aten.geometric.default": _geometric,
     "aten.native_dropout.default": _dropout,
     "aten.randperm.default": _randperm,
     "aten.multinomial.default": _multinomial,

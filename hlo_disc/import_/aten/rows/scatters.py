@@ -80,6 +80,7 @@ def _masked(
     updates = r.convert(updates, x.dtype)
     updates = r.reshape(updates, (*(ONE,) * (before + 1 + after - updates.rank), *updates.shape))
     if updates.shape[before] is not ONE:
+        updates = places.never_empty(r, updates, before)
         where = places.indexed(r, updates.shape, [None] * before + [_number(r, mask)], wrap=False)
         updates = places.taken(r, updates, where)
     else:
@@ -188,7 +189,7 @@ def _masked_scatter(r: AtenReader, x: Value, mask: Value, source: Value) -> Valu
     x, mask = r.broadcast(x, shape), r.broadcast(r.convert(mask, BOOL), shape)
     if source.shape and dim_product(source.shape) is ZERO:
         return x
-    flat = r.reshape(source, (dim_product(source.shape),))
+    flat = places.never_empty(r, r.reshape(source, (dim_product(source.shape),)), 0)
     return r.select(mask, places.taken(r, flat, places.indexed(r, flat.shape, [_number(r, mask)], wrap=False)), x)
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
-from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.aten.rows import places
 from hlo_disc.import_.aten.rows.reductions import computed
 from hlo_disc.import_.aten.tensors import I32, I64, Operand
-from hlo_disc.import_.elements import ONE
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -28,9 +26,7 @@ def found(r: AtenReader, line: Value, wanted: Value, right: bool) -> Value:
     """
     count = line.shape[-1]
     r.at_most(count, _INDICES, "a sorted axis of {0} elements has more than {1}")
-    if r.facts.at_most(ONE, count) is not Truth.YES:  # there is something to read of an empty one too
-        none = (0,) * line.rank
-        line = r.pad(line, 0, none, (*none[1:], 1))
+    line = places.never_empty(r, line, line.rank - 1)
     low = r.full(0, I32, wanted.shape)
     high = r.full(count, I32, wanted.shape)
     for _ in range(count.value.bit_length() if count.is_const else 31):
@@ -89,12 +85,35 @@ def _histc(r: AtenReader, x: Value, bins: int = 100, low: Operand = 0, high: Ope
     return r.convert(places.put(r, counts, where, r.scalar(1, dtype), "add"), r.out.dtype)
 
 
-def _repeat_interleave(r: AtenReader, repeats: Value, *, output_size: Any = None) -> Value:
-    """Each number as often as it says; how many there will be must be known."""
-    if output_size is None:
-        r.unsupported("the size of its result depends on data, which is not supported here")
-    ends = r.cumulative(r.convert(repeats, I64), 0, "add")
-    return r.convert(found(r, ends, r.iota(I64, r.out.shape), True), r.out.dtype)
+def _histogram(
+    r: AtenReader, x: Value, bins: int, *, range: Sequence[float] | None = None, weight: Value | None = None,
+    density: bool = False,
+) -> list[Value]:  # fmt: skip
+    """(how much is between neighbouring bounds, the bounds); the last of them belongs to the last part."""
+    dtype, wide = x.dtype, computed(x.dtype)
+    line = r.convert(r.reshape(x, (dim_product(x.shape),)), wide)
+    if range is not None:
+        start, end = (r.scalar(bound, wide) for bound in range)
+    else:
+        some = r.compare(r.scalar(line.shape[0], I64), "NE", 0)
+        start, end = (r.select(some, r.reduce(line, None, kind), 0) for kind in ("min", "max"))
+    same = r.compare(start, "EQ", end)
+    start, end = (r.select(same, r.op("add", x, by), x) for x, by in ((start, -0.5), (end, 0.5)))
+    number = r.iota(I64, (Dim.of(bins + 1),))
+    step = r.op("divide", r.op("subtract", end, start), bins)
+    up = r.op("add", start, r.op("multiply", r.convert(number, wide), step))
+    down = r.op("subtract", end, r.op("multiply", r.convert(r.op("subtract", bins, number), wide), step))
+    bounds = r.select(r.compare(number, "LT", (bins + 1) // 2), up, down)
+    place = r.op("minimum", r.op("subtract", r.convert(found(r, bounds, line, True), I64), 1), bins - 1)
+    inside = r.op("and", r.compare(line, "GE", start), r.compare(line, "LE", end))
+    place = r.select(inside, place, bins)  # outside, where nothing is counted
+    counts = r.full(0, wide, (Dim.of(bins),))
+    what = r.scalar(1, wide) if weight is None else r.convert(r.reshape(weight, line.shape), wide)
+    made = places.put(r, counts, places.indexed(r, counts.shape, [place], wrap=False), what, "add")
+    if density:
+        widths = r.op("subtract", r.slice(bounds, 0, 1, bins + 1), r.slice(bounds, 0, 0, bins))
+        made = r.op("divide", made, r.op("multiply", widths, r.reduce(made, None, "add")))
+    return [r.convert(made, dtype), r.convert(bounds, dtype)]
 
 
 ROWS: dict[str, Callable[..., Any]] = {
@@ -103,5 +122,5 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.bucketize.Tensor": _bucketize,
     "aten.bucketize.Scalar": _bucketize,
     "aten.histc.default": _histc,
-    "aten.repeat_interleave.Tensor": _repeat_interleave,
+    "aten.histogram.bin_ct": _histogram,
 }

@@ -51,6 +51,7 @@ def place(r: AtenReader, index: Size, size: Dim) -> Dim:
 
 def _select(r: AtenReader, x: Value, axis: int, index: Size) -> Value:
     at = place(r, index, x.shape[axis])
+    r.data.is_view_from(at, axis)
     return r.squeeze(r.slice(x, axis, at, at + 1), axis)
 
 
@@ -65,7 +66,9 @@ def _slice(
     r: AtenReader, x: Value, axis: int = 0, start: Size | None = None, end: Size | None = None, step: Size = 1
 ) -> Value:
     first, last, step = *bounds(r, start, end, x.shape[axis]), r.fixed(step)
-    return r.slice(x, axis, first, first + r.out.shape[axis] if step == 1 else last, step)
+    r.data.is_view_from(first, axis)
+    known = step == 1 and not r.data.is_open(r.out.shape[axis])
+    return r.slice(x, axis, first, first + r.out.shape[axis] if known else last, step)
 
 
 def _split(r: AtenReader, x: Value, _: Any, axis: int = 0) -> list[Value]:

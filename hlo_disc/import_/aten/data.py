@@ -1,0 +1,187 @@
+"""Numbers that data decides: PyTorch's unbacked symbols, each a number that the program computes (`Graph.definitions`).
+
+PyTorch knows only the symbol, `u0`, and perhaps its range. What it is here is known once the op that makes it is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils._sympy import functions
+
+from hlo_disc.dynamic_hlo.ir.graph import Guard, Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.import_ import symbols
+from hlo_disc.import_.aten import floats, sizes
+from hlo_disc.import_.aten.tensors import BOOL, F64, I64
+from hlo_disc.import_.elements import ONE, ZERO
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.aten.reader import AtenReader
+
+_DIVISIONS = (functions.FloorDiv, functions.CleanDiv, functions.Mod, functions.PythonMod, functions.ModularIndexing)
+_SYMBOLIC = (torch.Tensor, torch.SymInt, torch.SymBool, torch.SymFloat)
+_DIRECTIONS = {"==": "EQ", "!=": "NE", "<": "LT", "<=": "LE", ">": "GT", ">=": "GE"}
+
+
+class Data:
+    """What data decides in one program.
+
+    known: PyTorch's symbols by what they are here. floats: its symbols of floats.
+    """
+
+    def __init__(self, r: AtenReader):
+        self.r = r
+        self.definitions: dict[str, Value] = {}
+        self.known: dict[str, Dim] = {}
+        self.floats: dict[str, Value] = {}
+        self._symbols: dict[Value, Dim] = {}
+        self._pieces: dict[sympy.Basic, sympy.Symbol] = {}
+
+    # Numbers
+
+    def size(self, number: Value, what: str = "a size") -> Dim:
+        """An i64 without axes as a size; the run checks that it is not negative."""
+        found = self._symbol(number)
+        message = f"{symbols.escape(self.r.describe())}: {what} is {{0}}"
+        self.r.guards.append(Guard(found, ">=", ZERO, message, (found,)))
+        return found
+
+    def _symbol(self, number: Value) -> Dim:
+        if number not in self._symbols:
+            name = f"data{len(self.definitions)}"
+            self.definitions[name] = number
+            self._symbols[number] = Dim.symbol(name)
+        return self._symbols[number]
+
+    def number(self, number: Value) -> Dim:
+        """An i64 that may be negative, which symbols are not: the difference of two."""
+        below = self.r.op("negate", self.r.op("minimum", number, 0))  # of the least integer it is negative: an error
+        return self._symbol(self.r.op("maximum", number, 0)) - self.size(below, "a negated number")
+
+    def must(self, condition: Value, message: str) -> None:
+        """The run checks that this holds."""
+        holds = self._symbol(self.r.convert(condition, I64))
+        self.r.guards.append(Guard(holds, "==", ONE, symbols.escape(message), ()))
+
+    # PyTorch's expressions
+
+    def dim(self, e: sympy.Expr) -> Dim:
+        """An expression of integers, in which conditions are computed."""
+        pieces = e.atoms(sympy.Piecewise)
+        e = e.xreplace({x: self._piece(x) for x in pieces}) if pieces else e
+        if not self.known:
+            return sizes.of_expression(e)
+        for division in e.atoms(*_DIVISIONS):
+            for x in (x for by in division.args[1:] for x in by.free_symbols):
+                if len(self.known.get(x.name, ZERO).terms) > 1:
+                    raise UnsupportedOpError(f"the size {e} is divided by a number of data, which may be negative")
+        return sizes.of_expression(e).substitute(self.known)
+
+    def _piece(self, e: sympy.Piecewise) -> sympy.Symbol:
+        if e not in self._pieces:
+            made = None
+            for value, condition in reversed(e.args):
+                other = self.r.scalar(self.dim(value), I64)
+                made = other if made is None else self.r.select(self.truth(condition), other, made)
+            assert made is not None
+            symbol = self._pieces[e] = sympy.Symbol(f"piece{len(self._pieces)}", integer=True)
+            self.known[symbol.name] = self.number(made)
+        return self._pieces[e]
+
+    def truth(self, e: sympy.Basic) -> Value:
+        """A condition on sizes as a bool without axes. Raises UnsupportedOpError."""
+        r = self.r
+        if e in (sympy.true, sympy.false):
+            return r.scalar(bool(e), BOOL)
+        if isinstance(e, sympy.Not):
+            return r.op("not", self.truth(e.args[0]))
+        if isinstance(e, (sympy.And, sympy.Or)):
+            made = self.truth(e.args[0])
+            for x in e.args[1:]:
+                made = r.op("and" if isinstance(e, sympy.And) else "or", made, self.truth(x))
+            return made
+        if not isinstance(e, sympy.core.relational.Relational):
+            raise UnsupportedOpError(f"the condition {e} is {type(e).__name__}, which is not supported")
+        whole = e.lhs.is_integer and e.rhs.is_integer
+        a, b = (r.scalar(r.dim_of(x), I64) if whole else floats.scalar(r, x) for x in (e.lhs, e.rhs))
+        return r.compare(a, _DIRECTIONS[e.rel_op], b)
+
+    def ensure(self, e: sympy.Basic, message: str) -> None:
+        """The run checks a condition of PyTorch's."""
+        relation = sizes.relation(e, self.r.dim_of)
+        if relation:
+            self.r.require(*relation, symbols.escape(message), ())
+        else:
+            self.must(self.truth(e), message)
+
+    # PyTorch's symbols
+
+    def item(self, x: Value, known: Any) -> Any:
+        """The only element of a tensor, which PyTorch knows as this: a symbol, or a number that it has to be."""
+        r = self.r
+        x = r.reshape(x, ())
+        if isinstance(known, (float, torch.SymFloat)):
+            value = r.convert(x, F64)
+            if isinstance(known, float) or not known.node.expr.is_Symbol:
+                r.unsupported("PyTorch knows what the number of data must be, which is not supported")
+            self.floats[known.node.expr.name] = value
+            return value
+        e = known.node.expr if isinstance(known, (torch.SymInt, torch.SymBool)) else sympy.sympify(known)
+        value = r.convert(x, I64)
+        if isinstance(known, (bool, torch.SymBool)):  # of a symbol it is `Eq(u0, 1)`
+            if isinstance(e, sympy.Eq) and e.lhs.is_Symbol and e.rhs == 1 and self.is_open(Dim.symbol(e.lhs.name)):
+                self.known[e.lhs.name] = self._symbol(value)
+            else:
+                self.must(r.compare(x, "EQ", self.truth(e)), f"{r.describe()}: it is not {e}, as was said of it")
+            return x
+        if e.is_Symbol and self.is_open(Dim.symbol(e.name)):
+            self.known[e.name] = self.size(value, "a number of data") if _is_natural(known) else self.number(value)
+        else:
+            equal = r.compare(value, "EQ", r.scalar(r.dim_of(e), I64))
+            self.must(equal, f"{r.describe()}: it is not {e}, as was said of it")
+        return r.dim_of(e)
+
+    def is_open(self, d: Dim) -> bool:
+        """Whether nothing has said yet what it is."""
+        return any(x not in self.r.bound and x not in self.definitions and x not in self.known for x in d.symbols)
+
+    def is_size(self, known: Dim, made: Dim) -> None:
+        """What a size of PyTorch's is that was not known."""
+        (name,) = known.symbols
+        if known is not Dim.symbol(name):
+            self.r.unsupported(f"the size {known} is of data that nothing has said yet")
+        self.known[name] = made
+
+    def is_view_from(self, start: Dim, axis: int) -> None:
+        """The current op's result is a view from `start` on: what that says of its place in memory."""
+        offset = self.r.node.meta["val"].storage_offset()
+        if is_of_data(offset) and self.is_open(self.r.dim(offset)):
+            of = self.r.meta(0)
+            self.is_size(self.r.dim(offset), self.r.dim(of.storage_offset()) + start * self.r.dim(of.stride(axis)))
+
+
+def _is_natural(x: torch.SymInt) -> bool:
+    """By the range that PyTorch has found."""
+    lower = x.node.shape_env.var_to_range[x.node.expr].lower
+    return bool(lower >= 0)
+
+
+def is_of_data(x: Any) -> bool:
+    return isinstance(x, torch.SymInt) and bool(free_unbacked_symbols(x))
+
+
+def is_negative(x: torch.SymInt) -> bool | None:
+    """Of a placeholder; None where it can be either. Of others PyTorch compiles again when this changes."""
+    if is_of_data(x):
+        return False if _is_natural(x) else None
+    return not bool(x >= 0)
+
+
+def open_symbols(x: Any) -> set[str]:
+    """The symbols of data in what PyTorch knows of a result."""
+    return {symbol.name for symbol in free_unbacked_symbols(x)} if isinstance(x, _SYMBOLIC) else set()

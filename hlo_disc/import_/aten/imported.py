@@ -1,0 +1,59 @@
+"""What is read of a graph of PyTorch's: a program, and how its inputs and outputs come from those of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Shape
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+
+
+class ElementsOf(NamedTuple):
+    """How a view reads memory."""
+
+    dtype: torch.dtype
+    conjugate: bool = False
+    negative: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where a result of the graph comes from: one of these.
+
+    output: the number of an output of the program; order: the order of its axes in memory, as PyTorch's strides have
+    it, if it is not that of its shape; is_number: its only element is meant. argument: the number of a placeholder;
+    view: (shape, strides, offset) of a view of its memory, which reads `elements` there: nothing is computed. size: a
+    number.
+    """
+
+    output: int | None = None
+    order: tuple[int, ...] | None = None
+    argument: int | None = None
+    view: tuple[Shape, Shape, Dim] | None = None
+    elements: ElementsOf | None = None
+    size: Dim | None = None
+    is_number: bool = False
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A program, and how its inputs and outputs come from those of PyTorch's graph, which has `placeholders`.
+
+    arguments: of each input the number of its placeholder. numbers: those that say what no tensor's shape does, each
+    the number of its placeholder: after all others, there is an input of the shape (n, 0) for it, where it is negative
+    of (0, -n). A program without tensors has an input of the shape (0, 0), so that it is called with something of
+    PyTorch's. computed: symbols that data decides and results need, each an output of this number.
+    random: there is one more input, a seed.
+    """
+
+    graph: Graph
+    placeholders: int
+    arguments: tuple[int, ...]
+    numbers: tuple[int, ...]
+    results: tuple[Result, ...]
+    computed: Mapping[str, int]
+    random: bool = False

@@ -24,8 +24,9 @@ def initialize() -> None:
     llvm.initialize_all_asmprinters()
     # a tenth of code generation, and nothing to gain: schedules keep addresses simple and outline their hot loops
     llvm.set_option("hlo_disc", "-disable-lsr")
-    # nor have, on GPUs, straight line strength reduction, an eighth of it, and what is redundant across blocks, a fifth
-    llvm.set_option("hlo_disc", "-opt-disable=slsr,nary-reassociate,early-cse")
+    # nor has straight line strength reduction, an eighth of it on GPUs; without what looks for redundant scalars across
+    # blocks, another fifth, some kernels need more registers than there are
+    llvm.set_option("hlo_disc", "-opt-disable=slsr")
 
 
 def parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:

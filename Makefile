@@ -24,7 +24,7 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-frameworks traffic launches instructions test-full conformance fuzz soak surface mutants lint format docs bench bench-torch gpu-kit ecosystem asan tsan clean
+.PHONY: demo test test-gpu test-frameworks traffic launches instructions test-full conformance fuzz soak surface mutants lint format docs bench bench-torch bench-tensorflow gpu-kit ecosystem asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -109,6 +109,10 @@ bench: $(STAMP)
 # The same of PyTorch's models, next to Inductor, eager mode, ONNX Runtime and OpenVINO.
 bench-torch: $(STAMP) .venv-torch/peers
 	.venv-torch/bin/python -W ignore -m benchmarks.pytorch
+
+# What a call takes as an op of TensorFlow's.
+bench-tensorflow: $(STAMP) .venv-tensorflow/installed
+	.venv-tensorflow/bin/python -W ignore -m benchmarks.tensorflow
 
 # What checks and times programs on a machine with NVIDIA's GPU and without this compiler: build/gpu-kit.zip, gpu_kit.py
 # in it.

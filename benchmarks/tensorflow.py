@@ -1,0 +1,50 @@
+"""What a call takes as an op of TensorFlow's, eagerly, next to the op that does nothing: `make bench-tensorflow`.
+
+Ways take turns in one process; times are medians of runs of calls, differences those of one turn.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+import tensorflow as tf
+
+import hlo_disc.tensorflow
+
+CALLS = 500
+
+
+def microseconds(call: Callable[[], Any]) -> float:
+    """Of one of many calls."""
+    start = time.perf_counter()
+    for _ in range(CALLS):
+        call()
+    return (time.perf_counter() - start) / CALLS * 1e6
+
+
+@click.command()
+@click.option("--rounds", default=41, show_default=True)
+def main(rounds: int) -> None:
+    """x * 2 on f32[8], compiled for any size."""
+    x = tf.zeros([8])
+    compiled = hlo_disc.tensorflow.compile(lambda x: x * 2.0, [tf.TensorSpec([None])])
+    op = compiled._op  # as the graph of a tf.function calls it
+    ways = {
+        "tf.identity": lambda: tf.identity(x),
+        "x * 2 of TensorFlow": lambda: x * 2.0,
+        "hlo_disc's op": lambda: op([x]),
+        "the compiled function": lambda: compiled(x),
+    }
+    turns = [{name: microseconds(call) for name, call in ways.items()} for _ in range(rounds)]
+    for name in ways:
+        taken = statistics.median(turn[name] for turn in turns)
+        more = statistics.median(turn[name] - turn["tf.identity"] for turn in turns)
+        click.echo(f"{name}: {taken:.2f} µs, {more:+.2f} µs to tf.identity")
+
+
+if __name__ == "__main__":
+    main()

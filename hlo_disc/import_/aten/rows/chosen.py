@@ -172,6 +172,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.masked_select.default": _masked_select,
     "aten.repeat_interleave.Tensor": _repeat_interleave,
     "aten.bincount.default": _bincount,
+    "aten._unique.default": _unique2,
     "aten._unique2.default": _unique2,
     "aten.unique_consecutive.default": _unique_consecutive,
     "aten._local_scalar_dense.default": lambda r, x: r.data.item(x, r.node.meta["val"]),

@@ -13,6 +13,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._sympy import functions
 
 from hlo_disc.dynamic_hlo.ir.graph import Guard, Value
+from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.import_ import symbols
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 _DIVISIONS = (functions.FloorDiv, functions.CleanDiv, functions.Mod, functions.PythonMod, functions.ModularIndexing)
 _SYMBOLIC = (torch.Tensor, torch.SymInt, torch.SymBool, torch.SymFloat)
-_DIRECTIONS = {"==": "EQ", "!=": "NE", "<": "LT", "<=": "LE", ">": "GT", ">=": "GE"}
+_DIRECTIONS = {relation: name for name, relation in DIRECTIONS.items()}
 
 
 class Data:

@@ -111,7 +111,7 @@ class AtenReader(Tensors):
             return self.data.size(self.scalar(size, I64))
         if size not in self._named:
             self._named[size] = Dim.symbol(f"size{len(self._named)}")
-            self.bound.add(f"size{len(self._named) - 1}")
+            self.bound |= self._named[size].symbols
             self.facts.add_equal(self._named[size], size)
         return self._named[size]
 

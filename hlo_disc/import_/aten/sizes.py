@@ -118,8 +118,8 @@ def _scaled(e: sympy.Expr, scale: float, size: Dim) -> tuple[Dim, Dim]:
     Of p / q, the simplest fraction near `scale`, the float is off by a relative `e` and the rounding of the product.
     Where size * p / q is no integer, the next one is at least 1 / q away, which must be more than both. Where it is
     one, the product must not fall on its wrong side: it cannot if `scale` is not on that side of p / q, for rounding
-    keeps order; nor if `e` is at most 2^-54, half the least distance of
-    floats: that is rounded away, a tie to the integer, whose mantissa is even.
+    keeps order; nor if `e` is at most 2^-54, half the least distance of floats: that is rounded away, a tie to the
+    integer, whose mantissa is even.
     """
     ratio = Fraction(scale).limit_denominator(_DENOMINATOR)
     error = Fraction(scale) / ratio - 1 if ratio else Fraction(0)

@@ -10,7 +10,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.combiners import BOOLEAN, identity, monoid_region
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.views import make_concatenate, make_reshape, make_slice
@@ -40,7 +40,9 @@ class Tensors(Construction):
     def convert(self, x: Value, dtype: np.dtype) -> Value:
         if x.dtype == dtype:
             return x
-        if dtype_class(x.dtype) == "complex" and dtype_class(dtype) != "complex" and dtype != BOOL:
+        if dtype_class(x.dtype) == "complex" and dtype == BOOL:
+            return self.compare(x, "NE", 0)
+        if dtype_class(x.dtype) == "complex" and dtype_class(dtype) != "complex":
             x = self.emit("real", (x,))
         return x if x.dtype == dtype else self.emit("convert", (x,), dtype=dtype)
 
@@ -77,6 +79,9 @@ class Tensors(Construction):
 
     def reshape(self, x: Value, shape: Shape) -> Value:
         return make_reshape(self, x, shape)
+
+    def flat(self, x: Value) -> Value:
+        return self.reshape(x, (dim_product(x.shape),))
 
     def transpose(self, x: Value, order: Sequence[int]) -> Value:
         order = tuple(axis % x.rank for axis in order)

@@ -157,3 +157,11 @@ def test_parts_around_what_is_not_supported():
     with pytest.warns(FallbackWarning, match="unique_dim"):
         for x in (torch.ones(4, 3), -torch.eye(5), torch.zeros(2, 6)):
             torch.testing.assert_close(ours(x), torch.unique(x, dim=0) * 2 + x.sum().item())
+
+
+def test_numbers_are_true_by_either_part():
+    """Of a complex number it is enough that one is not zero, and a NaN is not."""
+    compiled = torch.compile(lambda x: (x.nonzero(), x.bool()), backend="hlo_disc", dynamic=True, fullgraph=True)
+    for x in (torch.tensor([0j, 1j, float("nan"), 2 + 0j]), torch.tensor([0.0, 0.3, float("nan"), -0.0, 1e-40])):
+        for made, wanted in zip(compiled(x), (x.nonzero(), x.bool()), strict=True):
+            assert torch.equal(made, wanted)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.rows import places
 from hlo_disc.import_.aten.rows.searches import found
 from hlo_disc.import_.aten.rows.sorting import ordered
@@ -17,10 +17,6 @@ from hlo_disc.import_.elements import ONE
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
-
-
-def flat(r: AtenReader, x: Value) -> Value:
-    return r.reshape(x, (dim_product(x.shape),))
 
 
 def _running(r: AtenReader, mask: Value) -> tuple[Value, Dim]:
@@ -48,20 +44,20 @@ def _axes(r: AtenReader, place: Value, shape: Shape) -> list[Value]:
 
 def where(r: AtenReader, mask: Value) -> list[Value]:
     """The indices of what is true, an axis each."""
-    running, count = _running(r, flat(r, r.convert(mask, BOOL)))
+    running, count = _running(r, r.flat(r.convert(mask, BOOL)))
     return _axes(r, _places(r, running, count), mask.shape)
 
 
 def _nonzero(r: AtenReader, x: Value) -> Value:
-    mask = r.compare(x, "NE", 0) if x.dtype != BOOL else x
+    mask = r.convert(x, BOOL)
     if not x.rank:
-        return r.full(0, I64, (_running(r, flat(r, mask))[1], Dim.const(0)))
+        return r.full(0, I64, (_running(r, r.flat(mask))[1], Dim.const(0)))
     return r.concatenate([r.unsqueeze(index, -1) for index in where(r, mask)], -1)
 
 
 def _nonzero_static(r: AtenReader, x: Value, *, size: Size, fill_value: int = -1) -> Value:
     """The first ones, and a number where there are no more."""
-    mask = flat(r, r.compare(x, "NE", 0) if x.dtype != BOOL else x)
+    mask = r.flat(r.convert(x, BOOL))
     if not x.rank:
         return r.full(0, I64, r.out.shape)
     running = r.cumulative(r.convert(mask, I64), 0, "add")
@@ -84,8 +80,8 @@ def _index(r: AtenReader, x: Value, indices: Sequence[Value | None]) -> Value:
 def _masked_select(r: AtenReader, x: Value, mask: Value) -> Value:
     shape = r.common([x, mask])
     x, mask = (r.broadcast(y, shape) for y in (x, mask))
-    running, count = _running(r, flat(r, mask))
-    return _taken(r, flat(r, x), _places(r, running, count))
+    running, count = _running(r, r.flat(mask))
+    return _taken(r, r.flat(x), _places(r, running, count))
 
 
 def _taken(r: AtenReader, line: Value, at: Value) -> Value:
@@ -142,7 +138,7 @@ def _unique(r: AtenReader, line: Value, origin: Value | None, inverse: bool, cou
 def _unique2(
     r: AtenReader, x: Value, is_sorted: bool = True, inverse: bool = False, counts: bool = False
 ) -> list[Value]:
-    line, origin = ordered(r, flat(r, x), 0)
+    line, origin = ordered(r, r.flat(x), 0)
     return _unique(r, line, origin, inverse, counts)
 
 
@@ -151,7 +147,7 @@ def _unique_consecutive(
 ) -> list[Value]:
     if dim is not None and x.rank != 1:
         r.unsupported("slices that are alike, of which data says how many there are, are not supported")
-    return _unique(r, flat(r, x), None, inverse, counts)
+    return _unique(r, r.flat(x), None, inverse, counts)
 
 
 def _assert_scalar(r: AtenReader, _: Any, message: str = "") -> None:
@@ -161,7 +157,7 @@ def _assert_scalar(r: AtenReader, _: Any, message: str = "") -> None:
 
 
 def _assert_async(r: AtenReader, x: Value, message: str = "Expected Tensor with single nonzero value") -> None:
-    r.data.must(r.reduce(r.compare(x, "NE", 0) if x.dtype != BOOL else x, None, "and"), message)
+    r.data.must(r.reduce(r.convert(x, BOOL), None, "and"), message)
 
 
 ROWS: dict[str, Callable[..., Any]] = {

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import dim_product
 from hlo_disc.import_.aten.rows import places
 from hlo_disc.import_.aten.tensors import Size
 from hlo_disc.import_.elements import ONE, ZERO
@@ -40,7 +39,7 @@ def _gather(r: AtenReader, x: Value, axis: int, index: Value, **_: Any) -> Value
 
 
 def _take(r: AtenReader, x: Value, index: Value) -> Value:
-    line = r.reshape(x, (dim_product(x.shape),))
+    line = r.flat(x)
     return places.taken(r, line, places.indexed(r, line.shape, [index]))
 
 

@@ -14,7 +14,6 @@ from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.combiners import identity
-from hlo_disc.dynamic_hlo.sizes.dim import dim_product
 from hlo_disc.import_.aten.rows.reductions import computed
 from hlo_disc.import_.aten.rows.sorting import numbered
 from hlo_disc.import_.aten.tensors import BOOL, I32, I64
@@ -100,7 +99,7 @@ def _place(kind: str) -> Callable[..., Value]:
 
     def handle(r: AtenReader, x: Value, axis: int | None = None, keep: bool = False) -> Value:
         if axis is None:
-            return r.reshape(along(r, r.reshape(x, (dim_product(x.shape),)), 0)[1], r.out.shape)
+            return r.reshape(along(r, r.flat(x), 0)[1], r.out.shape)
         return along(r, x, axis, keep)[1]
 
     return handle

@@ -176,7 +176,7 @@ def _scatter_reduce(
 
 
 def _put(r: AtenReader, x: Value, index: Value, source: Value, add: bool = False) -> Value:
-    line = r.reshape(x, (dim_product(x.shape),))
+    line = r.flat(x)
     where = places.indexed(r, line.shape, [index])
     source = r.reshape(source, index.shape)
     made = combined(r, line, where, source, "add") if add else places.put(r, line, where, source)

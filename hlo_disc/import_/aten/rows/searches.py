@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.rows import places
 from hlo_disc.import_.aten.rows.reductions import computed
 from hlo_disc.import_.aten.tensors import I32, I64, Operand
@@ -68,7 +68,7 @@ def _histc(r: AtenReader, x: Value, bins: int = 100, low: Operand = 0, high: Ope
     Bounds that are equal stand for those of the elements.
     """
     dtype = computed(x.dtype)
-    line = r.convert(r.reshape(x, (dim_product(x.shape),)), dtype)
+    line = r.convert(r.flat(x), dtype)
     start, end = r.scalar(low, dtype), r.scalar(high, dtype)
     if not (isinstance(low, (int, float)) and isinstance(high, (int, float)) and low != high):
         of_elements = r.op("and", r.compare(start, "EQ", end), r.compare(r.scalar(line.shape[0], I64), "NE", 0))
@@ -78,11 +78,15 @@ def _histc(r: AtenReader, x: Value, bins: int = 100, low: Operand = 0, high: Ope
     start, end = r.select(same, r.op("subtract", start, 1), start), r.select(same, r.op("add", end, 1), end)
     part = r.op("divide", r.op("multiply", r.op("subtract", line, start), bins), r.op("subtract", end, start))
     inside = r.op("and", r.compare(line, "GE", start), r.compare(line, "LE", end))
-    place = r.op("minimum", r.convert(r.emit("floor", (part,)), I64), bins - 1)
-    place = r.select(inside, place, bins)  # outside, where nothing is counted
-    counts = r.full(0, dtype, (Dim.of(bins),))
-    where = places.indexed(r, counts.shape, [place], wrap=False)
-    return r.convert(places.put(r, counts, where, r.scalar(1, dtype), "add"), r.out.dtype)
+    made = _counted(r, r.convert(r.emit("floor", (part,)), I64), inside, bins, r.scalar(1, dtype))
+    return r.convert(made, r.out.dtype)
+
+
+def _counted(r: AtenReader, place: Value, inside: Value, bins: int, what: Value) -> Value:
+    """What there is in each part, of what is inside; what would be behind the last part is in it."""
+    place = r.select(inside, r.op("minimum", place, bins - 1), bins)  # outside, where nothing is counted
+    counts = r.full(0, what.dtype, (Dim.of(bins),))
+    return places.put(r, counts, places.indexed(r, counts.shape, [place], wrap=False), what, "add")
 
 
 def _histogram(
@@ -91,7 +95,7 @@ def _histogram(
 ) -> list[Value]:  # fmt: skip
     """(how much is between neighbouring bounds, the bounds); the last of them belongs to the last part."""
     dtype, wide = x.dtype, computed(x.dtype)
-    line = r.convert(r.reshape(x, (dim_product(x.shape),)), wide)
+    line = r.convert(r.flat(x), wide)
     if range is not None:
         start, end = (r.scalar(bound, wide) for bound in range)
     else:
@@ -104,12 +108,10 @@ def _histogram(
     up = r.op("add", start, r.op("multiply", r.convert(number, wide), step))
     down = r.op("subtract", end, r.op("multiply", r.convert(r.op("subtract", bins, number), wide), step))
     bounds = r.select(r.compare(number, "LT", (bins + 1) // 2), up, down)
-    place = r.op("minimum", r.op("subtract", r.convert(found(r, bounds, line, True), I64), 1), bins - 1)
+    place = r.op("subtract", r.convert(found(r, bounds, line, True), I64), 1)
     inside = r.op("and", r.compare(line, "GE", start), r.compare(line, "LE", end))
-    place = r.select(inside, place, bins)  # outside, where nothing is counted
-    counts = r.full(0, wide, (Dim.of(bins),))
     what = r.scalar(1, wide) if weight is None else r.convert(r.reshape(weight, line.shape), wide)
-    made = places.put(r, counts, places.indexed(r, counts.shape, [place], wrap=False), what, "add")
+    made = _counted(r, place, inside, bins, what)
     if density:
         widths = r.op("subtract", r.slice(bounds, 0, 1, bins + 1), r.slice(bounds, 0, 0, bins))
         made = r.op("divide", made, r.op("multiply", widths, r.reduce(made, None, "add")))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.aten.tensors import F64, I64, Operand, Size
 from hlo_disc.import_.elements import ONE, ZERO
@@ -110,7 +110,7 @@ def _repeat(r: AtenReader, x: Value, repeats: Sequence[Size]) -> Value:
 
 def _roll(r: AtenReader, x: Value, shifts: Sequence[Size], axes: Sequence[int] = ()) -> Value:
     """What leaves an axis at its end comes in at its beginning. Without axes: of all elements in a line."""
-    made = x if axes else r.reshape(x, (dim_product(x.shape),))
+    made = x if axes else r.flat(x)
     for axis, shift in zip(axes or (0,) if x.rank else (), shifts, strict=False):
         size = made.shape[axis]
         start = r.facts.canonical(-Dim.of(shift) % Dim.max(size, ONE))

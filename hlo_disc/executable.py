@@ -275,11 +275,13 @@ class _Wide:
     def _compiled(self) -> Library:
         from hlo_disc import ral
         from hlo_disc.mlir import from_bytecode
+        from hlo_disc.targets.target import compile_modules
 
         target = _target(self._program.target)
         levels = [level for level in self._program.features if level in target.levels]
         generator = target.generator(levels[0] if len(levels) == 1 else "host")
-        return target.link(generator.compile([from_bytecode(self._program.wide_kernels)]), ral.symbols())
+        modules = map(from_bytecode, self._program.wide_kernels)
+        return target.link(compile_modules(generator, modules), ral.symbols())
 
 
 def _target(name: str) -> Target:

@@ -11,7 +11,7 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +24,11 @@ from hlo_disc.program import InputRow, OutputRow, Program
 from hlo_disc.targets import registry
 
 if TYPE_CHECKING:
-    from hlo_disc.mlir import ir
     from hlo_disc.stitch.fusion.scope import Plan
     from hlo_disc.stitch.hostflow.flow import HostCode
     from hlo_disc.stitch.hostflow.placement import Placement
     from hlo_disc.stitch.scheduling import Scheduled
-    from hlo_disc.targets.target import Generator
+    from hlo_disc.targets.target import Compilation, Generator
 
 
 @dataclass
@@ -37,8 +36,9 @@ class InProgress:
     """What the stages hand on.
 
     source: a graph, or what makes one. inputs: the graph's, as they were read. plan: the groups. scheduled: their
-        forms. placement: where values lie. kernels, code: as MLIR, which the target compiles together. decisive: sizes
-        for which kernels need wider indices; wide: the kernels with those, as bytecode.
+        forms. placement: where values lie. compilation: takes kernels and host functions; open: what is left with it.
+        kernels: as text, where that is dumped. decisive: sizes for which kernels need wider indices; wide: the kernels
+        with those, as bytecode. code: the host functions.
     listing: what code generation shows of its own steps, by file suffix. serial: the number of this compilation in
         the process, for the names of its dumps.
     """
@@ -51,9 +51,11 @@ class InProgress:
     plan: Plan = field(init=False)
     scheduled: Scheduled = field(init=False)
     placement: Placement = field(init=False)
-    kernels: ir.Module = field(init=False)
+    compilation: Compilation = field(init=False)
+    open: ExitStack = field(default_factory=ExitStack)
+    kernels: list[str] = field(default_factory=list)
     decisive: tuple[Dim, ...] = ()
-    wide: bytes = b""
+    wide: tuple[bytes, ...] = ()
     code: HostCode = field(init=False)
     explain: str = ""
     listing: dict[str, str] = field(default_factory=dict)
@@ -142,11 +144,18 @@ def _kernels(c: InProgress) -> None:
 
     limit = c.generator.device.narrow
     sizes = decisive(c.scheduled, c.graph.facts, limit) if limit else None
-    c.kernels, largest = build_kernels(c.scheduled)
-    if sizes is not None and largest < limit:
-        c.decisive = sizes
-        c.wide = mlir.bytecode(c.kernels) if sizes else b""
-        narrow(c.kernels, limit)
+    c.compilation = c.open.enter_context(c.generator.begin(c.listing.__setitem__ if c.options.dump else None))
+    for module, largest in build_kernels(c.scheduled, c.generator.batch):
+        if c.options.dump:
+            c.kernels.append(str(module))
+        if sizes:
+            c.wide += (mlir.bytecode(module),)
+        if sizes is not None and largest < limit:
+            c.decisive = sizes
+            narrow(module, limit)
+        c.compilation.add(module)
+    if not c.decisive:
+        c.wide = ()
 
 
 def _host_flow(c: InProgress) -> None:
@@ -156,8 +165,7 @@ def _host_flow(c: InProgress) -> None:
 
 
 def _codegen(c: InProgress) -> None:
-    dump = c.listing.__setitem__ if c.options.dump else None
-    c.object = c.generator.compile([c.kernels, c.code.module], dump)
+    c.object = c.compilation.finish(c.code.module)
 
 
 def _dump_graph(c: InProgress) -> Iterator[tuple[str, str]]:
@@ -185,7 +193,7 @@ def _dump_memory(c: InProgress) -> Iterator[tuple[str, str]]:
 
 
 def _dump_kernels(c: InProgress) -> Iterator[tuple[str, str]]:
-    yield "mlir", str(c.kernels)
+    yield "mlir", "\n".join(c.kernels)
 
 
 def _dump_code(c: InProgress) -> Iterator[tuple[str, str]]:
@@ -221,7 +229,7 @@ STAGES: tuple[Stage, ...] = (
 def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
     """Compile a DHLO graph, or what a function without arguments returns as one. Raises what the stages raise."""
     c = InProgress(source, options)
-    with _no_garbage_collection():
+    with _no_garbage_collection(), c.open:
         for number, stage in enumerate(STAGES):
             start = time.perf_counter()
             stage.run(c)

@@ -28,7 +28,7 @@ from hlo_disc.abi import EnvLayout
 from hlo_disc.errors import FormatError, UnsupportedOpError
 
 FORMAT = "hlo_disc executable"
-VERSION = 11
+VERSION = 12
 _ARCHIVE = b"PK\x03\x04"  # a zip file that holds something
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -135,7 +135,8 @@ class Program:
     """What compiling makes and `save` writes.
 
     object: object code of the target, with `plan`, `main` and the `pack` functions.
-    wide_kernels: as MLIR bytecode, where calls may need other kernels than those in `object`: with indices of 64 bits.
+    wide_kernels: modules of MLIR bytecode, where calls may need other kernels than those in `object`: with indices of
+        64 bits.
     target, features: the kind of machine that the object code is for, and the features that it uses.
     symbols: the dims' names, in the order in which `plan` writes their values into the env.
     asked: what holds at the calls that the program is for; the message says who asked.
@@ -162,7 +163,7 @@ class Program:
     explain: str = ""
     structure: str = ""
     compile_ms: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    wide_kernels: bytes = b""
+    wide_kernels: tuple[bytes, ...] = ()
     source: str = ""
 
 
@@ -195,12 +196,14 @@ def save(program: Program, file: str | os.PathLike[str] | BinaryIO) -> None:
         "format": FORMAT,
         "version": VERSION,
         "program": _to_json(program),
+        "wide_kernels": len(program.wide_kernels),
         "constants": [_to_json(_Constant(str(c.dtype), c.shape)) for c in program.constants],
     }
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("header.json", json.dumps(header, indent=1))
         archive.writestr("object.o", program.object)
-        archive.writestr("wide.mlirbc", program.wide_kernels)
+        for i, module in enumerate(program.wide_kernels):
+            archive.writestr(f"wide/{i}.mlirbc", module)
         for i, constant in enumerate(program.constants):
             buffer = io.BytesIO()
             # npy knows nothing of bfloat16 and its like: the header holds the dtype, the file the bytes.
@@ -223,7 +226,8 @@ def content_hash(program: Program) -> int:
     fields = _to_json(dataclasses.replace(program, explain="", compile_ms={}, source=""))
     digest = hashlib.sha256(json.dumps(fields).encode())
     digest.update(program.object)
-    digest.update(program.wide_kernels)
+    for module in program.wide_kernels:
+        digest.update(module)
     for constant in program.constants:
         digest.update(f"{constant.dtype}{constant.shape}".encode())
         digest.update(np.ascontiguousarray(constant).reshape(-1).view(np.uint8).data)
@@ -295,7 +299,9 @@ def _read(archive: zipfile.ZipFile) -> Program:
         data = np.load(io.BytesIO(archive.read(f"constants/{i}.npy")), allow_pickle=False)
         constants.append(data.view(dtype_named(constant.dtype)).reshape(constant.shape))
     fields = _fields(Program, header["program"])
-    fields |= {"object": archive.read("object.o"), "wide_kernels": archive.read("wide.mlirbc")}
+    wide = range(_part(int, header["wide_kernels"], "wide_kernels"))
+    fields |= {"object": archive.read("object.o")}
+    fields |= {"wide_kernels": tuple(archive.read(f"wide/{i}.mlirbc") for i in wide)}
     return Program(constants=tuple(constants), **fields)
 
 

@@ -5,7 +5,7 @@ Groups that are alike are scheduled once; variants and packings that are alike g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hlo_disc.device import Device
@@ -125,15 +125,18 @@ def _fitting(group: Group, choices: Sequence[Choice], facts: ShapeFacts, device:
     return kept
 
 
-def build_kernels(scheduled: Scheduled) -> tuple[ir.Module, int]:
-    """The module of all kernels, and the largest index among their constants."""
-    builder = ModuleBuilder()
-    try:
-        for name, item in scheduled.kernels.items():
-            item.build(builder.builder, name)
-    finally:
-        module = builder.close()
-    return module, builder.largest_index
+def build_kernels(scheduled: Scheduled, batch: int) -> Iterator[tuple[ir.Module, int]]:
+    """Modules of so many kernels, or of all with 0, each with the largest index among its constants."""
+    kernels = list(scheduled.kernels.items())
+    count = max(len(kernels), 1)
+    for first in range(0, count, batch or count):
+        builder = ModuleBuilder()
+        try:
+            for name, item in kernels[first : first + (batch or count)]:
+                item.build(builder.builder, name)
+        finally:
+            module = builder.close()
+        yield module, builder.largest_index
 
 
 def narrow(kernels: ir.Module, limit: int) -> None:

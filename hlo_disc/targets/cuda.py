@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import llvmlite.binding as llvm
 
@@ -17,9 +17,15 @@ def _code(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
     return machine.emit_assembly(module).encode()
 
 
-def _image(codes: Mapping[str, bytes]) -> bytes:
-    (ptx,) = codes.values()
-    return ptx + b"\0"
+# The last line of what a module of PTX says of all of it.
+_HEAD = b".address_size 64\n"
+
+
+def _image(codes: Mapping[str, Sequence[bytes]]) -> bytes:
+    """One module. What is external may be declared again."""
+    (modules,) = codes.values()
+    head, *_ = modules[0].partition(_HEAD)
+    return b"".join([head, _HEAD, *(ptx.partition(_HEAD)[2] for ptx in modules), b"\0"])
 
 
 def _notes(object_: bytes) -> dict[str, list[Note]]:
@@ -38,5 +44,6 @@ NVIDIA = Vendor(
     optimize=optimize,
     code=_code,
     image=_image,
+    batch=8,
     notes=_notes,
 )

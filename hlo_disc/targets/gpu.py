@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import llvmlite.binding as llvm
@@ -19,7 +21,7 @@ from hlo_disc.device import Device
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import ir
 from hlo_disc.targets import kernel_notes
-from hlo_disc.targets.llvm_ir import LOCK, initialize, parse
+from hlo_disc.targets.llvm_ir import LOCK, initialize, parse, short_turns
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.target import Dump, HostGenerator, Library, Target
 from hlo_disc.targets.translate import canonicalize, translate
@@ -42,7 +44,8 @@ class Vendor:
     roofs: of a GPU of each level that code can be made for; default: those that it is made for where nothing is said.
     intrinsics: the prefix of the machine's own.
     optimize: f(module, machine) runs LLVM's passes. code: f(module, machine) is the code of a module for one level.
-    image: f(codes by level) is what the driver loads. notes: f(object code) says of its kernels, by level.
+    image: f(codes of all modules by level) is what the driver loads. batch: see `Generator.batch`.
+    notes: f(object code) says of its kernels, by level.
     """
 
     machine: Machine
@@ -53,7 +56,8 @@ class Vendor:
     intrinsics: str
     optimize: Callable[[llvm.ModuleRef, llvm.TargetMachine], None]
     code: Callable[[llvm.ModuleRef, llvm.TargetMachine], bytes]
-    image: Callable[[Mapping[str, bytes]], bytes]
+    image: Callable[[Mapping[str, Sequence[bytes]]], bytes]
+    batch: int
     notes: Callable[[bytes], Mapping[str, Sequence[kernel_notes.Note]]]
 
     @property
@@ -78,25 +82,73 @@ class GpuGenerator:
     def device(self) -> Device:
         return self.vendor.device
 
-    def compile(self, modules: Sequence[ir.Module], dump: Dump | None = None) -> bytes:
-        """Kernels and host functions, each in a module, or kernels alone, to an object.
+    @property
+    def batch(self) -> int:
+        return self.vendor.batch
 
-        Raises CompileError, UnsupportedOpError.
-        """
-        kernels, *host = modules
+    @contextmanager
+    def begin(self, dump: Dump | None = None) -> Iterator[GpuCompilation]:
+        """A thread makes the code of kernels while others are built, which takes as long."""
+        thread = ThreadPoolExecutor(1, "hlo_disc-llvm")
+        try:
+            with short_turns():
+                yield GpuCompilation(self, dump, thread)
+        finally:
+            thread.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class GpuCompilation:
+    """Implements `hlo_disc.targets.target.Compilation`.
+
+    codes: of each module, by level. listing: what dumps are made of, by their suffix.
+    """
+
+    generator: GpuGenerator
+    dump: Dump | None
+    thread: ThreadPoolExecutor
+    codes: list[Future[dict[str, bytes]]] = field(default_factory=list)
+    listing: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, module: ir.Module) -> None:
+        """Kernels, whose code is made by the thread."""
+        canonicalize([module])
+        text = apart(translate([module], self.generator.vendor.machine), len(self.codes))
+        if self.dump:
+            self._list("mlir", str(module))
+            self._list("gpu.ll", text)
+        check_functions(text, self.generator.vendor)
+        self.codes.append(self.thread.submit(self._machine_code, text))
+
+    def _machine_code(self, text: str) -> dict[str, bytes]:
+        g, listed = self.generator, self._list if self.dump else None
+        return {level: machine_code(g.vendor, text, level, listed) for level in g.levels}
+
+    def finish(self, host: ir.Module | None = None) -> bytes:
+        """The object of the host functions, which has what the driver loads."""
+        g, modules = self.generator, [host] if host else []
         canonicalize(modules)
-        text = translate([kernels], self.vendor.machine)
-        flow = translate(host, replace(self.host.machine, launches=True))
-        if dump:
-            dump("mlir", "\n".join(map(str, modules)))
-            dump("gpu.ll", text)
-            dump("ll", flow)
-        check_functions(text, self.vendor)
-        image = self.vendor.image({level: machine_code(self.vendor, text, level, dump) for level in self.levels})
+        flow = translate(modules, replace(g.host.machine, launches=True))
+        codes = [code.result() for code in self.codes]
+        if self.dump:
+            self._list("mlir", "\n".join(map(str, modules)))
+            self._list("ll", flow)
+            for suffix, texts in self.listing.items():
+                self.dump(suffix, "\n".join(texts))
+        image = g.vendor.image({level: [code[level] for code in codes] for level in g.levels})
         escaped = re.sub(rb"[^\n\t !#-\[\]-~]", lambda m: b"\\%02X" % m[0][0], image).decode()
         # At a page, as drivers find what their own compilers make.
         defined = f'@{IMAGE} = constant [{len(image)} x i8] c"{escaped}", align 4096'
-        return self.host.compile_llvm(flow.replace(f"@{IMAGE} = external constant i8\n", "") + defined, dump)
+        return g.host.compile_llvm(flow.replace(f"@{IMAGE} = external constant i8\n", "") + defined, self.dump)
+
+    def _list(self, suffix: str, text: str) -> None:
+        self.listing.setdefault(suffix, []).append(text)
+
+
+def apart(text: str, number: int) -> str:
+    """LLVM IR whose own functions and memory have names that no other module of the program has."""
+    own = re.findall(r"^(?:define internal [^@\n]*)?@([\w.]+)(?= = internal|\()", text, re.M)
+    return re.sub(rf"@({'|'.join(map(re.escape, own))})(?![\w.])", rf"@\1.{number}", text) if number and own else text
 
 
 def check_functions(text: str, vendor: Vendor) -> None:

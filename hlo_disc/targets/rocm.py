@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import llvmlite.binding as llvm
 
 from hlo_disc.targets import amdgpu
@@ -13,6 +15,10 @@ from hlo_disc.targets.llvm_ir import optimize_whole
 
 def _code(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
     return code_object(machine.emit_object(module))
+
+
+def _image(codes: Mapping[str, Sequence[bytes]]) -> bytes:
+    return bundle({level: code for level, (code,) in codes.items()})
 
 
 def _notes(object_: bytes) -> dict[str, list[Note]]:
@@ -30,6 +36,7 @@ AMD = Vendor(
     intrinsics="amdgcn",
     optimize=optimize_whole,
     code=_code,
-    image=bundle,
+    image=_image,
+    batch=0,  # a bundle has one code object for a processor, and none is made of several
     notes=_notes,
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from hlo_disc.device import Device
@@ -11,6 +12,22 @@ from hlo_disc.targets.machine import Machine
 
 # dump(stage, text) receives the IR after each stage of code generation.
 Dump = Callable[[str, str], None]
+
+
+class Compilation(Protocol):
+    """Code generation of one program, which is given modules as soon as they are built, and may change them."""
+
+    def add(self, module: ir.Module) -> None:
+        """Kernels. Their code may be made while the caller builds others. Raises CompileError, UnsupportedOpError."""
+        ...
+
+    def finish(self, host: ir.Module | None = None) -> bytes:
+        """The object code of all kernels, and of host functions, which launch them by their names.
+
+        Where a driver launches kernels, it has what that loads as `abi.IMAGE`, of kernels alone nothing else.
+        Raises CompileError.
+        """
+        ...
 
 
 class Generator(Protocol):
@@ -26,12 +43,13 @@ class Generator(Protocol):
         """The machine as schedules see it, with its register tiles."""
         ...
 
-    def compile(self, modules: Sequence[ir.Module], dump: Dump | None = None) -> bytes:
-        """Kernels and host functions, in modules of their own or in one, to object code. Raises CompileError.
+    @property
+    def batch(self) -> int:
+        """How many kernels are worth a module of their own; 0 where all must be in one."""
+        ...
 
-        A host function launches a kernel by its name. The modules may be changed. Where a driver launches kernels, the
-        object code has what it loads as `abi.IMAGE`, of kernels alone nothing else.
-        """
+    def begin(self, dump: Dump | None = None) -> AbstractContextManager[Compilation]:
+        """Compile a program. Where the context is left before it is finished, nothing of it stays."""
         ...
 
 
@@ -88,3 +106,13 @@ class Target(Protocol):
     def link(self, object_: bytes, symbols: Mapping[str, int]) -> Library:
         """Load object code, with `symbols` at the given addresses. Raises FormatError for what is no object code."""
         ...
+
+
+def compile_modules(
+    generator: Generator, kernels: Iterable[ir.Module], host: ir.Module | None = None, dump: Dump | None = None
+) -> bytes:
+    """Modules that are built already, compiled. Raises CompileError, UnsupportedOpError."""
+    with generator.begin(dump) as compilation:
+        for module in kernels:
+            compilation.add(module)
+        return compilation.finish(host)

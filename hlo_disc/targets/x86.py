@@ -14,8 +14,9 @@ import ctypes.util
 import functools
 import itertools
 import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import llvmlite.binding as llvm
 
@@ -87,19 +88,15 @@ class X86Generator:
     def _has_pair_dot(self) -> bool:
         return "avx512bf16" in self.features and self.simd_bytes == 64
 
-    def compile(self, modules: Sequence[ir.Module], dump: Dump | None = None) -> bytes:
-        """Compile kernels and host functions, in one module or in several, to a position-independent ELF object.
+    @property
+    def batch(self) -> int:
+        """All kernels are in one module: they share the functions that loops are outlined to."""
+        return 0
 
-        The modules are canonicalized in place. `dump(stage, text)` receives the IR after each stage: "mlir", "ll",
-        "opt.ll" and "asm". Raises CompileError for a module that does not verify or uses what cannot be translated.
-        """
-        canonicalize(modules)
-        if dump:
-            dump("mlir", "\n".join(map(str, modules)))
-        text = translate(modules, self.machine)
-        if dump:
-            dump("ll", text)
-        return self.compile_llvm(text, dump)
+    @contextmanager
+    def begin(self, dump: Dump | None = None) -> Iterator[X86Compilation]:
+        """`dump(stage, text)` receives the IR after each stage: "mlir", "ll", "opt.ll" and "asm"."""
+        yield X86Compilation(self, dump)
 
     def compile_llvm(self, text: str, dump: Dump | None = None) -> bytes:
         """LLVM IR text to an ELF object. Raises CompileError for IR that does not parse or verify."""
@@ -112,6 +109,33 @@ class X86Generator:
                 with parse(str(parsed), context) as copy:
                     dump("asm", machine.emit_assembly(copy))
             return machine.emit_object(parsed)
+
+
+@dataclass(frozen=True)
+class X86Compilation:
+    """Implements `hlo_disc.targets.target.Compilation`; host functions may be in modules of kernels, too."""
+
+    generator: X86Generator
+    dump: Dump | None
+    modules: list[ir.Module] = field(default_factory=list)
+
+    def add(self, module: ir.Module) -> None:
+        """To be compiled with all others."""
+        self.modules.append(module)
+
+    def finish(self, host: ir.Module | None = None) -> bytes:
+        """A position-independent ELF object.
+
+        Raises CompileError for a module that does not verify or uses what cannot be translated.
+        """
+        modules = [*self.modules, *([host] if host else [])]
+        canonicalize(modules)
+        if self.dump:
+            self.dump("mlir", "\n".join(map(str, modules)))
+        text = translate(modules, self.generator.machine)
+        if self.dump:
+            self.dump("ll", text)
+        return self.generator.compile_llvm(text, self.dump)
 
 
 def host_features() -> tuple[str, ...]:

@@ -25,17 +25,17 @@ TARGET = "low-cuda"
 
 @pytest.fixture
 def low_limit(monkeypatch, emulated_targets) -> Iterator[list[int]]:
-    """A target of that name, whose compilations are counted."""
+    """A target of that name, and for each compilation how many modules it has: host functions are one."""
     vendor = replace(NVIDIA, device=replace(NVIDIA.device, narrow=LOW))
     registry.register(TARGET, functools.partial(emulated.Emulated, vendor, 99 << 10))
     compiled: list[int] = []
-    compile_ = emulated.EmulatedGenerator.compile
+    finish = emulated.EmulatedCompilation.finish
 
-    def counted(self, modules, dump=None):
-        compiled.append(len(modules))
-        return compile_(self, modules, dump)
+    def counted(self, host=None):
+        compiled.append(2 if host else 1)
+        return finish(self, host)
 
-    monkeypatch.setattr(emulated.EmulatedGenerator, "compile", counted)
+    monkeypatch.setattr(emulated.EmulatedCompilation, "finish", counted)
     yield compiled
     emulated.check()
 
@@ -150,10 +150,10 @@ def test_sizes_that_the_run_finds(low_limit):
 def test_wide_kernels_that_cannot_be_made(low_limit, monkeypatch):
     exe = hlo_disc.compile(lambda x: x + 1, "f32[n]", target=TARGET)
 
-    def failing(self, modules, dump=None):
+    def failing(self, host=None):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(emulated.EmulatedGenerator, "compile", failing)
+    monkeypatch.setattr(emulated.EmulatedCompilation, "finish", failing)
     with pytest.raises(DeviceError, match="kernels for arrays this large: no room"):
         exe(np.zeros(LOW, np.float32))
     np.testing.assert_array_equal(exe(np.zeros(LOW - 1, np.float32)), np.ones(LOW - 1, np.float32))

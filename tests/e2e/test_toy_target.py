@@ -7,6 +7,7 @@ levels) and `docs/architecture.md`. Nothing else may have to change.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import ml_dtypes
@@ -18,9 +19,8 @@ import hlo_disc
 from hlo_disc.cli import main
 from hlo_disc.device import Device
 from hlo_disc.errors import ArgumentError, FormatError
-from hlo_disc.mlir import ir
 from hlo_disc.targets import registry, x86
-from hlo_disc.targets.target import Dump, Generator, Library, Target
+from hlo_disc.targets.target import Compilation, Dump, Generator, Library, Target
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,12 @@ class ToyGenerator:
     def device(self) -> Device:
         return replace(self.inner.device, tile_rows=3, tile_vectors=1, grain=64, pair_dot=False)
 
-    def compile(self, modules: Sequence[ir.Module], dump: Dump | None = None) -> bytes:
-        return self.inner.compile(modules, dump)
+    @property
+    def batch(self) -> int:
+        return 0
+
+    def begin(self, dump: Dump | None = None) -> AbstractContextManager[Compilation]:
+        return self.inner.begin(dump)
 
 
 ALL = (

@@ -13,7 +13,8 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -200,23 +201,44 @@ class EmulatedGenerator:
     def device(self) -> Device:
         return self.vendor.device
 
-    def compile(self, modules: Sequence[ir.Module], dump: Dump | None = None) -> bytes:
-        kernels, *host = modules
-        canonicalize(modules)
-        text = translate([kernels], self.vendor.machine)
-        flow = translate(host, replace(_host().machine, launches=True))
-        if dump:
-            dump("mlir", "\n".join(map(str, modules)))
-            dump("gpu.ll", text)
-            dump("ll", flow)
+    @property
+    def batch(self) -> int:
+        return 0
+
+    @contextmanager
+    def begin(self, dump: Dump | None = None) -> Iterator[EmulatedCompilation]:
+        yield EmulatedCompilation(self, dump)
+
+
+@dataclass
+class EmulatedCompilation:
+    """Implements `hlo_disc.targets.target.Compilation`. text: of the kernels, as a GPU has them."""
+
+    generator: EmulatedGenerator
+    dump: Dump | None
+    text: str = ""
+
+    def add(self, module: ir.Module) -> None:
+        canonicalize([module])
+        self.text = translate([module], self.generator.vendor.machine)
+        if self.dump:
+            self.dump("gpu.ll", self.text)
         with llvm.create_context() as context:
-            with llvm.parse_assembly(text, context) as parsed:
+            with llvm.parse_assembly(self.text, context) as parsed:
                 parsed.verify()
+
+    def finish(self, host: ir.Module | None = None) -> bytes:
+        modules = [host] if host else []
+        canonicalize(modules)
+        flow = translate(modules, replace(_host().machine, launches=True))
+        if self.dump:
+            self.dump("ll", flow)
+        whole_text = for_cpu(self.text, self.generator.most)
         # A context is closed after its modules, and linking closes one of them.
-        with llvm.create_context() as context, llvm.parse_assembly(for_cpu(text, self.most), context) as whole:
+        with llvm.create_context() as context, llvm.parse_assembly(whole_text, context) as whole:
             whole.link_in(llvm.parse_assembly(flow, context))
             linked = str(whole)
-        return _host().compile_llvm(linked, dump)
+        return _host().compile_llvm(linked, self.dump)
 
 
 class Emulated:

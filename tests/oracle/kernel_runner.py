@@ -14,7 +14,7 @@ from hlo_disc import mlir
 from hlo_disc.errors import ArgumentError
 from hlo_disc.mlir import ir
 from hlo_disc.targets import registry
-from hlo_disc.targets.target import Library
+from hlo_disc.targets.target import Library, compile_modules
 from hlo_disc.targets.types import MINI_FLOATS
 
 CPU = registry.find("cpu")
@@ -101,7 +101,7 @@ def kernel_module(body: str, types: Sequence[str], blocks: int = 1, functions: s
 
 def load(text: str, level: str = "host") -> Library:
     """Compile MLIR text and link it with this file's `ral_parallel_for`."""
-    return CPU.link(CPU.generator(level).compile([parse(text)]), SYMBOLS)
+    return CPU.link(compile_modules(CPU.generator(level), [parse(text)]), SYMBOLS)
 
 
 @functools.lru_cache(maxsize=64)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
+import threading
 from collections.abc import Callable, Iterator
 
 import jax
@@ -21,7 +23,7 @@ from random_graphs import single_ops
 import hlo_disc
 from hlo_disc import Options, pipeline
 from hlo_disc.errors import ArgumentError, DeviceError, UnsupportedOpError
-from hlo_disc.targets import gpu, memory, nvptx, vecmath
+from hlo_disc.targets import gpu, llvm_ir, memory, nvptx, vecmath
 from hlo_disc.targets.cuda import NVIDIA
 from hlo_disc.targets.translate import translate
 
@@ -212,6 +214,48 @@ def test_updates_of_memory_are_one_instruction(dtype, images, tmp_path):
         image = gpu.machine_code(NVIDIA, translate([kernels.parse(text)], nvptx.MACHINE), "sm_80").decode()
         assembled(image, tmp_path)
         assert len(re.findall(r"\b(?:atom|red)\.", image)) == 1 and "cas" not in image, kind
+
+
+@needs_ptxas
+def test_modules_of_kernels_become_one(images, tmp_path, monkeypatch):
+    """A function that is not inlined is in each of them."""
+
+    def function(x, y):
+        return jnp.sort(x**y), jax.nn.softmax(x) ** 2.5, jnp.cumsum(y, 1) ** 1.5
+
+    made = {}
+    for batch in (0, 1, 2):
+        monkeypatch.setattr(gpu.GpuGenerator, "batch", batch)
+        with jax.enable_x64(True):
+            hlo_disc.compile(function, "f64[m, n]", "f64[m, n]", target="cuda")
+        ptx = images.pop()
+        made[batch] = list(assembled(ptx, tmp_path))
+        functions = [x for x in re.findall(r"^\.func[^;{]*[;{]", ptx, re.M) if x.endswith("{")]
+        assert (len(functions) > len({re.sub(r"_\$_\d+", "", x) for x in functions})) == (batch > 0)
+    assert made[1] == made[2] == made[0] and len(made[0]) > 6
+
+
+def test_names_that_modules_have_of_their_own():
+    text = "@f = external global i8\n@own = internal global i8\ndefine internal void @a.b(ptr %x) {\n"
+    text += "  call void @a.b(ptr @own)\n  call void @a.bc(ptr @f)\n  call void @owned()\n"
+    assert gpu.apart(text, 0) == text
+    expected = text.replace("@own ", "@own.2 ").replace("@own)", "@own.2)").replace("@a.b(", "@a.b.2(")
+    assert gpu.apart(text, 2) == expected != text
+
+
+def test_what_fails_leaves_threads_as_they_were():
+    before, threads = sys.getswitchinterval(), threading.active_count()
+    with llvm_ir.short_turns(), pytest.raises(UnsupportedOpError):
+        assert sys.getswitchinterval() < before
+        hlo_disc.compile(lambda x: jnp.fft.fft(x), "c64[n]", target="cuda", fallback=False)
+    assert sys.getswitchinterval() == before and threading.active_count() == threads
+    first, second = llvm_ir.short_turns(), llvm_ir.short_turns()  # of two threads
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert sys.getswitchinterval() < before
+    second.__exit__(None, None, None)
+    assert sys.getswitchinterval() == before
 
 
 def test_a_function_without_code_is_named():

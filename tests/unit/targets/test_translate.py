@@ -14,6 +14,7 @@ import pytest
 from hlo_disc import mlir
 from hlo_disc.errors import CompileError
 from hlo_disc.targets import x86
+from hlo_disc.targets.target import compile_modules
 from hlo_disc.targets.translate import HANDLERS
 
 BF16 = ml_dtypes.bfloat16
@@ -639,7 +640,7 @@ def test_main_reads_env_arena_and_buffers():
 
 def _refused(text: str, *words: str) -> None:
     with pytest.raises(CompileError) as error:
-        x86.generator("host").compile([kernels.parse(text)])
+        compile_modules(x86.generator("host"), [kernels.parse(text)])
     for word in words:
         assert word in str(error.value), str(error.value)
 
@@ -742,7 +743,7 @@ def test_pairs_are_refused_where_the_machine_has_no_such_instruction():
         (vector<8xf32>, vector<16xbf16>, vector<16xbf16>) -> vector<8xf32>
       vector.store %y, %a0[%c0] : memref<?xf32>, vector<8xf32>"""
     with pytest.raises(CompileError, match="pairs of bf16"):
-        x86.generator("avx2").compile([kernels.parse(kernels.kernel_module(body, ["f32"]))])
+        compile_modules(x86.generator("avx2"), [kernels.parse(kernels.kernel_module(body, ["f32"]))])
 
 
 @pytest.mark.parametrize("level", kernels.levels())

@@ -13,6 +13,7 @@ import pytest
 
 from hlo_disc.errors import ArgumentError, CompileError, FormatError
 from hlo_disc.targets import x86
+from hlo_disc.targets.target import compile_modules
 
 TWICE = """
   %v = vector.load %a0[%c0] : memref<?xf32>, vector<16xf32>
@@ -22,7 +23,7 @@ TWICE = """
 
 def _compile(body: str, level: str = "host", **options) -> bytes:
     module = kernels.parse(kernels.kernel_module(body, ["f32", "f32"]))
-    return x86.generator(level).compile([module], **options)
+    return compile_modules(x86.generator(level), [module], **options)
 
 
 def _pretend(monkeypatch: pytest.MonkeyPatch, features: set[str]) -> None:
@@ -110,7 +111,7 @@ def _undefined(object_: bytes) -> set[str]:
 def test_functions_that_nobody_calls_are_dropped():
     function = "func.func private @unused(%x: f32) -> f32 {\n%y = math.sin %x : f32\nreturn %y : f32\n}"
     texts = [kernels.kernel_module(TWICE, ["f32", "f32"], functions=f) for f in ("", function)]
-    with_it, without = (x86.generator("host").compile([kernels.parse(t)]) for t in texts)
+    with_it, without = (compile_modules(x86.generator("host"), [kernels.parse(t)]) for t in texts)
     assert with_it == without
 
 
@@ -130,7 +131,7 @@ def test_small_floats_and_vector_math_need_no_library():
       vector.store %t, %a1[%c1] : memref<?xbf16>, vector<16xbf16>"""
     for level in kernels.levels():
         module = kernels.parse(kernels.kernel_module(body, ["bf16", "bf16"]))
-        assert _undefined(x86.generator(level).compile([module])) == {"ral_parallel_for"}
+        assert _undefined(compile_modules(x86.generator(level), [module])) == {"ral_parallel_for"}
 
 
 def test_a_library_lives_as_long_as_it_is_held():
@@ -164,7 +165,7 @@ def test_linked_symbols_win_over_the_process():
       %y = func.call @memcpy(%x) : (f64) -> f64
       memref.store %y, %a1[%c0] : memref<?xf64>"""
     text = kernels.kernel_module(body, ["f64", "f64"], functions="func.func private @memcpy(f64) -> f64")
-    object_ = x86.generator("host").compile([kernels.parse(text)])
+    object_ = compile_modules(x86.generator("host"), [kernels.parse(text)])
     address = ctypes.cast(fake, ctypes.c_void_p).value
     out = np.zeros(1)
     kernels.main_of(x86.link(object_, {**kernels.SYMBOLS, "memcpy": address}))(np.array([1.5]), out)
@@ -197,7 +198,7 @@ def test_mlir_that_does_not_verify_is_an_error():
     block = kernel.regions[0].blocks[0]
     block.operations[len(block.operations) - 1].operation.erase()
     with pytest.raises(CompileError, match="MLIR does not verify"):
-        x86.generator("host").compile([module])
+        compile_modules(x86.generator("host"), [module])
 
 
 @pytest.mark.parametrize(
@@ -226,7 +227,7 @@ def test_bytes_that_are_no_object_are_refused():
 
 def test_a_symbol_that_is_nowhere_is_an_error(capfd):
     text = kernels.kernel_module("func.call @nowhere() : () -> ()", ["f32"], functions="func.func private @nowhere()")
-    object_ = x86.generator("host").compile([kernels.parse(text)])
+    object_ = compile_modules(x86.generator("host"), [kernels.parse(text)])
     with pytest.raises(FormatError, match="neither given to link"):
         x86.link(object_, kernels.SYMBOLS).address("main")
     assert "nowhere" in capfd.readouterr().err
@@ -248,10 +249,10 @@ def test_host_functions_and_kernels_in_modules_of_their_own():
         return f"module attributes {{gpu.container_module}} {{ gpu.module @kernels {{ {declared} {whole[end:]}"
 
     generator = x86.generator("host")
-    assert generator.compile([kernels.parse(alone), kernels.parse(host("memref<?xf32>"))]) == generator.compile(
-        [kernels.parse(whole)]
+    assert compile_modules(generator, [kernels.parse(alone)], kernels.parse(host("memref<?xf32>"))) == compile_modules(
+        generator, [kernels.parse(whole)]
     )
     with pytest.raises(CompileError, match="the kernel @k is declared as"):
-        generator.compile([kernels.parse(alone), kernels.parse(host("memref<?xf64>"))])
+        compile_modules(generator, [kernels.parse(alone)], kernels.parse(host("memref<?xf64>")))
     with pytest.raises(CompileError, match="the kernel @k is declared as"):
-        generator.compile([kernels.parse(host("memref<?xf32>"))])
+        compile_modules(generator, [], kernels.parse(host("memref<?xf32>")))

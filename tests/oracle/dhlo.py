@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import jax
@@ -30,7 +31,9 @@ def shape(text: str) -> Shape:
 def stitched(graph: Graph, device: Device) -> InProgress:
     """What fusion, schedules and the host flow make of a graph for a device, without a target."""
     made = InProgress(graph, Options())
-    made.graph, made.inputs, made.generator = graph, graph.inputs, SimpleNamespace(device=device)
+    kept = SimpleNamespace(add=lambda module: made.kernels.append(str(module)))
+    generator = SimpleNamespace(device=device, batch=0, begin=lambda dump: nullcontext(kept))
+    made.graph, made.inputs, made.generator = graph, graph.inputs, generator
     names = [stage.name for stage in STAGES]
     for stage in STAGES[names.index("normalise") : names.index("codegen")]:
         stage.run(made)

@@ -300,8 +300,8 @@ def _read(archive: zipfile.ZipFile) -> Program:
         constants.append(data.view(dtype_named(constant.dtype)).reshape(constant.shape))
     fields = _fields(Program, header["program"])
     wide = range(_part(int, header["wide_kernels"], "wide_kernels"))
-    fields |= {"object": archive.read("object.o")}
-    fields |= {"wide_kernels": tuple(archive.read(f"wide/{i}.mlirbc") for i in wide)}
+    modules = tuple(archive.read(f"wide/{i}.mlirbc") for i in wide)
+    fields |= {"object": archive.read("object.o"), "wide_kernels": modules}
     return Program(constants=tuple(constants), **fields)
 
 

@@ -128,11 +128,11 @@ def _fitting(group: Group, choices: Sequence[Choice], facts: ShapeFacts, device:
 def build_kernels(scheduled: Scheduled, batch: int) -> Iterator[tuple[ir.Module, int]]:
     """Modules of so many kernels, or of all with 0, each with the largest index among its constants."""
     kernels = list(scheduled.kernels.items())
-    count = max(len(kernels), 1)
-    for first in range(0, count, batch or count):
+    count = batch or max(len(kernels), 1)
+    for first in range(0, max(len(kernels), 1), count):
         builder = ModuleBuilder()
         try:
-            for name, item in kernels[first : first + (batch or count)]:
+            for name, item in kernels[first : first + count]:
                 item.build(builder.builder, name)
         finally:
             module = builder.close()

@@ -6,10 +6,7 @@ llvmlite's LLVM aborts the process on a malformed module, so it is always verifi
 from __future__ import annotations
 
 import functools
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import llvmlite.binding as llvm
 
@@ -18,29 +15,6 @@ from hlo_disc.errors import CompileError
 _LEAN = ("global_dead_code_eliminate", "always_inliner", "sroa", "instruction_combine", "simplify_cfg")
 # Held where LLVM generates code.
 LOCK = threading.Lock()
-
-# Seconds that a thread runs Python while another one waits for its turn.
-_TURN = 2e-4
-_turns_lock = threading.Lock()
-_turns: list[float] = []
-
-
-@contextmanager
-def short_turns() -> Iterator[None]:
-    """Threads take turns often: one that has LLVM work and little else waits for its turn some twenty times a module.
-
-    By Python's own setting, of 5 ms, that is a third of the time that it could have worked.
-    """
-    with _turns_lock:
-        _turns.append(sys.getswitchinterval())
-        sys.setswitchinterval(min(_TURN, _turns[-1]))
-    try:
-        yield
-    finally:
-        with _turns_lock:
-            before = _turns.pop()
-            if not _turns:
-                sys.setswitchinterval(before)
 
 
 @functools.cache

@@ -21,8 +21,8 @@ class Compilation(Protocol):
         """Kernels. Their code may be made while the caller builds others. Raises CompileError, UnsupportedOpError."""
         ...
 
-    def finish(self, host: ir.Module | None = None) -> bytes:
-        """The object code of all kernels, and of host functions, which launch them by their names.
+    def finish(self, *host: ir.Module) -> bytes:
+        """The object code of all kernels, and of a module of host functions or none, which launch them by their names.
 
         Where a driver launches kernels, it has what that loads as `abi.IMAGE`, of kernels alone nothing else.
         Raises CompileError.
@@ -109,10 +109,10 @@ class Target(Protocol):
 
 
 def compile_modules(
-    generator: Generator, kernels: Iterable[ir.Module], host: ir.Module | None = None, dump: Dump | None = None
+    generator: Generator, kernels: Iterable[ir.Module], *host: ir.Module, dump: Dump | None = None
 ) -> bytes:
     """Modules that are built already, compiled. Raises CompileError, UnsupportedOpError."""
     with generator.begin(dump) as compilation:
         for module in kernels:
             compilation.add(module)
-        return compilation.finish(host)
+        return compilation.finish(*host)

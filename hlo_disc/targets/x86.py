@@ -123,12 +123,12 @@ class X86Compilation:
         """To be compiled with all others."""
         self.modules.append(module)
 
-    def finish(self, host: ir.Module | None = None) -> bytes:
+    def finish(self, *host: ir.Module) -> bytes:
         """A position-independent ELF object.
 
         Raises CompileError for a module that does not verify or uses what cannot be translated.
         """
-        modules = [*self.modules, *([host] if host else [])]
+        modules = [*self.modules, *host]
         canonicalize(modules)
         if self.dump:
             self.dump("mlir", "\n".join(map(str, modules)))

@@ -227,10 +227,9 @@ class EmulatedCompilation:
             with llvm.parse_assembly(self.text, context) as parsed:
                 parsed.verify()
 
-    def finish(self, host: ir.Module | None = None) -> bytes:
-        modules = [host] if host else []
-        canonicalize(modules)
-        flow = translate(modules, replace(_host().machine, launches=True))
+    def finish(self, *host: ir.Module) -> bytes:
+        canonicalize(host)
+        flow = translate(host, replace(_host().machine, launches=True))
         if self.dump:
             self.dump("ll", flow)
         whole_text = for_cpu(self.text, self.generator.most)

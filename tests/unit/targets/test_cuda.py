@@ -23,7 +23,7 @@ from random_graphs import single_ops
 import hlo_disc
 from hlo_disc import Options, pipeline
 from hlo_disc.errors import ArgumentError, DeviceError, UnsupportedOpError
-from hlo_disc.targets import gpu, llvm_ir, memory, nvptx, vecmath
+from hlo_disc.targets import gpu, memory, nvptx, vecmath
 from hlo_disc.targets.cuda import NVIDIA
 from hlo_disc.targets.translate import translate
 
@@ -245,11 +245,11 @@ def test_names_that_modules_have_of_their_own():
 
 def test_what_fails_leaves_threads_as_they_were():
     before, threads = sys.getswitchinterval(), threading.active_count()
-    with llvm_ir.short_turns(), pytest.raises(UnsupportedOpError):
+    with gpu.short_turns(), pytest.raises(UnsupportedOpError):
         assert sys.getswitchinterval() < before
         hlo_disc.compile(lambda x: jnp.fft.fft(x), "c64[n]", target="cuda", fallback=False)
     assert sys.getswitchinterval() == before and threading.active_count() == threads
-    first, second = llvm_ir.short_turns(), llvm_ir.short_turns()  # of two threads
+    first, second = gpu.short_turns(), gpu.short_turns()  # of two threads
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)

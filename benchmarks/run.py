@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import limits
 from benchmarks.sections import SECTIONS, Bench, Row, warm_up
+from hlo_disc.benchmark import limits
 
 
 def show(console: Console, title: str, rows: list[Row]) -> None:
@@ -51,10 +51,7 @@ def main(only: tuple[str, ...], quick: bool, target: Path | None) -> None:
     """Compare hlo_disc with jax.jit. "value" is jax.jit's time over hlo_disc's, unless a row says otherwise."""
     console = Console()
     bench = Bench(limits.measure(), quick, 0.4 if quick else 3.0)
-    copies = ", ".join(f"{rate / 1e9:.0f} ({size >> 20} MB)" for size, rate in bench.limits.bandwidth.items())
-    console.print(
-        f"{limits.cores()} cores, {bench.limits.flops / 1e9:.0f} GFLOP/s, copy GB/s {copies}", highlight=False
-    )
+    console.print(f"{limits.cores()} cores, {bench.limits}", highlight=False)
     warm_up()
     rows: list[Row] = []
     for name in only or SECTIONS:
@@ -72,7 +69,7 @@ def main(only: tuple[str, ...], quick: bool, target: Path | None) -> None:
     if target is not None:
         record = {
             "machine": limits.describe(),
-            "limits": bench.limits._asdict(),
+            "limits": bench.limits.as_dict(),
             "rows": [row.as_dict() for row in rows],
         }
         target.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")

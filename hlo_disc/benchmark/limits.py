@@ -1,0 +1,157 @@
+"""What the machine can do at most, measured on all cores: multiply-adds, bytes read and bytes copied a second."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hlo_disc.benchmark import x86_loops
+
+SIZES = tuple(1 << power for power in (20, 22, 24, 26, 28))
+_TURNS = 7  # of which the best counts
+_LINE = 64  # bytes of a line of the caches
+_SECONDS = 0.01  # of a turn, where its work can be chosen
+_SMALL = 0x39803980  # 2^-12 twice as bf16, about as much as f32: sums of squares stay finite
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What bounds every program.
+
+    fma_f32, fma_bf16: operations a second (a multiply-add is two); None where the machine multiplies no bf16.
+    read, copy: bytes a second, read only and read and written, by the bytes that are gone over again and again.
+    """
+
+    fma_f32: float
+    fma_bf16: float | None
+    read: dict[int, float]
+    copy: dict[int, float]
+
+    def seconds(self, operations: float, size: float, dtype: str = "float32") -> float:
+        """The least time for so many operations on numbers of a type, and bytes moved; the better rate of these."""
+        return max(operations / self.rate(dtype), size / self.bandwidth(size))
+
+    def rate(self, dtype: str = "float32") -> float:
+        """Operations a second; infinite for types of which the machine might do more than was measured."""
+        if dtype == "bfloat16":
+            return max(self.fma_bf16 or 0.0, self.fma_f32)
+        return self.fma_f32 if np.dtype(dtype).itemsize >= 4 and np.dtype(dtype).kind in "fc" else math.inf
+
+    def bandwidth(self, size: float) -> float:
+        """Bytes a second at the nearest size that was measured."""
+        nearest = min(self.read, key=lambda total: abs(math.log(total / max(size, 1.0))))
+        return max(self.read[nearest], self.copy[nearest])
+
+    def __str__(self) -> str:
+        """GFLOP/s, and GB/s by size, in words."""
+
+        def rates(found: dict[int, float]) -> str:
+            return ", ".join(f"{rate / 1e9:.0f} ({size >> 20} MB)" for size, rate in found.items())
+
+        bf16 = f", {self.fma_bf16 / 1e9:.0f} in bf16" if self.fma_bf16 else ""
+        return f"{self.fma_f32 / 1e9:.0f} GFLOP/s{bf16}, read GB/s {rates(self.read)}, copy GB/s {rates(self.copy)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields by name, of numbers, None and dicts."""
+        return asdict(self)
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def measure() -> Limits:
+    """The best of a few turns on all cores, which takes about two seconds. Raises DeviceError without loops for it."""
+    x86_loops.check()
+    bf16 = x86_loops.bf16()  # asks for what threads must have when they begin
+    with ThreadPoolExecutor(cores()) as pool:
+        f32 = _operations(pool, x86_loops.f32())
+        return Limits(
+            f32,
+            _operations(pool, bf16) if bf16 else None,
+            {size: _read(pool, size) for size in SIZES},
+            {size: _copied(pool, size) for size in SIZES},
+        )
+
+
+def _operations(pool: ThreadPoolExecutor, loop: x86_loops.Loop) -> float:
+    data = np.full(256, _SMALL, np.uint32)
+
+    def taken(count: int) -> float:
+        return _elapsed(pool, lambda _: loop.run(data.ctypes.data, data.nbytes, count))
+
+    count = 1000
+    while taken(count) < _SECONDS:
+        count *= 2
+    return cores() * loop.work * count / min(taken(count) for _ in range(_TURNS))
+
+
+def _read(pool: ThreadPoolExecutor, total: int) -> float:
+    loop = x86_loops.read()
+    size = total // cores() // loop.work * loop.work
+    turns = _repeats(total) * size // loop.work
+    arrays = [_aligned(size) for _ in range(cores())]
+    best = _best(pool, lambda core: loop.run(arrays[core].ctypes.data, size, turns))
+    return cores() * loop.work * turns / best
+
+
+def _aligned(size: int) -> np.ndarray:
+    """So many bytes, zeros that were written, from where a cache line begins."""
+    room = np.empty(size + _LINE, np.uint8)
+    start = -room.ctypes.data % _LINE
+    room.fill(0)
+    return room[start : start + size]
+
+
+def _copied(pool: ThreadPoolExecutor, total: int) -> float:
+    size = total // (2 * cores())
+    pairs = [(np.ones(size, np.uint8), np.zeros(size, np.uint8)) for _ in range(cores())]
+
+    def work(core: int) -> None:
+        source, target = pairs[core]
+        for _ in range(_repeats(total)):
+            np.copyto(target, source)
+
+    return _repeats(total) * 2.0 * size * cores() / _best(pool, work)
+
+
+def _repeats(total: int) -> int:
+    return max(1, (64 << 20) // total)
+
+
+def _best(pool: ThreadPoolExecutor, work: Callable[[int], object]) -> float:
+    return min(_elapsed(pool, work) for _ in range(_TURNS))
+
+
+def _elapsed(pool: ThreadPoolExecutor, work: Callable[[int], object]) -> float:
+    start = time.perf_counter()
+    list(pool.map(work, range(cores())))
+    return time.perf_counter() - start
+
+
+def describe() -> dict[str, str | int]:
+    """The machine and the versions, for the JSON file."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    model = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()
+    )
+    packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "llvmlite", "numpy")}
+    return {
+        "cpu": model,
+        "cores": cores(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        **packages,
+    }

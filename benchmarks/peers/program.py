@@ -1,0 +1,96 @@
+"""What a program of the harness is: written once, run by every framework with the same weights and inputs."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+# By the keys of dictionaries of weights, frameworks lay them out as their own layers do: a dense layer's matrix
+# (inputs, outputs), and the kernel of a convolution (height, width, inputs of a group, outputs).
+DENSE, KERNEL = "w", "kernel"
+STREAM = 40
+
+
+class Draw:
+    """Random f32 weights, the same in every process."""
+
+    def __init__(self, seed: int):
+        self._rng = np.random.default_rng(seed)
+
+    def normal(self, *shape: int, scale: float = 0.02, mean: float = 0.0) -> np.ndarray:
+        return self._rng.standard_normal(shape, np.float32) * np.float32(scale) + np.float32(mean)
+
+    def dense(self, inputs: int, outputs: int, scale: float = 0.02) -> dict[str, np.ndarray]:
+        return {DENSE: self.normal(inputs, outputs, scale=scale), "b": self.normal(outputs)}
+
+    def norm(self, width: int) -> dict[str, np.ndarray]:
+        """Of layer norm; not quite 1 and 0."""
+        return {"scale": self.normal(width, mean=1.0), "bias": self.normal(width)}
+
+    def conv(self, size: int, inputs: int, outputs: int, groups: int = 1, gain: float = 1.0) -> dict[str, np.ndarray]:
+        """Of a convolution with batch norm: running means and variances too. Values neither grow nor vanish."""
+        kernel = self.normal(size, size, inputs // groups, outputs, scale=(2 * groups / (size * size * inputs)) ** 0.5)
+        variance = np.abs(self.normal(outputs, scale=0.1)) + 1
+        small = {name: self.normal(outputs, scale=0.1) for name in ("bias", "mean")}
+        return {KERNEL: kernel, "scale": self.normal(outputs, scale=0.1, mean=gain), "variance": variance, **small}
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function of weights and inputs, with the sizes that it is run at.
+
+    fn: (ops, weights, *inputs) to results; `ops` is a module of `frameworks`. inputs: named sizes to arrays. dims: a
+    shape string an input. shapes: the sizes of each dim at which it is timed. stream: of each dim the least, the
+    largest and the step of sizes that change from call to call. images: arrays of rank 4 are (batch, height, width,
+    channels), in each framework in its own layout. trains: weights change from call to call.
+    """
+
+    name: str
+    about: str
+    fn: Callable[..., Any]
+    weights: Callable[[Draw], Any]
+    inputs: Callable[..., Sequence[np.ndarray]]
+    dims: Sequence[str]
+    shapes: Sequence[Mapping[str, int]]
+    stream: Mapping[str, tuple[int, int, int]]
+    images: bool = False
+    trains: bool = False
+    dtypes: Sequence[str] = ("f32", "bf16")
+
+    def drawn(self) -> Any:
+        """The weights, as numpy arrays."""
+        return self.weights(Draw(7))
+
+    def stream_sizes(self) -> list[dict[str, int]]:
+        """STREAM distinct sizes, or as many as there are."""
+        pick = random.Random(0)
+        ranges = {name: range(low, high + 1, step) for name, (low, high, step) in self.stream.items()}
+        count = 1
+        for values in ranges.values():
+            count *= len(values)
+        found: dict[tuple[int, ...], None] = {}
+        while len(found) < min(STREAM, count):
+            found[tuple(pick.choice(values) for values in ranges.values())] = None
+        return [dict(zip(ranges, sizes, strict=True)) for sizes in found]
+
+
+def programs() -> list[Program]:
+    """All of `programs/`, in its order."""
+    from benchmarks.peers import programs as folder
+
+    modules = [
+        importlib.import_module(f"{folder.__name__}.{name}") for _, name, _ in pkgutil.iter_modules(folder.__path__)
+    ]
+    return [
+        program
+        for name in folder.ORDER
+        for module in modules
+        for program in module.PROGRAMS
+        if module.__name__.endswith(f".{name}")
+    ]

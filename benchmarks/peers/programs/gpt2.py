@@ -1,0 +1,101 @@
+"""GPT-2 small (Radford et al. 2019): the prompt, and one token more. The head is the transposed word embedding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.program import Draw, Program
+
+LAYERS, WIDTH, HEADS, WORDS, POSITIONS = 12, 768, 12, 50257, 1024
+
+
+def weights(draw: Draw) -> Any:
+    def layer() -> Any:
+        return {
+            "norm_1": draw.norm(WIDTH),
+            "qkv": draw.dense(WIDTH, 3 * WIDTH),
+            "output": draw.dense(WIDTH, WIDTH),
+            "norm_2": draw.norm(WIDTH),
+            "up": draw.dense(WIDTH, 4 * WIDTH),
+            "down": draw.dense(4 * WIDTH, WIDTH),
+        }
+
+    return {
+        "words": draw.normal(WORDS, WIDTH),
+        "positions": draw.normal(POSITIONS, WIDTH),
+        "layers": [layer() for _ in range(LAYERS)],
+        "norm": draw.norm(WIDTH),
+    }
+
+
+def block(ops: Any, layer: Any, x: Any, past: Any = None) -> Any:
+    """One pre-norm block on x (b, s, d): it, and keys and values (b, h, length, 64), past included."""
+    b, s, _ = ops.shape(x)
+    parts = ops.split(ops.dense(layer["qkv"], ops.layer_norm(layer["norm_1"], x, 1e-5)), 3)
+    query, key, value = (ops.transpose(ops.reshape(y, (b, s, HEADS, WIDTH // HEADS)), (0, 2, 1, 3)) for y in parts)
+    if past is not None:
+        key, value = ops.concatenate([past[0], key], 2), ops.concatenate([past[1], value], 2)
+    mixed = ops.transpose(ops.attention(query, key, value, causal=past is None), (0, 2, 1, 3))
+    x = x + ops.dense(layer["output"], ops.reshape(mixed, (b, s, WIDTH)))
+    y = ops.dense(layer["up"], ops.layer_norm(layer["norm_2"], x, 1e-5))
+    return x + ops.dense(layer["down"], ops.gelu(y, approximate=True)), [key, value]
+
+
+def logits(ops: Any, weights: Any, x: Any) -> Any:
+    return ops.layer_norm(weights["norm"], x, 1e-5) @ ops.transpose(weights["words"], (1, 0))
+
+
+def prefill(ops: Any, weights: Any, ids: Any) -> Any:
+    """ids i32 (b, s) to the logits of the last position (b, 50257) and each layer's keys and values (b, 12, s, 64)."""
+    x = ops.take(weights["words"], ids) + ops.rows(weights["positions"], ops.shape(ids)[1])
+    caches = []
+    for layer in weights["layers"]:
+        x, cache = block(ops, layer, x)
+        caches += cache
+    return [logits(ops, weights, x[:, -1]), *caches]
+
+
+def decode(ops: Any, weights: Any, ids: Any, *caches: Any) -> Any:
+    """One token a sequence: ids i32 (b,) and caches of length l to logits (b, 50257) and caches of length l + 1."""
+    x = ops.take(weights["words"], ids) + ops.row(weights["positions"], ops.shape(caches[0])[2])
+    x, grown = x[:, None, :], []
+    for number, layer in enumerate(weights["layers"]):
+        x, cache = block(ops, layer, x, caches[2 * number : 2 * number + 2])
+        grown += cache
+    return [logits(ops, weights, x[:, 0]), *grown]
+
+
+def tokens(b: int, s: int) -> list[np.ndarray]:
+    return [np.random.default_rng(1000 * b + s).integers(0, WORDS, (b, s), np.int32)]
+
+
+def token_and_caches(b: int, l: int) -> list[np.ndarray]:  # noqa: E741
+    rng = np.random.default_rng(1000 * b + l)
+    caches = [rng.standard_normal((b, HEADS, l, WIDTH // HEADS), np.float32) for _ in range(2 * LAYERS)]
+    return [rng.integers(0, WORDS, b, np.int32), *caches]
+
+
+PROGRAMS = [
+    Program(
+        "GPT-2 prefill",
+        "small: logits of the last of s tokens, and all keys and values",
+        prefill,
+        weights,
+        tokens,
+        dims=("(b, s)",),
+        shapes=[dict(b=b, s=s) for b, s in ((1, 17), (1, 128), (4, 64))],
+        stream={"b": (1, 4, 1), "s": (4, 96, 1)},
+    ),
+    Program(
+        "GPT-2 decode",
+        "small: one token more, after l tokens in the caches",
+        decode,
+        weights,
+        token_and_caches,
+        dims=("(b)", *["(b, _, l, _)"] * (2 * LAYERS)),
+        shapes=[dict(b=b, l=l) for b, l in ((1, 1), (1, 100), (1, 1000), (4, 100), (4, 1000), (16, 100), (16, 500))],
+        stream={"b": (1, 4, 1), "l": (1, 400, 1)},
+    ),
+]

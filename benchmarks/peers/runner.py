@@ -1,0 +1,61 @@
+"""What runs programs: one peer. A module of `runners` has those of one environment, as RUNNERS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.program import Program
+
+Call = Callable[[list[Any]], Any]
+
+
+class Runner:
+    """One peer and, once loaded, one program.
+
+    ours: hlo_disc. dynamic: one compilation serves all shapes. reads: the kind of file that programs come as
+    (`export.py`), "" for those who take programs as they are written. dtypes: what it is asked for. infers: it has no
+    programs that train.
+    """
+
+    name: str
+    about: str
+    packages: Sequence[str]
+    ours = False
+    dynamic = True
+    reads = ""
+    dtypes: Sequence[str] = ("f32", "bf16")
+    infers = False
+
+    program: Program
+    dtype: str
+
+    def load(self, program: Program, dtype: str, file: Path | None) -> None:
+        """Everything that is not timed: weights, or the file that it `reads`."""
+        self.program, self.dtype = program, dtype
+
+    def exported(self, sizes: dict[str, int], folder: Path) -> float:
+        """Files that a first call at these sizes reads beyond `file`. Returns the seconds that it took."""
+        return 0.0
+
+    def prepare(self, cold: bool) -> Call:
+        """A callable that has compiled nothing yet, or all it needs; cold: with none of its caches."""
+        raise NotImplementedError
+
+    def native(self, arrays: Sequence[np.ndarray]) -> list[Any]:
+        """Inputs as the callable takes them."""
+        raise NotImplementedError
+
+    def wait(self, result: Any) -> None:
+        """Until it has been computed."""
+
+    def numpy(self, result: Any) -> list[np.ndarray]:
+        """Floats as float64, images as (batch, height, width, channels)."""
+        raise NotImplementedError
+
+    def compilations(self) -> int:
+        """How many since `prepare`."""
+        raise NotImplementedError

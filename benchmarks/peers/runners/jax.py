@@ -1,0 +1,80 @@
+"""hlo_disc from JAX and `jax.jit`, with weights as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import hlo_disc
+from benchmarks.peers import tree
+from benchmarks.peers.frameworks import jax as ops
+from benchmarks.peers.program import Program
+from benchmarks.peers.runner import Call, Runner
+
+
+class _Jax(Runner):
+    packages = ("jax", "jaxlib")
+
+    def load(self, program: Program, dtype: str, file: Path | None) -> None:
+        super().load(program, dtype, file)
+        self._weights = ops.load(program.drawn(), dtype)
+
+    def prepare(self, cold: bool) -> Call:
+        if cold:
+            jax.clear_caches()
+        program = self.program
+
+        def function(weights: Any, inputs: Any) -> list[Any]:
+            return tree.leaves(program.fn(ops, weights, *inputs))
+
+        self._compiled = self._jit(function)
+        return lambda inputs: self._compiled(self._weights, inputs)
+
+    def _jit(self, function: Any) -> Any:
+        raise NotImplementedError
+
+    def native(self, arrays: Sequence[np.ndarray]) -> list[Any]:
+        return [ops.array(x, self.dtype) for x in arrays]
+
+    def wait(self, result: Any) -> None:
+        jax.block_until_ready(result)
+
+    def numpy(self, result: Any) -> list[np.ndarray]:
+        return [ops.numpy(x) for x in result]
+
+
+class HloDisc(_Jax):
+    name, about, ours = "hlo_disc (JAX)", "hlo_disc.jit with dims", True
+    packages = ("hlo_disc", "jax", "jaxlib", "llvmlite")
+
+    def _jit(self, function: Any) -> Any:
+        return hlo_disc.jit(function, dims={"inputs": list(self.program.dims)}, fallback=False)
+
+    def compilations(self) -> int:
+        return self._compiled.stats().compilations
+
+
+class Jit(_Jax):
+    name, about, dynamic = "jax.jit", "XLA, which knows every shape", False
+
+    def _jit(self, function: Any) -> Any:
+        return jax.jit(function)
+
+    def compilations(self) -> int:
+        return self._compiled._cache_size()
+
+
+class Reference(Jit):
+    """What errors are against: no peer."""
+
+    name, about, dtypes = "reference", "the same in float64", ("f64",)
+
+    def __init__(self) -> None:
+        jax.config.update("jax_enable_x64", True)
+
+
+RUNNERS = [HloDisc, Jit]

@@ -1,0 +1,108 @@
+"""PyTorch: eager mode, and torch.compile by hlo_disc and by Inductor. Weights are parameters, frozen where programs infer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch._inductor.utils import fresh_cache
+
+from benchmarks.peers import tree
+from benchmarks.peers.frameworks import torch as ops
+from benchmarks.peers.program import Program
+from benchmarks.peers.runner import Call, Runner
+
+torch._dynamo.config.recompile_limit = 64
+torch._dynamo.config.accumulated_recompile_limit = 1024
+
+
+class Module(torch.nn.Module):
+    """A program as a layer, its weights parameters of it; of one that trains they are the first inputs."""
+
+    def __init__(self, program: Program, dtype: str):
+        super().__init__()
+        weights = ops.load(program.drawn(), dtype)
+        self.fn, self.trains, self.like = program.fn, program.trains, weights
+        if not program.trains:
+            for number, leaf in enumerate(tree.leaves(weights)):
+                self.register_parameter(f"w{number}", torch.nn.Parameter(leaf, False))
+            self.like = tree.mapped(lambda _: None, weights)
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        count = len(tree.leaves(self.like))
+        values = inputs[:count] if self.trains else [getattr(self, f"w{number}") for number in range(count)]
+        inputs = inputs[count:] if self.trains else inputs
+        left = iter(values)
+        return tree.leaves(self.fn(ops, tree.mapped(lambda _: next(left), self.like), *inputs))
+
+
+class _Torch(Runner):
+    packages = ("torch",)
+
+    def load(self, program: Program, dtype: str, file: Path | None) -> None:
+        super().load(program, dtype, file)
+        self._module = Module(program, dtype).eval()
+        self._state = tree.leaves(self._module.like) if program.trains else []
+        self._cache: Any = None
+
+    def prepare(self, cold: bool) -> Call:
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        if cold:
+            if self._cache is not None:
+                self._cache.__exit__(None, None, None)
+            self._cache = fresh_cache()
+            self._cache.__enter__()
+        compiled = self._compile(self._module)
+
+        def call(inputs: list[Any]) -> Any:
+            with torch.no_grad():
+                return compiled(*self._state, *inputs)
+
+        return call
+
+    def _compile(self, module: Module) -> Any:
+        raise NotImplementedError
+
+    def native(self, arrays: Sequence[np.ndarray]) -> list[Any]:
+        return [ops.array(x, self.dtype, self.program.images) for x in arrays]
+
+    def numpy(self, result: Any) -> list[np.ndarray]:
+        return [ops.numpy(x, self.program.images) for x in result]
+
+    def compilations(self) -> int:
+        return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+class HloDisc(_Torch):
+    name, about, ours = "hlo_disc (PyTorch)", 'torch.compile(backend="hlo_disc", dynamic=True), frozen', True
+    packages = ("hlo_disc", "torch")
+
+    def _compile(self, module: Module) -> Any:
+        freeze = {} if self.program.trains else {"freeze": True}
+        return torch.compile(module, backend="hlo_disc", dynamic=True, options=freeze)
+
+
+class Eager(_Torch):
+    name, about = "PyTorch eager", "no compiler"
+
+    def _compile(self, module: Module) -> Any:
+        return module
+
+
+class Inductor(_Torch):
+    name, about, dynamic = "Inductor dynamic", "torch.compile(dynamic=True), frozen", True
+
+    def _compile(self, module: Module) -> Any:
+        freeze = {} if self.program.trains else {"freezing": True}
+        return torch.compile(module, dynamic=self.dynamic, options=freeze)
+
+
+class InductorStatic(Inductor):
+    name, about, dynamic = "Inductor static", "torch.compile(dynamic=False), frozen", False
+
+
+RUNNERS = [HloDisc, Eager, Inductor, InductorStatic]

@@ -1,0 +1,152 @@
+"""The process of one peer: `python -m benchmarks.peers.worker MODULE NAME`. Answers a line of JSON with a line.
+
+Without a name it says which peers the module has, with the versions of their packages.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import math
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.program import programs
+from benchmarks.peers.runner import Call, Runner
+
+# Calls that are shorter are timed several at once, and a turn takes about so long; seconds.
+SHORT, TURN = 1e-3, 0.15
+
+
+class Worker:
+    """What the harness may ask, a method a request."""
+
+    def __init__(self, runner: Runner):
+        self._runner = runner
+        self._call: Call
+        self._inputs: list[Any] = []
+        self._before = 0
+
+    def load(self, program: str, dtype: str, file: str | None) -> None:
+        gc.collect()
+        Path("/proc/self/clear_refs").write_text("5")  # the peak of the resident set starts anew
+        self._before = _memory("VmRSS")
+        (chosen,) = (p for p in programs() if p.name == program)
+        self._runner.load(chosen, dtype, Path(file) if file else None)
+
+    def first(self, sizes: dict[str, int], folder: str, cold: bool) -> dict[str, float]:
+        """Compile anew. Seconds of that with the first call, of a later call, and of exporting what it reads."""
+        exporting = self._runner.exported(sizes, Path(folder))
+        inputs = self._native(sizes)
+        gc.collect()
+        start = time.perf_counter()
+        self._call = self._runner.prepare(cold)
+        self._timed(inputs)
+        taken = time.perf_counter() - start
+        return {"seconds": taken, "steady": min(self._timed(inputs) for _ in range(2)), "export": exporting}
+
+    def shape(self, sizes: dict[str, int], folder: str) -> dict[str, float]:
+        """The sizes of the next turns. Seconds of a first call, and of a later one."""
+        self._runner.exported(sizes, Path(folder))
+        self._inputs = self._native(sizes)
+        first = self._timed(self._inputs)
+        steady = min(self._timed(self._inputs) for _ in range(2))
+        self._inner = max(1, min(1000, math.ceil(SHORT / steady)))
+        self._samples = max(1, round(TURN / (steady * self._inner)))
+        return {"seconds": first, "steady": steady}
+
+    def turn(self) -> dict[str, Any]:
+        """Seconds of calls, one sample after the other, and the processor's time that the process had meanwhile."""
+        cpu, start = time.process_time(), time.perf_counter()
+        if self._inner > 1:
+            self._timed(self._inputs)  # wakes threads
+        times = [self._timed(self._inputs, self._inner) for _ in range(self._samples)]
+        return {"times": times, "cpu": time.process_time() - cpu, "wall": time.perf_counter() - start}
+
+    def result(self, sizes: dict[str, int], folder: str, path: str) -> None:
+        self._runner.exported(sizes, Path(folder))
+        result = self._call(self._native(sizes))
+        self._runner.wait(result)
+        np.savez(path, *self._runner.numpy(result))
+
+    def stream(self, every: list[dict[str, int]], seconds: float, folder: str) -> dict[str, float]:
+        """Compile anew and run at all sizes in turn, for about so long at most: seconds, and at how many sizes."""
+        inputs = []
+        for number, sizes in enumerate(every):
+            if number < 5 or self._runner.dynamic:
+                self._runner.exported(sizes, Path(folder))
+            inputs.append(self._native(sizes))
+        gc.collect()
+        start = time.perf_counter()
+        self._call = self._runner.prepare(True)
+        for number, each in enumerate(inputs, 1):
+            self._timed(each)
+            taken = time.perf_counter() - start
+            if taken > seconds:
+                break
+        return {"seconds": taken, "measured": number}
+
+    def stats(self) -> dict[str, float]:
+        """Compilations since the last one anew, and bytes at most above what there were before loading."""
+        return {"compilations": self._runner.compilations(), "peak": _memory("VmHWM") - self._before}
+
+    def _native(self, sizes: dict[str, int]) -> list[Any]:
+        return self._runner.native(self._runner.program.inputs(**sizes))
+
+    def _timed(self, inputs: list[Any], count: int = 1) -> float:
+        start = time.perf_counter()
+        for _ in range(count):
+            self._runner.wait(self._call(inputs))
+        return (time.perf_counter() - start) / count
+
+
+def _memory(what: str) -> int:
+    """Bytes, of the process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(what))
+
+
+def describe(runners: list[type[Runner]]) -> list[dict[str, Any]]:
+    keys = ("name", "about", "ours", "dynamic", "reads", "dtypes", "infers")
+    return [
+        {**{key: getattr(r, key) for key in keys}, "versions": {p: metadata.version(p) for p in r.packages}}
+        for r in runners
+    ]
+
+
+def serve(answer: Callable[[str, dict[str, Any]], Any], replies: Any) -> None:
+    for line in sys.stdin:
+        what, settings = json.loads(line)
+        try:
+            reply = {"value": answer(what, settings)}
+        except Exception as error:  # the harness says so of the program, and goes on
+            traceback.print_exc()
+            first = next((text for text in str(error).splitlines() if text.strip()), "")
+            reply = {"error": f"{type(error).__name__}: {first.strip()[:200]}"}
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+def main(module: str, name: str = "") -> None:
+    # Only answers may go where the harness reads them.
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    imported = importlib.import_module(f"benchmarks.peers.runners.{module}")
+    if not name:
+        print(json.dumps(describe(imported.RUNNERS)), file=replies, flush=True)
+        return
+    (chosen,) = (c for c in vars(imported).values() if isinstance(c, type) and getattr(c, "name", "") == name)
+    worker = Worker(chosen())
+    serve(lambda what, settings: getattr(worker, what)(**settings), replies)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

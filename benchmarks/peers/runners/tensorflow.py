@@ -1,0 +1,78 @@
+"""TensorFlow: eagerly, by its XLA and by hlo_disc. Weights are variables, and arguments where programs train."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import hlo_disc.tensorflow
+from benchmarks.peers import tree
+from benchmarks.peers.frameworks import tensorflow as ops
+from benchmarks.peers.program import Program
+from benchmarks.peers.runner import Call, Runner
+
+
+class _TensorFlow(Runner):
+    packages = ("tensorflow-cpu",)
+
+    def load(self, program: Program, dtype: str, file: Path | None) -> None:
+        super().load(program, dtype, file)
+        made = ops.array if program.trains else lambda x, dtype: tf.Variable(ops.array(x, dtype))
+        self._weights = tree.mapped(lambda x: made(x, dtype), program.drawn())
+
+    def prepare(self, cold: bool) -> Call:
+        fn, weights = self.program.fn, self._weights
+        if self.program.trains:
+            training = self._compile(lambda weights, *inputs: tree.leaves(fn(ops, weights, *inputs)))
+            return lambda inputs: training(weights, *inputs)
+        inferring = self._compile(lambda *inputs: tree.leaves(fn(ops, weights, *inputs)))
+        return lambda inputs: inferring(*inputs)
+
+    def _compile(self, function: Any) -> Any:
+        raise NotImplementedError
+
+    def native(self, arrays: Sequence[np.ndarray]) -> list[Any]:
+        return [ops.array(x, self.dtype) for x in arrays]
+
+    def numpy(self, result: Any) -> list[np.ndarray]:
+        return [ops.numpy(x) for x in result]
+
+
+class HloDisc(_TensorFlow):
+    name, about, ours = "hlo_disc (TensorFlow)", "hlo_disc.tensorflow.jit, which reads variables at each call", True
+    packages = ("hlo_disc", "tensorflow-cpu")
+
+    def _compile(self, function: Any) -> Any:
+        self._compiled = hlo_disc.tensorflow.jit(function)
+        return self._compiled
+
+    def compilations(self) -> int:
+        return len(self._compiled.programs())
+
+
+class Eager(_TensorFlow):
+    name, about = "TensorFlow eager", "no compiler"
+
+    def _compile(self, function: Any) -> Any:
+        return function
+
+    def compilations(self) -> int:
+        return 0
+
+
+class Xla(_TensorFlow):
+    name, about, dynamic = "TensorFlow XLA", "tf.function(jit_compile=True), which knows every shape", False
+
+    def _compile(self, function: Any) -> Any:
+        self._compiled = tf.function(function, jit_compile=True)
+        return self._compiled
+
+    def compilations(self) -> int:
+        return self._compiled.experimental_get_tracing_count()
+
+
+RUNNERS = [HloDisc, Eager, Xla]

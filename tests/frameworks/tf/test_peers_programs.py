@@ -1,0 +1,24 @@
+"""The programs of `benchmarks/peers` say the same in JAX and in TensorFlow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.peers.program import programs
+from benchmarks.peers.runners.jax import Jit
+from benchmarks.peers.runners.tensorflow import Eager
+
+
+@pytest.mark.parametrize("program", programs(), ids=lambda program: program.name)
+def test_agree(program):
+    jit, eager = Jit(), Eager()
+    jit.load(program, "f32", None)
+    eager.load(program, "f32", None)
+    compiled, function = jit.prepare(False), eager.prepare(False)
+    for sizes in program.stream_sizes()[:2]:
+        inputs = program.inputs(**sizes)
+        expected, got = jit.numpy(compiled(jit.native(inputs))), eager.numpy(function(eager.native(inputs)))
+        assert [x.shape for x in got] == [x.shape for x in expected]
+        for a, b in zip(got, expected, strict=True):
+            assert np.abs(a - b).max() <= 1e-3 * np.abs(b).max(), sizes

@@ -24,7 +24,7 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-frameworks traffic launches instructions test-full conformance fuzz soak surface mutants lint format docs bench bench-torch bench-tensorflow gpu-kit ecosystem asan tsan clean
+.PHONY: demo test test-gpu test-frameworks test-page traffic launches instructions test-full conformance fuzz soak surface mutants lint format docs bench bench-torch bench-tensorflow gpu-kit ecosystem asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -43,6 +43,10 @@ test-gpu: $(STAMP)
 test-frameworks: $(STAMP) .venv-torch/installed .venv-tensorflow/installed
 	.venv-torch/bin/python -m pytest tests/frameworks/pytorch -n auto
 	.venv-tensorflow/bin/python -m pytest tests/frameworks/tf -n auto
+
+# The page of benchmarks.peers in a browser: Chromium or Chrome, installed here or named as in make test-page CHROME=FILE.
+test-page: $(STAMP) .venv-page/installed
+	.venv-page/bin/python -m pytest tests/browser
 
 # PyTorch's own database of ops next to eager mode, as in make torch-ops FILTER='linalg.*' DTYPES=float32,int64
 # BACKWARD=1; DRAW=100 draws so many cases. All results are in build/opinfo.json.

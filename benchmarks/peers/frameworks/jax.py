@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.nn import relu, sigmoid, silu, softmax  # noqa: F401
+from jax.nn import relu, relu6, sigmoid, silu, softmax  # noqa: F401
 from jax.numpy import argmax, broadcast_to, concatenate, cumsum, exp, reshape, sort, sqrt, tanh, transpose, where  # noqa: F401
 
 from benchmarks.peers import tree
@@ -82,6 +82,15 @@ def rms_norm(scale: jax.Array, x: jax.Array, epsilon: float) -> jax.Array:
     return x * lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + epsilon) * scale
 
 
+def group_norm(layer: Any, x: jax.Array, groups: int, epsilon: float) -> jax.Array:
+    """Of images."""
+    b, h, w, c = x.shape
+    parts = x.reshape(b, h, w, groups, c // groups)
+    centred = parts - parts.mean((1, 2, 4), keepdims=True)
+    variance = jnp.square(centred).mean((1, 2, 4), keepdims=True)
+    return (centred * lax.rsqrt(variance + epsilon)).reshape(x.shape) * layer["scale"] + layer["bias"]
+
+
 def gelu(x: jax.Array, approximate: bool) -> jax.Array:
     return jax.nn.gelu(x, approximate=approximate)
 
@@ -102,7 +111,7 @@ def attention(
 
 
 def conv(layer: Any, x: jax.Array, stride: int = 1, groups: int = 1) -> jax.Array:
-    """Padded so that a stride of 1 keeps height and width, and batch norm."""
+    """Padded so that a stride of 1 keeps height and width, and batch norm, or of a layer without its bias."""
     size = layer["kernel"].shape[0]
     pads = [(size // 2, size // 2)] * 2
     x = lax.conv_general_dilated(
@@ -113,6 +122,8 @@ def conv(layer: Any, x: jax.Array, stride: int = 1, groups: int = 1) -> jax.Arra
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
         feature_group_count=groups,
     )
+    if "mean" not in layer:
+        return x + layer["bias"]
     return (x - layer["mean"]) * (lax.rsqrt(layer["variance"] + 1e-5) * layer["scale"]) + layer["bias"]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, argmax, concatenate, cumsum, exp, reshape, sigmoid, sqrt, tanh, where  # noqa: F401
-from torch.nn.functional import relu, silu, softmax  # noqa: F401
+from torch.nn.functional import relu, relu6, silu, softmax  # noqa: F401
 
 from benchmarks.peers import tree
 from benchmarks.peers.program import DENSE, KERNEL
@@ -37,6 +37,12 @@ def array(x: np.ndarray, dtype: str, images: bool = False) -> Tensor:
 def numpy(x: Tensor, images: bool = False) -> np.ndarray:
     x = x.detach().permute(0, 2, 3, 1) if images and x.ndim == 4 else x.detach()
     return (x.double() if x.is_floating_point() else x).numpy()
+
+
+def stored(key: str, weight: Tensor) -> np.ndarray:
+    """What `load` made, as it was."""
+    weight = weight.T if key == DENSE else weight.permute(2, 3, 1, 0) if key == KERNEL else weight
+    return numpy(weight)
 
 
 def cast(x: Tensor, like: Tensor) -> Tensor:
@@ -99,6 +105,10 @@ def rms_norm(scale: Tensor, x: Tensor, epsilon: float) -> Tensor:
     return F.rms_norm(x, x.shape[-1:], scale, epsilon)
 
 
+def group_norm(layer: Any, x: Tensor, groups: int, epsilon: float) -> Tensor:
+    return F.group_norm(x, groups, layer["scale"], layer["bias"], epsilon)
+
+
 def gelu(x: Tensor, approximate: bool) -> Tensor:
     return F.gelu(x, approximate="tanh" if approximate else "none")
 
@@ -109,7 +119,10 @@ def attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = N
 
 
 def conv(layer: Any, x: Tensor, stride: int = 1, groups: int = 1) -> Tensor:
-    x = F.conv2d(x, layer["kernel"], stride=stride, padding=layer["kernel"].shape[-1] // 2, groups=groups)
+    bias = None if "mean" in layer else layer["bias"]
+    x = F.conv2d(x, layer["kernel"], bias, stride, layer["kernel"].shape[-1] // 2, groups=groups)
+    if bias is not None:
+        return x
     return F.batch_norm(x, layer["mean"], layer["variance"], layer["scale"], layer["bias"])
 
 

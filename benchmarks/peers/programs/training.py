@@ -1,0 +1,181 @@
+"""Training steps, each one function of the state and a batch: the loss, its gradients, and the update of all weights.
+
+Adam: Kingma and Ba 2014, arXiv:1412.6980. The convolutions have group norm: Wu and He 2018, arXiv:1803.08494.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.program import KERNEL, Draw, Program
+from benchmarks.peers.tree import leaves, mapped
+
+RATE, MOMENTUM, DECAY, DECAY_OF_SQUARES, LEAST = 1e-3, 0.9, 0.9, 0.999, 1e-8
+CLASSES, PIXELS, HIDDEN = 10, 784, 512
+SIDE, CHANNELS, GROUPS = 32, (32, 64, 128), 8
+LAYERS, WIDTH, HEADS, WORDS, POSITIONS = 2, 256, 4, 8000, 512
+
+Loss = Callable[..., Any]
+
+
+def averages(old: Any, new: Any, decay: float) -> Any:
+    return mapped(lambda a, b: decay * a + (1 - decay) * b, old, new)
+
+
+def adam_state(weights: Any) -> Any:
+    """The weights, two running means of their gradients, and how many steps were made."""
+    zeros = mapped(np.zeros_like, weights)
+    return {"weights": weights, "means": zeros, "squares": zeros, "steps": np.zeros((), np.float32)}
+
+
+def adam(loss: Loss) -> Loss:
+    """loss: (ops, weights, *inputs) to a number. Returns (ops, state, *inputs) to it and the next state's leaves."""
+
+    def step(ops: Any, state: Any, *inputs: Any) -> Any:
+        value, grads = ops.value_and_grad(lambda weights: loss(ops, weights, *inputs), state["weights"])
+        steps = state["steps"] + 1
+        means = averages(state["means"], grads, DECAY)
+        squares = averages(state["squares"], mapped(lambda g: g * g, grads), DECAY_OF_SQUARES)
+        rate = RATE * ops.sqrt(1 - DECAY_OF_SQUARES**steps) / (1 - DECAY**steps)
+        weights = mapped(lambda w, m, v: w - rate * m / (ops.sqrt(v) + LEAST), state["weights"], means, squares)
+        return [value, *leaves({"weights": weights, "means": means, "squares": squares, "steps": steps})]
+
+    return step
+
+
+def momentum_state(weights: Any) -> Any:
+    return {"weights": weights, "speeds": mapped(np.zeros_like, weights)}
+
+
+def momentum(loss: Loss) -> Loss:
+    """As `adam`, by stochastic gradient descent with momentum."""
+
+    def step(ops: Any, state: Any, *inputs: Any) -> Any:
+        value, grads = ops.value_and_grad(lambda weights: loss(ops, weights, *inputs), state["weights"])
+        speeds = mapped(lambda v, g: MOMENTUM * v + g, state["speeds"], grads)
+        weights = mapped(lambda w, v: w - RATE * v, state["weights"], speeds)
+        return [value, *leaves({"weights": weights, "speeds": speeds})]
+
+    return step
+
+
+def mlp_weights(draw: Draw) -> Any:
+    widths = (PIXELS, HIDDEN, HIDDEN, CLASSES)
+    return [draw.dense(a, b, scale=(2 / a) ** 0.5) for a, b in zip(widths, widths[1:], strict=False)]
+
+
+def mlp_loss(ops: Any, weights: Any, x: Any, labels: Any) -> Any:
+    """x (b, 784), labels i32 (b,)."""
+    for layer in weights[:-1]:
+        x = ops.relu(ops.dense(layer, x))
+    return ops.cross_entropy(ops.dense(weights[-1], x), labels)
+
+
+def cnn_weights(draw: Draw) -> Any:
+    def stage(a: int, b: int) -> Any:
+        kernel = draw.normal(3, 3, a, b, scale=(2 / (9 * a)) ** 0.5)
+        return {"conv": {KERNEL: kernel, "bias": draw.normal(b)}, "norm": draw.norm(b)}
+
+    stages = [stage(a, b) for a, b in zip((3, *CHANNELS), CHANNELS, strict=False)]
+    return {"stages": stages, "head": draw.dense(CHANNELS[-1], CLASSES)}
+
+
+def cnn_loss(ops: Any, weights: Any, x: Any, labels: Any) -> Any:
+    """x (b, 32, 32, 3), labels i32 (b,)."""
+    for stage in weights["stages"]:
+        x = ops.relu(ops.group_norm(stage["norm"], ops.conv(stage["conv"], x), GROUPS, 1e-5))
+        x = ops.max_pool(x, 2, 2)
+    return ops.cross_entropy(ops.dense(weights["head"], ops.image_mean(x)), labels)
+
+
+def transformer_weights(draw: Draw) -> Any:
+    def layer() -> Any:
+        return {
+            "norm_1": draw.norm(WIDTH),
+            "qkv": draw.dense(WIDTH, 3 * WIDTH),
+            "output": draw.dense(WIDTH, WIDTH),
+            "norm_2": draw.norm(WIDTH),
+            "up": draw.dense(WIDTH, 4 * WIDTH),
+            "down": draw.dense(4 * WIDTH, WIDTH),
+        }
+
+    return {
+        "words": draw.normal(WORDS, WIDTH),
+        "positions": draw.normal(POSITIONS, WIDTH),
+        "layers": [layer() for _ in range(LAYERS)],
+        "norm": draw.norm(WIDTH),
+        "head": draw.dense(WIDTH, WORDS),
+    }
+
+
+def transformer_loss(ops: Any, weights: Any, ids: Any, labels: Any) -> Any:
+    """Causal: ids i32 (b, s), labels i32 (b, s), which are the tokens that follow."""
+    b, s = ops.shape(ids)
+    x = ops.take(weights["words"], ids) + ops.rows(weights["positions"], s)
+    for layer in weights["layers"]:
+        parts = ops.split(ops.dense(layer["qkv"], ops.layer_norm(layer["norm_1"], x, 1e-5)), 3)
+        heads = (ops.transpose(ops.reshape(y, (b, s, HEADS, WIDTH // HEADS)), (0, 2, 1, 3)) for y in parts)
+        mixed = ops.transpose(ops.attention(*heads, causal=True), (0, 2, 1, 3))
+        x = x + ops.dense(layer["output"], ops.reshape(mixed, (b, s, WIDTH)))
+        y = ops.dense(layer["up"], ops.layer_norm(layer["norm_2"], x, 1e-5))
+        x = x + ops.dense(layer["down"], ops.gelu(y, approximate=True))
+    return ops.cross_entropy(ops.dense(weights["head"], ops.layer_norm(weights["norm"], x, 1e-5)), labels)
+
+
+def pixels(b: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(b)
+    return [rng.standard_normal((b, PIXELS), np.float32), rng.integers(0, CLASSES, b, np.int32)]
+
+
+def images(b: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(b)
+    return [rng.standard_normal((b, SIDE, SIDE, 3), np.float32), rng.integers(0, CLASSES, b, np.int32)]
+
+
+def tokens(b: int, s: int) -> list[np.ndarray]:
+    words = np.random.default_rng(1000 * b + s).integers(0, WORDS, (b, s + 1), np.int32)
+    return [words[:, :-1], words[:, 1:]]
+
+
+PROGRAMS = [
+    Program(
+        "MLP training step",
+        "784-512-512-10 by Adam, on b images",
+        adam(mlp_loss),
+        lambda draw: adam_state(mlp_weights(draw)),
+        pixels,
+        dims=("(b, _)", "(b)"),
+        shapes=[dict(b=b) for b in (1, 37, 128, 512)],
+        stream={"b": (1, 256, 1)},
+        trains=True,
+        dtypes=("f32",),
+    ),
+    Program(
+        "CNN training step",
+        "three convolutions with group norm by SGD with momentum, on b images of 32 x 32",
+        momentum(cnn_loss),
+        lambda draw: momentum_state(cnn_weights(draw)),
+        images,
+        dims=("(b, _, _, _)", "(b)"),
+        shapes=[dict(b=b) for b in (1, 16, 50)],
+        stream={"b": (1, 40, 1)},
+        images=True,
+        trains=True,
+        dtypes=("f32",),
+    ),
+    Program(
+        "Transformer training step",
+        "a language model, 2 layers of 256, by Adam, on b sequences of s tokens",
+        adam(transformer_loss),
+        lambda draw: adam_state(transformer_weights(draw)),
+        tokens,
+        dims=("(b, s)", "(b, s)"),
+        shapes=[dict(b=b, s=s) for b, s in ((1, 64), (4, 128), (8, 50))],
+        stream={"b": (1, 4, 1), "s": (8, 64, 1)},
+        trains=True,
+        dtypes=("f32",),
+    ),
+]

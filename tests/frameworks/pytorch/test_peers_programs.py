@@ -1,0 +1,34 @@
+"""The programs of `benchmarks/peers` say the same in JAX and in PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.peers import tree
+from benchmarks.peers.frameworks import torch as ops
+from benchmarks.peers.program import Program, programs
+from benchmarks.peers.runners.jax import Jit
+from benchmarks.peers.runners.torch import Eager
+
+
+def by_pytorch(program: Program, eager: Eager, sizes: dict[str, int]) -> list[np.ndarray]:
+    result = eager.prepare(False)(eager.native(program.inputs(**sizes)))
+    if not program.trains:
+        return eager.numpy(result)
+    keys = tree.leaves(tree.with_keys(lambda key, _: key, program.drawn()))
+    return [ops.numpy(result[0]), *(ops.stored(key, x) for key, x in zip(keys, result[1:], strict=True))]
+
+
+@pytest.mark.parametrize("program", programs(), ids=lambda program: program.name)
+def test_agree(program):
+    jit, eager = Jit(), Eager()
+    jit.load(program, "f32", None)
+    eager.load(program, "f32", None)
+    call = jit.prepare(False)
+    for sizes in program.stream_sizes()[:2]:
+        expected = jit.numpy(call(jit.native(program.inputs(**sizes))))
+        got = by_pytorch(program, eager, sizes)
+        assert [x.shape for x in got] == [x.shape for x in expected]
+        for a, b in zip(got, expected, strict=True):
+            assert np.abs(a - b).max() <= 1e-3 * np.abs(b).max(), sizes

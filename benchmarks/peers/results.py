@@ -149,7 +149,7 @@ class Entry(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Ours is the better of hlo_disc's ways, `best` the best of the others."""
+    """Ours is the best of hlo_disc's ways, `best` the best of the others."""
 
     ours: Entry | None
     best: Entry | None
@@ -252,7 +252,7 @@ def summarize(results: Results, program: Program) -> Summary:
 
 
 def _error(results: Results, program: Program) -> tuple[float | None, bool]:
-    """The worse of our errors over the best peer's, and whether that is too much."""
+    """the worst of our errors over the best peer's, and whether that is too much."""
     errors = program["accuracy"]["errors"] if program["accuracy"] else {}
     names = our_names(results)
     ours = max((error for name, error in errors.items() if name in names), default=None)

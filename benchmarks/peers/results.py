@@ -252,7 +252,7 @@ def summarize(results: Results, program: Program) -> Summary:
 
 
 def _error(results: Results, program: Program) -> tuple[float | None, bool]:
-    """the worst of our errors over the best peer's, and whether that is too much."""
+    """The worst of our errors over the best peer's, and whether that is too much."""
     errors = program["accuracy"]["errors"] if program["accuracy"] else {}
     names = our_names(results)
     ours = max((error for name, error in errors.items() if name in names), default=None)

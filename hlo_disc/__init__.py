@@ -5,11 +5,13 @@ f = hlo_disc.jit(fn)                       # a drop-in for jax.jit
 exe = hlo_disc.compile("model.mlir")       # or a function with specs, or what a framework exports
 exe(x); exe.save("model.disc"); hlo_disc.load("model.disc")
 hlo_disc.stablehlo("model.pt2")            # any of them as StableHLO text
+hlo_disc.bench(exe, sizes={"b": (1, 64)})  # how fast it is, next to jax.jit and what the machine can do
 ```
 
 `docs/guide.md` explains what is here by examples.
 """
 
+from hlo_disc.benchmark import Benchmark, bench
 from hlo_disc.errors import (
     ArgumentError,
     CallError,
@@ -30,6 +32,7 @@ from hlo_disc.sources import compile, stablehlo
 
 __all__ = [
     "ArgumentError",
+    "Benchmark",
     "CallError",
     "DeviceError",
     "Compilation",
@@ -48,6 +51,7 @@ __all__ = [
     "ShapeError",
     "Stats",
     "UnsupportedOpError",
+    "bench",
     "compile",
     "jit",
     "load",

@@ -1,4 +1,4 @@
-"""The commands `hlo-disc compile | run | explain | conformance`.
+"""The commands `hlo-disc compile | run | explain | bench | conformance`.
 
 Results go to stdout, everything else to stderr. The user's mistakes are one message and exit code 1, never a traceback.
 """
@@ -6,6 +6,7 @@ Results go to stdout, everything else to stderr. The user's mistakes are one mes
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 import time
@@ -20,11 +21,13 @@ from rich.console import Console
 from rich.table import Table
 
 from hlo_disc import __version__, pipeline, sources
-from hlo_disc.cli_inputs import inputs_of, pairs
+from hlo_disc.benchmark import bench as measure
+from hlo_disc.benchmark.result import WIDTH
+from hlo_disc.cli_inputs import inputs_of, pairs, sizes_of
 from hlo_disc.errors import ArgumentError, HloDiscError
 from hlo_disc.executable import Executable, load
-from hlo_disc.options import MOST_THREADS
-from hlo_disc.program import Program, is_archive
+from hlo_disc.options import MOST_THREADS, Options
+from hlo_disc.program import Program
 
 err = Console(stderr=True)
 _DAY = 24 * 60 * 60
@@ -183,6 +186,43 @@ def run(
 
 
 @main.command()
+@_options
+@click.option(
+    "--dim", "sizes", multiple=True, metavar="NAME=SIZE,…", help="Sizes of a dim; a row for each combination."
+)
+@click.option("--seconds", default=5.0, show_default=True, help="Time for each combination of sizes.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the random inputs.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures to this file as JSON.")
+def bench(file: Path, sizes: Sequence[str], seconds: float, seed: int, json_file: Path | None, **settings: Any) -> None:
+    """Time FILE against jax.jit and the machine's limit.
+
+    It is compiled once and run on random inputs at all sizes; jax.jit compiles for each. The limit is the least time
+    that the machine takes for the products of matrices and the bytes of inputs and results.
+    """
+    _check_output("--json", json_file)
+    if not 0 < seconds <= _DAY:
+        raise ArgumentError(f"--seconds {seconds}: give a number of seconds above 0, up to {_DAY}")
+    options, dims, constraints = _checked(file, **settings)
+    with err.status("") as status:
+        found = measure(
+            file,
+            sizes=sizes_of(sizes),
+            dims=dims,
+            constraints=constraints,
+            seconds=seconds,
+            seed=seed,
+            report=status.update,
+            options=options,
+        )
+    console = Console()
+    console.width = max(console.width, WIDTH)
+    console.print(found)
+    if json_file:
+        with _writing(json_file):
+            json_file.write_text(json.dumps(found.as_dict(), indent=1, ensure_ascii=False) + "\n")
+
+
+@main.command()
 @click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--filter", "filters", multiple=True, metavar="GLOB", help="Only cases whose name or path fits.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Worker processes; by default one a core.")
@@ -231,25 +271,31 @@ def conformance(
     return int(any(map(report.has_failed, results)))
 
 
-def _open(
+def _open(file: Path, **settings: Any) -> Executable:
+    """The executable of a saved file, or of a program that is compiled now."""
+    options, dims, constraints = _checked(file, **settings)
+    if _is_compiled(file):
+        return load(file, options)
+    with err.status(f"compiling {file.name}"):
+        return sources.compile(file, dims=dims, constraints=constraints, options=options)
+
+
+def _checked(
     file: Path,
     dims: Sequence[str],
     constraints: Sequence[str],
     target: str | None,
     threads: int | None,
     dump: str | None,
-) -> Executable:
-    """The executable of a saved file, or of a program that is compiled now."""
+) -> tuple[Options, dict[str, str], Sequence[str]]:
+    """Options, dims and constraints. Raises ArgumentError for what has no effect on a file that is compiled already."""
     given = {"target": target, "threads": threads, "dump": dump}
     options = pipeline.merge(None, {name: value for name, value in given.items() if value is not None})
     _check_dump(dump or "")
     if _is_compiled(file):
         without = {"--dims": dims, "--constraint": constraints, "--target": target, "--dump": dump}
         _refuse(without, f"{file} is compiled already: {{}} has no effect on it")
-        return load(file, options)
-    shapes = pairs("--dims", dims, "NAME=SHAPE")
-    with err.status(f"compiling {file.name}"):
-        return sources.compile(file, dims=shapes, constraints=constraints, options=options)
+    return options, pairs("--dims", dims, "NAME=SHAPE"), constraints
 
 
 def _stablehlo(
@@ -275,7 +321,7 @@ def _is_compiled(file: Path) -> bool:
     if not file.is_file():
         what = "is a directory" if file.is_dir() else "is no regular file" if file.exists() else "no such file"
         raise ArgumentError(f"{file}: {what}; give a program, or what 'hlo-disc compile' wrote")
-    return file.suffix == ".disc" or file.suffix != ".pt2" and is_archive(file)
+    return sources.is_compiled(file)
 
 
 def _refuse(options: Mapping[str, Any], message: str) -> None:

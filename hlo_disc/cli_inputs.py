@@ -1,9 +1,7 @@
-"""The inputs of `hlo-disc run`: arrays from files, and random ones of the sizes that the user says."""
+"""What commands run programs on: arrays from files, and sizes as the user says them."""
 
 from __future__ import annotations
 
-import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,11 +11,9 @@ import numpy as np
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, OutOfMemoryError, ShapeError
 from hlo_disc.executable import Executable
-from hlo_disc.program import InputRow, Program, dtype_named, is_damage
+from hlo_disc.program import Program, dtype_named, is_damage
+from hlo_disc.random_inputs import LARGEST, draw, shown, size_of
 
-_RANDOM_BELOW = 100  # random integers are often indices: small ones
-_DRAWN_BYTES = 8  # of an element as it is drawn, before it is converted
-_LARGEST = (1 << 63) - 1
 _ADVICE = "give what numpy.save or numpy.savez wrote"
 _NUMPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
 
@@ -32,7 +28,7 @@ def inputs_of(
     """
     given = _read(executable.program, files)
     dims = _dims(executable, sizes, given)
-    return _fill(executable.program, given, dims, seed), dims
+    return draw(executable.program.inputs, given, dims, seed), dims
 
 
 def pairs(option: str, texts: Sequence[str], form: str) -> dict[str, str]:
@@ -132,7 +128,19 @@ def _what(path: str, error: Exception) -> str:
     return f"is a damaged {kind} file ({error})" if kind else f"is no .npy or .npz file, it begins with {start!r}"
 
 
-# --------------------------------------------------------------------------------------------------- random inputs
+# ----------------------------------------------------------------------------------------------------------- sizes
+
+
+def sizes_of(texts: Sequence[str]) -> dict[str, list[int]]:
+    """Of options --dim with a list of sizes each, "s=17,128": the sizes by name. Raises ArgumentError, ShapeError."""
+    found = pairs("--dim", texts, "NAME=SIZE,…")
+    return {name: [_size(name, text.strip()) for text in value.split(",")] for name, value in found.items()}
+
+
+def _size(name: str, text: str) -> int:
+    if not re.fullmatch("[0-9]{1,19}", text) or int(text) > LARGEST:
+        raise ShapeError(f"--dim {name}={text}: {text!r} is no size; give an integer from 0 to {LARGEST}")
+    return int(text)
 
 
 def _dims(executable: Executable, texts: Sequence[str], given: Mapping[str, np.ndarray]) -> dict[str, int]:
@@ -143,76 +151,18 @@ def _dims(executable: Executable, texts: Sequence[str], given: Mapping[str, np.n
             raise ShapeError(
                 f"--dim {name}={value}: the program's dims are {', '.join(executable.dims) or 'all fixed'}"
             )
-        if not re.fullmatch("[0-9]{1,19}", value) or int(value) > _LARGEST:
-            raise ShapeError(f"--dim {name}={value}: {value!r} is no size; give an integer from 0 to {_LARGEST}")
-        dims[name] = int(value)
+        dims[name] = _size(name, value)
     said = dict(dims)
     for x in executable.program.inputs:
         if x.name not in given or given[x.name].ndim != len(x.shape):  # a wrong rank is the call's to refuse
             continue
         for axis, (text, size) in enumerate(zip(x.shape, given[x.name].shape, strict=True)):
             d = Dim.parse(text)
-            if d.symbols and d.symbols <= said.keys() and _size(x, axis, said) != size:
+            if d.symbols and d.symbols <= said.keys() and size_of(x, axis, said) != size:
                 raise ShapeError(
-                    f"--dim {_shown({n: said[n] for n in sorted(d.symbols)})}: the array for the input {x.name} has "
+                    f"--dim {shown({n: said[n] for n in sorted(d.symbols)})}: the array for the input {x.name} has "
                     f"{size} in dimension {axis}, which is '{text}'"
                 )
             if text in executable.dims:
                 dims.setdefault(text, size)
     return dims
-
-
-def _size(x: InputRow, axis: int, dims: Mapping[str, int]) -> int:
-    """The size of an axis of an input. Raises ShapeError for what is none."""
-    place = f"the input {x.name} is {x.dtype}[{', '.join(x.shape)}]: with {_shown(dims)}, its dimension {axis}"
-    try:
-        size = Dim.parse(x.shape[axis]).evaluate(dims)
-    except ZeroDivisionError:
-        raise ShapeError(f"{place} divides by zero") from None
-    if not 0 <= size <= _LARGEST:
-        raise ShapeError(f"{place} is {size}, which is no size")
-    return size
-
-
-def _fill(program: Program, given: Mapping[str, np.ndarray], dims: Mapping[str, int], seed: int) -> list[np.ndarray]:
-    """All inputs in order; those that are not given are random. Raises ShapeError for a dim without a size."""
-    random = np.random.default_rng(seed)
-    arrays = []
-    for x in program.inputs:
-        if x.name in given:
-            arrays.append(given[x.name])
-            continue
-        missing = sorted({s for d in x.shape for s in Dim.parse(d).symbols} - dims.keys())
-        if missing:
-            needed = " ".join(f"--dim {symbol}=…" for symbol in missing)
-            raise ShapeError(
-                f"the input {x.name} is {x.dtype}[{', '.join(x.shape)}]: give {needed}, or the array itself"
-            )
-        sizes = [_size(x, axis, dims) for axis in range(len(x.shape))]
-        _check_memory(x, sizes)
-        dtype = dtype_named(x.dtype)
-        array: np.ndarray
-        if dtype.kind == "b":
-            array = np.asarray(random.random(sizes) < 0.5)
-        elif dtype.kind in "iu":
-            array = np.asarray(random.integers(0, _RANDOM_BELOW, sizes))
-        else:
-            array = np.asarray(random.standard_normal(sizes))
-        arrays.append(array.astype(dtype))
-    return arrays
-
-
-def _check_memory(x: InputRow, sizes: Sequence[int]) -> None:
-    """Raise OutOfMemoryError for an array that this machine cannot hold, before the system kills the process for it."""
-    what = f"the random input {x.name}, {x.dtype}{list(sizes)}"
-    if math.prod(max(size, 1) for size in sizes) * _DRAWN_BYTES > _LARGEST:
-        raise ShapeError(f"{what}, is larger than any array can be; give smaller sizes with --dim")
-    needed, there = math.prod(sizes) * _DRAWN_BYTES, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > there:
-        raise OutOfMemoryError(
-            f"{what}, takes {needed} bytes to make, and this machine has {there}; give smaller sizes with --dim"
-        )
-
-
-def _shown(dims: Mapping[str, int]) -> str:
-    return ", ".join(f"{name}={size}" for name, size in dims.items())

@@ -17,6 +17,7 @@ from hlo_disc.errors import ArgumentError, ParseError
 from hlo_disc.executable import Executable, describe_structure
 from hlo_disc.import_.symbols import constraint_texts
 from hlo_disc.options import Options
+from hlo_disc.program import is_archive
 from hlo_disc.signature import Signature, spec_dims
 from hlo_disc.trace import trace
 from hlo_disc.values import describe_all
@@ -74,12 +75,12 @@ def compile(
     what, read = _reading(source, specs, dims, constraint_texts(constraints))
     structures: list[str] = []
 
-    def graph() -> Graph:
+    def read_once() -> Graph:
         made, structure = read()
         structures.append(structure)
         return made
 
-    program = pipeline.compile(graph, merged)
+    program = pipeline.compile(read_once, merged)
     return Executable(dataclasses.replace(program, source=what, structure=structures[0]), merged)
 
 
@@ -115,8 +116,25 @@ def stablehlo(
     """
     from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 
+    return to_stablehlo(graph(source, *specs, dims=dims, constraints=constraints))
+
+
+def graph(
+    source: Any,
+    *specs: Any,
+    dims: Mapping[str, Any] | Sequence[Any] | None = None,
+    constraints: str | Sequence[str] = (),
+) -> Graph:
+    """What `compile` starts from. Takes and raises what `stablehlo` does."""
     _, read = _reading(source, specs, dims, constraint_texts(constraints))
-    return to_stablehlo(read()[0])
+    return read()[0]
+
+
+def is_function(source: Any, specs: Sequence[Any]) -> bool:
+    """Whether JAX has to trace it: a function that is none of PyTorch's or TensorFlow's."""
+    torch = sys.modules.get("torch")
+    foreign = _is_exported(source) or _is_tensorflow(source, specs) or torch and isinstance(source, torch.nn.Module)
+    return callable(source) and not foreign
 
 
 def _reading(source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence[str]) -> _Reading:
@@ -176,6 +194,19 @@ def _load_exported(path: str | os.PathLike[str], torch: Any) -> Any:
         return torch.export.load(path)
     except Exception as error:  # of many kinds
         raise ParseError(f"{path} is no program of torch.export that this PyTorch reads: {error}") from None
+
+
+def is_module(source: Any) -> bool:
+    """Whether it is a StableHLO module in some form."""
+    other = _is_exported(source) or is_saved_model(source) or hasattr(source, "structured_outputs")
+    return not (other or callable(source))
+
+
+def is_compiled(source: Any) -> bool:
+    """Whether it is a file that `Executable.save` wrote."""
+    if not isinstance(source, (str, os.PathLike)) or not os.path.isfile(source):
+        return False
+    return Path(source).suffix == ".disc" or Path(source).suffix != ".pt2" and is_archive(source)
 
 
 def is_saved_model(source: Any) -> bool:

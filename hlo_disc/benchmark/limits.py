@@ -18,9 +18,9 @@ import numpy as np
 from hlo_disc.benchmark import x86_loops
 
 SIZES = tuple(1 << power for power in (20, 22, 24, 26, 28))
-_TURNS = 7  # of which the best counts
+_TURNS, _BUDGET = 5, 0.1  # at least so many, for so many seconds; the best counts
 _LINE = 64  # bytes of a line of the caches
-_SECONDS = 0.01  # of a turn, where its work can be chosen
+_SECONDS = 0.005  # of a turn, where its work can be chosen
 _SMALL = 0x39803980  # 2^-12 twice as bf16, about as much as f32: sums of squares stay finite
 
 
@@ -91,10 +91,10 @@ def _operations(pool: ThreadPoolExecutor, loop: x86_loops.Loop) -> float:
     def taken(count: int) -> float:
         return _elapsed(pool, lambda _: loop.run(data.ctypes.data, data.nbytes, count))
 
-    count = 1000
-    while taken(count) < _SECONDS:
+    count = 10_000
+    while min(taken(count) for _ in range(_TURNS)) < _SECONDS:
         count *= 2
-    return cores() * loop.work * count / min(taken(count) for _ in range(_TURNS))
+    return cores() * loop.work * count / _best(lambda: taken(count))
 
 
 def _read(pool: ThreadPoolExecutor, total: int) -> float:
@@ -102,7 +102,7 @@ def _read(pool: ThreadPoolExecutor, total: int) -> float:
     size = total // cores() // loop.work * loop.work
     turns = _repeats(total) * size // loop.work
     arrays = [_aligned(size) for _ in range(cores())]
-    best = _best(pool, lambda core: loop.run(arrays[core].ctypes.data, size, turns))
+    best = _best(lambda: _elapsed(pool, lambda core: loop.run(arrays[core].ctypes.data, size, turns)))
     return cores() * loop.work * turns / best
 
 
@@ -123,15 +123,19 @@ def _copied(pool: ThreadPoolExecutor, total: int) -> float:
         for _ in range(_repeats(total)):
             np.copyto(target, source)
 
-    return _repeats(total) * 2.0 * size * cores() / _best(pool, work)
+    return _repeats(total) * 2.0 * size * cores() / _best(lambda: _elapsed(pool, work))
 
 
 def _repeats(total: int) -> int:
     return max(1, (64 << 20) // total)
 
 
-def _best(pool: ThreadPoolExecutor, work: Callable[[int], object]) -> float:
-    return min(_elapsed(pool, work) for _ in range(_TURNS))
+def _best(taken: Callable[[], float]) -> float:
+    times: list[float] = []
+    start = time.perf_counter()
+    while len(times) < _TURNS or time.perf_counter() - start < _BUDGET:
+        times.append(taken())
+    return min(times)
 
 
 def _elapsed(pool: ThreadPoolExecutor, work: Callable[[int], object]) -> float:

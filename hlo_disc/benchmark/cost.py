@@ -1,0 +1,198 @@
+"""The least that a program must do at given sizes: products of numbers, and bytes read and written.
+
+Sums, elementwise ops, sorts and library calls count nothing, for a limit is a bound from below. Intermediates are not
+counted either: they may stay in registers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo_disc.benchmark.limits import Limits
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, is_array, raw_dim, regions
+from hlo_disc.dynamic_hlo.passes.patterns import made_by, scalar_dim, splat
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+
+_VIEWS = ("reshape", "transpose", "convert")  # all elements of the operand, each once
+_PARTS = ("gather", "dynamic_slice", "slice")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a call does at least.
+
+    operations: multiplications and additions of products, by the type of the factors. bytes: of arguments, constants
+    and results, each once; of what is only gathered from, those gathered. partial: why there is more than was counted,
+    "" where that is not known: loops whose turns only data say, branches, sizes that depend on data.
+    """
+
+    operations: Mapping[str, int]
+    bytes: int
+    partial: str = ""
+
+    @property
+    def total(self) -> int:
+        """Operations on numbers of all types."""
+        return sum(self.operations.values())
+
+    def seconds(self, limits: Limits) -> float:
+        """The least time that a machine of these limits takes."""
+        products = sum(count / limits.rate(dtype) for dtype, count in self.operations.items())
+        return max(products, self.bytes / limits.bandwidth(self.bytes))
+
+
+def work(graph: Graph, shapes: Sequence[Sequence[int]]) -> Work:
+    """What a call must do at the shapes of its arguments. graph: simplified, so that nothing in it is superfluous."""
+    raw = {str(raw_dim(i, axis)): size for i, shape in enumerate(shapes) for axis, size in enumerate(shape)}
+    sizes = {symbol: dim.evaluate(raw) for symbol, dim in graph.bindings.items() if dim.symbols <= raw.keys()}
+    count = _Count(graph, sizes)
+    operations = count.products(graph.ops)
+    read = [*graph.inputs, *(op.result for op in graph.ops if is_array(op) and splat(op.result) is None)]
+    written = {value for value in graph.outputs if value.op is not None and not is_array(value.op)}
+    moved = sum(count.read(v) * v.dtype.itemsize for v in read)
+    moved += sum(count.elements(v) * v.dtype.itemsize for v in written)
+    return Work({str(dtype): n for dtype, n in operations.items() if n}, moved, ", ".join(sorted(count.partial)))
+
+
+class _Count:
+    """Counts at the sizes of the graph's symbols. partial: why something is missing."""
+
+    def __init__(self, graph: Graph, sizes: Mapping[str, int]):
+        self.sizes = sizes
+        self.partial: set[str] = set()
+        self.outside: dict[Value, Value] = {}  # what inputs of regions are, those that no turn changes
+        self.uses: dict[Value, list[tuple[Op, int]]] = {}
+        self.kept = {value for value in graph.outputs if value.op is not None}
+        self._enter(graph.ops)
+
+    def _enter(self, ops: Iterable[Op]) -> None:
+        for op in ops:
+            for position, value in enumerate(op.operands):
+                self.uses.setdefault(value, []).append((op, position))
+            if op.name in ("while", "case"):
+                first = op.attrs["carried"] if op.name == "while" else 0
+                for region in regions(op):
+                    fixed = op.operands[first + (op.name == "case") :]
+                    self.outside.update(zip(region.inputs[first:], fixed, strict=True))
+                    self.kept.update(region.outputs)
+                    self._enter(region.ops)
+
+    def elements(self, value: Value) -> int:
+        """How many there are; 0 where data say it."""
+        return self._product(range(value.rank), value)
+
+    def _product(self, axes: Iterable[int], value: Value) -> int:
+        return math.prod(max(self._size(value.shape[axis]), 0) for axis in axes)
+
+    def _size(self, dim: Dim) -> int:
+        if not dim.symbols <= self.sizes.keys():
+            self.partial.add("sizes that data decide")
+            return 0
+        return dim.evaluate(self.sizes)
+
+    # ------------------------------------------------------------------------------------------------- products
+
+    def products(self, ops: Iterable[Op]) -> Counter[np.dtype]:
+        """Operations by the type of the factors."""
+        total: Counter[np.dtype] = Counter()
+        for op in ops:
+            if op.name == "dot_general":
+                contracted = self._product(op.attrs["lhs_contract"], op.operands[0])
+                total[_factors(op)] += 2 * self.elements(op.result) * contracted
+            elif op.name == "convolution":
+                total[_factors(op)] += 2 * self._convolution(op)
+            elif op.name == "while":
+                turns = self._turns_counted(op)
+                for dtype, count in (self.products(op.attrs["cond"].ops) + self.products(op.attrs["body"].ops)).items():
+                    total[dtype] += turns * count
+            elif op.name == "case":
+                total += self._least([self.products(branch.ops) for branch in op.attrs["branches"]])
+        return total
+
+    def _least(self, branches: Sequence[Counter[np.dtype]]) -> Counter[np.dtype]:
+        if any(branch != branches[0] for branch in branches):
+            self.partial.add("branches")
+        return min(branches, key=Counter.total)
+
+    def _convolution(self, op: Op) -> int:
+        """Products with elements that are there: padding and the holes of a dilated operand cost nothing."""
+        (x, w), out, attrs = op.operands, op.result, op.attrs
+        pairs = 1
+        for i, (axis, window, at) in enumerate(
+            zip(attrs["lhs_spec"][2:], attrs["rhs_spec"][2:], attrs["out_spec"][2:], strict=True)
+        ):
+            where = np.arange(self._product([at], out))[:, None] * attrs["strides"][i]
+            where = where + np.arange(self._product([window], w))[None, :] * attrs["window_dilations"][i]
+            where = where - self._size(Dim.of(attrs["low"][i]))
+            place, hole = np.divmod(where, attrs["base_dilations"][i])
+            pairs *= int(np.count_nonzero((hole == 0) & (place >= 0) & (place < self._product([axis], x))))
+        return pairs * self._product(attrs["out_spec"][:2], out) * self._product([attrs["rhs_spec"][1]], w)
+
+    # ---------------------------------------------------------------------------------------------------- turns
+
+    def _turns_counted(self, op: Op) -> int:
+        turns = self._turns(op)
+        if turns is None:
+            self.partial.add("loops whose turns data decide, counted once")
+        return 1 if turns is None else turns
+
+    def _turns(self, op: Op) -> int | None:
+        """Of a loop that counts by a fixed step up to a known limit."""
+        cond, body, count = op.attrs["cond"], op.attrs["body"], op.attrs["carried"]
+        test = made_by(cond.outputs[0], "compare")
+        if test is None or test.attrs["direction"] != "LT" or test.operands[0] not in cond.inputs[:count]:
+            return None
+        at = cond.inputs.index(test.operands[0])
+        added = made_by(body.outputs[at], "add")
+        if added is None or added.operands[0] is not body.inputs[at]:
+            return None
+        if test.operands[1] in cond.inputs[:count]:  # the limit may be another one in each turn
+            return None
+        start, limit, step = map(self._scalar, (op.operands[at], test.operands[1], added.operands[1]))
+        if start is None or limit is None or step is None or step < 1:
+            return None
+        return max(-((start - limit) // step), 0)
+
+    def _scalar(self, value: Value) -> int | None:
+        while value in self.outside:
+            value = self.outside[value]
+        dim = scalar_dim(value)
+        return dim.evaluate(self.sizes) if dim is not None and dim.symbols <= self.sizes.keys() else None
+
+    # ---------------------------------------------------------------------------------------------------- bytes
+
+    def read(self, value: Value) -> int:
+        """How many elements of a value must be read."""
+        whole = self.elements(value)
+        if value in self.kept:
+            return whole
+        return min(whole, sum(self._read_by(op, position, whole) for op, position in self.uses.get(value, ())))
+
+    def _read_by(self, op: Op, position: int, whole: int) -> int:
+        if op.name in _PARTS and position == 0:
+            return self.elements(op.result)
+        if op.name in _VIEWS:
+            return self.read(op.result)
+        if op.name == "while" and position >= op.attrs["carried"]:
+            return self._turns_counted(op) * sum(self.read(op.attrs[r].inputs[position]) for r in ("cond", "body"))
+        if op.name == "case" and position:
+            return min(self.read(branch.inputs[position - 1]) for branch in op.attrs["branches"])
+        return whole
+
+
+def _factors(op: Op) -> np.dtype:
+    """The wider of the two types in which the factors lie in memory: converted or not, the products are the same."""
+    return max((_stored(x) for x in op.operands), key=lambda dtype: dtype.itemsize)
+
+
+def _stored(value: Value) -> np.dtype:
+    narrowest = value.dtype
+    while value.op is not None and value.op.name in (*_VIEWS, "broadcast", "slice"):
+        value = value.op.operands[0]
+        narrowest = min(narrowest, value.dtype, key=lambda dtype: dtype.itemsize)
+    return narrowest

@@ -120,7 +120,8 @@ def conv(layer: Any, x: tf.Tensor, stride: int = 1, groups: int = 1) -> tf.Tenso
     kernel = layer["kernel"]
     pads = [(0, 0), *[(kernel.shape[0] // 2,) * 2] * 2, (0, 0)]
     if groups > 1 and kernel.shape[2] == 1:
-        x = tf.nn.depthwise_conv2d(x, tf.transpose(kernel, (0, 1, 3, 2)), (1, stride, stride, 1), pads)
+        kernel = tf.reshape(kernel, (*kernel.shape[:2], -1, 1))
+        x = tf.nn.depthwise_conv2d(x, kernel, (1, stride, stride, 1), pads)
     else:
         x = tf.nn.conv2d(x, kernel, stride, pads)
     if "mean" not in layer:
@@ -129,8 +130,11 @@ def conv(layer: Any, x: tf.Tensor, stride: int = 1, groups: int = 1) -> tf.Tenso
 
 
 def max_pool(x: tf.Tensor, size: int, stride: int) -> tf.Tensor:
-    pad = (size // 2,) * 2 if size % 2 else (0, 0)
-    return tf.nn.max_pool2d(x, size, stride, [(0, 0), pad, pad, (0, 0)])
+    """XLA has no padded pools."""
+    if size % 2:
+        pad = (size // 2, size // 2)
+        x = tf.pad(x, [(0, 0), pad, pad, (0, 0)], constant_values=-np.inf)
+    return tf.nn.max_pool2d(x, size, stride, "VALID")
 
 
 def average_pool(x: tf.Tensor, size: int) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""TensorFlow: eagerly, by its XLA and by hlo_disc. Weights are variables, and arguments where programs train."""
+"""TensorFlow: eagerly, by its XLA and by hlo_disc. Weights are variables, as of its models, and state of training."""
 
 from __future__ import annotations
 
@@ -21,16 +21,12 @@ class _TensorFlow(Runner):
 
     def load(self, program: Program, dtype: str, file: Path | None) -> None:
         super().load(program, dtype, file)
-        made = ops.array if program.trains else lambda x, dtype: tf.Variable(ops.array(x, dtype))
-        self._weights = tree.mapped(lambda x: made(x, dtype), program.drawn())
+        self._weights = tree.mapped(lambda x: tf.Variable(ops.array(x, dtype)), program.drawn())
 
     def prepare(self, cold: bool) -> Call:
         fn, weights = self.program.fn, self._weights
-        if self.program.trains:
-            training = self._compile(lambda weights, *inputs: tree.leaves(fn(ops, weights, *inputs)))
-            return lambda inputs: training(weights, *inputs)
-        inferring = self._compile(lambda *inputs: tree.leaves(fn(ops, weights, *inputs)))
-        return lambda inputs: inferring(*inputs)
+        compiled = self._compile(lambda *inputs: tree.leaves(fn(ops, weights, *inputs)))
+        return lambda inputs: compiled(*inputs)
 
     def _compile(self, function: Any) -> Any:
         raise NotImplementedError

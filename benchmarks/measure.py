@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-SHORT = 5e-3  # seconds; shorter calls are timed several in a row, after one that wakes the thread pool
+from hlo_disc.benchmark.turns import elapsed, take_turns
 
 
 class Pair(NamedTuple):
@@ -26,26 +26,9 @@ class Pair(NamedTuple):
         return self.theirs / self.ours
 
 
-def elapsed(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    jax.block_until_ready(call())
-    return time.perf_counter() - start
-
-
 def alternate(ours: Callable[[], Any], theirs: Callable[[], Any], budget: float) -> Pair:
     """Medians over about `budget` seconds of turns, at least three each. Both must have been called before."""
-    calls = (ours, theirs)
-    guess = [min(elapsed(call) for _ in range(2)) for call in calls]
-    inner = [max(1, min(50, int(SHORT / 2 / g))) if g < SHORT else 1 for g in guess]
-    times: tuple[list[float], list[float]] = ([], [])
-    start = time.perf_counter()
-    while len(times[0]) < 3 * inner[0] or time.perf_counter() - start < budget:
-        for call, count, taken in zip(calls, inner, times, strict=True):
-            if count > 1:
-                jax.block_until_ready(call())
-            for _ in range(count):
-                taken.append(elapsed(call))
-    return Pair(*map(statistics.median, times))
+    return Pair(*map(statistics.median, take_turns((ours, theirs), budget)))
 
 
 def first_call(call: Callable[[], Any]) -> float:

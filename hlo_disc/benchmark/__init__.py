@@ -54,11 +54,9 @@ def bench(
         OSError: a file that cannot be read.
 
     Example:
-        >>> found = hlo_disc.bench(jax.nn.softmax, "f32[b, 64]", sizes={"b": (1, 32)}, seconds=0.1)
-        >>> [row.dims for row in found.rows]
-        [{'b': 1}, {'b': 32}]
-        >>> found.rows[0].wrong
-        ''
+        >>> found = hlo_disc.bench(lambda x, y: x @ y, "f32[b, 4]", "f32[4, 2]", sizes={"b": (1, 3)}, seconds=0.1)
+        >>> [(row.dims, row.operations, row.wrong) for row in found.rows]
+        [({'b': 1}, 16, ''), ({'b': 3}, 48, '')]
     """
     from hlo_disc.benchmark.run import run
 

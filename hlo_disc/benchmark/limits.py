@@ -74,13 +74,12 @@ def cores() -> int:
 def measure() -> Limits:
     """The best of a few turns on all cores, which takes about two seconds. Raises DeviceError without loops for it."""
     x86_loops.check()
-    bf16 = x86_loops.bf16()  # asks for what threads must have when they begin
-    with ThreadPoolExecutor(cores()) as pool:
-        f32 = _operations(pool, x86_loops.f32())
+    f32, bf16, read = x86_loops.f32(), x86_loops.bf16(), x86_loops.read()
+    with ThreadPoolExecutor(cores()) as pool:  # threads may use what the process has asked for when they begin
         return Limits(
-            f32,
+            _operations(pool, f32),
             _operations(pool, bf16) if bf16 else None,
-            {size: _read(pool, size) for size in SIZES},
+            {size: _read(pool, read, size) for size in SIZES},
             {size: _copied(pool, size) for size in SIZES},
         )
 
@@ -97,8 +96,7 @@ def _operations(pool: ThreadPoolExecutor, loop: x86_loops.Loop) -> float:
     return cores() * loop.work * count / _best(lambda: taken(count))
 
 
-def _read(pool: ThreadPoolExecutor, total: int) -> float:
-    loop = x86_loops.read()
+def _read(pool: ThreadPoolExecutor, loop: x86_loops.Loop, total: int) -> float:
     size = total // cores() // loop.work * loop.work
     turns = _repeats(total) * size // loop.work
     arrays = [_aligned(size) for _ in range(cores())]

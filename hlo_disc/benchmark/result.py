@@ -117,14 +117,15 @@ class Benchmark:
 
         short = min(row.ours.least for row in self.rows) < 1e-3
         unit, per_second = ("µs", 1e6) if short else ("ms", 1e3)
-        table = Table(title=f"{self.name}: {unit} a call", title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1))
         dims = list(self.rows[0].dims)
         columns = (*dims, "hlo_disc", "least", "jax.jit", "least", "ratio", "of limit", "GFLOP/s", "GB/s", "error")
         for column in columns:
             table.add_column(column, justify="right", no_wrap=True)
         for row in self.rows:
             table.add_row(*(str(row.dims[name]) for name in dims), *_cells(row, per_second))
-        return Group(table, *map(Text, (self._first_calls(), self._limits(), *self.notes)))
+        below = self._first_calls(), self._limits(), *self.notes
+        return Group(f"{self.name}: {unit} a call", table, *map(Text, below))
 
     def _first_calls(self) -> str:
         ours = self.compiling + sum(row.ours.first for row in self.rows)

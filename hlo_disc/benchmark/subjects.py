@@ -150,7 +150,7 @@ def function(
     fn, own_dims, own_constraints, nums, names_, _, parameters = made._made_of
     if made is source:
         dims, constraints = own_dims, own_constraints
-    options = dataclasses.replace(options, fallback=False)
+    options = dataclasses.replace(options, fallback=False)  # what runs through jax.jit is nothing to compare with it
     ours = JitFunction(_fresh(fn), dims, constraints, nums, names_, options, parameters)
     theirs = JitFunction(_fresh(fn), None, (), nums, names_, options, parameters)._jax
 

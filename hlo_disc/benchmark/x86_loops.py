@@ -31,7 +31,6 @@ def check() -> None:
         raise DeviceError(f"a machine's limits are measured on x86-64 with FMA only, and this is {platform.machine()}")
 
 
-@functools.cache
 def f32() -> Loop:
     """Multiply-adds of f32. The data are the 64 bytes of an operand, again and again."""
     lanes = _lanes()
@@ -44,7 +43,6 @@ def f32() -> Loop:
     return Loop(_compiled(text), 2 * lanes * _CHAINS)
 
 
-@functools.cache
 def bf16() -> Loop | None:
     """Multiply-adds of bf16 with sums in f32, by tiles or by pairs of a vector; None on a machine with neither."""
     if _has("amx-tile", "amx-bf16") and _tiles_granted():
@@ -95,7 +93,6 @@ exit:
     return Loop(_compiled(text), 2 * 16 * 16 * 32 * _TILES)
 
 
-@functools.cache
 def read() -> Loop:
     """The sum of an array of f32, from its beginning again when it ends. Its bytes are a multiple of a turn's."""
     lanes = _lanes()

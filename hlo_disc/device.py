@@ -122,6 +122,8 @@ class Device:
     fast_limit: bytes of fast memory that a launch may ask for, besides EXCHANGE_BYTES; 0 for any number.
     atomics: whether threads may add to one integer in memory at once, or take its maximum and the like.
     pair_dot: whether an instruction adds products of pairs of bf16 to a register of f32.
+    tile_dot: whether it has eight registers of 16 lines of 64 bytes, and an instruction that adds to one the product of
+        two that hold bf16 (`bf16_tiles.py`).
     narrow: kernels may have indices of 32 bits where all of a call are below this number; 0 for never.
     library_products: from so many products of numbers on a product of matrices is the vendor's library's, where there
         is one that has a way to compute it; 0 for never.
@@ -145,6 +147,7 @@ class Device:
     fast_limit: int = 0
     atomics: bool = False
     pair_dot: bool = False
+    tile_dot: bool = False
     narrow: int = 0
     library_products: int = 0
     host_memory: bool = True

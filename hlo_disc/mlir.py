@@ -76,15 +76,24 @@ def extension(name: str, operands: Sequence[ir.Value], result: ir.Type | None = 
     mma.NAME(sums, x, y): the sums with a product of small matrices, see `Mma` in `device.py`.
     parts(pointer, index), parts.turned(pointer, index): four parts of such a matrix, of elements of 16 bits in fast
         memory, where thread t says where line t % 8 of part t // 8 begins; turned, lines are columns.
+    tile.ACTION(…): what a machine with registers of small matrices does with them, see `bf16_tiles.py`; no result.
     text.NAME(): where host code has the characters of a kernel's NAME, with a zero behind them.
     """
+    return _call(name, operands, [result or operands[0].type]).results[0]
+
+
+def extension_action(name: str, operands: Sequence[ir.Value]) -> None:
+    """An `extension` that has no result."""
+    _call(name, operands, [])
+
+
+def _call(name: str, operands: Sequence[ir.Value], results: Sequence[ir.Type]) -> ir.Operation:
     attributes = {
         "intrin": ir.StringAttr.get(_EXTENSION + name),
         "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
     }
-    made = ir.Operation.create("llvm.call_intrinsic", [result or operands[0].type], list(operands), attributes)
-    return made.results[0]
+    return ir.Operation.create("llvm.call_intrinsic", list(results), list(operands), attributes)
 
 
 def extension_name(op: ir.Operation) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import platform
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,11 +10,11 @@ from typing import NamedTuple
 import llvmlite.binding as llvm
 
 from hlo_disc.errors import DeviceError
+from hlo_disc.targets import x86_tiles
 from hlo_disc.targets.llvm_ir import LOCK, initialize
 
 _CHAINS = 12  # independent sums: enough to hide the latency, few enough for 16 registers
 _TILES = 6  # sums in tiles of 16 lines of 64 bytes; the other two of the eight are what is multiplied
-_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18  # Linux: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
 
 
 class Loop(NamedTuple):
@@ -45,7 +44,7 @@ def f32() -> Loop:
 
 def bf16() -> Loop | None:
     """Multiply-adds of bf16 with sums in f32, by tiles or by pairs of a vector; None on a machine with neither."""
-    if _has("amx-tile", "amx-bf16") and _tiles_granted():
+    if _has("amx-tile", "amx-bf16") and x86_tiles.granted():
         return tiles()
     return pairs() if _has("avx512f", "avx512bf16") else None
 
@@ -162,9 +161,3 @@ def _lanes() -> int:
 def _has(*features: str) -> bool:
     found = llvm.get_host_cpu_features()
     return all(found.get(name) for name in features)
-
-
-@functools.cache
-def _tiles_granted() -> bool:
-    """Whether Linux lets this process, and threads that begin from now on, use tiles."""
-    return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA) == 0

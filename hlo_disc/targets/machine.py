@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,7 @@ class Machine:
     attributes: function attributes that every definition gets.
     pair_dot: the LLVM intrinsic f(sums, x, y) that adds products of pairs of bf16 to a vector of f32, "" for none. Code
         generation aborts the process on an intrinsic that the machine lacks.
+    tile: f(body, action, operands) does something with the machine's registers of small matrices (`bf16_tiles.py`).
     outlined: what functions are that kernels call because they are long: "alwaysinline" where a call costs a stack.
     metadata: lines of LLVM IR that every module has.
     threads: for kernels; None where a block is one thread's.
@@ -62,6 +63,7 @@ class Machine:
     layout: str
     attributes: str = "nounwind"
     pair_dot: str = ""
+    tile: Callable[[FunctionBody, str, Sequence[str]], None] | None = None
     outlined: str = "noinline"
     metadata: str = ""
     threads: Threads | None = None

@@ -259,6 +259,12 @@ def _pair_dot(body: FunctionBody, op: ir.Operation) -> None:
     body[result] = body.call(body.type(result.type).text, name, [_as_llvm_has_it(body, x) for x in op.operands])
 
 
+def _tile(body: FunctionBody, op: ir.Operation) -> None:
+    if body.module.machine.tile is None:
+        raise Untranslatable("the machine has no registers of small matrices")
+    body.module.machine.tile(body, extension_name(op).partition(".")[2], body.all(op.operands))
+
+
 def _extension(body: FunctionBody, op: ir.Operation) -> None:
     name = extension_name(op)
     handler = body.module.handlers.get(f"hlo_disc.{name.partition('.')[0]}")
@@ -290,5 +296,6 @@ HANDLERS: dict[str, Handler] = {
     "llvm.call_intrinsic": _extension,
     "hlo_disc.compress": _compress,
     "hlo_disc.pair_dot": _pair_dot,
+    "hlo_disc.tile": _tile,
     "ub.poison": _poison,  # the canonicalizer's, for operands of which no lane is used
 }

@@ -23,6 +23,7 @@ import llvmlite.binding as llvm
 from hlo_disc.device import Device
 from hlo_disc.errors import ArgumentError, FormatError
 from hlo_disc.mlir import ir
+from hlo_disc.targets import x86_tiles
 from hlo_disc.targets.llvm_ir import LOCK, initialize, optimize, parse
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.target import Dump
@@ -38,7 +39,8 @@ _LEVELS = {"avx2": ("x86-64-v3", _BASE), "avx512": ("x86-64-v4", (*_BASE, *_AVX5
 levels = tuple(_LEVELS)
 # used where the machine has them, when compiling for it
 _EXTRAS = (
-    "avx512bf16", "avx512bitalg", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni", "avx512vpopcntdq",
+    "amx-bf16", "amx-tile", "avx512bf16", "avx512bitalg", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni",
+    "avx512vpopcntdq",
 )  # fmt: skip
 # The register tiles (rows, vectors) that reach the most FLOPs with so many vector registers.
 _TILES = {32: (6, 4), 16: (4, 3)}
@@ -69,8 +71,9 @@ class X86Generator:
         """The schedules' record of the machine."""
         rows, vectors = _TILES[self.registers]
         return Device(
-            self.simd_bytes, self.registers, tile_rows=rows, tile_vectors=vectors, pair_dot=self._has_pair_dot
-        )
+            self.simd_bytes, self.registers, tile_rows=rows, tile_vectors=vectors,
+            pair_dot=self._has_pair_dot, tile_dot=self._has_tiles,
+        )  # fmt: skip
 
     @functools.cached_property
     def machine(self) -> Machine:
@@ -80,6 +83,7 @@ class X86Generator:
             layout=str(_machine(self).target_data),
             attributes=f'nounwind "tune-cpu"="{self.tune}" "prefer-vector-width"="{self.simd_bytes * 8}"',
             pair_dot="llvm.x86.avx512bf16.dpbf16ps.512" if self._has_pair_dot else "",
+            tile=x86_tiles.tile if self._has_tiles else None,
             scale=scale if self.level == "avx512" else None,
             mask=None if self.level == "avx512" else hidden,
         )
@@ -87,6 +91,10 @@ class X86Generator:
     @property
     def _has_pair_dot(self) -> bool:
         return "avx512bf16" in self.features and self.simd_bytes == 64
+
+    @property
+    def _has_tiles(self) -> bool:
+        return self._has_pair_dot and set(x86_tiles.FEATURES) <= set(self.features)
 
     @property
     def batch(self) -> int:
@@ -146,9 +154,11 @@ def host_features() -> tuple[str, ...]:
 @functools.cache
 def _host_map() -> dict[str, bool]:
     try:
-        return dict(llvm.get_host_cpu_features())
+        found = dict(llvm.get_host_cpu_features())
     except RuntimeError:  # LLVM cannot tell: then there is nothing to rely on
         return {}
+    tiles = all(map(found.get, x86_tiles.FEATURES)) and x86_tiles.granted()
+    return found | dict.fromkeys(x86_tiles.FEATURES, tiles)
 
 
 @functools.cache

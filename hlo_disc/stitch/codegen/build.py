@@ -284,6 +284,19 @@ class Builder:
         operands = [sums, x, y]
         return self.pure(lambda: mlir.extension("pair_dot", [v.v for v in operands]), sums.lanes, operands)
 
+    def tile(self, action: str, *operands: Val) -> None:
+        """What is done with registers of small matrices, where the device has them: see `bf16_tiles.py`."""
+        mlir.extension_action(f"tile.{action}", [x.v for x in operands])
+
+    def address(self, buffer: Val, i: Scalar, itemsize: int) -> tuple[Val, Val]:
+        """A buffer's pointer, and how many bytes behind it an element is."""
+        cast = ir.Operation.create("builtin.unrealized_conversion_cast", results=[self.pointer], operands=[buffer.v])
+        return Val(self, cast.results[0]), self.wide(i * itemsize)
+
+    def wide(self, i: Scalar) -> Val:
+        """An index as an i64."""
+        return self.cast(arith.IndexCastOp, self.i64, self.index(i))
+
     def mma(self, name: str, sums: Val, x: Val, y: Val) -> Val:
         """The sums with a product of small matrices, of a warp that is all there: see `Mma`."""
         operands = [sums.v, x.v, y.v]
@@ -295,8 +308,8 @@ class Builder:
 
     def parts(self, buffer: Val, i: Scalar, turned: bool) -> Val:
         """Words of four parts of a matrix in fast memory, for a warp that is all there: see `mlir.extension`."""
-        cast = ir.Operation.create("builtin.unrealized_conversion_cast", results=[self.pointer], operands=[buffer.v])
-        operands = [cast.results[0], self.cast(arith.IndexCastOp, self.i64, self.index(i)).v]
+        pointer, at = self.address(buffer, i, 1)
+        operands = [pointer.v, at.v]
         return Val(self, mlir.extension("parts" + ".turned" * turned, operands, self.vec(4, self.i32)), 4)
 
     # Memory: buffers are rank-1 memrefs, addressed by a linear element index.

@@ -1,4 +1,5 @@
-"""Dots of bf16 by the machine's products of pairs: odd K, few rows, layouts of columns, packed weights, blocks of K."""
+"""Dots of bf16 by the machine's products of pairs, and of small matrices in registers: odd K, all numbers of rows,
+layouts of columns, packed weights, blocks of K."""
 
 from __future__ import annotations
 
@@ -18,9 +19,12 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options
+from hlo_disc.targets import x86, x86_tiles
 
 # (m, k) and (k, n) or (n, k); K = 4097 is more than a block of K, and odd.
 SIZES = [*itertools.product((0, 1, 3, 7, 100), (0, 1, 2, 31, 257), (1, 16, 65, 130)), (2, 4097, 70), (97, 4097, 3)]
+# Rows and K around what registers of small matrices hold.
+SIZES += [(m, k, 65) for m in (15, 16, 17, 31, 32, 33, 49) for k in (32, 33, 63, 64)]
 LAYOUTS = {"rows of columns": ("k, n", ((1,), (0,))), "columns of rows": ("n, k", ((1,), (1,)))}
 
 
@@ -30,6 +34,20 @@ def products(layout: str, result: str) -> Graph:
     return make_graph(
         inputs, lambda b, x, y: dot(b, x, y, contract, dtype=np.dtype(getattr(ml_dtypes, result, result)))
     )
+
+
+@pytest.fixture(params=["registers", "pairs"], autouse=True)
+def machine(request, monkeypatch):
+    """This machine, and it without registers of small matrices."""
+    found = x86._host_map()
+    if request.param == "registers" and not found.get("amx-bf16"):
+        pytest.skip("this machine has no registers of small matrices, or Linux does not grant them")
+    if request.param == "pairs":
+        monkeypatch.setattr(x86, "_host_map", lambda: found | dict.fromkeys(x86_tiles.FEATURES, False))
+    x86.generator.cache_clear()
+    assert x86.generator("host").device.tile_dot == (request.param == "registers")
+    yield
+    x86.generator.cache_clear()
 
 
 @pytest.mark.parametrize("result", ["float32", "bfloat16"])
@@ -62,7 +80,14 @@ def test_what_lies_behind_an_odd_row_is_not_read(layout):
 def test_the_instruction_is_used_where_there_is_one():
     graph = products("rows of columns", "float32")
     assert "pair_dot" in str(stitched(graph, Device(64, 32, pair_dot=True)).kernels)
+    assert "tile.dot" in str(stitched(graph, Device(64, 32, pair_dot=True, tile_dot=True)).kernels)
     assert "call_intrinsic" not in str(stitched(graph, Device(64, 32)).kernels)
+
+
+def test_what_linux_does_not_grant_is_not_there(monkeypatch, machine):
+    monkeypatch.undo()
+    monkeypatch.setattr(x86_tiles, "granted", lambda: False)
+    assert not any(x86._host_map.__wrapped__().get(name) for name in x86_tiles.FEATURES)
 
 
 def test_packed_weights():

@@ -746,6 +746,12 @@ def test_pairs_are_refused_where_the_machine_has_no_such_instruction():
         compile_modules(x86.generator("avx2"), [kernels.parse(kernels.kernel_module(body, ["f32"]))])
 
 
+def test_registers_of_matrices_are_refused_where_the_machine_has_none():
+    body = 'llvm.call_intrinsic "llvm.hlo_disc.tile.zero.0"() : () -> ()'
+    with pytest.raises(CompileError, match="registers of small matrices"):
+        compile_modules(x86.generator("avx2"), [kernels.parse(kernels.kernel_module(body, ["f32"]))])
+
+
 @pytest.mark.parametrize("level", kernels.levels())
 def test_compress(level):
     x = np.arange(16, dtype=np.int32)

@@ -44,16 +44,16 @@ class BlockedKernel(TileKernel):
             self.windows = WindowPacker(b, p.inner[-1], p.col_axis, v.types, v.lanes, v.vectors)
         else:
             self.packer = PanelPacker(b, p.inner, p.col_axis, v.types, v.lanes, v.vectors)
-        self.tiles = self.tiles_of(1)
+        self.make_tiles(1)
 
     def open(self, sizes: Sizes, buffers: Sequence[Val], *more: Scalar) -> None:
         super().open(sizes, buffers)
         b, v = self.b, self.v
-        element, bytes_ = b.memory_type(v.types.sum), v.itemsize
-        self.room = b.generic(b.view(b.fast(), sizes(v.sums_elements * bytes_), element, sizes(v.packed_elements)))
+        element, bytes_, before = b.memory_type(v.types.sum), v.itemsize, v.sums_elements + v.rest_elements
+        self.room = b.generic(b.view(b.fast(), sizes(before * bytes_), element, sizes(v.packed_elements)))
         self.table = self.room  # where no list is needed
         if v.product.inner[-1].digits:
-            at = sizes((v.sums_elements + v.packed_elements) * bytes_)
+            at = sizes((before + v.packed_elements) * bytes_)
             self.table = b.generic(b.view(b.fast(), at, b.i64, sizes(v.table_bytes // TABLE)))
 
     def item(self, number: Scalar, first: Scalar, chunk: Scalar) -> None:
@@ -153,9 +153,9 @@ class BlockedKernel(TileKernel):
         panel, step = self.take_block(depth, col_at)
         along = self.sizes(self.p.inner[-1].row_stride)
 
-        def tile(row: Scalar, count: int) -> None:
+        def tile(row: Scalar, count: Scalar) -> None:
             where, axis = self.rows_at(row_at, row, count), KAxis(depth, along, step)
-            self.tiles[count, False](where, panel, self.target_of(row - first), axis, done)
+            self.multiply(count, where, panel, self.target_of(row - first), [axis], done)
 
         self.each_tile(first, chunk, tile)
 
@@ -214,7 +214,7 @@ class BlockedDot(DotVariant):
         return Dim.min(self.product.inner[-1].size, self.kc) * TABLE if listed else Dim.const(0)
 
     def fast_bytes(self) -> Dim:
-        return (self.sums_elements + self.packed_elements) * self.itemsize + self.table_bytes
+        return super().fast_bytes() + self.packed_elements * self.itemsize + self.table_bytes
 
     def chunked(self, b: Builder, rows: Scalar, chunk: Scalar, chunks: Scalar) -> tuple[Scalar, Scalar]:
         chunk = b.maximum(b.minimum(chunk, MOST_ROWS), 1)

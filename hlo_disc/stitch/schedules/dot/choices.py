@@ -8,7 +8,8 @@ Forms are classes: `PackedDot` (a static operand, packed once), `BlockedDot` (co
 rows from a copy of the panel in fast memory; in a `TransposedDot` rows are copied, too), `InnerDot` (few rows, columns
 contiguous along K: lanes run along K), `NarrowDot` (the same with rows and columns exchanged, for few columns),
 `StreamDot` (one row, wide tiles). Long sums with few results are shared among blocks (`shared_dot.py`); where the
-machine multiplies pairs of bf16, all forms but `StreamDot` do (`bf16_dot.py`).
+machine multiplies pairs of bf16, all forms but `StreamDot` do (`bf16_dot.py`), or small matrices of them
+(`bf16_tiles.py`).
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     p = swapped(p) if narrow else p
     inner = narrow or _is_inner(p)
     row, col = (x.source.dtype for x in (p.rows, p.cols))
-    types = DotTypes(row, col, p.dtype, device.pair_dot and _is_paired(p, inner))
+    paired = device.pair_dot and _is_paired(p, inner)
+    types = DotTypes(row, col, p.dtype, paired, paired and device.tile_dot)
     lanes = min(device.lanes, device.simd_bytes // p.dtype.itemsize)
     vectors = tile_vectors(p, lanes, device)
 

@@ -22,7 +22,7 @@ class PackedKernel(TileKernel):
     """Tiles read the micro-panels of a packed operand."""
 
     def prepare(self) -> None:
-        self.tiles = self.tiles_of(len(self.p.inner))
+        self.make_tiles(len(self.p.inner))
 
     def open(self, sizes: Sizes, buffers: Sequence[Val], *more: Scalar) -> None:
         super().open(sizes, buffers)
@@ -38,8 +38,8 @@ class PackedKernel(TileKernel):
         at = panel * self.sizes(panel_depth(self.v.types, self.p.depth) * self.v.width)
         self.panel = Operand(self.packed, at)
 
-    def sum(self, where: Operand | Rows, rows: int, sums: Operand, masked: bool = False) -> None:
-        self.tiles[rows, masked](where, self.panel, sums, *self.walk(), 0)
+    def sum(self, where: Operand | Rows, rows: Scalar, sums: Operand, masked: bool = False) -> None:
+        self.multiply(rows, where, self.panel, sums, self.walk(), 0)
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class StreamKernel(TileKernel):
     """Tiles read columns where they lie, the last ones masked."""
 
     def prepare(self) -> None:
-        self.tiles = self.tiles_of(len(self.p.inner), (False, True))
+        self.make_tiles(len(self.p.inner), (False, True))
 
-    def leave_sums(self, where: Operand | Rows, rows: int, full: Val) -> None:
+    def leave_sums(self, where: Operand | Rows, rows: Scalar, full: Val) -> None:
         sums = Operand(self.sums, 0, (self.v.width,))
         self.b.if_(full, lambda: self.sum(where, rows, sums), lambda: self.sum(where, rows, sums, masked=True))
 
-    def sum(self, where: Operand | Rows, rows: int, sums: Operand, masked: bool = False) -> None:
-        self.tiles[rows, masked](where, self.panel, sums, *self.walk(), 0, *([self.count] if masked else []))
+    def sum(self, where: Operand | Rows, rows: Scalar, sums: Operand, masked: bool = False) -> None:
+        self.multiply(rows, where, self.panel, sums, self.walk(), 0, self.count if masked else None)
 
 
 class OneRow(DotVariant):
@@ -101,7 +101,7 @@ class InnerKernel(TileKernel):
         else:
             self.inner = inner_tile(b, v.types, v.lanes, columns, p.inner[0].row_stride == ONE)
 
-    def sum(self, where: Operand | Rows, rows: int, sums: Operand, masked: bool = False) -> None:
+    def sum(self, where: Operand | Rows, rows: Scalar, sums: Operand, masked: bool = False) -> None:
         b, p, sizes = self.b, self.p, self.sizes
         start = where.at if isinstance(where, Operand) else where.starts[0]
         row = Operand(self.rows, start, (sizes(p.inner[0].row_stride),))

@@ -13,6 +13,7 @@ from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import row_major
 from hlo_disc.stitch.schedules.dot.bf16_dot import pair_tile
+from hlo_disc.stitch.schedules.dot.bf16_tiles import register_tile
 from hlo_disc.stitch.schedules.dot.epilogue import Epilogue, is_plain
 from hlo_disc.stitch.schedules.dot.microkernel import outer_tile
 from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, KAxis, Operand, Rows
@@ -77,7 +78,9 @@ class TileKernel(ProductKernel):
         b = self.b
         self.open_memory(sizes, self.v.group, buffers)
         element = b.memory_type(self.v.types.sum)
-        self.sums = b.generic(b.view(b.fast(), 0, element, sizes(self.v.sums_elements)))
+        elements = sizes(self.v.sums_elements)
+        self.sums = b.generic(b.view(b.fast(), 0, element, elements + self.v.rest_elements))
+        self.rest = Operand(self.sums, elements)
 
     def item(self, number: Scalar, first: Scalar, chunk: Scalar) -> None:
         """One panel of columns, and the rows from `first` on."""
@@ -87,17 +90,36 @@ class TileKernel(ProductKernel):
         self.take_panel(number, panels)
         self.each_tile(first, chunk, self.tile)
 
-    def tiles_of(self, depth: int, masked: tuple[bool, ...] = (False,)) -> dict[tuple[int, bool], Call]:
+    def make_tiles(self, depth: int, masked: tuple[bool, ...] = (False,)) -> None:
         """Tiles of all numbers of rows, with `depth` loops over K, whole and masked."""
         b, v = self.b, self.v
-        if v.types.pairs:
-            return {(rows, False): pair_tile(b, v.types, v.lanes, rows, v.vectors) for rows in v.steps}
+        self.tiles: dict[tuple[Scalar, bool], Call] = {}
+        if v.types.tiles:
+            self.any_rows = register_tile(b, v.types, v.vectors)
+            return
         types, apart = DotTypes(v.types.row, v.types.sum, v.types.sum), bool(self.p.row_axis.digits)
-        tiles = {}
         for rows in v.steps:
+            if v.types.pairs:
+                self.tiles[rows, False] = pair_tile(b, v.types, v.lanes, rows, v.vectors)
+                continue
             for mask in masked:
-                tiles[rows, mask] = outer_tile(b, types, v.lanes, rows, v.vectors, depth, mask, apart)
-        return tiles
+                self.tiles[rows, mask] = outer_tile(b, types, v.lanes, rows, v.vectors, depth, mask, apart)
+
+    def multiply(
+        self,
+        rows: Scalar,
+        where: Operand | Rows,
+        panel: Operand,
+        sums: Operand,
+        axes: Sequence[KAxis],
+        done: Scalar,
+        count: Val | None = None,
+    ) -> None:
+        """A tile's sums over `axes`, added to what is there unless nothing is done; count: columns that may be read."""
+        if self.v.types.tiles:
+            self.any_rows(where, panel, sums, *axes, done, rows, self.rest)
+        else:
+            self.tiles[rows, count is not None](where, panel, sums, *axes, done, *([] if count is None else [count]))
 
     # Where an item is.
 
@@ -118,22 +140,26 @@ class TileKernel(ProductKernel):
         self.panel = Operand(self.cols, self.col_at)
         self.k_steps = self.sizes.shape([axis.col_stride for axis in self.p.inner])
 
-    def rows_at(self, at: Scalar, first: Scalar, rows: int) -> Operand | Rows:
+    def rows_at(self, at: Scalar, first: Scalar, rows: Scalar) -> Operand | Rows:
         """The rows of a tile, row 0 of the matrix being at `at`."""
         axis, sizes = self.p.row_axis, self.sizes
-        if axis.digits:
+        if axis.digits and isinstance(rows, int):
             return Rows(self.rows, tuple(at + position(axis, first + r, "row", sizes) for r in range(rows)))
         return Operand(self.rows, at + first * sizes(axis.row_stride), (sizes(axis.row_stride),))
 
-    def each_tile(self, first: Scalar, chunk: Scalar, tile: Callable[[Scalar, int], None]) -> None:
-        """Call `tile` for the rows of a chunk."""
-        rows_of_tiles(
-            self.b, self.v.steps, first, self.b.minimum(first + chunk, self.sizes(self.p.row_axis.size)), tile
-        )
+    def each_tile(self, first: Scalar, chunk: Scalar, tile: Callable[..., None]) -> None:
+        """Call `tile` for the rows of a chunk, with the first one and how many: one of `steps`, or a scalar."""
+        b, most = self.b, self.v.steps[0]
+        end = b.minimum(first + chunk, self.sizes(self.p.row_axis.size))
+        if self.v.types.tiles:
+            with b.loop(first, end, most) as loop:
+                tile(loop.i, b.minimum(end - loop.i, most))
+        else:
+            rows_of_tiles(b, self.v.steps, first, end, tile)
 
     # Tiles.
 
-    def tile(self, row: Scalar, rows: int) -> None:
+    def tile(self, row: Scalar, rows: Scalar) -> None:
         """One tile: its sums straight into the output, or through a buffer and the epilogue."""
         b = self.b
         where = self.rows_at(self.row_at, row, rows)
@@ -162,11 +188,11 @@ class TileKernel(ProductKernel):
             return Operand(self.output, at, (0,))
         return Operand(self.output, at + row * strides[p.row], (strides[p.row],))
 
-    def leave_sums(self, where: Operand | Rows, rows: int, full: Val) -> None:
+    def leave_sums(self, where: Operand | Rows, rows: Scalar, full: Val) -> None:
         """The tile's sums in their buffer; full: whether it has all its columns."""
         self.sum(where, rows, Operand(self.sums, 0, (self.v.width,)))
 
-    def sum(self, where: Operand | Rows, rows: int, sums: Operand, masked: bool = False) -> None:
+    def sum(self, where: Operand | Rows, rows: Scalar, sums: Operand, masked: bool = False) -> None:
         """A tile's sums over all of K. masked: only the columns that there are may be read."""
         raise NotImplementedError
 

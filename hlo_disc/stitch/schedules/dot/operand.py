@@ -22,13 +22,14 @@ Place = tuple[Scalar, Scalar]
 class DotTypes:
     """Element types of the row operand, the column operand and the accumulators.
 
-    pairs: multiply pairs of bf16 (`bf16_dot.py`).
+    pairs: multiply pairs of bf16 (`bf16_dot.py`); tiles: and many of them at once (`bf16_tiles.py`).
     """
 
     row: np.dtype
     col: np.dtype
     sum: np.dtype
     pairs: bool = False
+    tiles: bool = False
 
 
 def at_once(dtype: np.dtype) -> int:

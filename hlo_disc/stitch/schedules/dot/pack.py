@@ -110,7 +110,7 @@ class PanelPacking:
         """source: the operand's memory, as the graph knows it."""
         batch = tuple(Axis(p.axes[a].size, ZERO, p.axes[a].col_stride) for a in p.batch if p.axes[a].col_stride != ZERO)
         inner = tuple(Axis(x.size, ZERO, x.col_stride) for x in p.inner)
-        types = DotTypes(types.row if types.pairs else types.sum, types.col, types.sum, types.pairs)
+        types = types if types.pairs else DotTypes(types.sum, types.col, types.sum)
         return PanelPacking(source, p.cols.offset.value, batch, inner, p.col_axis, types, lanes, vectors)
 
     def with_source(self, source: Value) -> PanelPacking:

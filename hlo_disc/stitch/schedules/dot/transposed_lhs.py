@@ -83,7 +83,7 @@ class TransposedKernel(BlockedKernel):
             def straight() -> None:
                 def tile(row: Scalar, count: int) -> None:
                     where, walk = self.rows_at(row_at, row, count), KAxis(depth, along, step)
-                    self.tiles[count, False](where, panel, self.target_of(row - first), walk, done)
+                    self.multiply(count, where, panel, self.target_of(row - first), [walk], done)
 
                 self.each_tile(first, chunk, tile)
 

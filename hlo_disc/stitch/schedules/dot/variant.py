@@ -21,6 +21,7 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE
+from hlo_disc.stitch.schedules.dot.bf16_tiles import ROWS, rest_elements
 from hlo_disc.stitch.schedules.dot.operand import DotTypes
 from hlo_disc.stitch.schedules.dot.product import Product
 from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
@@ -71,7 +72,9 @@ class DotVariant:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Rows of the tiles, largest first."""
+        """Rows of the tiles, largest first; those of `register_tile` may have fewer."""
+        if self.types.tiles:
+            return (ROWS,)
         return (self.device.tile_rows, *self.device.row_steps)
 
     @property
@@ -86,13 +89,18 @@ class DotVariant:
         return Dim.const(self.steps[0]) * self.width
 
     @property
+    def rest_elements(self) -> int:
+        """Room for the end of K behind the sums."""
+        return rest_elements(self.vectors) if self.types.tiles else 0
+
+    @property
     def itemsize(self) -> int:
         """Bytes of a sum."""
         return np.dtype(self.types.sum).itemsize
 
     def fast_bytes(self) -> Dim:
         """Fast memory of a block."""
-        return self.sums_elements * self.itemsize
+        return (self.sums_elements + self.rest_elements) * self.itemsize
 
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Divide the panels, and the rows when panels are few, into blocks that are worth handing out."""
@@ -105,7 +113,8 @@ class DotVariant:
         wanted = b.maximum(b.minimum(cost * items // self.device.grain_flops, MOST_BLOCKS), 1)
         per = b.maximum(_div(b, items, wanted), 1)
         chunks = row_chunks(b, wanted, items, rows, LEAST_ROWS)
-        chunk = b.ceil_div(b.ceil_div(rows, chunks), self.device.tile_rows) * self.device.tile_rows
+        step = self.steps[0] if self.types.tiles else self.device.tile_rows
+        chunk = b.ceil_div(b.ceil_div(rows, chunks), step) * step
         chunk, chunks = self.chunked(b, rows, chunk, chunks)
         more = []
         span = self.span(b, batch, panels, chunks, wanted)

@@ -1,0 +1,138 @@
+"""The inner loop of bf16 matrix multiplication where the machine has registers of small matrices.
+
+Of eight registers each has 16 lines of 64 bytes: sums are 16 x 16 of f32, rows 16 x 32 of bf16 along K, and columns 16
+pairs of K x 16, as panels hold them (`bf16_dot.py`). One instruction adds the product of rows and columns to sums:
+
+    two blocks of 16 rows, by two of 16 columns at a time:     sums 0 to 3, rows 4 and 5, columns 6 and 7
+    one block, by four:                                        sums 0 to 3, rows 4, columns 5 to 7 in turn
+
+Both keep four sums apart, so that the instruction need not wait for itself; the first reads half as many columns a
+product, the second reads a panel in order, as memory gives it best. Actions (`Builder.tile`):
+
+    config(lines)                  lines of register i: byte i of an i64; all become zero
+    zero.I                         register I becomes zero
+    load.I, store.I(pointer, byte, stride)     lines that are so many bytes apart
+    dot.I.J.K                      I += J * K
+    release()                      nothing is in the registers, which costs a switch of threads less
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, KAxis, Operand, k_axis, matrix, routine, scalar
+
+# Lines of a register; words of 4 bytes of a line, f32 or pairs of bf16; elements of K of a line.
+LINES, WORDS, DEPTH = 16, 16, 32
+# Rows of a tile.
+ROWS = 2 * LINES
+_WORD, _BF16 = 4, 2
+_FIRST_ROWS = 4
+
+
+def rest_elements(vectors: int) -> int:
+    """Words of fast memory for the end of K: a tile's rows, and its columns."""
+    return (ROWS + LINES * vectors) * WORDS
+
+
+def register_tile(b: Builder, types: DotTypes, vectors: int) -> Call:
+    """sums[r, c] = sum over k of row[r, k] * panel[k, c], for up to ROWS rows of a tile of `vectors` times 16 columns.
+
+    (row with the stride of a row, contiguous along K; panel of pairs; sums with the stride of a row; the K axis; 0, or
+    1 to add to what is in sums; the number of rows; `rest_elements` in fast memory)
+    """
+    operands = [matrix(b, types.row, 1), matrix(b, types.sum), matrix(b, types.sum, 1), k_axis(b)]
+    operands += [scalar(b), scalar(b), matrix(b, types.sum)]
+
+    def body(row: Operand, panel: Operand, sums: Operand, axis: KAxis, done: Val, rows: Val, rest: Operand) -> None:
+        whole, left = axis.size // DEPTH, axis.size % DEPTH
+        has_rest = b.compare("!=", left, 0)
+        row_rest = Operand(b.retyped(rest.buffer, b.memory_type(types.row)), rest.at * 2, (DEPTH,))
+        panel_rest = Operand(rest.buffer, rest.at + ROWS * WORDS)
+        step = axis.col_stride
+
+        def copy_rest() -> None:
+            """What is beside it belongs to other rows, and may be NaN."""
+            mask, at = b.lanes.first(left, DEPTH), whole * DEPTH
+            with b.loop(0, rows) as loop:
+                x = b.load(row.buffer, row.at + loop.i * row.strides[0] + at, DEPTH, mask)
+                b.store(x, row_rest.buffer, row_rest.at + loop.i * DEPTH)
+            pairs, first = b.ceil_div(left, 2), panel.at + whole * LINES * step
+            for j in range(vectors):
+                to = panel_rest.at + j * WORDS
+                with b.loop(0, pairs) as loop:
+                    y = b.load(panel.buffer, first + loop.i * step + j * WORDS, WORDS)
+                    b.store(y, panel_rest.buffer, to + loop.i * (vectors * WORDS))
+                with b.loop(pairs, LINES) as loop:
+                    zero = b.const(0, b.memory_type(types.sum), WORDS)
+                    b.store(zero, panel_rest.buffer, to + loop.i * (vectors * WORDS))
+
+        def block(high: int, first: int, wide: int) -> None:
+            """Sums of all K of `high` blocks of rows and `wide` of columns from `first` on."""
+            (stride,) = sums.strides
+            bytes_ = b.wide(stride * _WORD)
+            places = {2 * r + c: (r, c) for r in range(high) for c in range(wide)}
+
+            def at(r: int, c: int) -> tuple[Val, Val]:
+                return b.address(sums.buffer, sums.at + stride * (r * LINES) + (first + c) * WORDS, _WORD)
+
+            def clear() -> None:
+                for number in places:
+                    b.tile(f"zero.{number}")
+
+            def take() -> None:
+                for number, place in places.items():
+                    b.tile(f"load.{number}", *at(*place), bytes_)
+
+            def products(x: Operand, y: Operand, y_stride: Scalar) -> None:
+                (x_stride,) = x.strides
+                x_bytes, y_bytes = b.wide(x_stride * _BF16), b.wide(y_stride * _WORD)
+                for r in range(high):
+                    where = b.address(x.buffer, x.at + x_stride * (r * LINES), _BF16)
+                    b.tile(f"load.{_FIRST_ROWS + r}", *where, x_bytes)
+                columns = range(_FIRST_ROWS + high, 8)
+                for c in range(wide):
+                    column = columns[c % len(columns)]
+                    b.tile(f"load.{column}", *b.address(y.buffer, y.at + (first + c) * WORDS, _WORD), y_bytes)
+                    for r in range(high):
+                        b.tile(f"dot.{2 * r + c}.{_FIRST_ROWS + r}.{column}")
+
+            b.if_(b.compare("==", done, 0), clear, take)
+            with b.loop(0, whole) as loop:
+                x = Operand(row.buffer, row.at + loop.i * DEPTH, row.strides)
+                products(x, Operand(panel.buffer, panel.at + loop.i * LINES * step), step)
+            b.if_(has_rest, lambda: products(row_rest, panel_rest, vectors * WORDS))
+            for number, place in places.items():
+                b.tile(f"store.{number}", *at(*place), bytes_)
+
+        def blocks(high: int, most: int) -> None:
+            for first in range(0, vectors, most):
+                block(high, first, min(most, vectors - first))
+
+        b.if_(has_rest, copy_rest)
+        two = b.compare(">", rows, LINES)
+        b.tile("config", _lines(b, rows, two))
+        b.if_(two, partial(blocks, 2, 2), partial(blocks, 1, 4))
+        b.tile("release")
+
+    return routine(b, ("register tile", types, vectors), f"register_tile{vectors}_", operands, body)
+
+
+def _lines(b: Builder, rows: Val, two: Val) -> Val:
+    """The lines of all registers for a tile of so many rows, of which `two` blocks are taken or one."""
+
+    def word(full: Sequence[int], partly: Sequence[int], count: Scalar) -> Val:
+        """LINES of some registers, `count` of others."""
+        return b.index(count * _bytes(partly) + LINES * _bytes(full))
+
+    both = word((0, 1, 4, 6, 7), (2, 3, 5), rows - LINES)
+    alone = word((5, 6, 7), (0, 1, 2, 3, 4), rows)
+    return b.wide(b.select(two, both, alone))
+
+
+def _bytes(registers: Sequence[int]) -> int:
+    """1 in the byte of each."""
+    return sum(1 << 8 * i for i in registers)

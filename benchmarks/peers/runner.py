@@ -17,8 +17,8 @@ class Runner:
     """One peer and, once loaded, one program.
 
     ours: hlo_disc. dynamic: one compilation serves all shapes. reads: the kind of file that programs come as
-    (`export.py`), "" for those who take programs as they are written. dtypes: what it is asked for. infers: it has no
-    programs that train.
+    (`export.py`), "" for those who take programs as they are written; reads_f32: always that of f32. dtypes: what it
+    is asked for. infers: it has no programs that train.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Runner:
     ours = False
     dynamic = True
     reads = ""
+    reads_f32 = False
     dtypes: Sequence[str] = ("f32", "bf16")
     infers = False
 

@@ -78,8 +78,8 @@ class Worker:
         self._runner.wait(result)
         np.savez(path, *self._runner.numpy(result))
 
-    def stream(self, every: list[dict[str, int]], seconds: float, folder: str) -> dict[str, float]:
-        """Compile anew and run at all sizes in turn, for about so long at most: seconds, and at how many sizes."""
+    def stream(self, every: list[dict[str, int]], budget: float, folder: str) -> dict[str, float]:
+        """Compile anew and run at all sizes in turn, for about so many seconds at most: seconds, and at how many sizes."""
         inputs = []
         for number, sizes in enumerate(every):
             if number < 5 or self._runner.dynamic:
@@ -88,12 +88,11 @@ class Worker:
         gc.collect()
         start = time.perf_counter()
         self._call = self._runner.prepare(True)
-        for number, each in enumerate(inputs, 1):
-            self._timed(each)
-            taken = time.perf_counter() - start
-            if taken > seconds:
-                break
-        return {"seconds": taken, "measured": number}
+        measured = 0
+        while measured < len(inputs) and (not measured or time.perf_counter() - start < budget):
+            self._timed(inputs[measured])
+            measured += 1
+        return {"seconds": time.perf_counter() - start, "measured": measured}
 
     def stats(self) -> dict[str, float]:
         """Compilations since the last one anew, and bytes at most above what there were before loading."""
@@ -116,7 +115,7 @@ def _memory(what: str) -> int:
 
 
 def describe(runners: list[type[Runner]]) -> list[dict[str, Any]]:
-    keys = ("name", "about", "ours", "dynamic", "reads", "dtypes", "infers")
+    keys = ("name", "about", "ours", "dynamic", "reads", "reads_f32", "dtypes", "infers")
     return [
         {**{key: getattr(r, key) for key in keys}, "versions": {p: metadata.version(p) for p in r.packages}}
         for r in runners

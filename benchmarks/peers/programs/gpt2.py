@@ -71,9 +71,9 @@ def tokens(b: int, s: int) -> list[np.ndarray]:
     return [np.random.default_rng(1000 * b + s).integers(0, WORDS, (b, s), np.int32)]
 
 
-def token_and_caches(b: int, l: int) -> list[np.ndarray]:  # noqa: E741
-    rng = np.random.default_rng(1000 * b + l)
-    caches = [rng.standard_normal((b, HEADS, l, WIDTH // HEADS), np.float32) for _ in range(2 * LAYERS)]
+def token_and_caches(b: int, t: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(1000 * b + t)
+    caches = [rng.standard_normal((b, HEADS, t, WIDTH // HEADS), np.float32) for _ in range(2 * LAYERS)]
     return [rng.integers(0, WORDS, b, np.int32), *caches]
 
 
@@ -90,12 +90,12 @@ PROGRAMS = [
     ),
     Program(
         "GPT-2 decode",
-        "small: one token more, after l tokens in the caches",
+        "small: one token more, after t tokens in the caches",
         decode,
         weights,
         token_and_caches,
-        dims=("(b)", *["(b, _, l, _)"] * (2 * LAYERS)),
-        shapes=[dict(b=b, l=l) for b, l in ((1, 1), (1, 100), (1, 1000), (4, 100), (4, 1000), (16, 100), (16, 500))],
-        stream={"b": (1, 4, 1), "l": (1, 400, 1)},
+        dims=("(b)", *["(b, _, t, _)"] * (2 * LAYERS)),
+        shapes=[dict(b=b, t=t) for b, t in ((1, 1), (1, 100), (1, 1000), (4, 100), (4, 1000), (16, 100), (16, 500))],
+        stream={"b": (1, 4, 1), "t": (1, 400, 1)},
     ),
 ]

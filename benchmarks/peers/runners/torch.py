@@ -1,4 +1,4 @@
-"""PyTorch: eager mode, and torch.compile by hlo_disc and by Inductor. Weights are parameters, frozen where programs infer."""
+"""PyTorch: eager mode, and torch.compile by hlo_disc and by Inductor. Weights are frozen where programs infer."""
 
 from __future__ import annotations
 

@@ -1,0 +1,176 @@
+"""`python -m benchmarks.peers`, or `make peers`."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+import os
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import llvmlite.binding as llvm
+from rich.console import Console
+
+from benchmarks.peers import compare, page, results, tables
+from benchmarks.peers.cost import least_work
+from benchmarks.peers.harness import Budget, Measurement
+from benchmarks.peers.processes import FOLDER, ROOT, PeerError, Process, described, made, modules
+from benchmarks.peers.program import Program, programs
+from hlo_disc.benchmark import limits
+
+FEATURES = ("avx2", "avx512f", "avx512bf16", "amx-bf16")
+README = ROOT / "README.md"
+
+
+def found_peers(
+    pattern: str, say: Callable[[str], None]
+) -> tuple[dict[str, dict[str, Any]], dict[str, str], list[Any]]:
+    """The peers by name with what their modules say of them, the modules by name, and those that are not here."""
+    peers: dict[str, dict[str, Any]] = {}
+    where: dict[str, str] = {}
+    absent: list[results.Peer] = []
+    for module in modules():
+        say(f"environment: {module}")
+        reason = made(module)
+        try:
+            found = [] if reason else described(module)
+        except PeerError as error:
+            reason = str(error)
+        if reason:
+            absent.append(
+                {"name": module, "ours": False, "dynamic": False, "versions": {}, "about": "", "absent": reason}
+            )
+            continue
+        for peer in found:
+            if fnmatch.fnmatch(peer["name"], pattern):
+                peers[peer["name"]] = peer
+                where[peer["name"]] = module
+    return peers, where, absent
+
+
+def machine() -> results.Machine:
+    features = llvm.get_host_cpu_features()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "cpu": str(limits.describe()["cpu"]),
+        "cores": limits.cores(),
+        "memory_gib": round(memory, 1),
+        "system": platform.platform(),
+        "features": [name for name in FEATURES if features.get(name)],
+    }
+
+
+def chosen(pattern: str, dtypes: tuple[str, ...]) -> list[tuple[Program, str]]:
+    matching = [program for program in programs() if fnmatch.fnmatch(program.name, pattern)]
+    return [(program, dtype) for program in matching for dtype in program.dtypes if dtype in dtypes]
+
+
+@click.command()
+@click.option("--program", "program_pattern", default="*", help="Programs whose name fits, as in 'GPT-2 *'.")
+@click.option("--peer", "peer_pattern", default="*", help="Peers whose name fits, as in 'OpenVINO *'.")
+@click.option("--dtype", "dtypes", multiple=True, default=("f32", "bf16"), type=click.Choice(["f32", "bf16"]))
+@click.option("--rounds", default=Budget.rounds, show_default=True, help="Turns of each peer at each shape.")
+@click.option("--json", "target", type=click.Path(path_type=Path), default=FOLDER / "results.json", show_default=True)
+@click.option("--against", type=click.Path(exists=True, path_type=Path), help="An earlier JSON, to compare with.")
+@click.option("--readme", is_flag=True, help="Write the tables of README.md too.")
+@click.option("--render", is_flag=True, help="Measure nothing: write page and tables of --json as it is.")
+def main(
+    program_pattern: str,
+    peer_pattern: str,
+    dtypes: tuple[str, ...],
+    rounds: int,
+    target: Path,
+    against: Path | None,
+    readme: bool,
+    render: bool,
+) -> None:
+    """Measure programs with hlo_disc and every peer; the figures as JSON, and as one page beside it."""
+    console = Console(stderr=True)
+    old = results.read(against) if against else None
+    if not render:
+        _measure(console, chosen(program_pattern, dtypes), peer_pattern, rounds, target)
+    found = results.read(target)
+    shown = target.with_suffix(".html")
+    page.write(found, shown, old)
+    if old:
+        console.print(compare.table(found, old))
+    if readme:
+        tables.write(found, README)
+    console.print(f"{target}, {shown}", highlight=False)
+
+
+def _measure(console: Console, tasks: list[tuple[Program, str]], peer_pattern: str, rounds: int, target: Path) -> None:
+    if not tasks:
+        raise click.UsageError("no program fits; the programs are " + ", ".join(p.name for p in programs()))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    with console.status("") as status:
+        peers, where, absent = found_peers(peer_pattern, status.update)
+        if not peers:
+            raise click.UsageError(f"no peer fits {peer_pattern!r}")
+        status.update("limits")
+        machine_limits = limits.measure()
+        found = _empty(peers, absent)
+        found["limits"].append({"when": "before", **_plain(machine_limits)})  # type: ignore[typeddict-item]
+        # Programs of one file share processes: kernels are short.
+        for _, group in itertools.groupby(tasks, key=lambda task: task[0].fn.__module__):
+            processes: dict[str, Process] = {}
+            for program, dtype in group:
+                began = time.monotonic()
+                title = f"{program.name}, {dtype}"
+
+                def say(text: str, title: str = title) -> None:
+                    status.update(f"{title}: {text}")
+
+                work = least_work(program, dtype)
+                one = Measurement(program, dtype, peers, where, machine_limits, work, Budget(rounds), say, processes)
+                found["programs"].append(one.run())
+                found["seconds"] = time.monotonic() - start
+                results.write(found, target)
+                _print(console, title, found, time.monotonic() - began)
+            for process in processes.values():
+                process.close()
+        status.update("limits")
+        found["limits"].append({"when": "after", **_plain(limits.measure())})  # type: ignore[typeddict-item]
+        found["seconds"] = time.monotonic() - start
+        results.write(found, target)
+    disturbed, count = results.disturbed(found)
+    if disturbed:
+        console.print(f"other programs had part of the machine in {disturbed} of {count} timings")
+
+
+def _plain(found: limits.Limits) -> dict[str, Any]:
+    return found.as_dict()
+
+
+def _empty(peers: Mapping[str, dict[str, Any]], absent: list[results.Peer]) -> results.Results:
+    keys = ("name", "ours", "dynamic", "versions", "about")
+    return {
+        "format": results.FORMAT,
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(["python", "-m", "benchmarks.peers", *sys.argv[1:]]),
+        "seconds": 0.0,
+        "machine": machine(),
+        "limits": [],
+        "peers": [{**{key: peer[key] for key in keys}, "absent": None} for peer in peers.values()] + absent,  # type: ignore[typeddict-item]
+        "programs": [],
+    }
+
+
+def _print(console: Console, title: str, found: results.Results, seconds: float) -> None:
+    summary = results.summarize(found, found["programs"][-1])
+    best = f"best peer / hlo_disc {summary.best:.2f}" if summary.best else "no peer"
+    console.print(f"{title}: {best}, in {seconds:.0f} s", highlight=False)
+    for name, reason in found["programs"][-1]["missing"].items():
+        console.print(f"  {name}: {reason}", highlight=False, markup=False)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks.peers")

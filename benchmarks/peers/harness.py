@@ -1,0 +1,249 @@
+"""Measures a program with all peers: each in its process, all others quiet meanwhile, taking turns in rounds."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers import load, tree
+from benchmarks.peers.processes import FOLDER, PeerError, Process, exported
+from benchmarks.peers.program import Program
+from benchmarks.peers.results import Compile, Shape, StreamTime, Timing
+from benchmarks.peers.results import Program as Found
+from hlo_disc.benchmark import limits
+
+# Relative errors from which on a result is wrong, and not of lower precision.
+WRONG = {"f32": 0.02, "bf16": 0.5}
+# No answer may take longer; seconds.
+PATIENCE = 240.0
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a peer may take of a program. rounds: turns at a shape. compiling, stream: seconds, beyond which the other
+    shapes are left out. turns: seconds of all turns at a shape, after three rounds."""
+
+    rounds: int = 7
+    compiling: float = 12.0
+    stream: float = 10.0
+    turns: float = 20.0
+
+
+@dataclass
+class Measurement:
+    """One program in one dtype. peers: as `worker.describe` says, by name; modules: those of their runners."""
+
+    program: Program
+    dtype: str
+    peers: Mapping[str, dict[str, Any]]
+    modules: Mapping[str, str]
+    limits: limits.Limits
+    work: Callable[[Mapping[str, int]], tuple[float, float]]
+    budget: Budget
+    say: Callable[[str], None]
+    processes: dict[str, Process]
+    missing: dict[str, str] = field(default_factory=dict)
+    spent: dict[str, float] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    def run(self) -> Found:
+        files = self._load()
+        want = self._reference()
+        compiled = {name: found for name in self._present() if (found := self._attempt(name, self._compile))}
+        shapes = [self._shape(sizes, compiled) for sizes in self.program.shapes]
+        errors = {n: e for n in self._present() if (e := self._attempt(n, self._error, want)) is not None}
+        for name, error in errors.items():
+            if not error <= WRONG[self.dtype]:
+                self.missing[name] = f"gives a wrong result: its error is {error:.2g}"
+                for shape in shapes:
+                    shape["times"].pop(name, None)
+                del compiled[name]
+        memory = {}
+        for name in self._present():
+            stats = self._attempt(name, lambda name: self.processes[name].ask("stats", PATIENCE))
+            if stats:
+                memory[name] = stats["peak"]
+                compiled[name]["compilations"] = stats["compilations"]
+        for name, (_, seconds) in files.items():
+            if name in compiled:
+                compiled[name]["export"] = seconds
+        every = self.program.stream_sizes()
+        stream = {n: t for n in self._present() if (t := self._attempt(n, self._stream, every, compiled[n]))}
+        return {
+            "name": self.program.name,
+            "dtype": self.dtype,
+            "about": self.program.about,
+            "dims": list(self.program.shapes[0]),
+            "weights_bytes": sum(x.nbytes for x in tree.leaves(self.program.drawn()))
+            / (2 if self.dtype == "bf16" else 1),
+            "shapes": shapes,
+            "stream": {"shapes": len(every), "times": stream},
+            "compile": compiled,
+            "memory": memory,
+            "accuracy": {"sizes": dict(self.program.shapes[0]), "errors": errors},
+            "missing": self.missing | {name: self._why_left_out(name) for name in self.left_out},
+        }
+
+    def _why_left_out(self, name: str) -> str:
+        count = len(self.program.shapes)
+        return f"{self.left_out[name]} of {count} shapes: it had compiled for {self.spent[name]:.0f} s"
+
+    def _present(self) -> list[str]:
+        return [name for name in self.peers if name in self.processes and name not in self.missing]
+
+    def _attempt(self, name: str, step: Callable[..., Any], *arguments: Any) -> Any:
+        """What the step gives for the peer, or None when it fails; then the peer has no further part in this."""
+        self.say(f"{step.__name__.strip('_<>')}: {name}")
+        try:
+            return step(name, *arguments)
+        except PeerError as error:
+            self._failed(name, error)
+            return None
+
+    def _failed(self, name: str, error: PeerError) -> None:
+        self.missing[name] = str(error)
+        if name in self.processes:
+            self.processes.pop(name).close()
+
+    def _load(self) -> dict[str, tuple[Path, float]]:
+        """Start the processes and load the program, all side by side. The files that peers read, by the peers."""
+        made: dict[tuple[str, str], tuple[Path, float] | PeerError] = {}
+        files = {}
+        for name, peer in self.peers.items():
+            if self.dtype not in peer["dtypes"]:
+                self.missing[name] = f"has no {self.dtype}"
+            elif peer["infers"] and self.program.trains:
+                self.missing[name] = "has no programs that train"
+            elif kind := peer["reads"]:
+                dtype = "f32" if peer["reads_f32"] else self.dtype
+                if (kind, dtype) not in made:
+                    self.say(f"export: {kind}")
+                    try:
+                        made[kind, dtype] = exported(kind, self.program.name, dtype)
+                    except PeerError as error:
+                        made[kind, dtype] = error
+                if isinstance(found := made[kind, dtype], PeerError):
+                    self.missing[name] = str(found)
+                else:
+                    files[name] = found
+        self.say("load")
+        asked = [name for name in self.peers if name not in self.missing]
+        for name in asked:
+            if name not in self.processes:
+                self.processes[name] = Process(self.modules[name], name)
+            file = str(files[name][0]) if name in files else None
+            try:
+                self.processes[name].begin("load", program=self.program.name, dtype=self.dtype, file=file)
+            except PeerError as error:
+                self._failed(name, error)
+        for name in asked:
+            if name in self._present():
+                self._attempt(name, lambda name: self.processes[name].answer(PATIENCE))
+        return files
+
+    def _reference(self) -> list[np.ndarray]:
+        process = Process("jax", "reference")
+        process.ask("load", PATIENCE, program=self.program.name, dtype="f64", file=None)
+        process.ask("first", PATIENCE, sizes=dict(self.program.shapes[0]), folder=str(FOLDER), cold=True)
+        result = self._result(process)
+        process.close()
+        return result
+
+    def _result(self, process: Process) -> list[np.ndarray]:
+        path = FOLDER / "result.npz"
+        process.ask("result", PATIENCE, sizes=dict(self.program.shapes[0]), folder=str(FOLDER), path=str(path))
+        with np.load(path) as found:
+            results = [found[key] for key in found.files]
+        path.unlink()
+        return results
+
+    def _error(self, name: str, want: Sequence[np.ndarray]) -> float:
+        """The largest over all results, each relative to its largest value."""
+        got = self._result(self.processes[name])
+        if [x.shape for x in got] != [x.shape for x in want]:
+            raise PeerError(f"gives shapes {[x.shape for x in got]} instead of {[x.shape for x in want]}")
+        pairs = [(x, y) for x, y in zip(got, want, strict=True) if y.size]
+        return max((float(np.abs(x - y).max() / max(np.abs(y).max(), 1e-300)) for x, y in pairs), default=0.0)
+
+    def _compile(self, name: str) -> Compile:
+        ask = {"sizes": dict(self.program.shapes[0]), "folder": str(self._folder(name))}
+        cold = self.processes[name].ask("first", PATIENCE, **ask, cold=True)
+        seconds = cold["seconds"] - cold["steady"]
+        self.spent[name] = seconds
+        warm = None
+        if seconds < self.budget.compiling:
+            again = self.processes[name].ask("first", PATIENCE, **ask, cold=False)
+            warm = max(again["seconds"] - again["steady"], 0.0)
+        export = cold["export"] or None
+        return {"cold": max(seconds, 0.0), "warm": warm, "export": export, "compilations": 1}
+
+    def _folder(self, name: str) -> Path:
+        folder = FOLDER / "exports" / f"{self.program.name}-{self.dtype}-{name}".replace(" ", "-").replace("/", "-")
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _shape(self, sizes: Mapping[str, int], compiled: Mapping[str, Compile]) -> Shape:
+        operations, size = self.work(sizes)
+        dtype = {"f32": "float32", "bf16": "bfloat16"}[self.dtype]
+        times = dict(self._times(sizes, compiled))
+        limit = self.limits.seconds(operations, size, dtype)
+        return {"sizes": dict(sizes), "flops": operations, "bytes": size, "limit": limit, "times": times}
+
+    def _times(self, sizes: Mapping[str, int], compiled: Mapping[str, Compile]) -> Iterator[tuple[str, Timing]]:
+        taken: dict[str, list[float]] = {}
+        disturbed = dict.fromkeys(self.peers, 0)
+        for name in self._present():
+            if self.spent[name] > self.budget.compiling and sizes != self.program.shapes[0] and not self._serves(name):
+                self.left_out[name] = self.left_out.get(name, 0) + 1
+                continue
+            found = self._attempt(name, self._ready, sizes)
+            if found is not None:
+                taken[name] = []
+        start = time.monotonic()
+        for number in range(self.budget.rounds):
+            if number >= 3 and time.monotonic() - start > self.budget.turns:
+                break
+            for name in [name for name in taken if name not in self.missing]:
+                before = load.busy()
+                turn = self._attempt(name, lambda name: self.processes[name].ask("turn", PATIENCE))
+                if turn:
+                    taken[name] += turn["times"]
+                    disturbed[name] += load.disturbed(load.busy() - before, turn["cpu"], turn["wall"], limits.cores())
+        for name, times in taken.items():
+            if times and name not in self.missing:
+                yield name, timing(times, disturbed[name])
+
+    def _serves(self, name: str) -> bool:
+        """Whether it needs not compile for another shape."""
+        return bool(self.peers[name]["dynamic"])
+
+    def _ready(self, name: str, sizes: Mapping[str, int]) -> float:
+        found = self.processes[name].ask("shape", PATIENCE, sizes=dict(sizes), folder=str(self._folder(name)))
+        self.spent[name] += max(found["seconds"] - found["steady"], 0.0)
+        return found["steady"]
+
+    def _stream(self, name: str, every: Sequence[Mapping[str, int]], compiled: Compile) -> StreamTime:
+        """Of one who compiles for longer than the budget, by what compiling took."""
+        cold = compiled["cold"]
+        if cold > self.budget.stream:
+            return {"seconds": cold * (1 if self._serves(name) else len(every)), "measured": 0}
+        found = self.processes[name].ask(
+            "stream", PATIENCE, every=list(map(dict, every)), budget=self.budget.stream, folder=str(self._folder(name))
+        )
+        scale = len(every) / found["measured"]
+        if self._serves(name):  # compiled once
+            return {"seconds": cold + (found["seconds"] - cold) * scale, "measured": found["measured"]}
+        return {"seconds": found["seconds"] * scale, "measured": found["measured"]}
+
+
+def timing(times: Sequence[float], disturbed: int) -> Timing:
+    median = statistics.median(times)
+    low, _, high = statistics.quantiles(times, n=4) if len(times) > 1 else (median,) * 3
+    spread = (high - low) / median
+    return {"calls": len(times), "min": min(times), "median": median, "spread": spread, "disturbed": disturbed}

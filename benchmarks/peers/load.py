@@ -1,0 +1,23 @@
+"""Whether others use the machine while a turn is measured."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# The share of the machine that others may have, and seconds by which the system's counters are off.
+SHARE, SLACK = 0.1, 0.02
+_IDLE = (3, 4)  # of the first line of /proc/stat: idle and waiting for a disk
+_GUEST = 8  # from here on counted before
+
+
+def busy() -> float:
+    """Seconds that all processors together have worked, or were kept from us, since the machine's start."""
+    ticks = [int(x) for x in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    used = sum(x for place, x in enumerate(ticks[:_GUEST]) if place not in _IDLE)
+    return used / os.sysconf("SC_CLK_TCK")
+
+
+def disturbed(all_busy: float, own: float, wall: float, cores: int) -> bool:
+    """Whether others had more than SHARE of the machine; seconds, `own` those of the process that is measured."""
+    return all_busy - own > SHARE * wall * cores + SLACK

@@ -1,0 +1,122 @@
+"""The processes of the peers, and the environments that they run in."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import selectors
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers import runners
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "build" / "peers"
+
+
+class PeerError(Exception):
+    """What a peer said that it cannot, or that it ended or took too long."""
+
+
+def environment(module: str) -> Path:
+    return ROOT / (".venv" if module == "jax" else f".venv-{module}")
+
+
+def modules() -> list[str]:
+    return [name for _, name, _ in pkgutil.iter_modules(runners.__path__)]
+
+
+def made(module: str) -> str:
+    """Make the environment of a module of runners, if there is none yet; "" or the reason why there is none."""
+    stamp = environment(module) / "installed"
+    log = FOLDER / f"{module}.make.log"
+    with log.open("w") as stream:
+        done = subprocess.run(
+            ["make", str(stamp.relative_to(ROOT))], cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT, check=False
+        )
+    if not done.returncode:
+        return ""
+    last = next((line for line in reversed(log.read_text().splitlines()) if "ERROR" in line), "see the log")
+    return f"its environment cannot be made: {last[:160]} ({log.relative_to(ROOT)})"
+
+
+def described(module: str) -> list[dict[str, Any]]:
+    """The peers of a module of runners. Raises PeerError."""
+    done = subprocess.run(_command(module), cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PeerError(f"its module does not load: {(done.stderr.strip().splitlines() or [''])[-1][:160]}")
+    return json.loads(done.stdout)
+
+
+def _command(module: str, *arguments: str) -> list[str]:
+    python = environment(module) / "bin" / "python"
+    return [str(python), "-W", "ignore", "-m", "benchmarks.peers.worker", module, *arguments]
+
+
+class Process:
+    """One peer. What it writes goes to a log."""
+
+    def __init__(self, module: str, name: str):
+        self.name = name
+        self._log = (FOLDER / f"{name.replace(' ', '-')}.log").open("a")
+        self._process = subprocess.Popen(
+            _command(module, name), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
+        )
+        self._selector = selectors.DefaultSelector()
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._selector.register(self._stdout, selectors.EVENT_READ)
+
+    def begin(self, what: str, **settings: Any) -> None:
+        """Ask, to be answered later. Raises PeerError."""
+        try:
+            self._stdin.write(json.dumps([what, settings]).encode() + b"\n")
+            self._stdin.flush()
+        except OSError:
+            raise PeerError(f"its process ended{self._ending()}") from None
+
+    def answer(self, seconds: float) -> Any:
+        """To what was asked. Raises PeerError; after one that took too long the process has ended."""
+        end = time.monotonic() + seconds
+        text = b""
+        while not text.endswith(b"\n"):
+            if not self._selector.select(max(end - time.monotonic(), 0)):
+                self.close()
+                raise PeerError(f"took more than {seconds:.0f} s")
+            more = self._stdout.read1(1 << 16)
+            if not more:
+                raise PeerError(f"its process ended{self._ending()}")
+            text += more
+        reply = json.loads(text)
+        if "error" in reply:
+            raise PeerError(reply["error"])
+        return reply["value"]
+
+    def ask(self, what: str, seconds: float, **settings: Any) -> Any:
+        self.begin(what, **settings)
+        return self.answer(seconds)
+
+    def _ending(self) -> str:
+        code = self._process.wait()
+        return f" by signal {-code}" if code < 0 else f" with code {code}"
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+
+def exported(kind: str, program: str, dtype: str) -> tuple[Path, float]:
+    """The file of a program that peers read, and the seconds that making it took. Raises PeerError."""
+    module = {"onnx": "torch", "stablehlo": "jax"}[kind]
+    folder = FOLDER / "exports" / f"{program}-{dtype}".replace(" ", "-").replace("/", "-")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"program.{kind}"
+    python = environment(module) / "bin" / "python"
+    command = [str(python), "-W", "ignore", "-m", "benchmarks.peers.export", kind, program, dtype, str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PeerError(f"no {kind}: {(done.stderr.strip().splitlines() or [''])[-1][:160]}")
+    return path, float(json.loads(done.stdout.splitlines()[-1]))

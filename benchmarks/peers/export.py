@@ -18,10 +18,11 @@ from benchmarks.peers import tree
 from benchmarks.peers.program import Program, programs
 
 
-def names(dims: str) -> list[str | None]:
-    """Of "(b, _, s)": what each dim is, or None where it is fixed."""
+def places(dims: str) -> list[tuple[int, str] | None]:
+    """Of "(b, _, 16*s)": how many times which dim each place is, or None where it is fixed."""
     texts = [text.strip() for text in dims.strip("() ").split(",")]
-    return [None if text == "_" or text.isdigit() else text for text in texts if text]
+    parts = [text.rpartition("*") for text in texts if text]
+    return [None if name == "_" else (int(times or 1), name) for times, _, name in parts]
 
 
 def some_sizes(program: Program) -> dict[str, int]:
@@ -30,6 +31,15 @@ def some_sizes(program: Program) -> dict[str, int]:
     for number, (name, (low, high, step)) in enumerate(program.stream.items(), 1):
         picked[name] = min(low + number * step, high)
     return picked
+
+
+def bounds(program: Program) -> dict[str, tuple[int, int]]:
+    """Of each dim, so that a table of positions is known to have the rows that are taken."""
+    found = {}
+    for name, (low, high, _) in program.stream.items():
+        timed = [sizes[name] for sizes in program.shapes]
+        found[name] = min(low, *timed), max(high, *timed)
+    return found
 
 
 def onnx(program: Program, dtype: str, path: Path, sizes: Mapping[str, int] | None) -> float:
@@ -41,30 +51,27 @@ def onnx(program: Program, dtype: str, path: Path, sizes: Mapping[str, int] | No
     arrays = program.inputs(**(sizes or some_sizes(program)))
     inputs = tuple(ops.array(x, dtype, program.images) for x in arrays)
     module = Module(program, dtype).eval()
-    dims = {name: _torch_dim(program, name) for name in program.stream}
+    dims = {name: torch.export.Dim(name, min=low, max=high) for name, (low, high) in bounds(program).items()}
     shapes = tuple(_torch_shape(program, text, dims) for text in program.dims)
-    start = time.perf_counter()
-    # torch.onnx's own call of torch.export defers guards, and then finds the caches of GPT-2 inconsistent.
-    exported = torch.export.export(module, inputs, dynamic_shapes=None if sizes else (shapes,))
     input_names = [f"in{number}" for number in range(len(inputs))]
-    torch.onnx.export(exported, (), path, input_names=input_names, external_data=True, verbose=False)
+    start = time.perf_counter()
+    try:
+        # torch.onnx's own call of torch.export defers guards, and then finds the caches of GPT-2 inconsistent.
+        exported = torch.export.export(module, inputs, dynamic_shapes=None if sizes else (shapes,))
+        torch.onnx.export(exported, (), path, input_names=input_names, external_data=True, verbose=False)
+    except torch._dynamo.exc.UserError:
+        # It unrolls recurrent layers. The exporter before it has an operation for each of them.
+        axes = {name: list(shape) for name, shape in zip(input_names, shapes, strict=True)}
+        torch.onnx.export(module, inputs, path, input_names=input_names, dynamic_axes=axes, dynamo=False)
     return time.perf_counter() - start
 
 
-def _torch_dim(program: Program, name: str) -> Any:
-    """Bounded, so that a row of a table of positions is known to be one; a multiple of its step."""
-    from torch.export import Dim
-
-    low, high, step = program.stream[name]
-    high = max(high, *(sizes.get(name, 0) for sizes in program.shapes))
-    return step * Dim(f"{name}_{step}", max=high // step) if step > 1 and low % step == 0 else Dim(name, max=high)
-
-
 def _torch_shape(program: Program, text: str, dims: Mapping[str, Any]) -> dict[int, Any]:
-    of = names(text)
+    of = places(text)
     if program.images and len(of) == 4:
         of = [of[0], of[3], of[1], of[2]]
-    return {axis: dims[name] for axis, name in enumerate(of) if name}
+    made = {axis: (place[0], dims[place[1]]) for axis, place in enumerate(of) if place}
+    return {axis: times * dim if times > 1 else dim for axis, (times, dim) in made.items()}
 
 
 def stablehlo(program: Program, dtype: str, path: Path, sizes: Mapping[str, int] | None) -> float:
@@ -76,7 +83,8 @@ def stablehlo(program: Program, dtype: str, path: Path, sizes: Mapping[str, int]
     arrays = [ops.array(x, dtype) for x in program.inputs(**(sizes or some_sizes(program)))]
     shapes: Sequence[Any] = [x.shape for x in arrays]
     if not sizes:
-        scope = jax.export.SymbolicScope(_constraints(program))
+        known = [(f"{name} >= {low}", f"{name} <= {high}") for name, (low, high) in bounds(program).items()]
+        scope = jax.export.SymbolicScope([text for pair in known for text in pair])
         shapes = [
             jax.export.symbolic_shape(dims, scope=scope, like=x.shape)
             for dims, x in zip(program.dims, arrays, strict=True)
@@ -87,18 +95,14 @@ def stablehlo(program: Program, dtype: str, path: Path, sizes: Mapping[str, int]
         return tree.leaves(program.fn(ops, weights, *inputs))
 
     start = time.perf_counter()
-    # What checks sizes at run time is a custom call that only XLA has.
-    unchecked = [jax.export.DisabledSafetyCheck.shape_assertions()]
-    exported = jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"], disabled_checks=unchecked)
-    path.write_bytes(exported(weights, inputs).mlir_module_serialized)
+    exported = jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"])(weights, inputs)
+    path.write_text(_unchecked(exported.mlir_module()))
     return time.perf_counter() - start
 
 
-def _constraints(program: Program) -> list[str]:
-    found = []
-    for name, (low, _, step) in program.stream.items():
-        found += [f"{name} >= {low}"] + ([f"mod({name}, {step}) == 0"] if step > 1 and low % step == 0 else [])
-    return found
+def _unchecked(module: str) -> str:
+    """Without what checks sizes at run time: custom calls that only XLA has."""
+    return "\n".join(line for line in module.splitlines() if "stablehlo.custom_call @shape_assertion" not in line)
 
 
 KINDS: Mapping[str, Callable[[Program, str, Path, Mapping[str, int] | None], float]] = {

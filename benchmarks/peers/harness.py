@@ -17,6 +17,7 @@ from benchmarks.peers.program import Program
 from benchmarks.peers.results import Compile, Shape, StreamTime, Timing
 from benchmarks.peers.results import Program as Found
 from hlo_disc.benchmark import limits
+from hlo_disc.benchmark.cost import Work
 
 # Relative errors from which on a result is wrong, and not of lower precision.
 WRONG = {"f32": 0.02, "bf16": 0.5}
@@ -44,7 +45,7 @@ class Measurement:
     peers: Mapping[str, dict[str, Any]]
     modules: Mapping[str, str]
     limits: limits.Limits
-    work: Callable[[Mapping[str, int]], tuple[float, float]]
+    work: Callable[[Mapping[str, int]], Work]
     budget: Budget
     say: Callable[[str], None]
     processes: dict[str, Process]
@@ -189,11 +190,14 @@ class Measurement:
         return folder
 
     def _shape(self, sizes: Mapping[str, int], compiled: Mapping[str, Compile]) -> Shape:
-        operations, size = self.work(sizes)
-        dtype = {"f32": "float32", "bf16": "bfloat16"}[self.dtype]
-        times = dict(self._times(sizes, compiled))
-        limit = self.limits.seconds(operations, size, dtype)
-        return {"sizes": dict(sizes), "flops": operations, "bytes": size, "limit": limit, "times": times}
+        work = self.work(sizes)
+        return {
+            "sizes": dict(sizes),
+            "flops": work.total,
+            "bytes": work.bytes,
+            "limit": work.seconds(self.limits),
+            "times": dict(self._times(sizes, compiled)),
+        }
 
     def _times(self, sizes: Mapping[str, int], compiled: Mapping[str, Compile]) -> Iterator[tuple[str, Timing]]:
         taken: dict[str, list[float]] = {}

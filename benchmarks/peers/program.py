@@ -48,7 +48,8 @@ class Program:
     fn: (ops, weights, *inputs) to results; `ops` is a module of `frameworks`. inputs: named sizes to arrays. dims: a
     shape string an input. shapes: the sizes of each dim at which it is timed. stream: of each dim the least, the
     largest and the step of sizes that change from call to call. images: arrays of rank 4 are (batch, height, width,
-    channels), in each framework in its own layout. trains: weights change from call to call.
+    channels), in each framework in its own layout. trains: weights change from call to call. constraints: what holds
+    for the dims, as in "s <= 512".
     """
 
     name: str
@@ -62,6 +63,7 @@ class Program:
     images: bool = False
     trains: bool = False
     dtypes: Sequence[str] = ("f32", "bf16")
+    constraints: Sequence[str] = ()
 
     def drawn(self) -> Any:
         """The weights, as numpy arrays."""

@@ -65,5 +65,6 @@ PROGRAMS = [
         dims=("(b, s)", "(b, s)"),
         shapes=[dict(b=b, s=s) for b, s in ((1, 17), (1, 128), (2, 77), (4, 128), (1, 384))],
         stream={"b": (1, 4, 1), "s": (4, 96, 1)},
+        constraints=["s <= 512"],
     )
 ]

@@ -87,6 +87,7 @@ PROGRAMS = [
         dims=("(b, s)",),
         shapes=[dict(b=b, s=s) for b, s in ((1, 17), (1, 128), (4, 64))],
         stream={"b": (1, 4, 1), "s": (4, 96, 1)},
+        constraints=["s <= 1024"],
     ),
     Program(
         "GPT-2 decode",

@@ -72,5 +72,6 @@ PROGRAMS = [
         dims=("(b, s, _)",),
         shapes=[dict(b=b, s=s) for b, s in ((1, 1), (1, 17), (1, 128), (2, 77), (1, 384))],
         stream={"b": (1, 2, 1), "s": (4, 96, 1)},
+        constraints=["s <= 2048"],
     )
 ]

@@ -175,6 +175,7 @@ PROGRAMS = [
         dims=("(b, s)", "(b, s)"),
         shapes=[dict(b=b, s=s) for b, s in ((1, 64), (4, 128), (8, 50))],
         stream={"b": (1, 4, 1), "s": (8, 64, 1)},
+        constraints=["s <= 512"],
         trains=True,
         dtypes=("f32",),
     ),

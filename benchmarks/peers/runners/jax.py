@@ -52,7 +52,8 @@ class HloDisc(_Jax):
     packages = ("hlo_disc", "jax", "jaxlib", "llvmlite")
 
     def _jit(self, function: Any) -> Any:
-        return hlo_disc.jit(function, dims={"inputs": list(self.program.dims)}, fallback=False)
+        dims, constraints = {"inputs": list(self.program.dims)}, self.program.constraints
+        return hlo_disc.jit(function, dims=dims, constraints=constraints, fallback=False)
 
     def compilations(self) -> int:
         return self._compiled.stats().compilations

@@ -79,7 +79,7 @@ class Worker:
         np.savez(path, *self._runner.numpy(result))
 
     def stream(self, every: list[dict[str, int]], budget: float, folder: str) -> dict[str, float]:
-        """Compile anew and run at all sizes in turn, for about so many seconds at most: seconds, and at how many sizes."""
+        """Compile anew and run at all sizes in turn, for `budget` seconds or so: seconds, and at how many sizes."""
         inputs = []
         for number, sizes in enumerate(every):
             if number < 5 or self._runner.dynamic:

@@ -10,14 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from dhlo import make_graph, sample, stitched
+from fence import fenced
 from kernel_runner import levels
 from test_tile import dot, launches, run, spread
 
 import hlo_disc
-from hlo_disc import jit
+from hlo_disc import jit, pipeline
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.dynamic_hlo.ops import reference
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.executable import Executable
+from hlo_disc.options import Options
 
 # batch, heads, queries, keys, head size: 0, 1, primes, around the tiles, and rows enough for several blocks.
 SIZES = [
@@ -105,7 +109,9 @@ def test_masks(change: Callable[..., Value]) -> None:
     run(graph, SIZES, 5e-6)
 
 
-@pytest.mark.parametrize("static", [{"d": "64"}, {"d": "80", "h": "4"}, {"m": "1"}, {"m": "40", "n": "33"}, {"d": "1"}])
+@pytest.mark.parametrize(
+    "static", [{"d": "64"}, {"d": "80", "h": "4"}, {"m": "1"}, {"m": "40", "n": "33"}, {"d": "1"}, {"n": "0"}]
+)
 def test_static_sizes(static: dict[str, str]) -> None:
     run(attention("b, s, h, d", static=static), SIZES, 5e-6)
 
@@ -121,6 +127,24 @@ def test_one_query_needs_one_form() -> None:
 @pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-14), ("float16", 2e-3)])
 def test_element_types(dtype: str, tolerance: float) -> None:
     run(attention("b, s, h, d", dtype=dtype), SIZES[:6], tolerance)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("change", [biased, causal])
+def test_bf16(layout: str, change: Callable[..., Value]) -> None:
+    """Next to float64: what is computed in between is more precise than bf16. The host may have registers of matrices."""
+    graph, exact = (attention(layout, change, dtype=dtype) for dtype in ("bfloat16", "float64"))
+    registers = "tile.dot" in str(stitched(graph, Device(64, 32, pair_dot=True, tile_dot=True)).kernels)
+    assert registers == (layout != "b, h, d, s")  # queries are read as they lie, along K
+    around_tiles = [dict(b=2, h=1, m=m, n=n, d=64) for m, n in ((31, 32), (32, 31), (33, 64), (64, 65))]
+    for level in ("host", *levels()):
+        executable = Executable(pipeline.compile(graph, Options(target=f"cpu:{level}")))
+        for size in [*SIZES, *around_tiles]:
+            arrays = sample(graph, size)
+            (want,) = reference.evaluate(exact, [x.astype(np.float64) for x in arrays])
+            (found,) = executable.native(*map(fenced, arrays))
+            room = 2e-2 * np.abs(want).max(initial=0)
+            np.testing.assert_allclose(found.astype(np.float64), want, rtol=0, atol=room, err_msg=f"{level} {size}")
 
 
 def no_quotient(b: GraphBuilder, x: Value) -> Value:

@@ -4,7 +4,9 @@
         pack the keys in fast memory
         for each tile of 6, 2 or 1 rows:    scores of all keys; sweep the rows; weights x values; epilogue
 
-With few query rows (decoding) the keys are read where they lie, with lanes along the head.
+With few query rows (decoding) the keys are read where they lie, with lanes along the head. Where the machine multiplies
+small matrices of bf16 both dots do (`dot/bf16_tiles.py`), with 32 rows a tile; weights that are bf16 are rounded before
+the second, as the program says.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.elements import to_memory
 from hlo_disc.stitch.codegen.index import Index, IndexMath
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
@@ -29,7 +32,9 @@ from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO, Strided
 from hlo_disc.stitch.schedule import PART
 from hlo_disc.stitch.schedules.attention.sweep import Sweep
-from hlo_disc.stitch.schedules.dot.choices import tile_vectors
+from hlo_disc.stitch.schedules.dot.bf16_dot import panel_depth
+from hlo_disc.stitch.schedules.dot.bf16_tiles import ROWS, register_tile, rest_elements
+from hlo_disc.stitch.schedules.dot.choices import BF16, is_paired, tile_vectors
 from hlo_disc.stitch.schedules.dot.epilogue import Epilogue
 from hlo_disc.stitch.schedules.dot.kernel import panel_steps, rows_of_tiles
 from hlo_disc.stitch.schedules.dot.microkernel import inner_tile, outer_tile
@@ -54,7 +59,8 @@ LEAST_ROWS = 64
 class AttentionVariant:
     """One compiled form of an attention group. Kernel arguments: buffers, symbols, items, items a block, rows, chunks.
 
-    first, second: the dots as products, rows the queries', every axis apart. few: the form for few query rows.
+    first, second: the dots as products, rows the queries', every axis apart. few: the form for few query rows. tiles:
+    both dots by `register_tile`.
     """
 
     group: Group
@@ -62,6 +68,7 @@ class AttentionVariant:
     first: Product
     second: Product
     few: bool
+    tiles: bool
     device: Device
     facts: ShapeFacts
     workspace: tuple[Value, ...] = ()
@@ -83,7 +90,14 @@ class AttentionVariant:
 
     @property
     def steps(self) -> tuple[int, ...]:
+        if self.tiles:
+            return (ROWS,)
         return (1,) if self.few else (self.device.tile_rows, *self.device.row_steps)
+
+    @property
+    def copied(self) -> bool:
+        """Are the values packed?"""
+        return self.tiles or self.second.col_axis.col_stride != ONE
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -98,16 +112,24 @@ class AttentionVariant:
         return _panels(self.first, self.widths[0]) * self.widths[0] + self.lanes
 
     def layout(self) -> tuple[list[Dim], Dim]:
-        """Element offsets in fast memory of sums, factors, scores, packed keys and packed values, and the end."""
-        keys = ZERO if self.few else _panel_room(self.first, self.widths[0])
-        copied = self.second.col_axis.col_stride != ONE
-        values = _panel_room(self.second, self.widths[1]) if copied else ZERO
+        """Element offsets in fast memory of sums, factors, scores, packed keys and values, rest of K, and the end."""
+        keys = ZERO if self.few else self.panel_room(self.first, self.widths[0])
+        values = self.panel_room(self.second, self.widths[1]) if self.copied else ZERO
         rows = self.steps[0]
-        room = [Dim.const(rows * self.widths[1]), Dim.const(self.lanes), self.stride * rows, keys, values]
+        rest = Dim.const(rest_elements(max(self.widths) // self.lanes) if self.tiles else 0)
+        factors = Dim.const(max(rows, self.lanes))
+        room = [Dim.const(rows * self.widths[1]), factors, self.stride * rows, keys, values, rest]
         offsets = [ZERO]
         for n in room:
             offsets.append(offsets[-1] + n)
         return offsets[:-1], offsets[-1]
+
+    def panel(self, p: Product, width: int) -> Dim:
+        """Elements of a packed panel."""
+        return panel_depth(self.tiles, p.depth) * width
+
+    def panel_room(self, p: Product, width: int) -> Dim:
+        return _panels(p, width) * self.panel(p, width)
 
     def fast_bytes(self) -> Dim:
         """Fast memory of a block."""
@@ -122,7 +144,8 @@ class AttentionVariant:
         wanted = batch * (rows + PACKING_ROWS) * keys * flops // self.device.grain_flops
         wanted = b.maximum(b.minimum(wanted, MOST_BLOCKS), 1)
         chunks = row_chunks(b, wanted, batch, rows, LEAST_ROWS)
-        chunk = b.ceil_div(b.ceil_div(rows, chunks), self.device.tile_rows) * self.device.tile_rows
+        step = ROWS if self.tiles else self.device.tile_rows
+        chunk = b.ceil_div(b.ceil_div(rows, chunks), step) * step
         total = batch * chunks
         per = b.maximum(b.index(total) // wanted, 1)
         fast = sizes(self.fast_bytes())
@@ -147,7 +170,8 @@ def attention_choices(group: Group, facts: ShapeFacts, device: Device, static: C
     first, second = _products(group, scores, facts)
 
     def form(few: bool) -> AttentionVariant:
-        return AttentionVariant(group, scores, first, second, few, device, facts)
+        tiles = not few and device.tile_dot and _takes_tiles(first, second, scores)
+        return AttentionVariant(group, scores, first, second, few, tiles, device, facts)
 
     choices = []
     rows, keys = first.row_axis.size, first.col_axis.size
@@ -155,6 +179,12 @@ def attention_choices(group: Group, facts: ShapeFacts, device: Device, static: C
     if contiguous and facts.equal(rows, keys) is not Truth.YES:
         choices.append(Choice(form(True), (Condition(rows, "<=", FEW_QUERIES),)))
     return [*choices, Choice(form(False))]
+
+
+def _takes_tiles(first: Product, second: Product, scores: Scores) -> bool:
+    """Are both products those of `register_tile`, once the weights are in memory?"""
+    types = {first.rows.source.dtype, first.cols.source.dtype, second.cols.source.dtype, scores.weights.dtype}
+    return types == {BF16} and is_paired(first, inner=False) and is_paired(second, inner=False)
 
 
 def _products(group: Group, scores: Scores, facts: ShapeFacts) -> tuple[Product, Product]:
@@ -184,39 +214,35 @@ def _panels(p: Product, width: int) -> Dim:
     return (p.col_axis.size + (width - 1)) // width
 
 
-def _panel_elements(p: Product, width: int) -> Dim:
-    return p.depth * width
-
-
-def _panel_room(p: Product, width: int) -> Dim:
-    return _panels(p, width) * _panel_elements(p, width)
-
-
 class _AttentionParts:
     """The device functions of a variant."""
 
     def __init__(self, b: Builder, v: AttentionVariant):
         p, q, lanes = v.first, v.second, v.lanes
         wide, narrow = (w // lanes for w in v.widths)
-        one = DotTypes(p.rows.source.dtype, p.cols.source.dtype, v.dtype)
-        two = DotTypes(v.dtype, q.cols.source.dtype, v.dtype)
-        self.copied = q.col_axis.col_stride != ONE
+        one = DotTypes(p.rows.source.dtype, p.cols.source.dtype, v.dtype, v.tiles, v.tiles)
+        two = DotTypes(BF16 if v.tiles else v.dtype, q.cols.source.dtype, v.dtype, v.tiles, v.tiles)
         self.sweep = Sweep(b, v.group, v.scores, p, lanes, v.device, v.facts)
         self.epilogue = Epilogue(b, q, v.widths[1], lanes, v.device, v.facts, self.sweep.scaled)
         self.pack_keys = None if v.few else PanelPacker(b, p.inner, p.col_axis, one, lanes, wide)
-        self.pack_values = PanelPacker(b, q.inner, q.col_axis, two, lanes, narrow) if self.copied else None
-        self.inner = inner_tile(b, one, lanes, lanes) if v.few else None
-        packed = DotTypes(one.row, v.dtype, v.dtype)
-        if self.copied:
-            two = DotTypes(v.dtype, v.dtype, v.dtype)
-        columns = q.col_axis.size
-        self.whole = self.copied or (columns.is_const and columns.value % v.widths[1] == 0)
+        self.pack_values = PanelPacker(b, q.inner, q.col_axis, two, lanes, narrow) if v.copied else None
         self.first: dict[int, Callable[..., None]] = {}
         # The last panel of keys is often half empty, texts being short; the tiles of few rows are not worth a half.
         self.half: dict[int, Callable[..., None]] = {}
+        self.second: dict[tuple[int, bool], Callable[..., None]] = {}
+        self.whole = True
+        if v.tiles:
+            self.rows_by_keys, self.rows_by_values = register_tile(b, one, wide), register_tile(b, two, narrow)
+            self.inner = None
+            return
+        self.inner = inner_tile(b, one, lanes, lanes) if v.few else None
+        packed = DotTypes(one.row, v.dtype, v.dtype)
+        if v.copied:
+            two = DotTypes(v.dtype, v.dtype, v.dtype)
+        columns = q.col_axis.size
+        self.whole = v.copied or (columns.is_const and columns.value % v.widths[1] == 0)
         keys = p.col_axis.size
         halves = wide % 2 == 0 and not (keys.is_const and not 0 < keys.value % v.widths[0] <= v.widths[0] // 2)
-        self.second: dict[tuple[int, bool], Callable[..., None]] = {}
         for rows in v.steps:
             if not v.few:
                 self.first[rows] = outer_tile(b, packed, lanes, rows, wide, len(p.inner), False)
@@ -233,7 +259,7 @@ class _AttentionKernel:
         element, bytes_ = b.memory_type(v.dtype), v.dtype.itemsize
         fast, (offsets, end) = b.fast(), v.layout()
         views = [b.generic(b.view(fast, sizes(at * bytes_), element, sizes(end))) for at in offsets]
-        self.sums, self.factors, self.scores, self.keys, self.values = views
+        self.sums, self.factors, self.scores, self.keys, self.values, self.rest = views
         self.queries = memory[self.p.rows.source]
         self.stride = sizes(v.stride)
         self.count = sizes(self.p.col_axis.size)
@@ -255,7 +281,12 @@ class _AttentionKernel:
             self._pack(self.parts.pack_keys, p, self.v.widths[0], self.key_at, self.keys)
         if self.parts.pack_values:
             self._pack(self.parts.pack_values, q, self.v.widths[1], self.value_at, self.values)
-        rows_of_tiles(b, self.v.steps, first, b.minimum(first + chunk, sizes(p.row_axis.size)), self._tile)
+        end = b.minimum(first + chunk, sizes(p.row_axis.size))
+        if self.v.tiles:
+            with b.loop(first, end, ROWS) as loop:
+                self._tile_of_registers(loop.i, b.minimum(end - loop.i, ROWS))
+        else:
+            rows_of_tiles(b, self.v.steps, first, end, self._tile)
 
     def _start(self, offset: Dim, p: Product, stride: str, batch: Sequence[Scalar]) -> Scalar:
         at = self.sizes(offset)
@@ -266,7 +297,7 @@ class _AttentionKernel:
     def _pack(self, pack: PanelPacker, p: Product, width: int, at: Scalar, target: Val) -> None:
         """Pack all panels of an operand."""
         sizes, columns = self.sizes, self.sizes(p.col_axis.size)
-        room, stride = sizes(_panel_elements(p, width)), sizes(p.col_axis.col_stride)
+        room, stride = sizes(self.v.panel(p, width)), sizes(p.col_axis.col_stride)
         with self.b.loop(0, self.b.ceil_div(columns, width)) as loop:
             first = loop.i * width
             source = Operand(self.memory[p.cols.source], at + first * stride)
@@ -278,6 +309,30 @@ class _AttentionKernel:
         buffers = [self.scores, self.factors]
         self.parts.sweep(self.sizes, self.memory, buffers, self.stride, self.batch, row, rows)
         self._output(row, rows)
+
+    def _tile_of_registers(self, row: Scalar, rows: Scalar) -> None:
+        """The same for up to ROWS rows: scores, weights in bf16 in their place, and their products with the values."""
+        b, p, q, sizes = self.b, self.p, self.q, self.sizes
+        (wide, narrow), rest = self.v.widths, Operand(self.rest, 0)
+        stride, room = sizes(p.row_axis.row_stride), sizes(self.v.panel(p, wide))
+        queries = Operand(self.queries, self.query_at + row * stride, (stride,))
+        with b.loop(0, b.ceil_div(self.count, wide)) as loop:
+            scores = Operand(self.scores, loop.i * wide, (self.stride,))
+            walk = KAxis(sizes(p.inner[0].size), 1, wide)
+            self.parts.rows_by_keys(queries, Operand(self.keys, loop.i * room), scores, walk, 0, rows, rest)
+        self.parts.sweep(self.sizes, self.memory, [self.scores, self.factors], self.stride, self.batch, row, rows)
+        rounded = b.retyped(self.scores, b.memory_type(BF16))
+        with b.loop(0, rows) as loop, b.loop(0, self.count, self.v.lanes) as keys:
+            x = b.load(self.scores, loop.i * self.stride + keys.i, self.v.lanes)
+            b.store(to_memory(b, x, BF16), rounded, loop.i * self.stride * 2 + keys.i)
+        sums = [self.sums, self.factors] if self.parts.sweep.scaled else [self.sums]
+        memory = [self.memory[x] for x in (*q.reads, *self.v.group.outputs)]
+        weights, target = Operand(rounded, 0, (self.stride * 2,)), Operand(self.sums, 0, (narrow,))
+        room = sizes(self.v.panel(q, narrow))
+        with b.loop(0, self.columns, narrow) as loop:
+            values, walk = Operand(self.values, loop.i // narrow * room), KAxis(self.count, 1, narrow)
+            self.parts.rows_by_values(weights, values, target, walk, 0, rows, rest)
+            self.parts.epilogue(sizes, sums, memory, self.second_batch, row, rows, loop.i)
 
     def _scores(self, query_at: Scalar, rows: int) -> None:
         b, p, sizes = self.b, self.p, self.sizes
@@ -291,7 +346,7 @@ class _AttentionKernel:
         width = self.v.widths[0]
         steps = panel_steps(p, sizes, width)
         walk = [KAxis(sizes(x.size), sizes(x.row_stride), step) for x, step in zip(p.inner, steps, strict=True)]
-        room, row_stride = sizes(_panel_elements(p, width)), sizes(p.row_axis.row_stride)
+        room, row_stride = sizes(self.v.panel(p, width)), sizes(p.row_axis.row_stride)
         with b.loop(0, b.ceil_div(self.count, width)) as loop:
             scores = Operand(self.scores, loop.i * width, (self.stride,))
             queries, keys = Operand(self.queries, query_at, (row_stride,)), Operand(self.keys, loop.i * room)
@@ -305,13 +360,13 @@ class _AttentionKernel:
     def _output(self, row: Scalar, rows: int) -> None:
         b, q, sizes, width = self.b, self.q, self.sizes, self.v.widths[1]
         step = sizes(q.inner[0].col_stride)
-        room = sizes(_panel_elements(q, width))
+        room = sizes(self.v.panel(q, width))
         sums = [self.sums, self.factors] if self.parts.sweep.scaled else [self.sums]
         memory = [self.memory[x] for x in (*q.reads, *self.v.group.outputs)]
         with b.loop(0, self.columns, width) as loop:
             weights, target = Operand(self.scores, 0, (self.stride,)), Operand(self.sums, 0, (width,))
             rest = self.columns - loop.i
-            if self.parts.copied:
+            if self.v.copied:
                 values = Operand(self.values, loop.i // width * room)
                 self.parts.second[rows, False](weights, values, target, KAxis(self.count, 1, width), 0)
             else:

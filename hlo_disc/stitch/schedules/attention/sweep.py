@@ -54,7 +54,7 @@ class Sweep:
         stride: Scalar,
         batch: Sequence[Scalar],
         row: Scalar,
-        rows: int,
+        rows: Scalar,
     ) -> None:
         """Sweep `rows` rows. buffers: scores (rows `stride` apart), factors. batch: the index but of row and key."""
         symbols = [self.b.index(sizes.symbols[name]) for name in self.group.symbols]
@@ -140,9 +140,9 @@ class _Row:
         _, value, divides = folded
         factor = self.body.eval(value, self._index(value, ZERO))
         factor = self.b.binary("/", 1.0, factor) if divides else factor
-        if isinstance(self.keys, int):
-            return factor
         # Without keys nothing is weighted: the sum of nothing must not meet a factor that is no number.
+        if isinstance(self.keys, int):
+            return factor if self.keys else self.b.like(1.0, factor)
         return self.b.select(self.b.compare("==", self.keys, 0), self.b.like(1.0, factor), factor)
 
     def _replaces(self, value: Value, roots: Sequence[Value], done: Collection[Op]) -> bool:

@@ -14,9 +14,9 @@ from hlo_disc.stitch.schedules.dot.microkernel import CHAIN, leave_sums, sums_of
 from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, KAxis, Operand, k_axis, matrix, routine, scalar
 
 
-def panel_depth(types: DotTypes, depth: Dim) -> Dim:
+def panel_depth(pairs: bool, depth: Dim) -> Dim:
     """Rows of a panel with `depth` elements of K."""
-    return (depth + 1) // 2 if types.pairs else depth
+    return (depth + 1) // 2 if pairs else depth
 
 
 def pair_tile(b: Builder, types: DotTypes, lanes: int, rows: int, vectors: int) -> Call:

@@ -54,7 +54,7 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     p = swapped(p) if narrow else p
     inner = narrow or _is_inner(p)
     row, col = (x.source.dtype for x in (p.rows, p.cols))
-    paired = device.pair_dot and _is_paired(p, inner)
+    paired = device.pair_dot and is_paired(p, inner)
     types = DotTypes(row, col, p.dtype, paired, paired and device.tile_dot)
     lanes = min(device.lanes, device.simd_bytes // p.dtype.itemsize)
     vectors = tile_vectors(p, lanes, device)
@@ -83,7 +83,7 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     return [*first, *last]
 
 
-def _is_paired(p: Product, inner: bool) -> bool:
+def is_paired(p: Product, inner: bool) -> bool:
     """Can the machine multiply pairs of bf16 along K? Rows are read as they lie, columns brought together in pairs."""
     if {p.rows.source.dtype, p.cols.source.dtype} != {BF16} or p.dtype != np.float32:
         return False

@@ -35,7 +35,7 @@ class PackedKernel(TileKernel):
             if self.p.axes[a].col_stride != ZERO:
                 panel = panel + i * panels
                 panels = panels * self.sizes(self.p.axes[a].size)
-        at = panel * self.sizes(panel_depth(self.v.types, self.p.depth) * self.v.width)
+        at = panel * self.sizes(panel_depth(self.v.types.pairs, self.p.depth) * self.v.width)
         self.panel = Operand(self.packed, at)
 
     def sum(self, where: Operand | Rows, rows: Scalar, sums: Operand, masked: bool = False) -> None:

@@ -131,7 +131,7 @@ class PanelPacking:
     @property
     def panel(self) -> int:
         """Elements of a panel."""
-        return panel_depth(self.types, dim_product(x.size for x in self.inner)).value * self.width
+        return panel_depth(self.types.pairs, dim_product(x.size for x in self.inner)).value * self.width
 
     @property
     def size(self) -> int:

@@ -132,7 +132,7 @@ def test_element_types(dtype: str, tolerance: float) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("change", [biased, causal])
 def test_bf16(layout: str, change: Callable[..., Value]) -> None:
-    """Next to float64: what is computed in between is more precise than bf16. The host may have registers of matrices."""
+    """Next to float64: what lies between is more precise than bf16. The host may have registers of matrices."""
     graph, exact = (attention(layout, change, dtype=dtype) for dtype in ("bfloat16", "float64"))
     registers = "tile.dot" in str(stitched(graph, Device(64, 32, pair_dot=True, tile_dot=True)).kernels)
     assert registers == (layout != "b, h, d, s")  # queries are read as they lie, along K

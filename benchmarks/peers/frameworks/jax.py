@@ -67,6 +67,11 @@ def dense(layer: Any, x: jax.Array) -> jax.Array:
     return x @ layer["w"] + layer["b"]
 
 
+def unembed(table: jax.Array, x: jax.Array) -> jax.Array:
+    """The products of x with each row of a table."""
+    return x @ table.T
+
+
 def linear(w: jax.Array, x: jax.Array) -> jax.Array:
     """Without bias."""
     return x @ w

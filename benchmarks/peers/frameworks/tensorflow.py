@@ -73,6 +73,10 @@ def dense(layer: Any, x: tf.Tensor) -> tf.Tensor:
     return linear(layer["w"], x) + layer["b"]
 
 
+def unembed(table: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    return tf.matmul(x, table, transpose_b=True)
+
+
 def linear(w: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     """One product, as of Keras's layer: tf.matmul would make one for each x of the batch."""
     return tf.matmul(x, w) if x.shape.rank == 2 else tf.tensordot(x, w, 1)

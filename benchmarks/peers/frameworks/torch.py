@@ -93,6 +93,10 @@ def dense(layer: Any, x: Tensor) -> Tensor:
     return F.linear(x, layer["w"], layer["b"])
 
 
+def unembed(table: Tensor, x: Tensor) -> Tensor:
+    return F.linear(x, table)
+
+
 def linear(w: Tensor, x: Tensor) -> Tensor:
     return F.linear(x, w)
 

@@ -44,7 +44,7 @@ def block(ops: Any, layer: Any, x: Any, past: Any = None) -> Any:
 
 
 def logits(ops: Any, weights: Any, x: Any) -> Any:
-    return ops.layer_norm(weights["norm"], x, 1e-5) @ ops.transpose(weights["words"], (1, 0))
+    return ops.unembed(weights["words"], ops.layer_norm(weights["norm"], x, 1e-5))
 
 
 def prefill(ops: Any, weights: Any, ids: Any) -> Any:

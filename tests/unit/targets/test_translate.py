@@ -703,7 +703,7 @@ def test_every_op_that_is_translated_is_built():
     built = set(re.findall(r'"(\w+\.\w+)"', source))
     for dialect, name in re.findall(r"\b(\w+)\.(\w+Op)\b", source):
         built.add(getattr(getattr(getattr(mlir, dialect, None), name, None), "OPERATION_NAME", ""))
-    built.update(f"hlo_disc.{name}" for name in re.findall(r'mlir\.extension\("(\w+)"', source))
+    built.update(f"hlo_disc.{name}" for name in re.findall(r'mlir\.extension(?:_action)?\(f?"(\w+)["."]', source))
     assert set(HANDLERS) - built == set(CANONICAL)
 
 

@@ -102,7 +102,7 @@ class AttentionVariant:
     @property
     def widths(self) -> tuple[int, int]:
         """Columns of a tile of the first dot, and of the second."""
-        vectors = (tile_vectors(p, self.lanes, self.device) for p in (self.first, self.second))
+        vectors = (tile_vectors(p, self.lanes, self.device, self.tiles) for p in (self.first, self.second))
         first, second = (n * self.lanes for n in vectors)
         return first, second
 

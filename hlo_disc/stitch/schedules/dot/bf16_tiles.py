@@ -3,11 +3,10 @@
 Of eight registers each has 16 lines of 64 bytes: sums are 16 x 16 of f32, rows 16 x 32 of bf16 along K, and columns 16
 pairs of K x 16, as panels hold them (`bf16_dot.py`). One instruction adds the product of rows and columns to sums:
 
-    two blocks of 16 rows, by two of 16 columns at a time:     sums 0 to 3, rows 4 and 5, columns 6 and 7
-    one block, by four:                                        sums 0 to 3, rows 4, columns 5 to 7 in turn
+    sums 0 to 3 of two by two blocks; rows 4 and 5, columns 6 and 7
 
-Both keep four sums apart, so that the instruction need not wait for itself; the first reads half as many columns a
-product, the second reads a panel in order, as memory gives it best. Actions (`Builder.tile`):
+Four sums are apart, so that the instruction need not wait for itself; where there is one block of rows or of columns
+memory is what it waits for. Actions (`Builder.tile`):
 
     config(lines)                  lines of register i: byte i of an i64; all become zero
     zero.I                         register I becomes zero
@@ -27,10 +26,10 @@ from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, KAxis, Operand
 
 # Lines of a register; words of 4 bytes of a line, f32 or pairs of bf16; elements of K of a line.
 LINES, WORDS, DEPTH = 16, 16, 32
-# Rows of a tile.
-ROWS = 2 * LINES
+# Rows of a tile, and its vectors of columns.
+ROWS, VECTORS = 2 * LINES, 2
 _WORD, _BF16 = 4, 2
-_FIRST_ROWS = 4
+_FIRST_ROWS, _FIRST_COLUMNS = 4, 6
 
 
 def rest_elements(vectors: int) -> int:
@@ -39,7 +38,7 @@ def rest_elements(vectors: int) -> int:
 
 
 def register_tile(b: Builder, types: DotTypes, vectors: int) -> Call:
-    """sums[r, c] = sum over k of row[r, k] * panel[k, c], for up to ROWS rows of a tile of `vectors` times 16 columns.
+    """sums[r, c] = sum over k of row[r, k] * panel[k, c], for up to ROWS rows of a tile of `vectors` of columns.
 
     (row with the stride of a row, contiguous along K; panel of pairs; sums with the stride of a row; the K axis; 0, or
     1 to add to what is in sums; the number of rows; `rest_elements` in fast memory)
@@ -70,14 +69,14 @@ def register_tile(b: Builder, types: DotTypes, vectors: int) -> Call:
                     zero = b.const(0, b.memory_type(types.sum), WORDS)
                     b.store(zero, panel_rest.buffer, to + loop.i * (vectors * WORDS))
 
-        def block(high: int, first: int, wide: int) -> None:
-            """Sums of all K of `high` blocks of rows and `wide` of columns from `first` on."""
+        def blocks(high: int) -> None:
+            """Sums of all K of so many blocks of rows."""
             (stride,) = sums.strides
             bytes_ = b.wide(stride * _WORD)
-            places = {2 * r + c: (r, c) for r in range(high) for c in range(wide)}
+            places = {2 * r + c: (r, c) for r in range(high) for c in range(vectors)}
 
             def at(r: int, c: int) -> tuple[Val, Val]:
-                return b.address(sums.buffer, sums.at + stride * (r * LINES) + (first + c) * WORDS, _WORD)
+                return b.address(sums.buffer, sums.at + stride * (r * LINES) + c * WORDS, _WORD)
 
             def clear() -> None:
                 for number in places:
@@ -93,12 +92,11 @@ def register_tile(b: Builder, types: DotTypes, vectors: int) -> Call:
                 for r in range(high):
                     where = b.address(x.buffer, x.at + x_stride * (r * LINES), _BF16)
                     b.tile(f"load.{_FIRST_ROWS + r}", *where, x_bytes)
-                columns = range(_FIRST_ROWS + high, 8)
-                for c in range(wide):
-                    column = columns[c % len(columns)]
-                    b.tile(f"load.{column}", *b.address(y.buffer, y.at + (first + c) * WORDS, _WORD), y_bytes)
-                    for r in range(high):
-                        b.tile(f"dot.{2 * r + c}.{_FIRST_ROWS + r}.{column}")
+                for c in range(vectors):
+                    where = b.address(y.buffer, y.at + c * WORDS, _WORD)
+                    b.tile(f"load.{_FIRST_COLUMNS + c}", *where, y_bytes)
+                for r, c in places.values():
+                    b.tile(f"dot.{2 * r + c}.{_FIRST_ROWS + r}.{_FIRST_COLUMNS + c}")
 
             b.if_(b.compare("==", done, 0), clear, take)
             with b.loop(0, whole) as loop:
@@ -108,14 +106,10 @@ def register_tile(b: Builder, types: DotTypes, vectors: int) -> Call:
             for number, place in places.items():
                 b.tile(f"store.{number}", *at(*place), bytes_)
 
-        def blocks(high: int, most: int) -> None:
-            for first in range(0, vectors, most):
-                block(high, first, min(most, vectors - first))
-
         b.if_(has_rest, copy_rest)
         two = b.compare(">", rows, LINES)
         b.tile("config", _lines(b, rows, two))
-        b.if_(two, partial(blocks, 2, 2), partial(blocks, 1, 4))
+        b.if_(two, partial(blocks, 2), partial(blocks, 1))
         b.tile("release")
 
     return routine(b, ("register tile", types, vectors), f"register_tile{vectors}_", operands, body)
@@ -129,7 +123,7 @@ def _lines(b: Builder, rows: Val, two: Val) -> Val:
         return b.index(count * _bytes(partly) + LINES * _bytes(full))
 
     both = word((0, 1, 4, 6, 7), (2, 3, 5), rows - LINES)
-    alone = word((5, 6, 7), (0, 1, 2, 3, 4), rows)
+    alone = word((6, 7), (0, 1, 2, 3, 4, 5), rows)
     return b.wide(b.select(two, both, alone))
 
 

@@ -26,6 +26,8 @@ MOST_ROWS = 384
 TABLE = 8
 # As much of K as a block copies at a time: 64 columns of it stay in a core's cache.
 KC = 2048
+# The same where registers of small matrices multiply: 32 columns of it stay in the first one.
+TILES_KC = 512
 # From so many rows on a block copies its panel: rows read it from fast memory, in order. Fewer are enough when K is so
 # deep that the next tile would not find the panel in the cache.
 MANY_ROWS, SOME_ROWS = 96, 24
@@ -150,7 +152,7 @@ class BlockedKernel(TileKernel):
     def block(self, depth: Scalar, row_at: Scalar, col_at: Scalar, done: Scalar, rows: tuple[Scalar, Scalar]) -> None:
         """All tiles over `depth` elements of K; they add to their sums unless nothing is done yet."""
         first, chunk = rows
-        panel, step = self.take_block(depth, col_at)
+        panel, step = self.take_block(depth, col_at, done)
         along = self.sizes(self.p.inner[-1].row_stride)
 
         def tile(row: Scalar, count: Scalar) -> None:
@@ -164,8 +166,8 @@ class BlockedKernel(TileKernel):
         (stride,) = self.target.strides
         return Operand(self.target.buffer, self.target.at + row * stride, (stride,))
 
-    def take_block(self, depth: Scalar, col_at: Scalar) -> tuple[Operand, Scalar]:
-        """The panel's columns as tiles read them, `depth` elements of each, and their stride along K."""
+    def take_block(self, depth: Scalar, col_at: Scalar, done: Scalar) -> tuple[Operand, Scalar]:
+        """The panel's columns as tiles read them, `depth` elements of each after `done`, and their stride along K."""
         b, sizes, width = self.b, self.sizes, self.v.width
 
         def copy() -> None:
@@ -195,7 +197,7 @@ class BlockedDot(DotVariant):
     @property
     def kc(self) -> int:
         """As much of K as is copied at a time."""
-        return KC
+        return TILES_KC if self.types.tiles else KC
 
     @property
     def sums_elements(self) -> Dim:

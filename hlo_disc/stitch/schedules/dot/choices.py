@@ -25,10 +25,12 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
+from hlo_disc.stitch.schedules.dot.bf16_tiles import VECTORS
 from hlo_disc.stitch.schedules.dot.blocked_kernel import BlockedDot
 from hlo_disc.stitch.schedules.dot.forms import InnerDot, NarrowDot, PackedDot, StreamDot
 from hlo_disc.stitch.schedules.dot.operand import DotTypes
 from hlo_disc.stitch.schedules.dot.pack import PanelPacking
+from hlo_disc.stitch.schedules.dot.packed_tiles import PackedTilesDot
 from hlo_disc.stitch.schedules.dot.product import Product, product, swapped
 from hlo_disc.stitch.schedules.dot.shared_dot import shared_dot
 from hlo_disc.stitch.schedules.dot.team_dot import team_choices
@@ -57,7 +59,7 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     paired = device.pair_dot and is_paired(p, inner)
     types = DotTypes(row, col, p.dtype, paired, paired and device.tile_dot)
     lanes = min(device.lanes, device.simd_bytes // p.dtype.itemsize)
-    vectors = tile_vectors(p, lanes, device)
+    vectors = tile_vectors(p, lanes, device, types.tiles)
 
     def form(kind: type[DotVariant], vectors: int = vectors) -> DotVariant:
         return kind(group, p, types, lanes, vectors, device, facts)
@@ -68,7 +70,7 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     last = [*filter(None, [shared_dot(columns, device, facts)]), Choice(columns)]
     if static(p.cols.source) and _is_static(p) and not p.gathered:
         packing = PanelPacking.of(p, p.cols.source, types, lanes, vectors)
-        return [Choice(form(PackedDot), packing=packing), *last]
+        return [Choice(form(PackedTilesDot if types.tiles else PackedDot), packing=packing), *last]
     rows, size = p.row_axis.size, p.col_axis.size
     first = []
     if columns.in_place:
@@ -109,10 +111,10 @@ def _narrow_fits(p: Product) -> bool:
     return len(p.inner) == 1 and p.inner[0].row_stride == ONE
 
 
-def tile_vectors(p: Product, lanes: int, device: Device) -> int:
-    """Vectors of a tile: fewer when there never are more columns."""
-    size = p.col_axis.size
-    return max(1, min(device.tile_vectors, -(-size.value // lanes))) if size.is_const else device.tile_vectors
+def tile_vectors(p: Product, lanes: int, device: Device, tiles: bool = False) -> int:
+    """Vectors of a tile: fewer when there never are more columns. tiles: those of `register_tile`."""
+    size, most = p.col_axis.size, VECTORS if tiles else device.tile_vectors
+    return max(1, min(most, -(-size.value // lanes))) if size.is_const else most
 
 
 def _is_static(p: Product) -> bool:

@@ -78,7 +78,7 @@ class TransposedKernel(BlockedKernel):
         with b.loop(self.lo, self.hi) as panels:
             self.locate_columns(panels.i)
             self.start_panel(first)
-            panel, step = self.take_block(depth, col_at + (self.col_at - self.batch_at))
+            panel, step = self.take_block(depth, col_at + (self.col_at - self.batch_at), done)
 
             def straight() -> None:
                 def tile(row: Scalar, count: int) -> None:

@@ -1,0 +1,46 @@
+"""The form of a packed operand where the machine has registers of small matrices: K in blocks, outside of the rows.
+
+A block of a panel stays in a core's first cache while all rows pass, whose sums are in memory meanwhile: products are
+so fast that the second cache could not bring both operands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.stitch.codegen.val import Scalar
+from hlo_disc.stitch.fusion.strided import ZERO
+from hlo_disc.stitch.schedules.dot.blocked_kernel import BlockedDot, BlockedKernel
+from hlo_disc.stitch.schedules.dot.forms import PackedDot, PackedKernel
+from hlo_disc.stitch.schedules.dot.operand import Operand
+
+
+class PackedTilesKernel(PackedKernel, BlockedKernel):
+    """Blocks of K are where the panel has them."""
+
+    def item(self, number: Scalar, first: Scalar, chunk: Scalar) -> None:
+        """One panel of columns, and the rows from `first` on."""
+        panels = self.panels
+        self.locate_batch(number // panels)
+        self.locate_columns(number % panels)
+        self.take_panel(number, panels)
+        self.start_panel(first)
+        self.blocks(list(self.p.inner), self.row_at, self.col_at, 0, (first, chunk), self.part(1))
+        self.end_panel(first, chunk)
+
+    def take_block(self, depth: Scalar, col_at: Scalar, done: Scalar) -> tuple[Operand, Scalar]:
+        """Two elements of K are in one row of the panel."""
+        return Operand(self.panel.buffer, self.panel.at + done // 2 * self.v.width), self.v.width
+
+
+@dataclass(frozen=True)
+class PackedTilesDot(PackedDot, BlockedDot):
+    """A static operand, packed once, by `register_tile`."""
+
+    kernel = PackedTilesKernel
+
+    @property
+    def packed_elements(self) -> Dim:
+        """Nothing is copied."""
+        return ZERO

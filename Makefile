@@ -24,7 +24,7 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-frameworks test-page traffic launches instructions test-full conformance fuzz soak surface mutants lint format docs bench bench-torch bench-tensorflow gpu-kit ecosystem asan tsan clean
+.PHONY: demo test test-gpu test-frameworks test-page traffic launches instructions test-full conformance fuzz soak surface mutants lint format docs bench peers bench-torch bench-tensorflow gpu-kit ecosystem asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -109,6 +109,13 @@ docs: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# hlo_disc beside every peer, each in an environment of its own, as build/peers/results.json and .html; as in
+# make peers PROGRAM='GPT-2 *' PEER='*OpenVINO*'. README=1 writes the tables of README.md.
+PROGRAM ?= *
+PEER ?= *
+peers: $(STAMP)
+	$(BIN)/python -W ignore -m benchmarks.peers --program "$(PROGRAM)" --peer "$(PEER)" $(if $(README),--readme)
 
 # The same of PyTorch's models, next to Inductor, eager mode, ONNX Runtime and OpenVINO.
 bench-torch: $(STAMP) .venv-torch/peers

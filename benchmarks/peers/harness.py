@@ -22,7 +22,7 @@ from hlo_disc.benchmark.cost import Work
 # Relative errors from which on a result is wrong, and not of lower precision.
 WRONG = {"f32": 0.02, "bf16": 0.5}
 # No answer may take longer; seconds.
-PATIENCE = 240.0
+PATIENCE = 120.0
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from benchmarks.peers.program import Program
 from benchmarks.peers.runner import Runner
@@ -24,7 +25,9 @@ class OnnxReader(Runner):
 
     def _as_read(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Inputs as the file has them."""
-        return [np.ascontiguousarray(self._axes(x, (0, 3, 1, 2))) for x in arrays]
+        floats = bfloat16 if self.dtype == "bf16" and not self.reads_f32 else np.float32
+        typed = [x.astype(floats) if x.dtype == np.float32 else x for x in arrays]
+        return [np.ascontiguousarray(self._axes(x, (0, 3, 1, 2))) for x in typed]
 
     def _as_written(self, results: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Results as `numpy` has them."""

@@ -71,7 +71,10 @@ class _Torch(Runner):
         return [ops.array(x, self.dtype, self.program.images) for x in arrays]
 
     def numpy(self, result: Any) -> list[np.ndarray]:
-        return [ops.numpy(x, self.program.images) for x in result]
+        if not self.program.trains:
+            return [ops.numpy(x, self.program.images) for x in result]
+        keys = tree.leaves(tree.with_keys(lambda key, _: key, self._module.like))
+        return [ops.numpy(result[0]), *(ops.stored(key, x) for key, x in zip(keys, result[1:], strict=True))]
 
     def compilations(self) -> int:
         return torch._dynamo.utils.counters["stats"]["unique_graphs"]

@@ -22,6 +22,9 @@ from benchmarks.peers.program import Program
 from benchmarks.peers.reader import THREADS, OnnxReader
 from benchmarks.peers.runner import Call
 
+# It would take every second core for a thread of the one before.
+tvm.get_global_func("runtime.config_threadpool")(1, THREADS)
+
 UNSCHEDULED = {"MatMul", "Gemm", "Conv", "LSTM", "GRU", "Attention"}
 
 

@@ -5,11 +5,16 @@
 `window` (x) {dims, sizes, window, strides, dilations} is a view that this package alone knows: element
 (…, i, …, p) of axis `dims[n]` is element i*strides[n] + p*dilations[n]; the offsets p are new axes behind all others.
 Padding and holes are put into memory before, so that nothing reads outside. Where a group has one feature in or out,
-a dot of its own for each group would be of width one: products of vectors are summed then.
+a dot of its own for each group would be of width one: products of vectors are summed then. Of depthwise convolutions,
+where a group has one feature in, and of windows of known size, the sum is written out: lanes run along the features or
+along a row of the image, and nothing is reduced.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +23,9 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, make_op, substitute
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
+
+# Up to so many offsets in a window a depthwise convolution is written out: 7 x 7.
+MOST_OFFSETS = 49
 
 
 @dataclass(frozen=True)
@@ -56,8 +64,10 @@ class _Lowering:
         self.groups = self.attrs["feature_groups"] * self.attrs["batch_groups"]
 
     def run(self) -> Value:
-        x, w = self._windows(self._padded()), self._kernel()
         result = tuple(self._spec("out_spec", ["b", "f"], "i"))
+        if self._is_depthwise():
+            return self._typed(self._written_out(result))
+        x, w = self._windows(self._padded()), self._kernel()
         if self.groups > 1:
             x = self._split(x, "c" if self.attrs["feature_groups"] > 1 else "b")
             w = self._split(w, "f")
@@ -133,6 +143,60 @@ class _Lowering:
 
     # The sums.
 
+    def _is_depthwise(self) -> bool:
+        """One feature in for each group, and few offsets."""
+        one_in = self.attrs["feature_groups"] > 1 and self.w.shape[self.attrs["rhs_spec"][1]] == ONE
+        if not one_in or not all(size.is_const for size in self.windows):
+            return False
+        return 0 < math.prod(size.value for size in self.windows) <= MOST_OFFSETS
+
+    def _written_out(self, result: tuple[str, ...]) -> _Named:
+        """The sum over the offsets of a slice of x times the features' factors."""
+        at = result.index("f")
+        result = (*result[:at], "g", *result[at:])
+        padded, factors = self._padded(), self._features()
+        products = []
+        for offset in itertools.product(*(range(size.value) for size in self.windows)):
+            x = self._without(self._split(self._shifted(padded, offset), "c"), ("c",))
+            w = self._without(self._part(factors, offset), [f"p{i}" for i in range(self.spatial)])
+            products.append(self._emit("multiply", self._factors(x, w, result)))
+        total = functools.reduce(lambda x, y: self._emit("add", [x, y]), products)
+        return _Named(self._of_type(total), result)
+
+    def _features(self) -> _Named:
+        """The kernel without its one feature in, the features out as groups and what is in each."""
+        names, w = self._spec("rhs_spec", ["f", "c"], "p"), self.w
+        turned = tuple(self.attrs["rhs_spec"][2 + i] for i in self.attrs["reversal"])
+        if turned:
+            w = self._emit("reverse", [w], dims=turned)
+        return self._without(self._split(_Named(w, tuple(names)), "f"), ("c",))
+
+    def _shifted(self, x: Value, offset: Sequence[int]) -> _Named:
+        """What a position of the window meets."""
+        start, limit, stride = [ZERO] * x.rank, list(x.shape), [1] * x.rank
+        for i, p in enumerate(offset):
+            axis, step = self.attrs["lhs_spec"][2 + i], self.attrs["strides"][i]
+            out = self.op.result.shape[self.attrs["out_spec"][2 + i]]
+            start[axis] = Dim.const(p * self.attrs["window_dilations"][i])
+            limit[axis], stride[axis] = start[axis] + (out - 1) * step + 1, step
+        value = self._emit("slice", [x], start=tuple(start), limit=tuple(limit), stride=tuple(stride))
+        return _Named(value, tuple(self._spec("lhs_spec", ["b", "c"], "i")))
+
+    def _part(self, w: _Named, offset: Sequence[int]) -> _Named:
+        """The factors at an offset."""
+        start, limit = [ZERO] * w.value.rank, list(w.value.shape)
+        for i, p in enumerate(offset):
+            axis = w.names.index(f"p{i}")
+            start[axis], limit[axis] = Dim.const(p), Dim.const(p + 1)
+        stride = (1,) * w.value.rank
+        return _Named(self._emit("slice", [w.value], start=tuple(start), limit=tuple(limit), stride=stride), w.names)
+
+    def _without(self, x: _Named, names: Sequence[str]) -> _Named:
+        """Axes of size 1 left out."""
+        kept = [a for a, name in enumerate(x.names) if name not in names]
+        shape = tuple(x.value.shape[a] for a in kept)
+        return _Named(self._emit("reshape", [x.value], shape=shape), tuple(x.names[a] for a in kept))
+
     def _dot(self, x: _Named, w: _Named, contracted: Sequence[str], result: tuple[str, ...]) -> _Named:
         """The operand whose axes come last in the result runs along the vectors."""
         lhs, rhs = (x, w) if result[-1] == "f" else (w, x)
@@ -150,6 +214,14 @@ class _Lowering:
     def _sum_of_products(self, x: _Named, w: _Named, contracted: Sequence[str], result: tuple[str, ...]) -> _Named:
         """Products over all result axes and, before the last of them, the contracted ones, which are summed."""
         order = (*result[:-1], *contracted, result[-1])
+        product = self._emit("multiply", self._factors(x, w, order))
+        zero = self._emit("constant", [], value=np.zeros((), product.dtype))
+        dims = tuple(order.index(name) for name in contracted)
+        value = self._emit("reduce", [product, zero], dims=dims, kind="add") if dims else product
+        return _Named(self._of_type(value), result)
+
+    def _factors(self, x: _Named, w: _Named, order: tuple[str, ...]) -> list[Value]:
+        """Both over all axes of `order`, in the type of sums."""
         shape = dict(zip(w.names, w.value.shape, strict=True)) | dict(zip(x.names, x.value.shape, strict=True))
         dtype = self._sum_dtype()
         factors = []
@@ -161,13 +233,13 @@ class _Lowering:
             dims = tuple(order.index(name) for name in ordered.names)
             wide = tuple(shape[name] for name in order)
             factors.append(self._emit("broadcast", [ordered.value], shape=wide, dims=dims))
-        product = self._emit("multiply", factors)
-        zero = self._emit("constant", [], value=np.zeros((), dtype))
-        dims = tuple(order.index(name) for name in contracted)
-        value = self._emit("reduce", [product, zero], dims=dims, kind="add") if dims else product
-        if dtype != self.attrs["dtype"]:
-            value = self._emit("convert", [value], dtype=self.attrs["dtype"])
-        return _Named(value, result)
+        return factors
+
+    def _of_type(self, value: Value) -> Value:
+        """A sum in the convolution's type."""
+        return (
+            value if value.dtype == self.attrs["dtype"] else self._emit("convert", [value], dtype=self.attrs["dtype"])
+        )
 
     def _sum_dtype(self) -> np.dtype:
         from hlo_disc.stitch.schedules.dot.product import sum_dtype

@@ -6,6 +6,7 @@ a hundred times slower than others', until a search of hours has found schedules
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from benchmarks.peers.program import Program
 from benchmarks.peers.reader import THREADS, OnnxReader
 from benchmarks.peers.runner import Call
 
-# It would take every second core for a thread of the one before.
-tvm.get_global_func("runtime.config_threadpool")(1, THREADS)
+# It takes every second core for a thread of the one before, and would bind two threads to the same.
+os.environ |= {"TVM_NUM_THREADS": str(THREADS), "TVM_BIND_THREADS": "0"}
 
 UNSCHEDULED = {"MatMul", "Gemm", "Conv", "LSTM", "GRU", "Attention"}
 

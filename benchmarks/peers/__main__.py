@@ -116,9 +116,9 @@ def _measure(console: Console, tasks: list[tuple[Program, str]], peer_pattern: s
         if not peers:
             raise click.UsageError(f"no peer fits {peer_pattern!r}")
         status.update("limits")
-        machine_limits = limits.measure()
+        machine_limits, before = _measured("before")
         found = _empty(peers, absent)
-        found["limits"].append({"when": "before", **_plain(machine_limits)})  # type: ignore[typeddict-item]
+        found["limits"].append(before)
         # Programs of one file share processes: kernels are short.
         for _, group in itertools.groupby(tasks, key=lambda task: task[0].fn.__module__):
             processes: dict[str, Process] = {}
@@ -138,7 +138,7 @@ def _measure(console: Console, tasks: list[tuple[Program, str]], peer_pattern: s
             for process in processes.values():
                 process.close()
         status.update("limits")
-        found["limits"].append({"when": "after", **_plain(limits.measure())})  # type: ignore[typeddict-item]
+        found["limits"].append(_measured("after")[1])
         found["seconds"] = time.monotonic() - start
         results.write(found, target)
     disturbed, count = results.disturbed(found)
@@ -146,8 +146,9 @@ def _measure(console: Console, tasks: list[tuple[Program, str]], peer_pattern: s
         console.print(f"other programs had part of the machine in {disturbed} of {count} timings")
 
 
-def _plain(found: limits.Limits) -> dict[str, Any]:
-    return found.as_dict()
+def _measured(when: str) -> tuple[limits.Limits, results.Limits]:
+    found = limits.measure()
+    return found, {"when": when, **found.as_dict(), "fma_bf16": found.rate("bfloat16")}  # type: ignore[typeddict-item]
 
 
 def _empty(peers: Mapping[str, dict[str, Any]], absent: list[results.Peer]) -> results.Results:

@@ -1,4 +1,4 @@
-"""Programs as ONNX files: `python -m benchmarks.peers.export onnx PROGRAM DTYPE PATH`, in PyTorch's environment.
+"""Programs as ONNX files: `python -m benchmarks.peers.export PROGRAM DTYPE PATH`, in PyTorch's environment.
 
 All dims are dynamic; large weights are in a file beside it. The last line of what is printed is the seconds that it
 took, as JSON.
@@ -94,7 +94,6 @@ def dynamic_shapes(program: Program) -> list[dict[int, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=["onnx"])
     parser.add_argument("program", choices=[program.name for program in programs()], metavar="PROGRAM")
     parser.add_argument("dtype")
     parser.add_argument("path", type=Path)

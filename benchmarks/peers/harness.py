@@ -27,12 +27,16 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Budget:
-    """What a peer may take of a program. rounds: turns at a shape. compiling, stream: seconds, beyond which the other
-    shapes are left out. turns: seconds of all turns at a shape, after three rounds."""
+    """What a peer may take of a program, in seconds, beyond which other shapes are left out.
+
+    rounds: turns at a shape. turns: seconds of all turns at a shape, after three rounds. compiling: of the shapes that
+    are timed. stream, dynamic_stream: of one that compiles for each shape, and of one that compiles once.
+    """
 
     rounds: int = 7
     compiling: float = 12.0
     stream: float = 10.0
+    dynamic_stream: float = 40.0
     turns: float = 20.0
 
 
@@ -114,22 +118,22 @@ class Measurement:
 
     def _load(self) -> dict[str, tuple[Path, float]]:
         """Start the processes and load the program, all side by side. The files that peers read, by the peers."""
-        made: dict[tuple[str, str], tuple[Path, float] | PeerError] = {}
+        made: dict[str, tuple[Path, float] | PeerError] = {}
         files = {}
         for name, peer in self.peers.items():
             if self.dtype not in peer["dtypes"]:
                 self.missing[name] = f"has no {self.dtype}"
             elif peer["infers"] and self.program.trains:
                 self.missing[name] = "has no programs that train"
-            elif kind := peer["reads"]:
+            elif peer["reads_file"]:
                 dtype = "f32" if peer["reads_f32"] else self.dtype
-                if (kind, dtype) not in made:
-                    self.say(f"export: {kind}")
+                if dtype not in made:
+                    self.say(f"export: {dtype}")
                     try:
-                        made[kind, dtype] = exported(kind, self.program.name, dtype)
+                        made[dtype] = exported(self.program.name, dtype)
                     except PeerError as error:
-                        made[kind, dtype] = error
-                if isinstance(found := made[kind, dtype], PeerError):
+                        made[dtype] = error
+                if isinstance(found := made[dtype], PeerError):
                     self.missing[name] = str(found)
                 else:
                     files[name] = found
@@ -151,14 +155,14 @@ class Measurement:
     def _reference(self) -> list[np.ndarray]:
         process = Process("jax", "reference")
         process.ask("load", PATIENCE, program=self.program.name, dtype="f64", file=None)
-        process.ask("first", PATIENCE, sizes=dict(self.program.shapes[0]), folder=str(FOLDER), cold=True)
+        process.ask("first", PATIENCE, sizes=dict(self.program.shapes[0]), cold=True)
         result = self._result(process)
         process.close()
         return result
 
     def _result(self, process: Process) -> list[np.ndarray]:
         path = FOLDER / "result.npz"
-        process.ask("result", PATIENCE, sizes=dict(self.program.shapes[0]), folder=str(FOLDER), path=str(path))
+        process.ask("result", PATIENCE, sizes=dict(self.program.shapes[0]), path=str(path))
         with np.load(path) as found:
             results = [found[key] for key in found.files]
         path.unlink()
@@ -173,21 +177,15 @@ class Measurement:
         return max((float(np.abs(x - y).max() / max(np.abs(y).max(), 1e-300)) for x, y in pairs), default=0.0)
 
     def _compile(self, name: str) -> Compile:
-        ask = {"sizes": dict(self.program.shapes[0]), "folder": str(self._folder(name))}
-        cold = self.processes[name].ask("first", PATIENCE, **ask, cold=True)
+        sizes = dict(self.program.shapes[0])
+        cold = self.processes[name].ask("first", PATIENCE, sizes=sizes, cold=True)
         seconds = cold["seconds"] - cold["steady"]
         self.spent[name] = seconds
         warm = None
         if seconds < self.budget.compiling:
-            again = self.processes[name].ask("first", PATIENCE, **ask, cold=False)
+            again = self.processes[name].ask("first", PATIENCE, sizes=sizes, cold=False)
             warm = max(again["seconds"] - again["steady"], 0.0)
-        export = cold["export"] or None
-        return {"cold": max(seconds, 0.0), "warm": warm, "export": export, "compilations": 1}
-
-    def _folder(self, name: str) -> Path:
-        folder = FOLDER / "exports" / f"{self.program.name}-{self.dtype}-{name}".replace(" ", "-").replace("/", "-")
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return {"cold": max(seconds, 0.0), "warm": warm, "export": None, "compilations": 1}
 
     def _shape(self, sizes: Mapping[str, int], compiled: Mapping[str, Compile]) -> Shape:
         work = self.work(sizes)
@@ -228,21 +226,20 @@ class Measurement:
         return bool(self.peers[name]["dynamic"])
 
     def _ready(self, name: str, sizes: Mapping[str, int]) -> float:
-        found = self.processes[name].ask("shape", PATIENCE, sizes=dict(sizes), folder=str(self._folder(name)))
+        found = self.processes[name].ask("shape", PATIENCE, sizes=dict(sizes))
         self.spent[name] += max(found["seconds"] - found["steady"], 0.0)
         return found["steady"]
 
     def _stream(self, name: str, every: Sequence[Mapping[str, int]], compiled: Compile) -> StreamTime:
         """Of one who compiles for longer than the budget, by what compiling took."""
         cold = compiled["cold"]
-        if cold > self.budget.stream:
+        budget = self.budget.dynamic_stream if self._serves(name) else self.budget.stream
+        if cold > budget:
             return {"seconds": cold * (1 if self._serves(name) else len(every)), "measured": 0}
-        found = self.processes[name].ask(
-            "stream", PATIENCE, every=list(map(dict, every)), budget=self.budget.stream, folder=str(self._folder(name))
-        )
+        found = self.processes[name].ask("stream", PATIENCE, every=list(map(dict, every)), budget=budget)
         scale = len(every) / found["measured"]
         if self._serves(name):  # compiled once
-            return {"seconds": cold + (found["seconds"] - cold) * scale, "measured": found["measured"]}
+            return {"seconds": cold + max(found["seconds"] - cold, 0.0) * scale, "measured": found["measured"]}
         return {"seconds": found["seconds"] * scale, "measured": found["measured"]}
 
 

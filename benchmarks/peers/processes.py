@@ -108,15 +108,14 @@ class Process:
         self._log.close()
 
 
-def exported(kind: str, program: str, dtype: str) -> tuple[Path, float]:
-    """The file of a program that peers read, and the seconds that making it took. Raises PeerError."""
-    module = {"onnx": "torch", "stablehlo": "jax"}[kind]
+def exported(program: str, dtype: str) -> tuple[Path, float]:
+    """The ONNX file of a program, and the seconds that making it took. Raises PeerError."""
     folder = FOLDER / "exports" / f"{program}-{dtype}".replace(" ", "-").replace("/", "-")
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"program.{kind}"
-    python = environment(module) / "bin" / "python"
-    command = [str(python), "-W", "ignore", "-m", "benchmarks.peers.export", kind, program, dtype, str(path)]
+    path = folder / "program.onnx"
+    python = environment("torch") / "bin" / "python"
+    command = [str(python), "-W", "ignore", "-m", "benchmarks.peers.export", program, dtype, str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise PeerError(f"no {kind}: {(done.stderr.strip().splitlines() or [''])[-1][:160]}")
+        raise PeerError(f"no ONNX: {(done.stderr.strip().splitlines() or [''])[-1][:160]}")
     return path, float(json.loads(done.stdout.splitlines()[-1]))

@@ -16,7 +16,7 @@ THREADS = len(os.sched_getaffinity(0))
 
 
 class OnnxReader(Runner):
-    reads, infers = "onnx", True
+    reads_file, infers = True, True
 
     def load(self, program: Program, dtype: str, file: Path | None) -> None:
         super().load(program, dtype, file)

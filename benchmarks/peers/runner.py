@@ -16,9 +16,9 @@ Call = Callable[[list[Any]], Any]
 class Runner:
     """One peer and, once loaded, one program.
 
-    ours: hlo_disc. dynamic: one compilation serves all shapes. reads: the kind of file that programs come as
-    (`export.py`), "" for those who take programs as they are written; reads_f32: always that of f32. dtypes: what it
-    is asked for. infers: it has no programs that train.
+    ours: hlo_disc. dynamic: one compilation serves all shapes. reads_file: programs come to it as ONNX files
+    (`export.py`), not as they are written; reads_f32: always that of f32. dtypes: what it is asked for. infers: it has
+    no programs that train.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Runner:
     packages: Sequence[str]
     ours = False
     dynamic = True
-    reads = ""
+    reads_file = False
     reads_f32 = False
     dtypes: Sequence[str] = ("f32", "bf16")
     infers = False
@@ -37,10 +37,6 @@ class Runner:
     def load(self, program: Program, dtype: str, file: Path | None) -> None:
         """Everything that is not timed: weights, or the file that it `reads`."""
         self.program, self.dtype = program, dtype
-
-    def exported(self, sizes: dict[str, int], folder: Path) -> float:
-        """Files that a first call at these sizes reads beyond `file`. Returns the seconds that it took."""
-        return 0.0
 
     def prepare(self, cold: bool) -> Call:
         """A callable that has compiled nothing yet, or all it needs; cold: with none of its caches."""

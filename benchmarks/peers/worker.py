@@ -43,20 +43,18 @@ class Worker:
         (chosen,) = (p for p in programs() if p.name == program)
         self._runner.load(chosen, dtype, Path(file) if file else None)
 
-    def first(self, sizes: dict[str, int], folder: str, cold: bool) -> dict[str, float]:
-        """Compile anew. Seconds of that with the first call, of a later call, and of exporting what it reads."""
-        exporting = self._runner.exported(sizes, Path(folder))
+    def first(self, sizes: dict[str, int], cold: bool) -> dict[str, float]:
+        """Compile anew. Seconds of that with the first call, and of a later call."""
         inputs = self._native(sizes)
         gc.collect()
         start = time.perf_counter()
         self._call = self._runner.prepare(cold)
         self._timed(inputs)
         taken = time.perf_counter() - start
-        return {"seconds": taken, "steady": min(self._timed(inputs) for _ in range(2)), "export": exporting}
+        return {"seconds": taken, "steady": min(self._timed(inputs) for _ in range(2))}
 
-    def shape(self, sizes: dict[str, int], folder: str) -> dict[str, float]:
+    def shape(self, sizes: dict[str, int]) -> dict[str, float]:
         """The sizes of the next turns. Seconds of a first call, and of a later one."""
-        self._runner.exported(sizes, Path(folder))
         self._inputs = self._native(sizes)
         first = self._timed(self._inputs)
         steady = min(self._timed(self._inputs) for _ in range(2))
@@ -72,19 +70,17 @@ class Worker:
         times = [self._timed(self._inputs, self._inner) for _ in range(self._samples)]
         return {"times": times, "cpu": time.process_time() - cpu, "wall": time.perf_counter() - start}
 
-    def result(self, sizes: dict[str, int], folder: str, path: str) -> None:
-        self._runner.exported(sizes, Path(folder))
+    def result(self, sizes: dict[str, int], path: str) -> None:
         result = self._call(self._native(sizes))
         self._runner.wait(result)
         np.savez(path, *self._runner.numpy(result))
 
-    def stream(self, every: list[dict[str, int]], budget: float, folder: str) -> dict[str, float]:
+    def stream(self, every: list[dict[str, int]], budget: float) -> dict[str, float]:
         """Compile anew and run at all sizes in turn, for `budget` seconds or so: seconds, and at how many sizes."""
         inputs = []
         for number, sizes in enumerate(every):
             if number < 5 or self._runner.dynamic:
-                self._runner.exported(sizes, Path(folder))
-            inputs.append(self._native(sizes))
+                inputs.append(self._native(sizes))
         gc.collect()
         start = time.perf_counter()
         self._call = self._runner.prepare(True)
@@ -115,7 +111,7 @@ def _memory(what: str) -> int:
 
 
 def describe(runners: list[type[Runner]]) -> list[dict[str, Any]]:
-    keys = ("name", "about", "ours", "dynamic", "reads", "reads_f32", "dtypes", "infers")
+    keys = ("name", "about", "ours", "dynamic", "reads_file", "reads_f32", "dtypes", "infers")
     return [
         {**{key: getattr(r, key) for key in keys}, "versions": {p: metadata.version(p) for p in r.packages}}
         for r in runners

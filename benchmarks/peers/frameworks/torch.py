@@ -118,7 +118,7 @@ def gelu(x: Tensor, approximate: bool) -> Tensor:
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None, causal: bool = False) -> Tensor:
-    grouped = query.shape[1] != key.shape[1]
+    grouped = bool(query.shape[1] != key.shape[1])
     return F.scaled_dot_product_attention(query, key, value, bias, is_causal=causal, enable_gqa=grouped)
 
 

@@ -29,15 +29,15 @@ PATIENCE = 120.0
 class Budget:
     """What a peer may take of a program, in seconds, beyond which other shapes are left out.
 
-    rounds: turns at a shape. turns: seconds of all turns at a shape, after three rounds. compiling: of the shapes that
-    are timed. stream, dynamic_stream: of one that compiles for each shape, and of one that compiles once.
+    rounds: turns at a shape. turns: seconds of all turns at a shape, after three rounds. compiling: for the shapes
+    that are timed, but for the first where one compilation should do. stream, dynamic_stream: of one that compiles for each shape, and of one that compiles once.
     """
 
     rounds: int = 7
-    compiling: float = 12.0
-    stream: float = 10.0
-    dynamic_stream: float = 40.0
-    turns: float = 20.0
+    turns: float = 8.0
+    compiling: float = 8.0
+    stream: float = 8.0
+    dynamic_stream: float = 16.0
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Measurement:
 
     def _why_left_out(self, name: str) -> str:
         count = len(self.program.shapes)
-        return f"{self.left_out[name]} of {count} shapes: it had compiled for {self.spent[name]:.0f} s"
+        return f"{self.left_out[name]} of {count} shapes: it had compiled for {self.spent[name]:.0f} s for others"
 
     def _present(self) -> list[str]:
         return [name for name in self.peers if name in self.processes and name not in self.missing]
@@ -180,7 +180,7 @@ class Measurement:
         sizes = dict(self.program.shapes[0])
         cold = self.processes[name].ask("first", PATIENCE, sizes=sizes, cold=True)
         seconds = cold["seconds"] - cold["steady"]
-        self.spent[name] = seconds
+        self.spent[name] = 0.0 if self._serves(name) else seconds
         warm = None
         if seconds < self.budget.compiling:
             again = self.processes[name].ask("first", PATIENCE, sizes=sizes, cold=False)
@@ -201,7 +201,7 @@ class Measurement:
         taken: dict[str, list[float]] = {}
         disturbed = dict.fromkeys(self.peers, 0)
         for name in self._present():
-            if self.spent[name] > self.budget.compiling and sizes != self.program.shapes[0] and not self._serves(name):
+            if self.spent[name] > self.budget.compiling and sizes != self.program.shapes[0]:
                 self.left_out[name] = self.left_out.get(name, 0) + 1
                 continue
             found = self._attempt(name, self._ready, sizes)

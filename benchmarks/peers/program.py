@@ -15,6 +15,7 @@ import numpy as np
 # (inputs, outputs), and the kernel of a convolution (height, width, inputs of a group, outputs).
 DENSE, KERNEL = "w", "kernel"
 STREAM = 40
+F32, BOTH = ("f32",), ("f32", "bf16")
 
 
 class Draw:
@@ -62,7 +63,7 @@ class Program:
     stream: Mapping[str, tuple[int, int, int]]
     images: bool = False
     trains: bool = False
-    dtypes: Sequence[str] = ("f32", "bf16")
+    dtypes: Sequence[str] = F32
     constraints: Sequence[str] = ()
 
     def drawn(self) -> Any:

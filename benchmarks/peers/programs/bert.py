@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import Draw, Program
+from benchmarks.peers.program import BOTH, Draw, Program
 
 LAYERS, WIDTH, HEADS, WORDS = 12, 768, 12, 30522
 
@@ -65,6 +65,7 @@ PROGRAMS = [
         dims=("(b, s)", "(b, s)"),
         shapes=[dict(b=b, s=s) for b, s in ((1, 17), (1, 128), (2, 77), (4, 128), (1, 384))],
         stream={"b": (1, 4, 1), "s": (4, 96, 1)},
+        dtypes=BOTH,
         constraints=["s <= 512"],
     )
 ]

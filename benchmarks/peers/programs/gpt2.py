@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import Draw, Program
+from benchmarks.peers.program import BOTH, Draw, Program
 
 LAYERS, WIDTH, HEADS, WORDS, POSITIONS = 12, 768, 12, 50257, 1024
 
@@ -87,6 +87,7 @@ PROGRAMS = [
         dims=("(b, s)",),
         shapes=[dict(b=b, s=s) for b, s in ((1, 17), (1, 128), (4, 64))],
         stream={"b": (1, 4, 1), "s": (4, 96, 1)},
+        dtypes=BOTH,
         constraints=["s <= 1024"],
     ),
     Program(
@@ -98,5 +99,6 @@ PROGRAMS = [
         dims=("(b)", *["(b, _, t, _)"] * (2 * LAYERS)),
         shapes=[dict(b=b, t=t) for b, t in ((1, 1), (1, 100), (1, 1000), (4, 100), (4, 1000), (16, 100), (16, 500))],
         stream={"b": (1, 4, 1), "t": (1, 400, 1)},
+        dtypes=BOTH,
     ),
 ]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import KERNEL, Draw, Program
+from benchmarks.peers.program import BOTH, KERNEL, Draw, Program
 
-F32 = ("f32",)
 MATRIX, VECTOR = "(n, m)", "(m)"
 CHANNELS, WORDS, WIDTH, SIZE = 96, 30522, 768, 64
 
@@ -37,7 +36,6 @@ def by_matrix(
     fn: Callable[..., Any],
     *shapes: tuple[int, int],
     vectors: int = 0,
-    dtypes: Sequence[str] = ("f32", "bf16"),
 ) -> Program:
     """Of a matrix (n, m), and vectors (m)."""
     return Program(
@@ -49,7 +47,6 @@ def by_matrix(
         dims=(MATRIX, *[VECTOR] * vectors),
         shapes=[dict(n=n, m=m) for n, m in shapes],
         stream={"n": (1, 1000, 1), "m": (1, 500, 1)},
-        dtypes=dtypes,
     )
 
 
@@ -135,11 +132,10 @@ PROGRAMS = [
         dims=("(n)",),
         shapes=[dict(n=n) for n in (1000000, 50000, 1001)],
         stream={"n": (1, 50000, 1)},
-        dtypes=F32,
     ),
-    by_matrix("cumsum of rows", "of", lambda ops, x: ops.cumsum(x, 1), *SUMMED, dtypes=F32),
-    by_matrix("cumsum of columns", "of", lambda ops, x: ops.cumsum(x, 0), *SUMMED, dtypes=F32),
-    by_matrix("argmax", "of rows of", lambda ops, x: ops.argmax(x, 1), (64, 50257), (4096, 10), (333, 257), dtypes=F32),
+    by_matrix("cumsum of rows", "of", lambda ops, x: ops.cumsum(x, 1), *SUMMED),
+    by_matrix("cumsum of columns", "of", lambda ops, x: ops.cumsum(x, 0), *SUMMED),
+    by_matrix("argmax", "of rows of", lambda ops, x: ops.argmax(x, 1), (64, 50257), (4096, 10), (333, 257)),
     by_image(
         "max pool", "3x3 by steps of 2, of (b, s, s, c)", of_inputs(lambda ops, x: ops.max_pool(x, 3, 2)), *POOLED
     ),
@@ -153,7 +149,6 @@ PROGRAMS = [
         dims=("(n)",),
         shapes=[dict(n=n) for n in (1000000, 50000, 1001)],
         stream={"n": (1, 50000, 1)},
-        dtypes=F32,
     ),
     Program(
         "gather of rows",
@@ -174,7 +169,6 @@ PROGRAMS = [
         dims=("(n, _)", "(e, _)", "(e)"),
         shapes=[dict(n=n, e=e) for n, e in ((10000, 100000), (1000, 8000), (77, 333))],
         stream={"n": (1, 1000, 1), "e": (1, 5000, 1)},
-        dtypes=F32,
     ),
     by_image(
         "depthwise convolution",
@@ -205,6 +199,7 @@ PROGRAMS = [
         dims=("(n, n)", "(n, n)"),
         shapes=[dict(n=n) for n in (1024, 256, 333)],
         stream={"n": (16, 512, 1)},
+        dtypes=BOTH,
     ),
     Program(
         "attention",
@@ -215,5 +210,6 @@ PROGRAMS = [
         dims=("(_, h, _, _)", "(_, h, s, _)", "(_, h, s, _)"),
         shapes=[dict(h=h, s=4096) for h in (1, 16, 64)],
         stream={"h": (1, 32, 1), "s": (1, 2048, 1)},
+        dtypes=BOTH,
     ),
 ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import DENSE, Draw, Program
+from benchmarks.peers.program import BOTH, DENSE, Draw, Program
 
 LAYERS, WIDTH, HEADS, SHARED, SIZE, HIDDEN, POSITIONS = 2, 2048, 32, 4, 64, 5632, 2048
 
@@ -72,6 +72,7 @@ PROGRAMS = [
         dims=("(b, s, _)",),
         shapes=[dict(b=b, s=s) for b, s in ((1, 1), (1, 17), (1, 128), (2, 77), (1, 384))],
         stream={"b": (1, 2, 1), "s": (4, 96, 1)},
+        dtypes=BOTH,
         constraints=["s <= 2048"],
     )
 ]

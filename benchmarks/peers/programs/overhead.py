@@ -16,6 +16,5 @@ PROGRAMS = [
         dims=("(n)",),
         shapes=[dict(n=8)],
         stream={"n": (1, 100, 1)},
-        dtypes=("f32",),
     )
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import Draw, Program
+from benchmarks.peers.program import BOTH, Draw, Program
 
 # Blocks of each stage, and the width inside them; a block's output is four times as wide.
 STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
@@ -60,6 +60,7 @@ PROGRAMS = [
         dims=("(b, h, w, _)",),
         shapes=[dict(b=b, h=h, w=w) for b, h, w in ((1, 224, 224), (4, 160, 192), (1, 97, 65))],
         stream={"b": (1, 2, 1), "h": (64, 160, 8), "w": (64, 160, 8)},
+        dtypes=BOTH,
         images=True,
     )
 ]

@@ -151,7 +151,6 @@ PROGRAMS = [
         shapes=[dict(b=b) for b in (1, 37, 128, 512)],
         stream={"b": (1, 256, 1)},
         trains=True,
-        dtypes=("f32",),
     ),
     Program(
         "CNN training step",
@@ -164,7 +163,6 @@ PROGRAMS = [
         stream={"b": (1, 40, 1)},
         images=True,
         trains=True,
-        dtypes=("f32",),
     ),
     Program(
         "Transformer training step",
@@ -177,6 +175,5 @@ PROGRAMS = [
         stream={"b": (1, 4, 1), "s": (8, 64, 1)},
         constraints=["s <= 512"],
         trains=True,
-        dtypes=("f32",),
     ),
 ]

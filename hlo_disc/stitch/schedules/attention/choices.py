@@ -33,7 +33,7 @@ from hlo_disc.stitch.fusion.strided import ONE, ZERO, Strided
 from hlo_disc.stitch.schedule import PART
 from hlo_disc.stitch.schedules.attention.sweep import Sweep
 from hlo_disc.stitch.schedules.dot.bf16_dot import panel_depth
-from hlo_disc.stitch.schedules.dot.bf16_tiles import ROWS, register_tile, rest_elements
+from hlo_disc.stitch.schedules.dot.bf16_tiles import ROWS, register_tile, rest_elements, tiles_of_registers
 from hlo_disc.stitch.schedules.dot.choices import BF16, is_paired, tile_vectors
 from hlo_disc.stitch.schedules.dot.epilogue import Epilogue
 from hlo_disc.stitch.schedules.dot.kernel import panel_steps, rows_of_tiles
@@ -283,8 +283,7 @@ class _AttentionKernel:
             self._pack(self.parts.pack_values, q, self.v.widths[1], self.value_at, self.values)
         end = b.minimum(first + chunk, sizes(p.row_axis.size))
         if self.v.tiles:
-            with b.loop(first, end, ROWS) as loop:
-                self._tile_of_registers(loop.i, b.minimum(end - loop.i, ROWS))
+            tiles_of_registers(b, first, end, self._tile_of_registers)
         else:
             rows_of_tiles(b, self.v.steps, first, end, self._tile)
 

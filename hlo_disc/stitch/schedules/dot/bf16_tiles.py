@@ -17,7 +17,7 @@ memory is what it waits for. Actions (`Builder.tile`):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from hlo_disc.stitch.codegen.build import Builder
@@ -39,6 +39,8 @@ def rest_elements(vectors: int) -> int:
 
 def register_tile(b: Builder, types: DotTypes, vectors: int) -> Call:
     """sums[r, c] = sum over k of row[r, k] * panel[k, c], for up to ROWS rows of a tile of `vectors` of columns.
+
+    The registers must be as `tiles_of_registers` makes them for so many rows.
 
     (row with the stride of a row, contiguous along K; panel of pairs; sums with the stride of a row; the K axis; 0, or
     1 to add to what is in sums; the number of rows; `rest_elements` in fast memory)
@@ -107,16 +109,28 @@ def register_tile(b: Builder, types: DotTypes, vectors: int) -> Call:
                 b.tile(f"store.{number}", *at(*place), bytes_)
 
         b.if_(has_rest, copy_rest)
-        two = b.compare(">", rows, LINES)
-        b.tile("config", _lines(b, rows, two))
-        b.if_(two, partial(blocks, 2), partial(blocks, 1))
-        b.tile("release")
+        b.if_(b.compare(">", rows, LINES), partial(blocks, 2), partial(blocks, 1))
 
     return routine(b, ("register tile", types, vectors), f"register_tile{vectors}_", operands, body)
 
 
-def _lines(b: Builder, rows: Val, two: Val) -> Val:
-    """The lines of all registers for a tile of so many rows, of which `two` blocks are taken or one."""
+def tiles_of_registers(b: Builder, first: Scalar, end: Scalar, tile: Callable[[Scalar, Scalar], None]) -> None:
+    """Call `tile` for the rows from `first` on, with the first one and how many; the registers are ready for it."""
+    whole = end - (end - first) % ROWS
+
+    def rest() -> None:
+        _configure(b, end - whole)
+        tile(whole, end - whole)
+
+    _configure(b, ROWS)
+    with b.loop(first, whole, ROWS) as loop:
+        tile(loop.i, ROWS)
+    b.if_(b.compare("<", b.index(whole), end), rest)
+    b.tile("release")
+
+
+def _configure(b: Builder, rows: Scalar) -> None:
+    """Make the registers ready for tiles of so many rows, of two blocks or one."""
 
     def word(full: Sequence[int], partly: Sequence[int], count: Scalar) -> Val:
         """LINES of some registers, `count` of others."""
@@ -124,7 +138,7 @@ def _lines(b: Builder, rows: Val, two: Val) -> Val:
 
     both = word((0, 1, 4, 6, 7), (2, 3, 5), rows - LINES)
     alone = word((6, 7), (0, 1, 2, 3, 4, 5), rows)
-    return b.wide(b.select(two, both, alone))
+    b.tile("config", b.wide(b.select(b.compare(">", b.index(rows), LINES), both, alone)))
 
 
 def _bytes(registers: Sequence[int]) -> int:

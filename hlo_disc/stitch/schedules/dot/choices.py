@@ -15,6 +15,7 @@ machine multiplies pairs of bf16, all forms but `StreamDot` do (`bf16_dot.py`), 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -62,7 +63,8 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     vectors = tile_vectors(p, lanes, device, types.tiles)
 
     def form(kind: type[DotVariant], vectors: int = vectors) -> DotVariant:
-        return kind(group, p, types, lanes, vectors, device, facts)
+        along_k = issubclass(kind, InnerDot)
+        return kind(group, p, replace(types, tiles=False) if along_k else types, lanes, vectors, device, facts)
 
     if narrow:
         return [Choice(form(NarrowDot))]

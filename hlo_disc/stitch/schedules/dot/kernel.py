@@ -13,7 +13,7 @@ from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import row_major
 from hlo_disc.stitch.schedules.dot.bf16_dot import pair_tile
-from hlo_disc.stitch.schedules.dot.bf16_tiles import register_tile
+from hlo_disc.stitch.schedules.dot.bf16_tiles import register_tile, tiles_of_registers
 from hlo_disc.stitch.schedules.dot.epilogue import Epilogue, is_plain
 from hlo_disc.stitch.schedules.dot.microkernel import outer_tile
 from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, KAxis, Operand, Rows
@@ -149,11 +149,10 @@ class TileKernel(ProductKernel):
 
     def each_tile(self, first: Scalar, chunk: Scalar, tile: Callable[..., None]) -> None:
         """Call `tile` for the rows of a chunk, with the first one and how many: one of `steps`, or a scalar."""
-        b, most = self.b, self.v.steps[0]
+        b = self.b
         end = b.minimum(first + chunk, self.sizes(self.p.row_axis.size))
         if self.v.types.tiles:
-            with b.loop(first, end, most) as loop:
-                tile(loop.i, b.minimum(end - loop.i, most))
+            tiles_of_registers(b, first, end, tile)
         else:
             rows_of_tiles(b, self.v.steps, first, end, tile)
 

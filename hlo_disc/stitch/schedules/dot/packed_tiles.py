@@ -9,11 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar
 from hlo_disc.stitch.fusion.strided import ZERO
-from hlo_disc.stitch.schedules.dot.blocked_kernel import BlockedDot, BlockedKernel
+from hlo_disc.stitch.schedules.dot.bf16_tiles import ROWS
+from hlo_disc.stitch.schedules.dot.blocked_kernel import MOST_ROWS, BlockedDot, BlockedKernel
 from hlo_disc.stitch.schedules.dot.forms import PackedDot, PackedKernel
 from hlo_disc.stitch.schedules.dot.operand import Operand
+
+# Elements of rows that stay in the second cache.
+CACHED = 1 << 19
 
 
 class PackedTilesKernel(PackedKernel, BlockedKernel):
@@ -39,6 +44,17 @@ class PackedTilesDot(PackedDot, BlockedDot):
     """A static operand, packed once, by `register_tile`."""
 
     kernel = PackedTilesKernel
+
+    def place(self, total: Scalar, item: Scalar, chunks: Scalar, chunk: Scalar) -> tuple[Scalar, Scalar]:
+        """All panels of some rows come one after the other: the rows stay in the second cache."""
+        items = total // chunks
+        return item % items, (item // items) * chunk
+
+    def chunked(self, b: Builder, rows: Scalar, chunk: Scalar, chunks: Scalar) -> tuple[Scalar, Scalar]:
+        depth = self.product.depth.value
+        most = max(ROWS, min(MOST_ROWS, CACHED // depth // ROWS * ROWS))
+        chunk = b.maximum(b.minimum(chunk, most), 1)
+        return chunk, b.ceil_div(rows, chunk)
 
     @property
     def packed_elements(self) -> Dim:

@@ -145,7 +145,11 @@ class DotVariant:
             sizes, buffers, (total, per, chunk, chunks, *more) = opened
             kernel.open(sizes, buffers, *more)
             with each_item(b, total, per) as item:
-                kernel.item(item // chunks, (item % chunks) * chunk, chunk)
+                kernel.item(*self.place(total, item, chunks, chunk), chunk)
+
+    def place(self, total: Scalar, item: Scalar, chunks: Scalar, chunk: Scalar) -> tuple[Scalar, Scalar]:
+        """Which panel an item is about, and its first row: all rows of a panel come one after the other."""
+        return item // chunks, (item % chunks) * chunk
 
 
 def row_chunks(b: Builder, wanted: Scalar, items: Scalar, rows: Scalar, least: int) -> Scalar:

@@ -29,8 +29,9 @@ PATIENCE = 120.0
 class Budget:
     """What a peer may take of a program, in seconds, beyond which other shapes are left out.
 
-    rounds: turns at a shape. turns: seconds of all turns at a shape, after three rounds. compiling: for the shapes
-    that are timed, but for the first where one compilation should do. stream, dynamic_stream: of one that compiles for each shape, and of one that compiles once.
+    rounds: turns at a shape. turns: seconds of all turns at a shape, after three rounds. compiling: for the shapes that
+    are timed, but for the first where one compilation should do. stream, dynamic_stream: of one that compiles for each
+    shape, and of one that compiles once.
     """
 
     rounds: int = 7

@@ -18,7 +18,7 @@ from hlo_disc.stitch.schedules.dot.forms import PackedDot, PackedKernel
 from hlo_disc.stitch.schedules.dot.operand import Operand
 
 # Elements of rows that stay in the second cache.
-CACHED = 1 << 19
+CACHED = 1 << 18
 
 
 class PackedTilesKernel(PackedKernel, BlockedKernel):

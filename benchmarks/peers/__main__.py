@@ -18,7 +18,7 @@ import click
 import llvmlite.binding as llvm
 from rich.console import Console
 
-from benchmarks.peers import compare, page, results, tables
+from benchmarks.peers import compare, page, results, tables, tree
 from benchmarks.peers.cost import least_work
 from benchmarks.peers.harness import Budget, Measurement
 from benchmarks.peers.processes import FOLDER, ROOT, PeerError, Process, described, made, modules
@@ -27,6 +27,7 @@ from hlo_disc.benchmark import limits
 
 FEATURES = ("avx2", "avx512f", "avx512bf16", "amx-bf16")
 README = ROOT / "README.md"
+Task = tuple[Program, str]  # and its dtype
 
 
 def found_peers(
@@ -67,16 +68,21 @@ def machine() -> results.Machine:
     }
 
 
-def chosen(pattern: str, dtypes: tuple[str, ...]) -> list[tuple[Program, str]]:
+def chosen(pattern: str, dtypes: tuple[str, ...]) -> list[Task]:
     matching = [program for program in programs() if fnmatch.fnmatch(program.name, pattern)]
     return [(program, dtype) for program in matching for dtype in program.dtypes if dtype in dtypes]
+
+
+def weight(program: Program) -> int:
+    """What it takes next to others: a network is compiled for longer than an operation."""
+    return 3 if tree.leaves(program.drawn()) else 1
 
 
 @click.command()
 @click.option("--program", "program_pattern", default="*", help="Programs whose name fits, as in 'GPT-2 *'.")
 @click.option("--peer", "peer_pattern", default="*", help="Peers whose name fits, as in 'OpenVINO *'.")
 @click.option("--dtype", "dtypes", multiple=True, default=("f32", "bf16"), type=click.Choice(["f32", "bf16"]))
-@click.option("--rounds", default=Budget.rounds, show_default=True, help="Turns of each peer at each shape.")
+@click.option("--minutes", default=60.0, show_default=True, help="How long all of it may take, about.")
 @click.option("--json", "target", type=click.Path(path_type=Path), default=FOLDER / "results.json", show_default=True)
 @click.option("--against", type=click.Path(exists=True, path_type=Path), help="An earlier JSON, to compare with.")
 @click.option("--readme", is_flag=True, help="Write the tables of README.md too.")
@@ -85,7 +91,7 @@ def main(
     program_pattern: str,
     peer_pattern: str,
     dtypes: tuple[str, ...],
-    rounds: int,
+    minutes: float,
     target: Path,
     against: Path | None,
     readme: bool,
@@ -95,7 +101,7 @@ def main(
     console = Console(stderr=True)
     old = results.read(against) if against else None
     if not render:
-        _measure(console, chosen(program_pattern, dtypes), peer_pattern, rounds, target)
+        _measure(console, chosen(program_pattern, dtypes), peer_pattern, minutes, target)
     found = results.read(target)
     shown = target.with_suffix(".html")
     page.write(found, shown, old)
@@ -106,7 +112,9 @@ def main(
     console.print(f"{target}, {shown}", highlight=False)
 
 
-def _measure(console: Console, tasks: list[tuple[Program, str]], peer_pattern: str, rounds: int, target: Path) -> None:
+def _measure(
+    console: Console, tasks: list[tuple[Program, str]], peer_pattern: str, minutes: float, target: Path
+) -> None:
     if not tasks:
         raise click.UsageError("no program fits; the programs are " + ", ".join(p.name for p in programs()))
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -119,6 +127,7 @@ def _measure(console: Console, tasks: list[tuple[Program, str]], peer_pattern: s
         machine_limits, before = _measured("before")
         found = _empty(peers, absent)
         found["limits"].append(before)
+        done = 0
         # Programs of one file share processes: kernels are short.
         for _, group in itertools.groupby(tasks, key=lambda task: task[0].fn.__module__):
             processes: dict[str, Process] = {}
@@ -129,9 +138,12 @@ def _measure(console: Console, tasks: list[tuple[Program, str]], peer_pattern: s
                 def say(text: str, title: str = title) -> None:
                     status.update(f"{title}: {text}")
 
+                share = (60 * minutes - (began - start)) * weight(program) / sum(weight(p) for p, _ in tasks[done:])
+                budget = Budget.of(max(share, 0.0), len(program.shapes), len(peers))
                 work = least_work(program, dtype)
-                one = Measurement(program, dtype, peers, where, machine_limits, work, Budget(rounds), say, processes)
+                one = Measurement(program, dtype, peers, where, machine_limits, work, budget, say, processes)
                 found["programs"].append(one.run())
+                done += 1
                 found["seconds"] = time.monotonic() - start
                 results.write(found, target)
                 _print(console, title, found, time.monotonic() - began)

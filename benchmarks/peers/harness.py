@@ -21,6 +21,7 @@ from hlo_disc.benchmark.cost import Work
 
 # Relative errors from which on a result is wrong, and not of lower precision.
 WRONG = {"f32": 0.02, "bf16": 0.5}
+ROUNDS, LEAST_ROUNDS = 7, 3
 # No answer may take longer; seconds.
 PATIENCE = 120.0
 
@@ -29,16 +30,21 @@ PATIENCE = 120.0
 class Budget:
     """What a peer may take of a program, in seconds, beyond which other shapes are left out.
 
-    rounds: turns at a shape. turns: seconds of all turns at a shape, after three rounds. compiling: for the shapes that
-    are timed, but for the first where one compilation should do. stream, dynamic_stream: of one that compiles for each
-    shape, and of one that compiles once.
+    turns: all turns of all peers at a shape, of which there are ROUNDS at most and three at least. compiling: for the
+    shapes that are timed, but for the first where one compilation should do. stream, dynamic_stream: of one that
+    compiles for each shape, and of one that compiles once.
     """
 
-    rounds: int = 7
     turns: float = 8.0
     compiling: float = 8.0
     stream: float = 8.0
     dynamic_stream: float = 16.0
+
+    @staticmethod
+    def of(seconds: float, shapes: int, peers: int) -> Budget:
+        """So that a program takes about so long: some two fifths of that are turns, and as much are streams."""
+        stream = 0.3 * seconds / peers
+        return Budget(0.4 * seconds / shapes, 2 * stream, stream, 2 * stream)
 
 
 @dataclass
@@ -209,8 +215,8 @@ class Measurement:
             if found is not None:
                 taken[name] = []
         start = time.monotonic()
-        for number in range(self.budget.rounds):
-            if number >= 3 and time.monotonic() - start > self.budget.turns:
+        for number in range(ROUNDS):
+            if number >= LEAST_ROUNDS and time.monotonic() - start > self.budget.turns:
                 break
             for name in [name for name in taken if name not in self.missing]:
                 before = load.busy()

@@ -67,8 +67,9 @@ def measure(monkeypatch, tmp_path):
         described = {name: peer(name, **peers.get(name, {})) for name in processes}
         modules = dict.fromkeys(processes, "jax")
         work = least_work(ADD_ONE, "f32")
-        rounds = Budget(rounds=2)
-        return Measurement(ADD_ONE, "f32", described, modules, LIMITS, work, rounds, lambda text: None, processes).run()
+        monkeypatch.setattr(harness, "ROUNDS", 2)
+        budget = Budget()
+        return Measurement(ADD_ONE, "f32", described, modules, LIMITS, work, budget, lambda text: None, processes).run()
 
     return run
 
@@ -146,7 +147,9 @@ def test_real_processes(monkeypatch, tmp_path):
     running: dict = {}
     work = least_work(ADD_ONE, "f32")
     modules = dict.fromkeys(described, "jax")
-    one = Measurement(ADD_ONE, "f32", described, modules, LIMITS, work, Budget(2), lambda text: None, running)
+    one = Measurement(
+        ADD_ONE, "f32", described, modules, LIMITS, work, Budget.of(30.0, 1, 2), lambda text: None, running
+    )
     found = one.run()
     for process in running.values():
         process.close()

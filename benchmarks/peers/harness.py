@@ -86,7 +86,9 @@ class Measurement:
             if name in compiled:
                 compiled[name]["export"] = seconds
         every = self.program.stream_sizes()
-        stream = {n: t for n in self._present() if (t := self._attempt(n, self._stream, every, compiled[n]))}
+        medians = {n: [s["times"][n]["median"] for s in shapes if n in s["times"]] for n in self._present()}
+        usual = {name: statistics.fmean(found) for name, found in medians.items() if found}
+        stream = {n: t for n in usual if (t := self._attempt(n, self._stream, every, compiled[n], usual))}
         return {
             "name": self.program.name,
             "dtype": self.dtype,
@@ -237,17 +239,20 @@ class Measurement:
         self.spent[name] += max(found["seconds"] - found["steady"], 0.0)
         return found["steady"]
 
-    def _stream(self, name: str, every: Sequence[Mapping[str, int]], compiled: Compile) -> StreamTime:
-        """Of one who compiles for longer than the budget, by what compiling took."""
-        cold = compiled["cold"]
+    def _stream(
+        self, name: str, every: Sequence[Mapping[str, int]], compiled: Compile, usual: Mapping[str, float]
+    ) -> StreamTime:
+        """Of one who compiles for longer than the budget by what that took, and by its `usual` time at other shapes."""
+        cold, count = compiled["cold"], len(every)
         budget = self.budget.dynamic_stream if self._serves(name) else self.budget.stream
         if cold > budget:
-            return {"seconds": cold * (1 if self._serves(name) else len(every)), "measured": 0}
+            return {"seconds": cold + count * usual[name] if self._serves(name) else count * cold, "measured": 0}
         found = self.processes[name].ask("stream", PATIENCE, every=list(map(dict, every)), budget=budget)
-        scale = len(every) / found["measured"]
-        if self._serves(name):  # compiled once
-            return {"seconds": cold + max(found["seconds"] - cold, 0.0) * scale, "measured": found["measured"]}
-        return {"seconds": found["seconds"] * scale, "measured": found["measured"]}
+        first, measured = found["first"], found["measured"]
+        if not self._serves(name):
+            return {"seconds": found["seconds"] * count / measured, "measured": measured}
+        later = (found["seconds"] - first) / (measured - 1) if measured > 1 else usual[name]
+        return {"seconds": first + later * (count - 1), "measured": measured}
 
 
 def timing(times: Sequence[float], disturbed: int) -> Timing:

@@ -76,19 +76,19 @@ class Worker:
         np.savez(path, *self._runner.numpy(result))
 
     def stream(self, every: list[dict[str, int]], budget: float) -> dict[str, float]:
-        """Compile anew and run at all sizes in turn, for `budget` seconds or so: seconds, and at how many sizes."""
-        inputs = []
-        for number, sizes in enumerate(every):
-            if number < 5 or self._runner.dynamic:
-                inputs.append(self._native(sizes))
+        """Compile anew and run at all sizes in turn, for `budget` seconds or so but at three at least.
+
+        Seconds, those of the first, and at how many sizes.
+        """
+        inputs = [self._native(sizes) for sizes in every]
         gc.collect()
         start = time.perf_counter()
         self._call = self._runner.prepare(True)
-        measured = 0
-        while measured < len(inputs) and (not measured or time.perf_counter() - start < budget):
-            self._timed(inputs[measured])
-            measured += 1
-        return {"seconds": time.perf_counter() - start, "measured": measured}
+        ends: list[float] = []
+        while len(ends) < len(inputs) and (len(ends) < 3 or ends[-1] < budget):
+            self._timed(inputs[len(ends)])
+            ends.append(time.perf_counter() - start)
+        return {"seconds": ends[-1], "first": ends[0], "measured": len(ends)}
 
     def stats(self) -> dict[str, float]:
         """Compilations since the last one anew, and bytes at most above what there were before loading."""

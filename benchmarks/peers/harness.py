@@ -221,11 +221,10 @@ class Measurement:
             if number >= LEAST_ROUNDS and time.monotonic() - start > self.budget.turns:
                 break
             for name in [name for name in taken if name not in self.missing]:
-                before = load.busy()
                 turn = self._attempt(name, lambda name: self.processes[name].ask("turn", PATIENCE))
                 if turn:
                     taken[name] += turn["times"]
-                    disturbed[name] += load.disturbed(load.busy() - before, turn["cpu"], turn["wall"], limits.cores())
+                    disturbed[name] += load.disturbed(turn["busy"], turn["cpu"], turn["wall"], limits.cores())
         for name, times in taken.items():
             if times and name not in self.missing:
                 yield name, timing(times, disturbed[name])

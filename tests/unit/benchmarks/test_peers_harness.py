@@ -37,7 +37,7 @@ class StandIn:
         replies = {
             "first": {"seconds": self.compiling, "steady": 0.1},
             "shape": {"seconds": 0.1, "steady": 0.1},
-            "turn": {"times": [0.1, 0.2, 0.3], "cpu": 1e9, "wall": 0.6},
+            "turn": {"times": [0.1, 0.2, 0.3], "busy": 0.7, "cpu": 0.6, "wall": 0.6},
             "stats": {"compilations": 1, "peak": 1000},
             "stream": {"seconds": 2.4, "first": 0.5, "measured": 20},
         }

@@ -112,9 +112,7 @@ def main(
     console.print(f"{target}, {shown}", highlight=False)
 
 
-def _measure(
-    console: Console, tasks: list[tuple[Program, str]], peer_pattern: str, minutes: float, target: Path
-) -> None:
+def _measure(console: Console, tasks: list[Task], peer_pattern: str, minutes: float, target: Path) -> None:
     if not tasks:
         raise click.UsageError("no program fits; the programs are " + ", ".join(p.name for p in programs()))
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -127,7 +125,7 @@ def _measure(
         machine_limits, before = _measured("before")
         found = _empty(peers, absent)
         found["limits"].append(before)
-        done = 0
+        weights = [weight(program) for program, _ in tasks]
         # Programs of one file share processes: kernels are short.
         for _, group in itertools.groupby(tasks, key=lambda task: task[0].fn.__module__):
             processes: dict[str, Process] = {}
@@ -138,12 +136,12 @@ def _measure(
                 def say(text: str, title: str = title) -> None:
                     status.update(f"{title}: {text}")
 
-                share = (60 * minutes - (began - start)) * weight(program) / sum(weight(p) for p, _ in tasks[done:])
+                left = weights[len(found["programs"]) :]
+                share = (60 * minutes - (began - start)) * left[0] / sum(left)
                 budget = Budget.of(max(share, 0.0), len(program.shapes), len(peers))
                 work = least_work(program, dtype)
                 one = Measurement(program, dtype, peers, where, machine_limits, work, budget, say, processes)
                 found["programs"].append(one.run())
-                done += 1
                 found["seconds"] = time.monotonic() - start
                 results.write(found, target)
                 _print(console, title, found, time.monotonic() - began)

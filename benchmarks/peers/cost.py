@@ -25,8 +25,9 @@ def least_work(program: Program, dtype: str) -> Callable[[Mapping[str, int]], Wo
         sizes = [str(size) if name == "_" else name for name, size in zip(named, x.shape, strict=True)]
         return f"{dtype if x.dtype == np.float32 else x.dtype.name.replace('int', 'i')}[{', '.join(sizes)}]"
 
-    weights = tree.mapped(lambda x: spec(x, ", ".join("_" * x.ndim)), program.drawn())
+    drawn = program.drawn()
+    weights = tree.mapped(lambda x: spec(x, ", ".join("_" * x.ndim)), drawn)
     inputs = [spec(x, shape) for x, shape in zip(program.inputs(**program.shapes[0]), program.dims, strict=True)]
     graph = simplify(sources.graph(function, weights, inputs, constraints=program.constraints))
-    shapes = [x.shape for x in tree.leaves(program.drawn())]
+    shapes = [x.shape for x in tree.leaves(drawn)]
     return lambda sizes: work(graph, [*shapes, *(x.shape for x in program.inputs(**sizes))])

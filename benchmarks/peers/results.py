@@ -76,7 +76,7 @@ class Stream(TypedDict):
 
 class Compile(TypedDict):
     cold: float
-    warm: float | None  # with what an earlier process has left on the disk
+    warm: float | None  # once more in the same process, with its caches
     export: float | None  # to make the file that it reads; not part of the others
     compilations: int  # over all shapes that are timed
 

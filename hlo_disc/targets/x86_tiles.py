@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from hlo_disc.targets.emit import FunctionBody
 
 FEATURES = ("amx-bf16", "amx-tile")
-REGISTERS = 8
 # Linux: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA), for all threads of the process
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
 # Words of eight bytes of a configuration: palette 1; bytes of a line, 16 bits a register; lines, a byte a register.

@@ -11,34 +11,35 @@ from benchmarks.peers.program import BOTH, Draw, Program
 LAYERS, WIDTH, HEADS, WORDS, POSITIONS = 12, 768, 12, 50257, 1024
 
 
-def weights(draw: Draw) -> Any:
-    def layer() -> Any:
-        return {
-            "norm_1": draw.norm(WIDTH),
-            "qkv": draw.dense(WIDTH, 3 * WIDTH),
-            "output": draw.dense(WIDTH, WIDTH),
-            "norm_2": draw.norm(WIDTH),
-            "up": draw.dense(WIDTH, 4 * WIDTH),
-            "down": draw.dense(4 * WIDTH, WIDTH),
-        }
+def layer(draw: Draw, width: int) -> Any:
+    return {
+        "norm_1": draw.norm(width),
+        "qkv": draw.dense(width, 3 * width),
+        "output": draw.dense(width, width),
+        "norm_2": draw.norm(width),
+        "up": draw.dense(width, 4 * width),
+        "down": draw.dense(4 * width, width),
+    }
 
+
+def weights(draw: Draw) -> Any:
     return {
         "words": draw.normal(WORDS, WIDTH),
         "positions": draw.normal(POSITIONS, WIDTH),
-        "layers": [layer() for _ in range(LAYERS)],
+        "layers": [layer(draw, WIDTH) for _ in range(LAYERS)],
         "norm": draw.norm(WIDTH),
     }
 
 
-def block(ops: Any, layer: Any, x: Any, past: Any = None) -> Any:
-    """One pre-norm block on x (b, s, d): it, and keys and values (b, h, length, 64), past included."""
+def block(ops: Any, layer: Any, x: Any, past: Any = None, width: int = WIDTH, heads: int = HEADS) -> Any:
+    """One pre-norm block on x (b, s, width): it, and keys and values (b, heads, length, …), past included."""
     b, s, _ = ops.shape(x)
     parts = ops.split(ops.dense(layer["qkv"], ops.layer_norm(layer["norm_1"], x, 1e-5)), 3)
-    query, key, value = (ops.transpose(ops.reshape(y, (b, s, HEADS, WIDTH // HEADS)), (0, 2, 1, 3)) for y in parts)
+    query, key, value = (ops.transpose(ops.reshape(y, (b, s, heads, width // heads)), (0, 2, 1, 3)) for y in parts)
     if past is not None:
         key, value = ops.concatenate([past[0], key], 2), ops.concatenate([past[1], value], 2)
     mixed = ops.transpose(ops.attention(query, key, value, causal=past is None), (0, 2, 1, 3))
-    x = x + ops.dense(layer["output"], ops.reshape(mixed, (b, s, WIDTH)))
+    x = x + ops.dense(layer["output"], ops.reshape(mixed, (b, s, width)))
     y = ops.dense(layer["up"], ops.layer_norm(layer["norm_2"], x, 1e-5))
     return x + ops.dense(layer["down"], ops.gelu(y, approximate=True)), [key, value]
 

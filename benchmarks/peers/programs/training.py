@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.program import KERNEL, Draw, Program
+from benchmarks.peers.programs import gpt2
 from benchmarks.peers.tree import leaves, mapped
 
 RATE, MOMENTUM, DECAY, DECAY_OF_SQUARES, LEAST = 1e-3, 0.9, 0.9, 0.999, 1e-8
@@ -92,20 +93,10 @@ def cnn_loss(ops: Any, weights: Any, x: Any, labels: Any) -> Any:
 
 
 def transformer_weights(draw: Draw) -> Any:
-    def layer() -> Any:
-        return {
-            "norm_1": draw.norm(WIDTH),
-            "qkv": draw.dense(WIDTH, 3 * WIDTH),
-            "output": draw.dense(WIDTH, WIDTH),
-            "norm_2": draw.norm(WIDTH),
-            "up": draw.dense(WIDTH, 4 * WIDTH),
-            "down": draw.dense(4 * WIDTH, WIDTH),
-        }
-
     return {
         "words": draw.normal(WORDS, WIDTH),
         "positions": draw.normal(POSITIONS, WIDTH),
-        "layers": [layer() for _ in range(LAYERS)],
+        "layers": [gpt2.layer(draw, WIDTH) for _ in range(LAYERS)],
         "norm": draw.norm(WIDTH),
         "head": draw.dense(WIDTH, WORDS),
     }
@@ -113,15 +104,9 @@ def transformer_weights(draw: Draw) -> Any:
 
 def transformer_loss(ops: Any, weights: Any, ids: Any, labels: Any) -> Any:
     """Causal: ids i32 (b, s), labels i32 (b, s), which are the tokens that follow."""
-    b, s = ops.shape(ids)
-    x = ops.take(weights["words"], ids) + ops.rows(weights["positions"], s)
+    x = ops.take(weights["words"], ids) + ops.rows(weights["positions"], ops.shape(ids)[1])
     for layer in weights["layers"]:
-        parts = ops.split(ops.dense(layer["qkv"], ops.layer_norm(layer["norm_1"], x, 1e-5)), 3)
-        heads = (ops.transpose(ops.reshape(y, (b, s, HEADS, WIDTH // HEADS)), (0, 2, 1, 3)) for y in parts)
-        mixed = ops.transpose(ops.attention(*heads, causal=True), (0, 2, 1, 3))
-        x = x + ops.dense(layer["output"], ops.reshape(mixed, (b, s, WIDTH)))
-        y = ops.dense(layer["up"], ops.layer_norm(layer["norm_2"], x, 1e-5))
-        x = x + ops.dense(layer["down"], ops.gelu(y, approximate=True))
+        x, _ = gpt2.block(ops, layer, x, width=WIDTH, heads=HEADS)
     return ops.cross_entropy(ops.dense(weights["head"], ops.layer_norm(weights["norm"], x, 1e-5)), labels)
 
 

@@ -93,11 +93,11 @@ def test_what_linux_does_not_grant_is_not_there(monkeypatch, machine):
 def test_packed_weights():
     bf16 = np.dtype(ml_dtypes.bfloat16)
     rng = np.random.default_rng(0)
-    for k, n in ((257, 130), (64, 64), (1, 3)):
+    for k, n in ((257, 130), (64, 64), (1, 3), (0, 5)):
         weight = jnp.asarray(rng.standard_normal((k, n)).astype(bf16))
         for fn, y in ((lambda x, w: x @ w, weight), (lambda x, w: x @ w.T, weight.T)):
             compiled = hlo_disc.jit(fn, dims={"x": "(m, _)"})
-            for m in (1, 2, 9, 100):
+            for m in (1, 2, 9, 100, 0):
                 x = rng.standard_normal((m, k)).astype(bf16)
                 want = x.astype(np.float64) @ np.asarray(weight, np.float64)
                 for _ in range(3):  # the third call has the packed weight

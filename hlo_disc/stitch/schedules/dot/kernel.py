@@ -143,7 +143,8 @@ class TileKernel(ProductKernel):
     def rows_at(self, at: Scalar, first: Scalar, rows: Scalar) -> Operand | Rows:
         """The rows of a tile, row 0 of the matrix being at `at`."""
         axis, sizes = self.p.row_axis, self.sizes
-        if axis.digits and isinstance(rows, int):
+        if axis.digits:
+            assert isinstance(rows, int), "windows are not read by registers of matrices"
             return Rows(self.rows, tuple(at + position(axis, first + r, "row", sizes) for r in range(rows)))
         return Operand(self.rows, at + first * sizes(axis.row_stride), (sizes(axis.row_stride),))
 

@@ -51,7 +51,7 @@ class PackedTilesDot(PackedDot, BlockedDot):
         return item % items, (item // items) * chunk
 
     def chunked(self, b: Builder, rows: Scalar, chunk: Scalar, chunks: Scalar) -> tuple[Scalar, Scalar]:
-        depth = self.product.depth.value
+        depth = max(self.product.depth.value, 1)
         most = max(ROWS, min(MOST_ROWS, CACHED // depth // ROWS * ROWS))
         chunk = b.maximum(b.minimum(chunk, most), 1)
         return chunk, b.ceil_div(rows, chunk)

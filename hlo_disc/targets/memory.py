@@ -49,6 +49,16 @@ def _store(body: FunctionBody, op: ir.Operation) -> None:
     body.do(f"store {body.type(value.type).text} {body[value]}, ptr {address}, align {_alignment(op, element)}")
 
 
+def _prefetch(body: FunctionBody, op: ir.Operation) -> None:
+    memref, index = op.operands
+    place = f"{_element(body, memref).text}, ptr {body[memref]}, {body.type.index.text} {body[index]}"
+    address = body.op(f"getelementptr {place}")  # not inbounds: it may be beyond the end
+    data = "1" if op.attributes["isDataCache"].value else "0"
+    write = "1" if op.attributes["isWrite"].value else "0"
+    locality = str(op.attributes["localityHint"].value)
+    body.call("void", "llvm.prefetch.p0", [("ptr", address), ("i32", write), ("i32", locality), ("i32", data)])
+
+
 # MLIR's kinds of updates in LLVM's words.
 ATOMICS = {
     "addi": "add", "andi": "and", "maxs": "max", "maxu": "umax", "mins": "min", "minu": "umin", "ori": "or",
@@ -161,6 +171,7 @@ HANDLERS: dict[str, Handler] = {
     "memref.load": _load,
     "memref.store": _store,
     "memref.atomic_rmw": _atomic,
+    "memref.prefetch": _prefetch,
     "memref.view": _view,
     "memref.cast": _same_pointer,
     "memref.memory_space_cast": _same_pointer,

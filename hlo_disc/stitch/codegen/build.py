@@ -329,6 +329,10 @@ class Builder:
         else:
             self.lanes.store_one(x, buffer, at)
 
+    def prefetch(self, buffer: Val, i: Scalar) -> None:
+        """Ask for the line of an element, which may be beyond the buffer's end."""
+        memref.PrefetchOp(buffer.v, [self.index(i).v], isWrite=False, localityHint=3, isDataCache=True)
+
     def gather(self, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None, fixed: bool = True) -> Val:
         """Elements i + offsets[lane] of a buffer; fixed: one that does not change while the kernel runs."""
         lanes = offsets.lanes

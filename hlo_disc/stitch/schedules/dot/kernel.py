@@ -103,7 +103,7 @@ class TileKernel(ProductKernel):
                 self.tiles[rows, False] = pair_tile(b, v.types, v.lanes, rows, v.vectors)
                 continue
             for mask in masked:
-                self.tiles[rows, mask] = outer_tile(b, types, v.lanes, rows, v.vectors, depth, mask, apart)
+                self.tiles[rows, mask] = outer_tile(b, types, v.lanes, rows, v.vectors, depth, mask, apart, v.device.prefetch)
 
     def multiply(
         self,

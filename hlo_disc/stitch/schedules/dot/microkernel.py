@@ -32,19 +32,32 @@ from hlo_disc.stitch.schedules.dot.operand import (
 
 # Products summed one after the other; longer sums are sums of such. The error of a sum grows with the longest chain.
 CHAIN = 256
+# Bytes of a line of a cache.
+LINE = 64
 
 
 def outer_tile(
-    b: Builder, types: DotTypes, lanes: int, rows: int, vectors: int, depth: int, masked: bool, apart: bool = False
+    b: Builder,
+    types: DotTypes,
+    lanes: int,
+    rows: int,
+    vectors: int,
+    depth: int,
+    masked: bool,
+    apart: bool = False,
+    prefetch: int = 0,
 ) -> Call:
     """sums[r, c] = sum over k of row[r, k] * col[k, c], for a tile of rows x vectors*lanes.
 
     (row with the stride of a row, or if apart `Rows`; col; sums with the stride of a row; each of `depth` nested K
     axes, outermost first; 0, or 1 to add to what is in sums; if masked: how many columns may be read)
+    prefetch: ask for columns so many bytes ahead.
     """
     first = matrix_rows(b, types.row, rows) if apart else matrix(b, types.row, 1)
     parameters = [first, matrix(b, types.col), matrix(b, types.sum, 1)]
     parameters += [k_axis(b)] * depth + [scalar(b)] * (1 + masked)
+    width, line = lanes * vectors, LINE // types.col.itemsize
+    ahead = prefetch // (width * types.col.itemsize)
 
     def body(row: Operand | Rows, col: Operand, sums: Operand, *rest: KAxis | Val) -> None:
         axes = [x for x in rest if isinstance(x, KAxis)]
@@ -60,6 +73,8 @@ def outer_tile(
                 if axis + 1 < depth:
                     inner = nest(axis + 1, 0, axes[axis + 1].size, u, v, inner)
                 else:
+                    for at in range(0, width if ahead else 0, line):
+                        b.prefetch(col.buffer, v + axes[axis].col_stride * ahead + at)
                     inner = outer_product(u, v, inner)
                 loop.yield_(u + axes[axis].row_stride, v + axes[axis].col_stride, *inner)
             return loop.results[2:]
@@ -80,7 +95,7 @@ def outer_tile(
             acc = nest(0, part.i, b.minimum(part.i + chain, outermost.size), x, y, [zero] * (rows * vectors))
             leave_sums(b, acc, lanes, (rows, vectors), sums, part.i + done)
 
-    key = ("outer", types, lanes, rows, vectors, depth, masked, apart)
+    key = ("outer", types, lanes, rows, vectors, depth, masked, apart, ahead)
     return routine(b, key, f"outer{rows}x{vectors}_", parameters, body)
 
 

@@ -388,6 +388,17 @@ def test_views_casts_and_pointers():
     assert out.tolist() == [3, 8, 0, 0, 3, 8, 0, 0]
 
 
+@pytest.mark.parametrize("i", [0, 1 << 20, 1 << 50])
+def test_a_prefetch_may_be_of_memory_that_is_not_there(i):
+    body = f"""
+      %far = arith.constant {i} : index
+      memref.prefetch %a0[%far], read, locality<3>, data : memref<?xf32>
+      memref.store %one, %a0[%c0] : memref<?xf32>"""
+    out = np.zeros(1, np.float32)
+    kernels.run(f"%one = arith.constant 1.0 : f32{body}", out)
+    assert out[0] == 1
+
+
 REDUCTIONS = {
     ("add", np.int32): np.sum,
     ("mul", np.int32): np.prod,

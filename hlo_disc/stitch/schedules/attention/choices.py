@@ -300,7 +300,7 @@ class _AttentionKernel:
         with self.b.loop(0, self.b.ceil_div(columns, width)) as loop:
             first = loop.i * width
             source = Operand(self.memory[p.cols.source], at + first * stride)
-            pack(sizes, source, Operand(target, loop.i * room), columns - first)
+            pack(sizes, source, Operand(target, loop.i * room, (width, self.v.lanes)), columns - first)
 
     def _tile(self, row: Scalar, rows: int) -> None:
         query_at = self.query_at + row * self.sizes(self.p.row_axis.row_stride)

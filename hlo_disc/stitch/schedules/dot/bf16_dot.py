@@ -19,17 +19,19 @@ def panel_depth(pairs: bool, depth: Dim) -> Dim:
     return (depth + 1) // 2 if pairs else depth
 
 
-def pair_tile(b: Builder, types: DotTypes, lanes: int, rows: int, vectors: int) -> Call:
+def pair_tile(b: Builder, types: DotTypes, lanes: int, rows: int, vectors: int, packed: bool) -> Call:
     """`outer_tile` for one K axis that is contiguous in the row operand; its column operand is a panel of pairs."""
-    operands = [matrix(b, types.row, 1), matrix(b, types.sum), matrix(b, types.sum, 1), k_axis(b), scalar(b)]
+    operands = [matrix(b, types.row, 1), matrix(b, types.sum, packed), matrix(b, types.sum, 1)]
+    operands += [k_axis(b), scalar(b)]
 
     def body(row: Operand, panel: Operand, sums: Operand, axis: KAxis, done: Val) -> None:
         size, step = axis.size, axis.col_stride
+        vector: Scalar = panel.strides[0] if packed else lanes
         starts = [row.at + row.strides[0] * r for r in range(rows)]
 
         def add(i: Val, acc: list[Val], mask: Val | None) -> list[Val]:
             """The products of pair number i, whose second element may be missing."""
-            columns = (b.load(panel.buffer, panel.at + i * step + j * lanes, lanes) for j in range(vectors))
+            columns = (b.load(panel.buffer, panel.at + i * step + vector * j, lanes) for j in range(vectors))
             cols = [_split(b, x, types) for x in columns]
             out = []
             for r in range(rows):
@@ -46,7 +48,7 @@ def pair_tile(b: Builder, types: DotTypes, lanes: int, rows: int, vectors: int) 
                 rest.yield_(*add(rest.i, rest.args, b.lanes.first(1, 2)))
             leave_sums(b, rest.results, lanes, (rows, vectors), sums, part.i + done)
 
-    return routine(b, ("pairs", types, lanes, rows, vectors), f"pairs{rows}x{vectors}_", operands, body)
+    return routine(b, ("pairs", types, lanes, rows, vectors, packed), f"pairs{rows}x{vectors}_", operands, body)
 
 
 def pair_inner(b: Builder, types: DotTypes, lanes: int, columns: int) -> Call:
@@ -74,20 +76,20 @@ def pair_inner(b: Builder, types: DotTypes, lanes: int, columns: int) -> Call:
 
 def copy_pairs(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Call:
     """`copy_panel`: two neighbouring rows of K at a time."""
-    parameters = [matrix(b, types.col, 1), matrix(b, types.sum), scalar(b), scalar(b)]
+    parameters = [matrix(b, types.col, 1), matrix(b, types.sum, 2), scalar(b), scalar(b)]
 
     def body(col: Operand, panel: Operand, size: Val, count: Val) -> None:
-        (step,) = col.strides
+        (step,), (along, vector) = col.strides, panel.strides
 
         def copy(i: Val, second: Scalar) -> None:
             """second: how many columns the second row has."""
-            x, to = col.at + i * 2 * step, panel.at + i * (vectors * lanes)
+            x, to = col.at + i * 2 * step, panel.at + i * along
             for j in range(vectors):
                 masks = [b.lanes.first(n - j * lanes, lanes) for n in (count, second)]
                 one, two = (
                     b.load(col.buffer, at + j * lanes, lanes, m) for at, m in zip((x, x + step), masks, strict=True)
                 )
-                b.store(_joined(b, b.lanes.in_turn(one, two), types, lanes), panel.buffer, to + j * lanes)
+                b.store(_joined(b, b.lanes.in_turn(one, two), types, lanes), panel.buffer, to + vector * j)
 
         with b.loop(0, size // 2) as loop:
             copy(loop.i, count)

@@ -18,6 +18,7 @@ memory is what it waits for. Actions (`Builder.tile`):
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from hlo_disc.stitch.codegen.build import Builder
@@ -37,23 +38,26 @@ def rest_elements(vectors: int) -> int:
     return (ROWS + LINES * vectors) * WORDS
 
 
-def register_tile(b: Builder, types: DotTypes, vectors: int) -> Call:
+def register_tile(b: Builder, types: DotTypes, vectors: int, packed: bool = False) -> Call:
     """sums[r, c] = sum over k of row[r, k] * panel[k, c], for up to ROWS rows of a tile of `vectors` of columns.
 
     The registers must be as `tiles_of_registers` makes them for so many rows.
 
-    (row with the stride of a row, contiguous along K; panel of pairs; sums with the stride of a row; the K axis; 0, or
-    1 to add to what is in sums; the number of rows; `rest_elements` in fast memory)
+    (row with the stride of a row, contiguous along K; panel of pairs, if packed with the stride from vector
+    to vector; sums with the stride of a row; the K axis; 0, or 1 to add to what is in sums; the number of rows;
+    `rest_elements` in fast memory)
     """
-    operands = [matrix(b, types.row, 1), matrix(b, types.sum), matrix(b, types.sum, 1), k_axis(b)]
+    operands = [matrix(b, types.row, 1), matrix(b, types.sum, packed), matrix(b, types.sum, 1), k_axis(b)]
     operands += [scalar(b), scalar(b), matrix(b, types.sum)]
 
     def body(row: Operand, panel: Operand, sums: Operand, axis: KAxis, done: Val, rows: Val, rest: Operand) -> None:
         whole, left = axis.size // DEPTH, axis.size % DEPTH
         has_rest = b.compare("!=", left, 0)
         row_rest = Operand(b.retyped(rest.buffer, b.memory_type(types.row)), rest.at * 2, (DEPTH,))
-        panel_rest = Operand(rest.buffer, rest.at + ROWS * WORDS)
+        panel_rest = Operand(rest.buffer, rest.at + ROWS * WORDS, (LINES * WORDS,))
         step = axis.col_stride
+        columns = Operand(panel.buffer, panel.at, panel.strides or (WORDS,))
+        (vector,) = columns.strides
 
         def copy_rest() -> None:
             """What is beside it belongs to other rows, and may be NaN."""
@@ -63,13 +67,13 @@ def register_tile(b: Builder, types: DotTypes, vectors: int) -> Call:
                 b.store(x, row_rest.buffer, row_rest.at + loop.i * DEPTH)
             pairs, first = b.ceil_div(left, 2), panel.at + whole * LINES * step
             for j in range(vectors):
-                to = panel_rest.at + j * WORDS
+                to = panel_rest.at + j * LINES * WORDS
                 with b.loop(0, pairs) as loop:
-                    y = b.load(panel.buffer, first + loop.i * step + j * WORDS, WORDS)
-                    b.store(y, panel_rest.buffer, to + loop.i * (vectors * WORDS))
+                    y = b.load(panel.buffer, first + loop.i * step + vector * j, WORDS)
+                    b.store(y, panel_rest.buffer, to + loop.i * WORDS)
                 with b.loop(pairs, LINES) as loop:
                     zero = b.const(0, b.memory_type(types.sum), WORDS)
-                    b.store(zero, panel_rest.buffer, to + loop.i * (vectors * WORDS))
+                    b.store(zero, panel_rest.buffer, to + loop.i * WORDS)
 
         def blocks(high: int) -> None:
             """Sums of all K of so many blocks of rows."""
@@ -89,13 +93,13 @@ def register_tile(b: Builder, types: DotTypes, vectors: int) -> Call:
                     b.tile(f"load.{number}", *at(*place), bytes_)
 
             def products(x: Operand, y: Operand, y_stride: Scalar) -> None:
-                (x_stride,) = x.strides
+                (x_stride,), (y_vector,) = x.strides, y.strides
                 x_bytes, y_bytes = b.wide(x_stride * _BF16), b.wide(y_stride * _WORD)
                 for r in range(high):
                     where = b.address(x.buffer, x.at + x_stride * (r * LINES), _BF16)
                     b.tile(f"load.{_FIRST_ROWS + r}", *where, x_bytes)
                 for c in range(vectors):
-                    where = b.address(y.buffer, y.at + c * WORDS, _WORD)
+                    where = b.address(y.buffer, y.at + y_vector * c, _WORD)
                     b.tile(f"load.{_FIRST_COLUMNS + c}", *where, y_bytes)
                 for r, c in places.values():
                     b.tile(f"dot.{2 * r + c}.{_FIRST_ROWS + r}.{_FIRST_COLUMNS + c}")
@@ -103,15 +107,15 @@ def register_tile(b: Builder, types: DotTypes, vectors: int) -> Call:
             b.if_(b.compare("==", done, 0), clear, take)
             with b.loop(0, whole) as loop:
                 x = Operand(row.buffer, row.at + loop.i * DEPTH, row.strides)
-                products(x, Operand(panel.buffer, panel.at + loop.i * LINES * step), step)
-            b.if_(has_rest, lambda: products(row_rest, panel_rest, vectors * WORDS))
+                products(x, replace(columns, at=panel.at + loop.i * LINES * step), step)
+            b.if_(has_rest, lambda: products(row_rest, panel_rest, WORDS))
             for number, place in places.items():
                 b.tile(f"store.{number}", *at(*place), bytes_)
 
         b.if_(has_rest, copy_rest)
         b.if_(b.compare(">", rows, LINES), partial(blocks, 2), partial(blocks, 1))
 
-    return routine(b, ("register tile", types, vectors), f"register_tile{vectors}_", operands, body)
+    return routine(b, ("register tile", types, vectors, packed), f"register_tile{vectors}_", operands, body)
 
 
 def tiles_of_registers(b: Builder, first: Scalar, end: Scalar, tile: Callable[[Scalar, Scalar], None]) -> None:

@@ -171,7 +171,7 @@ class BlockedKernel(TileKernel):
         b, sizes, width = self.b, self.sizes, self.v.width
 
         def copy() -> None:
-            panel = Operand(self.room, 0)
+            panel = Operand(self.room, 0, (width, self.v.lanes))
             if self.windows is not None:
                 count = b.minimum(self.count, width)
                 self.windows.block(sizes, Operand(self.cols, col_at), self.col, panel, self.table, depth, count)

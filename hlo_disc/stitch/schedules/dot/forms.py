@@ -29,14 +29,14 @@ class PackedKernel(TileKernel):
         self.packed = buffers[-1]
 
     def take_panel(self, number: Scalar, panels: Scalar) -> None:
-        self.k_steps = panel_steps(self.p, self.sizes, self.v.width)
+        depth = self.sizes(panel_depth(self.v.types.pairs, self.p.depth))
+        self.k_steps = panel_steps(self.p, self.sizes, self.v.lanes)
         panel = number % panels
         for i, a in reversed(list(zip(self.batch, self.p.batch, strict=True))):
             if self.p.axes[a].col_stride != ZERO:
                 panel = panel + i * panels
                 panels = panels * self.sizes(self.p.axes[a].size)
-        at = panel * self.sizes(panel_depth(self.v.types.pairs, self.p.depth) * self.v.width)
-        self.panel = Operand(self.packed, at)
+        self.panel = Operand(self.packed, panel * (depth * self.v.width), (depth * self.v.lanes,))
 
     def sum(self, where: Operand | Rows, rows: Scalar, sums: Operand, masked: bool = False) -> None:
         self.multiply(rows, where, self.panel, sums, self.walk(), 0)
@@ -48,6 +48,7 @@ class PackedDot(DotVariant):
 
     form = "packed"
     kernel = PackedKernel
+    packed = True
 
     def more(self, b: Builder) -> list[tuple[ir.Type, str]]:
         return [(b.buffer_type(b.memory_type(self.types.sum)), "r")]

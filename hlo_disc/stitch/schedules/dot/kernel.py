@@ -95,15 +95,16 @@ class TileKernel(ProductKernel):
         b, v = self.b, self.v
         self.tiles: dict[tuple[Scalar, bool], Call] = {}
         if v.types.tiles:
-            self.any_rows = register_tile(b, v.types, v.vectors)
+            self.any_rows = register_tile(b, v.types, v.vectors, v.packed)
             return
         types, apart = DotTypes(v.types.row, v.types.sum, v.types.sum), bool(self.p.row_axis.digits)
         for rows in v.steps:
             if v.types.pairs:
-                self.tiles[rows, False] = pair_tile(b, v.types, v.lanes, rows, v.vectors)
+                self.tiles[rows, False] = pair_tile(b, v.types, v.lanes, rows, v.vectors, v.packed)
                 continue
             for mask in masked:
-                self.tiles[rows, mask] = outer_tile(b, types, v.lanes, rows, v.vectors, depth, mask, apart, v.device.prefetch)
+                tile = outer_tile(b, types, v.lanes, rows, v.vectors, depth, mask, apart, v.packed, v.device.prefetch)
+                self.tiles[rows, mask] = tile
 
     def multiply(
         self,
@@ -214,10 +215,10 @@ def rows_of_tiles(
         lo = hi
 
 
-def panel_steps(p: Product, sizes: Sizes, width: int) -> list[Scalar]:
-    """How far it is in a micro-panel from one element to the next along each axis of K."""
+def panel_steps(p: Product, sizes: Sizes, innermost: int) -> list[Scalar]:
+    """How far it is in a micro-panel from one element to the next along each axis of K, given that of the last one."""
     steps: list[Scalar] = []
-    step: Scalar = width
+    step: Scalar = innermost
     for axis in reversed(p.inner):
         steps = [step, *steps]
         step = step * sizes(axis.size)

@@ -1,8 +1,9 @@
 """Bringing the columns of a tile, or rows, together in memory: the device functions that pack micro-panels.
 
-    panel[k, c] = col[k, c]        for k < size of K, c < width
+    panel[k, j, c] = col[k, j*lanes + c]        for k < size of K, j < vectors, c < lanes
 
-A micro-panel holds the columns of one tile, K after K; what is behind the last column is zero.
+A micro-panel holds the columns of one tile; what is behind the last column is zero. It has strides along K and from
+vector to vector.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ def copy_panel(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Call:
 
     (col with the stride along K; panel; size of K; number of columns)
     """
-    parameters = [matrix(b, types.col, 1), matrix(b, types.sum), scalar(b), scalar(b)]
+    parameters = [matrix(b, types.col, 1), matrix(b, types.sum, 2), scalar(b), scalar(b)]
 
     def body(col: Operand, panel: Operand, size: Val, count: Val) -> None:
-        (step,) = col.strides
+        (step,), (along, vector) = col.strides, panel.strides
         masks = [b.lanes.first(count - j * lanes, lanes) for j in range(vectors)]
         with b.loop(0, size, 1, [b.index(col.at), b.index(panel.at)]) as loop:
             x, y = loop.args
             for j, mask in enumerate(masks):
                 found = load(b, types.col, types.sum, col.buffer, x + j * lanes, lanes, mask)
-                b.store(found, panel.buffer, y + j * lanes)
-            loop.yield_(x + step, y + vectors * lanes)
+                b.store(found, panel.buffer, y + vector * j)
+            loop.yield_(x + step, y + along)
 
     return routine(b, ("copy", types, lanes, vectors), f"copy{vectors}_", parameters, body)
 
@@ -74,10 +75,10 @@ def transpose_panel(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Ca
 
     (col with the stride of a column; panel; size of K; number of columns)
     """
-    parameters = [matrix(b, types.col, 1), matrix(b, types.sum), scalar(b), scalar(b)]
+    parameters = [matrix(b, types.col, 1), matrix(b, types.sum, 2), scalar(b), scalar(b)]
 
     def body(col: Operand, panel: Operand, size: Val, count: Val) -> None:
-        (stride,) = col.strides
+        (stride,), (step, vector) = col.strides, panel.strides
         width, each = vectors * lanes, 2 if types.pairs else 1
 
         def along(at: Scalar, n: int, mask: Val | None = None) -> Val:
@@ -88,22 +89,23 @@ def transpose_panel(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Ca
 
         def clear() -> None:  # what happens to lie there may be denormal, and takes fifty times as long to multiply
             zeros = b.const(0, b.memory_type(types.sum), lanes)
-            with b.loop(0, b.ceil_div(size, each) * width, lanes) as loop:
-                b.store(zeros, panel.buffer, panel.at + loop.i)
+            with b.loop(0, b.ceil_div(size, each)) as loop:
+                for j in range(vectors):
+                    b.store(zeros, panel.buffer, panel.at + loop.i * step + vector * j)
 
         b.if_(b.compare("<", count, width), clear)
         with b.loop(0, b.minimum(count, width), lanes) as group:
-            first, to, left = col.at + group.i * stride, panel.at + group.i, count - group.i
+            first, to, left = col.at + group.i * stride, panel.at + group.i // lanes * vector, count - group.i
             whole = b.select(b.compare(">=", left, lanes), size // each - size // each % 4, b.index(0))
             with b.loop(0, whole, 4) as loop:
                 x = [along(first + loop.i * each + stride * c, 4) for c in range(lanes)]
                 for k, y in enumerate(_transposed(b, x)):
-                    b.store(y, panel.buffer, to + (loop.i + k) * width)
+                    b.store(y, panel.buffer, to + (loop.i + k) * step)
             with b.loop(0, b.minimum(left, lanes)) as rest:
                 with b.loop(whole, b.ceil_div(size, each)) as loop:
                     at = first + rest.i * stride + loop.i * each
                     y = along(at, 1, b.lanes.first(size - loop.i * each, each))
-                    b.store(b.simd.take(y, 0), panel.buffer, to + loop.i * width + rest.i)
+                    b.store(b.simd.take(y, 0), panel.buffer, to + loop.i * step + rest.i)
 
     return routine(b, ("transpose", types, lanes, vectors), f"transpose{vectors}_", parameters, body)
 
@@ -132,18 +134,18 @@ def gather_panel(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Call:
 
     (col with the strides of a column and along K; panel; size of K; number of columns)
     """
-    parameters = [matrix(b, types.col, 2), matrix(b, types.sum), scalar(b), scalar(b)]
+    parameters = [matrix(b, types.col, 2), matrix(b, types.sum, 2), scalar(b), scalar(b)]
 
     def body(col: Operand, panel: Operand, size: Val, count: Val) -> None:
-        stride, step = col.strides
+        (stride, step), (along, vector) = col.strides, panel.strides
         offsets = b.binary("*", b.lanes.numbers(lanes), stride)
         masks = [b.lanes.first(count - j * lanes, lanes) for j in range(vectors)]
         with b.loop(0, size, 1, [b.index(col.at), b.index(panel.at)]) as loop:
             x, y = loop.args
             for j, mask in enumerate(masks):
                 found = gather(b, types.col, types.sum, col.buffer, x + stride * (j * lanes), offsets, mask)
-                b.store(found, panel.buffer, y + j * lanes)
-            loop.yield_(x + step, y + vectors * lanes)
+                b.store(found, panel.buffer, y + vector * j)
+            loop.yield_(x + step, y + along)
 
     return routine(b, ("gather", types, lanes, vectors), f"gather{vectors}_", parameters, body)
 

@@ -32,8 +32,6 @@ from hlo_disc.stitch.schedules.dot.operand import (
 
 # Products summed one after the other; longer sums are sums of such. The error of a sum grows with the longest chain.
 CHAIN = 256
-# Bytes of a line of a cache.
-LINE = 64
 
 
 def outer_tile(
@@ -45,24 +43,27 @@ def outer_tile(
     depth: int,
     masked: bool,
     apart: bool = False,
+    packed: bool = False,
     prefetch: int = 0,
 ) -> Call:
     """sums[r, c] = sum over k of row[r, k] * col[k, c], for a tile of rows x vectors*lanes.
 
-    (row with the stride of a row, or if apart `Rows`; col; sums with the stride of a row; each of `depth` nested K
-    axes, outermost first; 0, or 1 to add to what is in sums; if masked: how many columns may be read)
+    (row with the stride of a row, or if apart `Rows`; col, if packed with the stride from vector to vector; sums with
+    the stride of a row; each of `depth` nested K axes, outermost first; 0, or 1 to add to what is in sums; if masked:
+    how many columns may be read)
+    packed: col is a panel of a `PanelPacking`, whose vectors lie one after another; if not, they are neighbours.
     prefetch: ask for columns so many bytes ahead.
     """
     first = matrix_rows(b, types.row, rows) if apart else matrix(b, types.row, 1)
-    parameters = [first, matrix(b, types.col), matrix(b, types.sum, 1)]
+    parameters = [first, matrix(b, types.col, packed), matrix(b, types.sum, 1)]
     parameters += [k_axis(b)] * depth + [scalar(b)] * (1 + masked)
-    width, line = lanes * vectors, LINE // types.col.itemsize
-    ahead = prefetch // (width * types.col.itemsize)
+    ahead = prefetch // (vectors * lanes * types.col.itemsize)
 
     def body(row: Operand | Rows, col: Operand, sums: Operand, *rest: KAxis | Val) -> None:
         axes = [x for x in rest if isinstance(x, KAxis)]
         done, *count = (x for x in rest if isinstance(x, Val))
         starts = row.starts if isinstance(row, Rows) else [row.at + row.strides[0] * r for r in range(rows)]
+        vector: Scalar = col.strides[0] if packed else lanes
         masks: list[Val | None] = [None] * vectors
         if masked:
             masks = [b.lanes.first(count[0] - j * lanes, lanes) for j in range(vectors)]
@@ -70,17 +71,21 @@ def outer_tile(
         def nest(axis: int, lo: Scalar, hi: Scalar, x: Val, y: Val, acc: list[Val]) -> list[Val]:
             with b.loop(lo, hi, 1, [x, y, *acc]) as loop:
                 u, v, *inner = loop.args
+                step: Scalar = lanes if packed and axis + 1 == depth else axes[axis].col_stride
                 if axis + 1 < depth:
                     inner = nest(axis + 1, 0, axes[axis + 1].size, u, v, inner)
                 else:
-                    for at in range(0, width if ahead else 0, line):
-                        b.prefetch(col.buffer, v + axes[axis].col_stride * ahead + at)
+                    for j in range(vectors if ahead else 0):
+                        b.prefetch(col.buffer, v + step * ahead + vector * j)
                     inner = outer_product(u, v, inner)
-                loop.yield_(u + axes[axis].row_stride, v + axes[axis].col_stride, *inner)
+                loop.yield_(u + axes[axis].row_stride, v + step, *inner)
             return loop.results[2:]
 
         def outer_product(x: Val, y: Val, acc: list[Val]) -> list[Val]:
-            cols = [load(b, types.col, types.sum, col.buffer, y + j * lanes, lanes, masks[j]) for j in range(vectors)]
+            places = [y + vector * j for j in range(vectors)]
+            cols = [
+                load(b, types.col, types.sum, col.buffer, at, lanes, m) for at, m in zip(places, masks, strict=True)
+            ]
             out = []
             for r in range(rows):
                 one = b.splat(load(b, types.row, types.sum, row.buffer, starts[r] + x, 0), lanes)
@@ -95,7 +100,7 @@ def outer_tile(
             acc = nest(0, part.i, b.minimum(part.i + chain, outermost.size), x, y, [zero] * (rows * vectors))
             leave_sums(b, acc, lanes, (rows, vectors), sums, part.i + done)
 
-    key = ("outer", types, lanes, rows, vectors, depth, masked, apart, ahead)
+    key = ("outer", types, lanes, rows, vectors, depth, masked, apart, packed, ahead)
     return routine(b, key, f"outer{rows}x{vectors}_", parameters, body)
 
 

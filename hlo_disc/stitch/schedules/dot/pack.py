@@ -30,7 +30,7 @@ class PanelPacker:
     """Packs micro-panels. Made before the kernel that uses it."""
 
     def __init__(self, b: Builder, inner: Sequence[Axis], col: Axis, types: DotTypes, lanes: int, vectors: int):
-        self.b, self.inner, self.col, self.width = b, inner, col, lanes * vectors
+        self.b, self.inner, self.col = b, inner, col
         if col.col_stride == ONE or col.size == ONE:
             self.kind, self.pack = "copy", (copy_pairs if types.pairs else copy_panel)(b, types, lanes, vectors)
         elif inner[-1].col_stride == ONE:
@@ -39,7 +39,10 @@ class PanelPacker:
             self.kind, self.pack = "gather", gather_panel(b, types, lanes, vectors)
 
     def block(self, sizes: Sizes, col: Operand, panel: Operand, depth: Scalar, count: Scalar) -> None:
-        """Pack `depth` elements along the innermost K axis of the columns of `col`, `count` in all."""
+        """Pack `depth` elements along the innermost K axis of the columns of `col`, `count` in all.
+
+        panel: with the strides along K and from vector to vector.
+        """
         step, stride = sizes(self.inner[-1].col_stride), sizes(self.col.col_stride)
         strides = {"copy": (step,), "transpose": (stride,), "gather": (stride, step)}[self.kind]
         self.pack(Operand(col.buffer, col.at, strides), panel, depth, count)
@@ -47,11 +50,11 @@ class PanelPacker:
     def __call__(self, sizes: Sizes, col: Operand, panel: Operand, count: Scalar) -> None:
         """Pack a panel of the columns of `col`, of which `count` are left, over all of K."""
         *outer, last = self.inner
-        depth = sizes(last.size)
+        depth, (along, _) = sizes(last.size), panel.strides
 
         def nest(axes: Sequence[Axis], at: Scalar, rows: Scalar) -> None:
             if not axes:
-                here = Operand(panel.buffer, panel.at + rows * (depth * self.width))
+                here = replace(panel, at=panel.at + rows * (depth * along))
                 self.block(sizes, Operand(col.buffer, at), here, depth, count)
                 return
             size = sizes(axes[0].size)
@@ -94,7 +97,11 @@ class WindowPacker:
 
 @dataclass(frozen=True)
 class PanelPacking:
-    """All panels of a static operand. `batch`: loops outside of the panels; `source` is in memory from `offset` on."""
+    """All panels of a static operand. `batch`: loops outside of the panels; `source` is in memory from `offset` on.
+
+    The vectors of a panel lie one after another: a core that reads several lines side by side has more of them under
+    way. Two of a Sapphire Rapids, which do 24 FMAs with 256 bytes, read 26 GB/s by four lines and 14 by one.
+    """
 
     source: Value
     offset: int
@@ -155,7 +162,9 @@ class PanelPacking:
             for axis in reversed(self.batch):
                 at = at + rest % axis.size.value * axis.col_stride.value
                 rest = rest // axis.size.value
-            pack(sizes, Operand(source, at), Operand(target, block * self.panel), self.col.size.value - first)
+            strides = (self.lanes, self.panel // self.vectors)
+            panel = Operand(target, block * self.panel, strides)
+            pack(sizes, Operand(source, at), panel, self.col.size.value - first)
 
     def launch(self, b: Builder, name: str, source: Val, target: Val) -> None:
         """target: a byte buffer of `size` bytes."""

@@ -6,7 +6,7 @@ so fast that the second cache could not bring both operands.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.stitch.codegen.build import Builder
@@ -36,7 +36,7 @@ class PackedTilesKernel(PackedKernel, BlockedKernel):
 
     def take_block(self, depth: Scalar, col_at: Scalar, done: Scalar) -> tuple[Operand, Scalar]:
         """Two elements of K are in one row of the panel."""
-        return Operand(self.panel.buffer, self.panel.at + done // 2 * self.v.width), self.v.width
+        return replace(self.panel, at=self.panel.at + done // 2 * self.v.lanes), self.v.lanes
 
 
 @dataclass(frozen=True)

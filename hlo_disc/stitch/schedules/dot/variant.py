@@ -42,6 +42,7 @@ class DotVariant:
     types, lanes, vectors: the element types, and lanes and vectors of a tile. slices: into how many parts K is divided;
     more than one are the product's first axis.
     form: what `explain` calls it. kernel: what builds its kernel. spans: how many more scalars that takes.
+    packed: tiles read the panels of a `PanelPacking`.
     """
 
     group: Group
@@ -57,6 +58,7 @@ class DotVariant:
     form: ClassVar[str]
     kernel: ClassVar[type[TileKernel]]
     spans: ClassVar[int] = 0
+    packed: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

@@ -44,8 +44,8 @@ _EXTRAS = (
 )  # fmt: skip
 # The register tiles (rows, vectors) that reach the most FLOPs with so many vector registers.
 _TILES = {32: (6, 4), 16: (4, 3)}
-# Bytes ahead, by those of a register: where that is a line of the cache BERT's products are 5 % faster so, with few rows
-# and with many; with AVX2, where a line would be asked for twice, they are 5 % slower.
+# Bytes ahead, by those of a register: where that is a line of the cache BERT's products are 5 % faster so, with few
+# rows and with many; with AVX2, where a line would be asked for twice, they are 5 % slower.
 _PREFETCH = {64: 2048, 32: 0}
 
 _C_FUNCTIONS = ("memcpy", "memmove", "memset")

@@ -42,9 +42,12 @@ class Budget:
 
     @staticmethod
     def of(seconds: float, shapes: int, peers: int) -> Budget:
-        """So that a program takes about so long: some two fifths of that are turns, and as much are streams."""
-        stream = 0.3 * seconds / peers
-        return Budget(0.4 * seconds / shapes, 2 * stream, stream, 2 * stream)
+        """So that a program takes about so long: some two fifths of that are turns, and as much are streams.
+
+        Little time is no reason to measure next to nothing: there is a least of everything.
+        """
+        stream = max(0.3 * seconds / peers, 3.0)
+        return Budget(max(0.4 * seconds / shapes, 4.0), max(2 * stream, 12.0), stream, 2 * stream)
 
 
 @dataclass
@@ -78,7 +81,7 @@ class Measurement:
                 del compiled[name]
         memory = {}
         for name in self._present():
-            stats = self._attempt(name, lambda name: self.processes[name].ask("stats", PATIENCE))
+            stats = self._attempt(name, self._stats)
             if stats:
                 memory[name] = stats["peak"]
                 compiled[name]["compilations"] = stats["compilations"]
@@ -113,7 +116,7 @@ class Measurement:
 
     def _attempt(self, name: str, step: Callable[..., Any], *arguments: Any) -> Any:
         """What the step gives for the peer, or None when it fails; then the peer has no further part in this."""
-        self.say(f"{step.__name__.strip('_<>')}: {name}")
+        self.say(f"{step.__name__.strip('_')}: {name}")
         try:
             return step(name, *arguments)
         except PeerError as error:
@@ -158,8 +161,11 @@ class Measurement:
                 self._failed(name, error)
         for name in asked:
             if name in self._present():
-                self._attempt(name, lambda name: self.processes[name].answer(PATIENCE))
+                self._attempt(name, self._loaded)
         return files
+
+    def _loaded(self, name: str) -> None:
+        self.processes[name].answer(PATIENCE)
 
     def _reference(self) -> list[np.ndarray]:
         process = Process("jax", "reference")
@@ -221,13 +227,19 @@ class Measurement:
             if number >= LEAST_ROUNDS and time.monotonic() - start > self.budget.turns:
                 break
             for name in [name for name in taken if name not in self.missing]:
-                turn = self._attempt(name, lambda name: self.processes[name].ask("turn", PATIENCE))
+                turn = self._attempt(name, self._turn)
                 if turn:
                     taken[name] += turn["times"]
                     disturbed[name] += load.disturbed(turn["busy"], turn["cpu"], turn["wall"], limits.cores())
         for name, times in taken.items():
             if times and name not in self.missing:
                 yield name, timing(times, disturbed[name])
+
+    def _turn(self, name: str) -> Any:
+        return self.processes[name].ask("turn", PATIENCE)
+
+    def _stats(self, name: str) -> Any:
+        return self.processes[name].ask("stats", PATIENCE)
 
     def _serves(self, name: str) -> bool:
         """Whether it needs not compile for another shape."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pkgutil
 import selectors
@@ -108,6 +109,7 @@ class Process:
         self._log.close()
 
 
+@functools.cache
 def exported(program: str, dtype: str) -> tuple[Path, float]:
     """The ONNX file of a program, and the seconds that making it took. Raises PeerError."""
     folder = FOLDER / "exports" / f"{program}-{dtype}".replace(" ", "-").replace("/", "-")

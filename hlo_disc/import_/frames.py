@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dis
 import inspect
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from jax._src import core
 
 
-def asking_code(frame: FrameType) -> CodeType:
+def asking_frame(frame: FrameType) -> FrameType:
     """What asks by a frame, which may be one of JAX's comparisons of shapes."""
     while frame.f_code.co_filename == core.__file__ and frame.f_back is not None:
         frame = frame.f_back
-    return frame.f_code
+    return frame
 
 
 def is_dropped(frame: FrameType) -> bool:

@@ -34,13 +34,13 @@ from jax._src.export import shape_poly
 from jax._src.interpreters import mlir
 from jax._src.lax import convolution, lax
 from jax._src.lax.control_flow import loops
-from jax._src.numpy import fft, lax_numpy, util, vectorize
+from jax._src.numpy import einsum, fft, lax_numpy, util, vectorize
 
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Guard
-from hlo_disc.dynamic_hlo.sizes.dim import Atom, Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, Atom, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import UnsupportedOpError
-from hlo_disc.import_.frames import asking_code, callee, is_dropped
+from hlo_disc.import_.frames import asking_frame, callee, is_dropped
 
 _LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (jax, jaxlib))
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -266,6 +266,22 @@ def _is_lookup(frame: FrameType) -> bool:
     return code.co_name == "__eq__" and _is_generated(code)
 
 
+def _is_idle_in_einsum(frame: FrameType, size: Any) -> bool:
+    """Whether einsum asks if a size is 1 and does the same either way.
+
+    It leaves out an axis of 1 where the other operand's is not; of an axis that is as long as the other's, or that the
+    other has not, it asks too.
+    """
+    if frame.f_code.co_name == "<listcomp>" and frame.f_back is not None:
+        frame = frame.f_back
+    if frame.f_code.co_name != "filter_singleton_dims" or frame.f_code.co_filename != einsum.__file__:
+        return False
+    seen = frame.f_locals
+    at = map(seen["other_names"].find, seen["names"])
+    others = [seen["other_shape"][j] for n, j in zip(seen["operand"].shape, at, strict=True) if j >= 0 and n is size]
+    return all(dim_of(other) in (ONE, dim_of(size)) for other in others)
+
+
 def _ours(size: Any) -> Answers | None:
     """Who answers what is asked of a size of JAX's: None but for those that are traced now."""
     answers = getattr(_thread, "answers", None)
@@ -290,7 +306,8 @@ def _install() -> None:
         ours = _ours(self)
         if ours is None or not _compares(self, other) or _is_lookup(sys._getframe(1)):
             return False
-        if asking_code(sys._getframe(1)) in idle or sys._getframe(1).f_code.co_filename == vectorize.__file__:
+        frame = asking_frame(sys._getframe(1))
+        if frame.f_code in idle or frame.f_code.co_filename == vectorize.__file__ or _is_idle_in_einsum(frame, self):
             return ours.facts.equal(dim_of(self), dim_of(other)) is Truth.YES
         return ours.are_equal(dim_of(self), dim_of(other))
 

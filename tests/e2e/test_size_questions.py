@@ -255,6 +255,26 @@ def test_what_is_as_large_as_it_should_be_is_not_asked_about() -> None:
     assert shift.stats().records[-1].asked == ()
 
 
+@pytest.mark.parametrize("form", ["bqd,bkd->bqk", "bqd,dk->bqk", "bqd,bqk->dk", "bq,bq->b"])
+def test_einsum_asks_for_an_axis_of_one_only_where_it_may_be_repeated(form: str) -> None:
+    names, sizes = form.partition("-")[0].split(","), {"b": 1, "q": 1, "k": 3, "d": 4}
+    dims = {x: f"({', '.join('_' if n in 'kd' else n for n in name)})" for x, name in zip("xy", names, strict=True)}
+    f = hlo_disc.jit(lambda x, y: jnp.einsum(form, x, y), dims=dims, fallback=False)
+    for b, q in ((1, 1), (5, 1), (1, 6), (2, 3)):
+        x, y = (np.ones([{**sizes, "b": b, "q": q}[n] for n in name], np.float32) for name in names)
+        np.testing.assert_array_equal(f(x, y), np.einsum(form, x, y))
+    (record,) = f.stats().records
+    assert record.asked == ()
+
+
+def test_einsum_repeats_an_axis_of_one() -> None:
+    f = hlo_disc.jit(lambda x, y: jnp.einsum("bi,bi->b", x, y), dims={"x": "(b, _)", "y": "(c, _)"}, fallback=False)
+    for b, c in ((1, 1), (1, 5), (5, 1), (4, 4), (1, 7), (7, 1)):
+        x, y = np.arange(b * 3, dtype=np.float32).reshape(b, 3), np.arange(c * 3, dtype=np.float32).reshape(c, 3)
+        np.testing.assert_array_equal(f(x, y), (x * y).sum(1))
+    assert f.stats().compilations <= 4
+
+
 def test_constraints_refuse_and_questions_do_not() -> None:
     f = hlo_disc.jit(doubled_if_one, dims={"x": "(n)"}, constraints="n <= 8")
     for _ in range(2):

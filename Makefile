@@ -24,7 +24,7 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-frameworks test-page traffic launches instructions test-full conformance fuzz soak surface mutants lint format docs bench peers bench-torch bench-tensorflow gpu-kit ecosystem asan tsan clean
+.PHONY: demo test test-gpu test-frameworks test-page traffic launches instructions test-full conformance fuzz soak surface mutants lint format docs bench peers bench-tensorflow gpu-kit ecosystem asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -117,10 +117,6 @@ PEER ?= *
 peers: $(STAMP)
 	$(BIN)/python -W ignore -m benchmarks.peers --program "$(PROGRAM)" --peer "$(PEER)" $(if $(README),--readme)
 
-# The same of PyTorch's models, next to Inductor, eager mode, ONNX Runtime and OpenVINO.
-bench-torch: $(STAMP) .venv-torch/peers
-	.venv-torch/bin/python -W ignore -m benchmarks.pytorch
-
 # What a call takes as an op of TensorFlow's.
 bench-tensorflow: $(STAMP) .venv-tensorflow/installed
 	.venv-tensorflow/bin/python -W ignore -m benchmarks.tensorflow
@@ -180,9 +176,4 @@ EXTRA = $(BIN)/python -c "import sys, tomllib; print(*tomllib.load(open('pyproje
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 		> "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
 	$(EXTRA) $* | $(@D)/bin/pip install --quiet --disable-pip-version-check -r /dev/stdin
-	touch $@
-
-# Its peers, for benchmarks alone.
-.venv-torch/peers: .venv-torch/installed
-	$(EXTRA) torch-peers | $(@D)/bin/pip install --quiet --disable-pip-version-check -r /dev/stdin
 	touch $@

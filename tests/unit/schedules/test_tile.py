@@ -28,6 +28,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options
+from hlo_disc.stitch.schedules.dot.choices import FEW_COLUMNS
 
 F32 = np.dtype(np.float32)
 # m, k, n: 0, 1, primes, around the row steps (6, 4, 2, 1) and the panels (64, 24 columns), and where rows are many.
@@ -382,6 +383,37 @@ def test_long_sums_with_an_epilogue() -> None:
     graph = make_graph([("float32", "b, k, m"), ("float32", "b, k, n"), ("float32", "n")], build)
     sizes = [(1, 3, 8193, 5), (3, 4, 9000, 6), (2, 70, 8200, 65), (2, 49, 257, 65), (0, 3, 9000, 4), (2, 1, 0, 3)]
     run(graph, [dict(zip("bmkn", size, strict=True)) for size in sizes], tolerance=2e-5)
+
+
+# Around the most columns that become rows, the panels, the block of K, and where blocks share K.
+FEW = [
+    (m, k, n)
+    for n in (0, 1, 2, 6, 7, FEW_COLUMNS - 1, FEW_COLUMNS, FEW_COLUMNS + 1)
+    for m, k in ((1, 3), (63, 40), (65, 0), (130, 2049), (64, 8193), (5000, 5))
+]
+
+
+@pytest.mark.parametrize("right", ["k, n", "n, k"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_few_columns_of_a_transposed_operand(right: str, dtype: str) -> None:
+    graph = product("k, m", right, ((0,), (int(right == "n, k"),)), dtype=dtype, result="float32")
+    run(graph, [dict(zip("mkn", size, strict=True)) for size in FEW], level=levels()[-1])
+
+
+def test_few_columns_of_a_transposed_operand_with_an_epilogue() -> None:
+    def build(b: GraphBuilder, x: Value, y: Value, bias: Value) -> Value:
+        sums = dot(b, x, y, ((1,), (1,)), ((0,), (0,)))
+        shifted = b.op("add", [sums, b.op("broadcast", [bias], shape=sums.shape, dims=(1,))])
+        return b.op("transpose", [b.op("tanh", [shifted])], perm=(0, 2, 1))
+
+    graph = make_graph([("float32", "b, k, m"), ("float32", "b, k, n"), ("float32", "m")], build)
+    run(graph, [{"b": 2, "m": m, "k": k, "n": n} for m, k, n in FEW if k < 2049], tolerance=2e-5)
+
+
+@pytest.mark.parametrize("n, taken", [("3", True), ("24", True), ("25", False), ("n", True)])
+def test_the_form_for_few_columns(n: str, taken: bool) -> None:
+    choices = pipeline.compile(product("k, m", f"k, {n}", ((0,), (0,))), Options(target="cpu")).explain
+    assert ("dot_across" in choices) == taken and ("dot_open" in choices) == (n in ("25", "n"))
 
 
 def test_what_lies_behind_the_last_column_costs_nothing() -> None:

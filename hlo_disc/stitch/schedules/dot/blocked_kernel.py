@@ -221,3 +221,10 @@ class BlockedDot(DotVariant):
     def chunked(self, b: Builder, rows: Scalar, chunk: Scalar, chunks: Scalar) -> tuple[Scalar, Scalar]:
         chunk = b.maximum(b.minimum(chunk, MOST_ROWS), 1)
         return chunk, b.ceil_div(rows, chunk)
+
+
+@dataclass(frozen=True)
+class AcrossDot(BlockedDot):
+    """Few columns, and rows that lie together: rows and columns exchanged."""
+
+    form = "across"

@@ -5,11 +5,11 @@
         for each tile of 6, 2 or 1 rows of the chunk:       sums over all of K in registers, then the epilogue
 
 Forms are classes: `PackedDot` (a static operand, packed once), `BlockedDot` (columns are read in place, or by many
-rows from a copy of the panel in fast memory; in a `TransposedDot` rows are copied, too), `InnerDot` (few rows, columns
-contiguous along K: lanes run along K), `NarrowDot` (the same with rows and columns exchanged, for few columns),
-`StreamDot` (one row, wide tiles). Long sums with few results are shared among blocks (`shared_dot.py`); where the
-machine multiplies pairs of bf16, all forms but `StreamDot` do (`bf16_dot.py`), or small matrices of them
-(`bf16_tiles.py`).
+rows from a copy of the panel in fast memory; in a `TransposedDot` rows are copied, too, but for an `AcrossDot`, of few
+columns, which are exchanged with the rows), `InnerDot` (few rows, columns contiguous along K: lanes run along K),
+`NarrowDot` (the same with rows and columns exchanged, for few columns), `StreamDot` (one row, wide tiles). Long sums
+with few results are shared among blocks (`shared_dot.py`); where the machine multiplies pairs of bf16, all forms but
+`StreamDot` do (`bf16_dot.py`), or small matrices of them (`bf16_tiles.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
 from hlo_disc.stitch.schedules.dot.bf16_tiles import VECTORS
-from hlo_disc.stitch.schedules.dot.blocked_kernel import BlockedDot
+from hlo_disc.stitch.schedules.dot.blocked_kernel import AcrossDot, BlockedDot
 from hlo_disc.stitch.schedules.dot.forms import InnerDot, NarrowDot, PackedDot, StreamDot
 from hlo_disc.stitch.schedules.dot.operand import DotTypes
 from hlo_disc.stitch.schedules.dot.pack import PanelPacking
@@ -44,6 +44,8 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 INNER_ROWS = 3
 # Up to so many columns lanes run along K, and the rows' operand is the one in vectors.
 NARROW_COLUMNS = 4
+# Up to so many columns are made rows when the rows lie together: their operand is then in vectors, and read as it lies.
+FEW_COLUMNS = 24
 # Vectors of a tile of one row, in tiles of many rows: what memory gives at once.
 STREAM = 4
 
@@ -69,7 +71,7 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     if narrow:
         return [Choice(form(NarrowDot))]
     columns = form(TransposedDot if is_transposed(p) else BlockedDot)
-    last = [*filter(None, [shared_dot(columns, device, facts)]), Choice(columns)]
+    last = shared_or_whole(columns, device, facts)
     if static(p.cols.source) and _is_static(p) and not p.gathered:
         packing = PanelPacking.of(p, p.cols.source, types, lanes, vectors)
         return [Choice(form(PackedTilesDot if types.tiles else PackedDot), packing=packing), *last]
@@ -84,7 +86,17 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     if _narrow_fits(p) and not size.is_const:
         column = NarrowDot(group, swapped(p), DotTypes(col, row, p.dtype), lanes, vectors, device, facts)
         first.append(Choice(column, (Condition(size, "<=", 1),)))
+    if is_transposed(p) and p.col is not None and not p.gathered:
+        turned = DotTypes(col, row, p.dtype)
+        across = AcrossDot(group, swapped(p), turned, lanes, tile_vectors(swapped(p), lanes, device), device, facts)
+        few = Condition(size, "<=", FEW_COLUMNS)
+        first += [replace(choice, when=(few, *choice.when)) for choice in shared_or_whole(across, device, facts)]
     return [*first, *last]
+
+
+def shared_or_whole(columns: BlockedDot, device: Device, facts: ShapeFacts) -> list[Choice]:
+    """The dot, before it the same shared among blocks where sums may be long and results few."""
+    return [*filter(None, [shared_dot(columns, device, facts)]), Choice(columns)]
 
 
 def is_paired(p: Product, inner: bool) -> bool:

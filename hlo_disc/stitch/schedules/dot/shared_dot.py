@@ -55,7 +55,7 @@ class SharedDot:
         return f"{self.partial.name}_shared"
 
     def key(self) -> tuple:
-        return (self.group.key(), "shared")
+        return (self.group.key(), self.name)
 
     def build(self, b: Builder, name: str) -> None:
         self.partial.build(b, name)

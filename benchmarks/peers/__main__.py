@@ -27,6 +27,8 @@ from hlo_disc.benchmark import limits
 
 FEATURES = ("avx2", "avx512f", "avx512bf16", "amx-bf16")
 README = ROOT / "README.md"
+# Bytes of weights of a program that has processes of its own.
+LARGE = 1 << 26
 Task = tuple[Program, str]  # and its dtype
 
 
@@ -78,6 +80,12 @@ def weight(program: Program) -> int:
     return 3 if tree.leaves(program.drawn()) else 1
 
 
+def whose_processes(program: Program) -> str:
+    """Programs of one file share them, kernels being short, but for large ones: a dozen processes keep much of each."""
+    size = sum(x.nbytes for x in tree.leaves(program.drawn()))
+    return program.name if size >= LARGE else program.fn.__module__
+
+
 @click.command()
 @click.option("--program", "program_pattern", default="*", help="Programs whose name fits, as in 'GPT-2 *'.")
 @click.option("--peer", "peer_pattern", default="*", help="Peers whose name fits, as in 'OpenVINO *'.")
@@ -126,8 +134,7 @@ def _measure(console: Console, tasks: list[Task], peer_pattern: str, minutes: fl
         found = _empty(peers, absent)
         found["limits"].append(before)
         weights = [weight(program) for program, _ in tasks]
-        # Programs of one file share processes: kernels are short.
-        for _, group in itertools.groupby(tasks, key=lambda task: task[0].fn.__module__):
+        for _, group in itertools.groupby(tasks, key=lambda task: whose_processes(task[0])):
             processes: dict[str, Process] = {}
             for program, dtype in group:
                 began = time.monotonic()

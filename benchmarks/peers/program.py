@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import math
 import pkgutil
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +19,22 @@ DENSE, KERNEL = "w", "kernel"
 STREAM = 40
 F32, BOTH = ("f32",), ("f32", "bf16")
 
+# Numbers of which all random arrays are made: to draw every element takes longer than to run most programs.
+_POOL = 4_000_037
+
+
+@functools.cache
+def _pool() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(_POOL, np.float32)
+
+
+def normal(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
+    """Random f32 of a normal distribution, which repeat themselves in an array of more than some four million."""
+    pool, start, count = _pool(), int(rng.integers(_POOL)), math.prod(shape)
+    if start + count <= _POOL:
+        return pool[start : start + count].reshape(shape).copy()
+    return np.resize(np.concatenate((pool[start:], pool[:start])), shape)
+
 
 class Draw:
     """Random f32 weights, the same in every process."""
@@ -25,7 +43,7 @@ class Draw:
         self._rng = np.random.default_rng(seed)
 
     def normal(self, *shape: int, scale: float = 0.02, mean: float = 0.0) -> np.ndarray:
-        return self._rng.standard_normal(shape, np.float32) * np.float32(scale) + np.float32(mean)
+        return normal(self._rng, shape) * np.float32(scale) + np.float32(mean)
 
     def dense(self, inputs: int, outputs: int, scale: float = 0.02) -> dict[str, np.ndarray]:
         return {DENSE: self.normal(inputs, outputs, scale=scale), "b": self.normal(outputs)}

@@ -58,10 +58,12 @@ class Worker:
 
     def shape(self, sizes: dict[str, int]) -> dict[str, float]:
         """The sizes of the next turns. Seconds of a first call, and of a later one."""
-        inputs = self._native(sizes)
+        arrays = self._runner.program.inputs(**sizes)
+        inputs, size = self._runner.native(arrays), sum(x.nbytes for x in arrays)
+        del arrays
         first = self._timed(inputs)
         steady = min(self._timed(inputs) for _ in range(2))
-        self._sizes, size = sizes, sum(x.nbytes for x in self._runner.program.inputs(**sizes))
+        self._sizes = sizes
         self._inputs = inputs if size <= KEPT else None
         self._inner = max(1, min(1000, math.ceil(SHORT / steady)))
         self._samples = max(1, round(TURN / (steady * self._inner)))
@@ -87,15 +89,14 @@ class Worker:
 
         Seconds, those of the first, and at how many sizes.
         """
-        inputs = [self._native(sizes) for sizes in every]
         gc.collect()
         start = time.perf_counter()
         self._call = self._runner.prepare(True)
-        ends: list[float] = []
-        while len(ends) < len(inputs) and (len(ends) < 3 or ends[-1] < budget):
-            self._timed(inputs[len(ends)])
-            ends.append(time.perf_counter() - start)
-        return {"seconds": ends[-1], "first": ends[0], "measured": len(ends)}
+        taken = [time.perf_counter() - start]
+        # One after the other: all inputs at once may be more than there is memory for.
+        while len(taken) <= len(every) and (len(taken) < 4 or sum(taken) < budget):
+            taken.append(self._timed(self._native(every[len(taken) - 1])))
+        return {"seconds": sum(taken), "first": sum(taken[:2]), "measured": len(taken) - 1}
 
     def stats(self) -> dict[str, float]:
         """Compilations since the last one anew, and bytes at most above what there were before loading."""

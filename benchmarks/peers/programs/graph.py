@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import Draw, Program
+from benchmarks.peers.program import Draw, Program, normal
 
 LAYERS, WIDTH = 3, 128
 
@@ -27,7 +27,7 @@ def inputs(n: int, e: int) -> list[np.ndarray]:
     rng = np.random.default_rng(1000 * n + e)
     sources, targets = rng.integers(0, n, (2, e), np.int32)
     degrees = np.maximum(np.bincount(targets, minlength=n), 1).astype(np.float32)
-    return [rng.standard_normal((n, WIDTH), np.float32), sources, targets, degrees]
+    return [normal(rng, (n, WIDTH)), sources, targets, degrees]
 
 
 PROGRAMS = [

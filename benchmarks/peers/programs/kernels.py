@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import BOTH, KERNEL, Draw, Program
+from benchmarks.peers.program import BOTH, KERNEL, Draw, Program, normal
 
 MATRIX, VECTOR = "(n, m)", "(m)"
 CHANNELS, WORDS, WIDTH, SIZE = 96, 30522, 768, 64
 
 
 def floats(*shape: int) -> np.ndarray:
-    return np.random.default_rng(sum(shape)).standard_normal(shape, np.float32)
+    return normal(np.random.default_rng(sum(shape)), shape)
 
 
 def integers(below: int, *shape: int) -> np.ndarray:

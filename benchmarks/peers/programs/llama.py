@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import BOTH, DENSE, Draw, Program
+from benchmarks.peers.program import BOTH, DENSE, Draw, Program, normal
 
 LAYERS, WIDTH, HEADS, SHARED, SIZE, HIDDEN, POSITIONS = 2, 2048, 32, 4, 64, 5632, 2048
 
@@ -59,7 +59,7 @@ def llama(ops: Any, weights: Any, x: Any) -> Any:
 
 
 def inputs(b: int, s: int) -> list[np.ndarray]:
-    return [np.random.default_rng(1000 * b + s).standard_normal((b, s, WIDTH), np.float32)]
+    return [normal(np.random.default_rng(1000 * b + s), (b, s, WIDTH))]
 
 
 PROGRAMS = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import Draw, Program
+from benchmarks.peers.program import Draw, Program, normal
 
 TABLES, ROWS, WIDTH, FEATURES = 8, 50000, 64, 13
 BOTTOM, TOP = (FEATURES, 512, 256, WIDTH), (WIDTH + (TABLES + 1) ** 2, 512, 256, 1)
@@ -36,7 +36,7 @@ def recommender(ops: Any, weights: Any, features: Any, ids: Any) -> Any:
 
 def inputs(b: int, n: int) -> list[np.ndarray]:
     rng = np.random.default_rng(1000 * b + n)
-    return [rng.standard_normal((b, FEATURES), np.float32), rng.integers(0, ROWS, (b, TABLES, n), np.int32)]
+    return [normal(rng, (b, FEATURES)), rng.integers(0, ROWS, (b, TABLES, n), np.int32)]
 
 
 PROGRAMS = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import DENSE, Draw, Program
+from benchmarks.peers.program import DENSE, Draw, Program, normal
 
 WIDTH = 256
 
@@ -35,7 +35,7 @@ def gru(ops: Any, weights: Any, xs: Any) -> Any:
 
 
 def inputs(t: int, b: int) -> list[np.ndarray]:
-    return [np.random.default_rng(1000 * t + b).standard_normal((t, b, WIDTH), np.float32)]
+    return [normal(np.random.default_rng(1000 * t + b), (t, b, WIDTH))]
 
 
 PROGRAMS = [

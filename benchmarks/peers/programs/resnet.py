@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import BOTH, Draw, Program
+from benchmarks.peers.program import BOTH, Draw, Program, normal
 
 # Blocks of each stage, and the width inside them; a block's output is four times as wide.
 STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
@@ -47,7 +47,7 @@ def resnet(ops: Any, weights: Any, x: Any) -> Any:
 
 
 def inputs(b: int, h: int, w: int) -> list[np.ndarray]:
-    return [np.random.default_rng(b * h + w).standard_normal((b, h, w, 3), np.float32)]
+    return [normal(np.random.default_rng(b * h + w), (b, h, w, 3))]
 
 
 PROGRAMS = [

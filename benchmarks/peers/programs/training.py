@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import KERNEL, Draw, Program
+from benchmarks.peers.program import KERNEL, Draw, Program, normal
 from benchmarks.peers.programs import gpt2
 from benchmarks.peers.tree import leaves, mapped
 
@@ -112,12 +112,12 @@ def transformer_loss(ops: Any, weights: Any, ids: Any, labels: Any) -> Any:
 
 def pixels(b: int) -> list[np.ndarray]:
     rng = np.random.default_rng(b)
-    return [rng.standard_normal((b, PIXELS), np.float32), rng.integers(0, CLASSES, b, np.int32)]
+    return [normal(rng, (b, PIXELS)), rng.integers(0, CLASSES, b, np.int32)]
 
 
 def images(b: int) -> list[np.ndarray]:
     rng = np.random.default_rng(b)
-    return [rng.standard_normal((b, SIDE, SIDE, 3), np.float32), rng.integers(0, CLASSES, b, np.int32)]
+    return [normal(rng, (b, SIDE, SIDE, 3)), rng.integers(0, CLASSES, b, np.int32)]
 
 
 def tokens(b: int, s: int) -> list[np.ndarray]:

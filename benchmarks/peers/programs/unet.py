@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import KERNEL, Draw, Program
+from benchmarks.peers.program import KERNEL, Draw, Program, normal
 
 WIDTHS, CLASSES = (32, 64, 128, 256), 8
 
@@ -44,7 +44,7 @@ def unet(ops: Any, weights: Any, x: Any) -> Any:
 
 
 def inputs(b: int, h: int, w: int) -> list[np.ndarray]:
-    return [np.random.default_rng(b * h + w).standard_normal((b, 16 * h, 16 * w, 3), np.float32)]
+    return [normal(np.random.default_rng(b * h + w), (b, 16 * h, 16 * w, 3))]
 
 
 PROGRAMS = [

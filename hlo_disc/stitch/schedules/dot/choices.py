@@ -94,7 +94,7 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     return [*first, *last]
 
 
-def shared_or_whole(columns: BlockedDot, device: Device, facts: ShapeFacts) -> list[Choice]:
+def shared_or_whole(columns: DotVariant, device: Device, facts: ShapeFacts) -> list[Choice]:
     """The dot, before it the same shared among blocks where sums may be long and results few."""
     return [*filter(None, [shared_dot(columns, device, facts)]), Choice(columns)]
 

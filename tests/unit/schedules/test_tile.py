@@ -410,10 +410,11 @@ def test_few_columns_of_a_transposed_operand_with_an_epilogue() -> None:
     run(graph, [{"b": 2, "m": m, "k": k, "n": n} for m, k, n in FEW if k < 2049], tolerance=2e-5)
 
 
-@pytest.mark.parametrize("n, taken", [("3", True), ("24", True), ("25", False), ("n", True)])
-def test_the_form_for_few_columns(n: str, taken: bool) -> None:
-    choices = pipeline.compile(product("k, m", f"k, {n}", ((0,), (0,))), Options(target="cpu")).explain
-    assert ("dot_across" in choices) == taken and ("dot_open" in choices) == (n in ("25", "n"))
+@pytest.mark.parametrize("n", [3, FEW_COLUMNS, FEW_COLUMNS + 1, "n"])
+def test_the_form_for_few_columns(n: int | str) -> None:
+    forms = pipeline.compile(product("k, m", f"k, {n}", ((0,), (0,))), Options(target="cpu")).explain
+    assert ("dot_across" in forms) == (n != FEW_COLUMNS + 1)
+    assert ("dot_open" in forms) == (n in (FEW_COLUMNS + 1, "n"))
 
 
 def test_what_lies_behind_the_last_column_costs_nothing() -> None:

@@ -45,7 +45,7 @@ INNER_ROWS = 3
 # Up to so many columns lanes run along K, and the rows' operand is the one in vectors.
 NARROW_COLUMNS = 4
 # Up to so many columns are made rows when the rows lie together: their operand is then in vectors, and read as it lies.
-FEW_COLUMNS = 24
+FEW_COLUMNS = 32
 # Vectors of a tile of one row, in tiles of many rows: what memory gives at once.
 STREAM = 4
 

@@ -124,7 +124,8 @@ class Device:
     pair_dot: whether an instruction adds products of pairs of bf16 to a register of f32.
     tile_dot: whether it has eight registers of 16 lines of 64 bytes, and an instruction that adds to one the product of
         two that hold bf16 (`bf16_tiles.py`).
-    prefetch: how many bytes ahead register tiles ask for their columns; 0 where the machine needs no such help.
+    prefetch: how many bytes ahead register tiles ask for their columns, and the first of several passes over a row for
+        what it reads; 0 where the machine needs no such help.
     narrow: kernels may have indices of 32 bits where all of a call are below this number; 0 for never.
     library_products: from so many products of numbers on a product of matrices is the vendor's library's, where there
         is one that has a way to compute it; 0 for never.

@@ -29,6 +29,8 @@ from hlo_disc.stitch.codegen.windows import reduce_window
 INDEX_DTYPE = np.dtype(np.int64)
 # Elements at most so far apart are loaded with those between them.
 STRIDED = 4
+# Bytes of a line of a cache.
+LINE = 64
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class InMemory:
 class Body:
     """Evaluates values of a group. `leaves` are read from memory, `bound` values are already in registers.
 
-    mask: set by the schedule while it builds a step whose last lanes must not be touched.
+    mask: set by the schedule while it builds a step whose last lanes must not be touched. ahead: how many bytes ahead
+    memory is asked for, set while it is read for the first time.
     """
 
     def __init__(self, b: Builder, width: int, sizes: Sizes, leaves: Mapping[Value, InMemory]):
@@ -54,6 +57,7 @@ class Body:
         self.bound: dict[Value, Val] = {}
         self.computed: dict[Value, Callable[[tuple[Index, ...]], Val]] = {}
         self.mask: Val | None = None
+        self.ahead = 0
         self._memo: dict[tuple, Val] = {}
 
     def eval(self, value: Value, index: tuple[Index, ...]) -> Val:
@@ -98,6 +102,10 @@ class Body:
             x = self.b.load(leaf.buffer, at.base, fixed=leaf.fixed)
         elif isinstance(at.lanes, int) and at.lanes == 1:
             x = self.b.load(leaf.buffer, at.base, self.width, self.mask, fixed=leaf.fixed)
+            if self.ahead and self.mask is None:
+                size = leaf.dtype.itemsize
+                for byte in range(self.ahead, self.ahead + self.width * size, LINE):
+                    self.b.prefetch(leaf.buffer, at.base + byte // size)
         elif isinstance(at.lanes, int) and abs(at.lanes) <= STRIDED:
             x = self.b.lanes.load_strided(leaf.buffer, at.base, at.lanes, self.width, self.mask, leaf.fixed)
         else:

@@ -136,6 +136,7 @@ class RowKernel:
         self.vectors.bound = {}
         self.vectors.computed = {}
         for p in self.space.passes:
+            self.vectors.ahead = self._ahead(p)
             if p.reductions:
                 self._reduce(p, sweep)
             else:
@@ -147,6 +148,11 @@ class RowKernel:
         for value, access in row_outputs:
             index = self._index(access, [])
             self._store(self.vectors, value, index)
+
+    def _ahead(self, p: Pass) -> int:
+        """Where a row is read and then computed on for long, a core does not see by itself that the next one comes."""
+        first = len(self.space.passes) > 1 and p is self.space.passes[0]
+        return self.variant.device.prefetch if first and not self.variant.lanes_on_rows else 0
 
     def _store(self, body: Body, value: Value, index: tuple[Index, ...]) -> None:
         x = body.eval(value, index)

@@ -249,7 +249,9 @@ class _AttentionParts:
                 if halves and rows == v.steps[0]:
                     self.half[rows] = outer_tile(b, packed, lanes, rows, wide // 2, len(p.inner), False)
             for masked in (False,) if self.whole else (False, True):
-                self.second[rows, masked] = outer_tile(b, two, lanes, rows, narrow, 1, masked)
+                self.second[rows, masked] = outer_tile(
+                    b, two, lanes, rows, narrow, 1, masked, prefetch=v.device.prefetch if v.few else 0
+                )
 
 
 class _AttentionKernel:

@@ -90,7 +90,9 @@ def whose_processes(program: Program) -> str:
 @click.option("--program", "program_pattern", default="*", help="Programs whose name fits, as in 'GPT-2 *'.")
 @click.option("--peer", "peer_pattern", default="*", help="Peers whose name fits, as in 'OpenVINO *'.")
 @click.option("--dtype", "dtypes", multiple=True, default=("f32", "bf16"), type=click.Choice(["f32", "bf16"]))
-@click.option("--minutes", default=60.0, show_default=True, help="How long all of it may take, about.")
+@click.option(
+    "--minutes", default=60.0, show_default=True, help="Shared by the programs; each takes one to four at least."
+)
 @click.option("--json", "target", type=click.Path(path_type=Path), default=FOLDER / "results.json", show_default=True)
 @click.option("--against", type=click.Path(exists=True, path_type=Path), help="An earlier JSON, to compare with.")
 @click.option("--readme", is_flag=True, help="Write the tables of README.md too.")

@@ -18,7 +18,7 @@ import click
 import llvmlite.binding as llvm
 from rich.console import Console
 
-from benchmarks.peers import compare, page, results, tables, tree
+from benchmarks.peers import compare, page, results, tables
 from benchmarks.peers.cost import least_work
 from benchmarks.peers.harness import Budget, Measurement
 from benchmarks.peers.processes import FOLDER, ROOT, PeerError, Process, described, made, modules
@@ -77,13 +77,12 @@ def chosen(pattern: str, dtypes: tuple[str, ...]) -> list[Task]:
 
 def weight(program: Program) -> int:
     """What it takes next to others: a network is compiled for longer than an operation."""
-    return 3 if tree.leaves(program.drawn()) else 1
+    return 3 if program.weights_bytes else 1
 
 
 def whose_processes(program: Program) -> str:
     """Programs of one file share them, kernels being short, but for large ones: a dozen processes keep much of each."""
-    size = sum(x.nbytes for x in tree.leaves(program.drawn()))
-    return program.name if size >= LARGE else program.fn.__module__
+    return program.name if program.weights_bytes >= LARGE else program.fn.__module__
 
 
 @click.command()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import load, tree
+from benchmarks.peers import load
 from benchmarks.peers.processes import FOLDER, PeerError, Process, exported
 from benchmarks.peers.program import Program
 from benchmarks.peers.results import Compile, Shape, StreamTime, Timing
@@ -99,8 +99,7 @@ class Measurement:
             "dtype": self.dtype,
             "about": self.program.about,
             "dims": list(self.program.shapes[0]),
-            "weights_bytes": sum(x.nbytes for x in tree.leaves(self.program.drawn()))
-            / (2 if self.dtype == "bf16" else 1),
+            "weights_bytes": self.program.weights_bytes / (2 if self.dtype == "bf16" else 1),
             "shapes": shapes,
             "stream": {"shapes": len(every), "times": stream},
             "compile": compiled,

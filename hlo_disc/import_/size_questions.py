@@ -276,10 +276,10 @@ def _is_idle_in_einsum(frame: FrameType, size: Any) -> bool:
         frame = frame.f_back
     if frame.f_code.co_name != "filter_singleton_dims" or frame.f_code.co_filename != einsum.__file__:
         return False
-    seen = frame.f_locals
-    at = map(seen["other_names"].find, seen["names"])
-    others = [seen["other_shape"][j] for n, j in zip(seen["operand"].shape, at, strict=True) if j >= 0 and n is size]
-    return all(dim_of(other) in (ONE, dim_of(size)) for other in others)
+    seen, asked = frame.f_locals, dim_of(size)
+    axes = zip(seen["operand"].shape, map(seen["other_names"].find, seen["names"]), strict=True)
+    others = [seen["other_shape"][j] for n, j in axes if j >= 0 and dim_of(n) == asked]
+    return all(dim_of(other) in (ONE, asked) for other in others)
 
 
 def _ours(size: Any) -> Answers | None:

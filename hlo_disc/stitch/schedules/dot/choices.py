@@ -71,7 +71,7 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     if narrow:
         return [Choice(form(NarrowDot))]
     columns = form(TransposedDot if is_transposed(p) else BlockedDot)
-    last = shared_or_whole(columns, device, facts)
+    last = _shared_or_whole(columns, device, facts)
     if static(p.cols.source) and _is_static(p) and not p.gathered:
         packing = PanelPacking.of(p, p.cols.source, types, lanes, vectors)
         return [Choice(form(PackedTilesDot if types.tiles else PackedDot), packing=packing), *last]
@@ -83,18 +83,19 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
         first.append(Choice(form(StreamDot, wide), (Condition(rows, "<=", 1), Condition(size, ">=", least))))
     elif inner:
         first.append(Choice(form(InnerDot), (Condition(rows, "<=", INNER_ROWS),)))
+    exchanged, types_exchanged = swapped(p), DotTypes(col, row, p.dtype)
     if _narrow_fits(p) and not size.is_const:
-        column = NarrowDot(group, swapped(p), DotTypes(col, row, p.dtype), lanes, vectors, device, facts)
+        column = NarrowDot(group, exchanged, types_exchanged, lanes, vectors, device, facts)
         first.append(Choice(column, (Condition(size, "<=", 1),)))
     if is_transposed(p) and p.col is not None and not p.gathered:
-        turned = DotTypes(col, row, p.dtype)
-        across = AcrossDot(group, swapped(p), turned, lanes, tile_vectors(swapped(p), lanes, device), device, facts)
+        across_vectors = tile_vectors(exchanged, lanes, device)
+        across = AcrossDot(group, exchanged, types_exchanged, lanes, across_vectors, device, facts)
         few = Condition(size, "<=", FEW_COLUMNS)
-        first += [replace(choice, when=(few, *choice.when)) for choice in shared_or_whole(across, device, facts)]
+        first += [replace(choice, when=(few, *choice.when)) for choice in _shared_or_whole(across, device, facts)]
     return [*first, *last]
 
 
-def shared_or_whole(columns: DotVariant, device: Device, facts: ShapeFacts) -> list[Choice]:
+def _shared_or_whole(columns: DotVariant, device: Device, facts: ShapeFacts) -> list[Choice]:
     """The dot, before it the same shared among blocks where sums may be long and results few."""
     return [*filter(None, [shared_dot(columns, device, facts)]), Choice(columns)]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import itertools
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 from dhlo import make_graph, sample, stitched
+from jax import lax
 from kernel_runner import levels
 from test_tile import dot
 
@@ -104,3 +106,54 @@ def test_packed_weights():
                     got = np.asarray(compiled(x, y), np.float64)
                     np.testing.assert_allclose(got, want, rtol=1e-2, atol=1e-2 * k**0.5)
             assert compiled.stats().compilations == 1
+
+
+# Images (b, h, w, c), size of the window, features, stride, dilation, groups: lines of K of an odd number of elements,
+# of more and fewer than a register has, rows of an image shorter than a register, more rows than a chunk.
+WINDOWS = [
+    ((1, 14, 14, 64), 3, 64, 1, 1, 1),
+    ((2, 9, 7, 3), 7, 40, 2, 1, 1),
+    ((1, 7, 7, 200), 3, 96, 1, 1, 1),
+    ((3, 13, 5, 5), 3, 33, 2, 1, 1),
+    ((2, 12, 9, 32), 1, 70, 2, 1, 1),
+    ((2, 12, 12, 48), 3, 32, 1, 2, 1),
+    ((2, 12, 12, 48), 3, 32, 1, 1, 2),
+    ((4, 33, 17, 1), 3, 31, 1, 1, 1),
+    ((2, 40, 24, 16), 5, 16, 1, 1, 1),
+]
+
+
+@pytest.mark.parametrize("case", WINDOWS, ids=str)
+def test_windows(case):
+    (b, h, w, c), size, features, stride, dilation, groups = case
+
+    def convolution(x, kernel):
+        settings = {"rhs_dilation": (dilation, dilation), "feature_group_count": groups}
+        return lax.conv_general_dilated(
+            x, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), **settings
+        )
+
+    rng = np.random.default_rng(0)
+    depth = size * size * (c // groups)
+    kernel = jnp.asarray(rng.standard_normal((size, size, c // groups, features)), jnp.bfloat16)
+    compiled = hlo_disc.jit(lambda x: jax.nn.relu(convolution(x, kernel)), dims={"x": "(b, h, w, _)"})
+    for shape in ((b, h, w, c), (b + 1, h + 3, w + 5, c), (1, 1, 1, c), (0, h, w, c)):
+        x = jnp.asarray(rng.standard_normal(shape), jnp.bfloat16)
+        want = jax.nn.relu(convolution(x.astype(jnp.float32), kernel.astype(jnp.float32)))
+        got = compiled(x)
+        assert got.dtype == jnp.bfloat16
+        np.testing.assert_allclose(np.asarray(got, "f4"), want, rtol=1e-2, atol=1e-2 * depth**0.5)
+    assert ("dot_windows" in str(compiled.explain())) == x86.generator("host").device.tile_dot
+
+
+def test_what_lies_beside_a_window_is_not_read():
+    """With three channels the lines of K end within a register: what follows in the image is NaN."""
+    kernel = jnp.ones((3, 3, 3, 8), jnp.bfloat16)
+    compiled = hlo_disc.jit(
+        lambda x: lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")),
+        dims={"x": "(b, h, w, _)"},
+    )
+    x = np.ones((1, 5, 6, 3), ml_dtypes.bfloat16)
+    x[:, :, 4:] = np.nan
+    got = np.asarray(compiled(x), "f4")
+    assert (got[:, :, :2] == 27).all() and np.isnan(got[:, :, 2:]).all()

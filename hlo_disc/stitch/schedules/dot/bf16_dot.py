@@ -7,16 +7,25 @@ same arguments.
 
 from __future__ import annotations
 
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from collections.abc import Sequence
+
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.microkernel import CHAIN, leave_sums, sums_of_lanes
 from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, KAxis, Operand, k_axis, matrix, routine, scalar
+from hlo_disc.stitch.schedules.dot.product import Axis
 
 
 def panel_depth(pairs: bool, depth: Dim) -> Dim:
     """Rows of a panel with `depth` elements of K."""
     return (depth + 1) // 2 if pairs else depth
+
+
+def packed_depth(pairs: bool, inner: Sequence[Axis]) -> Dim:
+    """Rows of a panel over all axes of K: pairs are of the last one."""
+    *outer, last = inner
+    return dim_product(axis.size for axis in outer) * panel_depth(pairs, last.size)
 
 
 def pair_tile(b: Builder, types: DotTypes, lanes: int, rows: int, vectors: int, packed: bool) -> Call:

@@ -37,6 +37,7 @@ from hlo_disc.stitch.schedules.dot.shared_dot import shared_dot
 from hlo_disc.stitch.schedules.dot.team_dot import team_choices
 from hlo_disc.stitch.schedules.dot.transposed_lhs import TransposedDot, is_transposed
 from hlo_disc.stitch.schedules.dot.variant import DotVariant
+from hlo_disc.stitch.schedules.dot.window_tiles import WindowTilesDot
 from hlo_disc.stitch.variant import Choice, Condition
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -64,17 +65,23 @@ def dot_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     lanes = min(device.lanes, device.simd_bytes // p.dtype.itemsize)
     vectors = tile_vectors(p, lanes, device, types.tiles)
 
-    def form(kind: type[DotVariant], vectors: int = vectors) -> DotVariant:
+    def form(kind: type[DotVariant], vectors: int = vectors, types: DotTypes = types) -> DotVariant:
         along_k = issubclass(kind, InnerDot)
         return kind(group, p, replace(types, tiles=False) if along_k else types, lanes, vectors, device, facts)
+
+    def packed(kind: type[DotVariant], vectors: int = vectors, types: DotTypes = types) -> Choice:
+        packing = PanelPacking.of(p, p.cols.source, types, lanes, vectors)
+        return Choice(form(kind, vectors, types), packing=packing)
 
     if narrow:
         return [Choice(form(NarrowDot))]
     columns = form(TransposedDot if is_transposed(p) else BlockedDot)
     last = _shared_or_whole(columns, device, facts)
     if static(p.cols.source) and _is_static(p) and not p.gathered:
-        packing = PanelPacking.of(p, p.cols.source, types, lanes, vectors)
-        return [Choice(form(PackedTilesDot if types.tiles else PackedDot), packing=packing), *last]
+        if device.tile_dot and not paired and has_pairs(p, inner):
+            tiles = replace(types, pairs=True, tiles=True)
+            return [packed(WindowTilesDot, tile_vectors(p, lanes, device, tiles=True), tiles), *last]
+        return [packed(PackedTilesDot if types.tiles else PackedDot), *last]
     rows, size = p.row_axis.size, p.col_axis.size
     first = []
     if columns.in_place:
@@ -102,11 +109,16 @@ def _shared_or_whole(columns: DotVariant, device: Device, facts: ShapeFacts) -> 
 
 def is_paired(p: Product, inner: bool) -> bool:
     """Can the machine multiply pairs of bf16 along K? Rows are read as they lie, columns brought together in pairs."""
+    return has_pairs(p, inner) and not p.row_axis.digits and len(p.inner) == 1
+
+
+def has_pairs(p: Product, inner: bool) -> bool:
+    """Do pairs of bf16 along K lie together in the rows, and can they be brought together in the columns?"""
     if {p.rows.source.dtype, p.cols.source.dtype} != {BF16} or p.dtype != np.float32:
         return False
-    if p.gathered or p.row_axis.digits or len(p.inner) > 1 or p.inner[0].row_stride != ONE:
+    if p.gathered or p.inner[-1].row_stride != ONE:
         return False
-    inside = p.inner[0].col_stride == ONE
+    inside = p.inner[-1].col_stride == ONE
     return inside or (not inner and ONE in (p.col_axis.col_stride, p.col_axis.size))
 
 

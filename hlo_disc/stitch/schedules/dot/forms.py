@@ -11,7 +11,7 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
-from hlo_disc.stitch.schedules.dot.bf16_dot import pair_inner, panel_depth
+from hlo_disc.stitch.schedules.dot.bf16_dot import packed_depth, pair_inner
 from hlo_disc.stitch.schedules.dot.kernel import TileKernel, panel_steps
 from hlo_disc.stitch.schedules.dot.microkernel import inner_tile
 from hlo_disc.stitch.schedules.dot.operand import Operand, Rows
@@ -29,7 +29,7 @@ class PackedKernel(TileKernel):
         self.packed = buffers[-1]
 
     def take_panel(self, number: Scalar, panels: Scalar) -> None:
-        depth = self.sizes(panel_depth(self.v.types.pairs, self.p.depth))
+        depth = self.sizes(packed_depth(self.v.types.pairs, self.p.inner))
         self.k_steps = panel_steps(self.p, self.sizes, self.v.lanes)
         panel = number % panels
         for i, a in reversed(list(zip(self.batch, self.p.batch, strict=True))):

@@ -20,7 +20,7 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
-from hlo_disc.stitch.schedules.dot.bf16_dot import copy_pairs, panel_depth
+from hlo_disc.stitch.schedules.dot.bf16_dot import copy_pairs, packed_depth, panel_depth
 from hlo_disc.stitch.schedules.dot.micro_panels import copy_panel, gather_panel, run_panel, transpose_panel
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, Operand
 from hlo_disc.stitch.schedules.dot.product import Axis, Product, position
@@ -30,7 +30,7 @@ class PanelPacker:
     """Packs micro-panels. Made before the kernel that uses it."""
 
     def __init__(self, b: Builder, inner: Sequence[Axis], col: Axis, types: DotTypes, lanes: int, vectors: int):
-        self.b, self.inner, self.col = b, inner, col
+        self.b, self.inner, self.col, self.pairs = b, inner, col, types.pairs
         if col.col_stride == ONE or col.size == ONE:
             self.kind, self.pack = "copy", (copy_pairs if types.pairs else copy_panel)(b, types, lanes, vectors)
         elif inner[-1].col_stride == ONE:
@@ -51,10 +51,11 @@ class PanelPacker:
         """Pack a panel of the columns of `col`, of which `count` are left, over all of K."""
         *outer, last = self.inner
         depth, (along, _) = sizes(last.size), panel.strides
+        block = sizes(panel_depth(self.pairs, last.size)) * along
 
         def nest(axes: Sequence[Axis], at: Scalar, rows: Scalar) -> None:
             if not axes:
-                here = replace(panel, at=panel.at + rows * (depth * along))
+                here = replace(panel, at=panel.at + rows * block)
                 self.block(sizes, Operand(col.buffer, at), here, depth, count)
                 return
             size = sizes(axes[0].size)
@@ -138,7 +139,7 @@ class PanelPacking:
     @property
     def panel(self) -> int:
         """Elements of a panel."""
-        return panel_depth(self.types.pairs, dim_product(x.size for x in self.inner)).value * self.width
+        return packed_depth(self.types.pairs, self.inner).value * self.width
 
     @property
     def size(self) -> int:

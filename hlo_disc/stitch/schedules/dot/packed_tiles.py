@@ -50,10 +50,13 @@ class PackedTilesDot(PackedDot, BlockedDot):
         items = total // chunks
         return item % items, (item // items) * chunk
 
+    @property
+    def most_rows(self) -> int:
+        """Rows of a chunk, at most."""
+        return max(ROWS, min(MOST_ROWS, CACHED // max(self.product.depth.value, 1) // ROWS * ROWS))
+
     def chunked(self, b: Builder, rows: Scalar, chunk: Scalar, chunks: Scalar) -> tuple[Scalar, Scalar]:
-        depth = max(self.product.depth.value, 1)
-        most = max(ROWS, min(MOST_ROWS, CACHED // depth // ROWS * ROWS))
-        chunk = b.maximum(b.minimum(chunk, most), 1)
+        chunk = b.maximum(b.minimum(chunk, self.most_rows), 1)
         return chunk, b.ceil_div(rows, chunk)
 
     @property

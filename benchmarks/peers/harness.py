@@ -23,7 +23,9 @@ from hlo_disc.benchmark.cost import Work
 WRONG = {"f32": 0.02, "bf16": 0.5}
 ROUNDS, LEAST_ROUNDS = 7, 3
 # Who compiles for longer does not do it again, to be seen warm; seconds.
-WARM = 6.0
+WARM = 4.0
+# The part of the time for all turns after which a slow peer has no more.
+MOST = 0.25
 # No answer may take longer; seconds.
 PATIENCE = 120.0
 
@@ -32,8 +34,9 @@ PATIENCE = 120.0
 class Budget:
     """What a peer may take of a program, in seconds, beyond which other shapes are left out.
 
-    turns: all turns of all peers at a shape, of which there are ROUNDS at most and three at least. compiling: for the
-    shapes that are timed, but for the first where one compilation should do. stream, dynamic_stream: of one that
+    turns: all turns of all peers at a shape, of which there are ROUNDS at most and three at least, but for one that
+    has taken MOST of it. compiling: for the shapes that are timed, but for the first where one compilation should do;
+    the static form of a peer is left out where the dynamic one took longer. stream, dynamic_stream: of one that
     compiles for each shape, and of one that compiles once.
     """
 
@@ -48,8 +51,8 @@ class Budget:
 
         Little time is no reason to measure next to nothing: there is a least of everything.
         """
-        stream = max(0.3 * seconds / peers, 3.0)
-        return Budget(max(0.4 * seconds / shapes, 4.0), max(2 * stream, 12.0), stream, 2 * stream)
+        stream = max(0.3 * seconds / peers, 2.0)
+        return Budget(max(0.4 * seconds / shapes, 4.0), max(2 * stream, 10.0), stream, 2 * stream)
 
 
 @dataclass
@@ -67,6 +70,7 @@ class Measurement:
     processes: dict[str, Process]
     missing: dict[str, str] = field(default_factory=dict)
     spent: dict[str, float] = field(default_factory=dict)
+    spent_cold: dict[str, float] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> Found:
@@ -194,8 +198,12 @@ class Measurement:
 
     def _compile(self, name: str) -> Compile:
         sizes = dict(self.program.shapes[0])
+        other = self.peers[name]["static_form_of"]
+        if self.spent_cold.get(other, 0.0) > self.budget.compiling:
+            raise PeerError(f"left out, as {other} compiled for {self.spent_cold[other]:.0f} s")
         cold = self.processes[name].ask("first", PATIENCE, sizes=sizes, cold=True)
         seconds = cold["seconds"] - cold["steady"]
+        self.spent_cold[name] = seconds
         self.spent[name] = 0.0 if self._serves(name) else seconds
         warm = None
         if seconds < WARM:
@@ -228,6 +236,8 @@ class Measurement:
             if number >= LEAST_ROUNDS and time.monotonic() - start > self.budget.turns:
                 break
             for name in [name for name in taken if name not in self.missing]:
+                if sum(taken[name]) > MOST * self.budget.turns:
+                    continue
                 turn = self._attempt(name, self._turn)
                 if turn:
                     taken[name] += turn["times"]

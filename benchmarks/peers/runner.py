@@ -16,7 +16,8 @@ Call = Callable[[list[Any]], Any]
 class Runner:
     """One peer and, once loaded, one program.
 
-    ours: hlo_disc. dynamic: one compilation serves all shapes. reads_file: programs come to it as ONNX files
+    ours: hlo_disc. dynamic: one compilation serves all shapes. static_form_of: the peer whose form for each shape it
+    is, which is left out where that one compiles for long. reads_file: programs come to it as ONNX files
     (`export.py`), not as they are written; reads_f32: always that of f32. dtypes: what it is asked for. infers: it has
     no programs that train.
     """
@@ -26,6 +27,7 @@ class Runner:
     packages: Sequence[str]
     ours = False
     dynamic = True
+    static_form_of = ""
     reads_file = False
     reads_f32 = False
     dtypes: Sequence[str] = ("f32", "bf16")

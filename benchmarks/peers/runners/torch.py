@@ -16,6 +16,8 @@ from benchmarks.peers.program import Program
 from benchmarks.peers.runner import Call, Runner
 
 torch._dynamo.config.recompile_limit = 64
+# Sizes that happen to be equal at the first call, as of square images, are no reason to compile again at the next one.
+torch.fx.experimental._config.use_duck_shape = False
 torch._dynamo.config.accumulated_recompile_limit = 1024
 
 
@@ -106,6 +108,7 @@ class Inductor(_Torch):
 
 class InductorStatic(Inductor):
     name, about, dynamic = "Inductor static", "torch.compile(dynamic=False), frozen", False
+    static_form_of = Inductor.name
 
 
 RUNNERS = [HloDisc, Eager, Inductor, InductorStatic]

@@ -19,8 +19,9 @@ LIMITS = limits.Limits(1e11, 2e11, {1 << 20: 1e10}, {1 << 20: 1e10})
 class StandIn:
     """A peer that answers at once. fails: the request that it cannot answer. wrong: is added to its results."""
 
-    def __init__(self, fails: str = "", wrong: float = 0.0, compiling: float = 0.5):
+    def __init__(self, fails: str = "", wrong: float = 0.0, compiling: float = 0.5, call: float = 0.1):
         self.fails, self.wrong, self.compiling, self.asked, self.closed = fails, wrong, compiling, [], False
+        self.call = call
 
     def begin(self, what: str, **settings) -> None:
         self.what, self.settings = what, settings
@@ -37,7 +38,7 @@ class StandIn:
         replies = {
             "first": {"seconds": self.compiling, "steady": 0.1},
             "shape": {"seconds": 0.1, "steady": 0.1},
-            "turn": {"times": [0.1, 0.2, 0.3], "busy": 0.7, "cpu": 0.6, "wall": 0.6},
+            "turn": {"times": [self.call, 2 * self.call, 3 * self.call], "busy": 0.7, "cpu": 0.6, "wall": 0.6},
             "stats": {"compilations": 1, "peak": 1000},
             "stream": {"seconds": 2.4, "first": 0.5, "measured": 20},
         }
@@ -51,6 +52,7 @@ def peer(name: str, **more):
     return {
         "name": name,
         "dynamic": True,
+        "static_form_of": "",
         "reads_file": False,
         "reads_f32": False,
         "dtypes": ["f32"],
@@ -120,6 +122,20 @@ def test_who_compiles_for_long_is_reckoned(measure):
     assert found["stream"]["times"]["static"] == {"seconds": pytest.approx(59.9 * STREAM), "measured": 0}
     assert found["stream"]["times"]["once"] == {"seconds": pytest.approx(59.9 + 0.2 * STREAM), "measured": 0}
     assert found["compile"]["once"]["warm"] is None
+
+
+def test_the_static_form_of_who_compiles_for_long_is_left_out(measure):
+    processes = {"any": StandIn(compiling=30.0), "each": StandIn()}
+    found = measure(processes, each={"dynamic": False, "static_form_of": "any"})
+    assert found["missing"] == {"each": "left out, as any compiled for 30 s"} and set(found["compile"]) == {"any"}
+    found = measure({"any": StandIn(), "each": StandIn()}, each={"dynamic": False, "static_form_of": "any"})
+    assert not found["missing"]
+
+
+def test_who_is_slow_has_fewer_turns(measure):
+    found = measure({"ours": StandIn(), "theirs": StandIn(call=1.0)})
+    times = found["shapes"][0]["times"]
+    assert times["ours"]["calls"] == 6 and times["theirs"]["calls"] == 3 and times["theirs"]["median"] == 2.0
 
 
 def test_load():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -81,6 +82,33 @@ def _slice(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
     return body.eval(op.operands[0], tuple(at))
 
 
+def _slice_padded(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
+    (x,), attrs, b, facts = op.operands, op.attrs, body.b, body.sizes.facts
+    at: list[Index] = []
+    asked: list[Val] = []
+    rows = zip(index, attrs["start"], attrs["stride"], attrs["shape"], x.shape, strict=True)
+    for i, start, stride, size, n in rows:
+        place = body.math.scale(i, stride).shift(body.sizes(start))
+        at.append(place)
+        last = start + (size - 1) * stride + 1
+        if {facts.at_most(Dim.const(0), start), facts.at_most(last, n)} != {Truth.YES}:
+            number = body.math.vector(place) if place.lanes else b.index(place.base)
+            asked.append(b.compare("<", number, body.sizes(n), unsigned=True))
+    lanes = body.width if any(place.lanes for place in at) else 0
+    zero = b.const(0, b.register_type(x.dtype), lanes)
+    if not asked:
+        return body.eval(x, tuple(at))
+    inside = functools.reduce(b.both, [b.splat(one, lanes) for one in asked])
+    if not lanes:
+        return b.if_(inside, lambda: [body.eval(x, tuple(at))], lambda: [zero], like=[zero])[0]
+    # The operand is in memory, where no lane of a vector reads what is masked.
+    before = body.mask
+    body.mask = inside if before is None else b.both(inside, before)
+    value = body.eval(x, tuple(at))
+    body.mask = before
+    return b.select(inside, value, zero)
+
+
 def _window(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
     (x,), attrs = op.operands, op.attrs
     at = list(index[: x.rank])
@@ -144,6 +172,7 @@ VIEWS: dict[str, Callable[[Body, Op, tuple[Index, ...]], Val]] = {
     "reshape": _reshape,
     "transpose": _transpose,
     "slice": _slice,
+    "slice_padded": _slice_padded,
     "window": _window,
     "reverse": _reverse,
     "dynamic_slice": _dynamic_slice,

@@ -183,7 +183,7 @@ class _Collapse:
                 x = op.operands[0]
                 whole = {a: a for a in range(x.rank) if self.facts.equal(x.shape[a], result.shape[a]) is Truth.YES}
                 self._keep_but(result, self._tie_parts(x, result, whole))
-            case "window" | "reduce_window" | "select_windows" | "window_scatter":
+            case "slice_padded" | "window" | "reduce_window" | "select_windows" | "window_scatter":
                 for value in (*op.results, *op.operands):
                     self._keep_all(value)
             case _:
@@ -334,7 +334,7 @@ class _Collapse:
                 last = _reshape(middle.result, shape, op.loc)
                 self.new[result] = last.result
                 return [first, middle, last]
-            case "window" | "reduce_window" | "select_windows" | "window_scatter":
+            case "slice_padded" | "window" | "reduce_window" | "select_windows" | "window_scatter":
                 return self._with_all_axes(op, operands)
         new = make_op(op.name, operands, attrs, [(v.dtype, self._shape(v)) for v in op.results], op.loc)
         self.new.update(zip(op.results, new.results, strict=True))

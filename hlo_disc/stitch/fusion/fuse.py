@@ -169,6 +169,9 @@ class Fusion:
                 self._start(self.schedules[name], op)
             case _:
                 self._join_or_start(op)
+                if op.name == "slice_padded":  # one of many, for each of which the operand would be computed
+                    self.in_memory.add(op.operands[0])
+                    self.growth.owner[op].memory += op.operands
 
     def _is_alias(self, op: Op) -> bool:
         """A reshape that does more than add or drop axes of size 1 reads its operand's memory under another shape.
@@ -206,7 +209,11 @@ class Fusion:
     def _may_join(self, op: Op, target: Growing, groups: list[Growing], outside: bool) -> bool:
         """Join `target`, the first of the groups that read the result, if that is legal."""
         joins = target.schedule.joins
-        if joins is Joins.NOTHING or any(self._is_changed_by(target, x) for x in reads(op)):
+        if (
+            joins is Joins.NOTHING
+            or any(v in target.memory for v in op.results)
+            or any(self._is_changed_by(target, x) for x in reads(op))
+        ):
             return False
         behind = self._readers_of_aliases(op) if outside else []
         if target in behind:

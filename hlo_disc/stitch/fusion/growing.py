@@ -141,6 +141,8 @@ class Growth:
         return max((self.position[op] for op in group.ops if op not in self.free), default=group.anchor)
 
     def is_full(self, group: Growing) -> bool:
-        """Has it as many ops as it may, without constants and what else costs nothing?"""
+        """Has it as many ops as it may, without constants, views and what else costs next to nothing?"""
         most = group.schedule.most_ops
-        return most is not None and len(group.ops) >= most and sum(op not in self.free for op in group.ops) >= most
+        if most is None or len(group.ops) < most:
+            return False
+        return sum(op not in self.free and kind(op) != "view" for op in group.ops) >= most

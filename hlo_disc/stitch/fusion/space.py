@@ -153,7 +153,7 @@ def operand_accesses(op: Op, access: Access, facts: ShapeFacts) -> list[tuple[Va
                 if len(result_axes) == len(operand_axes) == 1:
                     plain[operand_axes[0]] = access[result_axes[0]]
             return [(x, tuple(plain))]
-        case "slice" | "window" | "reverse" | "gather" | "dynamic_slice":
+        case "slice" | "slice_padded" | "window" | "reverse" | "gather" | "dynamic_slice":
             return [(x, (_unknown(access),) * x.rank) for x in op.operands]
         case _:
             return [(x, access) for x in op.operands]

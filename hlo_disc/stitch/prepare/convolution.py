@@ -7,7 +7,7 @@
 Padding and holes are put into memory before, so that nothing reads outside. Where a group has one feature in or out,
 a dot of its own for each group would be of width one: products of vectors are summed then. Of depthwise convolutions,
 where a group has one feature in, and of windows of known size, the sum is written out: lanes run along the features or
-along a row of the image, and nothing is reduced.
+along a row of the image, nothing is reduced, and padding is not put into memory (`slice_padded`).
 """
 
 from __future__ import annotations
@@ -154,10 +154,10 @@ class _Lowering:
         """The sum over the offsets of a slice of x times the features' factors."""
         at = result.index("f")
         result = (*result[:at], "g", *result[at:])
-        padded, factors = self._padded(), self._features()
+        factors = self._features()
         products = []
         for offset in itertools.product(*(range(size.value) for size in self.windows)):
-            x = self._without(self._split(self._shifted(padded, offset), "c"), ("c",))
+            x = self._without(self._split(self._shifted(offset), "c"), ("c",))
             w = self._without(self._part(factors, offset), [f"p{i}" for i in range(self.spatial)])
             products.append(self._emit("multiply", self._factors(x, w, result)))
         total = functools.reduce(lambda x, y: self._emit("add", [x, y]), products)
@@ -171,15 +171,18 @@ class _Lowering:
             w = self._emit("reverse", [w], dims=turned)
         return self._without(self._split(_Named(w, tuple(names)), "f"), ("c",))
 
-    def _shifted(self, x: Value, offset: Sequence[int]) -> _Named:
-        """What a position of the window meets."""
-        start, limit, stride = [ZERO] * x.rank, list(x.shape), [1] * x.rank
+    def _shifted(self, offset: Sequence[int]) -> _Named:
+        """What a position of the window meets. Padding is in memory only where there are holes."""
+        holes = any(n > 1 for n in self.attrs["base_dilations"])
+        x = self._padded() if holes else self.x
+        start, stride, shape = [ZERO] * x.rank, [1] * x.rank, list(x.shape)
         for i, p in enumerate(offset):
-            axis, step = self.attrs["lhs_spec"][2 + i], self.attrs["strides"][i]
-            out = self.op.result.shape[self.attrs["out_spec"][2 + i]]
-            start[axis] = Dim.const(p * self.attrs["window_dilations"][i])
-            limit[axis], stride[axis] = start[axis] + (out - 1) * step + 1, step
-        value = self._emit("slice", [x], start=tuple(start), limit=tuple(limit), stride=tuple(stride))
+            axis = self.attrs["lhs_spec"][2 + i]
+            low = ZERO if holes else self.attrs["low"][i]
+            start[axis] = Dim.const(p * self.attrs["window_dilations"][i]) - low
+            stride[axis] = self.attrs["strides"][i]
+            shape[axis] = self.op.result.shape[self.attrs["out_spec"][2 + i]]
+        value = self._emit("slice_padded", [x], start=tuple(start), stride=tuple(stride), shape=tuple(shape))
         return _Named(value, tuple(self._spec("lhs_spec", ["b", "c"], "i")))
 
     def _part(self, w: _Named, offset: Sequence[int]) -> _Named:

@@ -1,6 +1,7 @@
 """Ops that schedules know and programs do not: what `normalise` and `with_definitions` spell others with.
 
 place (base, x) {starts, steps}: base with x on top, element i of an axis at starts + i*steps.
+slice_padded (x) {start, stride, shape}: element i of an axis is that at start + i*stride, 0 where x has none.
 window (x) {dims, sizes, window, strides, dilations}: for each of `dims` `sizes` windows along it, its own axis numbers
     them and a new last axis their elements.
 select_windows (x, *captured) {shape, window, strides, low, high, body}: where the element is that each window selects,
@@ -51,6 +52,21 @@ def _place(base: Array, x: Array, *, starts: Ints, steps: Ints) -> Array:
     if x.size:
         rows = zip(starts, x.shape, steps, strict=True)
         result[tuple(slice(start, start + (n - 1) * step + 1, step) for start, n, step in rows)] = x
+    return result
+
+
+def _infer_slice_padded(op: Op, facts: ShapeFacts) -> Types:
+    (x,), attrs = op.operands, op.attrs
+    if not len(attrs["start"]) == len(attrs["stride"]) == len(attrs["shape"]) == x.rank:
+        broken(op, f"start, stride and shape must have {x.rank} entries")
+    return [(x.dtype, attrs["shape"])]
+
+
+def _slice_padded(x: Array, *, start: Ints, stride: Ints, shape: Ints) -> Array:
+    at = [first + np.arange(size) * step for first, step, size in zip(start, stride, shape, strict=True)]
+    result = np.zeros(shape, x.dtype)
+    inside = [(i >= 0) & (i < n) for i, n in zip(at, x.shape, strict=True)]
+    result[np.ix_(*inside)] = x[np.ix_(*(i[here] for i, here in zip(at, inside, strict=True)))]
     return result
 
 
@@ -145,6 +161,7 @@ def _row(name: str, kind: str, operands: int | None, infer: Rule, reference: Any
 register(
     (
         _row("place", "assemble", 2, _infer_place, _place, "starts", "steps"),
+        _row("slice_padded", "view", 1, _infer_slice_padded, _slice_padded, "start", "stride", "shape"),
         _row("window", "view", 1, _infer_window, _window, "dims", "sizes", "window", "strides", "dilations"),
         _row("select_windows", "window", None, _infer_select_windows, _select_windows, *_WINDOWS),
         _row("window_scatter", "window", None, _infer_window_scatter, _window_scatter, *_WINDOWS),

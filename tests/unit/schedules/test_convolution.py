@@ -38,6 +38,17 @@ CASES: dict[str, tuple[dict[str, Any], tuple[int, ...], int]] = {
     "groups": ({"padding": "SAME", "feature_group_count": 3}, (3, 3, 2, 12), 6),
     "depthwise": ({"padding": "SAME", "feature_group_count": 20}, (3, 3, 1, 20), 20),
     "depthwise, two each": ({"padding": "SAME", "feature_group_count": 5, "window_strides": (2, 1)}, (3, 3, 1, 10), 5),
+    "depthwise, far outside": (
+        {"padding": [(5, 4), (3, 0)], "feature_group_count": 20, "rhs_dilation": (2, 1), "window_strides": (1, 3)},
+        (3, 3, 1, 20),
+        20,
+    ),
+    "depthwise, cut": ({"padding": [(-1, 2), (1, -1)], "feature_group_count": 6}, (3, 2, 1, 6), 6),
+    "depthwise, holes": (
+        {"padding": [(2, 2), (1, 3)], "feature_group_count": 6, "lhs_dilation": (2, 3)},
+        (3, 3, 1, 6),
+        6,
+    ),
     "one feature a group": ({"padding": "SAME", "feature_group_count": 3}, (3, 3, 4, 3), 12),
 }
 
@@ -239,3 +250,21 @@ def test_errors_name_the_op() -> None:
                 lambda b, x, w, wrong=wrong: b.op("convolution", [x, w], "model.py:7", **attrs | wrong),
             )
         assert "convolution" in str(error.value) and "model.py:7" in str(error.value)
+
+
+def test_a_depthwise_convolution_is_one_kernel() -> None:
+    """Its windows read memory: what comes before is not computed again for each offset, and what follows joins."""
+    names = {"dimension_numbers": NHWC, "feature_group_count": 24}
+    scales = [normal(n, 24) for n in range(3)]
+    kernels = [normal(n, size, size, 1, 24) for n, size in enumerate((3, 5, 3))]
+
+    def fn(x: Any) -> Any:
+        x = jnp.exp(x)
+        for w, scale in zip(kernels, scales, strict=True):
+            x = jax.nn.relu6(jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", **names) * scale)
+        return x
+
+    compiled = hlo_disc.jit(fn, dims={"x": "(b, h, w, _)"})
+    x = normal(3, 2, 9, 11, 24)
+    compare(compiled(x), jax.jit(fn)(x), 25)
+    assert "4 launches" in str(compiled.explain())

@@ -139,9 +139,16 @@ def _narrow_fits(p: Product) -> bool:
 
 
 def tile_vectors(p: Product, lanes: int, device: Device, tiles: bool = False) -> int:
-    """Vectors of a tile: fewer when there never are more columns. tiles: those of `register_tile`."""
+    """Vectors of a tile: fewer when there never are more columns, or when less of the last panel is then empty.
+
+    tiles: those of `register_tile`.
+    """
     size, most = p.col_axis.size, VECTORS if tiles else device.tile_vectors
-    return max(1, min(most, -(-size.value // lanes))) if size.is_const else most
+    if not size.is_const:
+        return most
+    wanted = -(-size.value // lanes)
+    least = most - 1 if most > 3 else most
+    return max(1, min(wanted, min(range(most, least - 1, -1), key=lambda n: -(-wanted // n) * n)))
 
 
 def _is_static(p: Product) -> bool:

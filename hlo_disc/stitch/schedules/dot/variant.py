@@ -29,8 +29,9 @@ from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
 if TYPE_CHECKING:
     from hlo_disc.stitch.schedules.dot.kernel import TileKernel
 
-# Blocks that every call should have, as long as each has so many rows that bringing its panel together costs little.
-ENOUGH_BLOCKS, LEAST_ROWS = 16, 48
+# Blocks that every call should have, as long as each has so many rows that bringing its panel together costs little,
+# or reading it where it is packed.
+ENOUGH_BLOCKS, LEAST_ROWS, LEAST_PACKED_ROWS = 16, 48, 24
 # Blocks that are worth having on many cores, if each has enough rows to cost nothing.
 MOST_BLOCKS, MANY_ROWS = 64, 256
 
@@ -114,7 +115,7 @@ class DotVariant:
         cost = sizes(p.depth) * (rows + 4) * (2 * self.width)
         wanted = b.maximum(b.minimum(cost * items // self.device.grain_flops, MOST_BLOCKS), 1)
         per = b.maximum(_div(b, items, wanted), 1)
-        chunks = row_chunks(b, wanted, items, rows, LEAST_ROWS)
+        chunks = row_chunks(b, wanted, items, rows, LEAST_PACKED_ROWS if self.packed else LEAST_ROWS)
         step = self.steps[0] if self.types.tiles else self.device.tile_rows
         chunk = b.ceil_div(b.ceil_div(rows, chunks), step) * step
         chunk, chunks = self.chunked(b, rows, chunk, chunks)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hlo_disc.device import Device, Team
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, regions
 from hlo_disc.dynamic_hlo.ops.cost import is_expensive
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.stitch.codegen.build import Builder
@@ -109,7 +110,8 @@ class RowVariant:
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Divide the items into blocks that are worth handing out, and launch."""
         cols = sizes.count(self.space.widest)
-        weight = 1 + 4 * sum(is_expensive(op) for op in self.group.ops)
+        cheap = sum(kind(op) == "elementwise" for op in self.group.ops)
+        weight = 1 + cheap // 8 + 4 * sum(is_expensive(op) for op in self.group.ops)
         work = sizes.count(self.space.rows) * cols
         grain = b.maximum(block_grain(b, self.device, self.team, work) // weight, self.width)
         chunks: Scalar = 1

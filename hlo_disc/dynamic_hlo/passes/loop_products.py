@@ -5,7 +5,8 @@
     out[t] = a . w       each turn, with the same w
 
 What the products read is stacked, a row a turn, and c is added to one product, contracted over the turns too. It is
-done where c is larger than what is stacked for it, which is no more than the loop reads and writes a row a turn of.
+done where c is larger than what is stacked for it, which is no more than the loop reads and writes a row a turn of. What
+is made before the loop may be WIDER times that: the four gates of an LSTM are.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 
 _VIEWS = ("reshape", "transpose")
+WIDER = 4
 
 Line = tuple[Dim, int]  # a scalar of the body: where it starts, and by how much it grows in each turn
 
@@ -184,6 +186,7 @@ class _Loop:
         products = {k: (dot, line) for k, (dot, line) in products.items() if self._has(dot.operands[0], line, stacks)}
         done = {dot for dot, _ in products.values()}
         early: dict[Op, _Row] = {}  # dots of a row and a value from outside
+        room *= WIDER
         for op in self.body.ops:
             row = self._row(op.operands[0]) if op.name == "dot_general" and not op.attrs["lhs_batch"] else None
             if row is not None and op.operands[1] in self.outside and op not in done:

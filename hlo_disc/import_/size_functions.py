@@ -19,12 +19,14 @@ import jax
 import numpy as np
 from jax import lax
 from jax._src import core
+from jax._src.interpreters import mlir
 from jax._src.lax import lax as lax_internal
 from jax._src.lax import slicing
 from jax._src.numpy import hijax, lax_numpy
 from jax._src.random import core as random
 
-from hlo_disc.import_.size_questions import are_known_equal, is_answered
+from hlo_disc.import_.size_questions import are_known_equal, dim_of, is_answered
+from hlo_disc.mlir import ir
 
 _MOST_KEYS = (1 << 32) - 1
 _lock = threading.Lock()
@@ -81,7 +83,7 @@ def _install() -> None:
     shuffle, search = random._shuffle, hijax._searchsorted_scan_impl
     tile, split = lax_numpy._tile_to_size, lax_numpy._split
     same, one_of = core.same_referent, core.definitely_equal_one_of_dim
-    broadcast_shapes = lax_internal._try_broadcast_shapes
+    broadcast_shapes, evaluate = lax_internal._try_broadcast_shapes, mlir.eval_dynamic_shape
 
     @functools.wraps(shuffle)
     def shuffled(key: Any, x: Any, axis: int) -> Any:
@@ -155,6 +157,24 @@ def _install() -> None:
         )
         return broadcast_shapes(*shapes, name=name)
 
+    def evaluated(ctx: Any, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """Sizes in a program, each one op that says which: JAX traces and lowers the arithmetic of every shape anew."""
+        if not all(isinstance(n, int) or is_answered(n) for n in shape):
+            return evaluate(ctx, shape)
+        dims = ir.StringAttr.get(", ".join(ctx.module_context.shape_poly_state.dim_vars))
+        type_ = mlir.aval_to_ir_type(ctx.module_context, core.dim_value_aval())
+
+        def value(n: Any) -> Any:
+            named = {"dims": dims, "size": ir.StringAttr.get(str(dim_of(n)))}
+            call = mlir.custom_call(
+                "hlo_disc.size", result_types=[type_], operands=ctx.dim_var_values, extra_attributes=named
+            )
+            return call.results[0]
+
+        values = {key: value(n) for key, n in {dim_of(n): n for n in shape if not isinstance(n, int)}.items()}
+        return tuple(n if isinstance(n, int) else values[dim_of(n)] for n in shape)
+
+    mlir.eval_dynamic_shape = evaluated
     core.same_referent, core.definitely_equal_one_of_dim = same_referent, equal_one_of
     lax_internal._try_broadcast_shapes = broadcast
     random._shuffle, hijax._searchsorted_scan_impl = shuffled, searched

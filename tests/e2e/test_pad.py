@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
@@ -67,3 +69,39 @@ def test_gaps_less_than_none():
     exe = hlo_disc.compile(text, dims=["r, c", "g", "h", ""])
     with pytest.raises(ShapeError, match="interior padding of dimension 0 is -1"):
         exe(np.ones((9, 9), np.float32), np.zeros(1, np.int32), np.zeros(2, np.int32), np.float32(0))
+
+
+def _repeated(x, y):
+    return jnp.concatenate([jnp.repeat(jnp.repeat(x, 2, 0), 3, 1), y], -1)
+
+
+# Functions of x (n, m, 6) and y (2 n, 3 m, 5), and how often they launch a kernel.
+ASSEMBLED = {
+    "pad of parts": (lambda x, y: jnp.pad(jnp.concatenate([x, jnp.tanh(x), x + 1], 1), 1), 4),
+    "parts of pads": (lambda x, y: jnp.concatenate([jnp.pad(x, 2, constant_values=1), jnp.pad(x, 2)], 2), 4),
+    "pad of a pad": (lambda x, y: lax.pad(lax.pad(x, 1.0, [(1, 2, 1)] * 3), 2.0, [(0, 3, 2)] * 3), 3),
+    "cut": (lambda x, y: lax.pad(jnp.concatenate([x, x], 0), 1.0, [(-1, 2, 0), (0, -1, 0), (1, 1, 0)]), 4),
+    "read twice": (lambda x, y: (z := jnp.concatenate([x, -x]), jnp.pad(z, 1)), 4),
+    "parts that come later": (lambda x, y: jnp.concatenate([jnp.zeros_like(x), x])[::-1] + jnp.concatenate([x, x]), 5),
+    "repeated rows": (_repeated, 2),
+    "repeated rows, padded": (lambda x, y: jnp.pad(_repeated(x, y), 1), 3),
+    "repeated rows of a sum": (lambda x, y: jnp.repeat(x.sum(2), 3, 0) + y[..., 0].sum(), 2),
+}
+
+
+@pytest.mark.parametrize("name", ASSEMBLED)
+def test_what_is_assembled_of_parts_is_written_once(name):
+    fn, launches = ASSEMBLED[name]
+    compiled = hlo_disc.jit(fn, dims={"x": "(n, m, _)", "y": "(2*n, 3*m, _)"})
+    for n, m in ((3, 4), (1, 1), (2, 0), (0, 3), (17, 5)):
+        rng = np.random.default_rng(n)
+        x, y = rng.standard_normal((n, m, 6), np.float32), rng.standard_normal((2 * n, 3 * m, 5), np.float32)
+        if name == "cut" and not (n and m):
+            continue
+        try:
+            want = fn(jnp.asarray(x), jnp.asarray(y))
+        except (ValueError, TypeError):
+            continue
+        for one, other in zip(jax.tree.leaves(compiled(x, y)), jax.tree.leaves(want), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    assert f"{launches} launches" in str(compiled.explain())

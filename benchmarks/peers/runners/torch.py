@@ -48,6 +48,8 @@ class _Torch(Runner):
         super().load(program, dtype, file)
         self._module = Module(program, dtype).eval()
         self._state = tree.leaves(self._module.like) if program.trains else []
+        for weight in self._state:  # as parameters of a layer are: their sizes are no dims
+            torch._dynamo.mark_static(weight)
         self._cache: Any = None
 
     def prepare(self, cold: bool) -> Call:

@@ -17,6 +17,11 @@ def is_expensive(op: Op) -> bool:
     return OPS[op.name].expensive
 
 
+def is_slow(op: Op) -> bool:
+    """Whether it is not to be computed for every row where it is the same in all: it is expensive, or a root."""
+    return is_expensive(op) or op.name in ("sqrt", "rsqrt")
+
+
 def operations(op: Op) -> Dim:
     """How many it does on numbers: for each element one, for each product of a dot and for its sum one."""
     if op.name == "dot_general":

@@ -5,8 +5,8 @@
     out[t] = a . w       each turn, with the same w
 
 What the products read is stacked, a row a turn, and c is added to one product, contracted over the turns too. It is
-done where c is larger than what is stacked for it, which is no more than the loop reads and writes a row a turn of. What
-is made before the loop may be WIDER times that: the four gates of an LSTM are.
+done where c is larger than what is stacked for it, which is no more than the loop reads and writes a row a turn of;
+what is made before the loop may be WIDER times that, as the four gates of an LSTM are.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 
 
@@ -35,8 +35,12 @@ def reshape_segments(
             segments.append(([], [j]))
             j += 1
             continue
-        # Extend the side that is shorter by what is known; at the end, everything left is one run.
-        if len(left) <= len(right) and i < len(result) or j >= len(operand):
+        # Extend the side that has fewer elements by what is known; at the end, everything left is one run.
+        fewer = len(left) <= len(right)
+        if left and right:
+            sizes = dim_product(result[a] for a in left), dim_product(operand[a] for a in right)
+            fewer = fewer and facts.at_most(sizes[1], sizes[0]) is not Truth.YES
+        if fewer and i < len(result) or j >= len(operand):
             left.append(i)
             i += 1
         else:

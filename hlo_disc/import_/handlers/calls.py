@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.errors import ParseError
 from hlo_disc.import_.decode import text
 from hlo_disc.import_.handlers import elementwise, library, random, sort, windows
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.shapes import Operand, Symbolic
 from hlo_disc.mlir import ir
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ CUSTOM_CALLS: dict[str, Handler] = {**windows.CUSTOM_CALLS, **sort.CUSTOM_CALLS,
 _FORMS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "shape_assertion": (1, 0, ("error_message",)),
     "hlo_disc.fft": (2, 1, ("transform",)),
+    "hlo_disc.size": (0, 1, ("dims", "size")),
     "mhlo.topk": (1, 2, ("mhlo.attributes",)),
     "stablehlo.dynamic_top_k": (2, 2, ()),
     "ApproxTopK": (2, 2, ("mhlo.backend_config", "called_computations")),
@@ -53,6 +56,24 @@ def _composite(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return r.call(ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value, operands)
 
 
+def _size(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """`custom_call @hlo_disc.size(values) {dims, size}`: a size, by the values of the dims that it is made of."""
+    names = r.attr(op, "dims", text)
+    try:
+        size = Dim.parse(r.attr(op, "size", text))
+    except ParseError as error:
+        r.unsupported(f"custom call @hlo_disc.size: {error}")
+    values = dict(zip(names.split(", "), operands, strict=False))
+    if len(values) != len(operands) or not size.symbols <= set(values):
+        r.unsupported(f"custom call @hlo_disc.size gives {size} with {len(operands)} values of {names}")
+    known = {}
+    for name, x in values.items():
+        if not isinstance(x, Symbolic) or not x.exact or len(x.elements) != 1:
+            r.unsupported(f"custom call @hlo_disc.size is given data for {name}")
+        known[name] = r.evaluator.scalar.number(x.elements[0])
+    return Symbolic(r.result_type(op)[0], (), (size.substitute(known),))
+
+
 def _custom_call(r: Reader, op: Any, operands: list[Operand]) -> Result:
     target = r.attr(op, "call_target_name", text)
     least, made, attributes = _FORMS.get(target, (0, len(op.results), ()))
@@ -72,6 +93,8 @@ def _custom_call(r: Reader, op: Any, operands: list[Operand]) -> Result:
         r.unknown(f"chlo.{name}")
     if target in CUSTOM_CALLS:
         return CUSTOM_CALLS[target](r, op, operands)
+    if target == "hlo_disc.size":
+        return _size(r, op, operands)
     if target == "hlo_disc.fft":
         return library.dynamic_fft(r, op, operands)
     return library.custom_call(r, op, target, operands)

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, has_effect, uses
-from hlo_disc.dynamic_hlo.ops.cost import free_ops, is_expensive
+from hlo_disc.dynamic_hlo.ops.cost import free_ops, is_slow
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
 from hlo_disc.stitch.fusion.anchor import anchors, unneeded
-from hlo_disc.stitch.fusion.group import Place, parts_of, reads
+from hlo_disc.stitch.fusion.group import Part, Place, Starts, parts_of, reads
 from hlo_disc.stitch.fusion.growing import Growing, Growth
 from hlo_disc.stitch.fusion.host_scalars import element_chain, host_ops
 from hlo_disc.stitch.fusion.nest import start_control, with_copies
@@ -61,6 +61,13 @@ def fuse_scope(
             if conflict.use in separate.values() or not fresh:
                 banned.add(conflict.use)
             separate.update(dict.fromkeys(fresh, conflict.use))
+
+
+def _within(part: Part, starts: Starts, strides: tuple[Dim, ...]) -> Part:
+    """A part of a part: where it lies in the whole."""
+    x, at, steps = part
+    rows = list(zip(starts, at, strides, steps, strict=True))
+    return x, tuple(i + j * k for i, j, k, _ in rows), tuple(k * step for _, _, k, step in rows)
 
 
 def is_stored_constant(op: Op | None) -> bool:
@@ -177,15 +184,25 @@ class Fusion:
         """A reshape that does more than add or drop axes of size 1 reads its operand's memory under another shape.
 
         So does any reshape between two values that are in memory anyway, and a bitcast to elements of another width.
+        What repeats rows of something in memory needs none: its elements are read where they are.
         """
         if kind(op) == "alias":
             return True
-        if op.name != "reshape":
+        if op.name != "reshape" or self._repeats_rows(op):
             return False
         segments = reshape_segments(op.result.shape, op.operands[0].shape, self.facts)
         trivial = all(len(left) <= 1 and len(right) <= 1 for left, right in segments)
         only_memory = op.result in self.in_memory and not self.readers.get(op.result)
         return not trivial or only_memory or op.operands[0].op is None
+
+    def _repeats_rows(self, op: Op) -> bool:
+        """Is a reshape one of a broadcast along other axes than the last, of a value in memory?"""
+        x, repeated = op.operands[0], False
+        made, taken = reshape_segments(op.result.shape, x.shape, self.facts)[-1] if x.rank else ((), ())
+        while x.op is not None and x.op.name in ("broadcast", "reshape") and x not in self.in_memory:
+            repeated |= x.op.name == "broadcast"
+            (x,) = x.op.operands
+        return repeated and (x.op is None or x in self.in_memory) and len(made) == len(taken) == 1
 
     # Joining.
 
@@ -241,7 +258,7 @@ class Fusion:
         kept = [v for v in op.results if keep and self._is_kept(v, op, group)]
         outputs = [*group.outputs, *kept]
         # Nothing else can spoil a row group: not looking at it halves the time of fusion.
-        if keep or op.name in REDUCTIONS or is_expensive(op):
+        if keep or op.name in REDUCTIONS or is_slow(op):
             space = row_space([*group.ops, op], outputs, self.facts)
             if isinstance(space, str):
                 self.notes.append(f"{op.name} ({op.loc or 'unknown line'}) starts a kernel of its own: {space}")
@@ -263,7 +280,7 @@ class Fusion:
         if self.growth.is_full(group):
             return False
         once = group.schedule.once
-        return not is_expensive(op) or (once is not None and op.result.shape == once(group.outputs[0]))
+        return not is_slow(op) or (once is not None and op.result.shape == once(group.outputs[0]))
 
     def _is_changed_by(self, group: Growing, x: Value) -> bool:
         """Is `x` what the group changes in place? Then it must not read it."""
@@ -307,8 +324,19 @@ class Fusion:
         parts = parts_of(op)
         if self.take_over(op, 0, target):
             parts = parts[1:]
-        for x, starts, strides in parts:
-            self.place(op, target, x, starts, strides)
+        for part in parts:
+            self._place_part(op, part)
+
+    def _place_part(self, op: Op, part: Part) -> None:
+        """Write a part of what `op` makes; what is assembled for nothing else by its own parts."""
+        x, starts, strides = part
+        alone = len(self.users[x]) == 1 and x not in self.in_memory and not any(isinstance(i, Value) for i in starts)
+        if x.op is None or x.op.name not in ("concatenate", "place") or not alone:
+            self.place(op, op.result, x, starts, strides)
+            return
+        for inner in parts_of(x.op):
+            self._place_part(op, _within(inner, starts, strides))
+        self.growth.owner[x.op] = self.growth.groups[-1]
 
     def may_change(self, op: Op, number: int) -> bool:
         """May the op change an operand in place?"""
@@ -326,7 +354,7 @@ class Fusion:
         """Note that the op changes operands, whatever becomes of them."""
         self.changes.consumed[op] = [(op, number) for number in numbers]
 
-    def place(self, op: Op, target: Value, x: Value, starts: tuple[Dim | Value, ...], strides: tuple[Dim, ...]) -> None:
+    def place(self, op: Op, target: Value, x: Value, starts: Starts, strides: tuple[Dim, ...]) -> None:
         """A group that writes `x` into a part of `target`."""
         where = Place(target, target.shape, starts, strides, tuple(range(target.rank)))
         group = self.growth.start(self.row, [], [x], where)

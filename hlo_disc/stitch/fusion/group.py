@@ -30,11 +30,15 @@ def reads(op: Op) -> tuple[Value, ...]:
     return op.operands[op.attrs["count"] :] if op.name == "scatter" else op.operands
 
 
-def parts_of(op: Op) -> list[tuple[Value, tuple[Dim | Value, ...], tuple[Dim, ...]]]:
+Starts = tuple[Dim | Value, ...]
+Part = tuple[Value, Starts, tuple[Dim, ...]]
+
+
+def parts_of(op: Op) -> list[Part]:
     """What an op that assembles a value writes, in order: (value, starts, strides)."""
     rank = op.result.rank
     ones = (ONE,) * rank
-    origin: tuple[Dim | Value, ...] = (ZERO,) * rank
+    origin: Starts = (ZERO,) * rank
     if op.name == "concatenate":
         axis, at, parts = op.attrs["dim"], ZERO, []
         for x in op.operands:

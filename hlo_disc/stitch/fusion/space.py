@@ -13,7 +13,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
-from hlo_disc.dynamic_hlo.ops.cost import is_expensive
+from hlo_disc.dynamic_hlo.ops.cost import is_expensive, is_slow
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
@@ -377,10 +377,10 @@ def _may_be_empty(main: Value, axes: Sequence[int], facts: ShapeFacts) -> bool:
 
 
 def _check_recomputation(reads: _Reads, row_axes: tuple[int, ...], main: Value) -> None:
-    """An expensive op that does not vary with the rows would be computed again for each of them."""
+    """A slow op that does not vary with the rows would be computed again for each of them."""
     rows = {("out", a) for a in row_axes if main.shape[a] != ONE}
     for value, accesses in reads.seen.items():
-        if value.op in reads.ops and value.op is not None and is_expensive(value.op):
+        if value.op in reads.ops and value.op is not None and is_slow(value.op):
             for access in accesses:
                 if any(a is not None and a[0] == "window" for a in access):
                     raise _NotARow(f"{value.op.name} would be computed again for every window")

@@ -75,7 +75,7 @@ LATER: dict[str, tuple[Callable[..., Any], list[int], list[int]]] = {
 AS_BEFORE: dict[str, Callable[..., Any]] = {
     "read in the body": lambda xs, w, u: lax.scan(lambda c, x: (c + x.T @ x, c.sum()), jnp.ones((3, 3)), xs),
     "of more than the loop has a row of": lambda xs, w, u: lax.scan(
-        lambda c, x: (jnp.sin(c) + jnp.sin(x @ w).sum(), None), 0.0, xs
+        lambda c, x: (jnp.sin(c) + jnp.sin(x @ jnp.tile(w, 9)).sum(), None), 0.0, xs
     ),
     "of less than what it is made of": lambda xs, w, u: lax.scan(
         lambda c, x: (jnp.sin(c) + jnp.sin(x.T @ jnp.sin(u[:2])).sum(), [x + c] * 3), 0.0, xs

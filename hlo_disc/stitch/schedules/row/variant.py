@@ -110,7 +110,7 @@ class RowVariant:
     def launch(self, b: Builder, sizes: Sizes, kernel: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
         """Divide the items into blocks that are worth handing out, and launch."""
         cols = sizes.count(self.space.widest)
-        cheap = sum(kind(op) == "elementwise" for op in self.group.ops)
+        cheap = 0 if self.team else sum(kind(op) == "elementwise" for op in self.group.ops)
         weight = 1 + cheap // 8 + 4 * sum(is_expensive(op) for op in self.group.ops)
         work = sizes.count(self.space.rows) * cols
         grain = b.maximum(block_grain(b, self.device, self.team, work) // weight, self.width)

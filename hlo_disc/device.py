@@ -137,7 +137,7 @@ class Device:
     unroll: int = 2
     tile_rows: int = 6
     tile_vectors: int = 4
-    row_steps: tuple[int, ...] = (2, 1)
+    row_steps: tuple[int, ...] = (4, 2, 1)
     grain: int = 1 << 14
     at_once: int = 0
     slices: tuple[int, int] = (32, 32)

@@ -111,11 +111,13 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 # hlo_disc beside every peer, each in an environment of its own, as build/peers/results.json and .html; as in
-# make peers PROGRAM='GPT-2 *' PEER='*OpenVINO*'. README=1 writes the tables of README.md.
+# make peers PROGRAM='GPT-2 *' PEER='*OpenVINO*'. ADD=1 keeps what the file has of other programs, README=1 writes the
+# tables of README.md.
 PROGRAM ?= *
 PEER ?= *
 peers: $(STAMP)
-	$(BIN)/python -W ignore -m benchmarks.peers --program "$(PROGRAM)" --peer "$(PEER)" $(if $(README),--readme)
+	$(BIN)/python -W ignore -m benchmarks.peers --program "$(PROGRAM)" --peer "$(PEER)" $(if $(ADD),--add) \
+		$(if $(README),--readme)
 
 # What a call takes as an op of TensorFlow's.
 bench-tensorflow: $(STAMP) .venv-tensorflow/installed

@@ -94,6 +94,7 @@ def whose_processes(program: Program) -> str:
 )
 @click.option("--json", "target", type=click.Path(path_type=Path), default=FOLDER / "results.json", show_default=True)
 @click.option("--against", type=click.Path(exists=True, path_type=Path), help="An earlier JSON, to compare with.")
+@click.option("--add", is_flag=True, help="Keep what --json has of other programs: a long run in several.")
 @click.option("--readme", is_flag=True, help="Write the tables of README.md too.")
 @click.option("--render", is_flag=True, help="Measure nothing: write page and tables of --json as it is.")
 def main(
@@ -103,6 +104,7 @@ def main(
     minutes: float,
     target: Path,
     against: Path | None,
+    add: bool,
     readme: bool,
     render: bool,
 ) -> None:
@@ -110,7 +112,8 @@ def main(
     console = Console(stderr=True)
     old = results.read(against) if against else None
     if not render:
-        _measure(console, chosen(program_pattern, dtypes), peer_pattern, minutes, target)
+        earlier = results.read(target) if add and target.exists() else None
+        _measure(console, chosen(program_pattern, dtypes), peer_pattern, minutes, target, earlier)
     found = results.read(target)
     shown = target.with_suffix(".html")
     page.write(found, shown, old)
@@ -121,7 +124,14 @@ def main(
     console.print(f"{target}, {shown}", highlight=False)
 
 
-def _measure(console: Console, tasks: list[Task], peer_pattern: str, minutes: float, target: Path) -> None:
+def _measure(
+    console: Console,
+    tasks: list[Task],
+    peer_pattern: str,
+    minutes: float,
+    target: Path,
+    earlier: results.Results | None,
+) -> None:
     if not tasks:
         raise click.UsageError("no program fits; the programs are " + ", ".join(p.name for p in programs()))
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -133,6 +143,14 @@ def _measure(console: Console, tasks: list[Task], peer_pattern: str, minutes: fl
         status.update("limits")
         machine_limits, before = _measured("before")
         found = _empty(peers, absent)
+
+        def write() -> None:
+            whole = results.merged(earlier, found) if earlier else found
+            order = [(program.name, dtype) for program in programs() for dtype in program.dtypes]
+            place = {task: number for number, task in enumerate(order)}
+            whole["programs"].sort(key=lambda one: place.get((one["name"], one["dtype"]), len(order)))
+            results.write(whole, target)
+
         found["limits"].append(before)
         weights = [weight(program) for program, _ in tasks]
         for _, group in itertools.groupby(tasks, key=lambda task: whose_processes(task[0])):
@@ -151,14 +169,14 @@ def _measure(console: Console, tasks: list[Task], peer_pattern: str, minutes: fl
                 one = Measurement(program, dtype, peers, where, machine_limits, work, budget, say, processes)
                 found["programs"].append(one.run())
                 found["seconds"] = time.monotonic() - start
-                results.write(found, target)
+                write()
                 _print(console, title, found, time.monotonic() - began)
             for process in processes.values():
                 process.close()
         status.update("limits")
         found["limits"].append(_measured("after")[1])
         found["seconds"] = time.monotonic() - start
-        results.write(found, target)
+        write()
     disturbed, count = results.disturbed(found)
     if disturbed:
         console.print(f"other programs had part of the machine in {disturbed} of {count} timings")

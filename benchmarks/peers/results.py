@@ -141,6 +141,24 @@ def write(results: Results, path: Path) -> None:
     path.write_text(json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
+def merged(earlier: Results, later: Results) -> Results:
+    """Two runs on one machine as one; what both have of a program, or say of a peer, is the later one's.
+
+    Raises FormatError when the machines differ.
+    """
+    if earlier["machine"] != later["machine"]:
+        raise FormatError(f"other results are of another machine: {earlier['machine']} and {later['machine']}")
+    peers = {peer["name"]: peer for peer in (*earlier["peers"], *later["peers"])}
+    programs = {(one["name"], one["dtype"]): one for one in (*earlier["programs"], *later["programs"])}
+    return {
+        **later,
+        "seconds": earlier["seconds"] + later["seconds"],
+        "limits": earlier["limits"] + later["limits"],
+        "peers": list(peers.values()),
+        "programs": list(programs.values()),
+    }
+
+
 class Entry(NamedTuple):
     """A peer's figure; the least is the best of all that are compared."""
 

@@ -94,6 +94,20 @@ def test_no_file_has_what_json_has_not(tmp_path):
         results.write(found, tmp_path / "peers.json")
 
 
+def test_two_runs_are_one():
+    earlier, later = small(), small()
+    other = {**copy.deepcopy(later["programs"][0]), "name": "another"}
+    later["programs"][0]["weights_bytes"] = 7.0
+    earlier["programs"].append(other)
+    found = results.merged(earlier, later)
+    assert [(one["name"], one["weights_bytes"]) for one in found["programs"]] == [("soft|max", 7.0), ("another", 0)]
+    assert found["seconds"] == earlier["seconds"] + later["seconds"] and found["peers"] == later["peers"]
+    assert found["limits"] == earlier["limits"] + later["limits"] and found["made"] == later["made"]
+    later["machine"] = {**later["machine"], "cores": 96}
+    with pytest.raises(results.FormatError, match="another machine"):
+        results.merged(earlier, later)
+
+
 def test_ours_is_the_better_way_and_the_best_peer_is_not_ours():
     found = small()
     first, second = (results.standing(found, results.medians(s)) for s in found["programs"][0]["shapes"])

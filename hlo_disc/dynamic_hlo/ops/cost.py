@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.table import OPS, kind
-from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 
 # What a symbol is taken for where bytes are compared.
 _TYPICAL = 256
@@ -18,8 +18,8 @@ def is_expensive(op: Op) -> bool:
 
 
 def is_slow(op: Op) -> bool:
-    """Whether it is not to be computed for every row where it is the same in all: it is expensive, or a root."""
-    return is_expensive(op) or op.name in ("sqrt", "rsqrt")
+    """Whether it is not to be computed for every row where it is the same in all: it is expensive, or roots."""
+    return is_expensive(op) or (op.name in ("sqrt", "rsqrt") and any(n != ONE for n in op.result.shape))
 
 
 def operations(op: Op) -> Dim:
@@ -35,7 +35,7 @@ def free_ops(ops: Iterable[Op]) -> set[Op]:
     free: set[Op] = set()
     for op in ops:
         source = op.name in ("iota", "dim") or (op.name == "constant" and op.attrs["value"].size == 1)
-        cheap = kind(op) in ("elementwise", "view") and not is_expensive(op)
+        cheap = kind(op) in ("elementwise", "view") and not is_slow(op)
         if source or (cheap and all(x.op in free for x in op.operands)):
             free.add(op)
     return free

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from dhlo import make_graph
 from fence import fenced
 from graph_cases import Build, GraphCases, constant
+from jax import lax
 from kernel_runner import levels
 
+import hlo_disc
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops import reference
@@ -358,3 +362,26 @@ def test_what_is_read_under_another_shape_is_made_before(n: int):
     x = np.linspace(-1, 2, 3 * n, dtype=np.float32).reshape(n, 3)
     wanted = x * x + np.abs(x) / np.abs(x).sum()
     np.testing.assert_allclose(executable(x), wanted, rtol=1e-5)
+
+
+ROOTS = {
+    "of a size": (lambda x: x / jnp.sqrt(x.shape[1] * 1.0), 1),
+    "of a constant": (lambda x: (x * jnp.sqrt(jnp.float32(2)), x - 1), 2),
+    "of positions": (lambda x: x * jnp.sqrt(jnp.arange(x.shape[1], dtype="f4")), 2),
+    "of columns": (lambda x: jnp.tanh(x + lax.rsqrt(x[0] ** 2 + 1)), 2),
+    "of rows": (lambda x: x * lax.rsqrt((x * x).sum(1, keepdims=True) + 1), 1),
+    "of elements": (lambda x: jnp.sqrt(x * x + 1) - x[0], 1),
+    "of an imaginary part": (lambda x: lax.complex(x, -x) / jnp.sqrt(x.shape[0] * x.shape[1] * 1.0), 1),
+}
+
+
+@pytest.mark.parametrize("name", ROOTS)
+def test_a_root_that_is_the_same_in_all_rows_is_not_computed_for_each(name: str):
+    fn, launches = ROOTS[name]
+    compiled = hlo_disc.jit(fn, dims={"x": "(m, n)"})
+    for m, n in ((3, 40), (1, 1), (17, 5), (0, 3), (2, 300)):
+        x = np.random.default_rng(n).standard_normal((m, n), np.float32)
+        if m:  # of no row there is no first one
+            for got, want in zip(jax.tree.leaves(compiled(x)), jax.tree.leaves(fn(jnp.asarray(x))), strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    assert f"{launches} launches" in str(compiled.explain())

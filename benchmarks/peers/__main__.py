@@ -143,14 +143,6 @@ def _measure(
         status.update("limits")
         machine_limits, before = _measured("before")
         found = _empty(peers, absent)
-
-        def write() -> None:
-            whole = results.merged(earlier, found) if earlier else found
-            order = [(program.name, dtype) for program in programs() for dtype in program.dtypes]
-            place = {task: number for number, task in enumerate(order)}
-            whole["programs"].sort(key=lambda one: place.get((one["name"], one["dtype"]), len(order)))
-            results.write(whole, target)
-
         found["limits"].append(before)
         weights = [weight(program) for program, _ in tasks]
         for _, group in itertools.groupby(tasks, key=lambda task: whose_processes(task[0])):
@@ -169,17 +161,26 @@ def _measure(
                 one = Measurement(program, dtype, peers, where, machine_limits, work, budget, say, processes)
                 found["programs"].append(one.run())
                 found["seconds"] = time.monotonic() - start
-                write()
+                _write(found, earlier, target)
                 _print(console, title, found, time.monotonic() - began)
             for process in processes.values():
                 process.close()
         status.update("limits")
         found["limits"].append(_measured("after")[1])
         found["seconds"] = time.monotonic() - start
-        write()
+        _write(found, earlier, target)
     disturbed, count = results.disturbed(found)
     if disturbed:
         console.print(f"other programs had part of the machine in {disturbed} of {count} timings")
+
+
+def _write(found: results.Results, earlier: results.Results | None, target: Path) -> None:
+    """With what there was before, all in the order of `programs`."""
+    whole = results.merged(earlier, found) if earlier else found
+    order = [(program.name, dtype) for program in programs() for dtype in program.dtypes]
+    place = {task: number for number, task in enumerate(order)}
+    whole["programs"].sort(key=lambda one: place.get((one["name"], one["dtype"]), len(order)))
+    results.write(whole, target)
 
 
 def _measured(when: str) -> tuple[limits.Limits, results.Limits]:

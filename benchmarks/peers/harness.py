@@ -70,13 +70,15 @@ class Measurement:
     processes: dict[str, Process]
     missing: dict[str, str] = field(default_factory=dict)
     spent: dict[str, float] = field(default_factory=dict)
-    spent_cold: dict[str, float] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> Found:
         files = self._load()
         want = self._reference()
-        compiled = {name: found for name in self._present() if (found := self._attempt(name, self._compile))}
+        compiled: dict[str, Compile] = {}
+        for name in self._present():
+            if found := self._attempt(name, self._compile, compiled):
+                compiled[name] = found
         shapes = [self._shape(sizes, compiled) for sizes in self.program.shapes]
         errors = {n: e for n in self._present() if (e := self._attempt(n, self._error, want)) is not None}
         for name, error in errors.items():
@@ -196,14 +198,14 @@ class Measurement:
         pairs = [(x, y) for x, y in zip(got, want, strict=True) if y.size]
         return max((float(np.abs(x - y).max() / max(np.abs(y).max(), 1e-300)) for x, y in pairs), default=0.0)
 
-    def _compile(self, name: str) -> Compile:
+    def _compile(self, name: str, before: Mapping[str, Compile]) -> Compile:
+        """before: what others took."""
         sizes = dict(self.program.shapes[0])
         other = self.peers[name]["static_form_of"]
-        if self.spent_cold.get(other, 0.0) > self.budget.compiling:
-            raise PeerError(f"left out, as {other} compiled for {self.spent_cold[other]:.0f} s")
+        if other in before and before[other]["cold"] > self.budget.compiling:
+            raise PeerError(f"left out, as {other} compiled for {before[other]['cold']:.0f} s")
         cold = self.processes[name].ask("first", PATIENCE, sizes=sizes, cold=True)
         seconds = cold["seconds"] - cold["steady"]
-        self.spent_cold[name] = seconds
         self.spent[name] = 0.0 if self._serves(name) else seconds
         warm = None
         if seconds < WARM:

@@ -1,4 +1,4 @@
-"""Functions that make numbers of sizes where they need not, as they are while we trace.
+"""Functions that make numbers of sizes where they need not, or much of them, as they are while we trace and lower.
 
 Outside of our traces, and of arrays and numbers without a symbolic size, they are Python's and JAX's own.
 """
@@ -25,6 +25,7 @@ from jax._src.lax import slicing
 from jax._src.numpy import hijax, lax_numpy
 from jax._src.random import core as random
 
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.size_questions import are_known_equal, dim_of, is_answered
 from hlo_disc.mlir import ir
 
@@ -164,15 +165,16 @@ def _install() -> None:
         dims = ir.StringAttr.get(", ".join(ctx.module_context.shape_poly_state.dim_vars))
         type_ = mlir.aval_to_ir_type(ctx.module_context, core.dim_value_aval())
 
-        def value(n: Any) -> Any:
-            named = {"dims": dims, "size": ir.StringAttr.get(str(dim_of(n)))}
+        def value(size: Dim) -> Any:
+            named = {"dims": dims, "size": ir.StringAttr.get(str(size))}
             call = mlir.custom_call(
                 "hlo_disc.size", result_types=[type_], operands=ctx.dim_var_values, extra_attributes=named
             )
             return call.results[0]
 
-        values = {key: value(n) for key, n in {dim_of(n): n for n in shape if not isinstance(n, int)}.items()}
-        return tuple(n if isinstance(n, int) else values[dim_of(n)] for n in shape)
+        sizes = [n if isinstance(n, int) else dim_of(n) for n in shape]
+        values = {size: value(size) for size in dict.fromkeys(sizes) if isinstance(size, Dim)}
+        return tuple(values[size] if isinstance(size, Dim) else size for size in sizes)
 
     mlir.eval_dynamic_shape = evaluated
     core.same_referent, core.definitely_equal_one_of_dim = same_referent, equal_one_of

@@ -38,7 +38,7 @@ class Schedule:
     choices: the compiled forms of a group, given the facts, the machine and what is static; None for the host flow.
     joins: see there. once: the shape over which a group computes everything once, by its first result, so that
     expensive ops of that shape may join; None when elements are computed again and again. most_ops: a group that has
-    grown to so many ops takes no more, because its kernel would only compile slower; None for no limit.
+    grown to so many ops, views aside, takes no more, because its kernel would only compile slower; None for no limit.
     collapses: it is given groups with as few axes as possible. may_fail: its launch returns a status, and names the
     user's line when it fails. teams: machines whose blocks are shared by teams of threads have it, too.
     """

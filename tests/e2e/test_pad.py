@@ -1,4 +1,7 @@
-"""`dynamic_pad` whose gaps between elements are sizes, or data: one program at every size, against XLA's `lax.pad`."""
+"""`dynamic_pad` whose gaps between elements are sizes, or data: one program at every size, against XLA's `lax.pad`.
+
+Then what `pad`, `concatenate` and `repeat` put together for each other.
+"""
 
 from __future__ import annotations
 
@@ -96,12 +99,9 @@ def test_what_is_assembled_of_parts_is_written_once(name):
     for n, m in ((3, 4), (1, 1), (2, 0), (0, 3), (17, 5)):
         rng = np.random.default_rng(n)
         x, y = rng.standard_normal((n, m, 6), np.float32), rng.standard_normal((2 * n, 3 * m, 5), np.float32)
-        if name == "cut" and not (n and m):
+        if name == "cut" and not (n and m):  # more than there is
             continue
-        try:
-            want = fn(jnp.asarray(x), jnp.asarray(y))
-        except (ValueError, TypeError):
-            continue
+        want = fn(jnp.asarray(x), jnp.asarray(y))
         for one, other in zip(jax.tree.leaves(compiled(x, y)), jax.tree.leaves(want), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
     assert f"{launches} launches" in str(compiled.explain())

@@ -16,9 +16,9 @@ from benchmarks.peers.program import Program
 from benchmarks.peers.runner import Call, Runner
 
 torch._dynamo.config.recompile_limit = 64
+torch._dynamo.config.accumulated_recompile_limit = 1024
 # Sizes that happen to be equal at the first call, as of square images, are no reason to compile again at the next one.
 torch.fx.experimental._config.use_duck_shape = False
-torch._dynamo.config.accumulated_recompile_limit = 1024
 
 
 class Module(torch.nn.Module):

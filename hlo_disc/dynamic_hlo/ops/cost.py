@@ -18,7 +18,10 @@ def is_expensive(op: Op) -> bool:
 
 
 def is_slow(op: Op) -> bool:
-    """Whether it is not to be computed for every row where it is the same in all: it is expensive, or roots."""
+    """Whether it is not to be computed for every row where it is the same in all: it is expensive, or many roots.
+
+    A single root leaves the loop over the rows.
+    """
     return is_expensive(op) or (op.name in ("sqrt", "rsqrt") and any(n != ONE for n in op.result.shape))
 
 

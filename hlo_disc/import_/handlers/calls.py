@@ -20,10 +20,6 @@ _PLACEMENT = frozenset(
     ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "LayoutConstraint")
 )
 
-# Custom calls that are ops of ours.
-CUSTOM_CALLS: dict[str, Handler] = {**windows.CUSTOM_CALLS, **sort.CUSTOM_CALLS, **random.CUSTOM_CALLS}
-
-
 # (operands at least, results, attributes) of those, which no verifier knows.
 _FORMS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "shape_assertion": (1, 0, ("error_message",)),
@@ -74,6 +70,16 @@ def _size(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return Symbolic(r.result_type(op)[0], (), (size.substitute(known),))
 
 
+# Custom calls that are ops of ours.
+CUSTOM_CALLS: dict[str, Handler] = {
+    **windows.CUSTOM_CALLS,
+    **sort.CUSTOM_CALLS,
+    **random.CUSTOM_CALLS,
+    "hlo_disc.fft": library.dynamic_fft,
+    "hlo_disc.size": _size,
+}
+
+
 def _custom_call(r: Reader, op: Any, operands: list[Operand]) -> Result:
     target = r.attr(op, "call_target_name", text)
     least, made, attributes = _FORMS.get(target, (0, len(op.results), ()))
@@ -93,10 +99,6 @@ def _custom_call(r: Reader, op: Any, operands: list[Operand]) -> Result:
         r.unknown(f"chlo.{name}")
     if target in CUSTOM_CALLS:
         return CUSTOM_CALLS[target](r, op, operands)
-    if target == "hlo_disc.size":
-        return _size(r, op, operands)
-    if target == "hlo_disc.fft":
-        return library.dynamic_fft(r, op, operands)
     return library.custom_call(r, op, target, operands)
 
 

@@ -188,21 +188,23 @@ class Fusion:
         """
         if kind(op) == "alias":
             return True
-        if op.name != "reshape" or self._repeats_rows(op):
+        if op.name != "reshape":
             return False
         segments = reshape_segments(op.result.shape, op.operands[0].shape, self.facts)
+        last_kept = segments and len(segments[-1][0]) == len(segments[-1][1]) == 1
+        if last_kept and self._repeats(op.operands[0]):
+            return False
         trivial = all(len(left) <= 1 and len(right) <= 1 for left, right in segments)
         only_memory = op.result in self.in_memory and not self.readers.get(op.result)
         return not trivial or only_memory or op.operands[0].op is None
 
-    def _repeats_rows(self, op: Op) -> bool:
-        """Is a reshape one of a broadcast along other axes than the last, of a value in memory?"""
-        x, repeated = op.operands[0], False
-        made, taken = reshape_segments(op.result.shape, x.shape, self.facts)[-1] if x.rank else ((), ())
+    def _repeats(self, x: Value) -> bool:
+        """Is it a broadcast, under any shape, of a value in memory?"""
+        repeated = False
         while x.op is not None and x.op.name in ("broadcast", "reshape") and x not in self.in_memory:
             repeated |= x.op.name == "broadcast"
             (x,) = x.op.operands
-        return repeated and (x.op is None or x in self.in_memory) and len(made) == len(taken) == 1
+        return repeated and (x.op is None or x in self.in_memory)
 
     # Joining.
 

@@ -7,7 +7,7 @@
 Padding and holes are put into memory before, so that nothing reads outside. Where a group has one feature in or out,
 a dot of its own for each group would be of width one: products of vectors are summed then. Of depthwise convolutions,
 where a group has one feature in, and of windows of known size, the sum is written out: lanes run along the features or
-along a row of the image, nothing is reduced, and padding is not put into memory (`slice_padded`).
+along a row of the image, nothing is reduced, and padding without holes is not put into memory (`slice_padded`).
 """
 
 from __future__ import annotations
@@ -154,10 +154,12 @@ class _Lowering:
         """The sum over the offsets of a slice of x times the features' factors."""
         at = result.index("f")
         result = (*result[:at], "g", *result[at:])
-        factors = self._features()
+        holes = any(n > 1 for n in self.attrs["base_dilations"])
+        low = [ZERO] * self.spatial if holes else self.attrs["low"]
+        padded, factors = self._padded() if holes else self.x, self._features()
         products = []
         for offset in itertools.product(*(range(size.value) for size in self.windows)):
-            x = self._without(self._split(self._shifted(offset), "c"), ("c",))
+            x = self._without(self._split(self._shifted(padded, low, offset), "c"), ("c",))
             w = self._without(self._part(factors, offset), [f"p{i}" for i in range(self.spatial)])
             products.append(self._emit("multiply", self._factors(x, w, result)))
         total = functools.reduce(lambda x, y: self._emit("add", [x, y]), products)
@@ -171,15 +173,12 @@ class _Lowering:
             w = self._emit("reverse", [w], dims=turned)
         return self._without(self._split(_Named(w, tuple(names)), "f"), ("c",))
 
-    def _shifted(self, offset: Sequence[int]) -> _Named:
-        """What a position of the window meets. Padding is in memory only where there are holes."""
-        holes = any(n > 1 for n in self.attrs["base_dilations"])
-        x = self._padded() if holes else self.x
+    def _shifted(self, x: Value, low: Sequence[Dim], offset: Sequence[int]) -> _Named:
+        """What a position of the window meets of x, before which `low` zeros are thought along each axis."""
         start, stride, shape = [ZERO] * x.rank, [1] * x.rank, list(x.shape)
         for i, p in enumerate(offset):
             axis = self.attrs["lhs_spec"][2 + i]
-            low = ZERO if holes else self.attrs["low"][i]
-            start[axis] = Dim.const(p * self.attrs["window_dilations"][i]) - low
+            start[axis] = Dim.const(p * self.attrs["window_dilations"][i]) - low[i]
             stride[axis] = self.attrs["strides"][i]
             shape[axis] = self.op.result.shape[self.attrs["out_spec"][2 + i]]
         value = self._emit("slice_padded", [x], start=tuple(start), stride=tuple(stride), shape=tuple(shape))

@@ -2,7 +2,7 @@
 
     for each (batch element, chunk of query rows) of the block:
         pack the keys in fast memory
-        for each tile of 6, 2 or 1 rows:    scores of all keys; sweep the rows; weights x values; epilogue
+        for each tile of 6, 4, 2 or 1 rows: scores of all keys; sweep the rows; weights x values; epilogue
 
 With few query rows (decoding) the keys are read where they lie, with lanes along the head. Where the machine multiplies
 small matrices of bf16 both dots do (`dot/bf16_tiles.py`), with 32 rows a tile; weights that are bf16 are rounded before

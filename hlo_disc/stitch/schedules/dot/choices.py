@@ -2,14 +2,15 @@
 
     for each (batch, panel of columns, chunk of rows) of the block:
         bring the panel's columns together, unless they are packed or can be read in place
-        for each tile of 6, 2 or 1 rows of the chunk:       sums over all of K in registers, then the epilogue
+        for each tile of 6, 4, 2 or 1 rows of the chunk:    sums over all of K in registers, then the epilogue
 
 Forms are classes: `PackedDot` (a static operand, packed once), `BlockedDot` (columns are read in place, or by many
 rows from a copy of the panel in fast memory; in a `TransposedDot` rows are copied, too, but for an `AcrossDot`, of few
 columns, which are exchanged with the rows), `InnerDot` (few rows, columns contiguous along K: lanes run along K),
 `NarrowDot` (the same with rows and columns exchanged, for few columns), `StreamDot` (one row, wide tiles). Long sums
 with few results are shared among blocks (`shared_dot.py`); where the machine multiplies pairs of bf16, all forms but
-`StreamDot` do (`bf16_dot.py`), or small matrices of them (`bf16_tiles.py`).
+`StreamDot` do (`bf16_dot.py`), or small matrices of them (`bf16_tiles.py`), for which the rows of windows are brought
+together (`window_tiles.py`).
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def tile_vectors(p: Product, lanes: int, device: Device, tiles: bool = False) ->
     if not size.is_const:
         return most
     wanted = -(-size.value // lanes)
-    least = most - 1 if most > 3 else most
+    least = most - 1 if most > 3 else most  # still narrower ones have too few sums to keep the machine busy
     return max(1, min(wanted, min(range(most, least - 1, -1), key=lambda n: -(-wanted // n) * n)))
 
 

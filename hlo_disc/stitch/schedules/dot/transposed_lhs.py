@@ -21,9 +21,8 @@ from hlo_disc.stitch.schedules.dot.micro_panels import copy_rows, row_panel_elem
 from hlo_disc.stitch.schedules.dot.microkernel import outer_tile
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, KAxis, Operand
 from hlo_disc.stitch.schedules.dot.product import Product
+from hlo_disc.stitch.schedules.dot.variant import panels_together
 
-# Blocks that every call should have: less blocks copy less.
-FEW_BLOCKS = 8
 # As much of K as is copied at a time: 64 columns and MOST_ROWS rows of it stay in a core's cache.
 KC = 256
 # Vectors of rows that are brought together: the tiles of most rows fill it.
@@ -126,13 +125,12 @@ class TransposedDot(BlockedDot):
         return deep * self.width + blocks * row_panel_elements(deep, self.lanes, ROW_VECTORS)
 
     def span(self, b: Builder, batch: Scalar, panels: Scalar, chunks: Scalar, wanted: Scalar) -> Scalar:
-        """How many panels share a copy of their rows: as many as leave blocks for all cores."""
+        """How many panels share a copy of their rows."""
         if not is_plain(self.product):
             return 1
         if self.slices > 1:
             return b.maximum(panels, 1)
-        groups = b.ceil_div(b.minimum(wanted, FEW_BLOCKS), b.maximum(batch * chunks, 1))
-        return b.maximum(b.ceil_div(b.index(panels), groups), 1)
+        return panels_together(b, batch, panels, chunks, wanted)
 
 
 def is_transposed(p: Product) -> bool:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 # Blocks that every call should have, as long as each has so many rows that bringing its panel together costs little,
 # or reading it where it is packed.
 ENOUGH_BLOCKS, LEAST_ROWS, LEAST_PACKED_ROWS = 16, 48, 24
+# The same where an item copies its rows: less blocks copy less.
+FEW_BLOCKS = 8
 # Blocks that are worth having on many cores, if each has enough rows to cost nothing.
 MOST_BLOCKS, MANY_ROWS = 64, 256
 
@@ -162,6 +164,12 @@ def row_chunks(b: Builder, wanted: Scalar, items: Scalar, rows: Scalar, least: i
         more = b.ceil_div(b.minimum(wanted, blocks), b.maximum(items, 1))
         chunks = b.maximum(chunks, b.minimum(more, rows // size))
     return chunks
+
+
+def panels_together(b: Builder, batch: Scalar, panels: Scalar, chunks: Scalar, wanted: Scalar) -> Scalar:
+    """How many panels share a copy of their rows: as many as leave blocks for all cores."""
+    groups = b.ceil_div(b.minimum(wanted, FEW_BLOCKS), b.maximum(batch * chunks, 1))
+    return b.maximum(b.ceil_div(b.index(panels), groups), 1)
 
 
 def _div(b: Builder, x: Scalar, y: Scalar) -> Scalar:

@@ -18,9 +18,7 @@ from hlo_disc.stitch.schedules.dot.bf16_tiles import DEPTH
 from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, KAxis, Operand, Rows, k_axis, matrix, routine, scalar
 from hlo_disc.stitch.schedules.dot.packed_tiles import PackedTilesDot, PackedTilesKernel
 from hlo_disc.stitch.schedules.dot.product import Axis, position
-
-# Blocks that every call should have: less blocks copy less.
-FEW_BLOCKS = 8
+from hlo_disc.stitch.schedules.dot.variant import panels_together
 
 
 class WindowTilesKernel(PackedTilesKernel):
@@ -93,9 +91,8 @@ class WindowTilesDot(PackedTilesDot):
         return Dim.min(self.product.row_axis.size, self.most_rows) * (self.line // 2)
 
     def span(self, b: Builder, batch: Scalar, panels: Scalar, chunks: Scalar, wanted: Scalar) -> Scalar:
-        """How many panels share a copy of their rows: as many as leave blocks for all cores."""
-        groups = b.ceil_div(b.minimum(wanted, FEW_BLOCKS), b.maximum(batch * chunks, 1))
-        return b.maximum(b.ceil_div(b.index(panels), groups), 1)
+        """How many panels share a copy of their rows."""
+        return panels_together(b, batch, panels, chunks, wanted)
 
 
 def copy_lines(b: Builder, types: DotTypes, depth: int) -> Call:
@@ -119,7 +116,10 @@ def copy_lines(b: Builder, types: DotTypes, depth: int) -> Call:
             to = y + number * length
             with b.loop(0, whole, DEPTH) as loop:
                 b.store(b.load(row.buffer, x + loop.i, DEPTH), lines.buffer, to + loop.i)
-            rest = lambda: b.store(b.load(row.buffer, x + whole, DEPTH, mask), lines.buffer, to + whole)  # noqa: E731
+
+            def rest() -> None:
+                b.store(b.load(row.buffer, x + whole, DEPTH, mask), lines.buffer, to + whole)
+
             b.if_(b.compare("!=", left, 0), rest)
 
         with b.loop(0, count) as loop:

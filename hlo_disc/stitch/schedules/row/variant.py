@@ -19,6 +19,9 @@ from hlo_disc.stitch.fusion.space import RowSpace
 from hlo_disc.stitch.schedules.kernel import block_grain, each_item, group_kernel
 from hlo_disc.stitch.schedules.row.kernel import RowKernel, stage_bytes
 
+# So many cheap operations take an element as long as it takes to read and write it.
+CHEAP = 8
+
 
 @dataclass(frozen=True)
 class RowVariant:
@@ -111,7 +114,7 @@ class RowVariant:
         """Divide the items into blocks that are worth handing out, and launch."""
         cols = sizes.count(self.space.widest)
         cheap = 0 if self.team else sum(kind(op) == "elementwise" for op in self.group.ops)
-        weight = 1 + cheap // 8 + 4 * sum(is_expensive(op) for op in self.group.ops)
+        weight = 1 + cheap // CHEAP + 4 * sum(is_expensive(op) for op in self.group.ops)
         work = sizes.count(self.space.rows) * cols
         grain = b.maximum(block_grain(b, self.device, self.team, work) // weight, self.width)
         chunks: Scalar = 1

@@ -172,9 +172,9 @@ def _install() -> None:
             )
             return call.results[0]
 
-        sizes = [n if isinstance(n, int) else dim_of(n) for n in shape]
-        values = {size: value(size) for size in dict.fromkeys(sizes) if isinstance(size, Dim)}
-        return tuple(values[size] if isinstance(size, Dim) else size for size in sizes)
+        symbolic = dict.fromkeys(dim_of(n) for n in shape if not isinstance(n, int))
+        values = {size: value(size) for size in symbolic}
+        return tuple(n if isinstance(n, int) else values[dim_of(n)] for n in shape)
 
     mlir.eval_dynamic_shape = evaluated
     core.same_referent, core.definitely_equal_one_of_dim = same_referent, equal_one_of

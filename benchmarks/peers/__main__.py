@@ -90,7 +90,10 @@ def whose_processes(program: Program) -> str:
 @click.option("--peer", "peer_pattern", default="*", help="Peers whose name fits, as in 'OpenVINO *'.")
 @click.option("--dtype", "dtypes", multiple=True, default=("f32", "bf16"), type=click.Choice(["f32", "bf16"]))
 @click.option(
-    "--minutes", default=60.0, show_default=True, help="Shared by the programs; each takes one to four at least."
+    "--minutes",
+    default=60.0,
+    show_default=True,
+    help="Shared by the programs; each takes half a minute to three at least.",
 )
 @click.option("--json", "target", type=click.Path(path_type=Path), default=FOLDER / "results.json", show_default=True)
 @click.option("--against", type=click.Path(exists=True, path_type=Path), help="An earlier JSON, to compare with.")

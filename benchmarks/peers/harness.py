@@ -47,12 +47,13 @@ class Budget:
 
     @staticmethod
     def of(seconds: float, shapes: int, peers: int) -> Budget:
-        """So that a program takes about so long: some two fifths of that are turns, and as much are streams.
+        """So that a program takes about so long: a quarter of that are turns, and as much are streams.
 
-        Little time is no reason to measure next to nothing: there is a least of everything.
+        The rest are exports, compilations and processes that start. Little time is no reason to measure next to
+        nothing: there is a least of everything.
         """
-        stream = max(0.3 * seconds / peers, 2.0)
-        return Budget(max(0.4 * seconds / shapes, 4.0), max(2 * stream, 10.0), stream, 2 * stream)
+        stream = max(0.2 * seconds / peers, 2.0)
+        return Budget(max(0.25 * seconds / shapes, 3.0), max(2 * stream, 8.0), stream, 2 * stream)
 
 
 @dataclass

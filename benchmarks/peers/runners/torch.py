@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._inductor.cpu_vec_isa import pick_vec_isa
 from torch._inductor.utils import fresh_cache
 
 from benchmarks.peers import tree
@@ -102,6 +103,10 @@ class Eager(_Torch):
 
 class Inductor(_Torch):
     name, about, dynamic = "Inductor dynamic", "torch.compile(dynamic=True), frozen", True
+
+    def load(self, program: Program, dtype: str, file: Path | None) -> None:
+        super().load(program, dtype, file)
+        pick_vec_isa()  # builds programs that ask for the machine's features, once a machine: no compilation of ours
 
     def _compile(self, module: Module) -> Any:
         freeze = {} if self.program.trains else {"freezing": True}

@@ -1,4 +1,4 @@
-"""The commands `hlo-disc compile | run | explain | bench | conformance`.
+"""The commands `hlo-disc compile | run | explain | bench | conformance | cache`.
 
 Results go to stdout, everything else to stderr. The user's mistakes are one message and exit code 1, never a traceback.
 """
@@ -12,19 +12,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from hlo_disc import __version__, pipeline, sources
+from hlo_disc import __version__, cache, pipeline, sources
 from hlo_disc.benchmark import bench as measure
 from hlo_disc.benchmark.result import WIDTH
 from hlo_disc.cli_inputs import inputs_of, pairs, sizes_of
-from hlo_disc.errors import ArgumentError, HloDiscError
+from hlo_disc.errors import ArgumentError, FormatError, HloDiscError
 from hlo_disc.executable import Executable, load
 from hlo_disc.options import MOST_THREADS, Options
 from hlo_disc.program import Program
@@ -269,6 +271,54 @@ def conformance(
         with _writing(json_file):
             report.write_json(results, json_file)
     return int(any(map(report.has_failed, results)))
+
+
+@main.group("cache")
+def cache_commands() -> None:
+    """What compiled programs are kept on disk, in the directory that HLO_DISC_CACHE names."""
+
+
+@cache_commands.command("list")
+def cache_list() -> None:
+    """Show the entries, the last used first: when that was, their size, and what they compute."""
+    place, found = _entries()
+    table = Table("used", "bytes", "program", "file")
+    for entry in sorted(found, key=lambda entry: -entry.used):
+        try:
+            shown = cache.described(entry)
+        except (FormatError, OSError) as error:
+            shown = f"not readable: {error}"
+        when = datetime.fromtimestamp(entry.used).isoformat(" ", "seconds")
+        table.add_row(when, f"{entry.size:,}", escape(shown), entry.path.name[:12])
+    console = Console()
+    console.width = max(console.width, WIDTH)
+    console.print(table)
+    click.echo(f"{len(found)} entries in {place}")
+
+
+@cache_commands.command("size")
+def cache_size() -> None:
+    """Show how many bytes the entries have, and how many they may have."""
+    place, found = _entries()
+    most = Options.from_env().cache_bytes
+    click.echo(f"{sum(entry.size for entry in found):,} of {most:,} bytes, {len(found)} entries in {place}")
+
+
+@cache_commands.command("clear")
+def cache_clear() -> None:
+    """Delete all entries."""
+    place, found = _entries()
+    for entry in found:
+        entry.path.unlink(missing_ok=True)
+    click.echo(f"deleted {len(found)} entries, {sum(entry.size for entry in found):,} bytes, in {place}")
+
+
+def _entries() -> tuple[Path, list[cache.Entry]]:
+    """The cache of the environment's options, and what is in it."""
+    place = pipeline.merge(None, {"dump": ""}).cache_directory
+    if place is None:
+        raise ArgumentError("there is no cache: HLO_DISC_CACHE is empty")
+    return place, list(cache.entries(place))
 
 
 def _open(file: Path, **settings: Any) -> Executable:

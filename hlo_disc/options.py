@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 from numbers import Integral
+from pathlib import Path
 
 MOST_THREADS = (1 << 31) - 1
-_RANGES = {"threads": MOST_THREADS, "packed_bytes": (1 << 63) - 1}
+_RANGES = {"threads": MOST_THREADS, "packed_bytes": (1 << 63) - 1, "cache_bytes": (1 << 63) - 1}
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,9 @@ class Options:
         dump: directory that receives every stage's IR, "" for none.
         packed_bytes: bound on the bytes of packed weights kept for array arguments; 0 keeps none.
         verify: run the verifiers between stages; "0" or "1" in the environment.
+        cache: directory in which compiled programs are kept for later processes, "" for none, "auto" for
+            `$XDG_CACHE_HOME/hlo_disc`, by default `~/.cache/hlo_disc`.
+        cache_bytes: bound on the bytes there: what was not used for longest is deleted.
         fallback: let `hlo_disc.jit` run through `jax.jit` what it cannot compile; an UnsupportedOpError otherwise.
 
     Raises:
@@ -37,6 +41,8 @@ class Options:
     dump: str = ""
     packed_bytes: int = 4 << 30
     verify: bool = True
+    cache: str = "auto"
+    cache_bytes: int = 4 << 30
     fallback: bool = True
 
     def __post_init__(self) -> None:
@@ -44,6 +50,17 @@ class Options:
             value = getattr(self, name)
             if not isinstance(value, Integral) or not 0 <= int(value) <= most:
                 raise ValueError(f"{name}={value!r} must be an integer from 0 to {most}")
+
+    @property
+    def cache_directory(self) -> Path | None:
+        """Where compiled programs are kept; None where they are not. What is dumped is always compiled."""
+        if not self.cache or self.dump:
+            return None
+        if self.cache != "auto":
+            return Path(self.cache)
+        asked = os.environ.get("XDG_CACHE_HOME", "")  # its specification: what is not absolute is to be ignored
+        home = asked if os.path.isabs(asked) else os.path.expanduser("~/.cache")
+        return Path(home) / "hlo_disc" if os.path.isabs(home) else None  # of a user without a home
 
     @staticmethod
     def from_env() -> Options:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hlo_disc import cache
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
@@ -227,16 +228,33 @@ STAGES: tuple[Stage, ...] = (
 
 
 def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
-    """Compile a DHLO graph, or what a function without arguments returns as one. Raises what the stages raise."""
+    """Compile a DHLO graph, or what a function without arguments returns as one, unless the cache has the program.
+
+    Raises what the stages raise.
+    """
     c = InProgress(source, options)
     with _no_garbage_collection(), c.open:
-        for number, stage in enumerate(STAGES):
-            start = time.perf_counter()
-            stage.run(c)
-            c.compile_ms[stage.name] = (time.perf_counter() - start) * 1e3
-            if options.dump:
-                _write(Path(options.dump), c, number, stage)
-    return _program(c)
+        _run(c, 0)
+        start = time.perf_counter()
+        name = cache.name(c.graph, options)
+        found = cache.find(options, name)
+        c.compile_ms["cache"] = (time.perf_counter() - start) * 1e3
+        if found:
+            return dataclasses.replace(found, compile_ms=c.compile_ms)
+        for number in range(1, len(STAGES)):
+            _run(c, number)
+    program = _program(c)
+    cache.store(options, name, program)
+    return program
+
+
+def _run(c: InProgress, number: int) -> None:
+    stage = STAGES[number]
+    start = time.perf_counter()
+    stage.run(c)
+    c.compile_ms[stage.name] = (time.perf_counter() - start) * 1e3
+    if c.options.dump:
+        _write(Path(c.options.dump), c, number, stage)
 
 
 @contextmanager

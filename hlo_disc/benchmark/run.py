@@ -44,7 +44,7 @@ def run(
     listed = {name: [_size(name, n) for n in np.atleast_1d(np.asarray(of, object))] for name, of in sizes.items()}
     if isinstance(source, JitFunction):
         options = options or source._options
-    merged = pipeline.merge(options, overrides)
+    merged = pipeline.merge(options, {**overrides, "cache": ""})  # its compile time is measured
     if merged.target.split(":")[0] not in ("cpu", "auto"):
         raise ArgumentError(f"target={merged.target!r}: only programs for the CPU are measured")
     with ExitStack() as open_:

@@ -87,6 +87,10 @@ class GpuGenerator:
         return (*self.levels, *self.host.features)
 
     @property
+    def key(self) -> str:
+        return f"{self.levels} {self.host.key}"
+
+    @property
     def device(self) -> Device:
         return self.vendor.device
 

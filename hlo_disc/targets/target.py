@@ -39,6 +39,11 @@ class Generator(Protocol):
         ...
 
     @property
+    def key(self) -> str:
+        """The same in all processes for generators that make the same code."""
+        ...
+
+    @property
     def device(self) -> Device:
         """The machine as schedules see it, with its register tiles."""
         ...

@@ -70,6 +70,11 @@ class X86Generator:
     registers: int
 
     @property
+    def key(self) -> str:
+        """All that LLVM is told of the machine."""
+        return f"{self.cpu} {self.llvm} {self.tune}"
+
+    @property
     def device(self) -> Device:
         """The schedules' record of the machine."""
         rows, vectors = _TILES[self.registers]

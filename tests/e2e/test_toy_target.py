@@ -34,6 +34,10 @@ class ToyGenerator:
         return ("abacus", *self.inner.features)
 
     @property
+    def key(self) -> str:
+        return f"abacus {self.inner.key}"
+
+    @property
     def device(self) -> Device:
         return replace(self.inner.device, tile_rows=3, tile_vectors=1, grain=64, pair_dot=False)
 

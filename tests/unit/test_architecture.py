@@ -17,6 +17,7 @@ SURFACE = {
     "__init__",
     "__main__",
     "benchmark",
+    "cache",
     "cli",
     "cli_inputs",
     "conformance",
@@ -49,6 +50,7 @@ ALLOWED = {
 }
 ORDER = [
     "notebook",
+    "cache",
     "generalise",
     "structure",
     "signature",

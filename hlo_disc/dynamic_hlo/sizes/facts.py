@@ -65,6 +65,13 @@ class ShapeFacts:
         other._multiples = list(self._multiples)
         return other
 
+    def stated(self) -> list[str]:
+        """All facts as text."""
+        kinds = {
+            "== 0": self._equalities, ">= 0": self._inequalities, "!= 0": self._differences, "multiple": self._multiples
+        }  # fmt: skip
+        return [f"{fact} {kind}" for kind, facts in kinds.items() for fact in facts] + [str(self._at_points)]
+
     # Facts
 
     def add_equal(self, a: int | Dim, b: int | Dim) -> None:

@@ -1,0 +1,181 @@
+"""Compiled programs on disk, for all processes of a user: a file each, named by a digest of all that it follows from.
+
+An entry is what `Executable.save` writes. It appears at once and whole, for it is written under another name, and what
+is in it is checked as it is read: damaged entries are deleted. Nothing is locked. No failure here is one of the
+compilation: where the directory cannot be used, a warning is logged once.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from hlo_disc.dynamic_hlo.ir.digest import digest
+from hlo_disc.dynamic_hlo.ir.graph import Graph
+from hlo_disc.errors import FormatError
+from hlo_disc.notebook import signature_text
+from hlo_disc.options import Options
+from hlo_disc.program import Program, calling_back, read, read_open, save
+from hlo_disc.targets import registry
+
+logger = logging.getLogger("hlo_disc")
+
+SUFFIX = ".disc"
+# What makes code of a program.
+_PACKAGES = ("jax", "jaxlib", "llvmlite", "ml_dtypes", "numpy")
+# Permissions of what others than the owner may write.
+_OTHERS = 0o022
+# An entry, and one that is being written.
+_NAMES = re.compile(r"[0-9a-f]{64}\.disc|\.[0-9a-f]{64}\.[0-9a-f]{16}")
+
+_told: set[str] = set()
+
+
+class Entry(NamedTuple):
+    """A file of the cache. used: when it was last read or written, in seconds since 1970."""
+
+    path: Path
+    size: int
+    used: float
+
+
+def name(graph: Graph, options: Options) -> str:
+    """The name of a program's entry; "" where there is no cache, or no other process can have the program.
+
+    Raises ArgumentError for a target that this machine lacks.
+    """
+    program = digest(graph) if options.cache_directory else None
+    if program is None:
+        return ""
+    kind, level = registry.split(options.target)
+    made_by = (kind, registry.find(kind).generator(level).key, _versions(), _files())
+    return hashlib.sha256(program + repr(made_by).encode()).hexdigest()
+
+
+@functools.cache
+def _versions() -> tuple[str, ...]:
+    return tuple(f"{name} {metadata.version(name)}" for name in _PACKAGES)
+
+
+@functools.cache
+def _files() -> str:
+    """A digest of this package's files: their names, sizes and times."""
+    found = hashlib.sha256()
+    for path, _, names in sorted(os.walk(Path(__file__).parent)):
+        for name in sorted(names):
+            if name.endswith((".py", ".so")):
+                at = os.path.join(path, name)
+                stat = os.stat(at)
+                found.update(f"{at} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return found.hexdigest()
+
+
+def find(options: Options, name: str) -> Program | None:
+    """The program of an entry, if there is one."""
+    place = options.cache_directory
+    if place is None or not name:
+        return None
+    path = place / f"{name}{SUFFIX}"
+    try:
+        if not _is_ours(place):
+            return None
+        with path.open("rb") as file:
+            if not _is_ours(file.fileno()):
+                return None
+            program = read_open(file, str(path))
+        os.utime(path)
+    except FileNotFoundError:
+        return None
+    except FormatError as error:
+        _tell("an entry was damaged, and is compiled anew", error)
+        with suppress(OSError):
+            path.unlink()
+        return None
+    except OSError as error:
+        _tell("it cannot be read", error)
+        return None
+    return program
+
+
+def store(options: Options, name: str, program: Program) -> None:
+    """Keep a program, and delete what was not used for longest where there is too much."""
+    place = options.cache_directory
+    if place is None or not name or calling_back(program):
+        return
+    if sum(x.nbytes for x in program.constants) > options.cache_bytes // 2:
+        return
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_ours(place):
+            return
+        _write(place / f"{name}{SUFFIX}", program)
+        _shrink(place, options.cache_bytes)
+    except OSError as error:
+        _tell("nothing can be kept in it", error)
+
+
+def _write(path: Path, program: Program) -> None:
+    made = path.with_name(f".{path.stem}.{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(made, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "w+b") as file:
+            save(program, file)
+        made.replace(path)
+    finally:
+        with suppress(FileNotFoundError):
+            made.unlink()
+
+
+def _shrink(place: Path, most: int) -> None:
+    """Delete the entries that were not used for longest, and what killed processes left, until they fit."""
+    found = sorted(entries(place), key=lambda entry: entry.used)
+    total = sum(entry.size for entry in found)
+    for entry in found[:-1]:
+        if total <= most:
+            break
+        total -= entry.size
+        with suppress(FileNotFoundError):
+            entry.path.unlink()
+
+
+def entries(place: Path) -> Iterator[Entry]:
+    """The files of a cache, in no order: also those that are being written, whose names begin with a dot."""
+    with suppress(FileNotFoundError), os.scandir(place) as found:
+        for file in found:
+            if _NAMES.fullmatch(file.name):
+                with suppress(FileNotFoundError):  # another process deletes it
+                    stat = file.stat(follow_symlinks=False)
+                    yield Entry(Path(file.path), stat.st_size, stat.st_mtime)
+
+
+def described(entry: Entry) -> str:
+    """What its program computes. Raises FormatError, OSError."""
+    program = read(entry.path)
+    return f"{signature_text(program.inputs, program.outputs)} for {program.target}"
+
+
+def _is_ours(place: Path | int) -> bool:
+    """Whether nobody else can have written it: what is in it is machine code, which runs as this user."""
+    stat = os.stat(place)
+    ours = stat.st_uid == os.geteuid() and not stat.st_mode & _OTHERS
+    if not ours:
+        _tell("it is not used", "others may write to it: it must belong to this user, as chmod go-w makes it")
+    return ours
+
+
+def _tell(what: str, why: object) -> None:
+    """Once a process."""
+    if what in _told:
+        return
+    _told.add(what)
+    logger.warning(
+        "the cache of compiled programs: %s (%s); HLO_DISC_CACHE names another directory, or none", what, why
+    )

@@ -7,6 +7,7 @@
 import atexit
 
 from ._ral import (
+    Code,
     Executable,
     device_blocks,
     end_drops,
@@ -29,6 +30,7 @@ atexit.register(end_drops)
 atexit.register(stop_pool)
 
 __all__ = [
+    "Code",
     "Executable",
     "device_blocks",
     "fail_next_allocation",

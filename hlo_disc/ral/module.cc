@@ -5,11 +5,13 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unordered_map.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 
 #include "callback.h"
+#include "code.h"
 #include "executable.h"
 #include "fast_path.h"
 #include "ffi.h"
@@ -330,6 +332,16 @@ NB_MODULE(_ral, m) {
     return std::make_tuple(nb::capsule(ral::held_handler()), nb::capsule(ral::held_type_id()),
                            nb::capsule(ral::held_type_info()));
   }, "The XLA FFI handler of programs that keep their executables, and its state's type id and type info.");
+
+  nb::class_<ral::Code>(m, "Code")
+      .def("__init__",
+           [](ral::Code* self, nb::bytes object, const std::unordered_map<std::string, uintptr_t>& symbols) {
+    new (self) ral::Code(object.c_str(), object.size(), symbols);
+  }, nb::arg("object"), nb::arg("symbols"),
+           "Links an ELF object, with functions at the addresses in `symbols`. Raises ValueError for what is none, and "
+           "for a function that is neither there nor in this process.")
+      .def("address", &ral::Code::address, nb::arg("name"), "Of a function that it exports; 0 for none.")
+      .def("close", &ral::Code::close, "Frees its memory: nothing of it may run any more.");
 
   nb::class_<ral::DeviceTensor>(m, "DeviceTensor")
       .def("__dlpack_device__", [](const ral::DeviceTensor& self) { return std::make_tuple(self.device_type, 0); })

@@ -9,10 +9,7 @@ verifiers always run, and what they find is a CompileError.
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import functools
-import itertools
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +17,7 @@ from dataclasses import dataclass, field
 
 import llvmlite.binding as llvm
 
+from hlo_disc import ral
 from hlo_disc.device import Device
 from hlo_disc.errors import ArgumentError, FormatError
 from hlo_disc.mlir import ir
@@ -47,10 +45,6 @@ _TILES = {32: (6, 4), 16: (4, 3)}
 # Bytes ahead, by those of a register: where that is a line of the cache BERT's products are 5 % faster so, with few
 # rows and with many; with AVX2, where a line would be asked for twice, they are 5 % slower.
 _PREFETCH = {64: 2048, 32: 0}
-
-_C_FUNCTIONS = ("memcpy", "memmove", "memset")
-
-_library_names = (f"hlo_disc_{k}" for k in itertools.count())
 
 
 @dataclass(frozen=True)
@@ -215,38 +209,17 @@ def _machine(generator: X86Generator) -> llvm.TargetMachine:
 class X86Library:
     """An object linked into this process; the code lives as long as this does."""
 
-    def __init__(self, jit: llvm.LLJIT, name: str, tracker: llvm.ResourceTracker):
-        self._jit, self._name = jit, name
-        self._trackers = [tracker]
-        self._addresses: dict[str, int] = {}
-        # not left to the garbage collector, which could free the JIT before its trackers; at exit nothing is freed,
-        # because threads may still be running the code
-        weakref.finalize(self, _unload, jit, self._trackers).atexit = False
+    def __init__(self, code: ral.Code):
+        self._code = code
+        # at exit nothing is freed, because threads may still be running the code
+        weakref.finalize(self, code.close).atexit = False
 
     def address(self, name: str) -> int:
-        """The address of an exported function.
-
-        Raises KeyError when the object has none of that name, FormatError when the object cannot be linked.
-        """
-        if name not in self._addresses:
-            try:
-                tracker = self._jit.lookup(self._name, name)
-            except RuntimeError as error:
-                if "Symbols not found" in str(error):
-                    raise KeyError(f"{name}: {error}") from None
-                raise FormatError(
-                    f"cannot link the machine code: {error}; standard error names a function that is neither given to "
-                    "link nor in the C library, or what is wrong with the object"
-                ) from None
-            self._trackers.append(tracker)
-            self._addresses[name] = tracker[name]
-        return self._addresses[name]
-
-
-def _unload(jit: llvm.LLJIT, trackers: list[llvm.ResourceTracker]) -> None:
-    for tracker in trackers:
-        tracker.close()
-    jit.close()
+        """The address of an exported function. Raises KeyError when the object has none of that name."""
+        found = self._code.address(name)
+        if not found:
+            raise KeyError(f"{name}: the object exports no such function")
+        return found
 
 
 def kernels(object_: bytes) -> list[str]:
@@ -255,29 +228,11 @@ def kernels(object_: bytes) -> list[str]:
 
 
 def link(object_: bytes, symbols: Mapping[str, int]) -> X86Library:
-    """Load an object, with `symbols` at the given addresses; the C library's are found by themselves.
+    """Load an object, with `symbols` at the given addresses; other functions of this process are found by themselves.
 
-    Objects are linked when the first address is asked for. Raises FormatError for bytes that are no ELF object.
+    Raises FormatError for bytes that are no ELF object, and for a function that is nowhere.
     """
-    if object_[:4] != b"\x7fELF":
-        raise FormatError(f"machine code must be an ELF object, not bytes that start with {object_[:4]!r}")
-    initialize()
-    name = next(_library_names)
-    builder = llvm.JITLibraryBuilder().add_object_img(object_)
-    for symbol, address in {**_c_library(), **symbols}.items():
-        builder.import_symbol(symbol, address)
     try:
-        # The first target machine that comes along will do: nothing is compiled here. JITLink places an object's
-        # sections side by side; the older linker aborts the process when they end up more than 2 GiB apart.
-        jit = llvm.create_lljit_compiler(_machine(generator("host")), use_jit_link=True)
-        tracker = builder.link(jit, name)
-    except RuntimeError as error:
+        return X86Library(ral.Code(object_, dict(symbols)))
+    except ValueError as error:
         raise FormatError(f"cannot link the machine code: {error}") from None
-    return X86Library(jit, name, tracker)
-
-
-@functools.cache
-def _c_library() -> dict[str, int]:
-    """The C functions that LLVM expands copies to."""
-    library = ctypes.CDLL(ctypes.util.find_library("c") or "libc.so.6")
-    return {name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in _C_FUNCTIONS}

@@ -96,7 +96,7 @@ def test_functions_of_jit_are_found(tmp_path):
     found = second(X, X.T)["y"]
     np.testing.assert_array_equal(found, want)
     assert len(files(tmp_path)) == 1
-    assert "codegen" not in second.stats().compilations[0].stages_ms
+    assert "codegen" not in second.stats().records[0].stages_ms
 
 
 def test_gradients_are_found(tmp_path):

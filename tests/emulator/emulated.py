@@ -198,6 +198,10 @@ class EmulatedGenerator:
     features: tuple[str, ...] = ()
 
     @property
+    def key(self) -> str:
+        return f"{self.features} {self.most} {_host().key}"
+
+    @property
     def device(self) -> Device:
         return self.vendor.device
 

@@ -45,7 +45,7 @@ ALLOWED = {
     "dynamic_hlo": BASE,
     "import_": BASE | {"mlir", "dynamic_hlo"},
     "stitch": BASE | {"abi", "device", "program", "mlir", "dynamic_hlo"},
-    "targets": BASE | {"abi", "device", "mlir"},
+    "targets": BASE | {"abi", "device", "mlir", "ral"},
     "ral": {"abi", "errors"},
 }
 ORDER = [

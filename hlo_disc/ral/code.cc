@@ -96,10 +96,9 @@ class Linking {
  public:
   Linking(const Object& object, const std::unordered_map<std::string, uintptr_t>& symbols)
       : object_(object), symbols_(symbols), places_(object.sections.size(), kNowhere) {
-    uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     uint64_t ends[kParts];
     for (int part = kCode; part < kParts; part++) {
-      size_ = aligned(size_, page);
+      size_ = aligned(size_, page_);
       starts_[part] = size_;
       for (size_t i = 0; i < places_.size(); i++) {
         if (is_loaded(object.sections[i]) && part_of(object.sections[i]) == part) place(i);
@@ -108,7 +107,7 @@ class Linking {
       if (part == kConstants) addresses_ = reserve(sizeof(uint64_t) * object.symbols.size());
       ends[part] = size_;
     }
-    size_ = aligned(size_ + 1, page);
+    size_ = aligned(size_ + 1, page_);
     void* memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     base_ = static_cast<char*>(memory);
@@ -154,7 +153,7 @@ class Linking {
   }
 
   uint64_t reserve(uint64_t bytes, uint64_t alignment = 64) {
-    if (bytes >= kMost || alignment > kMost || (alignment & (alignment - 1))) refuse("its sizes are impossible");
+    if (bytes >= kMost || alignment > page_ || (alignment & (alignment - 1))) refuse("its sizes are impossible");
     uint64_t at = aligned(size_, std::max<uint64_t>(alignment, 1));
     size_ = at + bytes;
     if (size_ >= kMost) refuse("it is larger than 2 GiB");
@@ -252,6 +251,7 @@ class Linking {
 
   const Object& object_;
   const std::unordered_map<std::string, uintptr_t>& symbols_;
+  const uint64_t page_ = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   std::vector<uint64_t> places_;  // of each section in the mapping
   uint64_t starts_[kParts];
   uint64_t stubs_ = 0, addresses_ = 0;  // one a symbol, where they are needed

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import llvmlite.binding as llvm
 
 from hlo_disc.errors import DeviceError
-from hlo_disc.targets import x86_tiles
+from hlo_disc.targets import x86
 from hlo_disc.targets.llvm_ir import LOCK, initialize
 
 _CHAINS = 12  # independent sums: enough to hide the latency, few enough for 16 registers
@@ -44,7 +44,7 @@ def f32() -> Loop:
 
 def bf16() -> Loop | None:
     """Multiply-adds of bf16 with sums in f32, by tiles or by pairs of a vector; None on a machine with neither."""
-    if _has("amx-tile", "amx-bf16") and x86_tiles.granted():
+    if _has("amx-tile", "amx-bf16") and x86.tiles_granted():
         return tiles()
     return pairs() if _has("avx512f", "avx512bf16") else None
 

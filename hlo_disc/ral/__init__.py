@@ -9,6 +9,7 @@ import atexit
 from ._ral import (
     Code,
     Executable,
+    cpu_features,
     device_blocks,
     end_drops,
     fail_next_allocation,
@@ -32,6 +33,7 @@ atexit.register(stop_pool)
 __all__ = [
     "Code",
     "Executable",
+    "cpu_features",
     "device_blocks",
     "fail_next_allocation",
     "fast_path",

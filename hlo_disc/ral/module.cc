@@ -12,6 +12,7 @@
 
 #include "callback.h"
 #include "code.h"
+#include "cpu.h"
 #include "executable.h"
 #include "fast_path.h"
 #include "ffi.h"
@@ -257,6 +258,8 @@ NB_MODULE(_ral, m) {
   m.def("trim", &ral::trim, "Gives the memory that is kept for reuse back to the system.");
   m.def("fail_next_allocation", &ral::fail_next_allocation, nb::arg("n") = 1,
         "Makes the n-th allocation from now fail, for tests; 0 cancels.");
+  m.def("cpu_features", &ral::cpu_features,
+        "Features that generated code may need and this machine has, by LLVM's names.");
   m.def("usable_cores", &ral::usable_cores, "Cores that this process may use.");
   m.def("pool_threads", &ral::pool_threads, "Threads that the standalone pool runs now.");
   m.def("stop_pool",

@@ -1,4 +1,4 @@
-"""AMX: eight registers of 16 lines of 64 bytes, and whether Linux lets this process use them.
+"""AMX: eight registers of 16 lines of 64 bytes.
 
 Actions are those of `stitch/schedules/dot/bf16_tiles.py`; the instructions' words: Intel's Architecture Instruction Set
 Extensions Programming Reference, chapter 3.
@@ -6,24 +6,13 @@ Extensions Programming Reference, chapter 3.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Sequence
 
 from hlo_disc.targets.emit import FunctionBody
 
-FEATURES = ("amx-bf16", "amx-tile")
-# Linux: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA), for all threads of the process
-_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
 # Words of eight bytes of a configuration: palette 1; bytes of a line, 16 bits a register; lines, a byte a register.
 _WORDS, _LINES = 8, 6
 _CONFIG = {0: 1, 2: 0x0040_0040_0040_0040, 3: 0x0040_0040_0040_0040}
-
-
-@functools.cache
-def granted() -> bool:
-    """Whether this process may use the registers: Linux has to be asked."""
-    return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA) == 0
 
 
 def tile(body: FunctionBody, action: str, operands: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ import hlo_disc
 from hlo_disc.cli import main
 from hlo_disc.device import Device
 from hlo_disc.errors import ArgumentError, FormatError
-from hlo_disc.targets import registry, x86
+from hlo_disc.targets import registry, x86, x86_generator
 from hlo_disc.targets.target import Compilation, Dump, Generator, Library, Target
 
 
@@ -27,7 +27,7 @@ from hlo_disc.targets.target import Compilation, Dump, Generator, Library, Targe
 class ToyGenerator:
     """Compiles as x86 does, for schedules that see another machine."""
 
-    inner: x86.X86Generator
+    inner: x86_generator.X86Generator
 
     @property
     def features(self) -> tuple[str, ...]:

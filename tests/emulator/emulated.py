@@ -24,7 +24,7 @@ import llvmlite.binding as llvm
 from hlo_disc.abi import IMAGE
 from hlo_disc.device import EXCHANGE_BYTES, Device
 from hlo_disc.mlir import ir
-from hlo_disc.targets import registry, x86
+from hlo_disc.targets import registry, x86, x86_generator
 from hlo_disc.targets.cuda import NVIDIA
 from hlo_disc.targets.gpu import Vendor
 from hlo_disc.targets.rocm import AMD
@@ -146,7 +146,7 @@ def for_cpu(text: str, most: int = 1 << 17) -> str:
 
     text = re.sub(r"^define (?:ptx|amdgpu)_kernel void @([\w.]+)\((.*)\)", body, text, flags=re.M)
     entries.append(_image(kernels, named, most))
-    head = [f'target triple = "{x86.TRIPLE}"', f'target datalayout = "{_host().machine.layout}"']
+    head = [f'target triple = "{x86_generator.TRIPLE}"', f'target datalayout = "{_host().machine.layout}"']
     return "\n".join([*head, instrument.DECLARATIONS, text, *entries, ""])
 
 
@@ -185,7 +185,7 @@ def _image(kernels: Sequence[str], named: Mapping[str, int], most: int) -> str:
     return "\n".join([*texts, f"@{IMAGE} = constant {{ {types} }} {{ {', '.join(fields)} }}"])
 
 
-def _host() -> x86.X86Generator:
+def _host() -> x86_generator.X86Generator:
     return x86.generator("host")
 
 

@@ -67,10 +67,9 @@ class ShapeFacts:
 
     def stated(self) -> list[str]:
         """All facts as text."""
-        kinds = {
-            "== 0": self._equalities, ">= 0": self._inequalities, "!= 0": self._differences, "multiple": self._multiples
-        }  # fmt: skip
-        return [f"{fact} {kind}" for kind, facts in kinds.items() for fact in facts] + [str(self._at_points)]
+        zero, least, other, multiples = self._equalities, self._inequalities, self._differences, self._multiples
+        found = [f"{d} {what}" for what, ds in (("== 0", zero), (">= 0", least), ("!= 0", other)) for d in ds]
+        return [*found, *(f"{d} % {k} == 0" for d, k in multiples), f"at points: {self._at_points}"]
 
     # Facts
 

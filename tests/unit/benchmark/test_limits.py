@@ -80,7 +80,7 @@ def has(*features):
 )
 def test_how_bf16_is_multiplied(monkeypatch, features, granted, taken):
     monkeypatch.setattr(x86_loops, "_has", has(*features))
-    monkeypatch.setattr(x86_loops.x86_tiles, "granted", lambda: granted)
+    monkeypatch.setattr(x86_loops.x86, "tiles_granted", lambda: granted)
     monkeypatch.setattr(x86_loops, "tiles", lambda: "tiles")
     monkeypatch.setattr(x86_loops, "pairs", lambda: "pairs")
     assert x86_loops.bf16() == taken
@@ -95,7 +95,7 @@ def test_pairs_multiply_and_add():
 
 
 def test_tiles_run():
-    if not (x86_loops._has("amx-tile", "amx-bf16") and x86_loops.x86_tiles.granted()):
+    if not (x86_loops._has("amx-tile", "amx-bf16") and x86_loops.x86.tiles_granted()):
         pytest.skip("this machine has no tiles, or Linux does not grant them")
     loop = x86_loops.tiles()
     data = np.zeros(512, np.uint16)

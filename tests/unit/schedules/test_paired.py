@@ -21,7 +21,7 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options
-from hlo_disc.targets import x86, x86_tiles
+from hlo_disc.targets import x86
 
 # (m, k) and (k, n) or (n, k); K = 4097 is more than a block of K, and odd.
 SIZES = [*itertools.product((0, 1, 3, 7, 100), (0, 1, 2, 31, 257), (1, 16, 65, 130)), (2, 4097, 70), (97, 4097, 3)]
@@ -41,11 +41,11 @@ def products(layout: str, result: str) -> Graph:
 @pytest.fixture(params=["registers", "pairs"], autouse=True)
 def machine(request, monkeypatch):
     """This machine, and it without registers of small matrices."""
-    found = x86._host_map()
-    if request.param == "registers" and not found.get("amx-bf16"):
+    found = x86.host_features()
+    if request.param == "registers" and "amx-bf16" not in found:
         pytest.skip("this machine has no registers of small matrices, or Linux does not grant them")
     if request.param == "pairs":
-        monkeypatch.setattr(x86, "_host_map", lambda: found | dict.fromkeys(x86_tiles.FEATURES, False))
+        monkeypatch.setattr(x86, "host_features", lambda: found - set(x86.TILES))
     x86.generator.cache_clear()
     assert x86.generator("host").device.tile_dot == (request.param == "registers")
     yield
@@ -88,8 +88,8 @@ def test_the_instruction_is_used_where_there_is_one():
 
 def test_what_linux_does_not_grant_is_not_there(monkeypatch, machine):
     monkeypatch.undo()
-    monkeypatch.setattr(x86_tiles, "granted", lambda: False)
-    assert not any(x86._host_map.__wrapped__().get(name) for name in x86_tiles.FEATURES)
+    monkeypatch.setattr(x86, "tiles_granted", lambda: False)
+    assert not x86.host_features.__wrapped__() & set(x86.TILES)
 
 
 def test_packed_weights():

@@ -8,9 +8,11 @@ import struct
 import threading
 
 import kernel_runner as kernels
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+from hlo_disc import ral
 from hlo_disc.errors import ArgumentError, CompileError, FormatError
 from hlo_disc.targets import x86
 from hlo_disc.targets.target import compile_modules
@@ -27,7 +29,7 @@ def _compile(body: str, level: str = "host", **options) -> bytes:
 
 
 def _pretend(monkeypatch: pytest.MonkeyPatch, features: set[str]) -> None:
-    monkeypatch.setattr(x86, "_host_map", lambda: dict.fromkeys(features, True))
+    monkeypatch.setattr(x86, "host_features", lambda: frozenset(features))
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def test_levels_say_what_schedules_need_to_know():
     assert (avx2.simd_bytes, avx2.registers) == (32, 16)
     assert not any(f.startswith("avx512") for f in avx2.features)
     host = x86.generator("host")
-    assert set(host.features) <= set(x86.host_features())
+    assert set(host.features) <= x86.host_features()
     assert host.level in kernels.levels()
     if host.level == "avx512":
         assert (host.simd_bytes, host.registers) == (64, 32)
@@ -64,6 +66,12 @@ def test_the_host_level_follows_the_machine(monkeypatch):
     assert x86.generator("host").level == "avx2"
     with pytest.raises(ArgumentError, match="lacks avx512vl"):
         x86.generator("avx512")
+
+
+def test_the_machine_has_what_llvm_finds_too():
+    found = llvm.get_host_cpu_features()
+    known = {*x86._BASE, *x86._AVX512, *x86._EXTRAS}
+    assert set(ral.cpu_features()) == {name for name in known if found.get(name)}
 
 
 def test_an_object_for_another_cpu_is_refused():

@@ -11,24 +11,42 @@ hlo_disc.bench(exe, sizes={"b": (1, 64)})  # how fast it is, next to jax.jit and
 `docs/guide.md` explains what is here by examples.
 """
 
-from hlo_disc.benchmark import Benchmark, bench
-from hlo_disc.errors import (
-    ArgumentError,
-    CallError,
-    CompileError,
-    DeviceError,
-    FallbackWarning,
-    FormatError,
-    HloDiscError,
-    OutOfMemoryError,
-    ParseError,
-    ShapeError,
-    UnsupportedOpError,
-)
-from hlo_disc.executable import Executable, Memory, load, register_ffi_target, register_ffi_type
-from hlo_disc.jit import Compilation, Fallback, JitFunction, Lowered, Stats, jit
-from hlo_disc.options import Options
-from hlo_disc.sources import compile, stablehlo
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hlo_disc.benchmark import Benchmark, bench
+    from hlo_disc.errors import (
+        ArgumentError,
+        CallError,
+        CompileError,
+        DeviceError,
+        FallbackWarning,
+        FormatError,
+        HloDiscError,
+        OutOfMemoryError,
+        ParseError,
+        ShapeError,
+        UnsupportedOpError,
+    )
+    from hlo_disc.executable import Executable, Memory, load, register_ffi_target, register_ffi_type
+    from hlo_disc.jitted import Compilation, Fallback, JitFunction, Lowered, Stats, jit
+    from hlo_disc.options import Options
+    from hlo_disc.sources import compile, stablehlo
+
+# Where the names are. A module is loaded when one of its names is asked for: to run a saved program needs few.
+_MODULES = {
+    "benchmark": ("Benchmark", "bench"),
+    "errors": (
+        "ArgumentError", "CallError", "CompileError", "DeviceError", "FallbackWarning", "FormatError", "HloDiscError",
+        "OutOfMemoryError", "ParseError", "ShapeError", "UnsupportedOpError",
+    ),
+    "executable": ("Executable", "Memory", "load", "register_ffi_target", "register_ffi_type"),
+    "jitted": ("Compilation", "Fallback", "JitFunction", "Lowered", "Stats", "jit"),
+    "options": ("Options",),
+    "sources": ("compile", "stablehlo"),
+}  # fmt: skip
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "ArgumentError",
@@ -66,3 +84,10 @@ __version__ = "0.1.0"
 def __dir__() -> list[str]:
     """The public names; the modules behind them are no part of the interface."""
     return [*__all__, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'hlo_disc' has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(f"hlo_disc.{_MODULE_OF[name]}"), name)
+    return found

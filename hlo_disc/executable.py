@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hlo_disc.abi import IMAGE
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, FormatError, ShapeError, UnsupportedOpError
 from hlo_disc.notebook import html_table, signature_text
 from hlo_disc.options import Options
@@ -184,6 +183,8 @@ class Executable:
             >>> exe.memory(b=8)
             Memory(temporary=0, outputs=128)
         """
+        from hlo_disc.dynamic_hlo.sizes.dim import Dim
+
         self._check_dims(dims)
         program = self.program
         try:
@@ -399,6 +400,8 @@ def _linked(program: Program, options: Options | None, name: str) -> Executable:
 
 
 def _symbols(text: str) -> list[str]:
+    from hlo_disc.dynamic_hlo.sizes.dim import Dim
+
     return sorted(Dim.parse(text).symbols)
 
 

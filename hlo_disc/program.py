@@ -10,18 +10,15 @@ from __future__ import annotations
 import dataclasses
 import errno
 import functools
-import hashlib
 import io
 import json
 import os
-import secrets
 import typing
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-import ml_dtypes
 import numpy as np
 
 from hlo_disc.abi import EnvLayout
@@ -179,7 +176,12 @@ _MEMBERS = ("object", "wide_kernels", "constants", "callback")
 
 def dtype_named(name: str) -> np.dtype:
     """The numpy dtype of this name, ml_dtypes' included. Raises TypeError for an unknown name."""
-    return np.dtype(getattr(ml_dtypes, name, name))
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def save(program: Program, file: str | os.PathLike[str] | BinaryIO) -> None:
@@ -221,6 +223,9 @@ def content_hash(program: Program) -> int:
 
     Those of a program that calls Python functions are its own, and no other process has them.
     """
+    import hashlib
+    import secrets
+
     if calling_back(program):
         return secrets.randbits(63)
     fields = _to_json(dataclasses.replace(program, explain="", compile_ms={}, source=""))

@@ -19,7 +19,7 @@ from hlo_disc.benchmark.turns import take_turns
 from hlo_disc.conformance.checks import mismatch
 from hlo_disc.errors import ArgumentError, ShapeError
 from hlo_disc.executable import Executable
-from hlo_disc.jit import JitFunction
+from hlo_disc.jitted import JitFunction
 from hlo_disc.options import Options
 from hlo_disc.random_inputs import LARGEST, shown
 

@@ -25,8 +25,8 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, ShapeError
 from hlo_disc.executable import Executable, load
 from hlo_disc.import_.source import is_text, load_module
-from hlo_disc.jit import JitFunction, jit
-from hlo_disc.jit.lowered import build
+from hlo_disc.jitted import JitFunction, jit
+from hlo_disc.jitted.lowered import build
 from hlo_disc.mlir import ir
 from hlo_disc.options import Options
 from hlo_disc.program import InputRow

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hlo_disc
-from hlo_disc.jit.transforms import primitives
+from hlo_disc.jitted.transforms import primitives
 from hlo_disc.ral.contexts import jax as context
 from hlo_disc.targets import registry
 from hlo_disc.targets.cuda import NVIDIA

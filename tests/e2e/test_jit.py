@@ -25,7 +25,7 @@ from hlo_disc.generalise import changes, generalise
 from hlo_disc.trace import Traced
 from hlo_disc.values import Result
 
-jit_module = sys.modules["hlo_disc.jit.flat"]
+jit_module = sys.modules["hlo_disc.jitted.flat"]
 
 
 class Native:

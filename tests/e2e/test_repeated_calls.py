@@ -28,7 +28,7 @@ OFTEN = 3
 
 
 def module() -> Any:
-    return importlib.import_module("hlo_disc.jit.repeated")
+    return importlib.import_module("hlo_disc.jitted.repeated")
 
 
 class Made:
@@ -447,7 +447,7 @@ def test_on_another_device(tmp_path: Path) -> None:
     text = """
         import importlib, jax, jax.numpy as jnp, hlo_disc
         jax.config.update("jax_num_cpu_devices", 2)
-        module = importlib.import_module("hlo_disc.jit.repeated")
+        module = importlib.import_module("hlo_disc.jitted.repeated")
         module._OFTEN, module._MADE = 3, 0
         f = hlo_disc.jit(lambda x: (x + 1, x * 2, -x, x.sum()))
         devices = jax.devices()

@@ -16,7 +16,7 @@ from hlo_disc.dynamic_hlo.passes.partition import SEED
 from hlo_disc.signature import parse_dims
 
 if TYPE_CHECKING:
-    from hlo_disc.jit.flat import FlatFunction
+    from hlo_disc.jitted.flat import FlatFunction
 
 Mask = tuple[bool, ...]
 Axes = tuple[int | None, ...]  # which axis of each array is mapped

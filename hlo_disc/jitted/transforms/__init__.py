@@ -1,5 +1,5 @@
 """Calls with arrays that JAX traces: for its transformations, in `jax.jit`, on each device of a mesh."""
 
-from hlo_disc.jit.transforms.collectives import call
+from hlo_disc.jitted.transforms.collectives import call
 
 __all__ = ["call"]

@@ -17,7 +17,7 @@ from hlo_disc.abi import ASKED_BITS
 from hlo_disc.errors import ArgumentError, ShapeError
 from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, changes, fixed, place_of, reason
-from hlo_disc.jit.fallback import FallbackCount
+from hlo_disc.jitted.fallback import FallbackCount
 from hlo_disc.signature import Static
 from hlo_disc.structure import Structures
 from hlo_disc.structure import arrays as structure_arrays
@@ -26,7 +26,7 @@ from hlo_disc.trace import Traced
 from hlo_disc.values import describe
 
 if TYPE_CHECKING:
-    from hlo_disc.jit.flat import FlatFunction
+    from hlo_disc.jitted.flat import FlatFunction
 
 # With sizes in its static data each structure has a path of its own, which is found by comparing it with so many.
 _REMEMBERED = 8

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hlo_disc.errors import FallbackWarning
-from hlo_disc.jit.fallback import FallbackCount
+from hlo_disc.jitted.fallback import FallbackCount
 from hlo_disc.notebook import counted
 
 

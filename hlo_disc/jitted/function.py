@@ -21,12 +21,12 @@ from hlo_disc import pipeline, ral
 from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
 from hlo_disc.generalise import STATIC
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
-from hlo_disc.jit.fallback import SPREAD, FallbackCount, all_numpy, in_numpy, line_of, of_jax
-from hlo_disc.jit.flat import FlatFunction
-from hlo_disc.jit.lowered import Lowered
-from hlo_disc.jit.placement import PARAMETERS, Placement
-from hlo_disc.jit.programs import Compiled, Finished, Path, Paths, Programs
-from hlo_disc.jit.stats import Log, Stats
+from hlo_disc.jitted.fallback import SPREAD, FallbackCount, all_numpy, in_numpy, line_of, of_jax
+from hlo_disc.jitted.flat import FlatFunction
+from hlo_disc.jitted.lowered import Lowered
+from hlo_disc.jitted.placement import PARAMETERS, Placement
+from hlo_disc.jitted.programs import Compiled, Finished, Path, Paths, Programs
+from hlo_disc.jitted.stats import Log, Stats
 from hlo_disc.notebook import counted, html_table
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, Static
@@ -165,7 +165,7 @@ class JitFunction(Generic[P, R]):
 
     def _under_these_settings(self) -> Programs | None:
         """The programs for JAX's settings in this thread; None when they say that nothing is to be compiled."""
-        from hlo_disc.jit import settings
+        from hlo_disc.jitted import settings
 
         if settings.jit_is_disabled():
             return None
@@ -212,7 +212,7 @@ class JitFunction(Generic[P, R]):
             if programs.reason_for_jax and not traced:
                 raise UnsupportedOpError(programs.reason_for_jax)
             if traced:
-                from hlo_disc.jit.transforms import call
+                from hlo_disc.jitted.transforms import call
 
                 return call(flat, leaves, infos)
             if spread := any(map(is_spread, leaves)):

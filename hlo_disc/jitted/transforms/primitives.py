@@ -26,11 +26,11 @@ from jax.interpreters import ad, batching, mlir
 
 from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
-from hlo_disc.jit.fallback import SPREAD
-from hlo_disc.jit.flat import FlatFunction, placed
-from hlo_disc.jit.programs import Compiled
-from hlo_disc.jit.transforms import derived
-from hlo_disc.jit.transforms.derived import Mask, has_derivative
+from hlo_disc.jitted.fallback import SPREAD
+from hlo_disc.jitted.flat import FlatFunction, placed
+from hlo_disc.jitted.programs import Compiled
+from hlo_disc.jitted.transforms import derived
+from hlo_disc.jitted.transforms.derived import Mask, has_derivative
 from hlo_disc.program import dtype_named
 from hlo_disc.ral.contexts.jax import call_in_jit, platform_of, weakly_typed
 from hlo_disc.values import Leaf, Result, as_array, describe, given, taken

@@ -22,9 +22,9 @@ from jax._src.core import extend_axis_env_nd, get_axis_env
 from jax.extend import core
 
 from hlo_disc.errors import UnsupportedOpError
-from hlo_disc.jit.fallback import SPREAD
-from hlo_disc.jit.flat import FlatFunction, placed
-from hlo_disc.jit.transforms import primitives
+from hlo_disc.jitted.fallback import SPREAD
+from hlo_disc.jitted.flat import FlatFunction, placed
+from hlo_disc.jitted.transforms import primitives
 from hlo_disc.trace import active
 from hlo_disc.values import Leaf
 

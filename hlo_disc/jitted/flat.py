@@ -17,11 +17,11 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, generalise
-from hlo_disc.jit.fallback import FallbackCount, told
-from hlo_disc.jit.lowered import build
-from hlo_disc.jit.programs import Backward, Compiled, Entry, Histories
-from hlo_disc.jit.repeated import repeated
-from hlo_disc.jit.stats import Compilation, Log
+from hlo_disc.jitted.fallback import FallbackCount, told
+from hlo_disc.jitted.lowered import build
+from hlo_disc.jitted.programs import Backward, Compiled, Entry, Histories
+from hlo_disc.jitted.repeated import repeated
+from hlo_disc.jitted.stats import Compilation, Log
 from hlo_disc.options import Options
 from hlo_disc.signature import parse_dims
 from hlo_disc.targets import registry
@@ -99,13 +99,13 @@ class FlatFunction:
 
     @functools.cached_property
     def _numerics(self) -> tuple[Any, ...]:
-        from hlo_disc.jit import settings
+        from hlo_disc.jitted import settings
 
         return settings.numerics()
 
     def check_settings(self) -> None:
         """Raise UnsupportedOpError where a trace now would compute other numbers than the first one."""
-        from hlo_disc.jit import settings
+        from hlo_disc.jitted import settings
 
         if settings.numerics() != self._numerics:
             raise UnsupportedOpError(
@@ -355,7 +355,7 @@ class FlatFunction:
         return executable
 
     def _compiled(self, executable: Executable, record: Compilation) -> None:
-        from hlo_disc.jit import settings
+        from hlo_disc.jitted import settings
 
         record = record._replace(stages_ms=executable.program.compile_ms)
         self._log.add(record, executable.native.count)
@@ -403,7 +403,7 @@ class FlatFunction:
 
     def _agrees(self, leaves: list[Leaf], program: Traced, unmet: int, special: Traced) -> bool:
         """Whether a program is right for all calls that break these of its conditions; `special` is of one of them."""
-        from hlo_disc.jit.agreement import agree
+        from hlo_disc.jitted.agreement import agree
 
         def at(guards: Sequence[Guard]) -> Traced | None:
             others = where(guards, program.dims, leaves, self.names)

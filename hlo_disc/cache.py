@@ -12,7 +12,6 @@ import hashlib
 import logging
 import os
 import re
-import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import metadata
@@ -24,7 +23,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.errors import FormatError
 from hlo_disc.notebook import signature_text
 from hlo_disc.options import Options
-from hlo_disc.program import Program, calling_back, read, read_open, save
+from hlo_disc.program import Program, calling_back, read, read_open, replacing, save
 from hlo_disc.targets import registry
 
 logger = logging.getLogger("hlo_disc")
@@ -35,7 +34,7 @@ _PACKAGES = ("jax", "jaxlib", "llvmlite", "ml_dtypes", "numpy")
 # Permissions of what others than the owner may write.
 _OTHERS = 0o022
 # An entry, and one that is being written.
-_NAMES = re.compile(r"[0-9a-f]{64}\.disc|\.[0-9a-f]{64}\.[0-9a-f]{16}")
+_NAMES = re.compile(r"[0-9a-f]{64}\.disc|\.[0-9a-f]{64}\.disc\.[0-9a-f]{16}")
 
 _told: set[str] = set()
 
@@ -117,21 +116,11 @@ def store(options: Options, name: str, program: Program) -> None:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_ours(place):
             return
-        _write(place / f"{name}{SUFFIX}", program)
+        with replacing(place / f"{name}{SUFFIX}", 0o600) as file:
+            save(program, file)
         _shrink(place, options.cache_bytes)
     except OSError as error:
         _tell("nothing can be kept in it", error)
-
-
-def _write(path: Path, program: Program) -> None:
-    made = path.with_name(f".{path.stem}.{secrets.token_hex(8)}")
-    try:
-        with os.fdopen(os.open(made, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "w+b") as file:
-            save(program, file)
-        made.replace(path)
-    finally:
-        with suppress(FileNotFoundError):
-            made.unlink()
 
 
 def _shrink(place: Path, most: int) -> None:

@@ -1,7 +1,8 @@
 """A compiled program as plain data, and one file on disk: what compiling makes, `save` writes, and the runtime runs.
 
 The file is a zip archive: `header.json` with the fields of the records below by their names, `object.o`,
-`wide.mlirbc`, and one npy file a constant. Header and records are turned into each other by two functions that go by
+`wide.mlirbc`, and the bytes of each constant, which are mapped where they lie: they are read when they are needed, and
+processes share them. Header and records are turned into each other by two functions that go by
 the records' annotations.
 """
 
@@ -12,10 +13,14 @@ import errno
 import functools
 import io
 import json
+import mmap
 import os
+import struct
 import typing
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -25,8 +30,13 @@ from hlo_disc.abi import EnvLayout
 from hlo_disc.errors import FormatError, UnsupportedOpError
 
 FORMAT = "hlo_disc executable"
-VERSION = 12
+VERSION = 13
 _ARCHIVE = b"PK\x03\x04"  # a zip file that holds something
+# Where constants begin, in bytes; what is left out before them is a field of their own among a member's extra ones.
+_ALIGNMENT, _LEFT_OUT = 64, 0xD935
+# Of a member: the bytes in front of its name, where the lengths of the name and of the extra fields are, and the bytes
+# of the field that large members get besides.
+_LOCAL, _LENGTHS, _LARGE = 30, 26, 20
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -187,6 +197,8 @@ def dtype_named(name: str) -> np.dtype:
 def save(program: Program, file: str | os.PathLike[str] | BinaryIO) -> None:
     """Write a program as one file, by its path or open, that `read` reads on any machine.
 
+    A file that is there already is replaced as a whole: programs that were read from it stay as they are.
+
     Raises UnsupportedOpError for one that calls Python functions.
     """
     for call in calling_back(program):
@@ -201,16 +213,47 @@ def save(program: Program, file: str | os.PathLike[str] | BinaryIO) -> None:
         "wide_kernels": len(program.wide_kernels),
         "constants": [_to_json(_Constant(str(c.dtype), c.shape)) for c in program.constants],
     }
+    if not isinstance(file, (str, os.PathLike)):
+        _write(program, header, file)
+    elif os.path.exists(file) and not os.path.isfile(file):
+        with open(file, "wb") as stream:
+            _write(program, header, stream)
+    else:
+        with replacing(file) as stream:
+            _write(program, header, stream)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A file that takes the place of another one, or of none, when it is complete."""
+    whole = os.path.realpath(path)
+    made = os.path.join(os.path.dirname(whole), f".{os.path.basename(whole)}.{os.urandom(8).hex()}")
+    try:
+        with open(made, "w+b", opener=lambda name, _: os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)) as file:
+            yield file
+        os.replace(made, whole)
+    except OSError as error:
+        error.filename, error.filename2 = os.fspath(path), None
+        raise
+    finally:
+        with suppress(OSError):
+            os.unlink(made)
+
+
+def _write(program: Program, header: Mapping[str, Any], file: BinaryIO) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("header.json", json.dumps(header, indent=1))
         archive.writestr("object.o", program.object)
         for i, module in enumerate(program.wide_kernels):
             archive.writestr(f"wide/{i}.mlirbc", module)
         for i, constant in enumerate(program.constants):
-            buffer = io.BytesIO()
-            # npy knows nothing of bfloat16 and its like: the header holds the dtype, the file the bytes.
-            np.save(buffer, np.ascontiguousarray(constant).reshape(-1).view(np.uint8), allow_pickle=False)
-            archive.writestr(f"constants/{i}.npy", buffer.getvalue())
+            data = np.ascontiguousarray(constant).reshape(-1).view(np.uint8).data
+            member = zipfile.ZipInfo(f"constants/{i}")
+            more = _LARGE if data.nbytes >= zipfile.ZIP64_LIMIT // 2 else 0
+            start = file.tell() + _LOCAL + len(member.filename) + 4 + more
+            member.extra = struct.pack("<HH", _LEFT_OUT, -start % _ALIGNMENT) + bytes(-start % _ALIGNMENT)
+            with archive.open(member, "w", force_zip64=bool(more)) as stream:
+                stream.write(data)
 
 
 def calling_back(program: Program) -> list[LibraryCall]:
@@ -249,7 +292,7 @@ def read_open(file: BinaryIO, name: str) -> Program:
     """The same from an open file, which messages call `name`."""
     try:
         with zipfile.ZipFile(file) as archive:
-            return _read(archive)
+            return _read(archive, _content(file))
     except FormatError as error:
         raise FormatError(f"{name}: {error}") from None
     except MemoryError:
@@ -291,7 +334,7 @@ def _what(file: BinaryIO, size: int, reason: str) -> str:
     return f"is a damaged hlo_disc executable, or another zip file ({reason}); {again}"
 
 
-def _read(archive: zipfile.ZipFile) -> Program:
+def _read(archive: zipfile.ZipFile, content: memoryview) -> Program:
     header = json.loads(archive.read("header.json"))
     if header["format"] != FORMAT:
         raise ValueError(f"its header does not say {FORMAT!r}")
@@ -299,15 +342,34 @@ def _read(archive: zipfile.ZipFile) -> Program:
         raise FormatError(
             f"executable format version {header['version']}, this hlo_disc reads {VERSION}: compile it again"
         )
-    constants = []
-    for i, constant in enumerate(_part(tuple[_Constant, ...], header["constants"], "constants")):
-        data = np.load(io.BytesIO(archive.read(f"constants/{i}.npy")), allow_pickle=False)
-        constants.append(data.view(dtype_named(constant.dtype)).reshape(constant.shape))
+    kinds = _part(tuple[_Constant, ...], header["constants"], "constants")
+    constants = tuple(_constant(archive, f"constants/{i}", content, kind) for i, kind in enumerate(kinds))
     fields = _fields(Program, header["program"])
     wide = range(_part(int, header["wide_kernels"], "wide_kernels"))
     modules = tuple(archive.read(f"wide/{i}.mlirbc") for i in wide)
     fields |= {"object": archive.read("object.o"), "wide_kernels": modules}
-    return Program(constants=tuple(constants), **fields)
+    return Program(constants=constants, **fields)
+
+
+def _content(file: BinaryIO) -> memoryview:
+    """All of an open file, mapped where it is one on disk."""
+    if isinstance(file, io.BytesIO):
+        return file.getbuffer()
+    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _constant(archive: zipfile.ZipFile, name: str, content: memoryview, kind: _Constant) -> np.ndarray:
+    """A member as an array of what the file holds, which is checked. Raises BadZipFile, KeyError, ValueError."""
+    member = archive.getinfo(name)
+    start = member.header_offset + _LOCAL + sum(struct.unpack_from("<HH", content, member.header_offset + _LENGTHS))
+    data = content[start : start + member.file_size]
+    if member.compress_type != zipfile.ZIP_STORED or data.nbytes != member.file_size:
+        raise zipfile.BadZipFile(f"{name} is not in the file as it is")
+    if zlib.crc32(data) != member.CRC:
+        raise zipfile.BadZipFile(f"Bad CRC-32 for file {name!r}")
+    array = np.frombuffer(data, np.uint8) if data.nbytes else np.zeros(0, np.uint8)
+    array = array.view(dtype_named(kind.dtype)).reshape(kind.shape)
+    return array if array.flags.aligned else array.copy()
 
 
 def _to_json(value: object) -> Json:

@@ -372,8 +372,8 @@ def _attributes(config: Sequence[Attribute]) -> list[tuple[str, str, str, object
 def load(path: str | os.PathLike[str], options: Options | None = None) -> Executable:
     """An executable that `Executable.save` or `hlo-disc compile` wrote. Nothing is traced, and JAX is not imported.
 
-    What is in the file is machine code, which runs with your rights: load files that you trust. Constants are mapped, so
-    that processes share them; do not write into the file while it is loaded (`save` replaces it).
+    What is in the file is machine code, which runs with your rights: load files that you trust. Constants are mapped,
+    so that processes share them; do not write into the file while it is loaded (`save` replaces it).
 
     Args:
         path: the file.

@@ -137,8 +137,9 @@ def scaled(factor):
         (dict(constraints="n <= 8"), dict(constraints="n <= 9")),
         (dict(target="cpu"), dict(target="cpu:avx2")),
         (dict(fn=lambda x: x + 1), dict(fn=lambda y: y + 1)),
+        (dict(fn=lambda x: x + 1), dict(fn=lambda x: x + 1)),
     ],
-    ids=["number", "array", "fixed size", "dim", "dtype", "constraint", "other constraint", "target", "name"],
+    ids=["number", "array", "fixed size", "dim", "dtype", "constraint", "other constraint", "target", "name", "line"],
 )
 def test_other_programs_are_others(tmp_path, first, second):
     def make(fn=total, specs=(), **settings):
@@ -216,11 +217,12 @@ cache.save = killed
 
 
 def test_killed_processes_leave_a_valid_cache(tmp_path):
-    for size in (0, 1, 1000, 5000):
-        killed = process(tmp_path, KILLED.format(size))
+    count = depth.examples(4, 200)
+    for number in range(count):
+        killed = process(tmp_path, KILLED.format(number * 5000 // count))
         killed.communicate()
         assert killed.returncode == -9
-    assert len(files(tmp_path)) == 4
+    assert len(files(tmp_path)) == count
     assert was_found(compiled(tmp_path)) is False
     assert was_found(compiled(tmp_path))
     (entry,) = (path for path in files(tmp_path) if path.suffix == ".disc")

@@ -1,25 +1,31 @@
 """Compiled programs on disk, for all processes of a user: a file each, named by a digest of all that it follows from.
 
-An entry is what `Executable.save` writes. It appears at once and whole, for it is written under another name, and what
-is in it is checked as it is read: damaged entries are deleted. Nothing is locked. No failure here is one of the
-compilation: where the directory cannot be used, a warning is logged once.
+An entry is what `Executable.save` writes, without the large arrays that the graph has anyway. It appears at once and
+whole, for it is written under another name, and what is in it is checked as it is read: damaged entries are deleted.
+Nothing is locked. No failure here is one of the compilation: where the directory cannot be used, a warning is logged
+once.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
+import json
 import logging
 import os
 import re
+import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.digest import digest
-from hlo_disc.dynamic_hlo.ir.graph import Graph
+from hlo_disc.dynamic_hlo.ir.graph import Graph, all_ops, is_array
 from hlo_disc.errors import FormatError
 from hlo_disc.notebook import signature_text
 from hlo_disc.options import Options
@@ -31,6 +37,8 @@ logger = logging.getLogger("hlo_disc")
 SUFFIX = ".disc"
 # What makes code of a program.
 _PACKAGES = ("jax", "jaxlib", "llvmlite", "ml_dtypes", "numpy")
+# Arrays of so many bytes are not stored again; which of the graph's they are is a member of the entry.
+_LARGE, _GIVEN = 1 << 16, "given.json"
 # Permissions of what others than the owner may write.
 _OTHERS = 0o022
 # An entry, and one that is being written.
@@ -78,8 +86,8 @@ def _files() -> str:
     return found.hexdigest()
 
 
-def find(options: Options, name: str) -> Program | None:
-    """The program of an entry, if there is one."""
+def find(options: Options, name: str, graph: Graph) -> Program | None:
+    """The program of an entry, which is of this graph, if there is one."""
     place = options.cache_directory
     if place is None or not name:
         return None
@@ -90,11 +98,11 @@ def find(options: Options, name: str) -> Program | None:
         with path.open("rb") as file:
             if not _is_ours(file.fileno()):
                 return None
-            program = read_open(file, str(path))
+            program = _completed(read_open(file, str(path)), file, graph)
         os.utime(path)
     except FileNotFoundError:
         return None
-    except FormatError as error:
+    except (FormatError, zipfile.BadZipFile, LookupError, ValueError) as error:
         _tell("an entry was damaged, and is compiled anew", error)
         with suppress(OSError):
             path.unlink()
@@ -105,22 +113,43 @@ def find(options: Options, name: str) -> Program | None:
     return program
 
 
-def store(options: Options, name: str, program: Program) -> None:
-    """Keep a program, and delete what was not used for longest where there is too much."""
+def store(options: Options, name: str, program: Program, graph: Graph) -> None:
+    """Keep a graph's program, and delete what was not used for longest where there is too much."""
     place = options.cache_directory
     if place is None or not name or calling_back(program):
         return
-    if sum(x.nbytes for x in program.constants) > options.cache_bytes // 2:
+    numbers = {id(x): number for number, x in enumerate(_large(graph))}
+    given = {i: numbers[id(x)] for i, x in enumerate(program.constants) if id(x) in numbers}
+    kept = tuple(x.ravel()[:0] if i in given else x for i, x in enumerate(program.constants))
+    if sum(x.nbytes for x in kept) > options.cache_bytes // 2:
         return
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_ours(place):
             return
         with replacing(place / f"{name}{SUFFIX}", 0o600) as file:
-            save(program, file)
+            save(dataclasses.replace(program, constants=kept), file)
+            with zipfile.ZipFile(file, "a") as archive:
+                archive.writestr(_GIVEN, json.dumps(given))
         _shrink(place, options.cache_bytes)
     except OSError as error:
         _tell("nothing can be kept in it", error)
+
+
+def _completed(program: Program, file: BinaryIO, graph: Graph) -> Program:
+    """A program with the arrays that its graph has."""
+    with zipfile.ZipFile(file) as archive:
+        given = json.loads(archive.read(_GIVEN))
+    arrays, constants = _large(graph) if given else [], list(program.constants)
+    for i, number in given.items():
+        constants[int(i)] = arrays[number]
+    return dataclasses.replace(program, constants=tuple(constants))
+
+
+def _large(graph: Graph) -> list[np.ndarray]:
+    """The large arrays of a graph, in their order."""
+    values = (op.attrs["value"] for op in all_ops(graph.ops) if is_array(op))
+    return [x for x in values if x.nbytes >= _LARGE]
 
 
 def _shrink(place: Path, most: int) -> None:

@@ -236,15 +236,16 @@ def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
     with _no_garbage_collection(), c.open:
         _run(c, 0)
         start = time.perf_counter()
-        name = cache.name(c.graph, options)
-        found = cache.find(options, name)
+        read = c.graph
+        name = cache.name(read, options)
+        found = cache.find(options, name, read)
         c.compile_ms["cache"] = (time.perf_counter() - start) * 1e3
         if found:
             return dataclasses.replace(found, compile_ms=c.compile_ms)
         for number in range(1, len(STAGES)):
             _run(c, number)
     program = _program(c)
-    cache.store(options, name, program)
+    cache.store(options, name, program, read)
     return program
 
 

@@ -118,6 +118,23 @@ def test_modules_and_their_constants_are_found(tmp_path):
     np.testing.assert_array_equal(first(X), second(X))
 
 
+def test_large_arrays_are_not_stored_again(tmp_path):
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(size=(2, 20_000)).astype(np.float32) for _ in range(2)]
+
+    def make():
+        return compiled(tmp_path, lambda x: (x @ weights[1], x[0] @ weights[0]), "f32[n, 2]")
+
+    first, second = make(), make()
+    assert was_found(second)
+    for got, want in zip(second(X), first(X), strict=True):
+        np.testing.assert_array_equal(got, want)
+    (entry,) = files(tmp_path)
+    assert entry.stat().st_size < 60_000 < weights[0].nbytes
+    weights[0] = weights[0] + 1
+    assert not was_found(make())
+
+
 def scaled(factor):
     return lambda x: x * factor
 
@@ -255,6 +272,19 @@ def test_damaged_entries_are_compiled_anew(tmp_path, caplog, damage):
     assert was_found(compiled(tmp_path))
 
 
+def test_a_changed_byte_is_found_wherever_it_is(tmp_path):
+    """Or it is in what no one reads: then the entry is as good as before."""
+    want = compiled(tmp_path)(X)
+    (path,) = files(tmp_path)
+    good = path.read_bytes()
+    count = depth.examples(12, 300)
+    places = [*range(0, len(good), len(good) // count), *range(len(good) - 250, len(good), 250 // count + 1)]
+    for place in places:
+        path.write_bytes(good[:place] + bytes([good[place] ^ 0x41]) + good[place + 1 :])
+        np.testing.assert_array_equal(compiled(tmp_path)(X), want)
+    assert was_found(compiled(tmp_path))
+
+
 def test_a_disk_that_is_full(tmp_path):
     before = """
 import resource, signal
@@ -319,9 +349,8 @@ def test_what_was_not_used_for_longest_is_deleted(tmp_path):
 
 
 def test_programs_that_fill_half_of_it_are_not_kept(tmp_path):
-    weights = np.zeros((1000, 2), np.float32) + np.arange(2)
-    settings = dict(cache_bytes=15000)
-    compiled(tmp_path, lambda x: x @ (weights.T), "f32[n, 2]", **settings)
+    weights = np.random.default_rng(0).normal(size=(2, 4000)).astype(np.float32)
+    compiled(tmp_path, lambda x: x @ weights, "f32[n, 2]", cache_bytes=63_000)
     assert not files(tmp_path)
     compiled(tmp_path, lambda x: x + 1, "f32[n]", cache_bytes=1 << 20)
     assert len(files(tmp_path)) == 1

@@ -24,7 +24,7 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-frameworks test-page traffic launches instructions test-full conformance fuzz soak surface mutants lint format docs bench peers bench-tensorflow gpu-kit ecosystem asan tsan clean
+.PHONY: demo test test-gpu test-frameworks test-page traffic launches instructions test-full conformance fuzz soak surface mutants lint format docs bench peers bench-tensorflow gpu-kit ecosystem bench-startup asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -118,6 +118,10 @@ PEER ?= *
 peers: $(STAMP)
 	$(BIN)/python -W ignore -m benchmarks.peers --program "$(PROGRAM)" --peer "$(PEER)" $(if $(ADD),--add) \
 		$(if $(README),--readme)
+
+# What a process costs before the first result of a program that is compiled already, and in memory.
+bench-startup: $(STAMP)
+	$(BIN)/python -W ignore -m benchmarks.startup
 
 # What a call takes as an op of TensorFlow's.
 bench-tensorflow: $(STAMP) .venv-tensorflow/installed

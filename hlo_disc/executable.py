@@ -22,7 +22,17 @@ from hlo_disc.abi import IMAGE
 from hlo_disc.errors import ArgumentError, FormatError, ShapeError, UnsupportedOpError
 from hlo_disc.notebook import html_table, signature_text
 from hlo_disc.options import Options
-from hlo_disc.program import Attribute, LibraryCall, Program, content_hash, dtype_named, read, read_open, save
+from hlo_disc.program import (
+    Attribute,
+    LibraryCall,
+    Program,
+    content_hash,
+    dtype_named,
+    read,
+    read_open,
+    release_pages,
+    save,
+)
 from hlo_disc.targets import registry
 
 if TYPE_CHECKING:
@@ -384,7 +394,10 @@ def load(path: str | os.PathLike[str], options: Options | None = None) -> Execut
         UnsupportedOpError: a library call for which this process has no handler.
         OSError: a file that cannot be read; FileNotFoundError for none.
     """
-    return _linked(read(path), options, str(path))
+    program = read(path)
+    executable = _linked(program, options, str(path))
+    release_pages(program)  # it was all read, to be checked and packed
+    return executable
 
 
 def _unpickled(content: bytes, options: Options) -> Executable:

@@ -305,6 +305,21 @@ def read_open(file: BinaryIO, name: str) -> Program:
         raise FormatError(f"{name} ({size} bytes) {_what(file, size, reason)}") from error
 
 
+def release_pages(program: Program) -> None:
+    """Give back the memory of mapped constants: what is read again comes from the file, or from the system's copy."""
+    maps = {id(x): x for x in map(_map_of, program.constants) if x is not None}
+    for one in maps.values():
+        one.madvise(mmap.MADV_DONTNEED)
+
+
+def _map_of(array: np.ndarray) -> mmap.mmap | None:
+    """What an array is a part of, if that is a file."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base.obj if isinstance(base, memoryview) and isinstance(base.obj, mmap.mmap) else None
+
+
 def is_damage(error: Exception) -> bool:
     """Whether an error of reading says something of the file's content. Of the OSErrors these do: EINVAL, to seek
     outside of a file, and one without a number, which no system call raised but a decompressor of zipfile's did."""

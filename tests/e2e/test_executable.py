@@ -337,6 +337,22 @@ def test_constants_are_mapped_and_aligned(tmp_path):
         np.testing.assert_array_equal(got, want[[0, 4, 2]])
 
 
+def test_constants_are_in_memory_when_they_are_read(tmp_path):
+    table = np.arange(4_000_000, dtype=np.float32)
+    hlo_disc.compile(lambda i: jnp.asarray(table)[i], "i32[n]").save(tmp_path / "x.disc")
+
+    def resident() -> int:
+        with open("/proc/self/smaps") as maps:
+            text = maps.read()
+        parts = text.partition(str(tmp_path / "x.disc"))[2]
+        return int(re.search(r"Rss: +(\d+) kB", parts)[1]) * 1024
+
+    loaded = hlo_disc.load(tmp_path / "x.disc")
+    assert resident() < table.nbytes // 8
+    np.testing.assert_array_equal(loaded(np.arange(0, 4_000_000, 1000, dtype=np.int32)), table[::1000])
+    assert resident() > table.nbytes // 8
+
+
 def test_what_is_loaded_survives_its_file(tmp_path):
     path, table = tmp_path / "x.disc", np.arange(100_000, dtype=np.float32)
     hlo_disc.compile(lambda i: jnp.asarray(table)[i], "i32[n]").save(path)

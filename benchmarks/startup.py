@@ -1,0 +1,146 @@
+"""`make bench-startup`: what a process that runs a compiled program costs before its first result, and in memory.
+
+Saved programs of MiniLM and BERT-base, whose weights are constants, and a jitted BERT-base, weights as arguments, whose
+program is in the cache. The first process of the latter compiles, and does not count.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parents[1]
+ROUNDS = 9
+
+NUMPY = "import numpy"
+# argv: a saved program with inputs ids and mask (b, s).
+LOADED = """
+import json, sys, time
+import numpy as np
+import hlo_disc
+start = time.perf_counter()
+run = hlo_disc.load(sys.argv[1])
+load = time.perf_counter() - start
+ids = np.ones((2, 9), np.int32)
+run(ids, ids)
+if len(sys.argv) > 2:
+    for _ in range(4):
+        run(ids, ids)
+    rows = dict(line.split(":") for line in open("/proc/self/status") if line.startswith(("Rss", "VmRSS")))
+    print(json.dumps({"load": load, **{name: int(text.split()[0]) * 1024 for name, text in rows.items()}}))
+"""
+# argv: the cache.
+JITTED = """
+import json, sys, time
+import jax
+import hlo_disc
+from benchmarks import models
+from hlo_disc import executable
+from hlo_disc.import_ import jax as importing
+
+taken = {}
+
+def timed(holder, name):
+    function = getattr(holder, name)
+    def call(*args, **settings):
+        start = time.perf_counter()
+        try:
+            return function(*args, **settings)
+        finally:
+            taken[name] = taken.get(name, 0.0) + time.perf_counter() - start
+    setattr(holder, name, call)
+
+timed(importing, "read_module")
+timed(executable.Executable, "__init__")
+params, inputs = models.bert_params(), models.bert_inputs(2, 9)
+f = hlo_disc.jit(models.bert, cache=sys.argv[1])
+jax.block_until_ready(f(params, *inputs))
+stages = f.stats().records[0].stages_ms
+print(json.dumps({"compiled": "codegen" in stages, "ready": sum(taken.values()) + stages["cache"] / 1e3}))
+"""
+
+
+def child(code: str, *arguments: str) -> tuple[float, Any]:
+    """Seconds of a process, and what it prints as JSON."""
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    seconds = time.perf_counter() - start
+    return seconds, json.loads(done.stdout) if done.stdout else None
+
+
+def save(folder: Path) -> dict[str, Path]:
+    """MiniLM's and BERT's programs as files."""
+    import jax
+
+    import hlo_disc
+    from benchmarks import models
+
+    sys.path.insert(0, str(ROOT / "examples"))
+    import minilm
+
+    programs = {"MiniLM": (minilm.embed, minilm.load_params()), "BERT-base": (models.bert, models.bert_params())}
+    paths = {}
+    for name, (fn, params) in programs.items():
+        paths[name] = folder / f"{name}.disc"
+        spec = jax.ShapeDtypeStruct((2, 9), "int32")
+        dims = {"ids": "(b, s)", "mask": "(b, s)"}
+
+        def program(ids: Any, mask: Any, fn: Any = fn, params: Any = params) -> Any:
+            return fn(params, ids, mask)
+
+        hlo_disc.compile(program, spec, spec, dims=dims, cache="").save(paths[name])
+    return paths
+
+
+def main() -> None:
+    console = Console()
+    table = Table("what", "median", "")
+    with tempfile.TemporaryDirectory() as name, console.status("saving programs"):
+        folder = Path(name)
+        paths = save(folder)
+        turns: dict[str, list[float]] = {}
+        found: dict[str, list[Any]] = {}
+        for _ in range(ROUNDS):
+            turns.setdefault("numpy", []).append(child(NUMPY)[0])
+            for program, path in paths.items():
+                turns.setdefault(program, []).append(child(LOADED, str(path))[0])
+                found.setdefault(program, []).append(child(LOADED, str(path), "memory")[1])
+            found.setdefault("jit", []).append(child(JITTED, str(folder / "cache"))[1])
+        numpy = statistics.median(turns["numpy"])
+        table.add_row("process that imports numpy", f"{numpy * 1e3:.0f} ms", "")
+        for program, path in paths.items():
+            whole = statistics.median(turns[program])
+            load = statistics.median(one["load"] for one in found[program])
+            weights = path.stat().st_size
+            resident = statistics.median(one["VmRSS"] for one in found[program])
+            shared = statistics.median(one["RssFile"] for one in found[program])
+            table.add_row(
+                f"process until {program}'s first result",
+                f"{whole * 1e3:.0f} ms",
+                f"{(whole - numpy) * 1e3:.0f} ms more; load {load * 1e3:.1f} ms",
+            )
+            table.add_row(
+                f"{program}'s memory after 5 calls",
+                f"{resident / 2**20:.0f} MiB",
+                f"{resident / weights:.2f} of its file of {weights / 2**20:.0f} MiB; {shared / 2**20:.0f} MiB of files",
+            )
+        ready = [one["ready"] for one in found["jit"] if not one["compiled"]]
+        table.add_row(
+            "jitted BERT-base from the cache, without tracing",
+            f"{statistics.median(ready) * 1e3:.0f} ms",
+            f"{len(ready)} processes",
+        )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -32,8 +32,8 @@ class Object {
   Object(const char* data, size_t size) : data_(data), size_(size) {
     if (size < sizeof(Elf64_Ehdr) || std::memcmp(data, ELFMAG, SELFMAG) != 0) refuse("it is no ELF object");
     auto header = table<Elf64_Ehdr>(0, 1)[0];
-    if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB ||
-        header.e_type != ET_REL || header.e_machine != EM_X86_64 || header.e_shentsize != sizeof(Elf64_Shdr)) {
+    if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB || header.e_type != ET_REL ||
+        header.e_machine != EM_X86_64 || header.e_shentsize != sizeof(Elf64_Shdr)) {
       refuse("it is no relocatable object for x86-64");
     }
     sections = table<Elf64_Shdr>(header.e_shoff, header.e_shnum);
@@ -190,16 +190,11 @@ class Linking {
     uint64_t number = ELF64_R_SYM(r.r_info), here = reinterpret_cast<uintptr_t>(at);
     uint64_t addend = static_cast<uint64_t>(r.r_addend);
     switch (ELF64_R_TYPE(r.r_info)) {
-      case R_X86_64_NONE:
-        return;
-      case R_X86_64_64:
-        return write(at, value(number) + addend);
-      case R_X86_64_PC64:
-        return write(at, value(number) + addend - here);
-      case R_X86_64_PC32:
-        return write_near(at, value(number) + addend - here, number);
-      case R_X86_64_PLT32:
-        return write_near(at, callable(number) + addend - here, number);
+      case R_X86_64_NONE: return;
+      case R_X86_64_64: return write(at, value(number) + addend);
+      case R_X86_64_PC64: return write(at, value(number) + addend - here);
+      case R_X86_64_PC32: return write_near(at, value(number) + addend - here, number);
+      case R_X86_64_PLT32: return write_near(at, callable(number) + addend - here, number);
       case R_X86_64_GOTPCREL:
       case R_X86_64_GOTPCRELX:
       case R_X86_64_REX_GOTPCRELX: {
@@ -207,8 +202,7 @@ class Linking {
         write(slot, value(number));
         return write_near(at, reinterpret_cast<uintptr_t>(slot) + addend - here, number);
       }
-      default:
-        refuse("it has relocations of type " + std::to_string(ELF64_R_TYPE(r.r_info)));
+      default: refuse("it has relocations of type " + std::to_string(ELF64_R_TYPE(r.r_info)));
     }
   }
 

@@ -24,7 +24,7 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-frameworks test-page traffic launches instructions test-full conformance fuzz soak surface mutants lint format docs bench peers bench-tensorflow gpu-kit ecosystem bench-startup asan tsan clean
+.PHONY: demo test test-gpu test-frameworks test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow gpu-kit ecosystem bench-startup asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -79,6 +79,10 @@ conformance: $(STAMP)
 # What fails is kept in build/fuzz.
 fuzz: $(STAMP)
 	PYTHONPATH=tests/emulator $(BIN)/python tests/oracle/fuzz.py --seconds $(SECONDS) --target $(TARGET)
+
+# Damaged files for the command line; what fails is kept in build/fuzz-files.
+fuzz-files: $(STAMP)
+	$(BIN)/python tests/oracle/fuzz_files.py --seconds $(SECONDS)
 
 # From eight threads, at sizes that go from program to program.
 soak: $(STAMP)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,12 +24,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hlo_disc import __version__, cache, pipeline, sources
+from hlo_disc import __version__, cache, errors, pipeline, sources
 from hlo_disc.benchmark import bench as measure
 from hlo_disc.benchmark.result import WIDTH
 from hlo_disc.cli_inputs import inputs_of, pairs, sizes_of
-from hlo_disc.errors import ArgumentError, FormatError, HloDiscError
+from hlo_disc.errors import ArgumentError, FormatError, HloDiscError, ParseError
 from hlo_disc.executable import Executable, load
+from hlo_disc.import_.source import is_bytecode
 from hlo_disc.options import MOST_THREADS, Options
 from hlo_disc.program import Program
 
@@ -326,8 +329,38 @@ def _open(file: Path, **settings: Any) -> Executable:
     options, dims, constraints = _checked(file, **settings)
     if _is_compiled(file):
         return load(file, options)
+    _check_bytecode(file, dims, constraints)
     with err.status(f"compiling {file.name}"):
         return sources.compile(file, dims=dims, constraints=constraints, options=options)
+
+
+# argv: a file, dims and constraints as JSON. A user's mistake is its class and its message on stderr.
+_READ = """
+import json, sys
+from hlo_disc import errors, sources
+try:
+    sources.graph(sys.argv[1], dims=json.loads(sys.argv[2]), constraints=json.loads(sys.argv[3]))
+except errors.HloDiscError as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
+
+
+def _check_bytecode(file: Path, dims: Mapping[str, str], constraints: Sequence[str]) -> None:
+    """Read MLIR bytecode in another process first: jaxlib's parser dies of some that is damaged, or spoils its memory.
+
+    Raises what reading it raises, and ParseError for what ends the process.
+    """
+    if not is_bytecode(file):
+        return
+    arguments = [str(file), json.dumps(dims or None), json.dumps(list(constraints))]
+    done = subprocess.run([sys.executable, "-c", _READ, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode < 0:
+        reason = f"the process that read it has ended by {signal.Signals(-done.returncode).name}"
+        raise ParseError(f"{file} is damaged MLIR bytecode: {reason}")
+    if done.returncode:
+        name, _, message = done.stderr.rstrip().partition(": ")
+        kind = getattr(errors, name, None)
+        raise kind(message) if kind else ParseError(f"{file} cannot be read: {message or name}")
 
 
 def _checked(
@@ -361,7 +394,9 @@ def _stablehlo(
     _refuse(without, "{} has no effect on StableHLO, for which nothing is compiled")
     if _is_compiled(file):
         raise ArgumentError(f"{file} is compiled already, to machine code: give the program that it was made from")
-    return sources.stablehlo(file, dims=pairs("--dims", dims, "NAME=SHAPE"), constraints=constraints)
+    shapes = pairs("--dims", dims, "NAME=SHAPE")
+    _check_bytecode(file, shapes, constraints)
+    return sources.stablehlo(file, dims=shapes, constraints=constraints)
 
 
 def _is_compiled(file: Path) -> bool:

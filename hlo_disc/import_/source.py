@@ -60,6 +60,14 @@ def is_text(source: str) -> bool:
     return not source.strip() or "\n" in source or "{" in source
 
 
+def is_bytecode(path: Path) -> bool:
+    """Whether a file begins as MLIR bytecode does."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
 def _from_file(path: Path) -> ir.Module:
     return _from_bytes(path.read_bytes(), str(path))
 

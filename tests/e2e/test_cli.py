@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 import hlo_disc
+from hlo_disc import cli
 from hlo_disc.cli import main
 
 ADD = """
@@ -455,3 +456,18 @@ def test_damaged_executable(compiled, tmp_path, name):
     code, _, err = call("run", tmp_path / name)
     assert code == 1
     assert err.startswith(f"error: {tmp_path / name} (500 bytes) is truncated: ") and "compile it again" in err
+
+
+def test_a_parser_that_dies_takes_another_process_with_it(tmp_path, monkeypatch):
+    path = tmp_path / "add.mlirbc"
+    path.write_bytes(bytecode())
+    for code, message in (
+        ("import os; os.abort()", "damaged MLIR bytecode: the process that read it has ended by SIGABRT"),
+        ("import sys; sys.exit('ShapeError: sizes: no')", "error: sizes: no"),
+        ("raise RuntimeError('x')", "cannot be read"),
+    ):
+        monkeypatch.setattr(cli, "_READ", code)
+        for command in (["explain", path], ["compile", path, "--emit", "stablehlo"], ["run", path]):
+            exit_code, _, error = call(*command)
+            assert (exit_code, message in error) == (1, True), error
+    assert call("explain", tmp_path / "none.mlirbc")[0] == 1

@@ -1,0 +1,162 @@
+"""Damaged files for a given time: `python tests/oracle/fuzz_files.py --seconds 60`, or `make fuzz-files SECONDS=60`.
+
+StableHLO as text, bytecode and portable artifacts, and saved programs, with bytes changed, cut out, doubled and put in
+place of others. The command line has to show what is in them or say what is wrong, within some memory and time. A
+traceback, a process that ends and one that takes too long are failures, and the file is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import random
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import hlo_disc
+from hlo_disc import mlir
+from hlo_disc.conformance.pool import Task, run_cases
+from hlo_disc.conformance.run import Result, Settings, Stage
+from hlo_disc.import_.source import load_module
+
+KINDS = ("text", "bytecode", "artifact", "disc")
+BATCH = {"text": 50, "bytecode": 5, "artifact": 5, "disc": 100}
+MEMORY = 8 << 30  # bytes of address space that a worker may have beyond what it begins with
+NUMBERS = (b"0", b"-1", b"1", b"9223372036854775807", b"18446744073709551616", b"99999999999", b"1e400", b"?", b"x")
+WEIGHTS = np.arange(300, dtype=np.float32)
+PROGRAMS: list[tuple[Callable[..., object], tuple[str, ...]]] = [
+    (lambda x, y: jax.nn.softmax(x @ y), ("f32[n, m]", "f32[m, 8]")),
+    (lambda x: jnp.sort(x, axis=0)[::2], ("f32[n, 3]",)),
+    (lambda x: jax.lax.while_loop(lambda s: s.sum() < 9, lambda s: s + 1, x), ("f32[n]",)),
+    (lambda i: jnp.asarray(WEIGHTS)[i] * 2, ("i32[n]",)),
+    (lambda x: jax.lax.reduce_window(x, 0.0, jax.lax.add, (2,), (1,), "VALID"), ("f32[2*n + 2]",)),
+    (lambda x, i: x.at[i].add(1), ("f32[n]", "i32[m]")),
+]
+
+
+def write_seeds(directory: Path) -> None:
+    """A file of each kind for each program."""
+    for number, (fn, specs) in enumerate(PROGRAMS):
+        text = hlo_disc.stablehlo(fn, *specs)
+        module = load_module(text)
+        version = mlir.stablehlo.get_current_version()
+        artifact = mlir.stablehlo.serialize_portable_artifact(load_module(text), version)  # which it changes
+        hlo_disc.compile(text, cache="").save(directory / f"{number}.disc")
+        contents = {"text": text.encode(), "bytecode": mlir.bytecode(module), "artifact": artifact}
+        for kind, content in contents.items():
+            (directory / f"{number}.{kind}").write_bytes(content)
+
+
+def damaged(pick: random.Random, data: bytes, others: list[bytes]) -> bytes:
+    """The data with one to eight changes."""
+    for _ in range(pick.choice((1, 1, 2, 4, 8))):
+        at = pick.randrange(len(data) + 1)
+        end = min(len(data), at + pick.choice((1, 1, 2, 4, 8, 16, 100)))
+        match pick.randrange(6):
+            case 0:
+                data = (
+                    data[:at]
+                    + bytes(pick.choice((0, 1, 0x7F, 0x80, 0xFF, pick.randrange(256))) for _ in data[at:end])
+                    + data[end:]
+                )
+            case 1:
+                data = data[:at] + data[end:]
+            case 2:
+                data = data[:end] + data[at:]
+            case 3:
+                data = data[:at] + pick.choice(NUMBERS) + data[end:]
+            case 4:
+                other = pick.choice(others)
+                start = pick.randrange(len(other) + 1)
+                data = data[:at] + other[start : start + end - at] + data[end:]
+            case _:
+                data = data[: pick.randrange(len(data) + 1)] if pick.random() < 0.2 else data
+    return data
+
+
+def run_batch(directory: Path, name: str, settings: Settings, stage: Stage) -> Result:
+    """Files of the kind and seed in `name`, "text:17"."""
+    kind, _, number = name.partition(":")
+    pick = random.Random(name)
+    seeds = [path.read_bytes() for path in sorted((directory / "seeds").glob(f"*.{kind}"))]
+    file = directory / f"{kind}-{number}{'.disc' if kind == 'disc' else '.mlir'}"
+    result = Result(name, "fuzz", kind)
+    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    for count in range(BATCH[kind]):
+        file.write_bytes(damaged(pick, pick.choice(seeds), seeds))  # stays when the process dies
+        stage(f"file {count}", "fuzz", kind)
+        result.shapes += 1
+        if found := outcome(file):
+            result.status, result.reason = "failed", found
+            return result
+    file.unlink()
+    return result
+
+
+def outcome(file: Path) -> str:
+    """What is wrong with what the command line does with a file; "" where it shows it, or says why it does not."""
+    from hlo_disc.cli import main
+
+    out, errors = io.StringIO(), io.StringIO()
+    try:
+        with redirect_stdout(out), redirect_stderr(errors):
+            main(["explain", str(file)])
+    except SystemExit as ended:
+        return "" if ended.code in (0, None) or errors.getvalue().startswith("error:") else "no message"
+    except Exception as error:
+        return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    return ""
+
+
+def _address_space() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * resource.getpagesize()
+
+
+def tasks(directory: Path, kinds: list[str], first: int, until: float) -> Iterator[Task]:
+    for number in range(first, sys.maxsize):
+        for kind in kinds:
+            if time.monotonic() > until:
+                return
+            yield directory, f"{kind}:{number}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, help="the first batch's; random by default")
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--timeout", type=float, default=120, help="seconds that a batch may take")
+    parser.add_argument("--failures", type=Path, default=Path("build/fuzz-files"), help="the directory of what fails")
+    given = parser.parse_args()
+    os.environ["HLO_DISC_CACHE"] = ""
+    first = random.randrange(10**6) if given.seed is None else given.seed
+    (given.failures / "seeds").mkdir(parents=True, exist_ok=True)
+    write_seeds(given.failures / "seeds")
+    print(f"seed {first}; failures go to {given.failures}", flush=True)
+    counts: Counter[str] = Counter()
+    files = 0
+    batches = tasks(given.failures, given.kinds.split(","), first, time.monotonic() + given.seconds)
+    for result in run_cases(batches, Settings(), given.jobs, given.timeout, run_batch):
+        counts[result.status] += 1
+        files += result.shapes
+        if result.status != "passed":
+            print(f"{result.status:<9} {result.name}: {result.reason}", flush=True)
+    shown = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    print(f"{files} files in {sum(counts.values())} batches from seed {first}: {shown}")
+    return int(set(counts) > {"passed"} or not counts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

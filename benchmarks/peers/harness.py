@@ -52,7 +52,7 @@ class Budget:
         The rest are exports, compilations and processes that start. Little time is no reason to measure next to
         nothing: there is a least of everything.
         """
-        stream = max(0.2 * seconds / peers, 2.0)
+        stream = max(0.2 * seconds / peers, 1.5)
         return Budget(max(0.25 * seconds / shapes, 3.0), max(2 * stream, 8.0), stream, 2 * stream)
 
 

@@ -27,7 +27,7 @@ WARM = 4.0
 # The part of the time for all turns after which a slow peer has no more.
 MOST = 0.25
 # No answer may take longer; seconds.
-PATIENCE = 120.0
+PATIENCE = 60.0
 
 
 @dataclass(frozen=True)

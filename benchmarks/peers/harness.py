@@ -26,6 +26,8 @@ ROUNDS, LEAST_ROUNDS = 7, 3
 WARM = 4.0
 # The part of the time for all turns after which a slow peer has no more.
 MOST = 0.25
+# Who should compile once may take so many times as long for it: a batch of 1 is a program of its own to some.
+SERVING = 4
 # No answer may take longer; seconds.
 PATIENCE = 60.0
 
@@ -228,7 +230,8 @@ class Measurement:
         taken: dict[str, list[float]] = {}
         disturbed = dict.fromkeys(self.peers, 0)
         for name in self._present():
-            if self.spent[name] > self.budget.compiling and sizes != self.program.shapes[0]:
+            most = self.budget.compiling * (SERVING if self._serves(name) else 1)
+            if self.spent[name] > most and sizes != self.program.shapes[0]:
                 self.left_out[name] = self.left_out.get(name, 0) + 1
                 continue
             found = self._attempt(name, self._ready, sizes)

@@ -27,8 +27,8 @@ class Options:
         dump: directory that receives every stage's IR, "" for none.
         packed_bytes: bound on the bytes of packed weights kept for array arguments; 0 keeps none.
         verify: run the verifiers between stages; "0" or "1" in the environment.
-        cache: directory in which compiled programs are kept for later processes, "" for none, "auto" for
-            `$XDG_CACHE_HOME/hlo_disc`, by default `~/.cache/hlo_disc`.
+        cache: directory in which compiled programs are kept for later processes, "" for none, "auto" for the
+            environment's, which is `$XDG_CACHE_HOME/hlo_disc`, by default `~/.cache/hlo_disc`, where it says none.
         cache_bytes: bound on the bytes there: what was not used for longest is deleted.
         fallback: let `hlo_disc.jit` run through `jax.jit` what it cannot compile; an UnsupportedOpError otherwise.
 
@@ -54,10 +54,11 @@ class Options:
     @property
     def cache_directory(self) -> Path | None:
         """Where compiled programs are kept; None where they are not. What is dumped is always compiled."""
-        if not self.cache or self.dump:
+        chosen = os.environ.get("HLO_DISC_CACHE", "auto") if self.cache == "auto" else self.cache
+        if not chosen or self.dump:
             return None
-        if self.cache != "auto":
-            return Path(self.cache)
+        if chosen != "auto":
+            return Path(chosen)
         asked = os.environ.get("XDG_CACHE_HOME", "")  # its specification: what is not absolute is to be ignored
         home = asked if os.path.isabs(asked) else os.path.expanduser("~/.cache")
         return Path(home) / "hlo_disc" if os.path.isabs(home) else None  # of a user without a home

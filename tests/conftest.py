@@ -6,7 +6,6 @@ import gc
 import itertools
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from importlib.util import spec_from_file_location
@@ -30,11 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Tests change what compiles. Options that are not the environment's have a cache for these tests alone.
-    os.environ["HLO_DISC_CACHE"] = ""
-    folder = tempfile.TemporaryDirectory()
-    os.environ["XDG_CACHE_HOME"] = folder.name
-    config.add_cleanup(folder.cleanup)
+    os.environ["HLO_DISC_CACHE"] = ""  # tests change what compiles
     keep_xla_results(config.rootpath / "build" / "xla")
     if config.getoption("--full"):
         depth.set_full()

@@ -202,6 +202,10 @@ def test_without_a_cache_nothing_is_kept(tmp_path, monkeypatch, settings):
 
 def test_the_directory_is_the_users(tmp_path, monkeypatch):
     options = hlo_disc.Options()
+    assert options.cache_directory is None  # tests turn it off in the environment
+    monkeypatch.setenv("HLO_DISC_CACHE", "elsewhere")
+    assert options.cache_directory == Path("elsewhere")
+    monkeypatch.delenv("HLO_DISC_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert options.cache_directory == tmp_path / "hlo_disc"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")

@@ -329,7 +329,6 @@ def _open(file: Path, **settings: Any) -> Executable:
     options, dims, constraints = _checked(file, **settings)
     if _is_compiled(file):
         return load(file, options)
-    _check_bytecode(file, dims, constraints)
     with err.status(f"compiling {file.name}"):
         return sources.compile(file, dims=dims, constraints=constraints, options=options)
 
@@ -360,7 +359,7 @@ def _check_bytecode(file: Path, dims: Mapping[str, str], constraints: Sequence[s
     if done.returncode:
         name, _, message = done.stderr.rstrip().partition(": ")
         kind = getattr(errors, name, None)
-        raise kind(message) if kind else ParseError(f"{file} cannot be read: {message or name}")
+        raise kind(message) if kind else ParseError(f"{file} cannot be read: {done.stderr.strip().splitlines()[-1]}")
 
 
 def _checked(
@@ -371,14 +370,19 @@ def _checked(
     threads: int | None,
     dump: str | None,
 ) -> tuple[Options, dict[str, str], Sequence[str]]:
-    """Options, dims and constraints. Raises ArgumentError for what has no effect on a file that is compiled already."""
+    """Options, dims and constraints.
+
+    Raises ArgumentError for what has no effect on a file that is compiled already, and what `_check_bytecode` does.
+    """
     given = {"target": target, "threads": threads, "dump": dump}
     options = pipeline.merge(None, {name: value for name, value in given.items() if value is not None})
     _check_dump(dump or "")
     if _is_compiled(file):
         without = {"--dims": dims, "--constraint": constraints, "--target": target, "--dump": dump}
         _refuse(without, f"{file} is compiled already: {{}} has no effect on it")
-    return options, pairs("--dims", dims, "NAME=SHAPE"), constraints
+    shapes = pairs("--dims", dims, "NAME=SHAPE")
+    _check_bytecode(file, shapes, constraints)
+    return options, shapes, constraints
 
 
 def _stablehlo(

@@ -73,7 +73,8 @@ def generator(features: str) -> X86Generator:
         required = (*required, *(f for f in _EXTRAS if level == "avx512" and f in host))
     wide = level == "avx512"
     text = ",".join(f"+{f}" for f in required)
-    return X86Generator(cpu, text, tune, level, required, 64 if wide else 32, 32 if wide else 16)
+    tiles = set(TILES) <= set(required)
+    return X86Generator(cpu, text, tune, level, required, 64 if wide else 32, 32 if wide else 16, tiles)
 
 
 def check(features: Sequence[str]) -> None:

@@ -37,7 +37,8 @@ class X86Generator:
     """Implements `hlo_disc.targets.target.Generator`.
 
     cpu, llvm: LLVM's CPU name and feature string. tune: the CPU to schedule for. level: "avx2" or "avx512".
-    features: what a machine must have to run the code. simd_bytes, registers: the vector registers.
+    features: what a machine must have to run the code. simd_bytes, registers: the vector registers. tiles: whether
+    there are registers of small matrices.
     """
 
     cpu: str
@@ -47,6 +48,7 @@ class X86Generator:
     features: tuple[str, ...]
     simd_bytes: int
     registers: int
+    tiles: bool
 
     @property
     def key(self) -> str:
@@ -81,7 +83,7 @@ class X86Generator:
 
     @property
     def _has_tiles(self) -> bool:
-        return self._has_pair_dot and {"amx-bf16", "amx-tile"} <= set(self.features)
+        return self._has_pair_dot and self.tiles
 
     @property
     def batch(self) -> int:

@@ -467,7 +467,7 @@ def test_a_parser_that_dies_takes_another_process_with_it(tmp_path, monkeypatch)
         ("raise RuntimeError('x')", "cannot be read"),
     ):
         monkeypatch.setattr(cli, "_READ", code)
-        for command in (["explain", path], ["compile", path, "--emit", "stablehlo"], ["run", path]):
+        for command in (["explain", path], ["compile", path, "--emit", "stablehlo"], ["run", path], ["bench", path]):
             exit_code, _, error = call(*command)
             assert (exit_code, message in error) == (1, True), error
     assert call("explain", tmp_path / "none.mlirbc")[0] == 1

@@ -13,17 +13,17 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import emulated
+from batches import batches_until
 from differential import SIZES
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from op_rows import ROWS
 from random_graphs import graphs, single_ops
 from shrink import failure, shrink
 
-from hlo_disc.conformance.pool import Task, run_cases
+from hlo_disc.conformance.pool import run_cases
 from hlo_disc.conformance.report import cause
 from hlo_disc.conformance.run import Result, Settings, Stage
 from hlo_disc.dynamic_hlo.ir.graph import Graph
@@ -82,15 +82,6 @@ def describe(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:400]
 
 
-def tasks(directory: Path, names: list[str], first: int, until: float) -> Iterator[Task]:
-    """Batches until it is time."""
-    for number in range(first, sys.maxsize):
-        for name in names:
-            if time.monotonic() > until:
-                return
-            yield directory, f"{name}:{number}"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60)
@@ -111,7 +102,7 @@ def main() -> int:
     causes: Counter[str] = Counter()
     programs = 0
     until = time.monotonic() + given_.seconds
-    batches = tasks(given_.failures, names, first, until)
+    batches = batches_until(given_.failures, names, first, until)
     for result in run_cases(
         batches, Settings(dump="xla" if given_.xla else ""), given_.jobs, given_.timeout, run_batch
     ):

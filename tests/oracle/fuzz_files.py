@@ -15,17 +15,18 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from batches import batches_until
 
 import hlo_disc
 from hlo_disc import mlir
-from hlo_disc.conformance.pool import Task, run_cases
+from hlo_disc.conformance.pool import run_cases
 from hlo_disc.conformance.run import Result, Settings, Stage
 from hlo_disc.import_.source import load_module
 
@@ -123,14 +124,6 @@ def _address_space() -> int:
     return pages * resource.getpagesize()
 
 
-def tasks(directory: Path, kinds: list[str], first: int, until: float) -> Iterator[Task]:
-    for number in range(first, sys.maxsize):
-        for kind in kinds:
-            if time.monotonic() > until:
-                return
-            yield directory, f"{kind}:{number}"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60)
@@ -147,7 +140,7 @@ def main() -> int:
     print(f"seed {first}; failures go to {given.failures}", flush=True)
     counts: Counter[str] = Counter()
     files = 0
-    batches = tasks(given.failures, given.kinds.split(","), first, time.monotonic() + given.seconds)
+    batches = batches_until(given.failures, given.kinds.split(","), first, time.monotonic() + given.seconds)
     for result in run_cases(batches, Settings(), given.jobs, given.timeout, run_batch):
         counts[result.status] += 1
         files += result.shapes

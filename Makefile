@@ -18,8 +18,8 @@ SIZES ?= 7,32,1,31,0,2
 JOBS ?= 1
 BIN := $(VENV)/bin
 GPU_TESTS := $(patsubst %,tests/e2e/test_%.py,sweeps control data_sizes pad random random_graphs conformance)
-NATIVE := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h) CMakeLists.txt
-CPP := $(wildcard hlo_disc/ral/*.cc hlo_disc/ral/*.h tests/emulator/*.cc tests/emulator/*.h tests/emulator/library/*.cc tests/unit/ral/*.cc)
+NATIVE := $(wildcard hlo_disc/ral/*/*.cc hlo_disc/ral/*/*.h) CMakeLists.txt
+CPP := $(wildcard hlo_disc/ral/*/*.cc hlo_disc/ral/*/*.h tests/emulator/*.cc tests/emulator/*.h tests/emulator/library/*.cc tests/unit/ral/*.cc)
 STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80

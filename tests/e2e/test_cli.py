@@ -16,8 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 import hlo_disc
-from hlo_disc import cli
-from hlo_disc.cli import main
+from hlo_disc.cli import files, main
 
 ADD = """
 module @add {
@@ -466,7 +465,7 @@ def test_a_parser_that_dies_takes_another_process_with_it(tmp_path, monkeypatch)
         ("import sys; sys.exit('ShapeError: sizes: no')", "error: sizes: no"),
         ("raise RuntimeError('x')", "cannot be read"),
     ):
-        monkeypatch.setattr(cli, "_READ", code)
+        monkeypatch.setattr(files, "_READ", code)
         for command in (["explain", path], ["compile", path, "--emit", "stablehlo"], ["run", path], ["bench", path]):
             exit_code, _, error = call(*command)
             assert (exit_code, message in error) == (1, True), error

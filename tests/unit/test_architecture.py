@@ -19,7 +19,6 @@ SURFACE = {
     "benchmark",
     "cache",
     "cli",
-    "cli_inputs",
     "conformance",
     "executable",
     "generalise",
@@ -66,7 +65,6 @@ ORDER = [
     "benchmark",
     "__init__",
     "torch",
-    "cli_inputs",
     "cli",
     "__main__",
 ]

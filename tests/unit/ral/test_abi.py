@@ -16,7 +16,7 @@ from hlo_disc import abi, ral
 from hlo_disc.errors import ShapeError
 from hlo_disc.ral.contexts.jax import call_in_jit
 
-HEADER = (Path(abi.__file__).parent / "ral" / "ral.h").read_text()
+HEADER = (Path(abi.__file__).parent / "ral" / "core" / "ral.h").read_text()
 
 
 def test_numbers_are_those_of_the_header():

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "device_tensor.h"
-#include "packs.h"
+#include "packed.h"
 #include "program.h"
 
 namespace ral {
@@ -34,7 +34,7 @@ class Values {
 // An input that may be packed and kept, because its array never changes.
 struct PackRequest {
   int pack;
-  PackCache::Form form;  // as the cache has it, or as the call made it
+  PackedForm form;  // as the cache has it, or as the call made it
   bool changed = false;  // the cache should know of the new form
 };
 

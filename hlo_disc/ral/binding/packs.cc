@@ -1,34 +1,18 @@
 #include "packs.h"
 
-#include <atomic>
-
 namespace ral {
 namespace {
-
-std::atomic<int64_t> total{0};
 
 constexpr const char* kCapsule = "hlo_disc.pack_cache";
 
 }  // namespace
-
-Block PackBudget::take(int64_t bytes, int64_t limit) {
-  int64_t used = total.load();
-  do {
-    if (bytes > limit - used) return Block();
-  } while (!total.compare_exchange_weak(used, used + bytes));
-  Block block(bytes, Use::kResult);
-  if (!block) give_back(bytes);
-  return block;
-}
-
-void PackBudget::give_back(int64_t bytes) { total.fetch_sub(bytes); }
 
 PackCache::~PackCache() {
   for (auto& [array, entry] : entries_) Py_XDECREF(entry.reference);
   Py_XDECREF(callback_);
 }
 
-PackCache::Form PackCache::find(PyObject* array, int pack) const {
+PackedForm PackCache::find(PyObject* array, int pack) const {
   std::lock_guard<std::mutex> lock(mutex_);
   auto found = entries_.find(array);
   if (found == entries_.end()) return {};

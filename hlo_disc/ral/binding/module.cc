@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "callback.h"
+#include "capsule.h"
 #include "code.h"
 #include "cpu.h"
 #include "executable.h"

@@ -13,30 +13,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "memory.h"
+#include "packed.h"
 
 namespace ral {
-
-// Packed bytes in memory or about to be, over all executables.
-class PackBudget {
- public:
-  // Memory for a packed form, or an empty block when the budget or the memory is used up.
-  static Block take(int64_t bytes, int64_t limit);
-  static void give_back(int64_t bytes);
-};
-
-// One packed form; its memory and budget return with the last user.
-class Packed {
- public:
-  explicit Packed(Block block) : block_(std::move(block)) {}
-  Packed(const Packed&) = delete;
-  ~Packed() { PackBudget::give_back(block_.bytes()); }
-  void* data() const { return block_.data(); }
-  int64_t bytes() const { return block_.bytes(); }
-
- private:
-  Block block_;
-};
 
 // The packed inputs of one executable. Lookups and changes hold a mutex for a few instructions and never call Python
 // under it, because a collected array's callback comes back here.
@@ -44,12 +23,7 @@ class PackCache : public std::enable_shared_from_this<PackCache> {
  public:
   ~PackCache();  // with the interpreter lock
 
-  // What is known of an array for one pack: has it come before, and its packed form, null when there is none.
-  struct Form {
-    bool seen = false;
-    std::shared_ptr<Packed> packed;
-  };
-  Form find(PyObject* array, int pack) const;
+  PackedForm find(PyObject* array, int pack) const;
 
   // Remembers an array, and its packed form unless that is null, while `array` lives. With the interpreter lock. An
   // array without weak references is not remembered.

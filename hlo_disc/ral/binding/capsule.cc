@@ -1,4 +1,4 @@
-#include "device_tensor.h"
+#include "capsule.h"
 
 #include "dlpack.h"
 #include "executable.h"
@@ -17,27 +17,6 @@ void* stream_of(int64_t number) { return number >= 0 && number <= 2 ? nullptr : 
 void destroy(DLManagedTensor* managed) { delete static_cast<Shared*>(managed->context); }
 
 }  // namespace
-
-DeviceTensor::DeviceTensor(DeviceBlock memory, const DType* dtype, std::vector<int64_t> sizes,
-                           const OnStream& on_stream, int type)
-    : dtype(dtype),
-      sizes(std::move(sizes)),
-      gpu(on_stream.gpu),
-      stream(on_stream.handle),
-      finished(on_stream.own != nullptr),
-      device_type(type) {
-  block = std::shared_ptr<DeviceBlock>(new DeviceBlock(std::move(memory)), [gpu = gpu](DeviceBlock* last) {
-    try {
-      Gpu::Current current(*gpu);
-      delete last;
-    } catch (const Error&) {  // a context that is gone has taken it along
-    }
-  });
-}
-
-int dlpack_device(const std::vector<std::string>& driver) {
-  return driver.empty() ? 0 : driver[0] == "hip" ? kDLROCM : kDLCUDA;
-}
 
 PyObject* device_capsule(const DeviceTensor& tensor, std::optional<int64_t> stream) {
   if (tensor.dtype->dlpack_code == kNoDLPack) {

@@ -72,7 +72,7 @@ void Call::launch(const std::vector<Block>& packed_constants, int64_t pack_limit
   bind_constants(packed_constants);
   for (PackRequest& request : packs) {
     const Pack& pack = program.packs[request.pack];
-    PackCache::Form& form = request.form;
+    PackedForm& form = request.form;
     if (!form.packed) {
       request.changed = true;
       if (!form.seen) continue;  // main knows how to work from the unpacked array

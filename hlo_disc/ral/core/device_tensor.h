@@ -1,10 +1,7 @@
 // Tensors in a GPU's memory, as frameworks exchange them (DLPack).
 #pragma once
 
-#include <Python.h>
-
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,9 +32,5 @@ struct DeviceTensor {
 
 // DLPack's number for the memory of a driver's GPUs ("cuda", "hip"); 0 for none.
 int dlpack_device(const std::vector<std::string>& driver);
-
-// A DLPack capsule (new reference; null with a Python exception set) whose contents are there for what `stream` has later:
-// DLPack's number of the consumer's, -1 for one that waits itself, or none for the default one.
-PyObject* device_capsule(const DeviceTensor& tensor, std::optional<int64_t> stream);
 
 }  // namespace ral

@@ -1,0 +1,143 @@
+"""What commands have in common: a program's file and its options, and files that are written."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from hlo_disc import errors, pipeline, sources
+from hlo_disc.cli.inputs import pairs
+from hlo_disc.errors import ArgumentError, ParseError
+from hlo_disc.executable import Executable, load
+from hlo_disc.import_.source import is_bytecode
+from hlo_disc.options import MOST_THREADS, Options
+
+err = Console(stderr=True)
+DAY = 24 * 60 * 60
+THREADS = click.IntRange(0, MOST_THREADS)
+
+
+def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that every command takes."""
+    for option in (
+        click.option("--dump", metavar="DIR", help="Write what each stage makes into this directory."),
+        click.option("--target", metavar="NAME", help="The machine to compile for: cpu, cuda, cuda:sm_90, rocm …"),
+        click.option("--threads", type=THREADS, help="Threads of a run; 0 is one a core."),
+        click.option(
+            "--constraint", "constraints", multiple=True, metavar="TEXT", help='What holds for the dims: "s <= 512".'
+        ),
+        click.option(
+            "--dims", multiple=True, metavar="NAME=SHAPE", help='Make dims of an input dynamic: "args[0]=(b, s, _)".'
+        ),
+        click.argument("file", metavar="FILE", type=click.Path(path_type=Path)),
+    ):
+        command = option(command)
+    return command
+
+
+def open_program(file: Path, **settings: Any) -> Executable:
+    """The executable of a saved file, or of a program that is compiled now."""
+    options, dims, constraints = checked(file, **settings)
+    if is_compiled(file):
+        return load(file, options)
+    with err.status(f"compiling {file.name}"):
+        return sources.compile(file, dims=dims, constraints=constraints, options=options)
+
+
+# argv: a file, dims and constraints as JSON. A user's mistake is its class and its message on stderr.
+_READ = """
+import json, sys
+from hlo_disc import errors, sources
+try:
+    sources.graph(sys.argv[1], dims=json.loads(sys.argv[2]), constraints=json.loads(sys.argv[3]))
+except errors.HloDiscError as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
+
+
+def check_bytecode(file: Path, dims: Mapping[str, str], constraints: Sequence[str]) -> None:
+    """Read MLIR bytecode in another process first: jaxlib's parser dies of some that is damaged, or spoils its memory.
+
+    Raises what reading it raises, and ParseError for what ends the process.
+    """
+    if not is_bytecode(file):
+        return
+    arguments = [str(file), json.dumps(dims or None), json.dumps(list(constraints))]
+    done = subprocess.run([sys.executable, "-c", _READ, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode < 0:
+        reason = f"the process that read it has ended by {signal.Signals(-done.returncode).name}"
+        raise ParseError(f"{file} is damaged MLIR bytecode: {reason}")
+    if done.returncode:
+        name, _, message = done.stderr.rstrip().partition(": ")
+        kind = getattr(errors, name, None)
+        raise kind(message) if kind else ParseError(f"{file} cannot be read: {done.stderr.strip().splitlines()[-1]}")
+
+
+def checked(
+    file: Path,
+    dims: Sequence[str],
+    constraints: Sequence[str],
+    target: str | None,
+    threads: int | None,
+    dump: str | None,
+) -> tuple[Options, dict[str, str], Sequence[str]]:
+    """Options, dims and constraints.
+
+    Raises ArgumentError for what has no effect on a file that is compiled already, and what `check_bytecode` does.
+    """
+    given = {"target": target, "threads": threads, "dump": dump}
+    options = pipeline.merge(None, {name: value for name, value in given.items() if value is not None})
+    check_dump(dump or "")
+    if is_compiled(file):
+        without = {"--dims": dims, "--constraint": constraints, "--target": target, "--dump": dump}
+        refuse(without, f"{file} is compiled already: {{}} has no effect on it")
+    shapes = pairs("--dims", dims, "NAME=SHAPE")
+    check_bytecode(file, shapes, constraints)
+    return options, shapes, constraints
+
+
+def is_compiled(file: Path) -> bool:
+    """Whether it is an executable file, not a program. Raises ArgumentError for what is neither."""
+    if sources.is_saved_model(file):
+        return False
+    if not file.is_file():
+        what = "is a directory" if file.is_dir() else "is no regular file" if file.exists() else "no such file"
+        raise ArgumentError(f"{file}: {what}; give a program, or what 'hlo-disc compile' wrote")
+    return sources.is_compiled(file)
+
+
+def refuse(options: Mapping[str, Any], message: str) -> None:
+    """Raise ArgumentError for options that are given; `{}` in the message is the first."""
+    for option, value in options.items():
+        if value:
+            raise ArgumentError(message.format(option))
+
+
+def check_output(option: str, path: Path | None) -> None:
+    """Raise ArgumentError for a file that cannot be written, before any work is done for it."""
+    if path is not None and path.is_dir():
+        raise ArgumentError(f"{option} {path}: is a directory; give the name of a file")
+    if path is not None and not path.parent.is_dir():
+        raise ArgumentError(f"{option} {path}: there is no directory {path.parent}")
+
+
+def check_dump(directory: str) -> None:
+    if directory and Path(directory).exists() and not Path(directory).is_dir():
+        raise ArgumentError(f"--dump {directory}: is a file; give the name of a directory")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ArgumentError(f"cannot write {path}: {error.strerror or error}") from None

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from hlo_disc.options import Options
 from hlo_disc.program import (
     Attribute,
     LibraryCall,
+    PackRow,
     Program,
     content_hash,
     dtype_named,
@@ -105,10 +106,10 @@ class Executable:
 
         target = _target(program.target)
         target.check(program.features)
-        self.program = program
         self.options = options or Options.from_env()
         library = target.link(program.object, ral.symbols())
         address = library.address
+        self.program = program = _packed(program, address)
         # The machine code lives as long as the native object, which keeps the library and what it calls.
         functions: list[Any] = []
         self.native = ral.Executable(
@@ -118,7 +119,7 @@ class Executable:
             inputs=[(x.name, x.dtype, x.shape) for x in program.inputs],
             outputs=[(x.dtype, x.shape) for x in program.outputs],
             constants=list(program.constants),
-            packs=[(x.kind, x.index, x.size, address(x.function)) for x in program.packs],
+            packs=[(x.kind, x.index, x.size, address(x.function), form) for x, form in _with_forms(program)],
             guards=[(x.message, len(x.args)) for x in program.guards],
             asked=[x.message for x in program.asked],
             calls=[_resolved(x, functions) for x in program.calls],
@@ -246,7 +247,7 @@ class Executable:
             *(f"guard   {x.lhs} {x.relation} {x.rhs}" for x in p.guards),
             *(f"asked   {x.message}" for x in p.asked),
             f"object  {len(p.object)} bytes for {', '.join(p.features)}; {len(p.constants)} constants of "
-            f"{sum(c.nbytes for c in p.constants)} bytes; {len(p.packs)} packed weights",
+            f"{p.weights} bytes; {len(p.packs)} packed weights",
             f"compile {sum(p.compile_ms.values()):.1f} ms: {times}",
             *_target(p.target).kernels(p.object),
         ]
@@ -293,6 +294,25 @@ class _Wide:
         generator = target.generator(levels[0] if len(levels) == 1 else "host")
         modules = map(from_bytecode, self._program.wide_kernels)
         return target.link(compile_modules(generator, modules), ral.symbols())
+
+
+def _with_forms(program: Program) -> Iterable[tuple[PackRow, np.ndarray]]:
+    return zip(program.packs, program.forms, strict=True)
+
+
+def _packed(program: Program, address: Callable[[str], int]) -> Program:
+    """A program with all packed forms of its constants, which are then given up where nothing else is read of them."""
+    from hlo_disc import ral
+
+    if program.forms:
+        return program
+    none = np.zeros(0, np.uint8)
+    forms = [
+        ral.pack(address(x.function), program.constants[x.index], x.size) if x.kind == "constant" else none
+        for x in program.packs
+    ]
+    constants = [none if i in program.packed else x for i, x in enumerate(program.constants)]
+    return dataclasses.replace(program, constants=tuple(constants), forms=tuple(forms))
 
 
 def _target(name: str) -> Target:
@@ -396,7 +416,8 @@ def load(path: str | os.PathLike[str], options: Options | None = None) -> Execut
     """
     program = read(path)
     executable = _linked(program, options, str(path))
-    release_pages(program)  # it was all read, to be checked and packed
+    if executable.program is not program:  # its constants were packed: what the file has of them is read no more
+        release_pages(program)
     return executable
 
 

@@ -295,6 +295,7 @@ def _program(c: InProgress) -> Program:
         asked=code.asked,
         constants=code.constants,
         packs=code.packs,
+        packed=c.placement.packed,
         calls=code.calls,
         env=code.env,
         unread=tuple(i for i, v in enumerate(graph.inputs) if v not in needed),

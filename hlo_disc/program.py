@@ -1,9 +1,8 @@
 """A compiled program as plain data, and one file on disk: what compiling makes, `save` writes, and the runtime runs.
 
 The file is a zip archive: `header.json` with the fields of the records below by their names, `object.o`,
-`wide.mlirbc`, and the bytes of each constant, which are mapped where they lie: they are read when they are needed, and
-processes share them. Header and records are turned into each other by two functions that go by
-the records' annotations.
+`wide.mlirbc`, and the bytes of each constant or its packed form, which are mapped where they lie: processes share them.
+Header and records are turned into each other by two functions that go by the records' annotations.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import os
 import struct
 import typing
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,14 +24,15 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from hlo_disc.abi import EnvLayout
+from hlo_disc import ral
+from hlo_disc.abi import ALIGNMENT, EnvLayout
 from hlo_disc.errors import FormatError, UnsupportedOpError
 
 FORMAT = "hlo_disc executable"
-VERSION = 13
+VERSION = 14
 _ARCHIVE = b"PK\x03\x04"  # a zip file that holds something
-# Where constants begin, in bytes; what is left out before them is a field of their own among a member's extra ones.
-_ALIGNMENT, _LEFT_OUT = 64, 0xD935
+# Arrays begin at multiples of ALIGNMENT; what is left out before them is a field among a member's extra ones.
+_LEFT_OUT = 0xD935
 # Of a member: the bytes in front of its name, where the lengths of the name and of the extra fields are, and the bytes
 # of the field that large members get besides.
 _LOCAL, _LENGTHS, _LARGE = 30, 26, 20
@@ -142,6 +141,8 @@ class Program:
     """What compiling makes and `save` writes.
 
     object: object code of the target, with `plan`, `main` and the `pack` functions.
+    constants: what kernels read; empty where they read packed forms alone, and these are made. packed: the numbers of
+        those that are, or may be. forms: by pack, the packed form of a constant, once it is made; else empty.
     wide_kernels: modules of MLIR bytecode, where calls may need other kernels than those in `object`: with indices of
         64 bits.
     target, features: the kind of machine that the object code is for, and the features that it uses.
@@ -170,18 +171,28 @@ class Program:
     explain: str = ""
     structure: str = ""
     compile_ms: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    packed: tuple[int, ...] = ()
+    forms: tuple[np.ndarray, ...] = ()
     wide_kernels: tuple[bytes, ...] = ()
     source: str = ""
 
+    @property
+    def weights(self) -> int:
+        """Bytes of constants and packed forms."""
+        return sum(x.nbytes for x in (*self.constants, *self.forms))
+
 
 @dataclass(frozen=True)
-class _Constant:
+class _Array:
+    """A member of the archive. digest: of its bytes, as `ral.digest` has it, in hexadecimal digits."""
+
     dtype: str
     shape: tuple[int, ...]
+    digest: str
 
 
 # Fields that are members of the archive, or have no place in it.
-_MEMBERS = ("object", "wide_kernels", "constants", "callback")
+_MEMBERS = ("object", "wide_kernels", "constants", "forms", "callback")
 
 
 def dtype_named(name: str) -> np.dtype:
@@ -211,7 +222,8 @@ def save(program: Program, file: str | os.PathLike[str] | BinaryIO) -> None:
         "version": VERSION,
         "program": _to_json(program),
         "wide_kernels": len(program.wide_kernels),
-        "constants": [_to_json(_Constant(str(c.dtype), c.shape)) for c in program.constants],
+        "constants": [_described(x) for x in program.constants],
+        "forms": [_described(x) for x in program.forms],
     }
     if not isinstance(file, (str, os.PathLike)):
         _write(program, header, file)
@@ -246,14 +258,28 @@ def _write(program: Program, header: Mapping[str, Any], file: BinaryIO) -> None:
         archive.writestr("object.o", program.object)
         for i, module in enumerate(program.wide_kernels):
             archive.writestr(f"wide/{i}.mlirbc", module)
-        for i, constant in enumerate(program.constants):
-            data = np.ascontiguousarray(constant).reshape(-1).view(np.uint8).data
-            member = zipfile.ZipInfo(f"constants/{i}")
+        for name, array in _arrays(program):
+            data = _bytes(array)
+            member = zipfile.ZipInfo(name)
             more = _LARGE if data.nbytes >= zipfile.ZIP64_LIMIT // 2 else 0
             start = file.tell() + _LOCAL + len(member.filename) + 4 + more
-            member.extra = struct.pack("<HH", _LEFT_OUT, -start % _ALIGNMENT) + bytes(-start % _ALIGNMENT)
+            member.extra = struct.pack("<HH", _LEFT_OUT, -start % ALIGNMENT) + bytes(-start % ALIGNMENT)
             with archive.open(member, "w", force_zip64=bool(more)) as stream:
                 stream.write(data)
+
+
+def _arrays(program: Program) -> Iterator[tuple[str, np.ndarray]]:
+    """The arrays that are members, with their names."""
+    for kind, arrays in (("constants", program.constants), ("forms", program.forms)):
+        yield from ((f"{kind}/{i}", array) for i, array in enumerate(arrays))
+
+
+def _bytes(array: np.ndarray) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _described(array: np.ndarray) -> Json:
+    return _to_json(_Array(str(array.dtype), array.shape, f"{ral.digest(_bytes(array)):x}"))
 
 
 def calling_back(program: Program) -> list[LibraryCall]:
@@ -276,9 +302,9 @@ def content_hash(program: Program) -> int:
     digest.update(program.object)
     for module in program.wide_kernels:
         digest.update(module)
-    for constant in program.constants:
-        digest.update(f"{constant.dtype}{constant.shape}".encode())
-        digest.update(np.ascontiguousarray(constant).reshape(-1).view(np.uint8).data)
+    for name, array in _arrays(program):
+        digest.update(f"{name}{array.dtype}{array.shape}".encode())
+        digest.update(_bytes(array))
     return int.from_bytes(digest.digest()[:8]) >> 1
 
 
@@ -307,7 +333,7 @@ def read_open(file: BinaryIO, name: str) -> Program:
 
 def release_pages(program: Program) -> None:
     """Give back the memory of mapped constants: what is read again comes from the file, or from the system's copy."""
-    maps = {id(x): x for x in map(_map_of, program.constants) if x is not None}
+    maps = {id(x): x for x in (_map_of(array) for _, array in _arrays(program)) if x is not None}
     for one in maps.values():
         one.madvise(mmap.MADV_DONTNEED)
 
@@ -357,13 +383,16 @@ def _read(archive: zipfile.ZipFile, content: memoryview) -> Program:
         raise FormatError(
             f"executable format version {header['version']}, this hlo_disc reads {VERSION}: compile it again"
         )
-    kinds = _part(tuple[_Constant, ...], header["constants"], "constants")
-    constants = tuple(_constant(archive, f"constants/{i}", content, kind) for i, kind in enumerate(kinds))
+    arrays: dict[str, Any] = {
+        name: tuple(_array(archive, f"{name}/{i}", content, kind) for i, kind in enumerate(kinds))
+        for name in ("constants", "forms")
+        for kinds in [_part(tuple[_Array, ...], header[name], name)]
+    }
     fields = _fields(Program, header["program"])
     wide = range(_part(int, header["wide_kernels"], "wide_kernels"))
     modules = tuple(archive.read(f"wide/{i}.mlirbc") for i in wide)
     fields |= {"object": archive.read("object.o"), "wide_kernels": modules}
-    return Program(constants=constants, **fields)
+    return Program(**arrays, **fields)
 
 
 def _content(file: BinaryIO) -> memoryview:
@@ -373,18 +402,27 @@ def _content(file: BinaryIO) -> memoryview:
     return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _constant(archive: zipfile.ZipFile, name: str, content: memoryview, kind: _Constant) -> np.ndarray:
+def _array(archive: zipfile.ZipFile, name: str, content: memoryview, kind: _Array) -> np.ndarray:
     """A member as an array of what the file holds, which is checked. Raises BadZipFile, KeyError, ValueError."""
     member = archive.getinfo(name)
     start = member.header_offset + _LOCAL + sum(struct.unpack_from("<HH", content, member.header_offset + _LENGTHS))
     data = content[start : start + member.file_size]
     if member.compress_type != zipfile.ZIP_STORED or data.nbytes != member.file_size:
         raise zipfile.BadZipFile(f"{name} is not in the file as it is")
-    if zlib.crc32(data) != member.CRC:
-        raise zipfile.BadZipFile(f"Bad CRC-32 for file {name!r}")
+    if f"{ral.digest(data):x}" != kind.digest:
+        raise zipfile.BadZipFile(f"the digest of {name} is not what the header says")
     array = np.frombuffer(data, np.uint8) if data.nbytes else np.zeros(0, np.uint8)
-    array = array.view(dtype_named(kind.dtype)).reshape(kind.shape)
-    return array if array.flags.aligned else array.copy()
+    return _aligned(array).view(dtype_named(kind.dtype)).reshape(kind.shape)
+
+
+def _aligned(array: np.ndarray) -> np.ndarray:
+    """Bytes at a place where code may expect them: there they are in a file that is mapped, but not in every buffer."""
+    if array.ctypes.data % ALIGNMENT == 0 or not array.size:
+        return array
+    room = np.empty(array.size + ALIGNMENT, np.uint8)
+    moved = room[-room.ctypes.data % ALIGNMENT :][: array.size]
+    moved[:] = array
+    return moved
 
 
 def _to_json(value: object) -> Json:

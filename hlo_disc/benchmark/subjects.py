@@ -91,7 +91,7 @@ def compiled(source: Any, sizes: Sizes, options: Options, seed: int) -> Subject:
     def cases() -> Iterator[Case]:
         for chosen, arrays in _drawn(executable, sizes, seed):
             read = [x for i, x in enumerate(arrays) if i not in executable.program.unread]
-            size = sum(x.nbytes for x in read) + sum(x.nbytes for x in executable.program.constants)
+            size = sum(x.nbytes for x in read) + executable.program.weights
             size += executable.memory(**chosen).outputs
             yield Case(chosen, functools.partial(executable.native, *arrays), None, Work({}, size, "products"))
 

@@ -1,7 +1,7 @@
 """The runtime abstraction layer: runs machine code on tensors, and knows nothing of how the code was made.
 
-`ral.h` is the contract with generated code. `Executable` is the standalone context (own threads and memory);
-`contexts` adapts frameworks. The native module `_ral` is built from the `.cc` files here.
+`core/ral.h` is the contract with generated code. `Executable` is the standalone context (own threads and memory);
+`contexts` adapts frameworks. The native module `_ral` is `core`, which knows no Python, and `binding`, which does.
 """
 
 import atexit
@@ -11,12 +11,14 @@ from ._ral import (
     Executable,
     cpu_features,
     device_blocks,
+    digest,
     end_drops,
     fail_next_allocation,
     fast_path,
     kept_bytes,
     live_bytes,
     nested,
+    pack,
     path,
     pool_threads,
     repeated,
@@ -35,11 +37,13 @@ __all__ = [
     "Executable",
     "cpu_features",
     "device_blocks",
+    "digest",
     "fail_next_allocation",
     "fast_path",
     "kept_bytes",
     "live_bytes",
     "nested",
+    "pack",
     "path",
     "pool_threads",
     "repeated",

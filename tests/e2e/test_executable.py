@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 import re
 import zipfile
 
@@ -16,6 +17,7 @@ import hlo_disc
 from hlo_disc.errors import ArgumentError, FormatError, OutOfMemoryError, ParseError, ShapeError, UnsupportedOpError
 from hlo_disc.executable import describe_structure
 from hlo_disc.program import read, save
+from hlo_disc.ral import live_bytes
 
 
 def add(a, b):
@@ -337,20 +339,84 @@ def test_constants_are_mapped_and_aligned(tmp_path):
         np.testing.assert_array_equal(got, want[[0, 4, 2]])
 
 
-def test_constants_are_in_memory_when_they_are_read(tmp_path):
+def private_bytes(path) -> int:
+    """What a mapping of a file takes beside the file's own pages, in bytes; -1 where it is not mapped."""
+    with open("/proc/self/smaps") as maps:
+        parts = maps.read().partition(str(path))[2]
+    found = re.search(r"Anonymous: +(\d+) kB", parts)
+    return int(found[1]) * 1024 if found else -1
+
+
+def test_constants_are_the_files_pages(tmp_path):
     table = np.arange(4_000_000, dtype=np.float32)
     hlo_disc.compile(lambda i: jnp.asarray(table)[i], "i32[n]").save(tmp_path / "x.disc")
-
-    def resident() -> int:
-        with open("/proc/self/smaps") as maps:
-            text = maps.read()
-        parts = text.partition(str(tmp_path / "x.disc"))[2]
-        return int(re.search(r"Rss: +(\d+) kB", parts)[1]) * 1024
-
+    before = live_bytes()
     loaded = hlo_disc.load(tmp_path / "x.disc")
-    assert resident() < table.nbytes // 8
     np.testing.assert_array_equal(loaded(np.arange(0, 4_000_000, 1000, dtype=np.int32)), table[::1000])
-    assert resident() > table.nbytes // 8
+    assert private_bytes(tmp_path / "x.disc") == 0
+    assert live_bytes() - before < table.nbytes // 8
+
+
+def test_what_only_packed_kernels_read_is_kept_and_saved_packed(tmp_path):
+    w = np.random.default_rng(0).standard_normal((256, 320), np.float32)
+    exe = hlo_disc.compile(lambda x: x @ jnp.asarray(w), "f32[n, 256]")
+    assert [c.nbytes for c in exe.program.constants] == [0]
+    assert [c.nbytes for c in exe.program.forms] == [w.nbytes]
+    exe.save(tmp_path / "w.disc")
+    before = live_bytes()
+    loaded = hlo_disc.load(tmp_path / "w.disc")
+    assert live_bytes() - before < w.nbytes // 8
+    assert private_bytes(tmp_path / "w.disc") == 0
+    assert loaded.native.packed_bytes() == w.nbytes
+    for n in (0, 1, 7):
+        x = np.random.default_rng(n).standard_normal((n, 256), np.float32)
+        np.testing.assert_array_equal(loaded(x), exe(x))
+        np.testing.assert_allclose(loaded(x), x @ w, rtol=1e-4, atol=1e-4)
+    assert loaded.content == exe.content
+    again = pickle.loads(pickle.dumps(loaded))
+    np.testing.assert_array_equal(again(x), exe(x))
+
+
+@pytest.mark.parametrize(
+    ("read", "kept"),
+    [
+        (lambda w, x: x @ w, False),
+        (lambda w, x: x @ w[:, :64], False),
+        (lambda w, x: (x @ w) @ w.T, False),
+        (lambda w, x: x @ w + w[:1, :], True),
+        (lambda w, x: (x @ w, w.sum()), True),
+        (lambda w, x: (x @ w, w), True),
+        (lambda w, x: (x @ w) * w.T.sum(1), True),
+        (lambda w, x: (x @ w) @ w.T + x * w[:, 0], True),
+        (lambda w, x: w[: x.shape[0]] @ w.T, True),
+        (lambda w, x: jax.lax.fori_loop(0, 3, lambda i, y: (y @ w) @ w.T, x), False),
+        (lambda w, x: jax.lax.fori_loop(0, 3, lambda i, y: (y @ w) @ w.T + w[i, 0], x), True),
+    ],
+)
+def test_constants_stay_as_they_are_where_a_kernel_reads_them_so(tmp_path, read, kept):
+    w = np.random.default_rng(0).standard_normal((128, 192), np.float32) / 10
+    exe = hlo_disc.compile(lambda x: read(jnp.asarray(w), x), "f32[n, 128]", constraints=["n <= 100"])
+    assert any(c.nbytes >= w.nbytes for c in exe.program.constants) == kept
+    exe.save(tmp_path / "w.disc")
+    loaded = hlo_disc.load(tmp_path / "w.disc")
+    for n in (1, 9):
+        x = np.random.default_rng(n).standard_normal((n, 128), np.float32)
+        want = jax.tree.leaves(jax.jit(lambda x: read(jnp.asarray(w), x))(x))
+        for run in (exe, loaded):
+            got = jax.tree.leaves(run(x))
+            for a, b in zip(got, want, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
+
+
+def test_a_program_that_is_saved_before_it_is_packed(tmp_path):
+    """As one for another machine is: the machine that loads it packs."""
+    w = np.random.default_rng(0).standard_normal((128, 192), np.float32)
+    with_forms = hlo_disc.compile(lambda x: x @ jnp.asarray(w), "f32[n, 128]").program
+    bare = dataclasses.replace(with_forms, constants=(w,), forms=())
+    save(bare, tmp_path / "w.disc")
+    loaded = hlo_disc.load(tmp_path / "w.disc")
+    np.testing.assert_array_equal(loaded.program.forms[0], with_forms.forms[0])
+    np.testing.assert_allclose(loaded(np.eye(128, dtype=np.float32)), w, rtol=1e-6)
 
 
 def test_what_is_loaded_survives_its_file(tmp_path):
@@ -437,8 +503,8 @@ def test_damaged_files_are_refused(exe, tmp_path):
     [
         (lambda h: {"format": "other"}, "its header does not say"),
         (lambda h: [h], ""),
-        (lambda h: h | {"constants": [["f", [1]]]}, r"header\['constants'\]\[0\] is .*fields of _Constant"),
-        (lambda h: h | {"constants": [{"dtype": "f", "shape": [1]}]}, "constants/0"),
+        (lambda h: h | {"constants": [["f", [1]]]}, r"header\['constants'\]\[0\] is .*fields of _Array"),
+        (lambda h: h | {"constants": [{"dtype": "f", "shape": [1], "digest": "0"}]}, "constants/0"),
         (lambda h: h | {"program": None}, "header is None"),
         (lambda h: within(h, more=1), "header has an unknown more"),
         (lambda h: within(h, object="x"), "unknown object"),
@@ -541,5 +607,5 @@ def test_round_trip_of_the_record(exe, tmp_path):
     save(exe.program, tmp_path / "a.disc")
     again = read(tmp_path / "a.disc")
     for name in [field.name for field in dataclasses.fields(again)]:
-        if name != "constants":
+        if name not in ("constants", "forms"):
             assert getattr(again, name) == getattr(exe.program, name), name

@@ -229,7 +229,7 @@ def add_packed(**signature: Any) -> Executable:
         "env": env(1),
         "inputs": [("x", "float32", ("4",)), ("params['w']", "float32", ("4",))],
         "outputs": [("float32", ("4",))],
-        "packs": [("input", 1, 16, machine.address("pack0"))],
+        "packs": [("input", 1, 16, machine.address("pack0"), None)],
     }
     return make(machine, **{**options, **signature})
 

@@ -39,7 +39,7 @@ ALLOWED = {
     "options": set(),
     "abi": set(),
     "device": set(),
-    "program": {"abi", "errors"},
+    "program": {"abi", "errors", "ral"},
     "mlir": BASE,
     "dynamic_hlo": BASE,
     "import_": BASE | {"mlir", "dynamic_hlo"},

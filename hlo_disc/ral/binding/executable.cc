@@ -38,7 +38,6 @@ Executable::Executable(Program program, std::vector<PyObject*> kept, int64_t pac
   try {
     program_.finish();
     for (auto& call : program_.calls) call->instantiate();
-    packed_constants_ = pack_constants(program_);
   } catch (...) {
     for (PyObject* object : kept_) Py_DECREF(object);
     throw;
@@ -96,7 +95,7 @@ PyObject* Executable::call(PyObject* const* objects, Py_ssize_t count) {
     {
       WithoutInterpreter released;
       if (program_.driver.empty()) {
-        call.run(packed_constants_, pack_limit_);
+        call.run(pack_limit_);
       } else {
         run_on_device(call, on_device());
       }
@@ -157,7 +156,7 @@ std::vector<int64_t> Executable::plan(const std::vector<int64_t>& dims) const {
 
 int64_t Executable::packed_bytes() const {
   int64_t bytes = cache_->bytes();
-  for (const Block& block : packed_constants_) bytes += block ? block.bytes() : 0;
+  for (const Pack& pack : program_.packs) bytes += pack.of_constant ? pack.bytes : 0;
   return bytes;
 }
 

@@ -27,7 +27,7 @@ struct CallCount {
 
 class Executable {
  public:
-  // `kept` are references (taken over) that the program's addresses depend on. Packs the constants. Throws.
+  // `kept` are references (taken over) that the program's addresses depend on. Throws.
   Executable(Program program, std::vector<PyObject*> kept, int64_t pack_limit);
   Executable(const Executable&) = delete;
   ~Executable();
@@ -65,7 +65,6 @@ class Executable {
   void forget_kept();
 
   const Program& program() const { return program_; }
-  const std::vector<Block>& packed_constants() const { return packed_constants_; }
 
  private:
   // Throws Error unless there are as many sizes as the inputs have, and those compiled in agree.
@@ -76,7 +75,6 @@ class Executable {
   Program program_;
   std::vector<PyObject*> kept_;
   int64_t pack_limit_;
-  std::vector<Block> packed_constants_;
   std::shared_ptr<PackCache> cache_;
   std::unique_ptr<Checked> checked_;
   mutable std::mutex device_mutex_;

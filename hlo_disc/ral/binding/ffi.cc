@@ -206,7 +206,7 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
   if (!program.driver.empty()) return for_another_platform(frame->api);
   Call call(program);
   if (XLA_FFI_Error* error = bind(frame, call, 1)) return error;
-  call.bind_constants(executable->packed_constants());
+  call.bind_constants();
 
   char* arena = arena_of(frame, *executable, call.env.data());
   int64_t arena_bytes = align_up(call.env[program.env.arena], RAL_ALIGNMENT);
@@ -332,7 +332,7 @@ XLA_FFI_Error* execute_held(const XLA_FFI_CallFrame* frame) {
   Call call(executable.program());
   if (XLA_FFI_Error* error = bind(frame, call, 0)) return error;
   OwnFloats floats;
-  call.launch(executable.packed_constants(), 0);
+  call.launch(0);
   return nullptr;
 }
 
@@ -344,7 +344,7 @@ XLA_FFI_Error* execute_alone(const XLA_FFI_CallFrame* frame) {
   Call call(executable->program());
   if (XLA_FFI_Error* error = bind(frame, call, 0)) return error;
   OwnFloats floats;
-  call.launch(executable->packed_constants(), 0);
+  call.launch(0);
   return nullptr;
 }
 

@@ -14,6 +14,7 @@
 #include "capsule.h"
 #include "code.h"
 #include "cpu.h"
+#include "digest.h"
 #include "executable.h"
 #include "fast_path.h"
 #include "ffi.h"
@@ -78,7 +79,8 @@ std::tuple<std::vector<std::tuple<std::string, std::vector<int64_t>>>, int64_t> 
 
 using Input = std::tuple<std::string, std::string, nb::object>;
 using Output = std::tuple<std::string, nb::object>;
-using PackSpec = std::tuple<std::string, int, int64_t, uintptr_t>;
+using PackSpec =
+    std::tuple<std::string, int, int64_t, uintptr_t, nb::object>;  // the last: of a constant, its packed form
 using GuardSpec = std::tuple<std::string, int>;
 using AttributeSpec = std::tuple<std::string, std::string, std::string, nb::object>;  // name, kind, dtype, content
 using BufferSpec = std::tuple<std::string, int>;                                      // dtype, rank
@@ -153,11 +155,6 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
   for (const auto& [name, dtype, shape] : inputs) program.inputs.push_back(tensor_type(name, dtype, shape));
   for (int index : unread) program.inputs.at(index).read = false;
   for (const auto& [dtype, shape] : outputs) program.outputs.push_back(tensor_type("output", dtype, shape));
-  for (const auto& [kind, index, bytes, address] : packs) {
-    if (kind != "input" && kind != "constant")
-      throw std::invalid_argument("a pack is of an input or a constant, not of " + kind);
-    program.packs.push_back({kind == "constant", index, bytes, reinterpret_cast<ral_main_fn>(address)});
-  }
   for (const auto& [message, args] : guards) program.guards.push_back({message, args});
   program.asked = asked;
   for (const CallSpec& call : calls) program.calls.push_back(library_call(call));
@@ -173,9 +170,42 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
     program.constants.push_back(data);
     program.constant_bytes.push_back(nb::cast<int64_t>(kept.back().attr("nbytes")));
   }
+  for (const auto& [kind, index, bytes, address, form] : packs) {
+    if (kind != "input" && kind != "constant")
+      throw std::invalid_argument("a pack is of an input or a constant, not of " + kind);
+    program.packs.push_back({kind == "constant", index, bytes, reinterpret_cast<ral_main_fn>(address)});
+    if (kind == "input") continue;
+    kept.push_back(nb::steal(ral::constant_array(form.ptr(), &program.packs.back().form)));
+    int64_t given = nb::cast<int64_t>(kept.back().attr("nbytes"));
+    if (given != bytes)
+      throw std::invalid_argument("a packed constant of " + std::to_string(given) + " bytes, not " +
+                                  std::to_string(bytes));
+  }
   std::vector<PyObject*> references;
   for (nb::object& object : kept) references.push_back(object.release().ptr());
   new (self) Executable(std::move(program), std::move(references), packed_bytes);
+}
+
+nb::object pack(uintptr_t function, const nb::object& constant, int64_t bytes) {
+  const void* data = nullptr;
+  nb::object array = nb::steal(ral::constant_array(constant.ptr(), &data));
+  ral::Block packed = [&] {
+    ral::WithoutInterpreter released;
+    return ral::pack_constant(reinterpret_cast<ral_main_fn>(function), data, bytes);
+  }();
+  return nb::steal(ral::bytes_array(std::move(packed)));
+}
+
+uint64_t digest(const nb::object& bytes) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(bytes.ptr(), &view, PyBUF_SIMPLE) < 0) throw nb::python_error();
+  uint64_t found;
+  {
+    ral::WithoutInterpreter released;
+    found = ral::digest(view.buf, view.len);
+  }
+  PyBuffer_Release(&view);
+  return found;
 }
 
 // Whether any argument is a dict, a list or a tuple. In Python this would take longer than a short call.
@@ -272,6 +302,9 @@ NB_MODULE(_ral, m) {
   m.def("end_drops", &ral::end_drops, nb::call_guard<nb::gil_scoped_release>(),
         "From now on references that other threads give up are not dropped any more: the interpreter is going.");
 
+  m.def("pack", pack, nb::arg("function"), nb::arg("constant"), nb::arg("bytes"),
+        "The packed form of a constant, so many bytes, which the function at this address makes.");
+  m.def("digest", digest, nb::arg("bytes"), "A checksum of 64 bits of what has contiguous memory, as bytes have.");
   m.def("nested", nested, nb::arg("arguments"), "Whether there is a dict, a list or a tuple in a tuple of arguments.");
   m.def("own_handlers", [] {
     nb::dict handlers;

@@ -117,6 +117,14 @@ PyMethodDef wrap_method = {"wrap", reinterpret_cast<PyCFunction>(reinterpret_cas
 
 }  // namespace
 
+PyObject* bytes_array(Block block) {
+  TensorType type;
+  type.dtype = find_dtype("uint8");
+  int64_t size = block.bytes();
+  type.dims = {size};
+  return numpy_array(std::move(block), type, &size);
+}
+
 PyObject* make_wrapper(PyObject* put, PyObject* type_of, PyObject* where, PyObject* devices, PyObject* otherwise) {
   auto* wrapper = new Wrapper{put, type_of, where, devices, otherwise, {}};
   for (PyObject* object : {put, type_of, where, devices, otherwise}) Py_INCREF(object);

@@ -118,6 +118,9 @@ PyObject* device_tensor_object(DeviceTensor tensor);
 // The results of a call as a tuple (new reference): numpy arrays that own their memory, or what the adapter makes of them.
 PyObject* results(Call& call, const Arguments& arguments);
 
+// A numpy array of bytes that owns the block (new reference). Throws Raised.
+PyObject* bytes_array(Block block);
+
 // An adapter's `wrap` (new reference; null with a Python exception set): `put(type, where, [array], devices, False)`, with
 // what `type_of(shape, dtype, weak)` gives, and `otherwise` for what is like a committed array or where `put` raises
 // RuntimeError.

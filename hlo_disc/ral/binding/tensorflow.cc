@@ -199,7 +199,7 @@ void run(const Kernel& kernel, Context* context) {
   }
   if (!later.empty()) call.outputs.resize(outputs);
   OwnFloats floats;
-  call.launch(kernel.executable.packed_constants(), 0);
+  call.launch(0);
   for (int k : later) {
     void* data = allocate(kernel, context, k, call.output_sizes(k), status);
     std::memcpy(data, call.outputs[k].data(), Program::tensor_bytes(program.outputs[k], call.output_sizes(k)));

@@ -1,6 +1,7 @@
 #include "call.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "library.h"
 #include "pool.h"
@@ -8,11 +9,11 @@
 namespace ral {
 namespace {
 
-void run_pack(const Program& program, const Pack& pack, const void* source, void* destination) {
+void run_pack(ral_main_fn fn, const Program& program, const void* source, void* destination) {
   StandaloneTasks tasks(program.workers);
   Run run(standalone_call(program.workers, nullptr, 0), program, tasks);
   void* bufs[] = {const_cast<void*>(source), destination};
-  check_status(run, pack.fn(&run, nullptr, nullptr, bufs), nullptr);
+  check_status(run, fn(&run, nullptr, nullptr, bufs), nullptr);
 }
 
 }  // namespace
@@ -35,16 +36,16 @@ void* Call::allocate_output(int k, const int64_t* sizes) {
   return bufs[program.first_result + k] = outputs[k].data();
 }
 
-void Call::bind_constants(const std::vector<Block>& packed_constants) {
+void Call::bind_constants() {
   for (size_t k = 0; k < program.constants.size(); k++) {
     bufs[program.first_constant + static_cast<int>(k)] = const_cast<void*>(program.constants[k]);
   }
   for (size_t k = 0; k < program.packs.size(); k++) {
-    bufs[program.first_pack + static_cast<int>(k)] = packed_constants[k].data();
+    bufs[program.first_pack + static_cast<int>(k)] = const_cast<void*>(program.packs[k].form);
   }
 }
 
-void Call::run(const std::vector<Block>& packed_constants, int64_t pack_limit) {
+void Call::run(int64_t pack_limit) {
   program.plan(dims.data(), env.data());
 
   int count = static_cast<int>(program.outputs.size());
@@ -56,10 +57,10 @@ void Call::run(const std::vector<Block>& packed_constants, int64_t pack_limit) {
     if (std::all_of(sizes, sizes + rank, [](int64_t size) { return size >= 0; })) allocate_output(k, sizes);
     sizes += rank;
   }
-  launch(packed_constants, pack_limit);
+  launch(pack_limit);
 }
 
-void Call::launch(const std::vector<Block>& packed_constants, int64_t pack_limit) {
+void Call::launch(int64_t pack_limit) {
   int64_t arena_bytes = align_up(env[program.env.arena], RAL_ALIGNMENT);
   int64_t scratch_bytes = align_up(env[program.env.scratch], RAL_ALIGNMENT);
   Block arena;
@@ -69,7 +70,7 @@ void Call::launch(const std::vector<Block>& packed_constants, int64_t pack_limit
     if (!arena) out_of_memory(bytes, "intermediate values");
   }
 
-  bind_constants(packed_constants);
+  bind_constants();
   for (PackRequest& request : packs) {
     const Pack& pack = program.packs[request.pack];
     PackedForm& form = request.form;
@@ -79,7 +80,7 @@ void Call::launch(const std::vector<Block>& packed_constants, int64_t pack_limit
       Block block = PackBudget::take(pack.bytes, pack_limit);
       if (!block) continue;
       form.packed = std::make_shared<Packed>(std::move(block));
-      run_pack(program, pack, bufs[pack.index], form.packed->data());
+      run_pack(pack.fn, program, bufs[pack.index], form.packed->data());
     }
     bufs[program.first_pack + request.pack] = form.packed->data();
   }
@@ -91,15 +92,13 @@ void Call::launch(const std::vector<Block>& packed_constants, int64_t pack_limit
   check_status(run, program.main_fn(&run, env.data(), arena.data(), bufs.data()), env.data());
 }
 
-std::vector<Block> pack_constants(const Program& program) {
-  std::vector<Block> packed(program.packs.size());
-  for (size_t k = 0; k < packed.size(); k++) {
-    const Pack& pack = program.packs[k];
-    if (!pack.of_constant) continue;
-    packed[k] = Block(pack.bytes, Use::kResult);
-    if (!packed[k]) out_of_memory(pack.bytes, "packed constant " + std::to_string(pack.index));
-    run_pack(program, pack, program.constants[pack.index], packed[k].data());
-  }
+Block pack_constant(ral_main_fn fn, const void* constant, int64_t bytes) {
+  Block packed(bytes, Use::kResult);
+  if (!packed) out_of_memory(bytes, "a packed constant");
+  std::memset(packed.data(), 0, static_cast<size_t>(bytes));  // what packing leaves out is the same in every process
+  Program none{};
+  none.workers = usable_cores();
+  run_pack(fn, none, constant, packed.data());
   return packed;
 }
 

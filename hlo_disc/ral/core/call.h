@@ -53,13 +53,13 @@ struct Call {
   void* allocate_output(int k, const int64_t* sizes);
 
   // Puts constants and their packed forms into bufs.
-  void bind_constants(const std::vector<Block>& packed_constants);
+  void bind_constants();
 
   // Inputs' sizes and pointers are set. Leaves the results in `outputs`. Throws Error; whatever was allocated is freed.
-  void run(const std::vector<Block>& packed_constants, int64_t pack_limit);
+  void run(int64_t pack_limit);
 
   // The part of `run` after the plan, for results whose memory is in bufs already.
-  void launch(const std::vector<Block>& packed_constants, int64_t pack_limit);
+  void launch(int64_t pack_limit);
 
   const Program& program;
   Values<int64_t, 64> dims;
@@ -73,8 +73,7 @@ struct Call {
   std::vector<DeviceTensor> device_outputs;
 };
 
-// The packed forms of a program's constants, in the order of program.packs; empty blocks for packs of inputs.
-// Throws Error(kOutOfMemory).
-std::vector<Block> pack_constants(const Program& program);
+// The packed form of a constant, of so many bytes, which `fn` makes. Throws Error(kOutOfMemory).
+Block pack_constant(ral_main_fn fn, const void* constant, int64_t bytes);
 
 }  // namespace ral

@@ -47,6 +47,7 @@ struct Pack {
   int index;  // of the input or the constant
   int64_t bytes;
   ral_main_fn fn;
+  const void* form = nullptr;  // of a constant: the packed form
 };
 
 struct Guard {

@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.stitch.fusion.fuse import is_stored_constant
+from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
+from hlo_disc.stitch.fusion.strided import is_view
 from hlo_disc.stitch.hostflow.memory import Lives, Slot, plan_memory
 from hlo_disc.stitch.scheduling import Scheduled
 
@@ -20,13 +23,14 @@ from hlo_disc.stitch.scheduling import Scheduled
 class Placement:
     """places: the slot of a value in the arena, which has `slots` one behind the other; lives: its first and last step.
 
-    outputs: values that lie in an output, by its number. constants: what kernels read of them. stored: registers that
-    kernels read in memory. late: symbols that only the run knows; late_places: the slots of values of such sizes, each
-    allocated by itself.
+    outputs: values that lie in an output, by its number. constants: what kernels read of them. packed: those that
+    no kernel reads but in packed form, by number. stored: registers that kernels read in memory. late: symbols that
+    only the run knows; late_places: the slots of values of such sizes, each allocated by itself.
     """
 
     outputs: Mapping[Value, int]
     constants: tuple[Value, ...]
+    packed: tuple[int, ...]
     stored: frozenset[Value]
     lives: Mapping[Value, tuple[int, int]]
     places: Mapping[Value, Slot]
@@ -50,7 +54,33 @@ def place(graph: Graph, plan: Plan, scheduled: Scheduled) -> Placement:
     places, slots = plan_memory(early, graph.facts)
     late_places, _ = plan_memory({v: steps for v, steps in lives.items() if v not in early}, graph.facts, exact=True)
     constants = tuple(v for v in read if is_stored_constant(v.op))
-    return Placement(outputs, constants, stored, lives, places, tuple(slots), late, late_places)
+    unpacked = _read_as_they_are(plan, scheduled)
+    packed = tuple(i for i, v in enumerate(constants) if v not in unpacked)
+    return Placement(outputs, constants, packed, stored, lives, places, tuple(slots), late, late_places)
+
+
+def _read_as_they_are(plan: Plan, scheduled: Scheduled) -> set[Value]:
+    """What a kernel reads that can run where all packed forms are there: those of constants are."""
+    found: set[Value] = set()
+    for group, step in scheduled.steps.items():
+        first = step.choices[0]
+        source = first.packing.source if first.packing and not first.when else None
+        found.update(plan.root(x) for x in group.inputs if x is not source or not _is_only_operand(x, group))
+    return found
+
+
+def _is_only_operand(value: Value, group: Group) -> bool:
+    """Does a group read a value, through views, as one operand of a dot and for nothing else?"""
+    views, dots = {value}, 0
+    for op in group.ops:
+        uses = sum(x in views for x in op.operands)
+        if uses and kind(op) == "dot":
+            dots += uses
+        elif uses and is_view(op) and not views.intersection(op.operands[1:]):
+            views.update(op.results)
+        elif uses:
+            return False
+    return dots == 1 and views.isdisjoint(group.outputs)
 
 
 def _is_known(late: frozenset[str], dims: tuple[Dim, ...]) -> bool:

@@ -14,7 +14,7 @@ import ral_programs as programs
 
 from hlo_disc.abi import ALIGNMENT
 from hlo_disc.errors import ArgumentError, OutOfMemoryError, ShapeError
-from hlo_disc.ral import fail_next_allocation, kept_bytes, live_bytes, trim, watch
+from hlo_disc.ral import digest, fail_next_allocation, kept_bytes, live_bytes, pack, trim, watch
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 
@@ -165,7 +165,7 @@ def test_wrong_calls_name_the_argument_and_leave_the_executable_working() -> Non
         env=programs.env(1),
         inputs=[("x", "float32", ("4",)), ("params['w']", "float32", ("b*2",))],
         outputs=[("float32", ("4",))],
-        packs=[("input", 1, 16, 0)],
+        packs=[("input", 1, 16, 0, None)],
         packed_bytes=0,
     )
     x = ones(4)
@@ -296,7 +296,7 @@ def test_constants_are_kept_and_packed_once() -> None:
         inputs=[("x", "float32", ("4",))],
         outputs=[("float32", ("4",))],
         constants=[w],
-        packs=[("constant", 0, 16, machine.address("pack0"))],
+        packs=[("constant", 0, 16, machine.address("pack0"), pack(machine.address("pack0"), w, 16))],
     )
     before = live_bytes()
     assert exe.packed_bytes() == 16
@@ -305,15 +305,45 @@ def test_constants_are_kept_and_packed_once() -> None:
     np.testing.assert_array_equal(exe(ones(4))[0], [1, 2, 3, 4])
     assert live_bytes() == before
     fail_next_allocation(1)
-    with pytest.raises(OutOfMemoryError, match="16 bytes for packed constant 0"):
+    with pytest.raises(OutOfMemoryError, match="16 bytes for a packed constant"):
+        pack(machine.address("pack0"), ones(4), 16)
+    assert live_bytes() == before
+
+
+def test_a_packed_constant_of_another_size_is_refused() -> None:
+    machine = programs.Machine(programs.PACKED)
+    with pytest.raises(ValueError, match="a packed constant of 12 bytes, not 16"):
         programs.make(
             machine,
             env=programs.env(1),
             inputs=[],
             outputs=[],
             constants=[ones(4)],
-            packs=[("constant", 0, 16, machine.address("pack0"))],
+            packs=[("constant", 0, 16, machine.address("pack0"), ones(3))],
         )
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 63, 64, 65, 640, 1000])
+def test_a_digest_sees_every_bit_and_the_length(size: int) -> None:
+    data = bytearray(range(256)) * 4
+    data = data[:size]
+    seen = {digest(data), digest(data + b"\0"), digest(data + bytes(64))}
+    for bit in range(8 * size):
+        data[bit // 8] ^= 1 << bit % 8
+        seen.add(digest(data))
+        data[bit // 8] ^= 1 << bit % 8
+    assert len(seen) == 3 + 8 * size
+
+
+def test_a_digest_sees_two_flips_of_the_same_bit() -> None:
+    data = bytearray(1024)
+    seen = {digest(data)}
+    for first in range(7, 1024, 64):
+        for second in range(first + 64, 1024, 64):
+            data[first], data[second] = 128, 128
+            seen.add(digest(data))
+            data[first], data[second] = 0, 0
+    assert len(seen) == 1 + 16 * 15 // 2
 
 
 def test_signatures_that_do_not_fit_are_refused() -> None:
@@ -331,7 +361,7 @@ def test_signatures_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="no room for the values of a guard's message: 5 from word 0"):
         programs.add_one(guards=[("{0}", 5)])
     with pytest.raises(ValueError, match="a pack refers to input 3 of 1"):
-        programs.add_one(packs=[("input", 3, 16, 0)])
+        programs.add_one(packs=[("input", 3, 16, 0, None)])
     with pytest.raises(ValueError, match="dtype float128 of x is not supported"):
         programs.add_one(inputs=[("x", "float128", ("n",))])
 

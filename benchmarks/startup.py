@@ -7,6 +7,7 @@ program is in the cache. The first process of the latter compiles, and does not 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -71,8 +72,10 @@ print(json.dumps({"compiled": "codegen" in stages, "ready": sum(taken.values()) 
 
 def child(code: str, *arguments: str) -> tuple[float, Any]:
     """Seconds of a process, and what it prints as JSON."""
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, "-c", code, *arguments]
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     seconds = time.perf_counter() - start
     return seconds, json.loads(done.stdout) if done.stdout else None
 

@@ -11,16 +11,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import json
 import logging
 import os
 import re
-import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +27,8 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, all_ops, is_array
 from hlo_disc.errors import FormatError
 from hlo_disc.notebook import signature_text
 from hlo_disc.options import Options
-from hlo_disc.program import Program, calling_back, read, read_open, replacing, save
+from hlo_disc.program import Program, calling_back
+from hlo_disc.saved import read, read_open, replacing, save
 from hlo_disc.targets import registry
 
 logger = logging.getLogger("hlo_disc")
@@ -38,7 +37,7 @@ SUFFIX = ".disc"
 # What makes code of a program.
 _PACKAGES = ("jax", "jaxlib", "llvmlite", "ml_dtypes", "numpy")
 # Arrays of so many bytes are not stored again; which of the graph's they are is a member of the entry.
-_LARGE, _GIVEN = 1 << 16, "given.json"
+_LARGE = 1 << 16
 # Permissions of what others than the owner may write.
 _OTHERS = 0o022
 # An entry, and one that is being written.
@@ -98,11 +97,11 @@ def find(options: Options, name: str, graph: Graph) -> Program | None:
         with path.open("rb") as file:
             if not _is_ours(file.fileno()):
                 return None
-            program = _completed(read_open(file, str(path)), file, graph)
+            program = _completed(read_open(file, str(path)), graph)
         os.utime(path)
     except FileNotFoundError:
         return None
-    except (FormatError, zipfile.BadZipFile, LookupError, ValueError) as error:
+    except (FormatError, LookupError, ValueError) as error:
         _tell("an entry was damaged, and is compiled anew", error)
         with suppress(OSError):
             path.unlink()
@@ -119,8 +118,8 @@ def store(options: Options, name: str, program: Program, graph: Graph) -> None:
     if place is None or not name or calling_back(program):
         return
     numbers = {id(x): number for number, x in enumerate(_large(graph))}
-    given = {i: numbers[id(x)] for i, x in enumerate(program.constants) if id(x) in numbers}
-    kept = tuple(x.ravel()[:0] if i in given else x for i, x in enumerate(program.constants))
+    given = tuple((i, numbers[id(x)]) for i, x in enumerate(program.constants) if id(x) in numbers)
+    kept = tuple(x.ravel()[:0] if id(x) in numbers else x for x in program.constants)
     if sum(x.nbytes for x in kept) > options.cache_bytes // 2:
         return
     try:
@@ -128,22 +127,20 @@ def store(options: Options, name: str, program: Program, graph: Graph) -> None:
         if not _is_ours(place):
             return
         with replacing(place / f"{name}{SUFFIX}", 0o600) as file:
-            save(dataclasses.replace(program, constants=kept), file)
-            with zipfile.ZipFile(file, "a") as archive:
-                archive.writestr(_GIVEN, json.dumps(given))
+            save(dataclasses.replace(program, constants=kept, given=given), file)
         _shrink(place, options.cache_bytes)
     except OSError as error:
         _tell("nothing can be kept in it", error)
 
 
-def _completed(program: Program, file: BinaryIO, graph: Graph) -> Program:
+def _completed(program: Program, graph: Graph) -> Program:
     """A program with the arrays that its graph has."""
-    with zipfile.ZipFile(file) as archive:
-        given = json.loads(archive.read(_GIVEN))
-    arrays, constants = _large(graph) if given else [], list(program.constants)
-    for i, number in given.items():
-        constants[int(i)] = arrays[number]
-    return dataclasses.replace(program, constants=tuple(constants))
+    if not program.given:
+        return program
+    arrays, constants = _large(graph), list(program.constants)
+    for i, number in program.given:
+        constants[i] = arrays[number]
+    return dataclasses.replace(program, constants=tuple(constants), given=())
 
 
 def _large(graph: Graph) -> list[np.ndarray]:

@@ -22,18 +22,8 @@ from hlo_disc.abi import IMAGE
 from hlo_disc.errors import ArgumentError, FormatError, ShapeError, UnsupportedOpError
 from hlo_disc.notebook import html_table, signature_text
 from hlo_disc.options import Options
-from hlo_disc.program import (
-    Attribute,
-    LibraryCall,
-    PackRow,
-    Program,
-    content_hash,
-    dtype_named,
-    read,
-    read_open,
-    release_pages,
-    save,
-)
+from hlo_disc.program import Attribute, LibraryCall, PackRow, Program, dtype_named
+from hlo_disc.saved import content_hash, read, read_open, release_pages, save
 from hlo_disc.targets import registry
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 
 # A model has hundreds of weights: a line shows so many arrays, a table the others.
@@ -28,6 +27,8 @@ def _listed(parts: Sequence[object]) -> str:
 
 def html_table(title: str, rows: Iterable[Sequence[object]]) -> str:
     """A title and a row a line, escaped."""
+    import html
+
     rows = list(rows)
     more = len(rows) - _MOST_ROWS
     shown = [*rows[:_MOST_ROWS], *([(f"and {more} more",)] if more > 0 else [])]

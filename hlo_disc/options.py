@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 from numbers import Integral
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MOST_THREADS = (1 << 31) - 1
 _RANGES = {"threads": MOST_THREADS, "packed_bytes": (1 << 63) - 1, "cache_bytes": (1 << 63) - 1}
@@ -54,6 +57,8 @@ class Options:
     @property
     def cache_directory(self) -> Path | None:
         """Where compiled programs are kept; None where they are not. What is dumped is always compiled."""
+        from pathlib import Path
+
         chosen = os.environ.get("HLO_DISC_CACHE", "auto") if self.cache == "auto" else self.cache
         if not chosen or self.dump:
             return None

@@ -17,7 +17,7 @@ from hlo_disc.errors import ArgumentError, ParseError
 from hlo_disc.executable import Executable, describe_structure
 from hlo_disc.import_.symbols import constraint_texts
 from hlo_disc.options import Options
-from hlo_disc.program import is_archive
+from hlo_disc.saved import is_saved
 from hlo_disc.signature import Signature, spec_dims
 from hlo_disc.trace import trace
 from hlo_disc.values import describe_all
@@ -206,7 +206,7 @@ def is_compiled(source: Any) -> bool:
     """Whether it is a file that `Executable.save` wrote."""
     if not isinstance(source, (str, os.PathLike)) or not os.path.isfile(source):
         return False
-    return Path(source).suffix == ".disc" or Path(source).suffix != ".pt2" and is_archive(source)
+    return Path(source).suffix == ".disc" or Path(source).suffix != ".pt2" and is_saved(source)
 
 
 def is_saved_model(source: Any) -> bool:

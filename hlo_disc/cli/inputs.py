@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, OutOfMemoryError, ShapeError
 from hlo_disc.executable import Executable
-from hlo_disc.program import Program, dtype_named, is_damage
+from hlo_disc.program import Program, dtype_named
 from hlo_disc.random_inputs import LARGEST, draw, shown, size_of
 
 _ADVICE = "give what numpy.save or numpy.savez wrote"
@@ -107,13 +108,19 @@ def _load(path: str) -> np.ndarray | dict[str, np.ndarray]:
     except MemoryError as error:
         raise OutOfMemoryError(f"{path}: {error}") from None
     except Exception as error:  # numpy and zipfile raise errors of many kinds for damaged files
-        if not is_damage(error):
+        if not _is_damage(error):
             raise
         raise ArgumentError(f"{path}: {_what(path, error)}; {_ADVICE}") from None
     for key, array in arrays.items():
         if not isinstance(array, np.ndarray):
             raise ArgumentError(f"{path}: is a zip file, but no .npz: its member {key!r} is no array; {_ADVICE}")
     return arrays
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether an error of reading says something of the file's content. Of the OSErrors these do: EINVAL, to seek
+    outside of a file, and one without a number, which no system call raised but a decompressor of zipfile's did."""
+    return not isinstance(error, OSError) or error.errno in (None, errno.EINVAL)
 
 
 def _what(path: str, error: Exception) -> str:

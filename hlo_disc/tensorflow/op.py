@@ -20,8 +20,8 @@ from tensorflow.python.framework import op_def_library, ops
 
 from hlo_disc import errors
 from hlo_disc.executable import Executable
-from hlo_disc.program import read_open, save
 from hlo_disc.ral import _ral
+from hlo_disc.saved import read_open, save
 from hlo_disc.tensorflow import xla
 
 _NAME = "HloDiscCall"

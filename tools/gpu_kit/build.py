@@ -30,7 +30,8 @@ import jax  # noqa: E402
 
 import hlo_disc  # noqa: E402
 from hlo_disc import ral  # noqa: E402
-from hlo_disc.program import Program, save  # noqa: E402
+from hlo_disc.program import Program  # noqa: E402
+from hlo_disc.saved import save  # noqa: E402
 from hlo_disc.targets import registry  # noqa: E402
 
 MOST_BYTES = 48 << 20

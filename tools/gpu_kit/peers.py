@@ -65,7 +65,7 @@ PEERS: dict[str, Callable[[bool], Peer | str]] = {"jax": _jax, "torch": _torch}
 
 def run(kit: Kit, which: str, save: Callable[[Any], object]) -> None:
     """All cases, which are saved one by one: that results are ours at a size, and times."""
-    from hlo_disc.program import read
+    from hlo_disc.saved import read
 
     try:
         peer = PEERS[which](kit.emulated)

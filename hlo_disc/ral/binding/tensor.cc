@@ -125,16 +125,22 @@ std::string take_exception() {
   return message.substr(0, message.find('\n'));
 }
 
-PyArray_Descr* descriptor(const DType& dtype) { return descriptors[&dtype - kDTypes]; }
+PyArray_Descr* descriptor(const DType& dtype) {
+  PyArray_Descr*& known = descriptors[&dtype - kDTypes];
+  if (!known) {
+    Owned name(PyUnicode_FromString(dtype.name));
+    if (!PyArray_DescrConverter(name.get(), &known)) {
+      PyErr_Clear();  // numpy knows it from here on
+      Owned ml_dtypes(PyImport_ImportModule("ml_dtypes"));
+      if (!PyArray_DescrConverter(name.get(), &known)) throw Raised();
+    }
+  }
+  return known;
+}
 
 bool initialize_tensors() {
   if (_import_array() < 0) return false;
   try {
-    Owned ml_dtypes(PyImport_ImportModule("ml_dtypes"));  // registers bfloat16 with numpy
-    for (int i = 0; i < kDTypeCount; i++) {
-      Owned name(PyUnicode_FromString(kDTypes[i].name));
-      if (!PyArray_DescrConverter(name.get(), &descriptors[i])) return false;
-    }
     Owned contexts(PyImport_ImportModule("hlo_disc.ral.contexts"));
     find_adapter = checked(PyObject_GetAttrString(contexts.get(), "find_adapter"));
     stream_of = checked(PyObject_GetAttrString(contexts.get(), "stream_of"));

@@ -310,6 +310,15 @@ def test_constants_are_kept_and_packed_once() -> None:
     assert live_bytes() == before
 
 
+def test_what_packing_leaves_out_is_zero() -> None:
+    machine, size = programs.Machine(programs.PACKED), 1 << 22
+    for _ in range(2):  # memory that was in use before holds something else
+        packed = pack(machine.address("pack0"), ones(4), size)
+        assert packed[16:].max() == 0
+        packed[:] = 1
+        del packed
+
+
 def test_a_packed_constant_of_another_size_is_refused() -> None:
     machine = programs.Machine(programs.PACKED)
     with pytest.raises(ValueError, match="a packed constant of 12 bytes, not 16"):

@@ -44,7 +44,7 @@ def f32() -> Loop:
 
 def bf16() -> Loop | None:
     """Multiply-adds of bf16 with sums in f32, by tiles or by pairs of a vector; None on a machine with neither."""
-    if _has("amx-tile", "amx-bf16") and x86.tiles_granted():
+    if _has(*x86.TILES):
         return tiles()
     return pairs() if _has("avx512f", "avx512bf16") else None
 
@@ -159,5 +159,4 @@ def _lanes() -> int:
 
 
 def _has(*features: str) -> bool:
-    found = llvm.get_host_cpu_features()
-    return all(found.get(name) for name in features)
+    return x86.host_features().issuperset(features)

@@ -6,7 +6,6 @@ compiled needs none of it.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import weakref
 from collections.abc import Mapping, Sequence
@@ -28,23 +27,14 @@ _EXTRAS = (
     "amx-bf16", "amx-tile", "avx512bf16", "avx512bitalg", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni",
     "avx512vpopcntdq",
 )  # fmt: skip
-# Registers of small matrices, and how Linux is asked for them, for all threads of the process:
-# arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+# Registers of small matrices.
 TILES = ("amx-bf16", "amx-tile")
-_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
 
 
 @functools.cache
 def host_features() -> frozenset[str]:
-    """The features that this machine has, of those that code may need."""
-    found = frozenset(ral.cpu_features())
-    return found if found.issuperset(TILES) and tiles_granted() else found - set(TILES)
-
-
-@functools.cache
-def tiles_granted() -> bool:
-    """Whether this process may use registers of small matrices: Linux has to be asked."""
-    return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA) == 0
+    """The features that this process may use, of those that code may need."""
+    return frozenset(ral.cpu_features())
 
 
 @functools.cache

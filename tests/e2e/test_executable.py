@@ -493,7 +493,10 @@ def test_damaged_files_are_refused(exe, tmp_path):
         "empty": (b"", "it is empty; compile it again"),
         "text": (b"module {}", "it begins with b'module {'.*compiled with hlo_disc.compile"),
         "truncated": (data[: len(data) // 2], "is truncated: .*; compile it again"),
-        "flipped": (data[:1200] + bytes([data[1200] ^ 0xFF]) + data[1201:], "is a damaged .*the digest of its header.*; compile it again"),
+        "flipped": (
+            data[:1200] + bytes([data[1200] ^ 0xFF]) + data[1201:],
+            "is a damaged .*the digest of its header.*; compile it again",
+        ),
     }
     for name, (content, reason) in damaged.items():
         other = tmp_path / name

@@ -35,19 +35,10 @@ using ral::Executable;
 
 namespace {
 
-// A dim in a signature is its text: a number when the size is fixed, anything else when it is known at run time only.
 ral::TensorType tensor_type(const std::string& name, const std::string& dtype, nb::handle shape) {
-  ral::TensorType type;
-  type.name = name;
-  type.dtype = ral::find_dtype(dtype.c_str());
-  if (!type.dtype) throw std::invalid_argument("dtype " + dtype + " of " + name + " is not supported by the runtime");
-  for (nb::handle dim : nb::iter(shape)) {
-    std::string text = nb::cast<std::string>(nb::str(dim));
-    bool fixed = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-    type.dims.push_back(fixed ? std::stoll(text) : -1);
-    type.texts.push_back(text);
-  }
-  return type;
+  std::vector<std::string> dims;
+  for (nb::handle dim : nb::iter(shape)) dims.push_back(nb::cast<std::string>(nb::str(dim)));
+  return ral::TensorType::of(name, dtype, std::move(dims));
 }
 
 // What a call would return for arguments of these types: their types and the bytes of temporary memory in an XLA program.

@@ -5,6 +5,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 namespace ral {
@@ -50,6 +52,9 @@ constexpr Feature kFeatures[] = {
     {"amx-bf16", 7, 0, kEdx, 22, kTiles},
     {"amx-tile", 7, 0, kEdx, 24, kTiles},
 };
+// Linux has to be asked for registers of small matrices, for all threads of the process:
+// arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+constexpr int kRequest = 0x1023, kTileData = 18;
 constexpr int kSavesMore = 27;  // of ECX in leaf 1: whether there is an XCR0
 
 uint64_t kept_state() {
@@ -61,6 +66,11 @@ uint64_t kept_state() {
   return uint64_t{high} << 32 | low;
 }
 
+bool tiles_granted() {
+  static const bool granted = syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+  return granted;
+}
+
 }  // namespace
 
 std::vector<std::string> cpu_features() {
@@ -70,7 +80,7 @@ std::vector<std::string> cpu_features() {
     uint32_t registers[4];
     if ((kept & f.kept) == f.kept &&
         __get_cpuid_count(f.leaf, f.part, &registers[0], &registers[1], &registers[2], &registers[3]) &&
-        (registers[f.where] >> f.bit & 1)) {
+        (registers[f.where] >> f.bit & 1) && (f.kept != kTiles || tiles_granted())) {
       found.push_back(f.name);
     }
   }

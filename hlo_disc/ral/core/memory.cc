@@ -20,6 +20,8 @@ constexpr int64_t kLarge = 1 << 20;
 constexpr int64_t kHugePage = 2 << 20;
 constexpr int64_t kPage = 4 << 10;
 
+thread_local const Allocator* in_use = nullptr;
+
 std::atomic<int64_t> live{0};
 std::atomic<int64_t> fail_after{0};
 
@@ -151,16 +153,25 @@ void* allocate_small(int64_t bytes) {
 
 }  // namespace
 
-void* allocate(int64_t bytes, Use use) noexcept {
+UseAllocator::UseAllocator(const Allocator* allocator) noexcept : before_(std::exchange(in_use, allocator)) {}
+UseAllocator::~UseAllocator() { in_use = before_; }
+
+const Allocator* allocator_in_use() noexcept { return in_use; }
+
+void* allocate(int64_t bytes, Use use, const Allocator* from) noexcept {
   if (bytes < 0 || bytes > INT64_MAX / 2 || injected_failure()) return nullptr;
-  void* block = bytes >= kLarge ? large_blocks().take(bytes, use) : allocate_small(bytes);
+  void* block = from ? from->take(from->context, static_cast<size_t>(std::max<int64_t>(bytes, 1)), RAL_ALIGNMENT)
+                : bytes >= kLarge ? large_blocks().take(bytes, use)
+                                  : allocate_small(bytes);
   if (block) live.fetch_add(bytes, std::memory_order_relaxed);
   return block;
 }
 
-void release(void* block, int64_t bytes) noexcept {
+void release(void* block, int64_t bytes, const Allocator* from) noexcept {
   live.fetch_sub(bytes, std::memory_order_relaxed);
-  if (bytes >= kLarge) {
+  if (from) {
+    from->give_back(from->context, block, static_cast<size_t>(std::max<int64_t>(bytes, 1)));
+  } else if (bytes >= kLarge) {
     large_blocks().give_back(block);
   } else {
     std::free(block);

@@ -14,10 +14,31 @@ namespace ral {
 // How long a block will be in use. A temporary one may be much larger than what was asked for.
 enum class Use { kTemporary, kResult };
 
+// Where a user wants memory to come from: all of what is asked for, aligned, or null; called by any thread.
+struct Allocator {
+  void* (*take)(void* context, size_t bytes, size_t alignment);
+  void (*give_back)(void* context, void* block, size_t bytes);
+  void* context;
+};
+
+// Blocks that this thread makes while it lives come from there; null for the runtime's own memory.
+class UseAllocator {
+ public:
+  explicit UseAllocator(const Allocator* allocator) noexcept;
+  UseAllocator(const UseAllocator&) = delete;
+  ~UseAllocator();
+
+ private:
+  const Allocator* before_;
+};
+
+// That of this thread.
+const Allocator* allocator_in_use() noexcept;
+
 // A block of at least `bytes` bytes, RAL_ALIGNMENT aligned and never null for bytes == 0; null when there is no memory.
-void* allocate(int64_t bytes, Use use) noexcept;
-// `bytes` is what allocate was given.
-void release(void* block, int64_t bytes) noexcept;
+void* allocate(int64_t bytes, Use use, const Allocator* from = nullptr) noexcept;
+// `bytes` and `from` are what allocate was given.
+void release(void* block, int64_t bytes, const Allocator* from = nullptr) noexcept;
 
 // Bytes handed out and not yet released, over the whole process.
 int64_t live_bytes() noexcept;
@@ -32,15 +53,18 @@ void fail_next_allocation(int64_t n) noexcept;
 class Block {
  public:
   Block() = default;
-  Block(int64_t bytes, Use use) noexcept : data_(allocate(bytes, use)), bytes_(bytes) {}
-  Block(Block&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+  Block(int64_t bytes, Use use) noexcept
+      : from_(allocator_in_use()), data_(allocate(bytes, use, from_)), bytes_(bytes) {}
+  Block(Block&& other) noexcept
+      : from_(other.from_), data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
   Block& operator=(Block&& other) noexcept {
+    std::swap(from_, other.from_);
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
     return *this;
   }
   ~Block() {
-    if (data_) release(data_, bytes_);
+    if (data_) release(data_, bytes_, from_);
   }
 
   explicit operator bool() const { return data_ != nullptr; }
@@ -49,6 +73,7 @@ class Block {
   void* detach() { return std::exchange(data_, nullptr); }
 
  private:
+  const Allocator* from_ = nullptr;
   void* data_ = nullptr;
   int64_t bytes_ = 0;
 };

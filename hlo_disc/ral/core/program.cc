@@ -51,6 +51,19 @@ void out_of_memory(int64_t bytes, const std::string& what) {
   throw Error(Error::kOutOfMemory, "cannot allocate " + std::to_string(bytes) + " bytes for " + what);
 }
 
+TensorType TensorType::of(const std::string& name, const std::string& dtype, std::vector<std::string> dims) {
+  TensorType type;
+  type.name = name;
+  type.dtype = find_dtype(dtype.c_str());
+  if (!type.dtype) throw std::invalid_argument("dtype " + dtype + " of " + name + " is not supported by the runtime");
+  for (const std::string& text : dims) {
+    bool fixed = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+    type.dims.push_back(fixed ? std::stoll(text) : -1);
+  }
+  type.texts = std::move(dims);
+  return type;
+}
+
 std::string TensorType::str() const { return std::string(dtype->name) + " " + join(texts); }
 
 void Program::finish() {

@@ -38,6 +38,10 @@ struct TensorType {
   enum Weak : uint8_t { kEither, kStrong, kWeak } weak = kEither;
   bool read = true;  // of inputs: is their memory, or are only their sizes
 
+  // A dim is its text: a number when the size is fixed, anything else when it is known at run time only. Throws
+  // std::invalid_argument for a dtype that there is not.
+  static TensorType of(const std::string& name, const std::string& dtype, std::vector<std::string> dims);
+
   int rank() const { return static_cast<int>(dims.size()); }
   std::string str() const;  // "float32 (b, s, 768)"
 };

@@ -86,12 +86,6 @@ def test_the_instruction_is_used_where_there_is_one():
     assert "call_intrinsic" not in str(stitched(graph, Device(64, 32)).kernels)
 
 
-def test_what_linux_does_not_grant_is_not_there(monkeypatch, machine):
-    monkeypatch.undo()
-    monkeypatch.setattr(x86, "tiles_granted", lambda: False)
-    assert not x86.host_features.__wrapped__() & set(x86.TILES)
-
-
 def test_packed_weights():
     bf16 = np.dtype(ml_dtypes.bfloat16)
     rng = np.random.default_rng(0)

@@ -1,5 +1,5 @@
 // A linker for what LLVM writes: sections side by side in one mapping, then relocations. Every offset in the object is
-// checked before it is used, for a file may be damaged. The numbers are those of the System V ABI for AMD64, chapter 4.
+// checked before it is used, for a file may be damaged.
 #include "code.h"
 
 #include <dlfcn.h>
@@ -15,15 +15,23 @@
 #include <stdexcept>
 #include <vector>
 
+#include "relocations.h"
+
 namespace ral {
 namespace {
 
-// A jump through the address that follows it.
-constexpr unsigned char kJump[] = {0xff, 0x25, 0, 0, 0, 0};  // jmp *0(%rip)
-constexpr uint64_t kStub = 16;
 constexpr uint64_t kMost = uint64_t{1} << 31;
 
 [[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument(why); }
+
+// The machine that this process runs on.
+const RelocationRules& host() {
+#if defined(__aarch64__)
+  return aarch64_relocations();
+#else
+  return x86_64_relocations();
+#endif
+}
 
 uint64_t aligned(uint64_t at, uint64_t to) { return (at + to - 1) / to * to; }
 
@@ -33,8 +41,8 @@ class Object {
     if (size < sizeof(Elf64_Ehdr) || std::memcmp(data, ELFMAG, SELFMAG) != 0) refuse("it is no ELF object");
     auto header = table<Elf64_Ehdr>(0, 1)[0];
     if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB || header.e_type != ET_REL ||
-        header.e_machine != EM_X86_64 || header.e_shentsize != sizeof(Elf64_Shdr)) {
-      refuse("it is no relocatable object for x86-64");
+        header.e_machine != host().elf_machine || header.e_shentsize != sizeof(Elf64_Shdr)) {
+      refuse(std::string("it is no relocatable object for ") + host().machine);
     }
     sections = table<Elf64_Shdr>(header.e_shoff, header.e_shnum);
     names_ = header.e_shstrndx;
@@ -92,7 +100,7 @@ class Object {
 enum Part { kCode, kConstants, kData, kParts };
 constexpr int kProtection[] = {PROT_READ | PROT_EXEC, PROT_READ, PROT_READ | PROT_WRITE};
 
-class Linking {
+class Linking : public Symbols {
  public:
   Linking(const Object& object, const std::unordered_map<std::string, uintptr_t>& symbols)
       : object_(object), symbols_(symbols), places_(object.sections.size(), kNowhere) {
@@ -113,6 +121,7 @@ class Linking {
     base_ = static_cast<char*>(memory);
     try {
       fill();
+      __builtin___clear_cache(base_ + starts_[kCode], base_ + ends[kCode]);
       for (int part = kCode; part < kParts; part++) {
         if (ends[part] == starts_[part]) continue;
         if (mprotect(base_ + starts_[part], ends[part] - starts_[part], kProtection[part]) != 0) {
@@ -179,52 +188,17 @@ class Linking {
       uint64_t place = places_[section.sh_info];
       if (place == kNowhere) continue;
       for (const auto& r : object_.table<Elf64_Rela>(section.sh_offset, section.sh_size / sizeof(Elf64_Rela))) {
-        uint64_t bytes = ELF64_R_TYPE(r.r_info) == R_X86_64_64 || ELF64_R_TYPE(r.r_info) == R_X86_64_PC64 ? 8 : 4;
+        uint64_t type = ELF64_R_TYPE(r.r_info), bytes = host().bytes(type);
         if (r.r_offset > target.sh_size || bytes > target.sh_size - r.r_offset) refuse("a relocation is outside");
-        relocate(r, base_ + place + r.r_offset);
+        host().relocate(*this, type, ELF64_R_SYM(r.r_info), static_cast<uint64_t>(r.r_addend),
+                        base_ + place + r.r_offset);
       }
     }
   }
 
-  void relocate(const Elf64_Rela& r, char* at) {
-    uint64_t number = ELF64_R_SYM(r.r_info), here = reinterpret_cast<uintptr_t>(at);
-    uint64_t addend = static_cast<uint64_t>(r.r_addend);
-    switch (ELF64_R_TYPE(r.r_info)) {
-      case R_X86_64_NONE: return;
-      case R_X86_64_64: return write(at, value(number) + addend);
-      case R_X86_64_PC64: return write(at, value(number) + addend - here);
-      case R_X86_64_PC32: return write_near(at, value(number) + addend - here, number);
-      case R_X86_64_PLT32: return write_near(at, callable(number) + addend - here, number);
-      case R_X86_64_GOTPCREL:
-      case R_X86_64_GOTPCRELX:
-      case R_X86_64_REX_GOTPCRELX: {
-        char* slot = base_ + addresses_ + sizeof(uint64_t) * number;
-        write(slot, value(number));
-        return write_near(at, reinterpret_cast<uintptr_t>(slot) + addend - here, number);
-      }
-      default: refuse("it has relocations of type " + std::to_string(ELF64_R_TYPE(r.r_info)));
-    }
-  }
+  std::string name(uint64_t number) const override { return object_.name(object_.symbol(number)); }
 
-  static void write(char* at, uint64_t value) { std::memcpy(at, &value, sizeof value); }
-
-  void write_near(char* at, uint64_t distance, uint64_t number) {
-    int64_t far = static_cast<int64_t>(distance);
-    if (far != static_cast<int32_t>(far)) refuse("@" + object_.name(object_.symbol(number)) + " is too far away");
-    int32_t value = static_cast<int32_t>(far);
-    std::memcpy(at, &value, sizeof value);
-  }
-
-  // Where a call goes: what is not in the object may be anywhere, and is reached by a jump.
-  uint64_t callable(uint64_t number) {
-    if (object_.symbol(number).st_shndx != SHN_UNDEF) return value(number);
-    char* stub = base_ + stubs_ + kStub * number;
-    std::memcpy(stub, kJump, sizeof kJump);
-    write(stub + sizeof kJump, value(number));
-    return reinterpret_cast<uintptr_t>(stub);
-  }
-
-  uint64_t value(uint64_t number) const {
+  uint64_t value(uint64_t number) const override {
     const Elf64_Sym& symbol = object_.symbol(number);
     if (symbol.st_shndx == SHN_ABS) return symbol.st_value;
     if (symbol.st_shndx != SHN_UNDEF) return defined(symbol);
@@ -233,6 +207,21 @@ class Linking {
     if (found != symbols_.end()) return found->second;
     if (void* address = dlsym(RTLD_DEFAULT, name.c_str())) return reinterpret_cast<uintptr_t>(address);
     refuse("it calls @" + name + ", which is neither given to link nor in this process");
+  }
+
+  // What is not in the object may be anywhere, and is reached by a jump.
+  uint64_t callable(uint64_t number) override {
+    if (object_.symbol(number).st_shndx != SHN_UNDEF) return value(number);
+    char* stub = base_ + stubs_ + kStub * number;
+    host().write_jump(stub, value(number));
+    return reinterpret_cast<uintptr_t>(stub);
+  }
+
+  uint64_t address_of_address(uint64_t number) override {
+    uint64_t target = value(number);
+    char* slot = base_ + addresses_ + sizeof target * number;
+    std::memcpy(slot, &target, sizeof target);
+    return reinterpret_cast<uintptr_t>(slot);
   }
 
   uint64_t defined(const Elf64_Sym& symbol) const {

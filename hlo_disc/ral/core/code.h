@@ -1,4 +1,4 @@
-// Object code linked into this process: an ELF object for x86-64, position independent, whose parts lie in 2 GiB.
+// Object code linked into this process: an ELF object for its machine, position independent, whose parts lie in 2 GiB.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The numbers are those of Intel's Software Developer's Manual, volume 2: CPUID, XGETBV.
+// The numbers for x86-64 are those of Intel's Software Developer's Manual, volume 2: CPUID, XGETBV.
 #include "cpu.h"
 
 #include <cstdint>
@@ -7,6 +7,9 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace ral {
@@ -85,6 +88,10 @@ std::vector<std::string> cpu_features() {
     }
   }
   return found;
+}
+#elif defined(__aarch64__)
+std::vector<std::string> cpu_features() {
+  return getauxval(AT_HWCAP) & HWCAP_ASIMD ? std::vector<std::string>{"neon"} : std::vector<std::string>{};
 }
 #else
 std::vector<std::string> cpu_features() { return {}; }

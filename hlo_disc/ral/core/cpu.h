@@ -6,7 +6,7 @@
 
 namespace ral {
 
-// Of x86-64, those features that generated code may need; of another machine none.
+// Of x86-64 and AArch64, those features that generated code may need; of another machine none.
 std::vector<std::string> cpu_features();
 
 }  // namespace ral

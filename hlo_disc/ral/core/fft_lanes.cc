@@ -419,29 +419,32 @@ VARIANT(double_avx512, double, target("avx512f,avx512dq,avx512bw,avx512vl,fma"))
 template <typename T>
 using Run = void (*)(const FftJob<T>& job, int64_t first, int64_t count, void* work);
 
+#if defined(__x86_64__)
 template <typename T>
 Run<T> choose(Run<T> plain, Run<T> avx2, Run<T> avx512) {
-#if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
     return avx512;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2;
-#endif
   return plain;
 }
+const Run<float> float_run = choose<float>(float_plain, float_avx2, float_avx512);
+const Run<double> double_run = choose<double>(double_plain, double_avx2, double_avx512);
+#else
+const Run<float> float_run = float_plain;
+const Run<double> double_run = double_plain;
+#endif
 
 }  // namespace
 
 template <>
 void fft_group(const FftJob<float>& job, int64_t first, int64_t count, void* work) {
-  static const Run<float> run = choose<float>(float_plain, float_avx2, float_avx512);
-  run(job, first, count, work);
+  float_run(job, first, count, work);
 }
 
 template <>
 void fft_group(const FftJob<double>& job, int64_t first, int64_t count, void* work) {
-  static const Run<double> run = choose<double>(double_plain, double_avx2, double_avx512);
-  run(job, first, count, work);
+  double_run(job, first, count, work);
 }
 
 template <typename T>

@@ -16,6 +16,8 @@ constexpr int kSpinsBeforeYield = 4000;
 inline void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
 #else
   std::atomic_signal_fence(std::memory_order_seq_cst);
 #endif

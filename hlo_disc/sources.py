@@ -17,6 +17,7 @@ from hlo_disc.errors import ArgumentError, ParseError
 from hlo_disc.executable import Executable, describe_structure
 from hlo_disc.import_.symbols import constraint_texts
 from hlo_disc.options import Options
+from hlo_disc.program import Program
 from hlo_disc.saved import is_saved
 from hlo_disc.signature import Signature, spec_dims
 from hlo_disc.trace import trace
@@ -72,6 +73,17 @@ def compile(
         (3, 2)
     """
     merged = pipeline.merge(options, overrides)
+    return Executable(program(source, *specs, dims=dims, constraints=constraints, options=merged), merged)
+
+
+def program(
+    source: Any,
+    *specs: Any,
+    options: Options,
+    dims: Mapping[str, Any] | Sequence[Any] | None = None,
+    constraints: str | Sequence[str] = (),
+) -> Program:
+    """What `compile` links: for any machine, since it is not linked. Takes and raises what `compile` does."""
     what, read = _reading(source, specs, dims, constraint_texts(constraints))
     structures: list[str] = []
 
@@ -80,8 +92,7 @@ def compile(
         structures.append(structure)
         return made
 
-    program = pipeline.compile(read_once, merged)
-    return Executable(dataclasses.replace(program, source=what, structure=structures[0]), merged)
+    return dataclasses.replace(pipeline.compile(read_once, options), source=what, structure=structures[0])
 
 
 def stablehlo(

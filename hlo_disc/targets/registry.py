@@ -6,6 +6,7 @@ arguments may decide, and else it is the machine that this process runs on.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,16 @@ if TYPE_CHECKING:
 
 
 def _cpu() -> Target:
+    """That of this machine."""
     from hlo_disc.targets import x86
 
-    return x86
+    return _aarch64() if platform.machine() == "aarch64" else x86
+
+
+def _aarch64() -> Target:
+    from hlo_disc.targets import aarch64
+
+    return aarch64
 
 
 def _cuda() -> Target:
@@ -36,7 +44,7 @@ def _rocm() -> Target:
 
 
 AUTO = "auto"
-_TARGETS: dict[str, Callable[[], Target]] = {"cpu": _cpu, "cuda": _cuda, "rocm": _rocm}
+_TARGETS: dict[str, Callable[[], Target]] = {"cpu": _cpu, "aarch64": _aarch64, "cuda": _cuda, "rocm": _rocm}
 
 
 def register(name: str, load: Callable[[], Target]) -> None:

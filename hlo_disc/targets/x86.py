@@ -7,15 +7,17 @@ compiled needs none of it.
 from __future__ import annotations
 
 import functools
-import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hlo_disc import ral
 from hlo_disc.errors import ArgumentError, FormatError
+from hlo_disc.targets.native import kernels, link
 
 if TYPE_CHECKING:
     from hlo_disc.targets.x86_generator import X86Generator
+
+__all__ = ["check", "driver", "generator", "kernels", "levels", "link"]
 
 driver: tuple[str, ...] = ()
 _BASE = ("sse4.2", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt")
@@ -64,7 +66,7 @@ def generator(features: str) -> X86Generator:
     wide = level == "avx512"
     text = ",".join(f"+{f}" for f in required)
     tiles = set(TILES) <= set(required)
-    return X86Generator(cpu, text, tune, level, required, 64 if wide else 32, 32 if wide else 16, tiles)
+    return X86Generator(cpu, text, tune, required, level, 64 if wide else 32, 32 if wide else 16, tiles)
 
 
 def check(features: Sequence[str]) -> None:
@@ -72,35 +74,3 @@ def check(features: Sequence[str]) -> None:
     missing = sorted(set(features) - host_features())
     if missing:
         raise FormatError(f"compiled for a CPU with {', '.join(missing)}, which this machine does not have; recompile")
-
-
-class X86Library:
-    """An object linked into this process; the code lives as long as this does."""
-
-    def __init__(self, code: ral.Code):
-        self._code = code
-        # at exit nothing is freed, because threads may still be running the code
-        weakref.finalize(self, code.close).atexit = False
-
-    def address(self, name: str) -> int:
-        """The address of an exported function. Raises KeyError when the object has none of that name."""
-        found = self._code.address(name)
-        if not found:
-            raise KeyError(f"{name}: the object exports no such function")
-        return found
-
-
-def kernels(object_: bytes) -> list[str]:
-    """Nothing: no driver loads any."""
-    return []
-
-
-def link(object_: bytes, symbols: Mapping[str, int]) -> X86Library:
-    """Load an object, with `symbols` at the given addresses; other functions of this process are found by themselves.
-
-    Raises FormatError for bytes that are no ELF object, and for a function that is nowhere.
-    """
-    try:
-        return X86Library(ral.Code(object_, dict(symbols)))
-    except ValueError as error:
-        raise FormatError(f"cannot link the machine code: {error}") from None

@@ -50,8 +50,8 @@ class ToyGenerator:
 
 
 ALL = (
-    "the targets are auto, cpu, cpu:avx2, cpu:avx512, cuda, cuda:sm_80, cuda:sm_90, rocm, rocm:gfx90a, rocm:gfx942, "
-    "toy, toy:one, toy:avx2, toy:avx512"
+    "the targets are auto, cpu, cpu:avx2, cpu:avx512, aarch64, aarch64:neon, cuda, cuda:sm_80, cuda:sm_90, rocm, "
+    "rocm:gfx90a, rocm:gfx942, toy, toy:one, toy:avx2, toy:avx512"
 )
 
 

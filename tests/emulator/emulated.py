@@ -24,7 +24,7 @@ import llvmlite.binding as llvm
 from hlo_disc.abi import IMAGE
 from hlo_disc.device import EXCHANGE_BYTES, Device
 from hlo_disc.mlir import ir
-from hlo_disc.targets import registry, x86, x86_generator
+from hlo_disc.targets import native, registry, x86, x86_generator
 from hlo_disc.targets.cuda import NVIDIA
 from hlo_disc.targets.gpu import Vendor
 from hlo_disc.targets.rocm import AMD
@@ -265,7 +265,7 @@ class Emulated:
     def kernels(self, object_: bytes) -> list[str]:
         return []
 
-    def link(self, object_: bytes, symbols: Mapping[str, int]) -> x86.X86Library:
+    def link(self, object_: bytes, symbols: Mapping[str, int]) -> native.NativeLibrary:
         return x86.link(object_, {**symbols, **_addresses()})
 
 

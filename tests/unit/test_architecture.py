@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -227,13 +228,15 @@ def test_only_public_names_show():
 
 def test_only_its_target_names_a_machine():
     """Whoever needs to know something of one asks a `Device`, a `Machine` or the `Target`."""
-    for path in files():
+    words = {"x86": ("llvm.x86", "x86_64", "get_host_cpu", "zmm"), "aarch64": ("llvm.aarch64", "fp-armv8", "hwcap")}
+    features = {"x86": "avx", "aarch64": "neon"}
+    for path, machine in itertools.product(files(), words):
         text = path.read_text()
-        if not path.name.startswith("x86"):
-            assert not [word for word in ("llvm.x86", "x86_64", "get_host_cpu", "zmm") if word in text], path
-            assert package(path) not in ALLOWED or path.name == "options.py" or "avx" not in text, path
-        if path != ROOT / "targets" / "registry.py" and not path.name.startswith("x86"):
-            assert not {name for name in imports(path) if "targets.x86" in name}, path
+        if not path.name.startswith(machine):
+            assert not [word for word in words[machine] if word in text], path
+            assert package(path) not in ALLOWED or path.name == "options.py" or features[machine] not in text, path
+        if path != ROOT / "targets" / "registry.py" and not path.name.startswith(machine):
+            assert not {name for name in imports(path) if f"targets.{machine}" in name}, path
 
 
 def test_stages_have_names_and_reasons():

@@ -12,7 +12,9 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 
 import depth
+import inapplicable
 import pytest
+import remote
 from hypothesis import settings
 from xla_results import keep_xla_results
 
@@ -24,8 +26,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-golden", action="store_true", help="rewrite the golden files instead of comparing with them"
     )
     parser.addoption("--full", action="store_true", help="sweep deeply, at random: see oracle/depth.py")
-    parser.addoption("--target", metavar="NAME", help="compile for it: emulated-cuda, emulated-rocm")
+    parser.addoption("--target", metavar="NAME", help="compile for it: emulated-cuda, emulated-rocm, aarch64")
     parser.addoption("--native", type=Path, metavar="DIR", help="test the native module that was built in DIR")
+
+
+def is_gpu(config: pytest.Config) -> bool:
+    """Whether an emulated GPU runs the kernels."""
+    return config.getoption("--target") not in (None, remote.TARGET)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,21 +44,23 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.register_profile("quick", derandomize=True)
         settings.load_profile("quick")
     if target := config.getoption("--target"):
+        os.environ["HLO_DISC_TARGET"] = target
+        if target == remote.TARGET:
+            remote.register()
+    if is_gpu(config):
         import emulated
 
         emulated.register()
-        os.environ["HLO_DISC_TARGET"] = target
         os.environ["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"  # no TF32, of which tests of results know nothing
     if directory := config.getoption("--native"):
         sys.meta_path.insert(0, _NativeFinder(directory / f"_ral{EXTENSION_SUFFIXES[0]}"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--target"):
-        import inapplicable
-
+    if target := config.getoption("--target"):
+        rows = remote.INAPPLICABLE if target == remote.TARGET else inapplicable.ROWS
         for item in items:
-            inapplicable.mark(item)
+            inapplicable.mark(item, rows)
 
 
 def pytest_collection_finish() -> None:
@@ -76,7 +85,7 @@ class _NativeFinder:
 def no_simt_error(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails for what an emulated GPU would not define."""
     yield
-    if request.config.getoption("--target"):
+    if is_gpu(request.config):
         import emulated
 
         emulated.check()

@@ -15,7 +15,12 @@ import hlo_disc
 PROGRAMS_OF = {"slice": 2, "slice_dynamic": 3, "take_along": 2}
 
 
-@pytest.mark.parametrize("target", ["cpu", "cpu:avx2"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "target" in metafunc.fixturenames:
+        chosen = metafunc.config.getoption("--target")
+        metafunc.parametrize("target", [chosen] if chosen else ["cpu", "cpu:avx2"])
+
+
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=str)
 def test_right_at_every_size(program: Program, target: str) -> None:
     with jax.enable_x64(program.x64), warnings.catch_warnings():

@@ -1,0 +1,101 @@
+"""Runs in an emulated AArch64 process: executables that another process sends, and their calls.
+
+    python server.py NATIVE DESCRIPTOR
+
+NATIVE is the native module for AArch64, DESCRIPTOR a socket. A request is a function of `Server` by its name, with its
+arguments, and the executables that are needed no more; the answer is (its result, None), or (None, what was raised).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import pickle
+import signal
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from multiprocessing.connection import Connection
+from typing import Any
+
+_PARENT_DIED = 1  # prctl's PR_SET_PDEATHSIG
+
+
+class NativeFinder:
+    """Finds the native module in a given file."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        return spec_from_file_location(name, self.file) if name == "hlo_disc.ral._ral" else None
+
+
+class Server:
+    """executables: those that were made, by number."""
+
+    def __init__(self) -> None:
+        self.executables: dict[int, Any] = {}
+
+    def make(self, number: int, content: bytes, options: Any) -> None:
+        """Of what `Executable.save` writes."""
+        from hlo_disc.executable import Executable
+        from hlo_disc.program import read_open
+
+        self.executables[number] = Executable(read_open(io.BytesIO(content), "a program"), options).native
+
+    def run(self, number: int, arrays: tuple[Any, ...]) -> list[Any]:
+        """The results of a call, as arrays of numpy."""
+        return list(self.executables[number](*arrays))
+
+    def ask(self, number: int, name: str, arguments: tuple[Any, ...]) -> Any:
+        """What a method of the native executable returns."""
+        return getattr(self.executables[number], name)(*arguments)
+
+    def field(self, number: int, name: str) -> Any:
+        return getattr(self.executables[number], name)
+
+    def calls(self, number: int) -> int:
+        """Those that came back with results."""
+        return self.executables[number].count.value
+
+    def link(self, objects: list[bytes]) -> list[str]:
+        """What is wrong with objects, "" for those that can be linked."""
+        from hlo_disc import ral
+
+        found = []
+        for data in objects:
+            try:
+                ral.Code(data, ral.symbols()).close()
+                found.append("")
+            except (ValueError, MemoryError) as error:
+                found.append(str(error) or type(error).__name__)
+        return found
+
+    def live_bytes(self) -> int:
+        from hlo_disc import ral
+
+        return ral.live_bytes()
+
+
+def main() -> None:
+    ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGKILL)
+    sys.meta_path.insert(0, NativeFinder(sys.argv[1]))
+    connection, server = Connection(int(sys.argv[2])), Server()
+    while True:
+        try:
+            request = connection.recv_bytes()
+        except EOFError:
+            return
+        try:
+            name, arguments, gone = pickle.loads(request)
+            for number in gone:
+                server.executables.pop(number, None)
+            answer = getattr(server, name)(*arguments), None
+        except Exception as error:
+            answer = None, error
+        connection.send(answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -228,20 +228,7 @@ class Executable:
 
         For GPUs also what the code says of its kernels: threads of a block, shared memory, registers where it has them.
         """
-        p = self.program
-        times = ", ".join(f"{name} {ms:.1f}" for name, ms in p.compile_ms.items())
-        lines = [
-            *([f"source  {p.source}"] if p.source else []),
-            *(f"input   {x}" for x in p.inputs),
-            *(f"output  {x}" for x in p.outputs),
-            *(f"guard   {x.lhs} {x.relation} {x.rhs}" for x in p.guards),
-            *(f"asked   {x.message}" for x in p.asked),
-            f"object  {len(p.object)} bytes for {', '.join(p.features)}; {len(p.constants)} constants of "
-            f"{p.weights} bytes; {len(p.packs)} packed weights",
-            f"compile {sum(p.compile_ms.values()):.1f} ms: {times}",
-            *_target(p.target).kernels(p.object),
-        ]
-        return "\n".join([*lines, "", p.explain]).rstrip()
+        return explain_program(self.program)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program as one file for `hlo_disc.load`.
@@ -253,6 +240,33 @@ class Executable:
             OSError: it cannot be written.
         """
         save(self.program, path)
+
+
+def explain_program(p: Program) -> str:
+    """What `Executable.explain` says, for whichever machine it is."""
+    times = ", ".join(f"{name} {ms:.1f}" for name, ms in p.compile_ms.items())
+    lines = [
+        *([f"source  {p.source}"] if p.source else []),
+        *(f"input   {x}" for x in p.inputs),
+        *(f"output  {x}" for x in p.outputs),
+        *(f"guard   {x.lhs} {x.relation} {x.rhs}" for x in p.guards),
+        *(f"asked   {x.message}" for x in p.asked),
+        f"object  {len(p.object)} bytes for {', '.join(p.features)}; {len(p.constants)} constants of "
+        f"{p.weights} bytes; {len(p.packs)} packed weights",
+        f"compile {sum(p.compile_ms.values()):.1f} ms: {times}",
+        *_target(p.target).kernels(p.object),
+    ]
+    return "\n".join([*lines, "", p.explain]).rstrip()
+
+
+def runs_here(program: Program) -> bool:
+    """Whether this machine is one of those that a program was compiled for."""
+    target = _target(program.target)
+    try:
+        target.check(program.features)
+    except FormatError:
+        return False
+    return True
 
 
 # Functions of the runtime that main calls for more than a launch, as the object code names them.

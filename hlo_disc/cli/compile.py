@@ -13,7 +13,7 @@ from hlo_disc.cli.files import (
     check_bytecode,
     check_output,
     is_compiled,
-    open_program,
+    open_for_any_machine,
     program_options,
     refuse,
     writing,
@@ -21,7 +21,8 @@ from hlo_disc.cli.files import (
 from hlo_disc.cli.group import main
 from hlo_disc.cli.inputs import pairs
 from hlo_disc.errors import ArgumentError
-from hlo_disc.program import Program
+from hlo_disc.executable import explain_program
+from hlo_disc.program import Program, save
 
 
 @main.command("compile")
@@ -37,7 +38,8 @@ from hlo_disc.program import Program
 def compile_command(file: Path, output: Path | None, emit: str, **settings: Any) -> None:
     """Compile FILE to an executable file, or write it as StableHLO.
 
-    `hlo-disc run` and `hlo_disc.load` take the executable; it needs a CPU with the same features.
+    `hlo-disc run` and `hlo_disc.load` take the executable; it needs a CPU with the same features. For machines of
+    another kind (--target aarch64) it is not linked here.
     """
     check_output("--output", output)
     if emit == "stablehlo":
@@ -51,12 +53,12 @@ def compile_command(file: Path, output: Path | None, emit: str, **settings: Any)
         return
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output'", click.get_current_context())
-    executable = open_program(file, **settings)
+    program = open_for_any_machine(file, **settings)
     with writing(output):
-        executable.save(output)
-    total = sum(executable.program.compile_ms.values())
+        save(program, output)
+    total = sum(program.compile_ms.values())
     click.echo(f"{output}: {output.stat().st_size} bytes, compiled in {total:.0f} ms")
-    for line in _signature(executable.program):
+    for line in _signature(program):
         click.echo(f"  {line}")
 
 
@@ -67,7 +69,7 @@ def explain(file: Path, **settings: Any) -> None:
 
     Its signature and guards, the time of each stage, the kernels with their variants, and the memory plan.
     """
-    click.echo(open_program(file, **settings).explain())
+    click.echo(explain_program(open_for_any_machine(file, **settings)))
 
 
 def _stablehlo(

@@ -17,9 +17,10 @@ from rich.console import Console
 from hlo_disc import errors, pipeline, sources
 from hlo_disc.cli.inputs import pairs
 from hlo_disc.errors import ArgumentError, ParseError
-from hlo_disc.executable import Executable, load
+from hlo_disc.executable import Executable, load, runs_here
 from hlo_disc.import_.source import is_bytecode
 from hlo_disc.options import MOST_THREADS, Options
+from hlo_disc.program import Program, read
 
 err = Console(stderr=True)
 DAY = 24 * 60 * 60
@@ -30,7 +31,9 @@ def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that every command takes."""
     for option in (
         click.option("--dump", metavar="DIR", help="Write what each stage makes into this directory."),
-        click.option("--target", metavar="NAME", help="The machine to compile for: cpu, cuda, cuda:sm_90, rocm …"),
+        click.option(
+            "--target", metavar="NAME", help="The machine to compile for: cpu, aarch64, cuda, cuda:sm_90, rocm …"
+        ),
         click.option("--threads", type=THREADS, help="Threads of a run; 0 is one a core."),
         click.option(
             "--constraint", "constraints", multiple=True, metavar="TEXT", help='What holds for the dims: "s <= 512".'
@@ -49,8 +52,22 @@ def open_program(file: Path, **settings: Any) -> Executable:
     options, dims, constraints = checked(file, **settings)
     if is_compiled(file):
         return load(file, options)
+    return Executable(_compiled(file, options, dims, constraints), options)
+
+
+def open_for_any_machine(file: Path, **settings: Any) -> Program:
+    """The same as a program: linked, with its packed weights, where this machine can run it, and else as it is."""
+    options, dims, constraints = checked(file, **settings)
+    if is_compiled(file):
+        program = read(file)
+        return load(file, options).program if runs_here(program) else program
+    program = _compiled(file, options, dims, constraints)
+    return Executable(program, options).program if runs_here(program) else program
+
+
+def _compiled(file: Path, options: Options, dims: Mapping[str, str], constraints: Sequence[str]) -> Program:
     with err.status(f"compiling {file.name}"):
-        return sources.compile(file, dims=dims, constraints=constraints, options=options)
+        return sources.program(file, dims=dims, constraints=constraints, options=options)
 
 
 # argv: a file, dims and constraints as JSON. A user's mistake is its class and its message on stderr.

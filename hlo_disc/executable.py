@@ -290,14 +290,21 @@ class _Wide:
 
     def _compiled(self) -> Library:
         from hlo_disc import ral
-        from hlo_disc.mlir import from_bytecode
-        from hlo_disc.targets.target import compile_modules
 
-        target = _target(self._program.target)
-        levels = [level for level in self._program.features if level in target.levels]
-        generator = target.generator(levels[0] if len(levels) == 1 else "host")
-        modules = map(from_bytecode, self._program.wide_kernels)
-        return target.link(compile_modules(generator, modules), ral.symbols())
+        return _target(self._program.target).link(wide_object(self._program), ral.symbols())
+
+
+def wide_object(program: Program) -> bytes:
+    """Object code of a program's kernels with indices of 64 bits; nothing where there are none. Raises CompileError."""
+    if not program.wide_kernels:
+        return b""
+    from hlo_disc.mlir import from_bytecode
+    from hlo_disc.targets.target import compile_modules
+
+    target = _target(program.target)
+    levels = [level for level in program.features if level in target.levels]
+    generator = target.generator(levels[0] if len(levels) == 1 else "host")
+    return compile_modules(generator, map(from_bytecode, program.wide_kernels))
 
 
 def _with_forms(program: Program) -> Iterable[tuple[PackRow, np.ndarray]]:

@@ -86,6 +86,11 @@ class Options:
             raise ValueError(f"{error} (from the environment, HLO_DISC_*)") from None
 
 
+def toolchain_settings() -> dict[str, str]:
+    """What the environment says of the C++ compiler: CXX, CXXFLAGS and LDFLAGS, as make and CMake have them."""
+    return {name: os.environ[name] for name in ("CXX", "CXXFLAGS", "LDFLAGS") if name in os.environ}
+
+
 def _parse(name: str, text: str, kind: type):
     try:
         return bool(int(text)) if kind is bool else kind(text)

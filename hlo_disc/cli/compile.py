@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from hlo_disc import sources
 from hlo_disc.cli.files import (
     check_bytecode,
     check_output,
+    compiled_for,
+    err,
     is_compiled,
     open_for_any_machine,
     program_options,
@@ -22,7 +26,9 @@ from hlo_disc.cli.group import main
 from hlo_disc.cli.inputs import pairs
 from hlo_disc.errors import ArgumentError
 from hlo_disc.executable import explain_program
-from hlo_disc.program import Program, save
+from hlo_disc.options import toolchain_settings
+from hlo_disc.program import Program
+from hlo_disc.saved import save
 
 
 @main.command("compile")
@@ -30,18 +36,36 @@ from hlo_disc.program import Program, save
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write; without it, text is printed.")
 @click.option(
     "--emit",
-    type=click.Choice(["disc", "stablehlo"]),
+    type=click.Choice(["disc", "library", "stablehlo"]),
     default="disc",
     show_default=True,
-    help="What to write: an executable, or the program as StableHLO text.",
+    help="What to write: an executable, a directory with a C library, or the program as StableHLO text.",
 )
-def compile_command(file: Path, output: Path | None, emit: str, **settings: Any) -> None:
-    """Compile FILE to an executable file, or write it as StableHLO.
+@click.option("--name", help="Of a library, what its files and functions are called; by default as FILE.")
+@click.option("--level", "levels", multiple=True, help="Features of CPUs that a library has code for, the best first.")
+@click.option("--weights-beside", is_flag=True, help="Put the weights of a library into a file of their own.")
+def compile_command(
+    file: Path,
+    output: Path | None,
+    emit: str,
+    name: str | None,
+    levels: Sequence[str],
+    weights_beside: bool,
+    **settings: Any,
+) -> None:
+    """Compile FILE to an executable file or a C library, or write it as StableHLO.
 
     `hlo-disc run` and `hlo_disc.load` take the executable; it needs a CPU with the same features. For machines of
-    another kind (--target aarch64) it is not linked here.
+    another kind (--target aarch64) it is not linked here. A library is built by the C++ compiler of this machine, as
+    CXX, CXXFLAGS and LDFLAGS say, and runs without Python; with several --level (avx512, avx2) it has code for each,
+    and packs weights when it is opened. Both are machine code: whoever runs them trusts who made them.
     """
-    check_output("--output", output)
+    if emit != "library":
+        check_output("--output", output)
+        refuse(
+            {"--name": name, "--level": levels, "--weights-beside": weights_beside},
+            f"{{}} has no effect on --emit {emit}: it is for libraries",
+        )
     if emit == "stablehlo":
         text = _stablehlo(file, **settings)
         if output is None:
@@ -53,12 +77,36 @@ def compile_command(file: Path, output: Path | None, emit: str, **settings: Any)
         return
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output'", click.get_current_context())
+    if emit == "library":
+        _library(file, output, name, levels, weights_beside, settings)
+        return
     program = open_for_any_machine(file, **settings)
     with writing(output):
         save(program, output)
     total = sum(program.compile_ms.values())
     click.echo(f"{output}: {output.stat().st_size} bytes, compiled in {total:.0f} ms")
     for line in _signature(program):
+        click.echo(f"  {line}")
+
+
+def _library(
+    file: Path, output: Path, name: str | None, levels: Sequence[str], weights_beside: bool, settings: dict[str, Any]
+) -> None:
+    from hlo_disc.library.emit import emit, library_name
+
+    called = library_name(re.sub(r"\W", "_", file.stem, flags=re.ASCII) if name is None else name)
+    if output.exists() and not output.is_dir():
+        raise ArgumentError(f"--output {output}: is a file; give the name of a directory")
+    start = time.perf_counter()
+    if levels:
+        programs = compiled_for(file, levels, **settings)
+    else:
+        program = open_for_any_machine(file, **settings)
+        programs = [(program.target, program)]
+    with err.status(f"building lib{called}.so"), writing(output):
+        files = emit(programs, output, called, toolchain_settings(), weights_beside)
+    click.echo(f"{files[0]}: {files[0].stat().st_size} bytes, made in {time.perf_counter() - start:.1f} s")
+    for line in _signature(programs[0][1]):
         click.echo(f"  {line}")
 
 

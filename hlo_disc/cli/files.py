@@ -20,7 +20,9 @@ from hlo_disc.errors import ArgumentError, ParseError
 from hlo_disc.executable import Executable, load, runs_here
 from hlo_disc.import_.source import is_bytecode
 from hlo_disc.options import MOST_THREADS, Options
-from hlo_disc.program import Program, read
+from hlo_disc.program import Program
+from hlo_disc.saved import read
+from hlo_disc.targets import registry
 
 err = Console(stderr=True)
 DAY = 24 * 60 * 60
@@ -63,6 +65,18 @@ def open_for_any_machine(file: Path, **settings: Any) -> Program:
         return load(file, options).program if runs_here(program) else program
     program = _compiled(file, options, dims, constraints)
     return Executable(program, options).program if runs_here(program) else program
+
+
+def compiled_for(file: Path, levels: Sequence[str], **settings: Any) -> list[tuple[str, Program]]:
+    """A program compiled for each of several levels of features, none of them packed. Raises ArgumentError."""
+    options, dims, constraints = checked(file, **settings)
+    if is_compiled(file):
+        raise ArgumentError(f"{file} is compiled already: --level has no effect on it")
+    kind, _ = registry.split(options.target)
+    return [
+        (level, _compiled(file, pipeline.merge(options, {"target": f"{kind}:{level}"}), dims, constraints))
+        for level in levels
+    ]
 
 
 def _compiled(file: Path, options: Options, dims: Mapping[str, str], constraints: Sequence[str]) -> Program:

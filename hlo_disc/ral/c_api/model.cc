@@ -318,7 +318,6 @@ void hlo_disc_model::load(const LibraryTable& table) {
   p.asked.assign(level.asked, level.asked + level.asked_count);
   for (int32_t i = 0; i < level.call_count; i++) p.calls.push_back(ral::call_of(level.calls[i]));
   p.driver.assign(level.driver, level.driver + level.driver_count);
-  p.recordable = level.recordable;
   const ral::Code* wide = level.wide_code.size ? &link(level.wide_code, table.code) : &code;
   p.wide_image = [wide] { return reinterpret_cast<const char*>(ral::function(*wide, "hlo_disc.image")); };
   p.workers = settings.threads ? settings.threads : ral::usable_cores();

@@ -5,6 +5,15 @@
 
 #include "hlo_disc.h"
 
+// ELF's number of the machine that is compiled for.
+#if defined(__x86_64__)
+#define HLO_DISC_MACHINE 62
+#elif defined(__aarch64__)
+#define HLO_DISC_MACHINE 183
+#else
+#define HLO_DISC_MACHINE 0
+#endif
+
 namespace ral {
 
 // Where bytes lie in the library's data: its code, and its weights if they are not in a file of their own.
@@ -63,7 +72,6 @@ struct LevelRow {
   Span code, wide_code;
   const char* const* driver;
   int32_t driver_count;
-  bool recordable;
   int32_t env[7];
   const TypeRow* inputs;
   int32_t input_count;

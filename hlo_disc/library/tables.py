@@ -1,0 +1,185 @@
+"""Programs as the constant tables of `ral/c_api/model.h`: C++ source, and the bytes that it refers to."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hlo_disc import ral
+from hlo_disc.abi import ALIGNMENT
+from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.program import Attribute, InputRow, LibraryCall, OutputRow, Program
+
+# Library functions that are the runtime's own.
+_OWN_CALLS = frozenset({"hlo_disc.fft"})
+MOST_RANK = 16  # HLO_DISC_MAX_RANK
+
+
+@dataclass
+class Data:
+    """Bytes one behind the other, each part at a multiple of ALIGNMENT; equal parts are there once."""
+
+    size: int = 0
+    parts: list[bytes | memoryview] = field(default_factory=list)
+    _spans: dict[tuple[int, int], list[tuple[int, bytes | memoryview]]] = field(default_factory=dict)
+
+    def add(self, data: bytes | memoryview) -> str:
+        """Where these bytes lie, as a `Span`."""
+        digest = ral.digest(data)
+        same = self._spans.setdefault((digest, len(data)), [])
+        start = next((start for start, known in same if known == data), None)
+        if start is None:
+            gap = -self.size % ALIGNMENT
+            start = self.size + gap
+            self.parts += [bytes(gap), data]
+            self.size = start + len(data)
+            same.append((start, data))
+        return f"{{{start}, {len(data)}, 0x{digest:x}u}}"
+
+    def add_array(self, array: np.ndarray) -> str:
+        return self.add(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def check(program: Program) -> None:
+    """Raise UnsupportedOpError for what no library can hold, with the op and the user's line."""
+    for call in program.calls:
+        if call.target not in _OWN_CALLS:
+            raise UnsupportedOpError(
+                f"{call.where}: a library cannot call {call.target}, which is a function of this Python process; "
+                "an executable file (--emit disc) can, where hlo_disc loads it"
+            )
+    rows: tuple[InputRow | OutputRow, ...] = (*program.inputs, *program.outputs)
+    for row in rows:
+        if len(row.shape) > MOST_RANK:
+            raise UnsupportedOpError(f"{row} has rank {len(row.shape)}; tensors of a library have at most {MOST_RANK}")
+
+
+class Source:
+    """The C++ source of a library. code, weights: what it refers to."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.code, self.weights = Data(), Data()
+        self._lines: list[str] = []
+        self._levels: list[str] = []
+        self._machine = 0
+
+    def add(self, program: Program, level: str, wide_code: bytes) -> None:
+        """Add a program, the best first. wide_code: its kernels with indices of 64 bits, if they are others."""
+        inputs = [self._type(x.name, x.dtype, x.shape, i not in program.unread) for i, x in enumerate(program.inputs)]
+        outputs = [self._type("", x.dtype, x.shape, True) for x in program.outputs]
+        forms: list[str] = []
+        packs: list[str] = []
+        for x, array in zip(program.packs, program.forms or [None] * len(program.packs), strict=True):
+            number = -1
+            if x.kind == "constant" and array is not None:
+                number = len(forms)
+                forms.append(self.weights.add_array(array))
+            packs.append(f"{{{_bool(x.kind == 'constant')}, {x.index}, {x.size}, {_text(x.function)}, {number}}}")
+        driver = _driver(program)
+        (self._machine,) = struct.unpack_from("<H", program.object, 18)  # e_machine of the object's header
+        row = [
+            self._table("const char* const", map(_text, program.features)),
+            _text(level),
+            f"{self.code.add(program.object)}, {self.code.add(wide_code) if wide_code else '{0, 0, 0}'}",
+            self._table("const char* const", map(_text, driver)),
+            f"{{{', '.join(map(str, dataclasses.astuple(program.env)))}}}",
+            self._table("const TypeRow", inputs),
+            self._table("const TypeRow", outputs),
+            self._table("const PackRow", packs),
+            self._table("const GuardRow", (f"{{{_text(x.message)}, {len(x.args)}}}" for x in program.guards)),
+            self._table("const char* const", (_text(x.message) for x in program.asked)),
+            self._table("const CallRow", [self._call(x) for x in program.calls]),
+            self._table("const Span", map(self.weights.add_array, program.constants)),
+            self._table("const Span", forms),
+        ]
+        self._levels.append(f"{{{', '.join(row)}}}")
+
+    def text(self, beside: bool) -> str:
+        """The whole. beside: the weights are in a file of their own, and not part of the library."""
+        levels = self._table("const LevelRow", self._levels)
+        weights = "hlo_disc_data + weights_start" if self.weights.size and not beside else "nullptr"
+        start = self.code.size + -self.code.size % ALIGNMENT
+        return "\n".join(
+            [
+                '#include "model.h"',
+                f"#if HLO_DISC_MACHINE != {self._machine}",
+                '#error "the program is compiled for another kind of machine than this compiler: name one as with CXX='
+                'aarch64-linux-gnu-g++"',
+                "#endif",
+                'asm(".pushsection .rodata.hlo_disc, \\"a\\", %progbits\\n"',
+                f'    ".balign {ALIGNMENT}\\n.hidden hlo_disc_data\\n.global hlo_disc_data\\nhlo_disc_data:\\n"',
+                '    ".incbin \\"code.bin\\"\\n"',
+                *([] if beside else [f'    ".balign {ALIGNMENT}\\n.incbin \\"weights.bin\\"\\n"']),
+                '    ".popsection\\n");',
+                'extern "C" __attribute__((visibility("hidden"))) const char hlo_disc_data[];',
+                "namespace {",
+                "using namespace ral;",
+                f"constexpr int64_t weights_start = {start};",
+                *self._lines,
+                f"const LibraryTable library = {{{_text(self.name)}, {levels}, hlo_disc_data, {weights}, "
+                f"{self.weights.size}}};",
+                "}  // namespace",
+                f"HLO_DISC_LIBRARY({self.name}, library)",
+                "",
+            ]
+        )
+
+    def _table(self, kind: str, rows: Iterable[str]) -> str:
+        """A constant array; returns it and its length."""
+        found = list(rows)
+        if not found:
+            return "nullptr, 0"
+        name = f"t{len(self._lines)}"
+        self._lines.append(f"{kind} {name}[] = {{{', '.join(found)}}};")
+        return f"{name}, {len(found)}"
+
+    def _type(self, name: str, dtype: str, shape: Sequence[str], read: bool) -> str:
+        dims = self._table("const char* const", map(_text, shape)).split(", ")[0]
+        return f"{{{_text(name)}, {_text(dtype)}, {len(shape)}, {dims}, {_bool(read)}}}"
+
+    def _call(self, call: LibraryCall) -> str:
+        buffers = [f"{{{_text(x.dtype)}, {x.rank}}}" for x in (*call.operands, *call.results)]
+        aliases = [str(number) for x in call.aliases for number in (x.operand, x.result)]
+        return (
+            f"{{{_text(call.target)}, {_text(call.where)}, {self._attributes(call.config)}, "
+            f"{self._table('const BufferRow', buffers).split(', ')[0]}, {len(call.operands)}, {len(call.results)}, "
+            f"{self._table('const int32_t', aliases).split(', ')[0]}, {len(call.aliases)}}}"
+        )
+
+    def _attributes(self, config: Sequence[Attribute]) -> str:
+        return self._table("const AttributeRow", list(self._attribute_rows(config)))
+
+    def _attribute_rows(self, config: Sequence[Attribute]) -> Iterator[str]:
+        for x in config:
+            content = (
+                x.text.encode() if x.kind == "string" else b"" if x.kind == "dictionary" else bytes.fromhex(x.text)
+            )
+            yield (
+                f"{{{_text(x.name)}, {_text(x.kind)}, {_text(x.dtype)}, {_quoted(content)}, {len(content)}, "
+                f"{self._attributes(x.entries)}}}"
+            )
+
+
+def _driver(program: Program) -> tuple[str, ...]:
+    from hlo_disc.targets import registry
+
+    return registry.find(program.target).driver
+
+
+def _bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _text(text: str) -> str:
+    return _quoted(text.encode())
+
+
+def _quoted(content: bytes) -> str:
+    """A C string: what is not plain in three octal digits, after which nothing can be taken for a fourth."""
+    plain = [chr(x) if 32 <= x < 127 and chr(x) not in '"\\?' else f"\\{x:03o}" for x in content]
+    return f'"{"".join(plain)}"'

@@ -1,0 +1,151 @@
+"""Libraries that `hlo-disc compile --emit library` writes, called through their C interface."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hlo_disc.program import dtype_named
+
+OK, ARGUMENT, SHAPE, OUT_OF_MEMORY, CALL, DEVICE, OPEN, INTERNAL = range(8)
+MOST_RANK = 16
+# In the order of hlo_disc_dtype.
+DTYPES = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
+    "float64", "complex64", "complex128", "int4", "uint4", "int2", "uint2", "float4_e2m1fn", "float6_e2m3fn",
+    "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
+    "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+)  # fmt: skip
+ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+RELEASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = (
+        ("dtype", ctypes.c_int),
+        ("rank", ctypes.c_int32),
+        ("shape", ctypes.c_int64 * MOST_RANK),
+        ("data", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+    )
+
+    @staticmethod
+    def of(array: np.ndarray) -> Tensor:
+        """Of a contiguous array, which must live as long."""
+        assert array.flags.c_contiguous
+        made = Tensor(DTYPES.index(str(array.dtype)), array.ndim)
+        made.shape[: array.ndim] = array.shape
+        made.data, made.bytes = array.ctypes.data, array.nbytes
+        return made
+
+    def array(self) -> np.ndarray:
+        """A copy of what it holds."""
+        dtype, shape = dtype_named(DTYPES[self.dtype]), tuple(self.shape[: self.rank])
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        return np.frombuffer(ctypes.string_at(self.data, size), dtype).reshape(shape)
+
+
+class Type(ctypes.Structure):
+    _fields_ = (
+        ("dtype", ctypes.c_int),
+        ("rank", ctypes.c_int32),
+        ("shape", ctypes.c_int64 * MOST_RANK),
+        ("name", ctypes.c_char_p),
+        ("text", ctypes.c_char_p),
+    )
+
+
+class Settings(ctypes.Structure):
+    _fields_ = (
+        ("threads", ctypes.c_int32),
+        ("weights", ctypes.c_char_p),
+        ("allocate", ALLOCATE),
+        ("release", RELEASE),
+        ("log", LOG),
+        ("context", ctypes.c_void_p),
+    )
+
+
+class Failed(Exception):
+    """status: what the function returned."""
+
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        self.status = status
+
+
+class Library:
+    """The functions of a library by their names without the prefix."""
+
+    def __init__(self, path: Path):
+        self.name = path.stem.removeprefix("lib")
+        self._library = ctypes.CDLL(str(path))
+        pointer, whole = ctypes.c_void_p, ctypes.c_int32
+        signatures: dict[str, tuple[Any, Sequence[Any]]] = {
+            "input": (ctypes.POINTER(Type), (whole,)),
+            "output": (ctypes.POINTER(Type), (whole,)),
+            "open": (whole, (ctypes.POINTER(Settings), whole, ctypes.POINTER(pointer))),
+            "close": (None, (pointer,)),
+            "plan": (whole, (pointer, pointer, pointer, ctypes.POINTER(ctypes.c_size_t))),
+            "run": (whole, (pointer, pointer, pointer)),
+            "release": (None, (pointer, pointer)),
+            "error": (ctypes.c_char_p, ()),
+        }
+        for name, (result, arguments) in signatures.items():
+            function = self.function(name)
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+
+    def function(self, name: str) -> Callable[..., Any]:
+        return self._library[f"{self.name}_{name}"]
+
+    def check(self, status: int) -> None:
+        """Raises Failed."""
+        if status:
+            raise Failed(status, self.error().decode())
+
+    @property
+    def outputs(self) -> int:
+        return next(i for i in range(1000) if not self.output(i))
+
+
+class Model:
+    """A model of a library, to be called with arrays. settings: of `Settings`, by name."""
+
+    def __init__(self, library: Library, version: int = 1, **settings: Any):
+        self.library = library
+        self.settings = Settings(**settings)
+        self._model = ctypes.c_void_p()
+        library.check(library.open(self.settings, version, self._model))
+
+    def __call__(self, *arrays: np.ndarray, into: Sequence[np.ndarray | None] = ()) -> list[np.ndarray]:
+        """into: where results go; None, or nothing, for memory of the library's."""
+        inputs = (Tensor * len(arrays))(*map(Tensor.of, arrays))
+        outputs = (Tensor * max(self.library.outputs, 1))()
+        for k, place in enumerate(into):
+            if place is not None:
+                outputs[k].data, outputs[k].bytes = place.ctypes.data, place.nbytes
+        given = [bool(x.data) for x in outputs]
+        self.library.check(self.library.run(self._model, inputs, outputs))
+        results = [x.array() for x in outputs[: self.library.outputs]]
+        for x, own in zip(outputs, given, strict=True):
+            if not own:
+                self.library.release(self._model, ctypes.byref(x))
+        return results
+
+    def plan(self, *shapes: np.ndarray) -> tuple[list[tuple[int, ...]], list[int], int]:
+        """The shapes and bytes of results, and the bytes of intermediate values."""
+        inputs = (Tensor * len(shapes))(*map(Tensor.of, shapes))
+        outputs, temporary = (Tensor * max(self.library.outputs, 1))(), ctypes.c_size_t()
+        self.library.check(self.library.plan(self._model, inputs, outputs, temporary))
+        found = outputs[: self.library.outputs]
+        return [tuple(x.shape[: x.rank]) for x in found], [x.bytes for x in found], temporary.value
+
+    def close(self) -> None:
+        self.library.close(self._model)
+        self._model = ctypes.c_void_p()

@@ -80,9 +80,9 @@ def emit(
         for file, data in (("code.bin", source.code), ("weights.bin", source.weights)):
             with (folder / file).open("wb") as stream:
                 stream.writelines(data.parts)
-        (folder / "library.cc").write_text(source.text(beside))
+        (folder / "tables.cc").write_text(source.text(beside))
         includes = [runtime / "c_api", runtime / "core", _xla_headers()]
-        objects = toolchain.compile(folder, [folder / "library.cc"], includes)
+        objects = toolchain.compile(folder, [folder / "tables.cc"], includes)
         if toolchain.is_default:
             objects.append(Path(_ral.__file__).with_name("libhlo_disc_runtime.a"))
         else:

@@ -40,7 +40,7 @@ class Server:
     def make(self, number: int, content: bytes, options: Any) -> None:
         """Of what `Executable.save` writes."""
         from hlo_disc.executable import Executable
-        from hlo_disc.program import read_open
+        from hlo_disc.saved import read_open
 
         self.executables[number] = Executable(read_open(io.BytesIO(content), "a program"), options).native
 

@@ -19,12 +19,12 @@ JOBS ?= 1
 BIN := $(VENV)/bin
 GPU_TESTS := $(patsubst %,tests/e2e/test_%.py,sweeps control data_sizes pad random random_graphs conformance)
 NATIVE := $(wildcard hlo_disc/ral/*/*.cc hlo_disc/ral/*/*.h) CMakeLists.txt
-CPP := $(wildcard hlo_disc/ral/*/*.cc hlo_disc/ral/*/*.h tests/emulator/*.cc tests/emulator/*.h tests/emulator/library/*.cc tests/unit/ral/*.cc)
+CPP := $(wildcard examples/serve_cpp/*.cc tests/library/*.cc hlo_disc/ral/*/*.cc hlo_disc/ral/*/*.h tests/emulator/*.cc tests/emulator/*.h tests/emulator/library/*.cc tests/unit/ral/*.cc)
 STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-frameworks test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow gpu-kit ecosystem bench-startup asan tsan clean
+.PHONY: demo test test-gpu test-frameworks test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow gpu-kit ecosystem bench-startup serve-cpp library-sanitizers asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -122,6 +122,18 @@ PEER ?= *
 peers: $(STAMP)
 	$(BIN)/python -W ignore -m benchmarks.peers --program "$(PROGRAM)" --peer "$(PEER)" $(if $(ADD),--add) \
 		$(if $(README),--readme)
+
+# MiniLM as a C library, built into a C++ program by CMake, which finds Python's vectors bit for bit. Its own environment
+# has a path to compilers and CMake, and nothing else.
+serve-cpp: $(STAMP)
+	$(BIN)/python -W ignore examples/serve_cpp/export.py build/serve
+	env -i PATH=/usr/bin:/bin sh -ec 'cmake -S examples/serve_cpp -B build/serve/build -DMiniLM_DIR=$(CURDIR)/build/serve/MiniLM && \
+		cmake --build build/serve/build && build/serve/build/serve build/serve/tokens.txt build/serve/expected.bin'
+
+# The library of a program, and all of the runtime in it, under AddressSanitizer and UBSan, then ThreadSanitizer: eight
+# threads of 10 000 calls, wrong arguments, no memory at every place.
+library-sanitizers: $(STAMP)
+	$(BIN)/pytest tests/e2e/test_library.py --full -k sanitizers
 
 # What a process costs before the first result of a program that is compiled already, and in memory.
 bench-startup: $(STAMP)

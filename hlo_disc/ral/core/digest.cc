@@ -1,6 +1,15 @@
 #include "digest.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <memory>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "pool.h"
+#include "signals.h"
 
 namespace ral {
 namespace {
@@ -8,6 +17,9 @@ namespace {
 // Words that take turns: as many as multiplications are under way at once.
 constexpr int kLanes = 8;
 constexpr int64_t kBlock = kLanes * sizeof(uint64_t);
+// What a thread takes at once, and how many of them there are at most: more do not read faster.
+constexpr int64_t kPiece = 1 << 20;
+constexpr int64_t kMostThreads = 8;
 // Odd, so that different words stay different.
 constexpr uint64_t kWord = 0x9E3779B97F4A7C55, kState = 0xD6E8FEB86659FD93;
 
@@ -23,10 +35,7 @@ inline void add_block(uint64_t* lanes, const char* block) {
   for (int i = 0; i < kLanes; i++) lanes[i] = mixed(lanes[i], words[i]);
 }
 
-}  // namespace
-
-uint64_t digest(const void* data, int64_t bytes) noexcept {
-  const char* at = static_cast<const char*>(data);
+uint64_t digest_of_piece(const char* at, int64_t bytes) {
   const char* end = at + bytes;
   uint64_t lanes[kLanes] = {1, 2, 3, 4, 5, 6, 7, 8};
   for (; end - at >= kBlock; at += kBlock) add_block(lanes, at);
@@ -35,6 +44,40 @@ uint64_t digest(const void* data, int64_t bytes) noexcept {
   add_block(lanes, rest);
   uint64_t all = static_cast<uint64_t>(bytes);
   for (uint64_t lane : lanes) all = mixed(all, lane);
+  return mixed(all, 0);
+}
+
+// f(0) to f(count - 1), by as many threads as one core alone would keep waiting for memory.
+template <typename F>
+void shared(int64_t count, F f) {
+  std::atomic<int64_t> next{0};
+  auto work = [&] {
+    for (int64_t i; (i = next.fetch_add(1)) < count;) f(i);
+  };
+  std::vector<std::thread> helpers;
+  const int64_t wanted = std::min<int64_t>({count, usable_cores(), kMostThreads}) - 1;
+  {
+    SignalsBlocked blocked;
+    try {
+      while (static_cast<int64_t>(helpers.size()) < wanted) helpers.emplace_back(work);
+    } catch (const std::exception&) {  // the system gives no more
+    }
+  }
+  work();
+  for (std::thread& helper : helpers) helper.join();
+}
+
+}  // namespace
+
+uint64_t digest(const void* data, int64_t bytes) noexcept {
+  const char* at = static_cast<const char*>(data);
+  if (bytes <= kPiece) return digest_of_piece(at, bytes);
+  const int64_t count = (bytes + kPiece - 1) / kPiece;
+  std::unique_ptr<uint64_t[]> pieces(new (std::nothrow) uint64_t[static_cast<size_t>(count)]);
+  auto piece = [&](int64_t i) { return digest_of_piece(at + i * kPiece, std::min(kPiece, bytes - i * kPiece)); };
+  if (pieces) shared(count, [&](int64_t i) { pieces[static_cast<size_t>(i)] = piece(i); });
+  uint64_t all = static_cast<uint64_t>(bytes);
+  for (int64_t i = 0; i < count; i++) all = mixed(all, pieces ? pieces[static_cast<size_t>(i)] : piece(i));
   return mixed(all, 0);
 }
 

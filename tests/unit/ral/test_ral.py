@@ -310,6 +310,21 @@ def test_constants_are_kept_and_packed_once() -> None:
     assert live_bytes() == before
 
 
+def test_a_digest_of_many_pieces_sees_each_of_them() -> None:
+    data = np.zeros((9 << 20) + 5, np.uint8)
+    seen = {digest(data)}
+    for place in (0, (1 << 20) - 1, 1 << 20, (8 << 20) + 3, data.size - 1):
+        data[place] = 1
+        seen.add(digest(data))
+        data[place] = 0
+    data[: 4 << 20], data[4 << 20 : 8 << 20] = 1, 2
+    seen.add(digest(data))
+    data[: 4 << 20], data[4 << 20 : 8 << 20] = 2, 1
+    seen.add(digest(data))
+    assert len(seen) == 8
+    assert len({digest(data) for _ in range(20)}) == 1
+
+
 def test_what_packing_leaves_out_is_zero() -> None:
     machine, size = programs.Machine(programs.PACKED), 1 << 22
     for _ in range(2):  # memory that was in use before holds something else

@@ -1,7 +1,7 @@
 """`make bench-startup`: what a process that runs a compiled program costs before its first result, and in memory.
 
-Saved programs of MiniLM and BERT-base, whose weights are constants, and a jitted BERT-base, weights as arguments, whose
-program is in the cache. The first process of the latter compiles, and does not count.
+Saved programs of MiniLM and BERT-base with their weights, MiniLM as a C library, and a jitted BERT-base, whose
+weights are arguments and whose program is in the cache. The first process of the latter compiles, and does not count.
 """
 
 from __future__ import annotations
@@ -104,22 +104,44 @@ def save(folder: Path) -> dict[str, Path]:
     return paths
 
 
+def c_program(saved: Path, folder: Path) -> Path:
+    """A C program that calls a saved MiniLM as a library once."""
+    from hlo_disc.executable import load
+    from hlo_disc.library.emit import emit
+
+    emit([("cpu", load(saved).program)], folder, "MiniLM", {})
+    made = folder / "first_result"
+    link = ["-L", folder, "-lMiniLM", f"-Wl,-rpath,{folder}"]
+    subprocess.run(["cc", "-I", folder, ROOT / "benchmarks" / "first_result.c", "-o", made, *link], check=True)
+    return made
+
+
+def seconds_of(program: Path) -> float:
+    start = time.perf_counter()
+    subprocess.run([program], check=True)
+    return time.perf_counter() - start
+
+
 def main() -> None:
     console = Console()
     table = Table("what", "median", "")
     with tempfile.TemporaryDirectory() as name, console.status("saving programs"):
         folder = Path(name)
         paths = save(folder)
+        in_c = c_program(paths["MiniLM"], folder / "MiniLM")
         turns: dict[str, list[float]] = {}
         found: dict[str, list[Any]] = {}
         for _ in range(ROUNDS):
             turns.setdefault("numpy", []).append(child(NUMPY)[0])
+            turns.setdefault("C", []).append(seconds_of(in_c))
             for program, path in paths.items():
                 turns.setdefault(program, []).append(child(LOADED, str(path))[0])
                 found.setdefault(program, []).append(child(LOADED, str(path), "memory")[1])
             found.setdefault("jit", []).append(child(JITTED, str(folder / "cache"))[1])
         numpy = statistics.median(turns["numpy"])
         table.add_row("process that imports numpy", f"{numpy * 1e3:.0f} ms", "")
+        in_ms = statistics.median(turns["C"]) * 1e3
+        table.add_row("C program until MiniLM's first result", f"{in_ms:.1f} ms", "with the process itself")
         for program, path in paths.items():
             whole = statistics.median(turns[program])
             load = statistics.median(one["load"] for one in found[program])

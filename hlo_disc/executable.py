@@ -12,7 +12,6 @@ import io
 import json
 import math
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,7 +117,7 @@ class Executable:
             unread=program.unread,
             driver=target.driver,
             recordable=bool(target.driver) and not any(name in program.object for name in _NOT_RECORDED),
-            wide_image=_Wide(program),
+            wide_image=_Wide(program) if program.wide_kernels else None,
             keep_alive=(library, functions),
         )
         self._nested = ral.nested
@@ -277,6 +276,8 @@ class _Wide:
     """The program's kernels with indices of 64 bits: compiled when they are first needed."""
 
     def __init__(self, program: Program):
+        import threading
+
         self._program = program
         self._lock = threading.Lock()
         self._library: Library | None = None

@@ -30,6 +30,7 @@ from hlo_disc.saved import save
 TARGET = "aarch64"
 BUILD = Path(__file__).parents[2] / "build" / "aarch64"
 _NUMBERS = itertools.count()
+_SCALARS = (bool, int, float, complex)
 
 
 class Died(AssertionError):
@@ -115,7 +116,7 @@ class Native:
         return self._process.request(name, self._number, *arguments)
 
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
-        results = self.request("run", tuple(np.asarray(x) for x in arguments))
+        results = self.request("run", tuple(x if isinstance(x, _SCALARS) else np.asarray(x) for x in arguments))
         if self._weak is None and not any(_is_jax(x) for x in arguments):
             return tuple(results)
         return tuple(map(_to_jax, results, self._weak or [False] * len(results)))
@@ -135,6 +136,22 @@ class Native:
         if name not in ("plan", "unmet", "accept", "infer", "packed_bytes"):
             raise AttributeError(f"an executable in an emulated process has no {name}")
         return lambda *arguments: self.request("ask", name, arguments)
+
+
+class Library:
+    """Object code of kernels in the emulated process."""
+
+    def __init__(self, object_: bytes) -> None:
+        self._process, self._number = process(), next(_NUMBERS)
+        self._process.request("load", self._number, object_)
+        weakref.finalize(self, self._process.gone.append, self._number)
+
+    def call(self, buffers: Sequence[np.ndarray], env: np.ndarray | None, arena: np.ndarray | None) -> None:
+        """Call `@main` on buffers, which it changes."""
+        changed, env_after, arena_after = self._process.request("call", self._number, list(buffers), env, arena)
+        for before, after in zip((*buffers, env, arena), (*changed, env_after, arena_after), strict=True):
+            if before is not None:
+                before[...] = after
 
 
 def _is_jax(x: Any) -> bool:

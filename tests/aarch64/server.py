@@ -16,9 +16,13 @@ import sys
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 _PARENT_DIED = 1  # prctl's PR_SET_PDEATHSIG
+
+
+ORACLE = Path(__file__).parents[1] / "oracle"
 
 
 class NativeFinder:
@@ -32,10 +36,17 @@ class NativeFinder:
 
 
 class Server:
-    """executables: those that were made, by number."""
+    """executables, codes: those that were made, by number."""
 
     def __init__(self) -> None:
         self.executables: dict[int, Any] = {}
+        self.codes: dict[int, Any] = {}
+
+    def forget(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self.executables.pop(number, None)
+            if code := self.codes.pop(number, None):
+                code.close()
 
     def make(self, number: int, content: bytes, options: Any) -> None:
         """Of what `Executable.save` writes."""
@@ -59,6 +70,21 @@ class Server:
         """Those that came back with results."""
         return self.executables[number].count.value
 
+    def load(self, number: int, data: bytes) -> None:
+        """Object code of kernels, as `kernel_runner.py` makes it."""
+        from kernel_calls import SYMBOLS
+
+        from hlo_disc import ral
+
+        self.codes[number] = ral.Code(data, SYMBOLS)
+
+    def call(self, number: int, buffers: list[Any], env: Any, arena: Any) -> tuple[list[Any], Any, Any]:
+        """All of them, after a call of its @main."""
+        from kernel_calls import call
+
+        call(self.codes[number].address("main"), buffers, env, arena)
+        return buffers, env, arena
+
     def link(self, objects: list[bytes]) -> list[str]:
         """What is wrong with objects, "" for those that can be linked."""
         from hlo_disc import ral
@@ -81,6 +107,7 @@ class Server:
 def main() -> None:
     ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGKILL)
     sys.meta_path.insert(0, NativeFinder(sys.argv[1]))
+    sys.path.append(str(ORACLE))
     connection, server = Connection(int(sys.argv[2])), Server()
     while True:
         try:
@@ -89,8 +116,7 @@ def main() -> None:
             return
         try:
             name, arguments, gone = pickle.loads(request)
-            for number in gone:
-                server.executables.pop(number, None)
+            server.forget(gone)
             answer = getattr(server, name)(*arguments), None
         except Exception as error:
             answer = None, error

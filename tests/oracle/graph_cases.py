@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from dhlo import make_graph
 from fence import fenced
+from kernel_runner import KIND
 
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
@@ -60,7 +61,7 @@ class GraphCases:
         """Compiled once for all sizes, it computes what the reference does, and reads nothing but its operands."""
         executable = self._executables.get((name, features))
         if executable is None:
-            executable = Executable(pipeline.compile(self[name], Options(target=f"cpu:{features}")))
+            executable = Executable(pipeline.compile(self[name], Options(target=f"{KIND}:{features}")))
             self._executables[name, features] = executable
         arrays = self.arguments(name, sizes)
         with np.errstate(all="ignore"):

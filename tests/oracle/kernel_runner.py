@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
+import os
 import re
 from collections.abc import Callable, Sequence
 
 import ml_dtypes
 import numpy as np
+import remote
+from kernel_calls import FAST_BYTES, SYMBOLS, call
 
 from hlo_disc import mlir
 from hlo_disc.errors import ArgumentError
@@ -17,10 +19,9 @@ from hlo_disc.targets import registry
 from hlo_disc.targets.target import Library, compile_modules
 from hlo_disc.targets.types import MINI_FLOATS
 
-CPU = registry.find("cpu")
-_PARALLEL_FOR = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)
-_BLOCKS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
-_FAST_BYTES = 1 << 16
+# The kind of CPU that kernels are for: this machine's, or an emulated one.
+KIND = remote.TARGET if os.environ.get("HLO_DISC_TARGET") == remote.TARGET else "cpu"
+CPU = registry.find(KIND)
 _TYPES = {
     np.dtype(np.float16): "f16",
     np.dtype(ml_dtypes.bfloat16): "bf16",
@@ -38,28 +39,15 @@ _TYPES = {
 }
 
 
-@_PARALLEL_FOR
-def _parallel_for(call, function, record, blocks):
-    """Two ranges, to see that a kernel can start anywhere."""
-    fast = (ctypes.c_char * (_FAST_BYTES + 64))()
-    aligned = -(-ctypes.addressof(fast) // 64) * 64
-    middle = blocks // 2
-    _BLOCKS(function)(record, 0, middle, aligned)
-    _BLOCKS(function)(record, middle, blocks, aligned)
-
-
-SYMBOLS = {"ral_parallel_for": ctypes.cast(_parallel_for, ctypes.c_void_p).value or 0}
-
-
 def mlir_type(dtype: np.dtype | type) -> str:
     """The MLIR element type of arrays of `dtype` in memory."""
     return _TYPES[np.dtype(dtype)]
 
 
 def levels() -> list[str]:
-    """The feature levels that this machine can run."""
+    """The feature levels that this machine, or the emulated one, can run."""
     found = []
-    for name in ("avx2", "avx512"):
+    for name in CPU.levels:
         try:
             CPU.generator(name)
         except ArgumentError:
@@ -91,7 +79,7 @@ def kernel_module(body: str, types: Sequence[str], blocks: int = 1, functions: s
           attributes {{llvm.emit_c_interface}} {{
         %one = arith.constant 1 : index
         %blocks = arith.constant {blocks} : index
-        %bytes = arith.constant {_FAST_BYTES} : i32
+        %bytes = arith.constant {FAST_BYTES} : i32
         gpu.launch_func @kernels::@k blocks in (%blocks, %one, %one) threads in (%one, %one, %one)
           dynamic_shared_memory_size %bytes args({parameters})
         return
@@ -99,28 +87,28 @@ def kernel_module(body: str, types: Sequence[str], blocks: int = 1, functions: s
     }}"""
 
 
-def load(text: str, level: str = "host") -> Library:
-    """Compile MLIR text and link it with this file's `ral_parallel_for`."""
-    return CPU.link(compile_modules(CPU.generator(level), [parse(text)]), SYMBOLS)
+def load(text: str, level: str = "host") -> Library | remote.Library:
+    """Compile MLIR text and link it with a `ral_parallel_for` of the tests'."""
+    object_ = compile_modules(CPU.generator(level), [parse(text)])
+    return remote.Library(object_) if KIND == remote.TARGET else CPU.link(object_, SYMBOLS)
 
 
 @functools.lru_cache(maxsize=64)
-def _load_cached(text: str, level: str) -> Library:
+def _load_cached(text: str, level: str) -> Library | remote.Library:
     return load(text, level)
 
 
-def main_of(library: Library) -> Callable[..., None]:
+def main_of(library: Library | remote.Library) -> Callable[..., None]:
     """`@main` as a function of buffers; call, env and arena are null unless given."""
-    address = library.address("main")
-    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(address)
 
-    def call(*buffers: np.ndarray, env: np.ndarray | None = None, arena: np.ndarray | None = None) -> None:
-        pointers = (ctypes.c_void_p * max(1, len(buffers)))(*[b.ctypes.data for b in buffers])
-        extra = [None if x is None else x.ctypes.data for x in (env, arena)]
-        function(None, *extra, ctypes.addressof(pointers))
+    def main(*buffers: np.ndarray, env: np.ndarray | None = None, arena: np.ndarray | None = None) -> None:
+        if isinstance(library, remote.Library):
+            library.call(buffers, env, arena)
+        else:
+            call(library.address("main"), buffers, env, arena)
 
-    call.library = library  # type: ignore[attr-defined]  # the code lives as long as its library
-    return call
+    main.library = library  # type: ignore[attr-defined]  # the code lives as long as its library
+    return main
 
 
 def run(body: str, *buffers: np.ndarray, level: str = "host", blocks: int = 1, functions: str = "") -> None:

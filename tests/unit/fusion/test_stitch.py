@@ -13,7 +13,7 @@ from dhlo import make_graph
 from fence import fenced
 from graph_cases import Build, GraphCases, constant
 from jax import lax
-from kernel_runner import levels
+from kernel_runner import KIND, levels
 
 import hlo_disc
 from hlo_disc import pipeline
@@ -306,7 +306,7 @@ def test_vectors_of_every_other_element_end_with_the_array(step: int, features: 
         return every, g.op("reverse", [every], dims=(0,))
 
     graph = make_graph([("float32", "a")], build)
-    executable = Executable(pipeline.compile(graph, Options(target=f"cpu:{features}")))
+    executable = Executable(pipeline.compile(graph, Options(target=f"{KIND}:{features}")))
     for count in (1, 2, 4, 8, 16, 32, 64, 128):
         x = np.arange((count - 1) * step + 1, dtype=np.float32)
         found, back = executable(fenced(x))

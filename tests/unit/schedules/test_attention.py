@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from dhlo import make_graph, sample, stitched
 from fence import fenced
-from kernel_runner import levels
+from kernel_runner import KIND, levels
 from test_tile import dot, launches, run, spread
 
 import hlo_disc
@@ -138,7 +138,7 @@ def test_bf16(layout: str, change: Callable[..., Value]) -> None:
     assert registers == (layout != "b, h, d, s")  # queries are read as they lie, along K
     around_tiles = [dict(b=2, h=1, m=m, n=n, d=64) for m, n in ((31, 32), (32, 31), (33, 64), (64, 65))]
     for level in ("host", *levels()):
-        executable = Executable(pipeline.compile(graph, Options(target=f"cpu:{level}")))
+        executable = Executable(pipeline.compile(graph, Options(target=f"{KIND}:{level}")))
         for size in [*SIZES, *around_tiles]:
             arrays = sample(graph, size)
             (want,) = reference.evaluate(exact, [x.astype(np.float64) for x in arrays])
@@ -220,7 +220,7 @@ def test_masked_rows_are_as_in_xla() -> None:
     q[2, 4] = np.nan
     names = {"q": "b, m, h, d", "k": "b, n, h, d", "v": "b, n, h, d", "mask": "b, n"}
     for features in levels():
-        compiled = jit(fn, dims={name: f"({text})" for name, text in names.items()}, target=f"cpu:{features}")
+        compiled = jit(fn, dims={name: f"({text})" for name, text in names.items()}, target=f"{KIND}:{features}")
         found, expected = np.asarray(compiled(q, k, v, mask)), np.asarray(jax.jit(fn)(q, k, v, mask))
         assert "attention" in compiled.explain()
         np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))

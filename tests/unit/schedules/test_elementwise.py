@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from dhlo import make_graph
-from kernel_runner import levels
+from kernel_runner import KIND, levels
 
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.dtypes import (
@@ -103,7 +103,7 @@ def given(name: str, *pair: Any) -> list[Any]:
 
 
 def compiled(graph, level: str) -> Executable:
-    options = Options(target=f"cpu:{level}", threads=1)
+    options = Options(target=f"{KIND}:{level}", threads=1)
     return Executable(pipeline.compile(graph, options), options)
 
 

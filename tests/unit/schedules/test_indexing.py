@@ -13,6 +13,7 @@ from fence import fenced
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from jax import lax
+from kernel_runner import KIND, levels
 from layouts import Layout, layouts
 
 import hlo_disc
@@ -75,7 +76,7 @@ def check(graph: Graph, layout: Layout, level: str, xla: bool) -> None:
     """One binary at many sizes; windows always fit."""
     verify(graph)
     note(to_stablehlo(graph))
-    executable = Executable(pipeline.compile(graph, Options(target=f"cpu:{level}")))
+    executable = Executable(pipeline.compile(graph, Options(target=f"{KIND}:{level}")))
     names = sorted(graph.bindings)
     tried = [dict.fromkeys(names, layout.smallest), *(dict(zip(names, sizes * 2, strict=False)) for sizes in SIZES)]
     for seed, sizes in enumerate(tried):
@@ -98,7 +99,7 @@ def test_gather(layout, data):
     attrs = {**layout.numbers, "slice_sizes": layout.sizes}
     graph = make_graph(inputs, lambda b, x, i: b.op("gather", [x, i], **attrs))
     assert graph.outputs[0].shape == layout.moved
-    check(graph, layout, data.draw(st.sampled_from(("host", "avx2"))), xla=data.draw(st.booleans()))
+    check(graph, layout, data.draw(st.sampled_from(("host", levels()[0]))), xla=data.draw(st.booleans()))
 
 
 @settings(max_examples=examples(25, 300), deadline=None)
@@ -106,7 +107,7 @@ def test_gather(layout, data):
 def test_scatter(layout, data):
     dtypes = data.draw(st.lists(st.sampled_from(DTYPES), min_size=1, max_size=2))
     body = data.draw(st.sampled_from(sorted(bodies(dtypes))))
-    level = data.draw(st.sampled_from(("host", "avx2")))
+    level = data.draw(st.sampled_from(("host", levels()[0])))
     # XLA cannot compile one over several operands of which some are halves.
     check(scatter_graph(layout, dtypes, body), layout, level, xla=len(dtypes) == 1 and data.draw(st.booleans()))
 
@@ -279,7 +280,7 @@ def test_bad_numbers(op, error):
         hlo_disc.compile(text)
 
 
-@pytest.mark.parametrize("level", ["host", "avx2"])
+@pytest.mark.parametrize("level", ["host", levels()[0]])
 def test_an_element_of_bf16_in_all_lanes(level):
     """LLVM would put such lanes together by a function that there is not."""
     numbers = dict.fromkeys(("collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims"), ())
@@ -287,7 +288,7 @@ def test_an_element_of_bf16_in_all_lanes(level):
     inputs = [("bfloat16", "a"), ("int32", "0, b")]
     executable = Executable(
         pipeline.compile(
-            make_graph(inputs, lambda b, x, i: b.op("gather", [x, i], **attrs)), Options(target=f"cpu:{level}")
+            make_graph(inputs, lambda b, x, i: b.op("gather", [x, i], **attrs)), Options(target=f"{KIND}:{level}")
         )
     )
     x = np.arange(5).astype(ml_dtypes.bfloat16)

@@ -12,7 +12,7 @@ import pytest
 from dhlo import make_graph, run_stablehlo
 from fence import fenced
 from jax import lax
-from kernel_runner import levels
+from kernel_runner import KIND, levels
 
 import hlo_disc
 from hlo_disc import pipeline
@@ -69,7 +69,7 @@ def test_sort_and_argsort(dtype):
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_any_axis(axis, level):
     fn = lambda x, y: lax.sort((x, y), dimension=axis, num_keys=1)  # noqa: E731
-    compiled = hlo_disc.compile(fn, "i32[a, b, c]", "f32[a, b, c]", target=f"cpu:{level}")
+    compiled = hlo_disc.compile(fn, "i32[a, b, c]", "f32[a, b, c]", target=f"{KIND}:{level}")
     for shape in ((0, 3, 2), (1, 1, 1), (5, 7, 3), (1200, 2, 3), (2, 1300, 2), (3, 1, 5000)):
         x, y = awkward(np.dtype(np.int32), shape), awkward(np.dtype(np.float32), shape, 1)
         same(compiled(x, y), fn(x, y))
@@ -126,7 +126,7 @@ def test_programs(name):
 def test_top_k(k, level):
     """Kept while scanning, or by sorting all; rows of one part and of several."""
     compiled = hlo_disc.compile(
-        lambda x: lax.top_k(x, k), "f32[a, n]", constraints=[f"n >= {k}"], target=f"cpu:{level}"
+        lambda x: lax.top_k(x, k), "f32[a, n]", constraints=[f"n >= {k}"], target=f"{KIND}:{level}"
     )
     for rows, n in ((3, k), (1, k + 1), (0, k), (2, 6000), (1, 70000), (100, k + 17)):
         for x in (awkward(np.dtype(np.float32), (rows, n)), np.arange(rows * n, dtype=np.float32).reshape(rows, n)):

@@ -16,7 +16,7 @@ from dhlo import make_graph, sample, shape, stitched
 from fence import fenced
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_runner import levels
+from kernel_runner import CPU, KIND, levels
 
 import hlo_disc
 from hlo_disc import pipeline
@@ -61,7 +61,7 @@ def product(
 
 def run(graph: Graph, sizes: Sequence[dict[str, int]], tolerance: float = 2e-6, level: str = "") -> None:
     for features in [level] if level else levels():
-        executable = Executable(pipeline.compile(graph, Options(target=f"cpu:{features}")))
+        executable = Executable(pipeline.compile(graph, Options(target=f"{KIND}:{features}")))
         for size in sizes:
             arrays = sample(graph, size)
             expected = reference.evaluate(graph, arrays)
@@ -80,6 +80,17 @@ STACKS = [dict(zip("bhmkn", size, strict=True)) for size in BATCHES]
 @pytest.mark.parametrize("left, right", list(itertools.product((0, 1), (0, 1))))
 def test_matrices(left: int, right: int) -> None:
     run(product("k, m" if left == 0 else "m, k", "k, n" if right == 0 else "n, k", ((left,), (right,))), MATRICES)
+
+
+@pytest.mark.parametrize("left, right", list(itertools.product((0, 1), (0, 1))))
+def test_two_lanes(left: int, right: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of f64, where a register has 16 bytes."""
+    device = Device(simd_bytes=16, registers=32)
+    monkeypatch.setattr(type(CPU.generator("host")), "device", property(lambda self: device))
+    graph = product(
+        "k, m" if left == 0 else "m, k", "k, n" if right == 0 else "n, k", ((left,), (right,)), dtype="float64"
+    )
+    run(graph, MATRICES, 1e-14, level=levels()[0])
 
 
 @pytest.mark.parametrize(
@@ -321,7 +332,7 @@ def test_an_operand_that_is_spread_when_the_call_says_so() -> None:
 def test_long_sums_are_accurate() -> None:
     """Over K = 3072 the error against float64 stays below that of plain f32 summation by far."""
     graph = product("m, k", "k, n", ((1,), (0,)))
-    executable = Executable(pipeline.compile(graph, Options(target=f"cpu:{levels()[-1]}")))
+    executable = Executable(pipeline.compile(graph, Options(target=f"{KIND}:{levels()[-1]}")))
     rng = np.random.default_rng(0)
     x, y = (rng.random(s, np.float32) for s in ((9, 3072), (3072, 70)))
     exact = x.astype(np.float64) @ y.astype(np.float64)
@@ -351,7 +362,7 @@ def test_deep_sums_in_blocks() -> None:
     run(graph, [{"m": m, "k": k, "n": n} for m, k, n in ((8, 5000, 8), (130, 2049, 70), (400, 2048, 3), (1, 4097, 64))])
     nested = product("m, h, k", "h, n, k", ((1, 2), (0, 2)))
     run(nested, [{"m": m, "h": h, "k": k, "n": n} for m, h, k, n in ((5, 3, 2100, 9), (100, 0, 7, 3), (100, 5, 0, 70))])
-    executable = Executable(pipeline.compile(graph, Options(target=f"cpu:{levels()[-1]}", threads=1)))
+    executable = Executable(pipeline.compile(graph, Options(target=f"{KIND}:{levels()[-1]}", threads=1)))
     assert executable.memory(m=8, k=10**7, n=8).temporary < 2 << 20
 
 

@@ -111,8 +111,10 @@ def transpose_panel(b: Builder, types: DotTypes, lanes: int, vectors: int) -> Ca
 
 
 def _transposed(b: Builder, rows: list[Val]) -> list[Val]:
-    """Four columns of n rows with four elements each: blocks of 4 x 4, side by side in vectors of n lanes."""
+    """Four columns of n rows with four elements each: of two rows, or blocks of 4 x 4 in vectors of n lanes."""
     n = len(rows)
+    if n == 2:
+        return [b.simd.shuffle(*rows, (k, 4 + k)) for k in range(4)]
     joined = []
     for r in range(4):
         parts = rows[r::4]

@@ -5,7 +5,8 @@ VENV := .venv
 # The directory of conformance cases, one StableHLO module a file; which of them, or of the surface table, to run.
 CASES ?= ../shared/conformance
 FILTER ?= *
-# What conformance cases and random programs are compiled for: cpu, emulated-cuda or emulated-rocm.
+# What conformance cases and random programs are compiled for: cpu, emulated-cuda, emulated-rocm or, after
+# make test-aarch64, aarch64.
 TARGET ?= cpu
 # For how long to compile random programs.
 SECONDS ?= 60
@@ -18,13 +19,18 @@ SIZES ?= 7,32,1,31,0,2
 JOBS ?= 1
 BIN := $(VENV)/bin
 GPU_TESTS := $(patsubst %,tests/e2e/test_%.py,sweeps control data_sizes pad random random_graphs conformance)
+# Of the unit tests those that run code, of the others those of programs.
+AARCH64_TESTS ?= tests/aarch64 $(patsubst %,tests/unit/%.py,$(addprefix targets/test_,vecmath minifloats masks translate) \
+	$(addprefix schedules/test_,attention convolution elementwise indexing reduce sort tile types) fusion/test_stitch) \
+	$(patsubst %,tests/e2e/test_%.py,programs jax_programs sweeps random_graphs random complex control data_sizes einsum \
+	linalg library_ops pad bitcast chlo in_place reduce_jax reduce_precision window_edges threads conformance)
 NATIVE := $(wildcard hlo_disc/ral/*/*.cc hlo_disc/ral/*/*.h) CMakeLists.txt
 CPP := $(wildcard examples/serve_cpp/*.cc tests/library/*.cc hlo_disc/ral/*/*.cc hlo_disc/ral/*/*.h tests/emulator/*.cc tests/emulator/*.h tests/emulator/library/*.cc tests/unit/ral/*.cc)
 STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-frameworks test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow gpu-kit ecosystem bench-startup serve-cpp library-sanitizers asan tsan clean
+.PHONY: demo test test-gpu test-aarch64 test-frameworks test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow gpu-kit ecosystem bench-startup serve-cpp library-sanitizers asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -38,6 +44,11 @@ test-gpu: $(STAMP)
 	$(BIN)/pytest tests/unit/targets/test_models_for_gpus.py -n auto
 	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-cuda
 	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-rocm
+
+# Programs as AArch64's code, by a Python under QEMU that is brought here: needs a cross compiler and QEMU, and says so.
+test-aarch64: $(STAMP)
+	$(BIN)/python tests/aarch64/build.py
+	$(BIN)/pytest $(AARCH64_TESTS) -n auto --target aarch64
 
 # Programs of PyTorch and TensorFlow, each in an environment with that framework over .venv.
 test-frameworks: $(STAMP) .venv-torch/installed .venv-tensorflow/installed
@@ -74,11 +85,11 @@ test-full: $(STAMP)
 
 conformance: $(STAMP)
 	@test -d "$(CASES)" || { echo "There is no directory $(CASES): say where the cases are, as in make conformance CASES=DIR" >&2; exit 1; }
-	PYTHONPATH=tests/emulator $(BIN)/python -m commands conformance "$(CASES)" --filter "$(FILTER)" --target $(TARGET)
+	PYTHONPATH=tests/emulator:tests/aarch64 $(BIN)/python -m commands conformance "$(CASES)" --filter "$(FILTER)" --target $(TARGET)
 
 # What fails is kept in build/fuzz.
 fuzz: $(STAMP)
-	PYTHONPATH=tests/emulator $(BIN)/python tests/oracle/fuzz.py --seconds $(SECONDS) --target $(TARGET)
+	PYTHONPATH=tests/emulator:tests/aarch64 $(BIN)/python tests/oracle/fuzz.py --seconds $(SECONDS) --target $(TARGET)
 
 # Damaged files for the command line; what fails is kept in build/fuzz-files.
 fuzz-files: $(STAMP)

@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if target := config.getoption("--target"):
-        rows = remote.INAPPLICABLE if target == remote.TARGET else inapplicable.ROWS
+        rows = inapplicable.FOR_AARCH64 if target == remote.TARGET else inapplicable.FOR_GPUS
         for item in items:
             inapplicable.mark(item, rows)
 

@@ -187,6 +187,3 @@ def register() -> None:
 
     executable.Executable.__init__ = init  # type: ignore[method-assign]
     flat.repeated = in_python
-
-
-INAPPLICABLE: tuple[Any, ...] = ()

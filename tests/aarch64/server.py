@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import io
+import os
 import pickle
+import platform
 import signal
 import sys
 from importlib.machinery import ModuleSpec
@@ -98,6 +100,16 @@ class Server:
                 found.append(str(error) or type(error).__name__)
         return found
 
+    def machine(self) -> tuple[str, list[str]]:
+        """What this process runs on, and the features that it has."""
+        from hlo_disc import ral
+
+        return platform.machine(), ral.cpu_features()
+
+    def end(self, status: int) -> None:
+        """As a crash would."""
+        os._exit(status)
+
     def live_bytes(self) -> int:
         from hlo_disc import ral
 
@@ -114,13 +126,14 @@ def main() -> None:
             request = connection.recv_bytes()
         except EOFError:
             return
+        name, arguments, gone = pickle.loads(request)
         try:
-            name, arguments, gone = pickle.loads(request)
             server.forget(gone)
             answer = getattr(server, name)(*arguments), None
         except Exception as error:
             answer = None, error
         connection.send(answer)
+        del request, arguments, answer  # arrays, which may be large
 
 
 if __name__ == "__main__":

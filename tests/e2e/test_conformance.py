@@ -162,7 +162,8 @@ def test_the_command_for_an_emulated_gpu(target, tmp_path):
     """Its worker processes know the target, too."""
     directory = write(tmp_path, {"exp": RIGHT["exp"], "sum": RIGHT["sum"], "wrong": WRONG["failed"]})
     command = [sys.executable, "-m", "commands", "conformance", str(directory), "--jobs", "1", "--target", target]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "emulator")}
+    tests = Path(__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(tests / x) for x in ("emulator", "aarch64"))}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 1 and "testdata: 2 passed, 1 failed of 3" in done.stdout, done.stdout + done.stderr
 

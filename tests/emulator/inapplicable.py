@@ -1,4 +1,4 @@
-"""What tests say that is not so of GPUs, and why: `pytest --target` expects it to fail, with these errors."""
+"""What tests say that is not so of what is emulated, and why: `pytest --target` expects these errors of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Inapplicable:
     tests: tuple[str, ...]
 
 
-ROWS: Sequence[Inapplicable] = (
+FOR_GPUS: Sequence[Inapplicable] = (
     Inapplicable(
         "it is refused for the library function first",
         AssertionError,
@@ -108,6 +108,40 @@ ROWS: Sequence[Inapplicable] = (
         (
             "test_data_sizes.py::test_no_memory",
             "test_data_sizes.py::test_values_that_share_memory_allocate_it_once",
+        ),
+    ),
+)
+
+FOR_AARCH64: Sequence[Inapplicable] = (
+    Inapplicable(
+        "scipy's LAPACK for AArch64 finds other signs and another order, which are as right",
+        AssertionError,
+        tuple(
+            f"test_linalg.py::test_jax[[]{case}[]]"
+            for case in ("eig-float32", "eig-float64", "schur-float32", "schur-complex128")
+        ),
+    ),
+    Inapplicable(
+        "memory is the emulated process's",
+        AssertionError,
+        (
+            "test_data_sizes.py::test_no_memory",
+            "test_data_sizes.py::test_values_that_share_memory_allocate_it_once",
+            "test_threads.py::test_failed_allocations_are_errors_and_leak_nothing",
+            "test_threads.py::test_a_failed_allocation_stays_with_its_thread",
+        ),
+    ),
+    Inapplicable(
+        "XLA runs programs that are in its own process",
+        AttributeError,
+        ("test_complex.py::test_arguments_and_results",),
+    ),
+    Inapplicable(
+        "arrays are others there at each call, so that no packed form of one is kept",
+        AssertionError,
+        (
+            "test_control.py::test_weights_in_a_loop_are_packed",
+            "test_control.py::test_an_array_has_a_packed_form_for_each_product_that_reads_it",
         ),
     ),
 )

@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 import emulated
+import remote
 from batches import batches_until
 from differential import SIZES
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -31,6 +32,7 @@ from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.errors import UnsupportedOpError
 
 emulated.register()  # worker processes import this file, too
+remote.register()
 
 BATCH = 10
 SHRINK_SECONDS = 40
@@ -87,7 +89,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, help="the first batch's; random by default")
     parser.add_argument("--ops", default="graph", help="sweep these ops, or 'all', in place of random graphs")
-    parser.add_argument("--target", default="cpu", help="compile for it: cpu, emulated-cuda, emulated-rocm")
+    parser.add_argument("--target", default="cpu", help="compile for it: cpu, emulated-cuda, emulated-rocm, aarch64")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=300, help="seconds that a batch may take, shrinking included")
     parser.add_argument("--failures", type=Path, default=Path("build/fuzz"), help="the directory of what fails")

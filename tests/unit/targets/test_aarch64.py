@@ -16,7 +16,8 @@ from hlo_disc.cli import main
 from hlo_disc.errors import ArgumentError, FormatError
 from hlo_disc.executable import runs_here
 from hlo_disc.options import Options
-from hlo_disc.program import Program, read
+from hlo_disc.program import Program
+from hlo_disc.saved import read
 from hlo_disc.targets import aarch64, registry
 
 elsewhere = pytest.mark.skipif(platform.machine() == "aarch64", reason="this machine is one")

@@ -114,7 +114,7 @@ def _transposed(b: Builder, rows: list[Val]) -> list[Val]:
     """Four columns of n rows with four elements each: of two rows, or blocks of 4 x 4 in vectors of n lanes."""
     n = len(rows)
     if n == 2:
-        return [b.simd.shuffle(*rows, (k, 4 + k)) for k in range(4)]
+        return [b.simd.shuffle(rows[0], rows[1], (k, 4 + k)) for k in range(4)]
     joined = []
     for r in range(4):
         parts = rows[r::4]

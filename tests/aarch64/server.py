@@ -87,6 +87,16 @@ class Server:
         call(self.codes[number].address("main"), buffers, env, arena)
         return buffers, env, arena
 
+    def run_library(self, path: str, arrays: list[Any]) -> list[Any]:
+        """The results of a library that `hlo-disc compile --emit library` wrote."""
+        from c_library import Library, Model
+
+        model = Model(Library(Path(path)))
+        try:
+            return model(*arrays)
+        finally:
+            model.close()
+
     def link(self, objects: list[bytes]) -> list[str]:
         """What is wrong with objects, "" for those that can be linked."""
         from hlo_disc import ral

@@ -7,11 +7,14 @@ import random
 import struct
 
 import depth
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import remote
+from click.testing import CliRunner
 
 import hlo_disc
+from hlo_disc.cli import main
 from hlo_disc.errors import ShapeError
 
 
@@ -83,6 +86,22 @@ def test_other_relocations_are_refused(object_, kind):
         struct.pack_into("<I", data, at + 8, kind)
     (message,) = remote.process().request("link", [bytes(data)])
     assert f"relocations of type {kind}" in message
+
+
+def test_a_library_that_a_cross_compiler_builds(monkeypatch, tmp_path):
+    """With weights that it packs when it is opened, and a function of the runtime's own."""
+    w = np.random.default_rng(0).standard_normal((33, 65)).astype(np.float32)
+    program = tmp_path / "f.disc"
+    hlo_disc.compile(lambda x: (x @ w, jnp.fft.fft(x)), "f32[n, 33]").save(program)
+    monkeypatch.setenv("CXX", "aarch64-linux-gnu-g++")
+    arguments = ["compile", program, "-o", tmp_path / "f", "--emit", "library", "--weights-beside"]
+    done = CliRunner().invoke(main, list(map(str, arguments)))
+    assert done.exit_code == 0, done.output
+    for n in (1, 7, 100):
+        x = np.random.default_rng(n).standard_normal((n, 33)).astype(np.float32)
+        product, transform = remote.process().request("run_library", str(tmp_path / "f" / "libf.so"), [x])
+        np.testing.assert_allclose(product, x @ w, atol=1e-4)
+        np.testing.assert_allclose(transform, np.fft.fft(x), atol=1e-4)
 
 
 def test_damage_ends_no_process(object_):

@@ -21,7 +21,7 @@ COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 # Each program, and Debian's package with it.
 TOOLS = {COMPILER: "g++-aarch64-linux-gnu", EMULATOR: "qemu-user", "apt-get": "apt", "dpkg-deb": "dpkg"}
 DEBIAN = ("python3", "libpython3-dev", "libstdc++6")
-PACKAGES = ("jaxlib", "ml_dtypes", "nanobind", "numpy", "scipy")
+PACKAGES = ("jax", "jaxlib", "llvmlite", "ml_dtypes", "nanobind", "numpy", "opt_einsum", "scipy")
 PLATFORMS = ("manylinux2014_aarch64", "manylinux_2_17_aarch64", "manylinux_2_27_aarch64", "manylinux_2_28_aarch64")
 
 

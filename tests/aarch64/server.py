@@ -87,6 +87,13 @@ class Server:
         call(self.codes[number].address("main"), buffers, env, arena)
         return buffers, env, arena
 
+    def compile_and_run(self, text: str, arrays: list[Any]) -> tuple[str, tuple[str, ...], Any]:
+        """A StableHLO module for this machine: its target, its features, and what it makes of arrays."""
+        import hlo_disc
+
+        made = hlo_disc.compile(text, cache="", target="cpu")
+        return made.program.target, made.program.features, made(*arrays)
+
     def run_library(self, path: str, arrays: list[Any]) -> list[Any]:
         """The results of a library that `hlo-disc compile --emit library` wrote."""
         from c_library import Library, Model

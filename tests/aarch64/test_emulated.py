@@ -46,6 +46,18 @@ def test_code_runs_on_aarch64():
     np.testing.assert_array_equal(exe(np.arange(5, dtype=np.float32)), np.arange(1, 6))
 
 
+def test_the_compiler_runs_there_too():
+    """Whose "cpu" is its own machine."""
+    text = """func.func public @main(%a: tensor<?x4xf32>) -> tensor<?x4xf32> {
+      %0 = stablehlo.exponential %a : tensor<?x4xf32>
+      return %0 : tensor<?x4xf32>
+    }"""
+    x = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+    target, features, y = remote.process().request("compile_and_run", text, [x])
+    assert (target, features) == ("cpu", ("neon",))
+    np.testing.assert_allclose(y, np.exp(x), rtol=1e-6)
+
+
 def test_errors_come_back():
     exe = hlo_disc.compile(lambda x, y: x + y, "f32[n]", "f32[n]")
     with pytest.raises(ShapeError, match="n"):

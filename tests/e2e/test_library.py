@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import depth
+import emulated
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -320,6 +321,22 @@ def test_libraries_keep_to_themselves_and_the_same_input_gives_the_same_bytes(ex
     again = folder / "again"
     again.mkdir()
     assert written(exe, again, "layer").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
+def test_a_library_with_kernels_of_a_gpu(folder, target, emulated_targets):
+    """On the driver that stands in for a GPU's: the image is in the code, and arguments travel there and back."""
+    ctypes.CDLL(emulated.emulator()._name, ctypes.RTLD_GLOBAL)  # its kernels call the emulator
+    exe = hlo_disc.compile(lambda x: (layer(x), x.sum()), "f32[n, 33]", target=target)
+    name = target.replace("-", "_")
+    model = Model(Library(written(exe, folder, name)))
+    for n in (1, 9):
+        for got, want in zip(model(normal(n, 33)), exe.native(normal(n, 33)), strict=True):
+            np.testing.assert_array_equal(got, want)
+        place = np.zeros((n, 33), np.float32)
+        model(normal(n, 33), into=[place])
+        np.testing.assert_array_equal(place, exe.native(normal(n, 33))[0])
+    model.close()
 
 
 def test_what_a_library_cannot_hold(tmp_path):

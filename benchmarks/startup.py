@@ -69,6 +69,28 @@ stages = f.stats().records[0].stages_ms
 print(json.dumps({"compiled": "codegen" in stages, "ready": sum(taken.values()) + stages["cache"] / 1e3}))
 """
 
+# argv: what jits BERT-base, whose weights are arguments: "jax", or bytes of packed weights. Prints bytes, and seconds.
+RESIDENT = """
+import json, statistics, sys, time
+import jax
+import hlo_disc
+from benchmarks import models
+
+params, inputs = models.bert_params(), models.bert_inputs(4, 128)
+if sys.argv[1] == "jax":
+    f = jax.jit(models.bert)
+else:
+    f = hlo_disc.jit(models.bert, packed_bytes=int(sys.argv[1]), cache="")
+times = []
+for _ in range(12):
+    start = time.perf_counter()
+    jax.block_until_ready(f(params, *inputs))
+    times.append(time.perf_counter() - start)
+weights = sum(x.nbytes for x in jax.tree.leaves(params))
+status = dict(line.split(":") for line in open("/proc/self/status") if line.startswith("VmRSS"))
+print(json.dumps([int(status["VmRSS"].split()[0]) * 1024, statistics.median(times[4:]), weights]))
+"""
+
 
 def child(code: str, *arguments: str) -> tuple[float, Any]:
     """Seconds of a process, and what it prints as JSON."""
@@ -138,6 +160,8 @@ def main() -> None:
                 turns.setdefault(program, []).append(child(LOADED, str(path))[0])
                 found.setdefault(program, []).append(child(LOADED, str(path), "memory")[1])
             found.setdefault("jit", []).append(child(JITTED, str(folder / "cache"))[1])
+        for most in ("jax", str(4 << 30), "0"):
+            found[most] = [child(RESIDENT, most)[1] for _ in range(3)]
         numpy = statistics.median(turns["numpy"])
         table.add_row("process that imports numpy", f"{numpy * 1e3:.0f} ms", "")
         in_ms = statistics.median(turns["C"]) * 1e3
@@ -164,6 +188,14 @@ def main() -> None:
             f"{statistics.median(ready) * 1e3:.0f} ms",
             f"{len(ready)} processes",
         )
+        by_jax, seconds_by_jax, weights = (statistics.median(column) for column in zip(*found["jax"], strict=True))
+        for most, name in ((str(4 << 30), "jit"), ("0", "jit, packed_bytes=0")):
+            resident, seconds, _ = (statistics.median(column) for column in zip(*found[most], strict=True))
+            table.add_row(
+                f"memory of BERT-base under {name}, over jax.jit's",
+                f"{(resident - by_jax) / 2**20:.0f} MiB",
+                f"{(resident - by_jax) / weights:.2f} of the weights; {seconds_by_jax / seconds:.2f} times as fast",
+            )
     console.print(table)
 
 

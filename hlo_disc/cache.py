@@ -63,7 +63,7 @@ def name(graph: Graph, options: Options) -> str:
     if program is None:
         return ""
     kind, level = registry.split(options.target)
-    made_by = (kind, registry.find(kind).generator(level).key, _versions(), _files())
+    made_by = (kind, level, registry.find(kind).made_for(level), _versions(), _files())
     return hashlib.sha256(program + repr(made_by).encode()).hexdigest()
 
 

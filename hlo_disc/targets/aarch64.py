@@ -16,7 +16,7 @@ from hlo_disc.targets.native import kernels, link
 if TYPE_CHECKING:
     from hlo_disc.targets.aarch64_generator import Aarch64Generator
 
-__all__ = ["check", "driver", "generator", "kernels", "levels", "link"]
+__all__ = ["check", "driver", "generator", "kernels", "levels", "link", "made_for"]
 
 driver: tuple[str, ...] = ()
 levels = ("neon",)
@@ -27,6 +27,11 @@ def generator(features: str) -> Aarch64Generator:
     from hlo_disc.targets.aarch64_generator import Aarch64Generator
 
     return Aarch64Generator("generic", "+fp-armv8,+neon", "generic", ("neon",))
+
+
+def made_for(level: str) -> str:
+    """Nothing: all code is for the same machine."""
+    return ""
 
 
 def check(features: Sequence[str]) -> None:

@@ -87,10 +87,6 @@ class GpuGenerator:
         return (*self.levels, *self.host.features)
 
     @property
-    def key(self) -> str:
-        return f"{self.levels} {self.host.key}"
-
-    @property
     def device(self) -> Device:
         return self.vendor.device
 
@@ -226,8 +222,16 @@ class Gpu:
 
         Host code does no more than launch: it is for all CPUs, since the GPU is often another machine's.
         """
-        levels = self._vendor.default if level == "host" else (level,)
-        return GpuGenerator(self._vendor, levels, cast(HostGenerator, self._host.generator(self._host.levels[0])))
+        return GpuGenerator(
+            self._vendor, self._levels(level), cast(HostGenerator, self._host.generator(self._host.levels[0]))
+        )
+
+    def made_for(self, level: str) -> str:
+        """The vendor's levels, and the least CPU."""
+        return f"{self._levels(level)} {self._host.made_for(self._host.levels[0])}"
+
+    def _levels(self, level: str) -> tuple[str, ...]:
+        return self._vendor.default if level == "host" else (level,)
 
     def check(self, features: Sequence[str]) -> None:
         """Raise FormatError when this machine's CPU lacks a feature; what the GPU lacks its driver says."""

@@ -54,11 +54,6 @@ class NativeGenerator:
         return str(_machine(self).target_data)
 
     @property
-    def key(self) -> str:
-        """All that LLVM is told of the machine."""
-        return f"{self.cpu} {self.llvm} {self.tune}"
-
-    @property
     def batch(self) -> int:
         """All kernels are in one module: they share the functions that loops are outlined to."""
         return 0

@@ -39,11 +39,6 @@ class Generator(Protocol):
         ...
 
     @property
-    def key(self) -> str:
-        """The same in all processes for generators that make the same code."""
-        ...
-
-    @property
     def device(self) -> Device:
         """The machine as schedules see it, with its register tiles."""
         ...
@@ -97,6 +92,13 @@ class Target(Protocol):
     def generator(self, level: str) -> Generator:
         """The generator for a level, or "host": what this machine has, or where that does not tell, what runs on most.
         Raises ArgumentError for a level that this machine lacks.
+        """
+        ...
+
+    def made_for(self, level: str) -> str:
+        """What else decides about the code for a level: the same on all machines where that is the same.
+
+        To know it takes no generator, which loads all that compiles.
         """
         ...
 

@@ -17,7 +17,7 @@ from hlo_disc.targets.native import kernels, link
 if TYPE_CHECKING:
     from hlo_disc.targets.x86_generator import X86Generator
 
-__all__ = ["check", "driver", "generator", "kernels", "levels", "link"]
+__all__ = ["check", "driver", "generator", "kernels", "levels", "link", "made_for"]
 
 driver: tuple[str, ...] = ()
 _BASE = ("sse4.2", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt")
@@ -67,6 +67,11 @@ def generator(features: str) -> X86Generator:
     text = ",".join(f"+{f}" for f in required)
     tiles = set(TILES) <= set(required)
     return X86Generator(cpu, text, tune, required, level, 64 if wide else 32, 32 if wide else 16, tiles)
+
+
+def made_for(level: str) -> str:
+    """Of "host" what LLVM goes by: the features, and the CPU, which it schedules for."""
+    return f"{sorted(host_features())} {ral.cpu_model()}" if level == "host" else ""
 
 
 def check(features: Sequence[str]) -> None:

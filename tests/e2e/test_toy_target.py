@@ -34,10 +34,6 @@ class ToyGenerator:
         return ("abacus", *self.inner.features)
 
     @property
-    def key(self) -> str:
-        return f"abacus {self.inner.key}"
-
-    @property
     def device(self) -> Device:
         return replace(self.inner.device, tile_rows=3, tile_vectors=1, grain=64, pair_dot=False)
 
@@ -64,6 +60,9 @@ class ToyTarget:
 
     def generator(self, level: str) -> Generator:
         return ToyGenerator(x86.generator("host" if level == "one" else level))
+
+    def made_for(self, level: str) -> str:
+        return f"abacus {x86.made_for('host')}"
 
     def check(self, features: Sequence[str]) -> None:
         own, rest = [f for f in features if f == "abacus"], [f for f in features if f != "abacus"]

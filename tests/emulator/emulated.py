@@ -198,10 +198,6 @@ class EmulatedGenerator:
     features: tuple[str, ...] = ()
 
     @property
-    def key(self) -> str:
-        return f"{self.features} {self.most} {_host().key}"
-
-    @property
     def device(self) -> Device:
         return self.vendor.device
 
@@ -255,6 +251,9 @@ class Emulated:
     @property
     def driver(self) -> tuple[str, ...]:
         return (self._generator.vendor.driver[0], _built())
+
+    def made_for(self, level: str) -> str:
+        return f"{self._generator.features} {self._generator.most} {x86.made_for('host')}"
 
     def generator(self, level: str) -> EmulatedGenerator:
         return self._generator

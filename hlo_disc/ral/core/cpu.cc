@@ -89,11 +89,24 @@ std::vector<std::string> cpu_features() {
   }
   return found;
 }
+
+std::string cpu_model() {
+  uint32_t r[4];
+  if (!__get_cpuid(0, &r[0], &r[1], &r[2], &r[3])) return "";
+  std::string vendor;
+  for (int which : {kEbx, kEdx, kEcx}) vendor.append(reinterpret_cast<const char*>(&r[which]), sizeof r[which]);
+  if (!__get_cpuid(1, &r[0], &r[1], &r[2], &r[3])) return vendor;
+  return vendor + " " + std::to_string(r[kEax]);
+}
 #elif defined(__aarch64__)
+std::string cpu_model() { return ""; }
+
 std::vector<std::string> cpu_features() {
   return getauxval(AT_HWCAP) & HWCAP_ASIMD ? std::vector<std::string>{"neon"} : std::vector<std::string>{};
 }
 #else
+std::string cpu_model() { return ""; }
+
 std::vector<std::string> cpu_features() { return {}; }
 #endif
 }  // namespace ral

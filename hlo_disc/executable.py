@@ -222,12 +222,15 @@ class Executable:
         """A hash of what it computes, 63 bits: equal in all processes, for compiling is deterministic."""
         return content_hash(self.program)
 
-    def explain(self) -> str:
-        """What it was made from, the signature, the compile times and the plan: groups, schedules, variants, memory.
+    def explain(self, full: bool = False) -> str:
+        """What it was made from, the signature, the compile times, and the plan: launches, their forms and why, memory.
 
-        For GPUs also what the code says of its kernels: threads of a block, shared memory, registers where it has them.
+        Args:
+            full: every launch with its work, not those that are alike in one line, and the parts of the arena; for GPUs
+                also what the code says of its kernels: threads of a block, shared memory, registers where it has them.
+                Otherwise it is less than 60 lines.
         """
-        return explain_program(self.program)
+        return explain_program(self.program, full)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program as one file for `hlo_disc.load`.
@@ -241,21 +244,11 @@ class Executable:
         save(self.program, path)
 
 
-def explain_program(p: Program) -> str:
+def explain_program(program: Program, full: bool = False) -> str:
     """What `Executable.explain` says, for whichever machine it is."""
-    times = ", ".join(f"{name} {ms:.1f}" for name, ms in p.compile_ms.items())
-    lines = [
-        *([f"source  {p.source}"] if p.source else []),
-        *(f"input   {x}" for x in p.inputs),
-        *(f"output  {x}" for x in p.outputs),
-        *(f"guard   {x.lhs} {x.relation} {x.rhs}" for x in p.guards),
-        *(f"asked   {x.message}" for x in p.asked),
-        f"object  {len(p.object)} bytes for {', '.join(p.features)}; {len(p.constants)} constants of "
-        f"{p.weights} bytes; {len(p.packs)} packed weights",
-        f"compile {sum(p.compile_ms.values()):.1f} ms: {times}",
-        *_target(p.target).kernels(p.object),
-    ]
-    return "\n".join([*lines, "", p.explain]).rstrip()
+    from hlo_disc.explain import text
+
+    return text.full(program, _target(program.target).kernels(program.object)) if full else text.summary(program)
 
 
 def runs_here(program: Program) -> bool:

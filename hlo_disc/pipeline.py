@@ -20,6 +20,7 @@ from hlo_disc import cache
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
+from hlo_disc.explain.text import launches_text, plan_text
 from hlo_disc.options import Options
 from hlo_disc.program import InputRow, OutputRow, Program
 from hlo_disc.targets import registry
@@ -58,7 +59,7 @@ class InProgress:
     decisive: tuple[Dim, ...] = ()
     wide: tuple[bytes, ...] = ()
     code: HostCode = field(init=False)
-    explain: str = ""
+    account: str = ""
     listing: dict[str, str] = field(default_factory=dict)
     object: bytes = b""
     compile_ms: dict[str, float] = field(default_factory=dict)
@@ -131,11 +132,11 @@ def _schedule(c: InProgress) -> None:
 
 
 def _memory(c: InProgress) -> None:
-    from hlo_disc.stitch.explain import explain
+    from hlo_disc.stitch.explain import account
     from hlo_disc.stitch.hostflow.placement import place
 
     c.placement = place(c.graph, c.plan, c.scheduled)
-    c.explain = explain(c.graph, c.plan, c.scheduled, c.placement, c.generator.device)
+    c.account = account(c.graph, c.plan, c.scheduled, c.placement, c.generator.device).text()
 
 
 def _kernels(c: InProgress) -> None:
@@ -182,9 +183,9 @@ def _dump_groups(c: InProgress) -> Iterator[tuple[str, str]]:
 
 
 def _dump_launches(c: InProgress) -> Iterator[tuple[str, str]]:
-    from hlo_disc.stitch.explain import launches_text
+    from hlo_disc.stitch.explain import account
 
-    yield "txt", launches_text(c.plan, c.scheduled)
+    yield "txt", launches_text(account(c.graph, c.plan, c.scheduled, None, c.generator.device))
 
 
 def _dump_memory(c: InProgress) -> Iterator[tuple[str, str]]:
@@ -198,7 +199,7 @@ def _dump_kernels(c: InProgress) -> Iterator[tuple[str, str]]:
 
 
 def _dump_code(c: InProgress) -> Iterator[tuple[str, str]]:
-    yield "plan.txt", c.explain
+    yield "plan.txt", plan_text(c.account)
     yield "mlir", str(c.code.module)
 
 
@@ -299,7 +300,7 @@ def _program(c: InProgress) -> Program:
         calls=code.calls,
         env=code.env,
         unread=tuple(i for i, v in enumerate(graph.inputs) if v not in needed),
-        explain=c.explain,
+        account=c.account,
         compile_ms=c.compile_ms,
     )
 

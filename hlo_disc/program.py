@@ -124,6 +124,7 @@ class Program:
     asked: what holds at the calls that the program is for; the message says who asked.
     env: where `plan` leaves what for `main`, and for who calls it.
     unread: inputs whose sizes alone matter, by number.
+    account: what was decided and why, as `account.parse` reads it; "" where nobody is to know.
     structure: how the outputs nest, as JSON; "" for a plain sequence.
     compile_ms: milliseconds of each stage.
     source: what `hlo_disc.compile` took it from, in words.
@@ -142,7 +143,7 @@ class Program:
     calls: tuple[LibraryCall, ...]
     env: EnvLayout
     unread: tuple[int, ...] = ()
-    explain: str = ""
+    account: str = ""
     structure: str = ""
     compile_ms: Mapping[str, float] = dataclasses.field(default_factory=dict)
     packed: tuple[int, ...] = ()

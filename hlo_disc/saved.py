@@ -28,7 +28,7 @@ from hlo_disc.abi import ALIGNMENT
 from hlo_disc.errors import FormatError, UnsupportedOpError
 from hlo_disc.program import Program, calling_back, dtype_named
 
-VERSION = 14
+VERSION = 15
 _KIND = b"hlo_disc"
 _PREFIX = struct.Struct("<8sQQ")
 _AGAIN = "compile it again, and save or copy it anew"
@@ -154,7 +154,7 @@ def content_hash(program: Program) -> int:
 
     if calling_back(program):
         return secrets.randbits(63)
-    fields = _to_json(dataclasses.replace(program, explain="", compile_ms={}, source=""))
+    fields = _to_json(dataclasses.replace(program, account="", compile_ms={}, source=""))
     digest = hashlib.sha256(json.dumps(fields).encode())
     digest.update(program.object)
     for module in program.wide_kernels:

@@ -112,12 +112,13 @@ def _library(
 
 @main.command()
 @program_options
-def explain(file: Path, **settings: Any) -> None:
+@click.option("--full", is_flag=True, help="Show every launch with its work, and the parts of the arena.")
+def explain(file: Path, full: bool, **settings: Any) -> None:
     """Show how FILE is compiled.
 
-    Its signature and guards, the time of each stage, the kernels with their variants, and the memory plan.
+    Its signature and guards, the time of the longest stages, and the kernels with their variants.
     """
-    click.echo(explain_program(open_for_any_machine(file, **settings)))
+    click.echo(explain_program(open_for_any_machine(file, **settings), full))
 
 
 def _stablehlo(

@@ -14,11 +14,12 @@ import operator
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from hlo_disc import pipeline, ral
 from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
+from hlo_disc.executable import Executable
 from hlo_disc.generalise import STATIC
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
 from hlo_disc.jitted.fallback import SPREAD, FallbackCount, all_numpy, in_numpy, line_of, of_jax
@@ -383,13 +384,25 @@ class JitFunction(Generic[P, R]):
         """Calls from Python and from functions of `jax.jit`, compilations, their reasons and times."""
         return self._log.stats()
 
-    def explain(self) -> str:
-        """The text of `stats()` and, for each program in use, that of `Executable.explain`."""
-        parts = [f"{self.signature.name}: {self.stats()}"]
+    def explain(self, full: bool = False) -> str:
+        """The text of `stats()` and, for each program in use, that of `Executable.explain`.
+
+        Args:
+            full: everything. Otherwise it is less than 60 lines, and where programs are many it says how many are left
+                out.
+        """
+        from hlo_disc.explain import text
+
+        stats, programs = f"{self.signature.name}: {self.stats()}", list(self._executables())
+        if full:
+            return "\n\n".join([stats, *(executable.explain(full=True) for executable in programs)])
+        return text.several(stats, [executable.program for executable in programs])
+
+    def _executables(self) -> Iterator[Executable]:
+        """The programs in use."""
         for programs in list(self._by_settings.values()):
             for flat in list(programs.functions.values()):
-                parts += [executable.explain() for executable in flat.executables()]
-        return "\n\n".join(parts)
+                yield from flat.executables()
 
 
 def _path(variant: Compiled, taken: Sequence[Any], wrap: bool) -> Path:

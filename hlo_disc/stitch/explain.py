@@ -1,45 +1,102 @@
-"""What was compiled and why, as text for people: groups, their kernels and variants, memory, and reasons for splits."""
+"""What was compiled and why: as plain data for `explain`, and as text for dumps."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+from hlo_disc.account import Account, Form, Held, Launch, Slot, Split
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
 from hlo_disc.dynamic_hlo.ops.cost import operations
-from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim, dim_product
+from hlo_disc.dynamic_hlo.ops.table import kind
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, dim_product
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan, Scope
+from hlo_disc.stitch.hostflow.memory import Slot as MemorySlot
+from hlo_disc.stitch.hostflow.memory import value_bytes
 from hlo_disc.stitch.hostflow.placement import Placement
 from hlo_disc.stitch.schedule import CONTROL, HOST
 from hlo_disc.stitch.scheduling import Scheduled, Step
+from hlo_disc.stitch.variant import Choice
 
 
-def explain(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement, device: Device) -> str:
-    """One line an input, a line a launch, the arena, and why ops were not fused."""
-    lines = [f"program {graph.name}"]
-    for name, value in zip(graph.input_names, graph.inputs, strict=True):
-        if not all(n.is_const for n in value.shape):
-            lines.append(f"  input {name}: {_type(value)}")
-    lines += [f"  output: {_type(v)}" for v in graph.outputs]
-    lines.append(launches_text(plan, scheduled))
-    lines.append("what launches read and write, each once, and compute:")
-    lines += [f"{number:6d}  {_work(group)}" for number, group in enumerate(scheduled.steps)]
-    if device.teams:
-        lines.append("fast memory of a block, in bytes, which launches ask for:")
-        needs = {
-            k: c.variant.fast_bytes()
-            for s in scheduled.steps.values()
-            for c, k in zip(s.choices, s.kernels, strict=True)
-        }
-        lines += [f"  {kernel}: {need}" for kernel, need in needs.items() if need != Dim.const(0)]
-    lines.append(f"arena: {len(placement.slots)} slots for {len(placement.places)} values")
-    lines += [f"  {slot.size} bytes" for slot in placement.slots]
-    if plan.notes:
-        lines.append("not fused:")
-        lines += [f"  {note}" for note in dict.fromkeys(plan.notes)]
-    return "\n".join(lines)
+def account(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement | None, device: Device) -> Account:
+    """The forms of all launches and, once memory is planned, where values lie and when."""
+    places = _Places()
+    numbers = {group: number for number, group in enumerate(scheduled.steps)}
+    order = placement.order if placement else {}
+    owner = {op: number for group, number in numbers.items() for op in group.ops}
+    return Account(
+        graph.name,
+        places.texts,
+        [_launch(step, places, order.get(group, 0), device) for group, step in scheduled.steps.items()],
+        _flow(plan.scope, plan, numbers),
+        _slots(placement) if placement else [],
+        len(placement.places) if placement else 0,
+        [Split(op.name, places.number(op), why, owner.get(op, -1)) for op, why in dict.fromkeys(plan.splits)],
+        len(scheduled.packs),
+    )
+
+
+class _Places:
+    """The user's lines, by number."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, op: Op) -> int:
+        found = self._numbers.setdefault(op.loc, len(self.texts))
+        if found == len(self.texts):
+            self.texts.append(op.loc)
+        return found
+
+
+def _launch(step: Step, places: _Places, at: int, device: Device) -> Launch:
+    """Bytes and operations are both axes of a roofline."""
+    group = step.group
+    moved = sum((v.dtype.itemsize * dim_product(v.shape) for v in (*group.inputs, *group.outputs)), ZERO)
+    ops = Counter((op.name, places.number(op)) for op in group.ops)
+    return Launch(
+        [_form(choice, kernel, device) for choice, kernel in zip(step.choices, step.kernels, strict=True)],
+        list(map(_type, group.written)),
+        [(name, place, count) for (name, place), count in ops.items()],
+        str(moved),
+        str(sum(map(operations, group.ops), ZERO)),
+        next((str(op.operands[0].dtype) for op in group.ops if kind(op) == "dot"), ""),
+        at,
+    )
+
+
+def _form(choice: Choice, kernel: str, device: Device) -> Form:
+    when = [(str(c.size), c.relation, c.bound) for c in choice.when]
+    fast = choice.variant.fast_bytes() if device.teams else ZERO  # elsewhere a block takes what the call has
+    return Form(kernel, when, choice.packing is not None, choice.may_decline, str(fast))
+
+
+def _slots(placement: Placement) -> list[Slot]:
+    late = dict.fromkeys(placement.late_places.values())
+    places = {**placement.places, **placement.late_places}
+    inside: dict[MemorySlot, list[Held]] = {slot: [] for slot in (*placement.slots, *late)}
+    for value, slot in places.items():
+        inside[slot].append(Held(_type(value), str(value_bytes(value)), *placement.lives[value]))
+    return [Slot(str(slot.size), slot in late, values) for slot, values in inside.items()]
+
+
+def _flow(scope: Scope, plan: Plan, numbers: Mapping[Group, int]) -> list[Any]:
+    """The launches in order, those of loops and branches inside them."""
+    found: list[Any] = []
+    for group in scope.groups:
+        if group.schedule is CONTROL:
+            parts = zip(_parts(group), plan.inner(group), strict=True)
+            found.append([_control(group, plan), [[name, _flow(inside, plan, numbers)] for name, inside in parts]])
+        elif group.schedule is HOST:
+            found.append([f"host: {', '.join(op.name for op in group.ops)}", []])
+        else:
+            found.append(numbers[group])
+    return found
 
 
 def groups_text(graph: Graph, plan: Plan) -> str:
@@ -49,15 +106,6 @@ def groups_text(graph: Graph, plan: Plan) -> str:
     """
     names = _names(graph, plan)
     return "\n".join([*_groups(plan.scope, plan, names, ""), f"outputs {_list(plan.scope.outputs, plan, names)}"])
-
-
-def launches_text(plan: Plan, scheduled: Scheduled) -> str:
-    """A line a launch: the forms of the group and when each of them is taken."""
-    steps, packs = scheduled.steps, scheduled.packs
-    kernels = {name for step in steps.values() for name in step.kernels}
-    head = f"{len(steps)} launches, {len(kernels)} kernels, {len(packs)} packed weights"
-    numbers = {group: number for number, group in enumerate(steps)}
-    return "\n".join([head, *_scope(plan.scope, plan, scheduled, numbers, "  ")])
 
 
 def memory_text(graph: Graph, plan: Plan, placement: Placement) -> str:
@@ -118,22 +166,6 @@ def _type(value: Value) -> str:
     return f"{value.dtype}({', '.join(map(str, value.shape))})"
 
 
-def _scope(scope: Scope, plan: Plan, scheduled: Scheduled, numbers: dict[Group, int], indent: str) -> list[str]:
-    """The launches in order, those of loops and branches indented."""
-    lines: list[str] = []
-    for group in scope.groups:
-        if group.schedule is CONTROL:
-            lines.append(f"{indent}      {_control(group, plan)}")
-            for name, inside in zip(_parts(group), plan.inner(group), strict=True):
-                lines.append(f"{indent}      {name}:")
-                lines += _scope(inside, plan, scheduled, numbers, indent + "  ")
-        elif group.schedule is HOST:
-            lines.append(f"{indent}      host: {', '.join(op.name for op in group.ops)}")
-        else:
-            lines.append(f"{indent}{numbers[group]:4d}  {_step(scheduled.steps[group])}")
-    return lines
-
-
 def _control(group: Group, plan: Plan) -> str:
     (op,) = group.ops
     if op.name == "case":
@@ -150,24 +182,6 @@ def _parts(group: Group) -> list[str]:
         return []
     (op,) = group.ops
     return ["condition", "body"] if op.name == "while" else [f"branch {i}" for i in range(len(op.attrs["branches"]))]
-
-
-def _step(step: Step) -> str:
-    forms = []
-    for choice, kernel in zip(step.choices, step.kernels, strict=True):
-        conditions = [str(condition) for condition in choice.when]
-        if choice.packing is not None:
-            conditions.append("weight packed")
-        if choice.may_decline:
-            conditions.append("the vendor's library takes it")
-        forms.append(kernel + (f" if {' and '.join(conditions)}" if conditions else ""))
-    return f"{' else '.join(forms)} -> {', '.join(map(_type, step.group.written))}  [{_ops(step.group.ops)}]"
-
-
-def _work(group: Group) -> str:
-    """Both axes of a roofline: bytes, and operations on numbers."""
-    moved = sum((v.dtype.itemsize * dim_product(v.shape) for v in (*group.inputs, *group.outputs)), ZERO)
-    return f"{moved} bytes, {sum(map(operations, group.ops), ZERO)} operations"
 
 
 def _ops(ops: Iterable[Op]) -> str:

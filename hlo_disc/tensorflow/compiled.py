@@ -94,9 +94,9 @@ class Compiled:
                 self._backward[pattern] = _Backward(self._imported, pattern)
         return self._backward[pattern](inputs, [g for g in grads if g is not None])
 
-    def explain(self) -> str:
+    def explain(self, full: bool = False) -> str:
         """How it is compiled: `Executable.explain`."""
-        return self.executable.explain()
+        return self.executable.explain(full)
 
     @property
     def variables(self) -> Sequence[tf.Variable]:

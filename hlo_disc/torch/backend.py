@@ -83,7 +83,7 @@ def compile_graph(
             return imported[0].graph
 
         executable = Executable(pipeline.compile(read, options), options)
-        programs.append(executable.explain())
+        programs.append(executable.explain(full=True))
         return caller(executable, imported[0])
 
     try:

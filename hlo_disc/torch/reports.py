@@ -17,7 +17,8 @@ class Compilation:
     Args:
         kind: "inference", "forward" or "backward".
         seconds: what compiling took.
-        programs: what is known of each program of it, as `Executable.explain` says it: one, where all was supported.
+        programs: what is known of each program of it, as `Executable.explain(full=True)` says it: one, where all
+            was supported.
         left: of each op that stays PyTorch's why it does, with its types and source line.
     """
 
@@ -44,7 +45,7 @@ def explain(programs: bool = False) -> str:
     """What was compiled in this process, a line a graph, and below it the ops that stay PyTorch's, with their number.
 
     Args:
-        programs: with what `Executable.explain` says of each program.
+        programs: with what `Executable.explain(full=True)` says of each program.
     """
     lines = []
     for number, made in enumerate(_compilations, 1):

@@ -279,7 +279,7 @@ def test_program(name):
 
 def plan_of(name: str) -> str:
     fn, specs = PROGRAMS[name]
-    return hlo_disc.compile(fn, *specs).explain()
+    return hlo_disc.compile(fn, *specs).explain(full=True)
 
 
 @pytest.mark.parametrize(
@@ -305,14 +305,14 @@ def test_updates_are_in_place(name, shape):
 
 def test_scalars_are_no_kernels():
     fn, specs = PROGRAMS["while_of_scalars"]
-    plan = hlo_disc.compile(fn, *specs).explain()
+    plan = hlo_disc.compile(fn, *specs).explain(full=True)
     assert "0 launches, 0 kernels" in plan and "int32() register, int32() register" in plan
 
 
 def test_weights_in_a_loop_are_packed():
     fn, specs = PROGRAMS["lstm"]
     exe = hlo_disc.compile(fn, *specs)
-    assert "2 packed weights" in exe.explain()
+    assert "2 packed weights" in exe.explain(full=True)
     args = [jnp.asarray(a) for a in arrays(specs, 7)]
     results = [jax.tree.leaves(exe(*args)) for _ in range(3)]
     assert exe.native.packed_bytes() > 0
@@ -322,7 +322,7 @@ def test_weights_in_a_loop_are_packed():
 
 def test_an_array_has_a_packed_form_for_each_product_that_reads_it():
     exe = hlo_disc.compile(lambda x, a, b: (x @ a, x @ b.T), "f32[n, 64]", "f32[64, 64]", "f32[64, 64]")
-    assert "2 packed weights" in exe.explain()
+    assert "2 packed weights" in exe.explain(full=True)
     x, first, second = (jnp.asarray(np.random.default_rng(k).integers(-4, 5, (64, 64)), jnp.float32) for k in range(3))
     for a, b in [(first, second)] * 3 + [(second, first)] * 3:  # the first form of `second` is that of `b`
         for got, want in zip(exe(x, a, b), (x @ a, x @ b.T), strict=True):
@@ -337,14 +337,14 @@ def test_a_closed_over_weight_is_one_packed_constant():
         return lax.fori_loop(0, 3, lambda i, c: jnp.tanh(c @ w), x @ w)
 
     exe = hlo_disc.compile(fn, "f32[n, 64]")
-    assert "1 constants" in exe.explain() and "1 packed weights" in exe.explain()
+    assert "1 constants" in exe.explain(full=True) and "1 packed weights" in exe.explain(full=True)
 
 
 def test_what_does_not_change_is_computed_before_the_loop():
     def fn(x, y):
         return lax.fori_loop(0, 30, lambda i, c: c + jnp.exp(y) * i, x)
 
-    plan = hlo_disc.compile(fn, "f32[n]", "f32[n]").explain()
+    plan = hlo_disc.compile(fn, "f32[n]", "f32[n]").explain(full=True)
     assert plan.index("exponential") < plan.index("while ->")
 
 

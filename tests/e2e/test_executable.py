@@ -255,6 +255,44 @@ def test_explain(exe):
     assert exe.program.compile_ms["codegen"] > 0
 
 
+def test_explain_is_short_unless_all_is_asked_for():
+    def layers(x, *weights):
+        for w in weights:
+            x = jnp.exp(jnp.tanh(x @ w) / jnp.sum(x))
+        return x
+
+    exe = hlo_disc.compile(layers, "f32[n, 8]", *[f"f32[{8 + k}, {9 + k}]" for k in range(30)])
+    text, full = exe.explain(), exe.explain(full=True)
+    assert len(text.splitlines()) < 60 < len(full.splitlines())
+    assert re.search("and [0-9]+ launches with less work", text) and "input   and 26 more" in text
+    assert full.count("input   ") == 31 and "bytes, " in full
+    alike = hlo_disc.compile(layers, "f32[n, 8]", *["f32[8, 8]"] * 20).explain()
+    assert "    20 x  " in alike and "20 x" not in hlo_disc.compile(layers, "f32[n, 8]", "f32[8, 8]").explain()
+
+
+def test_a_function_with_many_programs_is_explained_in_short():
+    def fn(x):
+        return x * sum(range(x.shape[0]))
+
+    compiled = hlo_disc.jit(fn)
+    for n in range(1, 9):
+        compiled(ones(n))
+    text = compiled.explain()
+    assert len(text.splitlines()) < 60 and re.search(r"and \d more programs", text)
+    assert compiled.explain(full=True).count("program jit_fn") == compiled.stats().compilations
+
+
+def test_what_a_damaged_account_says():
+    exe = hlo_disc.compile(lambda x: x + 1, "f32[n]")
+    for damaged in ("", "{", "[1, 2]", "[1, 2, 3, 4, 5, 6, 7, 8]"):
+        other = hlo_disc.Executable(dataclasses.replace(exe.program, account=damaged))
+        if damaged:
+            with pytest.raises(FormatError, match="what this executable says of how it was compiled is damaged"):
+                other.explain()
+        else:
+            assert "input   x: float32[n]" in other.explain() and "program" not in other.explain()
+
+
 # ------------------------------------------------------------------------------------------------ memory
 
 
@@ -562,7 +600,7 @@ def places(node, path=()):
     if path:
         yield path
     for key, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
-        if key not in ("compile_ms", "explain"):
+        if key not in ("compile_ms", "account"):
             yield from places(value, (*path, key))
 
 

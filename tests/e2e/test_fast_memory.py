@@ -60,11 +60,11 @@ def test_rows_of_all_lengths(name, target):
 
 def test_what_is_kept_is_kept_as_long_as_it_fits():
     """By the traffic of a softmax: what is computed again is read again."""
-    text = hlo_disc.compile(jax.nn.softmax, "f32[m, n]", target="emulated-cuda").explain()
+    text = hlo_disc.compile(jax.nn.softmax, "f32[m, n]", target="emulated-cuda").explain(full=True)
     limit = nvptx.DEVICE.fast_limit
     assert f"4*n <= {limit}" in text and "unstaged" in text
-    short = hlo_disc.compile(jax.nn.softmax, f"f32[m, {limit // 4}]", target="emulated-cuda").explain()
-    long = hlo_disc.compile(jax.nn.softmax, f"f32[m, {limit // 4 + 1}]", target="emulated-cuda").explain()
+    short = hlo_disc.compile(jax.nn.softmax, f"f32[m, {limit // 4}]", target="emulated-cuda").explain(full=True)
+    long = hlo_disc.compile(jax.nn.softmax, f"f32[m, {limit // 4 + 1}]", target="emulated-cuda").explain(full=True)
     assert "unstaged" not in short and "unstaged" in long and "<=" not in short + long
 
 

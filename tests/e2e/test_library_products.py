@@ -114,8 +114,8 @@ def test_products(name, api):
     library = emulated.products(api)
     with jax.enable_x64("f64" in specs[0]):
         executable = hlo_disc.compile(function, *specs, target=f"library-{api}")
-        assert "library_product if" in executable.explain()
-        assert f">= {LEAST} and the vendor's library takes it else" in executable.explain()
+        assert "library_product if" in executable.explain(full=True)
+        assert f">= {LEAST} and the vendor's library takes it else" in executable.explain(full=True)
         for m, k, n in (*SIZES, *EMPTY):
             xs = arrays(specs, m, k, n)
             before = library.fake_multiplied()
@@ -131,7 +131,7 @@ def test_products(name, api):
 def test_products_that_no_library_makes(name, api):
     function, specs = OTHERS[name]
     executable = hlo_disc.compile(function, *specs, target=f"library-{api}")
-    assert "library_product" not in executable.explain()
+    assert "library_product" not in executable.explain(full=True)
     xs = arrays(specs, 9, 8, 7)
     compare(np.asarray(executable(*xs)), np.asarray(jax.jit(function)(*xs)))
 
@@ -179,7 +179,7 @@ def test_rows_or_columns_that_lie_in_the_same_place(side, api):
         return same @ y if side == "rows" else y.T @ same.T
 
     executable = hlo_disc.compile(product, "f32[k]", "f32[k, n]", "f32[m]", target=f"library-{api}")
-    assert "library_product if" in executable.explain()
+    assert "library_product if" in executable.explain(full=True)
     xs = (*arrays(("f32[k]", "f32[k, n]"), 9, 8, 7), np.zeros(9, np.float32))
     before = emulated.products(api).fake_multiplied()
     compare(np.asarray(executable(*xs)), np.asarray(jax.jit(product)(*xs)))
@@ -189,7 +189,7 @@ def test_rows_or_columns_that_lie_in_the_same_place(side, api):
 @pytest.mark.parametrize("target", ["cuda", "rocm"])
 def test_gpus_ask_for_products_that_are_large(target):
     def forms(*specs):
-        return hlo_disc.compile(lambda x, y: x @ y, *specs, target=target).explain()
+        return hlo_disc.compile(lambda x, y: x @ y, *specs, target=target).explain(full=True)
 
     assert "library_product if k*m*n >= 1073741824 and the vendor's library takes it else" in forms(
         "f32[m, k]", "f32[k, n]"
@@ -199,7 +199,7 @@ def test_gpus_ask_for_products_that_are_large(target):
 
 
 def test_a_cpu_asks_for_no_library():
-    assert "library_product" not in hlo_disc.compile(lambda x, y: x @ y, "f32[m, k]", "f32[k, n]").explain()
+    assert "library_product" not in hlo_disc.compile(lambda x, y: x @ y, "f32[m, k]", "f32[k, n]").explain(full=True)
 
 
 def test_products_in_a_loop_of_sizes_that_are_known(api):
@@ -209,7 +209,7 @@ def test_products_in_a_loop_of_sizes_that_are_known(api):
         return lax.fori_loop(0, 3, lambda i, y: y @ x, x)
 
     executable = hlo_disc.compile(power, "f32[16, 16]", target=f"library-{api}")
-    assert "library_product if the vendor's library takes it else" in executable.explain()
+    assert "library_product if the vendor's library takes it else" in executable.explain(full=True)
     x = arrays(("f32[m, k]",), 16, 16, 16)[0] / 4
     before = emulated.products(api).fake_multiplied()
     compare(np.asarray(executable(x)), np.asarray(jax.jit(power)(x)))

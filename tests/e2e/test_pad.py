@@ -104,4 +104,4 @@ def test_what_is_assembled_of_parts_is_written_once(name):
         want = fn(jnp.asarray(x), jnp.asarray(y))
         for one, other in zip(jax.tree.leaves(compiled(x, y)), jax.tree.leaves(want), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
-    assert f"{launches} launches" in str(compiled.explain())
+    assert f"{launches} launches" in str(compiled.explain(full=True))

@@ -244,7 +244,7 @@ def test_stats_and_explain_say_who_asked() -> None:
     ]
     assert records[2].reason == f"x.shape[0] != 1 does not hold, which test_size_questions.py:{line} asked"
     assert f"for x.shape[0] != 1 (test_size_questions.py:{line})" in str(f.stats())
-    assert f"asked   this program is for d0 != 1, which test_size_questions.py:{line} asked for" in f.explain()
+    assert f"asked   this program is for d0 != 1, which test_size_questions.py:{line} asked for" in f.explain(full=True)
 
 
 def test_what_is_as_large_as_it_should_be_is_not_asked_about() -> None:

@@ -157,7 +157,7 @@ def test_dots(name, form):
     with jax.enable_x64("f64" in specs[0]):
         executable = hlo_disc.compile(function, *specs, target="tiled")
         by_matrices = form.matrix and name != "outer" and not (form.rounds and name == "windows")
-        assert ("mma" in executable.explain()) == by_matrices
+        assert ("mma" in executable.explain(full=True)) == by_matrices
         for m, k, n in (*SIZES, *(EMPTY if name != "windows" else ())):
             xs = arrays(specs, m, k, n)
             expected = np.asarray(jax.jit(function)(*(form.multiplied(xs) if by_matrices else xs)))
@@ -198,7 +198,7 @@ def test_long_sums_are_shared(form):
         pytest.skip("of floats only")
     specs = form.specs(("f32[m, k]", "f32[k, n]"))
     executable = hlo_disc.compile(lambda x, y: jnp.tanh(x @ y), *specs, target="tiled")
-    assert "shared if" in executable.explain()
+    assert "shared if" in executable.explain(full=True)
     for k in (8191, 8192, 8205):
         x, y = (a / a.dtype.type(64) for a in arrays(specs, 5, k, 6))
         result = np.asarray(executable(x, y))

@@ -335,7 +335,7 @@ def test_what_derivatives_took_is_told() -> None:
     of = [(record.of, record.backward) for record in stats.records]
     assert of[:3] == [("", False), ("grad(tanh_sum)", False), ("grad(tanh_sum)", True)]
     assert ": grad(tanh_sum), backward: first call" in str(stats)
-    shown = compiled.explain()
+    shown = compiled.explain(full=True)
     assert shown.count("program jit_") == len(of) == stats.compilations
     assert "input   cotangent 0: float32[]" in shown
 

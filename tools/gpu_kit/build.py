@@ -112,7 +112,7 @@ def build(directory: Path, target: str, names: Sequence[str]) -> None:
 
 def _keep(program: Program, path: Path) -> None:
     """Without what only people read, which would be half of it."""
-    save(dataclasses.replace(program, object=linked(program.object), explain=""), path)
+    save(dataclasses.replace(program, object=linked(program.object), account=""), path)
 
 
 def main() -> None:

@@ -97,7 +97,7 @@ class Fusion:
         self.growth = Growth(graph.ops, self.free)
         self.in_memory, self.readers = self.growth.in_memory, self.growth.readers
         self.changes = Changes()
-        self.notes: list[str] = []
+        self.splits: list[tuple[Op, str]] = []
 
     def run(self) -> Scope:
         """The scope's groups. Raises Conflict when a value that is read again has been changed in place."""
@@ -127,7 +127,7 @@ class Fusion:
         kept = {v: old_value(use) for v, use in self.changes.changed.items() if v not in self.plan.moving}
         self.plan.reused |= kept
         self.plan.registers |= self.registers
-        self.plan.notes += self.notes
+        self.plan.splits += self.splits
         return scope
 
     # Registers.
@@ -263,7 +263,7 @@ class Fusion:
         if keep or op.name in REDUCTIONS or is_slow(op):
             space = row_space([*group.ops, op], outputs, self.facts)
             if isinstance(space, str):
-                self.notes.append(f"{op.name} ({op.loc or 'unknown line'}) starts a kernel of its own: {space}")
+                self.splits.append((op, space))
                 return False
         group.outputs = outputs
         self.in_memory.update(kept)

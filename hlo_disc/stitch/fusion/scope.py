@@ -69,7 +69,8 @@ class Plan:
 
     aliases: values that are another's memory under another shape or type, or come from outside a region. reused: values
     in memory that was another value's, which nothing reads any more. registers: scalars that the host flow computes.
-    moving: values whose memory only the run knows, being that of buffers that take turns. notes: why not fused.
+    moving: values whose memory only the run knows, being that of buffers that take turns. splits: ops that start
+    a kernel of their own, and why.
     """
 
     scope: Scope = field(default_factory=lambda: Scope((), (), ()))
@@ -79,7 +80,7 @@ class Plan:
     reused: dict[Value, Value] = field(default_factory=dict)
     registers: set[Value] = field(default_factory=set)
     moving: set[Value] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
+    splits: list[tuple[Op, str]] = field(default_factory=list)
 
     def root(self, value: Value) -> Value:
         """The value whose memory or register `value` is."""

@@ -78,6 +78,7 @@ def _samples(size: Dim, facts: ShapeFacts) -> tuple[int, ...]:
 class Lives:
     """First and last step of every value that needs a place in the arena, in `steps`.
 
+    order: the step of each group.
     workspace: memory that a group needs while it runs. stored: registers that kernels read in memory, too. elsewhere:
     values whose memory the caller brings.
     """
@@ -92,6 +93,7 @@ class Lives:
         self.plan, self.workspace, self.stored, self.elsewhere = plan, workspace, stored, elsewhere
         self.steps: dict[Value, tuple[int, int]] = {}
         self.buffers: dict[Value, list[Value]] = {}  # that take turns in being a moving value
+        self.order: dict[Group, int] = {}
         self.at = 0
         self._scope(plan.scope)
 
@@ -114,6 +116,7 @@ class Lives:
     def _scope(self, scope: Scope) -> None:
         for group in scope.groups:
             self.at += 1
+            self.order[group] = self.at
             for value in group.inputs:
                 self._use(value)
             if group.schedule is not CONTROL:

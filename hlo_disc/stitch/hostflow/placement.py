@@ -21,7 +21,8 @@ from hlo_disc.stitch.scheduling import Scheduled
 
 @dataclass(frozen=True)
 class Placement:
-    """places: the slot of a value in the arena, which has `slots` one behind the other; lives: its first and last step.
+    """places: the slot of a value in the arena, which has `slots` one behind the other; lives: its first and last step;
+    order: the step of each group.
 
     outputs: values that lie in an output, by its number. constants: what kernels read of them. packed: those that
     no kernel reads but in packed form, by number. stored: registers that kernels read in memory. late: symbols that
@@ -33,6 +34,7 @@ class Placement:
     packed: tuple[int, ...]
     stored: frozenset[Value]
     lives: Mapping[Value, tuple[int, int]]
+    order: Mapping[Group, int]
     places: Mapping[Value, Slot]
     slots: tuple[Slot, ...]
     late: frozenset[str]
@@ -48,7 +50,8 @@ def place(graph: Graph, plan: Plan, scheduled: Scheduled) -> Placement:
     outputs = {plan.root(v): i for i, v in enumerate(plan.scope.outputs)}
     read = dict.fromkeys(plan.root(x) for group in scheduled.steps for x in group.inputs)
     stored = frozenset(plan.registers & {*read, *outputs})
-    lives = Lives(plan, scheduled.workspace, stored, outputs).steps
+    counted = Lives(plan, scheduled.workspace, stored, outputs)
+    lives = counted.steps
     late = frozenset(op.attrs["symbol"] for op in plan.host_ops("define"))
     early = {v: steps for v, steps in lives.items() if _is_known(late, v.shape)}
     places, slots = plan_memory(early, graph.facts)
@@ -56,7 +59,7 @@ def place(graph: Graph, plan: Plan, scheduled: Scheduled) -> Placement:
     constants = tuple(v for v in read if is_stored_constant(v.op))
     unpacked = _read_as_they_are(plan, scheduled)
     packed = tuple(i for i, v in enumerate(constants) if v not in unpacked)
-    return Placement(outputs, constants, packed, stored, lives, places, tuple(slots), late, late_places)
+    return Placement(outputs, constants, packed, stored, lives, counted.order, places, tuple(slots), late, late_places)
 
 
 def _read_as_they_are(plan: Plan, scheduled: Scheduled) -> set[Value]:

@@ -22,6 +22,7 @@ from hlo_disc.dynamic_hlo.ops import reference
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.executable import Executable
+from hlo_disc.explain.text import plan_text
 from hlo_disc.options import Options
 
 F32, I32 = np.dtype(np.float32), np.dtype(np.int32)
@@ -327,7 +328,7 @@ def test_nan_reaches_the_maximum():
 
 def kernels(build: Build) -> int:
     program = pipeline.compile(make_graph([("float32", "a, b")], build), Options())
-    (count,) = re.findall(r"(\d+) kernels", program.explain)
+    (count,) = re.findall(r"(\d+) kernels", plan_text(program.account))
     return int(count)
 
 
@@ -345,7 +346,7 @@ def test_equal_groups_share_a_kernel():
 
 
 def test_layer_norm_is_one_launch():
-    assert "\n1 launches" in pipeline.compile(case["residual_and_layer_norm"], Options()).explain
+    assert "\n1 launches" in plan_text(pipeline.compile(case["residual_and_layer_norm"], Options()).account)
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 33])
@@ -384,4 +385,4 @@ def test_a_root_that_is_the_same_in_all_rows_is_not_computed_for_each(name: str)
         if m:  # of no row there is no first one
             for got, want in zip(jax.tree.leaves(compiled(x)), jax.tree.leaves(fn(jnp.asarray(x))), strict=True):
                 np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
-    assert f"{launches} launches" in str(compiled.explain())
+    assert f"{launches} launches" in str(compiled.explain(full=True))

@@ -82,7 +82,7 @@ def test_a_schedule_is_a_file_and_two_rows(monkeypatch, joins, kernels):
     monkeypatch.setitem(table.SCHEDULES, "toy", Schedule("toy", toy_choices, joins))
     monkeypatch.setitem(OPS, "reverse", replace(OPS["reverse"], kind="toy"))
     executable = compiled()
-    explained = executable.explain()
+    explained = executable.explain(full=True)
     assert f"{kernels} launches" in explained and "_toy ->" in explained
     assert ("[multiply, reverse]" in explained) == (joins is Joins.READ)
     for n in (0, 1, 7, 300):
@@ -91,7 +91,7 @@ def test_a_schedule_is_a_file_and_two_rows(monkeypatch, joins, kernels):
 
 
 def test_without_it_the_row_schedule_computes_the_op():
-    assert "toy" not in compiled().explain()
+    assert "toy" not in compiled().explain(full=True)
 
 
 def marked_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
@@ -104,7 +104,7 @@ def test_sizes_choose_the_form(monkeypatch):
     monkeypatch.setitem(table.SCHEDULES, "toy", Schedule("toy", marked_choices, Joins.NOTHING))
     monkeypatch.setitem(OPS, "reverse", replace(OPS["reverse"], kind="toy"))
     executable = compiled()
-    assert "_toy if n <= 3 else k2_toy if n multiple of 8 and n >= 16 else k3_toy" in executable.explain()
+    assert "_toy if n <= 3 else k2_toy if n multiple of 8 and n >= 16 else k3_toy" in executable.explain(full=True)
     for n, mark in [(0, 0), (3, 100), (4, 300), (8, 300), (15, 300), (16, 200), (17, 300), (24, 200)]:
         x = np.zeros(n, np.float32)
         np.testing.assert_array_equal(executable(x, x), np.full(n, mark, np.float32))

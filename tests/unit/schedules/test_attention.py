@@ -21,6 +21,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.ops import reference
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.executable import Executable
+from hlo_disc.explain.text import plan_text
 from hlo_disc.options import Options
 
 # batch, heads, queries, keys, head size: 0, 1, primes, around the tiles, and rows enough for several blocks.
@@ -91,7 +92,7 @@ def attention(
 
 
 def kernels(graph: Graph) -> str:
-    return stitched(graph, Device(64, 32)).explain
+    return plan_text(stitched(graph, Device(64, 32)).account)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -222,7 +223,7 @@ def test_masked_rows_are_as_in_xla() -> None:
     for features in levels():
         compiled = jit(fn, dims={name: f"({text})" for name, text in names.items()}, target=f"{KIND}:{features}")
         found, expected = np.asarray(compiled(q, k, v, mask)), np.asarray(jax.jit(fn)(q, k, v, mask))
-        assert "attention" in compiled.explain()
+        assert "attention" in compiled.explain(full=True)
         np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
 
@@ -239,7 +240,7 @@ def test_grouped_queries() -> None:
     for b, m, n, g, r, d in ((2, 7, 9, 2, 3, 16), (1, 1, 40, 1, 4, 64), (1, 70, 65, 2, 1, 32)):
         q, k, v = (rng.standard_normal(s, np.float32) for s in ((b, m, g, r, d), (b, n, g, d), (b, n, g, d)))
         np.testing.assert_allclose(np.asarray(compiled(q, k, v)), np.asarray(fn(q, k, v)), rtol=2e-5, atol=2e-6)
-    assert "attention" in compiled.explain()
+    assert "attention" in compiled.explain(full=True)
 
 
 def test_weights_around_a_norm_are_no_attention():
@@ -254,5 +255,5 @@ def test_weights_around_a_norm_are_no_attention():
         np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in ((5, 16), (16, 64), (64, 40))
     )
     np.testing.assert_allclose(f(x, up, down), jax.jit(head)(x, up, down), rtol=1e-4)
-    plan = f.explain().partition("\nprogram")[2]
+    plan = f.explain(full=True).partition("\nprogram")[2]
     assert plan and "attention" not in plan and "2 packed weights" in plan

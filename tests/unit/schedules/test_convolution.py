@@ -219,7 +219,7 @@ def test_norm_relu_and_residual_join_the_kernel() -> None:
     for b, height, width in ((1, 5, 6), (2, 1, 1), (0, 3, 3)):
         args = normal(1, b, height, width, 8), w, scale, bias, normal(4, b, height, width, 24)
         compare(compiled(*args), fn(*args), 16)
-    assert "1 launches" in compiled.lower(*args).compile().explain()
+    assert "1 launches" in compiled.lower(*args).compile().explain(full=True)
 
 
 def test_errors_name_the_op() -> None:
@@ -267,4 +267,4 @@ def test_a_depthwise_convolution_is_one_kernel() -> None:
     compiled = hlo_disc.jit(fn, dims={"x": "(b, h, w, _)"})
     x = normal(3, 2, 9, 11, 24)
     compare(compiled(x), jax.jit(fn)(x), 25)
-    assert "4 launches" in str(compiled.explain())
+    assert "4 launches" in str(compiled.explain(full=True))

@@ -137,7 +137,7 @@ def test_windows(case):
         got = compiled(x)
         assert got.dtype == jnp.bfloat16
         np.testing.assert_allclose(np.asarray(got, "f4"), want, rtol=1e-2, atol=1e-2 * depth**0.5)
-    assert ("dot_windows" in str(compiled.explain())) == x86.generator("host").device.tile_dot
+    assert ("dot_windows" in str(compiled.explain(full=True))) == x86.generator("host").device.tile_dot
 
 
 def test_what_lies_beside_a_window_is_not_read():
@@ -151,4 +151,4 @@ def test_what_lies_beside_a_window_is_not_read():
     x[:, :, 4:] = np.nan
     got = np.asarray(compiled(x), "f4")
     assert np.isfinite(got[:, :, :2]).all() and np.isnan(got[:, :, 2:]).all()
-    assert ("dot_windows" in str(compiled.explain())) == x86.generator("host").device.tile_dot
+    assert ("dot_windows" in str(compiled.explain(full=True))) == x86.generator("host").device.tile_dot

@@ -27,6 +27,7 @@ from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.executable import Executable
+from hlo_disc.explain.text import plan_text
 from hlo_disc.options import Options
 from hlo_disc.stitch.schedules.dot.choices import FEW_COLUMNS
 
@@ -280,7 +281,7 @@ def test_views(build: Callable[..., Any]) -> None:
 
 
 def launches(graph: Graph) -> int:
-    return len([line for line in stitched(graph, Device(64, 32)).explain.split("\n") if " -> " in line])
+    return len([line for line in plan_text(stitched(graph, Device(64, 32)).account).split("\n") if " -> " in line])
 
 
 def test_views_and_epilogues_join_the_kernel() -> None:
@@ -423,7 +424,7 @@ def test_few_columns_of_a_transposed_operand_with_an_epilogue() -> None:
 
 @pytest.mark.parametrize("n", [3, FEW_COLUMNS, FEW_COLUMNS + 1, "n"])
 def test_the_form_for_few_columns(n: int | str) -> None:
-    forms = pipeline.compile(product("k, m", f"k, {n}", ((0,), (0,))), Options(target="cpu")).explain
+    forms = plan_text(pipeline.compile(product("k, m", f"k, {n}", ((0,), (0,))), Options(target="cpu")).account)
     assert ("dot_across" in forms) == (n != FEW_COLUMNS + 1)
     assert ("dot_open" in forms) == (n in (FEW_COLUMNS + 1, "n"))
 

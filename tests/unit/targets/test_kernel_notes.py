@@ -31,7 +31,7 @@ def test_amd(tmp_path):
         assert [(n.threads, n.shared, n.registers) for n in own] == [tuple(int(f[x]) for x in names) for f in fields]
         assert len({n.name for n in own}) == len(own) == len(kernels) > 10
         assert {n.threads for n in own} == {128, 256} and {n.shared for n in own} == {0, 256}
-        assert f"kernels for {level} ({AMD.roofs[level]}):\n  {own[0]}\n" in executable.explain()
+        assert f"kernels for {level} ({AMD.roofs[level]}):\n  {own[0]}\n" in executable.explain(full=True)
 
 
 @pytest.mark.parametrize("target", ["cuda", "cuda:sm_90"])
@@ -45,13 +45,15 @@ def test_nvidia(target):
     assert (tile.threads, tile.shared, tile.most) == (256, 0, 255)
     (wide,) = [n for name, n in by_name.items() if name.endswith("_reduce_256")]
     assert (wide.threads, wide.most) == (256, 0) and wide.shared > 0
-    assert f"{tile.name}: 256 threads, 0 bytes of shared memory, at most 255 registers\n" in executable.explain()
-    assert "occupancy" not in executable.explain()
+    assert f"{tile.name}: 256 threads, 0 bytes of shared memory, at most 255 registers\n" in executable.explain(
+        full=True
+    )
+    assert "occupancy" not in executable.explain(full=True)
 
 
 def test_rooflines():
     """What a launch moves and computes stands in symbols beside what decides about it."""
-    text = hlo_disc.compile(program, *SPECS, target="cuda:sm_90").explain()
+    text = hlo_disc.compile(program, *SPECS, target="cuda:sm_90").explain(full=True)
     where = "an H100 waits for its memory below 20 operations a byte, in matrices of bf16 295"
     assert f"kernels for sm_90 ({where}):\n" in text
     work = text.split("and compute:\n")[1].split("fast memory")[0].split("\n")
@@ -62,10 +64,10 @@ def test_rooflines():
 
 
 def test_what_launches_ask_for_is_told(tmp_path):
-    text = hlo_disc.compile(program, *SPECS, target="cuda").explain()
+    text = hlo_disc.compile(program, *SPECS, target="cuda").explain(full=True)
     asked = text.split("which launches ask for:\n")[1].split("\narena")[0]
     assert re.search(r"_reduce_256: 4\*n$", asked, re.M) and "_reduce_8" not in asked
-    assert "fast memory of a block" not in hlo_disc.compile(program, *SPECS).explain()
+    assert "fast memory of a block" not in hlo_disc.compile(program, *SPECS).explain(full=True)
 
 
 @pytest.mark.parametrize(

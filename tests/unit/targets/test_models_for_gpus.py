@@ -39,7 +39,7 @@ def test_models_stay_in_registers(name, tmp_path):
         for kernel, found in assembled(image, tmp_path, level).items():
             most = next(n for word, n in MOST_REGISTERS.items() if word in kernel)
             assert found.stack == found.spilled == 0 and found.registers <= most, (level, kernel, found)
-    picked = [line for line in program.explain().splitlines() if "gather" in line]
+    picked = [line for line in program.explain(full=True).splitlines() if "gather" in line]
     checked = 0
     for kernel, text in ptxas.kernels(image).items():
         if kernel.endswith("_aligned") and not any(re.search(rf"\b{kernel}\b", line) for line in picked):

@@ -1,0 +1,1 @@
+"""What `explain` shows of compiled programs: a text, and a page."""

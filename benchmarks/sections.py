@@ -22,8 +22,8 @@ from benchmarks import cases
 from benchmarks.cases import Family
 from benchmarks.indexing import INDEXING
 from benchmarks.measure import Pair, alternate, elapsed, error, first_call, float64, per_call
-from hlo_disc.benchmark.limits import Limits
 from hlo_disc.import_.handlers import HANDLERS
+from hlo_disc.limits import Limits
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hlo_disc.abi import IMAGE
-from hlo_disc.errors import ArgumentError, FormatError, ShapeError, UnsupportedOpError
+from hlo_disc.errors import ArgumentError, DeviceError, FormatError, ShapeError, UnsupportedOpError
 from hlo_disc.notebook import html_table, signature_text
 from hlo_disc.options import Options
 from hlo_disc.program import Attribute, LibraryCall, PackRow, Program, dtype_named
@@ -26,6 +26,8 @@ from hlo_disc.saved import content_hash, read, read_open, release_pages, save
 from hlo_disc.targets import registry
 
 if TYPE_CHECKING:
+    from hlo_disc import ral
+    from hlo_disc.profile import Profile
     from hlo_disc.targets.target import Library, Target
 
 
@@ -97,11 +99,18 @@ class Executable:
         target.check(program.features)
         self.options = options or Options.from_env()
         library = target.link(program.object, ral.symbols())
-        address = library.address
-        self.program = program = _packed(program, address)
-        # The machine code lives as long as the native object, which keeps the library and what it calls.
+        self.program = program = _packed(program, library.address)
+        self.native = self._native(target, library)
+        self._nested = ral.nested
+        self._structure = json.loads(program.structure) if program.structure else None
+
+    def _native(self, target: Target, library: Library) -> ral.Executable:
+        """What runs the program. The machine code lives as long as that, which keeps the library and what it calls."""
+        from hlo_disc import ral
+
+        program, address = self.program, library.address
         functions: list[Any] = []
-        self.native = ral.Executable(
+        return ral.Executable(
             address("plan"),
             address("main"),
             env=dataclasses.astuple(program.env),
@@ -120,8 +129,6 @@ class Executable:
             wide_image=_Wide(program) if program.wide_kernels else None,
             keep_alive=(library, functions),
         )
-        self._nested = ral.nested
-        self._structure = json.loads(program.structure) if program.structure else None
 
     def __call__(self, *args: Any) -> Any:
         """Run. The executable stays usable after an error.
@@ -140,11 +147,7 @@ class Executable:
             CallError: a library function that failed.
             OutOfMemoryError: no memory for results or intermediates.
         """
-        if self._nested(args):
-            from jax import tree_util
-
-            args = tuple(tree_util.tree_leaves(args))
-        results = self.native(*args)
+        results = self.native(*self._leaves(args))
         if self._structure is not None:
             return _nest(self._structure, results)
         return results[0] if len(results) == 1 else tuple(results)
@@ -231,6 +234,53 @@ class Executable:
                 Otherwise it is less than 60 lines.
         """
         return explain_program(self.program, full)
+
+    def profile(self, *args: Any, seconds: float = 1.0) -> Profile:
+        """What each kernel takes, by calls with these arrays.
+
+        The program is linked once more for it, with functions of the runtime that note every launch: calls of the
+        executable cost as much as before. At the first profile of a process it is measured what the machine can do.
+
+        Args:
+            args: as of a call.
+            seconds: how long to call it; three times at least.
+
+        Raises:
+            DeviceError: a program for GPUs, whose vendors have profilers.
+            HloDiscError: what a call raises.
+
+        Example:
+            >>> exe = hlo_disc.compile(lambda x: x @ x.T, "f32[n, 64]")
+            >>> found = exe.profile(np.ones((100, 64), np.float32), seconds=0.1)
+            >>> [(row.launches, row.operations) for row in found.kernels]
+            [(1, 1280000)]
+        """
+        from hlo_disc.profile.measure import measure
+
+        native, names = self._recorded
+        return measure(self.program, native, names, self._leaves(args), seconds)
+
+    @functools.cached_property
+    def _recorded(self) -> tuple[ral.Executable, dict[int, str]]:
+        """The program once more, linked so that its launches are noted, and its functions by address."""
+        from hlo_disc import ral
+
+        target = _target(self.program.target)
+        if target.driver:
+            raise DeviceError(
+                f"kernels of the target {self.program.target!r} are launched by the driver: profile them with the "
+                "vendor's tools (nsys, rocprof)"
+            )
+        library = target.link(self.program.object, {**ral.symbols(), **ral.recorded_symbols()})
+        return self._native(target, library), {address: name for name, address in library.functions().items()}
+
+    def _leaves(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arrays of arguments."""
+        if not self._nested(args):
+            return args
+        from jax import tree_util
+
+        return tuple(tree_util.tree_leaves(args))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program as one file for `hlo_disc.load`.

@@ -23,7 +23,7 @@ from benchmarks.peers.cost import least_work
 from benchmarks.peers.harness import Budget, Measurement
 from benchmarks.peers.processes import FOLDER, ROOT, PeerError, Process, described, made, modules
 from benchmarks.peers.program import Program, programs
-from hlo_disc.benchmark import limits
+from hlo_disc import limits
 
 FEATURES = ("avx2", "avx512f", "avx512bf16", "amx-bf16")
 README = ROOT / "README.md"

@@ -16,7 +16,7 @@ from benchmarks.peers.processes import FOLDER, PeerError, Process, exported
 from benchmarks.peers.program import Program
 from benchmarks.peers.results import Compile, Shape, StreamTime, Timing
 from benchmarks.peers.results import Program as Found
-from hlo_disc.benchmark import limits
+from hlo_disc import limits
 from hlo_disc.benchmark.cost import Work
 
 # Relative errors from which on a result is wrong, and not of lower precision.

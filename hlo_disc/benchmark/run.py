@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from hlo_disc import pipeline, sources
-from hlo_disc.benchmark import limits, subjects
+from hlo_disc import limits, pipeline, sources
+from hlo_disc.benchmark import subjects
 from hlo_disc.benchmark.result import Benchmark, Row, Timing
 from hlo_disc.benchmark.turns import take_turns
 from hlo_disc.conformance.checks import mismatch

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import click
 import numpy as np
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -17,6 +19,23 @@ from hlo_disc.random_inputs import LARGEST, draw, shown, size_of
 
 _ADVICE = "give what numpy.save or numpy.savez wrote"
 _NUMPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
+
+
+def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say what a program runs on."""
+    for option in (
+        click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of random inputs."),
+        click.option("--dim", "sizes", multiple=True, metavar="NAME=SIZE", help="The size of a dim of random inputs."),
+        click.option(
+            "--input",
+            "inputs",
+            multiple=True,
+            metavar="[NAME=]FILE",
+            help="A .npy for the next input or the one named, or a .npz with inputs by name. Others are random.",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 def inputs_of(

@@ -25,21 +25,13 @@ from hlo_disc.cli.files import (
     writing,
 )
 from hlo_disc.cli.group import main
-from hlo_disc.cli.inputs import inputs_of, sizes_of
+from hlo_disc.cli.inputs import input_options, inputs_of, sizes_of
 from hlo_disc.errors import ArgumentError
 
 
 @main.command()
 @program_options
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="[NAME=]FILE",
-    help="A .npy for the next input or the one named, or a .npz with inputs by name. Others are random.",
-)
-@click.option("--dim", "sizes", multiple=True, metavar="NAME=SIZE", help="The size of a dim, for random inputs.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the random inputs.")
+@input_options
 @click.option("--out", type=click.Path(path_type=Path), help="Write the results to this .npz, as out0, out1 …")
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(min=1), help="Run this many times.")
 def run(

@@ -14,6 +14,8 @@ from hlo_disc.program import Program
 LINES = 59
 _ROWS, _SPLITS, _STAGES, _WIDTH = 6, 5, 4, 160
 _LEAST = 18  # lines of one program among several
+_ARRANGING = ("constant", "broadcast", "reshape", "transpose", "convert", "slice", "iota", "dim")
+_PRODUCTS = ("dot_general", "convolution")
 # What a dim is taken for, where launches are ordered by their work.
 _TYPICAL = 64
 
@@ -80,6 +82,12 @@ def ops_text(ops: Iterable[Sequence[Any]]) -> str:
     for name, _, count in ops:
         names[name] += count
     return ", ".join(name if n == 1 else f"{n} {name}" for name, n in names.items()) or "copy"
+
+
+def main_ops(ops: Sequence[Sequence[Any]]) -> str:
+    """The same in short: without what only arranges numbers, unless there is nothing else, and products first."""
+    kept = [op for op in ops if op[0] not in _ARRANGING] or list(ops)
+    return ops_text(sorted(kept, key=lambda op: op[0] not in _PRODUCTS))
 
 
 def _head(program: Program, rows: int | None) -> list[str]:

@@ -14,12 +14,11 @@ import operator
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from hlo_disc import pipeline, ral
 from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
-from hlo_disc.executable import Executable
 from hlo_disc.generalise import STATIC
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
 from hlo_disc.jitted.fallback import SPREAD, FallbackCount, all_numpy, in_numpy, line_of, of_jax
@@ -27,6 +26,7 @@ from hlo_disc.jitted.flat import FlatFunction
 from hlo_disc.jitted.lowered import Lowered
 from hlo_disc.jitted.placement import PARAMETERS, Placement
 from hlo_disc.jitted.programs import Compiled, Finished, Path, Paths, Programs
+from hlo_disc.jitted.showing import explained, profiled
 from hlo_disc.jitted.stats import Log, Stats
 from hlo_disc.notebook import counted, html_table
 from hlo_disc.options import Options
@@ -37,7 +37,6 @@ from hlo_disc.trace import active
 from hlo_disc.values import (
     as_array,
     describe_all,
-    given,
     is_number,
     is_symbolic,
     is_tracer,
@@ -46,6 +45,8 @@ from hlo_disc.values import (
 
 if TYPE_CHECKING:
     import jax
+
+    from hlo_disc.profile import Profile
 
 # So many programs are tried, one after the other, before the sizes of a call are looked at.
 _TRIED = 8
@@ -222,7 +223,7 @@ class JitFunction(Generic[P, R]):
             entry = there.entry(infos)
             variant = there.program(entry, infos)
             conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
-            path = _path(variant, conversions, wrap)
+            path = Path.of(variant, conversions, wrap)
             result = path.call([x if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)])
             finish = self._placement.finish(variant.donated)
         except (UnsupportedOpError, ShapeError) as error:
@@ -252,7 +253,7 @@ class JitFunction(Generic[P, R]):
             programs.plain[kinds] = path.run, path.unflatten
             if not others:
                 return result
-        paths = [self._finished(p, _path(p, conversions, wrap)) for p in (variant, *others)]
+        paths = [self._finished(p, Path.of(p, conversions, wrap)) for p in (variant, *others)]
         programs.paths[structure, static, kinds] = (Paths(paths, plain) if others else paths[0]).call
         return finish(leaves, result) if finish else result
 
@@ -388,27 +389,31 @@ class JitFunction(Generic[P, R]):
         """The text of `stats()` and, for each program in use, that of `Executable.explain`.
 
         Args:
-            full: everything. Otherwise it is less than 60 lines, and where programs are many it says how many are left
-                out.
+            full: everything. Otherwise it is less than 60 lines, and says how many programs are left out.
         """
-        from hlo_disc.explain import text
+        return explained(f"{self.signature.name}: {self.stats()}", list(self._by_settings.values()), full)
 
-        stats, programs = f"{self.signature.name}: {self.stats()}", list(self._executables())
-        if full:
-            return "\n\n".join([stats, *(executable.explain(full=True) for executable in programs)])
-        return text.several(stats, [executable.program for executable in programs])
+    def profile(self, *args: P.args, **kwargs: P.kwargs) -> Profile:
+        """`Executable.profile` of the program that serves a call, which is compiled where there is none.
 
-    def _executables(self) -> Iterator[Executable]:
-        """The programs in use."""
-        for programs in list(self._by_settings.values()):
-            for flat in list(programs.functions.values()):
-                yield from flat.executables()
+        Args:
+            args: as of a call; none of them is donated.
+            kwargs: the same by name.
 
-
-def _path(variant: Compiled, taken: Sequence[Any], wrap: bool) -> Path:
-    """How calls run in a program. wrap: numpy's results become JAX's."""
-    results = [given(result, wrap) for result in variant.traced.results]
-    return Path(variant.run, taken, results, variant.traced.out_tree)
+        Raises:
+            UnsupportedOpError: a call that runs through `jax.jit`.
+            HloDiscError: what a call and `Executable.profile` raise.
+        """
+        self.signature.check(args, kwargs)
+        array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
+        leaves, tree = _flatten()((array_args, array_kwargs))
+        programs = self._under_these_settings()
+        if programs is None or programs.reason_for_jax:
+            reason = programs.reason_for_jax if programs else "jax.disable_jit() is in force"
+            raise UnsupportedOpError(f"{self.signature.name} is not compiled: {reason}")
+        structure, sizes = self._structure(programs, tree)
+        flat = self._flat(programs, array_args, array_kwargs, static, structure, tree)
+        return profiled(flat, [*leaves, *arrays(sizes)])
 
 
 def same_objects(left: Sequence[Any], right: Sequence[Any]) -> bool:

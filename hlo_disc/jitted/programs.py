@@ -23,7 +23,7 @@ from hlo_disc.structure import Structures
 from hlo_disc.structure import arrays as structure_arrays
 from hlo_disc.structure import changes as changed
 from hlo_disc.trace import Traced
-from hlo_disc.values import describe
+from hlo_disc.values import describe, given
 
 if TYPE_CHECKING:
     from hlo_disc.jitted.flat import FlatFunction
@@ -222,6 +222,12 @@ class Path:
         conversions = _conversions(taken), _conversions(given)
         self.is_plain = not any(conversions)
         self.call = ral.path(run, self.unflatten, *conversions)
+
+    @staticmethod
+    def of(program: Compiled, taken: Sequence[Conversion], wrap: bool) -> Path:
+        """How calls run in a program. wrap: numpy's results become JAX's."""
+        results = [given(result, wrap) for result in program.traced.results]
+        return Path(program.run, taken, results, program.traced.out_tree)
 
 
 class Finished:

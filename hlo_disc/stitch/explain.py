@@ -11,7 +11,7 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
 from hlo_disc.dynamic_hlo.ops.cost import operations
 from hlo_disc.dynamic_hlo.ops.table import kind
-from hlo_disc.dynamic_hlo.sizes.dim import ZERO, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan, Scope
 from hlo_disc.stitch.hostflow.memory import Slot as MemorySlot
@@ -20,6 +20,8 @@ from hlo_disc.stitch.hostflow.placement import Placement
 from hlo_disc.stitch.schedule import CONTROL, HOST
 from hlo_disc.stitch.scheduling import Scheduled, Step
 from hlo_disc.stitch.variant import Choice
+
+_PARTS = ("gather", "dynamic_slice", "slice")
 
 
 def account(graph: Graph, plan: Plan, scheduled: Scheduled, placement: Placement | None, device: Device) -> Account:
@@ -57,7 +59,7 @@ class _Places:
 def _launch(step: Step, places: _Places, at: int, device: Device) -> Launch:
     """Bytes and operations are both axes of a roofline."""
     group = step.group
-    moved = sum((v.dtype.itemsize * dim_product(v.shape) for v in (*group.inputs, *group.outputs)), ZERO)
+    moved = sum(map(value_bytes, group.outputs), sum((_read(v, group) for v in group.inputs), ZERO))
     ops = Counter((op.name, places.number(op)) for op in group.ops)
     return Launch(
         [_form(choice, kernel, device) for choice, kernel in zip(step.choices, step.kernels, strict=True)],
@@ -68,6 +70,14 @@ def _launch(step: Step, places: _Places, at: int, device: Device) -> Launch:
         next((str(op.operands[0].dtype) for op in group.ops if kind(op) == "dot"), ""),
         at,
     )
+
+
+def _read(value: Value, group: Group) -> Dim:
+    """The bytes of an input that a group reads: of what it only gathers from, those gathered."""
+    uses = [(op, i) for op in group.ops for i, x in enumerate(op.operands) if x is value]
+    if not uses or value in group.outputs or any(op.name not in _PARTS or i for op, i in uses):
+        return value_bytes(value)
+    return Dim.min(value_bytes(value), sum((value_bytes(op.result) for op, _ in uses), ZERO))
 
 
 def _form(choice: Choice, kernel: str, device: Device) -> Form:

@@ -18,11 +18,15 @@ class NativeLibrary:
         weakref.finalize(self, code.close).atexit = False
 
     def address(self, name: str) -> int:
-        """The address of an exported function. Raises KeyError when the object has none of that name."""
+        """The address of a function. Raises KeyError when the object has none of that name."""
         found = self._code.address(name)
         if not found:
-            raise KeyError(f"{name}: the object exports no such function")
+            raise KeyError(f"{name}: the object has no such function")
         return found
+
+    def functions(self) -> Mapping[str, int]:
+        """All functions by name, internal ones too."""
+        return self._code.functions()
 
 
 def kernels(object_: bytes) -> list[str]:

@@ -70,7 +70,11 @@ class Library(Protocol):
     """Object code linked into this process; the code lives as long as this does."""
 
     def address(self, name: str) -> int:
-        """The address of an exported function. Raises KeyError for none of that name, FormatError."""
+        """The address of a function. Raises KeyError for none of that name, FormatError."""
+        ...
+
+    def functions(self) -> Mapping[str, int]:
+        """All functions of the object code that lie in this process, internal ones too, by name."""
         ...
 
 

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 import hlo_disc
-from hlo_disc import cli, pipeline
-from hlo_disc.benchmark import limits, peer
-from hlo_disc.benchmark.limits import Limits
+from hlo_disc import cli, limits, pipeline
+from hlo_disc.benchmark import peer
 from hlo_disc.import_.handlers import HANDLERS
+from hlo_disc.limits import Limits
 
 FIXED = Limits(1e11, 8e11, {1 << 20: 1e11, 1 << 28: 1e10}, {1 << 20: 5e10, 1 << 28: 1e10})
 

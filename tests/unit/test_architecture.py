@@ -26,8 +26,10 @@ SURFACE = {
     "generalise",
     "jitted",
     "library",
+    "limits",
     "notebook",
     "pipeline",
+    "profile",
     "random_inputs",
     "signature",
     "sources",
@@ -54,7 +56,9 @@ ALLOWED = {
 }
 ORDER = [
     "notebook",
+    "limits",
     "explain",
+    "profile",
     "cache",
     "generalise",
     "structure",

@@ -24,6 +24,7 @@
 #include "library.h"
 #include "memory.h"
 #include "pool.h"
+#include "recording.h"
 #include "repeated.h"
 #include "tasks.h"
 #include "tensor.h"
@@ -220,6 +221,19 @@ nb::object dlpack_of(const ral::DeviceTensor& tensor, std::optional<int64_t> str
   return nb::steal(capsule);
 }
 
+using LaunchTuple = std::tuple<uintptr_t, int64_t, int64_t, int64_t>;
+
+std::tuple<int64_t, int64_t, std::vector<LaunchTuple>> record(Executable& self, nb::tuple arguments) {
+  ral::Recording recording;
+  PyObject* results = self.call(&PyTuple_GET_ITEM(arguments.ptr(), 0), PyTuple_GET_SIZE(arguments.ptr()));
+  recording.stop();
+  if (!results) throw nb::python_error();
+  Py_DECREF(results);
+  std::vector<LaunchTuple> launches;
+  for (const ral::Launch& x : recording.launches) launches.emplace_back(x.function, x.number, x.start, x.end);
+  return {recording.start, recording.end, launches};
+}
+
 PyObject* call_slot(PyObject* self, PyObject* args, PyObject* kwargs) {
   if (kwargs && PyDict_GET_SIZE(kwargs)) {
     PyErr_SetString(PyExc_TypeError, "an executable takes positional arguments only");
@@ -274,6 +288,12 @@ NB_MODULE(_ral, m) {
     symbols["ral_product"] = reinterpret_cast<uintptr_t>(&ral_product);
     return symbols;
   }, "Addresses of the functions of ral.h that generated code calls.");
+  m.def("recorded_symbols", [] {
+    nb::dict symbols;
+    symbols["ral_parallel_for"] = reinterpret_cast<uintptr_t>(&ral_recorded_parallel_for);
+    symbols["ral_library_call"] = reinterpret_cast<uintptr_t>(&ral_recorded_library_call);
+    return symbols;
+  }, "The same for those that note launches, where there are such.");
   m.def("live_bytes", &ral::live_bytes, "Bytes that the runtime has handed out and not got back.");
   m.def("device_blocks", &ral::device_blocks, "How many blocks of GPUs' memory the runtime has now.");
   m.def("kept_bytes", &ral::kept_bytes, "Bytes of released blocks that are kept for reuse.");
@@ -369,7 +389,8 @@ NB_MODULE(_ral, m) {
   }, nb::arg("object"), nb::arg("symbols"),
            "Links an ELF object, with functions at the addresses in `symbols`. Raises ValueError for what is none, and "
            "for a function that is neither there nor in this process.")
-      .def("address", &ral::Code::address, nb::arg("name"), "Of a function that it exports; 0 for none.")
+      .def("address", &ral::Code::address, nb::arg("name"), "Of a function of the object; 0 for none.")
+      .def("functions", &ral::Code::functions, "The addresses of all functions by name, internal ones too.")
       .def("close", &ral::Code::close, "Frees its memory: nothing of it may run any more.");
 
   nb::class_<ral::DeviceTensor>(m, "DeviceTensor")
@@ -392,6 +413,9 @@ NB_MODULE(_ral, m) {
            nb::arg("calls"), nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none(),
            nb::arg("unread") = std::vector<int>(), nb::arg("driver") = std::vector<std::string>(),
            nb::arg("recordable") = false, nb::arg("wide_image") = nb::none())
+      .def("record", record, nb::arg("arguments"),
+           "(start, end, launches) of a call: nanoseconds, and (address of a kernel or 0, blocks or the number of the "
+           "library call, start, end) of each. Code that is linked with `recorded_symbols` has launches.")
       .def("plan", &Executable::plan, nb::arg("dims"),
            "env for these sizes of all inputs, concatenated. Raises ShapeError for a broken guard.")
       .def("unmet", &Executable::unmet, nb::arg("dims"),

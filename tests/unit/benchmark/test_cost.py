@@ -10,8 +10,8 @@ from jax import lax
 
 from hlo_disc import sources
 from hlo_disc.benchmark.cost import Work, work
-from hlo_disc.benchmark.limits import Limits
 from hlo_disc.dynamic_hlo.passes.simplify import simplify
+from hlo_disc.limits import Limits
 
 
 def counted(fn, specs, *shapes) -> Work:

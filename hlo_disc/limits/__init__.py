@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo_disc.benchmark import x86_loops
+from hlo_disc.limits import x86_loops
 
 SIZES = tuple(1 << power for power in (20, 22, 24, 26, 28))
 _TURNS, _BUDGET = 5, 0.1  # at least so many, for so many seconds; the best counts

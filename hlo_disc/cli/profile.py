@@ -1,0 +1,47 @@
+"""`hlo-disc profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hlo_disc.cli.files import DAY, check_output, err, open_program, program_options, writing
+from hlo_disc.cli.group import main
+from hlo_disc.cli.inputs import input_options, inputs_of
+from hlo_disc.errors import ArgumentError
+
+
+@main.command()
+@program_options
+@input_options
+@click.option("--seconds", default=1.0, show_default=True, help="How long to run it.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Write all calls to this file, for ui.perfetto.dev.")
+def profile(
+    file: Path,
+    inputs: Sequence[str],
+    sizes: Sequence[str],
+    seed: int,
+    seconds: float,
+    trace: Path | None,
+    **settings: Any,
+) -> None:
+    """Show what each kernel of FILE takes.
+
+    It runs on arrays or random inputs as with 'hlo-disc run'. What is no kernel's time is the host's: taking inputs,
+    planning memory, launching, and what is too little for a kernel.
+    """
+    check_output("--trace", trace)
+    if not 0 < seconds <= DAY:
+        raise ArgumentError(f"--seconds {seconds}: give a number of seconds above 0, up to {DAY}")
+    executable = open_program(file, **settings)
+    filled, _ = inputs_of(executable, inputs, sizes, seed)
+    with err.status("running"):
+        found = executable.profile(*filled, seconds=seconds)
+    click.echo(str(found))
+    if trace:
+        with writing(trace):
+            found.save(trace)
+        click.echo(f"{trace}: {len(found.calls)} calls, for https://ui.perfetto.dev or chrome://tracing")

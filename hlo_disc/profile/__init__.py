@@ -1,0 +1,5 @@
+"""What each kernel of a program takes: `Executable.profile` and `hlo-disc profile`."""
+
+from hlo_disc.profile.result import KernelTime, LaunchTime, Profile
+
+__all__ = ["KernelTime", "LaunchTime", "Profile"]

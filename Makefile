@@ -55,7 +55,7 @@ test-frameworks: $(STAMP) .venv-torch/installed .venv-tensorflow/installed
 	.venv-torch/bin/python -m pytest tests/frameworks/pytorch -n auto
 	.venv-tensorflow/bin/python -m pytest tests/frameworks/tf -n auto
 
-# The page of benchmarks.peers in a browser: Chromium or Chrome, installed here or named as in make test-page CHROME=FILE.
+# The pages of explain and of benchmarks.peers in a browser: Chromium or Chrome, installed here or named as in make test-page CHROME=FILE.
 test-page: $(STAMP) .venv-page/installed
 	.venv-page/bin/python -m pytest tests/browser
 

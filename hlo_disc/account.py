@@ -12,15 +12,26 @@ from typing import Any, NamedTuple
 from hlo_disc.errors import FormatError
 
 
+class Condition(NamedTuple):
+    """What must hold of a size: it is "<=" or ">=" a number, or a "multiple of" it."""
+
+    size: str
+    relation: str
+    bound: int
+
+    def __str__(self) -> str:
+        return f"{self.size} {self.relation} {self.bound}"
+
+
 class Form(NamedTuple):
     """A compiled form of a launch; the first of them that applies runs.
 
-    when: (size, relation, number), all of which must hold. packed: it needs the packed form of a weight. declines: the
+    when: all of these must hold. packed: it needs the packed form of a weight. declines: the
     vendor's library may not take it. fast: bytes of fast memory of a block, "0" for none.
     """
 
     kernel: str
-    when: Sequence[tuple[str, str, int]]
+    when: Sequence[Condition]
     packed: bool
     declines: bool
     fast: str
@@ -96,6 +107,10 @@ class Account(NamedTuple):
         return json.dumps(self, separators=(",", ":"))
 
 
+def _form(kernel: str, when: Sequence[Any], *others: Any) -> Form:
+    return Form(kernel, [Condition(*x) for x in when], *others)
+
+
 def parse(text: str) -> Account:
     """Reads `Account.text`. Raises FormatError for what is none."""
     try:
@@ -103,7 +118,7 @@ def parse(text: str) -> Account:
         return Account(
             name,
             places,
-            [Launch([Form(*form) for form in forms], *others) for forms, *others in launches],
+            [Launch([_form(*form) for form in forms], *others) for forms, *others in launches],
             flow,
             [Slot(size, late, [Held(*value) for value in inside]) for size, late, inside in slots],
             values,

@@ -225,15 +225,25 @@ class Executable:
         """A hash of what it computes, 63 bits: equal in all processes, for compiling is deterministic."""
         return content_hash(self.program)
 
-    def explain(self, full: bool = False) -> str:
+    def explain(
+        self, full: bool = False, html: str | os.PathLike[str] | None = None, profile: Profile | None = None
+    ) -> str:
         """What it was made from, the signature, the compile times, and the plan: launches, their forms and why, memory.
+
+        A notebook shows the text as a page.
 
         Args:
             full: every launch with its work, not those that are alike in one line, and the parts of the arena; for GPUs
                 also what the code says of its kernels: threads of a block, shared memory, registers where it has them.
                 Otherwise it is less than 60 lines.
+            html: a file for the page, which asks nothing of a network: the user's lines and the launches that compute
+                them, which form runs at which sizes, guards, memory, and, with a profile, times.
+            profile: what `Executable.profile` returned, for the page.
+
+        Raises:
+            OSError: the file cannot be written.
         """
-        return explain_program(self.program, full)
+        return explain_program(self.program, full, html, profile)
 
     def profile(self, *args: Any, seconds: float = 1.0) -> Profile:
         """What each kernel takes, by calls with these arrays.
@@ -294,11 +304,21 @@ class Executable:
         save(self.program, path)
 
 
-def explain_program(program: Program, full: bool = False) -> str:
-    """What `Executable.explain` says, for whichever machine it is."""
-    from hlo_disc.explain import text
+def explain_program(
+    program: Program,
+    full: bool = False,
+    html: str | os.PathLike[str] | None = None,
+    profile: Profile | None = None,
+) -> str:
+    """What `Executable.explain` says and writes, for whichever machine it is."""
+    from hlo_disc.explain import page, text
 
-    return text.full(program, _target(program.target).kernels(program.object)) if full else text.summary(program)
+    times = profile.as_dict() if profile else None
+    if html is not None:
+        page.write(html, [program], times)
+    notes = _target(program.target).kernels(program.object) if full else []
+    said = text.full(program, notes) if full else text.summary(program)
+    return page.Explanation.of(said, lambda: page.page([program], times))
 
 
 def runs_here(program: Program) -> bool:

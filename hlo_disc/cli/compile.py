@@ -113,12 +113,22 @@ def _library(
 @main.command()
 @program_options
 @click.option("--full", is_flag=True, help="Show every launch with its work, and the parts of the arena.")
-def explain(file: Path, full: bool, **settings: Any) -> None:
+@click.option("--html", type=click.Path(path_type=Path), help="Write a page to this file, too.")
+def explain(file: Path, full: bool, html: Path | None, **settings: Any) -> None:
     """Show how FILE is compiled.
 
-    Its signature and guards, the time of the longest stages, and the kernels with their variants.
+    Its signature and guards, the time of the longest stages, and the kernels with their variants. 'hlo-disc profile'
+    writes the page with times.
     """
-    click.echo(explain_program(open_for_any_machine(file, **settings), full))
+    check_output("--html", html)
+    program = open_for_any_machine(file, **settings)
+    if html is None:
+        click.echo(explain_program(program, full))
+        return
+    with writing(html):
+        text = explain_program(program, full, html)
+    click.echo(f"{text}
+{html}: {html.stat().st_size} bytes")
 
 
 def _stablehlo(

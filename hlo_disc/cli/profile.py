@@ -19,6 +19,7 @@ from hlo_disc.errors import ArgumentError
 @input_options
 @click.option("--seconds", default=1.0, show_default=True, help="How long to run it.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write all calls to this file, for ui.perfetto.dev.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write the page of 'hlo-disc explain', with times.")
 def profile(
     file: Path,
     inputs: Sequence[str],
@@ -26,6 +27,7 @@ def profile(
     seed: int,
     seconds: float,
     trace: Path | None,
+    html: Path | None,
     **settings: Any,
 ) -> None:
     """Show what each kernel of FILE takes.
@@ -34,6 +36,7 @@ def profile(
     planning memory, launching, and what is too little for a kernel.
     """
     check_output("--trace", trace)
+    check_output("--html", html)
     if not 0 < seconds <= DAY:
         raise ArgumentError(f"--seconds {seconds}: give a number of seconds above 0, up to {DAY}")
     executable = open_program(file, **settings)
@@ -41,6 +44,10 @@ def profile(
     with err.status("running"):
         found = executable.profile(*filled, seconds=seconds)
     click.echo(str(found))
+    if html:
+        with writing(html):
+            executable.explain(html=html, profile=found)
+        click.echo(f"{html}: {html.stat().st_size} bytes")
     if trace:
         with writing(trace):
             found.save(trace)

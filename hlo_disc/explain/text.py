@@ -184,7 +184,7 @@ def _flow(flow: Sequence[Any], account: Account, indent: str) -> list[str]:
 def _launch(launch: Launch) -> str:
     forms = []
     for form in launch.forms:
-        conditions = [f"{size} {relation} {bound}" for size, relation, bound in form.when]
+        conditions = list(map(str, form.when))
         if form.packed:
             conditions.append("weight packed")
         if form.declines:

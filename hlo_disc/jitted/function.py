@@ -26,9 +26,8 @@ from hlo_disc.jitted.flat import FlatFunction
 from hlo_disc.jitted.lowered import Lowered
 from hlo_disc.jitted.placement import PARAMETERS, Placement
 from hlo_disc.jitted.programs import Compiled, Finished, Path, Paths, Programs
-from hlo_disc.jitted.showing import explained, profiled
+from hlo_disc.jitted.showing import Shown
 from hlo_disc.jitted.stats import Log, Stats
-from hlo_disc.notebook import counted, html_table
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, Static
 from hlo_disc.structure import arrays
@@ -46,8 +45,6 @@ from hlo_disc.values import (
 if TYPE_CHECKING:
     import jax
 
-    from hlo_disc.profile import Profile
-
 # So many programs are tried, one after the other, before the sizes of a call are looked at.
 _TRIED = 8
 
@@ -64,7 +61,7 @@ def _flatten() -> Callable[[Any], tuple[list[Any], Any]]:
     return tree_util.default_registry.flatten
 
 
-class JitFunction(Generic[P, R]):
+class JitFunction(Shown, Generic[P, R]):
     """A function compiled for dynamic shapes; made by `hlo_disc.jit`. Any number of threads may call it."""
 
     def __init__(
@@ -107,20 +104,6 @@ class JitFunction(Generic[P, R]):
     ) -> Callable[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
-
-    def __repr__(self) -> str:
-        return f"<hlo_disc.jit of {self.signature.name}: {self.stats().summary()}>"
-
-    def _repr_html_(self) -> str:
-        stats = self.stats()
-        rows = [
-            *((f"{r.seconds:.2f} s", r.reason, ", ".join(r.arguments)) for r in stats.records),
-            *(
-                (counted(f.calls, "call"), f"through jax.jit: {f.reason}", ", ".join(f.arguments))
-                for f in stats.fallbacks
-            ),
-        ]
-        return html_table(f"hlo_disc.jit of {self.signature.name}: {stats.summary()}", rows)
 
     def __reduce__(self) -> Any:
         """Of a decorated function its name, otherwise what it was made of. What it has compiled is left behind."""
@@ -331,12 +314,24 @@ class JitFunction(Generic[P, R]):
             UnsupportedOpError: what a call would run through `jax.jit`.
             ShapeError: a function that JAX cannot trace at symbolic sizes.
         """
+        flat, leaves, _ = self._flat_for(args, kwargs, plain=True)
+        return Lowered(flat.lower(describe_all(leaves, flat.names, flat.name)).graph, self._options)
+
+    def _flat_for(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], plain: bool = False
+    ) -> tuple[FlatFunction, list[Any], str]:
+        """The function of arrays that a call is one of, these arrays, and why such calls run through `jax.jit`, or "".
+
+        plain: with the structure of the arguments as it is, without sizes in static data as arrays.
+        """
         self.signature.check(args, kwargs)
         array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
         leaves, tree = _flatten()((array_args, array_kwargs))
-        programs = self._under_these_settings() or Programs(lambda: False)
-        flat = self._flat(programs, array_args, array_kwargs, static, tree, tree)
-        return Lowered(flat.lower(describe_all(leaves, flat.names, flat.name)).graph, self._options)
+        found = self._under_these_settings()
+        programs = found or Programs(lambda: False, "jax.disable_jit() is in force")
+        structure, sizes = (tree, []) if plain else self._structure(programs, tree)
+        flat = self._flat(programs, array_args, array_kwargs, static, structure, tree)
+        return flat, [*leaves, *arrays(sizes)], programs.reason_for_jax
 
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """What `jax.jit` of the function gives: its `jaxpr`, `out_info` and more, at these sizes alone.
@@ -384,36 +379,6 @@ class JitFunction(Generic[P, R]):
     def stats(self) -> Stats:
         """Calls from Python and from functions of `jax.jit`, compilations, their reasons and times."""
         return self._log.stats()
-
-    def explain(self, full: bool = False) -> str:
-        """The text of `stats()` and, for each program in use, that of `Executable.explain`.
-
-        Args:
-            full: everything. Otherwise it is less than 60 lines, and says how many programs are left out.
-        """
-        return explained(f"{self.signature.name}: {self.stats()}", list(self._by_settings.values()), full)
-
-    def profile(self, *args: P.args, **kwargs: P.kwargs) -> Profile:
-        """`Executable.profile` of the program that serves a call, which is compiled where there is none.
-
-        Args:
-            args: as of a call; none of them is donated.
-            kwargs: the same by name.
-
-        Raises:
-            UnsupportedOpError: a call that runs through `jax.jit`.
-            HloDiscError: what a call and `Executable.profile` raise.
-        """
-        self.signature.check(args, kwargs)
-        array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
-        leaves, tree = _flatten()((array_args, array_kwargs))
-        programs = self._under_these_settings()
-        if programs is None or programs.reason_for_jax:
-            reason = programs.reason_for_jax if programs else "jax.disable_jit() is in force"
-            raise UnsupportedOpError(f"{self.signature.name} is not compiled: {reason}")
-        structure, sizes = self._structure(programs, tree)
-        flat = self._flat(programs, array_args, array_kwargs, static, structure, tree)
-        return profiled(flat, [*leaves, *arrays(sizes)])
 
 
 def same_objects(left: Sequence[Any], right: Sequence[Any]) -> bool:

@@ -1,46 +1,96 @@
-"""What a jitted function shows of its programs: `JitFunction.explain` and `JitFunction.profile`."""
+"""What a jitted function shows: itself at a prompt, and its programs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.errors import UnsupportedOpError
-from hlo_disc.executable import Executable
+from hlo_disc.jitted.fallback import SPREAD
+from hlo_disc.notebook import counted, html_table
+from hlo_disc.values import as_array, describe_all, taken
 
 if TYPE_CHECKING:
     from hlo_disc.jitted.flat import FlatFunction
     from hlo_disc.jitted.programs import Programs
+    from hlo_disc.jitted.stats import Stats
     from hlo_disc.profile import Profile
+    from hlo_disc.signature import Signature
 
 
-def executables(functions: Sequence[Programs]) -> Iterator[Executable]:
-    """The programs in use."""
-    for programs in functions:
-        for flat in list(programs.functions.values()):
-            yield from flat.executables()
+class Shown:
+    """The part of a JitFunction that shows it."""
+
+    if TYPE_CHECKING:
+        signature: Signature
+        stats: Callable[[], Stats]
+        _by_settings: dict[Any, Programs]
+        _flat_for: Callable[[tuple[Any, ...], dict[str, Any]], tuple[FlatFunction, list[Any], str]]
+
+    def __repr__(self) -> str:
+        return f"<hlo_disc.jit of {self.signature.name}: {self.stats().summary()}>"
+
+    def _repr_html_(self) -> str:
+        stats = self.stats()
+        rows = [
+            *((f"{r.seconds:.2f} s", r.reason, ", ".join(r.arguments)) for r in stats.records),
+            *(
+                (counted(f.calls, "call"), f"through jax.jit: {f.reason}", ", ".join(f.arguments))
+                for f in stats.fallbacks
+            ),
+        ]
+        return html_table(f"hlo_disc.jit of {self.signature.name}: {stats.summary()}", rows)
+
+    def explain(
+        self, full: bool = False, html: str | os.PathLike[str] | None = None, profile: Profile | None = None
+    ) -> str:
+        """The text of `stats()` and, for each program in use, that of `Executable.explain`, which says what these are.
+
+        Args:
+            full: everything. Otherwise it is less than 60 lines, and says how many programs are left out.
+            html: a file for the page, in which one chooses a program.
+            profile: what `profile` returned.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        from hlo_disc.explain import page, text
+
+        functions = [
+            flat for programs in list(self._by_settings.values()) for flat in list(programs.functions.values())
+        ]
+        found = [executable for flat in functions for executable in flat.executables()]
+        programs, times = [executable.program for executable in found], profile.as_dict() if profile else None
+        if html is not None:
+            page.write(html, programs, times)
+        said = f"{self.signature.name}: {self.stats()}"
+        said = "\n\n".join([said, *(x.explain(full=True) for x in found)]) if full else text.several(said, programs)
+        return page.Explanation.of(said, lambda: page.page(programs, times))
+
+    def profile(self, *args: Any, **kwargs: Any) -> Profile:
+        """`Executable.profile` of the program that serves a call, which is compiled where there is none.
+
+        Args:
+            args: as of a call; none of them is donated.
+            kwargs: the same by name.
+
+        Raises:
+            UnsupportedOpError: a call that runs through `jax.jit`.
+            HloDiscError: what a call and `Executable.profile` raise.
+        """
+        from hlo_disc.ral.contexts.jax import is_spread, platform_of
+
+        flat, leaves, for_jax = self._flat_for(args, kwargs)
+        if for_jax or any(map(is_spread, leaves)):
+            raise UnsupportedOpError(f"{flat.name} is not compiled for this call: {for_jax or SPREAD}")
+        infos = describe_all(leaves, flat.names, flat.name)
+        there = flat.on(platform_of(leaves)) if flat.follows else flat
+        program = there.program(there.entry(infos), infos)
+        return program.executable.profile(*_as_taken(leaves, infos))
 
 
-def explained(stats: str, functions: Sequence[Programs], full: bool) -> str:
-    """`JitFunction.explain`."""
-    from hlo_disc.explain import text
-
-    found = list(executables(functions))
-    if full:
-        return "\n\n".join([stats, *(executable.explain(full=True) for executable in found)])
-    return text.several(stats, [executable.program for executable in found])
-
-
-def profiled(flat: FlatFunction, leaves: Sequence[Any]) -> Profile:
-    """The program that serves a call with these arrays, profiled with them; it is compiled where there is none."""
-    from hlo_disc.ral.contexts.jax import is_spread, platform_of
-    from hlo_disc.values import as_array, describe_all, taken
-
-    infos = describe_all(leaves, flat.names, flat.name)
-    if any(map(is_spread, leaves)):
-        raise UnsupportedOpError(f"{flat.name}: arrays that are spread over devices are left to jax.jit")
-    there = flat.on(platform_of(leaves)) if flat.follows else flat
-    program = there.program(there.entry(infos), infos)
+def _as_taken(leaves: Sequence[Any], infos: Sequence[Any]) -> list[Any]:
+    """Arguments as a program takes them."""
     conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
-    arrays = [c(x) if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)]
-    return program.executable.profile(*arrays)
+    return [c(x) if c else as_array(x, i) for x, i, c in zip(leaves, infos, conversions, strict=True)]

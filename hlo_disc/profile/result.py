@@ -217,9 +217,12 @@ class Profile:
 
 
 def short_place(place: str) -> str:
-    """ "model.py:12 (layer)": a user's line without directories and columns."""
+    """ "model.py:12 (layer)": a user's line without directories, columns and inner functions."""
     found = re.fullmatch(r"(.*?):(\d+):\d+(.*)", place)
-    return f"{os.path.basename(found[1])}:{found[2]}{found[3]}" if found else place
+    if not found:
+        return place
+    function = re.sub(r"\.<locals>.*\)", ")", found[3])
+    return f"{os.path.basename(found[1])}:{found[2]}{function}"
 
 
 def _details(launch: LaunchTime) -> tuple[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hlo_disc.account import Account, Form, Held, Launch, Slot, Split
+from hlo_disc.account import Account, Condition, Form, Held, Launch, Slot, Split
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
 from hlo_disc.dynamic_hlo.ops.cost import operations
@@ -81,7 +81,7 @@ def _read(value: Value, group: Group) -> Dim:
 
 
 def _form(choice: Choice, kernel: str, device: Device) -> Form:
-    when = [(str(c.size), c.relation, c.bound) for c in choice.when]
+    when = [Condition(str(c.size), c.relation, c.bound) for c in choice.when]
     fast = choice.variant.fast_bytes() if device.teams else ZERO  # elsewhere a block takes what the call has
     return Form(kernel, when, choice.packing is not None, choice.may_decline, str(fast))
 

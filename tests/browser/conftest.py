@@ -2,4 +2,10 @@
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("playwright") else ["*"]
+if find_spec("playwright"):
+    from tests.browser.visiting import browser, visit
+
+    __all__ = ["browser", "visit"]
+    collect_ignore_glob = []
+else:
+    collect_ignore_glob = ["*"]

@@ -2,72 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import expect
 
 from benchmarks.peers import page as pages
 from benchmarks.peers.results import Results
+from tests.browser.visiting import NASTY, PICTURES, Visit
 from tests.unit.benchmarks import made_up
 
-PICTURES = Path("build/page")
-WIDTHS = (390, 1280)
-# Nothing but the page is loaded, and nothing needs a GPU or a sandbox.
-ARGUMENTS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
-    --disable-component-update --disable-sync""".split()
-NASTY = "</script><script>throw 1</script><img src=x onerror=alert(1)> & \"'"
 
-
-class Visit:
-    """A page that is open, and what was wrong with it."""
-
-    def __init__(self, page: Page, path: Path):
-        self.page = page
-        self.errors: list[str] = []
-        self.requests: list[str] = []
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda said: self.errors.append(said.text) if said.type in ("error", "warning") else None)
-        page.on("request", lambda request: self.requests.append(request.url))
-        page.goto(path.absolute().as_uri())
-
-    def faults(self) -> list[str]:
-        """What no page may have: errors, requests besides its own, a body that scrolls sideways."""
-        elsewhere = [url for url in self.requests[1:] if not url.startswith("data:")]
-        wide = self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        return self.errors + elsewhere + ([f"{wide} pixels too wide"] if wide > 0 else [])
-
-    def peers_drawn(self, box: str) -> set[str]:
-        marks = self.page.locator(f"{box} circle[data-peer]")
-        return set(marks.evaluate_all("marks => marks.map(mark => mark.dataset.peer)"))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    found = os.environ.get("CHROME") or next(filter(None, map(shutil.which, names)), None)
-    if not found:
-        pytest.exit("there is no browser: install one (apt-get install chromium), or say CHROME=FILE", 1)
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
-        yield started
-        started.close()
+def peers_drawn(visit: Visit, box: str) -> set[str]:
+    marks = visit.page.locator(f"{box} circle[data-peer]")
+    return set(marks.evaluate_all("marks => marks.map(mark => mark.dataset.peer)"))
 
 
 @pytest.fixture(scope="module")
 def results() -> Results:
     return made_up.results()
-
-
-@pytest.fixture(params=WIDTHS)
-def visit(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Callable[[Path], Visit]]:
-    context = browser.new_context(viewport={"width": request.param, "height": 900})
-    yield lambda path: Visit(context.new_page(), path)
-    context.close()
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +42,8 @@ def test_every_program(visit, written, results):
             "title => document.getElementById('program-title').textContent === title", arg=title
         )
         timed = {peer for shape in program["shapes"] for peer in shape["times"]}
-        assert shown.peers_drawn("#shapes") == timed
-        assert shown.peers_drawn("#besides") >= set(program["memory"])
+        assert peers_drawn(shown, "#shapes") == timed
+        assert peers_drawn(shown, "#besides") >= set(program["memory"])
         assert shown.page.locator("#shapes figure").count() == len(program["shapes"])
         listed = shown.page.locator("#shown dt").all_text_contents()
         assert listed == list(program["missing"])
@@ -110,17 +64,17 @@ def test_pictures(visit, written, scheme):
 
 def test_toggles(visit, written, results):
     shown = visit(written)
-    everybody = shown.peers_drawn("#shapes")
+    everybody = peers_drawn(shown, "#shapes")
     shown.page.get_by_role("checkbox", name="IREE").uncheck()
-    assert shown.peers_drawn("#shapes") == everybody - {"IREE"}
+    assert peers_drawn(shown, "#shapes") == everybody - {"IREE"}
     shown.page.get_by_role("button", name="only those that compile once").click()
     dynamic = {peer["name"] for peer in results["peers"] if peer["dynamic"]}
-    assert shown.peers_drawn("#shapes") == everybody & dynamic
+    assert peers_drawn(shown, "#shapes") == everybody & dynamic
     for box in shown.page.locator("#toggles input").all():
         box.uncheck()
-    assert shown.peers_drawn("#shown") == set()
+    assert peers_drawn(shown, "#shown") == set()
     shown.page.get_by_role("button", name="all", exact=True).click()
-    assert shown.peers_drawn("#shapes") == everybody
+    assert peers_drawn(shown, "#shapes") == everybody
     assert not shown.faults()
 
 
@@ -168,7 +122,7 @@ def test_little(visit, tmp_path):
     program["accuracy"]["errors"] = {made_up.OURS[0]: 0.0}
     pages.write(little, tmp_path / "page.html")
     shown = visit(tmp_path / "page.html")
-    assert shown.peers_drawn("#shapes") == {made_up.OURS[0]}
+    assert peers_drawn(shown, "#shapes") == {made_up.OURS[0]}
     assert not shown.faults()
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from hlo_disc.abi import IMAGE
 from hlo_disc.errors import ArgumentError, DeviceError, FormatError, ShapeError, UnsupportedOpError
+from hlo_disc.nest import nest
 from hlo_disc.notebook import html_table, signature_text
 from hlo_disc.options import Options
 from hlo_disc.program import Attribute, LibraryCall, PackRow, Program, dtype_named
@@ -46,36 +47,6 @@ class Memory(NamedTuple):
     def total(self) -> int:
         """Both, in bytes."""
         return self.temporary + self.outputs
-
-
-def describe_structure(template: Any) -> str:
-    """A nest of dicts, lists, tuples and None with output numbers as leaves, as JSON; "" for a nest of other things."""
-    try:
-        return json.dumps(_encode(template))
-    except TypeError:
-        return ""
-
-
-def _encode(node: Any) -> Any:
-    if node is None or type(node) is int:
-        return node
-    if type(node) is dict and all(type(key) is str for key in node):
-        return {"dict": [[key, _encode(value)] for key, value in node.items()]}
-    if type(node) in (list, tuple):
-        return {type(node).__name__: [_encode(value) for value in node]}
-    raise TypeError(type(node))
-
-
-def _nest(node: Any, leaves: Sequence[Any]) -> Any:
-    if node is None:
-        return None
-    if isinstance(node, int):
-        return leaves[node]
-    ((kind, items),) = node.items()
-    if kind == "dict":
-        return {key: _nest(value, leaves) for key, value in items}
-    values = [_nest(value, leaves) for value in items]
-    return values if kind == "list" else tuple(values)
 
 
 class Executable:
@@ -149,7 +120,7 @@ class Executable:
         """
         results = self.native(*self._leaves(args))
         if self._structure is not None:
-            return _nest(self._structure, results)
+            return nest(self._structure, results)
         return results[0] if len(results) == 1 else tuple(results)
 
     def __repr__(self) -> str:
@@ -243,7 +214,9 @@ class Executable:
         Raises:
             OSError: the file cannot be written.
         """
-        return explain_program(self.program, full, html, profile)
+        from hlo_disc.explain.explanation import explain_program
+
+        return explain_program(self.program, full, html, profile.as_dict() if profile else None)
 
     def profile(self, *args: Any, seconds: float = 1.0) -> Profile:
         """What each kernel takes, by calls with these arrays.
@@ -302,23 +275,6 @@ class Executable:
             OSError: it cannot be written.
         """
         save(self.program, path)
-
-
-def explain_program(
-    program: Program,
-    full: bool = False,
-    html: str | os.PathLike[str] | None = None,
-    profile: Profile | None = None,
-) -> str:
-    """What `Executable.explain` says and writes, for whichever machine it is."""
-    from hlo_disc.explain import page, text
-
-    times = profile.as_dict() if profile else None
-    if html is not None:
-        page.write(html, [program], times)
-    notes = _target(program.target).kernels(program.object) if full else []
-    said = text.full(program, notes) if full else text.summary(program)
-    return page.Explanation.of(said, lambda: page.page([program], times))
 
 
 def runs_here(program: Program) -> bool:

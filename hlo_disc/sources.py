@@ -14,8 +14,9 @@ from typing import Any
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.errors import ArgumentError, ParseError
-from hlo_disc.executable import Executable, describe_structure
+from hlo_disc.executable import Executable
 from hlo_disc.import_.symbols import constraint_texts
+from hlo_disc.nest import describe_structure
 from hlo_disc.options import Options
 from hlo_disc.program import Program
 from hlo_disc.saved import is_saved

@@ -25,7 +25,7 @@ from hlo_disc.cli.files import (
 from hlo_disc.cli.group import main
 from hlo_disc.cli.inputs import pairs
 from hlo_disc.errors import ArgumentError
-from hlo_disc.executable import explain_program
+from hlo_disc.explain.explanation import explain_program
 from hlo_disc.options import toolchain_settings
 from hlo_disc.program import Program
 from hlo_disc.saved import save
@@ -127,8 +127,7 @@ def explain(file: Path, full: bool, html: Path | None, **settings: Any) -> None:
         return
     with writing(html):
         text = explain_program(program, full, html)
-    click.echo(f"{text}
-{html}: {html.stat().st_size} bytes")
+    click.echo(f"{text}\n{html}: {html.stat().st_size} bytes")
 
 
 def _stablehlo(

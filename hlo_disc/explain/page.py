@@ -5,7 +5,6 @@ Weights are never in it. The user's lines are read when the page is written, whe
 
 from __future__ import annotations
 
-import html
 import json
 import linecache
 import os
@@ -24,26 +23,6 @@ _AROUND, _CHARACTERS, _LINES = 2, 160, 2000
 _PLACE = re.compile(r"(.*?):(\d+):\d+(?: \((.*)\))?")
 # What the page calls the operators of a Dim.
 _SIGNS = {"add": "+", "mul": "*", "floordiv": "/", "mod": "%", "min": "min", "max": "max"}
-
-
-class Explanation(str):
-    """A text that a notebook shows as a page."""
-
-    _page: Callable[[], str]
-
-    @staticmethod
-    def of(text: str, page: Callable[[], str]) -> Explanation:
-        """page: makes it, when it is asked for."""
-        made = Explanation(text)
-        made._page = page
-        return made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return str, (str(self),)
-
-    def _repr_html_(self) -> str:
-        style = "width: 100%; height: 44rem; border: 1px solid #8886; border-radius: 8px"
-        return f'<iframe title="explain" srcdoc="{html.escape(self._page())}" style="{style}"></iframe>'
 
 
 def page(programs: Sequence[Program], profile: Mapping[str, Any] | None = None) -> str:

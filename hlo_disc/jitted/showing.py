@@ -56,6 +56,7 @@ class Shown:
             OSError: the file cannot be written.
         """
         from hlo_disc.explain import page, text
+        from hlo_disc.explain.explanation import Explanation
 
         functions = [
             flat for programs in list(self._by_settings.values()) for flat in list(programs.functions.values())
@@ -66,7 +67,7 @@ class Shown:
             page.write(html, programs, times)
         said = f"{self.signature.name}: {self.stats()}"
         said = "\n\n".join([said, *(x.explain(full=True) for x in found)]) if full else text.several(said, programs)
-        return page.Explanation.of(said, lambda: page.page(programs, times))
+        return Explanation.of(said, lambda: page.page(programs, times))
 
     def profile(self, *args: Any, **kwargs: Any) -> Profile:
         """`Executable.profile` of the program that serves a call, which is compiled where there is none.

@@ -10,9 +10,10 @@ import tensorflow as tf
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.errors import ArgumentError
-from hlo_disc.executable import Executable, describe_structure
+from hlo_disc.executable import Executable
 from hlo_disc.import_.symbols import constraint_texts
 from hlo_disc.import_.tensorflow.reader import read_program
+from hlo_disc.nest import describe_structure
 from hlo_disc.options import Options
 from hlo_disc.tensorflow.graphs import program_of, type_of
 

@@ -15,7 +15,7 @@ import pytest
 
 import hlo_disc
 from hlo_disc.errors import ArgumentError, FormatError, OutOfMemoryError, ParseError, ShapeError, UnsupportedOpError
-from hlo_disc.executable import describe_structure
+from hlo_disc.nest import describe_structure
 from hlo_disc.ral import digest, live_bytes
 from hlo_disc.saved import read, save
 
@@ -267,7 +267,7 @@ def test_explain_is_short_unless_all_is_asked_for():
     assert re.search("and [0-9]+ launches with less work", text) and "input   and 26 more" in text
     assert full.count("input   ") == 31 and "bytes, " in full
     alike = hlo_disc.compile(layers, "f32[n, 8]", *["f32[8, 8]"] * 20).explain()
-    assert "    20 x  " in alike and "20 x" not in hlo_disc.compile(layers, "f32[n, 8]", "f32[8, 8]").explain()
+    assert "\n  20 x  " in alike and "20 x" not in hlo_disc.compile(layers, "f32[n, 8]", "f32[8, 8]").explain()
 
 
 def test_a_function_with_many_programs_is_explained_in_short():

@@ -27,6 +27,7 @@ SURFACE = {
     "jitted",
     "library",
     "limits",
+    "nest",
     "notebook",
     "pipeline",
     "profile",
@@ -55,6 +56,7 @@ ALLOWED = {
     "ral": {"abi", "errors"},
 }
 ORDER = [
+    "nest",
     "notebook",
     "limits",
     "explain",

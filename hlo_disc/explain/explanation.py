@@ -1,0 +1,50 @@
+"""What `explain` gives: a text that a notebook shows as a page."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hlo_disc.explain import text
+from hlo_disc.explain.page import page, write
+from hlo_disc.program import Program
+from hlo_disc.targets import registry
+
+
+class Explanation(str):
+    """A text that a notebook shows as a page."""
+
+    _page: Callable[[], str]
+
+    @staticmethod
+    def of(text: str, page: Callable[[], str]) -> Explanation:
+        """page: makes it, when it is asked for."""
+        made = Explanation(text)
+        made._page = page
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)
+
+    def _repr_html_(self) -> str:
+        style = "width: 100%; height: 44rem; border: 1px solid #8886; border-radius: 8px"
+        return f'<iframe title="explain" srcdoc="{html.escape(self._page())}" style="{style}"></iframe>'
+
+
+def explain_program(
+    program: Program,
+    full: bool = False,
+    file: str | os.PathLike[str] | None = None,
+    profile: Mapping[str, Any] | None = None,
+) -> Explanation:
+    """What `Executable.explain` says, and writes to a file, for whichever machine it is.
+
+    profile: as `page` takes it.
+    """
+    if file is not None:
+        write(file, [program], profile)
+    notes = registry.find(program.target).kernels(program.object) if full else []
+    said = text.full(program, notes) if full else text.summary(program)
+    return Explanation.of(said, lambda: page([program], profile))

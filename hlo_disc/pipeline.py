@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hlo_disc import cache
+from hlo_disc import cache, progress
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError
@@ -234,8 +234,8 @@ def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
     Raises what the stages raise.
     """
     c = InProgress(source, options)
-    with _no_garbage_collection(), c.open:
-        _run(c, 0)
+    with _no_garbage_collection(), c.open, progress.bar([stage.name for stage in STAGES]) as begin:
+        _run(c, 0, begin)
         start = time.perf_counter()
         read = c.graph
         name = cache.name(read, options)
@@ -244,14 +244,15 @@ def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
         if found:
             return dataclasses.replace(found, compile_ms=c.compile_ms)
         for number in range(1, len(STAGES)):
-            _run(c, number)
+            _run(c, number, begin)
     program = _program(c)
     cache.store(options, name, program, read)
     return program
 
 
-def _run(c: InProgress, number: int) -> None:
+def _run(c: InProgress, number: int, begin: Callable[[str], None]) -> None:
     stage = STAGES[number]
+    begin(stage.name)
     start = time.perf_counter()
     stage.run(c)
     c.compile_ms[stage.name] = (time.perf_counter() - start) * 1e3

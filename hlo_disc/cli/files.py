@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
-from hlo_disc import errors, pipeline, sources
+from hlo_disc import errors, pipeline, progress, sources
 from hlo_disc.cli.inputs import pairs
 from hlo_disc.errors import ArgumentError, ParseError
 from hlo_disc.executable import Executable, load, runs_here
@@ -24,7 +23,7 @@ from hlo_disc.program import Program
 from hlo_disc.saved import read
 from hlo_disc.targets import registry
 
-err = Console(stderr=True)
+err = progress.console()
 DAY = 24 * 60 * 60
 THREADS = click.IntRange(0, MOST_THREADS)
 
@@ -80,8 +79,7 @@ def compiled_for(file: Path, levels: Sequence[str], **settings: Any) -> list[tup
 
 
 def _compiled(file: Path, options: Options, dims: Mapping[str, str], constraints: Sequence[str]) -> Program:
-    with err.status(f"compiling {file.name}"):
-        return sources.program(file, dims=dims, constraints=constraints, options=options)
+    return sources.program(file, dims=dims, constraints=constraints, options=options)
 
 
 # argv: a file, dims and constraints as JSON. A user's mistake is its class and its message on stderr.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tomllib
@@ -65,7 +66,7 @@ def compiled(tmp_path_factory):
 # ------------------------------------------------------------------------------------------------ what works
 
 
-@pytest.mark.parametrize("command", [(), ("compile",), ("run",), ("explain",)])
+@pytest.mark.parametrize("command", [(), ("compile",), ("run",), ("explain",), ("profile",)])
 def test_help(command):
     code, out, _ = call(*command, "--help")
     assert code == 0
@@ -188,6 +189,38 @@ def test_explain_and_dump(module, tmp_path):
     assert code == 0
     assert "codegen" in out
     assert any(path.suffix == ".asm" for path in (tmp_path / "dump").iterdir())
+
+
+def test_explain_in_short_in_full_and_as_a_page(compiled, tmp_path):
+    code, short, _ = call("explain", compiled)
+    assert code == 0 and "program jit_" in short and "operations" not in short
+    code, full, _ = call("explain", compiled, "--full")
+    assert code == 0 and "operations" in full
+    code, out, _ = call("explain", compiled, "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert (code, out) == (0, f"{short}{tmp_path / 'page.html'}: {len(page.encode())} bytes\n")
+    assert "hlo-disc profile FILE" in page and '"profile":null' in page
+    code, _, err = call("explain", compiled, "--html", tmp_path)
+    assert code == 1 and "is a directory" in err
+
+
+def test_profile(compiled, tmp_path):
+    files = tmp_path / "trace.json", tmp_path / "page.html"
+    options = ["--dim", "n=100", "--seconds", 0.01, "--trace", files[0], "--html", files[1]]
+    code, out, err = call("profile", compiled, *options)
+    assert code == 0, err
+    assert "at n=100: " in out and "the host" in out and "k0_" in out
+    events = json.loads(files[0].read_text())["traceEvents"]
+    kernels = [event["args"]["kernel"] for event in events if event.get("cat") == "kernel"]
+    assert kernels and all(kernel.startswith("k0_") for kernel in kernels)
+    assert '"profile":{"name":"jit_' in files[1].read_text()
+    for wrong, message in (
+        (["--dim", "n=4", "--seconds", 0], "--seconds 0.0: give a number of seconds above 0"),
+        (["--dim", "n=4", "--trace", tmp_path], "is a directory"),
+        ([], "give --dim n=…"),
+    ):
+        code, _, err = call("profile", compiled, *wrong)
+        assert code == 1 and message in err, err
 
 
 def test_module_entry_point(compiled):
@@ -380,7 +413,7 @@ def test_extension_types_in_files(tmp_path):
         (["frobnicate"], ["No such command 'frobnicate'", "--help'"]),
         (["run"], ["Missing argument 'FILE'", "run --help'"]),
         (["compile", "{tmp}/add.mlir"], ["Missing option '-o' / '--output'", "compile --help'"]),
-        (["compile", "{tmp}/add.mlir", "--emit", "x"], ["--emit", "'x' is not one of 'disc', 'stablehlo'"]),
+        (["compile", "{tmp}/add.mlir", "--emit", "x"], ["--emit", "'x' is not one of 'disc', 'library', 'stablehlo'"]),
         (["compile", "{tmp}/add.mlir", "--emit", "stablehlo", "-o", "{tmp}"], ["--output {tmp}: is a directory"]),
         (["compile", "{tmp}/add.mlir", "--emit", "stablehlo", "-o", "/dev/full"], ["cannot write /dev/full: No space"]),
         (

@@ -31,6 +31,7 @@ SURFACE = {
     "notebook",
     "pipeline",
     "profile",
+    "progress",
     "random_inputs",
     "signature",
     "sources",
@@ -57,6 +58,7 @@ ALLOWED = {
 }
 ORDER = [
     "nest",
+    "progress",
     "notebook",
     "limits",
     "explain",

@@ -1,0 +1,79 @@
+"""A bar on stderr for a compilation that takes long, where somebody sits at a terminal."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+AFTER = 2.0  # seconds
+_busy = threading.Lock()  # there is one bar at a time
+
+
+@functools.cache
+def console() -> Console:
+    """Of stderr: all that is drawn there is drawn by one, so that nothing is drawn over."""
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+@contextmanager
+def bar(steps: Sequence[str]) -> Iterator[Callable[[str], None]]:
+    """A function that is told which step begins. From AFTER seconds on they are shown, until the context is left."""
+    if not sys.stderr.isatty() or not _busy.acquire(blocking=False):
+        yield lambda step: None
+        return
+    shown = _Bar(steps)
+    try:
+        yield shown.begin
+    finally:
+        shown.end()
+        _busy.release()
+
+
+class _Bar:
+    """Draws from a timer's thread on: who compiles only says where it is."""
+
+    def __init__(self, steps: Sequence[str]):
+        self._steps, self._at = steps, 0
+        self._lock = threading.Lock()
+        self._ended = False
+        self._progress: Progress | None = None
+        self._timer = threading.Timer(AFTER, self._start)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def begin(self, step: str) -> None:
+        with self._lock:
+            self._at = self._steps.index(step)
+            if self._progress:
+                (task,) = self._progress.task_ids
+                self._progress.update(task, completed=self._at, description=step)
+
+    def end(self) -> None:
+        self._timer.cancel()
+        with self._lock, suppress(OSError):  # the terminal may have gone
+            self._ended = True
+            if self._progress:
+                self._progress.stop()
+
+    def _start(self) -> None:
+        from rich.errors import LiveError
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = TextColumn("compiling"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")
+        with self._lock, suppress(OSError, LiveError):  # an older rich draws nothing below something else
+            if self._ended:
+                return
+            progress = Progress(*columns, TimeElapsedColumn(), console=console(), transient=True)
+            progress.add_task(self._steps[self._at], total=len(self._steps), completed=self._at)
+            progress.start()
+            self._progress = progress

@@ -133,9 +133,7 @@ def _in_order(kernels: Sequence[str], inside: Mapping[int, set[str]]) -> list[in
         count = len(found)
         while count < len(kernels) and kernels[count] in names:
             count += 1
-        each, left = divmod(count - len(found), alike)
-        if left:
-            return None
+        each = (count - len(found)) // alike
         for number in numbers[at : at + alike]:
             found += [number] * each
         at += alike

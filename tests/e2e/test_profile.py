@@ -232,6 +232,7 @@ def account(*kernels: str, flow: list[Any] | None = None) -> Account:
         ("a a a a", ("a", "a"), [0, 0, 1, 1]),
         ("b a", ("a b", "a b"), [0, 1]),
         ("a c", ("a", "b", "c"), [0, 2]),  # nothing to do for b
+        ("a a a", ("a", "a", "b", "a"), [0, 1, 3]),
         ("a a a b", ("a", "a", "b"), [None, None, None, 2]),  # which of the two launched twice?
         ("x a", ("a",), [None, 0]),
     ],
@@ -243,3 +244,5 @@ def test_launches_are_told_apart(launched, forms, numbers):
 def test_in_loops_only_what_is_alone_is_told():
     inside = account("a", "b", "a", flow=[0, ["while -> float32() register", [["condition", []], ["body", [1, 2]]]]])
     assert launch_numbers(["a", "b", "a", "b", "a"], inside) == [None, 1, None, 1, None]
+    twice = account("a", "a", flow=[0, ["while -> float32() register", [["condition", []], ["body", [1]]]]])
+    assert launch_numbers(["a"] * 4, twice) == [None] * 4

@@ -98,7 +98,11 @@ def pytest(tests: tuple[str, ...], timeout: float, options: list[str], path: Pat
         environment = {**os.environ, "HYPOTHESIS_STORAGE_DIRECTORY": scratch, "PYTHONDONTWRITEBYTECODE": "1"}
         if path:  # children must not find the package where they are started instead
             environment |= {"PYTHONPATH": str(path), "PYTHONSAFEPATH": "1"}
-            options = [*options, "-o", "pythonpath=tests/oracle tests/emulator"]  # not where the package is without it
+            options = [
+                *options,
+                "-o",
+                "pythonpath=tests/oracle tests/emulator tests/aarch64",
+            ]  # not where the package is without it
         command = [str(Path(sys.executable).with_name("pytest")), "-x", "-q", "-n0", "-p", "no:cacheprovider", *options]
         files = [str(ROOT / "tests" / test) for test in tests]
         try:

@@ -14,7 +14,6 @@ from pathlib import Path
 import depth
 import inapplicable
 import pytest
-import remote
 from hypothesis import settings
 from xla_results import keep_xla_results
 
@@ -32,10 +31,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def is_gpu(config: pytest.Config) -> bool:
     """Whether an emulated GPU runs the kernels."""
+    import remote  # not at the top: it loads the native module
+
     return config.getoption("--target") not in (None, remote.TARGET)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if directory := config.getoption("--native"):
+        sys.meta_path.insert(0, _NativeFinder(directory / f"_ral{EXTENSION_SUFFIXES[0]}"))
+    import remote
+
     os.environ["HLO_DISC_CACHE"] = ""  # tests change what compiles
     keep_xla_results(config.rootpath / "build" / "xla")
     if config.getoption("--full"):
@@ -52,11 +57,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
         emulated.register()
         os.environ["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"  # no TF32, of which tests of results know nothing
-    if directory := config.getoption("--native"):
-        sys.meta_path.insert(0, _NativeFinder(directory / f"_ral{EXTENSION_SUFFIXES[0]}"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    import remote
+
     if target := config.getoption("--target"):
         rows = inapplicable.FOR_AARCH64 if target == remote.TARGET else inapplicable.FOR_GPUS
         for item in items:
@@ -75,6 +80,8 @@ class _NativeFinder:
     def __init__(self, file: Path) -> None:
         if not file.exists():
             raise pytest.UsageError(f"--native: there is no {file}")
+        if "hlo_disc.ral._ral" in sys.modules:
+            raise pytest.UsageError("--native: the installed module is loaded already, and would be tested instead")
         self.file = file
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:

@@ -6,6 +6,7 @@ exe = hlo_disc.compile("model.mlir")       # or a function with specs, or what a
 exe(x); exe.save("model.disc"); hlo_disc.load("model.disc")
 hlo_disc.stablehlo("model.pt2")            # any of them as StableHLO text
 hlo_disc.bench(exe, sizes={"b": (1, 64)})  # how fast it is, next to jax.jit and what the machine can do
+exe.explain(html="model.html", profile=exe.profile(x))  # what was compiled, and what each kernel takes, as a page
 ```
 
 `docs/guide.md` explains what is here by examples.
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from hlo_disc.executable import Executable, Memory, load, register_ffi_target, register_ffi_type
     from hlo_disc.jitted import Compilation, Fallback, JitFunction, Lowered, Stats, jit
     from hlo_disc.options import Options
+    from hlo_disc.profile import Profile
     from hlo_disc.sources import compile, stablehlo
 
 # Where the names are. A module is loaded when one of its names is asked for: to run a saved program needs few.
@@ -44,6 +46,7 @@ _MODULES = {
     "executable": ("Executable", "Memory", "load", "register_ffi_target", "register_ffi_type"),
     "jitted": ("Compilation", "Fallback", "JitFunction", "Lowered", "Stats", "jit"),
     "options": ("Options",),
+    "profile": ("Profile",),
     "sources": ("compile", "stablehlo"),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
@@ -66,6 +69,7 @@ __all__ = [
     "Options",
     "OutOfMemoryError",
     "ParseError",
+    "Profile",
     "ShapeError",
     "Stats",
     "UnsupportedOpError",

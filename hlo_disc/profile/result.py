@@ -159,9 +159,10 @@ class Profile:
 
     def _title(self) -> str:
         sizes = ", ".join(f"{name}={size}" for name, size in self.dims.items())
+        launches = f"{len(self.launches)} launch{'es' * (len(self.launches) != 1)}"
         return (
             f"{self.name}{f' at {sizes}' if sizes else ''}: {_time(self.seconds)} a call, medians of "
-            f"{len(self.calls)}; {len(self.launches)} launches on {counted(self.threads, 'thread')}"
+            f"{len(self.calls)}; {launches} on {counted(self.threads, 'thread')}"
         )
 
     def _repr_html_(self) -> str:

@@ -13,6 +13,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -241,7 +242,13 @@ class Executable:
         from hlo_disc.profile.measure import measure
 
         native, names = self._recorded
-        return measure(self.program, native, names, self._leaves(args), seconds)
+        leaves = self._leaves(args)
+        with suppress(ArgumentError, ShapeError):  # the first call says it as calls do
+            sizes = [size for x in leaves for size in np.shape(x)]
+            unmet = native.unmet(sizes)
+            if unmet and not self.native.unmet(sizes):  # calls may break these conditions, as was found later
+                native.accept(unmet)
+        return measure(self.program, native, names, leaves, seconds)
 
     @functools.cached_property
     def _recorded(self) -> tuple[ral.Executable, dict[int, str]]:

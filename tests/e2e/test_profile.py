@@ -201,6 +201,16 @@ def test_a_jitted_function():
     assert step.stats().compilations == 1
 
 
+def test_sizes_that_a_program_was_found_to_serve_later():
+    """With one row `x[:3]` has fewer than three, and the program for more was found to be right for that, too."""
+    f = hlo_disc.jit(lambda x: jnp.linalg.norm(x - x.mean(0)) + x[:3].sum())
+    for n in (5, 7, 2, 1):
+        f(ones(n, 4))
+    made = f.stats().compilations
+    assert f.profile(ones(1, 4)).launches and f.profile(ones(5, 4)).launches
+    assert f.stats().compilations == made
+
+
 def test_a_jitted_function_with_other_arguments():
     f = hlo_disc.jit(lambda x, k, key: x**k + jax.random.uniform(key, x.shape), static_argnums=1, donate_argnums=0)
     x, key = jnp.ones(8), jax.random.key(0)

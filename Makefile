@@ -30,7 +30,7 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-aarch64 test-frameworks test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow gpu-kit ecosystem bench-startup serve-cpp library-sanitizers asan tsan clean
+.PHONY: demo test test-gpu test-aarch64 test-frameworks test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow gpu-kit ecosystem bench-startup serve-cpp library-sanitizers wheel asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -140,6 +140,12 @@ serve-cpp: $(STAMP)
 	$(BIN)/python -W ignore examples/serve_cpp/export.py build/serve
 	env -i PATH=/usr/bin:/bin sh -ec 'cmake -S examples/serve_cpp -B build/serve/build -DMiniLM_DIR=$(CURDIR)/build/serve/MiniLM && \
 		cmake --build build/serve/build && build/serve/build/serve build/serve/tokens.txt build/serve/expected.bin'
+
+# A source distribution and wheels in dist, each tried in an empty environment; as in
+# make wheel PYTHONS='python3.11 python3.12 python3.13'.
+wheel: PYTHONS := $(PYTHON)
+wheel: $(STAMP) .venv-wheel/installed
+	.venv-wheel/bin/python tools/wheel.py $(PYTHONS)
 
 # The library of a program, and all of the runtime in it, under AddressSanitizer and UBSan, then ThreadSanitizer: eight
 # threads of 10 000 calls, wrong arguments, no memory at every place.

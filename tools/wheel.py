@@ -1,0 +1,79 @@
+"""`make wheel`: a source distribution, and wheels that need no compiler to be installed.
+
+Each wheel is built from the source distribution, gets the name of the oldest systems that it runs on (auditwheel), and is
+installed into an empty environment, where the first example of README.md is run without a compiler on the path.
+"""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).parents[1]
+README_EXAMPLE = re.compile(r"^```python\n(.*?)^```$\n*^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def run(*command: object, **settings: object) -> str:
+    """What a command prints. Ends the program with its output when it fails."""
+    done = subprocess.run([*map(str, command)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **settings)
+    if done.returncode:
+        raise click.ClickException(f"{' '.join(map(str, command))}:\n{done.stdout[-4000:]}")
+    return done.stdout
+
+
+def smoke(python: str, wheel: Path, wheelhouse: Path) -> float:
+    """Seconds to install a wheel into an empty environment and to run README's first example. Ends when it is wrong.
+
+    What it needs is downloaded before, and does not count.
+    """
+    run(python, "-m", "pip", "download", "--quiet", "--dest", wheelhouse, wheel)
+    code, want = README_EXAMPLE.search((ROOT / "README.md").read_text()).groups()
+    with tempfile.TemporaryDirectory() as folder:
+        environment = Path(folder) / "venv"
+        run(python, "-m", "venv", environment)
+        inside = environment / "bin" / "python"
+        start = time.perf_counter()
+        run(inside, "-m", "pip", "install", "--quiet", "--no-index", "--find-links", wheelhouse, wheel)
+        script = Path(folder) / "example.py"
+        script.write_text(code)
+        clean = {"PATH": str(environment / "bin"), "HOME": folder, "HLO_DISC_CACHE": ""}
+        printed = run(inside, "-W", "ignore", script, env=clean, cwd=folder)
+        seconds = time.perf_counter() - start
+        said = run(environment / "bin" / "hlo-disc", "--version", env=clean, cwd=folder)
+    if not doctest.OutputChecker().check_output(want, printed, doctest.ELLIPSIS):
+        raise click.ClickException(f"{wheel.name}: README's example prints {printed!r}, not {want!r}")
+    click.echo(f"{wheel.name}: {wheel.stat().st_size / 2**20:.1f} MiB, {said.strip()}")
+    return seconds
+
+
+@click.command()
+@click.argument("pythons", nargs=-1, required=True)
+def main(pythons: tuple[str, ...]) -> None:
+    """Write everything into dist/, a wheel for each of PYTHONS."""
+    dist = ROOT / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", dist, ROOT)
+    (source,) = dist.glob("*.tar.gz")
+    click.echo(f"{source.name}: {source.stat().st_size / 2**20:.1f} MiB")
+    for python in pythons:
+        with tempfile.TemporaryDirectory() as folder:
+            made, wheelhouse = Path(folder) / "made", Path(folder) / "wheelhouse"
+            run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", made, source)
+            (wheel,) = made.glob("*.whl")
+            run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder, wheel)
+            (repaired,) = Path(folder).glob("*.whl")
+            seconds = smoke(python, repaired, wheelhouse)
+            shutil.move(repaired, dist / repaired.name)
+            click.echo(f"    installed, and README's first example right, after {seconds:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

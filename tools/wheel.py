@@ -1,6 +1,6 @@
 """`make wheel`: a source distribution, and wheels that need no compiler to be installed.
 
-Each wheel is built from the source distribution, gets the name of the oldest systems that it runs on (auditwheel), and is
+Each wheel is built from the source distribution, is named by the oldest systems that it runs on (auditwheel), and is
 installed into an empty environment, where the first example of README.md is run without a compiler on the path.
 """
 

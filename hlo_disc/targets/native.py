@@ -18,10 +18,10 @@ class NativeLibrary:
         weakref.finalize(self, code.close).atexit = False
 
     def address(self, name: str) -> int:
-        """The address of a function. Raises KeyError when the object has none of that name."""
+        """The address of what the object exports. Raises KeyError for a name that it does not."""
         found = self._code.address(name)
         if not found:
-            raise KeyError(f"{name}: the object has no such function")
+            raise KeyError(f"{name}: the object exports no such function")
         return found
 
     def functions(self) -> Mapping[str, int]:

@@ -32,7 +32,8 @@ from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.errors import UnsupportedOpError
 
 emulated.register()  # worker processes import this file, too
-remote.register()
+if os.environ.get("HLO_DISC_TARGET") == remote.TARGET:
+    remote.register()
 
 BATCH = 10
 SHRINK_SECONDS = 40

@@ -137,11 +137,13 @@ class Linking : public Symbols {
   char* base() const { return base_; }
   size_t size() const { return size_; }
 
-  std::unordered_map<std::string, uintptr_t> functions() const {
+  // What others can see, or all functions.
+  std::unordered_map<std::string, uintptr_t> found(bool functions) const {
     std::unordered_map<std::string, uintptr_t> found;
     for (const Elf64_Sym& symbol : object_.symbols) {
-      bool is_function = ELF64_ST_TYPE(symbol.st_info) == STT_FUNC;
-      if (is_function && symbol.st_shndx != SHN_UNDEF && symbol.st_shndx < places_.size()) {
+      bool is_wanted =
+          functions ? ELF64_ST_TYPE(symbol.st_info) == STT_FUNC : ELF64_ST_BIND(symbol.st_info) != STB_LOCAL;
+      if (is_wanted && symbol.st_shndx != SHN_UNDEF && symbol.st_shndx < places_.size()) {
         found[object_.name(symbol)] = defined(symbol);
       }
     }
@@ -250,7 +252,8 @@ Code::Code(const char* object, size_t size, const std::unordered_map<std::string
   memory_ = linked.base();
   size_ = linked.size();
   try {
-    functions_ = linked.functions();
+    exports_ = linked.found(false);
+    functions_ = linked.found(true);
   } catch (...) {
     munmap(memory_, size_);
     throw;
@@ -260,12 +263,13 @@ Code::Code(const char* object, size_t size, const std::unordered_map<std::string
 void Code::close() {
   if (memory_) munmap(memory_, size_);
   memory_ = nullptr;
+  exports_.clear();
   functions_.clear();
 }
 
 uintptr_t Code::address(const std::string& name) const {
-  auto found = functions_.find(name);
-  return found == functions_.end() ? 0 : found->second;
+  auto found = exports_.find(name);
+  return found == exports_.end() ? 0 : found->second;
 }
 
 }  // namespace ral

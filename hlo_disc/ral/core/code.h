@@ -18,16 +18,16 @@ class Code {
   // Gives its memory back: nothing of it may run any more, which nobody knows where the process ends.
   void close();
 
-  // Of a function of the object; 0 for none of that name.
+  // Of what the object exports; 0 for none of that name.
   uintptr_t address(const std::string& name) const;
 
-  // All of them by name, those that it keeps for itself too.
+  // All functions by name, those that it keeps for itself too.
   const std::unordered_map<std::string, uintptr_t>& functions() const { return functions_; }
 
  private:
   char* memory_ = nullptr;
   size_t size_ = 0;
-  std::unordered_map<std::string, uintptr_t> functions_;
+  std::unordered_map<std::string, uintptr_t> exports_, functions_;
 };
 
 }  // namespace ral

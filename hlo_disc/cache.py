@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 def name(graph: Graph, options: Options) -> str:
     """The name of a program's entry; "" where there is no cache, or no other process can have the program.
 
-    Raises ArgumentError for a target that this machine lacks.
+    Raises ArgumentError for a target that there is not.
     """
     program = digest(graph) if options.cache_directory else None
     if program is None:

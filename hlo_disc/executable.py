@@ -12,7 +12,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +23,7 @@ from hlo_disc.errors import ArgumentError, DeviceError, FormatError, ShapeError,
 from hlo_disc.nest import nest
 from hlo_disc.notebook import html_table, signature_text
 from hlo_disc.options import Options
-from hlo_disc.program import Attribute, LibraryCall, PackRow, Program, dtype_named
+from hlo_disc.program import Attribute, LibraryCall, Program, dtype_named
 from hlo_disc.saved import content_hash, read, read_open, release_pages, save
 from hlo_disc.targets import registry
 
@@ -82,6 +82,7 @@ class Executable:
 
         program, address = self.program, library.address
         functions: list[Any] = []
+        packs = zip(program.packs, program.forms, strict=True)
         return ral.Executable(
             address("plan"),
             address("main"),
@@ -89,7 +90,7 @@ class Executable:
             inputs=[(x.name, x.dtype, x.shape) for x in program.inputs],
             outputs=[(x.dtype, x.shape) for x in program.outputs],
             constants=list(program.constants),
-            packs=[(x.kind, x.index, x.size, address(x.function), form) for x, form in _with_forms(program)],
+            packs=[(x.kind, x.index, x.size, address(x.function), form) for x, form in packs],
             guards=[(x.message, len(x.args)) for x in program.guards],
             asked=[x.message for x in program.asked],
             calls=[_resolved(x, functions) for x in program.calls],
@@ -332,10 +333,6 @@ def wide_object(program: Program) -> bytes:
     levels = [level for level in program.features if level in target.levels]
     generator = target.generator(levels[0] if len(levels) == 1 else "host")
     return compile_modules(generator, map(from_bytecode, program.wide_kernels))
-
-
-def _with_forms(program: Program) -> Iterable[tuple[PackRow, np.ndarray]]:
-    return zip(program.packs, program.forms, strict=True)
 
 
 def _packed(program: Program, address: Callable[[str], int]) -> Program:

@@ -17,7 +17,7 @@ import struct
 import sys
 import typing
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -37,7 +37,7 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 @dataclass(frozen=True)
-class _Section:
+class Section:
     """Bytes of a file, from the first multiple of ALIGNMENT behind its header on. digest: in hexadecimal digits."""
 
     start: int
@@ -49,7 +49,7 @@ class _Section:
 class _Array:
     dtype: str
     shape: tuple[int, ...]
-    section: _Section
+    section: Section
 
 
 # Fields that have sections of their own, or no place in a file.
@@ -68,48 +68,47 @@ def save(program: Program, file: str | os.PathLike[str] | BinaryIO) -> None:
             f"{call.where}: a program that calls a Python function cannot be saved or pickled, for the function is of "
             "this process; compile it again where it is needed"
         )
-    sections = _Sections()
-    header = {
-        "version": VERSION,
-        "program": _to_json(program),
-        "code": sections.add(program.object),
-        "modules": [sections.add(module) for module in program.wide_kernels],
-        "arrays": [sections.add_array(array) for array in program.constants],
-        "packed": [sections.add_array(array) for array in program.forms],
-    }
+    sections = Sections()
+
+    def array(x: np.ndarray) -> _Array:
+        return _Array(str(x.dtype), x.shape, sections.add_array(x))
+
+    header = _Header(
+        code=sections.add(program.object),
+        modules=tuple(map(sections.add, program.wide_kernels)),
+        arrays=tuple(map(array, program.constants)),
+        packed=tuple(map(array, program.forms)),
+    )
+    text = json.dumps({"version": VERSION, "program": _to_json(program), **_record(header)}).encode()
+    start = _PREFIX.pack(_KIND, len(text), ral.digest(text))
+    whole = [start, text, bytes(-_end(len(text)) % ALIGNMENT), *sections.parts]
     if not isinstance(file, (str, os.PathLike)):
-        sections.write(header, file)
-    elif os.path.exists(file) and not os.path.isfile(file):
-        with open(file, "wb") as stream:
-            sections.write(header, stream)
-    else:
-        with replacing(file) as stream:
-            sections.write(header, stream)
+        file.writelines(whole)
+        return
+    special = os.path.exists(file) and not os.path.isfile(file)
+    opened: AbstractContextManager[BinaryIO] = open(file, "wb") if special else replacing(file)
+    with opened as stream:
+        stream.writelines(whole)
 
 
-class _Sections:
-    """What follows the header of a file that is written."""
+class Sections:
+    """Bytes one behind the other, each from a multiple of ALIGNMENT on. parts: all of them, with what is between."""
 
     def __init__(self) -> None:
-        self._size = 0
-        self._parts: list[bytes | memoryview] = []
+        self.size = 0
+        self.parts: list[bytes | memoryview] = []
 
-    def add(self, data: bytes | memoryview) -> Json:
-        """Put bytes behind all others; returns their _Section."""
-        gap = -self._size % ALIGNMENT
-        section = _Section(self._size + gap, len(data), f"{ral.digest(data):x}")
-        self._parts += [bytes(gap), data]
-        self._size = section.start + section.size
-        return _to_json(section)
+    def add(self, data: bytes | memoryview) -> Section:
+        """Put bytes behind all others."""
+        gap = -self.size % ALIGNMENT
+        section = Section(self.size + gap, len(data), f"{ral.digest(data):x}")
+        self.parts += [bytes(gap), data]
+        self.size = section.start + section.size
+        return section
 
-    def add_array(self, array: np.ndarray) -> Json:
-        """The same for an array; returns its _Array."""
-        return {"dtype": str(array.dtype), "shape": list(array.shape), "section": self.add(_bytes(array))}
-
-    def write(self, header: Json, file: BinaryIO) -> None:
-        text = json.dumps(header).encode()
-        start = _PREFIX.pack(_KIND, len(text), ral.digest(text))
-        file.writelines([start, text, bytes(-_end(len(text)) % ALIGNMENT), *self._parts])
+    def add_array(self, array: np.ndarray) -> Section:
+        """The same with an array's."""
+        return self.add(_bytes(array))
 
 
 def _end(header: int) -> int:
@@ -134,12 +133,6 @@ def replacing(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[Binar
             os.unlink(made)
 
 
-def _arrays(program: Program) -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays that are members, with their names."""
-    for kind, arrays in (("constants", program.constants), ("forms", program.forms)):
-        yield from ((f"{kind}/{i}", array) for i, array in enumerate(arrays))
-
-
 def _bytes(array: np.ndarray) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
@@ -159,8 +152,8 @@ def content_hash(program: Program) -> int:
     digest.update(program.object)
     for module in program.wide_kernels:
         digest.update(module)
-    for name, array in _arrays(program):
-        digest.update(f"{name}{array.dtype}{array.shape}".encode())
+    for array in (*program.constants, *program.forms):
+        digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(_bytes(array))
     return int.from_bytes(digest.digest()[:8]) >> 1
 
@@ -187,7 +180,8 @@ def read_open(file: BinaryIO, name: str) -> Program:
 
 def release_pages(program: Program) -> None:
     """Give back the memory of mapped constants: what is read again comes from the file, or from the system's copy."""
-    maps = {id(x): x for x in (_map_of(array) for _, array in _arrays(program)) if x is not None}
+    arrays = (*program.constants, *program.forms)
+    maps = {id(x): x for x in map(_map_of, arrays) if x is not None}
     for one in maps.values():
         one.madvise(mmap.MADV_DONTNEED)
 
@@ -230,8 +224,8 @@ def _read(content: memoryview) -> Program:
 class _Header:
     """What it has beside the program's fields."""
 
-    code: _Section
-    modules: tuple[_Section, ...]
+    code: Section
+    modules: tuple[Section, ...]
     arrays: tuple[_Array, ...]
     packed: tuple[_Array, ...]
 
@@ -273,7 +267,7 @@ def _content(file: BinaryIO) -> memoryview:
     return memoryview(b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _checked(behind: memoryview, name: str, section: _Section) -> memoryview:
+def _checked(behind: memoryview, name: str, section: Section) -> memoryview:
     """The bytes of a section. Raises FormatError where the file ends before, ValueError for another digest."""
     data = behind[section.start : section.start + section.size]
     if section.start < 0 or len(data) != section.size:
@@ -295,10 +289,14 @@ def _aligned(array: np.ndarray) -> np.ndarray:
     return moved
 
 
+def _record(value: Any) -> dict[str, Json]:
+    return {f.name: _to_json(getattr(value, f.name)) for f in dataclasses.fields(value) if f.name not in _NO_FIELDS}
+
+
 def _to_json(value: object) -> Json:
-    """Records by their fields' names; the members of the archive are left out."""
+    """Records by their fields' names, without those of _NO_FIELDS."""
     if dataclasses.is_dataclass(value):
-        return {f.name: _to_json(getattr(value, f.name)) for f in dataclasses.fields(value) if f.name not in _NO_FIELDS}
+        return _record(value)
     if isinstance(value, tuple):
         return [_to_json(x) for x in value]
     if isinstance(value, Mapping):

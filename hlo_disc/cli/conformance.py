@@ -10,15 +10,14 @@ from rich.console import Console
 
 from hlo_disc import pipeline
 from hlo_disc.cli.files import (
-    DAY,
     THREADS,
     check_dump,
     check_output,
+    check_seconds,
     err,
     writing,
 )
 from hlo_disc.cli.group import main
-from hlo_disc.errors import ArgumentError
 
 
 @main.command()
@@ -55,8 +54,7 @@ def conformance(
     check_output("--junit", junit)
     check_output("--json", json_file)
     check_dump(dump)
-    if not 0 < timeout <= DAY:
-        raise ArgumentError(f"--timeout {timeout}: give a number of seconds above 0, up to {DAY}")
+    check_seconds("--timeout", timeout)
     tasks = command.find(paths, filters)
     options = pipeline.merge(None, {"target": target, "threads": threads, "dump": dump})
     settings = Settings(threads=threads, reopen=reopen, dump=dump, target=options.target)

@@ -24,7 +24,7 @@ from hlo_disc.saved import read
 from hlo_disc.targets import registry
 
 err = progress.console()
-DAY = 24 * 60 * 60
+_DAY = 24 * 60 * 60
 THREADS = click.IntRange(0, MOST_THREADS)
 
 
@@ -157,6 +157,12 @@ def check_output(option: str, path: Path | None) -> None:
         raise ArgumentError(f"{option} {path}: is a directory; give the name of a file")
     if path is not None and not path.parent.is_dir():
         raise ArgumentError(f"{option} {path}: there is no directory {path.parent}")
+
+
+def check_seconds(option: str, seconds: float) -> None:
+    """Raise ArgumentError for no time, and for more than a day."""
+    if not 0 < seconds <= _DAY:
+        raise ArgumentError(f"{option} {seconds}: give a number of seconds above 0, up to {_DAY}")
 
 
 def check_dump(directory: str) -> None:

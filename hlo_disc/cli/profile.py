@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from hlo_disc.cli.files import DAY, check_output, err, open_program, program_options, writing
+from hlo_disc.cli.files import check_output, check_seconds, err, open_program, program_options, writing
 from hlo_disc.cli.group import main
 from hlo_disc.cli.inputs import input_options, inputs_of
-from hlo_disc.errors import ArgumentError
 
 
 @main.command()
@@ -37,8 +36,7 @@ def profile(
     """
     check_output("--trace", trace)
     check_output("--html", html)
-    if not 0 < seconds <= DAY:
-        raise ArgumentError(f"--seconds {seconds}: give a number of seconds above 0, up to {DAY}")
+    check_seconds("--seconds", seconds)
     executable = open_program(file, **settings)
     filled, _ = inputs_of(executable, inputs, sizes, seed)
     with err.status("running"):

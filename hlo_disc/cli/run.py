@@ -16,8 +16,8 @@ from rich.table import Table
 from hlo_disc.benchmark import bench as measure
 from hlo_disc.benchmark.result import WIDTH
 from hlo_disc.cli.files import (
-    DAY,
     check_output,
+    check_seconds,
     checked,
     err,
     open_program,
@@ -26,7 +26,6 @@ from hlo_disc.cli.files import (
 )
 from hlo_disc.cli.group import main
 from hlo_disc.cli.inputs import input_options, inputs_of, sizes_of
-from hlo_disc.errors import ArgumentError
 
 
 @main.command()
@@ -78,8 +77,7 @@ def bench(file: Path, sizes: Sequence[str], seconds: float, seed: int, json_file
     that the machine takes for the products of matrices and the bytes of inputs and results.
     """
     check_output("--json", json_file)
-    if not 0 < seconds <= DAY:
-        raise ArgumentError(f"--seconds {seconds}: give a number of seconds above 0, up to {DAY}")
+    check_seconds("--seconds", seconds)
     options, dims, constraints = checked(file, **settings)
     with err.status("") as status:
         found = measure(

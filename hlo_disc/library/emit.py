@@ -16,6 +16,7 @@ from hlo_disc.library.tables import Source, check
 from hlo_disc.library.toolchain import Toolchain
 from hlo_disc.program import Program
 from hlo_disc.ral import _ral
+from hlo_disc.saved import replacing
 
 # Weights of more bytes are always in a file of their own: code and data of a library reach each other within 2 GiB.
 MOST_INSIDE = 1 << 30
@@ -104,11 +105,8 @@ def emit(
 
 def _put(made: Path, file: Path) -> Path:
     """Replace a file as a whole: a process may have mapped the one that is there."""
-    aside = file.with_name(f".{file.name}.new")
-    shutil.copyfile(made, aside)
-    if file.suffix == ".so":
-        aside.chmod(0o755)
-    aside.replace(file)
+    with made.open("rb") as source, replacing(file, 0o777 if file.suffix == ".so" else 0o666) as stream:
+        shutil.copyfileobj(source, stream)
     return file
 
 

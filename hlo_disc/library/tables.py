@@ -5,43 +5,37 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
 
 from hlo_disc import ral
 from hlo_disc.abi import ALIGNMENT
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.program import Attribute, InputRow, LibraryCall, OutputRow, Program
+from hlo_disc.saved import Section, Sections
 
 # Library functions that are the runtime's own.
 _OWN_CALLS = frozenset({"hlo_disc.fft"})
 MOST_RANK = 16  # HLO_DISC_MAX_RANK
 
 
-@dataclass
-class Data:
-    """Bytes one behind the other, each part at a multiple of ALIGNMENT; equal parts are there once."""
+class Data(Sections):
+    """Bytes that the source refers to; equal ones are there once."""
 
-    size: int = 0
-    parts: list[bytes | memoryview] = field(default_factory=list)
-    _spans: dict[tuple[int, int], list[tuple[int, bytes | memoryview]]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[tuple[int, int], list[tuple[bytes | memoryview, Section]]] = {}
 
-    def add(self, data: bytes | memoryview) -> str:
-        """Where these bytes lie, as a `Span`."""
-        digest = ral.digest(data)
-        same = self._spans.setdefault((digest, len(data)), [])
-        start = next((start for start, known in same if known == data), None)
-        if start is None:
-            gap = -self.size % ALIGNMENT
-            start = self.size + gap
-            self.parts += [bytes(gap), data]
-            self.size = start + len(data)
-            same.append((start, data))
-        return f"{{{start}, {len(data)}, 0x{digest:x}u}}"
+    def add(self, data: bytes | memoryview) -> Section:
+        same = self._known.setdefault((ral.digest(data), len(data)), [])
+        found = next((section for known, section in same if known == data), None)
+        if found is None:
+            found = super().add(data)
+            same.append((data, found))
+        return found
 
-    def add_array(self, array: np.ndarray) -> str:
-        return self.add(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+def _span(section: Section) -> str:
+    """A `Span`."""
+    return f"{{{section.start}, {section.size}, 0x{section.digest}u}}"
 
 
 def check(program: Program) -> None:
@@ -78,14 +72,14 @@ class Source:
             number = -1
             if x.kind == "constant" and array is not None:
                 number = len(forms)
-                forms.append(self.weights.add_array(array))
+                forms.append(_span(self.weights.add_array(array)))
             packs.append(f"{{{_bool(x.kind == 'constant')}, {x.index}, {x.size}, {_text(x.function)}, {number}}}")
         driver = _driver(program)
         (self._machine,) = struct.unpack_from("<H", program.object, 18)  # e_machine of the object's header
         row = [
             self._table("const char* const", map(_text, program.features)),
             _text(level),
-            f"{self.code.add(program.object)}, {self.code.add(wide_code) if wide_code else '{0, 0, 0}'}",
+            f"{_span(self.code.add(program.object))}, {_span(self.code.add(wide_code)) if wide_code else '{0, 0, 0}'}",
             self._table("const char* const", map(_text, driver)),
             f"{{{', '.join(map(str, dataclasses.astuple(program.env)))}}}",
             self._table("const TypeRow", inputs),
@@ -94,7 +88,7 @@ class Source:
             self._table("const GuardRow", (f"{{{_text(x.message)}, {len(x.args)}}}" for x in program.guards)),
             self._table("const char* const", (_text(x.message) for x in program.asked)),
             self._table("const CallRow", [self._call(x) for x in program.calls]),
-            self._table("const Span", map(self.weights.add_array, program.constants)),
+            self._table("const Span", map(_span, map(self.weights.add_array, program.constants))),
             self._table("const Span", forms),
         ]
         self._levels.append(f"{{{', '.join(row)}}}")

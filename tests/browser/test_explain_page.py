@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from data_sized import DATA_DEPENDENT
 from jax import lax
 from playwright.sync_api import expect
 
@@ -180,18 +181,6 @@ def test_many_programs(visit, tmp_path):
     shown.page.get_by_text("Arguments (1)").click()
     expect(shown.page.locator("#signature")).to_contain_text("float32[3]")
     assert not shown.faults()
-
-
-DATA_DEPENDENT = """
-func.func public @main(%n: tensor<5xi32>) -> tensor<?xi32> {
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %sum = stablehlo.reduce(%n init: %zero) applies stablehlo.add across dimensions = [0]
-    : (tensor<5xi32>, tensor<i32>) -> tensor<i32>
-  %shape = stablehlo.reshape %sum : (tensor<i32>) -> tensor<1xi32>
-  %i = stablehlo.dynamic_iota %shape, dim = 0 : (tensor<1xi32>) -> tensor<?xi32>
-  %y = stablehlo.multiply %i, %i : tensor<?xi32>
-  return %y : tensor<?xi32>
-}"""
 
 
 def test_sizes_that_data_decide(visit, tmp_path):

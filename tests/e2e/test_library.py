@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import re
 import shutil
 import subprocess
@@ -92,7 +93,7 @@ def test_it_computes_what_the_executable_does(folder, name):
     model.close()
 
 
-def test_the_weights_are_the_librarys_own_pages(library, exe):
+def test_it_computes_the_same_at_every_size(library, exe):
     model = Model(library)
     for n in (0, 1, 5, 500):
         (got,) = model(normal(n, 33))
@@ -273,8 +274,6 @@ def test_several_levels_and_the_machines_choice(exe, folder):
 
 
 def test_a_cpu_without_the_features(exe, folder):
-    import dataclasses
-
     other = dataclasses.replace(exe.program, features=(*exe.program.features, "avx9000"))
     emit([("avx9000", other)], folder / "none", "none", {})
     with pytest.raises(

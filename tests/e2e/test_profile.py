@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from data_sized import DATA_DEPENDENT
 from jax import lax
 
 import hlo_disc
@@ -131,18 +132,6 @@ def test_sizes_that_data_decide_leave_work_out():
     found = exe.profile(np.arange(5, dtype=np.int32), seconds=0.01)
     assert any(row.operations is None and row.least is None for row in found.kernels)
     assert str(found)
-
-
-DATA_DEPENDENT = """
-func.func public @main(%n: tensor<5xi32>) -> tensor<?xi32> {
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %sum = stablehlo.reduce(%n init: %zero) applies stablehlo.add across dimensions = [0]
-    : (tensor<5xi32>, tensor<i32>) -> tensor<i32>
-  %shape = stablehlo.reshape %sum : (tensor<i32>) -> tensor<1xi32>
-  %i = stablehlo.dynamic_iota %shape, dim = 0 : (tensor<1xi32>) -> tensor<?xi32>
-  %y = stablehlo.multiply %i, %i : tensor<?xi32>
-  return %y : tensor<?xi32>
-}"""
 
 
 def test_errors_are_those_of_a_call(exe):

@@ -26,6 +26,7 @@
 #include "pool.h"
 #include "recording.h"
 #include "repeated.h"
+#include "symbols.h"
 #include "tasks.h"
 #include "tensor.h"
 #include "tensorflow.h"
@@ -59,7 +60,7 @@ std::tuple<std::vector<std::tuple<std::string, std::vector<int64_t>>>, int64_t> 
   std::vector<std::tuple<std::string, std::vector<int64_t>>> results;
   auto sizes = env.begin() + program.env.outputs;
   for (const ral::TensorType& output : program.outputs) {
-    if (std::any_of(sizes, sizes + output.rank(), [](int64_t size) { return size < 0; })) {
+    if (!ral::is_known(&*sizes, output.rank())) {
       throw ral::Error(ral::Error::kArgument, "the sizes of the result " + output.str() +
                                                   " depend on data: jax.jit cannot call this executable");
     }
@@ -80,29 +81,14 @@ using EnvSpec = std::tuple<int, int, int, int, int, int, int>;  // the fields of
 using CallSpec = std::tuple<std::string, std::vector<uintptr_t>, std::vector<AttributeSpec>, std::vector<BufferSpec>,
                             std::vector<BufferSpec>, std::vector<std::pair<int, int>>, bool>;
 
-const ral::DType& dtype_named(const std::string& name) {
-  const ral::DType* dtype = ral::find_dtype(name.c_str());
-  if (!dtype) throw std::invalid_argument("dtype " + name + " is not supported by the runtime");
-  return *dtype;
-}
-
 ral::Attributes attributes_of(const std::vector<AttributeSpec>& specs) {
   ral::Attributes attributes;
-  auto text = [](const nb::object& content) {
-    nb::bytes bytes = nb::cast<nb::bytes>(content);
-    return std::string(bytes.c_str(), bytes.size());
-  };
   for (const auto& [name, kind, dtype, content] : specs) {
-    if (kind == "scalar") {
-      attributes.add_scalar(name, dtype_named(dtype), text(content));
-    } else if (kind == "array") {
-      attributes.add_array(name, dtype_named(dtype), text(content));
-    } else if (kind == "string") {
-      attributes.add_string(name, text(content));
-    } else if (kind == "dictionary") {
+    if (kind == "dictionary") {
       attributes.add_dictionary(name, attributes_of(nb::cast<std::vector<AttributeSpec>>(content)));
     } else {
-      throw std::invalid_argument("an attribute is no " + kind);
+      nb::bytes bytes = nb::cast<nb::bytes>(content);
+      attributes.add(name, kind, dtype, std::string(bytes.c_str(), bytes.size()));
     }
   }
   return attributes;
@@ -114,7 +100,7 @@ std::unique_ptr<ral::LibraryCall> library_call(const CallSpec& spec) {
   for (uintptr_t address : addresses) handlers.push_back(reinterpret_cast<XLA_FFI_Handler*>(address));
   auto buffers = [](const std::vector<BufferSpec>& specs) {
     std::vector<ral::LibraryCall::Buffer> out;
-    for (const auto& [dtype, rank] : specs) out.push_back({&dtype_named(dtype), rank});
+    for (const auto& [dtype, rank] : specs) out.push_back({&ral::dtype_named(dtype), rank});
     return out;
   };
   return std::make_unique<ral::LibraryCall>(where, handlers, attributes_of(attributes), buffers(operands),
@@ -277,23 +263,8 @@ NB_MODULE(_ral, m) {
     }
   });
 
-  m.def("symbols", [] {
-    nb::dict symbols;
-    symbols["ral_parallel_for"] = reinterpret_cast<uintptr_t>(&ral_parallel_for);
-    symbols["ral_allocate"] = reinterpret_cast<uintptr_t>(&ral_allocate);
-    symbols["ral_library_call"] = reinterpret_cast<uintptr_t>(&ral_library_call);
-    symbols["ral_launch"] = reinterpret_cast<uintptr_t>(&ral_launch);
-    symbols["ral_read"] = reinterpret_cast<uintptr_t>(&ral_read);
-    symbols["ral_write"] = reinterpret_cast<uintptr_t>(&ral_write);
-    symbols["ral_product"] = reinterpret_cast<uintptr_t>(&ral_product);
-    return symbols;
-  }, "Addresses of the functions of ral.h that generated code calls.");
-  m.def("recorded_symbols", [] {
-    nb::dict symbols;
-    symbols["ral_parallel_for"] = reinterpret_cast<uintptr_t>(&ral_recorded_parallel_for);
-    symbols["ral_library_call"] = reinterpret_cast<uintptr_t>(&ral_recorded_library_call);
-    return symbols;
-  }, "The same for those that note launches, where there are such.");
+  m.def("symbols", &ral::runtime_symbols, "Addresses of the functions of ral.h that generated code calls.");
+  m.def("recorded_symbols", &ral::recorded_symbols, "The same for those that note launches, where there are such.");
   m.def("live_bytes", &ral::live_bytes, "Bytes that the runtime has handed out and not got back.");
   m.def("device_blocks", &ral::device_blocks, "How many blocks of GPUs' memory the runtime has now.");
   m.def("kept_bytes", &ral::kept_bytes, "Bytes of released blocks that are kept for reuse.");

@@ -190,7 +190,7 @@ void run(const Kernel& kernel, Context* context) {
     const int rank = program.outputs[k].rank();
     if (api.TF_ExpectedOutputDataType(context, k) != kernel.outputs[k])
       throw Error(Error::kArgument, "result " + std::to_string(k) + " is " + program.outputs[k].str());
-    if (std::all_of(results, results + rank, [](int64_t size) { return size >= 0; })) {
+    if (is_known(results, rank)) {
       call.bufs[program.first_result + k] = allocate(kernel, context, k, results, status);
     } else {
       later.push_back(k);

@@ -26,6 +26,7 @@
 #include "library.h"
 #include "pool.h"
 #include "program.h"
+#include "symbols.h"
 #include "tasks.h"
 
 namespace ral {
@@ -119,19 +120,6 @@ std::string own_directory() {
   return path.substr(0, path.rfind('/') + 1);
 }
 
-const std::unordered_map<std::string, uintptr_t>& symbols() {
-  static const auto* known = new std::unordered_map<std::string, uintptr_t>{
-      {"ral_parallel_for", reinterpret_cast<uintptr_t>(&ral_parallel_for)},
-      {"ral_allocate", reinterpret_cast<uintptr_t>(&ral_allocate)},
-      {"ral_library_call", reinterpret_cast<uintptr_t>(&ral_library_call)},
-      {"ral_launch", reinterpret_cast<uintptr_t>(&ral_launch)},
-      {"ral_read", reinterpret_cast<uintptr_t>(&ral_read)},
-      {"ral_write", reinterpret_cast<uintptr_t>(&ral_write)},
-      {"ral_product", reinterpret_cast<uintptr_t>(&ral_product)},
-  };
-  return *known;
-}
-
 uintptr_t function(const Code& code, const char* name) {
   uintptr_t address = code.address(name);
   if (!address) throw OpenError(std::string("the code has no function ") + name);
@@ -144,21 +132,14 @@ TensorType type_of(const TypeRow& row) {
   return type;
 }
 
-const DType& dtype_of(const char* name) { return *TensorType::of("a buffer", name, {}).dtype; }
-
 Attributes attributes_of(const AttributeRow* rows, int32_t count) {
   Attributes attributes;
   for (int32_t i = 0; i < count; i++) {
     const AttributeRow& row = rows[i];
-    std::string kind = row.kind, content(row.content, static_cast<size_t>(row.size));
-    if (kind == "scalar") {
-      attributes.add_scalar(row.name, dtype_of(row.dtype), content);
-    } else if (kind == "array") {
-      attributes.add_array(row.name, dtype_of(row.dtype), content);
-    } else if (kind == "string") {
-      attributes.add_string(row.name, content);
-    } else {
+    if (std::strcmp(row.kind, "dictionary") == 0) {
       attributes.add_dictionary(row.name, attributes_of(row.entries, row.count));
+    } else {
+      attributes.add(row.name, row.kind, row.dtype, std::string(row.content, static_cast<size_t>(row.size)));
     }
   }
   return attributes;
@@ -169,7 +150,7 @@ std::unique_ptr<LibraryCall> call_of(const CallRow& row) {
     throw OpenError(std::string(row.where) + ": this library has no function " + row.target);
   std::vector<LibraryCall::Buffer> buffers;
   for (int32_t i = 0; i < row.operands + row.results; i++)
-    buffers.push_back({&dtype_of(row.buffers[i].dtype), row.buffers[i].rank});
+    buffers.push_back({&dtype_named(row.buffers[i].dtype), row.buffers[i].rank});
   auto results = buffers.begin() + row.operands;
   std::vector<std::pair<int, int>> aliases;
   for (int32_t i = 0; i < row.alias_count; i++) aliases.emplace_back(row.aliases[2 * i], row.aliases[2 * i + 1]);
@@ -238,10 +219,13 @@ struct hlo_disc_model {
   std::deque<ral::Code> codes;
   std::vector<ral::Block> packed;
   ral::Program program{};
-  mutable std::mutex device_mutex;
-  mutable std::unique_ptr<ral::OnDevice> device;
+
+  // What is kept on the GPU, made when it is first needed. Throws Error.
+  ral::OnDevice& on_device() const;
 
  private:
+  mutable std::mutex device_mutex;
+  mutable std::unique_ptr<ral::OnDevice> device;
   ral::Code& link(const ral::Span& span, const char* code);
   void load(const LibraryTable& table);
 };
@@ -249,7 +233,7 @@ struct hlo_disc_model {
 ral::Code& hlo_disc_model::link(const ral::Span& span, const char* code) {
   const char* object = ral::checked(code, INT64_MAX, span, "the code");
   try {
-    return codes.emplace_back(object, static_cast<size_t>(span.size), ral::symbols());
+    return codes.emplace_back(object, static_cast<size_t>(span.size), ral::runtime_symbols());
   } catch (const std::invalid_argument& error) {
     throw ral::OpenError(std::string("cannot link the code: ") + error.what());
   }
@@ -272,6 +256,12 @@ hlo_disc_model::hlo_disc_model(const LibraryTable& table, const hlo_disc_setting
 hlo_disc_model::~hlo_disc_model() {
   device.reset();
   for (ral::Code& code : codes) code.close();
+}
+
+ral::OnDevice& hlo_disc_model::on_device() const {
+  std::lock_guard<std::mutex> lock(device_mutex);
+  if (!device) device = std::make_unique<ral::OnDevice>(ral::Gpu::find(program.driver, 0), program);
+  return *device;
 }
 
 void hlo_disc_model::load(const LibraryTable& table) {
@@ -366,10 +356,6 @@ void describe(const TensorType& type, const int64_t* sizes, hlo_disc_tensor& out
   std::copy(sizes, sizes + type.rank(), output.shape);
 }
 
-bool is_known(const int64_t* sizes, int rank) {
-  return std::all_of(sizes, sizes + rank, [](int64_t size) { return size >= 0; });
-}
-
 void run(const hlo_disc_model& model, const hlo_disc_tensor* inputs, hlo_disc_tensor* outputs) {
   UseAllocator use(model.allocator());
   const Program& program = model.program;
@@ -383,29 +369,18 @@ void run(const hlo_disc_model& model, const hlo_disc_tensor* inputs, hlo_disc_te
     throw Error(Error::kArgument, "result " + std::to_string(k) + " has " + std::to_string(bytes) +
                                       " bytes, and there is room for " + std::to_string(outputs[k].bytes));
   };
-  call.outputs.reserve(count);
-  const bool on_device = !program.driver.empty();
   for (size_t k = 0; k < count; k++) {
     const TensorType& type = program.outputs[k];
     const int64_t* sizes = call.output_sizes(static_cast<int>(k));
-    call.outputs.emplace_back();
-    if (!is_known(sizes, type.rank())) continue;
-    if (outputs[k].data) check_room(k, Program::tensor_bytes(type, sizes));
-    if (outputs[k].data && !on_device) {
-      call.bufs[program.first_result + static_cast<int>(k)] = outputs[k].data;
-    } else if (!on_device) {
-      call.allocate_output(static_cast<int>(k), sizes);
-    }
+    if (!outputs[k].data || !is_known(sizes, type.rank())) continue;
+    check_room(k, Program::tensor_bytes(type, sizes));
+    if (program.driver.empty()) call.bufs[program.first_result + static_cast<int>(k)] = outputs[k].data;
   }
-  if (on_device) {
-    call.outputs.clear();
-    {
-      std::lock_guard<std::mutex> lock(model.device_mutex);
-      if (!model.device) model.device = std::make_unique<OnDevice>(Gpu::find(program.driver, 0), program);
-    }
-    run_on_device(call, *model.device);
-  } else {
+  if (program.driver.empty()) {
+    call.allocate_outputs();
     call.launch(0);
+  } else {  // results come from the GPU's memory to the host's, and from there to where the caller wants them
+    run_on_device(call, model.on_device());
   }
   std::vector<int64_t> bytes;
   for (size_t k = 0; k < count; k++) {

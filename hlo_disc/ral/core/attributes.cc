@@ -1,8 +1,10 @@
 #include "attributes.h"
 
+#include <stdexcept>
+
 namespace ral {
 
-Attributes::Item& Attributes::add(const std::string& name, const std::string& content, XLA_FFI_AttrType type) {
+Attributes::Item& Attributes::add_item(const std::string& name, const std::string& content, XLA_FFI_AttrType type) {
   items_.push_back(std::make_unique<Item>());
   Item& item = *items_.back();
   item.name = name;
@@ -13,27 +15,30 @@ Attributes::Item& Attributes::add(const std::string& name, const std::string& co
   return item;
 }
 
-void Attributes::add_scalar(const std::string& name, const DType& dtype, const std::string& bytes) {
-  Item& item = add(name, bytes, XLA_FFI_AttrType_SCALAR);
-  item.scalar = {static_cast<XLA_FFI_DataType>(dtype.xla), item.content.data()};
-  values_.push_back(&item.scalar);
-}
-
-void Attributes::add_array(const std::string& name, const DType& dtype, const std::string& bytes) {
-  Item& item = add(name, bytes, XLA_FFI_AttrType_ARRAY);
-  item.array = {static_cast<XLA_FFI_DataType>(dtype.xla), bytes.size() / static_cast<size_t>(dtype.bytes),
-                item.content.data()};
-  values_.push_back(&item.array);
-}
-
-void Attributes::add_string(const std::string& name, const std::string& text) {
-  Item& item = add(name, text, XLA_FFI_AttrType_STRING);
-  item.string = {item.content.data(), item.content.size()};
-  values_.push_back(&item.string);
+void Attributes::add(const std::string& name, const std::string& kind, const std::string& dtype,
+                     const std::string& content) {
+  if (kind == "string") {
+    Item& item = add_item(name, content, XLA_FFI_AttrType_STRING);
+    item.string = {item.content.data(), item.content.size()};
+    values_.push_back(&item.string);
+    return;
+  }
+  if (kind != "scalar" && kind != "array") throw std::invalid_argument("an attribute is no " + kind);
+  const DType& type = dtype_named(dtype);
+  const auto xla = static_cast<XLA_FFI_DataType>(type.xla);
+  if (kind == "scalar") {
+    Item& item = add_item(name, content, XLA_FFI_AttrType_SCALAR);
+    item.scalar = {xla, item.content.data()};
+    values_.push_back(&item.scalar);
+  } else {
+    Item& item = add_item(name, content, XLA_FFI_AttrType_ARRAY);
+    item.array = {xla, content.size() / static_cast<size_t>(type.bytes), item.content.data()};
+    values_.push_back(&item.array);
+  }
 }
 
 void Attributes::add_dictionary(const std::string& name, Attributes attributes) {
-  Item& item = add(name, "", XLA_FFI_AttrType_DICTIONARY);
+  Item& item = add_item(name, "", XLA_FFI_AttrType_DICTIONARY);
   item.dictionary = std::make_unique<Attributes>(std::move(attributes));
   item.entries = item.dictionary->view();
   values_.push_back(&item.entries);

@@ -17,10 +17,9 @@ class Attributes {
   Attributes(Attributes&&) = default;
   Attributes& operator=(Attributes&&) = default;
 
-  // Names must come sorted: handlers search them. `bytes` are the elements as they lie in memory.
-  void add_scalar(const std::string& name, const DType& dtype, const std::string& bytes);
-  void add_array(const std::string& name, const DType& dtype, const std::string& bytes);
-  void add_string(const std::string& name, const std::string& text);
+  // Names must come sorted: handlers search them. kind: "scalar" or "array", whose content is the elements as they lie in
+  // memory, or "string", which has no dtype. Throws std::invalid_argument for another kind or dtype.
+  void add(const std::string& name, const std::string& kind, const std::string& dtype, const std::string& content);
   void add_dictionary(const std::string& name, Attributes attributes);
 
   // Valid while this lives, wherever it is moved.
@@ -37,7 +36,7 @@ class Attributes {
     std::unique_ptr<Attributes> dictionary;
     XLA_FFI_Attrs entries;
   };
-  Item& add(const std::string& name, const std::string& content, XLA_FFI_AttrType type);
+  Item& add_item(const std::string& name, const std::string& content, XLA_FFI_AttrType type);
 
   std::vector<std::unique_ptr<Item>> items_;
   std::vector<XLA_FFI_AttrType> types_;

@@ -45,18 +45,21 @@ void Call::bind_constants() {
   }
 }
 
-void Call::run(int64_t pack_limit) {
-  program.plan(dims.data(), env.data());
-
+void Call::allocate_outputs() {
   int count = static_cast<int>(program.outputs.size());
   outputs.reserve(count);
   const int64_t* sizes = output_sizes(0);
   for (int k = 0; k < count; k++) {
     int rank = program.outputs[k].rank();
     outputs.emplace_back();
-    if (std::all_of(sizes, sizes + rank, [](int64_t size) { return size >= 0; })) allocate_output(k, sizes);
+    if (!bufs[program.first_result + k] && is_known(sizes, rank)) allocate_output(k, sizes);
     sizes += rank;
   }
+}
+
+void Call::run(int64_t pack_limit) {
+  program.plan(dims.data(), env.data());
+  allocate_outputs();
   launch(pack_limit);
 }
 

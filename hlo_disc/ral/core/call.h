@@ -52,6 +52,9 @@ struct Call {
   // Memory for output k of these sizes, which are its sizes from now on. Throws Error(kOutOfMemory).
   void* allocate_output(int k, const int64_t* sizes);
 
+  // Memory for all outputs whose sizes are known and that have none in bufs. The call is planned.
+  void allocate_outputs();
+
   // Puts constants and their packed forms into bufs.
   void bind_constants();
 

@@ -215,7 +215,10 @@ class Linking : public Symbols {
   uint64_t callable(uint64_t number) override {
     if (object_.symbol(number).st_shndx != SHN_UNDEF) return value(number);
     char* stub = base_ + stubs_ + kStub * number;
-    host().write_jump(stub, value(number));
+    const std::string_view jump = host().jump;
+    const uint64_t target = value(number);
+    std::memcpy(stub, jump.data(), jump.size());
+    std::memcpy(stub + jump.size(), &target, sizeof target);
     return reinterpret_cast<uintptr_t>(stub);
   }
 

@@ -226,8 +226,7 @@ void run_on_device(Call& call, OnDevice& device) {
   sizes = call.output_sizes(0);
   for (int k = 0; k < count; k++) {
     int rank = program.outputs[k].rank();
-    if (std::all_of(sizes, sizes + rank, [](int64_t size) { return size >= 0; }))
-      call.bufs[program.first_result + k] = run.allocate_result(k, sizes);
+    if (is_known(sizes, rank)) call.bufs[program.first_result + k] = run.allocate_result(k, sizes);
     sizes += rank;
   }
   void* arena = nullptr;

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
 namespace ral {
 
@@ -59,6 +61,13 @@ inline const DType* find_dtype(const char* name) {
     if (std::strcmp(dtype.name, name) == 0) return &dtype;
   }
   return nullptr;
+}
+
+// Throws std::invalid_argument for such a name.
+inline const DType& dtype_named(const std::string& name) {
+  const DType* dtype = find_dtype(name.c_str());
+  if (!dtype) throw std::invalid_argument("dtype " + name + " is not supported by the runtime");
+  return *dtype;
 }
 
 }  // namespace ral

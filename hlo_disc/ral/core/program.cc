@@ -1,5 +1,7 @@
 #include "program.h"
 
+#include <algorithm>
+
 #include "library.h"
 
 namespace ral {
@@ -40,6 +42,10 @@ std::string format(const Guard& guard, const int64_t* args) {
 Program::Program() = default;
 Program::Program(Program&&) = default;
 Program::~Program() = default;
+
+bool is_known(const int64_t* sizes, int rank) {
+  return std::all_of(sizes, sizes + rank, [](int64_t size) { return size >= 0; });
+}
 
 std::string shape_text(const int64_t* sizes, int rank) {
   std::vector<std::string> texts;

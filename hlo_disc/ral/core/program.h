@@ -134,6 +134,9 @@ struct Program {
   std::string argument(int input) const;  // "argument 'x'", for messages
 };
 
+// Whether a call says all of these sizes, before it runs.
+bool is_known(const int64_t* sizes, int rank);
+
 // "(2, 3)"
 std::string shape_text(const int64_t* sizes, int rank);
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace ral {
 
@@ -23,14 +24,14 @@ class Symbols {
 // Of a jump, with the address where it goes.
 constexpr uint64_t kStub = 16;
 
-// elf_machine: its number in ELF headers. bytes: that a relocation of a type changes. relocate: changes them at `at`,
+// elf_machine: its number in ELF headers. jump: what goes to the address that follows it. bytes: that a relocation of a type changes. relocate: changes them at `at`,
 // where they are to run; throws std::invalid_argument for a type that LLVM does not write, and for what is too far away.
 struct RelocationRules {
   const char* machine;
   uint16_t elf_machine;
+  std::string_view jump;
   uint64_t (*bytes)(uint64_t type);
   void (*relocate)(Symbols& symbols, uint64_t type, uint64_t symbol, uint64_t addend, char* at);
-  void (*write_jump)(char* stub, uint64_t target);
 };
 
 const RelocationRules& x86_64_relocations();

@@ -10,8 +10,8 @@
 namespace ral {
 namespace {
 
-// Through the address that follows it; by register 16, which is for this.
-constexpr uint32_t kJump[] = {0x58000050, 0xd61f0200};  // ldr x16, #8; br x16
+// By register 16, which is for this: ldr x16, #8; br x16.
+constexpr std::string_view kJump("\x50\x00\x00\x58\x00\x02\x1f\xd6", 8);
 constexpr uint64_t kInPage = 0xfff;
 
 template <typename T>
@@ -76,15 +76,10 @@ void relocate(Symbols& symbols, uint64_t type, uint64_t symbol, uint64_t addend,
   }
 }
 
-void write_jump(char* stub, uint64_t target) {
-  std::memcpy(stub, kJump, sizeof kJump);
-  write(stub + sizeof kJump, target);
-}
-
 }  // namespace
 
 const RelocationRules& aarch64_relocations() {
-  static constexpr RelocationRules kRules{"AArch64", EM_AARCH64, bytes, relocate, write_jump};
+  static constexpr RelocationRules kRules{"AArch64", EM_AARCH64, kJump, bytes, relocate};
   return kRules;
 }
 

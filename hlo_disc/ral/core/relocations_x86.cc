@@ -9,8 +9,7 @@
 namespace ral {
 namespace {
 
-// Through the address that follows it.
-constexpr unsigned char kJump[] = {0xff, 0x25, 0, 0, 0, 0};  // jmp *0(%rip)
+constexpr std::string_view kJump("\xff\x25\0\0\0\0", 6);  // jmp *0(%rip)
 
 void write(char* at, uint64_t value) { std::memcpy(at, &value, sizeof value); }
 
@@ -39,15 +38,10 @@ void relocate(Symbols& symbols, uint64_t type, uint64_t symbol, uint64_t addend,
   }
 }
 
-void write_jump(char* stub, uint64_t target) {
-  std::memcpy(stub, kJump, sizeof kJump);
-  write(stub + sizeof kJump, target);
-}
-
 }  // namespace
 
 const RelocationRules& x86_64_relocations() {
-  static constexpr RelocationRules kRules{"x86-64", EM_X86_64, bytes, relocate, write_jump};
+  static constexpr RelocationRules kRules{"x86-64", EM_X86_64, kJump, bytes, relocate};
   return kRules;
 }
 

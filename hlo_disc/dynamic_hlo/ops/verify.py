@@ -65,6 +65,7 @@ def _verify_signature(graph: Graph, raw: set[str]) -> None:
         if not dim.symbols <= raw:
             raise CompileError(f"{graph.name} binds {symbol} to {dim}: {_listed(dim.symbols - raw)} is no input's size")
     symbols = set(graph.bindings)
+    known = raw | symbols | set(graph.definitions)
     for number, (name, value) in enumerate(zip(graph.input_names, graph.inputs, strict=True)):
         if value.op is not None or value.index != number:
             raise CompileError(f"input {number} of {graph.name} ({name}) is a value of another place: {value!r}")
@@ -76,8 +77,8 @@ def _verify_signature(graph: Graph, raw: set[str]) -> None:
         if guard.relation not in RELATIONS:
             raise CompileError(f"{place}: the relation must be one of {' '.join(RELATIONS)}")
         for dim in (guard.lhs, guard.rhs, *guard.args):
-            if not dim.symbols <= raw | symbols | set(graph.definitions):
-                raise CompileError(f"{place}: nothing binds {_listed(dim.symbols - raw - symbols)}")
+            if not dim.symbols <= known:
+                raise CompileError(f"{place}: nothing binds {_listed(dim.symbols - known)}")
         if not _fits(guard.message, len(guard.args)):
             raise CompileError(f"{place}: the message {guard.message!r} does not fit {len(guard.args)} arguments")
 

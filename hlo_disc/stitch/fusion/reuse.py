@@ -46,19 +46,21 @@ def changed_operands(op: Op) -> Sequence[int]:
         case "while":
             return [k for k in range(op.attrs["carried"]) if op.operands[k].shape]
         case "case":
-            return [k for k in range(1, len(op.operands)) if any(_changes(r, k - 1) for r in op.attrs["branches"])]
+            changed = set[int]().union(*map(_changed_inputs, op.attrs["branches"]))
+            return [k for k in range(1, len(op.operands)) if k - 1 in changed]
     return ()
 
 
-def _changes(region: Region, number: int) -> bool:
-    """Does an op of the region change the region's input, or does one of its own regions?"""
-    bases = {region.inputs[number]}
+def _changed_inputs(region: Region) -> set[int]:
+    """The inputs of a region that its ops, or those of their regions, may change, by number."""
+    numbers = {value: number for number, value in enumerate(region.inputs)}
+    changed = set()
     for op in region.ops:
-        if op.name == "reshape" and op.operands[0] in bases:
-            bases.add(op.result)
-        elif any(op.operands[k] in bases for k in changed_operands(op)):
-            return True
-    return False
+        if op.name == "reshape" and op.operands[0] in numbers:
+            numbers[op.result] = numbers[op.operands[0]]
+        else:
+            changed |= {numbers[op.operands[k]] for k in changed_operands(op) if op.operands[k] in numbers}
+    return changed
 
 
 def find_reuse(

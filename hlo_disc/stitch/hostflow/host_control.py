@@ -179,13 +179,14 @@ class Emitter:
             self.scope(scope, inside)
             return [self.register(scope.outputs[k], inside) for k in scalars]
 
-        def choose(number: int) -> list[Val]:
-            if number + 1 == len(branches.scopes):
-                return run(number)
-            holds = self.b.compare("==", index, number)
-            return self.b.if_(holds, lambda: run(number), lambda: choose(number + 1), like)
+        def choose(first: int, end: int) -> list[Val]:
+            if end - first == 1:
+                return run(first)
+            middle = (first + end) // 2
+            below = self.b.compare("<", index, middle, unsigned=True)  # a negative number takes the last branch, too
+            return self.b.if_(below, lambda: choose(first, middle), lambda: choose(middle, end), like)
 
-        for k, x in zip(scalars, choose(0), strict=True):
+        for k, x in zip(scalars, choose(0, len(branches.scopes)), strict=True):
             self._set(branches.results[k], x, frame)
 
 

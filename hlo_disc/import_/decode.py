@@ -32,6 +32,8 @@ T = TypeVar("T")
 # Frames of ours, by which a traced function was called, are not the user's.
 _OWN_FILES = str(Path(__file__).parent.parent) + "/"
 
+_MOST_AXES = 64  # numpy's
+
 # A static size, or None where the type says `?`.
 TypeShape = tuple[int | None, ...]
 
@@ -90,10 +92,12 @@ def _tensor(kind: ir.Type) -> tuple[np.dtype, TypeShape]:
         raise UnsupportedTypeError(f"quantized types are not supported: {kind}")
     if dtype is None:
         raise UnsupportedTypeError(f"the element type of {kind} is not supported; supported are {', '.join(_DTYPES)}")
+    if kind.rank > _MOST_AXES:
+        raise UnsupportedTypeError(f"a tensor of {kind.rank} dimensions: arrays have at most {_MOST_AXES}")
     dynamic = ir.ShapedType.get_dynamic_size()
     sizes = tuple(None if size == dynamic else size for size in kind.shape)
-    if math.prod(filter(None, sizes)) >= 2**63:
-        raise UnsupportedTypeError(f"{kind} has more elements than 64 bits can count")
+    if math.prod(filter(None, sizes)) * dtype.itemsize >= 2**63:
+        raise UnsupportedTypeError(f"{kind} has more bytes than 64 bits can count")
     return dtype, sizes
 
 
@@ -118,7 +122,8 @@ def flag(attribute: Any) -> bool:
 
 
 def text(attribute: Any) -> str:
-    return ir.StringAttr(attribute).value
+    """A string; what is no UTF-8 in it, as MLIR allows, is replaced."""
+    return ir.StringAttr(attribute).value_bytes.decode(errors="replace")
 
 
 def constant(op: Any, dtype: np.dtype) -> np.ndarray:
@@ -195,22 +200,24 @@ def location_name(location: ir.Location) -> str:
     return location.name_str if isinstance(location, ir.NameLoc) else ""
 
 
-def location_line(location: ir.Location, function: str = "") -> str:
-    """The innermost frame of the user's that has a line, as "model.py:12:3 (function)"; "" when there is none.
-
-    function: what encloses it.
-    """
-    if isinstance(location, ir.FileLineColLoc):
-        if location.filename.startswith(_OWN_FILES):
-            return ""
-        # The parser calls text that came from no file "-".
-        name = "<text>" if location.filename == "-" else location.filename
-        line = f"{name}:{location.start_line}:{location.start_col}"
-        return f"{line} ({function})" if function else line
-    if isinstance(location, ir.NameLoc):
-        return location_line(location.child_loc, location.name_str)
-    if isinstance(location, ir.CallSiteLoc):
-        return location_line(location.callee) or location_line(location.caller)
-    if isinstance(location, ir.FusedLoc):
-        return next(filter(None, (location_line(part, function) for part in location.locations)), "")
+def location_line(location: ir.Location) -> str:
+    """The innermost frame of the user's that has a line, as "model.py:12:3 (function)"; "" when there is none."""
+    waiting, seen = [(location, "")], set()  # each with what it is called; parts may be shared, and nest deeply
+    while waiting:
+        at, function = waiting.pop()
+        if at.attr in seen:
+            continue
+        seen.add(at.attr)
+        if isinstance(at, ir.FileLineColLoc):
+            if not at.filename.startswith(_OWN_FILES):
+                # The parser calls text that came from no file "-".
+                name = "<text>" if at.filename == "-" else at.filename
+                line = f"{name}:{at.start_line}:{at.start_col}"
+                return f"{line} ({function})" if function else line
+        elif isinstance(at, ir.NameLoc):
+            waiting.append((at.child_loc, at.name_str))
+        elif isinstance(at, ir.CallSiteLoc):
+            waiting += [(at.caller, ""), (at.callee, "")]
+        elif isinstance(at, ir.FusedLoc):
+            waiting += [(part, function) for part in reversed(at.locations)]
     return ""

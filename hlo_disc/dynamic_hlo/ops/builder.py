@@ -10,6 +10,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Shape, Value, make_op
 from hlo_disc.dynamic_hlo.ops.table import infer
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.errors import ShapeError
 
 
 class GraphBuilder:
@@ -27,9 +28,20 @@ class GraphBuilder:
         """Append an op and return all its results. Sizes that inference has worked out are spelled as others are."""
         types = infer(Op(name, tuple(operands), attrs, loc), self.facts)
         shapes = [tuple(map(self.facts.canonical, shape)) for _, shape in types]
+        for (dtype, _), shape in zip(types, shapes, strict=True):
+            _check_bytes(np.dtype(dtype), shape)
         op = make_op(name, operands, attrs, [(np.dtype(t), s) for (t, _), s in zip(types, shapes, strict=True)], loc)
         self.ops.append(op)
         return op.results
+
+
+def _check_bytes(dtype: np.dtype, shape: Shape) -> None:
+    """Raises ShapeError for more bytes than 64 bits count, where all symbols are 1."""
+    count = dtype.itemsize
+    for d in shape:
+        count *= sum(abs(coefficient) for _, coefficient in d.terms)
+    if count >= 1 << 63:
+        raise ShapeError(f"a result of {dtype}[{', '.join(map(str, shape))}] has more bytes than 64 bits can count")
 
 
 def make_region(

@@ -53,7 +53,7 @@ class Builder:
         self._int_types = {n: ir.IntegerType.get_signless(n) for n in (1, 4, 6, 8, 16, 32, 64)}
         self._float_types = {dtype: ir.Type.parse(element_type(dtype)) for dtype in FLOATS}
         self._floats = {*self._float_types.values()}
-        self._f32, self._f64 = ir.F32Type.get(), ir.F64Type.get()
+        self._f32, self.f64 = ir.F32Type.get(), ir.F64Type.get()
         self.i1, self.i8, self.i32, self.i64 = (self._int_types[n] for n in (1, 8, 32, 64))
         self._contract = ir.Attribute.parse("#arith.fastmath<contract>")
         self.no_signed_zeros = ir.Attribute.parse("#arith.fastmath<nsz>")
@@ -208,7 +208,7 @@ class Builder:
         x, y = self.like(x, other), self.like(y, other)
         if self.is_float(x):
             # Doubles are for those who want every operation rounded as IEEE 754 says.
-            flags = {} if x.element == self._f64 else {"fastmath": self._contract}
+            flags = {} if x.element == self.f64 else {"fastmath": self._contract}
             return self.pure(lambda: _FLOAT_OPS[sign](x.v, y.v, **flags).result, x.lanes, [x, y], key=sign)
         # A division by zero traps: it stays where the schedule put it.
         return self.pure(lambda: _INT_OPS[sign](x.v, y.v).result, x.lanes, [x, y], sign not in "//%", sign)

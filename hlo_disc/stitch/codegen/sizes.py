@@ -6,8 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar, Val, product
+
+# Bytes that no machine has: what is asked for where 64 bits do not hold how many there would be.
+BEYOND_MEMORY = 1 << 62
 
 
 class Sizes:
@@ -30,6 +34,19 @@ class Sizes:
 
     def count(self, shape: Sequence[Dim]) -> Scalar:
         return product(map(self, shape))
+
+    def bound(self, dim: Dim) -> Val:
+        """A double that no number on the way to the size exceeds: below 2^63, nothing has overflowed."""
+        b = self.b
+
+        def symbol(name: str) -> Val:
+            return b.cast(arith.SIToFPOp, b.f64, b.wide(self.symbols[name]))
+
+        def add(x: Val, y: Val) -> Val:
+            return b.binary("+", x, y)
+
+        ops = {**dict.fromkeys(("add", "floordiv", "mod", "min", "max"), add), "mul": lambda x, y: b.binary("*", x, y)}
+        return dim.lower(lambda n: b.const(float(abs(n)), b.f64), symbol, ops)
 
     def _ops(self) -> dict[str, Callable[[Scalar, Scalar], Scalar]]:
         return {

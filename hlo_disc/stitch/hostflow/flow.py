@@ -6,6 +6,7 @@ of the size that `plan` asked for.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,14 +21,14 @@ from hlo_disc.mlir import arith, ir
 from hlo_disc.program import GuardRow, LibraryCall, PackRow
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.module import ModuleBuilder
-from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.sizes import BEYOND_MEMORY, Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
 from hlo_disc.stitch.hostflow.device_memory import DeviceMemory
 from hlo_disc.stitch.hostflow.host_control import Emitter, Frame
 from hlo_disc.stitch.hostflow.late_memory import LateMemory
-from hlo_disc.stitch.hostflow.memory import Slot
+from hlo_disc.stitch.hostflow.memory import Slot, value_bytes
 from hlo_disc.stitch.hostflow.placement import Placement
 from hlo_disc.stitch.schedule import CONTROL
 from hlo_disc.stitch.scheduling import Pack, Scheduled, Step
@@ -105,6 +106,7 @@ class Flow:
         self.symbols = tuple(sorted(graph.bindings))
         self.guards = (*graph.guards, *(Guard(**op.attrs) for op in plan.host_ops("check")))
         self.outputs = plan.scope.outputs
+        self._needs = list(dict.fromkeys(c.variant.fast_bytes() for s in self.steps for c in s.choices))
         sizes = sum(v.rank for v in self.outputs)
         message = max((len(g.args) for g in self.guards), default=0)
         self.env = EnvLayout.of(len(self.symbols), sizes, message, bool(graph.asked), bool(decisive))
@@ -156,8 +158,9 @@ class Flow:
 
             def fine() -> None:
                 outputs = [sizes(d) if self.placement.is_known(d) else -1 for v in self.outputs for d in v.shape]
-                self._store_all(env, self.env.arena, [self._arena_bytes(sizes)])
-                self._store_all(env, self.env.scratch, [self._fast_bytes(sizes)])
+                arena, scratch = self._memory(sizes)
+                self._store_all(env, self.env.arena, [arena])
+                self._store_all(env, self.env.scratch, [scratch])
                 self._store_all(env, self.env.symbols, [symbols[name] for name in self.symbols])
                 self._store_all(env, self.env.outputs, outputs)
                 if self.decisive:
@@ -207,9 +210,28 @@ class Flow:
         for i, x in enumerate(values):
             self.b.store(self.b.cast(arith.IndexCastOp, self.b.i64, self.b.index(x)), env, at + i)
 
-    def _arena_bytes(self, sizes: Sizes) -> Scalar:
-        _, end = self._offsets(sizes)
-        return end
+    def _fits(self, sizes: Sizes) -> Val | None:
+        """Whether 64 bits hold the sizes of all that `main` writes; None where they do at all calls."""
+        b = self.b
+        written = [slot.size for slot in self.placement.slots] + [value_bytes(v) for v in self.outputs] + self._needs
+        open_sizes = [size for size in written if not size.is_const and self.placement.is_known(size)]
+        if not open_sizes:
+            return None
+        fixed = b.const(float(sum(size.value for size in written if size.is_const)), b.f64)
+        total = functools.reduce(lambda x, y: b.binary("+", x, y), map(sizes.bound, open_sizes), fixed)
+        return b.compare("<", total, float(BEYOND_MEMORY))
+
+    def _memory(self, sizes: Sizes) -> list[Scalar]:
+        """Bytes of the arena and of a worker's fast memory; too many for any machine where 64 bits do not hold them."""
+        b, fits = self.b, self._fits(sizes)
+        _, arena = self._offsets(sizes)
+        scratch = self._fast_bytes(sizes)
+        if fits is None:
+            return [arena, scratch]
+        return [
+            b.select(fits, b.index(arena), b.index(BEYOND_MEMORY)),
+            b.select(fits, b.index(scratch), b.index(0)),
+        ]
 
     def _offsets(self, sizes: Sizes) -> tuple[dict[Slot, Scalar], Scalar]:
         offsets: dict[Slot, Scalar] = {}
@@ -220,12 +242,12 @@ class Flow:
             if self.plan.loops or self.plan.branches:  # a size may be below 0 in a region that a call does not run
                 size = self.b.maximum(size, 0)
             at = at + self.b.ceil_div(size, ALIGNMENT) * ALIGNMENT
+            at = min(at, BEYOND_MEMORY) if isinstance(at, int) else at
         return offsets, at
 
     def _fast_bytes(self, sizes: Sizes) -> Scalar:
-        needs = dict.fromkeys(c.variant.fast_bytes() for s in self.steps for c in s.choices)
         most: Scalar = 0
-        for need in filter(self.placement.is_known, needs):
+        for need in filter(self.placement.is_known, self._needs):
             most = self.b.maximum(most, sizes(need))
         return self.b.ceil_div(most, ALIGNMENT) * ALIGNMENT
 

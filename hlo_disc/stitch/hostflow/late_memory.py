@@ -11,7 +11,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.mlir import arith, func, ir, memref
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.sizes import Sizes
+from hlo_disc.stitch.codegen.sizes import BEYOND_MEMORY, Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.hostflow.memory import Slot
@@ -47,12 +47,17 @@ class LateMemory:
             elif value in self.places:
                 slot = self.places[value]
                 if slot not in self._slots:
-                    self._slots[slot] = self._allocate(TEMPORARY, [self.sizes(slot.size)], self.b.i8)
+                    self._slots[slot] = self._allocate(TEMPORARY, [self._bytes(slot.size)], self.b.i8)
                 memory[value] = self.b.retyped(self._slots[slot], self.b.memory_type(value.dtype))
         for need in self.needs(group):
             if need not in self._had:
                 self._had.add(need)
-                self._allocate(SCRATCH, [self.sizes(need)], self.b.i8)
+                self._allocate(SCRATCH, [self._bytes(need)], self.b.i8)
+
+    def _bytes(self, size: Dim) -> Scalar:
+        """More than any memory where 64 bits do not hold the size."""
+        fits = self.b.compare("<", self.sizes.bound(size), float(BEYOND_MEMORY))
+        return self.b.select(fits, self.b.index(self.sizes(size)), self.b.index(BEYOND_MEMORY))
 
     def _allocate(self, what: int, sizes: Iterable[Scalar], element: ir.Type) -> Val:
         b = self.b

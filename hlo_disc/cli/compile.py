@@ -12,7 +12,7 @@ import click
 
 from hlo_disc import sources
 from hlo_disc.cli.files import (
-    check_bytecode,
+    check_module,
     check_output,
     compiled_for,
     err,
@@ -144,7 +144,7 @@ def _stablehlo(
     if is_compiled(file):
         raise ArgumentError(f"{file} is compiled already, to machine code: give the program that it was made from")
     shapes = pairs("--dims", dims, "NAME=SHAPE")
-    check_bytecode(file, shapes, constraints)
+    check_module(file, shapes, constraints)
     return sources.stablehlo(file, dims=shapes, constraints=constraints)
 
 

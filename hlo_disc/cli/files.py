@@ -25,6 +25,7 @@ from hlo_disc.targets import registry
 
 err = progress.console()
 _DAY = 24 * 60 * 60
+_SHOWN = 500  # characters of a message
 THREADS = click.IntRange(0, MOST_THREADS)
 
 
@@ -82,33 +83,61 @@ def _compiled(file: Path, options: Options, dims: Mapping[str, str], constraints
     return sources.program(file, dims=dims, constraints=constraints, options=options)
 
 
-# argv: a file, dims and constraints as JSON. A user's mistake is its class and its message on stderr.
+# What another process may take to read a program: so many bytes of memory and seconds, and more by its bytes; and of
+# its stack half of what we have, so that what is read there is read here.
+_MEMORY, _MEMORY_BY_SIZE = 4 << 30, 64
+_SECONDS, _BYTES_A_SECOND = 120, 20_000
+_STACK = 4 << 20
+# argv: a file, dims and constraints as JSON, bytes of memory and of stack. A user's mistake is its class and its
+# message on stderr.
 _READ = """
-import json, sys
+import json, resource, sys
+from pathlib import Path
 from hlo_disc import errors, sources
+source, dims, constraints, memory, stack = sys.argv[1:]
+begins_with = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+for kind, limit in ((resource.RLIMIT_AS, begins_with + int(memory)), (resource.RLIMIT_STACK, int(stack))):
+    soft, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (limit if soft == resource.RLIM_INFINITY else min(limit, soft), hard))
 try:
-    sources.graph(sys.argv[1], dims=json.loads(sys.argv[2]), constraints=json.loads(sys.argv[3]))
+    sources.graph(source, dims=json.loads(dims), constraints=json.loads(constraints))
 except errors.HloDiscError as error:
-    sys.exit(f"{type(error).__name__}: {error}")
+    kind = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+    sys.exit(f"{kind.__name__}: {error}")
+except MemoryError:
+    sys.exit(f"ParseError: {source} cannot be read: it takes more than {int(memory) >> 20} MiB of memory")
 """
 
 
-def check_bytecode(file: Path, dims: Mapping[str, str], constraints: Sequence[str]) -> None:
-    """Read MLIR bytecode in another process first: jaxlib's parser dies of some that is damaged, or spoils its memory.
+def check_module(file: Path, dims: Mapping[str, str], constraints: Sequence[str]) -> None:
+    """Read a program in another process first, with bounds on memory and time, before it is read in this one.
 
-    Raises what reading it raises, and ParseError for what ends the process.
+    jaxlib's parser dies of some files (deeply nested text, damaged bytecode), or spoils its memory. Raises what reading
+    it raises, and ParseError for what ends the process, or is not read within the bounds.
     """
-    if not is_bytecode(file):
+    if sources.is_saved_model(file):
         return
-    arguments = [str(file), json.dumps(dims or None), json.dumps(list(constraints))]
-    done = subprocess.run([sys.executable, "-c", _READ, *arguments], capture_output=True, text=True, check=False)
+    size = file.stat().st_size
+    seconds = _SECONDS + size // _BYTES_A_SECOND
+    bounds = (str(_MEMORY + _MEMORY_BY_SIZE * size), str(_STACK))
+    arguments = [str(file), json.dumps(dims or None), json.dumps(list(constraints)), *bounds]
+    command = [sys.executable, "-c", _READ, *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        raise ParseError(f"{file} cannot be read: it takes more than {seconds} s") from None
     if done.returncode < 0:
-        reason = f"the process that read it has ended by {signal.Signals(-done.returncode).name}"
-        raise ParseError(f"{file} is damaged MLIR bytecode: {reason}")
+        ended = signal.Signals(-done.returncode).name
+        what = "damaged MLIR bytecode" if is_bytecode(file) else "damaged, or nested too deeply"
+        raise ParseError(f"{file} is {what}: the process that read it has ended by {ended}")
     if done.returncode:
         name, _, message = done.stderr.rstrip().partition(": ")
-        kind = getattr(errors, name, None)
-        raise kind(message) if kind else ParseError(f"{file} cannot be read: {done.stderr.strip().splitlines()[-1]}")
+        kinds = {kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type)}
+        raise kinds[name](message) if name in kinds else ParseError(f"{file} cannot be read: {_last_line(done.stderr)}")
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no message"])[-1][:_SHOWN]
 
 
 def checked(
@@ -121,7 +150,7 @@ def checked(
 ) -> tuple[Options, dict[str, str], Sequence[str]]:
     """Options, dims and constraints.
 
-    Raises ArgumentError for what has no effect on a file that is compiled already, and what `check_bytecode` does.
+    Raises ArgumentError for what has no effect on a file that is compiled already, and what `check_module` does.
     """
     given = {"target": target, "threads": threads, "dump": dump}
     options = pipeline.merge(None, {name: value for name, value in given.items() if value is not None})
@@ -130,7 +159,8 @@ def checked(
         without = {"--dims": dims, "--constraint": constraints, "--target": target, "--dump": dump}
         refuse(without, f"{file} is compiled already: {{}} has no effect on it")
     shapes = pairs("--dims", dims, "NAME=SHAPE")
-    check_bytecode(file, shapes, constraints)
+    if not is_compiled(file):
+        check_module(file, shapes, constraints)
     return options, shapes, constraints
 
 

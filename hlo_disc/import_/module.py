@@ -9,7 +9,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ParseError, ShapeError
 from hlo_disc.import_ import symbols
-from hlo_disc.import_.decode import Decoder, UnsupportedTypeError
+from hlo_disc.import_.decode import Decoder, UnsupportedTypeError, text
 from hlo_disc.import_.elements import ZERO
 from hlo_disc.import_.legalise import legalised
 from hlo_disc.import_.names import Inputs, input_shapes
@@ -66,7 +66,7 @@ def _read(
         raise ParseError(f"the module has no function @main to compile; it has {found}")
     inputs = input_shapes(module, main, decoder, dims, names)
     attributes = module.operation.attributes
-    name = ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else "main"
+    name = text(attributes["sym_name"]) if "sym_name" in attributes else "main"
 
     def read(policy: StaticShapes) -> Graph:
         reader = Reader(functions, decoder, policy, origin, legal, callbacks)
@@ -146,4 +146,4 @@ def _flat(results: Iterable[Operand]) -> Iterator[Operand]:
 def _functions(module: ir.Module) -> dict[str, Any]:
     """The module's functions by name."""
     found = (op for op in module.body.operations if op.operation.name == "func.func")
-    return {ir.StringAttr(op.attributes["sym_name"]).value: op for op in found}
+    return {text(op.attributes["sym_name"]): op for op in found}

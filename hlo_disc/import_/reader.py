@@ -21,7 +21,7 @@ from hlo_disc.errors import CompileError, HloDiscError, ShapeError, UnsupportedO
 from hlo_disc.import_ import symbols
 from hlo_disc.import_.construction import Construction
 from hlo_disc.import_.datadims import DataDims
-from hlo_disc.import_.decode import Decoder, TypeShape, UnsupportedTypeError, is_token, location_name, text
+from hlo_disc.import_.decode import Decoder, TypeShape, is_token, location_name, text
 from hlo_disc.import_.elements import ONE, ZERO, Compare, Element, conjuncts, constant_value, is_not_empty
 from hlo_disc.import_.handlers import HANDLERS
 from hlo_disc.import_.handlers.types import Handler
@@ -32,6 +32,8 @@ from hlo_disc.mlir import ir
 T = TypeVar("T")
 
 _TYPES = 200  # characters of the types of an op in a message
+# What is followed of a program: more would take minutes and gigabytes, and doubles with every level of calls.
+_MOST_CALLS, _MOST_REGIONS, _MOST_OPS = 200, 64, 1 << 18
 _RETURNS = ("func.return", "stablehlo.return", "tf.return")
 _NAMED = re.compile(r"\b(stablehlo|chlo|func|tf)\.\w")
 
@@ -83,6 +85,7 @@ class Reader(Construction):
         self._sizes: dict[tuple[Dim, np.dtype], Value] = {}
         # What functions make of sizes alone: JAX divides by calling one, in the same way for every layer.
         self._calls: dict[tuple, list[Operand]] = {}
+        self._followed = 0
 
     # Following the program
 
@@ -91,7 +94,7 @@ class Reader(Construction):
         function = self.functions.get(name)
         if function is None or not function.regions[0].blocks:
             self.unsupported(f"the module has no body for @{name}")
-        if len(self._call_sites) > 200:
+        if len(self._call_sites) > _MOST_CALLS:
             self.unsupported("calls are nested too deeply: a function must not call itself")
         key = (name, tuple(map(_known, operands)))
         found = self._calls.get(key) if None not in key[1] else None
@@ -129,6 +132,8 @@ class Reader(Construction):
     @contextmanager
     def inside(self) -> Iterator[None]:
         """Ops go to a builder of their own, and what is made of sizes stays there."""
+        if self.nested >= _MOST_REGIONS:
+            self.unsupported(f"regions are nested more than {_MOST_REGIONS} deep")
         op, outer, caches = self.op, self.builder, (self._constants, self._attributes, self._sizes, self._made)
         self.builder = GraphBuilder(self.facts)
         self._constants, self._attributes, self._sizes = map(dict, caches[:3])  # type: ignore[assignment]
@@ -156,13 +161,15 @@ class Reader(Construction):
         env.outer = outer
         try:
             return self._run(block, env)
-        except (CompileError, ShapeError, UnsupportedTypeError) as error:
+        except (CompileError, ShapeError, UnsupportedOpError) as error:
             if _NAMED.search(str(error)):
                 raise
             if isinstance(error, ShapeError):
                 raise ShapeError(f"{self.describe()}: {error}") from None
             self.unsupported(str(error))  # what MLIR's verifier does not know of the op, inference does
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except RecursionError:
+            self.unsupported("calls and regions are nested too deeply around it")
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             if isinstance(error, HloDiscError):
                 raise
             raise CompileError(f"{self.describe()}: hlo_disc fails to read it: {error!r}") from error
@@ -177,6 +184,9 @@ class Reader(Construction):
             if name in _RETURNS:
                 return args
             self.op = op
+            self._followed += 1
+            if self._followed > _MOST_OPS:
+                self.unsupported(f"it is one op too many: {_MOST_OPS} are compiled, counted at each call of a function")
             symbolic = evaluate(name, op, args)
             if symbolic is not None and symbolic.exact:
                 env[op.results[0]] = symbolic

@@ -15,9 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, SupportsIndex, TypeVar
 
 from hlo_disc.dynamic_hlo.sizes import parser
-from hlo_disc.errors import ParseError
+from hlo_disc.errors import ParseError, UnsupportedOpError
 
 T = TypeVar("T")
+
+# Names, numbers and operations of an expression: what programs say of sizes has some dozens of them.
+LARGEST = 4096
 
 _lock = threading.RLock()
 _atoms: dict[Any, Atom] = {}
@@ -225,6 +228,7 @@ class Dim:
         if len(self.terms) == 1 and len(b.terms) == 1:
             ((left, x),), ((right, y),) = self.terms, b.terms
             return _intern(((multiply(left, right), x * y),))
+        _check_size(len(self.terms) * len(b.terms))
         total: dict[Monomial, int] = {}
         for left, x in self.terms:
             for right, y in b.terms:
@@ -350,6 +354,7 @@ def _intern(terms: tuple[Term, ...]) -> Dim:
     found = _dims.get(terms)
     if found is not None:
         return found
+    _check_size(sum(1 + sum(atom.size for atom in monomial) for monomial, _ in terms))
     d = object.__new__(Dim)
     d.terms = terms
     d.symbols = frozenset().union(*(atom.symbols for monomial, _ in terms for atom in monomial))
@@ -359,6 +364,14 @@ def _intern(terms: tuple[Term, ...]) -> Dim:
         return _dims.setdefault(terms, d)
 
 
+def _check_size(size: int) -> None:
+    if size > LARGEST:
+        raise UnsupportedOpError(
+            f"a size is an expression of {size} names and operations, and {LARGEST} are supported: name what it is "
+            "made of by a dim of its own"
+        )
+
+
 def _intern_atom(kind: str, name: str, args: tuple[Dim, ...]) -> Atom:
     key = (kind, name) if kind == "symbol" else (kind, args)
     found = _atoms.get(key)
@@ -366,9 +379,10 @@ def _intern_atom(kind: str, name: str, args: tuple[Dim, ...]) -> Atom:
         return found
     atom = Atom()
     atom.kind, atom.name, atom.args = kind, name, args
+    atom.size = 1 + sum(a.size for arg in args for monomial, _ in arg.terms for a in monomial)
+    _check_size(atom.size)
     atom.text = name if kind == "symbol" else f"{kind}({', '.join(map(str, args))})"
     atom.symbols = frozenset((name,)) if kind == "symbol" else frozenset().union(*(arg.symbols for arg in args))
-    atom.size = 1 + sum(a.size for arg in args for monomial, _ in arg.terms for a in monomial)
     with _lock:
         if key not in _atoms:
             atom.dim = _intern((((atom,), 1),))

@@ -467,7 +467,9 @@ def _linked(program: Program, options: Options | None, name: str) -> Executable:
         return Executable(program, options)
     except FormatError as error:
         raise FormatError(f"{name}: {error}") from None
-    except (KeyError, ValueError, TypeError) as error:
+    except DeviceError:
+        raise
+    except (LookupError, RuntimeError, TypeError, ValueError) as error:
         raise FormatError(f"{name}: a damaged executable: {error}") from error
 
 

@@ -1,6 +1,6 @@
 """The file of a compiled program, which any process on a machine of its kind reads.
 
-It begins with _PREFIX: its kind, and the length and the digest of the header, JSON that follows. The header has the
+It begins with PREFIX: its kind, and the length and the digest of the header, JSON that follows. The header has the
 fields of the program's records by their names, and says where sections lie behind it: object code, modules of MLIR
 bytecode, and each constant or its packed form, which are mapped where they lie, so that processes share them. Header
 and records are turned into each other by two functions that go by the records' annotations. Digests are those of
@@ -30,7 +30,7 @@ from hlo_disc.program import Program, calling_back, dtype_named
 
 VERSION = 15
 _KIND = b"hlo_disc"
-_PREFIX = struct.Struct("<8sQQ")
+PREFIX = struct.Struct("<8sQQ")
 _AGAIN = "compile it again, and save or copy it anew"
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -80,7 +80,7 @@ def save(program: Program, file: str | os.PathLike[str] | BinaryIO) -> None:
         packed=tuple(map(array, program.forms)),
     )
     text = json.dumps({"version": VERSION, "program": _to_json(program), **_record(header)}).encode()
-    start = _PREFIX.pack(_KIND, len(text), ral.digest(text))
+    start = PREFIX.pack(_KIND, len(text), ral.digest(text))
     whole = [start, text, bytes(-_end(len(text)) % ALIGNMENT), *sections.parts]
     if not isinstance(file, (str, os.PathLike)):
         file.writelines(whole)
@@ -113,7 +113,7 @@ class Sections:
 
 def _end(header: int) -> int:
     """Where a header of so many bytes ends."""
-    return _PREFIX.size + header
+    return PREFIX.size + header
 
 
 @contextmanager
@@ -171,7 +171,7 @@ def read_open(file: BinaryIO, name: str) -> Program:
         return _read(content)
     except FormatError as error:
         raise FormatError(f"{name} ({len(content)} bytes) {error}") from None
-    except (_Damaged, ValueError, TypeError, AttributeError) as error:  # json and numpy raise those for what is damaged
+    except (_Damaged, ValueError, TypeError, AttributeError, SyntaxError, RecursionError) as error:  # json's and numpy's
         reason = f"its header{error}" if isinstance(error, _Damaged) else str(error)
         raise FormatError(
             f"{name} ({len(content)} bytes) is a damaged hlo_disc executable ({reason}); {_AGAIN}"
@@ -245,10 +245,10 @@ def _header(content: memoryview) -> tuple[dict[str, Any], memoryview]:
             "wrote (a StableHLO module is compiled with hlo_disc.compile)"
         )
     truncated = f"is truncated: it begins as an hlo_disc executable, and its end is missing; {_AGAIN}"
-    if len(content) < _PREFIX.size:
+    if len(content) < PREFIX.size:
         raise FormatError(truncated)
-    _, size, digest = _PREFIX.unpack_from(content)
-    text = content[_PREFIX.size : _end(size)]
+    _, size, digest = PREFIX.unpack_from(content)
+    text = content[PREFIX.size : _end(size)]
     if len(text) != size:
         raise FormatError(truncated)
     if ral.digest(text) != digest:

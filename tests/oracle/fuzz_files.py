@@ -1,8 +1,10 @@
 """Damaged files for a given time: `python tests/oracle/fuzz_files.py --seconds 60`, or `make fuzz-files SECONDS=60`.
 
-StableHLO as text, bytecode and portable artifacts, and saved programs, with bytes changed, cut out, doubled and put in
-place of others. The command line has to show what is in them or say what is wrong, within some memory and time. A
-traceback, a process that ends and one that takes too long are failures, and the file is kept.
+StableHLO as text, bytecode and portable artifacts, saved programs and entries of the cache, with bytes changed, cut out,
+doubled and put in place of others; half of the saved programs get the digest of their damaged header. The command line
+has to show what is in them or say what is wrong, within some memory and time; a program whose entry is damaged is
+compiled anew, or its entry is what it was. A traceback, a process that ends and one that takes too long are failures,
+and the file is kept.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import io
 import os
 import random
 import resource
+import shutil
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -25,13 +29,15 @@ import numpy as np
 from batches import batches_until
 
 import hlo_disc
-from hlo_disc import mlir
+from hlo_disc import mlir, ral
+from hlo_disc.abi import ALIGNMENT
 from hlo_disc.conformance.pool import run_cases
 from hlo_disc.conformance.run import Result, Settings, Stage
 from hlo_disc.import_.source import load_module
+from hlo_disc.saved import PREFIX, content_hash
 
-KINDS = ("text", "bytecode", "artifact", "disc")
-BATCH = {"text": 50, "bytecode": 5, "artifact": 5, "disc": 100}
+KINDS = ("text", "bytecode", "artifact", "disc", "cache")
+BATCH = {"text": 50, "bytecode": 5, "artifact": 5, "disc": 100, "cache": 20}
 MEMORY = 8 << 30  # bytes of address space that a worker may have beyond what it begins with
 NUMBERS = (b"0", b"-1", b"1", b"9223372036854775807", b"18446744073709551616", b"99999999999", b"1e400", b"?", b"x")
 WEIGHTS = np.arange(300, dtype=np.float32)
@@ -46,13 +52,16 @@ PROGRAMS: list[tuple[Callable[..., object], tuple[str, ...]]] = [
 
 
 def write_seeds(directory: Path) -> None:
-    """A file of each kind for each program."""
+    """A file of each kind for each program, and a directory with its entry in the cache."""
     for number, (fn, specs) in enumerate(PROGRAMS):
         text = hlo_disc.stablehlo(fn, *specs)
         module = load_module(text)
         version = mlir.stablehlo.get_current_version()
         artifact = mlir.stablehlo.serialize_portable_artifact(load_module(text), version)  # which it changes
-        hlo_disc.compile(text, cache="").save(directory / f"{number}.disc")
+        executable = hlo_disc.compile(text, cache=str(directory / f"{number}.entry"))
+        executable.save(directory / f"{number}.disc")
+        (entry,) = (directory / f"{number}.entry").iterdir()
+        shutil.copy(entry, directory / f"{number}.cache")
         contents = {"text": text.encode(), "bytecode": mlir.bytecode(module), "artifact": artifact}
         for kind, content in contents.items():
             (directory / f"{number}.{kind}").write_bytes(content)
@@ -90,24 +99,60 @@ def run_batch(directory: Path, name: str, settings: Settings, stage: Stage) -> R
     kind, _, number = name.partition(":")
     pick = random.Random(name)
     seeds = [path.read_bytes() for path in sorted((directory / "seeds").glob(f"*.{kind}"))]
-    file = directory / f"{kind}-{number}{'.disc' if kind == 'disc' else '.mlir'}"
+    file = directory / f"{kind}-{number}{'.disc' if kind in ('disc', 'cache') else '.mlir'}"
     result = Result(name, "fuzz", kind)
     resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
     for count in range(BATCH[kind]):
-        file.write_bytes(damaged(pick, pick.choice(seeds), seeds))  # stays when the process dies
+        chosen = pick.randrange(len(seeds))
+        data = damaged(pick, seeds[chosen], seeds)
+        if kind == "disc" and pick.random() < 0.5:
+            data = signed(pick, seeds[chosen], seeds)
+        file.write_bytes(data)  # stays when the process dies
         stage(f"file {count}", "fuzz", kind)
         result.shapes += 1
-        if found := outcome(file):
+        if found := from_cache(directory / "seeds", chosen, data) if kind == "cache" else outcome(file, kind):
             result.status, result.reason = "failed", found
             return result
     file.unlink()
     return result
 
 
-def outcome(file: Path) -> str:
-    """What is wrong with what the command line does with a file; "" where it shows it, or says why it does not."""
-    from hlo_disc.cli import main
+def signed(pick: random.Random, data: bytes, others: list[bytes]) -> bytes:
+    """A saved program with changes in its header, which has the digest of that: what a forger would write."""
+    kind, size, _ = PREFIX.unpack_from(data)
+    text = data[PREFIX.size : PREFIX.size + size]
+    changed = damaged(pick, text, others)
+    start = PREFIX.pack(kind, len(changed), ral.digest(changed))
+    gap = bytes(-(PREFIX.size + len(changed)) % ALIGNMENT)
+    end = PREFIX.size + size
+    return start + changed + gap + data[end + -end % ALIGNMENT :]
 
+
+def from_cache(seeds: Path, number: int, entry: bytes) -> str:
+    """What is wrong with how a program is compiled whose entry in the cache is `entry`."""
+    text = (seeds / f"{number}.text").read_text()
+    with tempfile.TemporaryDirectory() as place:
+        (whole,) = (seeds / f"{number}.entry").iterdir()
+        path = Path(place) / whole.name
+        path.write_bytes(entry)
+        path.chmod(0o600)
+        try:
+            executable = hlo_disc.compile(text, cache=place)
+        except Exception as error:
+            return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        if "codegen" in executable.program.compile_ms and path.read_bytes()[:8] != whole.read_bytes()[:8]:
+            return "the damaged entry is not written anew"
+        if content_hash(executable.program) != content_hash(hlo_disc.load(seeds / f"{number}.disc").program):
+            return "another program than was compiled comes from the cache"
+    return ""
+
+
+def outcome(file: Path, kind: str) -> str:
+    """What is wrong with what the command line does with a file; "" where it shows it, or says why it does not."""
+    from hlo_disc.cli import files, main
+
+    if kind == "text":  # many of them, in this process: what ends it is found all the same
+        files.check_module = lambda *_: None
     out, errors = io.StringIO(), io.StringIO()
     try:
         with redirect_stdout(out), redirect_stderr(errors):
@@ -135,7 +180,8 @@ def main() -> int:
     given = parser.parse_args()
     os.environ["HLO_DISC_CACHE"] = ""
     first = random.randrange(10**6) if given.seed is None else given.seed
-    (given.failures / "seeds").mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(given.failures / "seeds", ignore_errors=True)  # what another version wrote
+    (given.failures / "seeds").mkdir(parents=True)
     write_seeds(given.failures / "seeds")
     print(f"seed {first}; failures go to {given.failures}", flush=True)
     counts: Counter[str] = Counter()

@@ -171,7 +171,8 @@ def read_open(file: BinaryIO, name: str) -> Program:
         return _read(content)
     except FormatError as error:
         raise FormatError(f"{name} ({len(content)} bytes) {error}") from None
-    except (_Damaged, ValueError, TypeError, AttributeError, SyntaxError, RecursionError) as error:  # json's and numpy's
+    # What is damaged makes json raise, and numpy.
+    except (_Damaged, ValueError, TypeError, AttributeError, SyntaxError, RecursionError) as error:
         reason = f"its header{error}" if isinstance(error, _Damaged) else str(error)
         raise FormatError(
             f"{name} ({len(content)} bytes) is a damaged hlo_disc executable ({reason}); {_AGAIN}"

@@ -13,14 +13,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from fuzz_files import signed
 
 import hlo_disc
-from hlo_disc import ral
 from hlo_disc.errors import FormatError, OutOfMemoryError, UnsupportedOpError
 from hlo_disc.import_ import reader
-from hlo_disc.saved import PREFIX
+from hlo_disc.saved import VERSION
 
 MEMORY, SECONDS = 10 << 30, 300
 MOST = 2**63 - 1
@@ -48,11 +49,12 @@ def main_of(body: str, arguments: str = f"%a: {F32}", result: str = F32) -> str:
 
 def cases(depth: int) -> str:
     """A `case` in the only branch of another one, and so on."""
+    begins = "".join(f'%r{k} = "stablehlo.case"(%i) ({{\n' for k in range(depth))
+    ends = "".join(
+        f"stablehlo.return %r{k + 1} : {F32}\n}}) : (tensor<i32>) -> {F32}\n" for k in reversed(range(depth))
+    )
     inner = f"%r{depth} = stablehlo.cosine %a : {F32}\n"
-    for k in reversed(range(depth)):
-        inner = f'%r{k} = "stablehlo.case"(%i) ({{\n{inner}stablehlo.return %r{k + 1} : {F32}\n}})'
-        inner += f" : (tensor<i32>) -> {F32}\n"
-    return main_of(f"{inner}return %r0 : {F32}", f"%i: tensor<i32>, %a: {F32}")
+    return main_of(f"{begins}{inner}{ends}return %r0 : {F32}", f"%i: tensor<i32>, %a: {F32}")
 
 
 def loops(depth: int) -> str:
@@ -89,7 +91,8 @@ def sizes(step: str, count: int) -> str:
     """A size that grows with every op, and a result that has it."""
     first = "%s0 = stablehlo.get_dimension_size %a, dim = 0 : (tensor<?xf32>) -> tensor<i32>\n"
     body = "".join(step.replace("NEW", f"%s{k + 1}").replace("OLD", f"%s{k}") for k in range(count))
-    last = f"%r = stablehlo.reshape %s{count} : (tensor<i32>) -> tensor<1xi32>\n%z = stablehlo.constant dense<0.0> : {F32}\n"
+    last = f"%r = stablehlo.reshape %s{count} : (tensor<i32>) -> tensor<1xi32>\n"
+    last += f"%z = stablehlo.constant dense<0.0> : {F32}\n"
     last += f"%q = stablehlo.dynamic_broadcast_in_dim %z, %r, dims = [] : ({F32}, tensor<1xi32>) -> tensor<?xf32>\n"
     three = "%three = stablehlo.constant dense<3> : tensor<i32>\n"
     return main_of(f"{three}{first}{body}{last}return %q : tensor<?xf32>", "%a: tensor<?xf32>", "tensor<?xf32>")
@@ -276,31 +279,22 @@ func.func @main(%n: tensor<i32>) -> tensor<?xf32> {
 # ------------------------------------------------------------------------------------------------ saved programs
 
 
-def forged(path: Path, change: Callable[[bytes], bytes]) -> None:
-    """Change the header of a saved program, and give it the digest of that."""
-    data = path.read_bytes()
-    kind, size, _ = PREFIX.unpack_from(data)
-    header = change(data[PREFIX.size : PREFIX.size + size])
-    path.write_bytes(PREFIX.pack(kind, len(header), ral.digest(header)) + header + bytes(64) + data[-64:])
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (lambda text: b"[" * 10**6, "recursion"),
-        (lambda text: b'{"version": 14, "program": ' + b'{"a": ' * 10**5, "recursion"),
-        (lambda text: b'{"version": 14, "program": 1e400}', "not the fields"),
-        (lambda text: text.replace(b'"words": ', b'"words": 4611686018427387904'), ""),
+        (lambda text: f'{{"version": {VERSION}, "program": '.encode() + b'{"a": ' * 10**5, "recursion"),
+        (lambda text: f'{{"version": {VERSION}, "program": 1e400}}'.encode(), "has no arrays, code"),
+        (lambda text: text.replace(b'"words": ', b'"words": 4611686018427387904'), "damaged"),
         (lambda text: text.replace(b'"size": ', b'"size": -'), "truncated"),
-        (lambda text: text.replace(b'"float32"', b'"' + b"9" * 5000 + b'"'), ""),
+        (lambda text: text.replace(b'"float32"', b'"' + b"9" * 5000 + b'"'), "damaged"),
         (lambda text: text.replace(b'"n"', json.dumps("9" * 30).encode()), "damaged"),
-        (lambda text: text.replace(b'"n"', json.dumps("n*" * 5000 + "n").encode()), "damaged"),
     ],
 )
 def test_forged_headers(tmp_path: Path, change: Callable[[bytes], bytes], words: str) -> None:
     path = tmp_path / "x.disc"
-    weights = np.arange(4096, dtype=np.float32)
+    weights = jnp.arange(4096, dtype=jnp.float32)
     hlo_disc.compile(lambda x, i: x + weights[i], "f32[n]", "i32[n]", cache="").save(path)
-    forged(path, change)
+    path.write_bytes(signed(path.read_bytes(), change))
     with pytest.raises(FormatError, match=words):
         hlo_disc.load(path)

@@ -1,8 +1,8 @@
 """Damaged files for a given time: `python tests/oracle/fuzz_files.py --seconds 60`, or `make fuzz-files SECONDS=60`.
 
-StableHLO as text, bytecode and portable artifacts, saved programs and entries of the cache, with bytes changed, cut out,
-doubled and put in place of others; half of the saved programs get the digest of their damaged header. The command line
-has to show what is in them or say what is wrong, within some memory and time; a program whose entry is damaged is
+StableHLO as text, bytecode and portable artifacts, saved programs and entries of the cache, with bytes changed, cut
+out, doubled and put in place of others; half of the saved programs get the digest of their damaged header. The command
+line has to show what is in them or say what is wrong, within some memory and time; a program whose entry is damaged is
 compiled anew, or its entry is what it was. A traceback, a process that ends and one that takes too long are failures,
 and the file is kept.
 """
@@ -106,7 +106,7 @@ def run_batch(directory: Path, name: str, settings: Settings, stage: Stage) -> R
         chosen = pick.randrange(len(seeds))
         data = damaged(pick, seeds[chosen], seeds)
         if kind == "disc" and pick.random() < 0.5:
-            data = signed(pick, seeds[chosen], seeds)
+            data = signed(seeds[chosen], lambda header: damaged(pick, header, seeds))
         file.write_bytes(data)  # stays when the process dies
         stage(f"file {count}", "fuzz", kind)
         result.shapes += 1
@@ -117,15 +117,13 @@ def run_batch(directory: Path, name: str, settings: Settings, stage: Stage) -> R
     return result
 
 
-def signed(pick: random.Random, data: bytes, others: list[bytes]) -> bytes:
-    """A saved program with changes in its header, which has the digest of that: what a forger would write."""
+def signed(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """A saved program with a changed header, which has the digest of that: what a forger would write."""
     kind, size, _ = PREFIX.unpack_from(data)
-    text = data[PREFIX.size : PREFIX.size + size]
-    changed = damaged(pick, text, others)
-    start = PREFIX.pack(kind, len(changed), ral.digest(changed))
-    gap = bytes(-(PREFIX.size + len(changed)) % ALIGNMENT)
     end = PREFIX.size + size
-    return start + changed + gap + data[end + -end % ALIGNMENT :]
+    header = change(data[PREFIX.size : end])
+    start = PREFIX.pack(kind, len(header), ral.digest(header)) + header
+    return start + bytes(-len(start) % ALIGNMENT) + data[end + -end % ALIGNMENT :]
 
 
 def from_cache(seeds: Path, number: int, entry: bytes) -> str:

@@ -5,8 +5,10 @@ It travels in a program as one string, which is parsed when it is asked for. Siz
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Sequence
+import typing
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hlo_disc.errors import FormatError
@@ -107,23 +109,53 @@ class Account(NamedTuple):
         return json.dumps(self, separators=(",", ":"))
 
 
-def _form(kernel: str, when: Sequence[Any], *others: Any) -> Form:
-    return Form(kernel, [Condition(*x) for x in when], *others)
-
-
 def parse(text: str) -> Account:
     """Reads `Account.text`. Raises FormatError for what is none."""
     try:
-        name, places, launches, flow, slots, values, splits, packs = json.loads(text)
-        return Account(
-            name,
-            places,
-            [Launch([_form(*form) for form in forms], *others) for forms, *others in launches],
-            flow,
-            [Slot(size, late, [Held(*value) for value in inside]) for size, late, inside in slots],
-            values,
-            [Split(*split) for split in splits],
-            packs,
-        )
-    except (ValueError, TypeError) as error:
+        account = _read(Account, json.loads(text))
+        _check_numbers(account)
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"what this executable says of how it was compiled is damaged: {error}") from None
+    return account
+
+
+def _read(kind: Any, value: Any) -> Any:
+    """`value` as a record, from the list of its fields, a Sequence, a tuple or a plain type. Raises ValueError."""
+    form, kinds = _form(kind)
+    if kind is Any or form is None and type(value) is kind:
+        return value
+    if form is list and isinstance(value, list):
+        return [_read(kinds, x) for x in value]
+    if form is not None and isinstance(value, list) and len(value) == len(kinds):
+        return form(map(_read, kinds, value))
+    raise ValueError(f"{value!r:.40} is no {kind}")
+
+
+@functools.cache
+def _form(kind: Any) -> tuple[Any, Any]:
+    """What makes a value of a type of what a list has, and the types of that; None for a plain type."""
+    if hasattr(kind, "_make"):
+        return kind._make, [*typing.get_type_hints(kind).values()]
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    return (tuple, arguments) if origin is tuple else (list, arguments[0]) if origin else (None, None)
+
+
+def _check_numbers(account: Account) -> None:
+    """Raises ValueError for a place or a launch that there is not."""
+    places = [place for launch in account.launches for _, place, _ in launch.ops] + [x.place for x in account.splits]
+    launches = [*_numbers(account.flow), *(split.launch for split in account.splits if split.launch != -1)]
+    for what, numbers, count in (("place", places, len(account.places)), ("launch", launches, len(account.launches))):
+        for number in numbers:
+            if not 0 <= number < count:
+                raise ValueError(f"there is no {what} {number} of {count}")
+
+
+def _numbers(flow: Sequence[Any]) -> Iterator[int]:
+    """The launches of a flow, and of those in it."""
+    for item in flow:
+        if isinstance(item, list):
+            _, parts = _read(tuple[str, Sequence[tuple[str, Sequence[Any]]]], item)
+            for _, inside in parts:
+                yield from _numbers(inside)
+        else:
+            yield _read(int, item)

@@ -32,6 +32,7 @@ inline uint64_t mixed(uint64_t state, uint64_t word) {
 inline void add_block(uint64_t* lanes, const char* block) {
   uint64_t words[kLanes];
   std::memcpy(words, block, kBlock);
+#pragma GCC unroll 8  // and the words stay in registers
   for (int i = 0; i < kLanes; i++) lanes[i] = mixed(lanes[i], words[i]);
 }
 

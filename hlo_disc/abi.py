@@ -5,7 +5,7 @@ A test compares the numbers and names here with that header.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 # Alignment, in bytes, of every block of memory that the runtime hands out.
 ALIGNMENT = 64
@@ -25,8 +25,7 @@ LAUNCH, READ, WRITE, PRODUCT = "ral_launch", "ral_read", "ral_write", "ral_produ
 IMAGE = "hlo_disc.image"
 
 
-@dataclass(frozen=True)
-class EnvLayout:
+class EnvLayout(NamedTuple):
     """Where `env`, the 64-bit words that `plan` fills for `main`, holds what. Made once, by `of`, for each program.
 
     arena, scratch: the words with the bytes of the arena, and of a worker's scratch.

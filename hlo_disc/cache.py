@@ -8,7 +8,6 @@ once.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import logging
@@ -127,7 +126,7 @@ def store(options: Options, name: str, program: Program, graph: Graph) -> None:
         if not _is_ours(place):
             return
         with replacing(place / f"{name}{SUFFIX}", 0o600) as file:
-            save(dataclasses.replace(program, constants=kept, given=given), file)
+            save(program._replace(constants=kept, given=given), file)
         _shrink(place, options.cache_bytes)
     except OSError as error:
         _tell("nothing can be kept in it", error)
@@ -140,7 +139,7 @@ def _completed(program: Program, graph: Graph) -> Program:
     arrays, constants = _large(graph), list(program.constants)
     for i, number in program.given:
         constants[i] = arrays[number]
-    return dataclasses.replace(program, constants=tuple(constants), given=())
+    return program._replace(constants=tuple(constants), given=())
 
 
 def _large(graph: Graph) -> list[np.ndarray]:

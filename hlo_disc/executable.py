@@ -6,7 +6,6 @@ of a call, so any number of threads may use one.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import io
 import json
@@ -86,11 +85,11 @@ class Executable:
         return ral.Executable(
             address("plan"),
             address("main"),
-            env=dataclasses.astuple(program.env),
+            env=program.env,
             inputs=[(x.name, x.dtype, x.shape) for x in program.inputs],
             outputs=[(x.dtype, x.shape) for x in program.outputs],
             constants=list(program.constants),
-            packs=[(x.kind, x.index, x.size, address(x.function), form) for x, form in packs],
+            packs=[(x.kind, x.number, x.size, address(x.function), form) for x, form in packs],
             guards=[(x.message, len(x.args)) for x in program.guards],
             asked=[x.message for x in program.asked],
             calls=[_resolved(x, functions) for x in program.calls],
@@ -343,11 +342,11 @@ def _packed(program: Program, address: Callable[[str], int]) -> Program:
         return program
     none = np.zeros(0, np.uint8)
     forms = [
-        ral.pack(address(x.function), program.constants[x.index], x.size) if x.kind == "constant" else none
+        ral.pack(address(x.function), program.constants[x.number], x.size) if x.kind == "constant" else none
         for x in program.packs
     ]
     constants = [none if i in program.packed else x for i, x in enumerate(program.constants)]
-    return dataclasses.replace(program, constants=tuple(constants), forms=tuple(forms))
+    return program._replace(constants=tuple(constants), forms=tuple(forms))
 
 
 def _target(name: str) -> Target:

@@ -242,7 +242,7 @@ def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
         found = cache.find(options, name, read)
         c.compile_ms["cache"] = (time.perf_counter() - start) * 1e3
         if found:
-            return dataclasses.replace(found, compile_ms=c.compile_ms)
+            return found._replace(compile_ms=c.compile_ms)
         for number in range(1, len(STAGES)):
             _run(c, number, begin)
     program = _program(c)

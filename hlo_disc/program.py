@@ -1,20 +1,19 @@
 """A compiled program as plain data: what compiling makes, `saved.py` writes, and the runtime runs.
 
 Annotations are evaluated, because the file's reader goes by them: there is no time to parse them when one is loaded.
+Nor is there for dataclasses, whose methods are compiled at each import.
 """
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hlo_disc.abi import EnvLayout
 
 
-@dataclass(frozen=True)
-class InputRow:
+class InputRow(NamedTuple):
     """An argument; its shape as dim expressions."""
 
     name: str
@@ -25,8 +24,7 @@ class InputRow:
         return f"{self.name}: {_type(self)}"
 
 
-@dataclass(frozen=True)
-class OutputRow:
+class OutputRow(NamedTuple):
     """A result; its shape as dim expressions."""
 
     dtype: str
@@ -40,8 +38,7 @@ def _type(row: InputRow | OutputRow) -> str:
     return f"{row.dtype}[{', '.join(row.shape)}]"
 
 
-@dataclass(frozen=True)
-class GuardRow:
+class GuardRow(NamedTuple):
     """What must hold of two dim expressions, and the message when it does not: `{k}` in it is the value of args[k]."""
 
     lhs: str
@@ -51,21 +48,19 @@ class GuardRow:
     args: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class PackRow:
+class PackRow(NamedTuple):
     """An operand that is kept in another form.
 
-    kind, index: "input" or "constant", and which of them. size: bytes of the packed form. function: what makes it.
+    kind, number: "input" or "constant", and which of them. size: bytes of the packed form. function: what makes it.
     """
 
     kind: str
-    index: int
+    number: int
     size: int
     function: str
 
 
-@dataclass(frozen=True)
-class Attribute:
+class Attribute(NamedTuple):
     """An attribute of a library call, as the XLA FFI has them.
 
     kind: "scalar" or "array", with the bytes of its elements of type `dtype` as hexadecimal digits in `text`; "string",
@@ -81,24 +76,21 @@ class Attribute:
     callback: Any = None
 
 
-@dataclass(frozen=True)
-class BufferType:
+class BufferType(NamedTuple):
     """An operand or result of a library call."""
 
     dtype: str
     rank: int
 
 
-@dataclass(frozen=True)
-class Alias:
+class Alias(NamedTuple):
     """An operand and a result of a library call that share memory, by number."""
 
     operand: int
     result: int
 
 
-@dataclass(frozen=True)
-class LibraryCall:
+class LibraryCall(NamedTuple):
     """A call site of a library function. where: the op with the user's line."""
 
     target: str
@@ -109,8 +101,7 @@ class LibraryCall:
     aliases: tuple[Alias, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
+class Program(NamedTuple):
     """What compiling makes and `save` writes.
 
     object: object code of the target, with `plan`, `main` and the `pack` functions.
@@ -145,7 +136,7 @@ class Program:
     unread: tuple[int, ...] = ()
     account: str = ""
     structure: str = ""
-    compile_ms: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    compile_ms: Mapping[str, float] = MappingProxyType({})
     packed: tuple[int, ...] = ()
     forms: tuple[np.ndarray, ...] = ()
     given: tuple[tuple[int, int], ...] = ()

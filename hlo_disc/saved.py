@@ -7,7 +7,6 @@ and records are turned into each other by two functions that go by the records' 
 `ral.digest`.
 """
 
-import dataclasses
 import functools
 import io
 import json
@@ -18,8 +17,7 @@ import sys
 import typing
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ForwardRef, NamedTuple
 
 import numpy as np
 
@@ -28,7 +26,7 @@ from hlo_disc.abi import ALIGNMENT
 from hlo_disc.errors import FormatError, UnsupportedOpError
 from hlo_disc.program import Program, calling_back, dtype_named
 
-VERSION = 15
+VERSION = 16
 _KIND = b"hlo_disc"
 PREFIX = struct.Struct("<8sQQ")
 _AGAIN = "compile it again, and save or copy it anew"
@@ -36,8 +34,7 @@ _AGAIN = "compile it again, and save or copy it anew"
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """Bytes of a file, from the first multiple of ALIGNMENT behind its header on. digest: in hexadecimal digits."""
 
     start: int
@@ -45,8 +42,7 @@ class Section:
     digest: str
 
 
-@dataclass(frozen=True)
-class _Array:
+class _Array(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     section: Section
@@ -147,7 +143,7 @@ def content_hash(program: Program) -> int:
 
     if calling_back(program):
         return secrets.randbits(63)
-    fields = _to_json(dataclasses.replace(program, account="", compile_ms={}, source=""))
+    fields = _to_json(program._replace(account="", compile_ms={}, source=""))
     digest = hashlib.sha256(json.dumps(fields).encode())
     digest.update(program.object)
     for module in program.wide_kernels:
@@ -221,8 +217,7 @@ def _read(content: memoryview) -> Program:
     )
 
 
-@dataclass(frozen=True)
-class _Header:
+class _Header(NamedTuple):
     """What it has beside the program's fields."""
 
     code: Section
@@ -291,12 +286,12 @@ def _aligned(array: np.ndarray) -> np.ndarray:
 
 
 def _record(value: Any) -> dict[str, Json]:
-    return {f.name: _to_json(getattr(value, f.name)) for f in dataclasses.fields(value) if f.name not in _NO_FIELDS}
+    return {name: _to_json(getattr(value, name)) for name in value._fields if name not in _NO_FIELDS}
 
 
 def _to_json(value: object) -> Json:
     """Records by their fields' names, without those of _NO_FIELDS."""
-    if dataclasses.is_dataclass(value):
+    if hasattr(value, "_fields"):
         return _record(value)
     if isinstance(value, tuple):
         return [_to_json(x) for x in value]
@@ -356,9 +351,11 @@ def _fields(kind: Any, value: Json) -> dict[str, Any]:
 @functools.cache
 def _form(kind: Any) -> tuple[Any, Any]:
     """What a type is made of: (dict, types of a record's fields), (tuple or Mapping, X), or (the type itself, None)."""
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        kinds = {field.name: field.type for field in dataclasses.fields(kind) if field.name not in _NO_FIELDS}
+    if hasattr(kind, "_fields"):
+        kinds = {name: x for name, x in kind.__annotations__.items() if name not in _NO_FIELDS}
         names = vars(sys.modules[kind.__module__])  # for a record that holds others of its kind
-        return dict, {name: eval(x, names) if isinstance(x, str) else x for name, x in kinds.items()}
+        return dict, {
+            name: eval(x.__forward_arg__, names) if isinstance(x, ForwardRef) else x for name, x in kinds.items()
+        }
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     return (origin, arguments[0 if origin is tuple else 1]) if origin else (kind, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 import zipfile
@@ -93,7 +92,7 @@ def program(
         structures.append(structure)
         return made
 
-    return dataclasses.replace(pipeline.compile(read_once, options), source=what, structure=structures[0])
+    return pipeline.compile(read_once, options)._replace(source=what, structure=structures[0])
 
 
 def stablehlo(

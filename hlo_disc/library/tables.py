@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -73,7 +72,7 @@ class Source:
             if x.kind == "constant" and array is not None:
                 number = len(forms)
                 forms.append(_span(self.weights.add_array(array)))
-            packs.append(f"{{{_bool(x.kind == 'constant')}, {x.index}, {x.size}, {_text(x.function)}, {number}}}")
+            packs.append(f"{{{_bool(x.kind == 'constant')}, {x.number}, {x.size}, {_text(x.function)}, {number}}}")
         driver = _driver(program)
         (self._machine,) = struct.unpack_from("<H", program.object, 18)  # e_machine of the object's header
         row = [
@@ -81,7 +80,7 @@ class Source:
             _text(level),
             f"{_span(self.code.add(program.object))}, {_span(self.code.add(wide_code)) if wide_code else '{0, 0, 0}'}",
             self._table("const char* const", map(_text, driver)),
-            f"{{{', '.join(map(str, dataclasses.astuple(program.env)))}}}",
+            f"{{{', '.join(map(str, program.env))}}}",
             self._table("const TypeRow", inputs),
             self._table("const TypeRow", outputs),
             self._table("const PackRow", packs),

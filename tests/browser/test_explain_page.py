@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -235,7 +234,7 @@ def test_strings_are_text(visit, tmp_path):
         places=[f"{NASTY}:1:1 ({NASTY})"] * len(account.places),
         launches=[x._replace(writes=[NASTY], ops=[(NASTY, 0, 1)]) for x in account.launches],
     )
-    program = dataclasses.replace(exe.program, account=nasty.text(), source=NASTY)
+    program = exe.program._replace(account=nasty.text(), source=NASTY)
     (tmp_path / "page.html").write_text(pages.page([program]))
     shown = visit(tmp_path / "page.html")
     shown.page.locator("details.launch > summary").first.click()

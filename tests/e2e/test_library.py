@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import re
 import shutil
 import subprocess
@@ -274,7 +273,7 @@ def test_several_levels_and_the_machines_choice(exe, folder):
 
 
 def test_a_cpu_without_the_features(exe, folder):
-    other = dataclasses.replace(exe.program, features=(*exe.program.features, "avx9000"))
+    other = exe.program._replace(features=(*exe.program.features, "avx9000"))
     emit([("avx9000", other)], folder / "none", "none", {})
     with pytest.raises(
         Failed, match="none is compiled for a CPU with avx9000, which this machine does not have"

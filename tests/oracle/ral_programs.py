@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import Any
 
@@ -206,7 +205,7 @@ def make(machine: Machine, **signature: Any) -> Executable:
         "threads": 0,
         "packed_bytes": 1 << 20,
     }
-    fields = {**defaults, **signature, "env": dataclasses.astuple(signature["env"])}
+    fields = {**defaults, **signature, "env": signature["env"]}
     return Executable(machine.address("plan"), machine.address("main"), keep_alive=machine, **fields)
 
 

@@ -9,7 +9,6 @@ no linker and no LLVM is needed there.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import shutil
 import subprocess
@@ -112,7 +111,7 @@ def build(directory: Path, target: str, names: Sequence[str]) -> None:
 
 def _keep(program: Program, path: Path) -> None:
     """Without what only people read, which would be half of it."""
-    save(dataclasses.replace(program, object=linked(program.object), account=""), path)
+    save(program._replace(object=linked(program.object), account=""), path)
 
 
 def main() -> None:

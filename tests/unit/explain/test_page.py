@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import operator
 import pickle
@@ -116,7 +115,7 @@ def test_why_ops_are_not_fused_is_with_their_launch():
 def test_a_file_that_is_no_longer_there(exe):
     account = parse(exe.program.account)
     moved = account._replace(places=["/no/model.py:12:3 (f)", "nowhere", ""] + account.places)
-    program = dataclasses.replace(exe.program, account=moved.text())
+    program = exe.program._replace(account=moved.text())
     (found,) = data_of(pages.page([program]))["programs"]
     assert found["files"][0] == ["/no/model.py", [[12, ""]]]
     assert found["places"][:3] == [[0, 12, "f"], [-1, 0, "nowhere"], [-1, 0, ""]]
@@ -141,13 +140,13 @@ def test_nothing_is_asked_of_a_network(exe):
 
 def test_a_name_that_ends_a_script(exe):
     account = parse(exe.program.account)._replace(name="</script><script>")
-    text = pages.page([dataclasses.replace(exe.program, account=account.text())])
+    text = pages.page([exe.program._replace(account=account.text())])
     assert data_of(text)["programs"][0]["name"] == "</script><script>"
     assert text.count("</script>") == 2
 
 
 def test_programs_without_an_account_are_left_out(exe):
-    assert data_of(pages.page([dataclasses.replace(exe.program, account="")]))["programs"] == []
+    assert data_of(pages.page([exe.program._replace(account="")]))["programs"] == []
 
 
 def test_a_notebook_shows_the_page(exe, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -38,12 +37,12 @@ def test_functions_are_those_of_the_header():
 def test_an_env_layout_has_no_overlaps():
     layout = abi.EnvLayout.of(symbols=2, sizes=3, message=1)
     assert layout == abi.EnvLayout(arena=0, scratch=1, symbols=2, outputs=4, wide=-1, asked=-1, words=7)
-    assert abi.EnvLayout.of(symbols=2, sizes=3, message=20) == replace(layout, words=20)
+    assert abi.EnvLayout.of(symbols=2, sizes=3, message=20) == layout._replace(words=20)
     assert abi.EnvLayout.of(symbols=0, sizes=0, message=0) == abi.EnvLayout(0, 1, 2, 2, -1, -1, 2)
-    assert abi.EnvLayout.of(symbols=2, sizes=3, message=1, asked=True) == replace(layout, asked=7, words=8)
-    assert abi.EnvLayout.of(symbols=2, sizes=3, message=20, asked=True) == replace(layout, asked=20, words=21)
+    assert abi.EnvLayout.of(symbols=2, sizes=3, message=1, asked=True) == layout._replace(asked=7, words=8)
+    assert abi.EnvLayout.of(symbols=2, sizes=3, message=20, asked=True) == layout._replace(asked=20, words=21)
     both = abi.EnvLayout.of(symbols=2, sizes=3, message=1, asked=True, wide=True)
-    assert both == replace(layout, wide=7, asked=8, words=9)
+    assert both == layout._replace(wide=7, asked=8, words=9)
 
 
 VALUES = 120

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
@@ -373,12 +372,12 @@ def test_a_digest_sees_two_flips_of_the_same_bit() -> None:
 def test_signatures_that_do_not_fit_are_refused() -> None:
     env = programs.env(1, symbols=1)
     with pytest.raises(ValueError, match="an env of 3 words has no room for the sizes of the outputs: 1 from word 3"):
-        programs.add_one(env=dataclasses.replace(env, words=3))
+        programs.add_one(env=env._replace(words=3))
     for wrong in (
-        dataclasses.replace(env, arena=-1),
-        dataclasses.replace(env, scratch=4),
-        dataclasses.replace(env, outputs=4),
-        dataclasses.replace(env, words=-(2**31)),
+        env._replace(arena=-1),
+        env._replace(scratch=4),
+        env._replace(outputs=4),
+        env._replace(words=-(2**31)),
     ):
         with pytest.raises(ValueError, match=f"an env of {wrong.words} words has no room for the"):
             programs.add_one(env=wrong)

@@ -411,7 +411,8 @@ def _resolved(call: LibraryCall, functions: list[Any]) -> tuple[object, ...]:
     aliases = [(x.operand, x.result) for x in call.aliases]
     skip_empty = handlers.is_lapack(call.target)
     config = [_with_address(x, call.where, functions) for x in call.config]
-    return call.where, list(found), _attributes(config), operands, results, aliases, skip_empty
+    function = handlers.lapack_function(call.target)
+    return call.where, list(found), _attributes(config), operands, results, aliases, skip_empty, function
 
 
 def _with_address(x: Attribute, where: str, functions: list[Any]) -> Attribute:

@@ -9,10 +9,11 @@ from hlo_disc import ral
 from hlo_disc.abi import ALIGNMENT
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.program import Attribute, InputRow, LibraryCall, OutputRow, Program
+from hlo_disc.ral.handlers import lapack_name
 from hlo_disc.saved import Section, Sections
 
-# Library functions that are the runtime's own.
-_OWN_CALLS = frozenset({"hlo_disc.fft"})
+# Library functions that need nothing but the runtime, and their handlers.
+_OWN_CALLS = {"hlo_disc.fft": "fft_handler"}
 MOST_RANK = 16  # HLO_DISC_MAX_RANK
 
 
@@ -40,7 +41,7 @@ def _span(section: Section) -> str:
 def check(program: Program) -> None:
     """Raise UnsupportedOpError for what no library can hold, with the op and the user's line."""
     for call in program.calls:
-        if call.target not in _OWN_CALLS:
+        if call.target not in _OWN_CALLS and lapack_symbol(call) is None:
             raise UnsupportedOpError(
                 f"{call.where}: a library cannot call {call.target}, which is a function of this Python process; "
                 "an executable file (--emit disc) can, where hlo_disc loads it"
@@ -51,12 +52,19 @@ def check(program: Program) -> None:
             raise UnsupportedOpError(f"{row} has rank {len(row.shape)}; tensors of a library have at most {MOST_RANK}")
 
 
+def lapack_symbol(call: LibraryCall) -> str | None:
+    """The symbol of LAPACK that a call needs, as Fortran's compilers name it; None for a call that needs none."""
+    name = lapack_name(call.target)
+    return name and f"{name}_"
+
+
 class Source:
-    """The C++ source of a library. code, weights: what it refers to."""
+    """The C++ source of a library. code, weights: what it refers to; symbols: what it needs of LAPACK."""
 
     def __init__(self, name: str):
         self.name = name
         self.code, self.weights = Data(), Data()
+        self.symbols: set[str] = set()
         self._lines: list[str] = []
         self._levels: list[str] = []
         self._machine = 0
@@ -99,7 +107,7 @@ class Source:
         start = self.code.size + -self.code.size % ALIGNMENT
         return "\n".join(
             [
-                '#include "model.h"',
+                *(f'#include "{header}"' for header in ("fft.h", "lapack.h", "model.h")),
                 f"#if HLO_DISC_MACHINE != {self._machine}",
                 '#error "the program is compiled for another kind of machine than this compiler: name one as with CXX='
                 'aarch64-linux-gnu-g++"',
@@ -110,6 +118,7 @@ class Source:
                 *([] if beside else [f'    ".balign {ALIGNMENT}\\n.incbin \\"weights.bin\\"\\n"']),
                 '    ".popsection\\n");',
                 'extern "C" __attribute__((visibility("hidden"))) const char hlo_disc_data[];',
+                *(f'extern "C" void {symbol}();' for symbol in sorted(self.symbols)),
                 "namespace {",
                 "using namespace ral;",
                 f"constexpr int64_t weights_start = {start};",
@@ -138,8 +147,12 @@ class Source:
     def _call(self, call: LibraryCall) -> str:
         buffers = [f"{{{_text(x.dtype)}, {x.rank}}}" for x in (*call.operands, *call.results)]
         aliases = [str(number) for x in call.aliases for number in (x.operand, x.result)]
+        symbol = lapack_symbol(call)
+        if symbol:
+            self.symbols.add(symbol)
+        handler = call.target if symbol else _OWN_CALLS[call.target]
         return (
-            f"{{{_text(call.target)}, {_text(call.where)}, {self._attributes(call.config)}, "
+            f"{{{_text(call.where)}, {handler}, {symbol or 'nullptr'}, {self._attributes(call.config)}, "
             f"{self._table('const BufferRow', buffers).split(', ')[0]}, {len(call.operands)}, {len(call.results)}, "
             f"{self._table('const int32_t', aliases).split(', ')[0]}, {len(call.aliases)}}}"
         )

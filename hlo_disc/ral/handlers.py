@@ -1,7 +1,8 @@
-"""Where custom calls' handlers are: XLA FFI handlers by name, from what the user or jaxlib has registered.
+"""Where custom calls' handlers are: the runtime's own, and XLA FFI handlers that the user or jaxlib has registered.
 
 JAX itself is not imported: jaxlib keeps XLA's registry. What was registered before XLA's CPU client exists waits in a
-queue of jaxlib's, and what jaxlib ships (LAPACK) is registered by `import jax` only; both are looked at.
+queue of jaxlib's, and what jaxlib ships is registered by `import jax` only; both are looked at. Of what it ships, calls
+of LAPACK are the runtime's own here, because libraries without Python need them too.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ import itertools
 import sys
 from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from hlo_disc.errors import ArgumentError, UnsupportedOpError
 from hlo_disc.ral import _ral
@@ -36,11 +35,10 @@ def find(target: str) -> tuple[int, int, int, int] | None:
     own = _ral.own_handlers().get(target)
     if own:
         return 0, 0, 0, own
-    if is_lapack(target):
-        from jaxlib import lapack
-
-        lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))  # the kernels get their functions from scipy
-    found = _own.get(target) or _registered(target) or _waiting(target) or _lapack().get(target)
+    lapack = _ral.lapack_handlers().get(target)
+    if lapack and target not in _own:
+        return 0, 0, 0, lapack
+    found = _own.get(target) or _registered(target) or _waiting(target) or _jaxlib().get(target)
     if found is None:
         return None
     if not isinstance(found, dict):
@@ -50,8 +48,23 @@ def find(target: str) -> tuple[int, int, int, int] | None:
 
 
 def is_lapack(target: str) -> bool:
-    """Whether jaxlib ships the target as a LAPACK kernel; these refuse empty matrices."""
-    return target in _lapack()
+    """Whether the target is a function of linear algebra; these refuse empty matrices."""
+    return lapack_name(target) is not None or target in _jaxlib()
+
+
+def lapack_name(target: str) -> str | None:
+    """How LAPACK calls the function that a handler of the runtime's is for; None for another target."""
+    return target.removeprefix("lapack_").removesuffix("_ffi") if target in _ral.lapack_handlers() else None
+
+
+def lapack_function(target: str) -> int:
+    """The address of that function in SciPy; 0 for another target."""
+    name = lapack_name(target)
+    if name is None:
+        return 0
+    from scipy.linalg import cython_blas, cython_lapack
+
+    return _address(cython_lapack.__pyx_capi__.get(name) or cython_blas.__pyx_capi__[name])
 
 
 def register_target(name: str, function: Any) -> None:
@@ -124,7 +137,7 @@ def _waiting(target: str) -> Any:
     return None
 
 
-def _lapack() -> dict[str, Any]:
+def _jaxlib() -> dict[str, Any]:
     from jaxlib.cpu import _lapack as kernels
 
     return {name: {"execute": capsule} for name, capsule in kernels.registrations().items() if name.endswith("_ffi")}

@@ -256,6 +256,6 @@ def fft(**options: Any) -> Executable:
         env=env(1),
         inputs=[("x", "complex64", ("n",))],
         outputs=[("complex64", ("n",))],
-        calls=[("fft", handlers, attributes, types, types, [], False)],
+        calls=[("fft", handlers, attributes, types, types, [], False, 0)],
         **options,
     )

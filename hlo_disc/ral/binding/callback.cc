@@ -113,12 +113,7 @@ XLA_FFI_Error* taken_exception() {
 }  // namespace
 
 XLA_FFI_Error* callback_handler(XLA_FFI_CallFrame* frame) {
-  if (frame->extension_start && frame->extension_start->type == XLA_FFI_Extension_Metadata) {
-    auto* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(frame->extension_start)->metadata;
-    metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-    metadata->api_version.minor_version = XLA_FFI_API_MINOR;
-    return nullptr;
-  }
+  if (tells_version(frame)) return nullptr;
   const auto* address = static_cast<const XLA_FFI_Scalar*>(frame->attrs.attrs[0]);  // its only attribute
   auto* function = reinterpret_cast<PyObject*>(*static_cast<const uintptr_t*>(address->value));
   return with_interpreter([&] { return call(function, *frame) ? nullptr : taken_exception(); });

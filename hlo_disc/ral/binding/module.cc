@@ -21,6 +21,7 @@
 #include "fft.h"
 #include "gpu.h"
 #include "interpreter.h"
+#include "lapack.h"
 #include "library.h"
 #include "memory.h"
 #include "pool.h"
@@ -79,7 +80,7 @@ using AttributeSpec = std::tuple<std::string, std::string, std::string, nb::obje
 using BufferSpec = std::tuple<std::string, int>;                                      // dtype, rank
 using EnvSpec = std::tuple<int, int, int, int, int, int, int>;  // the fields of EnvLayout
 using CallSpec = std::tuple<std::string, std::vector<uintptr_t>, std::vector<AttributeSpec>, std::vector<BufferSpec>,
-                            std::vector<BufferSpec>, std::vector<std::pair<int, int>>, bool>;
+                            std::vector<BufferSpec>, std::vector<std::pair<int, int>>, bool, uintptr_t>;
 
 ral::Attributes attributes_of(const std::vector<AttributeSpec>& specs) {
   ral::Attributes attributes;
@@ -95,7 +96,7 @@ ral::Attributes attributes_of(const std::vector<AttributeSpec>& specs) {
 }
 
 std::unique_ptr<ral::LibraryCall> library_call(const CallSpec& spec) {
-  const auto& [where, addresses, attributes, operands, results, aliases, skip_empty] = spec;
+  const auto& [where, addresses, attributes, operands, results, aliases, skip_empty, function] = spec;
   std::vector<XLA_FFI_Handler*> handlers;
   for (uintptr_t address : addresses) handlers.push_back(reinterpret_cast<XLA_FFI_Handler*>(address));
   auto buffers = [](const std::vector<BufferSpec>& specs) {
@@ -104,7 +105,8 @@ std::unique_ptr<ral::LibraryCall> library_call(const CallSpec& spec) {
     return out;
   };
   return std::make_unique<ral::LibraryCall>(where, handlers, attributes_of(attributes), buffers(operands),
-                                            buffers(results), aliases, skip_empty);
+                                            buffers(results), aliases, skip_empty,
+                                            reinterpret_cast<ral::Function*>(function));
 }
 
 // What a Python function returns, as an address.
@@ -295,6 +297,11 @@ NB_MODULE(_ral, m) {
     handlers["hlo_disc.fft"] = reinterpret_cast<uintptr_t>(&ral::fft_handler);
     return handlers;
   }, "Addresses of the runtime's own XLA FFI handlers.");
+  m.def("lapack_handlers", [] {
+    nb::dict handlers;
+    for (auto [name, handler] : ral::lapack_handlers()) handlers[name.c_str()] = reinterpret_cast<uintptr_t>(handler);
+    return handlers;
+  }, "Addresses of those over a function of LAPACK's.");
   m.def("register_state_type", [](int64_t type_id, uintptr_t deleter) {
     ral::register_state_type(type_id, reinterpret_cast<void (*)(void*)>(deleter));
   }, nb::arg("type_id"), nb::arg("deleter"), "Tells how states of an XLA FFI handler's type are destroyed.");

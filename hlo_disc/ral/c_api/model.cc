@@ -22,7 +22,6 @@
 #include "cpu.h"
 #include "device_call.h"
 #include "digest.h"
-#include "fft.h"
 #include "library.h"
 #include "pool.h"
 #include "program.h"
@@ -146,8 +145,6 @@ Attributes attributes_of(const AttributeRow* rows, int32_t count) {
 }
 
 std::unique_ptr<LibraryCall> call_of(const CallRow& row) {
-  if (std::strcmp(row.target, "hlo_disc.fft") != 0)
-    throw OpenError(std::string(row.where) + ": this library has no function " + row.target);
   std::vector<LibraryCall::Buffer> buffers;
   for (int32_t i = 0; i < row.operands + row.results; i++)
     buffers.push_back({&dtype_named(row.buffers[i].dtype), row.buffers[i].rank});
@@ -155,10 +152,11 @@ std::unique_ptr<LibraryCall> call_of(const CallRow& row) {
   std::vector<std::pair<int, int>> aliases;
   for (int32_t i = 0; i < row.alias_count; i++) aliases.emplace_back(row.aliases[2 * i], row.aliases[2 * i + 1]);
   std::vector<XLA_FFI_Handler*> handlers(kStages);
-  handlers[kStages - 1] = &fft_handler;
+  handlers[kStages - 1] = row.handler;
   auto made = std::make_unique<LibraryCall>(row.where, handlers, attributes_of(row.attributes, row.attribute_count),
                                             std::vector<LibraryCall::Buffer>(buffers.begin(), results),
-                                            std::vector<LibraryCall::Buffer>(results, buffers.end()), aliases, false);
+                                            std::vector<LibraryCall::Buffer>(results, buffers.end()), aliases,
+                                            row.function != nullptr, row.function);
   made->instantiate();
   return made;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "hlo_disc.h"
+#include "xla/ffi/api/c_api.h"
 
 // ELF's number of the machine that is compiled for.
 #if defined(__x86_64__)
@@ -55,7 +56,9 @@ struct BufferRow {
 };
 
 struct CallRow {
-  const char *target, *where;
+  const char* where;
+  XLA_FFI_Handler* handler;
+  void (*function)();  // of the system's LAPACK, for a handler that needs one; null for others
   const AttributeRow* attributes;
   int32_t attribute_count;
   const BufferRow* buffers;  // operands, then results

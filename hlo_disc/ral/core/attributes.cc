@@ -54,4 +54,12 @@ XLA_FFI_Attrs Attributes::view() const {
           const_cast<void**>(values_.data())};
 }
 
+const void* attribute(const XLA_FFI_Attrs& attrs, std::string_view name, XLA_FFI_AttrType type) {
+  for (int64_t i = 0; i < attrs.size; i++) {
+    if (std::string_view(attrs.names[i]->ptr, attrs.names[i]->len) == name && attrs.types[i] == type)
+      return attrs.attrs[i];
+  }
+  throw std::invalid_argument("there is no attribute " + std::string(name) + " of the type that it must have");
+}
+
 }  // namespace ral

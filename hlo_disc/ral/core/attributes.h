@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dtype.h"
@@ -43,5 +44,8 @@ class Attributes {
   std::vector<XLA_FFI_ByteSpan*> names_;
   std::vector<void*> values_;
 };
+
+// What an attribute of this name and type points to. Throws std::invalid_argument where there is none.
+const void* attribute(const XLA_FFI_Attrs& attrs, std::string_view name, XLA_FFI_AttrType type);
 
 }  // namespace ral

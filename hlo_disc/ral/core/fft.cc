@@ -321,28 +321,15 @@ void compute(Run& run, const XLA_FFI_Buffer& from, const XLA_FFI_Buffer& to, int
   }
 }
 
-template <typename T>
-const T* attribute(const XLA_FFI_Attrs& attrs, std::string_view name) {
-  for (int64_t i = 0; i < attrs.size; i++) {
-    if (std::string_view(attrs.names[i]->ptr, attrs.names[i]->len) == name)
-      return static_cast<const T*>(attrs.attrs[i]);
-  }
-  throw std::logic_error("a Fourier transform lacks an attribute");
-}
-
 }  // namespace
 
 XLA_FFI_Error* fft_handler(XLA_FFI_CallFrame* frame) {
-  if (frame->extension_start && frame->extension_start->type == XLA_FFI_Extension_Metadata) {
-    auto* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(frame->extension_start)->metadata;
-    metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-    metadata->api_version.minor_version = XLA_FFI_API_MINOR;
-    return nullptr;
-  }
+  if (tells_version(frame)) return nullptr;
   const auto& from = *static_cast<const XLA_FFI_Buffer*>(frame->args.args[0]);
   const auto& to = *static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[0]);
-  const auto* axes = attribute<XLA_FFI_Scalar>(frame->attrs, "axes");
-  const auto* kind = attribute<XLA_FFI_ByteSpan>(frame->attrs, "transform");
+  const auto* axes = static_cast<const XLA_FFI_Scalar*>(attribute(frame->attrs, "axes", XLA_FFI_AttrType_SCALAR));
+  const auto* kind =
+      static_cast<const XLA_FFI_ByteSpan*>(attribute(frame->attrs, "transform", XLA_FFI_AttrType_STRING));
   const bool wide = from.dtype == XLA_FFI_DataType_F64 || from.dtype == XLA_FFI_DataType_C128;
   // Errors are thrown to run_library_call, which is the only caller.
   (wide ? compute<double> : compute<float>)(*frame->ctx->run, from, to, *static_cast<const int64_t*>(axes->value),

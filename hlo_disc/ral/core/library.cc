@@ -56,6 +56,14 @@ void register_state_type(int64_t type_id, Deleter deleter) {
   types.deleters[type_id] = deleter;
 }
 
+bool tells_version(XLA_FFI_CallFrame* frame) {
+  if (!frame->extension_start || frame->extension_start->type != XLA_FFI_Extension_Metadata) return false;
+  auto* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(frame->extension_start)->metadata;
+  metadata->api_version.major_version = XLA_FFI_API_MAJOR;
+  metadata->api_version.minor_version = XLA_FFI_API_MINOR;
+  return true;
+}
+
 Run::Run(const ral_call& base, const Program& program, Tasks& tasks) : ral_call(base), program(program), tasks(tasks) {
   static std::atomic<int64_t> next{1};
   id = next.fetch_add(1, std::memory_order_relaxed);
@@ -81,6 +89,7 @@ struct LibraryCall::Frame {
     frame.struct_size = XLA_FFI_CallFrame_STRUCT_SIZE;
     frame.api = host_api();
     frame.ctx = &context;
+    context.function = call.function_;
     frame.args = {XLA_FFI_Args_STRUCT_SIZE, nullptr, static_cast<int64_t>(operands), argument_types.data(),
                   pointers.data()};
     frame.rets = {XLA_FFI_Rets_STRUCT_SIZE, nullptr, static_cast<int64_t>(count - operands), result_types.data(),
@@ -98,14 +107,15 @@ struct LibraryCall::Frame {
 
 LibraryCall::LibraryCall(std::string where, const std::vector<XLA_FFI_Handler*>& handlers, Attributes attributes,
                          std::vector<Buffer> operands, std::vector<Buffer> results,
-                         std::vector<std::pair<int, int>> aliases, bool skip_empty)
+                         std::vector<std::pair<int, int>> aliases, bool skip_empty, Function* function)
     : where_(std::move(where)),
       handlers_(handlers),
       attributes_(std::move(attributes)),
       operands_(std::move(operands)),
       results_(std::move(results)),
       aliases_(std::move(aliases)),
-      skip_empty_(skip_empty) {
+      skip_empty_(skip_empty),
+      function_(function) {
   handlers_.resize(kStages);
 }
 

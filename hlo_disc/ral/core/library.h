@@ -24,6 +24,9 @@ namespace ral {
 
 struct Call;
 
+// One whose type its caller knows.
+using Function = void();
+
 // The state of one run of a program, which ral.h's functions reach through the ral_call that it is.
 struct Run : ral_call {
   Run(const ral_call& base, const Program& program, Tasks& tasks);
@@ -63,9 +66,10 @@ class LibraryCall {
   // aliases: (operand, result) pairs that share memory; the operand's contents are there when the handler starts.
   // skip_empty: when the first operand or result has no elements the handler is not called, and what shares no memory
   // with an operand is zero (LAPACK refuses leading dimensions of 0).
+  // function: what a handler of ours finds in its context; null for others.
   LibraryCall(std::string where, const std::vector<XLA_FFI_Handler*>& handlers, Attributes attributes,
               std::vector<Buffer> operands, std::vector<Buffer> results, std::vector<std::pair<int, int>> aliases,
-              bool skip_empty);
+              bool skip_empty, Function* function);
 
   // Checks the handlers' versions and makes the state of the instance. Throws Error(kCall).
   void instantiate();
@@ -86,6 +90,7 @@ class LibraryCall {
   std::vector<Buffer> operands_, results_;
   std::vector<std::pair<int, int>> aliases_;
   bool skip_empty_;
+  Function* function_;
   State state_;
 };
 
@@ -103,6 +108,7 @@ void check_status(const Run& run, int32_t status, const int64_t* env);
 // What XLA_FFI_Api's functions are given, and find the call by.
 struct XLA_FFI_ExecutionContext {
   ral::Run* run = nullptr;                // null while a handler is instantiated
+  ral::Function* function = nullptr;      // that of the LibraryCall
   ral::State* states[ral::kStages] = {};  // by the stage that makes them; null where there is none
   std::mutex mutex;                       // a handler's tasks may allocate
   std::vector<ral::Block> scratch;        // what is not freed before is freed with the call
@@ -115,6 +121,9 @@ struct XLA_FFI_Error {
 };
 
 namespace ral {
+
+// Whether a handler of ours is only asked for its version, which this says then.
+bool tells_version(XLA_FFI_CallFrame* frame);
 
 // The table that handlers get. Its functions may be called by any thread.
 const XLA_FFI_Api* host_api();

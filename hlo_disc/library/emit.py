@@ -10,10 +10,10 @@ from pathlib import Path
 
 from hlo_disc import __version__
 from hlo_disc import ral as runtime_package
-from hlo_disc.errors import ArgumentError
+from hlo_disc.errors import ArgumentError, CompileError, UnsupportedOpError
 from hlo_disc.executable import wide_object
-from hlo_disc.library.tables import Source, check
-from hlo_disc.library.toolchain import Toolchain
+from hlo_disc.library.tables import Source, check, lapack_symbol
+from hlo_disc.library.toolchain import Lapack, Toolchain
 from hlo_disc.program import Program
 from hlo_disc.ral import _ral
 from hlo_disc.saved import replacing
@@ -31,6 +31,21 @@ if(NOT TARGET @NAME@::@NAME@)
     IMPORTED_SONAME "lib@NAME@.so"
     INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CURRENT_LIST_DIR}")
 endif()
+"""
+# Before that: what the library is loaded with has to be there when a program is linked with it.
+_CMAKE_LAPACK = """\
+# lib@NAME@.so calls the LAPACK of this machine.
+foreach(library @FILES@)
+  find_library(@NAME@_${library} ${library})
+  mark_as_advanced(@NAME@_${library})
+  if(NOT @NAME@_${library})
+    set(@NAME@_FOUND FALSE)
+    set(@NAME@_NOT_FOUND_MESSAGE "lib@NAME@.so needs ${library}, which is not here: install LAPACK and BLAS, as with \
+'apt install liblapack3', or name where they are in CMAKE_PREFIX_PATH")
+    return()
+  endif()
+  list(APPEND @NAME@_LAPACK "${@NAME@_${library}}")
+endforeach()
 """
 
 
@@ -65,7 +80,7 @@ def emit(
         The files, the library first.
 
     Raises:
-        UnsupportedOpError: what a library cannot hold.
+        UnsupportedOpError: what a library cannot hold, or linear algebra where the compiler finds no LAPACK.
         ArgumentError: no C++ compiler. CompileError: what it says.
         OSError: a file that cannot be written.
     """
@@ -84,16 +99,17 @@ def emit(
         (folder / "tables.cc").write_text(source.text(beside))
         includes = [runtime / "c_api", runtime / "core", _xla_headers()]
         objects = toolchain.compile(folder, [folder / "tables.cc"], includes)
+        lapack = _lapack(folder, toolchain, source, [program for _, program in programs])
         if toolchain.is_default:
             objects.append(Path(_ral.__file__).with_name("libhlo_disc_runtime.a"))
         else:
             ours = [path for part in ("c_api", "core") for path in sorted((runtime / part).glob("*.cc"))]
             objects += toolchain.compile(folder, ours, includes)
-        toolchain.link(folder, objects, f"lib{name}.so", f"{name}_")
+        toolchain.link(folder, objects, f"lib{name}.so", f"{name}_", lapack.flags)
         (folder / f"{name}.h").write_text(
-            _header(name, programs[0][1], (runtime / "c_api" / "library.h.in").read_text())
+            _header(name, programs[0][1], lapack, (runtime / "c_api" / "library.h.in").read_text())
         )
-        (folder / f"{name}Config.cmake").write_text(_CMAKE.replace("@NAME@", name))
+        (folder / f"{name}Config.cmake").write_text(_cmake(name, lapack))
         shutil.copyfile(runtime / "c_api" / "hlo_disc.h", folder / "hlo_disc.h")
         files = [f"lib{name}.so", f"{name}.h", "hlo_disc.h", f"{name}Config.cmake"]
         if beside and source.weights.size:
@@ -110,11 +126,35 @@ def _put(made: Path, file: Path) -> Path:
     return file
 
 
-def _header(name: str, program: Program, template: str) -> str:
+def _lapack(folder: Path, toolchain: Toolchain, source: Source, programs: Sequence[Program]) -> Lapack:
+    """What is linked for linear algebra."""
+    if not source.symbols:
+        return Lapack((), ())
+    try:
+        return toolchain.lapack(folder, source.symbols)
+    except CompileError as error:
+        call = next(x for program in programs for x in program.calls if lapack_symbol(x))
+        raise UnsupportedOpError(
+            f"{call.where}: a library calls the LAPACK of its machine, and this compiler links none: install one for "
+            "what it compiles for, as with 'apt install liblapack-dev', or say in LDFLAGS where it is, as "
+            f"LDFLAGS='-L/opt/openblas/lib -lopenblas'. {error}"
+        ) from error
+
+
+def _cmake(name: str, lapack: Lapack) -> str:
+    text = _CMAKE
+    if lapack.files:
+        property_ = '    IMPORTED_LINK_DEPENDENT_LIBRARIES "${@NAME@_LAPACK}"\n'
+        text = _CMAKE_LAPACK + text.replace("    INTERFACE_INCLUDE", property_ + "    INTERFACE_INCLUDE")
+    return text.replace("@NAME@", name).replace("@FILES@", " ".join(lapack.files))
+
+
+def _header(name: str, program: Program, lapack: Lapack, template: str) -> str:
     signature = [
         *(f" *   argument {i}: {x}" for i, x in enumerate(program.inputs)),
         *(f" *   result {i}: {x}" for i, x in enumerate(program.outputs)),
         *(f" *   for calls with {x.lhs} {x.relation} {x.rhs}" for x in program.guards),
+        *([f" *   linear algebra by the machine's LAPACK: {', '.join(lapack.files)}"] if lapack.files else []),
     ]
     values = {
         "NAME": name,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import struct
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,15 @@ from hlo_disc.errors import ArgumentError, CompileError
 # Products are not fused with sums, so that every machine computes the same; vectors are no part of any interface.
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wno-psabi")
 _COMPILER = ("c++",)
+_SHT_DYNAMIC, _DT_NEEDED = 6, 1
+
+
+@dataclass(frozen=True)
+class Lapack:
+    """flags: of the linker. files: the shared libraries that are loaded with what is linked so."""
+
+    flags: tuple[str, ...]
+    files: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -60,17 +70,55 @@ class Toolchain:
         with ThreadPoolExecutor(ral.usable_cores()) as pool:
             return list(pool.map(one, sources))
 
-    def link(self, folder: Path, objects: Sequence[Path], library: str, exported: str) -> None:
-        """Link objects to `library`, in their folder, of which only names that begin with `exported` can be seen."""
+    def lapack(self, folder: Path, symbols: Collection[str]) -> Lapack:
+        """Where these functions are: in what the user links, or in the system's LAPACK and BLAS.
+
+        Asks the compiler, for it knows where the machine that it compiles for has its libraries. Raises CompileError
+        with what the linker says.
+        """
+        declared = "".join(f'extern "C" void {symbol}();\n' for symbol in sorted(symbols))
+        calls = "".join(f"  {symbol}();\n" for symbol in sorted(symbols))
+        (folder / "lapack.cc").write_text(f"{declared}void probe() {{\n{calls}}}\n")
+        # No library but those that are called gets in, and nothing may be missing.
+        options = ["-shared", "-fPIC", "-Wl,--as-needed", "-Wl,--no-undefined", "-o", "lapack.so", "lapack.cc"]
+        command = [*self.compiler, *self.flags, *options, *self.link_flags]
+        errors = []
+        for flags in ((), ("-llapack",), ("-llapack", "-lblas")):
+            try:
+                self._run(folder, [*command, *flags, "-fno-sanitize=all"])
+                return Lapack(flags, needed((folder / "lapack.so").read_bytes()))
+            except CompileError as error:
+                errors.append(error)
+        raise errors[1]  # that there is no LAPACK, or what it lacks
+
+    def link(
+        self, folder: Path, objects: Sequence[Path], library: str, exported: str, libraries: Sequence[str] = ()
+    ) -> None:
+        """Link objects to `library`, in their folder, of which only names that begin with `exported` can be seen.
+
+        libraries: flags for what else it needs, behind the user's.
+        """
         (folder / "exports").write_text(f"{{ global: {exported}*; local: *; }};\n")
         # relative, because the linker may write down where it found things
         inputs = [path.name if path.parent == folder else str(path) for path in objects]
         options = [f"-Wl,-soname,{library}", "-Wl,--version-script=exports", "-Wl,--strip-debug", "-Wl,--gc-sections"]
         command = [*self.compiler, *self.flags, "-shared", *options, "-o", library, *inputs]
-        self._run(folder, [*command, *self.link_flags, "-pthread", "-ldl", "-lm"])
+        self._run(folder, [*command, *self.link_flags, *libraries, "-pthread", "-ldl", "-lm"])
 
     def _run(self, folder: Path, command: Sequence[str]) -> None:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode:
             said = "\n".join(done.stderr.strip().splitlines()[:20])
             raise CompileError(f"the C++ compiler failed ({shlex.join(command)}):\n{said}")
+
+
+def needed(library: bytes) -> tuple[str, ...]:
+    """The names of the shared libraries that a shared library of ELF, of 64 bits, is loaded with (DT_NEEDED)."""
+    (table,) = struct.unpack_from("<Q", library, 0x28)
+    size, count = struct.unpack_from("<HH", library, 0x3A)
+    # a section's kind, offset, size, and the number of the one with its texts
+    sections = [struct.unpack_from("<4xI16xQQI", library, table + i * size) for i in range(count)]
+    start, length, texts = next(row[1:] for row in sections if row[0] == _SHT_DYNAMIC)
+    entries = struct.iter_unpack("<QQ", library[start : start + length])
+    names = [sections[texts][1] + offset for tag, offset in entries if tag == _DT_NEEDED]
+    return tuple(library[name : library.index(b"\0", name)].decode() for name in names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,41 @@ class Model:
     def close(self) -> None:
         self.library.close(self._model)
         self._model = ctypes.c_void_p()
+
+
+def run(*command: object, **settings: Any) -> str:
+    """What a command prints."""
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def written(program: Any, folder: Path, name: str, *arguments: str) -> Path:
+    """A library by the command line, of an executable."""
+    from click.testing import CliRunner
+
+    from hlo_disc.cli import main
+
+    program.save(folder / f"{name}.disc")
+    command = ["compile", str(folder / f"{name}.disc"), "-o", str(folder / name), "--emit", "library", *arguments]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    return folder / name / f"lib{name}.so"
+
+
+def exercise(program: Any, folder: Path, monkeypatch: Any, sanitizers: str) -> None:
+    """`exercise.cc` with a library of which all is compiled so; without sanitizers, as it is linked by default."""
+    import depth
+    import pytest
+
+    if sanitizers and depth.examples(0, 1) == 0:
+        pytest.skip("compiles the runtime: with --full, or make library-sanitizers")
+    flags = [f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all", "-g1"] if sanitizers else []
+    monkeypatch.setenv("CXXFLAGS", " ".join(flags)) if sanitizers else monkeypatch.delenv("CXXFLAGS", raising=False)
+    into = folder / f"san{len(sanitizers)}"
+    into.mkdir()
+    written(program, into, "layer")
+    link = ["-L", into / "layer", "-llayer", f"-Wl,-rpath,{into / 'layer'}", "-pthread"]
+    source = Path(__file__).parents[1] / "library" / "exercise.cc"
+    run("c++", "-std=c++17", "-O1", *flags, "-I", into / "layer", source, "-o", into / "exercise", *link)
+    assert run(into / "exercise", "8", depth.examples(300, 10_000)).startswith("8 threads")

@@ -351,7 +351,7 @@ def test_what_a_library_cannot_hold(tmp_path):
 
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread", ""])
 def test_calls_of_all_kinds_under_sanitizers(exe, folder, monkeypatch, sanitizers):
-    exercise(exe, folder, monkeypatch, sanitizers)
+    exercise(exe, folder, monkeypatch, sanitizers, depth.examples(300, 10_000))
 
 
 @pytest.mark.parametrize(

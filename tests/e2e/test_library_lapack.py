@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import depth
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -171,7 +172,7 @@ def test_cmake_brings_what_a_program_is_linked_with(exe, tmp_path):
 def test_calls_of_all_kinds_under_sanitizers(tmp_path, monkeypatch, sanitizers):
     """Memory that a routine works in comes from the user, too, and runs out."""
     exe = hlo_disc.compile(lambda x: x @ jnp.linalg.eigh(x.T @ x)[1], "f32[n, 33]")
-    exercise(exe, tmp_path, monkeypatch, sanitizers)
+    exercise(exe, tmp_path, monkeypatch, sanitizers, depth.examples(100, 1000))
 
 
 def wrapper(folder: Path, compiler: str) -> str:

@@ -13,9 +13,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from jax import lax
+from jax._src.lax import linalg
 
 import hlo_disc
-from hlo_disc.errors import ShapeError, UnsupportedOpError
+from hlo_disc.errors import CallError, ShapeError, UnsupportedOpError
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 SQUARE = ((3, 5, 5), (1, 1, 1), (2, 17, 17), (0, 4, 4), (3, 0, 0))
@@ -125,6 +126,65 @@ def test_hessenberg_needs_a_size_that_is_a_number() -> None:
                 np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
         assert (found.stats().compilations, found.stats().fallbacks) == (3, ())
         assert found.stats().records[1].asked[0].startswith("n == 5" if dims else "a.shape[0] == 5")
+
+
+def test_every_routine_is_jaxlibs_bit_for_bit() -> None:
+    """Called with the same arguments; numbers that are not finite are no trap."""
+
+    def f(x: jax.Array, wide: jax.Array) -> list[Any]:
+        lowered = [lax.linalg.svd(y, full_matrices=full) for y in (x, wide) for full in (True, False)]
+        by_qr = [lax.linalg.svd(y, algorithm=lax.linalg.SvdAlgorithm.QR) for y in (x, wide)]
+        pivoted = [lax.linalg.qr(y, pivoting=True) for y in (x, wide)]
+        reflectors = linalg.geqrf(x)
+        products = [
+            linalg.ormqr(*reflectors, y, left=left, transpose=transpose)
+            for left, y in ((True, wide), (False, jnp.swapaxes(wide, -1, -2)))
+            for transpose in (True, False)
+        ]
+        nan = [lax.linalg.eig(x * jnp.nan), lax.linalg.svd(wide * jnp.inf), lax.linalg.cholesky(x * jnp.nan)]
+        return [lowered, by_qr, pivoted, products, lax.linalg.schur(x), lax.linalg.tridiagonal(x, lower=False), nan]
+
+    for dtype in DTYPES:
+        x, wide = anything((2, 9, 9), dtype), anything((2, 9, 12), dtype)
+        ours, expected = (jax.tree.leaves(g(x, wide)) for g in (hlo_disc.jit(f), jax.jit(f)))
+        for a, b in zip(ours, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+_MATRIX = ("tensor<3x3xf32>", "tensor<3x3xf32>, tensor<i32>")
+_LOWER = "uplo = 76 : ui8"
+_MODE = "the results of a singular value decomposition have other sizes than its mode says"
+WRONG = [
+    ("spotrf", "tensor<2x3xf32>", _MATRIX[1], _LOWER, r"operand 0 has shape \(2, 3\), of which dimension 1 must have"),
+    ("spotrf", "tensor<3x3xf64>", _MATRIX[1], _LOWER, "operand 0 has type float64, and .* takes float32"),
+    ("spotrf", "tensor<3xf32>", _MATRIX[1], _LOWER, r"operand 0 has shape \(3,\), and .* more dimensions"),
+    ("spotrf", *_MATRIX, "uplo = 77 : ui8", "uplo is character 77, must be one of LU"),
+    ("spotrf", *_MATRIX, "uplo = 76 : i8", "attribute uplo has another type"),
+    ("spotrf", *_MATRIX, "", "no attribute uplo"),
+    ("spotrf", _MATRIX[0], "tensor<3x3xf32>, tensor<3xi32>", _LOWER, r"result 1 has shape \(3,\), .* not batched"),
+    ("spotrf", _MATRIX[0], "tensor<3x3xf32>, tensor<i32>, tensor<i32>", _LOWER, "another number of results"),
+    ("sgetrf", _MATRIX[0], "tensor<3x3xf32>, tensor<2xi32>, tensor<i32>", "", r"result 1 has shape \(2,\), .* size 3"),
+    ("sgehrd", _MATRIX[0], "tensor<3x3xf32>, tensor<2xf32>, tensor<i32>", "low = 1 : i32, high = 9 : i32", "no range"),
+    ("sgesdd", _MATRIX[0], "tensor<3x3xf32>, tensor<3xf32>, tensor<3x3xf32>, tensor<2x3xf32>, tensor<i32>",
+     "mode = 65 : ui8", _MODE),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, operand, results, config, message", WRONG)
+def test_calls_that_lapack_would_end_the_process_for(
+    name: str, operand: str, results: str, config: str, message: str
+) -> None:
+    first, *others = results.split(", ")
+    text = f"""
+    func.func @main(%a: {operand}) -> {first} {{
+      %r:{1 + len(others)} = "stablehlo.custom_call"(%a) {{call_target_name = "lapack_{name}_ffi",
+        api_version = 4 : i32, backend_config = {{{config}}}}} : ({operand}) -> ({results})
+      return %r#0 : {first}
+    }}"""
+    exe = hlo_disc.compile(text)
+    (row,) = exe.program.inputs
+    with pytest.raises(CallError, match=f"custom_call @lapack_{name}_ffi .*INVALID_ARGUMENT: .*{message}"):
+        exe(np.ones([int(d) for d in row.shape], row.dtype))
 
 
 def test_lapack_after_saving_and_loading(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 /* What the libraries that `hlo-disc compile --emit library` writes have in common. Plain C; each library M has functions
  * M_open, M_run and so on of its own (see M.h), so that any number of them can be in one program.
  *
- * A library holds machine code and is as trustworthy as whoever made it. It needs the C and C++ runtimes of the system and
- * nothing else. All functions may be called by any number of threads at once. None ends the process: they return a status,
+ * A library holds machine code and is as trustworthy as whoever made it. It needs the C and C++ runtimes of the system, its
+ * LAPACK where M.h says so, and nothing else. All functions may be called by any number of threads at once. None ends the process: they return a status,
  * and M_error the text of what was wrong. */
 #ifndef HLO_DISC_H_
 #define HLO_DISC_H_

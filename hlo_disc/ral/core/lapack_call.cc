@@ -4,6 +4,15 @@
 #include <stdexcept>
 
 namespace ral {
+namespace {
+
+const char* type_name(XLA_FFI_DataType type) {
+  const DType* found = std::find_if(std::begin(kDTypes), std::end(kDTypes),
+                                    [&](const DType& dtype) { return dtype.xla == static_cast<int32_t>(type); });
+  return found == std::end(kDTypes) ? "of another kind" : found->name;
+}
+
+}  // namespace
 
 void expect(bool holds, const char* text) {
   if (!holds) throw std::invalid_argument(text);
@@ -48,7 +57,9 @@ void LapackCall::check(size_t buffer, const char* sizes, size_t count, XLA_FFI_D
   const bool is_operand = buffer < operands_;
   const std::string name =
       (is_operand ? "operand " : "result ") + std::to_string(buffer - (is_operand ? 0 : operands_));
-  if (x.dtype != type) throw std::invalid_argument(name + " has another type than LAPACK's routine takes");
+  if (x.dtype != type)
+    throw std::invalid_argument(name + " has type " + type_name(x.dtype) + ", and LAPACK's routine takes " +
+                                type_name(type));
   const std::string shape = name + " has shape " + shape_text(x.dims, static_cast<int>(rank));
   if (rank < count) throw std::invalid_argument(shape + ", and LAPACK's routine takes more dimensions");
   int64_t step = 1;

@@ -9,6 +9,7 @@ import subprocess
 import threading
 from pathlib import Path
 
+import depth
 import emulated
 import jax
 import jax.numpy as jnp

@@ -9,6 +9,7 @@ import builtins
 import functools
 import itertools
 import math
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -23,12 +24,13 @@ from jax._src.interpreters import mlir
 from jax._src.lax import lax as lax_internal
 from jax._src.lax import slicing
 from jax._src.numpy import hijax, lax_numpy
-from jax._src.random import core as random
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.size_questions import are_known_equal, dim_of, is_answered
 from hlo_disc.mlir import ir
 
+# Where JAX keeps it differs from version to version.
+random: Any = sys.modules[jax.random.permutation.__module__]
 _MOST_KEYS = (1 << 32) - 1
 _lock = threading.Lock()
 _tracing = 0  # threads that do, and traces within theirs

@@ -53,8 +53,8 @@ def targets(emulated_targets) -> Iterator[None]:
 def xla(tmp_path_factory) -> ctypes.CDLL:
     built = tmp_path_factory.mktemp("xla") / "libxla_frame.so"
     source = Path(__file__).parents[1] / "unit" / "ral" / "xla_frame.cc"
-    headers = f"-I{jax.ffi.include_dir()}"
-    subprocess.run(["c++", "-std=c++17", "-shared", "-fPIC", headers, source, "-o", built], check=True)
+    headers = f"-I{jax.ffi.include_dir()}", f"-I{Path(hlo_disc.__file__).parent / 'ral' / 'core'}"
+    subprocess.run(["c++", "-std=c++17", "-shared", "-fPIC", *headers, source, "-o", built], check=True)
     return ctypes.CDLL(str(built))
 
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "xla/ffi/api/c_api.h"
+#include "xla_ffi.h"
 
 namespace ral {
 

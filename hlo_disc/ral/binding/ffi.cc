@@ -13,7 +13,7 @@
 #include "interpreter.h"
 #include "library.h"
 #include "team.h"
-#include "xla/ffi/api/c_api.h"
+#include "xla_ffi.h"
 
 namespace ral {
 namespace {
@@ -80,7 +80,7 @@ class XlaTeam : public Team, public std::enable_shared_from_this<XlaTeam> {
 
   static thread_local bool scheduling;
   const XLA_FFI_Api* api_;
-  XLA_FFI_ExecutionContext* context_;
+  XLA_FFI_InvokeContext* context_;
 };
 
 thread_local bool XlaTeam::scheduling = false;
@@ -353,9 +353,9 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && frame->extension_start->type == XLA_FFI_Extension_Metadata) {
     XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(frame->extension_start)->metadata;
     metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-    metadata->api_version.minor_version = XLA_FFI_API_MINOR;
+    metadata->api_version.minor_version = kRequiredMinor;
     if (kExecute == execute_alone && frame->api)  // which older ones may call
-      metadata->api_version.minor_version = std::min(XLA_FFI_API_MINOR, frame->api->api_version.minor_version);
+      metadata->api_version.minor_version = std::min(kRequiredMinor, frame->api->api_version.minor_version);
     metadata->traits = kTraits;
     if (kHolds) metadata->state_type_id = state_type;
     return nullptr;

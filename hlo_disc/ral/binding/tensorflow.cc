@@ -13,7 +13,7 @@
 #include "floats.h"
 #include "interpreter.h"
 #include "tensor.h"
-#include "xla/ffi/api/c_api.h"
+#include "xla_ffi.h"
 
 namespace ral {
 namespace {
@@ -313,8 +313,8 @@ std::string register_tensorflow_ffi(const std::string& path) {
                                      {platform.data(), platform.size()},        bundle,  0};
   XLA_FFI_Error* error = xla->XLA_FFI_Handler_Register(&args);
   if (!error) return "";
-  XLA_FFI_Error_GetMessage_Args message{XLA_FFI_Error_GetMessage_Args_STRUCT_SIZE, nullptr, error, nullptr};
-  xla->XLA_FFI_Error_GetMessage(&message);
+  XLA_FFI_Error_GetDetails_Args message{XLA_FFI_Error_GetDetails_Args_STRUCT_SIZE, nullptr, error, nullptr};
+  xla->XLA_FFI_Error_GetDetails(&message);
   std::string text = message.message;
   XLA_FFI_Error_Destroy_Args destroy{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, error};
   xla->XLA_FFI_Error_Destroy(&destroy);

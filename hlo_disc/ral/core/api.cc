@@ -2,6 +2,8 @@
 //
 // What needs a device or a registry of XLA's answers UNIMPLEMENTED, so that the handler fails with a reason.
 #include <condition_variable>
+#include <cstddef>
+#include <cstring>
 
 #include "library.h"
 
@@ -32,7 +34,15 @@ XLA_FFI_Error* unsupported(const char* what) {
 }
 
 XLA_FFI_Error* create_error(XLA_FFI_Error_Create_Args* args) { return make(args->errc, args->message); }
-void get_message(XLA_FFI_Error_GetMessage_Args* args) { args->message = args->error->message.c_str(); }
+
+// Since version 0.4 the caller may have room for the code behind the message, which struct_size says.
+void get_details(XLA_FFI_Error_GetDetails_Args* args) {
+  args->message = args->error->message.c_str();
+  constexpr size_t at = offsetof(XLA_FFI_Error_GetDetails_Args, message) + sizeof args->message;
+  if (args->struct_size > at)
+    std::memcpy(reinterpret_cast<char*>(args) + at, &args->error->code, sizeof args->error->code);
+}
+
 void destroy_error(XLA_FFI_Error_Destroy_Args* args) { delete args->error; }
 
 XLA_FFI_Error* register_handler(XLA_FFI_Handler_Register_Args*) {
@@ -41,7 +51,7 @@ XLA_FFI_Error* register_handler(XLA_FFI_Handler_Register_Args*) {
 XLA_FFI_Error* register_type(XLA_FFI_Type_Register_Args*) { return unsupported("a handler cannot register types"); }
 XLA_FFI_Error* get_stream(XLA_FFI_Stream_Get_Args*) { return unsupported("there is no stream"); }
 
-XLA_FFI_Error* get_user_data(XLA_FFI_ExecutionContext_Get_Args* args) {
+XLA_FFI_Error* get_user_data(XLA_FFI_InvokeContext_Get_Args* args) {
   args->data = nullptr;
   return make(XLA_FFI_Error_Code_NOT_FOUND, "no user data is attached to the call");
 }
@@ -133,34 +143,61 @@ XLA_FFI_Error* get_device(XLA_FFI_DeviceOrdinal_Get_Args* args) {
   return nullptr;
 }
 
+// What versions 0.4 and 0.5 add. Headers of jaxlib may lack the types.
+struct FindExtensionArgs {
+  size_t struct_size;
+  void* extension_start;
+  XLA_FFI_InvokeContext* ctx;
+  int64_t extension_type;
+  const void* extension;
+};
+
+struct CustomOptionsArgs {
+  size_t struct_size;
+  void* extension_start;
+  XLA_FFI_InvokeContext* ctx;
+  const XLA_FFI_Attrs* attrs;
+};
+
+XLA_FFI_Error* find_extension(FindExtensionArgs* args) {
+  args->extension = nullptr;
+  return nullptr;
+}
+
+XLA_FFI_Error* get_custom_options(CustomOptionsArgs* args) {
+  static const XLA_FFI_Attrs none = {XLA_FFI_Attrs_STRUCT_SIZE, nullptr, 0, nullptr, nullptr, nullptr};
+  args->attrs = &none;
+  return nullptr;
+}
+
+// XLA_FFI_Api of version 0.5: that of 0.3, and two functions behind its last one.
+struct HostApi {
+  alignas(XLA_FFI_Api) char common[offsetof(XLA_FFI_Api, XLA_FFI_DeviceOrdinal_Get) + sizeof(void*)];
+  XLA_FFI_Error* (*find_extension)(FindExtensionArgs*);
+  XLA_FFI_Error* (*get_custom_options)(CustomOptionsArgs*);
+};
+
+HostApi make_host_api() {
+  const XLA_FFI_Api common = {
+      sizeof(HostApi), nullptr,          {XLA_FFI_Api_Version_STRUCT_SIZE, nullptr, XLA_FFI_API_MAJOR, kHostedMinor},
+      nullptr,         create_error,     get_details,
+      destroy_error,   register_handler, get_stream,
+      register_type,   get_user_data,    set_state,
+      get_state,       allocate_scratch, free_scratch,
+      schedule,        get_threads,      create_future,
+      set_available,   set_error,        get_run_id,
+      get_device,
+  };
+  HostApi api{{}, find_extension, get_custom_options};
+  std::memcpy(api.common, &common, sizeof api.common);
+  return api;
+}
+
 }  // namespace
 
 const XLA_FFI_Api* host_api() {
-  static const XLA_FFI_Api api = {
-      XLA_FFI_Api_STRUCT_SIZE,
-      nullptr,
-      {XLA_FFI_Api_Version_STRUCT_SIZE, nullptr, XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR},
-      nullptr,
-      create_error,
-      get_message,
-      destroy_error,
-      register_handler,
-      get_stream,
-      register_type,
-      get_user_data,
-      set_state,
-      get_state,
-      allocate_scratch,
-      free_scratch,
-      schedule,
-      get_threads,
-      create_future,
-      set_available,
-      set_error,
-      get_run_id,
-      get_device,
-  };
-  return &api;
+  static const HostApi api = make_host_api();
+  return reinterpret_cast<const XLA_FFI_Api*>(&api);
 }
 
 std::unique_ptr<XLA_FFI_Error> wait_for(XLA_FFI_Future* future) {

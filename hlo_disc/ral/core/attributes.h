@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "dtype.h"
-#include "xla/ffi/api/c_api.h"
+#include "xla_ffi.h"
 
 namespace ral {
 

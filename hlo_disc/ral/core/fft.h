@@ -1,7 +1,7 @@
 // Fourier transforms as a library call: the XLA FFI handler behind the name "hlo_disc.fft".
 #pragma once
 
-#include "xla/ffi/api/c_api.h"
+#include "xla_ffi.h"
 
 namespace ral {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "xla/ffi/api/c_api.h"
+#include "xla_ffi.h"
 
 // For each routine its name for real numbers, that for complex ones, and what implements it.
 #define RAL_LAPACK_ROUTINES(ROW) \

@@ -60,7 +60,7 @@ bool tells_version(XLA_FFI_CallFrame* frame) {
   if (!frame->extension_start || frame->extension_start->type != XLA_FFI_Extension_Metadata) return false;
   auto* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(frame->extension_start)->metadata;
   metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-  metadata->api_version.minor_version = XLA_FFI_API_MINOR;
+  metadata->api_version.minor_version = kRequiredMinor;
   return true;
 }
 
@@ -101,7 +101,7 @@ struct LibraryCall::Frame {
   std::vector<void*> pointers;
   std::vector<XLA_FFI_ArgType> argument_types;
   std::vector<XLA_FFI_RetType> result_types;
-  XLA_FFI_ExecutionContext context;
+  XLA_FFI_InvokeContext context;
   XLA_FFI_CallFrame frame{};
 };
 
@@ -144,11 +144,11 @@ void LibraryCall::check(int stage) const {
   frame.frame.stage = static_cast<XLA_FFI_ExecutionStage>(stage);
   if (XLA_FFI_Error* error = handlers_[stage](&frame.frame)) fail(*std::unique_ptr<XLA_FFI_Error>(error));
   const int major = metadata.api_version.major_version, minor = metadata.api_version.minor_version;
-  if (major != XLA_FFI_API_MAJOR || minor > XLA_FFI_API_MINOR) {
+  if (major != XLA_FFI_API_MAJOR || minor > kHostedMinor) {
     fail({XLA_FFI_Error_Code_FAILED_PRECONDITION, "its handler was built for version " + std::to_string(major) + "." +
                                                       std::to_string(minor) + " of the XLA FFI, this runtime has " +
                                                       std::to_string(XLA_FFI_API_MAJOR) + "." +
-                                                      std::to_string(XLA_FFI_API_MINOR)});
+                                                      std::to_string(kHostedMinor)});
   }
   int64_t type = metadata.state_type_id.type_id;
   if (type != 0 && !find_deleter(type)) {

@@ -18,7 +18,7 @@
 #include "memory.h"
 #include "program.h"
 #include "tasks.h"
-#include "xla/ffi/api/c_api.h"
+#include "xla_ffi.h"
 
 namespace ral {
 
@@ -106,7 +106,7 @@ void check_status(const Run& run, int32_t status, const int64_t* env);
 }  // namespace ral
 
 // What XLA_FFI_Api's functions are given, and find the call by.
-struct XLA_FFI_ExecutionContext {
+struct XLA_FFI_InvokeContext {
   ral::Run* run = nullptr;                // null while a handler is instantiated
   ral::Function* function = nullptr;      // that of the LibraryCall
   ral::State* states[ral::kStages] = {};  // by the stage that makes them; null where there is none

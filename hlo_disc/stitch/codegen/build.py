@@ -58,7 +58,6 @@ class Builder:
         self._contract = ir.Attribute.parse("#arith.fastmath<contract>")
         self.no_signed_zeros = ir.Attribute.parse("#arith.fastmath<nsz>")
         self.fast_space = ir.Attribute.parse("#gpu.address_space<workgroup>")
-        self._x = ir.Attribute.parse("#gpu<dim x>")
         self._unknown = ir.Location.unknown()
         self._locations: dict[str, ir.Location] = {}
         self._constants: dict[tuple, Val] = {}
@@ -459,10 +458,10 @@ class Builder:
 
     def thread_id(self) -> Val:
         """Among the threads that are launched side by side."""
-        return self.at_entry(("thread_id",), lambda: gpu.ThreadIdOp(self._x).result)
+        return self.at_entry(("thread_id",), lambda: gpu.ThreadIdOp(gpu.Dimension.x).result)
 
     def block_id(self) -> Val:
-        return self.lanes.block(Val(self, gpu.BlockIdOp(self._x).result))
+        return self.lanes.block(Val(self, gpu.BlockIdOp(gpu.Dimension.x).result))
 
     def barrier(self) -> None:
         """Every thread waits here for the others, and sees what they have stored."""

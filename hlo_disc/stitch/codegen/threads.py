@@ -169,7 +169,7 @@ class ThreadLanes(Lanes):
         b = self.b
         word, back = self._as_word(x)
         width = b.const(min(self.team.threads, self.team.warp), b.i32)
-        how = ir.Attribute.parse(f"#gpu<shuffle_mode {mode}>")
+        how = gpu.ShuffleMode[mode.upper()]
         return back(Val(b, gpu.ShuffleOp(word.v, b.const(distance, b.i32).v, width.v, how).results[0]))
 
     def _as_word(self, x: Val) -> tuple[Val, Callable[[Val], Val]]:

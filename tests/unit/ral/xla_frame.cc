@@ -3,14 +3,14 @@
 #include <string>
 #include <vector>
 
-#include "xla/ffi/api/c_api.h"
+#include "xla_ffi.h"
 
 struct XLA_FFI_Error {
   XLA_FFI_Error_Code code;
   std::string message;
 };
 
-struct XLA_FFI_ExecutionContext {
+struct XLA_FFI_InvokeContext {
   void* stream;  // null: this platform has none
   int32_t device;
   int (*allocate)(uintptr_t*, size_t, void*);  // null: there is no memory left
@@ -69,7 +69,7 @@ extern "C" uint32_t handler_traits(XLA_FFI_Handler* handler) {
 // error, whose message is copied, or 0.
 extern "C" int call_handler(XLA_FFI_Handler* handler, int stage, int64_t executable, int operands, int results,
                             const int32_t* types, const int64_t* ranks, int64_t* sizes, void** addresses,
-                            XLA_FFI_ExecutionContext* context, char* message, size_t room) {
+                            XLA_FFI_InvokeContext* context, char* message, size_t room) {
   std::vector<XLA_FFI_Buffer> buffers;
   std::vector<void*> pointers;
   for (int i = 0; i < operands + results; i++) {

@@ -72,14 +72,16 @@ def _all_reduce(of_two: Any, of_axes: Any, ctx: Any, x: Any, *, axes: Any, axis_
     return parallel._allreduce_lowering(of_two, of_axes, ctx, x, axes=axes, axis_index_groups=axis_index_groups)
 
 
-def _composite(ctx: Any, *args: Any, jaxpr: Any, **params: Any) -> Any:
+def _composite(ctx: Any, *args: Any, name: str, attributes: Any, version: int, **decomposition: Any) -> Any:
     """The composite's decomposition in its place: JAX gives it the dimension variables, which the op does not pass."""
     from jax._src import core
     from jax._src.interpreters import mlir
     from jax._src.lax import lax
 
     if not ctx.module_context.shape_poly_state.uses_dim_vars:
-        return lax._composite_lowering(ctx, *args, jaxpr=jaxpr, **params)
+        named = {"name": name, "attributes": attributes, "version": version}
+        return lax._composite_lowering(ctx, *args, **named, **decomposition)
+    (jaxpr,) = decomposition.values()  # its name differs from version to version
     return mlir.lower_fun(core.jaxpr_as_fun(jaxpr))(ctx, *args)
 
 

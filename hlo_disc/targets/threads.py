@@ -6,6 +6,7 @@ kernel's entry; fast memory is the block's shared memory, behind what kernels ha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from hlo_disc.mlir import extension_name, ir
@@ -86,7 +87,7 @@ def _constant(x: ir.Value) -> int:
 
 def _shuffle(body: FunctionBody, op: ir.Operation) -> None:
     x, distance, width = op.operands
-    mode = str(op.attributes["mode"]).rstrip(">").rsplit(" ", 1)[-1]
+    mode = re.split("[ <]", str(op.attributes["mode"]).rstrip(">"))[-1]  # MLIR has spelled it in two ways
     type_ = body.type(x.type)
 
     def shuffled(word: str) -> str:

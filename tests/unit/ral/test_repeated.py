@@ -59,6 +59,8 @@ def test_what_comes_often_is_compiled(fast):
 def test_equal_types_that_are_other_objects_are_the_same(fast):
     run = made_with(fast.compile)
     x = jnp.ones(3)
+    if x.aval.update() is x.aval:
+        pytest.skip("this JAX has one object for a type")
     for _ in range(2 * OFTEN):
         x.aval = x.aval.update()
         run(x)

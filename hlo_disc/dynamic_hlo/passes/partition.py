@@ -119,7 +119,7 @@ def _cut(boundary: Sequence[Value], results: Sequence[Value]) -> list[Value]:
         else:
             edges[source, 2 * k] = limit
     edges.update({(2 * number[value] + 1, sink): limit for value in boundary})
-    rows, columns = np.array(list(edges)).T
+    rows, columns = np.array(list(edges), np.int32).T
     network = csr_array((np.array(list(edges.values()), np.int32), (rows, columns)), shape=(sink + 1, sink + 1))
     left = network - maximum_flow(network, source, sink).flow
     left.data = np.maximum(left.data, 0)

@@ -24,13 +24,17 @@ AARCH64_TESTS ?= tests/aarch64 $(patsubst %,tests/unit/%.py,$(addprefix targets/
 	$(addprefix schedules/test_,attention convolution elementwise indexing reduce sort tile types) fusion/test_stitch) \
 	$(patsubst %,tests/e2e/test_%.py,programs jax_programs sweeps random_graphs random complex control data_sizes einsum \
 	linalg library_ops pad bitcast chlo in_place reduce_jax reduce_precision window_edges threads conformance)
+# Those of what takes and gives JAX's, LLVM's and numpy's own things.
+RANGE_TESTS := tests/unit/import_ tests/unit/ral $(patsubst %,tests/e2e/test_%.py,programs jax_programs jit jit_face \
+	jit_fallback jit_settings jit_values in_jit callbacks library library_ops linalg random cache executable \
+	repeated_calls emulated_gpu device_ffi device_jit transforms size_questions conformance)
 NATIVE := $(wildcard hlo_disc/ral/*/*.cc hlo_disc/ral/*/*.h) CMakeLists.txt
 CPP := $(wildcard examples/serve_cpp/*.cc tests/library/*.cc hlo_disc/ral/*/*.cc hlo_disc/ral/*/*.h tests/emulator/*.cc tests/emulator/*.h tests/emulator/library/*.cc tests/unit/ral/*.cc)
 STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-aarch64 test-frameworks test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow gpu-kit ecosystem bench-startup serve-cpp library-sanitizers wheel asan tsan clean
+.PHONY: demo test test-gpu test-aarch64 test-frameworks test-lowest test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow gpu-kit ecosystem bench-startup serve-cpp library-sanitizers wheel asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -49,6 +53,11 @@ test-gpu: $(STAMP)
 test-aarch64: $(STAMP)
 	$(BIN)/python tests/aarch64/build.py
 	$(BIN)/pytest $(AARCH64_TESTS) -n auto --target aarch64
+
+# With the lowest versions of the dependencies that pyproject.toml allows, in an environment over .venv; the runtime is
+# the one that was built with the newest.
+test-lowest: $(STAMP) .venv-lowest/installed
+	.venv-lowest/bin/python -m pytest $(RANGE_TESTS) -n auto
 
 # Programs of PyTorch and TensorFlow, each in an environment with that framework over .venv.
 test-frameworks: $(STAMP) .venv-torch/installed .venv-tensorflow/installed

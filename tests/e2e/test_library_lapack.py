@@ -209,8 +209,12 @@ def test_a_cross_compiler_is_asked_for_its_own(tmp_path):
     program = sources.program(jnp.linalg.cholesky, "f32[n, n]", options=Options(target="aarch64"))
     with pytest.raises(UnsupportedOpError, match=r"LAPACK.*\n.*-llapack"):
         emit([("aarch64", program)], tmp_path / "x", "x", {"CXX": wrapper(tmp_path, CROSS)})
-    (tmp_path / "lapack.cc").write_text('extern "C" void spotrf_() {}\n')
+    (tmp_path / "lapack.cc").write_text('extern "C" void dpotrf_() {}\n')
     made = ["-shared", "-fPIC", "-Wl,-soname,liblapack.so.3", "-o", tmp_path / "liblapack.so", tmp_path / "lapack.cc"]
+    run(CROSS, *made)
+    with pytest.raises(UnsupportedOpError, match="undefined reference to `spotrf_'"):
+        emit([("aarch64", program)], tmp_path / "x", "x", {"CXX": CROSS, "LDFLAGS": f"-L{tmp_path}"})
+    (tmp_path / "lapack.cc").write_text('extern "C" void spotrf_() {}\n')
     run(CROSS, *made)
     emit([("aarch64", program)], tmp_path / "y", "y", {"CXX": CROSS, "LDFLAGS": f"-L{tmp_path}"})
     library = (tmp_path / "y" / "liby.so").read_bytes()

@@ -141,7 +141,11 @@ def test_every_routine_is_jaxlibs_bit_for_bit() -> None:
             for left, y in ((True, wide), (False, jnp.swapaxes(wide, -1, -2)))
             for transpose in (True, False)
         ]
-        nan = [lax.linalg.eig(x * jnp.nan), lax.linalg.svd(wide * jnp.inf), lax.linalg.cholesky(x * jnp.nan)]
+        nan = [
+            lax.linalg.eig(x.at[1, 4, 4].set(jnp.nan)),
+            lax.linalg.svd(wide * jnp.inf),
+            lax.linalg.cholesky(x * jnp.nan),
+        ]
         return [lowered, by_qr, pivoted, products, lax.linalg.schur(x), lax.linalg.tridiagonal(x, lower=False), nan]
 
     for dtype in DTYPES:

@@ -129,7 +129,8 @@ def copied(mutant: Mutant | None) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as scratch:
         ignored = shutil.ignore_patterns("__pycache__", "*.cc", "*.so")
         shutil.copytree(PACKAGE, Path(scratch, "hlo_disc"), ignore=ignored)
-        shutil.copy(_ral.__file__, Path(scratch, "hlo_disc", "ral"))
+        for built in (Path(_ral.__file__), Path(_ral.__file__).with_name("libhlo_disc_runtime.a")):
+            shutil.copy(built, Path(scratch, "hlo_disc", "ral"))
         Path(scratch, "benchmarks").symlink_to(ROOT / "benchmarks")
         Path(scratch, "sitecustomize.py").write_text(SITE)
         if mutant:

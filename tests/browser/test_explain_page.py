@@ -22,7 +22,7 @@ from hlo_disc.account import parse
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.explain import page as pages
-from tests.browser.visiting import NASTY, PICTURES, Visit
+from tests.browser.visiting import NASTY, OPENED, PICTURES, Visit
 
 LARGEST = 2 << 20
 
@@ -73,8 +73,10 @@ def set_dims(shown: Visit, dims: Mapping[str, int]) -> None:
 
 
 def test_a_page_is_small_and_whole(visit, explained):
-    assert explained.path.stat().st_size <= LARGEST
+    size = explained.path.stat().st_size
+    assert size <= LARGEST
     shown = visit(explained.path)
+    OPENED.append(f"{explained.path.name}: {size / 1000:.0f} KB, open after {shown.opened():.2f} s")
     account = parse(explained.executable.program.account)
     assert shown.page.locator("details.launch").count() == len(account.launches)
     assert shown.page.locator("#times tbody tr").count() > 5

@@ -15,6 +15,8 @@ WIDTHS = (390, 1280)
 # Nothing but the page is loaded, and nothing needs a GPU or a sandbox.
 ARGUMENTS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
     --disable-component-update --disable-sync""".split()
+# What was measured, for the end of the report.
+OPENED: list[str] = []
 NASTY = "</script><script>throw 1</script><img src=x onerror=alert(1)> & \"'"
 
 
@@ -29,6 +31,10 @@ class Visit:
         page.on("console", lambda said: self.errors.append(said.text) if said.type in ("error", "warning") else None)
         page.on("request", lambda request: self.requests.append(request.url))
         page.goto(path.absolute().as_uri())
+
+    def opened(self) -> float:
+        """Seconds until all of it was there, its script's work included."""
+        return self.page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") / 1e3
 
     def faults(self) -> list[str]:
         """What no page may have: errors, requests besides its own, a body that scrolls sideways."""

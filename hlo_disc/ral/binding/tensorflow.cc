@@ -308,6 +308,7 @@ std::string register_tensorflow_ffi(const std::string& path) {
   const XLA_FFI_Api* xla = reinterpret_cast<const XLA_FFI_Api* (*)()>(found)();
   if (xla->api_version.major_version != XLA_FFI_API_MAJOR) return "its XLA FFI is of another major version";
   const std::string name = "hlo_disc_alone", platform = "Host";
+  // A newer bundle than TensorFlow's has one handler more, null, where TensorFlow looks for the traits: none as well.
   XLA_FFI_Handler_Bundle bundle{nullptr, nullptr, nullptr, reinterpret_cast<XLA_FFI_Handler*>(alone_handler())};
   XLA_FFI_Handler_Register_Args args{XLA_FFI_Handler_Register_Args_STRUCT_SIZE, nullptr, {name.data(), name.size()},
                                      {platform.data(), platform.size()},        bundle,  0};

@@ -243,7 +243,10 @@ def pair(monkeypatch):
     primitive.def_abstract_eval(lambda x, y: core.ShapedArray(x.shape, Pair()))
     mlir.register_lowering(primitive, mlir.lower_fun(lambda x, y: jnp.stack([x, y], -1), multiple_results=False))
     monkeypatch.setitem(core.pytype_aval_mappings, Pairs, lambda x: core.ShapedArray(x.shape, Pair()))
-    dtypes.register_canonicalize_value_handler(Pairs, None)
+    if hasattr(dtypes, "register_canonicalize_value_handler"):
+        dtypes.register_canonicalize_value_handler(Pairs, None)
+    else:  # JAX 0.10.1
+        monkeypatch.setitem(dtypes.canonicalize_value_handlers, Pairs, lambda x: x)
     monkeypatch.setitem(
         pxla.shard_arg_handlers, Pairs, lambda xs, *_: [jax.device_put(x.data, jax.devices()[0]) for x in xs]
     )

@@ -30,12 +30,14 @@ def callee(frame: FrameType) -> Any:
     *before, call = (i for i in dis.get_instructions(frame.f_code) if i.offset <= frame.f_lasti)
     while before and before[-1].opname in ("PRECALL", "KW_NAMES"):
         before.pop()
-    missing = call.arg if call.opname == "CALL" else None
+    missing = {"CALL": call.arg, "CALL_KW": (call.arg or 0) + 1}.get(call.opname)  # from 3.13 on, with keywords' names
     while before and missing:
         pushed = before.pop()
         if pushed.opcode in (*dis.hasjrel, *dis.hasjabs):
             return None
         missing -= dis.stack_effect(pushed.opcode, pushed.arg)
+    if before and before[-1].opname == "PUSH_NULL":  # behind the function from 3.13 on
+        before.pop()
     names = []
     while before and before[-1].opname in ("LOAD_ATTR", "LOAD_METHOD"):
         names.append(before.pop().argval)

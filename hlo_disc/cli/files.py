@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import click
 
 from hlo_disc import errors, pipeline, progress, sources
 from hlo_disc.cli.inputs import pairs
-from hlo_disc.errors import ArgumentError, ParseError
+from hlo_disc.errors import ArgumentError, HloDiscError, ParseError
 from hlo_disc.executable import Executable, load, runs_here
 from hlo_disc.import_.source import is_bytecode
 from hlo_disc.options import MOST_THREADS, Options
@@ -88,8 +88,8 @@ def _compiled(file: Path, options: Options, dims: Mapping[str, str], constraints
 _MEMORY, _MEMORY_BY_SIZE = 4 << 30, 64
 _SECONDS, _BYTES_A_SECOND = 120, 20_000
 _STACK = 4 << 20
-# argv: a file, dims and constraints as JSON, bytes of memory and of stack. A user's mistake is its class and its
-# message on stderr.
+# argv: a file, dims and constraints as JSON, bytes of memory and of stack. A user's mistake is a line on stderr,
+# among what libraries say there: its class and its message, as JSON.
 _READ = """
 import json, resource, sys
 from pathlib import Path
@@ -103,9 +103,10 @@ try:
     sources.graph(source, dims=json.loads(dims), constraints=json.loads(constraints))
 except errors.HloDiscError as error:
     kind = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
-    sys.exit(f"{kind.__name__}: {error}")
+    sys.exit(json.dumps([kind.__name__, str(error)]))
 except MemoryError:
-    sys.exit(f"ParseError: {source} cannot be read: it takes more than {int(memory) >> 20} MiB of memory")
+    text = f"{source} cannot be read: it takes more than {int(memory) >> 20} MiB of memory"
+    sys.exit(json.dumps(["ParseError", text]))
 """
 
 
@@ -131,13 +132,17 @@ def check_module(file: Path, dims: Mapping[str, str], constraints: Sequence[str]
         what = "damaged MLIR bytecode" if is_bytecode(file) else "damaged, or nested too deeply"
         raise ParseError(f"{file} is {what}: the process that read it has ended by {ended}")
     if done.returncode:
-        name, _, message = done.stderr.rstrip().partition(": ")
-        kinds = {kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type)}
-        raise kinds[name](message) if name in kinds else ParseError(f"{file} cannot be read: {_last_line(done.stderr)}")
+        raise _mistake(done.stderr.splitlines(), file)
 
 
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["no message"])[-1][:_SHOWN]
+def _mistake(said: Sequence[str], file: Path) -> HloDiscError:
+    """The mistake that _READ wrote among these lines; a ParseError with the last of them where there is none."""
+    for line in reversed(said):
+        if line.startswith('["'):
+            with suppress(ValueError):
+                name, message = json.loads(line)
+                return getattr(errors, name)(message)
+    return ParseError(f"{file} cannot be read: {said[-1][:_SHOWN] if said else 'no reason is given'}")
 
 
 def checked(

@@ -495,8 +495,9 @@ def test_a_parser_that_dies_takes_another_process_with_it(tmp_path, monkeypatch)
     path.write_bytes(bytecode())
     for code, message in (
         ("import os; os.abort()", "damaged MLIR bytecode: the process that read it has ended by SIGABRT"),
-        ("import sys; sys.exit('ShapeError: sizes: no')", "error: sizes: no"),
-        ("raise RuntimeError('x')", "cannot be read"),
+        ("""import sys; sys.exit('a warning\\n["ShapeError", "sizes:\\\\nno"]\\nanother')""", "error: sizes:\nno"),
+        ("raise RuntimeError('x')", "add.mlirbc cannot be read: RuntimeError: x"),
+        ("import sys; sys.exit(1)", "add.mlirbc cannot be read: no reason is given"),
     ):
         monkeypatch.setattr(files, "_READ", code)
         for command in (["explain", path], ["compile", path, "--emit", "stablehlo"], ["run", path], ["bench", path]):

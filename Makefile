@@ -157,9 +157,9 @@ wheel: $(STAMP) .venv-wheel/installed
 	.venv-wheel/bin/python tools/wheel.py $(PYTHONS)
 
 # The library of a program, and all of the runtime in it, under AddressSanitizer and UBSan, then ThreadSanitizer: eight
-# threads of 10 000 calls, wrong arguments, no memory at every place.
+# threads of 10 000 calls, wrong arguments, no memory at every place; the same of linear algebra.
 library-sanitizers: $(STAMP)
-	$(BIN)/pytest tests/e2e/test_library.py --full -k sanitizers
+	$(BIN)/pytest tests/e2e/test_library.py tests/e2e/test_library_lapack.py --full -k sanitizers
 
 # What a process costs before the first result of a program that is compiled already, and in memory.
 bench-startup: $(STAMP)

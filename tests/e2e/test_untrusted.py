@@ -227,14 +227,8 @@ def test_ops_are_counted_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
         hlo_disc.compile(calls(9, True), cache="")
 
 
-def test_sizes_whose_product_64_bits_do_not_hold() -> None:
-    """No memory is written that was not asked for: 2^66 bytes are not 0."""
-    source = """
-func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
-  %d = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?xf32>) -> tensor<i32>
-  %v = stablehlo.reshape %d : (tensor<i32>) -> tensor<1xi32>
-  %s = stablehlo.concatenate %v, %v, %v, dim = 0 : (tensor<1xi32>, tensor<1xi32>, tensor<1xi32>) -> tensor<3xi32>
-  %b = stablehlo.dynamic_broadcast_in_dim %x, %s, dims = [0] : (tensor<?xf32>, tensor<3xi32>) -> tensor<?x?x?xf32>
+# Of %b, the sum of its sorted rows: an order needs all of them in memory.
+SORTED = """\
   %t = "stablehlo.sort"(%b) <{dimension = 1 : i64}> ({
   ^bb0(%l: tensor<f32>, %r: tensor<f32>):
     %p = stablehlo.compare LT, %l, %r : (tensor<f32>, tensor<f32>) -> tensor<i1>
@@ -245,6 +239,20 @@ func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
     : (tensor<?x?x?xf32>, tensor<f32>) -> tensor<?xf32>
   return %m : tensor<?xf32>
 }"""
+
+
+def test_sizes_whose_product_64_bits_do_not_hold() -> None:
+    """No memory is written that was not asked for: 2^66 bytes are not 0."""
+    source = (
+        """
+func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
+  %d = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?xf32>) -> tensor<i32>
+  %v = stablehlo.reshape %d : (tensor<i32>) -> tensor<1xi32>
+  %s = stablehlo.concatenate %v, %v, %v, dim = 0 : (tensor<1xi32>, tensor<1xi32>, tensor<1xi32>) -> tensor<3xi32>
+  %b = stablehlo.dynamic_broadcast_in_dim %x, %s, dims = [0] : (tensor<?xf32>, tensor<3xi32>) -> tensor<?x?x?xf32>
+"""
+        + SORTED
+    )
     executable = hlo_disc.compile(source, cache="")
     np.testing.assert_array_equal(executable(np.ones(3, np.float32)), np.full(3, 9, np.float32))
     for n in (1 << 21, 1 << 22):
@@ -254,21 +262,15 @@ func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
 
 def test_late_sizes_whose_product_64_bits_do_not_hold() -> None:
     """The same of sizes that only the run knows."""
-    source = """
+    source = (
+        """
 func.func @main(%n: tensor<i32>) -> tensor<?xf32> {
   %v = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
   %s = stablehlo.concatenate %v, %v, %v, dim = 0 : (tensor<1xi32>, tensor<1xi32>, tensor<1xi32>) -> tensor<3xi32>
   %b = stablehlo.dynamic_iota %s, dim = 0 : (tensor<3xi32>) -> tensor<?x?x?xf32>
-  %t = "stablehlo.sort"(%b) <{dimension = 1 : i64}> ({
-  ^bb0(%l: tensor<f32>, %r: tensor<f32>):
-    %p = stablehlo.compare LT, %l, %r : (tensor<f32>, tensor<f32>) -> tensor<i1>
-    stablehlo.return %p : tensor<i1>
-  }) : (tensor<?x?x?xf32>) -> tensor<?x?x?xf32>
-  %z = stablehlo.constant dense<0.0> : tensor<f32>
-  %m = stablehlo.reduce(%t init: %z) applies stablehlo.add across dimensions = [0, 1]
-    : (tensor<?x?x?xf32>, tensor<f32>) -> tensor<?xf32>
-  return %m : tensor<?xf32>
-}"""
+"""
+        + SORTED
+    )
     executable = hlo_disc.compile(source, cache="")
     np.testing.assert_array_equal(executable(np.int32(2)), np.full(2, 2, np.float32))
     for n in (1 << 21, 1 << 22):

@@ -52,7 +52,8 @@ struct Lu {
   }
 };
 
-// `solve(b, work, length, info)` for each matrix, after it has said how long its work is to be.
+// `solve(b, work, length, info)` for each matrix, after it has said how long its work is to be. What it says of a matrix
+// is the last result, where that is for it.
 template <typename T, typename Solve>
 void with_work(const LapackCall& x, const Solve& solve) {
   T answer{};
@@ -60,7 +61,10 @@ void with_work(const LapackCall& x, const Solve& solve) {
   solve(0, &answer, &ask, &info);
   succeeded(info);
   Work<T> work(wanted(answer));
-  for (int64_t b = 0; b < x.batch(); b++) solve(b, work.data(), &work.length, &info);
+  for (int64_t b = 0; b < x.batch(); b++) {
+    solve(b, work.data(), &work.length, x.has_info() ? x.info(b) : &info);
+    succeeded(info);
+  }
 }
 
 template <typename T>
@@ -71,7 +75,6 @@ struct Qr {
     x.copy<T>(0, 1);
     with_work<T>(x, [&](int64_t b, T* work, int* length, int* info) {
       x.call(&m, &n, x.at<T>(1, b), &m, x.at<T>(2, b), work, length, info);
-      succeeded(*info);
     });
   }
 };
@@ -92,7 +95,6 @@ struct PivotedQr {
       } else {
         x.call(&m, &n, a, &m, order, tau, work, length, info);
       }
-      succeeded(*info);
     });
   }
 };
@@ -106,7 +108,6 @@ struct OrthogonalFactor {
     x.copy<T>(0, 2);
     with_work<T>(x, [&](int64_t b, T* work, int* length, int* info) {
       x.call(&m, &n, &k, x.at<T>(2, b), &m, x.at<T>(1, b), work, length, info);
-      succeeded(*info);
     });
   }
 };
@@ -121,7 +122,6 @@ struct OrthogonalProduct {
     x.copy<T>(2, 3);
     with_work<T>(x, [&](int64_t b, T* work, int* length, int* info) {
       x.call(&side, &trans, &m, &n, &k, x.at<T>(0, b), &r, x.at<T>(1, b), x.at<T>(3, b), &m, work, length, info);
-      succeeded(*info);
     });
   }
 };
@@ -151,11 +151,10 @@ struct Svd {
     with_work<T>(x, [&](int64_t b, T* work, int* length, int* info) {
       T *a = x.at<T>(1, b), *left = x.at<T>(3, b), *right = x.at<T>(4, b);
       Real<T>* values = x.at<Real<T>>(2, b);
-      int* done = *length == kAsk ? info : x.at<int>(5, b);
       if constexpr (kIsComplex<T>) {
-        x.call(&mode, &m, &n, a, &m, values, left, &m, right, &v, work, length, real.data(), integers.data(), done);
+        x.call(&mode, &m, &n, a, &m, values, left, &m, right, &v, work, length, real.data(), integers.data(), info);
       } else {
-        x.call(&mode, &m, &n, a, &m, values, left, &m, right, &v, work, length, integers.data(), done);
+        x.call(&mode, &m, &n, a, &m, values, left, &m, right, &v, work, length, integers.data(), info);
       }
     });
   }
@@ -172,11 +171,10 @@ struct SvdByQr {
     with_work<T>(x, [&](int64_t b, T* work, int* length, int* info) {
       T *a = x.at<T>(1, b), *left = x.at<T>(3, b), *right = x.at<T>(4, b);
       Real<T>* values = x.at<Real<T>>(2, b);
-      int* done = *length == kAsk ? info : x.at<int>(5, b);
       if constexpr (kIsComplex<T>) {
-        x.call(&mode, &mode, &m, &n, a, &m, values, left, &m, right, &v, work, length, real.data(), done);
+        x.call(&mode, &mode, &m, &n, a, &m, values, left, &m, right, &v, work, length, real.data(), info);
       } else {
-        x.call(&mode, &mode, &m, &n, a, &m, values, left, &m, right, &v, work, length, done);
+        x.call(&mode, &mode, &m, &n, a, &m, values, left, &m, right, &v, work, length, info);
       }
     });
   }
@@ -249,19 +247,18 @@ struct Eig {
       T* values = x.at<T>(1, b);
       Complex *lefts = x.at<Complex>(kVectors, b), *rights = x.at<Complex>(kVectors + 1, b);
       const bool asks = *length == kAsk;
-      int* done = asks ? info : x.at<int>(kVectors + 2, b);
       const T* source = x.at<T>(0, b);
       if (!asks && !all_finite(source, count)) {
-        *done = -4;  // as if LAPACK refused the matrix
+        *info = -4;  // as if LAPACK refused the matrix
         return;
       }
       std::copy(source, source + count, a.data());
       if constexpr (kIsComplex<T>) {
-        x.call(&left, &right, &n, a.data(), &n, values, lefts, &n, rights, &n, work, length, real.data(), done);
+        x.call(&left, &right, &n, a.data(), &n, values, lefts, &n, rights, &n, work, length, real.data(), info);
       } else {
         T* imaginary = x.at<T>(2, b);
         x.call(&left, &right, &n, a.data(), &n, values, imaginary, packed_left.data(), &n, packed_right.data(), &n,
-               work, length, done);
+               work, length, info);
         if (!asks && left == 'V') unpack_vectors(n, imaginary, packed_left.data(), lefts);
         if (!asks && right == 'V') unpack_vectors(n, imaginary, packed_right.data(), rights);
       }
@@ -284,12 +281,10 @@ struct Schur {
       const bool asks = *length == kAsk;
       int sorted = 0;
       if constexpr (kIsComplex<T>) {
-        int* done = asks ? info : x.at<int>(5, b);
-        x.call(&mode, &sort, select, &n, a, &n, &sorted, values, vectors, &n, work, length, real.data(), none, done);
+        x.call(&mode, &sort, select, &n, a, &n, &sorted, values, vectors, &n, work, length, real.data(), none, info);
         if (!asks) *x.at<int>(4, b) = sorted;
       } else {
-        int* done = asks ? info : x.at<int>(6, b);
-        x.call(&mode, &sort, select, &n, a, &n, &sorted, values, x.at<T>(4, b), vectors, &n, work, length, none, done);
+        x.call(&mode, &sort, select, &n, a, &n, &sorted, values, x.at<T>(4, b), vectors, &n, work, length, none, info);
         if (!asks) *x.at<int>(5, b) = sorted;
       }
     });
@@ -304,7 +299,7 @@ struct Hessenberg {
     expect(1 <= low && low <= high && high <= n, "attributes low and high are no range of rows");
     x.copy<T>(0, 1);
     with_work<T>(x, [&](int64_t b, T* work, int* length, int* info) {
-      x.call(&n, &low, &high, x.at<T>(1, b), &n, x.at<T>(2, b), work, length, *length == kAsk ? info : x.at<int>(3, b));
+      x.call(&n, &low, &high, x.at<T>(1, b), &n, x.at<T>(2, b), work, length, info);
     });
   }
 };
@@ -317,8 +312,7 @@ struct Tridiagonal {
     int n = x.size('n');
     x.copy<T>(0, 1);
     with_work<T>(x, [&](int64_t b, T* work, int* length, int* info) {
-      x.call(&uplo, &n, x.at<T>(1, b), &n, x.at<Real<T>>(2, b), x.at<Real<T>>(3, b), x.at<T>(4, b), work, length,
-             *length == kAsk ? info : x.at<int>(5, b));
+      x.call(&uplo, &n, x.at<T>(1, b), &n, x.at<Real<T>>(2, b), x.at<Real<T>>(3, b), x.at<T>(4, b), work, length, info);
     });
   }
 };

@@ -19,7 +19,10 @@ void expect(bool holds, const char* text) {
 }
 
 LapackCall::LapackCall(const XLA_FFI_CallFrame& frame, const char* form, const LapackTypes& types)
-    : frame_(frame), function_(frame.ctx->function), operands_(static_cast<size_t>(frame.args.size)) {
+    : frame_(frame),
+      function_(frame.ctx->function),
+      operands_(static_cast<size_t>(frame.args.size)),
+      has_info_(form[std::strlen(form) - 1] == 'I') {
   std::fill(std::begin(sizes_), std::end(sizes_), -1);
   for (int64_t i = 0; i < frame.args.size; i++)
     buffers_.push_back(static_cast<const XLA_FFI_Buffer*>(frame.args.args[i]));

@@ -53,6 +53,10 @@ class LapackCall {
     return static_cast<T*>(buffers_[static_cast<size_t>(buffer)]->data) + b * steps_[static_cast<size_t>(buffer)];
   }
 
+  // Whether the last result is what LAPACK says of each matrix, and where that of number `b` is.
+  bool has_info() const { return has_info_; }
+  int* info(int64_t b) const { return at<int>(static_cast<int>(buffers_.size()) - 1, b); }
+
   // A buffer, an operand or a result, starts as an operand, where that is not so already.
   template <typename T>
   void copy(int operand, int buffer) const {
@@ -84,6 +88,7 @@ class LapackCall {
   const XLA_FFI_CallFrame& frame_;
   Function* function_;
   size_t operands_;
+  bool has_info_;
   std::vector<const XLA_FFI_Buffer*> buffers_;
   std::vector<int64_t> steps_;  // elements from one matrix to the next
   int64_t batch_ = 1;

@@ -18,12 +18,12 @@ CALLS ?= 200000
 SIZES ?= 7,32,1,31,0,2
 JOBS ?= 1
 BIN := $(VENV)/bin
-GPU_TESTS := $(patsubst %,tests/e2e/test_%.py,sweeps control data_sizes pad random random_graphs conformance)
+GPU_TESTS := $(patsubst %,tests/e2e/test_%.py,sweeps control data_sizes pad random random_graphs conformance one_rounding)
 # Of the unit tests those that run code, of the others those of programs.
 AARCH64_TESTS ?= tests/aarch64 $(patsubst %,tests/unit/%.py,$(addprefix targets/test_,vecmath minifloats masks translate) \
 	$(addprefix schedules/test_,attention convolution elementwise indexing reduce sort tile types) fusion/test_stitch) \
 	$(patsubst %,tests/e2e/test_%.py,programs jax_programs sweeps random_graphs random complex control data_sizes einsum \
-	linalg library_ops pad bitcast chlo in_place reduce_jax reduce_precision window_edges threads conformance)
+	linalg library_ops pad bitcast chlo in_place reduce_jax reduce_precision window_edges threads conformance one_rounding)
 # Those of what takes and gives JAX's, LLVM's and numpy's own things.
 RANGE_TESTS := tests/unit/import_ tests/unit/ral $(patsubst %,tests/e2e/test_%.py,programs jax_programs jit jit_face \
 	jit_fallback jit_settings jit_values in_jit callbacks library library_ops linalg random cache executable \

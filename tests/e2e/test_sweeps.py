@@ -27,7 +27,7 @@ def test_op(name, pytestconfig):
     @given(single_ops(name))
     def sweep(graph: Graph) -> None:
         note(to_stablehlo(graph))
-        check(graph, rounding=0.0)
+        check(graph)
 
     if "emulated" in (pytestconfig.getoption("--target") or "") and name in ON_THE_CPU_ONLY:
         with pytest.raises(UnsupportedOpError, match="run on the CPU only"):

@@ -45,7 +45,6 @@ def run_batch(directory: Path, name: str, settings_: Settings, stage: Stage) -> 
     with_xla = settings_.dump == "xla"
     what, _, number = name.partition(":")
     result = Result(name, "fuzz", what)
-    rounding = 1.0 if what == "graph" else 0.0
     file = directory / f"{name.replace(':', '-')}.mlir"
     strategy = graphs(min_ops=5, max_ops=40) if what == "graph" else single_ops(what)
 
@@ -64,10 +63,10 @@ def run_batch(directory: Path, name: str, settings_: Settings, stage: Stage) -> 
         file.write_text(to_stablehlo(graph))  # stays when the process dies
         result.shapes += 1
         stage("check", "fuzz", what)
-        error = failure(graph, rounding, with_xla=with_xla)
+        error = failure(graph, with_xla=with_xla)
         if error is not None:
             stage(f"shrink ({describe(error)})", "fuzz", what)
-            graph, error = shrink(graph, rounding, error, time.monotonic() + SHRINK_SECONDS, with_xla)
+            graph, error = shrink(graph, error, time.monotonic() + SHRINK_SECONDS, with_xla)
             result.status = "unsupported" if isinstance(error, UnsupportedOpError) else "failed"
             result.reason = describe(error)
             file.write_text(f"// {name}: {result.reason}\n{to_stablehlo(graph)}")

@@ -9,7 +9,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from op_rows import ON_THE_CPU_ONLY, ROWS
 from op_rows.assemble import update_of
-from op_rows.gen import ALL, F32, REAL, B, Gen, S, Types, facts, finish
+from op_rows.gen import ALL, BF16, F16, F32, REAL, B, Gen, S, Types, facts, finish
 from op_rows.indexing import scatter_into
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, regions, uses
@@ -57,7 +57,13 @@ def graphs(draw: st.DrawFn, min_ops: int = 1, max_ops: int = 8, types: Types = A
     for _ in range(draw(st.integers(min_ops, max_ops))):
         drawn = gen.b.ops, gen.inputs, gen.pool, shown
         counts = list(map(len, drawn))
-        made = _change(gen, shown) if gen.integer(0, 2) == 0 else ROWS[gen.choose(names)](gen)
+        match gen.integer(0, 11):
+            case 0 | 1 | 2 | 3:
+                made = _change(gen, shown)
+            case 4 if not ops:
+                made = _own_extreme(gen)
+            case _:
+                made = ROWS[gen.choose(names)](gen)
         if too_large(gen.b.ops[counts[0] :]):
             for values, count in zip(drawn, counts, strict=True):
                 del values[count:]
@@ -68,6 +74,33 @@ def graphs(draw: st.DrawFn, min_ops: int = 1, max_ops: int = 8, types: Types = A
     values = [value for op in graph.ops for value in op.results]
     shown += gen.some((value for value in values if read[value]), 0, 2)
     return finish(gen, [value for value in values if value in shown or not read[value]])
+
+
+def _own_extreme(gen: Gen) -> Sequence[Value]:
+    """A sum with a product, beside its own largest or smallest element, and what the gradient of that one reads.
+
+    Differences are exactly 0 at that element, and never of the other sign, if each value is rounded in one way wherever
+    it is computed.
+    """
+    x = gen.value((F32, BF16, F16), low=1)
+    axes = tuple(sorted(gen.some(range(x.rank), 1)))
+    product = gen.b.op("multiply", [x, gen.of(x.dtype, x.shape)])
+    value = product
+    if gen.flag():
+        value = gen.b.op(gen.choose(("add", "subtract")), gen.order([product, gen.of(x.dtype, x.shape)]))
+    kind = gen.choose(("max", "min"))
+    start = gen.number(x.dtype, -math.inf if kind == "max" else math.inf)
+    kept = tuple(axis for axis in range(x.rank) if axis not in axes)
+    reduced = gen.b.op("reduce", [value, start], dims=axes, kind=kind)
+    extreme = gen.b.op("broadcast", [reduced], shape=x.shape, dims=kept)
+    apart = [extreme, value] if kind == "max" else [value, extreme]
+    root = gen.b.op("sqrt", [gen.b.op("subtract", apart)])
+    chosen = gen.b.op("compare", [value, extreme], direction="EQ")
+    zero, one = (gen.spread(gen.number(x.dtype, number), x.shape) for number in (0, 1))
+    ones = gen.b.op("select", [chosen, one, zero])
+    count = gen.b.op("reduce", [ones, gen.number(x.dtype, 0)], dims=axes, kind="add")
+    share = gen.b.op("divide", [ones, gen.b.op("broadcast", [count], shape=x.shape, dims=kept)])
+    return product, value, root, share
 
 
 def _change(gen: Gen, shown: list[Value]) -> Value | Sequence[Value]:

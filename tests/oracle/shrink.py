@@ -11,27 +11,23 @@ from op_rows.gen import bound_graph
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, substitute
 
 
-def failure(
-    graph: Graph, rounding: float, numbers: Sequence[int] = range(len(SIZES)), with_xla: bool = False
-) -> Exception | None:
+def failure(graph: Graph, numbers: Sequence[int] = range(len(SIZES)), with_xla: bool = False) -> Exception | None:
     """What goes wrong with a graph, if something does."""
     try:
-        check(graph, rounding, numbers, with_xla)
+        check(graph, numbers, with_xla)
     except Exception as error:
         return error
     return None
 
 
-def shrink(
-    graph: Graph, rounding: float, error: Exception, until: float, with_xla: bool = False
-) -> tuple[Graph, Exception]:
+def shrink(graph: Graph, error: Exception, until: float, with_xla: bool = False) -> tuple[Graph, Exception]:
     """The smallest graph found until then (of time.monotonic) that raises the same kind of error, and that error."""
     numbers = (error.number,) if isinstance(error, Mismatch) else tuple(range(len(SIZES)))
 
     def attempt(outputs: Sequence[Value], stops: Collection[Value] = ()) -> bool:
         nonlocal graph, error
         smaller = part(graph, outputs, stops)
-        found = failure(smaller, rounding, numbers, with_xla)
+        found = failure(smaller, numbers, with_xla)
         if type(found) is not type(error):
             return False
         graph, error = smaller, found

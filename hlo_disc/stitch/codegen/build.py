@@ -55,7 +55,6 @@ class Builder:
         self._floats = {*self._float_types.values()}
         self._f32, self.f64 = ir.F32Type.get(), ir.F64Type.get()
         self.i1, self.i8, self.i32, self.i64 = (self._int_types[n] for n in (1, 8, 32, 64))
-        self._contract = ir.Attribute.parse("#arith.fastmath<contract>")
         self.no_signed_zeros = ir.Attribute.parse("#arith.fastmath<nsz>")
         self.fast_space = ir.Attribute.parse("#gpu.address_space<workgroup>")
         self._unknown = ir.Location.unknown()
@@ -206,9 +205,7 @@ class Builder:
         other = x if isinstance(x, Val) and (x.lanes or not isinstance(y, Val)) else y
         x, y = self.like(x, other), self.like(y, other)
         if self.is_float(x):
-            # Doubles are for those who want every operation rounded as IEEE 754 says.
-            flags = {} if x.element == self.f64 else {"fastmath": self._contract}
-            return self.pure(lambda: _FLOAT_OPS[sign](x.v, y.v, **flags).result, x.lanes, [x, y], key=sign)
+            return self.pure(lambda: _FLOAT_OPS[sign](x.v, y.v).result, x.lanes, [x, y], key=sign)
         # A division by zero traps: it stays where the schedule put it.
         return self.pure(lambda: _INT_OPS[sign](x.v, y.v).result, x.lanes, [x, y], sign not in "//%", sign)
 
@@ -265,7 +262,7 @@ class Builder:
     def fma(self, x: Val, y: Val, z: Val) -> Val:
         """x*y + z: one rounding for floats."""
         if self.is_float(z):
-            return self.apply(vector.FMAOp if z.lanes else mlir.math.FmaOp, x, y, z)
+            return self.apply(vector.FMAOp if x.lanes or y.lanes or z.lanes else mlir.math.FmaOp, x, y, z)
         return self.binary("+", self.binary("*", x, y), z)
 
     def pair(self, x: Val, y: Val) -> Val:

@@ -237,7 +237,6 @@ _MULTIPLY = _by_type(None, arith.MulIOp, boolean=arith.AndIOp)
 
 
 def _arithmetic(sign: str, otherwise: Rule) -> Rule:
-    """Float arithmetic may contract to FMA."""
     return lambda b, o, x: b.binary(sign, *x) if b.is_float(x[0]) else otherwise(b, o, x)
 
 
@@ -278,6 +277,7 @@ _ROWS: dict[str, Rule] = {
     "add": _arithmetic("+", _ADD),
     "subtract": lambda b, o, x: b.binary("-", *x),
     "multiply": _arithmetic("*", _MULTIPLY),
+    "fma": lambda b, o, x: b.fma(*x),
     "divide": _divide,
     "remainder": _remainder,
     "maximum": _MAXIMUM,

@@ -12,7 +12,6 @@ along a row of the image, nothing is reduced, and padding without holes is not p
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -157,12 +156,13 @@ class _Lowering:
         holes = any(n > 1 for n in self.attrs["base_dilations"])
         low = [ZERO] * self.spatial if holes else self.attrs["low"]
         padded, factors = self._padded() if holes else self.x, self._features()
-        products = []
+        total: Value | None = None
         for offset in itertools.product(*(range(size.value) for size in self.windows)):
             x = self._without(self._split(self._shifted(padded, low, offset), "c"), ("c",))
             w = self._without(self._part(factors, offset), [f"p{i}" for i in range(self.spatial)])
-            products.append(self._emit("multiply", self._factors(x, w, result)))
-        total = functools.reduce(lambda x, y: self._emit("add", [x, y]), products)
+            pair = self._factors(x, w, result)
+            total = self._emit("fma", [*pair, total]) if total else self._emit("multiply", pair)
+        assert total is not None  # there is an offset
         return _Named(self._of_type(total), result)
 
     def _features(self) -> _Named:

@@ -9,6 +9,7 @@ select_windows (x, *captured) {shape, window, strides, low, high, body}: where t
 window_scatter (selected, source, init, *captured) {shape, window, strides, low, high, body}: each element combines,
     window by window, what the source has for the windows that selected it.
 sort_first: a `sort` whose results end after `first` elements.
+fma (x, y, z): x*y + z, rounded once.
 reinterpret (x) {dtype}: elements of one byte in memory, whatever bits they use, as those of another such type.
 define (scalar) {symbol, effect}: a size that only the run knows.
 """
@@ -23,6 +24,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops import indexing
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints
+from hlo_disc.dynamic_hlo.ops.elementwise import infer_elementwise
 from hlo_disc.dynamic_hlo.ops.inference import Rule, Types, broken, disagree, need_dtype, need_scalar
 from hlo_disc.dynamic_hlo.ops.reductions import Combiner, scattered, selected
 from hlo_disc.dynamic_hlo.ops.row import OpDef
@@ -147,6 +149,12 @@ def _define(size: Array, *, symbol: str, effect: bool) -> tuple[()]:
     return ()
 
 
+def _fma(x: Array, y: Array, z: Array) -> Array:
+    """Computed in twice the digits: the second rounding hardly ever shows."""
+    wide = {"f4": np.float64, "f8": np.longdouble}.get(x.dtype.str[1:], x.dtype)
+    return (x.astype(wide) * y + z).astype(x.dtype)
+
+
 def _infer_reinterpret(op: Op, facts: ShapeFacts) -> Types:
     (x,), dtype = op.operands, op.attrs["dtype"]
     if x.dtype.itemsize != 1 or dtype.itemsize != 1:
@@ -166,6 +174,7 @@ register(
         _row("select_windows", "window", None, _infer_select_windows, _select_windows, *_WINDOWS),
         _row("window_scatter", "window", None, _infer_window_scatter, _window_scatter, *_WINDOWS),
         _row("sort_first", "sort", None, _infer_sort_first, _sort_first, "dim", "stable", "count", "first", "body"),
+        _row("fma", "elementwise", 3, infer_elementwise("int", "uint", "float"), _fma),
         _row("reinterpret", "elementwise", 1, _infer_reinterpret, lambda x, *, dtype: x.view(dtype), "dtype"),
         _row("define", "control", 1, _infer_define, _define, "symbol", "effect"),
     ),

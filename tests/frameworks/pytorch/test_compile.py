@@ -36,6 +36,40 @@ def test_gradients_of_inputs_and_weights():
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda x, y: (x * y).sum() + (x * y + x).amax(-1).sum(),
+        lambda x, y: (x * y).sum() + (x * y + x).relu().amax(0).sum(),
+        lambda x, y: ((x * y).tanh() + (x * y + y).amax(-1, keepdim=True)).sum(),
+    ],
+    ids=["rows", "columns", "beside a function"],
+)
+def test_gradients_of_maxima(loss):
+    """The backward graph finds the elements that equal a maximum which the forward graph has computed."""
+    compiled = torch.compile(loss, backend="hlo_disc", dynamic=True)
+    for shape in [(4, 10), (3, 5), (10, 2), (2, 33), (64, 64)]:
+        x, y = (torch.randn(shape, requires_grad=True) for _ in range(2))
+        wanted = torch.autograd.grad(loss(x, y), (x, y))
+        torch.testing.assert_close(torch.autograd.grad(compiled(x, y), (x, y)), wanted, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x * -1.7e14).softmax(-1),
+        lambda x: (x * 1e30).log_softmax(-1),
+        lambda x: ((x @ x.T) / -1e-4 * 1e8).softmax(-1) @ x,
+    ],
+    ids=["softmax", "log_softmax", "attention"],
+)
+def test_softmax_of_large_scores(function):
+    compiled = torch.compile(function, backend="hlo_disc", dynamic=True)
+    for shape in [(10, 10), (3, 4), (5, 33), (2, 700)]:
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), function(x), rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("number", [0.0, 3.0, float("-inf"), float("nan")])
 def test_softmax_of_a_single_number(number):
     def both(x):

@@ -23,6 +23,7 @@ from hlo_disc.errors import ArgumentError
 from hlo_disc.explain.text import launches_text, plan_text
 from hlo_disc.options import Options
 from hlo_disc.program import InputRow, OutputRow, Program
+from hlo_disc.ral import OwnFloats
 from hlo_disc.targets import registry
 
 if TYPE_CHECKING:
@@ -231,10 +232,13 @@ STAGES: tuple[Stage, ...] = (
 def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
     """Compile a DHLO graph, or what a function without arguments returns as one, unless the cache has the program.
 
+    Constants are folded, and functions traced, in the floating-point mode of programs: what is compiled does not depend
+    on the caller's.
+
     Raises what the stages raise.
     """
     c = InProgress(source, options)
-    with _no_garbage_collection(), c.open, progress.bar([stage.name for stage in STAGES]) as begin:
+    with OwnFloats(), _no_garbage_collection(), c.open, progress.bar([stage.name for stage in STAGES]) as begin:
         _run(c, 0, begin)
         start = time.perf_counter()
         read = c.graph

@@ -23,6 +23,7 @@ from hlo_disc.jitted.programs import Backward, Compiled, Entry, Histories
 from hlo_disc.jitted.repeated import repeated
 from hlo_disc.jitted.stats import Compilation, Log
 from hlo_disc.options import Options
+from hlo_disc.ral import OwnFloats
 from hlo_disc.signature import parse_dims
 from hlo_disc.targets import registry
 from hlo_disc.trace import Traced, broken, elsewhere, flattened, symbol_sizes, trace, trace_call, where
@@ -275,7 +276,8 @@ class FlatFunction:
                 if entry.unsupported:
                     raise UnsupportedOpError(entry.unsupported)
                 try:
-                    found = self._compile(entry, leaves, sizes)
+                    with OwnFloats():  # programs are compared by what rewriting makes of them, too
+                        found = self._compile(entry, leaves, sizes)
                 except UnsupportedOpError as error:
                     entry.unsupported = str(error)
                     raise

@@ -2,7 +2,7 @@
 
 jaxlib makes a `jax.Array` in a tenth of the time that it takes anyone else, where XLA runs what makes it. So after a
 hundred calls of the same types there is an XLA program for them that does nothing but call ours, as inside of
-`jax.jit`, with our threads and floating-point mode. To compile it takes as long as a few hundred calls save.
+`jax.jit`, with our threads. To compile it takes as long as a few hundred calls save.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import atexit
 from ._ral import (
     Code,
     Executable,
+    OwnFloats,
     cpu_features,
     cpu_model,
     device_blocks,
@@ -37,6 +38,7 @@ atexit.register(stop_pool)
 __all__ = [
     "Code",
     "Executable",
+    "OwnFloats",
     "cpu_features",
     "cpu_model",
     "device_blocks",

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "device_call.h"
-#include "floats.h"
 #include "interpreter.h"
 #include "library.h"
 #include "team.h"
@@ -90,13 +89,26 @@ class XlaTasks : public Tasks {
  public:
   XlaTasks(const XLA_FFI_CallFrame* frame, int threads) : frame_(frame), threads_(threads) {}
   void schedule(Task task, void* data) override {
-    XLA_FFI_ThreadPool_Schedule_Args args{XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, nullptr, frame_->ctx, task,
-                                          data};
-    if (threads_ < 2 || !succeeded(frame_->api, frame_->api->XLA_FFI_ThreadPool_Schedule(&args))) task(data);
+    if (threads_ < 2) return task(data);
+    auto given = std::make_unique<Given>(Given{task, data});
+    XLA_FFI_ThreadPool_Schedule_Args args{XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, nullptr, frame_->ctx, start,
+                                          given.get()};
+    if (!succeeded(frame_->api, frame_->api->XLA_FFI_ThreadPool_Schedule(&args))) return task(data);
+    given.release();
   }
   int64_t threads() const override { return threads_; }
 
  private:
+  struct Given {
+    Task task;
+    void* data;
+  };
+
+  static void start(void* data) {
+    std::unique_ptr<Given> given(static_cast<Given*>(data));
+    run_in_own_floats(given->task, given->data);
+  }
+
   const XLA_FFI_CallFrame* frame_;
   int threads_;
 };
@@ -219,7 +231,7 @@ XLA_FFI_Error* execute(const XLA_FFI_CallFrame* frame) {
                 run_allocate,  nullptr,          nullptr,
                 nullptr,       nullptr};
   XlaCall state(base, program, tasks, frame);
-  check_status(state, program.main_fn(&state, call.env.data(), arena, call.bufs.data()), call.env.data());
+  check_status(state, state.enter(program.main_fn, call.env.data(), arena, call.bufs.data()), call.env.data());
   executable->count()->in_jit.fetch_add(1, std::memory_order_relaxed);
   return nullptr;
 }
@@ -331,7 +343,6 @@ XLA_FFI_Error* execute_held(const XLA_FFI_CallFrame* frame) {
   const Executable& executable = *(*static_cast<const Hold*>(args.state))->executable;
   Call call(executable.program());
   if (XLA_FFI_Error* error = bind(frame, call, 0)) return error;
-  OwnFloats floats;
   call.launch(0);
   return nullptr;
 }
@@ -343,7 +354,6 @@ XLA_FFI_Error* execute_alone(const XLA_FFI_CallFrame* frame) {
   if (!executable->program().driver.empty()) return for_another_platform(frame->api);
   Call call(executable->program());
   if (XLA_FFI_Error* error = bind(frame, call, 0)) return error;
-  OwnFloats floats;
   call.launch(0);
   return nullptr;
 }

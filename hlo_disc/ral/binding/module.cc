@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "callback.h"
 #include "capsule.h"
@@ -19,6 +20,7 @@
 #include "fast_path.h"
 #include "ffi.h"
 #include "fft.h"
+#include "floats.h"
 #include "gpu.h"
 #include "interpreter.h"
 #include "lapack.h"
@@ -209,6 +211,10 @@ nb::object dlpack_of(const ral::DeviceTensor& tensor, std::optional<int64_t> str
   return nb::steal(capsule);
 }
 
+struct EnteredFloats {
+  std::optional<ral::OwnFloats> floats;
+};
+
 using LaunchTuple = std::tuple<uintptr_t, int64_t, int64_t, int64_t>;
 
 std::tuple<int64_t, int64_t, std::vector<LaunchTuple>> record(Executable& self, nb::tuple arguments) {
@@ -360,6 +366,11 @@ NB_MODULE(_ral, m) {
                            nb::capsule(ral::held_type_info()));
   }, "The XLA FFI handler of programs that keep their executables, and its state's type id and type info.");
 
+  nb::class_<EnteredFloats>(m, "OwnFloats")
+      .def(nb::init<>())
+      .def("__enter__", [](EnteredFloats& self) {
+    self.floats.emplace();
+  }).def("__exit__", [](EnteredFloats& self, nb::args) { self.floats.reset(); });
   nb::class_<ral::Code>(m, "Code")
       .def("__init__",
            [](ral::Code* self, nb::bytes object, const std::unordered_map<std::string, uintptr_t>& symbols) {

@@ -10,7 +10,6 @@
 #include "call.h"
 #include "executable.h"
 #include "ffi.h"
-#include "floats.h"
 #include "interpreter.h"
 #include "tensor.h"
 #include "xla_ffi.h"
@@ -198,7 +197,6 @@ void run(const Kernel& kernel, Context* context) {
     results += rank;
   }
   if (!later.empty()) call.outputs.resize(outputs);
-  OwnFloats floats;
   call.launch(0);
   for (int k : later) {
     void* data = allocate(kernel, context, k, call.output_sizes(k), status);

@@ -13,7 +13,7 @@ void run_pack(ral_main_fn fn, const Program& program, const void* source, void* 
   StandaloneTasks tasks(program.workers);
   Run run(standalone_call(program.workers, nullptr, 0), program, tasks);
   void* bufs[] = {const_cast<void*>(source), destination};
-  check_status(run, fn(&run, nullptr, nullptr, bufs), nullptr);
+  check_status(run, run.enter(fn, nullptr, nullptr, bufs), nullptr);
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ void Call::launch(int64_t pack_limit) {
   StandaloneTasks tasks(workers);
   Run run(standalone_call(workers, scratch, scratch_bytes), program, tasks);
   run.call = this;
-  check_status(run, program.main_fn(&run, env.data(), arena.data(), bufs.data()), env.data());
+  check_status(run, run.enter(program.main_fn, env.data(), arena.data(), bufs.data()), env.data());
 }
 
 Block pack_constant(ral_main_fn fn, const void* constant, int64_t bytes) {

@@ -24,7 +24,7 @@ struct DeviceRun : Run {
   void run_main(void* arena) {
     for (size_t k = 0; k < device.constants.size(); k++)
       call->bufs[program.first_constant + static_cast<int>(k)] = device.constants[k].data();
-    int32_t status = program.main_fn(this, call->env.data(), static_cast<char*>(arena), call->bufs.data());
+    int32_t status = enter(program.main_fn, call->env.data(), static_cast<char*>(arena), call->bufs.data());
     if (error) throw *error;
     check_status(*this, status, call->env.data());
   }

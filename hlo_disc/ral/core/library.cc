@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "call.h"
+#include "floats.h"
 
 namespace ral {
 namespace {
@@ -69,6 +70,11 @@ Run::Run(const ral_call& base, const Program& program, Tasks& tasks) : ral_call(
   id = next.fetch_add(1, std::memory_order_relaxed);
 }
 
+int32_t Run::enter(ral_main_fn fn, int64_t* env, char* arena, void* const* bufs) {
+  OwnFloats floats;
+  return fn(this, env, arena, bufs);
+}
+
 // One call frame with all that its pointers refer to.
 struct LibraryCall::Frame {
   Frame(const LibraryCall& call, const int64_t* record) {
@@ -127,6 +133,7 @@ void LibraryCall::fail(const XLA_FFI_Error& error) const {
 }
 
 void LibraryCall::instantiate() {
+  OwnFloats floats;
   for (int stage = 0; stage < kStages; stage++) check(stage);
   Frame frame(*this, nullptr);
   frame.context.states[XLA_FFI_ExecutionStage_INSTANTIATE] = &state_;
@@ -167,6 +174,7 @@ void LibraryCall::call(Frame& frame, int stage) const {
     std::unique_ptr<XLA_FFI_Error> later = wait_for(frame.frame.future);
     if (!error) error = std::move(later);
   }
+  if (!floats_are_own()) set_own_floats();  // for what comes next: a handler may leave another mode
   if (error) fail(*error);
 }
 

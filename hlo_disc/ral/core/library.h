@@ -31,6 +31,9 @@ using Function = void();
 struct Run : ral_call {
   Run(const ral_call& base, const Program& program, Tasks& tasks);
 
+  // What a function of the program returns, in our floating-point mode: the only way into main and into packs.
+  int32_t enter(ral_main_fn fn, int64_t* env, char* arena, void* const* bufs);
+
   const Program& program;
   Tasks& tasks;                // where the handlers' own tasks run
   int64_t id;                  // no other run of the process has it

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "floats.h"
 #include "library.h"
 
 namespace ral {
@@ -99,8 +100,13 @@ void Program::finish() {
   bufs_size = first_result + static_cast<int>(outputs.size());
 }
 
+int32_t Program::enter_plan(const int64_t* dims, int64_t* env) const {
+  OwnFloats floats;
+  return plan_fn(dims, env);
+}
+
 void Program::plan(const int64_t* dims, int64_t* env) const {
-  int32_t broken = plan_fn(dims, env);
+  int32_t broken = enter_plan(dims, env);
   uint64_t unmet = asked.empty() ? 0 : static_cast<uint64_t>(env[this->env.asked]);
   if (unmet != 0 && !accepted->has(unmet)) {  // then the guards are not about this call
     throw Error(Error::kShape, asked[static_cast<size_t>(__builtin_ctzll(unmet))]);
@@ -111,7 +117,7 @@ void Program::plan(const int64_t* dims, int64_t* env) const {
 uint64_t Program::unmet(const int64_t* dims) const {
   if (asked.empty()) return 0;
   std::vector<int64_t> words(env.words);
-  plan_fn(dims, words.data());
+  enter_plan(dims, words.data());
   return static_cast<uint64_t>(words[env.asked]);
 }
 

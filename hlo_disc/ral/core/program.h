@@ -132,6 +132,10 @@ struct Program {
   void check_dtype(int input, const std::string& dtype) const;
 
   std::string argument(int input) const;  // "argument 'x'", for messages
+
+ private:
+  // What plan_fn returns, in our floating-point mode.
+  int32_t enter_plan(const int64_t* dims, int64_t* env) const;
 };
 
 // Whether a call says all of these sizes, before it runs.

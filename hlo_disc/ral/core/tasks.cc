@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "floats.h"
 #include "signals.h"
 
 namespace ral {
@@ -62,7 +63,7 @@ class TaskThreads {
       auto [task, data] = queue_.front();
       queue_.pop_front();
       lock.unlock();
-      task(data);
+      run_in_own_floats(task, data);
       lock.lock();
     }
   }
@@ -90,6 +91,11 @@ TaskThreads& task_threads() {
 }
 
 }  // namespace
+
+void run_in_own_floats(Task task, void* data) {
+  OwnFloats floats;
+  task(data);
+}
 
 void StandaloneTasks::schedule(Task task, void* data) {
   if (workers_ < 2) return task(data);

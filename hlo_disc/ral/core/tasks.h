@@ -17,6 +17,9 @@ class Tasks {
   virtual int64_t threads() const = 0;
 };
 
+// As a task runs that another thread than its scheduler's has.
+void run_in_own_floats(Task task, void* data);
+
 // Tasks of the standalone context for `workers` workers: threads made when first needed, shared by all calls.
 class StandaloneTasks : public Tasks {
  public:

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "floats.h"
+
 namespace ral {
 namespace {
 
@@ -96,6 +98,7 @@ void Team::wait_for_helpers() {
 }
 
 bool Team::serve(int slot, int64_t spin_ns) {
+  OwnFloats floats;
   std::atomic<uint32_t>& state = slots_[slot].state;
   int64_t idle_since = 0;
   for (int spins = 0;; spins++) {

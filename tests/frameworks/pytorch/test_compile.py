@@ -107,3 +107,20 @@ def test_no_memory_and_then_some():
     with pytest.raises(OutOfMemoryError):
         compiled(many, many)
     torch.testing.assert_close(compiled(torch.ones(3), torch.arange(2.0)), torch.arange(2.0).expand(3, 2))
+
+
+def test_the_callers_floating_point_mode_changes_nothing():
+    """PyTorch sets it for a thread, and its own ops follow it."""
+
+    def f(x):
+        return x * 0.7, x / 3 + 1
+
+    compiled, x = torch.compile(f, backend="hlo_disc", dynamic=True), torch.full((300_000,), 5e-40)
+    want = f(x)
+    assert torch.set_flush_denormal(True)
+    try:
+        found = [compiled(x) for _ in range(5)]
+    finally:
+        torch.set_flush_denormal(False)
+    for results in found:
+        assert all(torch.equal(y, z) for y, z in zip(results, want, strict=True))

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
+from float_modes import same_in_all_modes
 
 import hlo_disc.tensorflow
 from hlo_disc import ral
@@ -251,3 +252,12 @@ def test_gradients_of_a_loop_that_data_ends():
         y = f(x)
     with pytest.raises(hlo_disc.UnsupportedOpError, match="tf.TensorListPushBack.*maximum_iterations"):
         tape.gradient(y, x)
+
+
+def test_the_callers_floating_point_mode_changes_nothing():
+    f = hlo_disc.tensorflow.jit(lambda x: (x * 0.7, tf.reduce_sum(x) / 3.0))
+    traced = tf.function(lambda x: f(x), input_signature=[tf.TensorSpec([None])])
+    x = tf.constant(np.where(np.arange(1000) % 3, 5e-40, np.arange(1000)).astype(np.float32))
+    for call in (f, traced):
+        same_in_all_modes(lambda call=call: call(x))
+    np.testing.assert_array_equal(traced(x)[0].numpy().view(np.int32), f(x)[0].numpy().view(np.int32))

@@ -235,6 +235,9 @@ void* run_allocate(ral_call* call, int32_t what, const int64_t* sizes) {
                     "the sizes of output " + std::to_string(what) + " depend on data, which XLA cannot know");
       return run.call->allocate_output(what, sizes);
     }
+    if (sizes[0] >= RAL_BEYOND_MEMORY)
+      throw Error(Error::kOutOfMemory,
+                  "an array of a size that depends on data has more elements or bytes than 64 bits can count");
     if (sizes[0] < 0 || sizes[0] > INT64_MAX / 1024) out_of_memory(sizes[0], "intermediate values");
     int64_t bytes = align_up(sizes[0], RAL_ALIGNMENT);
     if (what == RAL_SCRATCH) {

@@ -112,6 +112,23 @@ void Program::plan(const int64_t* dims, int64_t* env) const {
     throw Error(Error::kShape, asked[static_cast<size_t>(__builtin_ctzll(unmet))]);
   }
   if (broken != 0) broken_guard(static_cast<size_t>(broken) - RAL_PLAN_BROKEN, env);
+  if (env[this->env.arena] >= RAL_BEYOND_MEMORY) beyond_memory(dims, env);
+}
+
+void Program::beyond_memory(const int64_t* dims, const int64_t* env) const {
+  const int64_t* sizes = env + this->env.outputs;
+  for (size_t k = 0; k < outputs.size(); sizes += outputs[k++].rank()) {
+    if (!is_known(sizes, outputs[k].rank())) continue;
+    const int64_t bytes = tensor_bytes(outputs[k], sizes);
+    if (bytes >= RAL_BEYOND_MEMORY) out_of_memory(bytes, "output " + std::to_string(k));
+  }
+  std::string given;
+  for (const TensorType& input : inputs) {
+    if (input.rank()) given += (given.empty() ? "" : ", ") + input.name + " " + shape_text(dims, input.rank());
+    dims += input.rank();
+  }
+  throw Error(Error::kOutOfMemory, "an array that is computed has more elements or bytes than 64 bits can count, for " +
+                                       (given.empty() ? std::string("these arguments") : given));
 }
 
 uint64_t Program::unmet(const int64_t* dims) const {

@@ -113,7 +113,8 @@ struct Program {
   // Completes a program whose other fields are set. Throws std::invalid_argument where they do not fit together.
   void finish();
 
-  // Fills env (env.words values). Throws Error(kShape) when a guard does not hold, or an asked condition.
+  // Fills env (env.words values). Throws Error(kShape) when a guard does not hold, or an asked condition, and
+  // Error(kOutOfMemory) where 64 bits do not count what there would be to compute.
   void plan(const int64_t* dims, int64_t* env) const;
 
   // The asked conditions that do not hold at these sizes, a bit each.
@@ -134,6 +135,9 @@ struct Program {
   std::string argument(int input) const;  // "argument 'x'", for messages
 
  private:
+  // Throws Error(kOutOfMemory): what is computed for these sizes of the inputs has more than 64 bits count.
+  [[noreturn]] void beyond_memory(const int64_t* dims, const int64_t* env) const;
+
   // What plan_fn returns, in our floating-point mode.
   int32_t enter_plan(const int64_t* dims, int64_t* env) const;
 };

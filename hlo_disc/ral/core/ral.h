@@ -114,7 +114,8 @@ int32_t ral_product(ral_call* call, const char* kernel, const ral_product_args* 
  * not hold; env then starts with the arguments of that guard's message. On success env holds the arena's bytes, a
  * worker's scratch bytes, the symbols' values and the sizes of all outputs, concatenated. Where it does, and how many
  * words it has, the executable's EnvLayout says, which nobody works out anew. A size that only the run knows is -1:
- * main allocates such an output. One word may say, not being 0, that kernels need indices of 64 bits, and main may set it, before it
+ * main allocates such an output. The arena has RAL_BEYOND_MEMORY bytes where 64 bits do not hold how many elements or
+ * bytes something has that the program computes, also where that is never in memory: such a call cannot run. One word may say, not being 0, that kernels need indices of 64 bits, and main may set it, before it
  * launches those. One word says which of the conditions do not hold that calls of this program meet and
  * others do not: bit k for number k, bit RAL_ASKED_BITS for all from there on.
  * Pure: no allocation, no side effect besides env.
@@ -130,6 +131,7 @@ int32_t ral_product(ral_call* call, const char* kernel, const ral_product_args* 
 #define RAL_PLAN_BROKEN 1
 #define RAL_MAIN_BROKEN 2
 #define RAL_ASKED_BITS 62
+#define RAL_BEYOND_MEMORY (INT64_C(1) << 62)
 typedef int32_t (*ral_plan_fn)(const int64_t* dims, int64_t* env);
 typedef int32_t (*ral_main_fn)(ral_call* call, int64_t* env, char* arena, void* const* bufs);
 

@@ -9,7 +9,7 @@ the outermost scope that has its operands: what does not change in a loop is nev
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -255,6 +255,18 @@ class Builder:
         if isinstance(x, int) and isinstance(y, int):
             return max(x, y)
         return self.apply(arith.MaxSIOp, self.index(x), self.index(y))
+
+    def turns(self, size: Scalar, inside: Iterable[Scalar]) -> Scalar:
+        """How often the outermost loop of a nest turns: never where a loop inside does not, of as many turns as these.
+
+        So the time for what is empty does not grow with the sizes beside the 0.
+        """
+        for other in inside:
+            if isinstance(other, Val):
+                size = self.select(self.compare("<=", other, 0), self.index(0), self.index(size))
+            elif other <= 0:
+                return 0
+        return size
 
     def ceil_div(self, x: Scalar, y: Scalar) -> Scalar:
         return (x + (y - 1)) // y

@@ -15,7 +15,7 @@ import numpy as np
 from hlo_disc.abi import ALIGNMENT, ASKED_BITS, MAIN_BROKEN, PLAN_BROKEN, EnvLayout
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import NEGATED, Graph, Guard, Op, Value, raw_dim
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith, ir
 from hlo_disc.program import GuardRow, LibraryCall, PackRow
@@ -27,6 +27,7 @@ from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
 from hlo_disc.stitch.hostflow.device_memory import DeviceMemory
 from hlo_disc.stitch.hostflow.host_control import Emitter, Frame
+from hlo_disc.stitch.hostflow.index_width import beyond, counted
 from hlo_disc.stitch.hostflow.late_memory import LateMemory
 from hlo_disc.stitch.hostflow.memory import Slot, value_bytes
 from hlo_disc.stitch.hostflow.placement import Placement
@@ -128,6 +129,11 @@ class Flow:
         )
         return [need for need in needs if not self.placement.is_known(need)]
 
+    def _late_counts(self, group: Group) -> list[Dim]:
+        """What a group's kernels count that only the run knows."""
+        inside = [group, *(g for scope in self.plan.inner(group) for g in self.plan.groups(scope))]
+        return [size for size in dict.fromkeys(counted(inside)) if not self.placement.is_known(size)]
+
     def source(self, pack: Pack) -> tuple[str, int]:
         """Where the packed operand comes from: ("input", number) or ("constant", number)."""
         value = self.plan.root(pack.packing.source)
@@ -211,9 +217,14 @@ class Flow:
             self.b.store(self.b.cast(arith.IndexCastOp, self.b.i64, self.b.index(x)), env, at + i)
 
     def _fits(self, sizes: Sizes) -> Val | None:
-        """Whether 64 bits hold the sizes of all that `main` writes; None where they do at all calls."""
+        """Whether 64 bits hold the sizes of all that `main` writes, whatever kernels count, and what guards compare;
+        None where they do at all calls.
+        """
         b = self.b
         written = [slot.size for slot in self.placement.slots] + [value_bytes(v) for v in self.outputs] + self._needs
+        guards = (*self.graph.guards, *self.graph.asked)
+        compared = [side for guard in guards for side in (guard.lhs, guard.rhs)]
+        written += beyond(dict.fromkeys([*counted(self.scheduled.steps), *compared]), written)
         open_sizes = [size for size in written if not size.is_const and self.placement.is_known(size)]
         if not open_sizes:
             return None
@@ -295,7 +306,7 @@ class Flow:
                 b.if_(b.compare(NEGATED[op.attrs["relation"]], lhs, rhs), lambda: failures[op](call, env, *args))
 
             unknown = {v: (i, self.outputs[i].shape) for v, i in self.placement.outputs.items() if v not in known}
-            late = LateMemory(b, sizes, self.placement.late_places, unknown, self._late_needs)
+            late = LateMemory(b, sizes, self.placement.late_places, unknown, self._late_needs, self._late_counts)
             frame = Frame(memory, {})
 
             def prepare(group: Group) -> None:
@@ -369,8 +380,24 @@ class Flow:
                 else:
                     b.if_(condition, launch, lambda: choose(number + 1))
 
-            choose(0)
+            if group.schedule.may_fail:  # it may have effects
+                choose(0)
+            else:
+                some = self._writes(group, sizes)
+                choose(0) if some is None else b.if_(some, lambda: choose(0))
         return call
+
+    def _writes(self, group: Group, sizes: Sizes) -> Val | None:
+        """Whether a group has anything to write; None where its work is nothing, or nearly, when it has not.
+
+        Its loops may run over what is not empty: over two sizes that the call says, beside the one that is 0.
+        """
+        counts = dict.fromkeys(dim_product(v.shape) for v in group.outputs)
+        if not all(size.terms and all(len(monomial) > 1 for monomial, _ in size.terms) for size in counts):
+            return None
+        b = self.b
+        some = [b.compare("!=", b.index(sizes(size)), 0) for size in counts]
+        return functools.reduce(lambda x, y: b.apply(arith.OrIOp, x, y), some)
 
     def _taken(self, launch: Callable[[], Val | None], condition: Val | None) -> Val:
         """What a launch returns that may decline; 0 where the condition does not hold."""

@@ -1,4 +1,4 @@
-"""Whether the kernels of a program may count in 32 bits: not where a call has arrays of too many elements.
+"""What kernels count, and whether 32 bits are enough for that: not where a call has arrays of too many elements.
 
 An index of a kernel is a place in the memory of a value, or in a value that is never in memory, or a part of one. So
 are the sizes that it knows; others are in attributes of ops, or on the way to a quotient or minimum of sizes. What is
@@ -7,12 +7,13 @@ added to such a number and never used, at the end of a row or of all work, is sm
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value, all_ops
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.scheduling import Scheduled
 
 
@@ -39,6 +40,29 @@ def _sizes(scheduled: Scheduled) -> Iterator[Dim]:
         for value in values:
             yield _elements(value)
             yield from value.shape
+
+
+def counted(groups: Iterable[Group]) -> Iterator[Dim]:
+    """The elements of all values, of those that are never in memory too: an index of a kernel is one of them."""
+    for group in groups:
+        for op in all_ops(group.ops):
+            for value in (*op.operands, *op.results):
+                yield _elements(value)
+
+
+def beyond(sizes: Iterable[Dim], held: Iterable[Dim]) -> list[Dim]:
+    """Those of the sizes, symbols aside, that 64 bits may not hold where they hold these others: a term is larger."""
+    most: dict[tuple, int] = {}
+    for size in held:
+        for monomial, factor in size.terms:
+            most[monomial] = max(abs(factor), most.get(monomial, 0))
+    return [
+        size
+        for size in sizes
+        if not size.is_const
+        and str(size) not in size.symbols
+        and any(abs(factor) > most.get(m, 0) for m, factor in size.terms if m)
+    ]
 
 
 def _elements(value: Value) -> Dim:

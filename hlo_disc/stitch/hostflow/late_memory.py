@@ -21,6 +21,7 @@ class LateMemory:
     """What `main` allocates while it runs. places: the slot of each value; needs: fast memory of a group's blocks.
 
     outputs: values whose memory is an output of a late size, by its number and shape, which may not be the value's.
+    counts: what a group's kernels count of such sizes.
     """
 
     def __init__(
@@ -30,8 +31,10 @@ class LateMemory:
         places: Mapping[Value, Slot],
         outputs: Mapping[Value, tuple[int, Shape]],
         needs: Callable[[Group], Iterable[Dim]],
+        counts: Callable[[Group], Iterable[Dim]],
     ):
-        self.b, self.sizes, self.places, self.outputs, self.needs = b, sizes, places, outputs, needs
+        self.b, self.sizes, self.places, self.outputs = b, sizes, places, outputs
+        self.needs, self.counts = needs, counts
         self._fail: Callable[..., None] | None = None
         self._slots: dict[Slot, Val] = {}
         self._had: set[Dim] = set()
@@ -53,11 +56,18 @@ class LateMemory:
             if need not in self._had:
                 self._had.add(need)
                 self._allocate(SCRATCH, [self._bytes(need)], self.b.i8)
+        for size in self.counts(group):
+            if size not in self._had:
+                self._had.add(size)
+                self._allocate(TEMPORARY, [self._or_beyond(size, 0)], self.b.i8)
 
     def _bytes(self, size: Dim) -> Scalar:
-        """More than any memory where 64 bits do not hold the size."""
+        return self._or_beyond(size, self.sizes(size))
+
+    def _or_beyond(self, size: Dim, otherwise: Scalar) -> Scalar:
+        """More bytes than any memory has where 64 bits do not hold the size."""
         fits = self.b.compare("<", self.sizes.bound(size), float(BEYOND_MEMORY))
-        return self.b.select(fits, self.b.index(self.sizes(size)), self.b.index(BEYOND_MEMORY))
+        return self.b.select(fits, self.b.index(otherwise), self.b.index(BEYOND_MEMORY))
 
     def _allocate(self, what: int, sizes: Iterable[Scalar], element: ir.Type) -> Val:
         b = self.b

@@ -116,6 +116,7 @@ class BlockedKernel(TileKernel):
         axis, *others = axes
         lo, hi = part
         if others:
+            hi = lo + b.turns(hi - lo, (sizes(other.size) for other in others))
             with b.loop(lo, b.maximum(hi, lo + 1)) as loop:
                 self.blocks(
                     others,

@@ -200,8 +200,9 @@ class TileKernel(ProductKernel):
     def walk(self) -> list[KAxis]:
         """The axes of K as tiles walk them."""
         sizes = self.sizes
-        axes = zip(self.p.inner, self.k_steps, strict=True)
-        return [KAxis(sizes(axis.size), sizes(axis.row_stride), step) for axis, step in axes]
+        first, *rest = sizes.shape([axis.size for axis in self.p.inner])
+        axes = zip([self.b.turns(first, rest), *rest], self.p.inner, self.k_steps, strict=True)
+        return [KAxis(size, sizes(axis.row_stride), step) for size, axis, step in axes]
 
 
 def rows_of_tiles(

@@ -59,7 +59,8 @@ class PanelPacker:
                 self.block(sizes, Operand(col.buffer, at), here, depth, count)
                 return
             size = sizes(axes[0].size)
-            with self.b.loop(0, size) as loop:
+            inside = [sizes(axis.size) for axis in (*axes[1:], last)]
+            with self.b.loop(0, self.b.turns(size, inside)) as loop:
                 nest(axes[1:], at + loop.i * sizes(axes[0].col_stride), rows * size + loop.i)
 
         nest(outer, col.at, 0)

@@ -182,7 +182,8 @@ class TeamKernel(ProductKernel):
         axis, *others = axes
         if not others:
             return self._blocks(row_at, col_at, part, sums)
-        with b.loop(*part, 1, sums) as loop:
+        lo, hi = part
+        with b.loop(lo, lo + b.turns(hi - lo, (sizes(other.size) for other in others)), 1, sums) as loop:
             row_at = row_at + position(axis, loop.i, "row", sizes)
             col_at = col_at + position(axis, loop.i, "col", sizes)
             loop.yield_(*self._over(others, row_at, col_at, (0, b.index(sizes(others[0].size))), loop.args))

@@ -260,6 +260,8 @@ class RowKernel:
             return steps(acc) if reverse else acc
 
         start = self._start(scans, reducers)
+        if outer:
+            outer[0] = self.b.turns(outer[0], [*outer[1:], end - first])
         states: Sequence[Val] = self._nest(outer, [], start, inner)[sum(scan.count for scan in scans) :]
         folded: list[Val] = []
         for r in reducers:
@@ -284,7 +286,10 @@ class RowKernel:
 
             results = self._in_blocks(scans, first, end, 1, acc, one)
         else:
-            results = self._nest(self.sizes.shape(p.cols), [], acc, take)
+            cols = self.sizes.shape(p.cols)
+            if cols:
+                cols[0] = self.b.turns(cols[0], cols[1:])
+            results = self._nest(cols, [], acc, take)
         return results[sum(scan.count for scan in scans) :]
 
     def _in_blocks(

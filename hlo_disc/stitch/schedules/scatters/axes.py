@@ -91,6 +91,9 @@ class Places:
         self.targets = [leaves[v] for v in op.results]
         count = op.attrs["count"]
         self.size = sizes.shape(update_of(op).shape)
+        if axes.serial:
+            first = axes.serial[0]
+            self.size[first] = b.turns(self.size[first], (n for a, n in enumerate(self.size) if a != first))
         self.shape = sizes.shape(op.results[0].shape)
         self.indices = op.operands[count]
         self.updates = op.operands[count + 1 : 2 * count + 1]

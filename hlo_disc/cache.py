@@ -1,7 +1,8 @@
 """Compiled programs on disk, for all processes of a user: a file each, named by a digest of all that it follows from.
 
-An entry is what `Executable.save` writes, without the large arrays that the graph has anyway. It appears at once and
-whole, for it is written under another name, and what is in it is checked as it is read: damaged entries are deleted.
+An entry is what `Executable.save` writes, without the large arrays that the graph has anyway, and with its name. It
+appears at once and whole, for it is written under another name, and what is in it is checked as it is read: damaged
+entries, and those under the name of another one, are deleted.
 Nothing is locked. No failure here is one of the compilation: where the directory cannot be used, a warning is logged
 once.
 """
@@ -33,6 +34,8 @@ from hlo_disc.targets import registry
 logger = logging.getLogger("hlo_disc")
 
 SUFFIX = ".disc"
+# What a build leaves beside this file: a digest of the contents of all that it was made of.
+BUILD = "build.digest"
 # What makes code of a program.
 _PACKAGES = ("jax", "jaxlib", "llvmlite", "ml_dtypes", "numpy")
 # Arrays of so many bytes are not stored again; which of the graph's they are is a member of the entry.
@@ -62,7 +65,7 @@ def name(graph: Graph, options: Options) -> str:
     if program is None:
         return ""
     kind, level = registry.split(options.target)
-    made_by = (kind, level, registry.find(kind).made_for(level), _versions(), _files())
+    made_by = (kind, level, registry.find(kind).made_for(level), _versions(), _package())
     return hashlib.sha256(program + repr(made_by).encode()).hexdigest()
 
 
@@ -72,15 +75,26 @@ def _versions() -> tuple[str, ...]:
 
 
 @functools.cache
-def _files() -> str:
-    """A digest of this package's files: their names, sizes and times."""
+def _package() -> str:
+    """What tells this package from others that compile otherwise: its version, and its files."""
+    from hlo_disc import __version__
+    from hlo_disc.ral import _ral
+
+    assert _ral.__file__
+    return f"{__version__} {_files(Path(__file__).parent, Path(_ral.__file__))}"
+
+
+def _files(place: Path, native: Path) -> str:
+    """A digest of the contents of a package's files. It is made when the package is built; of files that are used as
+    they lie in a source tree their names, sizes and times have to do.
+    """
+    with suppress(FileNotFoundError):
+        return (place / BUILD).read_text()
     found = hashlib.sha256()
-    for path, _, names in sorted(os.walk(Path(__file__).parent)):
-        for name in sorted(names):
-            if name.endswith((".py", ".so")):
-                at = os.path.join(path, name)
-                stat = os.stat(at)
-                found.update(f"{at} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    inside = (Path(path, name) for path, _, names in sorted(os.walk(place)) for name in sorted(names))
+    for file in [*(x for x in inside if x.suffix == ".py"), native]:
+        stat = file.stat()
+        found.update(f"{file} {stat.st_size} {stat.st_mtime_ns}\n".encode())
     return found.hexdigest()
 
 
@@ -97,6 +111,8 @@ def find(options: Options, name: str, graph: Graph) -> Program | None:
             if not _is_ours(file.fileno()):
                 return None
             program = _completed(read_open(file, str(path)), graph)
+        if program.entry != name:
+            raise ValueError(f"{path} holds the entry {program.entry or 'of no name'}")
         os.utime(path)
     except FileNotFoundError:
         return None
@@ -108,7 +124,7 @@ def find(options: Options, name: str, graph: Graph) -> Program | None:
     except OSError as error:
         _tell("it cannot be read", error)
         return None
-    return program
+    return program._replace(entry="")
 
 
 def store(options: Options, name: str, program: Program, graph: Graph) -> None:
@@ -126,7 +142,7 @@ def store(options: Options, name: str, program: Program, graph: Graph) -> None:
         if not _is_ours(place):
             return
         with replacing(place / f"{name}{SUFFIX}", 0o600) as file:
-            save(program._replace(constants=kept, given=given), file)
+            save(program._replace(constants=kept, given=given, entry=name), file)
         _shrink(place, options.cache_bytes)
     except OSError as error:
         _tell("nothing can be kept in it", error)

@@ -434,22 +434,24 @@ def _attributes(config: Sequence[Attribute]) -> list[tuple[str, str, str, object
     return [(x.name, x.kind, x.dtype, content(x)) for x in config]
 
 
-def load(path: str | os.PathLike[str], options: Options | None = None) -> Executable:
+def load(path: str | os.PathLike[str], options: Options | None = None, *, mmap: bool = True) -> Executable:
     """An executable that `Executable.save` or `hlo-disc compile` wrote. Nothing is traced, and JAX is not imported.
 
     What is in the file is machine code, which runs with your rights: load files that you trust. Constants are mapped,
-    so that processes share them; do not write into the file while it is loaded (`save` replaces it).
+    so that processes share them. A file that is written into, or made shorter, while it is loaded changes results, or
+    ends the process by SIGBUS; `save` replaces it as a whole, which does neither.
 
     Args:
         path: the file.
         options: how to run it: `threads` and `packed_bytes`; by default what the environment says.
+        mmap: False copies the constants, so that the file may change or go: for what others may write.
 
     Raises:
         FormatError: another format version, a damaged file, a target or features that this machine lacks.
         UnsupportedOpError: a library call for which this process has no handler.
         OSError: a file that cannot be read; FileNotFoundError for none.
     """
-    program = read(path)
+    program = read(path, mmap)
     executable = _linked(program, options, str(path))
     if executable.program is not program:  # its constants were packed: what the file has of them is read no more
         release_pages(program)

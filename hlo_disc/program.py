@@ -119,6 +119,7 @@ class Program(NamedTuple):
     structure: how the outputs nest, as JSON; "" for a plain sequence.
     compile_ms: milliseconds of each stage.
     source: what `hlo_disc.compile` took it from, in words.
+    entry: of an entry of the cache the name, which tells it from others; else "".
     """
 
     object: bytes
@@ -142,6 +143,7 @@ class Program(NamedTuple):
     given: tuple[tuple[int, int], ...] = ()
     wide_kernels: tuple[bytes, ...] = ()
     source: str = ""
+    entry: str = ""
 
     @property
     def weights(self) -> int:

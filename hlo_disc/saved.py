@@ -26,7 +26,7 @@ from hlo_disc.abi import ALIGNMENT
 from hlo_disc.errors import FormatError, UnsupportedOpError
 from hlo_disc.program import Program, calling_back, dtype_named
 
-VERSION = 16
+VERSION = 17
 _KIND = b"hlo_disc"
 PREFIX = struct.Struct("<8sQQ")
 _AGAIN = "compile it again, and save or copy it anew"
@@ -154,10 +154,13 @@ def content_hash(program: Program) -> int:
     return int.from_bytes(digest.digest()[:8]) >> 1
 
 
-def read(path: str | os.PathLike[str]) -> Program:
-    """Read what `save` wrote. Raises FormatError for another format version or a damaged file, FileNotFoundError."""
+def read(path: str | os.PathLike[str], mapped: bool = True) -> Program:
+    """Read what `save` wrote. mapped: constants lie in the file, which must stay as it is; else they are copies.
+
+    Raises FormatError for another format version or a damaged file, FileNotFoundError.
+    """
     with open(path, "rb") as file:
-        return read_open(file, str(path))
+        return read_open(file if mapped else io.BytesIO(file.read()), str(path))
 
 
 def read_open(file: BinaryIO, name: str) -> Program:

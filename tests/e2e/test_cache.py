@@ -173,11 +173,40 @@ def test_settings_of_calls_make_no_other_program(tmp_path):
     assert was_found(compiled(tmp_path, threads=1, packed_bytes=0, verify=False))
 
 
-@pytest.mark.parametrize("what", ["_files", "_versions"])
+@pytest.mark.parametrize("what", ["_package", "_versions"])
 def test_another_hlo_disc_compiles_anew(tmp_path, monkeypatch, what):
     compiled(tmp_path)
     monkeypatch.setattr(cache, what, lambda: "another")
     assert not was_found(compiled(tmp_path))
+
+
+def test_a_built_package_is_known_by_its_contents(tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    module, native, build = tmp_path / "sub" / "module.py", tmp_path / "_ral.so", tmp_path / cache.BUILD
+    for file in (module, native):
+        file.write_text("one")
+    build.write_text("contents")
+    built = cache._files(tmp_path, native)
+    os.utime(module, (1, 1))
+    native.touch()
+    assert cache._files(tmp_path, native) == built
+    build.write_text("others")
+    assert cache._files(tmp_path, native) != built
+    build.unlink()
+    for file in (module, native):  # nothing was built here: a file that was touched may be another one
+        before = cache._files(tmp_path, native)
+        os.utime(file, (2, 2))
+        assert cache._files(tmp_path, native) != before
+    one = cache._package.__wrapped__()
+    monkeypatch.setattr(hlo_disc, "__version__", "0.0.0")
+    assert cache._package.__wrapped__() != one
+
+
+def test_a_build_leaves_a_digest():
+    from hlo_disc.ral import _ral
+
+    digest = (Path(_ral.__file__).parents[1] / cache.BUILD).read_text()
+    assert len(digest) == 64 and int(digest, 16)
 
 
 def test_programs_that_call_python_are_not_kept(tmp_path):
@@ -274,6 +303,28 @@ def test_damaged_entries_are_compiled_anew(tmp_path, caplog, damage):
     assert executable(X).sum() == 126
     assert [r.message for r in caplog.records if "damaged" in r.message]
     assert was_found(compiled(tmp_path))
+
+
+def test_an_entry_under_another_name_is_not_run(tmp_path, caplog):
+    """Both are programs of the same types."""
+    compiled(tmp_path, scaled(2.0))
+    (two,) = files(tmp_path)
+    compiled(tmp_path, scaled(100.0))
+    (hundred,) = (path for path in files(tmp_path) if path != two)
+    hundred.write_bytes(two.read_bytes())
+    with caplog.at_level(logging.WARNING, "hlo_disc"):
+        executable = compiled(tmp_path, scaled(100.0))
+    assert not was_found(executable)
+    assert f"holds the entry {two.stem}" in caplog.text
+    np.testing.assert_array_equal(executable(X), X * 100)
+    assert was_found(compiled(tmp_path, scaled(100.0))) and was_found(compiled(tmp_path, scaled(2.0)))
+
+
+def test_a_saved_program_is_no_entry(tmp_path):
+    executable = compiled(tmp_path)
+    (path,) = files(tmp_path)
+    executable.save(path)
+    assert not was_found(compiled(tmp_path))
 
 
 def test_a_changed_byte_is_found_wherever_it_is(tmp_path):

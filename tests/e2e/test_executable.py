@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 import struct
@@ -645,3 +646,15 @@ def test_round_trip_of_the_record(exe, tmp_path):
     for name in again._fields:
         if name not in ("constants", "forms"):
             assert getattr(again, name) == getattr(exe.program, name), name
+
+
+def test_a_program_that_is_not_mapped_outlives_its_file(tmp_path):
+    """A mapped one would end the process: the memory of a file that became shorter is gone."""
+    w = np.random.default_rng(0).standard_normal((64, 300), np.float32)
+    exe = hlo_disc.compile(lambda x: (x @ w, w[0] + x.sum()), "f32[n, 64]")
+    exe.save(tmp_path / "layer.disc")
+    loaded = hlo_disc.load(tmp_path / "layer.disc", mmap=False)
+    os.truncate(tmp_path / "layer.disc", 0)
+    x = np.ones((3, 64), np.float32)
+    for got, want in zip(loaded(x), exe(x), strict=True):
+        np.testing.assert_array_equal(got, want)

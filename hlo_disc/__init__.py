@@ -4,7 +4,7 @@
 f = hlo_disc.jit(fn)                       # a drop-in for jax.jit
 exe = hlo_disc.compile("model.mlir")       # or a function with specs, or what a framework exports
 exe(x); exe.save("model.disc"); hlo_disc.load("model.disc")
-hlo_disc.stablehlo("model.pt2")            # any of them as StableHLO text
+hlo_disc.stablehlo("model.mlir")           # any of them as StableHLO text
 hlo_disc.bench(exe, sizes={"b": (1, 64)})  # how fast it is, next to jax.jit and what the machine can do
 exe.explain(html="model.html", profile=exe.profile(x))  # what was compiled, and what each kernel takes, as a page
 ```

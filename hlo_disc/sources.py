@@ -33,6 +33,7 @@ def compile(
     dims: Mapping[str, Any] | Sequence[Any] | None = None,
     constraints: str | Sequence[str] = (),
     options: Options | None = None,
+    trusted: bool = False,
     **overrides: Any,
 ) -> Executable:
     """Compile a program once for every shape.
@@ -55,6 +56,7 @@ def compile(
         constraints: what holds for the dims, `"s <= 512"` or `["s <= 512", "s % 8 == 0"]`; a call that breaks one
             raises `ShapeError`.
         options: how to compile and run; by default what the environment says (`Options.from_env`).
+        trusted: whether a `.pt2` file may be read, by PyTorch's loader, which runs what whoever wrote it has put there.
         overrides: fields of `Options` by name, over `options`.
 
     Returns:
@@ -73,7 +75,8 @@ def compile(
         (3, 2)
     """
     merged = pipeline.merge(options, overrides)
-    return Executable(program(source, *specs, dims=dims, constraints=constraints, options=merged), merged)
+    made = program(source, *specs, dims=dims, constraints=constraints, options=merged, trusted=trusted)
+    return Executable(made, merged)
 
 
 def program(
@@ -82,9 +85,10 @@ def program(
     options: Options,
     dims: Mapping[str, Any] | Sequence[Any] | None = None,
     constraints: str | Sequence[str] = (),
+    trusted: bool = False,
 ) -> Program:
     """What `compile` links: for any machine, since it is not linked. Takes and raises what `compile` does."""
-    what, read = _reading(source, specs, dims, constraint_texts(constraints))
+    what, read = _reading(source, specs, dims, constraint_texts(constraints), trusted)
     structures: list[str] = []
 
     def read_once() -> Graph:
@@ -100,6 +104,7 @@ def stablehlo(
     *specs: Any,
     dims: Mapping[str, Any] | Sequence[Any] | None = None,
     constraints: str | Sequence[str] = (),
+    trusted: bool = False,
 ) -> str:
     """A program as the text of one StableHLO module, whatever it came as.
 
@@ -112,6 +117,7 @@ def stablehlo(
         specs: as `compile` takes them.
         dims: as `compile` takes them.
         constraints: as `compile` takes them.
+        trusted: as `compile` takes it.
 
     Returns:
         The text, which `compile` reads, too.
@@ -127,7 +133,7 @@ def stablehlo(
     """
     from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 
-    return to_stablehlo(graph(source, *specs, dims=dims, constraints=constraints))
+    return to_stablehlo(graph(source, *specs, dims=dims, constraints=constraints, trusted=trusted))
 
 
 def graph(
@@ -135,9 +141,10 @@ def graph(
     *specs: Any,
     dims: Mapping[str, Any] | Sequence[Any] | None = None,
     constraints: str | Sequence[str] = (),
+    trusted: bool = False,
 ) -> Graph:
     """What `compile` starts from. Takes and raises what `stablehlo` does."""
-    _, read = _reading(source, specs, dims, constraint_texts(constraints))
+    _, read = _reading(source, specs, dims, constraint_texts(constraints), trusted)
     return read()[0]
 
 
@@ -148,10 +155,10 @@ def is_function(source: Any, specs: Sequence[Any]) -> bool:
     return callable(source) and not foreign
 
 
-def _reading(source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence[str]) -> _Reading:
+def _reading(source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence[str], trusted: bool) -> _Reading:
     """What a source is and what reads it. Raises ArgumentError for specs and dims that it does not take."""
     if _is_exported(source):
-        return _exported(source, specs, dims, constraints)
+        return _exported(source, specs, dims, constraints, trusted)
     if callable(source) or hasattr(source, "structured_outputs"):
         if _is_tensorflow(source, specs):
             return _tensorflow_function(source, specs, dims, constraints)
@@ -179,8 +186,10 @@ def _is_exported(source: Any) -> bool:
     return type(source).__module__.startswith("torch.export.") and type(source).__name__ == "ExportedProgram"
 
 
-def _exported(source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence[str]) -> _Reading:
+def _exported(source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence[str], trusted: bool) -> _Reading:
     is_file = isinstance(source, (str, os.PathLike))
+    if is_file:
+        _check_exported(source, trusted)
     if specs or dims or constraints:
         raise ArgumentError("an exported program has its own types and dims: say them to torch.export")
     try:
@@ -197,10 +206,23 @@ def _exported(source: Any, specs: Sequence[Any], dims: Any, constraints: Sequenc
     return f"a torch.export.ExportedProgram{f', {source}' if is_file else ''}", read
 
 
-def _load_exported(path: str | os.PathLike[str], torch: Any) -> Any:
-    with open(path, "rb") as file:  # PyTorch logs tracebacks for what is no zip file
+def _check_exported(path: str | os.PathLike[str], trusted: bool) -> None:
+    """Raises ParseError for what is no zip file, of which PyTorch logs tracebacks, and ArgumentError unless trusted.
+
+    PyTorch unpickles example inputs, weights and constants, and has Python evaluate the texts of sizes: no part of such
+    a file is only data to it.
+    """
+    with open(path, "rb") as file:
         if not zipfile.is_zipfile(file):
             raise ParseError(f"{path} is no program of torch.export: write it with torch.export.save")
+    if not trusted:
+        raise ArgumentError(
+            f"{path} is a program of torch.export, and PyTorch's loader runs what is in it: only if you trust whoever "
+            "wrote it, say so with trusted=True (--trusted)"
+        )
+
+
+def _load_exported(path: str | os.PathLike[str], torch: Any) -> Any:
     try:
         return torch.export.load(path)
     except Exception as error:  # of many kinds

@@ -20,6 +20,7 @@ def bench(
     seconds: float = 5.0,
     seed: int = 0,
     report: Callable[[str], object] | None = None,
+    trusted: bool = False,
     options: Options | None = None,
     **overrides: Any,
 ) -> Benchmark:
@@ -41,6 +42,7 @@ def bench(
         seconds: how long the two take turns at each combination of sizes.
         seed: of random arrays; integers are from 0 to 99.
         report: told what begins, in words.
+        trusted: as for `hlo_disc.compile`.
         options: how to compile and run, by default what the environment says; `jax.jit` uses all cores.
         overrides: fields of `Options` by name, over `options`.
 
@@ -61,4 +63,4 @@ def bench(
     from hlo_disc.benchmark.run import run
 
     said = report or (lambda _: None)
-    return run(source, args, sizes or {}, dims, constraints, seconds, seed, said, options, overrides)
+    return run(source, args, sizes or {}, dims, constraints, seconds, seed, said, trusted, options, overrides)

@@ -35,6 +35,7 @@ def run(
     seconds: float,
     seed: int,
     report: Report,
+    trusted: bool,
     options: Options | None,
     overrides: Mapping[str, Any],
 ) -> Benchmark:
@@ -58,7 +59,7 @@ def run(
         elif sources.is_function(source, args):
             subject = subjects.function(source, args, listed, dims, constraints, merged, seed)
         else:
-            subject = subjects.program(source, args, listed, dims, constraints, merged, seed)
+            subject = subjects.program(source, args, listed, dims, constraints, trusted, merged, seed)
         if subject.wide:
             open_.enter_context(jax.enable_x64(True))
             open_.enter_context(jax.default_device(jax.local_devices(backend="cpu")[0]))

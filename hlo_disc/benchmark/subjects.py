@@ -59,11 +59,18 @@ class Subject(NamedTuple):
 
 
 def program(
-    source: Any, specs: Sequence[Any], sizes: Sizes, dims: Any, constraints: Any, options: Options, seed: int
+    source: Any,
+    specs: Sequence[Any],
+    sizes: Sizes,
+    dims: Any,
+    constraints: Any,
+    trusted: bool,
+    options: Options,
+    seed: int,
 ) -> Subject:
     """Of what `hlo_disc.compile` takes, but functions of JAX. Raises what `compile` raises."""
     start = time.perf_counter()
-    graph = sources.graph(source, *specs, dims=dims, constraints=constraints)
+    graph = sources.graph(source, *specs, dims=dims, constraints=constraints, trusted=trusted)
     executable = build(graph, options)
     compiling = time.perf_counter() - start
     module, notes = _module(source, graph, dims)

@@ -16,6 +16,7 @@ from hlo_disc.cli.files import (
     check_output,
     compiled_for,
     err,
+    how_to_read,
     is_compiled,
     open_for_any_machine,
     program_options,
@@ -23,7 +24,6 @@ from hlo_disc.cli.files import (
     writing,
 )
 from hlo_disc.cli.group import main
-from hlo_disc.cli.inputs import pairs
 from hlo_disc.errors import ArgumentError
 from hlo_disc.explain.explanation import explain_program
 from hlo_disc.options import toolchain_settings
@@ -137,15 +137,16 @@ def _stablehlo(
     target: str | None,
     threads: int | None,
     dump: str | None,
+    trusted: bool,
 ) -> str:
     """The text of a program."""
     without = {"--target": target, "--threads": threads, "--dump": dump}
     refuse(without, "{} has no effect on StableHLO, for which nothing is compiled")
     if is_compiled(file):
         raise ArgumentError(f"{file} is compiled already, to machine code: give the program that it was made from")
-    shapes = pairs("--dims", dims, "NAME=SHAPE")
-    check_module(file, shapes, constraints)
-    return sources.stablehlo(file, dims=shapes, constraints=constraints)
+    reading = how_to_read(dims, constraints, trusted)
+    check_module(file, reading)
+    return sources.stablehlo(file, **reading)
 
 
 def _signature(program: Program) -> list[str]:

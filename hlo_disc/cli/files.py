@@ -33,6 +33,7 @@ def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that every command takes."""
     for option in (
         click.option("--dump", metavar="DIR", help="Write what each stage makes into this directory."),
+        click.option("--trusted", is_flag=True, help="Let PyTorch load a .pt2 file, which runs what is in it."),
         click.option(
             "--target", metavar="NAME", help="The machine to compile for: cpu, aarch64, cuda, cuda:sm_90, rocm …"
         ),
@@ -51,36 +52,32 @@ def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def open_program(file: Path, **settings: Any) -> Executable:
     """The executable of a saved file, or of a program that is compiled now."""
-    options, dims, constraints = checked(file, **settings)
+    options, reading = checked(file, **settings)
     if is_compiled(file):
         return load(file, options)
-    return Executable(_compiled(file, options, dims, constraints), options)
+    return Executable(sources.program(file, options=options, **reading), options)
 
 
 def open_for_any_machine(file: Path, **settings: Any) -> Program:
     """The same as a program: linked, with its packed weights, where this machine can run it, and else as it is."""
-    options, dims, constraints = checked(file, **settings)
+    options, reading = checked(file, **settings)
     if is_compiled(file):
         program = read(file)
         return load(file, options).program if runs_here(program) else program
-    program = _compiled(file, options, dims, constraints)
+    program = sources.program(file, options=options, **reading)
     return Executable(program, options).program if runs_here(program) else program
 
 
 def compiled_for(file: Path, levels: Sequence[str], **settings: Any) -> list[tuple[str, Program]]:
     """A program compiled for each of several levels of features, none of them packed. Raises ArgumentError."""
-    options, dims, constraints = checked(file, **settings)
+    options, reading = checked(file, **settings)
     if is_compiled(file):
         raise ArgumentError(f"{file} is compiled already: --level has no effect on it")
     kind, _ = registry.split(options.target)
     return [
-        (level, _compiled(file, pipeline.merge(options, {"target": f"{kind}:{level}"}), dims, constraints))
+        (level, sources.program(file, options=pipeline.merge(options, {"target": f"{kind}:{level}"}), **reading))
         for level in levels
     ]
-
-
-def _compiled(file: Path, options: Options, dims: Mapping[str, str], constraints: Sequence[str]) -> Program:
-    return sources.program(file, dims=dims, constraints=constraints, options=options)
 
 
 # What another process may take to read a program: so many bytes of memory and seconds, and more by its bytes; and of
@@ -88,19 +85,19 @@ def _compiled(file: Path, options: Options, dims: Mapping[str, str], constraints
 _MEMORY, _MEMORY_BY_SIZE = 4 << 30, 64
 _SECONDS, _BYTES_A_SECOND = 120, 20_000
 _STACK = 4 << 20
-# argv: a file, dims and constraints as JSON, bytes of memory and of stack. A user's mistake is a line on stderr,
-# among what libraries say there: its class and its message, as JSON.
+# argv: a file, how to read it as JSON, bytes of memory and of stack. A user's mistake is a line on stderr, among what
+# libraries say there: its class and its message, as JSON.
 _READ = """
 import json, resource, sys
 from pathlib import Path
 from hlo_disc import errors, sources
-source, dims, constraints, memory, stack = sys.argv[1:]
+source, reading, memory, stack = sys.argv[1:]
 begins_with = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 for kind, limit in ((resource.RLIMIT_AS, begins_with + int(memory)), (resource.RLIMIT_STACK, int(stack))):
     soft, hard = resource.getrlimit(kind)
     resource.setrlimit(kind, (limit if soft == resource.RLIM_INFINITY else min(limit, soft), hard))
 try:
-    sources.graph(source, dims=json.loads(dims), constraints=json.loads(constraints))
+    sources.graph(source, **json.loads(reading))
 except errors.HloDiscError as error:
     kind = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
     sys.exit(json.dumps([kind.__name__, str(error)]))
@@ -110,7 +107,7 @@ except MemoryError:
 """
 
 
-def check_module(file: Path, dims: Mapping[str, str], constraints: Sequence[str]) -> None:
+def check_module(file: Path, reading: Mapping[str, Any]) -> None:
     """Read a program in another process first, with bounds on memory and time, before it is read in this one.
 
     jaxlib's parser dies of some files (deeply nested text, damaged bytecode), or spoils its memory. Raises what reading
@@ -121,8 +118,7 @@ def check_module(file: Path, dims: Mapping[str, str], constraints: Sequence[str]
     size = file.stat().st_size
     seconds = _SECONDS + size // _BYTES_A_SECOND
     bounds = (str(_MEMORY + _MEMORY_BY_SIZE * size), str(_STACK))
-    arguments = [str(file), json.dumps(dims or None), json.dumps(list(constraints)), *bounds]
-    command = [sys.executable, "-c", _READ, *arguments]
+    command = [sys.executable, "-c", _READ, str(file), json.dumps(reading), *bounds]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
@@ -152,8 +148,9 @@ def checked(
     target: str | None,
     threads: int | None,
     dump: str | None,
-) -> tuple[Options, dict[str, str], Sequence[str]]:
-    """Options, dims and constraints.
+    trusted: bool,
+) -> tuple[Options, dict[str, Any]]:
+    """Options, and how to read the file: arguments of `sources.program` and others.
 
     Raises ArgumentError for what has no effect on a file that is compiled already, and what `check_module` does.
     """
@@ -161,12 +158,24 @@ def checked(
     options = pipeline.merge(None, {name: value for name, value in given.items() if value is not None})
     check_dump(dump or "")
     if is_compiled(file):
-        without = {"--dims": dims, "--constraint": constraints, "--target": target, "--dump": dump}
+        without = {
+            "--dims": dims,
+            "--constraint": constraints,
+            "--target": target,
+            "--dump": dump,
+            "--trusted": trusted,
+        }
         refuse(without, f"{file} is compiled already: {{}} has no effect on it")
-    shapes = pairs("--dims", dims, "NAME=SHAPE")
+    reading = how_to_read(dims, constraints, trusted)
     if not is_compiled(file):
-        check_module(file, shapes, constraints)
-    return options, shapes, constraints
+        check_module(file, reading)
+    return options, reading
+
+
+def how_to_read(dims: Sequence[str], constraints: Sequence[str], trusted: bool) -> dict[str, Any]:
+    """What the options of a command say. Raises ArgumentError."""
+    shapes = pairs("--dims", dims, "NAME=SHAPE")
+    return {"dims": shapes or None, "constraints": list(constraints), "trusted": trusted}
 
 
 def is_compiled(file: Path) -> bool:

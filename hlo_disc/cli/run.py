@@ -78,13 +78,12 @@ def bench(file: Path, sizes: Sequence[str], seconds: float, seed: int, json_file
     """
     check_output("--json", json_file)
     check_seconds("--seconds", seconds)
-    options, dims, constraints = checked(file, **settings)
+    options, reading = checked(file, **settings)
     with err.status("") as status:
         found = measure(
             file,
             sizes=sizes_of(sizes),
-            dims=dims,
-            constraints=constraints,
+            **reading,
             seconds=seconds,
             seed=seed,
             report=status.update,

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
+import os
+import re
 import zipfile
 from pathlib import Path
 
@@ -63,7 +68,7 @@ def call(*args: object) -> tuple[int, str, str]:
 
 def test_compiled(model, exported, file):
     for source, told in ((exported, ""), (file, f", {file}"), (str(file), f", {file}")):
-        executable = hlo_disc.compile(source)
+        executable = hlo_disc.compile(source, trusted=source is not exported)
         assert executable.explain().splitlines()[0] == f"source  a torch.export.ExportedProgram{told}"
         for shape in SHAPES:
             torch.testing.assert_close(executable(numbers(*shape)), model(numbers(*shape)), check_stride=False)
@@ -72,9 +77,9 @@ def test_compiled(model, exported, file):
 
 
 def test_as_stablehlo(model, exported, file):
-    code, text, err = call("compile", file, "--emit", "stablehlo")
+    code, text, err = call("compile", file, "--trusted", "--emit", "stablehlo")
     assert code == 0, err
-    assert text == hlo_disc.stablehlo(file)
+    assert text == hlo_disc.stablehlo(file, trusted=True)
     calls = []
     for shape in SHAPES:
         with torch.no_grad():
@@ -87,10 +92,65 @@ def test_as_stablehlo(model, exported, file):
 
 
 def test_a_file_becomes_one_that_runs(file, tmp_path):
-    code, out, err = call("compile", file, "-o", tmp_path / "model.disc")
+    code, out, err = call("compile", file, "--trusted", "-o", tmp_path / "model.disc")
     assert code == 0, err
     assert "int64[" in out
     assert hlo_disc.load(tmp_path / "model.disc")(numbers(2, 5).numpy())["classes"].shape == (2, 3)
+
+
+class Evil:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple:
+        return os.system, (f"touch '{self.mark}'",)
+
+
+def pickled(mark: Path) -> bytes:
+    torch.save(Evil(mark), stream := io.BytesIO())
+    return stream.getvalue()
+
+
+def by_config(name: str, data: bytes, mark: Path) -> bytes:
+    """All weights are said to be pickled, and are."""
+    if name.endswith("weights_config.json"):
+        config = json.loads(data)
+        for x in config["config"].values():
+            x["use_pickle"] = True
+        return json.dumps(config).encode()
+    return pickled(mark) if "/weight_" in name else data
+
+
+def by_inputs(name: str, data: bytes, mark: Path) -> bytes:
+    return pickled(mark) if "/sample_inputs/" in name else data
+
+
+def by_expression(name: str, data: bytes, mark: Path) -> bytes:
+    """A size is evaluated."""
+    call = b"""__import__('os').system('touch %s')""" % bytes(mark)
+    text = re.sub(rb'"expr_str": *"Symbol[^"]*"', b'"expr_str": "%s"' % call, data)
+    return text if name.endswith("models/model.json") else data
+
+
+@pytest.mark.parametrize("change", [by_config, by_inputs, by_expression])
+def test_nothing_in_a_file_runs_unless_it_is_trusted(file, tmp_path, change):
+    mark, evil = tmp_path / "mark", tmp_path / "evil.pt2"
+    with zipfile.ZipFile(file) as good, zipfile.ZipFile(evil, "w") as made:
+        parts = [(name, change(name, good.read(name), mark)) for name in good.namelist()]
+        assert any(data != good.read(name) for name, data in parts)
+        for name, data in parts:
+            made.writestr(name, data)
+    for read in (hlo_disc.compile, hlo_disc.stablehlo):
+        with pytest.raises(hlo_disc.ArgumentError, match="PyTorch's loader runs what is in it.*trusted=True"):
+            read(evil)
+    code, out, err = call("compile", evil, "--emit", "stablehlo")
+    assert (code, out) == (1, "") and "--trusted" in err
+    assert not mark.exists()
+    with contextlib.suppress(Exception):
+        hlo_disc.stablehlo(evil, trusted=True)
+    assert mark.exists(), "the file does harm where it is trusted"
 
 
 class Counter(nn.Module):
@@ -106,7 +166,7 @@ class Counter(nn.Module):
 @pytest.mark.parametrize("emit", ["disc", "stablehlo"])
 def test_a_program_that_changes_something(tmp_path, emit):
     torch.export.save(torch.export.export(Counter(), (torch.ones(3),)), tmp_path / "counter.pt2")
-    code, out, err = call("compile", tmp_path / "counter.pt2", "--emit", emit, "-o", tmp_path / "out")
+    code, out, err = call("compile", tmp_path / "counter.pt2", "--trusted", "--emit", emit, "-o", tmp_path / "out")
     assert (code, out) == (1, "")
     assert "error: the exported program changes count (buffer mutation)" in err
     assert not (tmp_path / "out").exists()
@@ -117,7 +177,7 @@ def test_files_that_are_none(tmp_path):
     with zipfile.ZipFile(tmp_path / "other.pt2", "w") as archive:
         archive.writestr("x", "text")
     for name, reason in (("text", "write it with torch.export.save"), ("other", "that this PyTorch reads")):
-        code, _, err = call("compile", tmp_path / f"{name}.pt2", "--emit", "stablehlo")
+        code, _, err = call("compile", tmp_path / f"{name}.pt2", "--trusted", "--emit", "stablehlo")
         assert code == 1
         assert f"error: {tmp_path / name}.pt2 is no program of torch.export" in err and reason in err
     with pytest.raises(FileNotFoundError, match="none.pt2"):

@@ -178,13 +178,14 @@ gpu-kit: $(STAMP)
 ecosystem: $(STAMP) .venv-ecosystem/installed
 	.venv-ecosystem/bin/python -m benchmarks.ecosystem --filter "$(FILTER)"
 
-# The native module with sanitizers, under the tests that use it most. Leaks of our own memory are found by the tests
+# The native module with sanitizers, under the tests that use it most, or as in make asan ASAN_TESTS=FILE. Leaks of our own memory are found by the tests
 # through the live-bytes counter, because the interpreter itself does not free everything.
+ASAN_TESTS ?= tests/unit/ral
 asan: SANITIZERS := address,undefined
 asan: $(STAMP)
 	$(SANITIZED_BUILD)
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-		$(SANITIZED_PYTEST) tests/unit/ral
+		$(SANITIZED_PYTEST) $(ASAN_TESTS)
 
 # XLA is not built for ThreadSanitizer and would drown it in false reports: only the standalone context.
 tsan: SANITIZERS := thread

@@ -85,6 +85,9 @@ def save(program: Program, file: str | os.PathLike[str] | BinaryIO) -> None:
     opened: AbstractContextManager[BinaryIO] = open(file, "wb") if special else replacing(file)
     with opened as stream:
         stream.writelines(whole)
+        if not special:  # it is on the disk before it takes the place of another one
+            stream.flush()
+            os.fsync(stream.fileno())
 
 
 class Sections:

@@ -15,9 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 
 import click
+
+from hlo_disc.cache import BUILD
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = """
@@ -33,6 +36,16 @@ def run(*command: object, **settings: object) -> str:
     if done.returncode:
         raise click.ClickException(f"{' '.join(map(str, command))}:\n{done.stdout[-4000:]}")
     return done.stdout
+
+
+def check_contents(wheel: Path) -> None:
+    """Ends the program where a wheel lacks what installing it would not show, or has more libraries than its own."""
+    names = zipfile.ZipFile(wheel).namelist()
+    for part in ("licenses/LICENSE", "licenses/THIRD_PARTY_NOTICES.txt", f"hlo_disc/{BUILD}"):
+        if not any(name.endswith(part) for name in names):
+            raise click.ClickException(f"{wheel.name} has no {part}")
+    if foreign := [name for name in names if ".so" in name and not name.startswith("hlo_disc/ral/_ral.")]:
+        raise click.ClickException(f"{wheel.name} has {foreign}, which THIRD_PARTY_NOTICES.txt does not name")
 
 
 def smoke(python: str, wheel: Path, extra: str, folder: Path) -> None:
@@ -77,6 +90,7 @@ def main(pythons: tuple[str, ...]) -> None:
             repair = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder, wheel]
             run(*repair, env={**os.environ, "PATH": path})
             (repaired,) = Path(folder).glob("*.whl")
+            check_contents(repaired)
             click.echo(f"{repaired.name}: {repaired.stat().st_size / 2**20:.1f} MiB")
             for extra in ("", "[lowest]"):
                 with tempfile.TemporaryDirectory() as tried:

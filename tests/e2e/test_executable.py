@@ -658,3 +658,12 @@ def test_a_program_that_is_not_mapped_outlives_its_file(tmp_path):
     x = np.ones((3, 64), np.float32)
     for got, want in zip(loaded(x), exe(x), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_a_file_is_on_the_disk_before_it_takes_the_place_of_another(tmp_path, monkeypatch):
+    done: list[str] = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: done.append("fsync") or fsync(file))
+    monkeypatch.setattr(os, "replace", lambda *paths: done.append("replace") or replace(*paths))
+    hlo_disc.compile(lambda x: x + 1, "f32[n]", cache="").save(tmp_path / "add.disc")
+    assert done == ["fsync", "replace"]

@@ -2,7 +2,8 @@
 
 From a row group to an equal one of lower rank: (b, s, 3072) + bias becomes (b*s, 3072) + bias. A boundary between two
 axes of a value must be kept when some op treats the two sides differently; ops tie boundaries of operands and results
-together. Memory is row-major, so that merging axes never moves an element.
+together. Memory is row-major, so that merging axes never moves an element. An op that nothing is said of here keeps all
+its axes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value, make_op
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.stitch.fusion.gather_dims import Numbers
@@ -183,12 +185,12 @@ class _Collapse:
                 x = op.operands[0]
                 whole = {a: a for a in range(x.rank) if self.facts.equal(x.shape[a], result.shape[a]) is Truth.YES}
                 self._keep_but(result, self._tie_parts(x, result, whole))
-            case "slice_padded" | "window" | "reduce_window" | "select_windows" | "window_scatter":
-                for value in (*op.results, *op.operands):
-                    self._keep_all(value)
-            case _:
+            case _ if kind(op) == "elementwise":
                 for x in op.operands:
                     self._tie_all(x, result)
+            case _:
+                for value in (*op.results, *op.operands):
+                    self._keep_all(value)
 
     def _tie_places(self, op: Op, x: Value, indices: Value, moved: Value) -> None:
         """What gather and scatter move: neighbours in a window where no index points, and neighbours of the indices."""
@@ -334,7 +336,9 @@ class _Collapse:
                 last = _reshape(middle.result, shape, op.loc)
                 self.new[result] = last.result
                 return [first, middle, last]
-            case "slice_padded" | "window" | "reduce_window" | "select_windows" | "window_scatter":
+            case "constant" | "dim":
+                pass
+            case _ if kind(op) != "elementwise":
                 return self._with_all_axes(op, operands)
         new = make_op(op.name, operands, attrs, [(v.dtype, self._shape(v)) for v in op.results], op.loc)
         self.new.update(zip(op.results, new.results, strict=True))

@@ -14,6 +14,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.ops.cost import is_expensive, is_slow
+from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
@@ -153,10 +154,10 @@ def operand_accesses(op: Op, access: Access, facts: ShapeFacts) -> list[tuple[Va
                 if len(result_axes) == len(operand_axes) == 1:
                     plain[operand_axes[0]] = access[result_axes[0]]
             return [(x, tuple(plain))]
-        case "slice" | "slice_padded" | "window" | "reverse" | "gather" | "dynamic_slice":
-            return [(x, (_unknown(access),) * x.rank) for x in op.operands]
-        case _:
+        case _ if kind(op) == "elementwise":
             return [(x, access) for x in op.operands]
+        case _:
+            return [(x, (_unknown(access),) * x.rank) for x in op.operands]
 
 
 def _unknown(access: Access) -> Axis:

@@ -1,16 +1,19 @@
 """The last rewrite before fusion: ops with a second meaning are spelled with those that schedules know.
 
 `pad` becomes `place`: the padded-in value everywhere, then the operand on top. A convolution becomes a dot over windows
-(`convolution.py`), `select_and_scatter` two ops over windows. What programs do not have is in `private_ops.py`.
+(`convolution.py`), `select_and_scatter` two ops over windows. Operands that have one shape have the same axes of one.
+What programs do not have is in `private_ops.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, everywhere, raw_dim, substitute
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, everywhere, raw_dim, substitute
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
-from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
+from hlo_disc.dynamic_hlo.ops.inference import agree_shapes
+from hlo_disc.dynamic_hlo.ops.table import kind
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.stitch.prepare import private_ops  # noqa: F401  (its ops enter the table)
 from hlo_disc.stitch.prepare.convolution import lower_convolutions
 from hlo_disc.stitch.prepare.subbyte_bitcast import move_bits, moves_bits
@@ -30,16 +33,44 @@ def _spelled(graph: Graph) -> Graph:
     builder = GraphBuilder(graph.facts)
     new: dict[Value, Value] = {}
     for op in graph.ops:
-        operands = [new.get(x, x) for x in op.operands]
+        operands = _alike(builder, op, [new.get(x, x) for x in op.operands])
         if op.name == "pad":
             new[op.result] = _pad(builder, op, operands)
         elif moves_bits(op):
             new[op.result] = move_bits(builder, op, operands[0])
         elif op.name == "select_and_scatter":
             new[op.result] = _select_and_scatter(builder, op, operands)
-        else:
+        elif operands == [new.get(x, x) for x in op.operands]:
             builder.ops.append(substitute(op, new))
+        else:
+            new.update(zip(op.results, builder.multi(op.name, operands, op.loc, **op.attrs), strict=True))
     return graph.with_roots(new, ops=tuple(builder.ops))
+
+
+def _alike(builder: GraphBuilder, op: Op, operands: list[Value]) -> list[Value]:
+    """The operands, reshaped where they do not write 1 for an axis that is 1 elsewhere in the op.
+
+    Such axes are left out by fusion. That sizes are equal, a fact or only a check may say.
+    """
+    pairs = zip(operands, _agreed(builder, op, operands), strict=False)
+    alike = [x if _ones(x.shape) == _ones(to) else builder.op("reshape", [x], op.loc, shape=to) for x, to in pairs]
+    return alike + operands[len(alike) :]
+
+
+def _agreed(builder: GraphBuilder, op: Op, operands: list[Value]) -> list[Shape]:
+    """The shapes of the first operands, with 1 for all sizes that must be 1."""
+    if op.name == "broadcast":
+        sizes = zip(operands[0].shape, op.attrs["dims"], strict=True)
+        return [tuple(ONE if op.result.shape[a] is ONE else n for n, a in sizes)]
+    several = len(op.results) if op.name in ("reduce_with", "cumulative") else 0
+    count = len(operands) if kind(op) == "elementwise" else several
+    if all(_ones(x.shape) == _ones(operands[0].shape) for x in operands[:count]):
+        return []
+    return [agree_shapes(op, builder.facts, operands[:count])] * count
+
+
+def _ones(shape: Shape) -> list[bool]:
+    return [n is ONE for n in shape]
 
 
 def _pad(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:

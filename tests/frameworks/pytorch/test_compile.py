@@ -70,6 +70,23 @@ def test_softmax_of_large_scores(function):
         torch.testing.assert_close(compiled(x), function(x), rtol=1e-3, atol=1e-5)
 
 
+def test_a_scan_whose_halves_have_one_row():
+    def scan(a):  # odd places from pairs, even ones from these
+        n = a.shape[0]
+        if n < 2:
+            return a
+        odd = scan(a[:-1:2] * a[1::2])
+        even = odd[:-1] * a[2::2] if n % 2 == 0 else odd * a[2::2]
+        out = torch.zeros_like(a)
+        out[::2], out[1::2] = torch.cat([a[:1], even]), odd
+        return out
+
+    compiled = torch.compile(scan, backend="hlo_disc", dynamic=True)
+    for n in (12, 13):
+        x = torch.rand(n, 4)
+        torch.testing.assert_close(compiled(x), x.cumprod(0))
+
+
 @pytest.mark.parametrize("number", [0.0, 3.0, float("-inf"), float("nan")])
 def test_softmax_of_a_single_number(number):
     def both(x):

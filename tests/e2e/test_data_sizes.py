@@ -118,6 +118,49 @@ func.func @main(%n: tensor<i32>, %x: tensor<?xf32>) -> (tensor<?x?xf32>, tensor<
   return %y, %z : tensor<?x?xf32>, tensor<1x?xf32>
 }"""
 
+# How many elements are taken depends on how many there are, and is checked against that.
+CUT = """
+func.func @main(%n: tensor<i32>, %most: tensor<i32>, %x: tensor<?xf32>) -> (tensor<?xf32>, tensor<?xf32>, tensor<f32>) {
+  %zero = stablehlo.constant dense<0> : tensor<1xi32>
+  %one = stablehlo.constant dense<1> : tensor<1xi32>
+  %zf = stablehlo.constant dense<0.0> : tensor<f32>
+  %nv = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+  %i = stablehlo.dynamic_iota %nv, dim = 0 : (tensor<1xi32>) -> tensor<?xf32>
+  %s = stablehlo.reduce(%i init: %zf) applies stablehlo.add across dimensions = [0]
+    : (tensor<?xf32>, tensor<f32>) -> tensor<f32>
+  %c = stablehlo.concatenate %i, %x, dim = 0 : (tensor<?xf32>, tensor<?xf32>) -> tensor<?xf32>
+  %d = stablehlo.get_dimension_size %c, dim = 0 : (tensor<?xf32>) -> tensor<i32>
+  %k = stablehlo.minimum %d, %most : tensor<i32>
+  %kv = stablehlo.reshape %k : (tensor<i32>) -> tensor<1xi32>
+  %h = stablehlo.real_dynamic_slice %c, %zero, %kv, %one
+    : (tensor<?xf32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>) -> tensor<?xf32>
+  %m = stablehlo.negate %h : tensor<?xf32>
+  return %m, %i, %s : tensor<?xf32>, tensor<?xf32>, tensor<f32>
+}"""
+
+# That there are so many elements of x is known from a check; what is read of x stands before it.
+BEFORE_ITS_CHECK = """
+func.func @main(%y: tensor<?xi32>, %x: tensor<?xf32>) -> (tensor<?xf32>, tensor<f32>) {
+  %zero = stablehlo.constant dense<0> : tensor<1xi32>
+  %one = stablehlo.constant dense<1> : tensor<1xi32>
+  %far = stablehlo.constant dense<FAR> : tensor<1xi32>
+  %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?xf32>) -> tensor<i32>
+  %nv = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+  %few = stablehlo.minimum %nv, %far : tensor<1xi32>
+  %s = stablehlo.real_dynamic_slice %x, %zero, %few, %one
+    : (tensor<?xf32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>) -> tensor<?xf32>
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %r = stablehlo.reduce(%s init: %z) applies stablehlo.add across dimensions = [0]
+    : (tensor<?xf32>, tensor<f32>) -> tensor<f32>
+  %zi = stablehlo.constant dense<0> : tensor<i32>
+  %k = stablehlo.reduce(%y init: %zi) applies stablehlo.add across dimensions = [0]
+    : (tensor<?xi32>, tensor<i32>) -> tensor<i32>
+  %kv = stablehlo.reshape %k : (tensor<i32>) -> tensor<1xi32>
+  %h = stablehlo.real_dynamic_slice %x, %far, %kv, %one
+    : (tensor<?xf32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>) -> tensor<?xf32>
+  return %h, %r : tensor<?xf32>, tensor<f32>
+}"""
+
 
 @pytest.fixture(scope="module")
 def chained():
@@ -159,6 +202,28 @@ def test_a_size_from_a_result(chained, n):
     assert q.shape == kept.shape
     np.testing.assert_allclose(q * kept.sum(), kept, rtol=1e-3, atol=1e-4)
     assert abs(len(w) - abs(kept.sum())) <= 1.01
+
+
+def test_a_size_that_is_checked_by_a_size_that_it_decides():
+    exe = hlo_disc.compile(CUT)
+    x = np.array([8, 9], np.float32)
+    for n in (0, 1, 5):
+        for most in (0, 1, n + 2, n + 3):
+            cut, line, total = exe(np.int32(n), np.int32(most), x)
+            np.testing.assert_array_equal(cut, -np.r_[np.arange(n), x][:most])
+            np.testing.assert_array_equal(line, np.arange(n))
+            assert total == np.arange(n).sum()
+    with pytest.raises(ShapeError, match="would have the size -1"):
+        exe(np.int32(3), np.int32(-1), x)
+
+
+def test_nothing_runs_that_relies_on_a_check_before_it():
+    x = np.arange(6, dtype=np.float32)
+    rest, few = hlo_disc.compile(BEFORE_ITS_CHECK.replace("FAR", "4"), dims={0: "(m)", 1: "(n)"})(np.int32([2, 3]), x)
+    assert rest.tolist() == [4] and few == 6
+    exe = hlo_disc.compile(BEFORE_ITS_CHECK.replace("FAR", "1000000000"), dims={0: "(m)", 1: "(n)"})
+    with pytest.raises(ShapeError, match="limit 1000000000 in dimension 0 must be at most the size 6"):
+        exe(np.int32([1_000_000_000]), x)
 
 
 def test_arrays_of_such_a_size_in_a_loop():

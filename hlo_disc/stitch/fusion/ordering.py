@@ -6,7 +6,7 @@ decided here, and who fuses tries again without it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, has_effect
@@ -57,7 +57,7 @@ def ordered(groups: Sequence[Group], changes: Changes, defines: bool) -> list[Gr
     for group in groups:
         for value in group.inputs:
             readers.setdefault(changes.version(value), []).append(group)
-    before = _before(groups, changes, readers, _Definers(groups if defines else ()))
+    before = _before(groups, changes, readers, defines)
     order = _depth_first(groups, before)
     for group in order:
         if any(order[other] > order[group] for other in before[group]):
@@ -69,14 +69,28 @@ def ordered(groups: Sequence[Group], changes: Changes, defines: bool) -> list[Gr
 
 
 def _before(
-    groups: Sequence[Group], changes: Changes, readers: Mapping[Value, Sequence[Group]], definers: _Definers
+    groups: Sequence[Group], changes: Changes, readers: Mapping[Value, Sequence[Group]], defines: bool
 ) -> dict[Group, list[Group]]:
     """For each group those that must have run when it does."""
+    before = _sources(groups, changes)
+    if defines:
+        _wait_for_checks(groups, before)
+    for group in groups:
+        uses = changes.of(group)
+        for use in uses:
+            old = changes.version(old_value(use))
+            before[group] += [g for g in readers.get(old, []) if use not in changes.of(g)]
+    return before
+
+
+def _sources(groups: Sequence[Group], changes: Changes) -> dict[Group, list[Group]]:
+    """For each group those that make what it reads, changes or overwrites, and define the sizes that it mentions."""
     made: dict[Value, list[Group]] = {}
     for group in groups:
         for value in group.written:
             made.setdefault(value, []).append(group)
-    uses = {group: changes.of(group) for group in groups}
+    host = [group for group in groups if group.schedule is HOST]
+    definers = {group.ops[0].attrs["symbol"]: group for group in host if group.ops[0].name == "define"}
     effects = [group for group in groups if any(map(_acts, group.ops))]
     previous = dict(zip(effects[1:], effects, strict=False))
 
@@ -87,15 +101,37 @@ def _before(
         for value in group.written:  # parts are written in order: later ones may overwrite
             parts = made[value]
             found += parts[: parts.index(group)]
-        found += definers.before(group)
+        found += [definers[name] for name in group.symbols if name in definers] if definers else []
         found += [previous[group]] if group in previous else []
-        for use in uses[group]:
-            old = changes.version(old_value(use))
-            found += made.get(old, [])
-            found += [g for g in readers.get(old, []) if use not in uses[g]]
+        for use in changes.of(group):
+            found += made.get(changes.version(old_value(use)), [])
         return found
 
     return {group: needed(group) for group in groups}
+
+
+def _wait_for_checks(groups: Sequence[Group], before: Mapping[Group, list[Group]]) -> None:
+    """Let groups wait for the checks of sizes that data decide, but for those that a check waits for itself.
+
+    Whether a group mentions these sizes or not: what is known of others may follow from what is checked.
+    """
+    checks = [group for group in groups if group.schedule is HOST and group.ops[0].name == "check"]
+    for check in checks:
+        needed = _with_all_before(check, before)
+        for group in groups:
+            if group not in needed and group not in checks:
+                before[group].append(check)
+
+
+def _with_all_before(group: Group, before: Mapping[Group, Sequence[Group]]) -> set[Group]:
+    found: set[Group] = set()
+    todo = [group]
+    while todo:
+        current = todo.pop()
+        if current not in found:
+            found.add(current)
+            todo += before[current]
+    return found
 
 
 def _acts(op: Op) -> bool:
@@ -132,23 +168,3 @@ def _change_to_give_up(
         if last and max(last) > min(order[g] for g in groups):
             return use
     return next(iter(writers), None)
-
-
-class _Definers:
-    """The groups that define sizes, and those that check them."""
-
-    def __init__(self, groups: Iterable[Group]):
-        host = [g for g in groups if g.schedule is HOST]
-        self.made = {g.ops[0].attrs["symbol"]: g for g in host if g.ops[0].name == "define"}
-        self.checks: dict[str, list[Group]] = {}
-        for group in host if self.made else ():
-            if group.ops[0].name == "check":
-                for name in group.symbols:
-                    self.checks.setdefault(name, []).append(group)
-
-    def before(self, group: Group) -> list[Group]:
-        """What has to run before a group because of the sizes that it mentions."""
-        names = [name for name in group.symbols if name in self.made] if self.made else []
-        is_check = group.schedule is HOST and group.ops[0].name == "check"
-        checks = [g for name in names for g in self.checks.get(name, ())]
-        return [self.made[name] for name in names] + ([] if is_check else checks)

@@ -1,6 +1,7 @@
 """Sizes that only the run knows: a graph's definitions become `define` ops, guards on their symbols `check` ops.
 
-What mentions such a symbol runs after both; how long each op has to wait is told by `stages`.
+What mentions such a symbol runs after its definition, and nothing before a check but what that needs itself
+(`fusion/ordering.py`); how long each op has to wait is told by `stages`.
 """
 
 from __future__ import annotations

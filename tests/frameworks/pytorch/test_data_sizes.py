@@ -112,6 +112,20 @@ def test_sizes_from_numbers():
         ours(torch.tensor(-1))
 
 
+def test_numbers_that_are_checked_by_each_other():
+    def fn(x, n):
+        k = item(n)
+        torch._check(k >= 0)
+        torch._check(k <= x.shape[0])
+        y = x[:k]
+        m = (y > 0).sum().item()
+        torch._check(m >= 0)
+        torch._check(m <= k)
+        return y[:m] * 2, y.sum()
+
+    check(fn, *((torch.randn(size), n) for size, n in zip((7, 5, 9, 5), NUMBERS, strict=True)))
+
+
 @pytest.mark.parametrize("after", [lambda x: x, lambda x: x * 2])  # a view of an argument, and a new tensor
 def test_places_from_numbers(after):
     x = torch.randn(5, 7)

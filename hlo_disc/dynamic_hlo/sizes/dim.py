@@ -8,6 +8,7 @@ refuses to be compared or used as a condition.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import threading
@@ -315,7 +316,7 @@ def polynomial(terms: Mapping[Monomial, int]) -> Dim:
     """The Dim with these coefficients; zeros are dropped."""
     kept = [term for term in terms.items() if term[1]]
     if len(kept) > 1:
-        kept.sort(key=_term_order)
+        kept.sort(key=lambda term: _order(term[0]))
     return _intern(tuple(kept))
 
 
@@ -340,8 +341,9 @@ def _atom_text(atom: Atom) -> str:
     return atom.text
 
 
-def _term_order(term: Term) -> tuple[int, tuple[str, ...]]:
-    return -len(term[0]), tuple(atom.text for atom in term[0])
+@functools.cache
+def _order(monomial: Monomial) -> tuple[int, tuple[str, ...]]:
+    return -len(monomial), tuple(atom.text for atom in monomial)
 
 
 def _operand(value: object) -> Dim | None:

@@ -217,24 +217,16 @@ class ShapeFacts:
     def likely(self, d: int | Dim) -> int:
         """`d` at likely sizes: by the equalities, else a guess within the symbol's bounds."""
         d = Dim.of(d)
-        values: dict[str, int] = {}
-
-        def value(name: str) -> int:
-            if name not in values:
-                if name in self._equations.symbols:
-                    definition = self._equations.symbols[name]
-                    values[name] = definition.evaluate({s: value(s) for s in definition.symbols})
-                else:
-                    values[name] = self._guess(Dim.symbol(name))
-            return values[name]
-
-        try:
-            result = d.evaluate({name: value(name) for name in d.symbols})
-        except ZeroDivisionError:
-            result = _DEFAULT_SIZE
-        low, high = self.bounds(d)
-        result = result if high is None else min(result, high)
-        return result if low is None else max(result, low)
+        found = self._likely.get(d)
+        if found is None:
+            try:
+                found = d.evaluate({name: self._guess(name) for name in d.symbols})
+            except ZeroDivisionError:
+                found = _DEFAULT_SIZE
+            low, high = self.bounds(d)
+            found = found if high is None else min(found, high)
+            found = self._likely[d] = found if low is None else max(found, low)
+        return found
 
     # From facts to rules and ranges
 
@@ -251,6 +243,8 @@ class ShapeFacts:
         self._canonical: dict[Dim, Dim] = {}
         self._equal = {}
         self._at_most: dict[tuple[int | Dim, int | Dim], Truth] = {}
+        self._likely: dict[Dim, int] = {}
+        self._guesses: dict[str, int] = {}
         self._equations = Equations()
         self._ranges = Ranges()
         self._nonzero = frozenset()
@@ -456,12 +450,19 @@ class ShapeFacts:
             return Truth.YES
         return Truth.YES if ranges.nonnegative(d) and ranges.nonnegative(-d) else Truth.UNKNOWN
 
-    def _guess(self, symbol: Dim) -> int:
-        low, high = self.bounds(symbol)
-        k = max(1, self._divisor(self.canonical(symbol)))
-        guess = _DEFAULT_SIZE if high is None else min(_DEFAULT_SIZE, high)
-        guess = guess // k * k or k
-        return guess if low is None or guess >= low else -(-low // k) * k
+    def _guess(self, name: str) -> int:
+        found = self._guesses.get(name)
+        if found is None:
+            known = self._equations.symbols.get(name)
+            if known is not None:
+                found = known.evaluate({other: self._guess(other) for other in known.symbols})
+            else:
+                low, high = self.bounds(Dim.symbol(name))
+                k = max(1, self._divisor(self.canonical(Dim.symbol(name))))
+                found = (_DEFAULT_SIZE if high is None else min(_DEFAULT_SIZE, high)) // k * k or k
+                found = found if low is None or found >= low else -(-low // k) * k
+            self._guesses[name] = found
+        return found
 
 
 def _divides(k: int, value: int) -> bool:

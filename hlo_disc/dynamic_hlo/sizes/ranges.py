@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from hlo_disc.dynamic_hlo.sizes.dim import Atom, Dim, Monomial, polynomial, quotient
+from hlo_disc.dynamic_hlo.sizes.dim import Atom, Dim, Monomial, Term, multiply, polynomial, quotient
 
 Bound = float | int
 Interval = tuple[Bound, Bound]
@@ -26,8 +26,11 @@ class Ranges:
     def __init__(self, inequalities: Iterable[Dim] = ()) -> None:
         self.inequalities = list(dict.fromkeys(inequalities))
         self.limits: dict[Monomial, Interval] = {}
+        self._least: dict[tuple[Term, ...], int] = {}  # of the sum of some terms
         for d in self.inequalities:
             self._limit(d)
+            terms = _variable_terms(d)
+            self._least[terms] = max(-d.constant_term, self._least.get(terms, -d.constant_term))
         self._products = [m for m in self.limits if len(m) > 1]
         self._atoms: dict[Atom, Interval] = {}
         self._monomials: dict[Monomial, Interval] = {(): (1, 1)}
@@ -47,22 +50,22 @@ class Ranges:
 
     def interval(self, d: Dim) -> Interval:
         """Bounds of `d` from its terms."""
+        return self._low(d.terms), -self._low((monomial, -c) for monomial, c in d.terms)
+
+    def _low(self, terms: Iterable[Term]) -> Bound:
         low: Bound = 0
-        high: Bound = 0
-        for monomial, c in d.terms:
-            m_low, m_high = self._monomial(monomial)
-            low += c * (m_low if c > 0 else m_high)
-            high += c * (m_high if c > 0 else m_low)
-        return low, high
+        for monomial, c in terms:
+            low += c * self._monomial(monomial)[0 if c > 0 else 1]
+        return low
 
     def bounds(self, d: Dim) -> Interval:
         """Bounds of `d` from its terms, from inequalities about the same polynomial, and its proved sign."""
         low, high = self.interval(d)
-        for known in self.inequalities:
-            if (above := known - d).is_const:
-                low = max(low, -above.value)
-            if (below := known + d).is_const:
-                high = min(high, below.value)
+        above, below = (self._least.get(_variable_terms(side)) for side in (d, -d))
+        if above is not None:
+            low = max(low, d.constant_term + above)
+        if below is not None:
+            high = min(high, d.constant_term - below)
         if low < 0 and self.nonnegative(d):
             low = 0
         if high > 0 and self.nonnegative(-d):
@@ -71,11 +74,12 @@ class Ranges:
 
     def nonnegative(self, d: Dim) -> bool:
         """True when `d >= 0` is proved."""
-        if self.interval(d)[0] >= 0:
+        low = self._low(d.terms)
+        if low >= 0:
             return True
         found = self._proofs.get(d)
         if found is None:
-            found = self._proofs[d] = self._search(d, _SEARCH_DEPTH, [_SEARCH_NODES])
+            found = self._proofs[d] = self._search(d, low, _SEARCH_DEPTH, [_SEARCH_NODES])
         return found
 
     def _monomial(self, monomial: Monomial) -> Interval:
@@ -98,16 +102,14 @@ class Ranges:
             found = self._atoms[atom] = _meet(interval, self.limits.get((atom,), EVERYTHING))
         return found
 
-    def _search(self, d: Dim, depth: int, nodes: list[int]) -> bool:
-        low = self.interval(d)[0]
-        if low >= 0:
-            return True
+    def _search(self, d: Dim, low: Bound, depth: int, nodes: list[int]) -> bool:
+        """Whether `d` is proved, of which its terms say that it is at least `low`, which is negative."""
         nodes[0] -= 1
         if depth == 0 or nodes[0] < 0:
             return False
         split = self._split(d)
         if split:
-            return all(self._search(case, depth - 1, nodes) for case in split)
+            return all(self._holds(dict(case.terms), depth - 1, nodes) for case in split)
         at_fault = [(m, c) for m, c in d.terms if c < 0]
         if low == -math.inf:
             # Only a term without a lower bound can be at fault, and each of them must go: start with the first.
@@ -117,11 +119,24 @@ class Ranges:
             for cofactor, k, known in sorted(_matching(monomial, c, usable), key=lambda match: len(match[0])):
                 if self._monomial(cofactor)[0] >= 0:
                     common = math.gcd(c, k)
-                    factor = abs(k) // common
-                    rest = d * factor - known * polynomial({cofactor: abs(c) // common})
-                    if self._search(rest + (factor - 1), depth - 1, nodes):  # d is an integer
+                    factor, scale = abs(k) // common, abs(c) // common
+                    rest = {m: n * factor for m, n in d.terms}
+                    for m, n in known.terms:
+                        product = multiply(m, cofactor)
+                        rest[product] = rest.get(product, 0) - n * scale
+                    rest[()] = rest.get((), 0) + factor - 1  # d is an integer
+                    if self._holds(rest, depth - 1, nodes):
                         return True
         return False
+
+    def _holds(self, terms: Mapping[Monomial, int], depth: int, nodes: list[int]) -> bool:
+        low = self._low(term for term in terms.items() if term[1])
+        if low >= 0:
+            return True
+        if depth == 0 or nodes[0] <= 0:  # most end here, and need not become a Dim
+            nodes[0] -= 1
+            return False
+        return self._search(polynomial(terms), low, depth, nodes)
 
     def _split(self, d: Dim) -> list[Dim]:
         """`d` holds a min added or a max subtracted: it is >= 0 when it is with each argument in its place."""
@@ -155,6 +170,10 @@ class Ranges:
             return [rest, b - rest - 1]
         known = [b - atom.dim - 1]
         return [*known, a - atom.dim] if self.interval(a)[0] >= 0 else known
+
+
+def _variable_terms(d: Dim) -> tuple[Term, ...]:
+    return d.terms if d.terms and d.terms[-1][0] else d.terms[:-1]
 
 
 def _matching(monomial: Monomial, c: int, inequalities: Iterable[Dim]) -> Iterator[tuple[Monomial, int, Dim]]:

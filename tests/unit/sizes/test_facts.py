@@ -10,6 +10,7 @@ from dims import build, compute, trees, values_of_symbols
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from hlo_disc.dynamic_hlo.sizes import dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import ShapeError
@@ -187,6 +188,20 @@ def test_same_size(statements, a, b, answer):
 )
 def test_bounds(statements, d, bounds):
     assert facts(*statements).bounds(P(d)) == bounds
+
+
+def test_what_ends_a_search_for_a_proof_is_not_made_a_dim():
+    known = facts(*(f"{i}*n + m // {i} >= k + {i * i}" for i in range(2, 14)))
+    before = len(dim._dims)
+    assert known.at_most(P("3*k*m"), P("n*n // 2 + m*k - min(n, m // 3)")) is UNKNOWN
+    assert len(dim._dims) - before < 100
+
+
+def test_a_likely_size_is_found_once(monkeypatch):
+    known = facts("n >= 3")
+    assert known.likely(P("n*m")) == 64 * 64
+    monkeypatch.setattr(ShapeFacts, "bounds", None)
+    assert known.likely(P("n*m")) == 64 * 64
 
 
 def test_likely():

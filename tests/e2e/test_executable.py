@@ -44,6 +44,20 @@ def test_call(exe, shape):
     assert isinstance(exe(jnp.ones(shape), jnp.ones(shape)), jax.Array)
 
 
+def test_of_many_guards_the_first_that_is_broken_is_told(tmp_path):
+    exe = hlo_disc.compile(lambda *xs: sum(xs), *["f32[n]"] * 20, dump=str(tmp_path))
+    xs = [ones(3)] * 20
+    np.testing.assert_array_equal(exe(*xs), 20 * ones(3))
+    xs[7] = xs[12] = ones(4)
+    with pytest.raises(ShapeError, match=r"'xs\[7\]' dimension 0 is 4, but 'n' is 3"):
+        exe(*xs)
+    # A size is loaded where its guard is: what lives from guard to guard, LLVM compiles in quadratic time.
+    (text,) = (path.read_text() for path in tmp_path.glob("*host_flow.mlir"))
+    plan = text[text.index("func.func @plan(") :]
+    ops = re.findall(r"memref\.load|arith\.select", plan[: plan.index("scf.if")])
+    assert ops[:39] == ["memref.load", *["memref.load", "arith.select"] * 19]
+
+
 def test_one_program_serves_every_shape(exe):
     assert exe.dims == ("b", "s")
     assert [x.name for x in exe.program.inputs] == ["a", "b"]

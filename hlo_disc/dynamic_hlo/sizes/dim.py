@@ -155,13 +155,14 @@ class Dim:
 
     def map_atoms(self, function: Callable[[Atom], Dim]) -> Dim:
         """The same polynomial over `function(atom)` in place of each atom."""
-        total = ZERO
+        total: dict[Monomial, int] = {}
         for monomial, coefficient in self.terms:
             product = Dim.const(coefficient)
             for atom in monomial:
                 product = product * function(atom)
-            total = total + product
-        return total
+            for m, c in product.terms:
+                total[m] = total.get(m, 0) + c
+        return polynomial(total)
 
     def evaluate(self, values: Mapping[str, int]) -> int:
         """The value with `values` for the symbols. Raises KeyError for a missing one, ZeroDivisionError."""
@@ -337,8 +338,7 @@ def quotient(monomial: Monomial, part: Monomial) -> Monomial | None:
     return tuple(rest)
 
 
-def _atom_text(atom: Atom) -> str:
-    return atom.text
+_atom_text = operator.attrgetter("text")
 
 
 @functools.cache

@@ -147,20 +147,14 @@ class Flow:
     def build_plan(self) -> None:
         b = self.b
         env_type = b.buffer_type(b.i64)
+        broken = self._broken() if self.graph.guards else None
         with b.module.host_function("plan", [env_type, env_type], [b.i32]) as (dims, env):
-            raw = self._raw_sizes(dims)
-            symbols = {name: raw(dim) for name, dim in self.graph.bindings.items()}
-            sizes = Sizes(b, {**raw.symbols, **symbols}, self.graph.facts)
-            guards = self.graph.guards
-            holds = [b.compare(g.relation, b.index(sizes(g.lhs)), b.index(sizes(g.rhs))) for g in guards]
-            statuses = [b.const(PLAN_BROKEN + k, b.i32) for k in range(len(guards))]
-            status = self._first_broken(holds, statuses, b.const(0, b.i32))
-
-            def broken() -> None:
-                zero = b.index(0)
-                for at in range(max((len(g.args) for g in guards), default=0)):
-                    args = [b.index(sizes(g.args[at])) if at < len(g.args) else zero for g in guards]
-                    self._store_all(env, at, [self._first_broken(holds, args, zero)])
+            sizes, symbols = self._sizes_of_call(dims)
+            status = b.const(0, b.i32)
+            # Selects, not branches, and each guard where it is needed: all else is compiled in quadratic time.
+            for k, g in reversed(list(enumerate(self.graph.guards))):
+                holds = b.compare(g.relation, b.index(sizes(g.lhs)), b.index(sizes(g.rhs)))
+                status = b.select(holds, status, b.const(PLAN_BROKEN + k, b.i32))
 
             def fine() -> None:
                 outputs = [sizes(d) if self.placement.is_known(d) else -1 for v in self.outputs for d in v.shape]
@@ -175,25 +169,34 @@ class Flow:
 
             if self.graph.asked:
                 self._store_all(env, self.env.asked, [self._asked(sizes)])
-            b.if_(b.compare("==", status, 0), fine, broken)
+            if broken is None:
+                fine()
+            else:
+                b.if_(b.compare("==", status, 0), fine, lambda: broken(dims, env, status))
             b.return_(status)
 
-    def _raw_sizes(self, dims: Val) -> Sizes:
-        symbols: dict[str, Scalar] = {}
-        at = 0
-        for i, value in enumerate(self.graph.inputs):
-            for axis in range(value.rank):
-                (name,) = raw_dim(i, axis).symbols
-                loaded = self.b.load(dims, at)
-                symbols[name] = self.b.cast(arith.IndexCastOp, self.b.index_type, loaded)
-                at += 1
-        return Sizes(self.b, symbols, self.graph.facts)
+    def _broken(self) -> Callable[..., None]:
+        """(dims, env, status of `plan`): leave the values of the broken guard's message in `env`."""
+        b = self.b
+        env_type = b.buffer_type(b.i64)
+        with b.module.private_function("broken", [env_type, env_type, b.i32]) as ((dims, env, status), call):
+            sizes, _ = self._sizes_of_call(dims)
+            values: list[Val] = []
+            for k, g in enumerate(self.graph.guards):
+                is_it = b.compare("==", status, PLAN_BROKEN + k)
+                values += [b.index(0)] * (len(g.args) - len(values))
+                for at, arg in enumerate(g.args):
+                    values[at] = b.select(is_it, b.index(sizes(arg)), values[at])
+            self._store_all(env, 0, values)
+        return call
 
-    def _first_broken(self, holds: Sequence[Val], values: Sequence[Val], otherwise: Val) -> Val:
-        """The value of the first guard that does not hold. Selects, not branches: those compile in quadratic time."""
-        for ok, value in zip(reversed(holds), reversed(values), strict=True):
-            otherwise = self.b.select(ok, otherwise, value)
-        return otherwise
+    def _sizes_of_call(self, dims: Val) -> tuple[Sizes, dict[str, Scalar]]:
+        """All sizes from those that a call passes, each loaded where it is first asked for; the program's symbols."""
+        known = _Loaded(self.b, dims, self.graph.inputs)
+        raw = Sizes(self.b, known, self.graph.facts)
+        symbols = {name: raw(dim) for name, dim in self.graph.bindings.items()}
+        known.update(symbols)
+        return Sizes(self.b, known, self.graph.facts), symbols
 
     def _asked(self, sizes: Sizes) -> Scalar:
         """The conditions that do not hold, a bit each."""
@@ -431,6 +434,21 @@ class Flow:
             with b.module.host_function(pack.function, args, [b.i32]) as (_, _, _, source, target):
                 pack.packing.launch(b, pack.kernel, source, target)
                 b.return_(b.const(0, b.i32))
+
+
+class _Loaded(dict[str, Scalar]):
+    """The sizes that a call passes, by the names of `raw_dim`: `dims` has those of all inputs, one behind the other."""
+
+    def __init__(self, b: Builder, dims: Val, inputs: Sequence[Value]):
+        super().__init__()
+        self.b, self.dims = b, dims
+        axes = ((i, axis) for i, value in enumerate(inputs) for axis in range(value.rank))
+        self.places = {str(raw_dim(i, axis)): at for at, (i, axis) in enumerate(axes)}
+
+    def __missing__(self, name: str) -> Scalar:
+        loaded = self.b.cast(arith.IndexCastOp, self.b.index_type, self.b.load(self.dims, self.places[name]))
+        self[name] = loaded
+        return loaded
 
 
 def constant_array(value: Value) -> np.ndarray:

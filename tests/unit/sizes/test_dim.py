@@ -13,6 +13,7 @@ from dims import OPS, build, compute, texts, trees, values_of_symbols
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from hlo_disc.dynamic_hlo.sizes import dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.errors import ParseError
 
@@ -201,6 +202,14 @@ def test_no_float_sizes():
 def test_products():
     assert dim_product([]) is Dim.const(1)
     assert dim_product([b, 3, s]) is 3 * b * s
+
+
+def test_a_sum_is_mapped_at_once():
+    names = [Dim.symbol(f"d{i}") for i in range(50)]
+    total = sum(names, Dim.const(0))
+    before = len(dim._dims)
+    assert total.map_atoms(lambda atom: 2 * atom.dim) is 2 * total
+    assert len(dim._dims) <= before + len(names) + 1
 
 
 def test_one_object_across_threads():

@@ -241,6 +241,34 @@ def test_inside_another_and_inside_jit() -> None:
     assert inner.stats().compilations == 0  # its code is part of the other's
 
 
+VMAPPED: dict[str, Row] = {
+    "softmax": (jax.vmap(jax.nn.softmax), lambda n: (floats(n, 4),)),
+    "max": (lambda x, w: jax.vmap(lambda r: jnp.exp(r - r.max()))(x @ w) @ w, lambda n: (floats(n, 4), floats(4, 4))),
+    "argmax": (lambda x: x[jnp.arange(x.shape[0]), jax.vmap(jnp.argmax)(x)], lambda n: (floats(n, 4),)),
+    "attention": (
+        jax.vmap(jax.nn.dot_product_attention),
+        lambda n: (floats(2, n, 2, 8), floats(2, n, 2, 8), floats(2, n, 2, 8)),
+    ),
+    "of a named axis": (
+        lambda x, w: jax.vmap(lambda r: lax.psum(r @ w, "b") + r.max(), axis_name="b")(x) @ w,
+        lambda n: (floats(n, 4), floats(4, 4)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VMAPPED)
+def test_a_vmapped_reduction_is_no_collective(name: str) -> None:
+    """Its axes are numpy's integers, and the function stays whole."""
+    fn, make = VMAPPED[name]
+    compiled = hlo_disc.jit(fn)
+    for n in (5, 7, 8):
+        arguments = make(n)
+        places = tuple(range(len(arguments)))
+        for wrap in (lambda f: jax.grad(lambda *a: f(*a).sum(), places), lambda f: jax.jit(lambda *a: f(*a) * 2)):
+            assert_same(wrap(compiled)(*arguments), jax.jit(wrap(fn))(*arguments))
+    assert compiled.stats().compilations == 6  # forward, backward and inside of jit: for the first sizes, and for all
+
+
 def test_an_export_has_the_function_itself() -> None:
     compiled = hlo_disc.jit(tanh_sum)
     x, w = floats(3, 4), floats(4, 2)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import numbers
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -66,7 +67,8 @@ def _talks(jaxpr: Any) -> bool:
 def _is_collective(eqn: Any) -> bool:
     names = eqn.params.get("axis_name", eqn.params.get("axes", ()))
     names = names if isinstance(names, (tuple, list, frozenset, set)) else (names,)
-    return eqn.primitive.name != _CAST and any(not isinstance(name, int) for name in names)
+    # Batching rules number axes with numpy's integers.
+    return eqn.primitive.name != _CAST and any(not isinstance(name, numbers.Integral) for name in names)
 
 
 def _is_expensive(eqn: Any) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -232,6 +233,9 @@ def _get_dimension_size(ev: Evaluator, op: Any, operands: Sequence[Operand], siz
 
 
 def _compare(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) -> tuple[Element, ...] | None:
+    order, own = compare_type(ev.decoder, op, operands[0].dtype)
+    if order != own:
+        return None
     relation = DIRECTIONS[ev.decoder.attribute(op.attributes["comparison_direction"], direction)]
     return _elementwise(lambda s, a, b: s.compare(relation, a, b))(ev, op, operands, sizes)
 
@@ -326,6 +330,13 @@ def _reduce(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) ->
 def direction(attribute: Any) -> str:
     """EQ, NE, GE, GT, LE or LT, of StableHLO's attribute or CHLO's."""
     return str(attribute).rstrip(">").rsplit(" ", 1)[-1]
+
+
+def compare_type(decoder: Decoder, op: Any, dtype: np.dtype) -> tuple[str, str]:
+    """How a `compare` takes its elements: SIGNED, UNSIGNED, FLOAT or TOTALORDER; and how their type says."""
+    own = {"int": "SIGNED", "float": "FLOAT", "complex": "FLOAT"}.get(dtype_class(dtype), "UNSIGNED")
+    said = decoder.attribute(op.attributes["compare_type"], direction) if "compare_type" in op.attributes else "NOTYPE"
+    return own if said == "NOTYPE" else said, own
 
 
 _MONOIDS = frozenset(f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or"))

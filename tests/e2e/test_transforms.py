@@ -266,7 +266,8 @@ def test_a_vmapped_reduction_is_no_collective(name: str) -> None:
         places = tuple(range(len(arguments)))
         for wrap in (lambda f: jax.grad(lambda *a: f(*a).sum(), places), lambda f: jax.jit(lambda *a: f(*a) * 2)):
             assert_same(wrap(compiled)(*arguments), jax.jit(wrap(fn))(*arguments))
-    assert compiled.stats().compilations == 6  # forward, backward and inside of jit: for the first sizes, and for all
+    # Forward, backward and inside of jit: for the first sizes, and for all.
+    assert compiled.stats().compilations == 6
 
 
 def test_an_export_has_the_function_itself() -> None:

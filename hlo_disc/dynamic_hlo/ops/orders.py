@@ -8,6 +8,9 @@ from hlo_disc.dynamic_hlo.ir.dtypes import bit_width, dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 
+# Of these element types not every value has a sign bit: NaN is where -0 would be, or there is no sign at all.
+_NO_SIGNS = ("fnuz", "fnu")
+
 
 def total_order(b: GraphBuilder, x: Value, loc: str = "") -> Value:
     """Signed integers that are ordered as IEEE's totalOrder orders floats; anything else is its own order.
@@ -16,7 +19,7 @@ def total_order(b: GraphBuilder, x: Value, loc: str = "") -> Value:
     """
     if dtype_class(x.dtype) != "float":
         return x
-    if bit_width(x.dtype) < 8:
+    if bit_width(x.dtype) < 8 or x.dtype.name.endswith(_NO_SIGNS):
         x = b.op("convert", [x], loc, dtype=np.dtype(np.float32))
     bits = 8 * x.dtype.itemsize
     dtype = np.dtype(f"int{bits}")

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dtypes import INTEGERS, bit_width, dtype_class, element_type, is_float, is_integer
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.orders import total_order
 from hlo_disc.import_.decode import integer
 from hlo_disc.import_.handlers.types import Handler
-from hlo_disc.import_.shapes import Operand, direction
+from hlo_disc.import_.shapes import Operand, compare_type, direction
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
@@ -23,6 +24,9 @@ _BINARY = (
     "add subtract multiply divide remainder maximum minimum power atan2 and or xor shift_left shift_right_logical "
     "shift_right_arithmetic complex"
 ).split()
+
+_SIGNS = {"SIGNED": "int", "UNSIGNED": "uint"}
+_DTYPES = {(dtype_class(dtype), bit_width(dtype)): dtype for dtype in INTEGERS}
 
 
 def _elementwise(name: str) -> Handler:
@@ -38,8 +42,16 @@ def _elementwise(name: str) -> Handler:
 def _compare(r: Reader, op: Any, operands: list[Operand]) -> Value:
     values = [r.data(x) for x in operands]
     r.same_shape(values)
-    if "compare_type" in op.attributes and "TOTALORDER" in r.attr(op, "compare_type", str):
-        values = [total_order(r.builder, x, r.location()) for x in values]
+    dtype = values[0].dtype
+    order, own = compare_type(r.decoder, op, dtype)
+    if order != own:
+        if order == "TOTALORDER" and is_float(dtype):
+            values = [total_order(r.builder, x, r.location()) for x in values]
+        elif order in _SIGNS and is_integer(dtype):
+            bits = _DTYPES[_SIGNS[order], bit_width(dtype)]
+            values = [r.emit("bitcast_convert", (x,), dtype=bits) for x in values]
+        else:
+            r.unsupported(f"there is no {order} comparison of {element_type(dtype)}")
     return r.emit("compare", values, direction=r.attr(op, "comparison_direction", direction))
 
 

@@ -114,7 +114,7 @@ class Executable:
             torch.Tensors where the first argument of either is one, numpy arrays otherwise.
 
         Raises:
-            ArgumentError: the number of arguments, a dtype or a rank.
+            ArgumentError: the number of arguments, a dtype or a rank; masked arrays.
             ShapeError: sizes that are not the program's, disagree or break a constraint.
             CallError: a library function that failed.
             OutOfMemoryError: no memory for results or intermediates.

@@ -35,7 +35,8 @@ class Result(NamedTuple):
 def describe(leaf: Any) -> Leaf:
     """dtype, shape and weakness of an array, a number or a ShapeDtypeStruct.
 
-    Raises UnsupportedOpError for what only JAX takes, and TypeError for anything else.
+    Raises UnsupportedOpError for what only JAX takes, what JAX raises for a masked array, and TypeError for anything
+    else.
     """
     import jax
     from jax import dtypes
@@ -43,6 +44,8 @@ def describe(leaf: Any) -> Leaf:
     if is_number(leaf):
         dtype = getattr(leaf, "dtype", None) or dtypes.canonicalize_dtype(np.result_type(type(leaf)))
         return Leaf(np.dtype(dtype), (), np.dtype(dtype) != bool)  # Python's bool is as good a type as an array's
+    if isinstance(leaf, np.ndarray) and type(leaf) is not np.ndarray:
+        jax.typeof(leaf)
     dtype, shape = getattr(leaf, "dtype", None), getattr(leaf, "shape", None)
     known = isinstance(dtype, np.dtype) and dtype.kind not in "OSUMm" or is_key(dtype)
     if not known or not isinstance(shape, tuple) or isinstance(leaf, jax.Ref):

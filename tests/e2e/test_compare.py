@@ -80,5 +80,3 @@ def test_small_floats_are_sorted_as_by_jax(dtype):
     for n in (len(NUMBERS), 3, 1, 0):
         x = np.array(NUMBERS[-n:] if n else (), np.float32).astype(dtype)
         np.testing.assert_array_equal(compiled(x), jax.jit(jnp.argsort)(x))
-
-

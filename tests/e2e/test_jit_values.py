@@ -243,3 +243,51 @@ def test_where_no_array_may_move(level):
         with jax.transfer_guard(level):
             want, got = jax.jit(fn)(*args), hlo_disc.jit(fn)(*args)
         same(got, want)
+
+
+# ------------------------------------------------------------------------------------------------------ numpy's arrays
+
+MASKED = [
+    np.ma.masked_array(np.full(3, 9.0, np.float32), [1, 0, 0]),
+    np.ma.masked_array(np.ones(3, np.float32)),  # with no mask yet
+    np.ma.masked_array(np.float32(2), True),
+    np.ma.masked,
+]
+
+
+@pytest.mark.parametrize("x", MASKED, ids=["masked", "no mask", "number", "constant"])
+@pytest.mark.parametrize("dims", [None, {"x": "(...)"}])
+def test_masked_arrays_are_refused_as_by_jax(x, dims):
+    f = hlo_disc.jit(lambda x: x.sum(), dims=dims)
+    plain = np.ones(np.shape(x), np.asarray(x).dtype)
+    for call in (f, f.lower, jax.grad(f), jax.vmap(f), jax.jit(lambda y: f(x) + y)):
+        with pytest.raises(ValueError, match="numpy masked arrays are not supported"):
+            call(x)
+        assert float(f(plain)) == plain.size
+
+
+def test_masked_arrays_inside_of_others_are_refused():
+    f = hlo_disc.jit(lambda d, s: d["a"].sum() * s)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="numpy masked arrays are not supported"):
+            f({"a": MASKED[0]}, 2.0)
+        assert f({"a": np.ones(3, np.float32)}, 2.0) == 6
+
+
+def test_programs_refuse_masked_arrays():
+    class Holder:
+        def __array__(self, *_: object, **__: object) -> np.ndarray:
+            return MASKED[0]
+
+    exe = hlo_disc.compile(lambda x: x.sum(), "f32[n]")
+    for x in (MASKED[0], MASKED[1], Holder()):
+        with pytest.raises(ArgumentError, match="argument 'x' is a masked array"):
+            exe(x)
+    assert exe(MASKED[0].filled(1)) == 19
+
+
+def test_other_classes_of_numpy_arrays_are_arrays():
+    class Own(np.ndarray):
+        pass
+
+    check(lambda x: x * 2, (np.ones((2, 3), np.float32).view(Own),), (np.matrix([[1.0, 2.0]]),), arrays=np.ndarray)

@@ -100,6 +100,17 @@ bool holds(PyObject* question, PyObject* tensor) {
   return answer.get() == Py_True;
 }
 
+// Of an array of another class than numpy's own: whether it hides some of its elements.
+bool is_masked(PyObject* array) {
+  Owned name(PyUnicode_FromString("numpy.ma"));
+  PyObject* module = PyImport_GetModule(name.get());
+  if (!module) return false;
+  Owned masked(module), type(PyObject_GetAttrString(module, "MaskedArray"));
+  const int found = PyObject_IsInstance(array, type.get());
+  if (found < 0) throw Raised();
+  return found;
+}
+
 // A numpy array over an object with the buffer protocol or __array__; null with an exception set. Through a memoryview,
 // because numpy takes bytes for text otherwise.
 PyObject* array_over(PyObject* object) {
@@ -190,6 +201,11 @@ void Arguments::set(int index, void* data, const int64_t* sizes, int rank, int64
 
 void Arguments::add_numpy(int index, PyObject* object, int64_t* sizes) {
   PyArrayObject* array = as_array(object);
+  if (!PyArray_CheckExact(object) && is_masked(object)) {
+    throw Error(Error::kArgument, call_.program.argument(index) +
+                                      " is a masked array, and programs know no masks; pass an array without, as of "
+                                      "its filled()");
+  }
   PyArray_Descr* expected = descriptor(*call_.program.inputs[index].dtype);
   PyArray_Descr* got = PyArray_DESCR(array);
   if (got->type_num != expected->type_num && !(PyArray_EquivTypenums(got->type_num, expected->type_num))) {

@@ -144,13 +144,14 @@ class _Call:
 
     def __init__(self, leaves: Sequence[Leaf], dims: Dims, names: Sequence[str], constraints: Sequence[str]):
         from hlo_disc.dynamic_hlo.ops.reference import check
-        from hlo_disc.import_.symbols import parse_constraints
+        from hlo_disc.import_.symbols import check_bound, parse_constraints
 
         self.dims = dims
         self.numbers: list[Asked] = []
         self.equalities: list[Asked] = []
         self._sizes = symbol_sizes(dims, leaves, names)
         self._texts, self._constraints = constraints, parse_constraints(constraints)
+        check_bound(self._constraints, self._sizes)
         for guard in self._constraints:
             check(guard, self._sizes)
 
@@ -161,11 +162,9 @@ class _Call:
 
     def _facts(self) -> ShapeFacts:
         """What holds for all calls. What JAX does not find equal is asked for: told of it, it simplifies sizes."""
-        from hlo_disc.import_.symbols import add_fact
+        from hlo_disc.import_.symbols import constraint_facts
 
-        facts = ShapeFacts(at_points=False)
-        for guard in self._constraints:
-            add_fact(facts, guard.lhs, guard.relation, guard.rhs)
+        facts = constraint_facts(self._constraints)
         for d in {d for ds in self.dims for d in ds if d is not None}:
             facts.add_at_least(Dim.parse(d), ZERO)
         return facts

@@ -21,7 +21,7 @@ from hlo_disc.import_ import jax_lowering, size_functions
 from hlo_disc.import_.module import read_module
 from hlo_disc.import_.policy import JAX
 from hlo_disc.import_.size_questions import Answers, answering
-from hlo_disc.import_.symbols import ShapeSpec, parse_constraints, shape_spec
+from hlo_disc.import_.symbols import ShapeSpec, fixed_sizes, parse_constraints, shape_spec
 
 READS_TRACED = "it reads a value from outside that JAX is tracing: pass it as an argument"
 USES_REF = "it reads or writes a jax.Ref from outside: a compiled program changes nothing but its results"
@@ -94,22 +94,29 @@ def _shown(spec: Sequence[Dim | None]) -> str:
 
 
 def _symbolic_sizes(dims: Sequence[Dim], constraints: Sequence[Guard], answers: Answers | None) -> dict[Dim, Any]:
-    """JAX's form of every size; all symbolic ones in one scope, so that it can compare them."""
-    sizes: dict[Dim, Any] = {d: d.value for d in dims if d.is_const}
-    symbolic = list(dict.fromkeys(d for d in dims if not d.is_const))
+    """JAX's form of every size: a number where constraints leave no other; all symbolic ones in one scope, so that it
+    can compare them.
+    """
+    fixed = fixed_sizes(constraints, {name for d in dims for name in d.symbols})
+    numbers = {name: Dim.const(n) for name, n in fixed.items()}
+    found = {d: d.substitute(numbers) for d in dims}
+    sizes: dict[Dim, Any] = {d: n.value for d, n in found.items() if n.is_const}
+    symbolic = {d: n for d, n in found.items() if not n.is_const}
     if symbolic:
-        texts = [text for guard in constraints if (text := _jax_constraint(guard))]
+        sides = [(g.lhs.substitute(numbers), g.relation, g.rhs.substitute(numbers)) for g in constraints]
+        texts = [text for lhs, relation, rhs in sides if (text := _jax_constraint(lhs, relation, rhs))]
         scope = export.SymbolicScope([] if answers else texts)
         if answers:
             answers.tell(scope, texts)
-        parsed = export.symbolic_shape(", ".join(map(str, symbolic)), scope=scope)
+        parsed = export.symbolic_shape(", ".join(map(str, symbolic.values())), scope=scope)
         sizes.update(zip(symbolic, parsed, strict=True))
     return sizes
 
 
-def _jax_constraint(guard: Guard) -> str:
+def _jax_constraint(lhs: Dim, relation: str, rhs: Dim) -> str:
     """The constraint in JAX's grammar, which knows >=, <=, and == of a term and what it is not in; "" for others."""
-    lhs, relation, rhs = guard.lhs, guard.relation, guard.rhs
+    if not lhs.symbols | rhs.symbols:
+        return ""
     if relation == "==":
         if _is_symbol(rhs) or not _is_term(lhs):
             lhs, rhs = rhs, lhs

@@ -72,7 +72,9 @@ def _read(
         reader = Reader(functions, decoder, policy, origin, legal, callbacks)
         return read_block(reader, name, main.regions[0].blocks[0], inputs, constraints, asked)
 
-    return reopen(inputs.reopened, read) if inputs.reopened else read(StaticShapes())
+    known = symbols.fixed_sizes(symbols.parse_constraints(constraints), inputs.reopened)
+    reopened = {name: size for name, size in inputs.reopened.items() if known.get(name) != size}
+    return reopen(reopened, read) if reopened else read(StaticShapes())
 
 
 def read_block(
@@ -114,12 +116,7 @@ def read_block(
     for made, meaning in reader.evaluator.scalar.defined.items():
         bindings.symbols[str(made)] = meaning.substitute(bindings.symbols)
     definitions = reader.data_dims.definitions
-    missing = symbols.unbound([*reader.guards, *asked], {**bindings.symbols, **definitions})
-    if missing:
-        raise ShapeError(
-            f"nothing says what {', '.join(sorted(missing))} is: no argument has it as a dimension "
-            f"(the arguments have {', '.join(bindings.symbols) or 'no symbols'})"
-        )
+    symbols.check_bound([*reader.guards, *asked], bindings.symbols, definitions)
     return Graph(
         name=name,
         inputs=values,

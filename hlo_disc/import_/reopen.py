@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Shape, Value, all_ops
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.errors import ShapeError
 from hlo_disc.import_.decode import ints
 from hlo_disc.import_.policy import Sizes, StaticShapes
@@ -204,7 +205,8 @@ class Replay(StaticShapes):
 
     def bind(self, r: Reader, a: Dim, b: Dim) -> bool:
         for d, other in ((a, b), (b, a)):
-            if not d.is_const and other.is_const and d.symbols <= self.values.keys():
+            named = not d.is_const and other.is_const and d.symbols <= self.values.keys()
+            if named and r.facts.equal(d, other) is not Truth.YES:
                 raise ShapeError(
                     f"{r.describe()}: '{d}' meets the fixed size {other}, so the module works for {other} only; "
                     "give that size a name too, or leave this one as it is"

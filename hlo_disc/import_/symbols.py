@@ -268,8 +268,29 @@ def add_fact(facts: ShapeFacts, lhs: Dim, relation: str, rhs: Dim) -> None:
         facts.add_unequal(lhs, rhs)
 
 
-def unbound(guards: Iterable[Guard], bound: Iterable[str]) -> set[str]:
-    """Symbols in guards that no input binds."""
-    known = set(bound)
+def constraint_facts(constraints: Iterable[Guard]) -> ShapeFacts:
+    """What a user's constraints say. Raises ShapeError when they contradict each other."""
+    facts = ShapeFacts(at_points=False)
+    for guard in constraints:
+        add_fact(facts, guard.lhs, guard.relation, guard.rhs)
+    return facts
+
+
+def fixed_sizes(constraints: Iterable[Guard], names: Iterable[str]) -> dict[str, int]:
+    """The symbols of these to which constraints leave a single size, with that."""
+    facts, sizes = constraint_facts(constraints), {name: Dim.symbol(name) for name in names}
+    for d in sizes.values():
+        facts.add_at_least(d, ZERO)
+    bounds = {name: facts.bounds(d) for name, d in sizes.items()}
+    return {name: low for name, (low, high) in bounds.items() if low is not None and low == high}
+
+
+def check_bound(guards: Iterable[Guard], bound: Iterable[str], defined: Iterable[str] = ()) -> None:
+    """Raise ShapeError for symbols in guards that no input binds and the program does not define."""
     used = {name for g in guards for d in (g.lhs, g.rhs, *g.args) for name in d.symbols}
-    return {name for name in used if not name.startswith("%")} - known
+    missing = {name for name in used if not name.startswith("%")}.difference(bound, defined)
+    if missing:
+        raise ShapeError(
+            f"nothing says what {', '.join(sorted(missing))} is: no argument has it as a dimension "
+            f"(the arguments have {', '.join(bound) or 'no symbols'})"
+        )

@@ -83,7 +83,10 @@ class JitFunction(Shown, Generic[P, R]):
             self._jax  # noqa: B018 - a mistake is told here, not at the first call
         self._dims = dims
         self._constraints = constraint_texts(constraints)
-        parse_constraints(self._constraints)  # a mistake is told here, not at the first call
+        if parse_constraints(self._constraints) and dims is None:  # a mistake is told here, not at the first call
+            raise ArgumentError(
+                f"constraints={constraints!r} are about dims that have a name: name them, as in dims={{'x': '(n, _)'}}"
+            )
         self._options = options
         self._programs = Programs(lambda: False)  # of the settings that the last call saw
         self._by_settings: dict[Any, Programs] = {}

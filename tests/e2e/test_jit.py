@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import sys
 import threading
 from types import SimpleNamespace
 
@@ -22,10 +21,9 @@ from hypothesis import strategies as st
 import hlo_disc
 from hlo_disc.errors import ArgumentError, ShapeError
 from hlo_disc.generalise import changes, generalise
+from hlo_disc.jitted import flat as jit_module
 from hlo_disc.trace import Traced
 from hlo_disc.values import Result
-
-jit_module = sys.modules["hlo_disc.jitted.flat"]
 
 
 class Native:
@@ -259,6 +257,44 @@ def test_one_constraint_is_a_string():
         f(ones(5))
     with pytest.raises(ArgumentError, match="constraints=.*4.*: pass a string"):
         hlo_disc.jit(lambda x: x, dims={"x": "(n)"}, constraints=["n <= 4", 4])
+
+
+@pytest.mark.parametrize(
+    ("constraints", "n", "wrong"),
+    [
+        ("n == 5", 5, 4),
+        (["n >= 5", "n <= 5"], 5, 6),
+        ("2*n == 10", 5, 4),
+        (["m == n", "m == 5"], 5, 4),
+        ("n <= 0", 0, 1),
+    ],
+    ids=str,
+)
+def test_a_constraint_that_leaves_one_size(constraints, n, wrong):
+    """The function is traced at that number, for it may have to know it."""
+
+    def fn(x, y):
+        return x + jnp.arange(float(n)), jnp.where(y > 0, y, 3), [*range(x.shape[0])], x.sum()
+
+    wanted = jax.jit(fn)(ones(n), ones(n))
+    compiled = hlo_disc.compile(fn, "f32[n]", "f32[m]", constraints=constraints)
+    for f in (hlo_disc.jit(fn, dims={"x": "(n)", "y": "(m)"}, constraints=constraints), compiled):
+        got = f(ones(n), ones(n))
+        assert [np.asarray(x).tolist() for x in jax.tree.leaves(got)] == list(
+            map(np.ndarray.tolist, map(np.asarray, jax.tree.leaves(wanted)))
+        )
+        with pytest.raises(ShapeError, match="the sizes do not meet the constraint"):
+            f(ones(wrong), ones(wrong))
+
+
+def test_a_constraint_on_what_is_no_dim():
+    for dims in ({"x": "(m)"}, {"x": "(m, n)"}):
+        f = hlo_disc.jit(lambda x: x, dims=dims, constraints="k <= 4")
+        names = ", ".join(dims["x"][1:-1].split(", "))
+        with pytest.raises(ShapeError, match=rf"nothing says what k is: .*\(the arguments have {names}\)"):
+            f(np.ones((2,) * len(names.split(", ")), np.float32))
+    with pytest.raises(ArgumentError, match=r"constraints='n <= 4' are about dims that have a name: name them"):
+        hlo_disc.jit(lambda x: x, constraints="n <= 4")
 
 
 def test_decorator_with_and_without_arguments(backend):

@@ -129,6 +129,21 @@ def test_a_constant_that_fixes_the_size():
         reopened(lambda x: x + fixed, ((S,), "(s,)"))
 
 
+@pytest.mark.parametrize("constraints", ["s == 77", ["s >= 77", "s <= 77"]])
+def test_a_constraint_that_fixes_the_size(constraints):
+    fixed = np.arange(S, dtype=F32)
+    module = static_module(lambda x: (x + fixed)[-1:], ((S,), "(s,)"))
+    graph = read_module(module, dims={0: "(s,)"}, constraints=constraints)
+    assert evaluate(graph, [fixed])[0].tolist() == [2 * (S - 1)]
+    with pytest.raises(ShapeError, match="constraint s (==|>=) 77: 's' is 76"):
+        evaluate(graph, [fixed[1:]])
+
+
+def test_a_constraint_that_fixes_another_size():
+    graph = read_module(static_module(lambda x: x + 1, ((S,), "(s,)")), dims={0: "(s,)"}, constraints="s == 5")
+    assert evaluate(graph, [np.ones(5, F32)])[0].tolist() == [2] * 5
+
+
 def test_a_reshape_with_two_answers():
     with pytest.raises(ShapeError, match=r"stablehlo.reshape.* cannot tell how the sizes \(3, 3\) follow from '3\*b'"):
         reopened(lambda x: x.reshape(3, 3, 8) + 1, ((9, 8), "(3*b, _)"))

@@ -112,6 +112,11 @@ def integer(attribute: Any) -> int:
     return ir.IntegerAttr(attribute).value
 
 
+def enumerator(attribute: Any) -> str:
+    """Which of an enumeration's values it is, as LT or HIGHEST, of StableHLO's attribute or CHLO's."""
+    return str(attribute).rstrip(">").rsplit(" ", 1)[-1]
+
+
 def is_token(value: Any) -> bool:
     """Whether a value of a module orders effects, and carries nothing."""
     return mlir.stablehlo.TokenType.isinstance(value.type)

@@ -18,7 +18,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.import_.decode import Decoder, array, integer, ints
+from hlo_disc.import_.decode import Decoder, array, enumerator, integer, ints
 from hlo_disc.import_.elements import ZERO, Element, Elements
 
 # Shapes and the pieces they are made of have few elements; larger integer tensors are data.
@@ -236,7 +236,7 @@ def _compare(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) -
     order, own = compare_type(ev.decoder, op, operands[0].dtype)
     if order != own:
         return None
-    relation = DIRECTIONS[ev.decoder.attribute(op.attributes["comparison_direction"], direction)]
+    relation = DIRECTIONS[ev.decoder.attribute(op.attributes["comparison_direction"], enumerator)]
     return _elementwise(lambda s, a, b: s.compare(relation, a, b))(ev, op, operands, sizes)
 
 
@@ -327,15 +327,10 @@ def _reduce(ev: Evaluator, op: Any, operands: Sequence[Symbolic], sizes: Any) ->
     return total.elements
 
 
-def direction(attribute: Any) -> str:
-    """EQ, NE, GE, GT, LE or LT, of StableHLO's attribute or CHLO's."""
-    return str(attribute).rstrip(">").rsplit(" ", 1)[-1]
-
-
 def compare_type(decoder: Decoder, op: Any, dtype: np.dtype) -> tuple[str, str]:
     """How a `compare` takes its elements: SIGNED, UNSIGNED, FLOAT or TOTALORDER; and how their type says."""
     own = {"int": "SIGNED", "float": "FLOAT", "complex": "FLOAT"}.get(dtype_class(dtype), "UNSIGNED")
-    said = decoder.attribute(op.attributes["compare_type"], direction) if "compare_type" in op.attributes else "NOTYPE"
+    said = decoder.attribute(op.attributes["compare_type"], enumerator) if "compare_type" in op.attributes else "NOTYPE"
     return own if said == "NOTYPE" else said, own
 
 

@@ -105,3 +105,19 @@ def test_ragged_dot(case: tuple[Any, ...]) -> None:
         x, y = (rng.standard_normal(size).astype(np.float32) for size in ((3, 4, 9), (3, 9, 2)))
         want = np.asarray(jax.lax.ragged_dot_general(x, y, sizes, numbers))
         np.testing.assert_allclose(executable(x, y, sizes), want, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["DEFAULT", "HIGH", "HIGHEST"])
+def test_the_precision_of_a_ragged_dot(precision: str) -> None:
+    said = f"#chlo<precision {precision}>"
+    attributes = f"""precision_config = [{said}, {said}], ragged_dot_dimension_numbers = #chlo.ragged_dot<
+      lhs_batching_dimensions = [], rhs_batching_dimensions = [], lhs_contracting_dimensions = [1],
+      rhs_contracting_dimensions = [1], lhs_ragged_dimensions = [0], rhs_group_dimensions = [0]>"""
+    text = module("chlo.ragged_dot", attributes, [kind(2), kind(3), "tensor<3xi64>"], kind(2))
+    executable = hlo_disc.compile(text)
+    y = np.random.default_rng(0).standard_normal((3, 5, 7)).astype(np.float32)
+    for n in (11, 5, 0):
+        x = np.ones((n, 5), np.float32)
+        counts = np.array([n - n // 2, 0, n // 2])
+        want = np.concatenate([x[: counts[0]] @ y[0], x[counts[0] :] @ y[2]])
+        np.testing.assert_allclose(executable(x, y, counts), want, rtol=0, atol=1e-5)

@@ -9,9 +9,9 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import INTEGERS, bit_width, dtype_class, element_type, is_float, is_integer
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.orders import total_order
-from hlo_disc.import_.decode import integer
+from hlo_disc.import_.decode import enumerator, integer
 from hlo_disc.import_.handlers.types import Handler
-from hlo_disc.import_.shapes import Operand, compare_type, direction
+from hlo_disc.import_.shapes import Operand, compare_type
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
@@ -52,7 +52,7 @@ def _compare(r: Reader, op: Any, operands: list[Operand]) -> Value:
             values = [r.emit("bitcast_convert", (x,), dtype=bits) for x in values]
         else:
             r.unsupported(f"there is no {order} comparison of {element_type(dtype)}")
-    return r.emit("compare", values, direction=r.attr(op, "comparison_direction", direction))
+    return r.emit("compare", values, direction=r.attr(op, "comparison_direction", enumerator))
 
 
 def _convert(r: Reader, op: Any, operands: list[Operand]) -> Value:

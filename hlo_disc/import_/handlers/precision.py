@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.import_.decode import enumerator
 from hlo_disc.mlir import stablehlo
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def allows_tf32(r: Reader, op: Any, a: Value, b: Value, dtype: np.dtype) -> bool
 
 
 def _precisions(attribute: Any) -> tuple[str, ...]:
-    return tuple(stablehlo.PrecisionAttr(x).value for x in attribute)
+    return tuple(map(enumerator, attribute))
 
 
 def _algorithm(attribute: Any) -> tuple[tuple[str, str], str, int]:

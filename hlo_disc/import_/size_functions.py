@@ -19,11 +19,12 @@ from typing import Any
 import jax
 import numpy as np
 from jax import lax
-from jax._src import core
+from jax._src import core, dtypes
 from jax._src.interpreters import mlir
 from jax._src.lax import lax as lax_internal
 from jax._src.lax import slicing
-from jax._src.numpy import hijax, lax_numpy
+from jax._src.lax import utils as lax_utils
+from jax._src.numpy import hijax, lax_numpy, setops
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.size_questions import are_known_equal, dim_of, is_answered
@@ -141,6 +142,12 @@ def _install() -> None:
             return np.array(thing, *args, **options)
         return jax.numpy.stack([jax.numpy.asarray(core.dimension_as_value(n), int) for n in thing])
 
+    def index_dtype(size: Any, *, signed: bool) -> np.dtype:
+        """Of results that are places: JAX takes 64 bits, where it has them, for sizes that it does not know."""
+        if not (signed and is_answered(size) and dtypes.default_int_dtype().itemsize == 8):
+            return lax_utils.int_dtype_for_dim(size, signed=signed)
+        return np.dtype(np.int64 if size > np.iinfo(np.int32).max else np.int32)
+
     # JAX asks whether a size is 1 before it sees that it is the size that it should be.
 
     def same_referent(a: Any, b: Any) -> bool:
@@ -184,6 +191,9 @@ def _install() -> None:
     random._shuffle, hijax._searchsorted_scan_impl = shuffled, searched
     lax_numpy._tile_to_size, lax_numpy._split = tiled, parts
     slicing.np = types.SimpleNamespace(**{**vars(np), "array": array})  # type: ignore[attr-defined]
+    for module in (lax_numpy, setops):
+        named = {**vars(lax_utils), "int_dtype_for_dim": index_dtype}
+        module.lax_utils = types.SimpleNamespace(**named)  # type: ignore[attr-defined]
 
 
 @functools.cache

@@ -440,3 +440,28 @@ def test_the_program_of_the_last_call_is_tried_first() -> None:
         assert f(x).tolist() == (x * (2 if n == 1 else 3)).tolist()
         assert programs.plain[kinds][0] is native
     assert f.stats().compilations == 3
+
+
+PLACES = {
+    **{
+        f"searchsorted, {method}": lambda x, method=method: jnp.searchsorted(x, x[:3], method=method)
+        for method in ("scan", "scan_unrolled", "sort", "compare_all")
+    },
+    "searchsorted, sorter": lambda x: jnp.searchsorted(x, x, sorter=jnp.argsort(x)),
+    "digitize": lambda x: jnp.digitize(x, jnp.sort(x)),
+    "intersect1d": lambda x: jnp.intersect1d(x, x[:3], return_indices=True, size=3),
+    "argsort": jnp.argsort,
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_places_have_the_types_that_jax_gives_them(name: str) -> None:
+    """With 64 bits JAX gives places in sizes that it knows 32."""
+    with jax.enable_x64(True):
+        f, reference = hlo_disc.jit(PLACES[name]), jax.jit(PLACES[name])
+        for n in (6, 9, 4, 13):
+            x = np.cos(np.arange(n))
+            for got, wanted in zip(jax.tree.leaves(f(x)), jax.tree.leaves(reference(x)), strict=True):
+                assert got.dtype == wanted.dtype
+                np.testing.assert_array_equal(got, wanted)
+        assert name == "searchsorted, scan_unrolled" or f.stats().compilations == 2

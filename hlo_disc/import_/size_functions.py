@@ -12,7 +12,7 @@ import math
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,6 +27,7 @@ from jax._src.lax import utils as lax_utils
 from jax._src.numpy import hijax, lax_numpy, setops
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.import_ import size_scans
 from hlo_disc.import_.size_questions import are_known_equal, dim_of, is_answered
 from hlo_disc.mlir import ir
 
@@ -84,9 +85,10 @@ _OURS: dict[str, Callable[..., Any]] = {
 @functools.cache
 def _install() -> None:
     """Once a process."""
+    size_scans.install()
     shuffle, search = random._shuffle, hijax._searchsorted_scan_impl
     tile, split = lax_numpy._tile_to_size, lax_numpy._split
-    same, one_of = core.same_referent, core.definitely_equal_one_of_dim
+    dedup, same, one_of = core.dedup_referents, core.same_referent, core.definitely_equal_one_of_dim
     broadcast_shapes, evaluate = lax_internal._try_broadcast_shapes, mlir.eval_dynamic_shape
 
     @functools.wraps(shuffle)
@@ -148,6 +150,14 @@ def _install() -> None:
             return lax_utils.int_dtype_for_dim(size, signed=signed)
         return np.dtype(np.int64 if size > np.iinfo(np.int32).max else np.int32)
 
+    def distinct(things: Iterable[Any]) -> list[Any]:
+        """Sizes that differ: JAX hashes them."""
+        kept: list[Any] = []
+        for x in dedup(things):
+            if not any((is_answered(x) or is_answered(y)) and x == y for y in kept):
+                kept.append(x)
+        return kept
+
     # JAX asks whether a size is 1 before it sees that it is the size that it should be.
 
     def same_referent(a: Any, b: Any) -> bool:
@@ -187,6 +197,7 @@ def _install() -> None:
 
     mlir.eval_dynamic_shape = evaluated
     core.same_referent, core.definitely_equal_one_of_dim = same_referent, equal_one_of
+    core.dedup_referents = distinct
     lax_internal._try_broadcast_shapes = broadcast
     random._shuffle, hijax._searchsorted_scan_impl = shuffled, searched
     lax_numpy._tile_to_size, lax_numpy._split = tiled, parts

@@ -338,9 +338,11 @@ def _install() -> None:
         return operator.index(value)
 
     def scan_length(xs: Any, avals: Any, length: Any) -> Any:
-        """Of a scan whose length is given: JAX makes a number of it, to compare."""
-        if isinstance(length, size) and _ours(length) is not None and all(length == x.shape[0] for x in avals):
-            return length
+        """JAX makes a number of the length that is given, and hashes those of the arrays, to compare them."""
+        sizes = [n for x in avals for n in getattr(x, "shape", ())[:1]]
+        n = next(filter(is_answered, sizes), None) if length is None else length
+        if is_answered(n) and len(sizes) == len(avals) and all(n == other for other in sizes):
+            return n
         return infer_length(xs, avals, length)
 
     def for_users(convert: Callable[..., Any], of_jax: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,79 @@
+"""`jax.lax.associative_scan` over as many elements as a call has.
+
+JAX halves the number of elements until one is left, in Python, so that each number is a program of its own. Here the
+elements are combined one after the other, which is as right for every associative function, whether its operands may
+change places or not; results differ by how sums are grouped. For elements of
+many numbers that takes less than the passes over all elements that halving makes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax import lax, tree_util
+from jax._src.lax import lax as lax_internal
+
+from hlo_disc.import_.size_questions import is_answered
+
+Combine = Callable[[list[Any], list[Any]], list[Any]]
+
+
+@functools.cache
+def install() -> None:
+    """Once a process. The function itself changes, for libraries hold it under names of their own."""
+    function = inspect.unwrap(lax.associative_scan)
+    # As it is, for all other sizes.
+    global _theirs
+    _theirs = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    function.__code__ = _in_its_place.__code__
+
+
+_theirs: Any = None
+
+
+def _in_its_place(fn: Any, elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+    """It sees JAX's globals."""
+    from hlo_disc.import_.size_scans import scanned
+
+    return scanned(fn, elems, reverse, axis)
+
+
+def scanned(fn: Any, elems: Any, reverse: bool, axis: int) -> Any:
+    """What `jax.lax.associative_scan` gives."""
+    flat, tree = tree_util.tree_flatten(elems)
+    sizes = [x.shape[axis] for x in flat if -x.ndim <= axis < x.ndim] if callable(fn) else []
+    n = next(filter(is_answered, sizes), None)
+    if n is None or len(sizes) < len(flat) or not all(n == other for other in sizes):
+        return _theirs(fn, elems, reverse, axis)
+    if n < 2:
+        return elems
+    axis %= flat[0].ndim
+
+    def combine(a: list[Any], b: list[Any]) -> list[Any]:
+        results = fn(tree_util.tree_unflatten(tree, a), tree_util.tree_unflatten(tree, b))
+        return tree_util.tree_leaves(results)
+
+    return tree_util.tree_unflatten(tree, _one_by_one(combine, flat, axis, reverse))
+
+
+def _one_by_one(combine: Combine, elems: Sequence[Any], axis: int, reverse: bool) -> list[Any]:
+    """Each of them along their axis, with what came before."""
+    first, rest = ((-1, None), (0, -1)) if reverse else ((0, 1), (1, None))
+    start = [lax.slice_in_dim(x, *first, axis=axis) for x in elems]
+    left = [jax.numpy.moveaxis(lax.slice_in_dim(x, *rest, axis=axis), axis, 0) for x in elems]
+
+    def turn(before: list[Any], xs: list[Any]) -> tuple[list[Any], list[Any]]:
+        found = combine(before, [lax.expand_dims(x, (axis,)) for x in xs])
+        return found, [lax.squeeze(x, (axis,)) for x in found]
+
+    _, others = lax.scan(turn, start, left, reverse=reverse)
+    others = [jax.numpy.moveaxis(x, 0, axis) for x in others]
+    parts = zip(others, start, strict=True) if reverse else zip(start, others, strict=True)
+    return [lax_internal._convert_element_type(lax.concatenate(pair, axis), weak_type=False) for pair in parts]

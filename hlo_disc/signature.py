@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -51,13 +52,18 @@ class Signature:
         self.static_positions, self.static_names = self._places("static", static_argnums, static_argnames)
         self.donated_positions, self.donated_names = self._places("donate", donate_argnums, donate_argnames)
         self.has_static = bool(self.static_positions or self.static_names)
+        if static_argnums is not None and static_argnames is not None:
+            # Then JAX takes both as they are: what is static by position is so by name only where that is said.
+            exact = self.static_positions.union(map(self.positional.index, self.static_names & {*self.positional}))
+            self.by_keyword = tuple(None if i in exact else name for i, name in enumerate(self.by_keyword))
 
     def _places(self, what: str, nums: Any, names: Any) -> tuple[frozenset[int], frozenset[str]]:
-        """Parameters by number or name, those that may be given by position as positions."""
-        nums = () if nums is None else (nums,) if isinstance(nums, int) else tuple(nums)
+        """Parameters by number or name; by name alone, those that may be given by position as positions."""
+        by_name_alone = nums is None
+        nums = () if nums is None else (nums,) if hasattr(nums, "__index__") else tuple(nums)
         names = () if names is None else (names,) if isinstance(names, str) else tuple(names)
         positions, keywords = set(), set()
-        for num in nums:
+        for num in map(operator.index, nums):
             if not (-len(self.positional) <= num < len(self.positional) or (self.rest and num >= 0)):
                 count = len(self.positional)
                 raise ArgumentError(f"{what}_argnums={num}: {self.name} has {count} positional parameters")
@@ -65,7 +71,7 @@ class Signature:
         for name in names:
             if self._signature and name not in self.names and not self.keyword_rest:
                 raise ArgumentError(f"{what}_argnames={name!r}: {self.name} has the parameters {', '.join(self.names)}")
-            if name in self.positional:
+            if by_name_alone and name in self.positional:
                 positions.add(self.positional.index(name))
             else:
                 keywords.add(name)
@@ -79,9 +85,10 @@ class Signature:
     @property
     def static_argnames(self) -> list[str]:
         """All names by which static arguments may be given, as `jax.jit` takes them."""
-        by_keyword = dict(enumerate(self.by_keyword))
-        names = (by_keyword.get(i) for i in self.static_positions)
-        return sorted(self.static_names.union(name for name in names if name))
+        return sorted(self.static_names.union(filter(None, map(self._by_keyword, self.static_positions))))
+
+    def _by_keyword(self, position: int) -> str | None:
+        return self.by_keyword[position] if position < len(self.by_keyword) else None
 
     def check_dims(self, dims: Any) -> Mapping[str, Any]:
         """`dims`. Raises ArgumentError when they are no mapping, or name what is no parameter."""
@@ -117,7 +124,7 @@ class Signature:
             return args, kwargs, ()
         static: list[tuple[int | str, type, Any]]
         static = [(i, type(args[i]), args[i]) for i in sorted(self.static_positions) if i < len(args)]
-        names = {self.positional[i] for i in self.static_positions if len(args) <= i < len(self.positional)}
+        names = {name for i in self.static_positions if (name := self._by_keyword(i)) and len(args) <= i}
         names |= self.static_names
         static += [(name, type(kwargs[name]), kwargs[name]) for name in sorted(names & kwargs.keys())]
         for where, kind, value in static:

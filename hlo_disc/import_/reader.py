@@ -35,7 +35,8 @@ _TYPES = 200  # characters of the types of an op in a message
 # What is followed of a program: more would take minutes and gigabytes, and doubles with every level of calls.
 _MOST_CALLS, _MOST_REGIONS, _MOST_OPS = 200, 64, 1 << 18
 _RETURNS = ("func.return", "stablehlo.return", "tf.return")
-_NAMED = re.compile(r"\b(stablehlo|chlo|func|tf)\.\w")
+# A message that names an op already: of the usual dialects, or as `Reader.unsupported` begins.
+_NAMED = re.compile(r"\b(stablehlo|chlo|func|tf)\.\w|^\w+\.[\w.]+ : \(")
 
 
 class NeedsLegalising(Exception):

@@ -67,6 +67,7 @@ def test_refused(bad: Bad) -> None:
     assert not isinstance(error.value, CompileError)  # it is the program's fault
     message = str(error.value)
     assert bad.op in message and bad.words in message and PLACE.search(message), message
+    assert message.count(f"{bad.op} : ") <= 1  # in whichever regions it is
 
 
 @pytest.mark.parametrize("bad", CALLS)

@@ -540,3 +540,35 @@ def test_results_that_are_arguments_or_constants():
     x = ones(2)
     a, b, c, d = f(x, 1.5)
     assert (a.tolist(), float(b), c.tolist(), d.tolist()) == ([1, 1], 1.5, [1, 1], [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    "static",
+    [
+        {"static_argnums": (1,), "static_argnames": ("mode",)},
+        {"static_argnums": np.int64(2)},
+        {"static_argnames": "mode"},
+        {"static_argnums": 2, "static_argnames": ("mode", "k")},
+        {"static_argnums": (), "static_argnames": ("mode",)},
+    ],
+    ids=str,
+)
+def test_what_is_static_by_number_and_by_name_is_so_for_jax_too(static):
+    def fn(x, k, mode):
+        return getattr(x * k, mode)() if isinstance(mode, str) else x * k * mode
+
+    def outcome(jitted, args, kwargs):
+        try:
+            return np.asarray(jitted(*args, **kwargs)).tolist()
+        except TypeError:  # a string that is no array
+            return TypeError
+
+    x = ones(3)
+    for args, kwargs in [
+        ((x, 2, "sum"), {}),
+        ((x, 2), {"mode": "sum"}),
+        ((x,), {"mode": "sum", "k": 2}),
+        ((x,), {"mode": 3, "k": 2}),
+    ]:
+        jitted = (hlo_disc.jit(fn, **static), jax.jit(fn, **static))
+        assert outcome(jitted[0], args, kwargs) == outcome(jitted[1], args, kwargs)

@@ -2,13 +2,12 @@
 
 JAX halves the number of elements until one is left, in Python, so that each number is a program of its own. Here the
 elements are combined one after the other, which is as right for every associative function, whether its operands may
-change places or not; results differ by how sums are grouped. For elements of
-many numbers that takes less than the passes over all elements that halving makes.
+change places or not; results differ by how sums are grouped. A loop of ours takes less than the passes over memory that
+halving makes.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 import types
 from collections.abc import Callable, Sequence
@@ -23,19 +22,16 @@ from hlo_disc.import_.size_questions import is_answered
 Combine = Callable[[list[Any], list[Any]], list[Any]]
 
 
-@functools.cache
+_function = inspect.unwrap(lax.associative_scan)
+# As it is, for all other sizes.
+_theirs = types.FunctionType(
+    _function.__code__, _function.__globals__, _function.__name__, _function.__defaults__, _function.__closure__
+)
+
+
 def install() -> None:
-    """Once a process. The function itself changes, for libraries hold it under names of their own."""
-    function = inspect.unwrap(lax.associative_scan)
-    # As it is, for all other sizes.
-    global _theirs
-    _theirs = types.FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-    )
-    function.__code__ = _in_its_place.__code__
-
-
-_theirs: Any = None
+    """The function itself changes, for libraries hold it under names of their own."""
+    _function.__code__ = _in_its_place.__code__
 
 
 def _in_its_place(fn: Any, elems: Any, reverse: bool = False, axis: int = 0) -> Any:
@@ -48,7 +44,8 @@ def _in_its_place(fn: Any, elems: Any, reverse: bool = False, axis: int = 0) -> 
 def scanned(fn: Any, elems: Any, reverse: bool, axis: int) -> Any:
     """What `jax.lax.associative_scan` gives."""
     flat, tree = tree_util.tree_flatten(elems)
-    sizes = [x.shape[axis] for x in flat if -x.ndim <= axis < x.ndim] if callable(fn) else []
+    # To reverse, JAX takes no axis from the end.
+    sizes = [x.shape[axis] for x in flat if (0 if reverse else -x.ndim) <= axis < x.ndim] if callable(fn) else []
     n = next(filter(is_answered, sizes), None)
     if n is None or len(sizes) < len(flat) or not all(n == other for other in sizes):
         return _theirs(fn, elems, reverse, axis)

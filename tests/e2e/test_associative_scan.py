@@ -86,6 +86,7 @@ MISTAKES: dict[str, Callable[[jax.Array], Any]] = {
     "lengths": lambda x: lax.associative_scan(linear, (x, x[1:])),
     "no function": lambda x: lax.associative_scan(3, x),
     "axis": lambda x: lax.associative_scan(jnp.add, x, axis=2),
+    "reversed axis": lambda x: lax.associative_scan(jnp.add, x, axis=-1, reverse=True),
     "dtype": lambda x: lax.associative_scan(lambda a, b: (a + b).astype(jnp.float16), x),
     "lengths of a scan": lambda x: lax.scan(lambda c, x: (c, x), 0, (x, x[1:])),
     "lengths of a vmap": lambda x: jax.vmap(jnp.add)(x, x[1:]),
@@ -94,7 +95,7 @@ MISTAKES: dict[str, Callable[[jax.Array], Any]] = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_those_of_jax(name: str) -> None:
-    compiled = hlo_disc.jit(MISTAKES[name])
+    compiled = hlo_disc.jit(MISTAKES[name], dims={"x": "(n)"})
     for n in (5, 6, 9):
         with pytest.raises(Exception) as wanted:  # noqa: PT011 - whichever JAX raises
             jax.jit(MISTAKES[name])(floats(n))

@@ -53,13 +53,16 @@ class Signature:
         self.donated_positions, self.donated_names = self._places("donate", donate_argnums, donate_argnames)
         self.has_static = bool(self.static_positions or self.static_names)
         if static_argnums is not None and static_argnames is not None:
-            # Then JAX takes both as they are: what is static by position is so by name only where that is said.
+            # Their values stay where they are given.
             exact = self.static_positions.union(map(self.positional.index, self.static_names & {*self.positional}))
             self.by_keyword = tuple(None if i in exact else name for i, name in enumerate(self.by_keyword))
 
     def _places(self, what: str, nums: Any, names: Any) -> tuple[frozenset[int], frozenset[str]]:
-        """Parameters by number or name; by name alone, those that may be given by position as positions."""
-        by_name_alone = nums is None
+        """Parameters by number or name, those that may be given by position as positions.
+
+        Not what is static by name where others are so by number: there JAX goes by how an argument is given.
+        """
+        exact = what == "static" and nums is not None
         nums = () if nums is None else (nums,) if hasattr(nums, "__index__") else tuple(nums)
         names = () if names is None else (names,) if isinstance(names, str) else tuple(names)
         positions, keywords = set(), set()
@@ -71,7 +74,7 @@ class Signature:
         for name in names:
             if self._signature and name not in self.names and not self.keyword_rest:
                 raise ArgumentError(f"{what}_argnames={name!r}: {self.name} has the parameters {', '.join(self.names)}")
-            if by_name_alone and name in self.positional:
+            if name in self.positional and not exact:
                 positions.add(self.positional.index(name))
             else:
                 keywords.add(name)

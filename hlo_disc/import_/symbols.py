@@ -276,8 +276,10 @@ def constraint_facts(constraints: Iterable[Guard]) -> ShapeFacts:
     return facts
 
 
-def fixed_sizes(constraints: Iterable[Guard], names: Iterable[str]) -> dict[str, int]:
+def fixed_sizes(constraints: Sequence[Guard], names: Iterable[str]) -> dict[str, int]:
     """The symbols of these to which constraints leave a single size, with that."""
+    if not constraints:
+        return {}
     facts, sizes = constraint_facts(constraints), {name: Dim.symbol(name) for name in names}
     for d in sizes.values():
         facts.add_at_least(d, ZERO)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         OutOfMemoryError,
         ParseError,
         ShapeError,
+        SizeOverflowError,
         UnsupportedOpError,
     )
     from hlo_disc.executable import Executable, Memory, load, register_ffi_target, register_ffi_type
@@ -41,7 +42,7 @@ _MODULES = {
     "benchmark": ("Benchmark", "bench"),
     "errors": (
         "ArgumentError", "CallError", "CompileError", "DeviceError", "FallbackWarning", "FormatError", "HloDiscError",
-        "OutOfMemoryError", "ParseError", "ShapeError", "UnsupportedOpError",
+        "OutOfMemoryError", "ParseError", "ShapeError", "SizeOverflowError", "UnsupportedOpError",
     ),
     "executable": ("Executable", "Memory", "load", "register_ffi_target", "register_ffi_type"),
     "jitted": ("Compilation", "Fallback", "JitFunction", "Lowered", "Stats", "jit"),
@@ -71,6 +72,7 @@ __all__ = [
     "ParseError",
     "Profile",
     "ShapeError",
+    "SizeOverflowError",
     "Stats",
     "UnsupportedOpError",
     "bench",

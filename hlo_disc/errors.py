@@ -30,6 +30,10 @@ class ShapeError(HloDiscError, ValueError):
     """Sizes that break a guard or cannot agree; the message names argument, dim and both values."""
 
 
+class SizeOverflowError(HloDiscError, OverflowError):
+    """A size is given to a type of numbers that does not hold it, as int8 does not hold 300; the message has both."""
+
+
 class CallError(HloDiscError, RuntimeError):
     """A library function that a program calls failed; the message names the op, its source line and the reason."""
 

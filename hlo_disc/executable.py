@@ -90,7 +90,7 @@ class Executable:
             outputs=[(x.dtype, x.shape) for x in program.outputs],
             constants=list(program.constants),
             packs=[(x.kind, x.number, x.size, address(x.function), form) for x, form in packs],
-            guards=[(x.message, len(x.args)) for x in program.guards],
+            guards=[(x.message, len(x.args), x.overflow) for x in program.guards],
             asked=[x.message for x in program.asked],
             calls=[_resolved(x, functions) for x in program.calls],
             threads=self.options.threads,

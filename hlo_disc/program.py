@@ -46,6 +46,7 @@ class GuardRow(NamedTuple):
     rhs: str
     message: str
     args: tuple[str, ...]
+    overflow: bool = False
 
 
 class PackRow(NamedTuple):

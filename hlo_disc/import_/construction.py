@@ -13,7 +13,9 @@ from hlo_disc.dynamic_hlo.ir.graph import Guard, Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
-from hlo_disc.errors import ShapeError
+from hlo_disc.dynamic_hlo.sizes.numbers import holds
+from hlo_disc.dynamic_hlo.sizes.shapes import has_products
+from hlo_disc.errors import ShapeError, SizeOverflowError
 from hlo_disc.import_ import symbols
 from hlo_disc.import_.elements import ONE
 
@@ -94,6 +96,25 @@ class Construction(ABC):
             left, right = math.prod(a, start=ONE), math.prod(b, start=ONE)
             message = f"({_listed(a)}) has {{0}} elements and ({_listed(b)}) has {{1}}"
             self.require(left, "==", right, message, (left, right))
+
+    def fits(self, size: Dim, dtype: np.dtype) -> None:
+        """A size that becomes a number of a type has to be one of its numbers, in and outside of regions."""
+        held = np.iinfo(dtype)
+        if held.bits == 64 and not has_products(size):
+            return  # memory holds no more than that
+        for relation, limit in (("<=", Dim.const(int(held.max))), (">=", Dim.const(int(held.min)))):
+            condition = size, relation, limit
+            known = self.facts.holds(*condition)
+            overflows = held.bits == 64 and relation == "<="  # on the way, which the guard looks for too
+            if condition in self._required or (known is Truth.YES and not overflows):
+                continue
+            message = f"{symbols.escape(f'{self.describe()}: the size {size}')} is {{0}}, which {dtype} does not hold"
+            if known is Truth.NO:
+                raise SizeOverflowError(message.format(size))
+            self._required.add(condition)
+            self.guards.append(Guard(*condition, message, (size,), overflow=True))
+            if not holds(None, size, dtype):
+                symbols.add_fact(self.facts, *condition)
 
     def require(
         self, lhs: Dim, relation: str, rhs: Dim, message: str, args: tuple[Dim, ...], is_fact: bool = True

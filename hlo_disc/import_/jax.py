@@ -17,10 +17,10 @@ from jax import export
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, UnsupportedOpError
-from hlo_disc.import_ import jax_lowering, size_functions
+from hlo_disc.import_ import jax_lowering, size_functions, size_numbers
 from hlo_disc.import_.module import read_module
 from hlo_disc.import_.policy import JAX
-from hlo_disc.import_.size_questions import Answers, answering
+from hlo_disc.import_.size_questions import Answers, answering, is_size
 from hlo_disc.import_.symbols import ShapeSpec, fixed_sizes, parse_constraints, shape_spec
 
 READS_TRACED = "it reads a value from outside that JAX is tracing: pass it as an argument"
@@ -54,6 +54,7 @@ def from_jax(
             stack.enter_context(answering(answers))
             stack.enter_context(size_functions.lent())
         sizes = _symbolic_sizes([d for shape in shapes for d in shape], known, answers)
+        stack.enter_context(size_numbers.exact(next((size.scope for size in sizes.values() if is_size(size)), None)))
         structs = [
             jax.ShapeDtypeStruct([sizes[d] for d in shape], leaf.dtype, weak_type=getattr(leaf, "weak", False))
             for leaf, shape in zip(leaves, shapes, strict=True)

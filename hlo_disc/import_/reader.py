@@ -286,14 +286,24 @@ class Reader(Construction):
         if not isinstance(x, Symbolic):
             self.unsupported("it is given a tuple or a token, which is no tensor")
         if x.value is None:
-            x.value = self._materialise(x)
+            x.value = self._materialise(x) if x.source is None else self._compute(*x.source)
             self._made.append(x)
         return x.value
+
+    def _compute(self, op: Any, operands: Sequence[Operand], handler: Handler | None) -> Value:
+        """What an op makes of its operands as data, now that it is needed."""
+        current, self.op = self.op, op
+        handler = handler or self.handler(op.operation.name)
+        if handler is None:
+            self.unknown(op.operation.name)
+        result = handler(self, op, list(operands))
+        self.op = current
+        return self.data(result if isinstance(result, Operand) else result[0])
 
     @staticmethod
     def constant_of(x: Operand) -> int | None:
         """The number that a scalar is, where it is known."""
-        return constant_value(x.elements[0]) if isinstance(x, Symbolic) and x.exact and not x.sizes else None
+        return constant_value(x.elements[0]) if isinstance(x, Symbolic) and x.is_known and not x.sizes else None
 
     def _materialise(self, x: Symbolic) -> Value:
         values = [v for v in map(constant_value, x.elements) if v is not None]
@@ -349,7 +359,15 @@ class Reader(Construction):
         symbolic = x if type(x) is Symbolic else self.evaluator.opaque(x)  # type: ignore[arg-type]
         if symbolic is None:
             self.unsupported("it is given more sizes than shapes have, or their number is not known")
+        self._need_no_wrapping(symbolic)
         return tuple(map(self.evaluator.scalar.number, symbolic.elements))
+
+    def _need_no_wrapping(self, x: Symbolic) -> None:
+        """Sizes are what integers of any length make of sizes, or the call is refused."""
+        for d, dtype in sorted(x.wraps, key=str):
+            for relation, limit in (("<=", np.iinfo(dtype).max), (">=", np.iinfo(dtype).min)):
+                message = f"a size is computed in {dtype}, which does not hold {symbols.escape(str(d))}, {{0}}"
+                self.require(d, relation, Dim.const(int(limit)), message, (d,), is_fact=False)
 
     def dims(self, x: Operand) -> Shape:
         """The same, what depends on data as symbols; some may be negative."""
@@ -406,6 +424,7 @@ class Reader(Construction):
         condition, *values = operands
         if type(condition) is not Symbolic or not condition.exact:
             self.unsupported("an assertion about data is not supported")
+        self._need_no_wrapping(condition)
         args = tuple(d for x in values for d in (x.elements if type(x) is Symbolic else (ZERO,)))
         if any(not isinstance(d, Dim) or is_opaque(d) for d in args):
             args = ()
@@ -429,4 +448,4 @@ class Reader(Construction):
 
 def _known(x: Operand) -> tuple | None:
     """What tells exact sizes from others, None for everything else."""
-    return (x.dtype, x.sizes, x.elements) if type(x) is Symbolic and x.exact else None
+    return (x.dtype, x.sizes, x.elements) if type(x) is Symbolic and x.is_known else None

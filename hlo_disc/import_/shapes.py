@@ -18,6 +18,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.sizes.numbers import holds
 from hlo_disc.import_.decode import Decoder, array, enumerator, integer, ints
 from hlo_disc.import_.elements import ZERO, Element, Elements
 
@@ -30,10 +31,12 @@ class Symbolic:
     """An integer or truth tensor with known elements, in row-major order.
 
     exact: no element depends on data. `value` is the same tensor in the graph: always there when it is not exact,
-    and when it is, from the first time that it is used as data.
+    and when it is, from the first time that it is used as data. wraps: numbers on the way to the elements, with types
+    that may not hold them; where one does not, the program has others. source: an op, its operands and its handler, by
+    which it is computed as data then.
     """
 
-    __slots__ = ("dtype", "sizes", "elements", "exact", "value")
+    __slots__ = ("dtype", "sizes", "elements", "exact", "value", "source", "wraps")
 
     def __init__(self, dtype: np.dtype, sizes: tuple[int, ...], elements: tuple[Element, ...], exact: bool = True):
         self.dtype = dtype
@@ -41,6 +44,22 @@ class Symbolic:
         self.elements = elements
         self.exact = exact
         self.value: Value | None = None
+        self.source: tuple[Any, Sequence[Operand], Any] | None = None
+        self.wraps: frozenset[tuple[Dim, np.dtype]] = frozenset()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the elements are right at all calls."""
+        return self.exact and not self.wraps
+
+    def may_wrap(self, op: Any, operands: Sequence[Operand], handler: Any, facts: ShapeFacts | None) -> None:
+        """As the result of an op that may be computed as data. facts: of sizes, where it makes new numbers."""
+        self.wraps = self.wraps.union(*(x.wraps for x in operands if type(x) is Symbolic))
+        if facts is not None and self.dtype.kind != "b":
+            numbers = (e for e in self.elements if isinstance(e, Dim))
+            self.wraps |= {(e, self.dtype) for e in numbers if not holds(facts, e, self.dtype)}
+        if self.wraps:
+            self.source = op, operands, handler
 
 
 class Token:
@@ -102,7 +121,10 @@ class Evaluator:
             elements = self.in_range(dtype, elements)
             if elements is None:
                 return None
-        return Symbolic(dtype, sizes, elements, exact)
+        result = Symbolic(dtype, sizes, elements, exact)
+        if exact:
+            result.may_wrap(op, operands, None, self.facts if name in _MAY_WRAP else None)
+        return result
 
     def in_range(self, dtype: np.dtype, elements: tuple[Element, ...]) -> tuple[Element, ...] | None:
         """Constants wrap as the type does; other elements must be sizes in a type that holds sizes."""
@@ -369,6 +391,10 @@ RULES: dict[str, Rule] = {
     "stablehlo.reduce": _reduce,
 }
 
+# Those whose result may be another number than integers of any length give.
+_MAY_WRAP = frozenset(
+    f"stablehlo.{name}" for name in ("add", "subtract", "multiply", "negate", "shift_left", "convert", "reduce")
+)
 # Always evaluated, whatever the operand.
 _LEAVES = frozenset(("stablehlo.constant", "stablehlo.get_dimension_size"))
 # Pieces of data are followed through these even when nothing symbolic takes part: shapes may cancel them later.

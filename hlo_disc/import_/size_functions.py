@@ -26,10 +26,9 @@ from jax._src.lax import slicing
 from jax._src.lax import utils as lax_utils
 from jax._src.numpy import hijax, lax_numpy, setops
 
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_ import size_scans
+from hlo_disc.import_.size_numbers import is_traced, size_op
 from hlo_disc.import_.size_questions import are_known_equal, dim_of, is_answered
-from hlo_disc.mlir import ir
 
 # Where JAX keeps it differs from version to version.
 random: Any = sys.modules[jax.random.permutation.__module__]
@@ -178,21 +177,12 @@ def _install() -> None:
         return broadcast_shapes(*shapes, name=name)
 
     def evaluated(ctx: Any, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """Sizes in a program, each one op that says which: JAX traces and lowers the arithmetic of every shape anew."""
-        if not all(isinstance(n, int) or is_answered(n) for n in shape):
+        """Sizes in a program, each one op."""
+        if not all(isinstance(n, int) or is_traced(n) for n in shape):
             return evaluate(ctx, shape)
-        dims = ir.StringAttr.get(", ".join(ctx.module_context.shape_poly_state.dim_vars))
         type_ = mlir.aval_to_ir_type(ctx.module_context, core.dim_value_aval())
-
-        def value(size: Dim) -> Any:
-            named = {"dims": dims, "size": ir.StringAttr.get(str(size))}
-            call = mlir.custom_call(
-                "hlo_disc.size", result_types=[type_], operands=ctx.dim_var_values, extra_attributes=named
-            )
-            return call.results[0]
-
         symbolic = dict.fromkeys(dim_of(n) for n in shape if not isinstance(n, int))
-        values = {size: value(size) for size in symbolic}
+        values = {size: size_op(ctx, size, type_) for size in symbolic}
         return tuple(n if isinstance(n, int) else values[dim_of(n)] for n in shape)
 
     mlir.eval_dynamic_shape = evaluated

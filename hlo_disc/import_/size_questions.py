@@ -5,8 +5,8 @@ which is larger, or what number one is. JAX answers an equality that it cannot p
 1 at least, and refuses the rest. While `answering`, `Answers` decide instead: what follows for every size that calls
 may pass is said so; all else is said as it is at this call, and noted as a condition that picks the program.
 
-This file is all that touches JAX's symbolic sizes. What it changes asks a variable of the thread first, so that
-everything outside of our traces is as JAX has it.
+With `size_numbers.py`, this file is all that touches JAX's symbolic sizes. What it changes asks a variable of the
+thread first, so that everything outside of our traces is as JAX has it.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, Atom, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.import_ import size_numbers
 from hlo_disc.import_.frames import asking_frame, callee, is_dropped
 
 _LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (jax, jaxlib))
@@ -76,8 +77,7 @@ class Answers:
 
     sizes: of the call, by symbol. known: what holds for all calls. equalities: those that earlier traces found. scope:
     JAX's, of the sizes that are asked about. equal: the equality that makes the trace start again, None when there is
-    none. number: the size that was last asked for as a number where JAX may do without. ratios: by identity, traced
-    quotients with the size and the number that they are of. scaled: by identity, traced products of sizes and floats.
+    none. number: the size that was last asked for as a number where JAX may do without.
     """
 
     def __init__(self, sizes: Mapping[str, int], known: ShapeFacts, equalities: Sequence[Asked] = ()):
@@ -88,8 +88,6 @@ class Answers:
         self.scope: Any = None
         self.equal: Asked | None = None
         self.number: Asked | None = None
-        self.ratios: dict[int, tuple[Any, Any, int]] = {}
-        self.scaled: dict[int, Any] = {}
         self._asked: dict[tuple[Dim, str, Dim], Asked] = {}
         self._numbers: dict[Dim, Asked] = {}
 
@@ -291,10 +289,11 @@ def _ours(size: Any) -> Answers | None:
 @functools.cache
 def _install() -> None:
     """Let JAX's sizes ask, once a process."""
+    size_numbers.install()
     size = shape_poly._DimExpr
     equal, hash_, int_, text, represent = size.__eq__, size.__hash__, size.__int__, size.__str__, size.__repr__
     at_least, bounds = shape_poly._geq_decision, shape_poly._bounds_decision
-    of_type, concrete = lax._const, core.concrete_or_error
+    concrete = core.concrete_or_error
     # They ask whether something does nothing, to leave it out. So does vectorize: an axis of one may be mapped over.
     asking = lax.broadcast_in_dim, lax.reshape, mlir.multi_broadcast_in_dim, util._where
     idle = {inspect.unwrap(function).__code__ for function in asking}
@@ -327,8 +326,8 @@ def _install() -> None:
         if force in (int, operator.index) and isinstance(value, size) and _ours(value) is not None:
             noted(value)
             return value
-        if force is float and id(value) in getattr(getattr(_thread, "answers", None), "scaled", {}):
-            return value
+        if force is float and isinstance(value, core.Tracer) and size_numbers.exact_of(value) is not None:
+            return value  # as of a tolerance
         return concrete(force, value, context)
 
     def as_index(value: Any) -> Any:
@@ -392,30 +391,32 @@ def _install() -> None:
 
         return checked
 
-    def divided(self: Any, other: Any) -> Any:
-        """What is rounded later, as in `math.ceil(n / 2)`, is a size again."""
-        ratio = by(self, other)
+    def raised(self: Any, exponent: Any, *modulo: Any) -> Any:
         ours = _ours(self)
-        if ours is not None and isinstance(other, int):
-            ours.ratios[id(ratio)] = ratio, self, other
-        return ratio
+        if ours is None or modulo or isinstance(exponent, core.Tracer):
+            return power(self, exponent, *modulo)
+        if isinstance(exponent, size):
+            return raised(self, ours.as_number(dim_of(exponent)))
+        if exponent < 0 and self == 0:
+            raise ZeroDivisionError("0.0 cannot be raised to a negative power")
+        if exponent != int(exponent) and not self >= 0:  # a complex number
+            return ours.as_number(dim_of(self)) ** exponent
+        return power(self, exponent)
 
-    def scaled(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """A float that JAX wants to know before it traces, as of a tolerance, need be no number either."""
-
-        def product(self: Any, other: Any) -> Any:
-            result = operation(self, other)
-            ours = _ours(self)
-            if ours is not None and isinstance(other, float):
-                ours.scaled[id(result)] = result
-            return result
-
-        return product
+    def exponent(self: Any, base: Any, *modulo: Any) -> Any:
+        ours = _ours(self)
+        if ours is not None and type(base) is int:
+            return base ** ours.as_number(dim_of(self))
+        return power_of(self, base, *modulo)
 
     def rounded(name: str, of_sizes: Callable[[Any, int], Any]) -> Callable[[Any], Any]:
+        """What is rounded later, as in `math.ceil(n / 2)`, is a size again."""
+
         def operation(self: Any) -> Any:
-            known = getattr(getattr(_thread, "answers", None), "ratios", {}).get(id(self))
-            return getattr(float(self), name)() if known is None else of_sizes(*known[1:])
+            match size_numbers.exact_of(self):
+                case size_numbers.Number("truediv", (size() as n, int() as k)):
+                    return of_sizes(n, k)
+            return getattr(float(self), name)()
 
         return operation
 
@@ -434,14 +435,6 @@ def _install() -> None:
             return functools.partial(lax.convert_element_type, core.dimension_as_value(self))
         return object.__getattribute__(self, name)
 
-    def const(example: Any, value: Any) -> Any:
-        """The value in the example's type. A size stays one where integers stay Python's."""
-        if not isinstance(value, size) or _ours(value) is None:
-            return of_type(example, value)
-        if type(example) is int:
-            return value
-        return lax.convert_element_type(core.dimension_as_value(value), lax.dtype(example))
-
     def squeezed(array: Any, axes: Any) -> Any:
         """Without the axes of size 1, where none are named: JAX refuses, for the rank depends on sizes."""
         if axes is None and any(isinstance(n, size) and _ours(n) for n in array.shape):
@@ -452,8 +445,7 @@ def _install() -> None:
     size.__int__, size.__index__ = for_users(int, number), for_users(int, index)
     size.__str__, size.__repr__ = for_users(str, text), for_users(repr, represent)
     size.__format__ = for_users(format, lambda self, spec: format(text(self), spec))
-    by, size.__truediv__ = size.__truediv__, divided
-    size.__mul__, size.__rmul__ = scaled(size.__mul__), scaled(size.__rmul__)
+    power, power_of, size.__pow__, size.__rpow__ = size.__pow__, size.__rpow__, raised, exponent
     core.Tracer.__ceil__ = rounded("__ceil__", lambda n, k: (n + k - 1) // k)
     core.Tracer.__floor__ = rounded("__floor__", operator.floordiv)
     for name in ("floordiv", "mod", "divmod", "truediv"):
@@ -464,7 +456,7 @@ def _install() -> None:
             setattr(size, name, as_number(name))
     size.__getattribute__ = attribute
     shape_poly._geq_decision, shape_poly._bounds_decision = geq_decision, bounds_decision
-    lax._const, core.concrete_or_error = const, concrete_or_error
+    core.concrete_or_error = concrete_or_error
     lax_numpy._squeeze, loops._infer_scan_length = squeezed, scan_length
     for module in (convolution, fft, jax_util):
         module.operator = types.SimpleNamespace(**{**vars(operator), "index": as_index})  # type: ignore[attr-defined]

@@ -216,7 +216,7 @@ def add_one(*, arena: int = 0, scratch: int = 64, launches: int = 1, **signature
         "env": env(1, symbols=1),
         "inputs": [("x", "float32", ("n",))],
         "outputs": [("float32", ("n",))],
-        "guards": [("size {0} of x must not be {1} {{braces}} {{0}} {2} {4294967296000000000000}", 2)],
+        "guards": [("size {0} of x must not be {1} {{braces}} {{0}} {2} {4294967296000000000000}", 2, False)],
     }
     return make(Machine(text), **{**options, **signature})
 

@@ -196,6 +196,9 @@ class Guard:
 
     The dims range over the graph's symbols and over `raw_dim` symbols. `message` may hold {0}, {1} …: the values of
     `args` at the call.
+
+    overflow: whether it says that a type holds a number, so that a call which breaks it is a SizeOverflowError, and no
+    ShapeError.
     """
 
     lhs: Dim
@@ -203,6 +206,7 @@ class Guard:
     rhs: Dim
     message: str
     args: tuple[Dim, ...] = ()
+    overflow: bool = False
 
 
 def raw_dim(argument: int, axis: int) -> Dim:

@@ -17,7 +17,7 @@ from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Graph, Guard, Op, Region, V
 from hlo_disc.dynamic_hlo.ops.inference import describe
 from hlo_disc.dynamic_hlo.ops.table import OPS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.errors import ArgumentError, CompileError, ShapeError
+from hlo_disc.errors import ArgumentError, CompileError, ShapeError, SizeOverflowError
 
 
 def evaluate(graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -93,9 +93,10 @@ def bind(graph: Graph, arrays: Sequence[np.ndarray]) -> dict[str, int]:
 
 
 def check(guard: Guard, sizes: Mapping[str, int]) -> None:
-    """Raise ShapeError with the guard's message when the sizes break it."""
+    """Raise the guard's error, with its message, when the sizes break it."""
     if not RELATIONS[guard.relation](guard.lhs.evaluate(sizes), guard.rhs.evaluate(sizes)):
-        raise ShapeError(guard.message.format(*(arg.evaluate(sizes) for arg in guard.args)))
+        error = SizeOverflowError if guard.overflow else ShapeError
+        raise error(guard.message.format(*(arg.evaluate(sizes) for arg in guard.args)))
 
 
 def apply(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int] | None = None) -> np.ndarray:

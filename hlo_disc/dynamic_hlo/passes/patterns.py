@@ -12,6 +12,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.dynamic_hlo.sizes.numbers import holds
 
 Match = tuple[Any, ...] | None
 
@@ -70,10 +71,14 @@ def broadcast_scalar(value: Value) -> Value | None:
     return op.operands[0] if op is not None and not op.operands[0].shape else None
 
 
-def scalar_dim(value: Value) -> Dim | None:
-    """The size that an integer scalar is known to be: a constant, or a `dim` op of a type that holds sizes."""
+def scalar_dim(value: Value, may_wrap: bool = False) -> Dim | None:
+    """The size that an integer scalar is known to be: a constant, or a `dim` op of a type that holds the size.
+
+    may_wrap: also where the type may hold only the lowest bits of it.
+    """
     if (op := made_by(value, "dim")) and bit_width(value.dtype) >= 32:
-        return op.attrs["expr"]
+        size = op.attrs["expr"]
+        return size if may_wrap or holds(None, size, value.dtype) else None
     array = constant(value)
     if array is None or array.shape or dtype_class(array.dtype) not in ("int", "uint"):
         return None

@@ -276,8 +276,9 @@ def _constant_dim(op: Op) -> Match:
 
 
 def _converted_dim(op: Op) -> Match:
-    size = scalar_dim(op.operands[0])
-    return None if size is None or size.is_const or dtype_class(op.attrs["dtype"]) not in _INTEGERS else (size,)
+    source, dtype = op.operands[0], op.attrs["dtype"]
+    size = scalar_dim(source, may_wrap=dtype.itemsize <= source.dtype.itemsize)
+    return None if size is None or size.is_const or dtype_class(dtype) not in _INTEGERS else (size,)
 
 
 def _dim_of_dtype(builder: GraphBuilder, op: Op, size: Dim) -> Value:
@@ -294,7 +295,8 @@ _SIZE_ARITHMETIC: dict[str, Callable[[Dim, Dim], Dim]] = {
 
 
 def _two_sizes(op: Op) -> Match:
-    a, b = (scalar_dim(value) for value in op.operands)
+    # Sums and products of the lowest bits have the lowest bits of the sum and of the product.
+    a, b = (scalar_dim(value, may_wrap=op.name in ("add", "subtract", "multiply")) for value in op.operands)
     return None if a is None or b is None or dtype_class(op.operands[0].dtype) != "int" else (a, b)
 
 

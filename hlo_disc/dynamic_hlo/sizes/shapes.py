@@ -52,3 +52,14 @@ def reshape_segments(
     if left or right:
         segments.append((left, right))
     return segments
+
+
+def is_long(d: Dim) -> bool:
+    """Whether 64 bits may not hold it as a number: the product of two sizes of arrays they hold."""
+    return any(len(monomial) > 2 for monomial, _ in d.terms)
+
+
+def has_products(d: Dim) -> bool:
+    """Whether sizes are multiplied on the way to it."""
+    atoms = [atom for monomial, _ in d.terms for atom in monomial]
+    return any(len(m) > 1 for m, _ in d.terms) or any(has_products(arg) for atom in atoms for arg in atom.args)

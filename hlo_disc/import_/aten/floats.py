@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import sympy
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.shapes import is_long
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.import_.aten.tensors import F64
 
@@ -24,12 +26,23 @@ def scalar(r: AtenReader, e: sympy.Expr) -> Value:
             raise UnsupportedOpError(f"the number {e} is none that follows from sizes, which is not supported")
         return r.data.floats[e.name]
     if e.is_Symbol or e.is_integer:
-        return r.scalar(r.dim_of(e), F64)
+        return _integer(r, r.dim_of(e))
     name = type(e).__name__
     make = _FUNCTIONS.get(name)
     if make is None:
         raise UnsupportedOpError(f"the number {e} follows from sizes by {name}, which is not supported")
     return make(r, *[scalar(r, x) for x in e.args])
+
+
+def _integer(r: AtenReader, size: Dim) -> Value:
+    """In parts where 64 bits may not hold it."""
+    if not is_long(size):
+        return r.scalar(size, F64)
+    terms = [
+        _folded("multiply")(r, r.scalar(float(factor), F64), *(_integer(r, atom.dim) for atom in monomial))
+        for monomial, factor in size.terms
+    ]
+    return _folded("add")(r, *terms)
 
 
 def _folded(name: str) -> Callable[..., Value]:

@@ -53,7 +53,10 @@ def _composite(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def _size(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """`custom_call @hlo_disc.size(values) {dims, size}`: a size, by the values of the dims that it is made of."""
+    """`custom_call @hlo_disc.size(values) {dims, size}`: a size, by the values of the dims that it is made of.
+
+    With the attribute `fits` it is a number, which the result's type has to hold.
+    """
     names = r.attr(op, "dims", text)
     try:
         size = Dim.parse(r.attr(op, "size", text))
@@ -67,7 +70,10 @@ def _size(r: Reader, op: Any, operands: list[Operand]) -> Result:
         if not isinstance(x, Symbolic) or not x.exact or len(x.elements) != 1:
             r.unsupported(f"custom call @hlo_disc.size is given data for {name}")
         known[name] = r.evaluator.scalar.number(x.elements[0])
-    return Symbolic(r.result_type(op)[0], (), (size.substitute(known),))
+    size, dtype = size.substitute(known), r.result_type(op)[0]
+    if "fits" in op.attributes and any(True for _ in op.results[0].uses):
+        r.fits(size, dtype)
+    return Symbolic(dtype, (), (size,))
 
 
 # Custom calls that are ops of ours.

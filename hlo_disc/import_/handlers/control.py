@@ -71,7 +71,7 @@ def _case(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _if(r: Reader, op: Any, operands: list[Operand]) -> Result:
     yes, no = op.regions
     index = operands[0]
-    if isinstance(index, Symbolic) and isinstance(index.elements[0], bool):
+    if isinstance(index, Symbolic) and not index.wraps and isinstance(index.elements[0], bool):
         return r.run_inline(yes if index.elements[0] else no)
     number = r.emit("convert", (r.data(index),), dtype=_I32)
     return make_choice(r, number, [no, yes])

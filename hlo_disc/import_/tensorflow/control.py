@@ -132,7 +132,7 @@ def _with_shapes(r: Reader, step: Any, operands: list[Operand]) -> list[Operand]
 def _if(r: Reader, op: Any, operands: list[Operand]) -> Result:
     condition, *rest = operands
     yes, no = (op.attributes[name] for name in ("then_branch", "else_branch"))
-    if isinstance(condition, Symbolic) and isinstance(condition.elements[0], bool):
+    if isinstance(condition, Symbolic) and not condition.wraps and isinstance(condition.elements[0], bool):
         return r.call(yes if condition.elements[0] else no, rest)
     known = r.constant_of(condition)
     if known is not None:

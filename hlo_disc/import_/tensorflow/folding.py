@@ -19,6 +19,9 @@ from hlo_disc.import_.shapes import LIMIT, Operand, Symbolic
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
 
+# Those whose result may be another number than integers of any length give.
+_MAY_WRAP = frozenset(f"tf.{name}" for name in ("AddV2", "Add", "Sub", "Mul", "Neg", "Square", "Prod", "Sum", "Cast"))
+
 # Makes of arrays of elements the result's; None where it has no meaning for sizes.
 Fold = Callable[..., "np.ndarray | None"]
 
@@ -58,6 +61,8 @@ def folding(fold: Fold, handler: Handler) -> Handler:
             if not isinstance(made, Value):
                 return made
             found.value = made
+        elif found is not None:
+            found.may_wrap(op, operands, handler, r.facts if op.operation.name in _MAY_WRAP else None)
         return handler(r, op, operands) if found is None else found
 
     return both

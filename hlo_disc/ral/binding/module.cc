@@ -77,7 +77,7 @@ using Input = std::tuple<std::string, std::string, nb::object>;
 using Output = std::tuple<std::string, nb::object>;
 using PackSpec =
     std::tuple<std::string, int, int64_t, uintptr_t, nb::object>;  // the last: of a constant, its packed form
-using GuardSpec = std::tuple<std::string, int>;
+using GuardSpec = std::tuple<std::string, int, bool>;
 using AttributeSpec = std::tuple<std::string, std::string, std::string, nb::object>;  // name, kind, dtype, content
 using BufferSpec = std::tuple<std::string, int>;                                      // dtype, rank
 using EnvSpec = std::tuple<int, int, int, int, int, int, int>;  // the fields of EnvLayout
@@ -137,7 +137,7 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
   for (const auto& [name, dtype, shape] : inputs) program.inputs.push_back(tensor_type(name, dtype, shape));
   for (int index : unread) program.inputs.at(index).read = false;
   for (const auto& [dtype, shape] : outputs) program.outputs.push_back(tensor_type("output", dtype, shape));
-  for (const auto& [message, args] : guards) program.guards.push_back({message, args});
+  for (const auto& [message, args, overflow] : guards) program.guards.push_back({message, args, overflow});
   program.asked = asked;
   for (const CallSpec& call : calls) program.calls.push_back(library_call(call));
   program.driver = driver;

@@ -206,7 +206,8 @@ void run(const Kernel& kernel, Context* context) {
 
 // The name of the class in hlo_disc.errors goes before the message, by which Python raises it.
 const char* name_of(Error::Class which) {
-  const char* const names[] = {"ArgumentError", "ShapeError", "OutOfMemoryError", "CallError", "DeviceError"};
+  const char* const names[] = {"ArgumentError", "ShapeError",  "OutOfMemoryError",
+                               "CallError",     "DeviceError", "SizeOverflowError"};
   return names[which];
 }
 
@@ -219,9 +220,11 @@ void compute(void* kernel, Context* context) {
   try {
     run(*static_cast<const Kernel*>(kernel), context);
   } catch (const Error& error) {
-    const int code = error.which == Error::kOutOfMemory                                ? kResourceExhausted
-                     : error.which == Error::kShape || error.which == Error::kArgument ? kInvalidArgument
-                                                                                       : kInternal;
+    const int code =
+        error.which == Error::kOutOfMemory ? kResourceExhausted
+        : error.which == Error::kShape || error.which == Error::kOverflow || error.which == Error::kArgument
+            ? kInvalidArgument
+            : kInternal;
     fail(code, std::string("hlo_disc.") + name_of(error.which) + ": " + error.what());
   } catch (const std::bad_alloc&) {
     fail(kResourceExhausted, "hlo_disc.OutOfMemoryError: out of memory");

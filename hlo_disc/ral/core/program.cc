@@ -159,7 +159,7 @@ bool Accepted::add(uint64_t unmet) {
 void Program::broken_guard(size_t k, const int64_t* args) const {
   if (k >= guards.size())
     throw std::logic_error("guard " + std::to_string(k) + " is reported, of " + std::to_string(guards.size()));
-  throw Error(Error::kShape, format(guards[k], args));
+  throw Error(guards[k].overflow ? Error::kOverflow : Error::kShape, format(guards[k], args));
 }
 
 int64_t Program::tensor_bytes(const TensorType& type, const int64_t* sizes) {

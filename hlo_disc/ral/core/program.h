@@ -21,7 +21,7 @@ namespace ral {
 // What went wrong in a call; the binding turns it into the class of hlo_disc.errors with that name.
 class Error : public std::runtime_error {
  public:
-  enum Class { kArgument, kShape, kOutOfMemory, kCall, kDevice };
+  enum Class { kArgument, kShape, kOutOfMemory, kCall, kDevice, kOverflow };
   Error(Class which, const std::string& message, int code = 0, std::shared_ptr<void> cause = nullptr)
       : std::runtime_error(message), which(which), code(code), cause(std::move(cause)) {}
   Class which;
@@ -57,6 +57,7 @@ struct Pack {
 struct Guard {
   std::string message;  // {0}, {1} ... stand for the arguments, {{ and }} for braces
   int args;
+  bool overflow;  // it says that a type holds a number
 };
 
 // Where env holds what: positions of its words. See ral.h.
@@ -113,14 +114,14 @@ struct Program {
   // Completes a program whose other fields are set. Throws std::invalid_argument where they do not fit together.
   void finish();
 
-  // Fills env (env.words values). Throws Error(kShape) when a guard does not hold, or an asked condition, and
+  // Fills env (env.words values). Throws Error(kShape, kOverflow) when a guard does not hold, or an asked condition, and
   // Error(kOutOfMemory) where 64 bits do not count what there would be to compute.
   void plan(const int64_t* dims, int64_t* env) const;
 
   // The asked conditions that do not hold at these sizes, a bit each.
   uint64_t unmet(const int64_t* dims) const;
 
-  // Throws Error(kShape) with the message of guard k and these arguments of it.
+  // Throws Error(kShape, kOverflow) with the message of guard k and these arguments of it.
   [[noreturn]] void broken_guard(size_t k, const int64_t* args) const;
 
   // Bytes of a tensor with these sizes. Throws Error(kOutOfMemory) when an int64 cannot hold them.

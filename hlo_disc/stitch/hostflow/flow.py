@@ -16,6 +16,7 @@ from hlo_disc.abi import ALIGNMENT, ASKED_BITS, MAIN_BROKEN, PLAN_BROKEN, EnvLay
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import NEGATED, Graph, Guard, Op, Value, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.shapes import has_products
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import arith, ir
 from hlo_disc.program import GuardRow, LibraryCall, PackRow
@@ -85,7 +86,7 @@ def build(
 
 def _row(guard: Guard) -> GuardRow:
     args = tuple(map(str, guard.args))
-    return GuardRow(str(guard.lhs), guard.relation, str(guard.rhs), guard.message, args)
+    return GuardRow(str(guard.lhs), guard.relation, str(guard.rhs), guard.message, args, guard.overflow)
 
 
 class Flow:
@@ -153,8 +154,7 @@ class Flow:
             status = b.const(0, b.i32)
             # Selects, not branches, and each guard where it is needed: all else is compiled in quadratic time.
             for k, g in reversed(list(enumerate(self.graph.guards))):
-                holds = b.compare(g.relation, b.index(sizes(g.lhs)), b.index(sizes(g.rhs)))
-                status = b.select(holds, status, b.const(PLAN_BROKEN + k, b.i32))
+                status = b.select(self._holds(sizes, g), status, b.const(PLAN_BROKEN + k, b.i32))
 
             def fine() -> None:
                 outputs = [sizes(d) if self.placement.is_known(d) else -1 for v in self.outputs for d in v.shape]
@@ -198,12 +198,19 @@ class Flow:
         known.update(symbols)
         return Sizes(self.b, known, self.graph.facts), symbols
 
+    def _holds(self, sizes: Sizes, guard: Guard) -> Val:
+        b = self.b
+        holds = b.compare(guard.relation, b.index(sizes(guard.lhs)), b.index(sizes(guard.rhs)))
+        if not (guard.overflow and has_products(guard.lhs)):
+            return holds
+        return b.apply(arith.AndIOp, holds, b.compare("<", sizes.bound(guard.lhs), float(BEYOND_MEMORY)))
+
     def _asked(self, sizes: Sizes) -> Scalar:
         """The conditions that do not hold, a bit each."""
         b = self.b
         found: Scalar = 0
         for k, guard in enumerate(self.graph.asked):
-            holds = b.compare(guard.relation, b.index(sizes(guard.lhs)), b.index(sizes(guard.rhs)))
+            holds = self._holds(sizes, guard)
             found = b.apply(arith.OrIOp, b.index(found), b.select(holds, b.index(0), b.index(1 << min(k, ASKED_BITS))))
         return found
 

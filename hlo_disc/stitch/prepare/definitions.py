@@ -33,7 +33,8 @@ def with_definitions(graph: Graph) -> Graph:
             known.add(name)
         for guard in [g for g in waiting if _mentioned(g) <= known]:
             waiting.remove(guard)
-            builder.multi("check", **vars(guard))
+            checked = {name: value for name, value in vars(guard).items() if name != "overflow"}  # sizes of arrays fit
+            builder.multi("check", **checked)
 
     for value in graph.inputs:
         define(value)

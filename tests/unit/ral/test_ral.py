@@ -382,7 +382,7 @@ def test_signatures_that_do_not_fit_are_refused() -> None:
         with pytest.raises(ValueError, match=f"an env of {wrong.words} words has no room for the"):
             programs.add_one(env=wrong)
     with pytest.raises(ValueError, match="no room for the values of a guard's message: 5 from word 0"):
-        programs.add_one(guards=[("{0}", 5)])
+        programs.add_one(guards=[("{0}", 5, False)])
     with pytest.raises(ValueError, match="a pack refers to input 3 of 1"):
         programs.add_one(packs=[("input", 3, 16, 0, None)])
     with pytest.raises(ValueError, match="dtype float128 of x is not supported"):

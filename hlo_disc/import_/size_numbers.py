@@ -1,0 +1,300 @@
+"""Numbers that follow from sizes, as Python has them: integers of any length, and floats of 64 bits.
+
+JAX makes an i32 of a symbolic size where it meets anything but a size, so that `n * (n - 1) / 2` would be arithmetic of
+32 bits. Here each such number is an operation without operands that says how it follows from the sizes. To JAX it is
+what a Python number is, a weakly typed scalar; what it stands for is noted, so that arithmetic with a further number is
+one operation again, computed in 64 bits, and a conversion to another type rounds once. A type that does not hold the
+number is an OverflowError where it is one for JAX: a guard of the program.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import core, dtypes
+from jax._src.export import shape_poly
+from jax._src.interpreters import mlir
+from jax._src.lax import lax
+from jax._src.numpy import array_constructors, indexing
+
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.shapes import is_long
+from hlo_disc.mlir import ir, stablehlo
+
+_Size = shape_poly._DimExpr
+_thread = threading.local()
+
+
+@dataclass(frozen=True)
+class Number:
+    """A float: what Python's operator makes of numbers and of sizes, which are JAX's, and Dims in a program."""
+
+    name: str
+    args: tuple[Any, ...]
+
+
+Exact = Any  # a Python number, a Number, or a size
+
+
+class _Noted:
+    """What the scalars of a trace stand for. scope: JAX's, of its sizes. known: by identity, with the scalar itself."""
+
+    def __init__(self, scope: Any):
+        self.scope = scope
+        self.known: dict[int, tuple[Any, Exact]] = {}
+
+
+@contextmanager
+def exact(scope: Any) -> Iterator[None]:
+    """Let what this thread traces compute exactly with the sizes of a scope of JAX's."""
+    install()
+    before = getattr(_thread, "noted", None)
+    _thread.noted = _Noted(scope)
+    try:
+        yield
+    finally:
+        _thread.noted = before
+
+
+def is_traced(size: Any) -> bool:
+    """Whether it is a symbolic size of what this thread traces."""
+    noted = getattr(_thread, "noted", None)
+    return noted is not None and isinstance(size, _Size) and size.scope is noted.scope
+
+
+def exact_of(thing: Any) -> Exact | None:
+    """The number that a size or a traced scalar stands for; None for what follows from more than sizes."""
+    if isinstance(thing, core.Tracer):
+        noted = getattr(_thread, "noted", None)
+        found = noted.known.get(id(thing)) if noted is not None else None
+        return None if found is None else found[1]
+    return thing if is_traced(thing) else None
+
+
+def scalar(number: Exact, dtype: Any, weak_type: bool = False, fits: bool = True) -> Any:
+    """The number as a traced scalar. fits: let calls fail at which an integer type does not hold it, or it wraps."""
+    return number_p.bind(number=_of_dims(number), dtype=np.dtype(dtype), weak_type=weak_type, fits=fits)
+
+
+def size_op(ctx: Any, size: Dim, type_: Any, **attributes: Any) -> Any:
+    """A size in a program, as one op that says which: JAX traces and lowers the arithmetic of every shape anew."""
+    names = ", ".join(ctx.module_context.shape_poly_state.dim_vars)
+    named = {"dims": ir.StringAttr.get(names), "size": ir.StringAttr.get(str(size)), **attributes}
+    call = mlir.custom_call("hlo_disc.size", result_types=[type_], operands=ctx.dim_var_values, extra_attributes=named)
+    return call.results[0]
+
+
+@functools.lru_cache(1 << 12)
+def _parsed(text: str) -> Dim:
+    return Dim.parse(text)
+
+
+def _of_dims(number: Exact) -> Exact:
+    if isinstance(number, _Size):
+        return _parsed(str(number))  # written alike
+    return Number(number.name, tuple(map(_of_dims, number.args))) if isinstance(number, Number) else number
+
+
+def _noted(number: Exact) -> Any:
+    """The number as JAX has Python's, and what it stands for."""
+    if not isinstance(number, _Size | Number):
+        return number
+    dtype = core.dim_value_dtype() if isinstance(number, _Size) else dtypes.default_float_dtype()
+    made = scalar(number, dtype, weak_type=not _is_numpys(number))
+    _thread.noted.known[id(made)] = made, number
+    return made
+
+
+def _is_numpys(number: Exact) -> bool:
+    """Whether one of its parts is numpy's, so that it has a type to JAX."""
+    return isinstance(number, np.float64) or (isinstance(number, Number) and any(map(_is_numpys, number.args)))
+
+
+# Arithmetic
+
+_TYPES = (int, bool, float, np.float64)
+_INTEGERS = ("add", "sub", "mul", "floordiv", "mod")
+_FLOATS = (*_INTEGERS, "truediv", "pow")
+
+
+def _computed(name: str, *args: Any) -> Any:
+    """What Python's operator makes of numbers of which one is exact; None where that is not a number of ours."""
+    numbers = [x if type(x) in _TYPES else exact_of(x) for x in args]
+    if None in map(_kind, numbers):
+        return None
+    if all(_kind(x) is int for x in numbers):
+        if name in _INTEGERS or name == "neg":  # of sizes themselves JAX makes a size
+            scalars = any(isinstance(x, core.Tracer) for x in args)
+            return _noted(getattr(operator, name)(*numbers)) if scalars else None
+        if name == "pow":
+            return _power(*numbers)
+    return _noted(Number(name, tuple(numbers)))
+
+
+def _kind(number: Any) -> type | None:
+    if isinstance(number, _Size):
+        return int
+    return float if isinstance(number, Number | float) else int if isinstance(number, int) else None
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    """An integer where the exponent is none below 0."""
+    if not isinstance(exponent, int):
+        return None
+    if exponent < 0:
+        return _noted(Number("pow", (base, exponent)))
+    return _noted(functools.reduce(operator.mul, [base] * exponent, 1))
+
+
+def _of_numbers(name: str, operation: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
+    def arithmetic(self: Any, *others: Any) -> Any:
+        made = None
+        if exact_of(self) is not None:
+            made = _computed(name, *((*others, self) if reflected else (self, *others)))
+        return operation(self, *others) if made is None else made
+
+    return arithmetic
+
+
+# The operation
+
+number_p = core.Primitive("size_number")
+number_p.def_abstract_eval(lambda *, number, dtype, weak_type, fits: core.ShapedArray((), dtype, weak_type=weak_type))
+
+
+def _lowered(ctx: Any, *, number: Any, dtype: Any, weak_type: bool, fits: bool) -> Any:
+    type_ = mlir.aval_to_ir_type(ctx.module_context, ctx.avals_out[0])
+    if isinstance(number, Dim) and fits and dtype.kind in "iu":
+        return [size_op(ctx, number, type_, fits=ir.UnitAttr.get())]
+    lowering = _Lowering(ctx)
+    if isinstance(number, Dim) and not (dtype.kind not in "iub" and is_long(number)):
+        return [stablehlo.convert(type_, lowering.integer(number))]
+    return [stablehlo.convert(type_, lowering.real(number))]
+
+
+mlir.register_lowering(number_p, _lowered)
+
+
+class _Lowering:
+    """Ops of 64 bits for what numbers are made of."""
+
+    def __init__(self, ctx: Any):
+        self.ctx = ctx
+        self.f64 = ir.RankedTensorType.get((), ir.F64Type.get())
+        self.i64 = ir.RankedTensorType.get((), ir.IntegerType.get_signless(64))
+
+    def integer(self, size: Dim) -> Any:
+        within = any(atom.kind != "symbol" for monomial, _ in size.terms for atom in monomial)
+        return size_op(self.ctx, size, self.i64, **({"fits": ir.UnitAttr.get()} if within else {}))
+
+    def constant(self, value: float) -> Any:
+        return stablehlo.constant(ir.DenseElementsAttr.get(np.array(value, np.float64), type=self.f64.element_type))
+
+    def real(self, number: Any) -> Any:
+        if isinstance(number, Number):
+            return self._apply(number.name, *map(self.real, number.args))
+        if not isinstance(number, Dim):
+            return self.constant(float(number))
+        if not is_long(number):
+            return stablehlo.convert(self.f64, self.integer(number))
+        total = self.constant(0.0)
+        for monomial, coefficient in number.terms:
+            term = self.constant(float(coefficient))
+            for atom in monomial:
+                term = stablehlo.multiply(term, self.real(atom.dim))
+            total = stablehlo.add(total, term)
+        return total
+
+    def _apply(self, name: str, *args: Any) -> Any:
+        if name not in ("floordiv", "mod"):
+            return _OPS[name](*args)
+        x, y = args
+        zero = self.constant(0.0)
+        rest = stablehlo.remainder(x, y)
+        other_sign = _compare("LT", stablehlo.multiply(stablehlo.sign(rest), stablehlo.sign(y)), zero)
+        rest = stablehlo.select(other_sign, stablehlo.add(rest, y), rest)
+        if name == "mod":
+            return stablehlo.select(_compare("NE", rest, zero), rest, stablehlo.multiply(zero, y))
+        return stablehlo.round_nearest_even(stablehlo.divide(stablehlo.subtract(x, rest), y))
+
+
+def _compare(direction: str, x: Any, y: Any) -> Any:
+    return stablehlo.compare(x, y, stablehlo.ComparisonDirectionAttr.get(direction))
+
+
+_OPS: dict[str, Callable[..., Any]] = {
+    "add": lambda x, y: stablehlo.add(x, y),
+    "sub": lambda x, y: stablehlo.subtract(x, y),
+    "mul": lambda x, y: stablehlo.multiply(x, y),
+    "truediv": lambda x, y: stablehlo.divide(x, y),
+    "pow": lambda x, y: stablehlo.power(x, y),
+    "neg": lambda x: stablehlo.negate(x),
+}
+
+
+# What of JAX takes Python's numbers
+
+
+class _Known(ModuleType):
+    """JAX's `core` for a module that treats a size which is a number in another way than all others."""
+
+    is_constant_dim = staticmethod(lambda d: is_traced(d) or core.is_constant_dim(d))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(core, name)
+
+
+@functools.cache
+def install() -> None:
+    """Once a process, before `size_questions` lets sizes ask."""
+    convert, of_type = lax._convert_element_type, lax._const
+    make, lift = array_constructors.array, lax.asarray
+
+    def converted(
+        operand: Any, new_dtype: Any = None, weak_type: bool = False, sharding: Any = None, *rest: Any, **options: Any
+    ) -> Any:
+        number = exact_of(operand)
+        if number is None or not isinstance(new_dtype, np.dtype) or new_dtype == dtypes.float0 or sharding is not None:
+            return convert(operand, new_dtype, weak_type, sharding, *rest, **options)
+        return scalar(number, new_dtype, bool(weak_type), fits=False)  # as of an int, which JAX lets wrap
+
+    def const(example: Any, value: Any) -> Any:
+        """The value in the example's type. A size stays one where integers stay Python's."""
+        number = exact_of(value)
+        if number is None:
+            return of_type(example, value)
+        return value if type(example) is int else scalar(number, lax.dtype(example))
+
+    @functools.wraps(make)
+    def array(object: Any, dtype: Any = None, *args: Any, **options: Any) -> Any:
+        number = exact_of(object)
+        if number is not None:
+            type_ = lax.dtype(object) if dtype is None else dtypes.canonicalize_dtype(dtype)
+            object = scalar(number, type_, weak_type=dtype is None)
+        return make(object, dtype, *args, **options)
+
+    def lifted(x: Any) -> Any:
+        number = exact_of(x)
+        return lift(x if number is None else scalar(number, lax.dtype(x), weak_type=True))
+
+    def as_scalar(before: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda self: _noted(self) if is_traced(self) else before(self)
+
+    lax._convert_element_type, lax._const, lax.asarray = converted, const, lifted
+    array_constructors.array = jax.numpy.array = array  # type: ignore[assignment]
+    indexing.core = _Known(core.__name__)  # type: ignore[assignment]
+    _Size.__jax_array__, _Size.dimension_as_value = as_scalar(_Size.__jax_array__), as_scalar(_Size.dimension_as_value)
+    for kind in (_Size, core.Tracer):
+        for name in _FLOATS:
+            for method, reflected in ((f"__{name}__", False), (f"__r{name}__", True)):
+                setattr(kind, method, _of_numbers(name, getattr(kind, method), reflected))
+    core.Tracer.__neg__ = _of_numbers("neg", core.Tracer.__neg__)

@@ -108,7 +108,8 @@ class Construction(ABC):
             overflows = held.bits == 64 and relation == "<="  # on the way, which the guard looks for too
             if condition in self._required or (known is Truth.YES and not overflows):
                 continue
-            message = f"{symbols.escape(f'{self.describe()}: the size {size}')} is {{0}}, which {dtype} does not hold"
+            where = f" at {where}" if (where := self.location()) else ""
+            message = f"{{0}} for the size {symbols.escape(f'{size}{where}')}: {dtype} does not hold it, take a wider type"
             if known is Truth.NO:
                 raise SizeOverflowError(message.format(size))
             self._required.add(condition)

@@ -2,7 +2,7 @@
 
 Frameworks compute shapes with ordinary integer ops, whose division truncates and whose `select` decides. Here every op
 gets an exact meaning as a Dim, simplified by `ShapeFacts`; the patterns by which JAX writes floor division and modulo
-become `floordiv` and `mod`. Sizes are taken not to overflow their integer type.
+become `floordiv` and `mod`. That nothing overflows its integer type is for others to see to (`Symbolic.wraps`).
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Executable:
         outputs: Sequence[tuple[str, Sequence[Any]]],
         constants: Sequence[Any],
         packs: Sequence[tuple[str, int, int, int, Any]],
-        guards: Sequence[tuple[str, int]],
+        guards: Sequence[tuple[str, int, bool]],
         asked: Sequence[str],
         calls: Sequence[tuple[Any, ...]],
         threads: int,

@@ -109,7 +109,9 @@ class Construction(ABC):
             if condition in self._required or (known is Truth.YES and not overflows):
                 continue
             where = f" at {where}" if (where := self.location()) else ""
-            message = f"{{0}} for the size {symbols.escape(f'{size}{where}')}: {dtype} does not hold it, take a wider type"
+            message = (
+                f"{{0}} for the size {symbols.escape(f'{size}{where}')}: {dtype} does not hold it, take a wider type"
+            )
             if known is Truth.NO:
                 raise SizeOverflowError(message.format(size))
             self._required.add(condition)

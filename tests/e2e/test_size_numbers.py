@@ -164,7 +164,9 @@ def test_rows_by_narrow_indices() -> None:
     ours = hlo_disc.jit(fn, dims={"x": "(n)"})
     for n in (3, 100, 127):
         same(ours(jnp.arange(float(n)), SMALL), jax.jit(fn)(jnp.arange(float(n)), SMALL))
-    with pytest.raises(SizeOverflowError, match=r"300 for the size n at .*test_size_numbers.py:.* int8 does not hold it"):
+    with pytest.raises(
+        SizeOverflowError, match=r"300 for the size n at .*test_size_numbers.py:.* int8 does not hold it"
+    ):
         ours(jnp.arange(300.0), SMALL)
 
 

@@ -1,4 +1,4 @@
-"""Sizes as numbers: `tf.shape` is i32, and wraps at each step as TensorFlow's integers do; with `out_type` it is i64."""
+"""Sizes as numbers: those of `tf.shape` are i32 and wrap as integers of TensorFlow do, or i64 with `out_type`."""
 
 import numpy as np
 import pytest

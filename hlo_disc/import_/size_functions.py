@@ -27,8 +27,8 @@ from jax._src.lax import utils as lax_utils
 from jax._src.numpy import hijax, lax_numpy, setops
 
 from hlo_disc.import_ import size_scans
-from hlo_disc.import_.size_numbers import is_traced, size_op
-from hlo_disc.import_.size_questions import are_known_equal, dim_of, is_answered
+from hlo_disc.import_.size_numbers import dim_of, is_traced, size_op
+from hlo_disc.import_.size_questions import are_known_equal, is_answered
 
 # Where JAX keeps it differs from version to version.
 random: Any = sys.modules[jax.random.permutation.__module__]

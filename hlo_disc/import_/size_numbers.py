@@ -93,14 +93,17 @@ def size_op(ctx: Any, size: Dim, type_: Any, **attributes: Any) -> Any:
     return call.results[0]
 
 
-@functools.lru_cache(1 << 12)
-def _parsed(text: str) -> Dim:
-    return Dim.parse(text)
+def dim_of(size: Any) -> Dim:
+    """JAX's size as ours."""
+    return _parsed(str(size)) if isinstance(size, _Size) else Dim.const(operator.index(size))  # written alike
+
+
+_parsed = functools.lru_cache(1 << 12)(Dim.parse)
 
 
 def _of_dims(number: Exact) -> Exact:
     if isinstance(number, _Size):
-        return _parsed(str(number))  # written alike
+        return dim_of(number)
     return Number(number.name, tuple(map(_of_dims, number.args))) if isinstance(number, Number) else number
 
 

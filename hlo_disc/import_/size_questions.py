@@ -42,6 +42,7 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.import_ import size_numbers
 from hlo_disc.import_.frames import asking_frame, callee, is_dropped
+from hlo_disc.import_.size_numbers import dim_of
 
 _LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (jax, jaxlib))
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -186,13 +187,6 @@ def answering(answers: Answers) -> Iterator[None]:
         _thread.answers = before
 
 
-def dim_of(size: Any) -> Dim:
-    """JAX's size as ours."""
-    if isinstance(size, shape_poly._DimExpr):
-        return _parsed(str(size))  # written alike
-    return Dim.const(operator.index(size))
-
-
 def is_size(thing: Any) -> bool:
     """Whether it is a symbolic size of JAX's."""
     return isinstance(thing, shape_poly._DimExpr)
@@ -216,9 +210,6 @@ def settle(size: Any) -> None:
     if ours is None:
         raise UnsupportedOpError(f"a function that is called back reads the size {size}: pass it as an argument to it")
     ours.as_number(dim_of(size))
-
-
-_parsed = functools.lru_cache(1 << 12)(Dim.parse)
 
 
 def _user_line() -> str:
@@ -393,7 +384,7 @@ def _install() -> None:
 
     def raised(self: Any, exponent: Any, *modulo: Any) -> Any:
         ours = _ours(self)
-        if ours is None or modulo or isinstance(exponent, core.Tracer):
+        if ours is None or modulo or not isinstance(exponent, (int, float, size)):
             return power(self, exponent, *modulo)
         if isinstance(exponent, size):
             return raised(self, ours.as_number(dim_of(exponent)))

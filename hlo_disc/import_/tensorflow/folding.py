@@ -51,6 +51,12 @@ def sizes_operand(r: Reader, sizes: Sequence[Dim], dtype: Any = np.int32, scalar
     return Symbolic(np.dtype(dtype), () if scalar else (len(sizes),), tuple(sizes))
 
 
+def taken(x: Symbolic, made: Symbolic, op: Any, computed: Callable[[], Value]) -> Symbolic:
+    """`made` of elements of `x`, which is computed as data where these may have wrapped."""
+    made.may_wrap(op, [x], lambda *_: computed(), None)
+    return made
+
+
 def folding(fold: Fold, handler: Handler) -> Handler:
     """A handler that makes sizes of sizes with `fold(reader, op, *arrays)`, and ops of everything else."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Shape
+from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
@@ -16,7 +17,7 @@ from hlo_disc.import_.handlers.broadcasts import common
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import LIMIT, Operand, Symbolic
 from hlo_disc.import_.tensorflow.arrays import Array, array, dot, filled, iota, joined, size_scalar, where
-from hlo_disc.import_.tensorflow.folding import elements_of, folding, sizes_operand, symbolic
+from hlo_disc.import_.tensorflow.folding import elements_of, folding, sizes_operand, symbolic, taken
 from hlo_disc.import_.tensorflow.gradients import BroadcastAxes, Reduced
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ def _reshape(r: Reader, op: Any, operands: list[Operand]) -> Result:
         return x.shaped(r, sizes).value
     shape = target_shape(r, x, sizes, shape_of(x))
     if isinstance(x, Symbolic) and x.exact and all(d.is_const for d in shape):
-        return Symbolic(x.dtype, tuple(d.value for d in shape), x.elements)
+        made = Symbolic(x.dtype, tuple(d.value for d in shape), x.elements)
+        return taken(x, made, op, lambda: array(r, x).reshape(shape).value)
     return array(r, x).reshape(shape).value
 
 
@@ -141,7 +143,7 @@ def _squeeze_sizes(r: Reader, op: Any, x: np.ndarray) -> np.ndarray:
 
 def _fill(r: Reader, op: Any, operands: list[Operand]) -> Result:
     shape, x = r.sizes(operands[0]), operands[1]
-    known = isinstance(x, Symbolic) and x.exact and all(d.is_const for d in shape)
+    known = isinstance(x, Symbolic) and x.is_known and all(d.is_const for d in shape)
     if known and dim_product(shape).value <= LIMIT:
         sizes = tuple(d.value for d in shape)
         return Symbolic(x.dtype, sizes, x.elements * int(np.prod(sizes, dtype=int)))  # type: ignore[union-attr]
@@ -205,7 +207,7 @@ def array_1d(r: Reader, x: Operand) -> Operand:
         made = Symbolic(x.dtype, (1,), x.elements, x.exact)
         if not x.exact:
             made.value = array(r, x).reshape((ONE,)).value
-        return made
+        return taken(x, made, r.op, lambda: array(r, x).reshape((ONE,)).value)
     return array(r, x).reshape((ONE,)).value
 
 
@@ -228,12 +230,15 @@ def _unpack(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x, count = operands[0], len(op.results)
     axis = op.attributes.get("axis", 0) % len(shape_of(x))
     r.equal(shape_of(x)[axis], Dim.const(count), f"dimension {axis}, which is taken apart, and the number of parts")
+    kept = [d for a, d in enumerate(shape_of(x)) if a != axis]
+
+    def part(i: int) -> Value:
+        return array(r, x).slice(axis, i, i + 1).reshape(kept).value
+
     if isinstance(x, Symbolic) and x.exact:
-        parts = np.moveaxis(elements_of(x), axis, 0)
-        return [symbolic(r, np.asarray(part, object), x.dtype) for part in parts]  # type: ignore[misc]
-    whole = array(r, x)
-    kept = [d for a, d in enumerate(whole.shape) if a != axis]
-    return [whole.slice(axis, i, i + 1).reshape(kept).value for i in range(count)]
+        parts = [symbolic(r, np.asarray(p, object), x.dtype) for p in np.moveaxis(elements_of(x), axis, 0)]
+        return [taken(x, p, op, partial(part, i)) for i, p in enumerate(parts)]  # type: ignore[arg-type]
+    return list(map(part, range(count)))
 
 
 def _concat(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -279,7 +284,7 @@ def _split_v(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def _parts(r: Reader, x: Operand, axis: int, sizes: Sequence[Dim]) -> list[Operand]:
-    if isinstance(x, Symbolic) and x.exact:
+    if isinstance(x, Symbolic) and x.is_known:
         ends = np.cumsum([d.value for d in sizes])[:-1]
         return [symbolic(r, part, x.dtype) for part in np.split(elements_of(x), ends, axis)]  # type: ignore[misc]
     whole, at, made = array(r, x), ZERO, []

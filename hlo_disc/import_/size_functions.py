@@ -20,14 +20,12 @@ import jax
 import numpy as np
 from jax import lax
 from jax._src import core, dtypes
-from jax._src.interpreters import mlir
 from jax._src.lax import lax as lax_internal
 from jax._src.lax import slicing
 from jax._src.lax import utils as lax_utils
 from jax._src.numpy import hijax, lax_numpy, setops
 
 from hlo_disc.import_ import size_scans
-from hlo_disc.import_.size_numbers import dim_of, is_traced, size_op
 from hlo_disc.import_.size_questions import are_known_equal, is_answered
 
 # Where JAX keeps it differs from version to version.
@@ -88,7 +86,7 @@ def _install() -> None:
     shuffle, search = random._shuffle, hijax._searchsorted_scan_impl
     tile, split = lax_numpy._tile_to_size, lax_numpy._split
     dedup, same, one_of = core.dedup_referents, core.same_referent, core.definitely_equal_one_of_dim
-    broadcast_shapes, evaluate = lax_internal._try_broadcast_shapes, mlir.eval_dynamic_shape
+    broadcast_shapes = lax_internal._try_broadcast_shapes
 
     @functools.wraps(shuffle)
     def shuffled(key: Any, x: Any, axis: int) -> Any:
@@ -176,16 +174,6 @@ def _install() -> None:
         )
         return broadcast_shapes(*shapes, name=name)
 
-    def evaluated(ctx: Any, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """Sizes in a program, each one op."""
-        if not all(isinstance(n, int) or is_traced(n) for n in shape):
-            return evaluate(ctx, shape)
-        type_ = mlir.aval_to_ir_type(ctx.module_context, core.dim_value_aval())
-        symbolic = dict.fromkeys(dim_of(n) for n in shape if not isinstance(n, int))
-        values = {size: size_op(ctx, size, type_) for size in symbolic}
-        return tuple(n if isinstance(n, int) else values[dim_of(n)] for n in shape)
-
-    mlir.eval_dynamic_shape = evaluated
     core.same_referent, core.definitely_equal_one_of_dim = same_referent, equal_one_of
     core.dedup_referents = distinct
     lax_internal._try_broadcast_shapes = broadcast

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
@@ -260,7 +260,7 @@ class _Known(ModuleType):
 def install() -> None:
     """Once a process, before `size_questions` lets sizes ask."""
     convert, of_type = lax._convert_element_type, lax._const
-    make, lift = array_constructors.array, lax.asarray
+    make, lift, evaluate = array_constructors.array, lax.asarray, mlir.eval_dynamic_shape
 
     def converted(
         operand: Any, new_dtype: Any = None, weak_type: bool = False, sharding: Any = None, *rest: Any, **options: Any
@@ -289,9 +289,19 @@ def install() -> None:
         number = exact_of(x)
         return lift(x if number is None else scalar(number, lax.dtype(x), weak_type=True))
 
+    def evaluated(ctx: Any, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """The sizes of a shape, each one op."""
+        if not all(isinstance(n, int) or is_traced(n) for n in shape):
+            return evaluate(ctx, shape)
+        type_ = mlir.aval_to_ir_type(ctx.module_context, core.dim_value_aval())
+        symbolic = dict.fromkeys(dim_of(n) for n in shape if not isinstance(n, int))
+        values = {size: size_op(ctx, size, type_) for size in symbolic}
+        return tuple(n if isinstance(n, int) else values[dim_of(n)] for n in shape)
+
     def as_scalar(before: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return lambda self: _noted(self) if is_traced(self) else before(self)
 
+    mlir.eval_dynamic_shape = evaluated
     lax._convert_element_type, lax._const, lax.asarray = converted, const, lifted
     array_constructors.array = jax.numpy.array = array  # type: ignore[assignment]
     indexing.core = _Known(core.__name__)  # type: ignore[assignment]

@@ -73,9 +73,11 @@ def _known_corner(r: Reader, starts: Sequence[Operand], limits: Shape, sizes: Sh
         if size is limit:
             corner.append(ZERO)
             continue
-        if type(start) is not Symbolic or not start.is_known:
+        if type(start) is not Symbolic or not start.exact:
             return None
         low = r.evaluator.scalar.number(start.elements[0])
+        if any(d is not low for d, _ in start.wraps):  # itself it has not wrapped where it lies in an array
+            return None
         if r.facts.at_most(ZERO, low) is not Truth.YES or r.facts.at_most(low + size, limit) is not Truth.YES:
             return None
         corner.append(low)
@@ -105,7 +107,7 @@ def _make_gather(r: Reader, op: Any, x: Value, indices: Operand, sizes: Shape) -
     index_shape = tuple(map(Dim.of, indices.sizes)) if isinstance(indices, Symbolic) else r.data(indices).shape
     some = Dim.min(1, dim_product(n for a, n in enumerate(index_shape) if a != numbers["index_vector_dim"]))
     _fits(r, tuple(some * n for n in sizes), x.shape)
-    if type(indices) is Symbolic and not indices.wraps and len(indices.sizes) == 1 and numbers["index_vector_dim"] == 0:
+    if type(indices) is Symbolic and len(indices.sizes) == 1 and numbers["index_vector_dim"] == 0:
         # One window at a known place is a slice.
         corner = _known_corner(r, _window_start(indices, numbers["start_index_map"], x.rank), x.shape, sizes)
         if corner is not None:
@@ -132,7 +134,8 @@ def _window_start(indices: Symbolic, axes: tuple[int, ...], rank: int) -> list[O
     zero = Symbolic(indices.dtype, (), (ZERO,))
     starts: list[Operand] = [zero] * rank
     for axis, element in zip(axes, indices.elements, strict=True):
-        starts[axis] = Symbolic(indices.dtype, (), (element,), indices.exact)
+        start = starts[axis] = Symbolic(indices.dtype, (), (element,), indices.exact)
+        start.wraps = indices.wraps
     return starts
 
 

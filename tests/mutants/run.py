@@ -1,13 +1,15 @@
 """Do the tests see faults? `make mutants`: one-line faults, planted one at a time in a copy of the package.
 
 Each file beside this one is an area: the tests that bear on it, in order, and its mutants. A mutant is a file of the
-package, a fragment that occurs in it exactly once, and what stands there instead. It is found when a test fails, the
-process dies or time runs out; one that changes no result says why, `equivalent = "…"`, and must survive.
+package, a fragment that occurs in it exactly once, and what stands there instead. It is found when a test runs and
+fails (`noticing.py`); one that changes no result says why, `equivalent = "…"`, and must survive. A process that dies is
+no test that fails, but is an answer. Time that runs out, and what cannot be collected, set up or imported, is none.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shutil
 import subprocess
@@ -15,17 +17,23 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+import noticing
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PACKAGE = ROOT / "hlo_disc"
 NATIVE = ROOT / "build" / "mutants"
 WANTED = 0.95
+# Tests that run in an environment over that of the others; `make .venv-torch/installed` makes one.
+ENVIRONMENTS = {"frameworks/pytorch": ROOT / ".venv-torch", "frameworks/tf": ROOT / ".venv-tensorflow"}
 # In a copy the installed package must not be found first: its finder goes before the path.
 SITE = "import sys\nsys.meta_path[:] = [f for f in sys.meta_path if not type(f).__module__.startswith('_editable')]\n"
 
@@ -54,18 +62,31 @@ class Mutant:
         return text.replace(self.old, self.new)
 
 
+class Outcome(NamedTuple):
+    """how: a phase of `noticing.py`, DIED, TIME or SURVIVED. where: the first test of which that is true, or ""."""
+
+    how: str
+    where: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.how}: {self.where}" if self.where else self.how
+
+
+DIED, TIME, SURVIVED = "the process died", "time ran out", "survived"
+
+
 @dataclass(frozen=True)
 class Verdict:
     mutant: Mutant
-    by: str  # what noticed it, "" when nothing did
+    outcome: Outcome
     seconds: float
 
     @property
     def fault(self) -> str:
         """What is wrong with the tests or the data, "" when nothing is."""
         if self.mutant.equivalent:
-            return "is said to be equivalent, and was found" if self.by else ""
-        return "" if self.by else "survived"
+            return f"is said to be equivalent; {self.outcome}" if self.outcome.how != SURVIVED else ""
+        return "" if self.outcome.how in (noticing.TEST, DIED) else str(self.outcome)
 
 
 def mutants(names: list[str]) -> list[Mutant]:
@@ -92,38 +113,65 @@ def check(found: list[Mutant]) -> list[str]:
     return complaints
 
 
-def pytest(tests: tuple[str, ...], timeout: float, options: list[str], path: Path | None) -> str:
-    """Run tests until one fails. Returns what failed, "" when all passed."""
+def environment_of(test: str) -> Path:
+    """The directory of the environment in which a test runs."""
+    return next((where for under, where in ENVIRONMENTS.items() if test.startswith(under)), Path(sys.prefix))
+
+
+def pytest(tests: Sequence[str], timeout: float, package: Path, options: Sequence[str] = ()) -> Outcome:
+    """Run tests, in their order and environments, until one notices something.
+
+    package: the directory of the package, in a copy or not. timeout: seconds for all tests of an environment.
+    """
+    outcomes = [Outcome(SURVIVED)]
+    for where, group in itertools.groupby(tests, environment_of):
+        outcomes.append(outcome_of(*noted(where, list(group), timeout, package, options)))
+        if outcomes[-1].how == noticing.TEST:
+            return outcomes[-1]
+    return next((x for x in outcomes if x.how != SURVIVED), outcomes[0])
+
+
+def noted(
+    where: Path, tests: Sequence[str], timeout: float, package: Path, options: Sequence[str]
+) -> tuple[int | None, list[Outcome]]:
+    """The status of pytest, None when time ran out, and what `noticing.py` wrote."""
     with tempfile.TemporaryDirectory() as scratch:
-        environment = {**os.environ, "HYPOTHESIS_STORAGE_DIRECTORY": scratch, "PYTHONDONTWRITEBYTECODE": "1"}
-        if path:  # children must not find the package where they are started instead
-            environment |= {"PYTHONPATH": str(path), "PYTHONSAFEPATH": "1"}
-            options = [
-                *options,
-                "-o",
-                "pythonpath=tests/oracle tests/emulator tests/aarch64",
-            ]  # not where the package is without it
-        command = [str(Path(sys.executable).with_name("pytest")), "-x", "-q", "-n0", "-p", "no:cacheprovider", *options]
-        files = [str(ROOT / "tests" / test) for test in tests]
-        try:
-            run = subprocess.run(
-                [*command, *files], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout
-            )
-        except subprocess.TimeoutExpired:
-            return "time ran out"
-    if run.returncode == 0:
-        return ""
-    if run.returncode < 0 or run.returncode > 128:
-        return f"the process died ({run.returncode})"
-    lines = [line for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    if not lines:
-        raise RuntimeError(f"pytest failed without running a test:\n{run.stdout}\n{run.stderr}")
-    return lines[0].split(" - ")[0].split(" ", 1)[1].removeprefix("tests/")
+        report = Path(scratch, "report")
+        report.touch()
+        environment = {
+            **os.environ,
+            "HYPOTHESIS_STORAGE_DIRECTORY": scratch,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": str(HERE),
+            noticing.REPORT: str(report),
+            noticing.PACKAGE: str(package),
+        }
+        command = [where / "bin" / "python", "-m", "pytest", "-q", "-n0", "--continue-on-collection-errors"]
+        command += ["-p", "no:cacheprovider", "-p", noticing.__name__, *options]
+        if package != PACKAGE:  # tests and children must not find the package where they are started instead
+            environment |= {"PYTHONPATH": f"{package.parent}{os.pathsep}{HERE}", "PYTHONSAFEPATH": "1"}
+            command += ["-o", "pythonpath=tests/oracle tests/emulator tests/aarch64"]
+        command += [ROOT / "tests" / test for test in tests]
+        status: int | None = None
+        with suppress(subprocess.TimeoutExpired):
+            status = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=timeout).returncode
+        return status, [Outcome(*line.split(" ", 1)) for line in report.read_text().splitlines()]
+
+
+def outcome_of(status: int | None, notes: Sequence[Outcome]) -> Outcome:
+    """What shows most of what is noted, or what ended the process."""
+    if found := [note for note in notes if note.how == noticing.TEST]:
+        return found[0]
+    if status is not None and (status < 0 or status > 128):
+        return Outcome(DIED, f"status {status}")
+    if status is None or (status == 1 and not notes):  # pytest's own limit, that of a test, ends the process so
+        return Outcome(TIME)
+    return notes[0] if notes else Outcome(SURVIVED if status == 0 else noticing.COLLECTION)
 
 
 @contextmanager
 def copied(mutant: Mutant | None) -> Iterator[Path]:
-    """A directory with the package, and the fault in it, if any."""
+    """The package in another directory, with the fault, if any."""
     from hlo_disc.ral import _ral
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -135,7 +183,7 @@ def copied(mutant: Mutant | None) -> Iterator[Path]:
         Path(scratch, "sitecustomize.py").write_text(SITE)
         if mutant:
             Path(scratch, "hlo_disc", mutant.file).write_text(mutant.applied())
-        yield Path(scratch)
+        yield Path(scratch, "hlo_disc")
 
 
 def build(mutant: Mutant | None) -> Path:
@@ -164,31 +212,32 @@ def _write_if_changed(path: Path, text: str) -> None:
         path.write_text(text)
 
 
-def baseline(chosen: list[Mutant], timeout: float) -> str:
-    """What fails without any fault, run like the tests of a mutant are: "" when nothing does."""
+def baseline(chosen: list[Mutant], timeout: float) -> Outcome:
+    """What is noticed without any fault, run like the tests of a mutant are."""
 
-    def tests(native: bool) -> tuple[str, ...]:
+    def tests(native: bool) -> list[str]:
         of = [m for m in chosen if m.file.endswith(".py") != native]
-        return tuple(dict.fromkeys(test for mutant in of for test in mutant.tests))
+        files = dict.fromkeys(test for mutant in of for test in mutant.tests)
+        return sorted(files, key=lambda test: str(environment_of(test)))
 
-    failed = ""
+    outcome = Outcome(SURVIVED)
     if files := tests(native=False):
-        with copied(None) as path:
-            failed = pytest(files, timeout, [], path)
-    if not failed and (files := tests(native=True)):
-        failed = pytest(files, timeout, ["--native", str(build(None))], None)
-    return failed
+        with copied(None) as package:
+            outcome = pytest(files, timeout, package)
+    if outcome.how == SURVIVED and (files := tests(native=True)):
+        outcome = pytest(files, timeout, PACKAGE, ["--native", str(build(None))])
+    return outcome
 
 
 def judge(mutant: Mutant, timeout: float) -> Verdict:
     start = time.monotonic()
     if mutant.file.endswith(".py"):
-        with copied(mutant) as path:
-            by = pytest(mutant.tests, timeout, [], path)
+        with copied(mutant) as package:
+            outcome = pytest(mutant.tests, timeout, package)
     else:
-        by = pytest(mutant.tests, timeout, ["--native", str(build(mutant))], None)
-    verdict = Verdict(mutant, by, time.monotonic() - start)
-    what = verdict.by or (f"equivalent: {mutant.equivalent}" if mutant.equivalent else "SURVIVED")
+        outcome = pytest(mutant.tests, timeout, PACKAGE, ["--native", str(build(mutant))])
+    verdict = Verdict(mutant, outcome, time.monotonic() - start)
+    what = f"equivalent: {mutant.equivalent}" if mutant.equivalent and not verdict.fault else outcome
     print(f"{mutant.name:<12} {verdict.seconds:4.0f} s  {mutant.file}: {line(mutant)}\n{'':<21}{what}", flush=True)
     return verdict
 
@@ -213,17 +262,28 @@ def main() -> int:
     print(f"{len(chosen)} mutants", flush=True)
     if given.check:
         return 0
-    if not given.trust and (failed := baseline(chosen, 4 * given.timeout)):
-        print(f"without any fault {failed} fails already", file=sys.stderr)
+    needed = {environment_of(test) for mutant in chosen for test in mutant.tests}
+    if missing := [where.name for where in needed if not (where / "bin" / "python").exists()]:
+        print(*(f"there is no {name}: make {name}/installed" for name in missing), sep="\n", file=sys.stderr)
+        return 2
+    if not given.trust and (outcome := baseline(chosen, 4 * given.timeout)).how != SURVIVED:
+        print(f"without any fault there is one already: {outcome}", file=sys.stderr)
         return 2
     python = [m for m in chosen if m.file.endswith(".py")]
     with ThreadPoolExecutor(given.jobs) as pool:
         verdicts = list(pool.map(lambda m: judge(m, given.timeout), python))
     verdicts += [judge(m, given.timeout) for m in chosen if m not in python]  # they share one build directory
-    share = sum(bool(v.by) for v in verdicts) / max(len(verdicts), 1)
-    faults = [f"{v.mutant.name} {v.fault}: {v.mutant.file}: {line(v.mutant)}" for v in verdicts if v.fault]
+    return report(verdicts)
+
+
+def report(verdicts: Sequence[Verdict]) -> int:
+    """Print what came of all mutants. Returns the status of the process."""
+    hows = Counter(v.outcome.how for v in verdicts if not v.mutant.equivalent)
+    share = hows[noticing.TEST] / max(len(verdicts), 1)
+    faults = [f"{v.mutant.name}: {v.fault}: {v.mutant.file}: {line(v.mutant)}" for v in verdicts if v.fault]
     print(*faults, sep="\n")
-    print(f"{share:.1%} of {len(verdicts)} mutants found; {len(faults)} unexplained")
+    print(*(f"{count:5} {how}" for how, count in hows.most_common()), sep="\n")
+    print(f"{share:.1%} of {len(verdicts)} mutants found by a test; {len(faults)} unexplained")
     return int(share < WANTED or bool(faults))
 
 

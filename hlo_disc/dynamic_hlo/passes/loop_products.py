@@ -111,11 +111,11 @@ class _Loop:
         sign = 1 if value.op.name == "add" else -1
         return left[0] + right[0] * sign, left[1] + right[1] * sign
 
-    def _place(self, array: Value, part: Shape, starts: Sequence[Value]) -> Line | None:
-        """Which row of an array a part is, when it is a whole one, and in the end all were."""
-        line = self.line(starts[0])
+    def _place(self, array: Value, part: Shape, start: Value) -> Line | None:
+        """Which row of an array a part is, when it is a whole one, which starts at 0, and in the end all were."""
+        line = self.line(start)
         pairs = zip((ONE, self.turns, *part[1:]), (part[0], array.shape[0], *array.shape[1:]), strict=True)
-        if not all(are_equal(self.facts, a, b) for a, b in pairs) or any(scalar_dim(x) != ZERO for x in starts[1:]):
+        if not all(are_equal(self.facts, a, b) for a, b in pairs):
             return None
         return line if line in ((ZERO, 1), (self.turns - 1, -1)) else None
 
@@ -125,15 +125,15 @@ class _Loop:
         part = made_by(view.operands[0] if view else value, "dynamic_slice")
         if part is None or part.operands[0] not in self.outside:
             return None
-        line = self._place(part.operands[0], part.result.shape, part.operands[1:])
+        line = self._place(part.operands[0], part.result.shape, part.operands[1])
         return _Row(self.outside[part.operands[0]], part.operands[1], line) if line else None
 
     def _bytes_of_rows(self) -> float:
         """What the loop reads and writes in each turn of arrays that have a row for each."""
-        parts = [(op.operands[0], op.result, op.operands[1:]) for op in self.body.ops if op.name == "dynamic_slice"]
+        parts = [(op.operands[0], op.result, op.operands[1]) for op in self.body.ops if op.name == "dynamic_slice"]
         updates = [op for op in self.body.ops if op.name == "dynamic_update_slice"]
-        parts += [(op.operands[0], op.operands[1], op.operands[2:]) for op in updates]
-        return sum(typical_bytes(part) for array, part, starts in parts if self._place(array, part.shape, starts))
+        parts += [(op.operands[0], op.operands[1], op.operands[2]) for op in updates]
+        return sum(typical_bytes(part) for array, part, start in parts if self._place(array, part.shape, start))
 
     def _is_private(self, k: int) -> bool:
         """Whether nothing reads a carried value but its own update, and nothing else that."""
@@ -158,7 +158,7 @@ class _Loop:
         update = made_by(self.body.outputs[k], "dynamic_update_slice")
         if update is None or not self._is_private(k) or update.operands[0] is not self.body.inputs[k]:
             return None
-        line = self._place(update.operands[0], update.operands[1].shape, update.operands[2:])
+        line = self._place(update.operands[0], update.operands[1].shape, update.operands[2])
         view = made_by(update.operands[1], "reshape")
         dot = made_by(view.operands[0] if view else update.operands[1], "dot_general")
         if line is None or dot is None or dot.attrs["lhs_batch"] or dot.operands[1] not in self.outside:

@@ -39,6 +39,36 @@ def summed(xs, w, u):
     return lax.scan(step, jnp.ones((3, 15)), xs)
 
 
+def row_of(xs, i, size=3):
+    return lax.dynamic_slice(xs, (i, 0, 0), (1, 2, size), allow_negative_indices=False)[0]
+
+
+def counted(product, first=0, step=1, test=lax.lt):
+    """A sum of products, by a loop that counts itself."""
+
+    def run(xs, w, u):
+        n = xs.shape[0]
+        turn = lambda c: (c[0] + step, c[1] + product(xs, c[0]))  # noqa: E731
+        shape = jax.eval_shape(product, xs, 0).shape
+        return lax.while_loop(lambda c: test(c[0], n), turn, (first, jnp.ones(shape)))[1]
+
+    return run
+
+
+def squared(xs, i):
+    return (x := row_of(xs, i)).T @ x
+
+
+def in_turns(xs, w, u):
+    """Each turn's row goes to the array that the one before had not."""
+
+    def turn(i, c):
+        row = (row_of(xs, i) @ w)[None]
+        return lax.dynamic_update_slice(c[1], row, (i, 0, 0), allow_negative_indices=False), c[0]
+
+    return lax.fori_loop(0, xs.shape[0], turn, (jnp.ones((xs.shape[0], 2, 5)), jnp.zeros((xs.shape[0], 2, 5))))
+
+
 def graph_of(fn: Callable[..., Any]) -> Graph:
     structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (rows(4), W, U)]
     return simplify(from_jax(fn, structs, [("n", None, None), (None, None), (None, None)], ["xs", "w", "u"])[0])
@@ -70,9 +100,40 @@ LATER: dict[str, tuple[Callable[..., Any], list[int], list[int]]] = {
         [0],
     ),
     "both operands stacked": (summed, [2], [1]),
+    "turned after it has another shape": (
+        lambda xs, w, u: lax.scan(
+            lambda c, x: (c + ((x @ jnp.tile(w, 3)).T @ (x + 1)).reshape(5, 9).T, [x * k for k in range(6)]),
+            jnp.ones((9, 5)),
+            xs,
+        ),
+        [2],
+        [1],
+    ),
+    "counted": (counted(squared), [1], [0]),
+    "counted, from the last row": (counted(lambda xs, i: squared(xs, xs.shape[0] - 1 - i)), [1], [0]),
+    "rows from both ends": (
+        counted(lambda xs, i: row_of(xs, i).T @ row_of(xs, xs.shape[0] - 1 - i)),
+        [1],
+        [0],
+    ),
+    "two results in turns": (in_turns, [1], [0]),
     "vmap": (lambda xs, w, u: jax.vmap(DERIVATIVES, (None, 0, None))(xs, jnp.stack([w, -w]), u), [2, 4], [1, 2]),
 }
 AS_BEFORE: dict[str, Callable[..., Any]] = {
+    "counted by twos": counted(squared, step=2),
+    "counted from one": counted(squared, first=1),
+    "counted to the end and once more": counted(squared, test=lax.le),
+    "of the row behind": counted(lambda xs, i: squared(xs, i + 1)),
+    "of the row before": counted(lambda xs, i: squared(xs, i - 1)),
+    "of rows behind the last": counted(lambda xs, i: squared(xs, xs.shape[0] - i)),
+    "of some of the rows": counted(lambda xs, i: squared(jnp.concatenate([xs, xs]), i)),
+    "of parts of rows": counted(lambda xs, i: (x := row_of(xs, i, 2)).T @ x),
+    "read in the body afterwards": lambda xs, w, u: lax.scan(
+        lambda c, x: ((d := c + x.T @ x), d.sum()), jnp.ones((3, 3)), xs
+    ),
+    "with an axis of both": lambda xs, w, u: lax.scan(
+        lambda c, x: (jnp.sin(c) + jnp.einsum("bi,bij->bj", x, jnp.stack([w, -w])), x + c.sum()), jnp.ones((2, 5)), xs
+    ),
     "read in the body": lambda xs, w, u: lax.scan(lambda c, x: (c + x.T @ x, c.sum()), jnp.ones((3, 3)), xs),
     "of more than the loop has a row of": lambda xs, w, u: lax.scan(
         lambda c, x: (jnp.sin(c) + jnp.sin(x @ jnp.tile(w, 9)).sum(), None), 0.0, xs

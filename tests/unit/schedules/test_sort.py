@@ -124,11 +124,11 @@ def test_programs(name):
 @pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("k", [1, 10, 300, 5000])
 def test_top_k(k, level):
-    """Kept while scanning, or by sorting all; rows of one part and of several."""
+    """Kept while scanning, or by sorting all; one row and several, of one part and of several."""
     compiled = hlo_disc.compile(
         lambda x: lax.top_k(x, k), "f32[a, n]", constraints=[f"n >= {k}"], target=f"{KIND}:{level}"
     )
-    for rows, n in ((3, k), (1, k + 1), (0, k), (2, 6000), (1, 70000), (100, k + 17)):
+    for rows, n in ((3, k), (1, k + 1), (0, k), (2, 6000), (3, 20000), (1, 70000), (100, k + 17)):
         for x in (awkward(np.dtype(np.float32), (rows, n)), np.arange(rows * n, dtype=np.float32).reshape(rows, n)):
             same(compiled(x), lax.top_k(x, k))
 

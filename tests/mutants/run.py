@@ -197,7 +197,8 @@ def build(mutant: Mutant | None) -> Path:
     name = mutant.name if mutant else "the module without a fault"
     bin_ = Path(sys.executable).parent
     configure = ["-S", source, "-B", NATIVE / "build", "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={bin_ / 'ninja'}"]
-    configure += [f"-DPython_EXECUTABLE={sys.executable}", f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={out}"]
+    configure += [f"-DPython_EXECUTABLE={sys.executable}"]
+    configure += [f"-DCMAKE_{kind}_OUTPUT_DIRECTORY={out}" for kind in ("LIBRARY", "ARCHIVE")]
     for arguments in (configure, ["--build", NATIVE / "build"]):
         run = subprocess.run([bin_ / "cmake", *arguments], capture_output=True, text=True)
         if run.returncode:

@@ -329,7 +329,8 @@ void hlo_disc_model::bind(ral::Call& call, const hlo_disc_tensor* inputs, bool r
                        program.argument(i) + " has dtype number " + std::to_string(dtype) + ", of which there is none");
     program.check_dtype(i, ral::kDTypes[dtype].name);
     if (input.rank < 0 || input.rank > HLO_DISC_MAX_RANK)
-      throw ral::Error(ral::Error::kArgument, program.argument(i) + " has rank " + std::to_string(input.rank));
+      throw ral::Error(ral::Error::kArgument, program.argument(i) + " has rank " + std::to_string(input.rank) +
+                                                  ", and ranks are from 0 to " + std::to_string(HLO_DISC_MAX_RANK));
     program.check_shape(i, input.shape, input.rank);
     bool empty = false;
     for (int axis = 0; axis < input.rank; axis++) {

@@ -77,6 +77,34 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(tasks, Tasks,
                                   .Ctx<ffi::RunId>()
                                   .Ctx<ffi::DeviceOrdinal>());
 
+static ffi::Error Nothing(F32 x, ffi::ResultBuffer<ffi::S64> y) { return ffi::Error::Success(); }
+XLA_FFI_DEFINE_HANDLER_SYMBOL(nothing, Nothing, ffi::Ffi::Bind().Arg<F32>().Ret<ffi::Buffer<ffi::S64>>());
+
+// Of two blocks of scratch memory and what is none, which may be given back: 1 for each that may.
+extern "C" XLA_FFI_Error* give_back(XLA_FFI_CallFrame* frame) {
+  XLA_FFI_Error* error = nothing(frame);
+  if (error || frame->extension_start) return error;
+  constexpr size_t kBytes = 256;
+  char* blocks[2];
+  for (char*& block : blocks) {
+    XLA_FFI_DeviceMemory_Allocate_Args args{XLA_FFI_DeviceMemory_Allocate_Args_STRUCT_SIZE, nullptr, frame->ctx, kBytes,
+                                            64};
+    if ((error = frame->api->XLA_FFI_DeviceMemory_Allocate(&args))) return error;
+    block = static_cast<char*>(args.data);
+  }
+  void* operand = static_cast<XLA_FFI_Buffer*>(frame->args.args[0])->data;
+  int64_t* to = static_cast<int64_t*>(static_cast<XLA_FFI_Buffer*>(frame->rets.rets[0])->data);
+  for (void* data :
+       {operand, static_cast<void*>(blocks[0]), static_cast<void*>(blocks[0]), static_cast<void*>(blocks[1])}) {
+    XLA_FFI_DeviceMemory_Free_Args args{XLA_FFI_DeviceMemory_Free_Args_STRUCT_SIZE, nullptr, frame->ctx, kBytes, data};
+    error = frame->api->XLA_FFI_DeviceMemory_Free(&args);
+    *to++ = error == nullptr;
+    XLA_FFI_Error_Destroy_Args gone{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, error};
+    if (error) frame->api->XLA_FFI_Error_Destroy(&gone);
+  }
+  return nullptr;
+}
+
 // Goes on after it has returned; fails when the first element is negative.
 static ffi::Future Later(F32 x, ffi::ResultBuffer<ffi::F32> y) {
   ffi::Promise promise;
@@ -122,6 +150,18 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
     next_, Next,
     ffi::Ffi::Bind().Ret<ffi::Buffer<ffi::S64>>().Ctx<ffi::State<Count>>().Ctx<ffi::Prepared<Count>>().Attr<int64_t>(
         "start"));
+
+// Sets its state twice; a second one that is refused is the handler's still.
+extern "C" XLA_FFI_Error* begin_twice(XLA_FFI_CallFrame* frame) {
+  XLA_FFI_Error* error = begin(frame);
+  if (error || frame->extension_start) return error;
+  auto second = std::make_unique<Count>(0);
+  XLA_FFI_State_Set_Args args{XLA_FFI_State_Set_Args_STRUCT_SIZE, nullptr,    frame->ctx,
+                              XLA_FFI_ExecutionStage_INSTANTIATE, &Count::id, second.get()};
+  if ((error = frame->api->XLA_FFI_State_Set(&args))) return error;
+  second.release();
+  return nullptr;
+}
 
 extern "C" void* count_id() { return &Count::id; }
 extern "C" void* count_info() { return &Count::info; }

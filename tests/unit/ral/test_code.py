@@ -84,6 +84,38 @@ def test_damage_ends_no_process(object_):
     assert refused > 100
 
 
+def test_a_symbol_outside_of_its_section_is_refused(object_):
+    """At its end there may be one: what nothing lies behind."""
+    (sections,) = struct.unpack_from("<Q", object_, 0x28)
+    size, count = struct.unpack_from("<HH", object_, 0x3A)
+    rows = [struct.unpack_from("<IIQQQQIIQQ", object_, sections + k * size) for k in range(count)]
+    (table,) = (row for row in rows if row[1] == 2)
+    at = next(
+        at
+        for at in range(table[4], table[4] + table[5], 24)
+        if object_[at + 4] & 15 == 2 and struct.unpack_from("<H", object_, at + 6)[0]  # a function that is in it
+    )
+    end = rows[struct.unpack_from("<H", object_, at + 6)[0]][5]
+    data = bytearray(object_)
+    struct.pack_into("<Q", data, at + 8, end)
+    ral.Code(bytes(data), ral.symbols()).close()
+    struct.pack_into("<Q", data, at + 8, end + 1)
+    with pytest.raises(ValueError, match="a symbol is outside of its section"):
+        ral.Code(bytes(data), ral.symbols())
+
+
+@pytest.mark.parametrize("far", [2**31, -(2**31) - 2**30, 2**40])
+def test_a_target_that_is_too_far_away_is_refused(object_, far):
+    """What is reached by 32 bits of distance lies within 2 GiB."""
+    for at in relocations(object_):
+        kind, symbol = struct.unpack_from("<II", object_, at + 8)
+        if kind not in (1, 24):  # those of 64 bits
+            data = bytearray(object_)
+            struct.pack_into("<q", data, at + 16, far)
+            with pytest.raises(ValueError, match="@.* is too far away"):
+                ral.Code(bytes(data), ral.symbols())
+
+
 @pytest.mark.parametrize("kind", [10, 11, 250])
 def test_other_relocations_are_refused(object_, kind):
     data = bytearray(object_)

@@ -13,10 +13,11 @@ import jax
 import jaxlib
 import numpy as np
 import pytest
+from forked import holds_in_child
 
 import hlo_disc
 from hlo_disc.errors import CallError, OutOfMemoryError, UnsupportedOpError
-from hlo_disc.ral import fail_next_allocation, live_bytes
+from hlo_disc.ral import fail_next_allocation, live_bytes, stop_pool
 from hlo_disc.ral.contexts.jax import call_in_jit
 
 TARGETS = {
@@ -26,6 +27,8 @@ TARGETS = {
     "test_later": {"execute": "later"},
     "test_next": {"instantiate": "begin", "prepare": "prepare", "execute": "next_"},
     "test_stream": {"execute": "stream"},
+    "test_give_back": {"execute": "give_back"},
+    "test_next_set_twice": {"instantiate": "begin_twice", "prepare": "prepare", "execute": "next_"},
 }
 SCALE = 'backend_config = {factor = 2.0 : f32, name = "scale", nested = {yes = true}, offsets = array<i64: 5>}'
 
@@ -139,6 +142,26 @@ def test_tasks_and_scratch(library: ctypes.CDLL, no_leak: None, threads: int) ->
         np.testing.assert_array_equal(exe(x), 2 * x)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_tasks_when_their_threads_have_ended(library: ctypes.CDLL) -> None:
+    exe = hlo_disc.compile(simple("test_tasks"), threads=3)
+    x = np.arange(300, dtype=np.float32)
+
+    def check() -> bool:
+        before = (exe(x) == 2 * x).all()
+        stop_pool()
+        return before and all((exe(x) == 2 * x).all() for _ in range(20))
+
+    assert holds_in_child(check)
+
+
+def test_only_memory_of_the_call_can_be_given_back(library: ctypes.CDLL, no_leak: None) -> None:
+    attributes = "api_version = 4 : i32, has_side_effect = true"
+    call = f"%y = stablehlo.custom_call @test_give_back(%x) {{{attributes}}} : (tensor<?xf32>) -> tensor<4xi64> "
+    exe = hlo_disc.compile(module(call + "return %y : tensor<4xi64>", results="tensor<4xi64>"))
+    assert exe(np.ones(2, np.float32)).tolist() == [0, 1, 0, 1]  # the operand, a block, it again, another one
+
+
 def test_no_memory_for_scratch(library: ctypes.CDLL, no_leak: None) -> None:
     exe = hlo_disc.compile(simple("test_tasks"), threads=1)
     x = np.ones(5, np.float32)
@@ -162,9 +185,9 @@ def test_a_handler_that_goes_on_after_it_has_returned(library: ctypes.CDLL) -> N
         exe(-np.ones(3, np.float32))
 
 
-def next_module(start: int) -> str:
+def next_module(start: int, target: str = "test_next") -> str:
     config = f"api_version = 4 : i32, backend_config = {{start = {start}}}, has_side_effect = true"
-    call = f"""%y = stablehlo.custom_call @test_next() {{{config}}} : () -> tensor<2xi64>
+    call = f"""%y = stablehlo.custom_call @{target}() {{{config}}} : () -> tensor<2xi64>
         return %y : tensor<2xi64>"""
     return module(call, results="tensor<2xi64>")
 
@@ -182,6 +205,12 @@ def test_states_live_as_long_as_their_executable_or_call(library: ctypes.CDLL) -
 def test_a_handler_that_cannot_be_instantiated(library: ctypes.CDLL) -> None:
     with pytest.raises(CallError, match="@test_next.*OUT_OF_RANGE: cannot start below zero"):
         hlo_disc.compile(next_module(-1))
+
+
+def test_a_state_is_set_once(library: ctypes.CDLL) -> None:
+    with pytest.raises(CallError, match="FAILED_PRECONDITION: the state of this stage is set already"):
+        hlo_disc.compile(next_module(1, "test_next_set_twice"))
+    assert library.count_alive() == 0
 
 
 def test_what_the_host_has_not_is_an_error(library: ctypes.CDLL) -> None:

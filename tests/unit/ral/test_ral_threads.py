@@ -11,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import ral_programs as programs
+from forked import holds_in_child
 
 from hlo_disc.errors import ShapeError
-from hlo_disc.ral import pool_threads
+from hlo_disc.ral import pool_threads, stop_pool
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 
@@ -79,12 +80,21 @@ def test_a_forked_child_has_a_pool_of_its_own() -> None:
     exe = programs.add_one(scratch=64, threads=4)
     x = np.arange(5000, dtype=np.float32)
     exe(x)
-    child = os.fork()
-    if child == 0:
-        correct = all((exe(x)[0] == x + 1).all() for _ in range(20))
-        os._exit(0 if correct and pool_threads() == 3 else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert holds_in_child(lambda: all((exe(x)[0] == x + 1).all() for _ in range(20)) and pool_threads() == 3)
     np.testing.assert_array_equal(exe(x)[0], x + 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_pool_that_has_ended_starts_no_threads() -> None:
+    exe = programs.add_one(scratch=64, threads=3)
+    x = np.arange(5000, dtype=np.float32)
+
+    def check() -> bool:
+        before = (exe(x)[0] == x + 1).all() and pool_threads() == 2
+        stop_pool()
+        return before and (exe(x)[0] == x + 1).all() and pool_threads() == 0
+
+    assert holds_in_child(check)
 
 
 @pytest.mark.skipif(sys.flags.dev_mode, reason="dev mode changes the output")

@@ -77,6 +77,24 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(tasks, Tasks,
                                   .Ctx<ffi::RunId>()
                                   .Ctx<ffi::DeviceOrdinal>());
 
+// How many of as many tasks as there are elements run on the thread of the call.
+static ffi::Error Alone(F32 x, ffi::ResultBuffer<ffi::S64> y, ffi::ThreadPool pool) {
+  const std::thread::id self = std::this_thread::get_id();
+  std::atomic<size_t> left{x.element_count()};
+  std::atomic<int64_t> alone{0};
+  for (size_t i = 0; i < x.element_count(); i++) {
+    pool.Schedule([&] {
+      alone += std::this_thread::get_id() == self;
+      left--;
+    });
+  }
+  while (left) std::this_thread::yield();
+  y->typed_data()[0] = alone;
+  return ffi::Error::Success();
+}
+XLA_FFI_DEFINE_HANDLER_SYMBOL(alone, Alone,
+                              ffi::Ffi::Bind().Arg<F32>().Ret<ffi::Buffer<ffi::S64>>().Ctx<ffi::ThreadPool>());
+
 static ffi::Error Nothing(F32 x, ffi::ResultBuffer<ffi::S64> y) { return ffi::Error::Success(); }
 XLA_FFI_DEFINE_HANDLER_SYMBOL(nothing, Nothing, ffi::Ffi::Bind().Arg<F32>().Ret<ffi::Buffer<ffi::S64>>());
 

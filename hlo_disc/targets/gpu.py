@@ -197,8 +197,17 @@ def machine_code(vendor: Vendor, text: str, level: str, dump: Dump | None = None
 
 
 @functools.cache
-def _machine(triple: str, level: str) -> llvm.TargetMachine:
+def _initialize() -> None:
     initialize()
+    # straight line strength reduction has nothing to gain, and takes an eighth of code generation; without what looks
+    # for redundant scalars across blocks, another fifth, some kernels need more registers than there are. For a CPU it
+    # does not run, and from now on each run of passes keeps 54 KiB, names of all passes, which llvmlite never frees
+    llvm.set_option("hlo_disc", "-opt-disable=slsr")
+
+
+@functools.cache
+def _machine(triple: str, level: str) -> llvm.TargetMachine:
+    _initialize()
     return llvm.Target.from_triple(triple).create_target_machine(cpu=level, opt=2, reloc="pic")
 
 

@@ -9,6 +9,7 @@ import functools
 import threading
 
 import llvmlite.binding as llvm
+from llvmlite.binding.newpassmanagers import NewPassManager
 
 from hlo_disc.errors import CompileError
 
@@ -24,9 +25,6 @@ def initialize() -> None:
     llvm.initialize_all_asmprinters()
     # a tenth of code generation, and nothing to gain: schedules keep addresses simple and outline their hot loops
     llvm.set_option("hlo_disc", "-disable-lsr")
-    # nor has straight line strength reduction, an eighth of it on GPUs; without what looks for redundant scalars across
-    # blocks, another fifth, some kernels need more registers than there are
-    llvm.set_option("hlo_disc", "-opt-disable=slsr")
 
 
 def parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
@@ -49,7 +47,7 @@ def optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     passes = llvm.create_new_module_pass_manager()
     for name in _LEAN:
         getattr(passes, f"add_{name}_pass")()
-    passes.run(module, builder)
+    _run(passes, module, builder)
 
 
 def optimize_whole(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
@@ -57,4 +55,13 @@ def optimize_whole(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     options = llvm.create_pipeline_tuning_options(speed_level=1)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    _run(builder.getModulePassManager(), module, builder)
+
+
+def _run(passes: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder) -> None:
+    """And dispose of the passes: close() does not, for of the classes that a manager is it finds another one's method."""
+    try:
+        passes.run(module, builder)
+    finally:
+        NewPassManager._dispose(passes)
+        passes.detach()

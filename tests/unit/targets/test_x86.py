@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import struct
+import subprocess
+import sys
 import threading
 
 import kernel_runner as kernels
@@ -265,3 +268,34 @@ def test_host_functions_and_kernels_in_modules_of_their_own():
         compile_modules(generator, [kernels.parse(alone)], kernels.parse(host("memref<?xf64>")))
     with pytest.raises(CompileError, match="the kernel @k is declared as"):
         compile_modules(generator, [], kernels.parse(host("memref<?xf32>")))
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs the GNU C library")
+def test_compilations_leave_little_behind():
+    """Of LLVM's passes and of ours: what they hold is counted by the allocator, in a process that does nothing else."""
+    code = """
+import ctypes, gc
+import llvmlite.binding as llvm
+from hlo_disc.targets import x86
+
+class Info(ctypes.Structure):
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+
+held = ctypes.CDLL(None).mallinfo2
+held.restype = Info
+generator = x86.generator("avx2")
+
+def compiled(times):
+    for _ in range(times):
+        generator.compile_llvm("define i32 @f(i32 %x) { %y = add i32 %x, 1\\n ret i32 %y }")
+    gc.collect()
+    return held().uordblks + held().hblkhd
+
+first = compiled(20)
+print((compiled(40) - first) // 40)
+"""
+    environment = {**os.environ, "PYTHONMALLOC": "malloc"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 4096  # 1.5 KiB are llvmlite's

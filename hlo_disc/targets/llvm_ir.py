@@ -59,7 +59,7 @@ def optimize_whole(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
 
 
 def _run(passes: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder) -> None:
-    """And dispose of the passes: close() does not, for of the classes that a manager is it finds another one's method."""
+    """And dispose of the passes: close() finds another method than a manager's, which does nothing."""
     try:
         passes.run(module, builder)
     finally:

@@ -1,0 +1,58 @@
+"""Reductions, views, paddings and products where their rows could be a little wrong: one program each for all sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from test_places import check
+from torch.nn import functional
+
+SHAPES = [(5, 7), (7, 5), (3, 11), (1, 6)]
+CASES: dict[str, Callable[..., Any]] = {
+    "variances": lambda x: (x.var(1), x.var(0, correction=0), x.var(), torch.var_mean(x, 1, correction=2)),
+    "softmax of large numbers": lambda x: ((x * 1000).softmax(1), (x * 1000).log_softmax(0)),
+    "normalised": lambda x: torch.native_layer_norm(x, (x.shape[1],), x[0], x[-1], 1e-3),
+    "slices": lambda x: (x[:, -3:], x[:, 2:-1], x[:, 4:2], x[:, -20:3], x[:, 1:99], x[:, -1], x[:, 3]),
+    "repeated": lambda x: (x.repeat(2, 3), x.repeat(2, 1, 2)),
+    "rolled": lambda x: (x.roll(2, 1), x.roll(-1, 0), x.roll(3), x.roll((1, -2), (0, 1))),
+    "padded": lambda x: functional.pad(x, (1, 2, 3, 0), value=0.5),
+    "cut by a padding": lambda x: functional.pad(x, (-1, 2)),
+    "triangles": lambda x: (x.tril(1), x.triu(-1), x.tril(), x.triu(2)),
+    "scaled products": lambda x: torch.addmm(x[:, :1], x, x.T, beta=0.5, alpha=2),
+    "what does not count": lambda x: torch.addmm(x[:, :1] / 0, x, x.T, beta=0),
+    "fewer places than elements": lambda x: x.gather(1, (x[:1] > 0).long()),
+}
+
+
+def given(rows: int, columns: int) -> tuple[torch.Tensor]:
+    return (torch.randn(rows, columns),)
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_are_as_in_eager_mode(name: str):
+    check(CASES[name], given, SHAPES[:3])
+
+
+def test_gradients_of_paddings_that_repeat():
+    def gradient(x):
+        y = functional.pad(x[None], (2, 3), mode="replicate")[0]
+        return torch.autograd.grad((y * y * torch.arange(y.shape[1])).sum(), x)
+
+    compiled = torch.compile(
+        lambda x: functional.pad(x[None], (2, 3), mode="replicate")[0],
+        backend="hlo_disc", dynamic=True, fullgraph=True, options={"fallback": False},
+    )  # fmt: skip
+    for shape in SHAPES[:3]:
+        x = torch.randn(shape, requires_grad=True)
+        y = compiled(x)
+        (made,) = torch.autograd.grad((y * y * torch.arange(y.shape[1])).sum(), x)
+        torch.testing.assert_close(made, gradient(x)[0])

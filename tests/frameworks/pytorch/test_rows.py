@@ -12,7 +12,7 @@ from torch.nn import functional
 
 SHAPES = [(5, 7), (7, 5), (3, 11), (1, 6)]
 CASES: dict[str, Callable[..., Any]] = {
-    "variances": lambda x: (x.var(1), x.var(0, correction=0), x.var(), torch.var_mean(x, 1, correction=2), torch.var(x, 1, correction=None)),
+    "variances": lambda x: (x.var(1), x.var(0, correction=0), x.var(), torch.var_mean(x, 1, correction=2)),
     "softmax of large numbers": lambda x: ((x * 1000).softmax(1), (x * 1000).log_softmax(0)),
     "normalised": lambda x: torch.native_layer_norm(x, (x.shape[1],), x[0], x[-1], 1e-3),
     "slices": lambda x: (x[:, -3:], x[:, 2:-1], x[:, 4:2], x[:, -20:3], x[:, 1:99], x[:, -1], x[:, 3]),

@@ -65,7 +65,7 @@ def name(graph: Graph, options: Options) -> str:
     if program is None:
         return ""
     kind, level = registry.split(options.target)
-    made_by = (kind, level, registry.find(kind).made_for(level), _versions(), _package())
+    made_by = (kind, level, options.excess_precision, registry.find(kind).made_for(level), _versions(), _package())
     return hashlib.sha256(program + repr(made_by).encode()).hexdigest()
 
 

@@ -34,6 +34,9 @@ class Options:
         cache: directory in which compiled programs are kept for later processes, "" for none, "auto" for the
             environment's, which is `$XDG_CACHE_HOME/hlo_disc`, by default `~/.cache/hlo_disc`, where it says none.
         cache_bytes: bound on the bytes there: what was not used for longest is deleted.
+        excess_precision: let kernels compute on f16 and bf16 in f32, and round where a value is stored, converted or
+            seen as bits, not after every op. Faster, mostly closer to exact arithmetic, and not what was written: what
+            ops follow each other in a kernel decides what is rounded.
         fallback: let `hlo_disc.jit` run through `jax.jit` what it cannot compile; an UnsupportedOpError otherwise.
 
     Raises:
@@ -47,6 +50,7 @@ class Options:
     verify: bool = True
     cache: str = "auto"
     cache_bytes: int = 4 << 30
+    excess_precision: bool = False
     fallback: bool = True
 
     def __post_init__(self) -> None:

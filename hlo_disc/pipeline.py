@@ -87,7 +87,7 @@ def _rewrite(c: InProgress) -> None:
     from hlo_disc.dynamic_hlo.passes.simplify import simplify
 
     graph = simplify(c.graph)
-    later = multiply_after_loops(graph)
+    later = multiply_after_loops(graph, c.options.excess_precision)
     c.graph = graph if later is graph else simplify(later)
 
 
@@ -148,7 +148,7 @@ def _kernels(c: InProgress) -> None:
     limit = c.generator.device.narrow
     sizes = decisive(c.scheduled, c.graph.facts, limit) if limit else None
     c.compilation = c.open.enter_context(c.generator.begin(c.listing.__setitem__ if c.options.dump else None))
-    for module, largest in build_kernels(c.scheduled, c.generator.batch):
+    for module, largest in build_kernels(c.scheduled, c.generator.batch, c.options.excess_precision):
         if c.options.dump:
             c.kernels.append(str(module))
         if sizes:

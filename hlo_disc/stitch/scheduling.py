@@ -125,12 +125,12 @@ def _fitting(group: Group, choices: Sequence[Choice], facts: ShapeFacts, device:
     return kept
 
 
-def build_kernels(scheduled: Scheduled, batch: int) -> Iterator[tuple[ir.Module, int]]:
+def build_kernels(scheduled: Scheduled, batch: int, excess_precision: bool) -> Iterator[tuple[ir.Module, int]]:
     """Modules of so many kernels, or of all with 0, each with the largest index among its constants."""
     kernels = list(scheduled.kernels.items())
     count = batch or max(len(kernels), 1)
     for first in range(0, max(len(kernels), 1), count):
-        builder = ModuleBuilder()
+        builder = ModuleBuilder(excess_precision)
         try:
             for name, item in kernels[first : first + count]:
                 item.build(builder.builder, name)

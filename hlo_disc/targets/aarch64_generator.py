@@ -26,5 +26,6 @@ class Aarch64Generator(NativeGenerator):
     def machine(self) -> Machine:
         """The translator's record of the machine."""
         return Machine(
-            triple=self.triple, layout=self.layout, attributes=f'nounwind "tune-cpu"="{self.tune}"', minimum=True
-        )
+            triple=self.triple, layout=self.layout, attributes=f'nounwind "tune-cpu"="{self.tune}"', minimum=True,
+            passes_nan_on=True,
+        )  # fmt: skip

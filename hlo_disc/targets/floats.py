@@ -37,8 +37,10 @@ def widen(op: Append, value: str, type_: Type) -> str:
     return op(f"bitcast {whole.text} {high} to {single}")
 
 
-def narrow(op: Append, value: str, source: Type, target: Type) -> str:
+def narrow(op: Append, value: str, source: Type, target: Type, known: str = "") -> str:
     """Round a float to a narrower type, ties to even.
+
+    known: "exact" of an f32 that is a number of the narrower type, "clean" where the low 16 bits of NaN are zero.
 
     Instructions for bf16 may flush denormals to zero, and are no faster than rounding by integer arithmetic.
     """
@@ -49,22 +51,25 @@ def narrow(op: Append, value: str, source: Type, target: Type) -> str:
         value, source = _to_odd_f32(op, value, source), like(source, F32)
     if small is F16:
         return op(f"fptrunc {source.text} {value} to {target.text}")
-    return _to_bf16(op, value, source, target) if small is BF16 else minifloats.narrow(op, value, target)
+    return _to_bf16(op, value, source, target, known) if small is BF16 else minifloats.narrow(op, value, target)
 
 
-def _to_bf16(op: Append, value: str, source: Type, target: Type) -> str:
+def _to_bf16(op: Append, value: str, source: Type, target: Type, known: str) -> str:
     whole = like(source, I32)
     t = whole.text
     bits = op(f"bitcast {source.text} {value} to {t}")
     kept = op(f"lshr {t} {bits}, {splat(whole, '16')}")
-    odd = op(f"and {t} {kept}, {splat(whole, '1')}")
-    nudge = op(f"add {t} {odd}, {splat(whole, int_constant(0x7FFF, I32))}")
-    rounded = op(f"add {t} {bits}, {nudge}")
-    quiet = op(f"or {t} {bits}, {splat(whole, int_constant(0x400000, I32))}")
-    is_nan = op(f"fcmp uno {source.text} {value}, {value}")
-    chosen = op(f"select {'i1' if not source.lanes else f'<{source.lanes} x i1>'} {is_nan}, {t} {quiet}, {t} {rounded}")
-    high = op(f"lshr {t} {chosen}, {splat(whole, '16')}")
-    return op(f"trunc {t} {high} to {target.text}")
+    if known != "exact":
+        odd = op(f"and {t} {kept}, {splat(whole, '1')}")
+        nudge = op(f"add {t} {odd}, {splat(whole, int_constant(0x7FFF, I32))}")
+        rounded = op(f"add {t} {bits}, {nudge}")
+        if known != "clean":  # a carry out of the low bits would make a number of some NaN
+            quiet = op(f"or {t} {bits}, {splat(whole, int_constant(0x400000, I32))}")
+            is_nan = op(f"fcmp uno {source.text} {value}, {value}")
+            mask = "i1" if not source.lanes else f"<{source.lanes} x i1>"
+            rounded = op(f"select {mask} {is_nan}, {t} {quiet}, {t} {rounded}")
+        kept = op(f"lshr {t} {rounded}, {splat(whole, '16')}")
+    return op(f"trunc {t} {kept} to {target.text}")
 
 
 def _to_odd_f32(op: Append, value: str, source: Type) -> str:

@@ -55,6 +55,8 @@ class Machine:
     exp2, reciprocal: LLVM's intrinsics for the machine's own 2^x and 1/x of an f32, "" for none: wrong by a few ulp,
         and 0 in the place of numbers below 2^-126.
     minimum: whether the smaller of two numbers, NaN if one is NaN, is one instruction.
+    passes_nan_on: whether NaN that arithmetic makes has the bits of an operand that is NaN, or none but those that every
+        quiet NaN has.
     mask: f(body, mask, type) is a mask of i1 in the form in which code generation gets loads and stores of a vector
         type right; None where it does with any.
     """
@@ -72,4 +74,5 @@ class Machine:
     exp2: str = ""
     reciprocal: str = ""
     minimum: bool = False
+    passes_nan_on: bool = False
     mask: Callable[[FunctionBody, str, Type], str] | None = None

@@ -46,6 +46,8 @@ FLOAT_PREDICATES = (
 _AT_ONCE = 4
 # a select with this attribute must not become a branch
 UNPREDICTABLE = "hlo_disc.unpredictable"
+# what is known of a float that is rounded, see `floats.narrow`
+KNOWN = "hlo_disc.known"
 
 
 def _integer(opcode: str) -> Handler:
@@ -115,7 +117,9 @@ def _cast(opcode: str) -> Handler:
             via = source if source.is_float else like(source, F64 if source.size > 2 else F32)
             if via is not source:
                 value = body.op(f"{opcode} {source.text} {value} to {via.text}")
-            body[result] = narrow(body.op, value, via, target)
+            known = op.attributes[KNOWN].value if KNOWN in op.attributes else ""
+            clean = known == "clean" and body.module.machine.passes_nan_on
+            body[result] = narrow(body.op, value, via, target, known if clean or known == "exact" else "")
             return
         body[result] = body.op(f"{opcode} {source.text} {value} to {target.text}")
 

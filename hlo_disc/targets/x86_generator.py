@@ -56,6 +56,7 @@ class X86Generator(NativeGenerator):
             pair_dot="llvm.x86.avx512bf16.dpbf16ps.512" if self._has_pair_dot else "",
             tile=x86_tiles.tile if self._has_tiles else None,
             scale=scale if self.level == "avx512" else None,
+            passes_nan_on=True,
             mask=None if self.level == "avx512" else hidden,
         )
 

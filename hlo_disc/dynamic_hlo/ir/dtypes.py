@@ -55,6 +55,11 @@ def is_float(dtype: np.dtype) -> bool:
     return dtype_class(dtype) == "float"
 
 
+def is_small_float(dtype: np.dtype) -> bool:
+    """Real, of fewer bits than f32: computed in that."""
+    return is_float(dtype) and dtype.itemsize < 4
+
+
 def is_unsigned(dtype: np.dtype) -> bool:
     """Whether its integers, or truth values, compare and widen as unsigned."""
     return dtype_class(dtype) in ("uint", "bool")

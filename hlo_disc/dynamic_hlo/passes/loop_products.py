@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dependence import live_ops
+from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copied, everywhere, make_op, substitute
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.cost import typical_bytes
@@ -32,19 +33,22 @@ WIDER = 4
 Line = tuple[Dim, int]  # a scalar of the body: where it starts, and by how much it grows in each turn
 
 
-def multiply_after_loops(graph: Graph) -> Graph:
-    """An equal graph in which such products run once; the same object when there is none."""
-    return everywhere(graph, _in_scope)
+def multiply_after_loops(graph: Graph, excess_precision: bool = False) -> Graph:
+    """An equal graph in which such products run once; the same object when there is none.
+
+    excess_precision: also where each turn rounds a sum to fewer bits than f32 has, and one product does that once.
+    """
+    return everywhere(graph, lambda scope: _in_scope(scope, excess_precision))
 
 
-def _in_scope(graph: Graph) -> Graph:
+def _in_scope(graph: Graph, excess_precision: bool) -> Graph:
     values: dict[Value, Value] = {}
     made: list[Op] = []
     changed = False
     for op in graph.ops:
         new = substitute(op, values)
         loop = _Loop.of(graph.facts, new) if new.name == "while" else None
-        results = loop.without_products(made) if loop else None
+        results = loop.without_products(made, excess_precision) if loop else None
         if results is None:
             made.append(new)
         else:
@@ -165,14 +169,15 @@ class _Loop:
             return None
         return dot, line
 
-    def without_products(self, made: list[Op]) -> list[Value] | None:
+    def without_products(self, made: list[Op], excess_precision: bool) -> list[Value] | None:
         """The results of the loop; it, and the products, are appended. None when there are no products."""
         stacks: dict[tuple[Value, Line], Value] = {}  # what is stacked, and at which row
         room = self._bytes_of_rows()
         sums: dict[int, tuple[_Sum, Line]] = {}
         for k in range(self.count):
             found = self._sum(k)
-            if found is None:
+            rounded = is_small_float(self.body.outputs[k].dtype) and not excess_precision
+            if found is None or rounded:
                 continue
             rows = [row for x in found.dot.operands if (row := self._row(x))]
             start, line = (rows[0].start, rows[0].line) if rows else (self.counter, (ZERO, 1))

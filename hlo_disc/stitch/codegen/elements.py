@@ -2,23 +2,26 @@
 
 Registers hold floats of up to 16 bits as f32, integers of fewer than 8 as i8 (in range, with their sign), bool as i1.
 Memory holds all of these as ml_dtypes does: a byte for what is smaller, its spare bits zero.
+
+What a register holds of a type is an element of it: every op rounds its result (`settle`), so that a value is the same
+in all kernels that compute it, and as it is in memory. With `ModuleBuilder.excess_precision` f16 and bf16 are rounded
+where they are stored, converted or seen as bits instead.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, int_limits, is_float, is_unsigned
+from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, int_limits, is_float, is_small_float, is_unsigned
 from hlo_disc.mlir import arith, ir
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Val
 
 _F64 = np.dtype(np.float64)
-
-
-def is_small_float(dtype: np.dtype) -> bool:
-    """Whether registers hold its elements as f32 though memory does not."""
-    return is_float(dtype) and dtype.itemsize < 4
+# What is known of an f32 that becomes a smaller float: it is one already; or, if it is NaN, its low 16 bits are zero
+# unless the machine has NaN of its own. An attribute of the op says so.
+KNOWN = "hlo_disc.known"
+EXACT, CLEAN = "exact", "clean"
 
 
 # ------------------------------------------------------------------------------------------- registers and memory
@@ -40,7 +43,7 @@ def to_memory(b: Builder, x: Val, dtype: np.dtype) -> Val:
         return b.cast(arith.ExtUIOp, b.i8, x)
     to = b.memory_type(dtype)
     if x.element != to:
-        return b.cast(arith.TruncFOp, to, x)
+        return _narrowed(b, x, dtype, "" if keeps_more(b, dtype) else EXACT)
     return low_bits(b, x, dtype)
 
 
@@ -66,14 +69,16 @@ def sign_extended(b: Builder, x: Val, bits: int) -> Val:
     return b.apply(arith.ShRSIOp, b.apply(arith.ShLIOp, x, spare), spare)
 
 
-def settle(b: Builder, x: Val, dtype: np.dtype) -> Val:
-    """A result of arithmetic as an element of its type: narrow integers wrap, mini floats are rounded.
-
-    f16 and bf16 stay as precise as they were computed until they are stored.
-    """
-    if dtype.itemsize > 1 or dtype == BOOL:
+def settle(b: Builder, x: Val, dtype: np.dtype, known: str = "") -> Val:
+    """A result of arithmetic as an element of its type: narrow integers wrap, small floats are rounded."""
+    if dtype == BOOL or keeps_more(b, dtype):
         return x
-    return round_small(b, x, dtype) if is_float(dtype) else wrap(b, x, dtype)
+    return round_small(b, x, dtype, known) if is_float(dtype) else wrap(b, x, dtype)
+
+
+def keeps_more(b: Builder, dtype: np.dtype) -> bool:
+    """Whether registers hold more of its elements than the type has."""
+    return b.module.excess_precision and is_small_float(dtype) and dtype.itemsize > 1
 
 
 # --------------------------------------------------------------------------------------------------- conversions
@@ -86,7 +91,8 @@ def convert(b: Builder, x: Val, source: np.dtype, target: np.dtype) -> Val:
         return b.compare("!=", x, 0)
     if is_float(target):
         if not is_float(source):
-            return round_small(b, b.cast(arith.UIToFPOp if is_unsigned(source) else arith.SIToFPOp, to, x), target)
+            made = b.cast(arith.UIToFPOp if is_unsigned(source) else arith.SIToFPOp, to, x)
+            return made if bit_width(source) <= 8 and target.itemsize > 1 else round_small(b, made, target)
         small = b.memory_type(target)
         if x.element == b.memory_type(_F64) and small != to:  # not by way of f32: that would round twice
             return b.cast(arith.ExtFOp, to, b.cast(arith.TruncFOp, small, x))
@@ -106,12 +112,22 @@ def _resize_float(b: Builder, x: Val, to: ir.Type) -> Val:
     return b.cast(arith.ExtFOp if wider else arith.TruncFOp, to, x)
 
 
-def round_small(b: Builder, x: Val, dtype: np.dtype) -> Val:
-    """Round to a small float, but keep it widened; other types as they are."""
-    if not is_float(dtype):
-        return x
-    small = b.memory_type(dtype)
-    return x if small == x.element else b.cast(arith.ExtFOp, x.element, b.cast(arith.TruncFOp, small, x))
+def round_small(b: Builder, x: Val, dtype: np.dtype, known: str = "") -> Val:
+    """Round to a small float, but keep it widened; larger ones as they are."""
+    return b.cast(arith.ExtFOp, x.element, _narrowed(b, x, dtype, known)) if is_small_float(dtype) else x
+
+
+def _narrowed(b: Builder, x: Val, dtype: np.dtype, known: str) -> Val:
+    """Rounded to a small float."""
+    small = b.vec(x.lanes, b.memory_type(dtype))
+
+    def build() -> ir.Value:
+        op = arith.TruncFOp(small, x.v)
+        if known:
+            op.attributes[KNOWN] = ir.StringAttr.get(known)
+        return op.result
+
+    return b.pure(build, x.lanes, [x], key=(arith.TruncFOp, small, known))
 
 
 def _float_to_int(b: Builder, x: Val, target: np.dtype) -> Val:

@@ -20,7 +20,7 @@ from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import arith, math
 from hlo_disc.stitch.codegen import complex_values as pairs
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.elements import as_bits, bitcast, convert, from_bits, low_bits, settle, sign_extended
+from hlo_disc.stitch.codegen.elements import CLEAN, as_bits, bitcast, convert, from_bits, low_bits, settle, sign_extended
 from hlo_disc.stitch.codegen.val import Val
 from hlo_disc.stitch.prepare import private_ops  # noqa: F401  (its ops enter the table)
 
@@ -298,13 +298,28 @@ _ROWS: dict[str, Rule] = {
 _EXACT = frozenset(
     "is_finite convert bitcast_convert reinterpret maximum minimum clamp and or xor compare select".split()
 )
+# Rows of which that holds of floats of two bytes. (Smaller ones may lack a sign, or what is rounded to.)
+_EXACT_IN_TWO_BYTES = frozenset(
+    "abs negate sign floor ceil round_nearest_afz round_nearest_even remainder next_after reduce_precision".split()
+)
 
 
 def _settled(rule: Rule) -> Rule:
-    return lambda b, o, x: settle(b, rule(b, o, x), o.operands[-1].dtype)
+    return lambda b, o, x: settle(b, rule(b, o, x), o.operands[-1].dtype, CLEAN)
 
 
-ELEMENTWISE: dict[str, Rule] = {name: rule if name in _EXACT else _settled(rule) for name, rule in _ROWS.items()}
+def _settled_unless_two_bytes(rule: Rule) -> Rule:
+    settled = _settled(rule)
+    return lambda b, o, x: (rule if is_float(t := o.operands[-1].dtype) and t.itemsize == 2 else settled)(b, o, x)
+
+
+def _with_exact_results(name: str, rule: Rule) -> Rule:
+    if name in _EXACT:
+        return rule
+    return _settled_unless_two_bytes(rule) if name in _EXACT_IN_TWO_BYTES else _settled(rule)
+
+
+ELEMENTWISE: dict[str, Rule] = {name: _with_exact_results(name, rule) for name, rule in _ROWS.items()}
 _OPS = {name for name, row in OPS.items() if row.kind == "elementwise"}
 assert ELEMENTWISE.keys() == _OPS, ELEMENTWISE.keys() ^ _OPS
 

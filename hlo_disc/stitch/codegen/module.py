@@ -24,9 +24,11 @@ class ModuleBuilder:
     """Builds a module of kernels, or one of host functions. `builder` builds the function that is open.
 
     library: the calls of library functions and their numbers. largest_index: of the constants, without signs.
+    excess_precision: see `Options`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, excess_precision: bool = False) -> None:
+        self.excess_precision = excess_precision
         self._context = mlir.context()
         self._context.__enter__()
         self._unknown = ir.Location.unknown()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value
 from hlo_disc.errors import CompileError
-from hlo_disc.stitch.codegen.elements import round_small
 from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
 from hlo_disc.stitch.codegen.val import Val
 
@@ -22,9 +21,7 @@ def inline(body: Body, region: Region, args: Sequence[Val]) -> list[Val]:
         rule = ELEMENTWISE.get(op.name)
         with body.b.at(op.loc):
             if rule is not None:
-                x = rule(body.b, op, [values[x] for x in op.operands])
-                # What is carried from element to element is an element of its type at every step.
-                values[op.result] = round_small(body.b, x, op.result.dtype)
+                values[op.result] = rule(body.b, op, [values[x] for x in op.operands])
             elif not op.operands:  # a constant, or a size
                 values[op.result] = body.eval(op.result, ())
             else:

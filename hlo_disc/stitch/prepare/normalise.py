@@ -1,6 +1,7 @@
 """The last rewrite before fusion: ops with a second meaning are spelled with those that schedules know.
 
-`pad` becomes `place`: the padded-in value everywhere, then the operand on top. A convolution becomes a dot over windows
+`pad` becomes `place`: the padded-in value everywhere, then the operand on top. Sums and products of floats smaller than
+f32 are made in f32, however many kernels share them, and rounded in the end. A convolution becomes a dot over windows
 (`convolution.py`), `select_and_scatter` two ops over windows. Operands that have one shape have the same axes of one.
 What programs do not have is in `private_ops.py`.
 """
@@ -9,6 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, everywhere, raw_dim, substitute
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.inference import agree_shapes
@@ -36,6 +40,8 @@ def _spelled(graph: Graph) -> Graph:
         operands = _alike(builder, op, [new.get(x, x) for x in op.operands])
         if op.name == "pad":
             new[op.result] = _pad(builder, op, operands)
+        elif op.name == "reduce" and op.attrs["kind"] in ("add", "mul") and is_small_float(op.result.dtype):
+            new[op.result] = _wide_reduce(builder, op, operands)
         elif moves_bits(op):
             new[op.result] = move_bits(builder, op, operands[0])
         elif op.name == "select_and_scatter":
@@ -82,6 +88,11 @@ def _pad(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:
     shape = op.result.shape
     fill = builder.op("broadcast", [value], op.loc, shape=shape, dims=())
     return builder.op("place", [fill, x], op.loc, starts=low, steps=strides)
+
+
+def _wide_reduce(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:
+    wide = [builder.op("convert", [x], op.loc, dtype=np.dtype(np.float32)) for x in operands]
+    return builder.op("convert", [builder.op("reduce", wide, op.loc, **op.attrs)], op.loc, dtype=op.result.dtype)
 
 
 def _select_and_scatter(builder: GraphBuilder, op: Op, operands: list[Value]) -> Value:

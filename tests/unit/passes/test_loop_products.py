@@ -36,7 +36,7 @@ def rnn(xs, w, u, reverse=False):
 def summed(xs, w, u):
     """Both operands of the product are made in the loop, and what is carried is turned."""
     step = lambda c, x: (c + ((x @ jnp.tile(w, 3)).T @ (x + 1)).T, [x * k for k in range(6)])  # noqa: E731
-    return lax.scan(step, jnp.ones((3, 15)), xs)
+    return lax.scan(step, jnp.ones((3, 15), xs.dtype), xs)
 
 
 def row_of(xs, i, size=3):
@@ -173,6 +173,14 @@ def test_products_that_run_once(name: str) -> None:
     for turns in (0, 1, 4):
         assert_equal(graph, later, turns)
     assert multiply_after_loops(later) is later
+
+
+def test_sums_that_each_turn_rounds() -> None:
+    """One product rounds bf16 once: that has to be allowed."""
+    fn = lambda xs, w, u: summed(xs.astype(jnp.bfloat16), w.astype(jnp.bfloat16), u)  # noqa: E731
+    graph = graph_of(fn)
+    assert multiply_after_loops(graph) is graph
+    assert dots_inside(multiply_after_loops(graph, excess_precision=True)) == [1]
 
 
 @pytest.mark.parametrize("name", AS_BEFORE)

@@ -133,19 +133,23 @@ def test_element_types(dtype: str, tolerance: float) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("change", [biased, causal])
 def test_bf16(layout: str, change: Callable[..., Value]) -> None:
-    """Next to float64: what lies between is more precise than bf16. The host may have registers of matrices."""
-    graph, exact = (attention(layout, change, dtype=dtype) for dtype in ("bfloat16", "float64"))
+    """Each op rounds, as the reference does: integers have exact scores. The host may have registers of matrices."""
+    graph = attention(layout, change, dtype="bfloat16")
     registers = "tile.dot" in str(stitched(graph, Device(64, 32, pair_dot=True, tile_dot=True)).kernels)
     assert registers == (layout != "b, h, d, s")  # queries are read as they lie, along K
     around_tiles = [dict(b=2, h=1, m=m, n=n, d=64) for m, n in ((31, 32), (32, 31), (33, 64), (64, 65))]
     for level in ("host", *levels()):
         executable = Executable(pipeline.compile(graph, Options(target=f"{KIND}:{level}")))
         for size in [*SIZES, *around_tiles]:
-            arrays = sample(graph, size)
-            (want,) = reference.evaluate(exact, [x.astype(np.float64) for x in arrays])
+            rng = np.random.default_rng(0)
+            arrays = [rng.integers(-3, 4, x.shape).astype(x.dtype) for x in sample(graph, size)]
+            (want,) = reference.evaluate(graph, arrays)
             (found,) = executable.native(*map(fenced, arrays))
-            room = 2e-2 * np.abs(want).max(initial=0)
-            np.testing.assert_allclose(found.astype(np.float64), want, rtol=0, atol=room, err_msg=f"{level} {size}")
+            found, want = found.astype(np.float64), want.astype(np.float64)
+            # Sums of weights that are made in another order may be rounded to the next number.
+            assert np.count_nonzero(found != want) <= 0.01 * want.size, f"{level} {size}"
+            room = 1e-2 * np.abs(want).max(initial=0)
+            np.testing.assert_allclose(found, want, rtol=0, atol=room, err_msg=f"{level} {size}")
 
 
 def no_quotient(b: GraphBuilder, x: Value) -> Value:

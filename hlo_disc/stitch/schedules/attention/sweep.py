@@ -2,7 +2,7 @@
 
 One pass over the keys for each level of reductions. When everything later follows from the value that a pass reduces,
 that value takes the scores' place, so that it is computed once. A last division or product by what is the same for all
-keys is left out: it becomes a factor of the row, which the second dot's epilogue applies.
+keys is left out: it becomes a factor of the row, which the second dot's epilogue applies, unless weights are rounded.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
+from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.elements import keeps_more, settle
 from hlo_disc.stitch.codegen.elementwise import MONOIDS
 from hlo_disc.stitch.codegen.index import ZERO, Index
 from hlo_disc.stitch.codegen.sizes import Sizes
@@ -71,6 +73,8 @@ class Sweep:
         """(what stays, what is the same for all keys, whether it divides) of weights that are a quotient or product."""
         op = self.scores.weights.op
         if op is None or op not in self.scores.middle or op.name not in ("divide", "multiply"):
+            return None
+        if is_small_float(op.result.dtype) and not keeps_more(self.b, op.result.dtype):
             return None
         x, y = op.operands
         if self._uniform(y) and not self._uniform(x):
@@ -161,7 +165,12 @@ class _Row:
 
     def _read_back(self) -> None:
         key = self.scores.at[self.now].index(("out", self.scores.key))
-        read = lambda at: self.b.load(self.buffer, self.start + at[key].base, self.body.width, self.body.mask)  # noqa: E731
+
+        def read(at: tuple[Index, ...]) -> Val:
+            x = self.b.load(self.buffer, self.start + at[key].base, self.body.width, self.body.mask)
+            # Scores are sums still, whatever takes their place is an element of its type.
+            return settle(self.b, x, self.now.dtype) if self.now is self.scores.first.result else x
+
         self.body.computed = {self.now: read}
 
     def _keep(self, value: Value, at: Index) -> list[Val]:
@@ -195,7 +204,8 @@ class _Row:
         for op, monoid, lanes in zip(level, monoids, self._pass(inits, step), strict=True):
             x = self.b.lanes.reduce(monoid.lanes(op.result.dtype), lanes)
             init = op.operands[1]
-            self.body.bound[op.result] = x if identity_init(op) else combine(self.b, op, self.body.eval(init, ()), x)
+            x = x if identity_init(op) else combine(self.b, op, self.body.eval(init, ()), x)
+            self.body.bound[op.result] = settle(self.b, x, op.result.dtype)
         if kept is not None:
             self.now = kept
             self._read_back()

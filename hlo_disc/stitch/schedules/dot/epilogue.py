@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from hlo_disc.device import Device
-from hlo_disc.dynamic_hlo.ir.dtypes import is_float
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
@@ -19,7 +18,7 @@ from hlo_disc.errors import CompileError
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.elements import convert
+from hlo_disc.stitch.codegen.elements import convert, settle
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
@@ -84,11 +83,9 @@ class Stores:
         b.if_(b.compare("!=", left, 0), tail)
 
     def _result(self, x: Val) -> Val:
-        """A sum as an element of the dot's result. Floats are not rounded before the last op has run."""
-        source, target = self.p.dtype, self.dot.dtype
-        if source == target or (is_float(target) and self.b.register_type(target) == x.element):
-            return x
-        return convert(self.b, x, source, target)
+        """A sum as an element of the dot's result."""
+        same = self.b.register_type(self.dot.dtype) == x.element
+        return settle(self.b, x, self.dot.dtype) if same else convert(self.b, x, self.p.dtype, self.dot.dtype)
 
     def _index(self, batch: Sequence[Scalar], row: Scalar, col: Scalar) -> tuple[Index, ...]:
         """The index of the dot's result."""

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.elements import is_small_float
 from hlo_disc.stitch.codegen.index import ZERO, Index
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val

@@ -40,9 +40,8 @@ def widen(op: Append, value: str, type_: Type) -> str:
 def narrow(op: Append, value: str, source: Type, target: Type, known: str = "") -> str:
     """Round a float to a narrower type, ties to even.
 
-    known: "exact" of an f32 that is a number of the narrower type, "clean" where the low 16 bits of NaN are zero.
-
-    Instructions for bf16 may flush denormals to zero, and are no faster than rounding by integer arithmetic.
+    known: "exact" of an f32 that is a number of the narrower type, "clean" where the low 16 bits of NaN are zero. A
+        machine's own instruction for bf16 is `Machine.to_bf16`.
     """
     small = target.element or target
     if small is F32:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hlo_disc.mlir import extension_name, ir
 from hlo_disc.targets.emit import FunctionBody, Handler
 from hlo_disc.targets.floats import is_small, like, narrow, widen
@@ -117,13 +119,23 @@ def _cast(opcode: str) -> Handler:
             via = source if source.is_float else like(source, F64 if source.size > 2 else F32)
             if via is not source:
                 value = body.op(f"{opcode} {source.text} {value} to {via.text}")
-            known = op.attributes[KNOWN].value if KNOWN in op.attributes else ""
-            clean = known == "clean" and body.module.machine.passes_nan_on
-            body[result] = narrow(body.op, value, via, target, known if clean or known == "exact" else "")
+            body[result] = _narrowed(body, op, value, via, target)
             return
         body[result] = body.op(f"{opcode} {source.text} {value} to {target.text}")
 
     return handler
+
+
+def _narrowed(body: FunctionBody, op: ir.Operation, value: str, source: Type, target: Type) -> str:
+    machine = body.module.machine
+    known = op.attributes[KNOWN].value if KNOWN in op.attributes else ""
+    if known == "clean" and not machine.passes_nan_on:
+        known = ""
+    exactly = partial(narrow, body.op, value, source, target, known)
+    by_machine = machine.to_bf16 and known != "exact" and target.element is BF16 and source.element is F32
+    if by_machine and any(use.owner.name != "arith.extf" for use in op.results[0].uses):
+        return machine.to_bf16(body, value, source, exactly) or exactly()  # type: ignore[misc]
+    return exactly()
 
 
 def _bitcast(body: FunctionBody, op: ir.Operation) -> None:

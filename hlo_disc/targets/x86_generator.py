@@ -9,7 +9,7 @@ from typing import ClassVar
 import llvmlite.binding as llvm
 
 from hlo_disc.device import Device
-from hlo_disc.targets import x86_tiles
+from hlo_disc.targets import x86_bf16, x86_tiles
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.native_generator import NativeGenerator
 from hlo_disc.targets.x86_masks import hidden
@@ -57,6 +57,8 @@ class X86Generator(NativeGenerator):
             tile=x86_tiles.tile if self._has_tiles else None,
             scale=scale if self.level == "avx512" else None,
             passes_nan_on=True,
+            to_bf16=x86_bf16.narrow if self._has_pair_dot else None,
+            metadata=x86_bf16.METADATA,
             mask=None if self.level == "avx512" else hidden,
         )
 

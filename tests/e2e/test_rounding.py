@@ -176,6 +176,19 @@ def test_every_element_as_an_operand(dtype: np.dtype) -> None:
                     exactly(got, want, level)
 
 
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_around_every_bf16() -> None:
+    """Rounded to the last bit, though the machine's instruction takes subnormal numbers for zero."""
+    ends = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    bits = ((np.arange(1 << 16, dtype=np.uint32) << 16)[:, None] + ends).reshape(-1)
+    mixed = np.random.default_rng(0).permutation(bits)
+    for level, compiled in forms(lambda x: x.astype(BF16), np.dtype(np.float32), "n").items():
+        for x in (bits, mixed, mixed[:37], mixed[:1]):
+            got, want = np.asarray(compiled(x.view(np.float32))), x.view(np.float32).astype(BF16)
+            np.testing.assert_array_equal(np.isnan(got), np.isnan(want), level)
+            np.testing.assert_array_equal(*(y[~np.isnan(want)].view(np.uint16) for y in (got, want)), level)
+
+
 def test_more_precision_where_it_is_allowed() -> None:
     """What is written is a program of its own, also for the cache."""
     fn = lambda x, y: y - ((x + y) - x)  # noqa: E731

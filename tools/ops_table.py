@@ -215,7 +215,7 @@ are quantized types, sparse layouts and custom calls for which no XLA FFI handle
 ## DHLO ops × element types
 
 int and uint are those of 2, 4, 8, 16, 32 and 64 bits; f4, f6 and f8 all kinds that ml_dtypes has. Types of fewer than
-8 bits take a byte in memory. Narrow floats are computed in f32 and rounded once.
+8 bits take a byte in memory. Narrow floats are computed in f32, and rounded after each op.
 
 {chr(10).join(_dhlo())}
 

@@ -55,10 +55,10 @@ class Machine:
     exp2, reciprocal: LLVM's intrinsics for the machine's own 2^x and 1/x of an f32, "" for none: wrong by a few ulp,
         and 0 in the place of numbers below 2^-126.
     minimum: whether the smaller of two numbers, NaN if one is NaN, is one instruction.
-    passes_nan_on: whether NaN that arithmetic makes has the bits of an operand that is NaN, or none but those that every
-        quiet NaN has.
-    to_bf16: f(body, x, type, otherwise) is a vector of f32 rounded to bf16 by the machine's instruction, where it is not
-        widened again; None for lanes that it does not have. otherwise() is what rounds without it.
+    passes_nan_on: whether NaN that arithmetic makes has the bits of an operand that is NaN, or none but those that
+        every quiet NaN has.
+    to_bf16: f(body, x, type, otherwise) is a vector of f32 rounded to bf16 by the machine's instruction, where it is
+        not widened again; None for lanes that it does not have. otherwise() is what rounds without it.
     mask: f(body, mask, type) is a mask of i1 in the form in which code generation gets loads and stores of a vector
         type right; None where it does with any.
     """

@@ -20,7 +20,16 @@ from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import arith, math
 from hlo_disc.stitch.codegen import complex_values as pairs
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.elements import CLEAN, as_bits, bitcast, convert, from_bits, low_bits, settle, sign_extended
+from hlo_disc.stitch.codegen.elements import (
+    CLEAN,
+    as_bits,
+    bitcast,
+    convert,
+    from_bits,
+    low_bits,
+    settle,
+    sign_extended,
+)
 from hlo_disc.stitch.codegen.val import Val
 from hlo_disc.stitch.prepare import private_ops  # noqa: F401  (its ops enter the table)
 
@@ -304,22 +313,18 @@ _EXACT_IN_TWO_BYTES = frozenset(
 )
 
 
-def _settled(rule: Rule) -> Rule:
-    return lambda b, o, x: settle(b, rule(b, o, x), o.operands[-1].dtype, CLEAN)
+def _settled(name: str, rule: Rule) -> Rule:
+    """The row with a result that is an element of its type."""
+
+    def settled(b: Builder, o: Op, x: list[Val]) -> Val:
+        made, dtype = rule(b, o, x), o.operands[-1].dtype
+        exact = name in _EXACT_IN_TWO_BYTES and is_float(dtype) and dtype.itemsize == 2
+        return made if exact else settle(b, made, dtype, CLEAN)
+
+    return rule if name in _EXACT else settled
 
 
-def _settled_unless_two_bytes(rule: Rule) -> Rule:
-    settled = _settled(rule)
-    return lambda b, o, x: (rule if is_float(t := o.operands[-1].dtype) and t.itemsize == 2 else settled)(b, o, x)
-
-
-def _with_exact_results(name: str, rule: Rule) -> Rule:
-    if name in _EXACT:
-        return rule
-    return _settled_unless_two_bytes(rule) if name in _EXACT_IN_TWO_BYTES else _settled(rule)
-
-
-ELEMENTWISE: dict[str, Rule] = {name: _with_exact_results(name, rule) for name, rule in _ROWS.items()}
+ELEMENTWISE: dict[str, Rule] = {name: _settled(name, rule) for name, rule in _ROWS.items()}
 _OPS = {name for name, row in OPS.items() if row.kind == "elementwise"}
 assert ELEMENTWISE.keys() == _OPS, ELEMENTWISE.keys() ^ _OPS
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops import indexing
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints
@@ -150,9 +151,10 @@ def _define(size: Array, *, symbol: str, effect: bool) -> tuple[()]:
 
 
 def _fma(x: Array, y: Array, z: Array) -> Array:
-    """Computed in twice the digits: the second rounding hardly ever shows."""
-    wide = {"f4": np.float64, "f8": np.longdouble}.get(x.dtype.str[1:], x.dtype)
-    return (x.astype(wide) * y + z).astype(x.dtype)
+    """Computed in twice the digits: the second rounding hardly ever shows. Small floats are f32 until the end."""
+    held = np.dtype(np.float32) if is_small_float(x.dtype) else x.dtype
+    wide = {"f4": np.float64, "f8": np.longdouble}.get(held.str[1:], held)
+    return (x.astype(wide) * y.astype(wide) + z.astype(wide)).astype(held).astype(x.dtype)
 
 
 def _infer_reinterpret(op: Op, facts: ShapeFacts) -> Types:

@@ -30,5 +30,5 @@ ROWS: dict[str, Row] = {
 }
 # Elementwise ops without attributes say by their inference what they take.
 for _op in OPS.values():
-    if _op.kind == "elementwise" and not _op.attrs:
+    if _op.kind == "elementwise" and not _op.attrs and _op.dialect:
         ROWS.setdefault(_op.name, elementwise.plain(_op.name))

@@ -15,6 +15,8 @@ TEMPORARY, SCRATCH = -1, -2
 # for each guard behind it. 0: all went well.
 FAILED = 1
 PLAN_BROKEN, MAIN_BROKEN = 1, 2
+# Bytes that no machine has: what is asked for where 64 bits do not hold how many there would be.
+BEYOND_MEMORY = 1 << 62
 ASKED_BITS = 62  # conditions with a bit of their own in the word `asked`
 # The functions of the runtime that compiled code calls.
 PARALLEL_FOR, LIBRARY_CALL, ALLOCATE = "ral_parallel_for", "ral_library_call", "ral_allocate"

@@ -10,9 +10,6 @@ from hlo_disc.mlir import arith
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar, Val, product
 
-# Bytes that no machine has: what is asked for where 64 bits do not hold how many there would be.
-BEYOND_MEMORY = 1 << 62
-
 
 class Sizes:
     """Dims as scalars of the function under construction, computed once each from its symbols."""

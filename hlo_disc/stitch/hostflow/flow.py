@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlo_disc.abi import ALIGNMENT, ASKED_BITS, MAIN_BROKEN, PLAN_BROKEN, EnvLayout
+from hlo_disc.abi import ALIGNMENT, ASKED_BITS, BEYOND_MEMORY, MAIN_BROKEN, PLAN_BROKEN, EnvLayout
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import NEGATED, Graph, Guard, Op, Value, raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
@@ -22,7 +22,7 @@ from hlo_disc.mlir import arith, ir
 from hlo_disc.program import GuardRow, LibraryCall, PackRow
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.module import ModuleBuilder
-from hlo_disc.stitch.codegen.sizes import BEYOND_MEMORY, Sizes
+from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from hlo_disc.abi import ALLOCATE, FAILED, SCRATCH, TEMPORARY
+from hlo_disc.abi import ALLOCATE, BEYOND_MEMORY, FAILED, SCRATCH, TEMPORARY
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.mlir import arith, func, ir, memref
 from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.sizes import BEYOND_MEMORY, Sizes
+from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.hostflow.memory import Slot

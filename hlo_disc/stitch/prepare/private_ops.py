@@ -17,6 +17,7 @@ define (scalar) {symbol, effect}: a size that only the run knows.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -151,10 +152,17 @@ def _define(size: Array, *, symbol: str, effect: bool) -> tuple[()]:
 
 
 def _fma(x: Array, y: Array, z: Array) -> Array:
-    """Computed in twice the digits: the second rounding hardly ever shows. Small floats are f32 until the end."""
+    """Of f64 as fractions; else in twice the digits, where a second rounding hardly ever shows. Small floats are f32."""
     held = np.dtype(np.float32) if is_small_float(x.dtype) else x.dtype
     wide = {"f4": np.float64, "f8": np.longdouble}.get(held.str[1:], held)
-    return (x.astype(wide) * y.astype(wide) + z.astype(wide)).astype(held).astype(x.dtype)
+    with np.errstate(all="ignore"):
+        made = x.astype(wide) * y.astype(wide) + z.astype(wide)
+        if held == np.float64:
+            exact = np.isfinite(made) & (made != 0) & (np.abs(made) < np.finfo(held).max)
+            made[exact] = [
+                float(Fraction(a) * Fraction(b) + Fraction(c)) for a, b, c in zip(x[exact], y[exact], z[exact])
+            ]
+        return made.astype(held).astype(x.dtype)
 
 
 def _infer_reinterpret(op: Op, facts: ShapeFacts) -> Types:

@@ -19,8 +19,8 @@ HEADER = (Path(abi.__file__).parent / "ral" / "core" / "ral.h").read_text()
 
 
 def test_numbers_are_those_of_the_header():
-    found = re.findall(r"#define RAL_(\w+) \(?(-?\d+)\)?$", HEADER, re.MULTILINE)
-    defined = {name: int(value) for name, value in found}
+    found = re.findall(r"#define RAL_(\w+) \(?(-?\d+|INT64_C\(1\) << (\d+))\)?$", HEADER, re.MULTILINE)
+    defined = {name: 1 << int(bit) if bit else int(value) for name, value, bit in found}
     del defined["VERSION"]  # of the runtime's records, which Python never sees
     assert {name: getattr(abi, name) for name in defined} == defined
     assert len(defined) == HEADER.count("#define RAL_") - 1

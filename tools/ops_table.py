@@ -229,9 +229,9 @@ DIFFERENCES = """\
 - `bitcast_convert` of booleans: by the specification, and here, a boolean is one bit, so that an i8 is 8 of them, the
   lowest bit first. XLA takes them for 8 bits each, and makes a result of another shape than the module says. JAX has
   no such casts, nor those between complex numbers, which XLA aborts on: a complex number of 128 bits is two of 64.
-- `compare` of integers as UNSIGNED or SIGNED where their type says the other is taken at its word; the specification and
-  XLA refuse it. Floats without a sign for every value (f8E8M0FNU, and the FNUZ types, whose NaN is where -0 would be)
-  have the total order of the f32 that they are, as in XLA.
+- `compare` of integers as UNSIGNED or SIGNED where their type says the other is taken at its word; the specification
+  and XLA refuse it. Floats without a sign for every value (f8E8M0FNU, and the FNUZ types, whose NaN is where -0 would
+  be) have the total order of the f32 that they are, as in XLA.
 - `reduce` with an initial value that is no identity: it counts once. XLA forgets it where all reduced axes are of
   size 1.
 - `reduce_precision` to 0 bits of mantissa: NaN stays NaN, as in what XLA compiles. StableHLO's interpreter, and XLA

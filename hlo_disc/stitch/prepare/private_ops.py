@@ -152,16 +152,15 @@ def _define(size: Array, *, symbol: str, effect: bool) -> tuple[()]:
 
 
 def _fma(x: Array, y: Array, z: Array) -> Array:
-    """Of f64 as fractions; else in twice the digits, where a second rounding hardly ever shows. Small floats are f32."""
+    """Of f64 by fractions, else in twice the digits: a second rounding hardly ever shows. Small floats as f32."""
     held = np.dtype(np.float32) if is_small_float(x.dtype) else x.dtype
     wide = {"f4": np.float64, "f8": np.longdouble}.get(held.str[1:], held)
     with np.errstate(all="ignore"):
         made = x.astype(wide) * y.astype(wide) + z.astype(wide)
         if held == np.float64:
             exact = np.isfinite(made) & (made != 0) & (np.abs(made) < np.finfo(held).max)
-            made[exact] = [
-                float(Fraction(a) * Fraction(b) + Fraction(c)) for a, b, c in zip(x[exact], y[exact], z[exact])
-            ]
+            rows = zip(x[exact], y[exact], z[exact], strict=True)
+            made[exact] = [float(Fraction(a) * Fraction(b) + Fraction(c)) for a, b, c in rows]
         return made.astype(held).astype(x.dtype)
 
 

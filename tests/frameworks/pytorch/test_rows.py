@@ -56,3 +56,22 @@ def test_gradients_of_paddings_that_repeat():
         y = compiled(x)
         (made,) = torch.autograd.grad((y * y * torch.arange(y.shape[1])).sum(), x)
         torch.testing.assert_close(made, gradient(x)[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32])
+def test_floor_divisions(dtype):
+    """Of all pairs of special numbers: infinities and zeros of both signs, NaN."""
+
+    def divided(a, b):
+        return a // b, torch.div(a, b, rounding_mode="floor"), a % b, 3 // b if dtype.is_floating_point else a // 3
+
+    special = [0.0, -0.0, 1.0, -1.0, 2.5, -3.0, 7.0, 100.0, float("inf"), -float("inf"), float("nan")]
+    line = torch.tensor(special if dtype.is_floating_point else [-7, -3, -1, 1, 2, 5, 2**31 - 1, -(2**31) + 1]).to(
+        dtype
+    )
+    compiled = torch.compile(divided, backend="hlo_disc", dynamic=True, options={"fallback": False})
+    for count in (len(line), 3, 5):
+        a, b = (x.ravel() for x in torch.meshgrid(line[:count], line[:count], indexing="ij"))
+        for got, want in zip(compiled(a, b), divided(a, b), strict=True):
+            torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+            assert torch.equal(torch.signbit(got)[want == 0], torch.signbit(want)[want == 0])

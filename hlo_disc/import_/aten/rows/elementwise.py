@@ -62,14 +62,15 @@ def _sub(r: AtenReader, a: Value, b: Value, alpha: Operand = 1) -> Value:
 
 def floor_divide(r: AtenReader, a: Value, b: Value) -> Value:
     """Towards minus infinity; as Python does it of floats, from the remainder."""
+    rest = r.op("remainder", a, b)
+    quotient = r.op("divide", r.op("subtract", a, rest) if is_float(a) else a, b)
+    if dtype_class(a.dtype) == "uint":
+        return quotient
+    opposite = r.op("xor", r.compare(rest, "LT", 0), r.compare(b, "LT", 0))
+    inexact = r.op("and", r.compare(rest, "NE", 0), opposite)
+    quotient = r.select(inexact, r.op("subtract", quotient, 1), quotient)
     if not is_float(a):
-        quotient, rest = r.op("divide", a, b), r.op("remainder", a, b)
-        if dtype_class(a.dtype) == "uint":
-            return quotient
-        opposite = r.op("xor", r.compare(rest, "LT", 0), r.compare(b, "LT", 0))
-        inexact = r.op("and", r.compare(rest, "NE", 0), opposite)
-        return r.select(inexact, r.op("subtract", quotient, 1), quotient)
-    quotient = r.op("divide", r.op("subtract", a, _remainder(r, a, b)), b)
+        return quotient
     floor = r.emit("floor", (quotient,))
     nearest = r.select(r.compare(r.op("subtract", quotient, floor), "GT", 0.5), r.op("add", floor, 1), floor)
     zero = r.op("multiply", r.op("divide", a, b), 0)

@@ -255,6 +255,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--timeout", type=float, default=900, help="seconds that the tests of a mutant may take")
     parser.add_argument("--trust", action="store_true", help="do not first see that the tests pass without a fault")
+    parser.add_argument("--few", action="store_true", help="of a few of many only one that survives is a failure")
     given = parser.parse_args()
     chosen = mutants(given.names)
     if complaints := check(chosen):
@@ -274,7 +275,8 @@ def main() -> int:
     with ThreadPoolExecutor(given.jobs) as pool:
         verdicts = list(pool.map(lambda m: judge(m, given.timeout), python))
     verdicts += [judge(m, given.timeout) for m in chosen if m not in python]  # they share one build directory
-    return report(verdicts)
+    status = report(verdicts)
+    return int(any(v.fault == SURVIVED for v in verdicts)) if given.few else status
 
 
 def report(verdicts: Sequence[Verdict]) -> int:

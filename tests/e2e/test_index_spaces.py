@@ -123,3 +123,13 @@ def test_dots_over_nothing(rule: str, dtype: str) -> None:
         shapes = [[sizes[s] for s in axes] for axes in (left, right)]
         got = exe(*(np.empty(shape, element) for shape in shapes))
         assert not got.astype(np.float32).any()
+
+
+@pytest.mark.parametrize("end", [2**62 + 3, 2**63 - 1])
+def test_a_slice_to_beyond_any_end(end):
+    """A number in a minimum with a size says nothing of how many elements there are."""
+    executable = hlo_disc.compile(lambda x: jnp.sort(x[:end]) * 2, "f32[n]")
+    for n in (5, 1, 0):
+        np.testing.assert_array_equal(
+            executable(np.arange(n, dtype=np.float32)), np.arange(n, dtype=np.float32)[1:] * 2
+        )

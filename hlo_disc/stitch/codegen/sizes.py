@@ -39,11 +39,22 @@ class Sizes:
         def symbol(name: str) -> Val:
             return b.cast(arith.SIToFPOp, b.f64, b.wide(self.symbols[name]))
 
-        def add(x: Val, y: Val) -> Val:
-            return b.binary("+", x, y)
+        def magnitude(x: Scalar) -> Val:
+            return b.const(float(abs(x)), b.f64) if isinstance(x, int) else x
 
-        ops = {**dict.fromkeys(("add", "floordiv", "mod", "min", "max"), add), "mul": lambda x, y: b.binary("*", x, y)}
-        return dim.lower(lambda n: b.const(float(abs(n)), b.f64), symbol, ops)
+        def add(x: Scalar, y: Scalar) -> Scalar:
+            return b.binary("+", magnitude(x), magnitude(y))
+
+        def least(x: Scalar, y: Scalar) -> Scalar:
+            """No more than the other one, where one is a number that is not negative, however large: "all of it"."""
+            numbers = [n for n in (x, y) if isinstance(n, int)]
+            if len(numbers) == 1 and numbers[0] >= 0:
+                return y if isinstance(x, int) else x
+            return add(x, y)
+
+        ops: dict[str, Callable[[Scalar, Scalar], Scalar]] = dict.fromkeys(("add", "floordiv", "mod", "max"), add)
+        ops |= {"min": least, "mul": lambda x, y: b.binary("*", magnitude(x), magnitude(y))}
+        return magnitude(dim.lower(int, symbol, ops))
 
     def _ops(self) -> dict[str, Callable[[Scalar, Scalar], Scalar]]:
         return {

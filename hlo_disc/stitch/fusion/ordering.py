@@ -6,10 +6,10 @@ decided here, and who fuses tries again without it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hlo_disc.dynamic_hlo.ir.graph import Op, Value, has_effect
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value, dims_in, has_effect
 from hlo_disc.errors import CompileError
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.reuse import Use, old_value
@@ -101,13 +101,27 @@ def _sources(groups: Sequence[Group], changes: Changes) -> dict[Group, list[Grou
         for value in group.written:  # parts are written in order: later ones may overwrite
             parts = made[value]
             found += parts[: parts.index(group)]
-        found += [definers[name] for name in group.symbols if name in definers] if definers else []
+        found += [definers[name] for name in _mentioned(group, made) if name in definers] if definers else []
         found += [previous[group]] if group in previous else []
         for use in changes.of(group):
             found += made.get(changes.version(old_value(use)), [])
         return found
 
     return {group: needed(group) for group in groups}
+
+
+def _mentioned(group: Group, made: Container[Value]) -> Iterable[str]:
+    """The symbols that a group mentions; those of a definition also where its operand is computed, if no group does."""
+    if group.schedule is not HOST or group.ops[0].name != "define":
+        return group.symbols
+    found: set[str] = set()
+    todo = list(group.ops[0].operands)
+    while todo:
+        value = todo.pop()
+        if value.op is not None and value not in made:
+            found.update(name for d in dims_in(value.op) for name in d.symbols)
+            todo += value.op.operands
+    return found
 
 
 def _wait_for_checks(groups: Sequence[Group], before: Mapping[Group, list[Group]]) -> None:

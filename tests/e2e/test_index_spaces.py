@@ -130,6 +130,5 @@ def test_a_slice_to_beyond_any_end(end):
     """A number in a minimum with a size says nothing of how many elements there are."""
     executable = hlo_disc.compile(lambda x: jnp.sort(x[:end]) * 2, "f32[n]")
     for n in (5, 1, 0):
-        np.testing.assert_array_equal(
-            executable(np.arange(n, dtype=np.float32)), np.arange(n, dtype=np.float32)[1:] * 2
-        )
+        x = np.arange(n, dtype=np.float32)
+        np.testing.assert_array_equal(executable(x), x * 2)

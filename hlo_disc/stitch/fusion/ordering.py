@@ -114,14 +114,14 @@ def _mentioned(group: Group, made: Container[Value]) -> Iterable[str]:
     """The symbols that a group mentions; those of a definition also where its operand is computed, if no group does."""
     if group.schedule is not HOST or group.ops[0].name != "define":
         return group.symbols
-    found: set[str] = set()
+    seen: set[Op] = set()
     todo = list(group.ops[0].operands)
     while todo:
         value = todo.pop()
-        if value.op is not None and value not in made:
-            found.update(name for d in dims_in(value.op) for name in d.symbols)
+        if value.op is not None and value.op not in seen and value not in made:
+            seen.add(value.op)
             todo += value.op.operands
-    return found
+    return {name for op in seen for d in dims_in(op) for name in d.symbols}
 
 
 def _wait_for_checks(groups: Sequence[Group], before: Mapping[Group, list[Group]]) -> None:

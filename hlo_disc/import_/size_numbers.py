@@ -86,9 +86,11 @@ def scalar(number: Exact, dtype: Any, weak_type: bool = False, fits: bool = True
 
 
 def size_op(ctx: Any, size: Dim, type_: Any, **attributes: Any) -> Any:
-    """A size in a program, as one op that says which: JAX traces and lowers the arithmetic of every shape anew."""
-    names = ", ".join(ctx.module_context.shape_poly_state.dim_vars)
-    named = {"dims": ir.StringAttr.get(names), "size": ir.StringAttr.get(str(size)), **attributes}
+    """A size in a program: an argument, or one op that says which. JAX computes those of each shape anew."""
+    text, names = str(size), ctx.module_context.shape_poly_state.dim_vars
+    if text in names and not attributes and (given := ctx.dim_var_values[names.index(text)]).type == type_:
+        return given
+    named = {"dims": ir.StringAttr.get(", ".join(names)), "size": ir.StringAttr.get(text), **attributes}
     call = mlir.custom_call("hlo_disc.size", result_types=[type_], operands=ctx.dim_var_values, extra_attributes=named)
     return call.results[0]
 

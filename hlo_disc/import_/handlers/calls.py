@@ -52,6 +52,10 @@ def _composite(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return r.call(ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value, operands)
 
 
+def _dim(attribute: Any) -> Dim:
+    return Dim.parse(text(attribute))
+
+
 def _size(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """`custom_call @hlo_disc.size(values) {dims, size}`: a size, by the values of the dims that it is made of.
 
@@ -59,7 +63,7 @@ def _size(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """
     names = r.attr(op, "dims", text)
     try:
-        size = Dim.parse(r.attr(op, "size", text))
+        size = r.attr(op, "size", _dim)
     except ParseError as error:
         r.unsupported(f"custom call @hlo_disc.size: {error}")
     values = dict(zip(names.split(", "), operands, strict=False))

@@ -42,12 +42,11 @@ def _sizes(scheduled: Scheduled) -> Iterator[Dim]:
             yield from value.shape
 
 
-def counted(groups: Iterable[Group]) -> Iterator[Dim]:
+def counted(groups: Iterable[Group]) -> Iterable[Dim]:
     """The elements of all values, of those that are never in memory too: an index of a kernel is one of them."""
-    for group in groups:
-        for op in all_ops(group.ops):
-            for value in (*op.operands, *op.results):
-                yield _elements(value)
+    ops = (op for group in groups for op in all_ops(group.ops))
+    alike = {(value.shape, value.dtype.kind): value for op in ops for value in (*op.operands, *op.results)}
+    return map(_elements, alike.values())
 
 
 def beyond(sizes: Iterable[Dim], held: Iterable[Dim]) -> list[Dim]:

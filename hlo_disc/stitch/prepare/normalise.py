@@ -64,13 +64,16 @@ def _alike(builder: GraphBuilder, op: Op, operands: list[Value]) -> list[Value]:
 
 
 def _agreed(builder: GraphBuilder, op: Op, operands: list[Value]) -> list[Shape]:
-    """The shapes of the first operands, with 1 for all sizes that must be 1."""
+    """The shapes of the first operands, with 1 for all sizes that must be 1; none where all are so already."""
     if op.name == "broadcast":
-        sizes = zip(operands[0].shape, op.attrs["dims"], strict=True)
-        return [tuple(ONE if op.result.shape[a] is ONE else n for n, a in sizes)]
+        (x,), made = operands, [op.result.shape[a] for a in op.attrs["dims"]]
+        if ONE not in made or x.shape == tuple(made):
+            return []
+        return [tuple(ONE if to is ONE else n for n, to in zip(x.shape, made, strict=True))]
     several = len(op.results) if op.name in ("reduce_with", "cumulative") else 0
     count = len(operands) if kind(op) == "elementwise" else several
-    if all(_ones(x.shape) == _ones(operands[0].shape) for x in operands[:count]):
+    shapes = {x.shape for x in operands[:count]}
+    if len(shapes) == 1 or len({tuple(_ones(shape)) for shape in shapes}) <= 1:
         return []
     return [agree_shapes(op, builder.facts, operands[:count])] * count
 

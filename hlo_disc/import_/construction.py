@@ -29,6 +29,7 @@ class Construction(ABC):
         self.facts = ShapeFacts()
         self.builder = GraphBuilder(self.facts)
         self.guards: list[Guard] = []
+        self.asked: list[Guard] = []  # see `Graph`
         self.nested = 0  # regions around the current op
         self._constants: dict[tuple[np.dtype, tuple[int, ...], bytes], Value] = {}
         self._required: set[tuple[Dim, str, Dim]] = set()
@@ -147,6 +148,20 @@ class Construction(ABC):
         later = relation == "==" and not (lhs.symbols | rhs.symbols).isdisjoint(self.definitions)
         if is_fact and not later:
             symbols.add_fact(self.facts, lhs, relation, rhs)
+
+    def assume(self, lhs: Dim, relation: str, rhs: Dim, what: str) -> None:
+        """A condition on which the program's shape depends: other calls want another program.
+
+        It must be one on sizes that a call says; `what` says what depends on it.
+        """
+        if self.facts.holds(lhs, relation, rhs) is Truth.YES:
+            return
+        condition = f"{what} depends on whether {lhs} {relation} {rhs}"
+        if self.nested or not (lhs.symbols | rhs.symbols).isdisjoint(self.definitions):
+            self.unsupported(f"{condition}, which only the run knows")
+        message = f"{symbols.escape(self.describe())}: {symbols.escape(condition)}, which this program is for"
+        self.asked.append(Guard(lhs, relation, rhs, message))
+        symbols.add_fact(self.facts, lhs, relation, rhs)
 
 
 def _listed(shape: Shape) -> str:

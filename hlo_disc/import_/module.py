@@ -116,6 +116,7 @@ def read_block(
     for made, meaning in reader.evaluator.scalar.defined.items():
         bindings.symbols[str(made)] = meaning.substitute(bindings.symbols)
     definitions = reader.data_dims.definitions
+    asked = (*asked, *reader.asked)
     symbols.check_bound([*reader.guards, *asked], bindings.symbols, definitions)
     return Graph(
         name=name,
@@ -126,7 +127,7 @@ def read_block(
         facts=reader.facts,
         bindings=bindings.symbols,
         guards=tuple(reader.guards),
-        asked=tuple(asked),
+        asked=asked,
         definitions=definitions,
     )
 

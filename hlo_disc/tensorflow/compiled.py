@@ -65,6 +65,14 @@ class Compiled:
             return self.executable.native(*inputs, *map(_read_now, captures))
         return self._op([*inputs, *map(_read, captures)])
 
+    def is_for(self, shapes: Sequence[Sequence[int | None]]) -> bool:
+        """Whether these sizes of its arguments have the program that it is: not where it assumes others of them."""
+        if not self.executable.program.asked:
+            return True
+        held = [tuple(x.shape) for x in self._imported.captures]
+        sizes = [n for shape in (*shapes, *held) for n in shape]
+        return None in sizes or not self.executable.native.unmet(sizes)
+
     def packed(self, results: Sequence[Any]) -> Any:
         """Results as the function nests them."""
         if isinstance(self._structure, tf.Tensor):

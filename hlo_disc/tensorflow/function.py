@@ -16,10 +16,11 @@ from hlo_disc.tensorflow.compiled import Compiled
 from hlo_disc.tensorflow.importing import Imported
 
 Shape = tuple["int | None", ...]
-# Which sizes a function is traced without, in the order in which it is tried: all, all but the last axes, those of the
-# first axes; none, then it is traced for the call.
+# Which sizes a function is traced without, in the order in which it is tried: all, those that are not 1, all but the
+# last axes, those of the first axes; none, then it is traced for the call.
 _GENERALITY: tuple[Callable[[Sequence[int | None]], Shape], ...] = (
     lambda sizes: (None,) * len(sizes),
+    lambda sizes: tuple(n if n == 1 else None for n in sizes),
     lambda sizes: (*(None,) * (len(sizes) - 1), *sizes[-1:]),
     lambda sizes: (*(None,) * min(len(sizes), 1), *sizes[1:]),
     tuple,
@@ -57,7 +58,7 @@ class JitFunction:
             types = tuple((x.dtype, len(shape)) for x, shape in zip(inputs, shapes, strict=True))
             key = repr(tf.nest.map_structure(_mark, (args, kwargs))), fixed, types
         for general, compiled in self._programs.get(key, ()):
-            if _serves(general, shapes):
+            if _serves(general, shapes) and compiled.is_for(shapes):
                 return compiled.packed(compiled.run(inputs))
         compiled = self._add(key, args, kwargs, leaves, inputs, shapes)
         return compiled.packed(compiled.run(inputs))
@@ -68,17 +69,20 @@ class JitFunction:
         with self._lock:
             programs = self._programs.setdefault(key, [])
             for general, compiled in programs:
-                if _serves(general, shapes):  # another thread's
+                if _serves(general, shapes) and compiled.is_for(shapes):  # another thread's
                     return compiled
             first: Exception | None = None
             for general in _signatures(shapes):
+                if any(general == known for known, _ in programs):  # which is for other sizes
+                    continue
                 try:
                     compiled = self._compiled((args, kwargs), leaves, inputs, general)
                 except (HloDiscError, TypeError, ValueError, tf.errors.OpError) as error:
                     first = first or error
                     continue
-                self._programs[key] = [*programs, (general, compiled)]
-                return compiled
+                programs = self._programs[key] = [*programs, (general, compiled)]
+                if compiled.is_for(shapes):
+                    return compiled
         assert first is not None
         raise first
 
@@ -113,13 +117,26 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, (tf.Tensor, np.ndarray, np.generic, tf.Variable))
 
 
+class _Itself:
+    """What has no hash is told from others by being itself. It is kept: its address would become that of another."""
+
+    def __init__(self, x: Any):
+        self.x = x
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self.x is other.x
+
+    def __hash__(self) -> int:
+        return id(self.x)
+
+
 def _key(x: Any) -> Any:
     """What tells a part of the function from another one."""
     try:
         hash(x)
         return type(x), x
     except TypeError:
-        return type(x), id(x)
+        return _Itself(x)
 
 
 def _mark(x: Any) -> str:

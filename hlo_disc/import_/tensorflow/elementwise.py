@@ -198,8 +198,13 @@ def _cast_element(r: Reader, op: Any, x: np.ndarray) -> np.ndarray | None:
 
 def _select(r: Reader, op: Any, operands: list[Operand]) -> Result:
     condition, yes, no = (array(r, x) for x in operands)
-    if op.name == "tf.Select" and condition.rank == 1 and yes.rank > 1:  # it says which rows
-        condition = condition.broadcast(yes.shape, (0,))
+    if op.name == "tf.Select":  # which stretches no size
+        r.same_shape([yes.value, no.value])
+        if condition.rank == 1 and yes.rank > 1:  # it says which rows
+            r.equal(condition.shape[0], yes.shape[0], "the conditions and the rows")
+            condition = condition.broadcast(yes.shape, (0,))
+        elif condition.rank:
+            r.same_shape([condition.value, yes.value])
     return where(condition, yes, no).value
 
 
@@ -237,6 +242,7 @@ def _all_of(name: str) -> Handler:
         if not known:
             return operands[0]
         first, *rest = (array(r, x) for x in known)
+        r.same_shape([x.value for x in (first, *rest)])
         for x in rest:
             first = first.op(name, x)
         return first.value
@@ -259,7 +265,7 @@ _PLAIN = {
     "Expm1": "exponential_minus_one", "Floor": "floor", "IsFinite": "is_finite", "LeftShift": "shift_left",
     "Log": "log", "Log1p": "log_plus_one", "LogicalAnd": "and", "LogicalNot": "not", "LogicalOr": "or",
     "Maximum": "maximum", "Minimum": "minimum", "Mod": "remainder", "Mul": "multiply", "Neg": "negate",
-    "NextAfter": "next_after", "PopulationCount": "popcnt", "Pow": "power", "RealDiv": "divide",
+    "NextAfter": "next_after", "Pow": "power", "RealDiv": "divide",
     "Rint": "round_nearest_even", "Round": "round_nearest_even", "Rsqrt": "rsqrt", "Sigmoid": "logistic",
     "Sin": "sine", "Sqrt": "sqrt", "Sub": "subtract", "Tan": "tan", "Tanh": "tanh", "TruncateDiv": "divide",
     "TruncateMod": "remainder", "Div": "divide", "Add": "add", "ComplexAbs": "abs",
@@ -293,6 +299,7 @@ _FORMULAS: dict[str, Formula] = {
     "L2Loss": lambda x: (x * x).sum(range(x.rank)) / 2,
     "MulNoNan": lambda x, y: where(y.equal(0), (x * y).like(0), x * y),
     "Ndtri": ndtri,
+    "PopulationCount": lambda x: x.op("popcnt").cast(np.uint8),
     "Real": lambda x: x.emit("real"),
     "Reciprocal": lambda x: 1 / x,
     "ReciprocalGrad": lambda y, dy: -dy * y * y,

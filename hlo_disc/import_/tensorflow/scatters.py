@@ -37,11 +37,21 @@ def _body(r: Reader, kind: str, dtype: np.dtype) -> Region:
     return subtracting(r, dtype) if kind == "sub" else monoid_region(kind, dtype)
 
 
+def _scattered(r: Reader, x: Array, at: Array, updates: Array, kind: str) -> Array:
+    """Updates at places that vectors of numbers say: one for each, of the shape of what it goes to."""
+    depth = r.constants((at.shape[-1],), "the length of an index vector")[0]
+    wanted = (*at.shape[:-1], *x.shape[depth:])
+    if len(wanted) != updates.rank:
+        r.unsupported(f"updates of rank {updates.rank} where it is {len(wanted)}")
+    for axis, (d, n) in enumerate(zip(updates.shape, wanted, strict=True)):
+        r.equal(d, n, f"dimension {axis} of the updates and of what they go to")
+    return x.scatter(at, updates, depth, _body(r, kind, x.dtype))
+
+
 def _scatter_into(kind: str) -> Handler:
     def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
         x, at, updates = (array(r, o) for o in operands)
-        depth = r.constants((at.shape[-1],), "the length of an index vector")[0]
-        return x.scatter(at, updates, depth, _body(r, kind, x.dtype)).value
+        return _scattered(r, x, at, updates, kind).value
 
     return handler
 
@@ -49,8 +59,7 @@ def _scatter_into(kind: str) -> Handler:
 def _scatter_nd(r: Reader, op: Any, operands: list[Operand]) -> Result:
     at, updates = array(r, operands[0]), array(r, operands[1])
     x = filled(r, 0, updates.dtype, r.sizes(operands[2]))
-    depth = r.constants((at.shape[-1],), "the length of an index vector")[0]
-    return x.scatter(at, updates, depth, _body(r, "add", x.dtype)).value
+    return _scattered(r, x, at, updates, "add").value
 
 
 def _segments(kind: str, mean: bool = False) -> Handler:

@@ -124,13 +124,20 @@ def _expand_sizes(r: Reader, op: Any, x: np.ndarray, axis: np.ndarray) -> np.nda
 
 def _squeezed(shape: Sequence[Any], op: Any, one: Any) -> list[int]:
     rank = len(shape)
-    axes = op.attributes.get("squeeze_dims") or op.attributes.get("axis") or []
-    return [a % rank for a in axes] or [a for a in range(rank) if one(shape[a])]
+    return [a % rank for a in _said(op)] or [a for a in range(rank) if one(shape[a])]
+
+
+def _said(op: Any) -> Sequence[int]:
+    """The axes that a Squeeze names; without any it drops all that are 1."""
+    return op.attributes.get("squeeze_dims") or op.attributes.get("axis") or ()
 
 
 def _squeeze(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     axes = _squeezed(x.shape, op, lambda d: r.facts.equal(d, ONE) is Truth.YES)
+    for a in range(x.rank):
+        if a not in axes and not _said(op):
+            r.assume(x.shape[a], "!=", ONE, f"the rank, without axis {a} or with it,")
     for a in axes:
         r.equal(x.shape[a], ONE, f"dimension {a}, which is dropped, and 1")
     return x.reshape([d for a, d in enumerate(x.shape) if a not in axes]).value

@@ -106,8 +106,11 @@ def _conv(r: Reader, op: Any, operands: list[Operand]) -> Result:
     if x.shape[space.channel] is not w.shape[k]:
         inputs = _known(r, w.shape[k], "the input channels of a kernel")
         channels = x.shape[space.channel]
-        groups = channels.value // inputs if channels.is_const else 1
-        r.equal(channels, Dim.const(groups * inputs), "the channels and those that the kernel takes")
+        if channels.is_const:
+            groups = channels.value // max(inputs, 1)
+            r.equal(channels, Dim.const(groups * inputs), "the channels and those that the kernel takes")
+        else:
+            r.assume(channels, "==", Dim.const(inputs), "the number of groups")
     sizes = [x.shape[a] for a in space.axes]
     pads = space.pads(r, sizes, extents(w.shape[:k], holes), strides)
     kernel = (k + 1, k, *range(k))

@@ -75,3 +75,57 @@ def test_floor_divisions(dtype):
         for got, want in zip(compiled(a, b), divided(a, b), strict=True):
             torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
             assert torch.equal(torch.signbit(got)[want == 0], torch.signbit(want)[want == 0])
+
+
+NUMBER = 1.2345678  # which 16 bits do not hold
+QUOTIENTS: dict[str, Callable[..., Any]] = {
+    "truncated": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+    "down": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+    "by a single number": lambda x, y: torch.div(x, y[:1], rounding_mode="trunc"),
+    "by a number": lambda x, y: (torch.div(x, NUMBER, rounding_mode="trunc"), x // NUMBER),
+    "of a number": lambda x, y: (NUMBER * 100) // y,
+    "by a tensor without axes": lambda x, y: torch.div(x, torch.tensor(NUMBER), rounding_mode="floor"),
+}
+WITH_NUMBERS: dict[str, Callable[..., Any]] = {
+    "sums": lambda x, y: (x + NUMBER, x - NUMBER, NUMBER - x, x + 257, x + torch.tensor(NUMBER)),
+    "products": lambda x, y: (x * NUMBER, x / NUMBER, x * torch.tensor(NUMBER), torch.tensor(NUMBER) / x),
+    "remainders": lambda x, y: (
+        x % NUMBER,
+        torch.fmod(x, NUMBER),
+        NUMBER % y,
+        torch.remainder(x, torch.tensor(NUMBER)),
+    ),
+    "comparisons": lambda x, y: (x == NUMBER, x >= NUMBER, x > NUMBER, x < NUMBER, x != NUMBER),
+    "next numbers": lambda x, y: torch.nextafter(x, y),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", [*QUOTIENTS, *WITH_NUMBERS])
+def test_16_bits_are_rounded_where_kernels_round(name, dtype):
+    """Numbers are of the operands' type to ATen, and whole quotients are rounded before; to the bit."""
+    function = (QUOTIENTS | WITH_NUMBERS)[name]
+    compiled = torch.compile(function, backend="hlo_disc", dynamic=True, options={"fallback": False})
+    for size in (300, 77):
+        x, y = (torch.randn(size) * 100).to(dtype), torch.randn(size).to(dtype)
+        x[:5] = torch.tensor([NUMBER, torch.inf, torch.nan, 0.0, -0.0])
+        torch.testing.assert_close(compiled(x, y), function(x, y), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("op", [torch.ops.aten._embedding_bag, torch.ops.aten._embedding_bag_forward_only])
+@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize("last", [False, True])
+def test_sizes_of_bags(op, mode, last):
+    """Which PyTorch does not count for sums. Of what goes forward only it says other shapes than it gives."""
+
+    def sizes(table, index, offsets):
+        made = op(table, index, offsets, False, mode, False, None, last)
+        return made[0], made[2], made[3]
+
+    compiled = torch.compile(sizes, backend="hlo_disc", dynamic=True, options={"fallback": False})
+    for count in (7, 12):
+        given = torch.randn(10, 5), torch.randint(0, 10, (count,)), torch.tensor([0, 3, 3, 5, *[count] * last])
+        made, wanted = compiled(*given), sizes(*given)
+        if last and op is not torch.ops.aten._embedding_bag:
+            made, wanted = (made[0], made[1][:4]), (wanted[0], wanted[1][:4])
+        torch.testing.assert_close(made, wanted)

@@ -29,7 +29,10 @@ def _bags(
     r: AtenReader, table: Value, index: Value, offsets: Value, _: bool = False, mode: int = _SUM, __: bool = False,
     weights: Value | None = None, ___: bool = False, padding: int = -1,
 ) -> list[Value]:  # fmt: skip
-    """(bags, the bag of each index, how many rows are in each bag, for maxima which row each number is of)."""
+    """(bags, the bag of each index, how many rows are in each bag, for maxima which row each number is of).
+
+    Of sums PyTorch does not count. It says that there is a count for the end of the last bag, and gives none.
+    """
     shape, dtype, wide = r.outs[0].shape, r.outs[0].dtype, computed(table.dtype)
     bag = _bag(r, r.slice(offsets, 0, 0, shape[0]), index)
     kept = r.compare(index, "NE", padding)
@@ -37,18 +40,20 @@ def _bags(
     rows = r.convert(places.taken(r, table, places.indexed(r, table.shape, [index], wrap=False)), wide)
     if weights is not None:
         rows = r.op("multiply", rows, r.unsqueeze(r.convert(weights, wide), -1))
+    of_index, size, largest = r.outs[1:]
+    told = r.full(0, I64, shape[:1]) if mode == _SUM else count
+    told = r.pad(told, 0, [0], [size.shape[0] - shape[0]])
     if mode == _MAX:
         made, place = _largest(r, rows, bag, kept, index, count, shape)
     else:
-        made, place = _added(r, shape, wide, bag, r.select(r.unsqueeze(kept, -1), rows, 0)), count
+        made, place = _added(r, shape, wide, bag, r.select(r.unsqueeze(kept, -1), rows, 0)), told
     if mode == _MEAN:
         made = r.op("divide", made, r.unsqueeze(r.convert(r.op("maximum", count, 1), wide), -1))
-    of_index, size, largest = (out for out in r.outs[1:])
     number = r.slice(bag, 0, 0, 0) if of_index.shape[0] is ZERO else bag
-    if (mode != _MAX and len(largest.shape) != 1) or place.shape[0] is not largest.shape[0]:
+    if place.rank != len(largest.shape) or place.shape[0] is not largest.shape[0]:
         place = r.full(0, largest.dtype, largest.shape)
     return [
-        r.convert(made, dtype), r.convert(number, of_index.dtype), r.convert(count, size.dtype),
+        r.convert(made, dtype), r.convert(number, of_index.dtype), r.convert(told, size.dtype),
         r.convert(place, largest.dtype),
     ]  # fmt: skip
 

@@ -1,7 +1,8 @@
 """Elementwise ops: each has a formula on operands of one type, and PyTorch's rule for what that type is.
 
 The rules are `torch._prims_common.ELEMENTWISE_TYPE_PROMOTION_KIND`; they also say that formulas of 16-bit floats are
-computed in float32.
+computed in float32. To ATen's kernels operands come in the type of all of them, numbers too: 257 + x is 256 + x in
+bfloat16. Only products and quotients take a second operand of one element as it is.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import numpy as np
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 from torch._prims_common import elementwise_dtypes
 
-from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class, is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.aten.dtypes import DTYPES
 from hlo_disc.import_.aten.tensors import BOOL, Operand
+from hlo_disc.import_.elements import ONE
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -25,15 +27,28 @@ if TYPE_CHECKING:
 Formula = Callable[..., Value]
 
 
-def elementwise(formula: Formula, kind: KIND = KIND.DEFAULT) -> Formula:
-    """A handler: operands are converted and spread, the result is converted to PyTorch's type of it."""
+def elementwise(formula: Formula, kind: KIND = KIND.DEFAULT, second_as_it_is: bool = False) -> Formula:
+    """A handler: operands are converted and spread, the result is converted to PyTorch's type of it.
+
+    second_as_it_is: whether the kernel takes a second operand of one element so.
+    """
 
     def handle(r: AtenReader, *args: Any, **attrs: Any) -> Value:
         computed, _ = elementwise_dtypes(*r.fakes(), type_promotion_kind=kind)
-        operands = [r.broadcast(r.scalar(x, DTYPES[computed]), r.out.shape) for x in args if x is not None]
+        common, _ = elementwise_dtypes(*r.fakes(), type_promotion_kind=KIND.NO_OPMATH)
+        operands = []
+        for number, x in enumerate(x for x in args if x is not None):
+            if is_small_float(DTYPES[common]) and not (second_as_it_is and number == 1 and is_single(x)):
+                x = r.scalar(x, DTYPES[common])
+            operands.append(r.broadcast(r.scalar(x, DTYPES[computed]), r.out.shape))
         return r.convert(formula(r, *operands, **attrs), r.out.dtype)
 
     return handle
+
+
+def is_single(x: Operand) -> bool:
+    """Whether it is one number at every call."""
+    return not isinstance(x, Value) or all(size is ONE for size in x.shape)
 
 
 def op(name: str) -> Formula:
@@ -90,7 +105,16 @@ def _remainder(r: AtenReader, a: Value, b: Value) -> Value:
 def _div_mode(r: AtenReader, a: Any, b: Any, rounding_mode: str | None = None) -> Value:
     if rounding_mode is None:
         return _DIV(r, a, b)
-    return elementwise(floor_divide if rounding_mode == "floor" else _truncated)(r, a, b)
+    return _whole_quotient(floor_divide if rounding_mode == "floor" else _truncated)(r, a, b)
+
+
+def _whole_quotient(formula: Formula) -> Formula:
+    """A division and its rounding. ATen's kernels round 16-bit floats after each step, but for a single divisor."""
+
+    def handle(r: AtenReader, a: Operand, b: Operand) -> Value:
+        return elementwise(formula, KIND.DEFAULT if is_single(b) else KIND.NO_OPMATH, second_as_it_is=True)(r, a, b)
+
+    return handle
 
 
 def _truncated(r: AtenReader, a: Value, b: Value) -> Value:
@@ -247,7 +271,8 @@ def _infinite(r: AtenReader, x: Value) -> Value:
     return tested[0] if len(tested) == 1 else r.emit("or", tested)
 
 
-_DIV = elementwise(op("divide"), KIND.INT_TO_FLOAT)
+_DIV = elementwise(op("divide"), KIND.INT_TO_FLOAT, second_as_it_is=True)
+_MUL = elementwise(op("multiply"), second_as_it_is=True)
 
 ROWS: dict[str, Formula] = {
     "aten.add.Tensor": elementwise(_add),
@@ -256,14 +281,14 @@ ROWS: dict[str, Formula] = {
     "aten.sub.Scalar": elementwise(_sub),
     "aten.rsub.Scalar": elementwise(lambda r, a, b, alpha=1: _sub(r, b, a, alpha)),
     "aten.rsub.Tensor": elementwise(lambda r, a, b, alpha=1: _sub(r, b, a, alpha)),
-    "aten.mul.Tensor": elementwise(op("multiply")),
-    "aten.mul.Scalar": elementwise(op("multiply")),
+    "aten.mul.Tensor": _MUL,
+    "aten.mul.Scalar": _MUL,
     "aten.div.Tensor": _DIV,
     "aten.div.Scalar": _DIV,
     "aten.true_divide.Tensor": _DIV,
     "aten.div.Tensor_mode": _div_mode,
     "aten.div.Scalar_mode": _div_mode,
-    "aten.floor_divide.default": elementwise(floor_divide),
+    "aten.floor_divide.default": _whole_quotient(floor_divide),
     "aten.remainder.Tensor": elementwise(_remainder),
     "aten.remainder.Scalar": elementwise(_remainder),
     "aten.remainder.Scalar_Tensor": elementwise(_remainder),

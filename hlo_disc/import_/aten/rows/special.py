@@ -90,5 +90,5 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.igamma.default": _function(jax.lax.igamma),
     "aten.igammac.default": _function(jax.lax.igammac),
     "aten.polygamma.default": _polygamma,
-    "aten.nextafter.default": _function(jax.lax.nextafter),
+    "aten.nextafter.default": elementwise(by_jax(jax.lax.nextafter), KIND.NO_OPMATH),
 }

@@ -27,7 +27,7 @@ AARCH64_TESTS ?= tests/aarch64 $(patsubst %,tests/unit/%.py,$(addprefix targets/
 # Those of what takes and gives JAX's, LLVM's and numpy's own things.
 RANGE_TESTS := tests/unit/import_ tests/unit/ral $(patsubst %,tests/e2e/test_%.py,programs jax_programs jit jit_face \
 	jit_fallback jit_settings jit_values in_jit callbacks library library_ops linalg random cache executable \
-	repeated_calls emulated_gpu device_ffi device_jit transforms size_questions conformance)
+	repeated_calls emulated_gpu device_ffi device_jit transforms size_questions size_numbers associative_scan conformance)
 NATIVE := $(wildcard hlo_disc/ral/*/*.cc hlo_disc/ral/*/*.h) CMakeLists.txt
 CPP := $(wildcard examples/serve_cpp/*.cc tests/library/*.cc hlo_disc/ral/*/*.cc hlo_disc/ral/*/*.h tests/emulator/*.cc tests/emulator/*.h tests/emulator/library/*.cc tests/unit/ral/*.cc)
 STAMP := $(VENV)/installed

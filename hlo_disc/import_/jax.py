@@ -17,11 +17,15 @@ from jax import export
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, UnsupportedOpError
-from hlo_disc.import_ import jax_lowering, size_functions, size_numbers
+from hlo_disc.import_ import jax_names
 from hlo_disc.import_.module import read_module
 from hlo_disc.import_.policy import JAX
-from hlo_disc.import_.size_questions import Answers, answering, is_size
 from hlo_disc.import_.symbols import ShapeSpec, fixed_sizes, parse_constraints, shape_spec
+
+jax_names.check()  # before what follows, which would say less of a name that is missing
+
+from hlo_disc.import_ import jax_lowering, size_functions, size_numbers  # noqa: E402
+from hlo_disc.import_.size_questions import Answers, answering, is_size  # noqa: E402
 
 READS_TRACED = "it reads a value from outside that JAX is tracing: pass it as an argument"
 USES_REF = "it reads or writes a jax.Ref from outside: a compiled program changes nothing but its results"

@@ -23,7 +23,12 @@ from hlo_disc.import_.handlers.library import CALLBACK
 from hlo_disc.import_.size_questions import is_size, settle
 from hlo_disc.mlir import ir
 
-_NAMES = ("pure_callback", "io_callback", "debug_callback", "debug_print")
+_PRIMITIVES = (
+    (callback, "pure_callback"),
+    (callback, "io_callback"),
+    (debugging, "debug_callback"),
+    (debugging, "debug_print"),
+)
 _ATOMS = (type(None), bool, int, float, complex, str, bytes)
 # What a function reaches and its sizes are not in, or are not its own.
 _ELSEWHERE = (*_ATOMS, type, types.ModuleType, types.CodeType, np.ndarray, jax.Array)
@@ -79,11 +84,9 @@ class Callback:
 
 def rules(callbacks: list[Callback]) -> Iterator[tuple[Any, Callable[..., Any]]]:
     """The primitives with their lowerings, which add to `callbacks`: custom calls name them by their place there."""
-    for module in (callback, debugging):
-        for name in _NAMES:
-            if hasattr(module, f"{name}_p"):
-                run = getattr(module, f"{name}_impl")
-                yield getattr(module, f"{name}_p"), functools.partial(_lower, callbacks, name, run)
+    for module, name in _PRIMITIVES:
+        run = getattr(module, f"{name}_impl")
+        yield getattr(module, f"{name}_p"), functools.partial(_lower, callbacks, name, run)
 
 
 def _lower(callbacks: list[Callback], name: str, run: Callable[..., Any], ctx: Any, *args: Any, **params: Any) -> Any:

@@ -1,7 +1,7 @@
 """Primitives that JAX cannot lower at symbolic sizes, for want of an op or by mistake, lowered in another way.
 
 The rules hold for our own lowering alone: nothing is registered with JAX. All of JAX's internals that this needs are
-here; where a version of JAX lacks them, its own rules apply, with its own errors.
+here, and among the rows of `jax_names.py`.
 """
 
 from __future__ import annotations
@@ -9,47 +9,46 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from jax import lax, numpy
+from jax._src import core
+from jax._src.interpreters import mlir
+from jax._src.lax import fft, linalg, parallel
+from jax._src.lax import lax as lax_internal
+from jax._src.lax.control_flow import loops
+
+from hlo_disc.import_ import jax_callbacks
 from hlo_disc.mlir import ir, stablehlo
+
+# Its name differs from version to version.
+_of_devices: Any = getattr(parallel, "_allreduce_lowering", None) or parallel._all_reduce_lowering
 
 
 def parameters(callbacks: list[Any]) -> Any:
-    """What `Traced.lower` takes as `_private_parameters`; None for a JAX that has no such thing.
+    """What `Traced.lower` takes as `_private_parameters`.
 
     callbacks: where functions that the program calls back are put.
     """
-    try:
-        from jax._src.interpreters import mlir
-        from jax._src.lax import fft, lax, linalg, parallel
-        from jax._src.lax.control_flow import loops
-
-        from hlo_disc.import_ import jax_callbacks
-
-        reductions = (
-            (parallel.psum_p, lax.add_p, lax.reduce_sum),
-            (parallel.pmax_p, lax.max_p, lax.reduce_max),
-            (parallel.pmin_p, lax.min_p, lax.reduce_min),
-        )
-        rules = (
-            *((primitive, functools.partial(_all_reduce, *how)) for primitive, *how in reductions),
-            (fft.fft_p, _fft),
-            (lax.composite_p, _composite),
-            (linalg.cholesky_update_p, mlir.lower_fun(_cholesky_update, multiple_results=False)),
-            (linalg.hessenberg_p, _hessenberg),
-            (linalg.qr_p, mlir.lower_fun(_qr)),
-            (lax.rng_uniform_p, _rng_uniform),
-            (loops.scan_p, _scan),
-            *jax_callbacks.rules(callbacks),
-        )
-        return mlir.LoweringParameters(override_lowering_rules=rules)
-    except (ImportError, AttributeError, TypeError):
-        return None
+    reductions = (
+        (parallel.psum_p, lax_internal.add_p, lax_internal.reduce_sum),
+        (parallel.pmax_p, lax_internal.max_p, lax_internal.reduce_max),
+        (parallel.pmin_p, lax_internal.min_p, lax_internal.reduce_min),
+    )
+    rules = (
+        *((primitive, functools.partial(_all_reduce, *how)) for primitive, *how in reductions),
+        (fft.fft_p, _fft),
+        (lax_internal.composite_p, _composite),
+        (linalg.cholesky_update_p, mlir.lower_fun(_cholesky_update, multiple_results=False)),
+        (linalg.hessenberg_p, _hessenberg),
+        (linalg.qr_p, mlir.lower_fun(_qr)),
+        (lax_internal.rng_uniform_p, _rng_uniform),
+        (loops.scan_p, _scan),
+        *jax_callbacks.rules(callbacks),
+    )
+    return mlir.LoweringParameters(override_lowering_rules=rules)
 
 
 def _fft(ctx: Any, x: Any, *, fft_type: Any, fft_lengths: Any) -> Any:
     """`hlo_disc.fft(x, lengths) {transform}` where a length is symbolic: `stablehlo.fft` writes them as numbers."""
-    from jax._src.interpreters import mlir
-    from jax._src.lax import fft
-
     if all(isinstance(n, int) for n in fft_lengths):
         return fft._fft_lowering(ctx, x, fft_type=fft_type, fft_lengths=fft_lengths)
     lengths = mlir.eval_dynamic_shape_as_tensor(ctx, fft_lengths)
@@ -64,31 +63,22 @@ def _fft(ctx: Any, x: Any, *, fft_type: Any, fft_lengths: Any) -> Any:
 
 def _all_reduce(of_two: Any, of_axes: Any, ctx: Any, x: Any, *, axes: Any, axis_index_groups: Any) -> Any:
     """Over axes that `vmap` has given numbers: JAX's rule takes the sizes of all for numbers too."""
-    from jax._src.interpreters import mlir
-    from jax._src.lax import parallel
-
     if all(isinstance(axis, int) for axis in axes):
         return mlir.lower_fun(of_axes, multiple_results=False)(ctx, x, axes=tuple(axes))
-    return parallel._allreduce_lowering(of_two, of_axes, ctx, x, axes=axes, axis_index_groups=axis_index_groups)
+    return _of_devices(of_two, of_axes, ctx, x, axes=axes, axis_index_groups=axis_index_groups)
 
 
 def _composite(ctx: Any, *args: Any, name: str, attributes: Any, version: int, **decomposition: Any) -> Any:
     """The composite's decomposition in its place: JAX gives it the dimension variables, which the op does not pass."""
-    from jax._src import core
-    from jax._src.interpreters import mlir
-    from jax._src.lax import lax
-
     if not ctx.module_context.shape_poly_state.uses_dim_vars:
         named = {"name": name, "attributes": attributes, "version": version}
-        return lax._composite_lowering(ctx, *args, **named, **decomposition)
+        return lax_internal._composite_lowering(ctx, *args, **named, **decomposition)
     (jaxpr,) = decomposition.values()  # its name differs from version to version
     return mlir.lower_fun(core.jaxpr_as_fun(jaxpr))(ctx, *args)
 
 
 def _cholesky_update(factor: Any, vector: Any) -> Any:
     """Of R^H R + z z^H, a row a turn, where JAX writes all of them out."""
-    from jax import lax, numpy
-
     if isinstance(vector.shape[0], int) and not vector.shape[0]:
         return factor
 
@@ -109,8 +99,6 @@ def _cholesky_update(factor: Any, vector: Any) -> Any:
 
 def _hessenberg(ctx: Any, a: Any) -> Any:
     """JAX refuses a symbolic size too, but fails when it makes the message."""
-    from jax._src.lax import linalg
-
     (aval,) = ctx.avals_in
     if not isinstance(aval.shape[-1], int):
         raise ValueError(
@@ -121,10 +109,6 @@ def _hessenberg(ctx: Any, a: Any) -> Any:
 
 def _qr(a: Any, *, pivoting: bool, full_matrices: bool, use_magma: Any) -> Any:
     """The same at all sizes: JAX asks whether there are more rows than columns, and whether there are any."""
-    from jax import lax, numpy
-    from jax._src import core
-    from jax._src.lax import linalg
-
     *batch, m, n = a.shape
     k = core.min_dim(m, n)
     rows = m if full_matrices else k
@@ -141,8 +125,6 @@ def _qr(a: Any, *, pivoting: bool, full_matrices: bool, use_magma: Any) -> Any:
 
 def _rng_uniform(ctx: Any, low: Any, high: Any, *, shape: Any) -> Any:
     """JAX takes the sizes for numbers, which the op does not."""
-    from jax._src.interpreters import mlir
-
     (aval,) = ctx.avals_out
     sizes = mlir.eval_dynamic_shape_as_tensor(ctx, shape)
     uniform = stablehlo.RngDistributionAttr.get("UNIFORM")
@@ -152,8 +134,5 @@ def _rng_uniform(ctx: Any, low: Any, high: Any, *, shape: Any) -> Any:
 
 def _scan(ctx: Any, *args: Any, length: Any, unroll: Any, **params: Any) -> Any:
     """One step a turn, where there are any number: JAX asks what is left of turns of more steps, for speed alone."""
-    from jax._src.interpreters import mlir
-    from jax._src.lax.control_flow import loops
-
     steps = unroll if isinstance(length, int) else 1
     return mlir.lower_fun(loops._scan_impl)(ctx, *args, length=length, unroll=steps, **params)

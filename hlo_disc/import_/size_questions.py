@@ -312,14 +312,14 @@ def _install() -> None:
         low, high = ours.known.bounds(dim_of(e))  # what JAX simplifies may come to serve calls that answer otherwise
         return -math.inf if low is None else low, math.inf if high is None else high
 
-    def concrete_or_error(force: Any, value: Any, context: str = "") -> Any:
+    def concrete_or_error(force: Any, val: Any, context: str = "") -> Any:
         """What JAX wants to know before it traces, a size does: it mostly becomes the shape of something."""
-        if force in (int, operator.index) and isinstance(value, size) and _ours(value) is not None:
-            noted(value)
-            return value
-        if force is float and isinstance(value, core.Tracer) and size_numbers.exact_of(value) is not None:
-            return value  # as of a tolerance
-        return concrete(force, value, context)
+        if force in (int, operator.index) and isinstance(val, size) and _ours(val) is not None:
+            noted(val)
+            return val
+        if force is float and isinstance(val, core.Tracer) and size_numbers.exact_of(val) is not None:
+            return val  # as of a tolerance
+        return concrete(force, val, context)
 
     def as_index(value: Any) -> Any:
         """Of a padding, a length or a place: JAX checks that it is an int, and compiles a size as well."""

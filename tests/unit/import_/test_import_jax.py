@@ -282,3 +282,19 @@ def test_flat_interface():
 def test_unused_arguments_stay():
     graph, _ = trace(lambda x, y: x + 1, X, Spec("(c,)", F32))
     assert len(graph.inputs) == 2 and "c" in graph.bindings
+
+
+def test_collectives_over_one_device():
+    """JAX's own rules for them, of which ours is one where `vmap` names the axis, have names of their version."""
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    whole = jax.sharding.PartitionSpec()
+    together = jax.shard_map(
+        lambda x: (jax.lax.psum(x, "i"), jax.lax.pmax(x, "i"), jax.lax.pmin(x, "i")),
+        mesh=mesh,
+        in_specs=whole,
+        out_specs=whole,
+    )
+    f = hlo_disc.jit(together, fallback=False)
+    for n in (3, 2):
+        x = np.arange(n, dtype=np.float32)
+        assert all(np.array_equal(result, x) for result in f(x))

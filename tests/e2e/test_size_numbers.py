@@ -63,7 +63,7 @@ def exact(x, y):
         "truth": jnp.asarray(n, bool),
         "average": jnp.average(x, returned=True)[1],
         "average of rows": jnp.average(x, axis=0, returned=True)[1],
-        "step": jnp.linspace(0.0, n / 3, 4),
+        "divided into steps": jnp.linspace(0.0, n / 3, 4),
         "in a loop": lax.fori_loop(0, 3, lambda i, c: c + n / 2, y),
         "derivative": jax.grad(lambda v: v * v * (n * (n - 1) / 2))(y),
         "mapped": jax.vmap(lambda v: v * (n / 3))(jnp.arange(3.0) * y),

@@ -24,6 +24,7 @@ from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.verify import verify
 from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.errors import HloDiscError
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options
 
@@ -276,7 +277,7 @@ def test_bad_numbers(op, error):
       }}) : (tensor<?xf32>, tensor<?x1xi32>, tensor<?xf32>) -> tensor<?xf32>
       return %0 : tensor<?xf32>
     }}"""
-    with pytest.raises(hlo_disc.errors.HloDiscError, match=error):
+    with pytest.raises(HloDiscError, match=error):
         hlo_disc.compile(text)
 
 

@@ -1,0 +1,66 @@
+"""Each file imports the modules that it uses, so that it works alone, whatever others have loaded.
+
+After `import a` there is `a.b` only where `a` itself, or somebody else, has loaded it.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import pkgutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("benchmarks", "examples", "hlo_disc", "tests", "tools")
+
+
+def used(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Of what a file imports by `import`: the name, and an attribute that it uses and no import of it loads."""
+    packages, loaded = {}, set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                loaded.add(alias.name)
+                top = alias.name.partition(".")[0]
+                packages[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom):
+            loaded |= {f"{node.module}.{alias.name}" for alias in node.names}
+    within = {".".join(name.split(".")[:k]) for name in loaded for k in range(1, name.count(".") + 2)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in packages:
+            package = packages[node.value.id]
+            if f"{package}.{node.attr}" not in within:
+                yield package, node.attr
+
+
+def modules_in(package: str) -> set[str]:
+    """The modules that lie in a package, of those that are installed here."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except ImportError:
+        return set()
+    return {found.name for found in pkgutil.iter_modules(spec and spec.submodule_search_locations or ())}
+
+
+def not_loaded_by(package: str, names: set[str]) -> set[str]:
+    """Which names a package does not have when it alone was imported."""
+    code = f"import {package} as p; print(*(name for name in {sorted(names)} if not hasattr(p, name)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert not done.returncode, done.stderr
+    return set(done.stdout.split())
+
+
+def test_files_import_what_they_use():
+    users: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for path in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
+        for package, name in used(ast.parse(path.read_text())):
+            users[package][name].add(str(path.relative_to(ROOT)))
+    found = {}
+    for package, names in users.items():
+        if modules := names.keys() & modules_in(package):
+            found |= {f"{package}.{name}": sorted(names[name]) for name in not_loaded_by(package, modules)}
+    assert found == {}, "they are there only when something else has imported them"

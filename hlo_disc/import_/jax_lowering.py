@@ -17,6 +17,7 @@ from jax._src.lax import lax as lax_internal
 from jax._src.lax.control_flow import loops
 
 from hlo_disc.import_ import jax_callbacks
+from hlo_disc.import_.size_numbers import scalar
 from hlo_disc.mlir import ir, stablehlo
 
 # Its name differs from version to version.
@@ -37,6 +38,7 @@ def parameters(callbacks: list[Any]) -> Any:
         *((primitive, functools.partial(_all_reduce, *how)) for primitive, *how in reductions),
         (fft.fft_p, _fft),
         (lax_internal.composite_p, _composite),
+        (lax_internal.integer_pow_p, _integer_pow),
         (linalg.cholesky_update_p, mlir.lower_fun(_cholesky_update, multiple_results=False)),
         (linalg.hessenberg_p, _hessenberg),
         (linalg.qr_p, mlir.lower_fun(_qr)),
@@ -75,6 +77,31 @@ def _composite(ctx: Any, *args: Any, name: str, attributes: Any, version: int, *
         return lax_internal._composite_lowering(ctx, *args, **named, **decomposition)
     (jaxpr,) = decomposition.values()  # its name differs from version to version
     return mlir.lower_fun(core.jaxpr_as_fun(jaxpr))(ctx, *args)
+
+
+def _integer_pow(ctx: Any, x: Any, *, y: Any) -> Any:
+    """By squaring, a bit of the exponent a turn, in JAX's order: JAX writes out what it takes for a number."""
+    if isinstance(y, int):
+        return lax_internal._integer_pow_lowering(ctx, x, y=y)
+    size = -y if y < 0 else y
+
+    def rest(state: Any) -> Any:
+        low, high, *_ = state
+        return (low | high) != 0
+
+    def turned(state: Any) -> Any:
+        low, high, x, power, begun = state
+        is_set = (low & 1) != 0
+        power = numpy.where(is_set, numpy.where(begun, power * x, x), power)
+        return (low >> 1) | (high << 31), high >> 1, x * x, power, begun | is_set
+
+    def powered(x: Any) -> Any:
+        words = scalar(size % 2**32, "uint32", fits=""), scalar(size // 2**32, "uint32", fits="")
+        one = lax.full_like(x, 1)
+        power = lax.while_loop(rest, turned, (*words, x, one, False))[3]
+        return one / power if y < 0 else power
+
+    return mlir.lower_fun(powered, multiple_results=False)(ctx, x)
 
 
 def _cholesky_update(factor: Any, vector: Any) -> Any:

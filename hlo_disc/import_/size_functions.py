@@ -84,7 +84,7 @@ def _install() -> None:
     """Once a process."""
     size_scans.install()
     shuffle, search = random._shuffle, hijax._searchsorted_scan_impl
-    tile, split = lax_numpy._tile_to_size, lax_numpy._split
+    tile, split, roll = lax_numpy._tile_to_size, lax_numpy._split, lax_numpy.roll
     dedup, same, one_of = core.dedup_referents, core.same_referent, core.definitely_equal_one_of_dim
     broadcast_shapes = lax_internal._try_broadcast_shapes
 
@@ -135,6 +135,13 @@ def _install() -> None:
         ends = [k * least + core.min_dim(larger, k) for k in range(indices_or_sections)]
         return [lax.slice_in_dim(ary, *pair, axis=axis) for pair in itertools.pairwise([*ends, size])]
 
+    @functools.wraps(roll)
+    def rolled(a: Any, shift: Any, axis: Any = None) -> Any:
+        """By no more than the size: JAX makes an i32 of what it does not know."""
+        if is_answered(shift) and isinstance(axis, int):
+            shift = shift % core.max_dim(jax.numpy.shape(a)[axis], 1)
+        return roll(a, shift, axis)
+
     def array(thing: Any, *args: Any, **options: Any) -> Any:
         """Of a list of sizes: numpy makes objects of them, with which JAX can do nothing."""
         if args or options or not isinstance(thing, list) or not any(map(is_answered, thing)):
@@ -179,6 +186,7 @@ def _install() -> None:
     lax_internal._try_broadcast_shapes = broadcast
     random._shuffle, hijax._searchsorted_scan_impl = shuffled, searched
     lax_numpy._tile_to_size, lax_numpy._split = tiled, parts
+    lax_numpy.roll = jax.numpy.roll = rolled
     slicing.np = types.SimpleNamespace(**{**vars(np), "array": array})  # type: ignore[attr-defined]
     for module in (lax_numpy, setops):
         named = {**vars(lax_utils), "int_dtype_for_dim": index_dtype}

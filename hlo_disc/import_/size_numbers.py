@@ -21,10 +21,11 @@ from typing import Any
 import jax
 import numpy as np
 from jax._src import core, dtypes
+from jax._src.array import ArrayImpl
 from jax._src.export import shape_poly
 from jax._src.interpreters import mlir
 from jax._src.lax import lax
-from jax._src.numpy import array_constructors, indexing
+from jax._src.numpy import array_constructors, indexing, lax_numpy, ufuncs, util
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.shapes import is_long
@@ -80,8 +81,12 @@ def exact_of(thing: Any) -> Exact | None:
     return thing if is_traced(thing) else None
 
 
-def scalar(number: Exact, dtype: Any, weak_type: bool = False, fits: bool = True) -> Any:
-    """The number as a traced scalar. fits: let calls fail at which an integer type does not hold it, or it wraps."""
+def scalar(number: Exact, dtype: Any, weak_type: bool = False, fits: str = "made") -> Any:
+    """The number as a traced scalar.
+
+    fits: where calls fail at which an integer type does not hold it: it is "made", or it is "used" by an operation; ""
+        where it wraps.
+    """
     return number_p.bind(number=_of_dims(number), dtype=np.dtype(dtype), weak_type=weak_type, fits=fits)
 
 
@@ -109,12 +114,12 @@ def _of_dims(number: Exact) -> Exact:
     return Number(number.name, tuple(map(_of_dims, number.args))) if isinstance(number, Number) else number
 
 
-def _noted(number: Exact) -> Any:
-    """The number as JAX has Python's, and what it stands for."""
+def _noted(number: Exact, fits: str = "used") -> Any:
+    """The number as JAX has Python's, and what it stands for: further arithmetic has no use for the scalar."""
     if not isinstance(number, _Size | Number):
         return number
     dtype = core.dim_value_dtype() if isinstance(number, _Size) else dtypes.default_float_dtype()
-    made = scalar(number, dtype, weak_type=not _is_numpys(number))
+    made = scalar(number, dtype, not _is_numpys(number), fits)
     _thread.noted.known[id(made)] = made, number
     return made
 
@@ -127,6 +132,7 @@ def _is_numpys(number: Exact) -> bool:
 # Arithmetic
 
 _TYPES = (int, bool, float, np.float64)
+_WIDE = ("int32", "uint32", "int64", "uint64")  # what shapes are computed with: they leave sizes sizes
 _INTEGERS = ("add", "sub", "mul", "floordiv", "mod")
 _FLOATS = (*_INTEGERS, "truediv", "pow")
 
@@ -137,12 +143,37 @@ def _computed(name: str, *args: Any) -> Any:
     if None in map(_kind, numbers):
         return None
     if all(_kind(x) is int for x in numbers):
-        if name in _INTEGERS or name == "neg":  # of sizes themselves JAX makes a size
+        exponent = numbers[-1] if name == "pow" else 0
+        if not isinstance(exponent, int):
+            return None
+        if name != "truediv" and exponent >= 0:
             scalars = any(isinstance(x, core.Tracer) for x in args)
-            return _noted(getattr(operator, name)(*numbers)) if scalars else None
-        if name == "pow":
-            return _power(*numbers)
+            return _noted(getattr(operator, name)(*numbers)) if scalars else None  # of sizes JAX makes a size
     return _noted(Number(name, tuple(numbers)))
+
+
+def _typed(name: str, *args: Any) -> Any:
+    """What numpy's operator makes of a number and of an array or scalar, or Python's of a complex one; None of others.
+
+    The number takes numpy's type, which has to hold it: where JAX has that of fewer bits, it wraps.
+    """
+    number, other = (exact_of(args[0]), args[1]) if exact_of(args[0]) is not None else (exact_of(args[1]), args[0])
+    kind = _kind(number)
+    if kind is None or not isinstance(other, complex | np.ndarray | np.generic):
+        return None
+    theirs = np.asarray(other).dtype
+    if theirs.kind not in "iufc":
+        return None
+    wanted = np.result_type(other, kind(0))
+    if name == "truediv" and wanted.kind in "iu":
+        wanted = np.dtype(np.float64)
+    if np.ndim(other) == 0 and wanted == np.float64:
+        return _computed(name, *(np.asarray(x, np.float64)[()] if x is other else x for x in args))
+    if np.ndim(other) == 0 and theirs in _WIDE:
+        return None
+    dtype = dtypes.canonicalize_dtype(wanted)
+    typed = scalar(number, dtype, isinstance(other, complex), "made" if dtype == wanted else "")
+    return getattr(operator, name)(*(x if x is other else typed for x in args))
 
 
 def _kind(number: Any) -> type | None:
@@ -151,20 +182,14 @@ def _kind(number: Any) -> type | None:
     return float if isinstance(number, Number | float) else int if isinstance(number, int) else None
 
 
-def _power(base: Any, exponent: Any) -> Any:
-    """An integer where the exponent is none below 0."""
-    if not isinstance(exponent, int):
-        return None
-    if exponent < 0:
-        return _noted(Number("pow", (base, exponent)))
-    return _noted(functools.reduce(operator.mul, [base] * exponent, 1))
-
-
 def _of_numbers(name: str, operation: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
     def arithmetic(self: Any, *others: Any) -> Any:
         made = None
         if exact_of(self) is not None:
-            made = _computed(name, *((*others, self) if reflected else (self, *others)))
+            args = (*others, self) if reflected else (self, *others)
+            made = _computed(name, *args)
+            if made is None and len(args) == 2:
+                made = _typed(name, *args)
         return operation(self, *others) if made is None else made
 
     return arithmetic
@@ -176,10 +201,10 @@ number_p = core.Primitive("size_number")
 number_p.def_abstract_eval(lambda *, number, dtype, weak_type, fits: core.ShapedArray((), dtype, weak_type=weak_type))
 
 
-def _lowered(ctx: Any, *, number: Any, dtype: Any, weak_type: bool, fits: bool) -> Any:
+def _lowered(ctx: Any, *, number: Any, dtype: Any, weak_type: bool, fits: str) -> Any:
     type_ = mlir.aval_to_ir_type(ctx.module_context, ctx.avals_out[0])
     if isinstance(number, Dim) and fits and dtype.kind in "iu":
-        return [size_op(ctx, number, type_, fits=ir.UnitAttr.get())]
+        return [size_op(ctx, number, type_, fits=ir.StringAttr.get(fits))]
     lowering = _Lowering(ctx)
     if isinstance(number, Dim) and not (dtype.kind not in "iub" and is_long(number)):
         return [stablehlo.convert(type_, lowering.integer(number))]
@@ -199,7 +224,7 @@ class _Lowering:
 
     def integer(self, size: Dim) -> Any:
         within = any(atom.kind != "symbol" for monomial, _ in size.terms for atom in monomial)
-        return size_op(self.ctx, size, self.i64, **({"fits": ir.UnitAttr.get()} if within else {}))
+        return size_op(self.ctx, size, self.i64, **({"fits": ir.StringAttr.get("used")} if within else {}))
 
     def constant(self, value: float) -> Any:
         return stablehlo.constant(ir.DenseElementsAttr.get(np.array(value, np.float64), type=self.f64.element_type))
@@ -263,6 +288,7 @@ def install() -> None:
     """Once a process, before `size_questions` lets sizes ask."""
     convert, of_type = lax._convert_element_type, lax._const
     make, lift, evaluate = array_constructors.array, lax.asarray, mlir.eval_dynamic_shape
+    power, eye = ufuncs.power, lax_numpy._eye
 
     def converted(
         operand: Any, new_dtype: Any = None, weak_type: bool = False, sharding: Any = None, *rest: Any, **options: Any
@@ -270,7 +296,7 @@ def install() -> None:
         number = exact_of(operand)
         if number is None or not isinstance(new_dtype, np.dtype) or new_dtype == dtypes.float0 or sharding is not None:
             return convert(operand, new_dtype, weak_type, sharding, *rest, **options)
-        return scalar(number, new_dtype, bool(weak_type), fits=False)  # as of an int, which JAX lets wrap
+        return scalar(number, new_dtype, bool(weak_type), "")  # as of an int, which JAX lets wrap
 
     def const(example: Any, value: Any) -> Any:
         """The value in the example's type. A size stays one where integers stay Python's."""
@@ -300,16 +326,40 @@ def install() -> None:
         values = {size: size_op(ctx, size, type_) for size in symbolic}
         return tuple(n if isinstance(n, int) else values[dim_of(n)] for n in shape)
 
-    def as_scalar(before: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        return lambda self: _noted(self) if is_traced(self) else before(self)
+    @functools.wraps(eye)
+    def diagonal(N: Any, M: Any = None, k: Any = 0, **options: Any) -> Any:
+        if is_traced(k):
+            k = lax._clip_int_to_valid_range(k, np.int32, "argument `k` of jax.numpy.eye")
+        return eye(N, M, k, **options)
+
+    def powered(before: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """A power by an integer, which JAX multiplies: it has no type."""
+
+        @functools.wraps(before)
+        def operation(x: Any, y: Any, /) -> Any:
+            exponent = exact_of(y)
+            if _kind(exponent) is not int or exact_of(x) is not None:
+                return before(x, y)
+            return lax.integer_pow(*util.promote_dtypes_numeric(x), exponent)
+
+        return operation
+
+    def as_scalar(before: Callable[[Any], Any], fits: str = "used") -> Callable[[Any], Any]:
+        return lambda self: _noted(self, fits) if is_traced(self) else before(self)
 
     mlir.eval_dynamic_shape = evaluated
     lax._convert_element_type, lax._const, lax.asarray = converted, const, lifted
     array_constructors.array = jax.numpy.array = array  # type: ignore[assignment]
+    lax_numpy._eye = diagonal
+    ufuncs.power = jax.numpy.power = powered(power)
     indexing.core = _Known(core.__name__)  # type: ignore[assignment]
-    _Size.__jax_array__, _Size.dimension_as_value = as_scalar(_Size.__jax_array__), as_scalar(_Size.dimension_as_value)
+    _Size.__jax_array__ = as_scalar(_Size.__jax_array__)
+    core.dimension_as_value = as_scalar(core.dimension_as_value)  # the function has an int stay one
+    _Size.dimension_as_value = as_scalar(_Size.dimension_as_value, "made")  # of an argument of a jitted function
     for kind in (_Size, core.Tracer):
         for name in _FLOATS:
             for method, reflected in ((f"__{name}__", False), (f"__r{name}__", True)):
                 setattr(kind, method, _of_numbers(name, getattr(kind, method), reflected))
+    for kind in (core.Tracer, ArrayImpl):
+        kind.__pow__ = powered(kind.__pow__)  # type: ignore[method-assign]
     core.Tracer.__neg__ = _of_numbers("neg", core.Tracer.__neg__)

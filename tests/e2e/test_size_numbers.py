@@ -23,7 +23,7 @@ SIZES = (
     *(1, 5, 127, 128, 255, 256, 32767, 32768, 32769, 46340, 46341, 46342, 65535, 65536, 65537, 2**24 + 1),
     *(2**31 - 1, 2**31, 2**31 + 1),
 )
-Y = jnp.float32(3.7)
+Y, SMALL = jnp.float32(3.7), jnp.array([1, -1], jnp.int8)
 
 
 def rows(n: int) -> np.ndarray:
@@ -46,9 +46,20 @@ def exact(x, y):
         "root": y * n**0.5,
         "reciprocal root": y * n**-0.5,
         "power": y * 0.999**n,
+        "power of an array": jnp.stack([-jnp.sign(y), y * 0.27]) ** n,
+        "power of a constant": SMALL ** (n + 1),
+        "reciprocal of a power": jnp.power(y, -n),
+        "power's derivative": jax.grad(lambda v: lax.integer_pow(v, n))(-jnp.sign(y)),
+        "divided by a product": y * (1.0 / (n * n * n)),
+        "divided by a sum of products": y * (3 / (n * n * n + n)),
         "floor": y * (n // 2.0),
         "rest": y * (n % 2.5) + (-n) % 2.5,
         "numpy's float": y * (n * np.float64(0.1)),
+        "numpy's f32": np.float32(0.5) + n,
+        "numpy's integer and a float": np.int8(3) * (n / 3),
+        "quotient of numpy's integer": np.int8(7) / n,
+        "numpy's array": np.arange(3) * n,
+        "complex": 1j * n,
         "as it is": n / 3,
         "as an array": jnp.asarray(n / 3) * 3,
         "larger": jnp.maximum(y, n / 2),
@@ -61,6 +72,8 @@ def exact(x, y):
         "filled": jnp.full(2, n, jnp.float32),
         "filled with lowest bits": jnp.full(2, n),
         "truth": jnp.asarray(n, bool),
+        "beyond any diagonal": jnp.eye(3, k=n),
+        "like": jnp.zeros_like(n),
         "average": jnp.average(x, returned=True)[1],
         "average of rows": jnp.average(x, axis=0, returned=True)[1],
         "divided into steps": jnp.linspace(0.0, n / 3, 4),
@@ -102,8 +115,6 @@ def test_without_a_call_to_go_by() -> None:
         same(executable(rows(n), Y), want)  # no program of its own has weak types
 
 
-SMALL = jnp.array([1, -1], jnp.int8)
-
 # What a type has to hold, with the sizes around which that ends.
 OVERFLOWS: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
     "int8": ((127, 128, 256), lambda x, y: jnp.int8(x.shape[0])),
@@ -128,6 +139,13 @@ OVERFLOWS: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
     "lowest bits of an array": ((300, 2**31), lambda x, y: jnp.asarray(x.shape[0]).astype(jnp.int8)),
     "product of arrays": ((46341, 65536), lambda x, y: jnp.asarray(x.shape[0]) * jnp.asarray(x.shape[0])),
     "with int8": ((127, 128), lambda x, y: jnp.int8(1) + x.shape[0]),
+    "with numpy's int8": ((126, 127, 128), lambda x, y: np.int8(1) + x.shape[0]),
+    "less numpy's uint8": ((255, 256), lambda x, y: x.shape[0] - np.uint8(1)),
+    "with numpy's array": ((127, 128), lambda x, y: np.arange(3, dtype=np.int8) * x.shape[0]),
+    "rolled": ((46341, 2**31), lambda x, y: jnp.roll(jnp.arange(3), x.shape[0])),
+    "not needed": ((2**31 - 1, 2**31), lambda x, y: jnp.array_equal(x.shape[0], jnp.ones(3))),
+    "without imaginary parts": ((2**31 - 1, 2**31), lambda x, y: jnp.imag(x.shape[0])),
+    "square without": ((46340, 46341), lambda x, y: jnp.imag(x.shape[0] ** 2)),
     "diagonal": ((2**31 - 1, 2**31), lambda x, y: jnp.tri(3, 3, x.shape[0])),
     "filled like": ((127, 128), lambda x, y: jnp.full_like(y.astype(jnp.int8), x.shape[0])),
     "rows by int8": ((127, 128, 300), lambda x, y: x[SMALL]),
@@ -142,6 +160,7 @@ OVERFLOWS: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered")
 @pytest.mark.parametrize("name", OVERFLOWS)
 def test_overflow_errors_are_those_of_jax(name: str) -> None:
     sizes, fn = OVERFLOWS[name]

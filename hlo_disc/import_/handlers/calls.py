@@ -59,7 +59,8 @@ def _dim(attribute: Any) -> Dim:
 def _size(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """`custom_call @hlo_disc.size(values) {dims, size}`: a size, by the values of the dims that it is made of.
 
-    With the attribute `fits` it is a number, which the result's type has to hold.
+    With the attribute `fits` it is a number, which the result's type has to hold: where it is "made", or where it is
+    "used".
     """
     names = r.attr(op, "dims", text)
     try:
@@ -75,8 +76,10 @@ def _size(r: Reader, op: Any, operands: list[Operand]) -> Result:
             r.unsupported(f"custom call @hlo_disc.size is given data for {name}")
         known[name] = r.evaluator.scalar.number(x.elements[0])
     size, dtype = size.substitute(known), r.result_type(op)[0]
-    if "fits" in op.attributes and any(True for _ in op.results[0].uses):
-        r.fits(size, dtype)
+    if "fits" in op.attributes:
+        used = any(True for _ in op.results[0].uses)
+        if used or r.attr(op, "fits", text) == "made":
+            r.fits(size, dtype)
     return Symbolic(dtype, (), (size,))
 
 

@@ -36,9 +36,6 @@ class Sizes:
         """A double that no number on the way to the size exceeds: below 2^63, nothing has overflowed."""
         b = self.b
 
-        def symbol(name: str) -> Val:
-            return b.cast(arith.SIToFPOp, b.f64, b.wide(self.symbols[name]))
-
         def magnitude(x: Scalar) -> Val:
             return b.const(float(abs(x)), b.f64) if isinstance(x, int) else x
 
@@ -54,7 +51,21 @@ class Sizes:
 
         ops: dict[str, Callable[[Scalar, Scalar], Scalar]] = dict.fromkeys(("add", "floordiv", "mod", "max"), add)
         ops |= {"min": least, "mul": lambda x, y: b.binary("*", magnitude(x), magnitude(y))}
-        return magnitude(dim.lower(int, symbol, ops))
+        return magnitude(dim.lower(int, self._symbol, ops))
+
+    def clearly(self, dim: Dim, relation: str) -> Val:
+        """Whether a size that 64 bits do not hold is so to 0, computed in doubles; False where those might be wrong."""
+        b = self.b
+        if relation == "==" or dim.is_const or any(a.kind != "symbol" for monomial, _ in dim.terms for a in monomial):
+            return b.const(0, b.i1)
+        ops = {"add": lambda x, y: b.binary("+", x, y), "mul": lambda x, y: b.binary("*", x, y)}
+        value = dim.lower(lambda n: b.const(float(n), b.f64), self._symbol, ops)
+        error = b.binary("*", self.bound(dim), 2.0**-40)
+        above, below = b.compare(">", value, error), b.compare(">", b.binary("-", 0.0, value), error)
+        return {"!=": b.apply(arith.OrIOp, above, below), ">": above, ">=": above, "<": below, "<=": below}[relation]
+
+    def _symbol(self, name: str) -> Val:
+        return self.b.cast(arith.SIToFPOp, self.b.f64, self.b.wide(self.symbols[name]))
 
     def _ops(self) -> dict[str, Callable[[Scalar, Scalar], Scalar]]:
         return {

@@ -211,6 +211,9 @@ class Flow:
         found: Scalar = 0
         for k, guard in enumerate(self.graph.asked):
             holds = self._holds(sizes, guard)
+            if has_products(difference := guard.lhs - guard.rhs):
+                within = b.compare("<", b.binary("+", *map(sizes.bound, (guard.lhs, guard.rhs))), float(BEYOND_MEMORY))
+                holds = b.select(within, holds, sizes.clearly(difference, guard.relation))
             found = b.apply(arith.OrIOp, b.index(found), b.select(holds, b.index(0), b.index(1 << min(k, ASKED_BITS))))
         return found
 
@@ -228,12 +231,11 @@ class Flow:
 
     def _fits(self, sizes: Sizes) -> Val | None:
         """Whether 64 bits hold the sizes of all that `main` writes, whatever kernels count, and what guards compare;
-        None where they do at all calls.
+        None where they do at all calls. What was asked may be compared in doubles.
         """
         b = self.b
         written = [slot.size for slot in self.placement.slots] + [value_bytes(v) for v in self.outputs] + self._needs
-        guards = (*self.graph.guards, *self.graph.asked)
-        compared = [side for guard in guards for side in (guard.lhs, guard.rhs)]
+        compared = [side for guard in self.graph.guards for side in (guard.lhs, guard.rhs)]
         written += beyond(dict.fromkeys([*counted(self.scheduled.steps), *compared]), written)
         open_sizes = [size for size in written if not size.is_const and self.placement.is_known(size)]
         if not open_sizes:

@@ -14,8 +14,10 @@ SECONDS ?= 60
 TRANSFORM ?=
 # How many calls to make from many threads.
 CALLS ?= 200000
-# Sizes of the surface table, in this order, and how many processes run its rows.
-SIZES ?= 7,32,1,31,0,2
+# Sizes of the surface table, in this order; NUMBERS=1 for its rows with a size in the place of each argument, at sizes
+# where types end. How many processes run them.
+SIZES ?=
+NUMBERS ?=
 JOBS ?= 1
 BIN := $(VENV)/bin
 GPU_TESTS := $(patsubst %,tests/e2e/test_%.py,sweeps control data_sizes pad random random_graphs conformance one_rounding)
@@ -110,7 +112,7 @@ soak: $(STAMP)
 
 # JAX's public functions next to jax.jit, as in make surface FILTER='jax.nn.*'; all results are in build/surface.json.
 surface: $(STAMP)
-	PYTHONPATH=tests/oracle $(BIN)/python -m surface --filter "$(FILTER)" --transform "$(TRANSFORM)" --sizes "$(SIZES)" --jobs "$(JOBS)"
+	PYTHONPATH=tests/oracle $(BIN)/python -m surface --filter "$(FILTER)" --transform "$(TRANSFORM)" --sizes "$(SIZES)" $(if $(NUMBERS),--numbers) --jobs "$(JOBS)"
 
 # One-line faults, planted one by one: do the tests see them? AREA=memory, or AREA=memory:3 for one of them.
 mutants: $(STAMP)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,12 +26,14 @@ from jax._src.array import ArrayImpl
 from jax._src.export import shape_poly
 from jax._src.interpreters import mlir
 from jax._src.lax import lax
-from jax._src.numpy import array_constructors, indexing, lax_numpy, ufuncs, util
+from jax._src.numpy import array_constructors, index_tricks, indexing, lax_numpy, ufuncs, util
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.shapes import is_long
 from hlo_disc.mlir import ir, stablehlo
 
+# Where JAX keeps it differs from version to version.
+prng: Any = sys.modules[jax.random.split.__module__].prng
 _Size = shape_poly._DimExpr
 _thread = threading.local()
 
@@ -288,7 +291,7 @@ def install() -> None:
     """Once a process, before `size_questions` lets sizes ask."""
     convert, of_type = lax._convert_element_type, lax._const
     make, lift, evaluate = array_constructors.array, lax.asarray, mlir.eval_dynamic_shape
-    power, eye = ufuncs.power, lax_numpy._eye
+    power, eye, arange, seed = ufuncs.power, lax_numpy._eye, lax_numpy._arange_dynamic, prng.random_seed
 
     def converted(
         operand: Any, new_dtype: Any = None, weak_type: bool = False, sharding: Any = None, *rest: Any, **options: Any
@@ -332,6 +335,19 @@ def install() -> None:
             k = lax._clip_int_to_valid_range(k, np.int32, "argument `k` of jax.numpy.eye")
         return eye(N, M, k, **options)
 
+    def ranged(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
+        """From a size, which wraps as JAX lets an int."""
+        if not is_traced(start):
+            return arange(start, stop, step, dtype)
+        return lax.add(lax.convert_element_type(start, dtype), arange(0, stop - start, step, dtype))
+
+    @functools.wraps(seed)
+    def seeded(seeds: Any, *args: Any, **options: Any) -> Any:
+        """By the lowest bits of a size, as JAX takes those of an int."""
+        if is_traced(seeds):
+            seeds = scalar(seeds, dtypes.canonicalize_dtype(np.int64), fits="")
+        return seed(seeds, *args, **options)
+
     def powered(before: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """A power by an integer, which JAX multiplies: it has no type."""
 
@@ -349,8 +365,9 @@ def install() -> None:
 
     mlir.eval_dynamic_shape = evaluated
     lax._convert_element_type, lax._const, lax.asarray = converted, const, lifted
-    array_constructors.array = jax.numpy.array = array  # type: ignore[assignment]
-    lax_numpy._eye = diagonal
+    for module in (array_constructors, index_tricks, lax_numpy, jax.numpy):
+        module.array = array  # type: ignore[union-attr]
+    lax_numpy._eye, lax_numpy._arange_dynamic, prng.random_seed = diagonal, ranged, seeded
     ufuncs.power = jax.numpy.power = powered(power)
     indexing.core = _Known(core.__name__)  # type: ignore[assignment]
     _Size.__jax_array__ = as_scalar(_Size.__jax_array__)

@@ -21,7 +21,7 @@ keep_xla_results(Path("build/xla").absolute())
 from hlo_disc.conformance.pool import run_cases  # noqa: E402
 from hlo_disc.conformance.report import write_json  # noqa: E402
 from hlo_disc.conformance.run import Settings  # noqa: E402
-from surface import ROWS, report  # noqa: E402
+from surface import ROWS, report, size_values  # noqa: E402
 from surface.run import SIZES, run_row  # noqa: E402
 from surface.transforms import TRANSFORMS  # noqa: E402
 
@@ -32,19 +32,27 @@ def main() -> int:
     parser.add_argument(
         "--transform", default="", help="what is made of the rows, as in 'vjp' or '*'; else they run as they are"
     )
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="in this order")
+    parser.add_argument(
+        "--numbers",
+        action="store_true",
+        help="a size in the place of each argument, at sizes where types end",
+    )
+    parser.add_argument("--sizes", default="", help="in this order")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=300, help="seconds that a row may take")
     parser.add_argument("--json", type=Path, default=Path("build/surface.json"), help="the file of all results")
     given = parser.parse_args()
-    names = [name for name in ROWS if fnmatch.fnmatch(name, given.filter)]
+    names = [name for name in (size_values.ROWS if given.numbers else ROWS) if fnmatch.fnmatch(name, given.filter)]
     if given.transform:
         chosen = [(name, t) for name, t in TRANSFORMS.items() if fnmatch.fnmatch(name, given.transform)]
         names = [f"{t} of {n}" for n in names for t, what in chosen if ROWS[n].has_floats or not what.differentiates]
+    if given.numbers:
+        names = [f"n in {name}" for name in names]
     tasks = [(Path(), name) for name in sorted(names, key=lambda name: int(name.partition(":")[2]))]
     if not tasks:
         parser.error(f"no row fits {given.filter}")
-    run = functools.partial(run_row, sizes=tuple(map(int, given.sizes.split(","))))
+    sizes = tuple(map(int, given.sizes.split(","))) if given.sizes else size_values.SIZES if given.numbers else SIZES
+    run = functools.partial(run_row, sizes=sizes)
     results = []
     start = time.monotonic()
     with contextlib.suppress(KeyboardInterrupt):

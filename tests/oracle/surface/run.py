@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 import warnings
@@ -19,13 +20,17 @@ import hlo_disc
 from hlo_disc.conformance.checks import mismatch
 from hlo_disc.conformance.run import Result, Settings, Stage
 from hlo_disc.errors import HloDiscError
-from surface import ROWS, Row
+from surface import ROWS, Row, size_values
 from surface.asking import innermost_lines
 from surface.modules import function
 from surface.transforms import NONE, TRANSFORMS, Transform
 
 # Two ordinary sizes first, so that what comes after finds a program for all sizes.
 SIZES = (7, 32, 1, 31, 0, 2)
+
+# Why an array is not another one; "" where it is.
+Unlike = Callable[[np.ndarray, np.ndarray], str]
+LIKE_XLA: Unlike = functools.partial(mismatch, "like XLA")
 
 
 @dataclass
@@ -52,16 +57,19 @@ class Outcome(Result):
 def run_row(path: Path, name: str, settings: Settings, stage: Stage, sizes: Sequence[int] = SIZES) -> Outcome:
     """The row of that name, as `surface.ROWS` has it, in a worker of `hlo_disc.conformance.pool`.
 
-    A name may begin with a transform: "vjp of jax.numpy.sum:0".
+    A name may begin with a transform: "vjp of jax.numpy.sum:0"; or with "n in ", a row of `surface.size_values`.
     """
     module = name.rpartition(".")[0]
     transform, of, plain = name.rpartition(" of ")
-    row = ROWS[plain]
+    _, number, called = plain.rpartition("n in ")
+    row = size_values.ROWS[called] if number else ROWS[plain]
+    how: dict[str, Any] = size_values.HOW if number else {}
     try:
         with jax.enable_x64(row.x64), innermost_lines(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a fallback is in the statistics
             what = TRANSFORMS[transform] if of else NONE
-            found = check(row, function(plain.partition(":")[0]), sizes, lambda at: stage(at, module, name), what)
+            of_name = function(called.partition(":")[0])
+            found = check(row, of_name, sizes, lambda at: stage(at, module, name), what, **how)
     except Exception as error:  # the row's arrays, or the comparison
         found = Outcome(name, status="error", reason=describe(error))
     found.name, found.kind, found.call = name, module, str(row)
@@ -74,8 +82,15 @@ def check(
     sizes: Sequence[int],
     at: Callable[[str], None] = lambda at: None,
     transform: Transform = NONE,
+    skips: Callable[[Callable[..., Any], Sequence[jax.Array]], bool] = lambda program, arrays: False,
+    unlike: Unlike = LIKE_XLA,
+    refusable: bool = False,
 ) -> Outcome:
-    """Run the function at these sizes; at(text) is told each before it runs."""
+    """Run the function at these sizes; at(text) is told each before it runs.
+
+    skips: the sizes at which it is not to run, by its arrays. unlike: why an array is not the other. refusable: whether
+        `jax.jit` may raise at all sizes.
+    """
     program = transform.inside(row.of(function))
     compiled = hlo_disc.jit(program)
     ours, theirs = transform.around(compiled), jax.jit(transform.around(program), compiler_options=QUICK)
@@ -84,17 +99,20 @@ def check(
     for n in sizes:
         at(f"n = {n}")
         arrays = stacked(row, n) if transform.batched else row.arrays(n)
+        if skips(program, arrays):
+            outcome.shapes -= 1
+            continue
         want, got = _timed(outcome, "jax.jit", theirs, arrays), _timed(outcome, "hlo_disc", ours, arrays)
         if isinstance(want, Exception):
             outcome.raises.append(n)
             last = want
-        if text := difference(got, want):
+        if text := difference(got, want, unlike):
             wrong[n] = text
     stats = compiled.stats()
     outcome.fallback = "; ".join(fallback.reason for fallback in stats.fallbacks)
     outcome.compilations = max(Counter((record.of, record.backward) for record in stats.records).values(), default=0)
     outcome.asked = list(dict.fromkeys(asked for record in stats.records for asked in record.asked))
-    if len(outcome.raises) == len(sizes) and transform is NONE:
+    if len(outcome.raises) == outcome.shapes and transform is NONE and not refusable:
         outcome.status, outcome.reason = "error", f"jax.jit raises at every size: {describe(last)}"
     elif wrong:
         n, text = next(iter(wrong.items()))
@@ -119,10 +137,10 @@ def _timed(outcome: Outcome, who: str, function: Callable[..., Any], arrays: Seq
         outcome.seconds[who] = outcome.seconds.get(who, 0.0) + time.perf_counter() - start
 
 
-def difference(got: Any, want: Any) -> str:
+def difference(got: Any, want: Any, unlike: Unlike = LIKE_XLA) -> str:
     """Why `got` is not what `jax.jit` gave, in values, types, weak types, structure or exception; "" when it is."""
     if isinstance(want, Exception):
-        if isinstance(got, (HloDiscError, type(want))):
+        if isinstance(got, OverflowError if isinstance(want, OverflowError) else (HloDiscError, type(want))):
             return ""
         given = describe(got) if isinstance(got, Exception) else "a result"
         return f"{given} where jax.jit raises {describe(want)}"
@@ -131,10 +149,10 @@ def difference(got: Any, want: Any) -> str:
     if (ours := jax.tree.structure(got)) != (theirs := jax.tree.structure(want)):
         return f"the results are {ours} instead of {theirs}"
     pairs = zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True)
-    return next(filter(None, (_unlike(x, y) for x, y in pairs)), "")
+    return next(filter(None, (_unlike(x, y, unlike) for x, y in pairs)), "")
 
 
-def _unlike(got: jax.Array, want: jax.Array) -> str:
+def _unlike(got: jax.Array, want: jax.Array, unlike: Unlike) -> str:
     if jax.dtypes.issubdtype(want.dtype, jax.dtypes.prng_key):
         if got.dtype != want.dtype:
             return f"got {got.dtype}, expected {want.dtype}"
@@ -143,7 +161,7 @@ def _unlike(got: jax.Array, want: jax.Array) -> str:
         return "" if got.dtype == want.dtype and got.shape == want.shape else f"got {got.dtype}, expected float0"
     if got.weak_type != want.weak_type:
         return f"weak_type is {got.weak_type} instead of {want.weak_type}"
-    return mismatch("like XLA", np.asarray(got), np.asarray(want))
+    return unlike(np.asarray(got), np.asarray(want))
 
 
 def describe(error: Exception) -> str:

@@ -92,7 +92,10 @@ class Source:
             self._table("const TypeRow", inputs),
             self._table("const TypeRow", outputs),
             self._table("const PackRow", packs),
-            self._table("const GuardRow", (f"{{{_text(x.message)}, {len(x.args)}}}" for x in program.guards)),
+            self._table(
+                "const GuardRow",
+                (f"{{{_text(x.message)}, {len(x.args)}, {_bool(x.overflow)}}}" for x in program.guards),
+            ),
             self._table("const char* const", (_text(x.message) for x in program.asked)),
             self._table("const CallRow", [self._call(x) for x in program.calls]),
             self._table("const Span", map(_span, map(self.weights.add_array, program.constants))),

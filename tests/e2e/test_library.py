@@ -21,6 +21,7 @@ from c_library import (
     LOG,
     OPEN,
     OUT_OF_MEMORY,
+    OVERFLOW,
     RELEASE,
     SHAPE,
     Failed,
@@ -161,6 +162,15 @@ def test_wrong_calls_say_what_is_wrong(library, exe):
             assert info.value.status == status
     np.testing.assert_array_equal(model(normal(3, 33))[0], exe(normal(3, 33)))
     model.close()
+
+
+def test_a_size_that_a_type_does_not_hold_has_a_status_of_its_own(folder):
+    exe = hlo_disc.compile(lambda x: x.sum() + jnp.int8(x.shape[0]), "f32[n, 3]")
+    model = Model(Library(written(exe, folder, "overflow")))
+    assert model(np.zeros((127, 3), np.float32))[0] == 127
+    with pytest.raises(Failed, match="128 for the size n at .*: int8 does not hold it") as info:
+        model(np.zeros((128, 3), np.float32))
+    assert info.value.status == OVERFLOW
 
 
 def test_pointers_that_are_null_and_numbers_that_mean_nothing(library):

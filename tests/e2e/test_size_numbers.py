@@ -189,6 +189,19 @@ def test_rows_by_narrow_indices() -> None:
         ours(jnp.arange(300.0), SMALL)
 
 
+def test_questions_about_what_64_bits_do_not_hold() -> None:
+    def fn(x, y):
+        n = x.shape[0]
+        y = y * 2 if n * n * n > 1000 * n else -y
+        y = y + 1 if n * n < 10 * n else y
+        return y * (1 / (n * n * n - 4)) + jnp.identity(n % 5).sum()
+
+    ours, theirs = hlo_disc.jit(fn, fallback=False), jax.jit(fn)
+    for n in (5, 6, 9, 40, 46341, 2**24 + 1, 2**31 - 1, 2**31, 2**31 + 1):
+        np.testing.assert_allclose(ours(rows(n), Y), theirs(rows(n), Y), rtol=1e-6)
+    assert ours.stats().compilations <= 4
+
+
 def test_a_saved_program_says_so(tmp_path: Path) -> None:
     executable = hlo_disc.compile(lambda x: jnp.int8(x.shape[0]) + x.sum(), rows(5), dims={"x": "(n, _)"})
     executable.save(tmp_path / "one")

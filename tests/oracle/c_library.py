@@ -12,7 +12,7 @@ import numpy as np
 
 from hlo_disc.program import dtype_named
 
-OK, ARGUMENT, SHAPE, OUT_OF_MEMORY, CALL, DEVICE, OPEN, INTERNAL = range(8)
+OK, ARGUMENT, SHAPE, OUT_OF_MEMORY, CALL, DEVICE, OPEN, INTERNAL, OVERFLOW = range(9)
 MOST_RANK = 16
 # In the order of hlo_disc_dtype.
 DTYPES = (

@@ -37,6 +37,12 @@ class Tensors(Construction):
         with np.errstate(all="ignore"):
             return self.constant(np.asarray(number).astype(dtype))
 
+    def held(self, x: Operand, dtype: np.dtype) -> Value:
+        """A number that is given to a tensor of this type, which has to hold it: in arithmetic it would wrap."""
+        if isinstance(x, Dim) and dtype.kind in "iu" and dtype.itemsize < 8:
+            self.fits(x, dtype)
+        return self.scalar(x, dtype)
+
     def convert(self, x: Value, dtype: np.dtype) -> Value:
         if x.dtype == dtype:
             return x
@@ -47,7 +53,7 @@ class Tensors(Construction):
         return x if x.dtype == dtype else self.emit("convert", (x,), dtype=dtype)
 
     def full(self, x: Operand, dtype: np.dtype, shape: Shape) -> Value:
-        return self.broadcast(self.scalar(x, dtype), shape)
+        return self.broadcast(self.held(x, dtype), shape)
 
     def iota(self, dtype: np.dtype, shape: Shape, axis: int = 0) -> Value:
         return self.emit("iota", shape=shape, dim=axis % len(shape), dtype=dtype)

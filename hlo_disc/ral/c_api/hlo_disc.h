@@ -29,7 +29,8 @@ typedef enum hlo_disc_status {
   HLO_DISC_CALL = 4, /* a library function that the program calls has failed */
   HLO_DISC_DEVICE = 5, /* the GPU or its driver */
   HLO_DISC_OPEN = 6, /* a CPU without the features that the code needs, damaged or missing weights */
-  HLO_DISC_INTERNAL = 7 /* what should not happen; please report it */
+  HLO_DISC_INTERNAL = 7, /* what should not happen; please report it */
+  HLO_DISC_OVERFLOW = 8 /* a size is computed with as a number of a type that does not hold it */
 } hlo_disc_status;
 
 /* Types of elements. A bool is a byte, 0 or 1; integers of 4 and 2 bits and floats of less than 8 take a byte each. */

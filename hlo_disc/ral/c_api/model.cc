@@ -41,8 +41,8 @@ struct OpenError : std::runtime_error {
 hlo_disc_status status_of(Error::Class which) {
   switch (which) {
     case Error::kArgument: return HLO_DISC_ARGUMENT;
-    case Error::kOverflow:
     case Error::kShape: return HLO_DISC_SHAPE;
+    case Error::kOverflow: return HLO_DISC_OVERFLOW;
     case Error::kOutOfMemory: return HLO_DISC_OUT_OF_MEMORY;
     case Error::kCall: return HLO_DISC_CALL;
     case Error::kDevice: return HLO_DISC_DEVICE;
@@ -304,7 +304,7 @@ void hlo_disc_model::load(const LibraryTable& table) {
     p.packs.push_back({row.of_constant, row.index, row.bytes, fn, form});
   }
   for (int32_t i = 0; i < level.guard_count; i++)
-    p.guards.push_back({level.guards[i].message, level.guards[i].args, false});
+    p.guards.push_back({level.guards[i].message, level.guards[i].args, level.guards[i].overflow});
   p.asked.assign(level.asked, level.asked + level.asked_count);
   for (int32_t i = 0; i < level.call_count; i++) p.calls.push_back(ral::call_of(level.calls[i]));
   p.driver.assign(level.driver, level.driver + level.driver_count);

@@ -41,6 +41,7 @@ struct PackRow {
 struct GuardRow {
   const char* message;
   int32_t args;
+  bool overflow;
 };
 
 struct AttributeRow {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -35,6 +36,7 @@ class Sizes:
     def bound(self, dim: Dim) -> Val:
         """A double that no number on the way to the size exceeds: below 2^63, nothing has overflowed."""
         b = self.b
+        divided: list[Scalar] = []
 
         def magnitude(x: Scalar) -> Val:
             return b.const(float(abs(x)), b.f64) if isinstance(x, int) else x
@@ -49,9 +51,13 @@ class Sizes:
                 return y if isinstance(x, int) else x
             return add(x, y)
 
-        ops: dict[str, Callable[[Scalar, Scalar], Scalar]] = dict.fromkeys(("add", "floordiv", "mod", "max"), add)
-        ops |= {"min": least, "mul": lambda x, y: b.binary("*", magnitude(x), magnitude(y))}
-        return magnitude(dim.lower(int, self._symbol, ops))
+        def rest(x: Scalar, y: Scalar) -> Scalar:
+            divided.append(add(x, y))
+            return magnitude(y)
+
+        ops: dict[str, Callable[[Scalar, Scalar], Scalar]] = dict.fromkeys(("add", "floordiv", "max"), add)
+        ops |= {"min": least, "mod": rest, "mul": lambda x, y: b.binary("*", magnitude(x), magnitude(y))}
+        return magnitude(functools.reduce(add, divided, dim.lower(int, self._symbol, ops)))
 
     def clearly(self, dim: Dim, relation: str) -> Val:
         """Whether a size that 64 bits do not hold is so to 0, computed in doubles; False where those might be wrong."""

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import hlo_disc.tensorflow
-from hlo_disc.errors import ShapeError
+from hlo_disc.errors import ShapeError, SizeOverflowError
 
 SIZES = (1, 5, 127, 128, 46340, 46341, 46342, 65536, 92681, 100000)
 
@@ -63,3 +63,21 @@ def test_a_size_that_wrapped_is_refused():
         np.testing.assert_array_equal(compiled(tf.zeros((n, 0))), function(tf.zeros((n, 0))))
     with pytest.raises(ShapeError, match="in int32, which does not hold"):
         compiled(tf.zeros((46341, 0)))
+
+
+@pytest.mark.parametrize("sizes", [tf.shape, tf.size], ids=["shape", "size"])
+def test_sizes_that_an_i32_does_not_hold(sizes):
+    """TensorFlow refuses 2^31 - 1 as well."""
+    function = tf.function(
+        lambda x, y: tf.reduce_max(sizes(tf.broadcast_to(y, [tf.shape(x)[0] // 3, 3]))) + tf.shape(x)[0] // 2,
+        input_signature=[tf.TensorSpec([None, 0], tf.int8), tf.TensorSpec([], tf.int8)],
+    )
+    compiled = hlo_disc.tensorflow.compile(function)
+    for n in (6, 46341):
+        x, y = tf.zeros([n, 0], tf.int8), tf.constant(1, tf.int8)
+        np.testing.assert_array_equal(compiled(x, y), function(x, y))
+    x = tf.zeros([2**31, 0], tf.int8)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        function(x, y)
+    with pytest.raises(SizeOverflowError, match="2147483648 for the size .*: int32 does not hold it"):
+        compiled(x, y)

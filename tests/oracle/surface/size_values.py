@@ -30,6 +30,21 @@ SIZES = (
 _SIZE = "i8[n, 0]"
 # Options that say how many axes there are, parts to make, or steps that JAX's Python takes: none of them is a number.
 _COUNTS = {"ndmin", "rank", "indices_or_sections", "reps", "jax.numpy.diff n", "jax.numpy.linalg.matrix_power n"}
+# Functions that are not compared, and why.
+_CANCELS = "so many digits cancel that roundings, which are not XLA's one by one, decide about the rest"
+_WRAPS = "a start of 2^31 wraps in JAX; here it is an error"
+LEFT_OUT: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            *("jax.random.wald", "jax.scipy.special.comb", "jax.scipy.stats.betabinom.logpmf"),
+            *(f"jax.scipy.stats.cauchy.{name}" for name in ("cdf", "logcdf", "logsf", "sf")),
+        ),
+        _CANCELS,
+    ),
+    **dict.fromkeys(("jax.lax.dynamic_slice_in_dim", "jax.lax.dynamic_update_slice_in_dim"), _WRAPS),
+    "jax.lax.slice_in_dim": "strides have to be numbers, so that the call falls back",
+    "jax.scipy.special.polygamma": "XLA's zeta is NaN of a large exponent, also of an array",
+}
 _LARGEST = 1 << 24  # elements of an array that a row may make, and turns of a loop
 
 
@@ -82,7 +97,11 @@ def _is_large(eqn: Any) -> bool:
 
 def unlike(got: np.ndarray, want: np.ndarray) -> str:
     """Beyond what rounding in another order explains, much less than one more or one less in 2^16 does."""
-    if got.shape == want.shape and got.dtype == want.dtype and is_float(want.dtype):
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return mismatch("expect_eq", got, want)
+    if want.dtype.kind == "c":
+        got, want = (np.stack([x.real, x.imag]) for x in (got, want))
+    if is_float(want.dtype):
         limits = ml_dtypes.finfo(want.dtype)
         wide, eps = want.astype(np.float64), float(limits.eps)
         largest = np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))
@@ -106,5 +125,6 @@ ROWS: dict[str, Row] = {
     f"{module}.{name}:{i}": row
     for module, functions in TABLES.items()
     for name in functions
+    if f"{module}.{name}" not in LEFT_OUT
     for i, row in enumerate(_rows(module, name))
 }

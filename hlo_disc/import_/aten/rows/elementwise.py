@@ -202,14 +202,14 @@ def _clamp(r: AtenReader, x: Any, low: Any = None, high: Any = None) -> Value:
     computed = DTYPES[elementwise_dtypes(*r.fakes(), type_promotion_kind=KIND.DEFAULT)[0]]
     made = r.scalar(x, computed)
     if low is not None:
-        made = r.op("maximum", made, r.scalar(low, computed))
+        made = r.op("maximum", made, r.held(low, computed))
     if high is not None:
-        made = r.op("minimum", made, r.scalar(high, computed))
+        made = r.op("minimum", made, r.held(high, computed))
     return r.convert(r.broadcast(made, r.out.shape), r.out.dtype)
 
 
 def _where(r: AtenReader, condition: Value, a: Any, b: Any) -> Value:
-    values = [r.scalar(x, r.out.dtype) for x in (a, b)]
+    values = [r.held(x, r.out.dtype) for x in (a, b)]
     chosen = r.select(r.convert(condition, BOOL), *values)
     return r.broadcast(chosen, r.out.shape)
 

@@ -129,7 +129,7 @@ def _index_combined(kind: str | None) -> Callable[..., Value]:
 
 def _index_fill(r: AtenReader, x: Value, axis: int, index: Value, value: Operand) -> Value:
     wide = r.reshape(x, x.shape or (ONE,))
-    return r.reshape(places.put(r, wide, _lines(r, wide, axis, index), r.scalar(value, x.dtype)), r.out.shape)
+    return r.reshape(places.put(r, wide, _lines(r, wide, axis, index), r.held(value, x.dtype)), r.out.shape)
 
 
 def _where(r: AtenReader, x: Value, axis: int, index: Value, updates: Operand) -> tuple[Value, Places, Value]:
@@ -140,7 +140,7 @@ def _where(r: AtenReader, x: Value, axis: int, index: Value, updates: Operand) -
         if a != axis:
             r.at_most(size, limit, f"dimension {a} of the index has {{0}} and that of the operand only {{1}}")
     if not isinstance(updates, Value):
-        return x, places.along(r, x.shape, axis, index), r.scalar(updates, x.dtype)
+        return x, places.along(r, x.shape, axis, index), r.held(updates, x.dtype)
     updates = r.reshape(updates, updates.shape or (ONE,))
     for a, (size, limit) in enumerate(zip(index.shape, updates.shape, strict=True)):
         if size is not limit:

@@ -136,7 +136,7 @@ def _full_of(r: AtenReader, _: Any, value: Operand, *__: Any, **___: Any) -> Val
 
 
 def _scalar_tensor(r: AtenReader, value: Operand, **_: Any) -> Value:
-    return r.scalar(value, r.out.dtype)
+    return r.held(value, r.out.dtype)
 
 
 def _arange(r: AtenReader, start: Operand, end: Operand, step: Operand = 1, **_: Any) -> Value:

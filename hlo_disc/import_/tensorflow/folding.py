@@ -47,7 +47,9 @@ def symbolic(r: Reader, elements: np.ndarray, dtype: np.dtype, exact: bool = Tru
 
 
 def sizes_operand(r: Reader, sizes: Sequence[Dim], dtype: Any = np.int32, scalar: bool = False) -> Symbolic:
-    """Sizes as an operand."""
+    """Sizes as an operand, whose type has to hold them."""
+    for size in sizes if np.dtype(dtype).itemsize < 8 else ():
+        r.fits(size, np.dtype(dtype))
     return Symbolic(np.dtype(dtype), () if scalar else (len(sizes),), tuple(sizes))
 
 

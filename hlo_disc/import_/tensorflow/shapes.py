@@ -64,18 +64,11 @@ def _const(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def _shape(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    return [_held(r, shape_of(x), result_dtype(op)) for x in operands]
+    return [sizes_operand(r, shape_of(x), result_dtype(op)) for x in operands]
 
 
 def _size(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    return _held(r, [dim_product(shape_of(operands[0]))], result_dtype(op), scalar=True)
-
-
-def _held(r: Reader, sizes: Sequence[Dim], dtype: np.dtype, scalar: bool = False) -> Operand:
-    """Sizes as numbers of a type, which has to hold them."""
-    for size in sizes if dtype.itemsize < 8 else ():
-        r.fits(size, dtype)
-    return sizes_operand(r, sizes, dtype, scalar=scalar)
+    return sizes_operand(r, [dim_product(shape_of(operands[0]))], result_dtype(op), scalar=True)
 
 
 def _rank(r: Reader, op: Any, operands: list[Operand]) -> Result:

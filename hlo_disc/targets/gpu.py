@@ -166,9 +166,7 @@ def short_turns() -> Iterator[None]:
         yield
     finally:
         with _turns_lock:
-            before = _turns.pop()
-            if not _turns:
-                sys.setswitchinterval(before)
+            sys.setswitchinterval(_turns.pop())
 
 
 def apart(text: str, number: int) -> str:

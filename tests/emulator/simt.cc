@@ -299,22 +299,22 @@ int32_t llvm_nvvm_read_ptx_sreg_ctaid_x() { return static_cast<int32_t>(block.nu
 int32_t llvm_nvvm_read_ptx_sreg_laneid() { return lane(); }
 void llvm_nvvm_barrier_cta_sync_aligned_all(int32_t) { leave(State::kAtBarrier, __builtin_return_address(0)); }
 
-// PTX's shfl.sync: c says which lanes a segment has, and the last one that is read in it.
-static int32_t shuffled(int32_t members, int32_t word, int32_t c, int source, bool inside, const void* site) {
-  int segment = c >> 8 & 31;
-  inside = inside && (source & segment) == (lane() & segment);
+// PTX's shfl.sync: the segment mask in bits 8 to 12 of c is what a thread's number has in common with its source; the rest
+// of the last one that is read is in bits 0 to 4, for "up" of the first.
+static int32_t shuffled(int32_t members, int32_t word, int source, bool inside, const void* site) {
   return static_cast<int32_t>(
       exchange(static_cast<uint32_t>(members), static_cast<uint32_t>(word), inside ? source : lane(), site));
 }
 #define SHUFFLE(name, source, inside) \
   int32_t llvm_nvvm_shfl_sync_##name##_i32(int32_t members, int32_t word, int32_t by, int32_t c) { \
-    int lane = ::lane(); \
-    return shuffled(members, word, c, source, inside, __builtin_return_address(0)); \
+    int lane = ::lane(), segment = c >> 8 & 31, end = (lane & segment) | (c & 31 & ~segment); \
+    int from = source; \
+    return shuffled(members, word, from, inside, __builtin_return_address(0)); \
   }
-SHUFFLE(bfly, lane ^ by, true)
-SHUFFLE(up, lane - by, lane - by >= (lane & (c >> 8 & 31)))
-SHUFFLE(down, lane + by, lane + by <= (lane | (~(c >> 8) & 31)))
-SHUFFLE(idx, (lane & (c >> 8 & 31)) | (by & ~(c >> 8) & 31), true)
+SHUFFLE(bfly, lane ^ by, from <= end)
+SHUFFLE(up, lane - by, from >= end)
+SHUFFLE(down, lane + by, from <= end)
+SHUFFLE(idx, (lane & segment) | (by & 31 & ~segment), from <= end)
 
 // Matrices of a warp, as "Warp Level Matrix Instructions" in the PTX ISA has them. All threads take part.
 constexpr uint64_t kWarpOfAll = 0xffffffff;

@@ -1,26 +1,29 @@
-"""Kernels of a few lines of LLVM IR, launched in the emulator."""
+"""Kernels of a few lines of LLVM IR or MLIR, launched in the emulator."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import emulated
+import kernel_runner
 import numpy as np
 
 from hlo_disc.targets import nvptx, x86
 from hlo_disc.targets.cuda import NVIDIA
+from hlo_disc.targets.gpu import Vendor
+from hlo_disc.targets.translate import translate
 
 BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
 
 
 @contextmanager
-def block_of_memory() -> Iterator[int]:
-    """The address of 256 bytes of the GPU's memory."""
+def block_of_memory(size: int = 256) -> Iterator[int]:
+    """The address of so many bytes of the GPU's memory."""
     driver, address = emulated.emulator(), ctypes.c_size_t()
     driver.cuCtxPushCurrent_v2(None)
-    assert driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(256), None) == 0
+    assert driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(size), None) == 0
     yield address.value
     assert driver.cuMemFreeAsync(address, None) == 0
     emulated.check()
@@ -54,9 +57,41 @@ entry:
 {"".join(f"  {line.strip()}{chr(10)}" for line in body.strip().splitlines())}  ret void
 }}
 """
+    _launch(NVIDIA, text, [number, memory], blocks, threads, shared)
+
+
+def run(vendor: Vendor, body: str, *buffers: np.ndarray, blocks: int = 1, threads: int = 64, head: str = "") -> None:
+    """Run a kernel in MLIR over the buffers %a0, %a1, …, in place.
+
+    It knows the number %t of a thread and %block of its block, as indices. head: stands before the kernel.
+    """
+    parameters = [f"%a{k}: memref<?x{kernel_runner.mlir_type(x.dtype)}>" for k, x in enumerate(buffers)]
+    text = f"""
+      gpu.module @kernels {{
+        {head}
+        gpu.func @kernel({", ".join(parameters)}) kernel attributes {{
+            known_block_size = array<i32: {threads}, 1, 1>}} {{
+          %t = gpu.thread_id x
+          %block = gpu.block_id x
+          {body}
+          gpu.return
+        }}
+      }}"""
+    made = translate([kernel_runner.parse(text)], vendor.machine)
+    with ExitStack() as stack:
+        addresses = [stack.enter_context(block_of_memory(x.nbytes)) for x in buffers]
+        for address, x in zip(addresses, buffers, strict=True):
+            ctypes.memmove(address, x.ctypes.data, x.nbytes)
+        _launch(vendor, made, addresses, blocks, threads, 0)
+        emulated.check()
+        for address, x in zip(addresses, buffers, strict=True):
+            ctypes.memmove(x.ctypes.data, address, x.nbytes)
+
+
+def _launch(vendor: Vendor, text: str, arguments: list[int], blocks: int, threads: int, shared: int) -> None:
     object_ = x86.generator("host").compile_llvm(emulated.for_cpu(text))
-    library = emulated.Emulated(NVIDIA).link(object_, {})
-    record = np.array([number, memory], np.int64)
+    library = emulated.Emulated(vendor).link(object_, {})
+    record = np.array(arguments, np.int64)
     kernel, data = map(ctypes.c_void_p, (library.address("kernel"), record.ctypes.data))
-    sizes = map(ctypes.c_int64, (blocks, threads, shared))
-    emulated.emulator().simt_launch(kernel, *sizes, data)
+    emulated.emulator().simt_warp(max(team.warp for team in vendor.device.teams))
+    emulated.emulator().simt_launch(kernel, *map(ctypes.c_int64, (blocks, threads, shared)), data)

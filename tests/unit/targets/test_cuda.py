@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
-import threading
 from collections.abc import Callable, Iterator
 
 import jax
@@ -233,36 +231,6 @@ def test_modules_of_kernels_become_one(images, tmp_path, monkeypatch):
         functions = [x for x in re.findall(r"^\.func[^;{]*[;{]", ptx, re.M) if x.endswith("{")]
         assert (len(functions) > len({re.sub(r"_\$_\d+", "", x) for x in functions})) == (batch > 0)
     assert made[1] == made[2] == made[0] and len(made[0]) > 6
-
-
-def test_names_that_modules_have_of_their_own():
-    text = "@f = external global i8\n@own = internal global i8\ndefine internal void @a.b(ptr %x) {\n"
-    text += "  call void @a.b(ptr @own)\n  call void @a.bc(ptr @f)\n  call void @owned()\n"
-    assert gpu.apart(text, 0) == text
-    expected = text.replace("@own ", "@own.2 ").replace("@own)", "@own.2)").replace("@a.b(", "@a.b.2(")
-    assert gpu.apart(text, 2) == expected != text
-
-
-def test_what_fails_leaves_threads_as_they_were():
-    before, threads = sys.getswitchinterval(), threading.active_count()
-    with gpu.short_turns(), pytest.raises(UnsupportedOpError):
-        assert sys.getswitchinterval() < before
-        hlo_disc.compile(lambda x: jnp.fft.fft(x), "c64[n]", target="cuda", fallback=False)
-    assert sys.getswitchinterval() == before and threading.active_count() == threads
-    first, second = gpu.short_turns(), gpu.short_turns()  # of two threads
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert sys.getswitchinterval() < before
-    second.__exit__(None, None, None)
-    assert sys.getswitchinterval() == before
-
-
-def test_a_function_without_code_is_named():
-    """LLVM would end the process."""
-    text = "declare double @j0(double)\n"
-    with pytest.raises(UnsupportedOpError, match="the function j0 has no code for GPUs yet; compile for the CPU"):
-        gpu.check_functions(text, NVIDIA)
 
 
 def test_levels():

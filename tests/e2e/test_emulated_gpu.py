@@ -68,6 +68,18 @@ def arrays(specs: tuple[str, ...], m: int, n: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
+def test_runs_are_no_further_aligned_than_fast_memory(target):
+    """Four numbers of 64 bits are twice as many bytes."""
+    with jax.enable_x64(True):
+        executable = hlo_disc.compile(jax.nn.softmax, "f64[m, n]", target=target)
+        for m, n in ((4, 128), (8, 1028), (2, 4100)):
+            x = np.random.default_rng(n).standard_normal((m, n))
+            result = executable(x)
+            emulated.check()
+            np.testing.assert_allclose(result, jax.nn.softmax(x), rtol=1e-13)
+
+
+@pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_row_kernels(name, target):
     function, specs = PROGRAMS[name]

@@ -14,7 +14,7 @@ from hlo_disc.import_.elements import ONE, ZERO, Elements
 from hlo_disc.import_.handlers.sort import take_top
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import Array, array, filled, where
+from hlo_disc.import_.tensorflow.arrays import Array, array, filled, size_scalar, where
 from hlo_disc.import_.tensorflow.folding import folding
 from hlo_disc.import_.tensorflow.gradients import BroadcastAxes, Reduced
 from hlo_disc.import_.tensorflow.indexing import take_along
@@ -143,12 +143,13 @@ def _top_k(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def _in_top_k(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Nothing is among the first of a row with a number that is not finite, nor what the row does not have."""
     scores, targets = array(r, operands[0]), array(r, operands[1])
     own = take_along(scores, targets.expand(1), 1)
     better = (scores > own).cast(np.int32).sum([1])
     k = array(r, operands[2]).cast(np.int32) if len(operands) > 2 else better.like(op.attributes["k"])
-    fine = own.reshape((own.shape[0],)).op("is_finite")
-    return ((better < k) & fine).value
+    known = (targets >= 0) & (targets < size_scalar(r, scores.shape[1], targets.dtype))
+    return ((better < k) & known & scores.op("is_finite").reduce("and", [1])).value
 
 
 def _bincount(r: Reader, op: Any, operands: list[Operand]) -> Result:

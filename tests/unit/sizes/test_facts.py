@@ -127,6 +127,8 @@ def test_at_most(statements, a, b, answer):
         ([], "64*b", 16, YES),
         ([], "64*b + 8", 16, NO),
         ([], "b", 16, UNKNOWN),
+        ([], "b + 1", 16, UNKNOWN),
+        ([], "2*b + 2", 4, UNKNOWN),
         ([], "b", 1, YES),
         ([], "0", 16, YES),
         ([], "2*b + 1", 4, NO),

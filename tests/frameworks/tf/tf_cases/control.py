@@ -16,6 +16,11 @@ def counted(x):
     return tf.while_loop(lambda i, y: i < tf.shape(x)[0], lambda i, y: (i + 1, y * 0.5 + 1.0), (0, x))
 
 
+def counted_down(x):
+    """Its gradient needs a value of each turn, of which there is one more than rows."""
+    return tf.while_loop(lambda i, y: i <= tf.shape(x)[0], lambda i, y: (i + 1, tf.sin(y) + y * y), (0, x * 0.5))[1]
+
+
 def until(x):
     return tf.while_loop(lambda y: tf.reduce_sum(tf.abs(y)) > 1.0, lambda y: (y * 0.5,), (x,))
 
@@ -42,6 +47,7 @@ CASES = cases(
     [
         ("while_loop", counted, X),
         ("while_loop until data say so", until, X),
+        ("gradient of a loop", lambda x: tf.gradients(counted_down(x), x)[0], X),
         ("cond", lambda x: tf.cond(tf.reduce_sum(x) > 0.0, lambda: x * 2.0, lambda: x - 1.0), X),
         ("cond of a size", lambda x: tf.cond(tf.shape(x)[0] > 2, lambda: x * 2.0, lambda: x - 1.0), X),
         ("switch_case", lambda i, x: tf.switch_case(i, [lambda: x, lambda: -x, lambda: x * 3.0]), ("i32[]@0:3", X)),
@@ -62,6 +68,11 @@ CASES = cases(
             ((3, 5), (6, 2), (1, 1)),
         ),
         ("stateless_uniform", lambda x: tf.random.stateless_uniform(tf.shape(x), [1, 2]), X),
+        (
+            "stateless_uniform of halves",
+            lambda x: tf.random.stateless_uniform(tf.shape(x), [1, 2], 0, 1, tf.float16),
+            X,
+        ),
         ("stateless_normal", lambda x: tf.random.stateless_normal(tf.shape(x), [3, 4]), X),
         ("stateless integers", lambda x: tf.random.stateless_uniform(tf.shape(x), [5, 6], 0, 10, tf.int32), X),
         ("gradient", lambda x: tf.gradients(tf.reduce_sum(tf.sin(x) * x), x)[0], X),

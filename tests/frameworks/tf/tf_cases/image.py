@@ -21,6 +21,7 @@ CASES = cases(
         ("resize bicubic", resized("bicubic"), IMAGE, SOME, 1e-4),
         ("resize to twice", lambda x: tf.image.resize(x, tf.shape(x)[1:3] * 2), IMAGE, SIZES),
         ("resize as in TensorFlow 1", lambda x: tf.compat.v1.image.resize_bilinear(x, [5, 9]), IMAGE, SIZES),
+        ("bicubic as in TensorFlow 1", lambda x: tf.compat.v1.image.resize_bicubic(x, [5, 9]), IMAGE, SOME, 1e-4),
         (
             "resize with aligned corners",
             lambda x: tf.compat.v1.image.resize_bilinear(x, [5, 9], align_corners=True),

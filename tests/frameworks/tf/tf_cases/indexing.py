@@ -18,6 +18,7 @@ CASES = cases(
         ("x[1:-1, None, ..., :2]", lambda x: x[1:-1, None, ..., :2], CUBE),
         ("x[n // 2:]", lambda x: x[tf.shape(x)[0] // 2 :], X),
         ("x[-3::2]", lambda x: x[-3::2], X),
+        ("x[n - 4:]", lambda x: x[tf.shape(x)[0] - 4 :], X),
         ("x[i]", lambda x, i: x[i], (X, "i32[]@0:3"), FULL),
         ("x[i:i + 2]", lambda x, i: x[i : i + 2], (X, "i32[]@0:1"), FULL),
         ("x[:n]", lambda x, n: x[:n], (X, "i32[]@0:3"), FULL),
@@ -64,6 +65,7 @@ CASES = cases(
         ("pad symmetric", lambda x: tf.pad(x, [[1, 1], [0, 2]], "SYMMETRIC"), X, FULL),
         ("roll", lambda x: tf.roll(x, 2, axis=1), X),
         ("roll of two axes", lambda x: tf.roll(x, [-1, 3], axis=[0, 1]), X),
+        ("roll by data", lambda x, n: tf.roll(x, n, axis=1), (X, "i32[]@5:9"), ((3, 5), (6, 2), (1, 1), (0, 4))),
         ("reverse", lambda x: tf.reverse(x, [0]), X),
         (
             "reverse_sequence",

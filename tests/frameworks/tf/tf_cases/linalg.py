@@ -44,6 +44,7 @@ CASES = cases(
         ("set_diag", tf.linalg.set_diag, ("f32[a, b, b]", "f32[a, b]")),
         ("tensor_diag", tf.linalg.tensor_diag, "f32[a]"),
         ("band_part", lambda x: tf.linalg.band_part(x, 1, 2), MATRICES),
+        ("band_part of all below", lambda x, n: tf.linalg.band_part(x, n, 1), (MATRICES, "i32[]@-1:0")),
         ("eye", lambda x: tf.eye(tf.shape(x)[0], tf.shape(x)[1]), "f32[a, b]"),
         ("norm", lambda x: tf.linalg.norm(x, axis=1), "f32[a, b]"),
         ("norm of 1", lambda x: tf.linalg.norm(x, ord=1, axis=1), "f32[a, b]"),

@@ -61,6 +61,12 @@ CASES = cases(
         ("top_k", lambda x: tf.math.top_k(x, k=2), X, ((3, 5), (6, 2), (1, 7), (0, 4))),
         ("top_k of half", lambda x: tf.math.top_k(x, k=tf.shape(x)[1] // 2), X),
         ("in_top_k", lambda t, x: tf.math.in_top_k(t, x, 2), ("i32[a]@0:b", "f32[a, b]"), ((3, 5), (6, 2), (1, 1))),
+        (
+            "in_top_k of what is not finite, or not there",
+            lambda t, x: tf.math.in_top_k(t, tf.where(x > 1.5, float("inf"), x), 5),
+            ("i32[a]@-1:4", "f32[a, b]"),
+            ((30, 3), (6, 4), (9, 2)),
+        ),
         ("zero_fraction", tf.math.zero_fraction, "f32[a, b]", ((3, 5), (6, 2), (1, 1))),
         ("l2_normalize", lambda x: tf.math.l2_normalize(x, axis=1), X),
         ("confusion_matrix", lambda x, y: tf.math.confusion_matrix(x, y, 4), ("i32[a]@0:4", "i32[a]@0:4")),

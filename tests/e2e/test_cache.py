@@ -169,6 +169,26 @@ def test_other_programs_are_others(tmp_path, first, second):
     assert len(files(tmp_path)) == 2
 
 
+CHECKED = """
+func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
+  %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?xf32>) -> tensor<i32>
+  %c = stablehlo.constant dense<8> : tensor<i32>
+  %ok = stablehlo.compare LE, %n, %c : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  stablehlo.custom_call @shape_assertion(%ok, %n) {api_version = 2 : i32, error_message = "at most 8, WORD {0}",
+    has_side_effect = true} : (tensor<i1>, tensor<i32>) -> ()
+  %y = stablehlo.add %x, %x : tensor<?xf32>
+  return %y : tensor<?xf32>
+}"""
+
+
+def test_a_check_that_says_something_else_is_another_program(tmp_path):
+    for word in ("not", "and no"):
+        made = hlo_disc.compile(CHECKED.replace("WORD", word), cache=str(tmp_path))
+        assert not was_found(made)
+        with pytest.raises(hlo_disc.ShapeError, match=f"at most 8, {word} 9"):
+            made(np.ones(9, np.float32))
+
+
 def test_settings_of_calls_make_no_other_program(tmp_path):
     compiled(tmp_path)
     assert was_found(compiled(tmp_path, threads=1, packed_bytes=0, verify=False))

@@ -340,6 +340,24 @@ def test_a_closed_over_weight_is_one_packed_constant():
     assert "1 constants" in exe.explain(full=True) and "1 packed weights" in exe.explain(full=True)
 
 
+@pytest.mark.parametrize("kind", ["arguments", "constants"])
+def test_products_that_are_alike_have_weights_of_their_own(kind):
+    x, *weights = (jnp.asarray(np.random.default_rng(k).integers(-4, 5, (64, 64)), jnp.float32) for k in range(4))
+
+    def fn(x, *weights):
+        return [(x + k) @ w for k, w in enumerate(weights)]
+
+    if kind == "constants":
+        exe = hlo_disc.compile(lambda x: fn(x, *weights), "f32[n, 64]")
+    else:
+        exe = hlo_disc.compile(fn, "f32[n, 64]", *["f32[64, 64]"] * 3)
+    assert "3 packed weights" in exe.explain(full=True)
+    for _ in range(3):
+        for got, want in zip(exe(x, *weights[: 0 if kind == "constants" else 3]), fn(x, *weights), strict=True):
+            np.testing.assert_array_equal(got, want)
+    assert exe.native.packed_bytes() == sum(pack.size for pack in exe.program.packs)
+
+
 def test_what_does_not_change_is_computed_before_the_loop():
     def fn(x, y):
         return lax.fori_loop(0, 30, lambda i, c: c + jnp.exp(y) * i, x)

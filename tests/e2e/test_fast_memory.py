@@ -28,6 +28,13 @@ def registered(emulated_targets) -> Iterator[None]:
     emulated.check()
 
 
+def test_a_worker_of_a_cpu_has_room_for_a_row():
+    executable = hlo_disc.compile(jax.nn.softmax, "f32[m, n]")
+    for n in (5, 16, 17, 300, 4099):
+        bytes_ = executable.native.plan([3, n])[executable.program.env.scratch]
+        assert 4 * n <= bytes_ < 4 * n + 64 and bytes_ % 64 == 0
+
+
 def norm(x):
     centred = x - x.mean(-1, keepdims=True)
     return centred * lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5)

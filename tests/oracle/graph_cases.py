@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from dhlo import make_graph
-from fence import fenced
+from fence import called_with_fenced
 from kernel_runner import KIND
 
 from hlo_disc import pipeline
@@ -66,7 +66,7 @@ class GraphCases:
         arrays = self.arguments(name, sizes)
         with np.errstate(all="ignore"):
             expected = reference.evaluate(self[name], arrays)
-        results = executable(*map(fenced, arrays))
+        results = called_with_fenced(executable, *arrays)
         for result, want in zip(results if isinstance(results, tuple) else (results,), expected, strict=True):
             assert result.dtype == want.dtype
             np.testing.assert_allclose(result, want, rtol=3e-5, atol=1e-5)

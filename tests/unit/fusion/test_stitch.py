@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from dhlo import make_graph
-from fence import fenced
+from fence import called_with_fenced
 from graph_cases import Build, GraphCases, constant
 from jax import lax
 from kernel_runner import KIND, levels
@@ -310,7 +310,7 @@ def test_vectors_of_every_other_element_end_with_the_array(step: int, features: 
     executable = Executable(pipeline.compile(graph, Options(target=f"{KIND}:{features}")))
     for count in (1, 2, 4, 8, 16, 32, 64, 128):
         x = np.arange((count - 1) * step + 1, dtype=np.float32)
-        found, back = executable(fenced(x))
+        found, back = called_with_fenced(executable, x)
         np.testing.assert_array_equal(found, x[::step])
         np.testing.assert_array_equal(back, x[::step][::-1])
 

@@ -1,4 +1,4 @@
-"""Arrays with nothing behind them: a kernel that reads past the end of its operand ends its process, at best a child."""
+"""Arrays with nothing behind them: a kernel that reads beyond its operand ends its process, at best a child."""
 
 from __future__ import annotations
 

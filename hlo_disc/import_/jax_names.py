@@ -59,6 +59,7 @@ REPLACED = (
     Name(_SIZES + "_geq_decision", (_SIZES + "_DimExpr.__ge__", _SIZES + "_DimExpr.__lt__")),
     Name(_SIZES + "_bounds_decision", (_SIZES + "_DimExpr.max", _SIZES + "_DimExpr.min")),
     Name("jax._src.core.concrete_or_error", (_NUMPY + "lax_numpy._arange", _LAX + "lax.broadcasted_iota")),
+    Name("jax._src.core.dimension_as_value", (_NUMPY + "indexing._normalize_index",)),
     Name("jax._src.core.dedup_referents", ("jax._src.api._mapped_axis_size",)),
     Name("jax._src.core.definitely_equal_one_of_dim", (_LAX + "lax._broadcast_in_dim_shape_rule",)),
     Name("jax._src.core.same_referent", ("jax._src.core.definitely_equal",)),
@@ -74,6 +75,12 @@ REPLACED = (
     Name(_LAX + "slicing.np.array", (_LAX + "slicing._slice_impl",)),
     Name(_NUMPY + "array_constructors.array", (_NUMPY + "array_constructors.asarray",)),
     Name("jax.numpy.array", (_NUMPY + "fft.fftfreq",)),
+    *_within("jax.numpy", "power roll"),
+    Name(_NUMPY + "index_tricks.array", (_NUMPY + "index_tricks._AxisConcat.__getitem__",)),
+    Name(_NUMPY + "lax_numpy._arange_dynamic", (_NUMPY + "lax_numpy._arange",)),
+    Name(_NUMPY + "lax_numpy._eye", (_NUMPY + "lax_numpy.eye",)),
+    *_within(_NUMPY + "lax_numpy", "array roll"),
+    Name(_NUMPY + "ufuncs.power"),
     Name(_NUMPY + "fft.operator.index", (_NUMPY + "fft._fft_core",)),
     Name(_NUMPY + "hijax._searchsorted_scan_impl", (_NUMPY + "hijax._searchsorted_impl",)),
     Name(_NUMPY + "indexing.core.is_constant_dim", (_NUMPY + "indexing._normalize_index",)),
@@ -82,6 +89,8 @@ REPLACED = (
     Name(_NUMPY + "lax_numpy._tile_to_size", (_NUMPY + "lax_numpy.fill_diagonal",)),
     Name(_NUMPY + "lax_numpy.lax_utils.int_dtype_for_dim", (_NUMPY + "lax_numpy.searchsorted",)),
     Name(_NUMPY + "setops.lax_utils.int_dtype_for_dim", (_NUMPY + "setops._intersect1d_sorted_mask",)),
+    Name("jax._src.prng.random_seed", before=(0, 10, 2)),
+    Name("jax._src.random.prng.random_seed", since=(0, 10, 2)),
     Name("jax._src.random._shuffle", ("jax._src.random.permutation",), before=(0, 10, 2)),
     Name("jax._src.random.core._shuffle", ("jax._src.random.core.permutation",), since=(0, 10, 2)),
 )
@@ -107,8 +116,9 @@ READ = (
     *_within(_LAX + "fft", "_fft_lowering fft_p"),
     *_within(
         _LAX + "lax",
-        "_composite_lowering _sort_le_comparator _sort_lt_comparator add_p broadcast_in_dim composite_p "
-        "convert_element_type dtype max_p min_p reduce_max reduce_min reduce_sum reshape rng_uniform_p",
+        "_clip_int_to_valid_range _composite_lowering _integer_pow_lowering _sort_le_comparator _sort_lt_comparator "
+        "add add_p broadcast_in_dim composite_p convert_element_type dtype integer_pow integer_pow_p max_p min_p "
+        "reduce_max reduce_min reduce_sum reshape rng_uniform_p",
     ),
     *_within(
         _LAX + "linalg",
@@ -118,7 +128,7 @@ READ = (
     Name(_LAX + "parallel._allreduce_lowering", before=(0, 11, 2)),
     Name(_LAX + "parallel._all_reduce_lowering", since=(0, 11, 2)),
     Name(_LAX + "utils.int_dtype_for_dim"),
-    *_within(_NUMPY[:-1], "einsum.__file__ util._where vectorize.__file__"),
+    *_within(_NUMPY[:-1], "einsum.__file__ util._where util.promote_dtypes_numeric vectorize.__file__"),
     Name(
         _NUMPY + "einsum._einsum.<locals>.filter_singleton_dims",
         variables=("operand", "names", "other_shape", "other_names"),

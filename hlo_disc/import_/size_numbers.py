@@ -330,10 +330,10 @@ def install() -> None:
         return tuple(n if isinstance(n, int) else values[dim_of(n)] for n in shape)
 
     @functools.wraps(eye)
-    def diagonal(N: Any, M: Any = None, k: Any = 0, **options: Any) -> Any:
+    def diagonal(N: Any, M: Any = None, k: Any = 0, *args: Any, **options: Any) -> Any:
         if is_traced(k):
             k = lax._clip_int_to_valid_range(k, np.int32, "argument `k` of jax.numpy.eye")
-        return eye(N, M, k, **options)
+        return eye(N, M, k, *args, **options)
 
     def ranged(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
         """From a size, which wraps as JAX lets an int."""
@@ -348,14 +348,14 @@ def install() -> None:
             seeds = scalar(seeds, dtypes.canonicalize_dtype(np.int64), fits="")
         return seed(seeds, *args, **options)
 
-    def powered(before: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def powered(before: Callable[..., Any]) -> Callable[..., Any]:
         """A power by an integer, which JAX multiplies: it has no type."""
 
         @functools.wraps(before)
-        def operation(x: Any, y: Any, /) -> Any:
+        def operation(x: Any, y: Any, /, *rest: Any) -> Any:
             exponent = exact_of(y)
-            if _kind(exponent) is not int or exact_of(x) is not None:
-                return before(x, y)
+            if rest or _kind(exponent) is not int or exact_of(x) is not None:
+                return before(x, y, *rest)
             return lax.integer_pow(*util.promote_dtypes_numeric(x), exponent)
 
         return operation

@@ -162,6 +162,13 @@ class Noise:
         far = self.random.uniform(0, 1, x.shape) if self.mode == "random" else 0.0 if self.mode == "snap" else 1.0
         return np.asarray(x + size * far * self.signs(x.shape)).astype(x.dtype)
 
+    def of_either_sign(self, x: np.ndarray, operands: Sequence[np.ndarray]) -> np.ndarray:
+        """An extreme of zeros of both signs is either of them."""
+        if dtype_class(x.dtype) != "float":
+            return x
+        signs = {bool(sign) for y in operands for sign in np.unique(np.signbit(y[y == 0]))}
+        return x if len(signs) < 2 else np.asarray(np.where(x == 0, np.copysign(x, self.signs(x.shape)), x), x.dtype)
+
     def shaken(self, x: np.ndarray, ulps: float) -> np.ndarray:
         """Numbers a little more or less, zeros and NaN of either sign."""
         if self.mode == "none" or not ulps or dtype_class(x.dtype) not in ("float", "complex"):
@@ -193,6 +200,10 @@ class Noise:
             return np.asarray(moved).astype(x.dtype)
 
 
+def _is_extreme(op: Op) -> bool:
+    return op.name in ("maximum", "minimum", "clamp") or (op.name == "reduce" and op.attrs["kind"] in ("max", "min"))
+
+
 def _noisy(op: Op, operands: Sequence[Runs], how: How) -> list[Runs]:
     """The results of an op without regions that run as programs do."""
     noises, sizes = how.noises, how.sizes
@@ -216,6 +227,7 @@ def _noisy(op: Op, operands: Sequence[Runs], how: How) -> list[Runs]:
         for n, row, results in zip(noises[1:], runs[1:], made[1:], strict=True):
             for i, x in enumerate(results):
                 x = n.shaken(x, out) if op.name != "fft" else n.moved(x, 4 * eps(x.dtype) * _largest(x))
+                x = n.of_either_sign(x, row) if _is_extreme(op) else x
                 unsaid = _unsaid(op, row, x, rounded) | (moved & jumps[i] if jumps else False)
                 results[i] = np.where(unsaid, n.anything(x), x)
     return [list(results) for results in zip(*made, strict=True)]

@@ -105,7 +105,7 @@ def positional(function):
     for parameter in inspect.signature(function, follow_wrapped=False).parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
             return None
-        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             least, most = least + (parameter.default is parameter.empty), most + 1
     return least, most
 

@@ -66,3 +66,19 @@ def test_numbers_that_may_be_equal_or_not():
     found: list[Band] = bands(graph, [x, np.array([np.exp(x[0]), 7], np.float32)])
     assert found[1].want.dtype == BOOL
     assert [band.free.tolist() for band in found] == [[True, False], [True, False]]
+
+
+def test_the_largest_of_two_zeros_has_either_sign():
+    def build(g: GraphBuilder, x: Value, y: Value) -> list[Value]:
+        reduced = g.op("reduce", [x, g.op("constant", [], value=np.array(-np.inf, np.float32))], dims=(1,), kind="max")
+        return [g.op("divide", [y, m]) for m in (reduced, g.op("maximum", [y, reduced]))]
+
+    graph = make_graph([("float32", "b, 2"), ("float32", "b")], build)
+    y = np.array([1, 1], np.float32)
+    (band, _), (sure, _) = (
+        bands(graph, [np.array(x, np.float32), y]) for x in ([[0, -0.0], [0, -1]], [[0, 0], [0, -1]])
+    )
+    for sign in (1, -1):
+        made = np.array([sign * np.inf, np.inf], np.float32)
+        assert wrong(made, band) == ""
+        assert (wrong(made, sure) == "") == (sign == 1)

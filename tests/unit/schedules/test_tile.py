@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from depth import examples
 from dhlo import make_graph, sample, shape, stitched
-from fence import fenced
+from fence import called_with_fenced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_runner import CPU, KIND, levels
@@ -66,7 +66,7 @@ def run(graph: Graph, sizes: Sequence[dict[str, int]], tolerance: float = 2e-6, 
         for size in sizes:
             arrays = sample(graph, size)
             expected = reference.evaluate(graph, arrays)
-            found = executable(*map(fenced, arrays))
+            found = called_with_fenced(executable, *arrays)
             for x, y in zip([found] if len(expected) == 1 else found, expected, strict=True):
                 x, y = np.asarray(x).astype(np.float64), y.astype(np.float64)
                 assert x.shape == y.shape

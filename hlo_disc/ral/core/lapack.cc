@@ -120,8 +120,13 @@ struct OrthogonalProduct {
     int r = x.size('r'), k = x.size('k'), m = x.size('m'), n = x.size('n');
     expect(r == (side == 'L' ? m : n) && k <= x.size('c'), "the reflectors and the other operand differ in size");
     x.copy<T>(2, 3);
+    // LAPACK writes to the reflectors and takes it back: others may read them meanwhile, or nobody may write there.
+    const int64_t count = int64_t{r} * k;
+    Work<T> reflectors(std::max<int64_t>(count, 1));
     with_work<T>(x, [&](int64_t b, T* work, int* length, int* info) {
-      x.call(&side, &trans, &m, &n, &k, x.at<T>(0, b), &r, x.at<T>(1, b), x.at<T>(3, b), &m, work, length, info);
+      T* own = reflectors.data();
+      std::copy_n(x.at<T>(0, b), count, own);
+      x.call(&side, &trans, &m, &n, &k, own, &r, x.at<T>(1, b), x.at<T>(3, b), &m, work, length, info);
     });
   }
 };

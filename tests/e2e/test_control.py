@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -351,11 +352,12 @@ def test_products_that_are_alike_have_weights_of_their_own(kind):
         exe = hlo_disc.compile(lambda x: fn(x, *weights), "f32[n, 64]")
     else:
         exe = hlo_disc.compile(fn, "f32[n, 64]", *["f32[64, 64]"] * 3)
-    assert "3 packed weights" in exe.explain(full=True)
+    packs = os.environ.get("HLO_DISC_TARGET", "cpu") == "cpu"  # the others read weights as they are
+    assert not packs or "3 packed weights" in exe.explain(full=True)
     for _ in range(3):
         for got, want in zip(exe(x, *weights[: 0 if kind == "constants" else 3]), fn(x, *weights), strict=True):
             np.testing.assert_array_equal(got, want)
-    assert exe.native.packed_bytes() == sum(pack.size for pack in exe.program.packs)
+    assert not packs or exe.native.packed_bytes() == sum(pack.size for pack in exe.program.packs)
 
 
 def test_what_does_not_change_is_computed_before_the_loop():

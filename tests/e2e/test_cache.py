@@ -154,10 +154,23 @@ def scaled(factor):
         (dict(), dict(constraints="n <= 8")),
         (dict(constraints="n <= 8"), dict(constraints="n <= 9")),
         (dict(target="cpu"), dict(target="cpu:avx2")),
+        (dict(), dict(excess_precision=True)),
         (dict(fn=lambda x: x + 1), dict(fn=lambda y: y + 1)),
         (dict(fn=lambda x: x + 1), dict(fn=lambda x: x + 1)),
     ],
-    ids=["number", "array", "fixed size", "dim", "dtype", "constraint", "other constraint", "target", "name", "line"],
+    ids=(
+        "number",
+        "array",
+        "fixed size",
+        "dim",
+        "dtype",
+        "constraint",
+        "other constraint",
+        "target",
+        "rounding",
+        "name",
+        "line",
+    ),
 )
 def test_other_programs_are_others(tmp_path, first, second):
     def make(fn=total, specs=(), **settings):

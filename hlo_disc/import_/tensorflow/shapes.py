@@ -135,8 +135,8 @@ def _said(op: Any) -> Sequence[int]:
 def _squeeze(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     axes = _squeezed(x.shape, op, lambda d: r.facts.equal(d, ONE) is Truth.YES)
-    for a in range(x.rank):
-        if a not in axes and not _said(op):
+    for a in range(0 if _said(op) else x.rank):
+        if a not in axes:
             r.assume(x.shape[a], "!=", ONE, f"the rank, without axis {a} or with it,")
     for a in axes:
         r.equal(x.shape[a], ONE, f"dimension {a}, which is dropped, and 1")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sympy
 import torch
@@ -13,20 +15,27 @@ from functorch.compile import make_boxed_func, min_cut_rematerialization_partiti
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
 from torch._guards import TracingContext
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from hlo_disc import pipeline
-from hlo_disc.dynamic_hlo.ir.graph import Graph
-from hlo_disc.errors import ArgumentError, FallbackWarning, UnsupportedOpError
+from hlo_disc.errors import ArgumentError, FallbackWarning, HloDiscError
 from hlo_disc.executable import Executable
 from hlo_disc.import_.aten import sizes
 from hlo_disc.import_.aten.decompositions import decompositions
 from hlo_disc.import_.aten.imported import Imported
-from hlo_disc.import_.aten.reader import read_graph, refused
+from hlo_disc.import_.aten.reader import line_of, read_graph, refused, target_name
 from hlo_disc.options import Options
+from hlo_disc.ral import OwnFloats
 from hlo_disc.torch import reports
 from hlo_disc.torch.call import caller
-from hlo_disc.torch.parts import in_parts
+from hlo_disc.torch.parts import in_parts, put_program
+
+
+class Left(NamedTuple):
+    """Why something stays PyTorch's, with its op and types; and the user's file and line."""
+
+    why: str
+    where: tuple[str, int]
 
 
 def backend(module: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
@@ -35,8 +44,8 @@ def backend(module: GraphModule, example_inputs: Sequence[Any], *, options: Mapp
     Args:
         module: Dynamo's graph. example_inputs: its inputs, as fake tensors.
         options: fields of `hlo_disc.Options` by name, and these:
-            fallback: whether ops that are not supported stay PyTorch's, with a `FallbackWarning` that names them (the
-            default), or raise `UnsupportedOpError`.
+            fallback: whether what cannot be compiled stays PyTorch's, with a `FallbackWarning` that names it (the
+            default), or is an error.
             freeze: whether parameters and buffers are constants of the program, packed as products want them. What
             changes them later, in place or not, is not seen. Only without gradients.
     """
@@ -70,33 +79,112 @@ def compile_graph(
     """A graph of ATen ops as a function of its placeholders' tensors and sizes.
 
     kind: what it is in a report. frozen: the tensors that placeholders are at all calls.
+
+    A backward graph, which may never run, is read now, while what PyTorch is asked about its sizes becomes guards of
+    PyTorch's, and compiled at its first call.
     """
-    start = time.perf_counter()
-    programs: list[str] = []
-    left: dict[Node, str] = {}
+    graph = _Graph(module, kind, options, fallback, frozen)
+    if kind != "backward":
+        return graph.compiled()
+    graph.read()
+    return _at_first_call(graph.compiled)
 
-    def whole(part: GraphModule, constants: Mapping[int, torch.Tensor] | None = None) -> Callable[..., list[Any]]:
-        imported: list[Imported] = []
 
-        def read() -> Graph:
-            imported.append(read_graph(part, constraints(), constants))
-            return imported[0].graph
+class _Graph:
+    """A graph on its way: its parts, at first one that is named "", as functions that read them.
 
-        executable = Executable(pipeline.compile(read, options), options)
-        programs.append(executable.explain(full=True))
-        return caller(executable, imported[0])
+    A part of which a step fails stays PyTorch's, unless `fallback` is false. The whole is cut into parts first.
+    """
 
-    try:
-        compiled = whole(module, frozen)
-    except UnsupportedOpError:
-        if not fallback:
-            raise
-        left = refused(module, constraints())
-        for why in dict.fromkeys(left.values()):
-            warnings.warn(FallbackWarning(f"{why}; it stays PyTorch's"), stacklevel=2)
-        compiled = in_parts(module, left, whole)
-    reports.add(kind, time.perf_counter() - start, programs, list(left.values()))
-    return compiled
+    def __init__(
+        self, module: GraphModule, kind: str, options: Options, fallback: bool, constants: Mapping[int, torch.Tensor]
+    ):
+        self.whole, self.kind, self.options, self.fallback = module, kind, options, fallback
+        self.conditions = constraints()
+        self.parts = {"": self._reads(module, constants)}
+        self.left: list[Left] = []
+        self.calls: dict[str, Callable[..., list[Any]]] = {}
+        self.programs: list[str] = []
+        self.seconds = 0.0
+
+    def read(self) -> None:
+        start = time.perf_counter()
+        with OwnFloats():
+            self._each(lambda name: self.parts[name]())
+        self.seconds += time.perf_counter() - start
+
+    def compiled(self) -> Callable[..., Any]:
+        """The function, of which reports know from then on."""
+        start = time.perf_counter()
+        self._each(self._compile)
+        self.seconds += time.perf_counter() - start
+        reports.add(self.kind, self.seconds, self.programs, [x.why for x in self.left])
+        for why, (file, line) in dict.fromkeys(self.left):
+            warnings.warn_explicit(FallbackWarning(f"{why}; it stays PyTorch's"), None, file, line)
+        if "" in self.calls:
+            return self.calls[""]
+        for name, call in self.calls.items():
+            put_program(self.whole, name, call)
+        return self.whole.forward
+
+    def _reads(self, part: GraphModule, constants: Mapping[int, torch.Tensor]) -> Callable[[], Imported]:
+        return functools.cache(lambda: read_graph(part, self.conditions, constants))
+
+    def _compile(self, name: str) -> None:
+        read = self.parts[name]
+        executable = Executable(pipeline.compile(lambda: read().graph, self.options), self.options)
+        self.programs.append(executable.explain(full=True))
+        self.calls[name] = caller(executable, read())
+
+    def _each(self, step: Callable[[str], Any]) -> None:
+        for name in list(self.parts):
+            try:
+                step(name)
+            except Exception as error:
+                if not self.fallback:
+                    raise
+                del self.parts[name]
+                if name:
+                    self._leave(name, error)
+                else:
+                    self._cut(error)
+                    self._each(step)
+
+    def _cut(self, error: Exception) -> None:
+        """What lies between the ops that are not supported becomes the parts."""
+        try:
+            ops = refused(self.whole, self.conditions)
+        except Exception:
+            self._leave("", error)
+            return
+        self.left += [Left(why, line_of(node)) for node, why in ops.items()]
+        self.whole, names = in_parts(self.whole, ops)
+        self.parts = {name: self._reads(self.whole.get_submodule(name), {}) for name in names}
+
+    def _leave(self, name: str, error: Exception) -> None:
+        nodes = [x for x in self.whole.get_submodule(name).graph.nodes if x.op == "call_function"]
+        node = next((x for x in nodes if line_of(x)[1]), nodes[0])
+        file, line = line_of(node)
+        why = str(error) if isinstance(error, HloDiscError) else repr(error)
+        place = f"{len(nodes)} ops from {target_name(node)} at {file}:{line} on"
+        self.left.append(Left(f"{place} cannot be compiled: {why}", (file, line)))
+
+
+def _at_first_call(make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    """What `make` makes, once, when it is called; what that needs is given up then."""
+    lock = threading.Lock()
+    waiting = [make]
+    made: list[Callable[..., Any]] = []
+
+    def call(*args: Any) -> Any:
+        if not made:
+            with lock:
+                if waiting:
+                    made.append(waiting[0]())
+                    waiting.clear()
+        return made[0](*args)
+
+    return call
 
 
 def constraints() -> list[sympy.Basic]:

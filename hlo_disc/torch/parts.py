@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import free_symbols
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
@@ -31,17 +32,66 @@ class _Supported(OperatorSupportBase):
         return node.op == "call_function" and node not in self._refused
 
 
-def in_parts(
-    module: GraphModule, refused: Mapping[Node, str], compile_: Callable[[GraphModule], Callable[..., list[Any]]]
-) -> Callable[..., Any]:
-    """The graph as a function, whose refused nodes run in PyTorch and all others in programs."""
+def in_parts(module: GraphModule, refused: Mapping[Node, str]) -> tuple[GraphModule, list[str]]:
+    """A graph in which modules have all nodes but the refused ones, and the names of those modules.
+
+    A module's placeholders say all symbols of its sizes.
+    """
     partitioner = CapabilityBasedPartitioner(module, _Supported(refused), allows_single_node_partition=True)
     whole = partitioner.partition_and_fuse()
-    for node in whole.graph.nodes:
+    names = []
+    for node in list(whole.graph.nodes):
         if node.op != "call_module":
             continue
         part = whole.get_submodule(node.target)
-        (output,) = part.graph.output_node().args
         if any(isinstance(x.meta.get("val"), torch.Tensor) for x in part.graph.nodes if x.op == "call_function"):
-            setattr(whole, node.target, _Program(compile_(part), isinstance(output, Node)))
-    return whole.forward
+            _pass_symbols(whole, node, part)
+            names.append(node.target)
+    whole.recompile()
+    return whole, names
+
+
+def put_program(whole: GraphModule, name: str, call: Callable[..., list[Any]]) -> None:
+    """A program, which returns the list of its results, in place of a part of a graph."""
+    (output,) = whole.get_submodule(name).graph.output_node().args
+    setattr(whole, name, _Program(call, isinstance(output, Node)))
+
+
+def _pass_symbols(whole: GraphModule, call: Node, part: GraphModule) -> None:
+    """Give a part those symbols of its sizes that no argument's own size is, each as one more argument."""
+    nodes = list(part.graph.nodes)
+    placeholders = [x for x in nodes if x.op == "placeholder"]
+    needed = {symbol.name for x in nodes for symbol in free_symbols(x.meta.get("val"))}
+    needed -= {str(symbol) for x in nodes if x.op != "placeholder" for symbol in x.meta.get("unbacked_bindings") or ()}
+    missing = needed.difference(name for x in placeholders for name, _ in _bare(x))
+    if not missing:
+        return
+    sources: dict[str, tuple[Node, int | None]] = {}
+    for node in whole.graph.nodes:
+        if node is call:
+            break
+        for name, axis in _bare(node):
+            sources.setdefault(name, (node, axis))
+    for name in sorted(missing & sources.keys()):
+        source, axis = sources[name]
+        with part.graph.inserting_after(placeholders[-1] if placeholders else None):
+            placeholders.append(part.graph.placeholder(f"symbol_{name}"))
+        value = source.meta["val"]
+        placeholders[-1].meta["val"] = value if axis is None else value.shape[axis]
+        if axis is not None:
+            with whole.graph.inserting_before(call):
+                source = whole.graph.call_function(torch.ops.aten.sym_size.int, (source, axis))
+                source.meta["val"] = placeholders[-1].meta["val"]
+        call.args = (*call.args, source)
+    part.recompile()
+
+
+def _bare(node: Node) -> Iterator[tuple[str, int | None]]:
+    """The symbols that a node's result is (None), or that its axes are."""
+    known = node.meta.get("val")
+    if isinstance(known, torch.SymInt) and known.node.expr.is_Symbol:
+        yield known.node.expr.name, None
+    if isinstance(known, torch.Tensor):
+        for axis, size in enumerate(known.shape):
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                yield size.node.expr.name, axis

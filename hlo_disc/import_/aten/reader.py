@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -17,6 +18,7 @@ import sympy
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import free_symbols
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Shape, Value, dims_in
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -41,6 +43,13 @@ class Type(NamedTuple):
 
     dtype: np.dtype
     shape: Shape
+
+
+@dataclass(frozen=True)
+class _Missing:
+    """In place of a tensor of a type that there is not."""
+
+    why: str
 
 
 class AtenReader(Tensors):
@@ -72,8 +81,8 @@ class AtenReader(Tensors):
         return self.data.definitions
 
     def location(self) -> str:
-        lines = _LINE.findall(self.node.meta.get("stack_trace") or "")
-        return ":".join(lines[-1]) if lines else ""
+        file, line = line_of(self.node)
+        return f"{file}:{line}" if line else ""
 
     def describe(self) -> str:
         where = self.location()
@@ -136,7 +145,7 @@ class AtenReader(Tensors):
     def type(self, fake: torch.Tensor) -> Type:
         """Raises UnsupportedOpError for element types that there are not."""
         if fake.dtype not in DTYPES:
-            raise UnsupportedOpError(f"tensors of {fake.dtype} are not supported")
+            raise UnsupportedOpError(f"{self.describe()}: tensors of {fake.dtype} are not supported")
         return Type(DTYPES[fake.dtype], tuple(map(self.dim, fake.shape)))
 
     def seed(self) -> tuple[int, Value]:
@@ -164,20 +173,9 @@ class AtenReader(Tensors):
         for i, tensor in constants.items():
             self._values[placeholders[i]] = self.constant(to_numpy(tensor))
         tensors, numbers, inputs = self._inputs(placeholders)
-        bindings = symbols.Bindings(inputs)
-        self.bound.update(bindings.symbols)
-        self.guards += bindings.guards()
-        for d in {d for x in inputs for d in x.shape}:
-            symbols.add_fact(self.facts, d, ">=", ZERO)
-        for condition in constraints:
-            known = sizes.relation(condition.xreplace(self._negative))
-            if known and known[0].symbols | known[2].symbols <= bindings.symbols.keys():
-                self._assume(*known)
-        values = tuple(Value(x.dtype, x.shape, None, i) for i, x in enumerate(inputs))
-        for i, value in zip(tensors, values, strict=False):
-            self._values[placeholders[i]] = value
-        if not alone:
-            self._seed = Value(np.dtype(np.uint64), (), None, len(values))
+        values, bindings = self._bind(inputs, [placeholders[i] for i in tensors], constraints)
+        if alone:
+            self._seed = None
         self._run(nodes)
         (output,) = nodes[-1].args
         returned = output if isinstance(output, (list, tuple)) else (output,)
@@ -202,11 +200,50 @@ class AtenReader(Tensors):
         )
         return Imported(graph, len(placeholders), tensors, numbers, results, computed, self._drawn > 0)
 
+    def collect(self, constraints: Sequence[sympy.Basic]) -> dict[Node, str]:
+        """The nodes that cannot be part of a program, and why. Nothing else is to be done with the reader then."""
+        self.refused = {}
+        nodes = list(self.module.graph.nodes)
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        tensors, _, inputs = self._inputs(placeholders)
+        self._bind(inputs, [placeholders[i] for i in tensors], constraints)
+        self.bound.update(symbol.name for node in placeholders for symbol in free_symbols(node.meta.get("val")))
+        self._run(nodes)
+        return self.refused
+
+    def _bind(
+        self, inputs: Sequence[symbols.Input], tensors: Sequence[Node], constraints: Sequence[sympy.Basic]
+    ) -> tuple[tuple[Value, ...], symbols.Bindings]:
+        """Values for the inputs, of which the first are those of `tensors`, and what binds their symbols."""
+        bindings = symbols.Bindings(inputs)
+        self.bound.update(bindings.symbols)
+        self.guards += bindings.guards()
+        for d in {d for x in inputs for d in x.shape}:
+            symbols.add_fact(self.facts, d, ">=", ZERO)
+        for condition in constraints:
+            known = sizes.relation(condition.xreplace(self._negative))
+            if known and known[0].symbols | known[2].symbols <= bindings.symbols.keys():
+                self._assume(*known)
+        values = tuple(Value(x.dtype, x.shape, None, i) for i, x in enumerate(inputs))
+        self._values.update(zip(tensors, values, strict=False))
+        self._seed = Value(np.dtype(np.uint64), (), None, len(values))
+        return values, bindings
+
     def _inputs(self, placeholders: Sequence[Node]) -> tuple[tuple[int, ...], tuple[int, ...], list[symbols.Input]]:
         """Placeholders that are tensors, and numbers that no tensor's shape says; and the inputs of both."""
         open_ = [(i, node, node.meta.get("val")) for i, node in enumerate(placeholders) if node not in self._values]
-        tensors = [(i, node, x) for i, node, x in open_ if isinstance(x, torch.Tensor)]
-        inputs = [symbols.Input(str(node.target), *self.type(x)) for _, node, x in tensors]
+        tensors, inputs = [], []
+        for i, node, x in open_:
+            if not isinstance(x, torch.Tensor):
+                continue
+            self.node = node
+            try:
+                inputs.append(symbols.Input(str(node.target), *self.type(x)))
+                tensors.append(i)
+            except UnsupportedOpError as error:
+                if self.refused is None:
+                    raise
+                self._values[node] = _Missing(str(error))
         bare = {str(d) for x in inputs for d in x.shape if not d.is_const}
         numbers = []
         for i, _, x in open_:
@@ -225,7 +262,7 @@ class AtenReader(Tensors):
             inputs.append(symbols.Input(name, np.dtype(bool), shape))
         if not inputs:
             inputs.append(symbols.Input("nothing", np.dtype(bool), (ZERO, ZERO)))
-        return tuple(i for i, _, _ in tensors), tuple(numbers), inputs
+        return tuple(tensors), tuple(numbers), inputs
 
     def _assume(self, lhs: Dim, relation: str, rhs: Dim) -> None:
         """What PyTorch found to hold of the sizes; calls are asked for it.
@@ -247,10 +284,11 @@ class AtenReader(Tensors):
                 continue  # until an op asks for it: see `_argument`
             try:
                 self._values[node] = self._made(node, known)
-            except UnsupportedOpError as error:
+            except Exception as error:  # a bug is none of the program's, which PyTorch runs
                 if self.refused is None:
                     raise
-                self.refused[node] = str(error)
+                why = str(error) if isinstance(error, HloDiscError) else f"{self.describe()}: {error!r}"
+                self.refused[node] = why
                 self._values[node] = self._unknown(known)
 
     def _made(self, node: Node, known: Any) -> Any:
@@ -268,9 +306,12 @@ class AtenReader(Tensors):
         if isinstance(known, (tuple, list)):
             return [self._unknown(x) for x in known]
         self.bound |= open_symbols(known)
-        if isinstance(known, torch.Tensor):
-            return Value(*self.type(known))
-        return self._number(known) if isinstance(known, (torch.SymInt, torch.SymBool)) else known
+        try:
+            if isinstance(known, torch.Tensor):
+                return Value(*self.type(known))
+            return self._number(known) if isinstance(known, (torch.SymInt, torch.SymBool)) else known
+        except HloDiscError as error:
+            return _Missing(str(error))
 
     def _handled(self, node: Node, known: Any) -> Any:
         handler = HANDLERS.get(target_name(node))
@@ -283,9 +324,9 @@ class AtenReader(Tensors):
         kwargs = {key: self._argument(x) for key, x in node.kwargs.items()}
         try:
             result = handler(self, *args, **kwargs)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            if isinstance(error, HloDiscError):
-                raise
+        except HloDiscError:
+            raise
+        except Exception as error:
             raise UnsupportedOpError(f"{self.describe()}: hlo_disc fails to read it: {error!r}") from error
         for made, fake in zip(result if several else [result], known if several else [known], strict=True):
             if isinstance(made, Value) and isinstance(fake, torch.Tensor):
@@ -310,6 +351,8 @@ class AtenReader(Tensors):
             if x not in self._values:  # a number that is an argument of the program
                 self._values[x] = self._number(x.meta["val"])
             found = self._values[x]
+            if isinstance(found, _Missing):
+                raise UnsupportedOpError(f"{self.describe()}: {found.why}")
             return found.value if isinstance(found, Dim) and found.is_const else found
         if isinstance(x, (list, tuple)):
             return tuple(self._argument(y) for y in x)
@@ -419,10 +462,13 @@ def read_alone(module: GraphModule, constraints: Sequence[sympy.Basic], constant
 
 def refused(module: GraphModule, constraints: Sequence[sympy.Basic] = ()) -> dict[Node, str]:
     """The nodes of a graph that cannot be part of a program, and why."""
-    reader = AtenReader(module)
-    reader.refused = {}
-    reader.read(constraints, {})
-    return reader.refused
+    return AtenReader(module).collect(constraints)
+
+
+def line_of(node: Node) -> tuple[str, int]:
+    """The user's file and line; line 0 where PyTorch does not know."""
+    lines = _LINE.findall(node.meta.get("stack_trace") or "")
+    return (lines[-1][0], int(lines[-1][1])) if lines else ("an unknown file", 0)
 
 
 def target_name(node: Node) -> str:

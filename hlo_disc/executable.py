@@ -19,7 +19,7 @@ import numpy as np
 
 from hlo_disc.abi import IMAGE
 from hlo_disc.errors import ArgumentError, DeviceError, FormatError, ShapeError, UnsupportedOpError
-from hlo_disc.nest import nest
+from hlo_disc.nest import inputs_of, nest
 from hlo_disc.notebook import html_table, signature_text
 from hlo_disc.options import Options
 from hlo_disc.program import Attribute, LibraryCall, Program, dtype_named
@@ -74,6 +74,7 @@ class Executable:
         self.native = self._native(target, library)
         self._nested = ral.nested
         self._structure = json.loads(program.structure) if program.structure else None
+        self._arguments = json.loads(program.arguments) if program.arguments else None
 
     def _native(self, target: Target, library: Library) -> ral.Executable:
         """What runs the program. The machine code lives as long as that, which keeps the library and what it calls."""
@@ -102,12 +103,14 @@ class Executable:
             keep_alive=(library, functions),
         )
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run. The executable stays usable after an error.
 
         Args:
             args: the arrays in the order of `explain`, or pytrees that flatten to them. They may be numpy's, JAX's,
                 PyTorch's, or any with DLPack or the buffer protocol on the CPU; dtypes are those that were compiled.
+            kwargs: of an exported program of PyTorch, which takes all arguments as its module does: nested, and with
+                the numbers and constants among them.
 
         Returns:
             The result, several as a tuple, or nested as the compiled function nested them: jax.Arrays or
@@ -119,7 +122,7 @@ class Executable:
             CallError: a library function that failed.
             OutOfMemoryError: no memory for results or intermediates.
         """
-        results = self.native(*self._leaves(args))
+        results = self.native(*self._leaves(args, kwargs))
         if self._structure is not None:
             return nest(self._structure, results)
         return results[0] if len(results) == 1 else tuple(results)
@@ -219,14 +222,14 @@ class Executable:
 
         return explain_program(self.program, full, html, profile.as_dict() if profile else None)
 
-    def profile(self, *args: Any, seconds: float = 1.0) -> Profile:
+    def profile(self, *args: Any, seconds: float = 1.0, **kwargs: Any) -> Profile:
         """What each kernel takes, by calls with these arrays.
 
         The program is linked once more for it, with functions of the runtime that note every launch: calls of the
         executable cost as much as before. At the first profile of a process it is measured what the machine can do.
 
         Args:
-            args: as of a call.
+            args, kwargs: as of a call.
             seconds: how long to call it; three times at least.
 
         Raises:
@@ -242,7 +245,7 @@ class Executable:
         from hlo_disc.profile.measure import measure
 
         native, names = self._recorded
-        leaves = self._leaves(args)
+        leaves = self._leaves(args, kwargs)
         with suppress(ArgumentError, ShapeError):  # the first call says it as calls do
             sizes = [size for x in leaves for size in np.shape(x)]
             unmet = native.unmet(sizes)
@@ -264,8 +267,13 @@ class Executable:
         library = target.link(self.program.object, {**ral.symbols(), **ral.recorded_symbols()})
         return self._native(target, library), {address: name for name, address in library.functions().items()}
 
-    def _leaves(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arrays of arguments."""
+        if self._arguments is not None:
+            flat = not kwargs and len(args) == len(self.program.inputs) and all(hasattr(x, "shape") for x in args)
+            return args if flat else inputs_of(self._arguments, args, kwargs)
+        if kwargs:
+            raise ArgumentError(f"this program has no keyword arguments; {', '.join(kwargs)} given")
         if not self._nested(args):
             return args
         from jax import tree_util

@@ -1,14 +1,40 @@
-"""How the results of a program nest, as JSON."""
+"""How the arguments and the results of a program nest, as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
+from hlo_disc.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A leaf that is the same at all calls: None, a bool, an int, a float or a string."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Number:
+    """A leaf that is a number of Python's: this input, by its shape (n, 0) or (0, -n), or this output, its element.
+
+    natural: whether it must not be negative.
+    """
+
+    number: int
+    natural: bool = False
 
 
 def describe_structure(template: Any) -> str:
-    """A nest of dicts, lists, tuples and None with output numbers as leaves, as JSON; "" for a nest of other things."""
+    """A nest of dicts, lists, tuples and None with numbers of inputs or outputs, or the leaves above, as JSON.
+
+    "" for a nest of other things.
+    """
     try:
         return json.dumps(_encode(template))
     except TypeError:
@@ -18,6 +44,10 @@ def describe_structure(template: Any) -> str:
 def _encode(node: Any) -> Any:
     if node is None or type(node) is int:
         return node
+    if isinstance(node, Constant):
+        return {"constant": node.value}
+    if isinstance(node, Number):
+        return {"number": [node.number, node.natural]}
     if type(node) is dict and all(type(key) is str for key in node):
         return {"dict": [[key, _encode(value)] for key, value in node.items()]}
     if type(node) in (list, tuple):
@@ -32,7 +62,55 @@ def nest(node: Any, leaves: Sequence[Any]) -> Any:
     if isinstance(node, int):
         return leaves[node]
     ((kind, items),) = node.items()
+    if kind == "constant":
+        return items
+    if kind == "number":
+        return leaves[items[0]].item()
     if kind == "dict":
         return {key: nest(value, leaves) for key, value in items}
     values = [nest(value, leaves) for value in items]
     return values if kind == "list" else tuple(values)
+
+
+def inputs_of(node: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The inputs that arguments are by the nest of (args, kwargs), which is parsed. Raises ArgumentError."""
+    found: dict[int, Any] = {}
+    (positional, keywords) = node["tuple"]
+    names = [name for name, _ in keywords["dict"]]
+    if len(args) > len(positional["tuple"]) and not kwargs:  # by place, as PyTorch's own programs take them
+        args, kwargs = args[: (n := len(positional["tuple"]))], dict(zip(names, args[n:], strict=False))
+    _collect(positional, args, "the positional arguments", found)
+    _collect(keywords, kwargs, "the keyword arguments", found)
+    return tuple(found[i] for i in sorted(found))
+
+
+def _collect(node: Any, given: Any, place: str, found: dict[int, Any]) -> None:
+    if isinstance(node, int):
+        found[node] = given
+        return
+    kind: str
+    items: Any
+    kind, items = ("constant", None) if node is None else next(iter(node.items()))
+    if kind == "constant":
+        if type(given) is not type(items) or given != items:
+            raise ArgumentError(f"{place}: {given!r} is given, but the program is for {items!r} alone")
+    elif kind == "number":
+        number, natural = items
+        if type(given) is not int or natural and given < 0:
+            wanted = "one that is not negative" if natural else "one"
+            raise ArgumentError(f"{place}: {given!r} is given, but the program takes an int, {wanted}")
+        found[number] = np.empty((max(given, 0), max(-given, 0)), bool)
+    elif kind == "dict":
+        names = [name for name, _ in items]
+        if not isinstance(given, Mapping) or set(given) != set(names):
+            got = ", ".join(map(repr, given)) if isinstance(given, Mapping) else type(given).__name__
+            wanted = ", ".join(map(repr, names)) or "none"
+            raise ArgumentError(f"{place}: {got or 'nothing'} given, but the program has {wanted}")
+        for name, value in items:
+            _collect(value, given[name], f"{place}, {name!r}", found)
+    else:
+        if not isinstance(given, (list, tuple)) or len(given) != len(items):
+            count = len(given) if isinstance(given, (list, tuple)) else type(given).__name__
+            raise ArgumentError(f"{place}: {count} given, but the program has {len(items)}")
+        for number, value in enumerate(items):
+            _collect(value, given[number], f"{place}, number {number}", found)

@@ -117,7 +117,8 @@ class Program(NamedTuple):
     env: where `plan` leaves what for `main`, and for who calls it.
     unread: inputs whose sizes alone matter, by number.
     account: what was decided and why, as `account.parse` reads it; "" where nobody is to know.
-    structure: how the outputs nest, as JSON; "" for a plain sequence.
+    structure: how the outputs nest, as JSON; "" for a plain sequence. arguments: how the inputs nest in (args, kwargs),
+        if a call may give them so.
     compile_ms: milliseconds of each stage.
     source: what `hlo_disc.compile` took it from, in words.
     entry: of an entry of the cache the name, which tells it from others; else "".
@@ -138,6 +139,7 @@ class Program(NamedTuple):
     unread: tuple[int, ...] = ()
     account: str = ""
     structure: str = ""
+    arguments: str = ""
     compile_ms: Mapping[str, float] = MappingProxyType({})
     packed: tuple[int, ...] = ()
     forms: tuple[np.ndarray, ...] = ()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
@@ -23,8 +24,17 @@ from hlo_disc.signature import Signature, spec_dims
 from hlo_disc.trace import trace
 from hlo_disc.values import describe_all
 
-# What a source is, in words, and what makes its graph and says how its results nest (`describe_structure`).
-_Reading = tuple[str, Callable[[], tuple[Graph, str]]]
+
+class Read(NamedTuple):
+    """A program, and how its results and its arguments nest (`describe_structure`)."""
+
+    graph: Graph
+    results: str = ""
+    arguments: str = ""
+
+
+# What a source is, in words, and what reads it.
+_Reading = tuple[str, Callable[[], Read]]
 
 
 def compile(
@@ -89,14 +99,9 @@ def program(
 ) -> Program:
     """What `compile` links: for any machine, since it is not linked. Takes and raises what `compile` does."""
     what, read = _reading(source, specs, dims, constraint_texts(constraints), trusted)
-    structures: list[str] = []
-
-    def read_once() -> Graph:
-        made, structure = read()
-        structures.append(structure)
-        return made
-
-    return pipeline.compile(read_once, options)._replace(source=what, structure=structures[0])
+    once = functools.cache(read)
+    made = pipeline.compile(lambda: once().graph, options)
+    return made._replace(source=what, structure=once().results, arguments=once().arguments)
 
 
 def stablehlo(
@@ -145,7 +150,7 @@ def graph(
 ) -> Graph:
     """What `compile` starts from. Takes and raises what `stablehlo` does."""
     _, read = _reading(source, specs, dims, constraint_texts(constraints), trusted)
-    return read()[0]
+    return read().graph
 
 
 def is_function(source: Any, specs: Sequence[Any]) -> bool:
@@ -199,9 +204,9 @@ def _exported(source: Any, specs: Sequence[Any], dims: Any, constraints: Sequenc
     except ImportError as error:
         raise ArgumentError(f"{source} is a program of PyTorch's, which cannot be imported: {error}") from None
 
-    def read() -> tuple[Graph, str]:
-        graph, nest = read_exported(_load_exported(source, torch) if is_file else source)
-        return graph, describe_structure(nest)
+    def read() -> Read:
+        graph, results, arguments = read_exported(_load_exported(source, torch) if is_file else source)
+        return Read(graph, describe_structure(results), describe_structure(arguments) if arguments else "")
 
     return f"a torch.export.ExportedProgram{f', {source}' if is_file else ''}", read
 
@@ -254,7 +259,7 @@ def _saved_model(directory: str, dims: Any, constraints: Sequence[str]) -> _Read
         )
     from hlo_disc.tensorflow.importing import Imported, saved_function
 
-    return f"a SavedModel, {directory}", lambda: Imported(saved_function(directory)).frozen(dims, constraints)
+    return f"a SavedModel, {directory}", lambda: Read(*Imported(saved_function(directory)).frozen(dims, constraints))
 
 
 def _is_tensorflow(source: Any, specs: Sequence[Any]) -> bool:
@@ -274,7 +279,9 @@ def _tensorflow_function(source: Any, specs: Sequence[Any], dims: Any, constrain
     if any(isinstance(x, str) for x in specs):
         raise ArgumentError("the specs of a function of TensorFlow are tf.TensorSpecs; dims names their sizes")
     concrete = concrete_of(source, specs or None)
-    return f"a function of TensorFlow, {concrete.graph.name}", lambda: Imported(concrete).frozen(dims, constraints)
+    return f"a function of TensorFlow, {concrete.graph.name}", lambda: Read(
+        *Imported(concrete).frozen(dims, constraints)
+    )
 
 
 def _module(source: Any, dims: Any, constraints: Sequence[str]) -> _Reading:
@@ -284,8 +291,8 @@ def _module(source: Any, dims: Any, constraints: Sequence[str]) -> _Reading:
 
     origin = JAX_EXPORT if is_export(source) else STABLEHLO
 
-    def read() -> tuple[Graph, str]:
-        return read_module(load_module(source), dims=dims, constraints=constraints, origin=origin), ""
+    def read() -> Read:
+        return Read(read_module(load_module(source), dims=dims, constraints=constraints, origin=origin))
 
     if is_export(source):
         return f"a jax.export.Exported, {getattr(source, 'fun_name', 'of a function')}", read
@@ -305,9 +312,9 @@ def _function(fn: Callable[..., Any], specs: Sequence[Any], dims: Any, constrain
     infos = describe_all([leaf for leaf, _ in parsed], names, signature.name)
     made_up = any(isinstance(leaf, str) for leaf in leaves)
 
-    def read() -> tuple[Graph, str]:
+    def read() -> Read:
         made = trace(fn, tree, infos, tuple(d for _, d in parsed), names, constraints, made_up)
         template = tree_util.tree_unflatten(made.out_tree, range(made.out_tree.num_leaves))
-        return made.graph, describe_structure(template)
+        return Read(made.graph, describe_structure(template))
 
     return f"a function of JAX, {signature.name}", read

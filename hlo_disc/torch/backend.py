@@ -30,6 +30,8 @@ from hlo_disc.torch import reports
 from hlo_disc.torch.call import caller
 from hlo_disc.torch.parts import in_parts, put_program
 
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
 
 class Left(NamedTuple):
     """Why something stays PyTorch's, with its op and types; and the user's file and line."""
@@ -38,7 +40,13 @@ class Left(NamedTuple):
     where: tuple[str, int]
 
 
-def backend(module: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
+def backend(
+    module: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Any:
     """Compile a graph that Dynamo has found; the name "hlo_disc" of `torch.compile(…, backend=…)`.
 
     Args:
@@ -48,7 +56,10 @@ def backend(module: GraphModule, example_inputs: Sequence[Any], *, options: Mapp
             default), or is an error.
             freeze: whether parameters and buffers are constants of the program, packed as products want them. What
             changes them later, in place or not, is not seen. Only without gradients.
+        mode: of `torch.compile`; PyTorch's modes say how hard Inductor tries, and nothing here.
     """
+    if mode not in (None, *MODES):
+        raise ArgumentError(f"mode={mode!r} is none of PyTorch's: {', '.join(MODES)}")
     own = dict(options or {})
     fallback, freeze = own.pop("fallback", True), own.pop("freeze", False)
     merged = pipeline.merge(None, own)

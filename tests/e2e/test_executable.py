@@ -264,8 +264,9 @@ def test_dump_writes_every_stage(tmp_path):
 
 def test_explain(exe):
     text = exe.explain()
-    for part in ("a: float32[b, s]", "guard", "compile", "read", "codegen"):
+    for part in ("a: float32[b, s]", "guard", "compile"):
         assert part in text
+    assert "codegen" in exe.explain(full=True)  # all stages; else those that took longest
     assert exe.program.compile_ms["codegen"] > 0
 
 

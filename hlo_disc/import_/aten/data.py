@@ -176,9 +176,9 @@ def is_of_data(x: Any) -> bool:
     return isinstance(x, torch.SymInt) and bool(free_unbacked_symbols(x))
 
 
-def is_negative(x: torch.SymInt) -> bool | None:
-    """Of a placeholder; None where it can be either. Of others PyTorch compiles again when this changes."""
-    if is_of_data(x):
+def is_negative(x: torch.SymInt, asks: bool = True) -> bool | None:
+    """Of a placeholder; None where it can be either. If PyTorch is asked, it compiles again when this changes."""
+    if not asks or is_of_data(x):
         return False if _is_natural(x) else None
     return not bool(x >= 0)
 

@@ -172,7 +172,7 @@ class AtenReader(Tensors):
         placeholders = [node for node in nodes if node.op == "placeholder"]
         for i, tensor in constants.items():
             self._values[placeholders[i]] = self.constant(to_numpy(tensor))
-        tensors, numbers, inputs = self._inputs(placeholders)
+        tensors, numbers, inputs = self._inputs(placeholders, all_numbers=alone)
         values, bindings = self._bind(inputs, [placeholders[i] for i in tensors], constraints)
         if alone:
             self._seed = None
@@ -229,8 +229,10 @@ class AtenReader(Tensors):
         self._seed = Value(np.dtype(np.uint64), (), None, len(values))
         return values, bindings
 
-    def _inputs(self, placeholders: Sequence[Node]) -> tuple[tuple[int, ...], tuple[int, ...], list[symbols.Input]]:
-        """Placeholders that are tensors, and numbers that no tensor's shape says; and the inputs of both."""
+    def _inputs(
+        self, placeholders: Sequence[Node], all_numbers: bool = False
+    ) -> tuple[tuple[int, ...], tuple[int, ...], list[symbols.Input]]:
+        """Placeholders that are tensors, and numbers, all or those that no tensor's shape says; the inputs of both."""
         open_ = [(i, node, node.meta.get("val")) for i, node in enumerate(placeholders) if node not in self._values]
         tensors, inputs = [], []
         for i, node, x in open_:
@@ -246,12 +248,14 @@ class AtenReader(Tensors):
                 self._values[node] = _Missing(str(error))
         bare = {str(d) for x in inputs for d in x.shape if not d.is_const}
         numbers = []
-        for i, _, x in open_:
-            if not (isinstance(x, torch.SymInt) and x.node.expr.is_Symbol) or x.node.expr.name in bare:
+        for i, node, x in open_:
+            if not (isinstance(x, torch.SymInt) and x.node.expr.is_Symbol):
+                continue
+            if x.node.expr.name in bare and not all_numbers:
                 continue
             name = x.node.expr.name
             bare.add(name)
-            negative = is_negative(x)
+            negative = is_negative(x, asks=not all_numbers)
             above, below = Dim.symbol(f"{name}.p" if negative is None else name), Dim.symbol(f"{name}.n")
             if negative:
                 self._negative[x.node.expr] = -sympy.Symbol(f"{name}.n", integer=True)
@@ -259,7 +263,7 @@ class AtenReader(Tensors):
                 self.data.known[name] = above - below
             shape = ZERO if negative else above, ZERO if negative is False else below
             numbers.append(i)
-            inputs.append(symbols.Input(name, np.dtype(bool), shape))
+            inputs.append(symbols.Input(str(node.target), np.dtype(bool), shape))
         if not inputs:
             inputs.append(symbols.Input("nothing", np.dtype(bool), (ZERO, ZERO)))
         return tuple(tensors), tuple(numbers), inputs
@@ -379,6 +383,8 @@ class AtenReader(Tensors):
     def _outputs(self, nodes: Sequence[Any]) -> tuple[Value, ...]:
         made = []
         for node in nodes:
+            if not isinstance(node, Node):
+                continue
             x = self._argument(node)
             if not isinstance(x, (Value, Dim, int, float)):
                 self.unsupported(f"a result is {x!r}, which is no tensor and no number")
@@ -455,9 +461,14 @@ def read_graph(
     return AtenReader(module).read(constraints, constants or {})
 
 
-def read_alone(module: GraphModule, constraints: Sequence[sympy.Basic], constants: Mapping[int, torch.Tensor]) -> Graph:
-    """The same as a program that is called by itself: its results are new tensors, row by row."""
-    return AtenReader(module).read(constraints, constants, alone=True).graph
+def read_alone(
+    module: GraphModule, constraints: Sequence[sympy.Basic], constants: Mapping[int, torch.Tensor]
+) -> Imported:
+    """The same as a program that is called by itself: its results are new tensors, row by row.
+
+    Its outputs are the results that are no constants. Each number among its arguments is an input.
+    """
+    return AtenReader(module).read(constraints, constants, alone=True)
 
 
 def refused(module: GraphModule, constraints: Sequence[sympy.Basic] = ()) -> dict[Node, str]:

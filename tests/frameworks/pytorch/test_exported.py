@@ -172,6 +172,95 @@ def test_a_program_that_changes_something(tmp_path, emit):
     assert not (tmp_path / "out").exists()
 
 
+class Arguments(nn.Module):
+    def forward(self, d, flag, n, *, scale, unused=None):
+        total = d["b"] * scale + n if flag else d["a"]
+        return {"total": total.float(), "none": None, "rows": d["b"].shape[0], "five": 5, "first": (d["a"],)}
+
+
+def arguments(n: int, number: int) -> tuple[tuple, dict]:
+    b, a, scale = torch.randn(3, n, 2, dtype=torch.float64)
+    return ({"b": b, "a": a}, True, number), {"scale": scale}
+
+
+@pytest.fixture(scope="module")
+def with_arguments() -> torch.export.ExportedProgram:
+    n, number = torch.export.Dim("n"), torch.export.Dim.DYNAMIC
+    args, kwargs = arguments(3, 7)
+    sizes = {"d": {"b": {0: n}, "a": {0: n}}, "flag": None, "n": number, "scale": {0: n}}
+    return torch.export.export(Arguments(), args, kwargs, dynamic_shapes=sizes)
+
+
+@pytest.mark.parametrize("keep", [lambda exe, _: exe, lambda exe, path: exe.save(path) or hlo_disc.load(path)])
+def test_arguments_as_the_module_takes_them(with_arguments, tmp_path, keep):
+    executable = keep(hlo_disc.compile(with_arguments), tmp_path / "x.disc")
+    for n, number in ((4, 9), (1, 0), (0, 3), (7, 2**40)):
+        args, kwargs = arguments(n, number)
+        wanted = with_arguments.module()(*args, **kwargs)
+        for got in (executable(*args, **kwargs), executable(*args, *kwargs.values())):
+            assert list(got) == list(wanted)
+            assert (got["none"], got["rows"], got["five"]) == (None, n, 5)
+            assert type(got["rows"]) is int and type(got["first"]) is tuple
+            torch.testing.assert_close(got["total"], wanted["total"])
+            assert torch.equal(got["first"][0], wanted["first"][0])
+    (d, flag, number), kwargs = arguments(4, 9)
+    flat = executable(d["b"], d["a"], kwargs["scale"], torch.empty(number, 0, dtype=torch.bool))
+    assert torch.equal(flat["total"], executable(d, flag, number, **kwargs)["total"])
+
+
+def test_arguments_that_do_not_fit(with_arguments):
+    executable = hlo_disc.compile(with_arguments)
+    (d, flag, number), kwargs = arguments(4, 9)
+    for args, keywords, reason in [
+        ((d, flag), kwargs, "the positional arguments: 2 given, but the program has 3"),
+        ((d, flag, number), {}, "the keyword arguments: nothing given, but the program has 'scale'"),
+        ((d, flag, number), {"scal": d["a"]}, "'scal' given, but the program has 'scale'"),
+        (({"a": d["a"]}, flag, number), kwargs, "number 0: 'a' given, but the program has 'b', 'a'"),
+        (([d["a"]], flag, number), kwargs, "number 0: list given, but the program has 'b', 'a'"),
+        ((d, False, number), kwargs, "number 1: False is given, but the program is for True alone"),
+        ((d, 1, number), kwargs, "number 1: 1 is given, but the program is for True alone"),
+        ((d, flag, -1), kwargs, "number 2: -1 is given, but the program takes an int, one that is not negative"),
+        ((d, flag, 2.0), kwargs, "number 2: 2.0 is given, but the program takes an int"),
+    ]:
+        with pytest.raises(hlo_disc.ArgumentError, match=re.escape(reason)):
+            executable(*args, **keywords)
+    with pytest.raises(hlo_disc.ArgumentError, match="no keyword arguments; x given"):
+        hlo_disc.compile(lambda x: x, "f32[n]")(x=d["a"])
+
+
+@pytest.mark.parametrize("dim", [torch.export.Dim.AUTO, torch.export.Dim.DYNAMIC, torch.export.Dim("n", min=2)])
+def test_what_pytorch_assumes_of_a_dim_is_not_asked_of_calls(dim):
+    program = torch.export.export(nn.Linear(4, 3), (torch.ones(5, 4),), dynamic_shapes=({0: dim},))
+    executable = hlo_disc.compile(program)
+    for n in (1, 0, 6):
+        torch.testing.assert_close(executable(torch.ones(n, 4)), program.module()(torch.ones(n, 4)))
+
+
+def test_a_least_size_is_asked_of_calls():
+    dim = torch.export.Dim("n", min=3)
+    program = torch.export.export(nn.Linear(4, 3), (torch.ones(5, 4),), dynamic_shapes=({0: dim},))
+    with pytest.raises(hlo_disc.ShapeError, match=">= 3 must hold"):
+        hlo_disc.compile(program)(torch.ones(2, 4))
+
+
+class Quarters(nn.Module):
+    def forward(self, x):
+        return x.view(x.shape[0], -1, 4).mean(2)
+
+
+def test_a_file_with_derived_dims(tmp_path):
+    sizes = {0: torch.export.Dim("b"), 1: 4 * torch.export.Dim("h", min=1, max=50)}
+    program = torch.export.export(Quarters(), (torch.randn(2, 12),), dynamic_shapes=(sizes,))
+    torch.export.save(program, tmp_path / "quarters.pt2")
+    executables = [hlo_disc.compile(program), hlo_disc.compile(tmp_path / "quarters.pt2", trusted=True)]
+    for executable in executables:
+        for shape in ((3, 8), (1, 4), (5, 200)):
+            x = torch.randn(*shape)
+            torch.testing.assert_close(executable(x), Quarters()(x))
+        with pytest.raises(hlo_disc.ShapeError):
+            executable(torch.randn(3, 6))
+
+
 def test_files_that_are_none(tmp_path):
     (tmp_path / "text.pt2").write_text("text")
     with zipfile.ZipFile(tmp_path / "other.pt2", "w") as archive:

@@ -132,3 +132,11 @@ def test_a_backward_graph_that_cannot_be_compiled(monkeypatch):
     monkeypatch.delitem(HANDLERS, "aten.cos.default")
     messages = check(lambda x: x.sin() * 3, (torch.randn(3),), (torch.randn(5),), gradients=True)
     assert messages[0].startswith("aten.cos.default(float32[s")
+
+
+def test_modes_of_inductor_say_nothing_here():
+    x = torch.randn(3)
+    for mode in ("reduce-overhead", "max-autotune"):
+        assert torch.equal(torch.compile(torch.neg, backend="hlo_disc", mode=mode)(x), -x)
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="mode='fast' is none of PyTorch's"):
+        torch.compile(lambda x: x + 1, backend="hlo_disc", mode="fast")(x)

@@ -4,6 +4,7 @@ Each file beside this one is an area: the tests that bear on it, in order, and i
 package, a fragment that occurs in it exactly once, and what stands there instead. It is found when a test runs and
 fails (`noticing.py`); one that changes no result says why, `equivalent = "…"`, and must survive. A process that dies is
 no test that fails, but is an answer. Time that runs out, and what cannot be collected, set up or imported, is none.
+A mutant of code that runs only on CPUs with a feature says so, `needs = "…"`, and is left out on others.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Mutant:
     new: str
     tests: tuple[str, ...]
     equivalent: str
+    needs: str  # a feature of the CPU, "" for none
 
     @property
     def name(self) -> str:
@@ -97,7 +99,8 @@ def mutants(names: list[str]) -> list[Mutant]:
         for number, row in enumerate(area["mutant"], 1):
             tests = tuple(row.get("tests", area["tests"]))
             equivalent = row.get("equivalent", "")
-            found.append(Mutant(path.stem, number, row["file"], row["old"], row["new"], tests, equivalent))
+            needs = row.get("needs", "")
+            found.append(Mutant(path.stem, number, row["file"], row["old"], row["new"], tests, equivalent, needs))
     return [m for m in found if not names or m.area in names or m.name in names]
 
 
@@ -169,6 +172,12 @@ def outcome_of(status: int | None, notes: Sequence[Outcome]) -> Outcome:
     if status is None or (status == 1 and not notes):  # pytest's own limit, that of a test, ends the process so
         return Outcome(TIME)
     return notes[0] if notes else Outcome(SURVIVED if status == 0 else noticing.COLLECTION)
+
+
+def host_features() -> frozenset[str]:
+    from hlo_disc.targets import x86
+
+    return frozenset(x86.host_features())
 
 
 @contextmanager
@@ -273,6 +282,9 @@ def main() -> int:
     if not given.trust and (outcome := baseline(chosen, 4 * given.timeout)).how != SURVIVED:
         print(f"without any fault there is one already: {outcome}", file=sys.stderr)
         return 2
+    if elsewhere := [m for m in chosen if m.needs and m.needs not in host_features()]:
+        print(*(f"{m.name}: left out, for this CPU has no {m.needs}" for m in elsewhere), sep="\n", flush=True)
+        chosen = [m for m in chosen if m not in elsewhere]
     python = [m for m in chosen if m.file.endswith(".py")]
     with ThreadPoolExecutor(given.jobs) as pool:
         verdicts = list(pool.map(lambda m: judge(m, given.timeout), python))

@@ -40,6 +40,7 @@ class Data:
         self.definitions: dict[str, Value] = {}
         self.known: dict[str, Dim] = {}
         self.floats: dict[str, Value] = {}
+        self.of_arguments = False  # sizes are those of arguments, which say what they are
         self._symbols: dict[Value, Dim] = {}
         self._pieces: dict[sympy.Basic, sympy.Symbol] = {}
 
@@ -75,6 +76,8 @@ class Data:
         """An expression of integers, in which conditions are computed."""
         pieces = e.atoms(sympy.Piecewise)
         e = e.xreplace({x: self._piece(x) for x in pieces}) if pieces else e
+        if rounded := floats.rounded(e):
+            e = e.xreplace({x: self._rounded(x) for x in rounded})
         if not self.known:
             return sizes.of_expression(e)
         for division in e.atoms(*_DIVISIONS):
@@ -92,6 +95,15 @@ class Data:
             assert made is not None
             symbol = self._pieces[e] = sympy.Symbol(f"piece{len(self._pieces)}", integer=True)
             self.known[symbol.name] = self.number(made)
+        return self._pieces[e]
+
+    def _rounded(self, e: sympy.Expr) -> sympy.Symbol:
+        """A float that is rounded to a size: as an argument has it, else computed."""
+        if e not in self._pieces:
+            symbol = self._pieces[e] = sympy.Symbol(f"rounded{len(self._pieces)}", integer=True, nonnegative=True)
+            if not self.of_arguments:
+                number = floats.rounding(self.r, e)
+                self.known[symbol.name] = self.size(number) if floats.is_natural(e) else self.number(number)
         return self._pieces[e]
 
     def truth(self, e: sympy.Basic) -> Value:

@@ -1,4 +1,7 @@
-"""Floats that follow from sizes, as `1 / math.sqrt(n)`: computed by the program, in f64 as Python does."""
+"""Floats that follow from sizes, as `1 / math.sqrt(n)`, and sizes that follow from floats, as `int(n * 0.35)`.
+
+The program computes them, in f64 as Python does.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import sympy
+from torch.utils._sympy import functions
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.shapes import is_long
 from hlo_disc.errors import UnsupportedOpError
-from hlo_disc.import_.aten.tensors import F64
+from hlo_disc.import_.aten import sizes
+from hlo_disc.import_.aten.tensors import F64, I64
+from hlo_disc.import_.elements import ONE
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -27,11 +33,63 @@ def scalar(r: AtenReader, e: sympy.Expr) -> Value:
         return r.data.floats[e.name]
     if e.is_Symbol or e.is_integer:
         return _integer(r, r.dim_of(e))
+    if isinstance(e, functions.FloatPow) and e.args[1] == 0.5:
+        return r.op("sqrt", scalar(r, e.args[0]))
     name = type(e).__name__
     make = _FUNCTIONS.get(name)
     if make is None:
         raise UnsupportedOpError(f"the number {e} follows from sizes by {name}, which is not supported")
     return make(r, *[scalar(r, x) for x in e.args])
+
+
+def rounded(e: sympy.Expr) -> list[sympy.Expr]:
+    """The floats that are rounded in an expression of integers, but those that sizes can be, and what is in others."""
+    if isinstance(e, tuple(_ROUNDINGS)):
+        try:
+            sizes.of_expression(e)
+        except UnsupportedOpError:
+            return [e]
+        return []
+    return [x for argument in e.args for x in rounded(argument)]
+
+
+def rounding(r: AtenReader, e: sympy.Expr) -> Value:
+    """A float that is rounded, as an i64 without axes. Raises UnsupportedOpError where it may not be Python's."""
+    (x,) = e.args
+    is_log2 = isinstance(x, functions.OpaqueUnaryFn_log2) and isinstance(x.args[0], functions.ToFloat)
+    if is_log2 and not isinstance(e, functions.RoundToInt):
+        # A number's digits. Of one below 2^46 no float is between its logarithm and the next integer.
+        size = r.dim_of(x.args[0].args[0])
+        r.require(size, ">=", ONE, "{0} has no logarithm", (size,))
+        up = isinstance(e, functions.CeilToInt)
+        digits = r.op("count_leading_zeros", r.scalar(size - 1 if up else size, I64))
+        return r.op("subtract", r.scalar(64 if up else 63, I64), digits)
+    if not (_is_root(x) or _is_exact(r, x)):
+        raise UnsupportedOpError(f"the size {e} depends on how floats are rounded, and is not computed as Python does")
+    return r.convert(_ROUNDINGS[type(e)](r, scalar(r, x)), I64)
+
+
+def is_natural(e: sympy.Expr) -> bool:
+    """Whether it cannot be negative, as symbols cannot: by its form."""
+    if e.is_number:
+        return bool(e >= 0)
+    return e.is_Symbol or (isinstance(e, _GROWING) and all(map(is_natural, e.args)))
+
+
+def _is_exact(r: AtenReader, e: sympy.Expr) -> bool:
+    """Whether `scalar` computes what Python does: by operations that IEEE 754 rounds, each of at most two floats."""
+    if e.is_number or (e.is_Symbol and not e.is_integer):
+        return True
+    if e.is_integer:
+        return not is_long(r.dim_of(e))
+    if isinstance(e, (sympy.Add, sympy.Mul)) and len(e.args) > 2:
+        return False
+    return isinstance(e, _EXACT) and all(_is_exact(r, x) for x in e.args)
+
+
+def _is_root(e: sympy.Expr) -> bool:
+    """`n ** 0.5`: as close to the next integer as to cross it are neither the root nor any power of a C library."""
+    return isinstance(e, functions.FloatPow) and isinstance(e.args[0], functions.ToFloat) and e.args[1] == 0.5
 
 
 def _integer(r: AtenReader, size: Dim) -> Value:
@@ -56,6 +114,21 @@ def _folded(name: str) -> Callable[..., Value]:
 
 def _op(name: str) -> Callable[..., Value]:
     return lambda r, *operands: r.op(name, *operands)
+
+
+# What makes a size of a float.
+_ROUNDINGS: dict[type[sympy.Expr], Callable[..., Value]] = {
+    functions.FloorToInt: _op("floor"),
+    functions.CeilToInt: _op("ceil"),
+    functions.TruncToInt: lambda r, x: x,  # as conversions do
+    functions.RoundToInt: _op("round_nearest_even"),
+}
+# What IEEE 754 says the result of.
+_EXACT = (
+    sympy.Add, sympy.Mul, functions.ToFloat, functions.IntTrueDiv, functions.FloatTrueDiv, functions.Max, functions.Min,
+    functions.OpaqueUnaryFn_sqrt,
+)  # fmt: skip
+_GROWING = (*_EXACT, functions.FloatPow, functions.OpaqueUnaryFn_log2, *_ROUNDINGS)
 
 
 # By the name of a sympy function.

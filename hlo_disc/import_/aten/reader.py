@@ -235,6 +235,7 @@ class AtenReader(Tensors):
         """Placeholders that are tensors, and numbers, all or those that no tensor's shape says; the inputs of both."""
         open_ = [(i, node, node.meta.get("val")) for i, node in enumerate(placeholders) if node not in self._values]
         tensors, inputs = [], []
+        self.data.of_arguments = True
         for i, node, x in open_:
             if not isinstance(x, torch.Tensor):
                 continue
@@ -246,6 +247,7 @@ class AtenReader(Tensors):
                 if self.refused is None:
                     raise
                 self._values[node] = _Missing(str(error))
+        self.data.of_arguments = False
         bare = {str(d) for x in inputs for d in x.shape if not d.is_const}
         numbers = []
         for i, node, x in open_:
@@ -284,7 +286,7 @@ class AtenReader(Tensors):
             self.node, known = node, node.meta.get("val")
             if node.op in ("placeholder", "output"):
                 continue
-            if isinstance(known, (bool, torch.SymBool)) and node.target != _ITEM:
+            if isinstance(known, (bool, torch.SymBool, torch.SymFloat)) and node.target != _ITEM:
                 continue  # until an op asks for it: see `_argument`
             try:
                 self._values[node] = self._made(node, known)
@@ -298,7 +300,7 @@ class AtenReader(Tensors):
     def _made(self, node: Node, known: Any) -> Any:
         if node.op == "get_attr":
             return self._attribute(node)
-        if isinstance(known, (torch.SymInt, int, torch.SymFloat)) and node.target != _ITEM:
+        if isinstance(known, (torch.SymInt, int)) and node.target != _ITEM:
             return self._number(known)
         if node.target is operator.getitem:
             source, index = node.args

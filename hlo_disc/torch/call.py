@@ -11,7 +11,7 @@ import torch
 from hlo_disc.dynamic_hlo.ir.graph import raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.executable import Executable
-from hlo_disc.import_.aten.imported import ElementsOf, Imported
+from hlo_disc.import_.aten.imported import ElementsOf, Imported, Result
 
 # In place of the tensors that a program does not have.
 _NOTHING = torch.empty((0, 0), dtype=torch.bool)
@@ -46,12 +46,13 @@ def caller(executable: Executable, imported: Imported) -> Callable[..., list[Any
         for x in results:
             if x.is_number and x.output is not None:
                 given.append(made[x.output].item())
+            elif x.view is not None and x.elements is not None:
+                of = made[x.output] if x.output is not None else args[x.argument]  # type: ignore[index]
+                shape, strides = ([size(d, tensors, made) for d in ds] for ds in x.view[:2])
+                given.append(_viewed(of, shape, strides, size(x.view[2], tensors, made), x.elements))
             elif x.output is not None:
                 y = made[x.output]
                 given.append(y if x.order is None else y.permute(tuple(map(x.order.index, range(y.dim())))))
-            elif x.view is not None and x.argument is not None and x.elements is not None:
-                shape, strides = ([size(d, tensors, made) for d in ds] for ds in x.view[:2])
-                given.append(_viewed(args[x.argument], shape, strides, size(x.view[2], tensors, made), x.elements))
             elif x.argument is not None:
                 given.append(args[x.argument])
             else:
@@ -59,7 +60,7 @@ def caller(executable: Executable, imported: Imported) -> Callable[..., list[Any
         return given
 
     every = not nothing and arguments == tuple(range(imported.placeholders)) and not numbers and not imported.random
-    if every and all(x.output == i and x.order is None and not x.is_number for i, x in enumerate(results)):
+    if every and all(x == Result(output=i) for i, x in enumerate(results)):
         return lambda *args: list(native(*args))
     return call
 

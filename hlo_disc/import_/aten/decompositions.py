@@ -1,4 +1,4 @@
-"""Which ops PyTorch takes apart before a graph is read: all that it can, but those that have a row here."""
+"""Which ops are taken apart before a graph is read: all that PyTorch or `formulas.py` can, but those with a row."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
+from hlo_disc.import_.aten.formulas import FORMULAS
 from hlo_disc.import_.aten.rows import HANDLERS
 
 # Those that PyTorch writes by changing tensors, as strides of memory, or by aliases of what it does not trace, where a
@@ -25,7 +26,7 @@ _WHOLE = frozenset(
 @functools.cache
 def decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """By op, for `aot_autograd`."""
-    return _without_rows(decomposition_table)
+    return _without_rows(decomposition_table | FORMULAS)
 
 
 def export_decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:

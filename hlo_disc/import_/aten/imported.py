@@ -25,9 +25,9 @@ class Result:
     """Where a result of the graph comes from: one of these.
 
     output: the number of an output of the program; order: the order of its axes in memory, as PyTorch's strides have
-    it, if it is not that of its shape; is_number: its only element is meant. argument: the number of a placeholder;
-    view: (shape, strides, offset) of a view of its memory, which reads `elements` there: nothing is computed. size: a
-    number.
+    it, if it is not that of its shape; is_number: its only element is meant. argument: the number of a placeholder.
+    view: of either, (shape, strides, offset) of a view of its memory, which reads `elements` there: nothing is
+    computed. size: a number.
     """
 
     output: int | None = None

@@ -7,6 +7,7 @@ has found of the symbols becomes guards and facts.
 
 from __future__ import annotations
 
+import collections
 import operator
 import re
 from collections.abc import Mapping, Sequence
@@ -397,10 +398,19 @@ class AtenReader(Tensors):
         self, nodes: Sequence[Any], placeholders: list[Node]
     ) -> tuple[tuple[Result, ...], tuple[Value, ...], dict[str, int]]:
         outputs: dict[tuple[Value, tuple[int, ...] | None], int] = {}
-        memory = {x.untyped_storage()._cdata: i for i, x in enumerate(map(_fake, placeholders)) if _is_strided(x)}
+        memory = {_storage(x): i for i, x in enumerate(map(_fake, placeholders)) if _is_strided(x)}
+        bases = self._shared(nodes, memory)
         made: list[Value] = []
         results: list[Result] = []
         of_results: list[Dim] = []
+
+        def output(node: Node) -> tuple[int, tuple[int, ...] | None]:
+            self.node, value, order = node, self._argument(node), self._memory_order(node.meta["val"])
+            if (value, order) not in outputs:
+                outputs[value, order] = len(made)
+                made.append(self.emit("transpose", (value,), perm=order) if order else value)
+            return outputs[value, order], order
+
         for node in nodes:
             if not isinstance(node, Node):
                 results.append(Result() if node is None else Result(size=Dim.const(node)))
@@ -412,20 +422,17 @@ class AtenReader(Tensors):
             elif not isinstance(node.meta["val"], torch.Tensor):
                 results.append(Result(output=len(made), is_number=True))
                 made.append(value)
-            elif _is_strided(fake := _fake(node)) and fake.untyped_storage()._cdata in memory:
-                strides = tuple(map(self.dim, fake.stride()))
-                view = tuple(map(self.dim, fake.shape)), strides, self.dim(fake.storage_offset())
-                kind = ElementsOf(fake.dtype, fake.is_conj(), fake.is_neg())
-                results.append(Result(argument=memory[fake.untyped_storage()._cdata], view=view, elements=kind))
+            elif _is_strided(fake := _fake(node)) and _storage(fake) in memory:
+                view, kind = self._view(fake)
+                results.append(Result(argument=memory[_storage(fake)], view=view, elements=kind))
+                of_results += [*view[0], *view[1], view[2]]
+            elif _is_strided(fake) and bases.get(_storage(fake), node) is not node:
+                view, kind = self._view(fake)
+                results.append(Result(output=output(bases[_storage(fake)])[0], view=view, elements=kind))
                 of_results += [*view[0], *view[1], view[2]]
             else:
-                self.node = node
-                order = self._memory_order(node.meta["val"])
-                key = value, order
-                if key not in outputs:
-                    outputs[key] = len(made)
-                    made.append(self.emit("transpose", (value,), perm=order) if order else value)
-                results.append(Result(output=outputs[key], order=order))
+                number, order = output(node)
+                results.append(Result(output=number, order=order))
         computed: dict[str, int] = {}
         for name in dict.fromkeys(name for d in of_results for name in d.symbols if name not in self.bound):
             if name not in self.definitions:
@@ -433,6 +440,35 @@ class AtenReader(Tensors):
             computed[name] = len(made)
             made.append(self.definitions[name])
         return tuple(results), tuple(made), computed
+
+    def _view(self, fake: torch.Tensor) -> tuple[tuple[Shape, Shape, Dim], ElementsOf]:
+        view = tuple(map(self.dim, fake.shape)), tuple(map(self.dim, fake.stride())), self.dim(fake.storage_offset())
+        return view, ElementsOf(fake.dtype, fake.is_conj(), fake.is_neg())
+
+    def _shared(self, results: Sequence[Any], memory: Mapping[int, int]) -> dict[int, Node]:
+        """The memory that several results are views of, none of an argument's, with the node whose result it all is."""
+        tensors = [x for x in dict.fromkeys(results) if isinstance(x, Node) and _is_strided(_fake(x))]
+        times = collections.Counter(_storage(_fake(x)) for x in tensors)
+        several = {storage for storage, count in times.items() if count > 1 and storage not in memory}
+        bases: dict[int, Node] = {}
+        for node in self.module.graph.nodes if several else ():
+            fake = node.meta.get("val")
+            if _is_strided(fake) and _storage(fake) in several and _storage(fake) not in bases:
+                order = self._memory_order(fake) or tuple(range(fake.dim()))
+                if self._is_dense(fake, order):
+                    bases[_storage(fake)] = node
+                else:
+                    several.remove(_storage(fake))
+        return bases
+
+    def _is_dense(self, fake: torch.Tensor, order: tuple[int, ...]) -> bool:
+        """Whether it begins with its memory, and the axes lie in it in this order without gaps."""
+        expected = Dim.const(1)
+        for axis in reversed(order):
+            if self.dim(fake.stride(axis)) is not expected:
+                return False
+            expected = expected * self.dim(fake.shape[axis])
+        return self.dim(fake.storage_offset()) is ZERO
 
     def _memory_order(self, fake: torch.Tensor) -> tuple[int, ...] | None:
         """The axes of a dense tensor, the fastest one in memory last; None where that is their own order."""
@@ -513,6 +549,10 @@ def _fake(x: Any) -> Any:
 
 def _is_strided(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and x.layout == torch.strided
+
+
+def _storage(x: torch.Tensor) -> int:
+    return x.untyped_storage()._cdata
 
 
 def _shown(x: Any) -> str:

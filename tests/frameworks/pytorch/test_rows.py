@@ -129,3 +129,63 @@ def test_sizes_of_bags(op, mode, last):
         if last and op is not torch.ops.aten._embedding_bag:
             made, wanted = (made[0], made[1][:4]), (wanted[0], wanted[1][:4])
         torch.testing.assert_close(made, wanted)
+
+
+@pytest.mark.parametrize("add", [False, True])
+def test_what_a_mask_beside_indices_puts(add):
+    def fn(x, mask, index, values):
+        first = torch.index_put(x, (mask, index), values, add)
+        second = torch.index_put(x, (index, mask[: x.shape[1]]), values, add)
+        return first, second, torch.index_put(x, (mask, mask[: x.shape[1]]), values[0], add)
+
+    compiled = torch.compile(fn, backend="hlo_disc", dynamic=True, options={"fallback": False})
+    for rows in (6, 9):
+        x, mask = torch.randn(rows, 5), torch.zeros(rows, dtype=torch.bool)
+        mask[[0, 2, 3]] = True
+        index, values = torch.tensor([4, 0, 2]), torch.randn(3)
+        torch.testing.assert_close(compiled(x, mask, index, values), fn(x, mask, index, values))
+
+
+def test_products_of_small_integers():
+    compiled = torch.compile(torch._int_mm, backend="hlo_disc", dynamic=True, options={"fallback": False})
+    for m, k, n in ((32, 16, 8), (17, 24, 40)):
+        a, b = (torch.randint(-128, 128, shape, dtype=torch.int8) for shape in ((m, k), (k, n)))
+        assert torch.equal(compiled(a, b), torch._int_mm(a, b))
+
+
+def test_a_product_and_a_sum_in_one_rounding():
+    import torch._inductor.inductor_prims  # which makes the op
+
+    a = torch.tensor([1 + 2**-12, 3.0, -(2**-140), 2.0**80])
+    ours = torch.compile(lambda a, b, c: torch.ops.prims.fma(a, b, c), backend="hlo_disc", options={"fallback": False})
+    want = (a.double() * a.double() - 1).float()
+    assert torch.equal(ours(a, a, torch.full((4,), -1.0)), want)
+    assert want[0] != a[0] * a[0] - 1
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_gradients_of_weights_with_a_norm(dim):
+    model = torch.nn.Linear(5, 4)
+    torch.nn.utils.parametrizations.weight_norm(model, dim=dim)
+    compiled = torch.compile(model, backend="hlo_disc", dynamic=True, options={"fallback": False})
+    for batch in (3, 7):
+        x = torch.randn(batch, 5)
+        wanted = torch.autograd.grad(model(x).square().sum(), list(model.parameters()))
+        found = torch.autograd.grad(compiled(x).square().sum(), list(model.parameters()))
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_an_encoder_layer_that_is_one_op(norm_first, activation):
+    """In evaluation PyTorch's own module calls one op for all of it."""
+    layer = torch.nn.TransformerEncoderLayer(
+        8, 2, 16, batch_first=True, norm_first=norm_first, activation=activation
+    ).eval()
+    compiled = torch.compile(layer, backend="hlo_disc", dynamic=True, options={"fallback": False})
+    for batch, length in ((2, 3), (5, 7), (3, 12)):
+        x, padded = torch.randn(batch, length, 8), torch.arange(length) >= torch.randint(1, length, (batch, 1))
+        later = torch.ones(length, length, dtype=torch.bool).triu(1)
+        for masks in ({}, {"src_mask": later}, {"src_key_padding_mask": padded}):
+            with torch.no_grad():
+                torch.testing.assert_close(compiled(x, **masks), layer(x, **masks), rtol=1e-4, atol=1e-5)

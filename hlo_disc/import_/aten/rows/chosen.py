@@ -67,14 +67,18 @@ def _nonzero_static(r: AtenReader, x: Value, *, size: Size, fill_value: int = -1
     return r.concatenate([r.unsqueeze(index, -1) for index in made], -1)
 
 
-def _index(r: AtenReader, x: Value, indices: Sequence[Value | None]) -> Value:
+def unmasked(r: AtenReader, indices: Sequence[Value | None]) -> list[Value | None]:
     """A mask stands for the indices of what it has, an axis each."""
-    if all(index is None for index in indices):
-        return x
     plain: list[Value | None] = []
     for index in indices:
         plain += where(r, index) if index is not None and places.is_mask(index) else [index]
-    return places.taken(r, x, places.indexed(r, x.shape, plain))
+    return plain
+
+
+def _index(r: AtenReader, x: Value, indices: Sequence[Value | None]) -> Value:
+    if all(index is None for index in indices):
+        return x
+    return places.taken(r, x, places.indexed(r, x.shape, unmasked(r, indices)))
 
 
 def _masked_select(r: AtenReader, x: Value, mask: Value) -> Value:

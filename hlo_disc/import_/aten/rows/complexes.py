@@ -12,17 +12,10 @@ from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.aten.rows.elementwise import elementwise, is_float, is_nan
 from hlo_disc.import_.aten.rows.prims import conjugate
+from hlo_disc.import_.aten.rows.views import view_as_complex, view_as_real
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
-
-
-def _view_as_real(r: AtenReader, x: Value) -> Value:
-    return r.concatenate([r.unsqueeze(r.emit(part, (x,)), -1) for part in ("real", "imag")], -1)
-
-
-def _view_as_complex(r: AtenReader, x: Value) -> Value:
-    return r.emit("complex", [r.squeeze(r.slice(x, -1, i, i + 1), -1) for i in range(2)])
 
 
 def _imag(r: AtenReader, x: Value) -> Value:
@@ -51,8 +44,8 @@ def _angle(r: AtenReader, x: Value) -> Value:
 
 
 ROWS: dict[str, Callable[..., Any]] = {
-    "aten.view_as_real.default": _view_as_real,
-    "aten.view_as_complex.default": _view_as_complex,
+    "aten.view_as_real.default": view_as_real,
+    "aten.view_as_complex.default": view_as_complex,
     "aten.imag.default": _imag,
     "aten.complex.default": _joined,
     "aten.polar.default": _polar,

@@ -124,7 +124,17 @@ _SHARED = (
     "ne neg nextafter pow reciprocal remainder round rsqrt sign sin sinh sqrt sub tan tanh trunc"
 ).split()
 
+
+def _fma(r: AtenReader, a: Value, b: Value, c: Value) -> Value:
+    """a * b + c: in f64, where the product of two narrower numbers is exact."""
+    if a.dtype == F64:
+        r.unsupported("f64 has no wider type for the product")
+    a, b, c = (r.convert(x, F64) for x in (a, b, c))
+    return r.convert(r.op("add", r.op("multiply", a, b), c), r.out.dtype)
+
+
 ROWS: dict[str, Callable[..., Any]] = {
+    "prims.fma.default": _fma,
     **{f"prims.{name}.default": _of_aten(name) for name in _SHARED},
     "prims.div.default": elementwise(aten.op("divide")),
     "prims.erf_inv.default": _of_aten("erfinv"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.aten.rows.reductions import computed
-from hlo_disc.import_.aten.tensors import Operand
+from hlo_disc.import_.aten.tensors import I32, Operand
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -44,6 +44,7 @@ def _added(batch: int) -> Callable[..., Value]:
 
 ROWS: dict[str, Callable[..., Any]] = {
     "aten.mm.default": _mm,
+    "aten._int_mm.default": lambda r, a, b: r.matmul(a, b, I32),
     "aten.bmm.default": _bmm,
     "aten.addmm.default": _added(0),
     "aten.baddbmm.default": _added(1),

@@ -15,6 +15,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.combiners import identity
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.aten.rows import places
+from hlo_disc.import_.aten.rows.chosen import unmasked
 from hlo_disc.import_.aten.rows.elementwise import floor_divide
 from hlo_disc.import_.aten.rows.places import Places
 from hlo_disc.import_.aten.rows.reductions import computed
@@ -56,8 +57,10 @@ def _reduced(r: AtenReader, x: Value, where: Places, updates: Value, reduction: 
 
 def _index_put(r: AtenReader, x: Value, indices: Sequence[Value | None], updates: Value, add: bool = False) -> Value:
     masks = [index for index in indices if index is not None and places.is_mask(index)]
+    if masks and sum(index is not None for index in indices) == 1:
+        return _masked(r, x, indices, masks[0], updates, add)
     if masks:
-        return _masked(r, x, indices, masks, updates, add)
+        indices = unmasked(r, indices)
     if all(index is None for index in indices):
         updates = r.broadcast(updates, x.shape)
         return r.op("or" if x.dtype == BOOL else "add", x, updates) if add else updates
@@ -68,14 +71,10 @@ def _index_put(r: AtenReader, x: Value, indices: Sequence[Value | None], updates
     return combined(r, x, where, updates, "add") if add else places.put(r, x, where, updates)
 
 
-def _masked(
-    r: AtenReader, x: Value, indices: Sequence[Value | None], masks: list[Value], updates: Value, add: bool
-) -> Value:
-    """The n-th place where a mask is true gets the n-th update, or the only one."""
+def _masked(r: AtenReader, x: Value, indices: Sequence[Value | None], mask: Value, updates: Value, add: bool) -> Value:
+    """The n-th place where the mask is true gets the n-th update, or the only one."""
     before = next(i for i, index in enumerate(indices) if index is not None)
-    if len(masks) > 1 or sum(index is not None for index in indices) > 1:
-        r.unsupported("a mask beside other indices is as long as data says, which is not supported here")
-    mask = r.convert(masks[0], BOOL)
+    mask = r.convert(mask, BOOL)
     after = x.rank - before - mask.rank
     updates = r.convert(updates, x.dtype)
     updates = r.reshape(updates, (*(ONE,) * (before + 1 + after - updates.rank), *updates.shape))

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
-from hlo_disc.import_.aten.tensors import F64, I64, Operand, Size
+from hlo_disc.import_.aten.tensors import BOOL, F64, I64, Operand, Size
 from hlo_disc.import_.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
+
+_BYTE = np.dtype(np.uint8)
 
 
 def _reshape(r: AtenReader, x: Value, *_: Any, **__: Any) -> Value:
@@ -171,8 +176,48 @@ def _tril(keep: str) -> Callable[..., Value]:
 _empty = _full(0)
 
 
+def _view_of_bits(r: AtenReader, x: Value, _: Any) -> Value:
+    """As elements of another type, of which the last axis has more or fewer where they are not as wide."""
+    dtype = r.out.dtype
+    if x.dtype == dtype:
+        return x
+    if x.dtype == BOOL:
+        x = r.convert(x, _BYTE)
+    elif dtype_class(x.dtype) == "complex":
+        x = _bits_as(r, view_as_real(r, x), np.dtype(f"f{x.dtype.itemsize // 2}"), -2)
+    if dtype == BOOL:
+        return r.compare(_bits_as(r, x, _BYTE), "NE", 0)
+    if dtype_class(dtype) == "complex":
+        parts = _bits_as(r, x, np.dtype(f"f{dtype.itemsize // 2}"))
+        return view_as_complex(r, r.reshape(parts, (*r.out.shape, Dim.const(2))))
+    return _bits_as(r, x, dtype)
+
+
+def _bits_as(r: AtenReader, x: Value, dtype: np.dtype, axis: int = -1) -> Value:
+    """The axes from `axis` on become the last one, of elements of this type."""
+    *outer, last = *x.shape[:axis], dim_product(x.shape[axis:])
+    if x.dtype.itemsize < dtype.itemsize:
+        parts = dtype.itemsize // x.dtype.itemsize
+        x = r.reshape(x, (*outer, last // parts, Dim.const(parts)))
+        return r.emit("bitcast_convert", (x,), dtype=dtype)
+    x = r.reshape(x, (*outer, last))
+    if x.dtype == dtype:
+        return x
+    made = r.emit("bitcast_convert", (x,), dtype=dtype)
+    return r.reshape(made, (*outer, last * (x.dtype.itemsize // dtype.itemsize)))
+
+
+def view_as_real(r: AtenReader, x: Value) -> Value:
+    return r.concatenate([r.unsqueeze(r.emit(part, (x,)), -1) for part in ("real", "imag")], -1)
+
+
+def view_as_complex(r: AtenReader, x: Value) -> Value:
+    return r.emit("complex", [r.squeeze(r.slice(x, -1, i, i + 1), -1) for i in range(2)])
+
+
 ROWS: dict[str, Callable[..., Any]] = {
     "aten.view.default": _reshape,
+    "aten.view.dtype": _view_of_bits,
     "aten._unsafe_view.default": _reshape,
     "aten.reshape.default": _reshape,
     "aten._reshape_alias.default": _reshape,

@@ -45,6 +45,7 @@ def in_parts(module: GraphModule, refused: Mapping[Node, str]) -> tuple[GraphMod
             continue
         part = whole.get_submodule(node.target)
         if any(isinstance(x.meta.get("val"), torch.Tensor) for x in part.graph.nodes if x.op == "call_function"):
+            _take_graphs(whole, node, part)
             _pass_symbols(whole, node, part)
             names.append(node.target)
     whole.recompile()
@@ -55,6 +56,21 @@ def put_program(whole: GraphModule, name: str, call: Callable[..., list[Any]]) -
     """A program, which returns the list of its results, in place of a part of a graph."""
     (output,) = whole.get_submodule(name).graph.output_node().args
     setattr(whole, name, _Program(call, isinstance(output, Node)))
+
+
+def _take_graphs(whole: GraphModule, call: Node, part: GraphModule) -> None:
+    """Graphs that ops of a part call are the part's, no arguments."""
+    kept = []
+    for placeholder, argument in zip(part.graph.find_nodes(op="placeholder"), call.args, strict=True):
+        if isinstance(argument, Node) and argument.op == "get_attr" and "val" not in argument.meta:
+            part.add_submodule(placeholder.name, whole.get_submodule(str(argument.target)))
+            with part.graph.inserting_before(placeholder):
+                placeholder.replace_all_uses_with(part.graph.get_attr(placeholder.name))
+            part.graph.erase_node(placeholder)
+        else:
+            kept.append(argument)
+    call.args = tuple(kept)
+    part.recompile()
 
 
 def _pass_symbols(whole: GraphModule, call: Node, part: GraphModule) -> None:

@@ -55,6 +55,8 @@ class Data:
 
     def _symbol(self, number: Value) -> Dim:
         if number not in self._symbols:
+            if self.r.nested:
+                self.r.unsupported("a size that depends on data inside a loop or a branch is not supported")
             name = f"data{len(self.definitions)}"
             self.definitions[name] = number
             self._symbols[number] = Dim.symbol(name)

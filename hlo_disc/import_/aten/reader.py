@@ -10,7 +10,8 @@ from __future__ import annotations
 import collections
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -22,6 +23,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import free_symbols
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Shape, Value, dims_in
+from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.errors import HloDiscError, UnsupportedOpError
@@ -72,6 +74,7 @@ class AtenReader(Tensors):
         self.data = Data(self)
         self.bound: set[str] = set()  # symbols that a call says
         self._has_data = any("unbacked_bindings" in node.meta for node in module.graph.nodes)
+        self._callers: list[Node] = []  # of the graph that is read now, the innermost one last
         self._seed: Value | None = None
         self._drawn = 0
 
@@ -82,8 +85,11 @@ class AtenReader(Tensors):
         return self.data.definitions
 
     def location(self) -> str:
-        file, line = line_of(self.node)
-        return f"{file}:{line}" if line else ""
+        for node in (self.node, *reversed(self._callers)):
+            file, line = line_of(node)
+            if line:
+                return f"{file}:{line}"
+        return ""
 
     def describe(self) -> str:
         where = self.location()
@@ -149,8 +155,44 @@ class AtenReader(Tensors):
             raise UnsupportedOpError(f"{self.describe()}: tensors of {fake.dtype} are not supported")
         return Type(DTYPES[fake.dtype], tuple(map(self.dim, fake.shape)))
 
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Ops go to a builder of their own, that of a region; what is made there stays there."""
+        builder, constants = self.builder, self._constants
+        self.builder, self._constants = GraphBuilder(self.facts), dict(constants)
+        self.nested += 1
+        try:
+            yield
+        finally:
+            self.nested -= 1
+            self.builder, self._constants = builder, constants
+
+    def run(self, module: GraphModule, args: Sequence[Any]) -> list[Any]:
+        """The results of a graph that the current op calls with these values, at the sizes that it was traced for."""
+        outer, outs = self.module, self.outs
+        *nodes, last = module.graph.nodes
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        for node, value in zip(placeholders, args, strict=True):
+            known = node.meta.get("val")
+            if isinstance(value, Value) and isinstance(known, torch.Tensor):
+                sizes_ = zip(value.shape, map(self.dim, known.shape), strict=True)
+                if any(self.facts.equal(a, b) is not Truth.YES for a, b in sizes_):
+                    self.unsupported(f"its graph is called with {value!r}, and is for {_shown(node)}")
+            self._values[node] = value
+        self.module = module
+        self._callers.append(self.node)
+        try:
+            for node in nodes:
+                self._step(node)
+            (output,) = last.args
+            return [self._argument(x) for x in (output if isinstance(output, (list, tuple)) else (output,))]
+        finally:
+            self.module, self.node, self.outs = outer, self._callers.pop(), outs
+
     def seed(self) -> tuple[int, Value]:
         """The number of a random op, another one each time, and the seed of the call."""
+        if self.nested:
+            self.unsupported("random numbers inside a loop or a branch are not supported")
         if self._seed is None:
             self.unsupported("a program that is exported has no random numbers")
         self._drawn += 1
@@ -284,19 +326,22 @@ class AtenReader(Tensors):
 
     def _run(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
-            self.node, known = node, node.meta.get("val")
-            if node.op in ("placeholder", "output"):
-                continue
-            if isinstance(known, (bool, torch.SymBool, torch.SymFloat)) and node.target != _ITEM:
-                continue  # until an op asks for it: see `_argument`
             try:
-                self._values[node] = self._made(node, known)
+                self._step(node)
             except Exception as error:  # a bug is none of the program's, which PyTorch runs
                 if self.refused is None:
                     raise
                 why = str(error) if isinstance(error, HloDiscError) else f"{self.describe()}: {error!r}"
                 self.refused[node] = why
-                self._values[node] = self._unknown(known)
+                self._values[node] = self._unknown(node.meta.get("val"))
+
+    def _step(self, node: Node) -> None:
+        self.node, known = node, node.meta.get("val")
+        if node.op in ("placeholder", "output"):
+            return
+        if isinstance(known, (bool, torch.SymBool, torch.SymFloat)) and node.target != _ITEM:
+            return  # until an op asks for it: see `_argument`
+        self._values[node] = self._made(node, known)
 
     def _made(self, node: Node, known: Any) -> Any:
         if node.op == "get_attr":

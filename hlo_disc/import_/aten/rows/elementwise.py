@@ -221,9 +221,9 @@ def _logical(name: str) -> Formula:
     return elementwise(formula, KIND.ALWAYS_BOOL)
 
 
-def _converted(r: AtenReader, x: Value, *_: Any, **__: Any) -> Value:
-    """Other types, memory formats and devices: only types are something here."""
-    return r.convert(x, r.out.dtype)
+def _converted(r: AtenReader, x: Operand, *_: Any, **__: Any) -> Value:
+    """Other types, memory formats and devices: only types are something here. A number may stand for a tensor."""
+    return r.scalar(x, r.out.dtype)
 
 
 def _fill(r: AtenReader, x: Value, value: Operand) -> Value:

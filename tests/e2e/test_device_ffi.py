@@ -235,6 +235,8 @@ def test_only_what_launches_alone_is_said_to_be_recordable(xla):
     read_back, specs = PROGRAMS["what is read back"]
     for program in (hlo_disc.compile(read_back, *specs, target="emulated-cuda"), hlo_disc.compile(jnp.tanh, "f32[n]")):
         assert not program.native.recordable
+    branch = hlo_disc.compile(lambda x: lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x), "f32[n]", target="emulated-cuda")
+    assert not branch.native.recordable  # it reads, and does nothing else
     assert not hlo_disc.compile(LATE, target="emulated-cuda").native.recordable
     for api in ("cuda", "hip"):  # where a product may be a library's, which sizes that are known decide
         products = (f"f32[{m}, 8]" for m in ("m", 1 << 20, 4))

@@ -296,7 +296,7 @@ class AtenReader(Tensors):
         for i, node, x in open_:
             if not (isinstance(x, torch.SymInt) and x.node.expr.is_Symbol):
                 continue
-            if x.node.expr.name in bare and not all_numbers:
+            if not all_numbers and (x.node.expr.name in bare or not self._is_used(node, x.node.expr)):
                 continue
             name = x.node.expr.name
             bare.add(name)
@@ -312,6 +312,11 @@ class AtenReader(Tensors):
         if not inputs:
             inputs.append(symbols.Input("nothing", np.dtype(bool), (ZERO, ZERO)))
         return tuple(tensors), tuple(numbers), inputs
+
+    def _is_used(self, number: Node, symbol: sympy.Symbol) -> bool:
+        """Whether anything is of this number. One that is not used may be none, as the length of jagged lines."""
+        others = (node for node in self.module.graph.nodes if node is not number)
+        return bool(number.users) or any(symbol in free_symbols(node.meta.get("val")) for node in others)
 
     def _assume(self, lhs: Dim, relation: str, rhs: Dim) -> None:
         """What PyTorch found to hold of the sizes; calls are asked for it.

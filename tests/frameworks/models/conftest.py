@@ -1,0 +1,5 @@
+"""Long lists of models, which `make test-models` runs: elsewhere there is no PyTorch."""
+
+from importlib.util import find_spec
+
+collect_ignore_glob = [] if find_spec("torch") else ["*"]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from hlo_disc.errors import ArgumentError, HloDiscError
+from hlo_disc.errors import ArgumentError
 from hlo_disc.options import Options
 from hlo_disc.tensorflow.compiled import Compiled
 from hlo_disc.tensorflow.importing import Imported
@@ -42,6 +44,10 @@ class JitFunction:
         self._programs: dict[Any, list[tuple[list[Shape], Compiled]]] = {}
         self._lock = threading.RLock()
 
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A method's `self` is a part of the function: each instance has programs of its own."""
+        return self if instance is None else types.MethodType(self, instance)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function gives, computed by a program for all shapes."""
         leaves: Sequence[Any]
@@ -71,22 +77,33 @@ class JitFunction:
             for general, compiled in programs:
                 if _serves(general, shapes) and compiled.is_for(shapes):  # another thread's
                     return compiled
-            first: Exception | None = None
+            if not programs:
+                # As `tf.function` does: layers without weights make them now, for the sizes of the call.
+                with contextlib.suppress(Exception):  # which the last attempt will raise again
+                    self._traced((args, kwargs), leaves, inputs, shapes)
+            last: Exception | None = None
             for general in _signatures(shapes):
                 if any(general == known for known, _ in programs):  # which is for other sizes
                     continue
                 try:
                     compiled = self._compiled((args, kwargs), leaves, inputs, general)
-                except (HloDiscError, TypeError, ValueError, tf.errors.OpError) as error:
-                    first = first or error
+                except Exception as error:  # whatever Python makes of a size that is None
+                    last = error
                     continue
                 programs = self._programs[key] = [*programs, (general, compiled)]
                 if compiled.is_for(shapes):
                     return compiled
-        assert first is not None
-        raise first
+        assert last is not None
+        raise last  # of the attempt that knows most: in others TensorFlow may have lacked a size
 
     def _compiled(self, structure: Any, leaves: Sequence[Any], inputs: Sequence[Any], shapes: list[Shape]) -> Compiled:
+        imported = Imported(self._traced(structure, leaves, inputs, shapes))
+        options, overrides = self._settings
+        return Compiled(imported, imported.compiled(options=options, overrides=overrides))
+
+    def _traced(self, structure: Any, leaves: Sequence[Any], inputs: Sequence[Any], shapes: list[Shape]) -> Any:
+        """The concrete function for arguments of these shapes."""
+
         def function(*tensors: Any) -> Any:
             rest = iter(tensors)
             args, kwargs = tf.nest.pack_sequence_as(structure, [next(rest) if _is_array(x) else x for x in leaves])
@@ -97,9 +114,7 @@ class JitFunction:
         specs = [
             tf.TensorSpec(shape, x.dtype, f"x{i}") for i, (shape, x) in enumerate(zip(shapes, inputs, strict=True))
         ]
-        imported = Imported(tf.function(function).get_concrete_function(*specs))
-        options, overrides = self._settings
-        return Compiled(imported, imported.compiled(options=options, overrides=overrides))
+        return tf.function(function).get_concrete_function(*specs)
 
     def programs(self) -> list[Compiled]:
         """What has been compiled so far."""

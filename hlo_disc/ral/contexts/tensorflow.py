@@ -20,7 +20,7 @@ class _TensorFlowAdapter:
 
     def give(self, array: Any) -> Any:
         """The contents of a dtype that the buffer protocol lacks."""
-        return array.numpy()
+        return np.asarray(array.numpy())  # which is a scalar of numpy's where the rank is 0
 
     def type(self, array: Any) -> object:
         """Nothing says dtype and shape at once."""

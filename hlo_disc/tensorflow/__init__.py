@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from hlo_disc.import_.symbols import constraint_texts
 from hlo_disc.options import Options
 from hlo_disc.tensorflow.compiled import Compiled
 from hlo_disc.tensorflow.function import JitFunction
@@ -53,7 +54,8 @@ def compile(
         ShapeError: sizes that can never agree.
     """
     imported = Imported(concrete_of(function, input_signature))
-    return Compiled(imported, imported.compiled(dims, constraints, options, overrides))
+    texts = constraint_texts(constraints)
+    return Compiled(imported, imported.compiled(dims, texts, options, overrides), texts)
 
 
 def jit(function: Callable[..., Any] | None = None, *, options: Options | None = None, **overrides: Any) -> Any:

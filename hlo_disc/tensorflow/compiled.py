@@ -25,20 +25,22 @@ class Compiled:
     Args:
         imported: the function with what it captured.
         executable: the program, whose inputs are those of the function and what it captured.
+        constraints: what it was compiled with.
     """
 
     autograph_info__: dict[str, Any] = {}  # AutoGraph leaves what has this as it is
 
-    def __init__(self, imported: Imported, executable: Executable):
+    def __init__(self, imported: Imported, executable: Executable, constraints: Sequence[str] = ()):
         self.executable = executable
-        self._imported = imported
+        self.imported = imported
+        self.constraints = constraints
         concrete = imported.concrete
         self._types = [x.dtype for x in concrete.graph.inputs[: imported.count]]
         self._structure = concrete.structured_outputs
         self._is_flat = type(self._structure) is tuple and all(isinstance(x, tf.Tensor) for x in self._structure)
         self._backward: dict[tuple[bool, ...], _Backward] = {}
         self._lock = threading.Lock()
-        self._op = Op(executable, [x.shape for x in concrete.graph.outputs], self._gradients)
+        self._op = Op(self, [x.shape for x in concrete.graph.outputs])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run.
@@ -60,7 +62,7 @@ class Compiled:
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Flat results of flat tensors: of the op, but for eager calls that no tape records, which need no op."""
-        captures = self._imported.captures
+        captures = self.imported.captures
         if context.executing_eagerly() and pywrap_tfe.TFE_Py_TapeSetIsEmpty() and (inputs or captures):
             return self.executable.native(*inputs, *map(_read_now, captures))
         return self._op([*inputs, *map(_read, captures)])
@@ -69,7 +71,7 @@ class Compiled:
         """Whether these sizes of its arguments have the program that it is: not where it assumes others of them."""
         if not self.executable.program.asked:
             return True
-        held = [tuple(x.shape) for x in self._imported.captures]
+        held = [tuple(x.shape) for x in self.imported.captures]
         sizes = [n for shape in (*shapes, *held) for n in shape]
         return None in sizes or not self.executable.native.unmet(sizes)
 
@@ -84,22 +86,23 @@ class Compiled:
     def _flat(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         if not kwargs and len(args) == len(self._types) and all(isinstance(x, tf.Tensor) for x in args):
             return list(args)
-        kind = self._imported.concrete.function_type
+        kind = self.imported.concrete.function_type
         try:
             if kind is None:  # of a signature of a SavedModel
-                named = {**dict(zip(self._imported.names, args, strict=False)), **kwargs}
-                flat = [named[name] for name in self._imported.names[: self._imported.count]]
+                named = {**dict(zip(self.imported.names, args, strict=False)), **kwargs}
+                flat = [named[name] for name in self.imported.names[: self.imported.count]]
             else:
                 flat = kind.unpack_inputs(kind.bind(*args, **kwargs))
             return [tf.convert_to_tensor(x, t) for x, t in zip(flat, self._types, strict=True)]
         except (TypeError, ValueError, KeyError) as error:
-            raise ArgumentError(f"{self._imported.concrete.graph.name}: {error}") from None
+            raise ArgumentError(f"{self.imported.concrete.graph.name}: {error}") from None
 
-    def _gradients(self, inputs: list[Any], grads: list[Any]) -> Sequence[Any]:
+    def gradients(self, inputs: list[Any], grads: list[Any]) -> Sequence[Any]:
+        """Those of the op's inputs, None for an input that has none, of those of its results."""
         pattern = tuple(g is not None for g in grads)
         with self._lock:
             if pattern not in self._backward:
-                self._backward[pattern] = _Backward(self._imported, pattern)
+                self._backward[pattern] = _Backward(self.imported, pattern)
         return self._backward[pattern](inputs, [g for g in grads if g is not None])
 
     def explain(self, full: bool = False) -> str:
@@ -109,10 +112,10 @@ class Compiled:
     @property
     def variables(self) -> Sequence[tf.Variable]:
         """The variables that it reads."""
-        return tuple(x for x in self._imported.captures if isinstance(x, tf.Variable))
+        return tuple(x for x in self.imported.captures if isinstance(x, tf.Variable))
 
     def __repr__(self) -> str:
-        return f"<hlo_disc.tensorflow {self._imported.concrete.graph.name}: {self.executable!r}>"
+        return f"<hlo_disc.tensorflow {self.imported.concrete.graph.name}: {self.executable!r}>"
 
 
 def _read(x: Any) -> Any:

@@ -12,6 +12,7 @@ from tensorflow.python.framework import tensor_util
 
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.import_.tensorflow.program import Block, Function, Node, Program, Result, TensorType
+from hlo_disc.tensorflow.op import NAME, function_of
 
 _HERE = os.path.dirname(tf.__file__)
 _OURS = os.path.dirname(os.path.dirname(__file__))
@@ -68,7 +69,7 @@ def _function(graph: Any, functions: dict[str, Function], variables: Sequence[Te
                 f"tf.{op.type}",
                 [values[x.name] for x in op.inputs],
                 [tensor_type(x) for x in op.outputs],
-                _attributes(op, functions),
+                _program(op, functions) if op.type == NAME else _attributes(op, functions),
                 _line(op),
             )
             values.update((x.name, result) for x, result in zip(op.outputs, node.results, strict=True))
@@ -127,6 +128,22 @@ def _attributes(op: Any, functions: dict[str, Function]) -> dict[str, Any]:
         if not name.startswith("_"):
             found[name] = _attribute(op, op.get_attr(name), functions)
     return found
+
+
+def _program(op: Any, functions: dict[str, Function]) -> dict[str, Any]:
+    """Of an op that runs a program of ours: the function that this was compiled from, and what calls it takes."""
+    compiled = function_of(op)
+    if compiled is None:
+        raise UnsupportedOpError(
+            f"tf.{op.type}{_at(op)}: a program of hlo_disc that was loaded with a graph is machine code, which cannot "
+            "become part of another program: compile in a process that has the function it was made from"
+        )
+    name = f"hlo_disc.{op.get_attr('key')}"
+    if name not in functions:
+        functions[name] = _function(compiled.imported.concrete.graph, functions, compiled.imported.held)
+    rows = compiled.executable.program.inputs
+    shapes = [list(row.shape) for row in rows]
+    return {"f": name, "names": [row.name for row in rows], "shapes": shapes, "constraints": list(compiled.constraints)}
 
 
 def _attribute(op: Any, value: Any, functions: dict[str, Function]) -> Any:

@@ -11,7 +11,7 @@ from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.errors import ArgumentError
 from hlo_disc.executable import Executable
-from hlo_disc.import_.symbols import constraint_texts
+from hlo_disc.import_.tensorflow.program import TensorType
 from hlo_disc.import_.tensorflow.reader import read_program
 from hlo_disc.nest import describe_structure
 from hlo_disc.options import Options
@@ -37,22 +37,25 @@ class Imported:
 
     def graph(self, dims: Any = None, constraints: Sequence[str] = (), frozen: bool = False) -> Graph:
         """The DHLO graph. frozen: what was captured is a constant. Raises UnsupportedOpError, ShapeError."""
-        held = [type_of(x.dtype, x.shape) for x in self.captures]
         values = [x.numpy() for x in self.captures] if frozen else None
         names = self.names[: self.count] if frozen else self.names
-        return read_program(program_of(self.concrete, names, held, values), dims=dims, constraints=constraints)
+        return read_program(program_of(self.concrete, names, self.held, values), dims=dims, constraints=constraints)
+
+    @property
+    def held(self) -> list[TensorType]:
+        """The types of what was captured."""
+        return [type_of(x.dtype, x.shape) for x in self.captures]
 
     def compiled(
         self,
         dims: Any = None,
-        constraints: str | Sequence[str] = (),
+        constraints: Sequence[str] = (),
         options: Options | None = None,
         overrides: Mapping[str, Any] | None = None,
     ) -> Executable:
         """The executable."""
         merged = pipeline.merge(options, overrides or {})
-        texts = constraint_texts(constraints)
-        return Executable(pipeline.compile(lambda: self.graph(dims, texts), merged), merged)
+        return Executable(pipeline.compile(lambda: self.graph(dims, constraints), merged), merged)
 
     def frozen(self, dims: Any, constraints: Sequence[str]) -> tuple[Graph, str]:
         """The graph with what was captured as constants, and how its results nest. Raises as `graph`."""

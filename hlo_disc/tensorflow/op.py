@@ -10,7 +10,7 @@ import functools
 import io
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,15 +19,16 @@ from tensorflow.python.eager import context, core, execute
 from tensorflow.python.framework import op_def_library, ops
 
 from hlo_disc import errors
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.executable import Executable
 from hlo_disc.ral import _ral
 from hlo_disc.saved import read_open, save
 from hlo_disc.tensorflow import xla
 
-_NAME = "HloDiscCall"
+NAME = "HloDiscCall"
 _lock = threading.Lock()
-# By number: what makes of an op's inputs and its results' gradients the gradients of the inputs.
-_gradients: dict[int, Callable[..., Sequence[Any]]] = {}
+# By number: the `Compiled` whose program it is, for gradients and for graphs that are compiled with the op in them.
+_functions: dict[int, Any] = {}
 
 
 def _load(number: int, content: bytes) -> None:
@@ -51,29 +52,23 @@ _register()
 class Op:
     """A program as an op: called with tensors it gives a list of tensors, eager or of the graph that is being traced.
 
-    gradient: of (inputs, gradients of the results) those of the inputs, None for an input that has none.
+    function: the `Compiled` whose program it is.
     shapes: what is known of the results' shapes, for graphs.
     """
 
-    def __init__(
-        self,
-        executable: Executable,
-        shapes: Sequence[tf.TensorShape],
-        gradient: Callable[..., Sequence[Any]] | None = None,
-    ):
-        self.executable = executable
+    def __init__(self, function: Any, shapes: Sequence[tf.TensorShape]):
+        self.executable: Executable = function.executable
         self.shapes = shapes
-        self.types = [tf.as_dtype(x.dtype) for x in executable.program.outputs]
+        self.types = [tf.as_dtype(x.dtype) for x in self.executable.program.outputs]
         self._codes = [t.as_datatype_enum for t in self.types]
-        self._gradient = gradient
+        self._function = function
 
     @functools.cached_property
     def key(self) -> int:
         """The program's number. From now on it is kept for the life of the process, for graphs may name it."""
         with _lock:
             number = self.executable.native.publish(self.executable.content)
-            if self._gradient is not None:
-                _gradients[number] = self._gradient
+            _functions[number] = self._function
             return number
 
     @functools.cached_property
@@ -88,19 +83,40 @@ class Op:
         ctx = context.context()
         if ctx.executing_eagerly():
             try:
-                return pywrap_tfe.TFE_Py_FastPathExecute(ctx, _NAME, None, inputs, "Tout", self._codes, "key", self.key)
+                return pywrap_tfe.TFE_Py_FastPathExecute(ctx, NAME, None, inputs, "Tout", self._codes, "key", self.key)
             except (tf.errors.OpError, core._NotOkStatusException) as error:
                 raise _translated(error) from None
         attributes = {"Tout": self.types, "key": self.key, "program": self.content}
         if xla.is_traced():
             results = xla.call(self.executable, self.key, inputs)
         else:
-            results = op_def_library.apply_op(_NAME, args=inputs, **attributes)
+            results = op_def_library.apply_op(NAME, args=inputs, **attributes)
         if execute.must_record_gradient():
-            execute.record_gradient(_NAME, inputs, sum(attributes.items(), ()), results)
-        for x, shape in zip(results, self.shapes, strict=True):
-            x.set_shape(shape)
+            execute.record_gradient(NAME, inputs, sum(attributes.items(), ()), results)
+        for x, *shapes in zip(results, self.shapes, self._sizes(inputs), strict=True):
+            for shape in shapes:
+                x.set_shape(shape)
         return results
+
+    def _sizes(self, inputs: Sequence[Any]) -> list[list[int | None]]:
+        """The results' sizes, where they follow from those of inputs that are known: loops need to know them."""
+        program, known = self.executable.program, dict[str, int]()
+        for row, x in zip(program.inputs, inputs, strict=True):
+            for name, size in zip(row.shape, x.shape if x.shape.rank is not None else (), strict=False):
+                if size is not None:
+                    known.setdefault(name, size)
+        return [[_value(Dim.parse(text), known) for text in row.shape] for row in program.outputs]
+
+
+def _value(d: Dim, known: Mapping[str, int]) -> int | None:
+    """A size; None where it is not known, or would be none: the run says what is wrong with the call."""
+    if not d.symbols <= known.keys():
+        return None
+    try:
+        value = d.evaluate(known)
+    except ZeroDivisionError:
+        return None
+    return value if value >= 0 else None
 
 
 def _translated(error: Exception) -> Exception:
@@ -114,9 +130,14 @@ def _translated(error: Exception) -> Exception:
     return kind(rest.partition(" [Op:")[0])
 
 
-@ops.RegisterGradient(_NAME)
+def function_of(op: Any) -> Any:
+    """The `Compiled` whose program an op runs; None where it was loaded with a graph, from another process."""
+    return _functions.get(op.get_attr("key"))
+
+
+@ops.RegisterGradient(NAME)
 def _gradient(op: Any, *grads: Any) -> Sequence[Any]:
-    function = _gradients.get(op.get_attr("key"))
+    function = function_of(op)
     if function is None:
         raise LookupError("a program that was loaded with a graph has no gradient: import the function in this process")
-    return function(list(op.inputs), list(grads))
+    return function.gradients(list(op.inputs), list(grads))

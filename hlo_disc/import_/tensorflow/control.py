@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Shape, Value, isolated, with_captures
+from hlo_disc.dynamic_hlo.ir.graph import Shape, Value, isolated, raw_dim, with_captures
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ONE, ZERO, Compare, conjuncts
 from hlo_disc.import_.handlers.control import make_choice, make_while
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Bundle, Operand, Symbolic, Token
+from hlo_disc.import_.symbols import Bindings, Input, parse_constraints
 from hlo_disc.import_.tensorflow.arrays import I64, Array, array, filled, joined, size_scalar
 
 if TYPE_CHECKING:
@@ -47,6 +48,26 @@ class Repeated(Token):
 
 
 def _call(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return r.call(op.attributes["f"], operands)
+
+
+def _program(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """A compiled program in a graph: the function that it was made from, called with what the program takes."""
+    arguments = r.functions[op.attributes["f"]].regions[0].blocks[0].arguments
+    inputs, given = [], dict[str, Dim]()
+    for i, (name, shape, argument, x) in enumerate(
+        zip(op.attributes["names"], op.attributes["shapes"], arguments, operands, strict=True)
+    ):
+        value = r.data(x)
+        if (value.dtype, value.rank) != (argument.type.dtype, len(shape)):
+            r.unsupported(f"argument {name!r} is {value.dtype} of rank {value.rank}, the program's is {argument.type}")
+        inputs.append(Input(name, value.dtype, tuple(map(Dim.parse, shape))))
+        given.update((str(raw_dim(i, axis)), d) for axis, d in enumerate(value.shape))
+    bindings = Bindings(inputs)
+    given.update({symbol: d.substitute(given) for symbol, d in bindings.symbols.items()})
+    for guard in (*bindings.guards(), *parse_constraints(op.attributes["constraints"])):
+        lhs, rhs, *args = (d.substitute(given) for d in (guard.lhs, guard.rhs, *guard.args))
+        r.require(lhs, guard.relation, rhs, guard.message, tuple(args))
     return r.call(op.attributes["f"], operands)
 
 
@@ -280,6 +301,7 @@ def _split(r: Reader, op: Any, operands: list[Operand]) -> Result:
 HANDLERS: dict[str, Handler] = {
     "Case": _case,
     "EmptyTensorList": _empty,
+    "HloDiscCall": _program,
     "If": _if,
     "PartitionedCall": _call,
     "StatefulPartitionedCall": _call,

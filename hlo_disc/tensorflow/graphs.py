@@ -16,10 +16,22 @@ from hlo_disc.tensorflow.op import NAME, function_of
 
 _HERE = os.path.dirname(tf.__file__)
 _OURS = os.path.dirname(os.path.dirname(__file__))
+# Checks and texts that hand on their operand.
+_CHECKS = ("CheckNumerics", "CheckNumericsV2", "Print")
 # What hands on its operand: a loop that returns an argument through one has not changed it.
-_NOTHING = frozenset(("Identity", "ReadVariableOp", "StopGradient", "PreventGradient", "Snapshot", "CheckNumerics"))
-# Effects that compiled functions do without, as they do under XLA.
-_IGNORED = frozenset(("Assert", "PrintV2", "NoOp", "Placeholder", "ReadVariableOp", "Const"))
+_NOTHING = frozenset(("Identity", "ReadVariableOp", "StopGradient", "PreventGradient", "Snapshot", *_CHECKS))
+# Stateful ops that compiled functions do without where no result needs them. Nothing is checked or printed, as under
+# XLA; and to read a variable or the time, or to draw a number, changes nothing that anyone could see.
+_READS = ("Const", "NoOp", "Placeholder", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "Timestamp")
+_DRAWS = (
+    "Multinomial",
+    "RandomShuffle",
+    "RandomStandardNormal",
+    "RandomUniform",
+    "RandomUniformInt",
+    "TruncatedNormal",
+)
+_IGNORED = frozenset(("Assert", "PrintV2", *_CHECKS, *_READS, *_DRAWS))
 
 
 def program_of(
@@ -76,6 +88,16 @@ def _function(graph: Any, functions: dict[str, Function], variables: Sequence[Te
             block.operations.append(node)
     block.operations.append(Node("tf.return", [values[x.name] for x in graph.outputs], [], {}, ""))
     return Function(block)
+
+
+def check_captured(graph: Any, argument: Any) -> None:
+    """Refuse an argument of a graph that is a captured table, iterator or text: programs hold numbers."""
+    if tensor_type(argument).dtype is None:
+        op = next(iter(argument.consumers()), argument.op)
+        raise UnsupportedOpError(
+            f"tf.{op.type}{_at(op)}: {graph.name} captures a {argument.dtype.name}, which is neither a variable nor a "
+            "tensor of numbers: keep what needs it outside, and pass on what comes of it as an argument"
+        )
 
 
 def _ordered(graph: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from hlo_disc.import_.tensorflow.program import TensorType
 from hlo_disc.import_.tensorflow.reader import read_program
 from hlo_disc.nest import describe_structure
 from hlo_disc.options import Options
-from hlo_disc.tensorflow.graphs import program_of, type_of
+from hlo_disc.tensorflow.graphs import check_captured, program_of, type_of
 
 
 class Imported:
@@ -26,10 +26,10 @@ class Imported:
         graph = concrete.graph
         variables = {id(v.handle): v for v in graph.variables}
         self.captures = [variables.get(id(x), x) for x in concrete.captured_inputs]
-        for x in self.captures:
-            if x.dtype == tf.resource:
-                raise ArgumentError(f"{graph.name} captures {x.name}, which is no variable")
         self.count = len(graph.inputs) - len(self.captures)
+        for x, argument in zip(self.captures, graph.inputs[self.count :], strict=True):
+            if not isinstance(x, tf.Variable):
+                check_captured(graph, argument)
         own = [x.op.name for x in graph.inputs[: self.count]]
         held = [x.name if isinstance(x, tf.Variable) else f"captured[{i}]" for i, x in enumerate(self.captures)]
         names = [*own, *held]

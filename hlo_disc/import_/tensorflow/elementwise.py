@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo_disc import mlir
+from hlo_disc.dynamic_hlo.ir.dtypes import element_type
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -68,7 +69,7 @@ def _scalar_graph(name: str, element: str, count: int) -> Any:
 
 
 def _applied(name: str, *xs: Array) -> Array:
-    graph = _scalar_graph(name, f"f{8 * xs[0].dtype.itemsize}", len(xs))
+    graph = _scalar_graph(name, element_type(xs[0].dtype), len(xs))
     r, shape = xs[0].r, xs[0].shape
     made: dict[Value, Value] = dict(zip(graph.inputs, (x.value for x in xs), strict=True))
 
@@ -149,6 +150,24 @@ def relu6(x: Array) -> Array:
 
 def angle(x: Array) -> Array:
     return x.emit("imag").op("atan2", x.emit("real"))
+
+
+def on_cuts(name: str, part: str, reflected: Callable[[Array], Array]) -> Formula:
+    """An inverse function, of complex numbers too: on its cuts the sign of a part that is 0 says the side.
+
+    CHLO takes -0 for 0 there. reflected: of the value beyond the cut that on this side.
+    """
+
+    def apply(x: Array) -> Array:
+        made = chlo(name)(x)
+        if x.dtype.kind != "c":
+            return made
+        side = x.emit(part)
+        bits = np.dtype(f"i{side.dtype.itemsize}")
+        is_negative = side.emit("bitcast_convert", dtype=bits).equal(np.iinfo(bits).min)
+        return where(is_negative, reflected(made), made)
+
+    return apply
 
 
 def _leaky(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -274,15 +293,18 @@ _COMPARED = {
     "Equal": "EQ", "NotEqual": "NE", "Less": "LT", "LessEqual": "LE", "Greater": "GT", "GreaterEqual": "GE",
 }  # fmt: skip
 _CHLO = {
-    "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
-    "BesselI1e": "bessel_i1e", "Cosh": "cosh", "Digamma": "digamma", "Erfinv": "erf_inv", "Lgamma": "lgamma",
-    "Polygamma": "polygamma", "Sinh": "sinh", "Zeta": "zeta",
+    "Atan": "atan", "Atanh": "atanh", "BesselI1e": "bessel_i1e", "Cosh": "cosh", "Digamma": "digamma",
+    "Erfinv": "erf_inv", "Lgamma": "lgamma", "Polygamma": "polygamma", "Sinh": "sinh", "Zeta": "zeta",
 }  # fmt: skip
 _FORMULAS: dict[str, Formula] = {
     **{name: plain(op) for name, op in _PLAIN.items()},
     **{name: compared(direction) for name, direction in _COMPARED.items()},
     **{name: chlo(op) for name, op in _CHLO.items()},
+    "Acos": on_cuts("acos", "imag", Array.conj),
+    "Acosh": on_cuts("acosh", "imag", Array.conj),
     "Angle": angle,
+    "Asin": on_cuts("asin", "imag", Array.conj),
+    "Asinh": on_cuts("asinh", "real", lambda x: -x.conj()),
     "ClipByValue": _clip,
     "Conj": Array.conj,
     "DivNoNan": no_nan(lambda x, y: x / y),

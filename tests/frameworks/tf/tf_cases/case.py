@@ -12,7 +12,7 @@ import tensorflow as tf
 
 DTYPES = {
     "f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": tf.bfloat16.as_numpy_dtype, "i32": np.int32,
-    "i64": np.int64, "u8": np.uint8, "bool": np.bool_, "c64": np.complex64,
+    "i64": np.int64, "u8": np.uint8, "bool": np.bool_, "c64": np.complex64, "c128": np.complex128,
 }  # fmt: skip
 # Sizes of a, b, c and d: others than each other, all 1, and 0 of each.
 SIZES = ((3, 5, 4, 2), (6, 2, 7, 3), (1, 1, 1, 1), (0, 3, 2, 4), (2, 0, 3, 1))

@@ -25,6 +25,14 @@ BINARY = [
         "multiply_no_nan xdivy xlogy greater less_equal equal not_equal"
     ).split()
 ]
+COMPLEX = [
+    (f"{name} of {dtype}", getattr(tf.math, name), f"{dtype}[a, b]")
+    for dtype in ("c64", "c128")
+    for name in (
+        "acos acosh asin asinh atan atanh cos cosh exp expm1 log log1p reciprocal rsqrt sigmoid sign sin sinh sqrt "
+        "tan tanh"
+    ).split()
+]
 REDUCED = [
     (f"reduce_{name}", functools.partial(getattr(tf.math, f"reduce_{name}"), axis=1), X)
     for name in "sum mean max min prod std variance logsumexp".split()
@@ -38,6 +46,7 @@ CASES = cases(
         *UNITS,
         *((n, f, x) if n not in ("xlogy",) else (n, f, ("f32[a, b]", "f32[b]@0.1:3")) for n, f, x in BINARY),
         *REDUCED,
+        *COMPLEX,
         ("acosh", tf.math.acosh, NEAR),
         ("pow", tf.math.pow, (POSITIVE, "f32[a, 1]")),
         ("pow of integers", tf.math.pow, ("i32[a, b]", "i32[b]@0:4")),

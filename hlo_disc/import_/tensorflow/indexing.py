@@ -90,9 +90,13 @@ def _one(r: Reader, x: Array, axis: int, d: Dim, begin: Operand, i: int) -> Arra
         r.at_most(ZERO, at, f"index {{1}} of dimension {axis} is below 0")
         r.at_most(at + 1, n, f"index {{0}} - 1 of dimension {axis} is outside of its {{1}} elements")
         return x.slice(axis, at, at + 1)
+    return _window(r, x, axis, _place(r, begin, i, n), ONE)
+
+
+def _place(r: Reader, begin: Operand, i: int, n: Dim) -> Array:
+    """A position on an axis that is data, counted from the end where it is negative."""
     place = Array(r, r.element(r.data(begin), i)).cast(I64)
-    place = where(place < 0, place + size_scalar(r, n, I64), place)
-    return _window(r, x, axis, place, ONE)
+    return where(place < 0, place + size_scalar(r, n, I64), place)
 
 
 def _window(r: Reader, x: Array, axis: int, start: Array, size: Dim) -> Array:
@@ -105,11 +109,8 @@ def _window(r: Reader, x: Array, axis: int, start: Array, size: Dim) -> Array:
 
 def _range_of(r: Reader, x: Array, axis: int, first: Dim | None, last: Dim | None, stride: int) -> Array:
     n, scalar = x.shape[axis], r.evaluator.scalar
-    data = [d for d in (first, last) if d is not None and r.is_opaque(d)]
-    if data and stride == 1:
+    if _is_data(r, first, last, stride):
         return _data_range(r, x, axis, first, last)
-    if data:
-        r.unsupported("positions that depend on data with strides other than 1")
     if stride < 0:
         # The same positions counted from the end of the reversed axis.
         y = x.emit("reverse", dims=(axis,))
@@ -134,6 +135,20 @@ def _turned(r: Reader, d: Dim, n: Dim) -> Dim:
     return r.evaluator.scalar.maximum(n - 1 - at, ZERO) if at.is_const or at is not d else n - 1 - at
 
 
+def _is_data(r: Reader, first: Dim | None, last: Dim | None, stride: int) -> bool:
+    """Whether the place of a range depends on data."""
+    found = any(d is not None and r.is_opaque(d) for d in (first, last))
+    if found and stride != 1:
+        r.unsupported("positions that depend on data with strides other than 1")
+    return found
+
+
+def _data_place(r: Reader, d: Dim, n: Dim) -> Dim:
+    """The same as `_wrapped`, where only data says whether a position is negative, too."""
+    at = _wrapped(r, d, n)
+    return d + n * Dim.min(Dim.max(-d, ZERO), ONE) if at is None else at
+
+
 def _data_range(r: Reader, x: Array, axis: int, first: Dim | None, last: Dim | None) -> Array:
     """A part whose place depends on data, and whose size may."""
     n, scalar = x.shape[axis], r.evaluator.scalar
@@ -141,8 +156,8 @@ def _data_range(r: Reader, x: Array, axis: int, first: Dim | None, last: Dim | N
     span = r.facts.canonical(high - low)
     if not r.is_opaque(span):
         (size,) = r.tensor_shape((scalar.maximum(span, ZERO),))
-        return _window(r, x, axis, Array(r, r.data_dims.scalar(low)), size)
-    inside = [scalar.minimum(scalar.maximum(d, ZERO), n) for d in (low, high)]
+        return _window(r, x, axis, Array(r, r.data_dims.scalar(_data_place(r, low, n))), size)
+    inside = [scalar.minimum(scalar.maximum(_data_place(r, d, n), ZERO), n) for d in (low, high)]
     (size,) = r.tensor_shape((scalar.maximum(inside[1] - inside[0], ZERO),))
     return _window(r, x, axis, Array(r, r.data_dims.scalar(inside[0])), size)
 
@@ -202,38 +217,54 @@ def _strided_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     spec = _spec(op, len(strides), len(shape))
     taken: list[tuple[Dim, Dim, int]] = []
     axis, flipped = 0, []
+    places: dict[int, Array] = {}  # by axis, where these are data
+    have = iter(dy.shape)
     for kind, i in spec:
+        is_one = kind == "axis" and masks["shrink_axis"] >> i & 1
+        size = ONE if is_one else next(have)
         if kind == "new":
             continue
         n = shape[axis]
         if kind == "all":
             taken.append((ZERO, n, 1))
-        elif masks["shrink_axis"] >> i & 1:
+        elif is_one:
             at = None if r.is_opaque(starts[i]) else _wrapped(r, starts[i], n)
             if at is None:
-                r.unsupported("positions that depend on data")
+                places[axis], at = _place(r, operands[1], i, n), ZERO
             taken.append((at, ONE, 1))
         else:
-            probe = filled(r, 0, np.float32, (n,))
             first = None if masks["begin"] >> i & 1 else starts[i]
             last = None if masks["end"] >> i & 1 else ends[i]
-            size = _range_of(r, probe, 0, first, last, strides[i]).shape[0]
             low = ZERO
-            if first is not None:
-                at = _wrapped(r, first if strides[i] > 0 else _turned(r, first, n), n)
-                low = r.evaluator.scalar.minimum(r.evaluator.scalar.maximum(at, ZERO), n)  # type: ignore[arg-type]
-            if strides[i] < 0:
-                flipped.append(axis)
+            if _is_data(r, first, last, strides[i]):
+                r.at_most(size, n, f"the size {{0}} to take of dimension {axis} is larger than its {{1}}")
+                places[axis] = Array(r, r.data_dims.scalar(ZERO if first is None else _data_place(r, first, n)))
+            else:
+                probe = filled(r, 0, np.float32, (n,))
+                size = _range_of(r, probe, 0, first, last, strides[i]).shape[0]
+                if first is not None:
+                    at = _wrapped(r, first if strides[i] > 0 else _turned(r, first, n), n)
+                    low = r.evaluator.scalar.minimum(r.evaluator.scalar.maximum(at, ZERO), n)  # type: ignore[arg-type]
+                if strides[i] < 0:
+                    flipped.append(axis)
             taken.append((low, size, abs(strides[i])))
         axis += 1
     dy = dy.reshape([size for _, size, _ in taken])
     lows = [d for d, _, _ in taken]
     scalar = r.evaluator.scalar
     extents = [scalar.maximum((size - 1) * stride + 1, ZERO) if stride > 1 else size for _, size, stride in taken]
-    highs = [n - d - extent for n, d, extent in zip(shape, lows, extents, strict=True)]
+    highs = [
+        ZERO if axis in places else n - d - extent
+        for axis, (n, d, extent) in enumerate(zip(shape, lows, extents, strict=True))
+    ]
     gaps = tuple(Dim.const(stride - 1) for _, _, stride in taken)
     made = dy.emit("pad", dy.like(0), low=tuple(lows), high=tuple(highs), interior=gaps)
-    return (made.emit("reverse", dims=tuple(flipped)) if flipped else made).value
+    made = made.emit("reverse", dims=tuple(flipped)) if flipped else made
+    if places:
+        zero = Array(r, r.constant(np.zeros((), I64)))
+        at_each = [places.get(axis, zero) for axis in range(len(shape))]
+        made = filled(r, 0, dy.dtype, shape).emit("dynamic_update_slice", made, *at_each)
+    return made.value
 
 
 # ------------------------------------------------------------------------------------------------------------- gathers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,20 +21,23 @@ if TYPE_CHECKING:
 
 
 class Reserved(Bundle):
-    """A list of which only the number of its tensors is known, until one is put into it; None where it grows."""
+    """A list of which only the number of its tensors is known, until one is put into it; None where it grows.
+
+    Of a list of lists the dtype is that of the tensors in these, known when one is put into it.
+    """
 
     length: Dim | None
-    dtype: np.dtype
+    dtype: np.dtype | None
     shape: Shape | None
 
-    def __new__(cls, length: Dim | None, dtype: np.dtype) -> Reserved:
+    def __new__(cls, length: Dim | None, dtype: np.dtype | None) -> Reserved:
         made = super().__new__(cls, ())
         made.length, made.dtype, made.shape = length, dtype, None
         return made
 
-    def filled(self, r: Reader, shape: Shape) -> Array:
+    def filled(self, r: Reader, shape: Shape, dtype: np.dtype | None = None) -> Array:
         """The list, all of zeros."""
-        self.shape = shape
+        self.shape, self.dtype = shape, self.dtype or dtype
         if self.length is None:
             r.unsupported("a list that grows outside of a loop, or in one without maximum_iterations")
         return filled(r, 0, self.dtype, (self.length, *shape))
@@ -92,25 +95,28 @@ def _turns(r: Reader, test: Any, step: Any, operands: list[Operand]) -> Dim | No
     if most is not None and r.evaluator.scalar.nonnegative(most):
         return most
     block = step.blocks[0]
-    given, counters = [], {}
-    for k, (argument, after, x) in enumerate(
-        zip(block.arguments, block.operations[-1].operands, operands, strict=True)
-    ):
-        if argument is after or isinstance(x, (Bundle, Token)):
+    slots = list(zip(block.arguments, block.operations[-1].operands, operands, strict=True))
+    kept = {argument: x for argument, after, x in slots if argument is after}
+    turn, given = Dim.symbol("_turn"), []
+    for argument, after, x in slots:
+        if argument in kept or isinstance(x, (Bundle, Token)):
             given.append(x)
-        elif _size(r, x) is not None and _counts(block, argument, after):
-            counter = Dim.symbol(f"_turn{k}")
-            counters[counter] = _size(r, x)
-            given.append(Symbolic(x.dtype, (), (counter,)))  # type: ignore[union-attr]
+        elif (start := _size(r, x)) is not None and (each := _added(r, block, argument, after, kept)):
+            given.append(Symbolic(x.dtype, (), (start + turn * each,)))  # type: ignore[union-attr]
         else:
             given.append(Value((v := r.data(x)).dtype, v.shape, None, 0))
     (condition,) = r.probe(test, given)
-    names = {name for counter in counters for name in counter.symbols}
+    if isinstance(condition, Symbolic) and condition.elements[0] is False:
+        return ONE  # there is none, but its body is read all the same
     for part in conjuncts(condition.elements[0]) if isinstance(condition, Symbolic) and condition.exact else ():
-        if isinstance(part, Compare) and part.relation in ("<", "<=") and part.lhs in counters:
-            if names.isdisjoint(part.rhs.symbols):
-                limit = part.rhs if part.relation == "<" else part.rhs + 1
-                return r.evaluator.scalar.maximum(limit - counters[part.lhs], ZERO)
+        if isinstance(part, Compare) and part.relation not in ("==", "!="):
+            # `0 <= rest - slope * turn` for a turn to be made
+            rest = part.rhs - part.lhs if "<" in part.relation else part.lhs - part.rhs
+            rest = rest if "=" in part.relation else rest - 1
+            now = rest.substitute({"_turn": ZERO})
+            slope = now - rest.substitute({"_turn": ONE})
+            if slope.is_const and slope.value > 0 and rest is now - slope * turn:
+                return r.evaluator.scalar.maximum(now // slope + 1, ZERO)
     return None
 
 
@@ -121,14 +127,23 @@ def _size(r: Reader, x: Operand) -> Dim | None:
     return None
 
 
-def _counts(block: Any, argument: Any, after: Any) -> bool:
-    """Whether a turn adds 1 to an argument."""
+def _added(r: Reader, block: Any, argument: Any, after: Any, kept: Mapping[Any, Operand]) -> int:
+    """The number that a turn adds to an argument; 0 where it does something else. kept: what no turn changes."""
     makers = {op.results[0]: op for op in block.operations if op.results}
     add = makers.get(after)
-    if add is None or add.name != "tf.AddV2" or add.operands[0] is not argument:
-        return False
-    one = makers.get(add.operands[1])
-    return one is not None and one.name == "tf.Const" and one.attributes["value"].tolist() == 1
+    if add is None or add.name not in ("tf.AddV2", "tf.Sub") or argument not in add.operands:
+        return 0
+    first, second = add.operands
+    if add.name == "tf.Sub" and argument is second:
+        return 0
+    other = second if argument is first else first
+    maker = makers.get(other)
+    if other in kept:
+        size = _size(r, kept[other])
+        number = size.value if size is not None and size.is_const else 0
+    else:
+        number = int(maker.attributes["value"]) if maker is not None and maker.name == "tf.Const" else 0
+    return number if add.name == "tf.AddV2" else -number
 
 
 def _with_shapes(r: Reader, step: Any, operands: list[Operand]) -> list[Operand]:
@@ -144,7 +159,7 @@ def _with_shapes(r: Reader, step: Any, operands: list[Operand]) -> list[Operand]
         elif x.shape is not None:
             made.append(x.filled(r, x.shape).value)
         elif isinstance(after, Value):
-            made.append(x.filled(r, after.shape[1:]).value)
+            made.append(x.filled(r, after.shape[1:], after.dtype).value)
         else:
             made.append(x)
     return made
@@ -226,7 +241,7 @@ def _get_item(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 def _set_item(r: Reader, op: Any, operands: list[Operand]) -> Result:
     item, at = array(r, operands[2]), array(r, operands[1])
-    x = operands[0].filled(r, item.shape) if isinstance(operands[0], Reserved) else array(r, operands[0])
+    x = operands[0].filled(r, item.shape, item.dtype) if isinstance(operands[0], Reserved) else array(r, operands[0])
     row = item.reshape((ONE, *x.shape[1:]))
     return x.emit("dynamic_update_slice", row, at, *[at.like(0)] * (x.rank - 1)).value
 
@@ -243,7 +258,7 @@ def _push(r: Reader, op: Any, operands: list[Operand]) -> Result:
     if isinstance(operands[0], Reserved) and isinstance(sizes, Symbolic) and sizes.exact:
         return Repeated(sizes)
     item = array(r, operands[1])
-    x = operands[0].filled(r, item.shape) if isinstance(operands[0], Reserved) else array(r, operands[0])
+    x = operands[0].filled(r, item.shape, item.dtype) if isinstance(operands[0], Reserved) else array(r, operands[0])
     return joined([x.slice(0, ONE, x.shape[0]), item.expand(0)], 0).value
 
 

@@ -35,7 +35,11 @@ def _reduce(kind: str) -> Handler:
     def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
         x = array(r, operands[0])
         if isinstance(operands[1], BroadcastAxes):
-            return Reduced(x)
+            made = Reduced(x)
+            if not op.attributes.get("keep_dims", False):
+                return made
+            own = r.tensor_shape(operands[1].own)
+            return made.shaped(r, own).reshape((*[ONE] * (x.rank - len(own)), *own)).value
         return _in_f32(
             x, lambda y: y.reduce(kind, _axes(r, x, operands[1]), op.attributes.get("keep_dims", False))
         ).value

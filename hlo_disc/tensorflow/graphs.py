@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import tensor_util
+from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.import_.tensorflow.program import Block, Function, Node, Program, Result, TensorType
@@ -22,7 +23,7 @@ _CHECKS = ("CheckNumerics", "CheckNumericsV2", "Print")
 _NOTHING = frozenset(("Identity", "ReadVariableOp", "StopGradient", "PreventGradient", "Snapshot", *_CHECKS))
 # Stateful ops that compiled functions do without where no result needs them. Nothing is checked or printed, as under
 # XLA; and to read a variable or the time, or to draw a number, changes nothing that anyone could see.
-_READS = ("Const", "NoOp", "Placeholder", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "Timestamp")
+_READS = ("Const", "Empty", "NoOp", "Placeholder", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "Timestamp")
 _DRAWS = (
     "Multinomial",
     "RandomShuffle",
@@ -77,13 +78,9 @@ def _function(graph: Any, functions: dict[str, Function], variables: Sequence[Te
             for source, result in zip(op.inputs, op.outputs, strict=True):
                 values[result.name] = values[source.name]
         elif op.type != "Placeholder" or op.outputs[0].name not in values:
-            node = Node(
-                f"tf.{op.type}",
-                [values[x.name] for x in op.inputs],
-                [tensor_type(x) for x in op.outputs],
-                _program(op, functions) if op.type == NAME else _attributes(op, functions),
-                _line(op),
-            )
+            name, attributes = _called(op, functions)
+            operands, types = [values[x.name] for x in op.inputs], [tensor_type(x) for x in op.outputs]
+            node = Node(f"tf.{name}", operands, types, attributes, _line(op))
             values.update((x.name, result) for x, result in zip(op.outputs, node.results, strict=True))
             block.operations.append(node)
     block.operations.append(Node("tf.return", [values[x.name] for x in graph.outputs], [], {}, ""))
@@ -106,6 +103,11 @@ def _ordered(graph: Any) -> list[Any]:
     waiting = [x.op for x in reversed(graph.outputs)]
     while waiting:
         op = waiting[-1]
+        if op.type == "NextIteration":
+            raise UnsupportedOpError(
+                f"tf.{op.type}{_at(op)}: loops of TensorFlow 1 are not supported: keep tf.while_loop as one op, with "
+                "tf.compat.v1.enable_control_flow_v2(), or lower_control_flow=False where variables are frozen"
+            )
         missing = [x.op for x in op.inputs if x.op not in done]
         if missing and op not in done:
             waiting += missing
@@ -117,14 +119,32 @@ def _ordered(graph: Any) -> list[Any]:
 def _has_effect(op: Any) -> bool:
     """Whether an op that no result needs does something: calls may, by what they call."""
     names = [op.get_attr(name).name for name in ("f", "body", "cond", "then_branch", "else_branch") if _has(op, name)]
+    names += [op.type] if _found(op.graph, op.type) is not None else []
     if not names:
         return True
-    graphs = [op.graph._get_function(name).graph for name in names]
-    return any(_changes(graph) for graph in graphs)
+    return any(_changes(_function_graph(op.graph, name)) for name in names)
 
 
 def _changes(graph: Any) -> bool:
     return any(op.op_def.is_stateful and op.type not in _IGNORED and _has_effect(op) for op in graph.get_operations())
+
+
+def _found(graph: Any, name: str) -> Any:
+    """A function that a graph or one around it has; None for none."""
+    while graph is not None:
+        if (function := graph._get_function(name)) is not None:
+            return function
+        graph = getattr(graph, "outer_graph", None)
+    return None
+
+
+def _function_graph(graph: Any, name: str) -> Any:
+    """The graph of a function that is called in a graph; those that came as definitions have none yet."""
+    function = _found(graph, name)
+    if hasattr(function, "graph"):
+        return function.graph
+    with graph.as_default():  # where the functions are that it calls
+        return function_def_to_graph(function.definition)
 
 
 def _has(op: Any, name: str) -> bool:
@@ -142,6 +162,22 @@ def type_of(dtype: Any, shape: Any) -> TensorType:
     sizes = None if shape.rank is None else tuple(shape.as_list())
     kind = np.dtype(dtype.as_numpy_dtype) if own and not dtype.is_quantized else None
     return TensorType(kind, sizes, dtype.name)
+
+
+def _called(op: Any, functions: dict[str, Function]) -> tuple[str, dict[str, Any]]:
+    """What an op is called, and its attributes. An op may be the call of a function that it has the name of."""
+    if op.type == NAME:
+        return NAME, _program(op, functions)
+    if _found(op.graph, op.type) is not None:
+        return "PartitionedCall", {"f": _follow(op.graph, op.type, functions)}
+    return op.type, _attributes(op, functions)
+
+
+def _follow(graph: Any, name: str, functions: dict[str, Function]) -> str:
+    """The name of a function, which is one of the program's from now on."""
+    if name not in functions:
+        functions[name] = _function(_function_graph(graph, name), functions)
+    return name
 
 
 def _attributes(op: Any, functions: dict[str, Function]) -> dict[str, Any]:
@@ -182,9 +218,7 @@ def _attribute(op: Any, value: Any, functions: dict[str, Function]) -> Any:
     if kind == "TensorShapeProto":
         return None if value.unknown_rank else [None if d.size < 0 else d.size for d in value.dim]
     if kind == "NameAttrList":
-        if value.name not in functions:
-            functions[value.name] = _function(op.graph._get_function(value.name).graph, functions)
-        return value.name
+        return _follow(op.graph, value.name, functions)
     return value
 
 

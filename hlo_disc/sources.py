@@ -44,6 +44,7 @@ def compile(
     constraints: str | Sequence[str] = (),
     options: Options | None = None,
     trusted: bool = False,
+    signature: str = "",
     **overrides: Any,
 ) -> Executable:
     """Compile a program once for every shape.
@@ -54,8 +55,8 @@ def compile(
     Args:
         source: a JAX function, jitted or plain; a `jax.export.Exported`; a `torch.export.ExportedProgram`, or the path
             of a `.pt2` file of one; a function of TensorFlow (a `tf.function`, one of its concrete functions, or any
-            function or Keras model with specs of TensorFlow), or the directory of a SavedModel, of which the serving
-            function is taken; or a StableHLO module as text, MLIR bytecode or a portable artifact: its path, or itself.
+            function or Keras model with specs of TensorFlow), or the directory of a SavedModel, of which one signature
+            is taken; or a StableHLO module as text, MLIR bytecode or a portable artifact: its path, or itself.
             The weights of programs of PyTorch and TensorFlow become constants.
         specs: for a function of JAX, one a parameter: arrays, `jax.ShapeDtypeStruct`s or strings, in pytrees. A string
             is a dtype of numpy or StableHLO and sizes, `"f32[b, s, 64]"`; names are dims, and `"2*n"` is a size too.
@@ -67,6 +68,7 @@ def compile(
             raises `ShapeError`.
         options: how to compile and run; by default what the environment says (`Options.from_env`).
         trusted: whether a `.pt2` file may be read, by PyTorch's loader, which runs what whoever wrote it has put there.
+        signature: which one of a SavedModel, `"serving_default"` unless said.
         overrides: fields of `Options` by name, over `options`.
 
     Returns:
@@ -85,7 +87,8 @@ def compile(
         (3, 2)
     """
     merged = pipeline.merge(options, overrides)
-    made = program(source, *specs, dims=dims, constraints=constraints, options=merged, trusted=trusted)
+    reading: dict[str, Any] = {"dims": dims, "constraints": constraints, "trusted": trusted, "signature": signature}
+    made = program(source, *specs, options=merged, **reading)
     return Executable(made, merged)
 
 
@@ -96,9 +99,10 @@ def program(
     dims: Mapping[str, Any] | Sequence[Any] | None = None,
     constraints: str | Sequence[str] = (),
     trusted: bool = False,
+    signature: str = "",
 ) -> Program:
     """What `compile` links: for any machine, since it is not linked. Takes and raises what `compile` does."""
-    what, read = _reading(source, specs, dims, constraint_texts(constraints), trusted)
+    what, read = _reading(source, specs, dims, constraint_texts(constraints), trusted, signature)
     once = functools.cache(read)
     made = pipeline.compile(lambda: once().graph, options)
     return made._replace(source=what, structure=once().results, arguments=once().arguments)
@@ -110,6 +114,7 @@ def stablehlo(
     dims: Mapping[str, Any] | Sequence[Any] | None = None,
     constraints: str | Sequence[str] = (),
     trusted: bool = False,
+    signature: str = "",
 ) -> str:
     """A program as the text of one StableHLO module, whatever it came as.
 
@@ -123,6 +128,7 @@ def stablehlo(
         dims: as `compile` takes them.
         constraints: as `compile` takes them.
         trusted: as `compile` takes it.
+        signature: as `compile` takes it.
 
     Returns:
         The text, which `compile` reads, too.
@@ -138,7 +144,7 @@ def stablehlo(
     """
     from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 
-    return to_stablehlo(graph(source, *specs, dims=dims, constraints=constraints, trusted=trusted))
+    return to_stablehlo(graph(source, *specs, dims=dims, constraints=constraints, trusted=trusted, signature=signature))
 
 
 def graph(
@@ -147,9 +153,10 @@ def graph(
     dims: Mapping[str, Any] | Sequence[Any] | None = None,
     constraints: str | Sequence[str] = (),
     trusted: bool = False,
+    signature: str = "",
 ) -> Graph:
     """What `compile` starts from. Takes and raises what `stablehlo` does."""
-    _, read = _reading(source, specs, dims, constraint_texts(constraints), trusted)
+    _, read = _reading(source, specs, dims, constraint_texts(constraints), trusted, signature)
     return read().graph
 
 
@@ -160,8 +167,12 @@ def is_function(source: Any, specs: Sequence[Any]) -> bool:
     return callable(source) and not foreign
 
 
-def _reading(source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence[str], trusted: bool) -> _Reading:
+def _reading(
+    source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence[str], trusted: bool, signature: str
+) -> _Reading:
     """What a source is and what reads it. Raises ArgumentError for specs and dims that it does not take."""
+    if signature and not is_saved_model(source):
+        raise ArgumentError(f"signature={signature!r} has no effect on {source}: only SavedModels have signatures")
     if _is_exported(source):
         return _exported(source, specs, dims, constraints, trusted)
     if callable(source) or hasattr(source, "structured_outputs"):
@@ -180,7 +191,7 @@ def _reading(source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence
             f"dims is {dims!r}, must be a list with a shape string for each input, as in dims=[{dims!r}]"
         )
     if is_saved_model(source):
-        return _saved_model(os.fspath(source), dims, constraints)
+        return _saved_model(os.fspath(source), signature or "serving_default", dims, constraints)
     return _module(source, dims, constraints)
 
 
@@ -252,14 +263,15 @@ def is_saved_model(source: Any) -> bool:
     return isinstance(source, (str, os.PathLike)) and os.path.isfile(os.path.join(source, "saved_model.pb"))
 
 
-def _saved_model(directory: str, dims: Any, constraints: Sequence[str]) -> _Reading:
+def _saved_model(directory: str, signature: str, dims: Any, constraints: Sequence[str]) -> _Reading:
     if find_spec("tensorflow") is None:
         raise ArgumentError(
             f"{directory} is a SavedModel: to read it needs TensorFlow, as pip install hlo_disc[tensorflow]"
         )
     from hlo_disc.tensorflow.importing import Imported, saved_function
 
-    return f"a SavedModel, {directory}", lambda: Read(*Imported(saved_function(directory)).frozen(dims, constraints))
+    what = f"a SavedModel, {directory}, {signature}"
+    return what, lambda: Read(*Imported(saved_function(directory, signature)).frozen(dims, constraints))
 
 
 def _is_tensorflow(source: Any, specs: Sequence[Any]) -> bool:

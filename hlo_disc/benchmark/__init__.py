@@ -21,6 +21,7 @@ def bench(
     seed: int = 0,
     report: Callable[[str], object] | None = None,
     trusted: bool = False,
+    signature: str = "",
     options: Options | None = None,
     **overrides: Any,
 ) -> Benchmark:
@@ -43,6 +44,7 @@ def bench(
         seed: of random arrays; integers are from 0 to 99.
         report: told what begins, in words.
         trusted: as for `hlo_disc.compile`.
+        signature: as for `hlo_disc.compile`.
         options: how to compile and run, by default what the environment says; `jax.jit` uses all cores.
         overrides: fields of `Options` by name, over `options`.
 
@@ -63,4 +65,5 @@ def bench(
     from hlo_disc.benchmark.run import run
 
     said = report or (lambda _: None)
-    return run(source, args, sizes or {}, dims, constraints, seconds, seed, said, trusted, options, overrides)
+    given = dims, constraints, seconds, seed, said, trusted, signature
+    return run(source, args, sizes or {}, *given, options, overrides)

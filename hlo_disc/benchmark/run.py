@@ -36,6 +36,7 @@ def run(
     seed: int,
     report: Report,
     trusted: bool,
+    signature: str,
     options: Options | None,
     overrides: Mapping[str, Any],
 ) -> Benchmark:
@@ -59,7 +60,7 @@ def run(
         elif sources.is_function(source, args):
             subject = subjects.function(source, args, listed, dims, constraints, merged, seed)
         else:
-            subject = subjects.program(source, args, listed, dims, constraints, trusted, merged, seed)
+            subject = subjects.program(source, args, listed, dims, constraints, trusted, signature, merged, seed)
         if subject.wide:
             open_.enter_context(jax.enable_x64(True))
             open_.enter_context(jax.default_device(jax.local_devices(backend="cpu")[0]))

@@ -65,12 +65,13 @@ def program(
     dims: Any,
     constraints: Any,
     trusted: bool,
+    signature: str,
     options: Options,
     seed: int,
 ) -> Subject:
     """Of what `hlo_disc.compile` takes, but functions of JAX. Raises what `compile` raises."""
     start = time.perf_counter()
-    graph = sources.graph(source, *specs, dims=dims, constraints=constraints, trusted=trusted)
+    graph = sources.graph(source, *specs, dims=dims, constraints=constraints, trusted=trusted, signature=signature)
     executable = build(graph, options)
     compiling = time.perf_counter() - start
     module, notes = _module(source, graph, dims)

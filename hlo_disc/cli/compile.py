@@ -138,13 +138,14 @@ def _stablehlo(
     threads: int | None,
     dump: str | None,
     trusted: bool,
+    signature: str,
 ) -> str:
     """The text of a program."""
     without = {"--target": target, "--threads": threads, "--dump": dump}
     refuse(without, "{} has no effect on StableHLO, for which nothing is compiled")
     if is_compiled(file):
         raise ArgumentError(f"{file} is compiled already, to machine code: give the program that it was made from")
-    reading = how_to_read(dims, constraints, trusted)
+    reading = how_to_read(dims, constraints, trusted, signature)
     check_module(file, reading)
     return sources.stablehlo(file, **reading)
 

@@ -34,6 +34,7 @@ def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--dump", metavar="DIR", help="Write what each stage makes into this directory."),
         click.option("--trusted", is_flag=True, help="Let PyTorch load a .pt2 file, which runs what is in it."),
+        click.option("--signature", default="", metavar="NAME", help="Which function of a SavedModel to take."),
         click.option(
             "--target", metavar="NAME", help="The machine to compile for: cpu, aarch64, cuda, cuda:sm_90, rocm …"
         ),
@@ -149,6 +150,7 @@ def checked(
     threads: int | None,
     dump: str | None,
     trusted: bool,
+    signature: str,
 ) -> tuple[Options, dict[str, Any]]:
     """Options, and how to read the file: arguments of `sources.program` and others.
 
@@ -164,18 +166,19 @@ def checked(
             "--target": target,
             "--dump": dump,
             "--trusted": trusted,
+            "--signature": signature,
         }
         refuse(without, f"{file} is compiled already: {{}} has no effect on it")
-    reading = how_to_read(dims, constraints, trusted)
+    reading = how_to_read(dims, constraints, trusted, signature)
     if not is_compiled(file):
         check_module(file, reading)
     return options, reading
 
 
-def how_to_read(dims: Sequence[str], constraints: Sequence[str], trusted: bool) -> dict[str, Any]:
+def how_to_read(dims: Sequence[str], constraints: Sequence[str], trusted: bool, signature: str) -> dict[str, Any]:
     """What the options of a command say. Raises ArgumentError."""
     shapes = pairs("--dims", dims, "NAME=SHAPE")
-    return {"dims": shapes or None, "constraints": list(constraints), "trusted": trusted}
+    return {"dims": shapes or None, "constraints": list(constraints), "trusted": trusted, "signature": signature}
 
 
 def is_compiled(file: Path) -> bool:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from hlo_disc.explain import text
 from hlo_disc.explain.page import page, write
 from hlo_disc.program import Program
 from hlo_disc.targets import registry
+
+if TYPE_CHECKING:
+    from hlo_disc.executable import Executable
+    from hlo_disc.profile import Profile
 
 
 class Explanation(str):
@@ -48,3 +52,19 @@ def explain_program(
     notes = registry.find(program.target).kernels(program.object) if full else []
     said = text.full(program, notes) if full else text.summary(program)
     return Explanation.of(said, lambda: page([program], profile))
+
+
+def explain_function(
+    stats: str,
+    executables: Sequence[Executable],
+    full: bool,
+    file: str | os.PathLike[str] | None,
+    profile: Profile | None,
+) -> Explanation:
+    """What a jitted function's `explain` says of its programs behind what it has done, and writes to a file."""
+    programs, times = [executable.program for executable in executables], profile.as_dict() if profile else None
+    if file is not None:
+        write(file, programs, times)
+    each = [executable.explain(full=True) for executable in executables] if full else []
+    said = "\n\n".join([stats, *each]) if full else text.several(stats, programs)
+    return Explanation.of(said, lambda: page(programs, times))

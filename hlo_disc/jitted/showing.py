@@ -55,19 +55,13 @@ class Shown:
         Raises:
             OSError: the file cannot be written.
         """
-        from hlo_disc.explain import page, text
-        from hlo_disc.explain.explanation import Explanation
+        from hlo_disc.explain.explanation import explain_function
 
         functions = [
             flat for programs in list(self._by_settings.values()) for flat in list(programs.functions.values())
         ]
         found = [executable for flat in functions for executable in flat.executables()]
-        programs, times = [executable.program for executable in found], profile.as_dict() if profile else None
-        if html is not None:
-            page.write(html, programs, times)
-        said = f"{self.signature.name}: {self.stats()}"
-        said = "\n\n".join([said, *(x.explain(full=True) for x in found)]) if full else text.several(said, programs)
-        return Explanation.of(said, lambda: page.page(programs, times))
+        return explain_function(f"{self.signature.name}: {self.stats()}", found, full, html, profile)
 
     def profile(self, *args: Any, **kwargs: Any) -> Profile:
         """`Executable.profile` of the program that serves a call, which is compiled where there is none.

@@ -27,7 +27,7 @@ __all__ = ["Compiled", "JitFunction", "compile", "jit"]
 
 def compile(
     function: Any,
-    input_signature: Sequence[Any] | None = None,
+    input_signature: Any = None,
     *,
     dims: Mapping[Any, Any] | Sequence[Any] | None = None,
     constraints: str | Sequence[str] = (),
@@ -38,8 +38,8 @@ def compile(
 
     Args:
         function: a Python function, a `tf.function`, one of its concrete functions, or a Keras model.
-        input_signature: a `tf.TensorSpec` for each parameter, with None for unknown sizes; not needed where the
-            function has one.
+        input_signature: a `tf.TensorSpec` for each parameter, with None for unknown sizes, in a list unless there is
+            one parameter; not needed where the function has one.
         dims: names of the sizes, an input's name -> shape string, as `{"x": "(b, s, _)"}`: those of one name are equal.
         constraints: what holds for the dims, `"s <= 512"` or `["s <= 512", "s % 8 == 0"]`.
         options: how to compile and run; by default what the environment says.

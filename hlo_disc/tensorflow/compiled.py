@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
@@ -14,6 +15,9 @@ from hlo_disc.errors import ArgumentError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.tensorflow.importing import Imported, nested
 from hlo_disc.tensorflow.op import Op
+
+if TYPE_CHECKING:
+    from hlo_disc.profile import Profile
 
 
 class Compiled:
@@ -105,9 +109,19 @@ class Compiled:
                 self._backward[pattern] = _Backward(self.imported, pattern)
         return self._backward[pattern](inputs, [g for g in grads if g is not None])
 
-    def explain(self, full: bool = False) -> str:
+    def explain(
+        self, full: bool = False, html: str | os.PathLike[str] | None = None, profile: Profile | None = None
+    ) -> str:
         """How it is compiled: `Executable.explain`."""
-        return self.executable.explain(full)
+        return self.executable.explain(full, html, profile)
+
+    def profile(self, *args: Any, seconds: float = 1.0, **kwargs: Any) -> Profile:
+        """What each kernel takes: `Executable.profile` for a call with these arguments."""
+        return self.measured(self._flat(args, kwargs), seconds)
+
+    def measured(self, inputs: Sequence[Any], seconds: float) -> Profile:
+        """The same for flat tensors."""
+        return self.executable.profile(*inputs, *map(_read_now, self.imported.captures), seconds=seconds)
 
     @property
     def variables(self) -> Sequence[tf.Variable]:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 from hlo_disc.errors import ArgumentError
+from hlo_disc.notebook import counted
 from hlo_disc.options import Options
 from hlo_disc.tensorflow.compiled import Compiled
 from hlo_disc.tensorflow.importing import Imported
+
+if TYPE_CHECKING:
+    from hlo_disc.profile import Profile
 
 Shape = tuple["int | None", ...]
 # Which sizes a function is traced without, in the order in which it is tried: all, those that are not 1, all but the
@@ -50,6 +55,11 @@ class JitFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function gives, computed by a program for all shapes."""
+        compiled, inputs = self._compiled_for(args, kwargs)
+        return compiled.packed(compiled.run(inputs))
+
+    def _compiled_for(self, args: Any, kwargs: Any) -> tuple[Compiled, Sequence[Any]]:
+        """The program of a call, and its tensors."""
         leaves: Sequence[Any]
         inputs: Sequence[Any]
         if not kwargs and all(isinstance(x, tf.Tensor) for x in args):
@@ -65,9 +75,8 @@ class JitFunction:
             key = repr(tf.nest.map_structure(_mark, (args, kwargs))), fixed, types
         for general, compiled in self._programs.get(key, ()):
             if _serves(general, shapes) and compiled.is_for(shapes):
-                return compiled.packed(compiled.run(inputs))
-        compiled = self._add(key, args, kwargs, leaves, inputs, shapes)
-        return compiled.packed(compiled.run(inputs))
+                return compiled, inputs
+        return self._add(key, args, kwargs, leaves, inputs, shapes), inputs
 
     def _add(
         self, key: Any, args: Any, kwargs: Any, leaves: Sequence[Any], inputs: Sequence[Any], shapes: list[Shape]
@@ -115,6 +124,30 @@ class JitFunction:
             tf.TensorSpec(shape, x.dtype, f"x{i}") for i, (shape, x) in enumerate(zip(shapes, inputs, strict=True))
         ]
         return tf.function(function).get_concrete_function(*specs)
+
+    def explain(
+        self, full: bool = False, html: str | os.PathLike[str] | None = None, profile: Profile | None = None
+    ) -> str:
+        """The text of `Executable.explain` for each program so far.
+
+        Args:
+            full: everything. Otherwise it is less than 60 lines, and says how many programs are left out.
+            html: a file for the page, in which one chooses a program.
+            profile: what `profile` returned.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        from hlo_disc.explain.explanation import explain_function
+
+        found = [compiled.executable for compiled in self.programs()]
+        name = getattr(self._function, "__name__", type(self._function).__name__)
+        return explain_function(f"{name}: {counted(len(found), 'program')}", found, full, html, profile)
+
+    def profile(self, *args: Any, **kwargs: Any) -> Profile:
+        """`Executable.profile` of the program that serves a call, which is compiled where there is none."""
+        compiled, inputs = self._compiled_for(args, kwargs)
+        return compiled.measured(inputs, seconds=1.0)
 
     def programs(self) -> list[Compiled]:
         """What has been compiled so far."""

@@ -70,8 +70,11 @@ def nested(structure: Any, results: Iterable[Any]) -> Any:
     return tf.nest.pack_sequence_as(structure, [None if x is None else next(left) for x in flat], True)
 
 
-def concrete_of(function: Any, signature: Sequence[Any] | None) -> Any:
-    """The concrete function for a signature. Raises ArgumentError for what is no function of TensorFlow."""
+def concrete_of(function: Any, signature: Any) -> Any:
+    """The concrete function for a signature: a list of specs, or the spec of the one parameter.
+
+    Raises ArgumentError for what is no function of TensorFlow.
+    """
     if hasattr(function, "structured_outputs") and hasattr(function, "graph"):
         return function
     if not callable(function):
@@ -80,15 +83,18 @@ def concrete_of(function: Any, signature: Sequence[Any] | None) -> Any:
         raise ArgumentError("give a signature, a tf.TensorSpec for each parameter, with None for unknown sizes")
     if not hasattr(function, "get_concrete_function"):
         function = tf.function(function)
-    return function.get_concrete_function(*(signature or ()))
+    specs = signature if isinstance(signature, (list, tuple)) else () if signature is None else (signature,)
+    return function.get_concrete_function(*specs)
 
 
-def saved_function(directory: str, signature: str = "serving_default") -> Any:
+def saved_function(directory: str, signature: str) -> Any:
     """A signature of a SavedModel as a concrete function, which keeps the model. Raises ArgumentError."""
     model = tf.saved_model.load(directory)
     found = model.signatures.get(signature)
     if found is None:
         known = ", ".join(model.signatures) or "none"
-        raise ArgumentError(f"{directory} has no signature {signature!r}; it has {known}")
+        raise ArgumentError(
+            f"{directory} has no signature {signature!r}; it has {known}: name one with signature=… (--signature)"
+        )
     found._hlo_disc_model = model
     return found

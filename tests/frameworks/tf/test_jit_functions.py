@@ -206,3 +206,35 @@ def test_tensors_of_every_rank_are_arguments(dtype, shape):
     for got in (itself, compiled.executable(x)[1]):
         np.testing.assert_array_equal(got.numpy(), want)
     np.testing.assert_array_equal(flat.numpy(), want.reshape(-1))
+
+
+# ------------------------------------------------------------------------------------------------- specs, and reports
+
+
+def test_the_spec_of_the_one_parameter():
+    spec = tf.TensorSpec([None, 4], name="x")
+    for given in (spec, [spec], (spec,)):
+        same(hlo_disc.tensorflow.compile(lambda x: x * 2.0, given)(tf.ones([3, 4])), tf.ones([3, 4]) * 2)
+    nest = {"a": spec, "b": tf.TensorSpec([])}
+    compiled = hlo_disc.tensorflow.compile(lambda x: x["a"] * x["b"], nest)
+    same(compiled({"a": tf.ones([2, 4]), "b": tf.constant(3.0)}), tf.ones([2, 4]) * 3)
+
+
+def test_reports_of_a_function(tmp_path):
+    w = tf.Variable(tf.ones([4, 4]))
+
+    @hlo_disc.tensorflow.jit
+    def layer(x):
+        return x @ w
+
+    assert layer.explain() == "layer: 0 programs"
+    layer(tf.ones([3, 4]))
+    found = layer.profile(tf.ones([5, 4]))
+    assert len(layer.programs()) == 1  # which served both
+    assert [row.operations for row in found.kernels] == [2 * 5 * 4 * 4]
+    said = layer.explain(html=tmp_path / "page.html", profile=found)
+    assert said.startswith("layer: 1 program\n") and "x0" in said and (tmp_path / "page.html").stat().st_size > 1000
+    assert len(layer.explain(full=True)) > len(said)
+    (compiled,) = layer.programs()
+    assert [row.operations for row in compiled.profile(tf.ones([2, 4]), seconds=0.1).kernels] == [2 * 2 * 4 * 4]
+    assert compiled.explain(full=True) in layer.explain(full=True)

@@ -47,8 +47,42 @@ def test_names_of_sizes(tmp_path):
 
 def test_a_model_without_signature(tmp_path):
     tf.saved_model.save(tf.Module(), str(tmp_path / "model"))
-    with pytest.raises(hlo_disc.ArgumentError, match="no signature 'serving_default'"):
+    with pytest.raises(hlo_disc.ArgumentError, match="no signature 'serving_default'; it has none"):
         hlo_disc.compile(str(tmp_path / "model"))
+
+
+def test_one_of_several_signatures(tmp_path):
+    module, signature = tf.Module(), [tf.TensorSpec([None], name="x")]
+    module.double = tf.function(lambda x: {"y": x * 2.0}, input_signature=signature)
+    module.triple = tf.function(lambda x: {"y": x * 3.0}, input_signature=signature)
+    model, x = str(tmp_path / "model"), np.ones(3, np.float32)
+    tf.saved_model.save(module, model, signatures={"double": module.double, "triple": module.triple})
+    executable = hlo_disc.compile(model, signature="triple")
+    np.testing.assert_array_equal(executable(x)["y"], x * 3)
+    assert executable.explain().startswith(f"source  a SavedModel, {model}, triple")
+    text = hlo_disc.stablehlo(model, signature="double")
+    emitted.check(text, [([x], [x * 2])])
+    with pytest.raises(hlo_disc.ArgumentError, match="it has double, triple: name one with signature="):
+        hlo_disc.compile(model)
+
+    def call(*command):
+        return CliRunner().invoke(main, list(map(str, command)))
+
+    for name, factor in (("double", 2), ("triple", 3)):
+        result = call("compile", model, "--signature", name, "-o", tmp_path / f"{name}.disc")
+        assert result.exit_code == 0, result.stderr
+        np.testing.assert_array_equal(hlo_disc.load(tmp_path / f"{name}.disc")(x)["y"], x * factor)
+    assert "triple" in call("explain", model, "--signature", "triple").stdout
+    assert "triple" not in call("compile", model, "--signature", "double", "--emit", "stablehlo").stdout
+    missing = call("compile", model, "--signature", "other", "-o", tmp_path / "other.disc")
+    assert missing.exit_code == 1 and "no signature 'other'; it has double, triple" in missing.stderr
+    compiled = call("explain", tmp_path / "triple.disc", "--signature", "triple")
+    assert compiled.exit_code == 1 and "--signature has no effect on it" in compiled.stderr
+
+
+def test_what_is_no_saved_model_has_no_signatures():
+    with pytest.raises(hlo_disc.ArgumentError, match="only SavedModels have signatures"):
+        hlo_disc.compile(lambda x: x, tf.TensorSpec([None]), signature="serving_default")
 
 
 @pytest.mark.parametrize("name", ["bert", "cnn"])

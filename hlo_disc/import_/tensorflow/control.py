@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 class Reserved(Bundle):
     """A list of which only the number of its tensors is known, until one is put into it; None where it grows.
+
+    A list of none may be one that grows as it is written.
 
     Of a list of lists the dtype is that of the tensors in these, known when one is put into it.
     """
@@ -77,38 +80,70 @@ def _program(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _while(r: Reader, op: Any, operands: list[Operand]) -> Result:
     test, step = (r.functions[op.attributes[name]].regions[0] for name in ("cond", "body"))
     if any(isinstance(x, Reserved) for x in operands):
-        _bound(r, _turns(r, test, step, operands), operands)
+        _bound(_turns(r, test, step, operands), step.blocks[0], operands)
         operands = _with_shapes(r, step, operands)
     return make_while(r, test, step, operands)
 
 
-def _bound(r: Reader, most: Dim | None, operands: list[Operand]) -> None:
-    """A list that grows by a tensor a turn, as gradients need them, has as many as there are turns at most."""
-    for x in operands:
-        if isinstance(x, Reserved) and x.length is None:
-            x.length = most
+_GROWS = (
+    "a list that grows as it is written, other than by one tensor in each turn of a loop over a range from 0: give "
+    "tf.TensorArray its size"
+)
 
 
-def _turns(r: Reader, test: Any, step: Any, operands: list[Operand]) -> Dim | None:
+class Turns(NamedTuple):
+    """How many turns a loop takes at most, None where that is not known, and whether it takes all of them.
+
+    counters: arguments of its functions to which each turn adds a number, with what they begin at, and the number.
+    """
+
+    most: Dim | None
+    exact: bool = False
+    counters: Mapping[Any, tuple[Dim, int]] = MappingProxyType({})
+
+
+def _bound(turns: Turns, block: Any, operands: list[Operand]) -> None:
+    """A list that grows by a tensor a turn, as gradients need them, has as many as there are turns at most.
+
+    So has one that each turn writes at the turn's number.
+    """
+    for argument, after, x in zip(block.arguments, block.operations[-1].operands, operands, strict=True):
+        if not isinstance(x, Reserved):
+            continue
+        at = _written_at(block, argument, after) if x.length is ZERO and turns.exact else None
+        if x.length is None or turns.counters.get(at) == (ZERO, 1):
+            x.length = turns.most
+
+
+def _written_at(block: Any, argument: Any, after: Any) -> Any:
+    """The index at which a turn writes a list, and does nothing else to it; None where that is not so."""
+    write = next((op for op in block.operations if after in op.results), None)
+    is_one = write is not None and write.name == "tf.TensorListSetItem" and write.operands[0] is argument
+    return write.operands[1] if is_one else None  # type: ignore[union-attr]
+
+
+def _turns(r: Reader, test: Any, step: Any, operands: list[Operand]) -> Turns:
     """How many turns a loop takes at most: its `maximum_iterations`, or where the test says that a counter ends."""
     most = _size(r, operands[1]) if len(operands) > 1 else None
     if most is not None and r.evaluator.scalar.nonnegative(most):
-        return most
+        return Turns(most)
     block = step.blocks[0]
     slots = list(zip(block.arguments, block.operations[-1].operands, operands, strict=True))
     kept = {argument: x for argument, after, x in slots if argument is after}
-    turn, given = Dim.symbol("_turn"), []
+    turn, given, counters = Dim.symbol("_turn"), [], dict[Any, tuple[Dim, int]]()
     for argument, after, x in slots:
         if argument in kept or isinstance(x, (Bundle, Token)):
             given.append(x)
         elif (start := _size(r, x)) is not None and (each := _added(r, block, argument, after, kept)):
+            counters[argument] = start, each
             given.append(Symbolic(x.dtype, (), (start + turn * each,)))  # type: ignore[union-attr]
         else:
             given.append(Value((v := r.data(x)).dtype, v.shape, None, 0))
     (condition,) = r.probe(test, given)
     if isinstance(condition, Symbolic) and condition.elements[0] is False:
-        return ONE  # there is none, but its body is read all the same
-    for part in conjuncts(condition.elements[0]) if isinstance(condition, Symbolic) and condition.exact else ():
+        return Turns(ONE)  # there is none, but its body is read all the same
+    parts = list(conjuncts(condition.elements[0])) if isinstance(condition, Symbolic) and condition.exact else []
+    for part in parts:
         if isinstance(part, Compare) and part.relation not in ("==", "!="):
             # `0 <= rest - slope * turn` for a turn to be made
             rest = part.rhs - part.lhs if "<" in part.relation else part.lhs - part.rhs
@@ -116,8 +151,8 @@ def _turns(r: Reader, test: Any, step: Any, operands: list[Operand]) -> Dim | No
             now = rest.substitute({"_turn": ZERO})
             slope = now - rest.substitute({"_turn": ONE})
             if slope.is_const and slope.value > 0 and rest is now - slope * turn:
-                return r.evaluator.scalar.maximum(now // slope + 1, ZERO)
-    return None
+                return Turns(r.evaluator.scalar.maximum(now // slope + 1, ZERO), len(parts) == 1, counters)
+    return Turns(None)
 
 
 def _size(r: Reader, x: Operand) -> Dim | None:
@@ -175,6 +210,8 @@ def _if(r: Reader, op: Any, operands: list[Operand]) -> Result:
         return r.call(yes if known else no, rest)
     index = array(r, condition)
     index = index if index.dtype == np.bool_ else index.differs(0)
+    if any(isinstance(x, Reserved) and x.length is ZERO for x in rest):
+        r.unsupported(_GROWS)
     regions = [r.functions[name].regions[0] for name in (no, yes)]
     return make_choice(r, index.cast(np.int32).value, regions, rest)
 
@@ -213,7 +250,7 @@ def _reserve(r: Reader, op: Any, operands: list[Operand]) -> Result:
     sizes = r.elements(operands[0]) if _is_shape(r, operands[0]) else None
     (count,) = r.tensor_shape(r.elements(operands[1]))
     made = Reserved(count, op.attributes["element_dtype"])
-    if sizes is not None and all(not d.is_const or d.value >= 0 for d in sizes):
+    if count is not ZERO and sizes is not None and all(not d.is_const or d.value >= 0 for d in sizes):
         return made.filled(r, sizes).value
     return made
 
@@ -242,8 +279,20 @@ def _get_item(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _set_item(r: Reader, op: Any, operands: list[Operand]) -> Result:
     item, at = array(r, operands[2]), array(r, operands[1])
     x = operands[0].filled(r, item.shape, item.dtype) if isinstance(operands[0], Reserved) else array(r, operands[0])
+    if op.attributes.get("resize_if_index_out_of_bounds"):
+        x = _grown(r, x, r.constant_of(operands[1]))
     row = item.reshape((ONE, *x.shape[1:]))
     return x.emit("dynamic_update_slice", row, at, *[at.like(0)] * (x.rank - 1)).value
+
+
+def _grown(r: Reader, x: Array, at: int | None) -> Array:
+    """A list that has room for a tensor at an index."""
+    size = x.shape[0]
+    if at is not None and size.is_const and at >= size.value:
+        return joined([x, filled(r, 0, x.dtype, (Dim.const(at + 1) - size, *x.shape[1:]))], 0)
+    if size is ZERO:
+        r.unsupported(_GROWS)
+    return x
 
 
 def _empty(r: Reader, op: Any, operands: list[Operand]) -> Result:

@@ -404,6 +404,10 @@ class Reader(Construction):
         if a is not b and not self.policy.bind(self, a, b):
             super().equal(a, b, what)
 
+    def agree(self, a: Dim, b: Dim, what: str) -> None:
+        """Sizes that all branches, or turns of a loop, must have in common: the same as `equal`."""
+        self.equal(a, b, what)
+
     def describe(self) -> str:
         """The current op with its source line, for messages."""
         where = self.location()

@@ -59,7 +59,7 @@ def _need_shape(r: Reader, value: Value, expected: Value, what: str) -> None:
     """The sizes of a value are those expected, or the program is not supported."""
     for axis, (a, b) in enumerate(zip(value.shape, expected.shape, strict=True)):
         try:
-            r.equal(a, b, f"{what}: dimension {axis}, and what is expected there,")
+            r.agree(a, b, f"{what}: dimension {axis}, and what is expected there,")
         except ShapeError:
             r.unsupported(f"{what} in dimension {axis} from {b} to {a}: sizes that change as it runs are not supported")
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.errors import ArgumentError, UnsupportedOpError
 from hlo_disc.import_.decode import UnsupportedTypeError
 from hlo_disc.import_.handlers.types import Handler
@@ -63,6 +64,14 @@ class TensorFlowReader(Reader):
         from hlo_disc.import_.tensorflow.table import HANDLERS
 
         return HANDLERS.get(name)
+
+    def agree(self, a: Dim, b: Dim, what: str) -> None:
+        """Branches of TensorFlow's may differ in size where sizes say which is taken: that is another program."""
+        later = not (a.symbols | b.symbols).isdisjoint(self.definitions)
+        if self.nested or later or self.facts.equal(a, b) is not Truth.UNKNOWN:
+            self.equal(a, b, what)
+        else:
+            self.assume(a, "==", b, "whether branches and turns agree in size")
 
     def _check_type(self, result: Any, value: Value) -> None:
         pass

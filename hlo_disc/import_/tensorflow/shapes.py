@@ -316,6 +316,17 @@ def _pad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.pad(pairs[::2], pairs[1::2], number).value
 
 
+def _pad_sizes(r: Reader, op: Any, x: np.ndarray, pairs: np.ndarray, *number: np.ndarray) -> np.ndarray | None:
+    if any(not d.is_const for d in pairs.reshape(-1)) or result_dtype(op).kind == "b":
+        return None
+    widths = [(low.value, high.value) for low, high in pairs]
+    made = np.full([low + n + high for (low, high), n in zip(widths, x.shape, strict=True)], ZERO, object)
+    if number:
+        made.fill(number[0].item())
+    made[tuple(slice(low, low + n) for (low, _), n in zip(widths, x.shape, strict=True))] = x
+    return made
+
+
 def _mirror_pad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """Index arithmetic: an element outside is that at its mirror image."""
     x, pairs = array(r, operands[0]), r.dims(operands[1])
@@ -477,8 +488,8 @@ HANDLERS: dict[str, Handler] = {
     "MirrorPad": _mirror_pad,
     "MirrorPadGrad": _mirror_pad_grad,
     "Pack": folding(_pack_sizes, _pack),
-    "Pad": _pad,
-    "PadV2": _pad,
+    "Pad": folding(_pad_sizes, _pad),
+    "PadV2": folding(_pad_sizes, _pad),
     "PlaceholderWithDefault": _as_it_is,
     "Range": _range,
     "Rank": _rank,

@@ -64,6 +64,50 @@ def test_groups_of_a_convolution_follow_from_the_channels(form):
         function(turned(some(2, 5, 4, 3)))
 
 
+def evened(x):
+    """One row more where their number is odd."""
+    return tf.cond(tf.shape(x)[0] % 2 > 0, lambda: tf.concat([x, x[:1]], 0), lambda: x) * 2.0
+
+
+def test_a_branch_that_sizes_choose_may_have_another_size():
+    function = hlo_disc.tensorflow.jit(evened)
+    for rows in (4, 3, 2, 5, 3, 0):
+        same(function(some(rows, 2)), evened(some(rows, 2)))
+    compiled = hlo_disc.tensorflow.compile(evened, [tf.TensorSpec([None, 2])])
+    with pytest.raises(hlo_disc.ShapeError, match="whether branches and turns agree in size depends on whether"):
+        compiled(some(3, 2))
+        compiled(some(4, 2))
+
+
+def test_a_branch_that_data_chooses_may_not():
+    def cut(x):
+        return tf.cond(tf.reduce_sum(x) > 0.0, lambda: x[1:], lambda: x)
+
+    with pytest.raises(hlo_disc.UnsupportedOpError, match="branches 0 and 1 differ in the size of their result 0"):
+        hlo_disc.tensorflow.jit(cut)(some(3, 2))
+
+
+def test_images_that_are_halved():
+    def similarity(x, y):
+        return tf.image.ssim_multiscale(x, y, 1.0, power_factors=(0.5, 0.3, 0.2), filter_size=3)
+
+    function = hlo_disc.tensorflow.jit(similarity)
+    for height, width in ((24, 32), (25, 30), (26, 27), (24, 32)):
+        x = tf.random.stateless_uniform([2, height, width, 3], [1, 2])
+        same(function(x, x * 0.9), similarity(x, x * 0.9))
+
+
+def test_padded_sizes():
+    def reshaped(x):
+        sizes = tf.pad(tf.shape(x), [[1, 1]], constant_values=1)
+        return tf.reshape(x, sizes), tf.zeros(tf.pad(tf.shape(x)[:1], [[0, 1]]))
+
+    function = hlo_disc.tensorflow.jit(reshaped)
+    for shape in ((2, 3), (1, 4), (0, 2)):
+        tf.nest.map_structure(same, function(some(*shape)), reshaped(some(*shape)))
+    assert [str(x) for x in function.programs()[0].executable.program.outputs][0].startswith("float32[1, d")
+
+
 class Unhashable:
     __hash__ = None
 

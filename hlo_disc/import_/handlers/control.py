@@ -86,12 +86,20 @@ def _choose(r: Reader, index: Operand, regions: Sequence[Any]) -> Result:
 
 def make_choice(r: Reader, index: Value, regions: Sequence[Any], operands: Sequence[Operand] = ()) -> Result:
     """The results of one of the regions, the last one for a number that none has; all are given the operands."""
-    branches, captured = with_captures([r.region(region, [], operands) for region in regions], 0)
+    results = iter(make_branches(r, index, regions, [operands] * len(regions)))
+    return [TOKEN if r.is_token(value) else next(results) for value in r.op.results]
+
+
+def make_branches(
+    r: Reader, index: Value, regions: Sequence[Any], operands: Sequence[Sequence[Operand]]
+) -> tuple[Value, ...]:
+    """The same, the tensors alone, of regions that are given their own operands."""
+    made = [r.region(region, [], given) for region, given in zip(regions, operands, strict=True)]
+    branches, captured = with_captures(made, 0)
     for number, branch in enumerate(branches[1:], 1):
         for k, (value, first) in enumerate(zip(branch.outputs, branches[0].outputs, strict=True)):
             _need_shape(r, value, first, f"branches 0 and {number} differ in the size of their result {k}")
-    results = iter(r.emit_all("case", (index, *captured), branches=tuple(branches)))
-    return [TOKEN if r.is_token(value) else next(results) for value in r.op.results]
+    return r.emit_all("case", (index, *captured), branches=tuple(branches))
 
 
 def _identity(r: Reader, op: Any, operands: list[Operand]) -> Result:

@@ -11,11 +11,12 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value, isolated, raw_dim, with_captures
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ONE, ZERO, Compare, conjuncts
-from hlo_disc.import_.handlers.control import make_choice, make_while
+from hlo_disc.import_.handlers.control import make_while
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Bundle, Operand, Symbolic, Token
 from hlo_disc.import_.symbols import Bindings, Input, parse_constraints
 from hlo_disc.import_.tensorflow.arrays import I64, Array, array, filled, joined, size_scalar
+from hlo_disc.import_.tensorflow.branches import Kept, Optionals, choose, of_branch
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
@@ -202,18 +203,17 @@ def _with_shapes(r: Reader, step: Any, operands: list[Operand]) -> list[Operand]
 
 def _if(r: Reader, op: Any, operands: list[Operand]) -> Result:
     condition, *rest = operands
-    yes, no = (op.attributes[name] for name in ("then_branch", "else_branch"))
+    names = [op.attributes[name] for name in ("else_branch", "then_branch")]
     if isinstance(condition, Symbolic) and not condition.wraps and isinstance(condition.elements[0], bool):
-        return r.call(yes if condition.elements[0] else no, rest)
+        return _branch(r, names, condition.elements[0], rest)
     known = r.constant_of(condition)
     if known is not None:
-        return r.call(yes if known else no, rest)
+        return _branch(r, names, bool(known), rest)
     index = array(r, condition)
     index = index if index.dtype == np.bool_ else index.differs(0)
     if any(isinstance(x, Reserved) and x.length is ZERO for x in rest):
         r.unsupported(_GROWS)
-    regions = [r.functions[name].regions[0] for name in (no, yes)]
-    return make_choice(r, index.cast(np.int32).value, regions, rest)
+    return choose(r, index.cast(np.int32).value, names, rest)
 
 
 def _case(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -221,9 +221,13 @@ def _case(r: Reader, op: Any, operands: list[Operand]) -> Result:
     names = op.attributes["branches"]
     known = r.constant_of(index)
     if known is not None:
-        return r.call(names[known if 0 <= known < len(names) else -1], rest)
-    regions = [r.functions[name].regions[0] for name in names]
-    return make_choice(r, r.data(index), regions, rest)
+        return _branch(r, names, known if 0 <= known < len(names) else len(names) - 1, rest)
+    return choose(r, r.data(index), names, rest)
+
+
+def _branch(r: Reader, names: Sequence[str], number: int, operands: Sequence[Operand]) -> Result:
+    """The branch that is known to be taken."""
+    return r.call(names[number], of_branch(operands, number))
 
 
 def loop(
@@ -302,6 +306,8 @@ def _empty(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _push(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """The last tensor of a list that grows is its last row: the others make room."""
     sizes = operands[1]
+    if isinstance(sizes, (Kept, Optionals)):
+        r.unsupported("the gradient of a branch inside of a loop")
     if isinstance(operands[0], Repeated):
         return operands[0]
     if isinstance(operands[0], Reserved) and isinstance(sizes, Symbolic) and sizes.exact:

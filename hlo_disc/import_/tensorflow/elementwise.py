@@ -16,7 +16,7 @@ from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ZERO, Element, Elements
 from hlo_disc.import_.handlers.types import Handler, Result
-from hlo_disc.import_.shapes import Bundle, Operand
+from hlo_disc.import_.shapes import Bundle, Operand, Token
 from hlo_disc.import_.tensorflow.arrays import Array, array, filled, together, where
 from hlo_disc.import_.tensorflow.folding import by_element, folding, numbers
 from hlo_disc.mlir import ir
@@ -247,6 +247,8 @@ def _like(number: int) -> Handler:
     def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
         if isinstance(operands[0], Bundle):
             return operands[0]
+        if isinstance(operands[0], Token):  # an optional of a branch
+            r.unsupported("second derivatives of branches that keep tensors for the first")
         x = r.data(operands[0])
         return filled(r, number, x.dtype, x.shape).value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.tensorflow import (
+    branches,
     control,
     elementwise,
     images,
@@ -17,6 +18,7 @@ from hlo_disc.import_.tensorflow import (
     windows,
 )
 
-_FAMILIES = (control, elementwise, images, indexing, linalg, nn, random, reductions, scatters, shapes, windows)
+_CONTROL = (branches, control)
+_FAMILIES = (*_CONTROL, elementwise, images, indexing, linalg, nn, random, reductions, scatters, shapes, windows)
 HANDLERS: dict[str, Handler] = {f"tf.{name}": row for family in _FAMILIES for name, row in family.HANDLERS.items()}
 assert len(HANDLERS) == sum(len(family.HANDLERS) for family in _FAMILIES), "an op has two handlers"

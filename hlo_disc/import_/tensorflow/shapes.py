@@ -283,9 +283,9 @@ def _split_v(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = operands[0]
     axis = axis_of(r, operands[2], len(shape_of(x)))
     size = shape_of(x)[axis]
-    sizes = list(r.elements(operands[1]))
+    sizes = r.tensor_shape(r.elements(operands[1]))
     rest = [d for d in sizes if not (d.is_const and d.value == -1)]
-    sizes = [size - sum(rest, ZERO) if d.is_const and d.value == -1 else d for d in sizes]
+    sizes = tuple(size - sum(rest, ZERO) if d.is_const and d.value == -1 else d for d in sizes)
     r.equal(sum(sizes, ZERO), size, f"the sizes of the parts together and dimension {axis}")
     return _parts(r, x, axis, sizes)
 

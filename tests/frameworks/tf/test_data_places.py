@@ -82,6 +82,16 @@ def test_a_window_has_the_size_that_it_is_written_with():
     same(hlo_disc.tensorflow.jit(window)(some(3, 5), tf.constant(4)), some(3, 5)[:, 3:])
 
 
+def test_parts_whose_sizes_are_data():
+    function = hlo_disc.tensorflow.jit(tf.split)
+    for rows, sizes in ((9, [2, 3, 4]), (9, [9, 0, 0]), (3, [1, 1, 1])):
+        given = some(rows, 4), tf.constant(sizes)
+        tf.nest.map_structure(same, function(*given), tf.split(*given))
+    for sizes in ([2, 3, 3], [5, -1, 5]):
+        with pytest.raises(hlo_disc.ShapeError):
+            function(some(9, 4), tf.constant(sizes))
+
+
 def test_strides_at_data_are_refused():
     def function(x, i):
         return x[i::2]

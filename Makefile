@@ -36,7 +36,7 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-aarch64 test-frameworks test-lowest test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow gpu-kit ecosystem bench-startup serve-cpp library-sanitizers wheel asan tsan clean
+.PHONY: demo test test-gpu test-aarch64 test-frameworks test-models test-lowest test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow gpu-kit ecosystem bench-startup serve-cpp library-sanitizers wheel asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -65,6 +65,10 @@ test-lowest: $(STAMP) .venv-lowest/installed
 test-frameworks: $(STAMP) .venv-torch/installed .venv-tensorflow/installed
 	.venv-torch/bin/python -m pytest tests/frameworks/pytorch -n auto
 	.venv-tensorflow/bin/python -m pytest tests/frameworks/tf -n auto
+
+# Hugging Face's decoders, a small one of each, next to eager mode and to aot_eager's number of graphs.
+test-models: $(STAMP) .venv-torch/installed
+	.venv-torch/bin/python -m pytest tests/frameworks/models -n auto
 
 # The pages of explain and of benchmarks.peers in a browser: Chromium or Chrome, installed here or named as in make test-page CHROME=FILE.
 test-page: $(STAMP) .venv-page/installed

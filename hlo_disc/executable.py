@@ -229,7 +229,8 @@ class Executable:
         executable cost as much as before. At the first profile of a process it is measured what the machine can do.
 
         Args:
-            args, kwargs: as of a call.
+            args: as of a call.
+            kwargs: as of a call.
             seconds: how long to call it; three times at least.
 
         Raises:

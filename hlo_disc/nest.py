@@ -4,30 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hlo_disc.errors import ArgumentError
-
-
-@dataclass(frozen=True)
-class Constant:
-    """A leaf that is the same at all calls: None, a bool, an int, a float or a string."""
-
-    value: Any
-
-
-@dataclass(frozen=True)
-class Number:
-    """A leaf that is a number of Python's: this input, by its shape (n, 0) or (0, -n), or this output, its element.
-
-    natural: whether it must not be negative.
-    """
-
-    number: int
-    natural: bool = False
+from hlo_disc.import_.leaves import Constant, Number
 
 
 def describe_structure(template: Any) -> str:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hlo_disc.explain import text
 from hlo_disc.explain.page import page, write
 from hlo_disc.program import Program
 from hlo_disc.targets import registry
-
-if TYPE_CHECKING:
-    from hlo_disc.executable import Executable
-    from hlo_disc.profile import Profile
 
 
 class Explanation(str):
@@ -56,15 +52,14 @@ def explain_program(
 
 def explain_function(
     stats: str,
-    executables: Sequence[Executable],
+    programs: Sequence[Program],
     full: bool,
     file: str | os.PathLike[str] | None,
-    profile: Profile | None,
+    profile: Mapping[str, Any] | None,
 ) -> Explanation:
     """What a jitted function's `explain` says of its programs behind what it has done, and writes to a file."""
-    programs, times = [executable.program for executable in executables], profile.as_dict() if profile else None
     if file is not None:
-        write(file, programs, times)
-    each = [executable.explain(full=True) for executable in executables] if full else []
+        write(file, programs, profile)
+    each = [explain_program(program, full=True) for program in programs] if full else []
     said = "\n\n".join([stats, *each]) if full else text.several(stats, programs)
-    return Explanation.of(said, lambda: page(programs, times))
+    return Explanation.of(said, lambda: page(programs, profile))

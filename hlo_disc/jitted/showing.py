@@ -60,8 +60,9 @@ class Shown:
         functions = [
             flat for programs in list(self._by_settings.values()) for flat in list(programs.functions.values())
         ]
-        found = [executable for flat in functions for executable in flat.executables()]
-        return explain_function(f"{self.signature.name}: {self.stats()}", found, full, html, profile)
+        found = [executable.program for flat in functions for executable in flat.executables()]
+        times = profile.as_dict() if profile else None
+        return explain_function(f"{self.signature.name}: {self.stats()}", found, full, html, times)
 
     def profile(self, *args: Any, **kwargs: Any) -> Profile:
         """`Executable.profile` of the program that serves a call, which is compiled where there is none.

@@ -140,9 +140,10 @@ class JitFunction:
         """
         from hlo_disc.explain.explanation import explain_function
 
-        found = [compiled.executable for compiled in self.programs()]
+        found = [compiled.executable.program for compiled in self.programs()]
+        times = profile.as_dict() if profile else None
         name = getattr(self._function, "__name__", type(self._function).__name__)
-        return explain_function(f"{name}: {counted(len(found), 'program')}", found, full, html, profile)
+        return explain_function(f"{name}: {counted(len(found), 'program')}", found, full, html, times)
 
     def profile(self, *args: Any, **kwargs: Any) -> Profile:
         """`Executable.profile` of the program that serves a call, which is compiled where there is none."""

@@ -50,7 +50,7 @@ class Mutant:
     new: str
     tests: tuple[str, ...]
     equivalent: str
-    needs: str  # a feature of the CPU, "" for none
+    needs: str = ""  # a feature of the CPU
 
     @property
     def name(self) -> str:

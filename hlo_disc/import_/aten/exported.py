@@ -16,7 +16,7 @@ from hlo_disc.import_.aten import sizes
 from hlo_disc.import_.aten.decompositions import export_decompositions
 from hlo_disc.import_.aten.reader import read_alone
 from hlo_disc.import_.elements import ZERO
-from hlo_disc.nest import Constant, Number
+from hlo_disc.import_.leaves import Constant, Number
 
 _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 

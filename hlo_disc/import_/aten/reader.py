@@ -7,10 +7,9 @@ has found of the symbols becomes guards and facts.
 
 from __future__ import annotations
 
-import collections
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
@@ -18,8 +17,10 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import sympy
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import free_symbols
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Shape, Value, dims_in
@@ -30,10 +31,12 @@ from hlo_disc.errors import HloDiscError, UnsupportedOpError
 from hlo_disc.import_ import symbols
 from hlo_disc.import_.aten import floats, sizes
 from hlo_disc.import_.aten.data import Data, is_negative, is_of_data, open_symbols
+from hlo_disc.import_.aten.decompositions import decompositions
 from hlo_disc.import_.aten.dtypes import DTYPES
-from hlo_disc.import_.aten.imported import ElementsOf, Imported, Result
+from hlo_disc.import_.aten.imported import Imported
+from hlo_disc.import_.aten.results import Results, fake_of, outputs_of
 from hlo_disc.import_.aten.rows import HANDLERS
-from hlo_disc.import_.aten.tensors import F64, I64, Tensors
+from hlo_disc.import_.aten.tensors import I64, Tensors
 from hlo_disc.import_.elements import ZERO
 
 _LONG = 8  # terms
@@ -109,11 +112,11 @@ class AtenReader(Tensors):
 
     def meta(self, number: int) -> Any:
         """What PyTorch knows of an argument: a fake tensor, or the argument itself."""
-        return _fake(self.node.args[number])
+        return fake_of(self.node.args[number])
 
     def fakes(self) -> list[Any]:
         """The same of all that are given by place, but None."""
-        return [fake for x in self.node.args if (fake := _fake(x)) is not None]
+        return [fake for x in self.node.args if (fake := fake_of(x)) is not None]
 
     def value_of(self, node: Node) -> Any:
         """What an earlier node has become."""
@@ -167,6 +170,11 @@ class AtenReader(Tensors):
             self.nested -= 1
             self.builder, self._constants = builder, constants
 
+    def traced(self, formula: Callable[..., Any], fakes: Sequence[Any]) -> GraphModule:
+        """The graph of a function of PyTorch's, of tensors like these."""
+        with fakes[0].fake_mode, enable_python_dispatcher():
+            return make_fx(formula, decomposition_table=decompositions())(*fakes)
+
     def run(self, module: GraphModule, args: Sequence[Any]) -> list[Any]:
         """The results of a graph that the current op calls with these values, at the sizes that it was traced for."""
         outer, outs = self.module, self.outs
@@ -185,7 +193,7 @@ class AtenReader(Tensors):
             for node in nodes:
                 self._step(node)
             (output,) = last.args
-            return [self._argument(x) for x in (output if isinstance(output, (list, tuple)) else (output,))]
+            return [self.argument(x) for x in (output if isinstance(output, (list, tuple)) else (output,))]
         finally:
             self.module, self.node, self.outs = outer, self._callers.pop(), outs
 
@@ -223,7 +231,7 @@ class AtenReader(Tensors):
         (output,) = nodes[-1].args
         returned = output if isinstance(output, (list, tuple)) else (output,)
         results, outputs, computed = (
-            ((), self._outputs(returned), {}) if alone else self._results(returned, placeholders)
+            ((), outputs_of(self, returned), {}) if alone else Results(self, placeholders).of(returned)
         )
         for size, symbol in self._named.items():
             bindings.symbols[str(symbol)] = size.substitute(bindings.symbols)
@@ -345,7 +353,7 @@ class AtenReader(Tensors):
         if node.op in ("placeholder", "output"):
             return
         if isinstance(known, (bool, torch.SymBool, torch.SymFloat)) and node.target != _ITEM:
-            return  # until an op asks for it: see `_argument`
+            return  # until an op asks for it: see `argument`
         self._values[node] = self._made(node, known)
 
     def _made(self, node: Node, known: Any) -> Any:
@@ -377,8 +385,8 @@ class AtenReader(Tensors):
         several = isinstance(known, (tuple, list))
         self.outs = tuple(self.type(x) for x in (known if several else [known]) if isinstance(x, torch.Tensor))
         start = len(self.builder.ops)
-        args = [self._argument(x) for x in node.args]
-        kwargs = {key: self._argument(x) for key, x in node.kwargs.items()}
+        args = [self.argument(x) for x in node.args]
+        kwargs = {key: self.argument(x) for key, x in node.kwargs.items()}
         try:
             result = handler(self, *args, **kwargs)
         except HloDiscError:
@@ -402,7 +410,7 @@ class AtenReader(Tensors):
             else:
                 self.equal(made, size, f"dimension {axis} of the result and what PyTorch says of it")
 
-    def _argument(self, x: Any) -> Any:
+    def argument(self, x: Any) -> Any:
         """An argument as handlers take it: values, Dims for sizes that are symbols, all else as it is."""
         if isinstance(x, Node):
             if x not in self._values:  # a number that is an argument of the program
@@ -412,7 +420,7 @@ class AtenReader(Tensors):
                 raise UnsupportedOpError(f"{self.describe()}: {found.why}")
             return found.value if isinstance(found, Dim) and found.is_const else found
         if isinstance(x, (list, tuple)):
-            return tuple(self._argument(y) for y in x)
+            return tuple(self.argument(y) for y in x)
         return x
 
     def _number(self, known: Any) -> Any:
@@ -432,108 +440,6 @@ class AtenReader(Tensors):
         for part in str(node.target).split("."):
             found = getattr(found, part)
         return self.constant(to_numpy(found)) if isinstance(found, torch.Tensor) else found
-
-    def _outputs(self, nodes: Sequence[Any]) -> tuple[Value, ...]:
-        made = []
-        for node in nodes:
-            if not isinstance(node, Node):
-                continue
-            x = self._argument(node)
-            if not isinstance(x, (Value, Dim, int, float)):
-                self.unsupported(f"a result is {x!r}, which is no tensor and no number")
-            made.append(x if isinstance(x, Value) else self.scalar(x, F64 if isinstance(x, float) else I64))
-        return tuple(made)
-
-    def _results(
-        self, nodes: Sequence[Any], placeholders: list[Node]
-    ) -> tuple[tuple[Result, ...], tuple[Value, ...], dict[str, int]]:
-        outputs: dict[tuple[Value, tuple[int, ...] | None], int] = {}
-        memory = {_storage(x): i for i, x in enumerate(map(_fake, placeholders)) if _is_strided(x)}
-        bases = self._shared(nodes, memory)
-        made: list[Value] = []
-        results: list[Result] = []
-        of_results: list[Dim] = []
-
-        def output(node: Node) -> tuple[int, tuple[int, ...] | None]:
-            self.node, value, order = node, self._argument(node), self._memory_order(node.meta["val"])
-            if (value, order) not in outputs:
-                outputs[value, order] = len(made)
-                made.append(self.emit("transpose", (value,), perm=order) if order else value)
-            return outputs[value, order], order
-
-        for node in nodes:
-            if not isinstance(node, Node):
-                results.append(Result() if node is None else Result(size=Dim.const(node)))
-            elif node in placeholders:
-                results.append(Result(argument=placeholders.index(node)))
-            elif isinstance(value := self._argument(node), (Dim, int)):
-                results.append(Result(size=Dim.of(value)))
-                of_results.append(Dim.of(value))
-            elif not isinstance(node.meta["val"], torch.Tensor):
-                results.append(Result(output=len(made), is_number=True))
-                made.append(value)
-            elif _is_strided(fake := _fake(node)) and _storage(fake) in memory:
-                view, kind = self._view(fake)
-                results.append(Result(argument=memory[_storage(fake)], view=view, elements=kind))
-                of_results += [*view[0], *view[1], view[2]]
-            elif _is_strided(fake) and bases.get(_storage(fake), node) is not node:
-                view, kind = self._view(fake)
-                results.append(Result(output=output(bases[_storage(fake)])[0], view=view, elements=kind))
-                of_results += [*view[0], *view[1], view[2]]
-            else:
-                number, order = output(node)
-                results.append(Result(output=number, order=order))
-        computed: dict[str, int] = {}
-        for name in dict.fromkeys(name for d in of_results for name in d.symbols if name not in self.bound):
-            if name not in self.definitions:
-                self.unsupported(f"{name}, a number of data, is among its results, and nothing has said what it is")
-            computed[name] = len(made)
-            made.append(self.definitions[name])
-        return tuple(results), tuple(made), computed
-
-    def _view(self, fake: torch.Tensor) -> tuple[tuple[Shape, Shape, Dim], ElementsOf]:
-        view = tuple(map(self.dim, fake.shape)), tuple(map(self.dim, fake.stride())), self.dim(fake.storage_offset())
-        return view, ElementsOf(fake.dtype, fake.is_conj(), fake.is_neg())
-
-    def _shared(self, results: Sequence[Any], memory: Mapping[int, int]) -> dict[int, Node]:
-        """The memory that several results are views of, none of an argument's, with the node whose result it all is."""
-        tensors = [x for x in dict.fromkeys(results) if isinstance(x, Node) and _is_strided(_fake(x))]
-        times = collections.Counter(_storage(_fake(x)) for x in tensors)
-        several = {storage for storage, count in times.items() if count > 1 and storage not in memory}
-        bases: dict[int, Node] = {}
-        for node in self.module.graph.nodes if several else ():
-            fake = node.meta.get("val")
-            if _is_strided(fake) and _storage(fake) in several and _storage(fake) not in bases:
-                order = self._memory_order(fake) or tuple(range(fake.dim()))
-                if self._is_dense(fake, order):
-                    bases[_storage(fake)] = node
-                else:
-                    several.remove(_storage(fake))
-        return bases
-
-    def _is_dense(self, fake: torch.Tensor, order: tuple[int, ...]) -> bool:
-        """Whether it begins with its memory, and the axes lie in it in this order without gaps."""
-        expected = Dim.const(1)
-        for axis in reversed(order):
-            if self.dim(fake.stride(axis)) is not expected:
-                return False
-            expected = expected * self.dim(fake.shape[axis])
-        return self.dim(fake.storage_offset()) is ZERO
-
-    def _memory_order(self, fake: torch.Tensor) -> tuple[int, ...] | None:
-        """The axes of a dense tensor, the fastest one in memory last; None where that is their own order."""
-        if fake.layout != torch.strided:
-            return None
-        shape, strides = tuple(map(self.dim, fake.shape)), tuple(map(self.dim, fake.stride()))
-        order = sorted(range(len(shape)), key=lambda a: (-_hint(fake.stride(a)), a))
-        expected = Dim.const(1)
-        for axis in reversed(order):
-            if shape[axis].is_const and shape[axis].value == 1:
-                continue
-            if strides[axis] is not expected:
-                return None  # with gaps, or of sizes that are not told apart
-            expected = expected * shape[axis]
-        return None if order == sorted(order) else tuple(order)
 
 
 def read_graph(
@@ -587,26 +493,8 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     return bits.view(DTYPES[tensor.dtype]).reshape(tuple(tensor.shape))
 
 
-def _hint(size: Any) -> int:
-    return size if isinstance(size, int) else size.node.hint if size.node.has_hint() else 1 << 40
-
-
-def _fake(x: Any) -> Any:
-    if isinstance(x, Node):
-        return x.meta.get("val")
-    return type(x)(map(_fake, x)) if isinstance(x, (list, tuple)) else x
-
-
-def _is_strided(x: Any) -> bool:
-    return isinstance(x, torch.Tensor) and x.layout == torch.strided
-
-
-def _storage(x: torch.Tensor) -> int:
-    return x.untyped_storage()._cdata
-
-
 def _shown(x: Any) -> str:
-    fake = _fake(x)
+    fake = fake_of(x)
     if isinstance(fake, torch.Tensor):
         return f"{str(fake.dtype).removeprefix('torch.')}[{', '.join(map(str, fake.shape))}]"
     return str(fake)

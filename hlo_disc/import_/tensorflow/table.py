@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.tensorflow import (
+    blocks,
     branches,
     control,
     elementwise,
@@ -18,7 +19,8 @@ from hlo_disc.import_.tensorflow import (
     windows,
 )
 
-_CONTROL = (branches, control)
-_FAMILIES = (*_CONTROL, elementwise, images, indexing, linalg, nn, random, reductions, scatters, shapes, windows)
+_FAMILIES = (
+    blocks, branches, control, elementwise, images, indexing, linalg, nn, random, reductions, scatters, shapes, windows,
+)  # fmt: skip
 HANDLERS: dict[str, Handler] = {f"tf.{name}": row for family in _FAMILIES for name, row in family.HANDLERS.items()}
 assert len(HANDLERS) == sum(len(family.HANDLERS) for family in _FAMILIES), "an op has two handlers"

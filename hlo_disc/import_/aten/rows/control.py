@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch._higher_order_ops.flex_attention import math_attention
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value, isolated, with_captures
@@ -120,11 +118,7 @@ def _retraced(dense: Callable[..., Any]) -> Callable[..., Any]:
             given = dict(zip(places, tensors, strict=True))
             return dense(*tree_unflatten([given.get(i, x) for i, x in enumerate(known)], spec))
 
-        from hlo_disc.import_.aten.decompositions import decompositions
-
-        fakes = [known[i] for i in places]
-        with fakes[0].fake_mode, enable_python_dispatcher():
-            module = make_fx(formula, decomposition_table=decompositions())(*fakes)
+        module = r.traced(formula, [known[i] for i in places])
         return r.run(module, [r.value_of(leaves[i]) for i in places])
 
     return handle

@@ -73,8 +73,14 @@ class Executable:
         self.program = program = _packed(program, library.address)
         self.native = self._native(target, library)
         self._nested = ral.nested
-        self._structure = json.loads(program.structure) if program.structure else None
-        self._arguments = json.loads(program.arguments) if program.arguments else None
+
+    @functools.cached_property
+    def _structure(self) -> Any:
+        return json.loads(self.program.structure) if self.program.structure else None
+
+    @functools.cached_property
+    def _arguments(self) -> Any:
+        return json.loads(self.program.arguments) if self.program.arguments else None
 
     def _native(self, target: Target, library: Library) -> ral.Executable:
         """What runs the program. The machine code lives as long as that, which keeps the library and what it calls."""

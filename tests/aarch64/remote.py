@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import io
 import itertools
-import json
 import pickle
 import socket
 import subprocess
@@ -180,7 +179,6 @@ def register() -> None:
         self.options = options or Options.from_env()
         self.native = Native(program, self.options)
         self._nested = ral.nested
-        self._structure = json.loads(program.structure) if program.structure else None
 
     def in_python(made: executable.Executable, weak: Sequence[bool]) -> Any:
         return made.native if isinstance(made.native, Native) else repeated(made, weak)

@@ -34,7 +34,8 @@ def no_leak(emulated_targets) -> Iterator[None]:
     yield
     emulated.emulator().fake_fail(0, 0)
     emulated.check()
-    assert (ral.device_blocks(), ral.live_bytes()) == before
+    after = ral.device_blocks(), ral.live_bytes()
+    assert all(a <= b for a, b in zip(after, before, strict=True))  # what is freed meanwhile is another file's
 
 
 def compiled(function: Callable, *specs: str, target: str = TARGETS[0]) -> hlo_disc.Executable:

@@ -55,4 +55,4 @@ class CompileError(HloDiscError):
 
 
 class FallbackWarning(UserWarning):
-    """A function that `hlo_disc.jit` cannot compile runs through `jax.jit`; the message names the op and the line."""
+    """What hlo_disc cannot compile runs by `jax.jit`, or stays PyTorch's: the message names the op and the line."""

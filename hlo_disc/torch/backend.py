@@ -165,7 +165,7 @@ class _Graph:
         """What lies between the ops that are not supported becomes the parts."""
         try:
             ops = refused(self.whole, self.conditions)
-        except Exception:
+        except Exception:  # of the same cause: the first error says more
             self._leave("", error)
             return
         self.left += [Left(why, line_of(node)) for node, why in ops.items()]

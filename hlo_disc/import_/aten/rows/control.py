@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value, isolated, with_captures
+from hlo_disc.import_.aten.results import fake_of
 from hlo_disc.import_.aten.tensors import BOOL, I32, I64
 from hlo_disc.import_.elements import ONE
 
@@ -111,7 +112,7 @@ def _retraced(dense: Callable[..., Any]) -> Callable[..., Any]:
 
     def handle(r: AtenReader, *_: Any, **__: Any) -> list[Any]:
         leaves, spec = tree_flatten(r.node.args)
-        known = [r.value_of(x) if isinstance(x, Node) and x.op == "get_attr" else _known(x) for x in leaves]
+        known = [r.value_of(x) if isinstance(x, Node) and x.op == "get_attr" else fake_of(x) for x in leaves]
         places = [i for i, x in enumerate(known) if isinstance(x, torch.Tensor)]
 
         def formula(*tensors: torch.Tensor) -> Any:
@@ -122,10 +123,6 @@ def _retraced(dense: Callable[..., Any]) -> Callable[..., Any]:
         return r.run(module, [r.value_of(leaves[i]) for i in places])
 
     return handle
-
-
-def _known(x: Any) -> Any:
-    return x.meta["val"] if isinstance(x, Node) else x
 
 
 ROWS: dict[str, Callable[..., Any]] = {

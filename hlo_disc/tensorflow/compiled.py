@@ -24,11 +24,13 @@ class Compiled:
     """A function of tensors; made by `hlo_disc.tensorflow.compile`. Any thread may call it.
 
     Called with tensors, arrays or numbers, it gives what the function gives, of any shape that fits its signature. In a
-    `tf.function` it is an op of its graph, and the program is saved with the graph. Variables are read at each call.
+    `tf.function` it is an op of its graph, and the program is saved with the graph. Variables are read at each call,
+    and those that the function assigns to are assigned to after it.
 
     Args:
         imported: the function with what it captured.
-        executable: the program, whose inputs are those of the function and what it captured.
+        executable: the program, whose inputs are those of the function and what it captured, and whose results those
+            of the function and the new values of the variables to which it assigns.
         constraints: what it was compiled with.
     """
 
@@ -44,7 +46,9 @@ class Compiled:
         self._is_flat = type(self._structure) is tuple and all(isinstance(x, tf.Tensor) for x in self._structure)
         self._backward: dict[tuple[bool, ...], _Backward] = {}
         self._lock = threading.Lock()
-        self._op = Op(self, [x.shape for x in concrete.graph.outputs])
+        self._count = len(concrete.graph.outputs)
+        self._assigned = imported.variables
+        self._op = Op(self, [*(x.shape for x in concrete.graph.outputs), *(v.shape for v in self._assigned)])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run.
@@ -67,9 +71,16 @@ class Compiled:
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Flat results of flat tensors: of the op, but for eager calls that no tape records, which need no op."""
         captures = self.imported.captures
+        results: Sequence[Any]
         if context.executing_eagerly() and pywrap_tfe.TFE_Py_TapeSetIsEmpty() and (inputs or captures):
-            return self.executable.native(*inputs, *map(_read_now, captures))
-        return self._op([*inputs, *map(_read, captures)])
+            results = self.executable.native(*inputs, *map(_read_now, captures))
+        else:
+            results = self._op([*inputs, *map(_read, captures)])
+        if not self._assigned:
+            return results
+        for variable, value in zip(self._assigned, results[self._count :], strict=True):
+            variable.assign(value, read_value=False)
+        return results[: self._count]
 
     def is_for(self, shapes: Sequence[Sequence[int | None]]) -> bool:
         """Whether these sizes of its arguments have the program that it is: not where it assumes others of them."""
@@ -103,6 +114,7 @@ class Compiled:
 
     def gradients(self, inputs: list[Any], grads: list[Any]) -> Sequence[Any]:
         """Those of the op's inputs, None for an input that has none, of those of its results."""
+        grads = grads[: self._count]  # what is assigned has none: a variable is another one from then on
         pattern = tuple(g is not None for g in grads)
         with self._lock:
             if pattern not in self._backward:
@@ -174,7 +186,7 @@ class _Backward:
 
         traced = tf.function(backward, autograph=False).get_concrete_function(*given, *cotangents)
         self._found = found
-        self._imported = Imported(traced)
+        self._imported = Imported(traced, changes=False)
         held = {id(x): count + i for i, x in enumerate(imported.captures)}
         self._places = [held.get(id(x)) for x in self._imported.captures]
         try:

@@ -1,52 +1,54 @@
-"""A graph of TensorFlow as plain data (`import_/tensorflow/program.py`): what is reached from its results, in order."""
+"""A graph of TensorFlow as plain data (`import_/tensorflow/program.py`): what is reached from its results, in order.
+
+Plain data has no variables, but the values that they have. What an op assigns is a result of it, which later ops read
+in place of the value before, and a function that assigns has the values at its end as results.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import tensor_util
-from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
+from tensorflow.python.ops.resource_variable_ops import get_eager_safe_handle_data
 
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.import_.tensorflow.program import Block, Function, Node, Program, Result, TensorType
-from hlo_disc.tensorflow.op import NAME, function_of
-
-_HERE = os.path.dirname(tf.__file__)
-_OURS = os.path.dirname(os.path.dirname(__file__))
-# Checks and texts that hand on their operand.
-_CHECKS = ("CheckNumerics", "CheckNumericsV2", "Print")
-# What hands on its operand: a loop that returns an argument through one has not changed it.
-_NOTHING = frozenset(("Identity", "ReadVariableOp", "StopGradient", "PreventGradient", "Snapshot", *_CHECKS))
-# Stateful ops that compiled functions do without where no result needs them. Nothing is checked or printed, as under
-# XLA; and to read a variable or the time, or to draw a number, changes nothing that anyone could see.
-_READS = ("Const", "Empty", "NoOp", "Placeholder", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "Timestamp")
-_DRAWS = (
-    "Multinomial",
-    "RandomShuffle",
-    "RandomStandardNormal",
-    "RandomUniform",
-    "RandomUniformInt",
-    "TruncatedNormal",
+from hlo_disc.tensorflow.effects import (
+    NOTHING,
+    assigned_inputs,
+    assigned_operands,
+    first_argument,
+    found_function,
+    function_graph,
+    has_effect,
+    is_loop,
+    ordered,
 )
-_IGNORED = frozenset(("Assert", "PrintV2", *_CHECKS, *_READS, *_DRAWS))
+from hlo_disc.tensorflow.lines import at_line, line_of
+from hlo_disc.tensorflow.op import NAME, function_of
 
 
 def program_of(
-    concrete: Any, inputs: Sequence[str], variables: Sequence[TensorType], values: Sequence[np.ndarray] | None = None
+    concrete: Any,
+    inputs: Sequence[str],
+    variables: Sequence[TensorType],
+    assigned: Sequence[int] = (),
+    values: Sequence[np.ndarray] | None = None,
 ) -> Program:
     """A concrete function as a program.
 
-    variables: what the trailing arguments of the graph hold. values: their contents, where they shall be constants.
+    variables: what the trailing arguments of the graph hold. assigned: which inputs' last values are results too.
+    values: the contents of `variables`, where they shall be constants.
 
-    Raises UnsupportedOpError for a function that changes variables.
+    Raises UnsupportedOpError for a function with effects other than to assign to variables.
     """
     functions: dict[str, Function] = {}
     graph = concrete.graph
-    main = _function(graph, functions, variables)
+    main = _function(graph, functions, variables, assigned)
     if values:
         block, first = main.block, len(main.block.arguments) - len(values)
         for argument, value in zip(block.arguments[first:], values, strict=True):
@@ -57,34 +59,70 @@ def program_of(
     return Program(graph.name, main, inputs, functions)
 
 
-def _function(graph: Any, functions: dict[str, Function], variables: Sequence[TensorType] = ()) -> Function:
-    block = Block()
-    values: dict[str, Result] = {}
+def _function(
+    graph: Any,
+    functions: dict[str, Function],
+    variables: Sequence[TensorType] = (),
+    assigned: Sequence[int] = (),
+) -> Function:
+    """A graph with the functions that it calls. assigned: the inputs whose values at the end are results, too."""
     first = len(graph.inputs) - len(variables)
-    for i, tensor in enumerate(graph.inputs):
-        argument = Result(variables[i - first] if variables and i >= first else tensor_type(tensor))
-        values[tensor.name] = argument
-        block.arguments.append(argument)
-    ordered = _ordered(graph)
-    for op in set(graph.get_operations()).difference(ordered):
-        if op.op_def.is_stateful and op.type not in _IGNORED and _has_effect(op):
+    arguments = [Result(variables[i - first] if i >= first else held_type(x)) for i, x in enumerate(graph.inputs)]
+    block = Block(list(arguments))
+    values = {tensor.name: argument for tensor, argument in zip(graph.inputs, arguments, strict=True)}
+    now: dict[Result, Result] = {}  # of arguments that are variables, what was assigned to them last
+
+    def operand(tensor: Any) -> Result:
+        value = values[tensor.name]
+        return now.get(value, value) if tensor.dtype == tf.resource else value
+
+    operations = graph.get_operations()
+    assigning = {op: places for op in operations if (places := list(assigned_operands(op)))}
+    running = ordered(graph, list(assigning))
+    for op in set(operations).difference(running):
+        if has_effect(op):
             raise UnsupportedOpError(
-                f"tf.{op.type}{_at(op)}: a function that changes variables or has other effects is not supported"
+                f"tf.{op.type}{at_line(op)}: a function that has effects other than to assign to variables is not "
+                "supported"
             )
-    for op in ordered:
-        if op.type in _NOTHING:
-            values[op.outputs[0].name] = values[op.inputs[0].name]
+    for op in running:
+        if op.type in NOTHING:
+            source = op.inputs[0]
+            values[op.outputs[0].name] = operand(source) if op.type == "ReadVariableOp" else values[source.name]
         elif op.type == "IdentityN":
             for source, result in zip(op.inputs, op.outputs, strict=True):
                 values[result.name] = values[source.name]
         elif op.type != "Placeholder" or op.outputs[0].name not in values:
-            name, attributes = _called(op, functions)
-            operands, types = [values[x.name] for x in op.inputs], [tensor_type(x) for x in op.outputs]
-            node = Node(f"tf.{name}", operands, types, attributes, _line(op))
-            values.update((x.name, result) for x, result in zip(op.outputs, node.results, strict=True))
+            places = assigning.get(op, [])
+            roots = [values[op.inputs[i].name] for i in places]
+            _check_aliases(op, roots, values)
+            name, attributes = _called(op, functions, places)
+            types = [tensor_type(x) for x in op.outputs]
+            after = () if is_loop(op) else [root.type for root in roots]  # a loop gives its variables back in order
+            node = Node(f"tf.{name}", [operand(x) for x in op.inputs], [*types, *after], attributes, line_of(op))
             block.operations.append(node)
-    block.operations.append(Node("tf.return", [values[x.name] for x in graph.outputs], [], {}, ""))
+            values.update((x.name, result) for x, result in zip(op.outputs, node.results, strict=False))
+            made = [node.results[i] for i in places] if is_loop(op) else node.results[len(types) :]
+            now.update(zip(roots, made, strict=True))
+            if is_loop(op):
+                values.update((x.name, values[op.inputs[i].name]) for i, x in _handles(op))
+    results = [*map(operand, graph.outputs), *(now.get(arguments[i], arguments[i]) for i in assigned)]
+    block.operations.append(Node("tf.return", results, [], {}, ""))
     return Function(block)
+
+
+def _handles(op: Any) -> list[tuple[int, Any]]:
+    """The results of a loop that are variables, with their numbers."""
+    return [(i, x) for i, x in enumerate(op.outputs) if x.dtype == tf.resource]
+
+
+def _check_aliases(op: Any, assigned: Sequence[Result], values: dict[str, Result]) -> None:
+    """Refuse an op that is given a variable twice and assigns to it: it would read what was there before."""
+    given = [values[x.name] for x in op.inputs if x.dtype == tf.resource]
+    if any(given.count(root) > 1 for root in assigned):
+        raise UnsupportedOpError(
+            f"tf.{op.type}{at_line(op)}: it is given one variable twice, and assigns to it: give it the variable once"
+        )
 
 
 def check_captured(graph: Any, argument: Any) -> None:
@@ -92,68 +130,25 @@ def check_captured(graph: Any, argument: Any) -> None:
     if tensor_type(argument).dtype is None:
         op = next(iter(argument.consumers()), argument.op)
         raise UnsupportedOpError(
-            f"tf.{op.type}{_at(op)}: {graph.name} captures a {argument.dtype.name}, which is neither a variable nor a "
-            "tensor of numbers: keep what needs it outside, and pass on what comes of it as an argument"
+            f"tf.{op.type}{at_line(op)}: {graph.name} captures a {argument.dtype.name}, which is neither a variable "
+            "nor a tensor of numbers: keep what needs it outside, and pass on what comes of it as an argument"
         )
-
-
-def _ordered(graph: Any) -> list[Any]:
-    """The ops that results are made of, operands first: gradients add operands to loops that are there already."""
-    done: dict[Any, None] = {}
-    waiting = [x.op for x in reversed(graph.outputs)]
-    while waiting:
-        op = waiting[-1]
-        if op.type == "NextIteration":
-            raise UnsupportedOpError(
-                f"tf.{op.type}{_at(op)}: loops of TensorFlow 1 are not supported: keep tf.while_loop as one op, with "
-                "tf.compat.v1.enable_control_flow_v2(), or lower_control_flow=False where variables are frozen"
-            )
-        missing = [x.op for x in op.inputs if x.op not in done]
-        if missing and op not in done:
-            waiting += missing
-        else:
-            done.setdefault(waiting.pop())
-    return list(done)
-
-
-def _has_effect(op: Any) -> bool:
-    """Whether an op that no result needs does something: calls may, by what they call."""
-    names = [op.get_attr(name).name for name in ("f", "body", "cond", "then_branch", "else_branch") if _has(op, name)]
-    names += [op.type] if _found(op.graph, op.type) is not None else []
-    if not names:
-        return True
-    return any(_changes(_function_graph(op.graph, name)) for name in names)
-
-
-def _changes(graph: Any) -> bool:
-    return any(op.op_def.is_stateful and op.type not in _IGNORED and _has_effect(op) for op in graph.get_operations())
-
-
-def _found(graph: Any, name: str) -> Any:
-    """A function that a graph or one around it has; None for none."""
-    while graph is not None:
-        if (function := graph._get_function(name)) is not None:
-            return function
-        graph = getattr(graph, "outer_graph", None)
-    return None
-
-
-def _function_graph(graph: Any, name: str) -> Any:
-    """The graph of a function that is called in a graph; those that came as definitions have none yet."""
-    function = _found(graph, name)
-    if hasattr(function, "graph"):
-        return function.graph
-    with graph.as_default():  # where the functions are that it calls
-        return function_def_to_graph(function.definition)
-
-
-def _has(op: Any, name: str) -> bool:
-    return name in op.node_def.attr and op.node_def.attr[name].HasField("func")
 
 
 def tensor_type(tensor: Any) -> TensorType:
     """The type of a tensor of a graph."""
     return type_of(tensor.dtype, tensor.shape)
+
+
+def held_type(tensor: Any) -> TensorType:
+    """The same; of a variable, the type of what it holds."""
+    if tensor.dtype == tf.resource:
+        data = get_eager_safe_handle_data(tensor)
+        if data is not None and data.is_set and len(data.shape_and_type) == 1:
+            held = data.shape_and_type[0]
+            if held.dtype != types_pb2.DT_INVALID:
+                return type_of(tf.as_dtype(held.dtype), tf.TensorShape(held.shape))
+    return tensor_type(tensor)
 
 
 def type_of(dtype: Any, shape: Any) -> TensorType:
@@ -164,27 +159,35 @@ def type_of(dtype: Any, shape: Any) -> TensorType:
     return TensorType(kind, sizes, dtype.name)
 
 
-def _called(op: Any, functions: dict[str, Function]) -> tuple[str, dict[str, Any]]:
-    """What an op is called, and its attributes. An op may be the call of a function that it has the name of."""
+def _called(op: Any, functions: dict[str, Function], assigned: Sequence[int]) -> tuple[str, dict[str, Any]]:
+    """What an op is called, and its attributes. An op may be the call of a function that it has the name of.
+
+    assigned: the operands that are variables to which it, or what it calls, assigns.
+    """
     if op.type == NAME:
         return NAME, _program(op, functions)
-    if _found(op.graph, op.type) is not None:
-        return "PartitionedCall", {"f": _follow(op.graph, op.type, functions)}
-    return op.type, _attributes(op, functions)
+    first = first_argument(op)
+    last = [i - first for i in assigned] if not is_loop(op) else []
+    if found_function(op.graph, op.type) is not None:
+        return "PartitionedCall", {"f": _follow(op.graph, op.type, functions, last)}
+    if is_loop(op) and assigned_inputs(function_graph(op.graph, op.get_attr("cond").name)):
+        raise UnsupportedOpError(f"tf.{op.type}{at_line(op)}: the condition of a loop assigns to a variable")
+    return op.type, _attributes(op, functions, last)
 
 
-def _follow(graph: Any, name: str, functions: dict[str, Function]) -> str:
-    """The name of a function, which is one of the program's from now on."""
-    if name not in functions:
-        functions[name] = _function(_function_graph(graph, name), functions)
-    return name
+def _follow(graph: Any, name: str, functions: dict[str, Function], assigned: Sequence[int]) -> str:
+    """The key of a function, which is one of the program's from now on. assigned: as in `_function`."""
+    key = f"{name}:{','.join(map(str, assigned))}" if assigned else name
+    if key not in functions:
+        functions[key] = _function(function_graph(graph, name), functions, assigned=assigned)
+    return key
 
 
-def _attributes(op: Any, functions: dict[str, Function]) -> dict[str, Any]:
+def _attributes(op: Any, functions: dict[str, Function], assigned: Sequence[int]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in op.node_def.attr:
         if not name.startswith("_"):
-            found[name] = _attribute(op, op.get_attr(name), functions)
+            found[name] = _attribute(op, op.get_attr(name), functions, assigned)
     return found
 
 
@@ -193,43 +196,31 @@ def _program(op: Any, functions: dict[str, Function]) -> dict[str, Any]:
     compiled = function_of(op)
     if compiled is None:
         raise UnsupportedOpError(
-            f"tf.{op.type}{_at(op)}: a program of hlo_disc that was loaded with a graph is machine code, which cannot "
-            "become part of another program: compile in a process that has the function it was made from"
+            f"tf.{op.type}{at_line(op)}: a program of hlo_disc that was loaded with a graph is machine code, which "
+            "cannot become part of another program: compile in a process that has the function it was made from"
         )
     name = f"hlo_disc.{op.get_attr('key')}"
     if name not in functions:
-        functions[name] = _function(compiled.imported.concrete.graph, functions, compiled.imported.held)
+        imported = compiled.imported
+        functions[name] = _function(imported.concrete.graph, functions, imported.held, list(imported.assigned))
     rows = compiled.executable.program.inputs
     shapes = [list(row.shape) for row in rows]
     return {"f": name, "names": [row.name for row in rows], "shapes": shapes, "constraints": list(compiled.constraints)}
 
 
-def _attribute(op: Any, value: Any, functions: dict[str, Function]) -> Any:
-    """An attribute as plain data; a function is followed, and stands there by its name."""
+def _attribute(op: Any, value: Any, functions: dict[str, Function], assigned: Sequence[int]) -> Any:
+    """An attribute as plain data; a function is followed, and stands there by its key."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, tf.DType):
         return type_of(value, tf.TensorShape([])).dtype
     if isinstance(value, list):
-        return [_attribute(op, x, functions) for x in value]
+        return [_attribute(op, x, functions, assigned) for x in value]
     kind = type(value).__name__
     if kind == "TensorProto":
         return tensor_util.MakeNdarray(value)
     if kind == "TensorShapeProto":
         return None if value.unknown_rank else [None if d.size < 0 else d.size for d in value.dim]
     if kind == "NameAttrList":
-        return _follow(op.graph, value.name, functions)
+        return _follow(op.graph, value.name, functions, assigned)
     return value
-
-
-def _at(op: Any) -> str:
-    line = _line(op)
-    return f" at {line}" if line else ""
-
-
-def _line(op: Any) -> str:
-    """The user's line that made an op, else what the graph calls it."""
-    for frame in reversed(op.traceback or ()):
-        if not frame.filename.startswith((_HERE, _OURS)) and "site-packages" not in frame.filename:
-            return f"{frame.filename}:{frame.lineno}"
-    return op.name

@@ -6,30 +6,38 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from hlo_disc import pipeline
 from hlo_disc.dynamic_hlo.ir.graph import Graph
-from hlo_disc.errors import ArgumentError
+from hlo_disc.errors import ArgumentError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.import_.tensorflow.program import TensorType
 from hlo_disc.import_.tensorflow.reader import read_program
 from hlo_disc.nest import describe_structure
 from hlo_disc.options import Options
-from hlo_disc.tensorflow.graphs import check_captured, program_of, type_of
+from hlo_disc.tensorflow.effects import assigned_inputs
+from hlo_disc.tensorflow.graphs import check_captured, held_type, program_of, type_of
+from hlo_disc.tensorflow.lines import at_line
 
 
 class Imported:
-    """A concrete function with what it captured: variables, and tensors that no variable holds."""
+    """A concrete function with what it captured: variables, and tensors that no variable holds.
 
-    def __init__(self, concrete: Any):
+    changes: whether what it assigns to variables is a result, behind its own; a gradient has no need of it.
+    """
+
+    def __init__(self, concrete: Any, changes: bool = True):
         self.concrete = concrete
         graph = concrete.graph
         variables = {id(v.handle): v for v in graph.variables}
-        self.captures = [variables.get(id(x), x) for x in concrete.captured_inputs]
+        captured = enumerate(concrete.captured_inputs)
+        self.captures = [variables[id(x)] if id(x) in variables else _held(x, i) for i, x in captured]
         self.count = len(graph.inputs) - len(self.captures)
         for x, argument in zip(self.captures, graph.inputs[self.count :], strict=True):
             if not isinstance(x, tf.Variable):
                 check_captured(graph, argument)
+        self.assigned = assigned_inputs(graph) if changes else {}
         own = [x.op.name for x in graph.inputs[: self.count]]
         held = [x.name if isinstance(x, tf.Variable) else f"captured[{i}]" for i, x in enumerate(self.captures)]
         names = [*own, *held]
@@ -37,9 +45,21 @@ class Imported:
 
     def graph(self, dims: Any = None, constraints: Sequence[str] = (), frozen: bool = False) -> Graph:
         """The DHLO graph. frozen: what was captured is a constant. Raises UnsupportedOpError, ShapeError."""
+        if frozen and self.assigned:
+            number, op = next(iter(self.assigned.items()))
+            raise UnsupportedOpError(
+                f"tf.{op.type}{at_line(op)}: it assigns to {self.names[number]!r}, and variables are constants of this "
+                "program: hlo_disc.tensorflow.compile keeps them"
+            )
         values = [x.numpy() for x in self.captures] if frozen else None
         names = self.names[: self.count] if frozen else self.names
-        return read_program(program_of(self.concrete, names, self.held, values), dims=dims, constraints=constraints)
+        program = program_of(self.concrete, names, self.held, list(self.assigned), values)
+        return read_program(program, dims=dims, constraints=constraints)
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """The variables whose new values are results, behind those of the function."""
+        return [self.captures[i - self.count] for i in self.assigned]
 
     @property
     def held(self) -> list[TensorType]:
@@ -61,6 +81,16 @@ class Imported:
         """The graph with what was captured as constants, and how its results nest. Raises as `graph`."""
         graph = self.graph(dims, constraints, frozen=True)
         return graph, describe_structure(nested(self.concrete.structured_outputs, range(len(graph.outputs))))
+
+
+def _held(x: Any, number: int) -> Any:
+    """A captured tensor; a variable of which ops were given the handle alone, so that the graph does not know it."""
+    kind = held_type(x)
+    if x.dtype != tf.resource or kind.dtype is None:
+        return x
+    name = f"captured[{number}]"
+    known = {"shape": tf.TensorShape(kind.sizes), "dtype": tf.as_dtype(kind.dtype), "handle": x, "trainable": False}
+    return BaseResourceVariable(name=name, handle_name=name, unique_id=name, **known)
 
 
 def nested(structure: Any, results: Iterable[Any]) -> Any:

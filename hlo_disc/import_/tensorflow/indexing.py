@@ -36,7 +36,8 @@ def _spec(op: Any, count: int, rank: int) -> list[tuple[str, int]]:
     return spec + [("all", -1)] * (rank - sum(kind != "new" for kind, _ in spec))
 
 
-def _strided_slice(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def strided_slice(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """What a range of each axis takes. operands: the tensor, begin, end and strides."""
     x, (begin, end) = array(r, operands[0]), operands[1:3]
     strides = ints(r, operands[3], "strides")
     masks = {name: op.attributes.get(f"{name}_mask", 0) for name in ("begin", "end", "shrink_axis")}
@@ -398,7 +399,7 @@ HANDLERS: dict[str, Handler] = {
     "ReverseV2": _reverse,
     "Roll": _roll,
     "Slice": folding(_slice_elements, _slice),
-    "StridedSlice": folding(_strided_elements, _strided_slice),
+    "StridedSlice": folding(_strided_elements, strided_slice),
     "StridedSliceGrad": _strided_grad,
     "UpperBound": _upper_bound("upper"),
 }

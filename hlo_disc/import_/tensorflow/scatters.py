@@ -22,22 +22,24 @@ if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
 
 
+_INVERSES = {"sub": "subtract", "div": "divide"}
+
+
 def replacing(r: Reader, dtype: np.dtype) -> Region:
     """The region of a scatter whose updates take the place of elements."""
     return make_region(r.facts, [(dtype, ())] * 2, lambda b, v: [v[1]])
 
 
-def subtracting(r: Reader, dtype: np.dtype) -> Region:
-    return make_region(r.facts, [(dtype, ())] * 2, lambda b, v: [b.op("subtract", v)])
-
-
-def _body(r: Reader, kind: str, dtype: np.dtype) -> Region:
+def combining(r: Reader, kind: str, dtype: np.dtype) -> Region:
+    """The region of a scatter. kind: set, sub, div, or a monoid's name."""
     if kind == "set":
         return replacing(r, dtype)
-    return subtracting(r, dtype) if kind == "sub" else monoid_region(kind, dtype)
+    if kind in _INVERSES:
+        return make_region(r.facts, [(dtype, ())] * 2, lambda b, v: [b.op(_INVERSES[kind], v)])
+    return monoid_region(kind, dtype)
 
 
-def _scattered(r: Reader, x: Array, at: Array, updates: Array, kind: str) -> Array:
+def scattered(r: Reader, x: Array, at: Array, updates: Array, kind: str) -> Array:
     """Updates at places that vectors of numbers say: one for each, of the shape of what it goes to."""
     depth = r.constants((at.shape[-1],), "the length of an index vector")[0]
     wanted = (*at.shape[:-1], *x.shape[depth:])
@@ -45,13 +47,13 @@ def _scattered(r: Reader, x: Array, at: Array, updates: Array, kind: str) -> Arr
         r.unsupported(f"updates of rank {updates.rank} where it is {len(wanted)}")
     for axis, (d, n) in enumerate(zip(updates.shape, wanted, strict=True)):
         r.equal(d, n, f"dimension {axis} of the updates and of what they go to")
-    return x.scatter(at, updates, depth, _body(r, kind, x.dtype))
+    return x.scatter(at, updates, depth, combining(r, kind, x.dtype))
 
 
 def _scatter_into(kind: str) -> Handler:
     def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
         x, at, updates = (array(r, o) for o in operands)
-        return _scattered(r, x, at, updates, kind).value
+        return scattered(r, x, at, updates, kind).value
 
     return handler
 
@@ -59,7 +61,7 @@ def _scatter_into(kind: str) -> Handler:
 def _scatter_nd(r: Reader, op: Any, operands: list[Operand]) -> Result:
     at, updates = array(r, operands[0]), array(r, operands[1])
     x = filled(r, 0, updates.dtype, r.sizes(operands[2]))
-    return _scattered(r, x, at, updates, "add").value
+    return scattered(r, x, at, updates, "add").value
 
 
 def _segments(kind: str, mean: bool = False) -> Handler:

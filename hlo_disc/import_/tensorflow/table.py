@@ -12,15 +12,18 @@ from hlo_disc.import_.tensorflow import (
     indexing,
     linalg,
     nn,
+    optimizers,
     random,
     reductions,
     scatters,
     shapes,
+    variables,
     windows,
 )
 
 _FAMILIES = (
-    blocks, branches, control, elementwise, images, indexing, linalg, nn, random, reductions, scatters, shapes, windows,
+    blocks, branches, control, elementwise, images, indexing, linalg, nn, optimizers, random, reductions, scatters,
+    shapes, variables, windows,
 )  # fmt: skip
 HANDLERS: dict[str, Handler] = {f"tf.{name}": row for family in _FAMILIES for name, row in family.HANDLERS.items()}
 assert len(HANDLERS) == sum(len(family.HANDLERS) for family in _FAMILIES), "an op has two handlers"

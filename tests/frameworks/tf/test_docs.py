@@ -10,4 +10,4 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "tensorflow.md"
 
 
 def test_examples_print_what_is_shown() -> None:
-    assert check(DOCUMENT.read_text()) == 4
+    assert check(DOCUMENT.read_text()) == 5

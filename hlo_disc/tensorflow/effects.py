@@ -1,0 +1,191 @@
+"""What ops of a graph do besides their results: nothing that anyone could see, assign to variables, or more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
+
+from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.tensorflow.lines import at_line
+
+# Checks and texts that hand on their operand.
+CHECKS = ("CheckNumerics", "CheckNumericsV2", "Print")
+# What hands on its operand: a loop that returns an argument through one has not changed it.
+NOTHING = frozenset(("Identity", "ReadVariableOp", "StopGradient", "PreventGradient", "Snapshot", *CHECKS))
+# Stateful ops that compiled functions do without where no result needs them. Nothing is checked or printed, as under
+# XLA; and to read a variable or the time, or to draw a number, changes nothing that anyone could see.
+_READS = (
+    "Const",
+    "Empty",
+    "NoOp",
+    "Placeholder",
+    "ReadVariableOp",
+    "ResourceGather",
+    "ResourceGatherNd",
+    "Timestamp",
+    "VarIsInitializedOp",
+)
+_DRAWS = (
+    "Multinomial",
+    "RandomShuffle",
+    "RandomStandardNormal",
+    "RandomUniform",
+    "RandomUniformInt",
+    "TruncatedNormal",
+)
+_IGNORED = frozenset(("Assert", "PrintV2", *CHECKS, *_READS, *_DRAWS))
+# Ops that assign to each variable that they are given; `import_/tensorflow/variables.py` says what.
+_RULES = (
+    "AdaMax AdagradDA Adadelta Adagrad AdagradV2 Adam AdamWithAmsgrad AddSign CenteredRMSProp Ftrl FtrlV2 "
+    "GradientDescent KerasMomentum Momentum PowerSign ProximalAdagrad ProximalGradientDescent RMSProp"
+).split()
+_PLACES = "Add Div Max Min Mul Sub Update NdAdd NdMax NdMin NdSub NdUpdate".split()
+_DRAWN = "StandardNormalV2 TruncatedNormal Uniform UniformFullInt UniformInt".split()
+ASSIGNS = frozenset(
+    (
+        *("AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp", "ResourceStridedSliceAssign"),
+        *("RngReadAndSkip", "RngSkip"),
+        *(f"ResourceApply{name}" for name in _RULES),
+        *(f"ResourceScatter{name}" for name in _PLACES),
+        *(f"Stateful{name}" for name in _DRAWN),
+    )
+)
+_LOOPS = ("While", "StatelessWhile")
+# What is kept with a graph, and with a function that came as a definition, so that it lives as long.
+_ASSIGNED, _GRAPH = "_hlo_disc_assigned", "_hlo_disc_graph"
+
+
+def assigned_inputs(graph: Any) -> Mapping[int, Any]:
+    """Which inputs of a graph are variables to which it assigns, each with the first op that does.
+
+    Raises UnsupportedOpError for a variable that is no input.
+    """
+    version, known = getattr(graph, _ASSIGNED, (None, {}))
+    if version == graph.version:  # gradients add ops
+        return known
+    number = {x.name: i for i, x in enumerate(graph.inputs)}
+    found: dict[int, Any] = {}
+    for op in graph.get_operations():
+        for place, assigns in assigned_operands(op).items():
+            root = _origin(op.inputs[place])
+            if root.name not in number:
+                raise UnsupportedOpError(
+                    f"tf.{op.type}{at_line(op)}: it assigns to a variable that tf.{root.op.type} makes or chooses: "
+                    "make variables outside of the function, and choose one in Python"
+                )
+            found.setdefault(number[root.name], assigns)
+    found = dict(sorted(found.items()))
+    setattr(graph, _ASSIGNED, (graph.version, found))
+    return found
+
+
+def assigned_operands(op: Any) -> Mapping[int, Any]:
+    """Which operands of an op are variables to which it, or a function that it calls, assigns, each with what does."""
+    places = [i for i, x in enumerate(op.inputs) if x.dtype == tf.resource]
+    if not places:
+        return {}
+    if op.type in ASSIGNS:
+        return dict.fromkeys(places, op)
+    first, found = first_argument(op), dict[int, Any]()
+    for name in called(op):
+        for i, assigns in assigned_inputs(function_graph(op.graph, name)).items():
+            found.setdefault(first + i, assigns)
+    return found
+
+
+def first_argument(op: Any) -> int:
+    """The first operand that an op hands to the functions that it calls."""
+    return 1 if op.type in ("Case", "If", "StatelessCase", "StatelessIf") else 0
+
+
+def is_loop(op: Any) -> bool:
+    """Whether an op is a loop, whose results are what its function gives for its operands."""
+    return op.type in _LOOPS
+
+
+def _origin(tensor: Any) -> Any:
+    """The tensor whose variable a tensor names: ops that hand on handles are seen through."""
+    while tensor.op.type in ("Identity", *_LOOPS):
+        tensor = tensor.op.inputs[tensor.value_index]
+    return tensor
+
+
+def has_effect(op: Any) -> bool:
+    """Whether an op that no result needs does something other than to assign; calls may, by what they call."""
+    if not op.op_def.is_stateful or op.type in _IGNORED or op.type in ASSIGNS:
+        return False
+    names = list(called(op))
+    if not names:
+        return True
+    return any(any(map(has_effect, function_graph(op.graph, name).get_operations())) for name in names)
+
+
+def called(op: Any) -> Iterator[str]:
+    """The names of the functions that an op calls."""
+    if found_function(op.graph, op.type) is not None:
+        yield op.type
+    for attribute in op.node_def.attr.values():
+        if attribute.HasField("func"):
+            yield attribute.func.name
+        yield from (f.name for f in attribute.list.func)
+
+
+def found_function(graph: Any, name: str) -> Any:
+    """A function that a graph or one around it has; None for none."""
+    while graph is not None:
+        if (function := graph._get_function(name)) is not None:
+            return function
+        graph = getattr(graph, "outer_graph", None)
+    return None
+
+
+def function_graph(graph: Any, name: str) -> Any:
+    """The graph of a function that is called in a graph; those that came as definitions have none yet."""
+    function = found_function(graph, name)
+    if hasattr(function, "graph"):
+        return function.graph
+    if not hasattr(function, _GRAPH):
+        with graph.as_default():  # where the functions are that it calls
+            setattr(function, _GRAPH, function_def_to_graph(function.definition))
+    return getattr(function, _GRAPH)
+
+
+def ordered(graph: Any, effects: Sequence[Any]) -> list[Any]:
+    """The ops that results and effects are made of, in an order in which they can run.
+
+    Operands come first, since gradients add some to loops that are there already, and so does what an op waits for: of
+    two ops that use a variable, one of which assigns to it, TensorFlow says which is first. Others are in the order in
+    which they were made.
+    """
+    needed = _needed([x.op for x in graph.outputs] + list(effects))
+    done: dict[Any, None] = {}
+    entered: set[Any] = set()
+    for start in graph.get_operations():
+        waiting = [start] if start in needed else []
+        while waiting:
+            op = waiting[-1]
+            if op in entered:
+                done.setdefault(waiting.pop())
+                continue
+            entered.add(op)
+            waiting += [x for x in (*(t.op for t in op.inputs), *op.control_inputs) if x not in entered]
+    return [op for op in done if op in needed]
+
+
+def _needed(ops: Sequence[Any]) -> set[Any]:
+    found: set[Any] = set()
+    waiting = list(ops)
+    while waiting:
+        op = waiting.pop()
+        if op.type == "NextIteration":
+            raise UnsupportedOpError(
+                f"tf.{op.type}{at_line(op)}: loops of TensorFlow 1 are not supported: keep tf.while_loop as one op, "
+                "with tf.compat.v1.enable_control_flow_v2(), or lower_control_flow=False where variables are frozen"
+            )
+        if op not in found:
+            found.add(op)
+            waiting += [x.op for x in op.inputs]
+    return found

@@ -90,6 +90,17 @@ class Compiled:
         sizes = [n for shape in (*shapes, *held) for n in shape]
         return None in sizes or not self.executable.native.unmet(sizes)
 
+    def gives(self, exact: Any) -> bool:
+        """Whether its results have the number, types and shapes of those of the function, traced for some sizes."""
+        inputs = [*exact.graph.inputs[: self.imported.count], *self.imported.captures]
+        sizes = self._op.sizes(inputs)[: self._count]
+        if len(inputs) != len(self.executable.program.inputs) or len(sizes) != len(exact.graph.outputs):
+            return False
+        return all(
+            x.dtype == kind and x.shape.is_compatible_with(shape)
+            for x, kind, shape in zip(exact.graph.outputs, self._op.types, sizes, strict=False)
+        )
+
     def packed(self, results: Sequence[Any]) -> Any:
         """Results as the function nests them."""
         if isinstance(self._structure, tf.Tensor):

@@ -86,10 +86,10 @@ class JitFunction:
             for general, compiled in programs:
                 if _serves(general, shapes) and compiled.is_for(shapes):  # another thread's
                     return compiled
-            if not programs:
-                # As `tf.function` does: layers without weights make them now, for the sizes of the call.
-                with contextlib.suppress(Exception):  # which the last attempt will raise again
-                    self._traced((args, kwargs), leaves, inputs, shapes)
+            # As `tf.function` does: layers without weights make them now, for the sizes of the call.
+            exact = None
+            with contextlib.suppress(Exception):  # which the last attempt will raise again
+                exact = self._traced((args, kwargs), leaves, inputs, shapes)
             last: Exception | None = None
             for general in _signatures(shapes):
                 if any(general == known for known, _ in programs):  # which is for other sizes
@@ -98,6 +98,9 @@ class JitFunction:
                     compiled = self._compiled((args, kwargs), leaves, inputs, general)
                 except Exception as error:  # whatever Python makes of a size that is None
                     last = error
+                    continue
+                if exact is not None and not compiled.gives(exact):  # Python made something else of a size of None
+                    last = ArgumentError(f"{self.__name__} gives other results each time that it is traced")
                     continue
                 programs = self._programs[key] = [*programs, (general, compiled)]
                 if compiled.is_for(shapes):

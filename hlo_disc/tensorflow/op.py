@@ -93,12 +93,12 @@ class Op:
             results = op_def_library.apply_op(NAME, args=inputs, **attributes)
         if execute.must_record_gradient():
             execute.record_gradient(NAME, inputs, sum(attributes.items(), ()), results)
-        for x, *shapes in zip(results, self.shapes, self._sizes(inputs), strict=True):
+        for x, *shapes in zip(results, self.shapes, self.sizes(inputs), strict=True):
             for shape in shapes:
                 x.set_shape(shape)
         return results
 
-    def _sizes(self, inputs: Sequence[Any]) -> list[list[int | None]]:
+    def sizes(self, inputs: Sequence[Any]) -> list[list[int | None]]:
         """The results' sizes, where they follow from those of inputs that are known: loops need to know them."""
         program, known = self.executable.program, dict[str, int]()
         for row, x in zip(program.inputs, inputs, strict=True):

@@ -227,6 +227,13 @@ def _select(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return where(condition, yes, no).value
 
 
+def _select_elements(r: Reader, op: Any, condition: np.ndarray, *sides: np.ndarray) -> np.ndarray | None:
+    """Where the condition says which rows, they are no sizes."""
+    shapes = {x.shape for x in sides}
+    alike = len(shapes) == 1 and (not condition.ndim or condition.shape in shapes)
+    return by_element(Elements.select, 3)(r, op, condition, *sides) if alike else None
+
+
 def _bitcast(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x, dtype = r.data(operands[0]), op.results[0].type.dtype
     if x.dtype.itemsize != dtype.itemsize:
@@ -403,7 +410,7 @@ HANDLERS: dict[str, Handler] = {
     "LeakyRelu": _leaky,
     "LeakyReluGrad": _leaky_grad,
     "OnesLike": folding(lambda r, op, x: np.full(x.shape, Dim.const(1), object), _like(1)),
-    "Select": _select,
+    "Select": folding(_select_elements, _select),
     "SelectV2": folding(by_element(Elements.select, 3), _select),
     "ZerosLike": folding(lambda r, op, x: np.full(x.shape, Dim.const(0), object), _like(0)),
 }

@@ -13,7 +13,7 @@ from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow.arrays import I32, I64, Array, array, dot, filled, iota, joined, size_scalar, where
 from hlo_disc.import_.tensorflow.control import loop
-from hlo_disc.import_.tensorflow.shapes import broadcast_shape, result_dtype
+from hlo_disc.import_.tensorflow.shapes import broadcast_shape, ints, result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
@@ -51,9 +51,9 @@ def _einsum(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return make_einsum(r, op, op.attributes["equation"], values, result_dtype(op))
 
 
-def on_diagonal(r: Reader, shape: Shape) -> Array:
-    """Where the last two indices are equal."""
-    return iota(r, shape, len(shape) - 2).equal(iota(r, shape, len(shape) - 1))
+def on_diagonal(r: Reader, shape: Shape, k: int = 0) -> Array:
+    """Where the last index is the one before it and k."""
+    return (iota(r, shape, len(shape) - 2) + k).equal(iota(r, shape, len(shape) - 1))
 
 
 def _band_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -69,17 +69,18 @@ def _band_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.value if inside is None else where(inside, x, x.like(0)).value
 
 
-def _main_diagonal(r: Reader, op: Any, operands: list[Operand], at: int) -> None:
-    if len(operands) > at:
-        k = operands[at]
-        if not isinstance(k, Symbolic) or any(d != ZERO for d in k.elements):
-            r.unsupported("only the main diagonal")
+def _diagonal_number(r: Reader, operands: list[Operand], at: int) -> int:
+    """Which diagonal an operand says, above the main one where it is positive; the main one if there is no operand."""
+    numbers = set(ints(r, operands[at], "the number of a diagonal") if len(operands) > at else [0])
+    if len(numbers) > 1:
+        r.unsupported("several diagonals")
+    return numbers.pop()
 
 
 def _diag(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
-    _main_diagonal(r, op, operands, 1)
-    n = x.shape[-1]
+    k = _diagonal_number(r, operands, 1)
+    n = x.shape[-1] + abs(k)
     sizes = [n, n]
     for i, at in enumerate((2, 3)):
         if len(operands) > at and r.constant_of(operands[at]) != -1:
@@ -88,13 +89,16 @@ def _diag(r: Reader, op: Any, operands: list[Operand]) -> Result:
         r.unsupported("only square matrices")
     shape = (*x.shape[:-1], n, n)
     padding = array(r, operands[4]) if len(operands) > 4 else x.like(0)
-    return where(on_diagonal(r, shape), x.broadcast(shape, [*range(x.rank - 1), x.rank]), padding).value
+    rows = x.pad([ZERO] * x.rank, [*[ZERO] * (x.rank - 1), Dim.const(k)]) if k > 0 else x
+    rows = rows.pad([*[ZERO] * (x.rank - 1), Dim.const(-k)], [ZERO] * x.rank) if k < 0 else rows
+    return where(on_diagonal(r, shape, k), rows.broadcast(shape, range(x.rank)), padding).value
 
 
 def _diag_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    x = array(r, operands[0])
-    _main_diagonal(r, op, operands, 1)
-    return diagonal(x).value
+    x, k = array(r, operands[0]), _diagonal_number(r, operands, 1)
+    axis = x.rank - 1 if k > 0 else x.rank - 2
+    r.at_most(Dim.const(abs(k)), x.shape[axis], "diagonal {0} of a matrix of {1}")
+    return diagonal(x.slice(axis, abs(k), x.shape[axis])).value
 
 
 def diagonal(x: Array) -> Array:
@@ -108,11 +112,13 @@ def diagonal(x: Array) -> Array:
 
 def _set_diag(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x, line = array(r, operands[0]), array(r, operands[1])
-    _main_diagonal(r, op, operands, 2)
-    n = r.evaluator.scalar.minimum(*x.shape[-2:])
+    k = _diagonal_number(r, operands, 2)
+    above, below = max(k, 0), max(-k, 0)
+    n = r.evaluator.scalar.minimum(x.shape[-2] - below, x.shape[-1] - above)
     r.equal(line.shape[-1], n, "the new diagonal's length and the matrix's")
-    longest = line.pad([ZERO] * line.rank, [*[ZERO] * (line.rank - 1), x.shape[-2] - line.shape[-1]])
-    return where(on_diagonal(r, x.shape), longest.broadcast(x.shape, range(x.rank - 1)), x).value
+    lead = [ZERO] * (line.rank - 1)
+    rows = line.pad([*lead, Dim.const(below)], [*lead, x.shape[-2] - line.shape[-1] - below])
+    return where(on_diagonal(r, x.shape, k), rows.broadcast(x.shape, range(x.rank - 1)), x).value
 
 
 def _trace_part(r: Reader, op: Any, operands: list[Operand]) -> Result:

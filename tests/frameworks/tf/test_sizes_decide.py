@@ -160,3 +160,20 @@ def test_what_does_not_agree_is_refused(name):
         function(*given)
     with pytest.raises(hlo_disc.ShapeError, match=message):
         hlo_disc.tensorflow.jit(function)(*given)
+
+
+def test_python_makes_something_else_of_a_size_that_is_not_known():
+    """A trace without sizes serves no call for which the function gives results of another number or shape."""
+    number = hlo_disc.tensorflow.jit(lambda x: [x] if x.shape[1] is None else tf.unstack(x, axis=1))
+    shape = hlo_disc.tensorflow.jit(lambda x: x if x.shape[0] is None else tf.concat([x, x], 0))
+    for rows, columns in ((2, 3), (5, 3), (2, 4)):
+        x = tf.reshape(tf.range(float(rows * columns)), [rows, columns])
+        assert [y.shape for y in number(x)] == [(rows,)] * columns
+        np.testing.assert_array_equal(shape(x).numpy(), np.concatenate([x, x]))
+    assert len(number.programs()) == 2  # one for each number of columns
+
+
+def test_a_function_that_gives_something_else_each_time():
+    count = iter(range(100))
+    with pytest.raises(hlo_disc.ArgumentError, match="gives other results each time"):
+        hlo_disc.tensorflow.jit(lambda x: [x] * next(count))(tf.ones([2]))

@@ -7,7 +7,7 @@ from tensorflow.python.framework import op_def_registry
 
 import hlo_disc.tensorflow
 from hlo_disc.import_.tensorflow.table import HANDLERS
-from hlo_disc.tensorflow.effects import ASSIGNS
+from hlo_disc.tensorflow.effects import ASSIGNS, ordered
 
 N = (3, 1, 0, 7, 3)
 
@@ -372,3 +372,13 @@ def test_constants_cannot_be_assigned_to():
     v = tf.Variable([1.0], name="weight")
     with pytest.raises(hlo_disc.UnsupportedOpError, match=r"tf\.AssignAddVariableOp at .*test_variables.*'weight:0'"):
         hlo_disc.compile(lambda x: x + v.assign_add(x), tf.TensorSpec([1], name="x"))
+
+
+def test_an_op_runs_behind_those_for_which_it_waits():
+    """A graph that came as a definition need not have its ops in the order in which they run."""
+    with tf.Graph().as_default() as graph:
+        first, second = tf.constant(1.0, name="first"), tf.constant(2.0, name="second")
+        third = tf.constant(3.0, name="third")
+        first.op._add_control_input(second.op)
+        second.op._add_control_input(third.op)
+        assert [op.name for op in ordered(graph, [first.op, third.op])] == ["third", "first"]

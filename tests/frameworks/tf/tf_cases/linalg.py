@@ -6,6 +6,8 @@ from .case import cases
 
 SQUARE, MATRICES, BATCH = "f32[a, a]", "f32[a, b, c]", "f32[a, b, b]"
 SMALL = ((3,), (6,), (1,), (0,))
+# Sizes of matrices of which a diagonal beside the main one is as long as a row, or as a column.
+WIDE, TALL = ((3, 5, 4), (2, 6, 7), (1, 1, 3)), ((3, 4, 5), (2, 7, 6), (1, 2, 2))
 
 
 def definite(x):
@@ -42,6 +44,13 @@ CASES = cases(
         ("diag", tf.linalg.diag, "f32[a, b]"),
         ("diag_part", tf.linalg.diag_part, "f32[a, b]", ((3, 5), (6, 2), (1, 1))),
         ("set_diag", tf.linalg.set_diag, ("f32[a, b, b]", "f32[a, b]")),
+        ("diag above", lambda x: tf.linalg.diag(x, k=2), "f32[a, b]"),
+        ("diag below", lambda x: tf.linalg.diag(x, k=-1, padding_value=3.0), "f32[a, b]"),
+        ("diag_part above", lambda x: tf.linalg.diag_part(x, k=1), "f32[a, b, c]", ((3, 5, 4), (2, 2, 7), (1, 3, 2))),
+        ("diag_part below", lambda x: tf.linalg.diag_part(x, k=-2), "f32[a, b]", ((3, 5), (6, 2), (3, 3))),
+        ("set_diag above", lambda x: tf.linalg.set_diag(x, x[:, 0, 2:] * 3.0, k=2), "f32[a, b, c]", WIDE),
+        ("set_diag below", lambda x: tf.linalg.set_diag(x, x[:, 1:, 0] * 3.0, k=-1), "f32[a, b, c]", TALL),
+        ("sum by a list of axes", lambda x, y: tf.tensordot(x, y, tf.constant([[0], [0]])), ("f32[a, b]", "f32[a, c]")),
         ("tensor_diag", tf.linalg.tensor_diag, "f32[a]"),
         ("band_part", lambda x: tf.linalg.band_part(x, 1, 2), MATRICES),
         ("band_part of all below", lambda x, n: tf.linalg.band_part(x, n, 1), (MATRICES, "i32[]@-1:0")),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
+from tensorflow.python.framework.func_graph import FuncGraph
 
 import hlo_disc.tensorflow
 from hlo_disc.import_.tensorflow.table import HANDLERS
@@ -376,7 +377,7 @@ def test_constants_cannot_be_assigned_to():
 
 def test_an_op_runs_behind_those_for_which_it_waits():
     """A graph that came as a definition need not have its ops in the order in which they run."""
-    with tf.Graph().as_default() as graph:
+    with FuncGraph("graph").as_default() as graph:
         first, second = tf.constant(1.0, name="first"), tf.constant(2.0, name="second")
         third = tf.constant(3.0, name="third")
         first.op._add_control_input(second.op)

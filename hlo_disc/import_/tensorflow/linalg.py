@@ -8,7 +8,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.einsum import make_einsum
-from hlo_disc.import_.handlers.library import call_library, cholesky_of, config_bytes, lapack_name, triangular_solve_of
+from hlo_disc.import_.handlers.library import call_library, cholesky_of, lapack_name, triangular_solve_of
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow.arrays import I32, I64, Array, array, dot, filled, iota, joined, size_scalar, where
@@ -241,20 +241,6 @@ def _log_determinant(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [sign.value, line.abs().log().sum([made.rank - 2]).value]
 
 
-def _eigh(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    x = array(r, operands[0])
-    if x.dtype.kind == "c":
-        r.unsupported("only real matrices")
-    *batch, n, _ = x.shape
-    outer = tuple(range(x.rank - 2))
-    turned_ = (*outer, x.rank - 1, x.rank - 2)
-    types = [(x.dtype, x.shape), (x.dtype, (*batch, n)), (I32, tuple(batch))]
-    orders = ((turned_,), (turned_, (*outer, x.rank - 2), outer))
-    config = config_bytes(mode=b"V", uplo=b"L")
-    vectors, values, _ = call_library(r, lapack_name("syevd", x.value), config, [x.value], types, orders, ((0, 0),))
-    return [values, vectors] if op.attributes.get("compute_v", True) else [values, filled(r, 0, x.dtype, (ZERO,)).value]
-
-
 def _fft(kind: str, axes: int) -> Handler:
     def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
         x = array(r, operands[0])
@@ -289,6 +275,7 @@ HANDLERS: dict[str, Handler] = {
     "IFFT3D": _fft("IFFT", 3),
     "IRFFT": _fft("IRFFT", 1),
     "IRFFT2D": _fft("IRFFT", 2),
+    "IRFFT3D": _fft("IRFFT", 3),
     "LogMatrixDeterminant": _log_determinant,
     "Lu": _lu,
     "MatMul": _mat_mul,
@@ -308,5 +295,5 @@ HANDLERS: dict[str, Handler] = {
     "MatrixTriangularSolve": _triangular_solve,
     "RFFT": _fft("RFFT", 1),
     "RFFT2D": _fft("RFFT", 2),
-    "SelfAdjointEigV2": _eigh,
+    "RFFT3D": _fft("RFFT", 3),
 }

@@ -8,6 +8,7 @@ from hlo_disc.import_.tensorflow import (
     branches,
     control,
     elementwise,
+    factors,
     images,
     indexing,
     linalg,
@@ -16,11 +17,13 @@ from hlo_disc.import_.tensorflow import (
     reductions,
     scatters,
     shapes,
+    special,
     windows,
 )
 
 _FAMILIES = (
-    blocks, branches, control, elementwise, images, indexing, linalg, nn, random, reductions, scatters, shapes, windows,
+    blocks, branches, control, elementwise, factors, images, indexing, linalg, nn, random, reductions, scatters,
+    shapes, special, windows,
 )  # fmt: skip
 HANDLERS: dict[str, Handler] = {f"tf.{name}": row for family in _FAMILIES for name, row in family.HANDLERS.items()}
 assert len(HANDLERS) == sum(len(family.HANDLERS) for family in _FAMILIES), "an op has two handlers"

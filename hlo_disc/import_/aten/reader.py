@@ -36,7 +36,7 @@ from hlo_disc.import_.aten.dtypes import DTYPES
 from hlo_disc.import_.aten.imported import Imported
 from hlo_disc.import_.aten.results import Results, fake_of, outputs_of
 from hlo_disc.import_.aten.rows import HANDLERS
-from hlo_disc.import_.aten.tensors import I64, Tensors
+from hlo_disc.import_.aten.tensors import Tensors
 from hlo_disc.import_.elements import ZERO
 
 _LONG = 8  # terms

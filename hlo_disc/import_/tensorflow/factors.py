@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from hlo_disc.import_.by_jax import traced
 from hlo_disc.import_.elements import ONE, ZERO

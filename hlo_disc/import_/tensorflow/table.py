@@ -9,10 +9,13 @@ from hlo_disc.import_.tensorflow import (
     control,
     elementwise,
     factors,
+    formats,
     images,
     indexing,
     linalg,
     nn,
+    pools,
+    quantization,
     random,
     reductions,
     scatters,
@@ -22,8 +25,8 @@ from hlo_disc.import_.tensorflow import (
 )
 
 _FAMILIES = (
-    blocks, branches, control, elementwise, factors, images, indexing, linalg, nn, random, reductions, scatters,
-    shapes, special, windows,
+    blocks, branches, control, elementwise, factors, formats, images, indexing, linalg, nn, pools, quantization,
+    random, reductions, scatters, shapes, special, windows,
 )  # fmt: skip
 HANDLERS: dict[str, Handler] = {f"tf.{name}": row for family in _FAMILIES for name, row in family.HANDLERS.items()}
 assert len(HANDLERS) == sum(len(family.HANDLERS) for family in _FAMILIES), "an op has two handlers"

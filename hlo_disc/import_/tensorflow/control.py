@@ -280,6 +280,12 @@ def _get_item(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.emit("dynamic_slice", at, *[zero] * (x.rank - 1), sizes=sizes).reshape(x.shape[1:]).value
 
 
+def _gather_items(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    if isinstance(operands[0], Reserved):
+        r.unsupported("tensors are taken of a list into which nothing was put")
+    return array(r, operands[0]).take(array(r, operands[1]), 0).value
+
+
 def _set_item(r: Reader, op: Any, operands: list[Operand]) -> Result:
     item, at = array(r, operands[2]), array(r, operands[1])
     x = operands[0].filled(r, item.shape, item.dtype) if isinstance(operands[0], Reserved) else array(r, operands[0])
@@ -381,6 +387,7 @@ HANDLERS: dict[str, Handler] = {
     "TensorListConcatV2": _concat,
     "TensorListElementShape": _element_shape,
     "TensorListFromTensor": _from_tensor,
+    "TensorListGather": _gather_items,
     "TensorListGetItem": _get_item,
     "TensorListLength": _length,
     "TensorListPopBack": _pop,

@@ -25,7 +25,7 @@ def turned(x: Array) -> Array:
 
 
 def _mat_mul(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    a, b = (array(r, x) for x in operands)
+    a, b = (array(r, x).cast(result_dtype(op)) for x in operands)  # of SparseMatMul one may be narrower
     flag = op.attributes.get
     return dot(a, b, [0 if flag("transpose_a") else 1], [1 if flag("transpose_b") else 0]).value
 
@@ -296,4 +296,5 @@ HANDLERS: dict[str, Handler] = {
     "RFFT": _fft("RFFT", 1),
     "RFFT2D": _fft("RFFT", 2),
     "RFFT3D": _fft("RFFT", 3),
+    "SparseMatMul": _mat_mul,
 }

@@ -21,12 +21,13 @@ from hlo_disc.import_.tensorflow import (
     scatters,
     shapes,
     special,
+    uniques,
     windows,
 )
 
 _FAMILIES = (
     blocks, branches, control, elementwise, factors, formats, images, indexing, linalg, nn, pools, quantization,
-    random, reductions, scatters, shapes, special, windows,
+    random, reductions, scatters, shapes, special, uniques, windows,
 )  # fmt: skip
 HANDLERS: dict[str, Handler] = {f"tf.{name}": row for family in _FAMILIES for name, row in family.HANDLERS.items()}
 assert len(HANDLERS) == sum(len(family.HANDLERS) for family in _FAMILIES), "an op has two handlers"

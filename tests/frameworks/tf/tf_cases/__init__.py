@@ -1,5 +1,7 @@
 """Small functions of TensorFlow with unknown sizes, as data: a module of TensorFlow a file."""
 
-from . import control, image, indexing, linalg, math, nn, pools, quantization
+from . import control, data, image, indexing, linalg, math, nn, pools, quantization
 
-CASES = [case for module in (math, nn, pools, linalg, image, indexing, control, quantization) for case in module.CASES]
+CASES = [
+    case for module in (math, nn, pools, linalg, image, indexing, data, control, quantization) for case in module.CASES
+]

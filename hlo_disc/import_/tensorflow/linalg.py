@@ -168,7 +168,7 @@ def _factors(x: Array) -> tuple[Array, Array]:
     return Array(r, made), Array(r, pivots) - 1
 
 
-def _permutation(r: Reader, pivots: Array) -> Array:
+def permutation(r: Reader, pivots: Array) -> Array:
     """Exchanges of rows, one after another, as the row that ends up at each place."""
     batch, n = dim_product(pivots.shape[:-1]), pivots.shape[-1]
     flat = pivots.reshape((batch, n))
@@ -192,7 +192,7 @@ def _permutation(r: Reader, pivots: Array) -> Array:
 
 def _lu(r: Reader, op: Any, operands: list[Operand]) -> Result:
     made, pivots = _factors(array(r, operands[0]))
-    return [made.value, _permutation(r, pivots).cast(result_dtype(op, 1)).value]
+    return [made.value, permutation(r, pivots).cast(result_dtype(op, 1)).value]
 
 
 def solve(a: Array, b: Array, adjoint: bool = False) -> Array:
@@ -200,7 +200,7 @@ def solve(a: Array, b: Array, adjoint: bool = False) -> Array:
     if adjoint:
         a = turned(a).conj()
     made, pivots = _factors(a)
-    perm = _permutation(a.r, pivots)
+    perm = permutation(a.r, pivots)
     n = perm.shape[-1]
     flat_b = b.reshape((dim_product(b.shape[:-2]), *b.shape[-2:]))
     flat_p = perm.reshape((flat_b.shape[0], n))

@@ -1,7 +1,9 @@
 """Small functions of TensorFlow with unknown sizes, as data: a module of TensorFlow a file."""
 
-from . import control, data, image, indexing, linalg, math, nn, pools, quantization
+from . import control, data, image, indexing, linalg, math, nn, pools, quantization, random
 
 CASES = [
-    case for module in (math, nn, pools, linalg, image, indexing, data, control, quantization) for case in module.CASES
+    case
+    for module in (math, nn, pools, linalg, image, indexing, data, control, quantization, random)
+    for case in module.CASES
 ]

@@ -9,7 +9,8 @@ import numpy as np
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import F32, I64, Array, array, dot, iota, joined, size_scalar, where
+from hlo_disc.import_.tensorflow.arrays import F32, I64, Array, array, iota, joined, size_scalar, where
+from hlo_disc.import_.tensorflow.resampling import weighed
 from hlo_disc.import_.tensorflow.shapes import result_dtype
 
 if TYPE_CHECKING:
@@ -117,9 +118,7 @@ def _resize_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
         zero = lerp.like(0)
         weights = where(column.equal(low.broadcast(shape, (0,))), (1 - lerp).broadcast(shape, (0,)), zero)
         weights = weights + where(column.equal(high.broadcast(shape, (0,))), lerp.broadcast(shape, (0,)), zero)
-        made = dot(x, weights, [axis], [0])
-        perm = [*range(axis), x.rank - 1, *range(axis, x.rank - 1)]
-        x = made.transpose(perm)
+        x = weighed(x, weights, axis)
     return x.cast(result_dtype(op)).value
 
 
@@ -135,8 +134,7 @@ def _nearest_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
             place = place.op("round_nearest_afz")
         own = _bounded(place.op("floor").cast(I64), n)
         weights = iota(r, (m, n), 1, I64).equal(own.broadcast((m, n), (0,))).cast(F32)
-        perm = [*range(axis), x.rank - 1, *range(axis, x.rank - 1)]
-        x = dot(x, weights, [axis], [0]).transpose(perm)
+        x = weighed(x, weights, axis)
     return x.cast(dy.dtype).value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hlo_disc.import_.handlers.types import Handler
 from hlo_disc.import_.tensorflow import (
     blocks,
+    boxes,
     branches,
     control,
     elementwise,
@@ -18,6 +19,7 @@ from hlo_disc.import_.tensorflow import (
     quantization,
     random,
     reductions,
+    resampling,
     scatters,
     shapes,
     special,
@@ -26,8 +28,8 @@ from hlo_disc.import_.tensorflow import (
 )
 
 _FAMILIES = (
-    blocks, branches, control, elementwise, factors, formats, images, indexing, linalg, nn, pools, quantization,
-    random, reductions, scatters, shapes, special, uniques, windows,
+    blocks, boxes, branches, control, elementwise, factors, formats, images, indexing, linalg, nn, pools,
+    quantization, random, reductions, resampling, scatters, shapes, special, uniques, windows,
 )  # fmt: skip
 HANDLERS: dict[str, Handler] = {f"tf.{name}": row for family in _FAMILIES for name, row in family.HANDLERS.items()}
 assert len(HANDLERS) == sum(len(family.HANDLERS) for family in _FAMILIES), "an op has two handlers"

@@ -14,6 +14,7 @@ from hlo_disc.import_.tensorflow import (
     images,
     indexing,
     linalg,
+    modules,
     nn,
     pools,
     quantization,
@@ -25,11 +26,12 @@ from hlo_disc.import_.tensorflow import (
     special,
     uniques,
     windows,
+    xla,
 )
 
 _FAMILIES = (
-    blocks, boxes, branches, control, elementwise, factors, formats, images, indexing, linalg, nn, pools,
-    quantization, random, reductions, resampling, scatters, shapes, special, uniques, windows,
+    blocks, boxes, branches, control, elementwise, factors, formats, images, indexing, linalg, modules, nn,
+    pools, quantization, random, reductions, resampling, scatters, shapes, special, uniques, windows, xla,
 )  # fmt: skip
 HANDLERS: dict[str, Handler] = {f"tf.{name}": row for family in _FAMILIES for name, row in family.HANDLERS.items()}
 assert len(HANDLERS) == sum(len(family.HANDLERS) for family in _FAMILIES), "an op has two handlers"

@@ -21,9 +21,11 @@ _OURS = os.path.dirname(os.path.dirname(__file__))
 _CHECKS = ("CheckNumerics", "CheckNumericsV2", "Print")
 # What hands on its operand: a loop that returns an argument through one has not changed it.
 _NOTHING = frozenset(("Identity", "ReadVariableOp", "StopGradient", "PreventGradient", "Snapshot", *_CHECKS))
+HANDED_ON = frozenset((*_NOTHING, "IdentityN"))
+LEFT_OUT = ("Assert", "ControlTrigger", "NoOp", "PrintV2")  # without a result, that anyone could need
 # Stateful ops that compiled functions do without where no result needs them. Nothing is checked or printed, as under
 # XLA; and to read a variable or the time, or to draw a number, changes nothing that anyone could see.
-_READS = ("Const", "Empty", "NoOp", "Placeholder", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "Timestamp")
+_READS = ("Const", "Empty", "Placeholder", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "Timestamp")
 _DRAWS = (
     "Multinomial",
     "RandomShuffle",
@@ -32,7 +34,7 @@ _DRAWS = (
     "RandomUniformInt",
     "TruncatedNormal",
 )
-_IGNORED = frozenset(("Assert", "PrintV2", *_CHECKS, *_READS, *_DRAWS))
+_IGNORED = frozenset((*LEFT_OUT, *_CHECKS, *_READS, *_DRAWS))
 
 
 def program_of(

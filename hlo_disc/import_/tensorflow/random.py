@@ -48,7 +48,7 @@ def _joined_words(low: Array, high: Array) -> Array:
     return low.cast(U64) | high.cast(U64).op("shift_left", 32)
 
 
-def _key_counter(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _key_counter(r: Reader, op: Any, operands: list[Operand]) -> list[Operand]:
     seed = [_real(r, x.value) for x in _words(r, operands[0])]
     key = tuple(_real(r, r.constant(np.array(word, U32))) for word in _SCRAMBLE)
     mixed = [Array(r, x.value) for x in philox(key, tuple(seed))]  # type: ignore[arg-type]
@@ -58,12 +58,12 @@ def _key_counter(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [made[0].reshape((ONE,)).value, counter.value]
 
 
-def _algorithm(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _algorithm(r: Reader, op: Any, operands: list[Operand]) -> Operand:
     return Symbolic(np.dtype(np.int32), (), (ONE,))
 
 
-def _key_counter_algorithm(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    return [*_key_counter(r, op, operands), _algorithm(r, op, operands)]  # type: ignore[misc]
+def _key_counter_algorithm(r: Reader, op: Any, operands: list[Operand]) -> list[Operand]:
+    return [*_key_counter(r, op, operands), _algorithm(r, op, operands)]
 
 
 def _seeded(handler: Handler) -> Handler:
@@ -71,7 +71,7 @@ def _seeded(handler: Handler) -> Handler:
 
     def older(r: Reader, op: Any, operands: list[Operand]) -> Result:
         shape, seed, *rest = operands
-        return handler(r, op, [shape, *_key_counter_algorithm(r, op, [seed]), *rest])  # type: ignore[misc]
+        return handler(r, op, [shape, *_key_counter_algorithm(r, op, [seed]), *rest])
 
     return older
 
@@ -186,8 +186,8 @@ def _multinomial(r: Reader, op: Any, operands: list[Operand]) -> Result:
     given, dtype = array(r, operands[0]), result_dtype(op)
     (samples,) = r.sizes(array_1d(r, operands[1]))
     rows, classes = given.shape
-    keys = [operands[1], *_key_counter_algorithm(r, op, operands[2:])]  # type: ignore[misc]
-    part = _unit(_bits(r, keys, (rows, samples), 64), F64)  # type: ignore[arg-type]
+    keys = [operands[1], *_key_counter_algorithm(r, op, operands[2:])]
+    part = _unit(_bits(r, keys, (rows, samples), 64), F64)
     logits = given.cast(F64)
     finite = given.op("is_finite")
     most = where(finite, logits, np.finfo(given.cast(F32).dtype if given.dtype.itemsize < 4 else given.dtype).min)

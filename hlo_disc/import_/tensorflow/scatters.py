@@ -98,6 +98,7 @@ def _finite(kind: str, dtype: np.dtype) -> Any:
 
 
 def _last_segment(r: Reader, ids: Array) -> Dim:
+    """How many there are of what is numbered from 0."""
     most = ids.cast(I64).reduce("max", [0]).maximum(-1) + 1
     return r.sizes(most.reshape((ONE,)).value)[0]
 
@@ -154,9 +155,7 @@ def _stitched(r: Reader, places: list[Array], parts: list[Array]) -> Array:
     rest = parts[0].shape[places[0].rank :]
     rows = [x.reshape((at.shape[0], *rest)) for at, x in zip(flat, parts, strict=True)]
     at, x = joined(flat, 0), joined(rows, 0)
-    count = at.cast(I64).reduce("max", [0]).maximum(-1) + 1
-    (size,) = r.sizes(count.reshape((ONE,)).value)
-    return filled(r, 0, x.dtype, (size, *rest)).scatter(at.expand(1), x, 1, replacing(r, x.dtype))
+    return filled(r, 0, x.dtype, (_last_segment(r, at), *rest)).scatter(at.expand(1), x, 1, replacing(r, x.dtype))
 
 
 def _stitch_elements(r: Reader, op: Any, *xs: np.ndarray) -> np.ndarray | None:

@@ -29,9 +29,9 @@ from hlo_disc.import_.tensorflow import (
     xla,
 )
 
-_FAMILIES = (
+FAMILIES = (
     blocks, boxes, branches, control, elementwise, factors, formats, images, indexing, linalg, modules, nn,
     pools, quantization, random, reductions, resampling, scatters, shapes, special, uniques, windows, xla,
 )  # fmt: skip
-HANDLERS: dict[str, Handler] = {f"tf.{name}": row for family in _FAMILIES for name, row in family.HANDLERS.items()}
-assert len(HANDLERS) == sum(len(family.HANDLERS) for family in _FAMILIES), "an op has two handlers"
+HANDLERS: dict[str, Handler] = {f"tf.{name}": row for family in FAMILIES for name, row in family.HANDLERS.items()}
+assert len(HANDLERS) == sum(len(family.HANDLERS) for family in FAMILIES), "an op has two handlers"

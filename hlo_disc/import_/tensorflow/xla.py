@@ -120,8 +120,8 @@ def _window(r: Reader, window: Operand, padding: Operand, rest: Sequence[Operand
     """rest: strides, and dilations of the operand and the window, which are 1 by default."""
     sizes, pairs = r.dims(window), r.dims(padding)
     numbers = [tuple(ints(r, x, "strides and dilations")) for x in rest]
-    numbers += [(1,) * len(sizes)] * (3 - len(numbers))
-    return Window(sizes, *numbers, pairs[::2], pairs[1::2])
+    strides, base, holes = [*numbers, *[(1,) * len(sizes)] * (3 - len(numbers))]
+    return Window(sizes, strides, base, holes, pairs[::2], pairs[1::2])
 
 
 def _reduce_window(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -270,6 +270,10 @@ def _rng_bits(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return generate(r, r.data(operands[1]), shape, result_dtype(op, 1), algorithm == _THREEFRY)
 
 
+def _first_device(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    return Symbolic(np.dtype(np.int32), (), (ZERO,))
+
+
 def _cut(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """As many elements of an axis as are said to be there."""
     x = array(r, operands[0])
@@ -304,6 +308,7 @@ HANDLERS: dict[str, Handler] = {
     "XlaReduce": _reduce,
     "XlaReducePrecision": _reduce_precision,
     "XlaReduceWindow": _reduce_window,
+    "XlaReplicaId": _first_device,
     "XlaRngBitGenerator": _rng_bits,
     "XlaScatter": _scatter,
     "XlaSelectAndScatter": _select_and_scatter,

@@ -1,10 +1,9 @@
-"""Products of matrices, what is on diagonals, and factorisations by LAPACK."""
+"""Products of matrices, and factorisations by LAPACK."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.einsum import make_einsum
@@ -13,6 +12,7 @@ from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow.arrays import I32, I64, Array, array, dot, filled, iota, joined, size_scalar, where
 from hlo_disc.import_.tensorflow.control import loop
+from hlo_disc.import_.tensorflow.diagonals import diagonal, on_diagonal
 from hlo_disc.import_.tensorflow.shapes import broadcast_shape, result_dtype
 
 if TYPE_CHECKING:
@@ -51,11 +51,6 @@ def _einsum(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return make_einsum(r, op, op.attributes["equation"], values, result_dtype(op))
 
 
-def on_diagonal(r: Reader, shape: Shape) -> Array:
-    """Where the last two indices are equal."""
-    return iota(r, shape, len(shape) - 2).equal(iota(r, shape, len(shape) - 1))
-
-
 def _band_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     row, column = x.iota(x.rank - 2, I64), x.iota(x.rank - 1, I64)
@@ -67,60 +62,6 @@ def _band_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
         within = (distance <= most) | (most < 0)
         inside = within if inside is None else inside & within
     return x.value if inside is None else where(inside, x, x.like(0)).value
-
-
-def _main_diagonal(r: Reader, op: Any, operands: list[Operand], at: int) -> None:
-    if len(operands) > at:
-        k = operands[at]
-        if not isinstance(k, Symbolic) or any(d != ZERO for d in k.elements):
-            r.unsupported("only the main diagonal")
-
-
-def _diag(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    x = array(r, operands[0])
-    _main_diagonal(r, op, operands, 1)
-    n = x.shape[-1]
-    sizes = [n, n]
-    for i, at in enumerate((2, 3)):
-        if len(operands) > at and r.constant_of(operands[at]) != -1:
-            (sizes[i],) = r.elements(operands[at])
-    if tuple(sizes) != (n, n):
-        r.unsupported("only square matrices")
-    shape = (*x.shape[:-1], n, n)
-    padding = array(r, operands[4]) if len(operands) > 4 else x.like(0)
-    return where(on_diagonal(r, shape), x.broadcast(shape, [*range(x.rank - 1), x.rank]), padding).value
-
-
-def _diag_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    x = array(r, operands[0])
-    _main_diagonal(r, op, operands, 1)
-    return diagonal(x).value
-
-
-def diagonal(x: Array) -> Array:
-    """The elements with two equal last indices."""
-    r, scalar = x.r, x.r.evaluator.scalar
-    n = scalar.minimum(*x.shape[-2:])
-    square = x.slice(x.rank - 2, ZERO, n).slice(x.rank - 1, ZERO, n)
-    zero = square.like(0)
-    return where(on_diagonal(r, square.shape), square, zero).sum([x.rank - 1])
-
-
-def _set_diag(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    x, line = array(r, operands[0]), array(r, operands[1])
-    _main_diagonal(r, op, operands, 2)
-    n = r.evaluator.scalar.minimum(*x.shape[-2:])
-    r.equal(line.shape[-1], n, "the new diagonal's length and the matrix's")
-    longest = line.pad([ZERO] * line.rank, [*[ZERO] * (line.rank - 1), x.shape[-2] - line.shape[-1]])
-    return where(on_diagonal(r, x.shape), longest.broadcast(x.shape, range(x.rank - 1)), x).value
-
-
-def _trace_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """`DiagPart`: of a tensor of rank 2k."""
-    x = array(r, operands[0])
-    half = x.rank // 2
-    n = dim_product(x.shape[:half])
-    return diagonal(x.reshape((n, n))).reshape(x.shape[:half]).value
 
 
 def _cross(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -265,7 +206,6 @@ HANDLERS: dict[str, Handler] = {
     "BatchMatMulV3": _batch_mat_mul,
     "Cholesky": _cholesky,
     "Cross": _cross,
-    "DiagPart": _trace_part,
     "Einsum": _einsum,
     "FFT": _fft("FFT", 1),
     "FFT2D": _fft("FFT", 2),
@@ -281,16 +221,7 @@ HANDLERS: dict[str, Handler] = {
     "MatMul": _mat_mul,
     "MatrixBandPart": _band_part,
     "MatrixDeterminant": _determinant,
-    "MatrixDiag": _diag,
-    "MatrixDiagPart": _diag_part,
-    "MatrixDiagPartV2": _diag_part,
-    "MatrixDiagPartV3": _diag_part,
-    "MatrixDiagV2": _diag,
-    "MatrixDiagV3": _diag,
     "MatrixInverse": _inverse,
-    "MatrixSetDiag": _set_diag,
-    "MatrixSetDiagV2": _set_diag,
-    "MatrixSetDiagV3": _set_diag,
     "MatrixSolve": _solve,
     "MatrixTriangularSolve": _triangular_solve,
     "RFFT": _fft("RFFT", 1),

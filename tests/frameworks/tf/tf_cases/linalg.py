@@ -25,6 +25,13 @@ def rebuilt(s, u, v):
     return tf.matmul(u * s[..., None, :], v, adjoint_b=True)
 
 
+BANDS = ((-1, 1), (0, 2), (-3, -1), 2, -2)
+
+
+def banded(align):
+    return lambda x: [tf.linalg.diag_part(x, k=k, align=align, padding_value=7) for k in BANDS]
+
+
 def slope(function):
     """The gradient of a sum."""
 
@@ -62,6 +69,32 @@ CASES = cases(
         ("diag_part", tf.linalg.diag_part, "f32[a, b]", ((3, 5), (6, 2), (1, 1))),
         ("set_diag", tf.linalg.set_diag, ("f32[a, b, b]", "f32[a, b]")),
         ("tensor_diag", tf.linalg.tensor_diag, "f32[a]"),
+        *(
+            (f"diag_part of a band, {align}", banded(align), "f32[2, a, b]", ((4, 5), (7, 4), (4, 4)))
+            for align in ("RIGHT_LEFT", "LEFT_RIGHT", "LEFT_LEFT", "RIGHT_RIGHT")
+        ),
+        (
+            "set_diag of a band",
+            lambda x: [tf.linalg.set_diag(x, tf.linalg.diag_part(x, k=k) * 2, k=k) for k in BANDS],
+            "f32[2, 4, 5]",
+            ((), (), ()),
+        ),
+        *(
+            (
+                f"diag of a band, {align}",
+                lambda x, align=align: [tf.linalg.diag(x, k=k, align=align) for k in ((-1, 1), (0, 2), (-3, -1))],
+                "f32[2, 3, a]",
+                ((4,), (7,), (3,)),
+            )
+            for align in ("RIGHT_LEFT", "LEFT_RIGHT")
+        ),
+        ("diag beside the main one", lambda x: [tf.linalg.diag(x, k=k) for k in (-2, 1)], "f32[a, b]"),
+        (
+            "diag with rows of its own",
+            lambda x: tf.linalg.diag(x, k=(-1, 0), num_rows=tf.shape(x)[2] + 1, padding_value=2),
+            "f32[a, 2, b]",
+            ((3, 4), (1, 2), (2, 7)),
+        ),
         ("band_part", lambda x: tf.linalg.band_part(x, 1, 2), MATRICES),
         ("band_part of all below", lambda x, n: tf.linalg.band_part(x, n, 1), (MATRICES, "i32[]@-1:0")),
         ("eye", lambda x: tf.eye(tf.shape(x)[0], tf.shape(x)[1]), "f32[a, b]"),

@@ -148,6 +148,19 @@ def _max_pool_places(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [made.value, at.cast(result_dtype(op, 1)).value]
 
 
+def _max_pool_grad_at(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """The gradient at the places of the maxima."""
+    x, dy, at = (array(r, o) for o in operands)
+    count = dim_product(x.shape)
+    place = at.cast(I64)
+    if not op.attributes.get("include_batch_in_index", False):
+        place = place + place.iota(0, I64) * size_scalar(r, dim_product(x.shape[1:]), I64)
+    flat = (dim_product(dy.shape),)
+    made = filled(r, 0, dy.dtype, (count,))
+    made = made.scatter(place.reshape(flat).expand(1), dy.reshape(flat), 1, monoid_region("add", dy.dtype))
+    return made.reshape(x.shape).value
+
+
 HANDLERS: dict[str, Handler] = {
     "AvgPool": _avg_pool,
     "AvgPool3D": _avg_pool,
@@ -160,6 +173,7 @@ HANDLERS: dict[str, Handler] = {
     "MaxPoolGrad": _max_pool_grad,
     "MaxPoolGradGrad": _max_pool_grad_grad,
     "MaxPoolGradGradV2": _max_pool_grad_grad,
+    "MaxPoolGradWithArgmax": _max_pool_grad_at,
     "MaxPoolGradV2": _max_pool_grad,
     "MaxPoolV2": _max_pool,
     "MaxPoolWithArgmax": _max_pool_places,

@@ -8,6 +8,7 @@ from hlo_disc.import_.tensorflow import (
     boxes,
     branches,
     control,
+    crops,
     diagonals,
     elementwise,
     factors,
@@ -31,7 +32,7 @@ from hlo_disc.import_.tensorflow import (
 )
 
 FAMILIES = (
-    blocks, boxes, branches, control, diagonals, elementwise, factors, formats, images, indexing, linalg,
+    blocks, boxes, branches, control, crops, diagonals, elementwise, factors, formats, images, indexing, linalg,
     modules, nn, pools, quantization, random, reductions, resampling, scatters, shapes, special, uniques,
     windows, xla,
 )  # fmt: skip

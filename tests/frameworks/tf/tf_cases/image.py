@@ -27,6 +27,19 @@ def slope(function):
     return gradient
 
 
+def cropped(size):
+    """Crops, and their gradients by the images and by the boxes."""
+
+    def function(x, boxes):
+        with tf.GradientTape() as tape:
+            tape.watch([x, boxes])
+            made = tf.image.crop_and_resize(x, boxes, [0, 0, 0, 0], size)
+            total = tf.reduce_sum(made**2)
+        return made, tape.gradient(total, [x, boxes])
+
+    return function
+
+
 def kept(function):
     """Of boxes of which some are turned around, by scores of which some are equal."""
 
@@ -85,6 +98,18 @@ CASES = cases(
                 ("BILINEAR", "WRAP"),
                 ("NEAREST", "NEAREST"),
             )
+        ),
+        ("gradient of resize bicubic", slope(resized("bicubic")), IMAGE, SIZES, 1e-3),
+        (
+            "gradient of bicubic as in TensorFlow 1",
+            slope(lambda x: tf.compat.v1.image.resize_bicubic(x, [5, 9], align_corners=True)),
+            IMAGE,
+            SOME,
+            1e-3,
+        ),
+        *(
+            (f"gradients of crops of {size}", cropped(size), (IMAGE, "f32[4, 4]@-0.2:1.2"), SOME, 1e-3)
+            for size in ((3, 4), (1, 5))
         ),
         ("non_max_suppression", kept(lambda b, s: tf.image.non_max_suppression(b, s, 5, 0.3, -1.5)), BOXES, COUNTS),
         (

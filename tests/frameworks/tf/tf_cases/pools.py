@@ -61,6 +61,17 @@ CASES = cases(
             IMAGE,
             ((2, 7, 6), (1, 4, 4), (3, 5, 8)),
         ),
+        *(
+            (
+                f"gradient at places, {'in all images' if whole else 'in an image'}",
+                slope(
+                    lambda x, whole=whole: tf.nn.max_pool_with_argmax(x, 2, 2, "SAME", include_batch_in_index=whole)[0]
+                ),
+                IMAGE,
+                ((2, 7, 6), (1, 4, 4), (3, 5, 8)),
+            )
+            for whole in (False, True)
+        ),
         ("second derivative", slope(slope(lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"))), IMAGE, IMAGES),
         ("gradient of max_pool3d", slope(lambda x: tf.nn.max_pool3d(x, 2, 2, "SAME")), VOLUME, VOLUMES),
         ("gradient of avg_pool3d", slope(lambda x: tf.nn.avg_pool3d(x, 2, 2, "SAME")), VOLUME, VOLUMES),

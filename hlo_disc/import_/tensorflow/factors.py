@@ -57,6 +57,15 @@ def _eigh(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [values, vectors if op.attributes.get("compute_v", True) else filled(r, 0, x.dtype, (ZERO,)).value]
 
 
+def _eig(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Of any square matrix, in no order; vectors are of length 1."""
+    x = r.data(operands[0])
+    r.equal(x.shape[-2], x.shape[-1], "rows and columns")
+    both = op.attributes.get("compute_v", True)
+    made = traced(r, lambda a: lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=both), x)
+    return made if both else [made[0], filled(r, 0, made[0].dtype, (ZERO,)).value]
+
+
 def _tridiagonal_solve(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """The rows of the first operand are the diagonal above the main one, that, and the one below, each as long."""
     diagonals, rhs = (array(r, x) for x in operands)
@@ -90,6 +99,7 @@ def _tridiagonal_product(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 HANDLERS: dict[str, Handler] = {
+    "Eig": _eig,
     "Qr": _qr,
     "SelfAdjointEigV2": _eigh,
     "Svd": _svd,

@@ -76,20 +76,20 @@ def _seeded(handler: Handler) -> Handler:
     return older
 
 
-def _philox_only(r: Reader, operands: list[Operand]) -> None:
+def philox_only(r: Reader, operands: list[Operand]) -> None:
     if r.constant_of(operands[3]) not in _PHILOX:
         r.unsupported("only Philox, by which TensorFlow makes random numbers on a CPU")
 
 
 def _bits(r: Reader, operands: list[Operand], shape: Shape, width: int) -> Array:
-    _philox_only(r, operands)
+    philox_only(r, operands)
     key, counter = array(r, operands[1]), array(r, operands[2])
     low, high = (_real(r, r.element(counter.value, i)) for i in range(2))
     _, bits = philox_bits(r, _real(r, r.element(key.value, 0)), [low, high], shape, width)
     return Array(r, bits.value)
 
 
-def _unit(bits: Array, dtype: np.dtype) -> Array:
+def unit(bits: Array, dtype: np.dtype) -> Array:
     """Numbers in [0, 1) from the low bits of words."""
     digits = _DIGITS[dtype.name]
     if dtype == F64:  # the first word is the high one
@@ -99,7 +99,7 @@ def _unit(bits: Array, dtype: np.dtype) -> Array:
 
 def _uniform(r: Reader, op: Any, operands: list[Operand]) -> Result:
     dtype = result_dtype(op)
-    return _unit(_bits(r, operands, r.sizes(operands[0]), 64 if dtype == F64 else 32), dtype).value
+    return unit(_bits(r, operands, r.sizes(operands[0]), 64 if dtype == F64 else 32), dtype).value
 
 
 def _integers(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -119,28 +119,27 @@ def _all_integers(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _normal(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """By the method of Box and Muller, two at a time."""
     dtype, shape = result_dtype(op), r.sizes(operands[0])
-    if dtype == F64:
-        r.unsupported("only f32 and narrower")
     count = dim_product(shape)
     pairs = (count + 1) // 2
-    words = _bits(r, operands, (pairs * 2,), 32).reshape((pairs, 2))
-    made = joined(_pair(*(words.slice(1, i, i + 1) for i in (0, 1))), 1).reshape((pairs * 2,))
+    words = _bits(r, operands, (pairs * 2,), 64 if dtype == F64 else 32).reshape((pairs, 2))
+    made = joined(normal_pair(*(words.slice(1, i, i + 1) for i in (0, 1))), 1).reshape((pairs * 2,))
     return made.slice(0, 0, count).reshape(shape).cast(dtype).value
 
 
-def _pair(first: Array, second: Array) -> list[Array]:
-    """Two normal numbers of two words."""
-    size = (_unit(first, F32).maximum(1e-7).log() * -2).sqrt()
-    turn = _unit(second, F32) * (2 * math.pi)
+def normal_pair(first: Array, second: Array) -> list[Array]:
+    """Two normal numbers of two words, of f64 where these have 64 bits."""
+    dtype = F64 if first.dtype == U64 else F32
+    size = (unit(first, dtype).maximum(1e-7).log() * -2).sqrt()
+    turn = unit(second, dtype) * (2 * math.pi)
     return [turn.op("sine") * size, turn.op("cosine") * size]
 
 
 # Numbers that are drawn until they fit have so many blocks of four words each, of which few are used.
-_RESERVED = 256
+RESERVED = 256
 
 
-def _block(r: Reader, operands: list[Operand], number: Array) -> list[Array]:
-    """Four words for each number of a block."""
+def block(r: Reader, operands: list[Operand], number: Array, dtype: np.dtype) -> list[Array]:
+    """Four words for each number of a block, or two of 64 bits for f64."""
     key, counter = array(r, operands[1]), array(r, operands[2])
     word, low, high = (Array(r, r.element(x.value, i)) for x, i in ((key, 0), (counter, 0), (counter, 1)))
     at = low + number
@@ -150,32 +149,32 @@ def _block(r: Reader, operands: list[Operand], number: Array) -> list[Array]:
         for x in (word.broadcast(at.shape), at, carried)
         for half in (x.cast(U32), x.op("shift_right_logical", 32).cast(U32))
     ]
-    return [Array(r, x.value) for x in philox(tuple(halves[:2]), tuple(halves[2:]))]  # type: ignore[arg-type]
+    words = [Array(r, x.value) for x in philox(tuple(halves[:2]), tuple(halves[2:]))]  # type: ignore[arg-type]
+    return words if dtype != F64 else [_joined_words(*words[:2]), _joined_words(*words[2:])]
 
 
 def _truncated_normal(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """Normal numbers below 2 in magnitude: four at a time are the first such of blocks of their own."""
+    """Normal numbers below 2 in magnitude: a few at a time are the first such of blocks of their own."""
     dtype, shape = result_dtype(op), r.sizes(operands[0])
-    _philox_only(r, operands)
-    if dtype == F64:
-        r.unsupported("only f32 and narrower")
-    count = dim_product(shape)
-    groups = (count + 3) // 4
-    start = iota(r, (groups,), 0, U64) * _RESERVED
-    place = iota(r, (groups, Dim.const(4)), 1, np.int32)
+    philox_only(r, operands)
+    wide = F64 if dtype == F64 else F32
+    count, each = dim_product(shape), 16 // wide.itemsize
+    groups = (count + (each - 1)) // each
+    start = iota(r, (groups,), 0, U64) * (RESERVED * each // 4)
+    place = iota(r, (groups, Dim.const(each)), 1, np.int32)
 
     def step(turn: Array, found: Array, made: Array) -> list[Array]:
-        words = _block(r, operands, start + turn.broadcast(start.shape))
-        for x in (*_pair(*words[:2]), *_pair(*words[2:])):
+        words = block(r, operands, start + turn.broadcast(start.shape), wide)
+        for x in (number for k in range(0, each, 2) for number in normal_pair(*words[k : k + 2])):
             fits = x.abs() < 2
             here = place.equal(where(fits, found, -1).broadcast(place.shape, (0,)))
             made = where(here, x.broadcast(place.shape, (0,)), made)
             found = found + fits.cast(np.int32)
         return [turn + 1, found, made]
 
-    first = [filled(r, 0, U64, ()), filled(r, 0, np.int32, (groups,)), filled(r, 0, F32, place.shape)]
-    made = loop(r, lambda turn, found, made: (found < 4).reduce("or", [0]), step, first)[2]
-    return made.reshape((groups * 4,)).slice(0, 0, count).reshape(shape).cast(dtype).value
+    first = [filled(r, 0, U64, ()), filled(r, 0, np.int32, (groups,)), filled(r, 0, wide, place.shape)]
+    made = loop(r, lambda turn, found, made: (found < each).reduce("or", [0]), step, first)[2]
+    return made.reshape((groups * each,)).slice(0, 0, count).reshape(shape).cast(dtype).value
 
 
 def _multinomial(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -187,7 +186,7 @@ def _multinomial(r: Reader, op: Any, operands: list[Operand]) -> Result:
     (samples,) = r.sizes(array_1d(r, operands[1]))
     rows, classes = given.shape
     keys = [operands[1], *_key_counter_algorithm(r, op, operands[2:])]
-    part = _unit(_bits(r, keys, (rows, samples), 64), F64)
+    part = unit(_bits(r, keys, (rows, samples), 64), F64)
     logits = given.cast(F64)
     finite = given.op("is_finite")
     most = where(finite, logits, np.finfo(given.cast(F32).dtype if given.dtype.itemsize < 4 else given.dtype).min)

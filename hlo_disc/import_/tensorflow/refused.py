@@ -14,7 +14,7 @@ _VARIABLES = """
     StatefulUniformInt VarIsInitializedOp
 """
 _ROWS = {
-    "it assigns to a variable, or is about one that a call has": _VARIABLES,
+    "it assigns to a variable": _VARIABLES,
     "random numbers without a seed of their own: take those of tf.random.stateless_*": """
         Multinomial ParameterizedTruncatedNormal RandomShuffle RandomStandardNormal RandomUniform RandomUniformInt
         TruncatedNormal
@@ -32,7 +32,7 @@ _ROWS = {
     """,
     "there is no host program that a compiled function could talk to": "XlaRecv XlaSend",
     "code that is registered with TensorFlow's XLA alone": "XlaCustomCall XlaCustomCallV2",
-    "a list of TensorFlow 1: tf.TensorArray is another one since, where control flow is not that of TensorFlow 1": """
+    "lists of TensorFlow 1: with tf.compat.v1.enable_control_flow_v2() tf.TensorArray makes those that are handled": """
         StackCloseV2 StackPopV2 StackPushV2 StackV2 TensorArrayCloseV3 TensorArrayConcatV3 TensorArrayGatherV3
         TensorArrayGradV3 TensorArrayReadV3 TensorArrayScatterV3 TensorArraySizeV3 TensorArraySplitV3 TensorArrayV3
         TensorArrayWriteV3

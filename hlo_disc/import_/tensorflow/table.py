@@ -13,6 +13,7 @@ from hlo_disc.import_.tensorflow import (
     elementwise,
     factors,
     formats,
+    gammas,
     images,
     indexing,
     linalg,
@@ -32,9 +33,9 @@ from hlo_disc.import_.tensorflow import (
 )
 
 FAMILIES = (
-    blocks, boxes, branches, control, crops, diagonals, elementwise, factors, formats, images, indexing, linalg,
-    modules, nn, pools, quantization, random, reductions, resampling, scatters, shapes, special, uniques,
-    windows, xla,
+    blocks, boxes, branches, control, crops, diagonals, elementwise, factors, formats, gammas, images, indexing,
+    linalg, modules, nn, pools, quantization, random, reductions, resampling, scatters, shapes, special,
+    uniques, windows, xla,
 )  # fmt: skip
 HANDLERS: dict[str, Handler] = {f"tf.{name}": row for family in FAMILIES for name, row in family.HANDLERS.items()}
 assert len(HANDLERS) == sum(len(family.HANDLERS) for family in FAMILIES), "an op has two handlers"

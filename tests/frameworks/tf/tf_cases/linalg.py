@@ -32,6 +32,12 @@ def banded(align):
     return lambda x: [tf.linalg.diag_part(x, k=k, align=align, padding_value=7) for k in BANDS]
 
 
+def eigen(x):
+    """What does not depend on the order of eigenvalues."""
+    values, vectors = tf.linalg.eig(x)
+    return tf.matmul(vectors * values[..., None, :], tf.linalg.inv(vectors)), tf.norm(vectors, axis=-2)
+
+
 def slope(function):
     """The gradient of a sum."""
 
@@ -150,6 +156,8 @@ CASES = cases(
             SMALL,
             1e-4,
         ),
+        ("eig", eigen, "f32[2, a, a]", ((3,), (7,), (1,)), 1e-3),
+        ("eigvals", lambda x: tf.sort(tf.abs(tf.linalg.eigvals(x))), SQUARE, ((3,), (7,), (1,)), 1e-3),
         (
             "tridiagonal_solve",
             lambda x, y: tf.linalg.tridiagonal_solve(x + [[0.0], [6.0], [0.0]], y),

@@ -19,6 +19,10 @@ def edges(x, seed):
     return tf.random.stateless_categorical(rows, tf.shape(x)[1] + 2, seed, tf.int32)
 
 
+def several(x, seed):
+    return tf.random.stateless_gamma([3, tf.shape(x)[0], tf.shape(x)[1]], seed, x, beta=2.0)
+
+
 CASES = cases(
     "random",
     [
@@ -32,6 +36,15 @@ CASES = cases(
             )
             for dtype, error in ((tf.float32, 1e-5), (tf.float16, 2e-3), (tf.bfloat16, 2e-2))
         ),
+        *(
+            (f"{name} of float64", of_shape(getattr(tf.random, name), dtype=tf.float64), GIVEN, SIZES, 1e-12)
+            for name in ("stateless_normal", "stateless_truncated_normal")
+        ),
+        *(
+            (f"stateless_gamma of {alpha}", of_shape(tf.random.stateless_gamma, alpha=alpha), GIVEN, SIZES, 1e-4)
+            for alpha in (0.3, 1.0, 20.0)
+        ),
+        ("stateless_gamma of several", several, ("f32[a, b]@0.1:3", GIVEN[1]), SIZES, 1e-4),
         ("StatelessTruncatedNormal", of_shape(raw.StatelessTruncatedNormal), GIVEN, SIZES),
         ("StatelessRandomNormal", of_shape(raw.StatelessRandomNormal), GIVEN, SIZES),
         *(

@@ -36,8 +36,8 @@ def _gamma(r: Reader, op: Any, operands: list[Operand]) -> Result:
     shape, given = r.sizes(operands[0]), array(r, operands[4])
     count, kinds = dim_product(shape), dim_product(given.shape)
     line = (count,)
-    for d, n in zip(given.shape, shape[len(shape) - given.rank :], strict=True):
-        r.equal(d, n, "the last sizes of the result and of alpha")
+    for own, size in zip(given.shape, shape[len(shape) - given.rank :], strict=True):
+        r.equal(own, size, "the last sizes of the result and of alpha")
     place = iota(r, line, 0, U64)
     several = size_scalar(r, kinds, U64).maximum(1)
     kind, sample = place.op("remainder", several), place / several

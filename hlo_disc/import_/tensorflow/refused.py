@@ -27,9 +27,7 @@ _ROWS = {
         Dequantize UniformDequantize UniformQuantize UniformQuantizedAdd UniformQuantizedClipByValue
         UniformQuantizedConvolution UniformQuantizedDot UniformRequantize XlaDequantize
     """,
-    "a program runs on one device": """
-        CollectiveAssignGroupV2 CollectiveReduceV2 XlaAllReduce XlaReduceScatter
-    """,
+    "a program runs on one device": "CollectiveAssignGroupV2 CollectiveReduceV2",
     "there is no host program that a compiled function could talk to": "XlaRecv XlaSend",
     "code that is registered with TensorFlow's XLA alone": "XlaCustomCall XlaCustomCallV2",
     "lists of TensorFlow 1: with tf.compat.v1.enable_control_flow_v2() tf.TensorArray makes those that are handled": """

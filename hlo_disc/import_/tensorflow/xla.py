@@ -270,6 +270,13 @@ def _rng_bits(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return generate(r, r.data(operands[1]), shape, result_dtype(op, 1), algorithm == _THREEFRY)
 
 
+def _alone(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """What is combined over the devices of a group of one."""
+    if others := sorted({n for n in ints(r, operands[1], "the groups of devices") if n > 0}):
+        r.unsupported(f"its groups name the devices {others}, but a program runs on one device, number 0")
+    return operands[0]
+
+
 def _first_device(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return Symbolic(np.dtype(np.int32), (), (ZERO,))
 
@@ -292,6 +299,7 @@ HANDLERS: dict[str, Handler] = {
         ),
         _as_it_is,
     ),
+    "XlaAllReduce": _alone,
     "XlaBroadcastHelper": _aligned,
     "XlaConcatND": _concatenated,
     "XlaConv": _conv,
@@ -308,6 +316,7 @@ HANDLERS: dict[str, Handler] = {
     "XlaReduce": _reduce,
     "XlaReducePrecision": _reduce_precision,
     "XlaReduceWindow": _reduce_window,
+    "XlaReduceScatter": _alone,
     "XlaReplicaId": _first_device,
     "XlaRngBitGenerator": _rng_bits,
     "XlaScatter": _scatter,

@@ -107,3 +107,13 @@ def test_if_of_xla():
         x = given(*sizes)
         np.testing.assert_allclose(compiled(x, tf.constant(True))[0], x * 2)
         np.testing.assert_allclose(compiled(x, tf.constant(False))[0], x - 1)
+
+
+def test_collectives_are_of_one_device():
+    def scattered(groups):
+        return lambda x: gen_xla_ops.xla_reduce_scatter(x, groups, 0, "Add")
+
+    x = given(3, 5)
+    np.testing.assert_array_equal(hlo_disc.tensorflow.compile(scattered([[0]]), [SPEC])(x), x)
+    with pytest.raises(UnsupportedOpError, match=r"XlaReduceScatter.*devices \[1\]"):
+        hlo_disc.tensorflow.compile(scattered([[0, 1]]), [SPEC])

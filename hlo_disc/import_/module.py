@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Guard, Value
@@ -29,6 +30,7 @@ def read_module(
     origin: Origin = STABLEHLO,
     asked: Sequence[Guard] = (),
     callbacks: Sequence[Any] = (),
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> Graph:
     """The DHLO graph of a module's `main`.
 
@@ -36,15 +38,15 @@ def read_module(
     that the module writes as a number re-opens the module: everything is inferred anew from the named sizes.
     constraints: conditions on the symbols that calls must meet, as "s <= 512" or "s % 8 == 0". asked: those that hold
     at the calls that it is for. names: the inputs' names in messages. origin: whose program it is.
-    callbacks: Python functions that it calls, by number.
+    callbacks: Python functions that it calls, by number. sizes: arguments that are numbers of the module, by name.
 
     Raises ParseError (no `main`), UnsupportedOpError, ShapeError (sizes that can never agree, a symbol that no
     argument determines), ArgumentError (`dims` that fit no input).
     """
     try:
-        return _read(module, dims, constraints, names, origin, asked, callbacks, legal=False)
+        return _read(module, dims, constraints, names, origin, asked, callbacks, sizes, legal=False)
     except NeedsLegalising:
-        return _read(legalised(module), dims, constraints, names, origin, asked, callbacks, legal=True)
+        return _read(legalised(module), dims, constraints, names, origin, asked, callbacks, sizes, legal=True)
 
 
 def _read(
@@ -55,10 +57,11 @@ def _read(
     origin: Origin,
     asked: Sequence[Guard],
     callbacks: Sequence[Any],
+    sizes: Mapping[str, int],
     legal: bool,
 ) -> Graph:
     decoder = Decoder()
-    functions = _functions(module)
+    functions = functions_of(module)
     main = functions.get("main")
     if main is None or not main.regions[0].blocks:
         told = ((f"@{name}", op.regions[0].blocks) for name, op in functions.items())
@@ -70,7 +73,7 @@ def _read(
 
     def read(policy: StaticShapes) -> Graph:
         reader = Reader(functions, decoder, policy, origin, legal, callbacks)
-        return read_block(reader, name, main.regions[0].blocks[0], inputs, constraints, asked)
+        return read_block(reader, name, main.regions[0].blocks[0], inputs, constraints, asked, sizes)
 
     known = symbols.fixed_sizes(symbols.parse_constraints(constraints), inputs.reopened)
     reopened = {name: size for name, size in inputs.reopened.items() if known.get(name) != size}
@@ -78,7 +81,13 @@ def _read(
 
 
 def read_block(
-    reader: Reader, name: str, block: Any, inputs: Inputs, constraints: Sequence[str], asked: Sequence[Guard] = ()
+    reader: Reader,
+    name: str,
+    block: Any,
+    inputs: Inputs,
+    constraints: Sequence[str],
+    asked: Sequence[Guard] = (),
+    known: Mapping[str, int] = MappingProxyType({}),
 ) -> Graph:
     """The graph of a program whose first op is the first of a block."""
     bindings = symbols.Bindings(inputs.inputs)
@@ -98,12 +107,13 @@ def read_block(
             operands.append(next(rest))
             continue
         size = sizes[position]
-        if size not in bindings.symbols and any(True for _ in argument.uses):
+        if size not in known and size not in bindings.symbols and any(True for _ in argument.uses):
             raise ShapeError(
                 f"@main takes the size {size!r} as an argument, but no input is known to have it as a dimension: say "
                 f"which, as in dims={{{inputs.inputs[0].name if inputs.inputs else 'x'!r}: '({size}, …)'}}"
             )
-        operands.append(Symbolic(reader.decoder.tensor(argument.type)[0], (), (Dim.symbol(size),)))
+        d = Dim.const(known[size]) if size in known else Dim.symbol(size)
+        operands.append(Symbolic(reader.decoder.tensor(argument.type)[0], (), (d,)))
     for d in {d for x in inputs.inputs for d in x.shape}:
         symbols.add_fact(reader.facts, d, ">=", ZERO)
     for guard in asked:
@@ -141,7 +151,7 @@ def _flat(results: Iterable[Operand]) -> Iterator[Operand]:
             yield x
 
 
-def _functions(module: ir.Module) -> dict[str, Any]:
+def functions_of(module: ir.Module) -> dict[str, Any]:
     """The module's functions by name."""
     found = (op for op in module.body.operations if op.operation.name == "func.func")
     return {text(op.attributes["sym_name"]): op for op in found}

@@ -15,12 +15,13 @@ from hlo_disc.tensorflow.lines import at_line
 CHECKS = ("CheckNumerics", "CheckNumericsV2", "Print")
 # What hands on its operand: a loop that returns an argument through one has not changed it.
 NOTHING = frozenset(("Identity", "ReadVariableOp", "StopGradient", "PreventGradient", "Snapshot", *CHECKS))
+HANDED_ON = frozenset((*NOTHING, "IdentityN"))
+LEFT_OUT = ("Assert", "ControlTrigger", "NoOp", "PrintV2")  # without a result, that anyone could need
 # Stateful ops that compiled functions do without where no result needs them. Nothing is checked or printed, as under
 # XLA; and to read a variable or the time, or to draw a number, changes nothing that anyone could see.
 _READS = (
     "Const",
     "Empty",
-    "NoOp",
     "Placeholder",
     "ReadVariableOp",
     "ResourceGather",
@@ -36,7 +37,7 @@ _DRAWS = (
     "RandomUniformInt",
     "TruncatedNormal",
 )
-_IGNORED = frozenset(("Assert", "PrintV2", *CHECKS, *_READS, *_DRAWS))
+_IGNORED = frozenset((*LEFT_OUT, *CHECKS, *_READS, *_DRAWS))
 # Ops that assign to each variable that they are given; `import_/tensorflow/variables.py` says what.
 _RULES = (
     "AdaMax AdagradDA Adadelta Adagrad AdagradV2 Adam AdamWithAmsgrad AddSign CenteredRMSProp Ftrl FtrlV2 "

@@ -211,7 +211,10 @@ def _program(op: Any, functions: dict[str, Function]) -> dict[str, Any]:
 def _attribute(op: Any, value: Any, functions: dict[str, Function], assigned: Sequence[int]) -> Any:
     """An attribute as plain data; a function is followed, and stands there by its key."""
     if isinstance(value, bytes):
-        return value.decode(errors="replace")
+        try:
+            return value.decode()
+        except UnicodeDecodeError:  # no text: a module, or a message
+            return value
     if isinstance(value, tf.DType):
         return type_of(value, tf.TensorShape([])).dtype
     if isinstance(value, list):

@@ -17,7 +17,14 @@ import hlo_disc
 
 ROOT = Path(__file__).parents[2]
 RUN = ("README.md", "docs/guide.md")
-LINKED = (*RUN, "docs/pytorch.md", "docs/tensorflow.md", "docs/architecture.md", "docs/ops.md")
+LINKED = (
+    *RUN,
+    "docs/pytorch.md",
+    "docs/tensorflow.md",
+    "docs/tensorflow_ops.md",
+    "docs/architecture.md",
+    "docs/ops.md",
+)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from hlo_disc.import_.aten.dtypes import DTYPES
 from hlo_disc.import_.aten.imported import Imported
 from hlo_disc.import_.aten.results import Results, fake_of, outputs_of
 from hlo_disc.import_.aten.rows import HANDLERS
-from hlo_disc.import_.aten.tensors import I64, Tensors
+from hlo_disc.import_.aten.tensors import Tensors
 from hlo_disc.import_.elements import ZERO
 
 _LONG = 8  # terms
@@ -71,7 +71,6 @@ class AtenReader(Tensors):
         self.node: Node = next(iter(module.graph.nodes))
         self.outs: tuple[Type, ...] = ()
         self._values: dict[Node, Any] = {}
-        self._named: dict[Dim, Dim] = {}
         self._negative: dict[sympy.Symbol, sympy.Expr] = {}  # symbols that are, by others that are not
         self._sources: dict[Dim, Any] = {}  # PyTorch's numbers by what they are here
         self.data = Data(self)
@@ -121,18 +120,6 @@ class AtenReader(Tensors):
     def value_of(self, node: Node) -> Any:
         """What an earlier node has become."""
         return self._values[node]
-
-    def named(self, size: Dim) -> Dim:
-        """A size as a number or a single symbol, which stands for it."""
-        if size.is_const or (len(size.symbols) == 1 and size is Dim.symbol(next(iter(size.symbols)))):
-            return size
-        if not size.symbols.isdisjoint(self.definitions):
-            return self.data.size(self.scalar(size, I64))
-        if size not in self._named:
-            self._named[size] = Dim.symbol(f"size{len(self._named)}")
-            self.bound |= self._named[size].symbols
-            self.facts.add_equal(self._named[size], size)
-        return self._named[size]
 
     def dim(self, size: Any) -> Dim:
         """An int or a SymInt."""
@@ -233,8 +220,6 @@ class AtenReader(Tensors):
         results, outputs, computed = (
             ((), outputs_of(self, returned), {}) if alone else Results(self, placeholders).of(returned)
         )
-        for size, symbol in self._named.items():
-            bindings.symbols[str(symbol)] = size.substitute(bindings.symbols)
         names = tuple(x.name for x in inputs)
         if self._drawn and self._seed is not None:
             values, names = (*values, self._seed), (*names, "seed")

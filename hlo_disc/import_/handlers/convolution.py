@@ -30,9 +30,38 @@ def _dynamic_conv(r: Reader, op: Any, operands: list[Operand]) -> Value:
 
 def _make(r: Reader, op: Any, operands: list[Operand], pairs: Shape) -> Value:
     x, w = map(r.data, operands)
-    specs = r.attr(op, "dimension_numbers", _specs)
     groups, batch_groups = (r.attr(op, f"{name}_group_count", integer) for name in ("feature", "batch"))
     spatial = x.rank - 2
+    return make_convolution(
+        r,
+        x,
+        w,
+        r.attr(op, "dimension_numbers", _specs),
+        pairs,
+        strides=_numbers(r, op, "window_strides", spatial),
+        base_dilations=_numbers(r, op, "lhs_dilation", spatial),
+        window_dilations=_numbers(r, op, "rhs_dilation", spatial),
+        reversal=r.attr(op, "window_reversal", _true) if "window_reversal" in op.attributes else (),
+        feature_groups=groups,
+        batch_groups=batch_groups,
+        dtype=r.result_type(op)[0],
+    )
+
+
+def make_convolution(
+    r: Reader,
+    x: Value,
+    w: Value,
+    specs: dict[str, tuple[int, ...]],
+    pairs: Shape,
+    *,
+    base_dilations: tuple[int, ...],
+    feature_groups: int,
+    batch_groups: int,
+    **attrs: Any,
+) -> Value:
+    """A convolution whose operands fit. pairs: the padding of each spatial axis. The rest are DHLO's attributes."""
+    groups = feature_groups
     low, high = pairs[::2], pairs[1::2]
     batch, channels, *sizes = (x.shape[a] for a in specs["lhs_spec"])
     features, inputs, *_ = (w.shape[a] for a in specs["rhs_spec"])
@@ -40,23 +69,19 @@ def _make(r: Reader, op: Any, operands: list[Operand], pairs: Shape) -> Value:
     for count, size, what in ((batch_groups, batch, "the batch"), (groups * batch_groups, features, "the features")):
         if count > 1:
             r.require(size % count, "==", ZERO, f"{what} of {{0}} cannot be divided into {count} groups", (size,))
-    base = _numbers(r, op, "lhs_dilation", spatial)
-    for i, (size, dilation) in enumerate(zip(sizes, base, strict=True)):
+    for i, (size, dilation) in enumerate(zip(sizes, base_dilations, strict=True)):
         extent = padded(size, dilation, low[i], high[i], r.facts)
         r.at_most(ZERO, extent, f"spatial dimension {i} would be padded to the size {{1}}")
     return r.emit(
         "convolution",
         (x, w),
         **specs,
-        strides=_numbers(r, op, "window_strides", spatial),
         low=low,
         high=high,
-        base_dilations=base,
-        window_dilations=_numbers(r, op, "rhs_dilation", spatial),
-        reversal=r.attr(op, "window_reversal", _true) if "window_reversal" in op.attributes else (),
+        base_dilations=base_dilations,
         feature_groups=groups,
         batch_groups=batch_groups,
-        dtype=r.result_type(op)[0],
+        **attrs,
     )
 
 

@@ -36,7 +36,7 @@ def _real_dynamic_slice(r: Reader, op: Any, operands: list[Operand]) -> Value:
         if None in starts:
             corner = r.data(operands[1])
             starts = [r.element(corner, i) if s is None else s for i, s in enumerate(starts)]
-        return _make_dynamic_slice(r, x, starts, sizes)  # type: ignore[arg-type]
+        return make_dynamic_slice(r, x, starts, sizes)  # type: ignore[arg-type]
     if any(r.is_opaque(d) for d in limit):
         sizes = r.tensor_shape(tuple(r.facts.canonical(high - low) for low, high in zip(start, limit, strict=True)))
         limit = tuple(low + size for low, size in zip(start, sizes, strict=True))
@@ -45,10 +45,10 @@ def _real_dynamic_slice(r: Reader, op: Any, operands: list[Operand]) -> Value:
 
 def _dynamic_slice(r: Reader, op: Any, operands: list[Operand]) -> Value:
     x, sizes = r.data(operands[0]), r.attr(op, "slice_sizes", ints)
-    return _make_dynamic_slice(r, x, operands[1:], r.policy.window(r, op, x, sizes))
+    return make_dynamic_slice(r, x, operands[1:], r.policy.window(r, op, x, sizes))
 
 
-def _make_dynamic_slice(r: Reader, x: Value, starts: Sequence[Operand], sizes: Shape) -> Value:
+def make_dynamic_slice(r: Reader, x: Value, starts: Sequence[Operand], sizes: Shape) -> Value:
     _fits(r, sizes, x.shape)
     corner = _known_corner(r, starts, x.shape, sizes)
     if corner is not None:
@@ -87,29 +87,36 @@ def _known_corner(r: Reader, starts: Sequence[Operand], limits: Shape, sizes: Sh
 def _dynamic_update_slice(r: Reader, op: Any, operands: list[Operand]) -> Value:
     x, update = r.data(operands[0]), r.data(operands[1])
     r.policy.update(r, op, x, update)
+    return make_update(r, x, update, [r.data(start) for start in operands[2:]])
+
+
+def make_update(r: Reader, x: Value, update: Value, starts: Sequence[Value]) -> Value:
+    """A window of an operand in another's place."""
     for axis, (size, limit) in enumerate(zip(update.shape, x.shape, strict=True)):
         r.at_most(size, limit, f"the update's size {{0}} in dimension {axis} is larger than the operand's {{1}}")
-    return r.emit("dynamic_update_slice", (x, update, *map(r.data, operands[2:])))
+    return r.emit("dynamic_update_slice", (x, update, *starts))
 
 
 def _gather(r: Reader, op: Any, operands: list[Operand]) -> Value:
     x = r.data(operands[0])
-    return _make_gather(r, op, x, operands[1], r.policy.window(r, op, x, r.attr(op, "slice_sizes", ints)))
+    sizes = r.policy.window(r, op, x, r.attr(op, "slice_sizes", ints))
+    return make_gather(r, x, operands[1], r.attr(op, "dimension_numbers", _gather_numbers), sizes)
 
 
 def _dynamic_gather(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    return _make_gather(r, op, r.data(operands[0]), operands[1], r.sizes(operands[2]))
-
-
-def _make_gather(r: Reader, op: Any, x: Value, indices: Operand, sizes: Shape) -> Value:
     numbers = r.attr(op, "dimension_numbers", _gather_numbers)
+    return make_gather(r, r.data(operands[0]), operands[1], numbers, r.sizes(operands[2]))
+
+
+def make_gather(r: Reader, x: Value, indices: Operand, numbers: dict[str, Any], sizes: Shape) -> Value:
+    """Windows of an operand. numbers: the axes, by the names of DHLO's attributes."""
     # Nothing is taken where there is no index: a gather of no elements from an empty dimension is fine.
     index_shape = tuple(map(Dim.of, indices.sizes)) if isinstance(indices, Symbolic) else r.data(indices).shape
     some = Dim.min(1, dim_product(n for a, n in enumerate(index_shape) if a != numbers["index_vector_dim"]))
     _fits(r, tuple(some * n for n in sizes), x.shape)
     if type(indices) is Symbolic and len(indices.sizes) == 1 and numbers["index_vector_dim"] == 0:
         # One window at a known place is a slice.
-        corner = _known_corner(r, _window_start(indices, numbers["start_index_map"], x.rank), x.shape, sizes)
+        corner = _known_corner(r, window_start(indices, numbers["start_index_map"], x.rank), x.shape, sizes)
         if corner is not None:
             limit = tuple(low + size for low, size in zip(corner, sizes, strict=True))
             window = make_slice(r, x, corner, limit, (1,) * x.rank)
@@ -130,7 +137,8 @@ def _index_fits(r: Reader, numbers: dict[str, Any], indices: Shape) -> None:
     r.equal(length, Dim.const(count), "the length of an index vector and the number of axes that it is for")
 
 
-def _window_start(indices: Symbolic, axes: tuple[int, ...], rank: int) -> list[Operand]:
+def window_start(indices: Symbolic, axes: Sequence[int], rank: int) -> list[Operand]:
+    """Where a window begins whose place on some axes is known; elsewhere it is 0."""
     zero = Symbolic(indices.dtype, (), (ZERO,))
     starts: list[Operand] = [zero] * rank
     for axis, element in zip(axes, indices.elements, strict=True):
@@ -166,12 +174,27 @@ def _scatter(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
     at = r.data(operands[count])
     xs = [_converted(r, x, t) for x, t in zip(operands[:count], dtypes, strict=True)]
     updates = [_converted(r, x, t) for x, t in zip(operands[count + 1 :], dtypes, strict=True)]
+    body = scalar_body(r, op.regions[0], [*dtypes, *dtypes])
+    unique = "unique_indices" in op.attributes and r.attr(op, "unique_indices", bool)
+    return make_scatter(r, xs, at, updates, numbers, body, unique)
+
+
+def make_scatter(
+    r: Reader,
+    xs: Sequence[Value],
+    at: Value,
+    updates: Sequence[Value],
+    numbers: dict[str, Any],
+    combining: tuple[Region, tuple[Value, ...]],
+    unique: bool = False,
+) -> Sequence[Value]:
+    """Windows put into operands. combining: the region, and what it captures. unique: no place comes twice."""
     for values in (xs, updates):
         r.same_shape(values)
     _scatter_fits(r, numbers, xs[0].shape, at.shape, updates[0].shape)
-    body, captured = scalar_body(r, op, [*dtypes, *dtypes])
-    attrs = {**numbers, "unique": "unique_indices" in op.attributes and r.attr(op, "unique_indices", bool)}
-    return r.builder.multi("scatter", (*xs, at, *updates, *captured), r.location(), **attrs, count=count, body=body)
+    body, captured = combining
+    attrs = {**numbers, "unique": unique, "count": len(xs), "body": body}
+    return r.builder.multi("scatter", (*xs, at, *updates, *captured), r.location(), **attrs)
 
 
 def _converted(r: Reader, x: Operand, dtype: np.dtype) -> Value:
@@ -194,10 +217,10 @@ def _scatter_fits(r: Reader, numbers: dict[str, Any], shape: Shape, indices: Sha
     _fits(r, tuple(some * updates[a] for a in numbers["offset_dims"]), tuple(kept))
 
 
-def scalar_body(r: Reader, op: Any, dtypes: Sequence[np.dtype]) -> tuple[Region, tuple[Value, ...]]:
-    """The op's region over scalars of these dtypes, and the scalars from outside that it reads."""
+def scalar_body(r: Reader, region: Any, dtypes: Sequence[np.dtype]) -> tuple[Region, tuple[Value, ...]]:
+    """A region over scalars of these dtypes, and the scalars from outside that it reads."""
     inputs = [Value(dtype, (), None, i) for i, dtype in enumerate(dtypes)]
-    body, captured = r.region(op.regions[0], inputs)
+    body, captured = r.region(region, inputs)
     scalars = scalar_region(body)
     if scalars is None:
         r.unsupported("its body must compute on scalars, element by element")

@@ -38,24 +38,28 @@ def _rng_bit_generator(r: Reader, op: Any, operands: list[Operand]) -> Result:
     if sizes is None:
         r.unsupported("this form of the op needs a result type of static shape")
     shape = r.policy.created(r, op, sizes)
-    return _generate(r, op, r.data(operands[0]), shape)
+    return _generated(r, op, r.data(operands[0]), shape)
 
 
 def _dynamic_rng_bit_generator(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """JAX's custom call with the shape as its second operand."""
-    return _generate(r, op, r.data(operands[0]), r.sizes(operands[1]))
+    return _generated(r, op, r.data(operands[0]), r.sizes(operands[1]))
 
 
-def _generate(r: Reader, op: Any, state: Value, shape: Shape) -> Result:
+def _generated(r: Reader, op: Any, state: Value, shape: Shape) -> Result:
     dtype = r.decoder.tensor(op.results[1].type)[0]
-    algorithm = str(op.attributes["rng_algorithm"])
+    return generate(r, state, shape, dtype, "THREE_FRY" in str(op.attributes["rng_algorithm"]))
+
+
+def generate(r: Reader, state: Value, shape: Shape, dtype: np.dtype, by_threefry: bool) -> tuple[Value, Value]:
+    """The state behind the numbers, and random bits as elements of a type."""
     if state.dtype != U64 or state.rank != 1 or not state.shape[0].is_const or not 2 <= state.shape[0].value <= 3:
         r.unsupported(f"a generator's state must be 2 or 3 numbers of 64 bits, not {state}")
     if dtype_class(dtype) in ("bool", "complex"):
         r.unsupported(f"random bits of type {dtype} have no meaning")
     words = [Real(r.builder, r.element(state, i), r.location()) for i in range(state.shape[0].value)]
-    generate = _threefry_bits if "THREE_FRY" in algorithm else philox_bits
-    counter, bits = generate(r, words[0], words[1:], shape, 64 if bit_width(dtype) == 64 else 32)
+    bits_of = _threefry_bits if by_threefry else philox_bits
+    counter, bits = bits_of(r, words[0], words[1:], shape, 64 if bit_width(dtype) == 64 else 32)
     rows = [r.emit("reshape", (x.value,), shape=(ONE,)) for x in (words[0], *counter)]
     return r.emit("concatenate", rows, dim=0), _as(bits, dtype)
 

@@ -27,15 +27,16 @@ I32 = np.dtype(np.int32)
 
 def _sort(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
     xs = [r.data(x) for x in operands]
-    body, captured = scalar_body(r, op, [x.dtype for x in xs for _ in range(2)])
+    body, captured = scalar_body(r, op.regions[0], [x.dtype for x in xs for _ in range(2)])
     dim = r.attr(op, "dimension", integer) if "dimension" in op.attributes else -1
     stable = "is_stable" in op.attributes and r.attr(op, "is_stable", bool)
-    return _make_sort(r, xs, body, captured, dim % xs[0].rank, stable)
+    return make_sort(r, xs, body, captured, dim % xs[0].rank, stable)
 
 
-def _make_sort(
+def make_sort(
     r: Reader, xs: Sequence[Value], body: Region, captured: Sequence[Value], dim: int, stable: bool
 ) -> Sequence[Value]:
+    """Operands sorted along an axis by a region, and what it captures."""
     r.same_shape(xs)
     attrs = {"dim": dim, "stable": stable, "count": len(xs), "body": body}
     return r.builder.multi("sort", (*xs, *captured), r.location(), **attrs)
@@ -72,7 +73,7 @@ def take_top(r: Reader, x: Value, k: Dim, largest: bool) -> Sequence[Value]:
         types,
         lambda b, v: [b.op("compare", [total_order(b, y) for y in v[:2]], direction="GT" if largest else "LT")],
     )
-    return [_first(r, y, dim, k) for y in _make_sort(r, [x, where], body, (), dim, True)]
+    return [_first(r, y, dim, k) for y in make_sort(r, [x, where], body, (), dim, True)]
 
 
 def _approx_top_k(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value]:
@@ -87,7 +88,7 @@ def _approx_top_k(r: Reader, op: Any, operands: list[Operand]) -> Sequence[Value
         k = r.sizes(operands[r.attr(op, "indices_of_shape_operands", ints)[0]])[dim]
     else:
         k = Dim.const(r.static_sizes(op)[dim])
-    return [_first(r, x, dim, k) for x in _make_sort(r, xs, body, captured, dim, True)]
+    return [_first(r, x, dim, k) for x in make_sort(r, xs, body, captured, dim, True)]
 
 
 HANDLERS: dict[str, Handler] = {

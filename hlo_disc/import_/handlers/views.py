@@ -155,14 +155,14 @@ def make_concatenate(r: Construction, values: Sequence[Value], axis: int) -> Val
 
 def _pad(r: Reader, op: Any, operands: list[Operand]) -> Value:
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
-    return _make_pad(r, operands, *(tuple(map(Dim.const, r.attr(op, name, ints))) for name in names))
+    return make_pad(r, operands, *(tuple(map(Dim.const, r.attr(op, name, ints))) for name in names))
 
 
 def _dynamic_pad(r: Reader, op: Any, operands: list[Operand]) -> Value:
-    return _make_pad(r, operands, *map(r.dims, operands[2:]))
+    return make_pad(r, operands, *map(r.dims, operands[2:]))
 
 
-def _make_pad(r: Reader, operands: list[Operand], low: Shape, high: Shape, interior: Shape) -> Value:
+def make_pad(r: Reader, operands: list[Operand], low: Shape, high: Shape, interior: Shape) -> Value:
     x, value = r.data(operands[0]), r.data(operands[1])
     if all(d is ZERO for d in low + high + interior):
         return x

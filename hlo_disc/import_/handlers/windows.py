@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Window:
+class Window:
     """The attributes of a window op, one entry an axis."""
 
     window: Shape
@@ -53,7 +53,7 @@ class _Window:
         return self.base_dilations[axis] == 1 and all(d.is_const and d.value <= 0 for d in edges)
 
 
-def _static_window(r: Reader, op: Any, x: Value) -> _Window:
+def _static_window(r: Reader, op: Any, x: Value) -> Window:
     """What a static form writes.
 
     When the module is re-opened, a window over the whole axis, or over all before or behind an element, stays that.
@@ -74,12 +74,12 @@ def _static_window(r: Reader, op: Any, x: Value) -> _Window:
         low.append(d - 1 if whole and before else Dim.const(before))
         high.append(d - 1 if whole and after else Dim.const(after))
     strides, base, holes = map(numbers, ("window_strides", "base_dilations", "window_dilations"))
-    return _Window(tuple(window), strides, base, holes, tuple(low), tuple(high))
+    return Window(tuple(window), strides, base, holes, tuple(low), tuple(high))
 
 
 def _reduce_window(r: Reader, op: Any, operands: list[Operand]) -> Result:
     values = [r.data(x) for x in operands]
-    return _make(r, values, op.regions[0], _static_window(r, op, values[0]))
+    return make_reduce_window(r, values, op.regions[0], _static_window(r, op, values[0]))
 
 
 def dynamic_reduce_window(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -91,11 +91,12 @@ def dynamic_reduce_window(r: Reader, op: Any, operands: list[Operand]) -> Result
     function = r.functions.get(name)
     if function is None or not function.regions[0].blocks:
         r.unsupported(f"the module has no body for @{name}")
-    sizes = _Window(r.dims(window), strides, base, holes, pairs[::2], pairs[1::2])
-    return _make(r, [r.data(x) for x in values], function.regions[0], sizes)
+    sizes = Window(r.dims(window), strides, base, holes, pairs[::2], pairs[1::2])
+    return make_reduce_window(r, [r.data(x) for x in values], function.regions[0], sizes)
 
 
-def _make(r: Reader, values: Sequence[Value], region: Any, sizes: _Window) -> Result:
+def make_reduce_window(r: Reader, values: Sequence[Value], region: Any, sizes: Window) -> Result:
+    """The elements of each window combined. values: operands, and as many initial values."""
     xs, inits = operands_of(r, region, values)
     r.same_shape(xs)
     body, captured = scalar(r, region, [x.dtype for x in xs])
@@ -152,7 +153,7 @@ def _prefix(r: Reader, n: Dim, window: Dim, low: Dim, high: Dim) -> bool | None:
     return None
 
 
-def _check(r: Reader, shape: Shape, sizes: _Window) -> None:
+def _check(r: Reader, shape: Shape, sizes: Window) -> None:
     for axis, n in enumerate(shape):
         r.at_most(ONE, sizes.window[axis], f"the window of dimension {axis} has the size {{1}}")
         extent = padded(n, sizes.base_dilations[axis], sizes.low[axis], sizes.high[axis], r.facts)
@@ -161,9 +162,15 @@ def _check(r: Reader, shape: Shape, sizes: _Window) -> None:
 
 def _select_and_scatter(r: Reader, op: Any, operands: list[Operand]) -> Value:
     x, source, init = (r.data(v) for v in operands)
-    pairs = [scalar(r, region, [x.dtype]) for region in op.regions]
+    return make_select_and_scatter(r, x, source, init, op.regions, _static_window(r, op, x))
+
+
+def make_select_and_scatter(
+    r: Reader, x: Value, source: Value, init: Value, regions: Sequence[Any], sizes: Window
+) -> Value:
+    """Each number of the source at the element of its window that is selected. regions: which is, how they combine."""
+    pairs = [scalar(r, region, [x.dtype]) for region in regions]
     (select, body), captured = with_captures(pairs, 2)
-    sizes = _static_window(r, op, x)
     _check(r, x.shape, sizes)
     strides, low, high = sizes.strides, sizes.low, sizes.high
     given = source.shape
@@ -185,7 +192,7 @@ def _select_and_scatter(r: Reader, op: Any, operands: list[Operand]) -> Value:
     return result
 
 
-def _positions(r: Reader, shape: Shape, sizes: _Window) -> Shape:
+def _positions(r: Reader, shape: Shape, sizes: Window) -> Shape:
     extents = (padded(n, 1, low, high, r.facts) for n, low, high in zip(shape, sizes.low, sizes.high, strict=True))
     rows = zip(extents, sizes.window, sizes.strides, strict=True)
     return tuple(positions(extent, window, stride, r.facts) for extent, window, stride in rows)

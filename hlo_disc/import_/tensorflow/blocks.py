@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hlo_disc.dynamic_hlo.sizes.dim import dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ZERO
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
@@ -32,9 +33,15 @@ def _space_to_depth(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return parts.reshape((n, h // k, w // k, c * k * k)).value
 
 
+def _blocks(r: Reader, op: Any, operands: list[Operand]) -> tuple[Sequence[Dim], Sequence[Dim]]:
+    """The sizes of a block, which the older ops have as an attribute, and what is dropped or padded."""
+    if (size := op.attributes.get("block_size")) is not None:
+        return [Dim.const(size)] * 2, r.elements(operands[1])
+    return r.elements(operands[1]), r.elements(operands[2])
+
+
 def _batch_to_space(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    x, blocks = array(r, operands[0]), r.elements(operands[1])
-    crops = r.elements(operands[2])
+    x, blocks, crops = array(r, operands[0]), *_blocks(r, op, operands)
     m, factor = len(blocks), dim_product(blocks)
     batch, rest = x.shape[0] // factor, x.shape[1 + m :]
     parts = x.reshape((*blocks, batch, *x.shape[1:]))
@@ -46,8 +53,8 @@ def _batch_to_space(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def _space_to_batch(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    x, blocks = array(r, operands[0]), r.elements(operands[1])
-    pads, m = r.elements(operands[2]), len(blocks)
+    x, blocks, pads = array(r, operands[0]), *_blocks(r, op, operands)
+    m = len(blocks)
     low, high = ([ZERO, *pads[start::2], *(ZERO,) * (x.rank - 1 - m)] for start in (0, 1))
     x = x.pad(low, high)
     batch, rest = x.shape[0], x.shape[1 + m :]
@@ -61,8 +68,10 @@ def _space_to_batch(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 HANDLERS: dict[str, Handler] = {
+    "BatchToSpace": _batch_to_space,
     "BatchToSpaceND": _batch_to_space,
     "DepthToSpace": _depth_to_space,
+    "SpaceToBatch": _space_to_batch,
     "SpaceToBatchND": _space_to_batch,
     "SpaceToDepth": _space_to_depth,
 }

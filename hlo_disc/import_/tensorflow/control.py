@@ -230,6 +230,20 @@ def _branch(r: Reader, names: Sequence[str], number: int, operands: Sequence[Ope
     return r.call(names[number], of_branch(operands, number))
 
 
+def _device(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Which of the devices that an op has branches for this is: a number behind them where it is none."""
+    names = op.attributes["device_names"]
+    return Symbolic(np.dtype(np.int32), (), (Dim.const(names.index("CPU") if "CPU" in names else len(names)),))
+
+
+def _stand_in(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """What a branch returns that has no such result, and nobody reads."""
+    sizes = op.attributes["shape"]
+    if sizes is None or None in sizes:
+        r.unsupported("a result of unknown size that a branch has not")
+    return filled(r, 0, op.results[0].type.dtype, tuple(map(Dim.const, sizes))).value
+
+
 def loop(
     r: Reader, test: Callable[..., Array], step: Callable[..., Sequence[Array]], initial: Sequence[Array]
 ) -> list[Array]:
@@ -278,6 +292,12 @@ def _get_item(r: Reader, op: Any, operands: list[Operand]) -> Result:
     zero = at.like(0)
     sizes = (ONE, *x.shape[1:])
     return x.emit("dynamic_slice", at, *[zero] * (x.rank - 1), sizes=sizes).reshape(x.shape[1:]).value
+
+
+def _gather_items(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    if isinstance(operands[0], Reserved):
+        r.unsupported("tensors are taken of a list into which nothing was put")
+    return array(r, operands[0]).take(array(r, operands[1]), 0).value
 
 
 def _set_item(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -370,7 +390,9 @@ def _split(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 HANDLERS: dict[str, Handler] = {
     "Case": _case,
+    "DeviceIndex": _device,
     "EmptyTensorList": _empty,
+    "FakeParam": _stand_in,
     "HloDiscCall": _program,
     "If": _if,
     "PartitionedCall": _call,
@@ -381,6 +403,7 @@ HANDLERS: dict[str, Handler] = {
     "TensorListConcatV2": _concat,
     "TensorListElementShape": _element_shape,
     "TensorListFromTensor": _from_tensor,
+    "TensorListGather": _gather_items,
     "TensorListGetItem": _get_item,
     "TensorListLength": _length,
     "TensorListPopBack": _pop,

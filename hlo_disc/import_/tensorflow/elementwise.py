@@ -13,11 +13,11 @@ from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.ir.dtypes import element_type
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ZERO, Element, Elements
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Bundle, Operand, Token
-from hlo_disc.import_.tensorflow.arrays import Array, array, filled, together, where
+from hlo_disc.import_.tensorflow.arrays import Array, array, filled, size_scalar, together, where
 from hlo_disc.import_.tensorflow.folding import by_element, folding, numbers
 from hlo_disc.mlir import ir
 
@@ -250,6 +250,14 @@ def _clip(x: Array, low: Array, high: Array) -> Array:
     return x.minimum(high).maximum(low)
 
 
+def _truth_of(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Of a scalar whether it is not 0, of a tensor whether there is anything in it."""
+    x = array(r, operands[0])
+    if not x.rank:
+        return (x if x.dtype == np.bool_ else x.differs(0)).value
+    return size_scalar(r, dim_product(x.shape), np.int64).differs(0).value
+
+
 def _like(number: int) -> Handler:
     def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
         if isinstance(operands[0], Bundle):
@@ -412,5 +420,6 @@ HANDLERS: dict[str, Handler] = {
     "OnesLike": folding(lambda r, op, x: np.full(x.shape, Dim.const(1), object), _like(1)),
     "Select": folding(_select_elements, _select),
     "SelectV2": folding(by_element(Elements.select, 3), _select),
+    "ToBool": _truth_of,
     "ZerosLike": folding(lambda r, op, x: np.full(x.shape, Dim.const(0), object), _like(0)),
 }

@@ -1,4 +1,4 @@
-"""Images: resizing by weights of neighbours, colours, and parts at places that are data."""
+"""Images: resizing by weights of neighbours, and colours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import F32, I64, Array, array, dot, iota, joined, size_scalar, where
+from hlo_disc.import_.tensorflow.arrays import F32, I64, Array, array, iota, joined, size_scalar, where
+from hlo_disc.import_.tensorflow.resampling import weighed
 from hlo_disc.import_.tensorflow.shapes import result_dtype
 
 if TYPE_CHECKING:
@@ -68,39 +69,58 @@ def _nearest(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return x.value
 
 
-def _bicubic(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """By Keys' kernel: with pixels in their middle it is a = -1/2, renormalised at the edges; else a = -3/4."""
+def _taps(r: Reader, op: Any, n: Dim, m: Dim) -> list[tuple[Array, Array]]:
+    """Four pixels for each new one, and their weights.
+
+    By Keys' kernel: with pixels in their middle it is a = -1/2, renormalised at the edges; else a = -3/4.
+    """
     half = op.attributes.get("half_pixel_centers", False)
     a = -0.5 if half else -0.75
+    place = _places(r, op, n, m)
+    base = place.op("floor")
+    # weights come from a table of 1024 steps
+    delta = ((place - base) * 1024).op("round_nearest_even") / 1024
+    taps, total = [], None
+    for k, distance in ((-1, delta + 1), (0, delta), (1, 1 - delta), (2, 2 - delta)):
+        near = ((distance * (a + 2)) - (a + 3)) * distance * distance + 1
+        far = ((distance * a - 5 * a) * distance + 8 * a) * distance - 4 * a
+        weight = near if k in (0, 1) else far
+        at = base.cast(I64) + k
+        inside = _bounded(at, n)
+        if half:
+            weight = where(at.equal(inside), weight, weight.like(0))
+        total = weight if total is None else total + weight
+        taps.append((inside, weight))
+    assert total is not None
+    if not half:
+        return taps
+    return [(at, where(total.abs() < 1000 * np.finfo(np.float32).tiny, w, w / total)) for at, w in taps]
+
+
+def _bicubic(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = array(r, operands[0]).cast(F32)
     for axis, m in zip((1, 2), r.sizes(operands[1]), strict=True):
-        n = x.shape[axis]
-        place = _places(r, op, n, m)
-        base = place.op("floor")
-        # weights come from a table of 1024 steps
-        delta = ((place - base) * 1024).op("round_nearest_even") / 1024
         shape = [m if k == axis else d for k, d in enumerate(x.shape)]
-        terms, total = [], None
-        for k, distance in ((-1, delta + 1), (0, delta), (1, 1 - delta), (2, 2 - delta)):
-            near = ((distance * (a + 2)) - (a + 3)) * distance * distance + 1
-            far = ((distance * a - 5 * a) * distance + 8 * a) * distance - 4 * a
-            weight = near if k in (0, 1) else far
-            at = base.cast(I64) + k
-            inside = _bounded(at, n)
-            if half:
-                weight = where(at.equal(inside), weight, weight.like(0))
-            total = weight if total is None else total + weight
-            terms.append((inside, weight))
-        made = None
-        for inside, weight in terms:
-            if half:
-                assert total is not None
-                weight = where(total.abs() < 1000 * np.finfo(np.float32).tiny, weight, weight / total)
-            term = x.take(inside, axis) * weight.broadcast(shape, (axis,))
-            made = term if made is None else made + term
-        assert made is not None
-        x = made
+        first, *rest = (
+            x.take(at, axis) * weight.broadcast(shape, (axis,)) for at, weight in _taps(r, op, x.shape[axis], m)
+        )
+        x = sum(rest, first)
     return x.value
+
+
+def _bicubic_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """The weights as matrices, turned."""
+    dy, image = array(r, operands[0]), array(r, operands[1])
+    x = dy.cast(F32)
+    for axis in (1, 2):
+        shape = (dy.shape[axis], image.shape[axis])
+        column = iota(r, shape, 1, I64)
+        first, *rest = (
+            where(column.equal(at.broadcast(shape, (0,))), weight.broadcast(shape, (0,)), 0)
+            for at, weight in _taps(r, op, shape[1], shape[0])
+        )
+        x = weighed(x, sum(rest, first), axis)
+    return x.cast(result_dtype(op)).value
 
 
 def _resize_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -117,9 +137,7 @@ def _resize_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
         zero = lerp.like(0)
         weights = where(column.equal(low.broadcast(shape, (0,))), (1 - lerp).broadcast(shape, (0,)), zero)
         weights = weights + where(column.equal(high.broadcast(shape, (0,))), lerp.broadcast(shape, (0,)), zero)
-        made = dot(x, weights, [axis], [0])
-        perm = [*range(axis), x.rank - 1, *range(axis, x.rank - 1)]
-        x = made.transpose(perm)
+        x = weighed(x, weights, axis)
     return x.cast(result_dtype(op)).value
 
 
@@ -135,8 +153,7 @@ def _nearest_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
             place = place.op("round_nearest_afz")
         own = _bounded(place.op("floor").cast(I64), n)
         weights = iota(r, (m, n), 1, I64).equal(own.broadcast((m, n), (0,))).cast(F32)
-        perm = [*range(axis), x.rank - 1, *range(axis, x.rank - 1)]
-        x = dot(x, weights, [axis], [0]).transpose(perm)
+        x = weighed(x, weights, axis)
     return x.cast(dy.dtype).value
 
 
@@ -218,64 +235,14 @@ def _adjust_hue(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return joined([least + spread * share for share in shares], x.rank - 1).cast(given.dtype).value
 
 
-def _crop_and_resize(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """Bilinear samples of boxes, given by their corners as parts of the image."""
-    image, boxes, which = array(r, operands[0]).cast(F32), array(r, operands[1]), array(r, operands[2])
-    if op.attributes.get("method", "bilinear") != "bilinear":
-        r.unsupported("only bilinear")
-    height, width = r.sizes(operands[3])
-    k, (_, rows, columns, depth) = boxes.shape[0], image.shape
-    outside = op.attributes.get("extrapolation_value", 0.0)
-    lines = []
-    for n, m, first in ((rows, height, 0), (columns, width, 1)):
-        low, high = (boxes.slice(1, first + i, first + i + 1) for i in (0, 2))
-        last = size_scalar(r, n - 1, F32)
-        at = iota(r, (k, m), 1, np.int32).cast(F32)
-        if m.is_const and m.value == 1:
-            place = (low + high) * 0.5 * last + at
-        else:
-            place = low * last + at * ((high - low) * last / size_scalar(r, m - 1, F32))
-        lines.append((place, last))
-    shape = (k, height, width, depth)
-
-    def spread(x: Array, row: bool) -> Array:
-        return x.broadcast(shape[:3], (0, 1) if row else (0, 2))
-
-    (y, last_y), (x, last_x) = lines
-    y, x = spread(y, True), spread(x, False)
-    inside = (y >= 0) & (y <= last_y) & (x >= 0) & (x <= last_x)
-    batch = which.cast(I64).broadcast(shape[:3], (0,)).expand(3)
-
-    def sample(row: Array, column: Array) -> Array:
-        at = joined([batch, _bounded(row.cast(I64), rows).expand(3), _bounded(column.cast(I64), columns).expand(3)], 3)
-        return image.emit(
-            "gather",
-            at,
-            offset_dims=(3,),
-            collapsed_slice_dims=(0, 1, 2),
-            operand_batching_dims=(),
-            start_indices_batching_dims=(),
-            start_index_map=(0, 1, 2),
-            index_vector_dim=3,
-            slice_sizes=(*[Dim.const(1)] * 3, depth),
-        )
-
-    top, bottom, left, right = y.op("floor"), y.op("ceil"), x.op("floor"), x.op("ceil")
-    dx, dy = ((v - f).broadcast(shape, (0, 1, 2)) for v, f in ((x, left), (y, top)))
-    upper = sample(top, left) + (sample(top, right) - sample(top, left)) * dx
-    lower = sample(bottom, left) + (sample(bottom, right) - sample(bottom, left)) * dx
-    made = upper + (lower - upper) * dy
-    return where(inside.broadcast(shape, (0, 1, 2)), made, made.like(outside)).value
-
-
 HANDLERS: dict[str, Handler] = {
     "AdjustContrastv2": _adjust_contrast,
     "AdjustHue": _adjust_hue,
     "AdjustSaturation": _adjust_saturation,
-    "CropAndResize": _crop_and_resize,
     "HSVToRGB": _hsv_to_rgb,
     "RGBToHSV": _rgb_to_hsv,
     "ResizeBicubic": _bicubic,
+    "ResizeBicubicGrad": _bicubic_grad,
     "ResizeBilinear": _bilinear,
     "ResizeBilinearGrad": _resize_grad,
     "ResizeNearestNeighbor": _nearest,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.ops.builder import make_region
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.types import Handler, Result
@@ -268,6 +269,18 @@ def _strided_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return made.value
 
 
+def strided_update(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """A strided slice of the places says where the new elements go."""
+    x, new = array(r, operands[0]), array(r, operands[4])
+    count = dim_product(x.shape)
+    places = iota(r, (count,), 0, I64).reshape(x.shape)
+    at = Array(r, r.data(strided_slice(r, op, [places.value, *operands[1:4]])))  # type: ignore[arg-type]
+    flat = new.broadcast(at.shape).reshape((dim_product(at.shape),))
+    body = make_region(r.facts, [(x.dtype, ())] * 2, lambda b, v: [v[1]])
+    made = x.reshape((count,)).scatter(at.reshape(flat.shape).expand(1), flat, 1, body)
+    return made.reshape(x.shape).value
+
+
 # ------------------------------------------------------------------------------------------------------------- gathers
 
 
@@ -325,6 +338,13 @@ def _one_hot(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _reverse(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     axes = tuple(sorted({a % x.rank for a in ints(r, operands[1], "the axes")}))
+    return (x.emit("reverse", dims=axes) if axes else x).value
+
+
+def _reverse_flagged(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """The axes are those with a flag."""
+    x = array(r, operands[0])
+    axes = tuple(axis for axis, flag in enumerate(ints(r, operands[1], "the axes")) if flag)
     return (x.emit("reverse", dims=axes) if axes else x).value
 
 
@@ -395,11 +415,13 @@ HANDLERS: dict[str, Handler] = {
     "LowerBound": _upper_bound("lower"),
     "OneHot": _one_hot,
     "ResourceGather": _gather,
+    "Reverse": _reverse_flagged,
     "ReverseSequence": _reverse_sequence,
     "ReverseV2": _reverse,
     "Roll": _roll,
     "Slice": folding(_slice_elements, _slice),
     "StridedSlice": folding(_strided_elements, strided_slice),
     "StridedSliceGrad": _strided_grad,
+    "TensorStridedSliceUpdate": strided_update,
     "UpperBound": _upper_bound("upper"),
 }

@@ -1,19 +1,19 @@
-"""Products of matrices, what is on diagonals, and factorisations by LAPACK."""
+"""Products of matrices, and factorisations by LAPACK."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hlo_disc.dynamic_hlo.ir.graph import Shape
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.einsum import make_einsum
-from hlo_disc.import_.handlers.library import call_library, cholesky_of, config_bytes, lapack_name, triangular_solve_of
+from hlo_disc.import_.handlers.library import call_library, cholesky_of, lapack_name, triangular_solve_of
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow.arrays import I32, I64, Array, array, dot, filled, iota, joined, size_scalar, where
 from hlo_disc.import_.tensorflow.control import loop
-from hlo_disc.import_.tensorflow.shapes import broadcast_shape, ints, result_dtype
+from hlo_disc.import_.tensorflow.diagonals import diagonal, on_diagonal
+from hlo_disc.import_.tensorflow.shapes import broadcast_shape, result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
@@ -25,7 +25,7 @@ def turned(x: Array) -> Array:
 
 
 def _mat_mul(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    a, b = (array(r, x) for x in operands)
+    a, b = (array(r, x).cast(result_dtype(op)) for x in operands)  # of SparseMatMul one may be narrower
     flag = op.attributes.get
     return dot(a, b, [0 if flag("transpose_a") else 1], [1 if flag("transpose_b") else 0]).value
 
@@ -51,11 +51,6 @@ def _einsum(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return make_einsum(r, op, op.attributes["equation"], values, result_dtype(op))
 
 
-def on_diagonal(r: Reader, shape: Shape, k: int = 0) -> Array:
-    """Where the last index is the one before it and k."""
-    return (iota(r, shape, len(shape) - 2) + k).equal(iota(r, shape, len(shape) - 1))
-
-
 def _band_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
     row, column = x.iota(x.rank - 2, I64), x.iota(x.rank - 1, I64)
@@ -67,66 +62,6 @@ def _band_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
         within = (distance <= most) | (most < 0)
         inside = within if inside is None else inside & within
     return x.value if inside is None else where(inside, x, x.like(0)).value
-
-
-def _diagonal_number(r: Reader, operands: list[Operand], at: int) -> int:
-    """Which diagonal an operand says, above the main one where it is positive; the main one if there is no operand."""
-    numbers = set(ints(r, operands[at], "the number of a diagonal") if len(operands) > at else [0])
-    if len(numbers) > 1:
-        r.unsupported("several diagonals")
-    return numbers.pop()
-
-
-def _diag(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    x = array(r, operands[0])
-    k = _diagonal_number(r, operands, 1)
-    n = x.shape[-1] + abs(k)
-    sizes = [n, n]
-    for i, at in enumerate((2, 3)):
-        if len(operands) > at and r.constant_of(operands[at]) != -1:
-            (sizes[i],) = r.elements(operands[at])
-    if tuple(sizes) != (n, n):
-        r.unsupported("only square matrices")
-    shape = (*x.shape[:-1], n, n)
-    padding = array(r, operands[4]) if len(operands) > 4 else x.like(0)
-    rows = x.pad([ZERO] * x.rank, [*[ZERO] * (x.rank - 1), Dim.const(k)]) if k > 0 else x
-    rows = rows.pad([*[ZERO] * (x.rank - 1), Dim.const(-k)], [ZERO] * x.rank) if k < 0 else rows
-    return where(on_diagonal(r, shape, k), rows.broadcast(shape, range(x.rank)), padding).value
-
-
-def _diag_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    x, k = array(r, operands[0]), _diagonal_number(r, operands, 1)
-    axis = x.rank - 1 if k > 0 else x.rank - 2
-    r.at_most(Dim.const(abs(k)), x.shape[axis], "diagonal {0} of a matrix of {1}")
-    return diagonal(x.slice(axis, abs(k), x.shape[axis])).value
-
-
-def diagonal(x: Array) -> Array:
-    """The elements with two equal last indices."""
-    r, scalar = x.r, x.r.evaluator.scalar
-    n = scalar.minimum(*x.shape[-2:])
-    square = x.slice(x.rank - 2, ZERO, n).slice(x.rank - 1, ZERO, n)
-    zero = square.like(0)
-    return where(on_diagonal(r, square.shape), square, zero).sum([x.rank - 1])
-
-
-def _set_diag(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    x, line = array(r, operands[0]), array(r, operands[1])
-    k = _diagonal_number(r, operands, 2)
-    above, below = max(k, 0), max(-k, 0)
-    n = r.evaluator.scalar.minimum(x.shape[-2] - below, x.shape[-1] - above)
-    r.equal(line.shape[-1], n, "the new diagonal's length and the matrix's")
-    lead = [ZERO] * (line.rank - 1)
-    rows = line.pad([*lead, Dim.const(below)], [*lead, x.shape[-2] - line.shape[-1] - below])
-    return where(on_diagonal(r, x.shape, k), rows.broadcast(x.shape, range(x.rank - 1)), x).value
-
-
-def _trace_part(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """`DiagPart`: of a tensor of rank 2k."""
-    x = array(r, operands[0])
-    half = x.rank // 2
-    n = dim_product(x.shape[:half])
-    return diagonal(x.reshape((n, n))).reshape(x.shape[:half]).value
 
 
 def _cross(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -174,7 +109,7 @@ def _factors(x: Array) -> tuple[Array, Array]:
     return Array(r, made), Array(r, pivots) - 1
 
 
-def _permutation(r: Reader, pivots: Array) -> Array:
+def permutation(r: Reader, pivots: Array) -> Array:
     """Exchanges of rows, one after another, as the row that ends up at each place."""
     batch, n = dim_product(pivots.shape[:-1]), pivots.shape[-1]
     flat = pivots.reshape((batch, n))
@@ -198,7 +133,7 @@ def _permutation(r: Reader, pivots: Array) -> Array:
 
 def _lu(r: Reader, op: Any, operands: list[Operand]) -> Result:
     made, pivots = _factors(array(r, operands[0]))
-    return [made.value, _permutation(r, pivots).cast(result_dtype(op, 1)).value]
+    return [made.value, permutation(r, pivots).cast(result_dtype(op, 1)).value]
 
 
 def solve(a: Array, b: Array, adjoint: bool = False) -> Array:
@@ -206,7 +141,7 @@ def solve(a: Array, b: Array, adjoint: bool = False) -> Array:
     if adjoint:
         a = turned(a).conj()
     made, pivots = _factors(a)
-    perm = _permutation(a.r, pivots)
+    perm = permutation(a.r, pivots)
     n = perm.shape[-1]
     flat_b = b.reshape((dim_product(b.shape[:-2]), *b.shape[-2:]))
     flat_p = perm.reshape((flat_b.shape[0], n))
@@ -247,20 +182,6 @@ def _log_determinant(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [sign.value, line.abs().log().sum([made.rank - 2]).value]
 
 
-def _eigh(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    x = array(r, operands[0])
-    if x.dtype.kind == "c":
-        r.unsupported("only real matrices")
-    *batch, n, _ = x.shape
-    outer = tuple(range(x.rank - 2))
-    turned_ = (*outer, x.rank - 1, x.rank - 2)
-    types = [(x.dtype, x.shape), (x.dtype, (*batch, n)), (I32, tuple(batch))]
-    orders = ((turned_,), (turned_, (*outer, x.rank - 2), outer))
-    config = config_bytes(mode=b"V", uplo=b"L")
-    vectors, values, _ = call_library(r, lapack_name("syevd", x.value), config, [x.value], types, orders, ((0, 0),))
-    return [values, vectors] if op.attributes.get("compute_v", True) else [values, filled(r, 0, x.dtype, (ZERO,)).value]
-
-
 def _fft(kind: str, axes: int) -> Handler:
     def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
         x = array(r, operands[0])
@@ -285,7 +206,6 @@ HANDLERS: dict[str, Handler] = {
     "BatchMatMulV3": _batch_mat_mul,
     "Cholesky": _cholesky,
     "Cross": _cross,
-    "DiagPart": _trace_part,
     "Einsum": _einsum,
     "FFT": _fft("FFT", 1),
     "FFT2D": _fft("FFT", 2),
@@ -295,24 +215,17 @@ HANDLERS: dict[str, Handler] = {
     "IFFT3D": _fft("IFFT", 3),
     "IRFFT": _fft("IRFFT", 1),
     "IRFFT2D": _fft("IRFFT", 2),
+    "IRFFT3D": _fft("IRFFT", 3),
     "LogMatrixDeterminant": _log_determinant,
     "Lu": _lu,
     "MatMul": _mat_mul,
     "MatrixBandPart": _band_part,
     "MatrixDeterminant": _determinant,
-    "MatrixDiag": _diag,
-    "MatrixDiagPart": _diag_part,
-    "MatrixDiagPartV2": _diag_part,
-    "MatrixDiagPartV3": _diag_part,
-    "MatrixDiagV2": _diag,
-    "MatrixDiagV3": _diag,
     "MatrixInverse": _inverse,
-    "MatrixSetDiag": _set_diag,
-    "MatrixSetDiagV2": _set_diag,
-    "MatrixSetDiagV3": _set_diag,
     "MatrixSolve": _solve,
     "MatrixTriangularSolve": _triangular_solve,
     "RFFT": _fft("RFFT", 1),
     "RFFT2D": _fft("RFFT", 2),
-    "SelfAdjointEigV2": _eigh,
+    "RFFT3D": _fft("RFFT", 3),
+    "SparseMatMul": _mat_mul,
 }

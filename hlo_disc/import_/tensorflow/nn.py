@@ -9,7 +9,7 @@ import numpy as np
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
 from hlo_disc.import_.tensorflow.arrays import Array, array, filled, iota, size_scalar, together, where
-from hlo_disc.import_.tensorflow.windows import windowed
+from hlo_disc.import_.tensorflow.pools import windowed
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
@@ -136,10 +136,27 @@ def _batch_norm_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 def _lrn(r: Reader, op: Any, operands: list[Operand]) -> Result:
     x = array(r, operands[0])
-    radius = op.attributes.get("depth_radius", 5)
+    size, beta = _lrn_size(op, x)
+    return (x * size.op("power", -beta)).value
+
+
+def _lrn_size(op: Any, x: Array) -> tuple[Array, float]:
+    """By which channels are divided, before and as the exponent of its power."""
     bias, alpha, beta = (op.attributes.get(name, d) for name, d in (("bias", 1.0), ("alpha", 1.0), ("beta", 0.5)))
-    sums = windowed(x * x, "add", [1, 1, 1, 2 * radius + 1], [1] * 4, [(0, 0)] * 3 + [(radius, radius)])
-    return (x * (sums * alpha + bias).op("power", -beta)).value
+    return _over_channels(op, x * x) * alpha + bias, beta
+
+
+def _over_channels(op: Any, x: Array) -> Array:
+    """Sums of neighbours."""
+    radius = op.attributes.get("depth_radius", 5)
+    return windowed(x, "add", [1, 1, 1, 2 * radius + 1], [1] * 4, [(0, 0)] * 3 + [(radius, radius)])
+
+
+def _lrn_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    dy, x, y = (array(r, o) for o in operands)
+    size, beta = _lrn_size(op, x)
+    others = _over_channels(op, dy * y / size)
+    return (dy * size.op("power", -beta) - x * others * (2 * op.attributes.get("alpha", 1.0) * beta)).value
 
 
 HANDLERS: dict[str, Handler] = {
@@ -147,10 +164,13 @@ HANDLERS: dict[str, Handler] = {
     "BiasAddGrad": _bias_add_grad,
     "BiasAddV1": _bias_add,
     "FusedBatchNorm": _batch_norm,
+    "FusedBatchNormGrad": _batch_norm_grad,
+    "FusedBatchNormGradV2": _batch_norm_grad,
     "FusedBatchNormGradV3": _batch_norm_grad,
     "FusedBatchNormV2": _batch_norm,
     "FusedBatchNormV3": _batch_norm,
     "LRN": _lrn,
+    "LRNGrad": _lrn_grad,
     "LogSoftmax": _widely(log_softmax),
     "Softmax": _widely(softmax),
     "SoftmaxCrossEntropyWithLogits": _cross_entropy,

@@ -9,13 +9,15 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.passes.complex.reals import Real
-from hlo_disc.dynamic_hlo.sizes.dim import dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ONE
 from hlo_disc.import_.handlers.random import philox, philox_bits
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand, Symbolic
-from hlo_disc.import_.tensorflow.arrays import Array, array, joined
-from hlo_disc.import_.tensorflow.shapes import result_dtype
+from hlo_disc.import_.tensorflow.arrays import F32, Array, array, filled, iota, joined, size_scalar, where
+from hlo_disc.import_.tensorflow.control import loop
+from hlo_disc.import_.tensorflow.linalg import permutation
+from hlo_disc.import_.tensorflow.shapes import array_1d, result_dtype
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
@@ -46,7 +48,7 @@ def _joined_words(low: Array, high: Array) -> Array:
     return low.cast(U64) | high.cast(U64).op("shift_left", 32)
 
 
-def _key_counter(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _key_counter(r: Reader, op: Any, operands: list[Operand]) -> list[Operand]:
     seed = [_real(r, x.value) for x in _words(r, operands[0])]
     key = tuple(_real(r, r.constant(np.array(word, U32))) for word in _SCRAMBLE)
     mixed = [Array(r, x.value) for x in philox(key, tuple(seed))]  # type: ignore[arg-type]
@@ -56,20 +58,38 @@ def _key_counter(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return [made[0].reshape((ONE,)).value, counter.value]
 
 
-def _algorithm(r: Reader, op: Any, operands: list[Operand]) -> Result:
+def _algorithm(r: Reader, op: Any, operands: list[Operand]) -> Operand:
     return Symbolic(np.dtype(np.int32), (), (ONE,))
 
 
-def _bits(r: Reader, operands: list[Operand], shape: Shape, width: int) -> Array:
+def _key_counter_algorithm(r: Reader, op: Any, operands: list[Operand]) -> list[Operand]:
+    return [*_key_counter(r, op, operands), _algorithm(r, op, operands)]
+
+
+def _seeded(handler: Handler) -> Handler:
+    """The older form of an op: a seed in place of a key, a counter and an algorithm."""
+
+    def older(r: Reader, op: Any, operands: list[Operand]) -> Result:
+        shape, seed, *rest = operands
+        return handler(r, op, [shape, *_key_counter_algorithm(r, op, [seed]), *rest])
+
+    return older
+
+
+def philox_only(r: Reader, operands: list[Operand]) -> None:
     if r.constant_of(operands[3]) not in _PHILOX:
         r.unsupported("only Philox, by which TensorFlow makes random numbers on a CPU")
+
+
+def _bits(r: Reader, operands: list[Operand], shape: Shape, width: int) -> Array:
+    philox_only(r, operands)
     key, counter = array(r, operands[1]), array(r, operands[2])
     low, high = (_real(r, r.element(counter.value, i)) for i in range(2))
     _, bits = philox_bits(r, _real(r, r.element(key.value, 0)), [low, high], shape, width)
     return Array(r, bits.value)
 
 
-def _unit(bits: Array, dtype: np.dtype) -> Array:
+def unit(bits: Array, dtype: np.dtype) -> Array:
     """Numbers in [0, 1) from the low bits of words."""
     digits = _DIGITS[dtype.name]
     if dtype == F64:  # the first word is the high one
@@ -79,7 +99,7 @@ def _unit(bits: Array, dtype: np.dtype) -> Array:
 
 def _uniform(r: Reader, op: Any, operands: list[Operand]) -> Result:
     dtype = result_dtype(op)
-    return _unit(_bits(r, operands, r.sizes(operands[0]), 64 if dtype == F64 else 32), dtype).value
+    return unit(_bits(r, operands, r.sizes(operands[0]), 64 if dtype == F64 else 32), dtype).value
 
 
 def _integers(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -99,23 +119,108 @@ def _all_integers(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _normal(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """By the method of Box and Muller, two at a time."""
     dtype, shape = result_dtype(op), r.sizes(operands[0])
-    if dtype == F64:
-        r.unsupported("only f32 and narrower")
     count = dim_product(shape)
     pairs = (count + 1) // 2
-    words = _bits(r, operands, (pairs * 2,), 32).reshape((pairs, 2))
-    first, second = (_unit(words.slice(1, i, i + 1), np.dtype(np.float32)) for i in (0, 1))
-    size = (first.maximum(1e-7).log() * -2).sqrt()
-    turn = second * (2 * math.pi)
-    made = joined([turn.op("sine") * size, turn.op("cosine") * size], 1).reshape((pairs * 2,))
+    words = _bits(r, operands, (pairs * 2,), 64 if dtype == F64 else 32).reshape((pairs, 2))
+    made = joined(normal_pair(*(words.slice(1, i, i + 1) for i in (0, 1))), 1).reshape((pairs * 2,))
     return made.slice(0, 0, count).reshape(shape).cast(dtype).value
 
 
+def normal_pair(first: Array, second: Array) -> list[Array]:
+    """Two normal numbers of two words, of f64 where these have 64 bits."""
+    dtype = F64 if first.dtype == U64 else F32
+    size = (unit(first, dtype).maximum(1e-7).log() * -2).sqrt()
+    turn = unit(second, dtype) * (2 * math.pi)
+    return [turn.op("sine") * size, turn.op("cosine") * size]
+
+
+# Numbers that are drawn until they fit have so many blocks of four words each, of which few are used.
+RESERVED = 256
+
+
+def block(r: Reader, operands: list[Operand], number: Array, dtype: np.dtype) -> list[Array]:
+    """Four words for each number of a block, or two of 64 bits for f64."""
+    key, counter = array(r, operands[1]), array(r, operands[2])
+    word, low, high = (Array(r, r.element(x.value, i)) for x, i in ((key, 0), (counter, 0), (counter, 1)))
+    at = low + number
+    carried = where(at < low, high + 1, high)
+    halves = [
+        Real(r.builder, half.value, r.location())
+        for x in (word.broadcast(at.shape), at, carried)
+        for half in (x.cast(U32), x.op("shift_right_logical", 32).cast(U32))
+    ]
+    words = [Array(r, x.value) for x in philox(tuple(halves[:2]), tuple(halves[2:]))]  # type: ignore[arg-type]
+    return words if dtype != F64 else [_joined_words(*words[:2]), _joined_words(*words[2:])]
+
+
+def _truncated_normal(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Normal numbers below 2 in magnitude: a few at a time are the first such of blocks of their own."""
+    dtype, shape = result_dtype(op), r.sizes(operands[0])
+    philox_only(r, operands)
+    wide = F64 if dtype == F64 else F32
+    count, each = dim_product(shape), 16 // wide.itemsize
+    groups = (count + (each - 1)) // each
+    start = iota(r, (groups,), 0, U64) * (RESERVED * each // 4)
+    place = iota(r, (groups, Dim.const(each)), 1, np.int32)
+
+    def step(turn: Array, found: Array, made: Array) -> list[Array]:
+        words = block(r, operands, start + turn.broadcast(start.shape), wide)
+        for x in (number for k in range(0, each, 2) for number in normal_pair(*words[k : k + 2])):
+            fits = x.abs() < 2
+            here = place.equal(where(fits, found, -1).broadcast(place.shape, (0,)))
+            made = where(here, x.broadcast(place.shape, (0,)), made)
+            found = found + fits.cast(np.int32)
+        return [turn + 1, found, made]
+
+    first = [filled(r, 0, U64, ()), filled(r, 0, np.int32, (groups,)), filled(r, 0, wide, place.shape)]
+    made = loop(r, lambda turn, found, made: (found < each).reduce("or", [0]), step, first)[2]
+    return made.reshape((groups * each,)).slice(0, 0, count).reshape(shape).cast(dtype).value
+
+
+def _multinomial(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Classes by the weights whose logarithms are given, in rows: where a part of their sum is reached.
+
+    The numbers are those that TensorFlow's kernel draws on one thread.
+    """
+    given, dtype = array(r, operands[0]), result_dtype(op)
+    (samples,) = r.sizes(array_1d(r, operands[1]))
+    rows, classes = given.shape
+    keys = [operands[1], *_key_counter_algorithm(r, op, operands[2:])]
+    part = unit(_bits(r, keys, (rows, samples), 64), F64)
+    logits = given.cast(F64)
+    finite = given.op("is_finite")
+    most = where(finite, logits, np.finfo(given.cast(F32).dtype if given.dtype.itemsize < 4 else given.dtype).min)
+    weights = where(finite, (logits - most.reduce("max", [1], keep=True)).exp(), 0)
+    reached = weights.cumulative("add", 1)
+    wanted = part * weights.sum([1], keep=True)
+    shape = (rows, samples, classes)
+    return (reached.broadcast(shape, (0, 2)) <= wanted.broadcast(shape, (0, 1))).cast(dtype).sum([2]).value
+
+
+def _shuffle(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Each row in turn is exchanged with one of those from it on."""
+    x = array(r, operands[0])
+    line = x.shape[:1]
+    place = iota(r, line, 0, U32)
+    left = size_scalar(r, line[0], U32) - place
+    pivots = place + _bits(r, operands, line, 32).op("remainder", left)
+    return x.take(permutation(r, pivots.cast(np.int32).expand(0)).reshape(line), 0).value
+
+
 HANDLERS: dict[str, Handler] = {
+    "StatelessMultinomial": _multinomial,
     "StatelessRandomGetAlg": _algorithm,
     "StatelessRandomGetKeyCounter": _key_counter,
+    "StatelessRandomGetKeyCounterAlg": _key_counter_algorithm,
+    "StatelessRandomNormal": _seeded(_normal),
     "StatelessRandomNormalV2": _normal,
+    "StatelessRandomUniform": _seeded(_uniform),
+    "StatelessRandomUniformFullInt": _seeded(_all_integers),
     "StatelessRandomUniformFullIntV2": _all_integers,
+    "StatelessRandomUniformInt": _seeded(_integers),
     "StatelessRandomUniformIntV2": _integers,
     "StatelessRandomUniformV2": _uniform,
+    "StatelessShuffle": _shuffle,
+    "StatelessTruncatedNormal": _seeded(_truncated_normal),
+    "StatelessTruncatedNormalV2": _truncated_normal,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from hlo_disc.import_.policy import Origin, StaticShapes
 from hlo_disc.import_.reader import Reader
 from hlo_disc.import_.symbols import Input, select_specs
 from hlo_disc.import_.tensorflow.program import Program, TensorType
+from hlo_disc.import_.tensorflow.refused import REASONS
 
 T = TypeVar("T")
 TENSORFLOW = Origin(xla_windows=True)
@@ -64,6 +65,10 @@ class TensorFlowReader(Reader):
         from hlo_disc.import_.tensorflow.table import HANDLERS
 
         return HANDLERS.get(name)
+
+    def unknown(self, name: str) -> NoReturn:
+        """Refuse an op that no handler knows, with the reason where there is one."""
+        self.unsupported(REASONS.get(name.removeprefix("tf."), ""))
 
     def agree(self, a: Dim, b: Dim, what: str) -> None:
         """Branches of TensorFlow's may differ in size where sizes say which is taken: that is another program."""

@@ -9,12 +9,12 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.combiners import monoid_region
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ONE, ZERO, Elements
 from hlo_disc.import_.handlers.sort import take_top
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import Array, array, filled, size_scalar, where
+from hlo_disc.import_.tensorflow.arrays import I64, Array, array, filled, joined, size_scalar, where
 from hlo_disc.import_.tensorflow.folding import folding
 from hlo_disc.import_.tensorflow.gradients import BroadcastAxes, Reduced
 from hlo_disc.import_.tensorflow.indexing import take_along
@@ -157,17 +157,51 @@ def _in_top_k(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def _bincount(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """How often each number below a size is there, or what such weigh together: of all, or of each row of a matrix."""
     x, weights = array(r, operands[0]), array(r, operands[2])
     (size,) = r.tensor_shape(r.elements(operands[1]))
-    dtype = result_dtype(op)
-    if op.attributes.get("binary_output", False) or x.rank != 1:
-        r.unsupported("only counts of a vector")
-    known = weights.shape[0].is_const and weights.shape[0].value == 0
-    ones = filled(r, 1, dtype, x.shape) if known else weights
-    return filled(r, 0, dtype, (size,)).scatter(x.expand(1), ones, 1, monoid_region("add", dtype)).value
+    dtype, rows = result_dtype(op), op.name != "tf.Bincount" and x.rank == 2
+    flat = (dim_product(x.shape),)
+    weighs = not any(d.is_const and d.value == 0 for d in weights.shape) or 0 in {
+        d.value for d in x.shape if d.is_const
+    }
+    binary = op.attributes.get("binary_output", False)
+    each = weights.reshape(flat) if weighs and not binary else filled(r, 1, dtype, flat)
+    at = x.cast(I64).reshape(flat).expand(1)
+    if rows:
+        at = joined([x.iota(0, I64).reshape(flat).expand(1), at], 1)
+    shape = (x.shape[0], size) if rows else (size,)
+    made = filled(r, 0, dtype, shape).scatter(at, each, len(shape), monoid_region("max" if binary else "add", dtype))
+    return made.value
+
+
+def _buckets(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """How many boundaries are not above each number."""
+    x = array(r, operands[0])
+    x = x.cast(np.float32) if x.dtype.kind in "iu" else x
+    boundaries = np.asarray(op.attributes["boundaries"], np.float32).astype(x.dtype)
+    line = Array(r, r.constant(boundaries))
+    wide = (*x.shape, line.shape[0])
+    below = x.broadcast(wide, range(x.rank)) < line.broadcast(wide, (x.rank,))
+    return (~below).cast(np.int32).sum([x.rank]).value
+
+
+def _approximate_top(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Exactly, as XLA does on a CPU."""
+    if not op.attributes.get("aggregate_to_topk", True):
+        r.unsupported("only aggregate_to_topk=True")
+    x = array(r, operands[0])
+    axis = op.attributes.get("reduction_dimension", -1) % x.rank
+    perm = [*(a for a in range(x.rank) if a != axis), axis]
+    back = [perm.index(a) for a in range(x.rank)]
+    made = take_top(r, x.transpose(perm).value, Dim.const(op.attributes["k"]), op.attributes.get("is_max_k", True))
+    return [Array(r, y).transpose(back).value for y in made]
 
 
 HANDLERS: dict[str, Handler] = {
+    "ApproxTopK": _approximate_top,
+    "Bincount": _bincount,
+    "Bucketize": _buckets,
     "All": folding(_fold(lambda s, a, b: s.all((a, b))), _reduce("and")),
     "Any": folding(_fold(lambda s, a, b: s.any((a, b))), _reduce("or")),
     "ArgMax": _arg(True),

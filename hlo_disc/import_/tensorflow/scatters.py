@@ -100,8 +100,22 @@ def _finite(kind: str, dtype: np.dtype) -> Any:
 
 
 def _last_segment(r: Reader, ids: Array) -> Dim:
+    """How many there are of what is numbered from 0."""
     most = ids.cast(I64).reduce("max", [0]).maximum(-1) + 1
     return r.sizes(most.reshape((ONE,)).value)[0]
+
+
+def _dense(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Values at their places in a tensor of a default: one place, a vector of such, or a vector of vectors."""
+    at, values, default = (array(r, operands[i]) for i in (0, 2, 3))
+    shape = r.sizes(operands[1])
+    at = at.reshape((dim_product(at.shape[:1]), at.shape[1] if at.rank > 1 else ONE))
+    r.equal(at.shape[1], len(shape) * ONE, "the length of an index and the rank")
+    return (
+        default.broadcast(shape)
+        .scatter(at, values.broadcast(at.shape[:1]), len(shape), replacing(r, values.dtype))
+        .value
+    )
 
 
 def _where(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -120,10 +134,10 @@ def _where(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def _dynamic_stitch(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """Rows at the places that several vectors of numbers say."""
+    """Rows at the places that several vectors of numbers say; of two at one place it is the last."""
     half = len(operands) // 2
-    if not all(isinstance(x, Symbolic) for x in operands[:half]):
-        r.unsupported("places that depend on data")
+    if not all(isinstance(x, Symbolic) and x.is_known for x in operands[:half]):
+        return _stitched(r, *([array(r, x) for x in part] for part in (operands[:half], operands[half:]))).value
     places = [ints(r, x, "the places") for x in operands[:half]]
     count = max((max(p, default=-1) for p in places), default=-1) + 1
     rows: list[Array | None] = [None] * count
@@ -137,6 +151,15 @@ def _dynamic_stitch(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return joined(rows, 0).value  # type: ignore[arg-type]
 
 
+def _stitched(r: Reader, places: list[Array], parts: list[Array]) -> Array:
+    """Where the places are data, so is how many rows there are; what nothing is for is 0."""
+    flat = [x.reshape((dim_product(x.shape),)) for x in places]
+    rest = parts[0].shape[places[0].rank :]
+    rows = [x.reshape((at.shape[0], *rest)) for at, x in zip(flat, parts, strict=True)]
+    at, x = joined(flat, 0), joined(rows, 0)
+    return filled(r, 0, x.dtype, (_last_segment(r, at), *rest)).scatter(at.expand(1), x, 1, replacing(r, x.dtype))
+
+
 def _stitch_elements(r: Reader, op: Any, *xs: np.ndarray) -> np.ndarray | None:
     half = len(xs) // 2
     if any(not d.is_const for x in xs[:half] for d in x.reshape(-1)) or any(x.ndim > 1 for x in xs):
@@ -146,6 +169,8 @@ def _stitch_elements(r: Reader, op: Any, *xs: np.ndarray) -> np.ndarray | None:
         for at, x in zip(xs[:half], xs[half:], strict=True)
         for d, e in zip(at.reshape(-1), x.reshape(-1), strict=True)
     ]
+    if {p for p, _ in pairs} != set(range(len({p for p, _ in pairs}))):
+        return None
     made = np.empty(max((p for p, _ in pairs), default=-1) + 1, object)
     for place, element in pairs:
         made[place] = element
@@ -154,13 +179,18 @@ def _stitch_elements(r: Reader, op: Any, *xs: np.ndarray) -> np.ndarray | None:
 
 HANDLERS: dict[str, Handler] = {
     "DynamicStitch": folding(_stitch_elements, _dynamic_stitch),
+    "ParallelDynamicStitch": folding(_stitch_elements, _dynamic_stitch),
     "ScatterNd": _scatter_nd,
     "SegmentMax": _segments("max"),
     "SegmentMaxV2": _segments("max"),
     "SegmentMean": _segments("add", mean=True),
     "SegmentMin": _segments("min"),
+    "SegmentMinV2": _segments("min"),
     "SegmentProd": _segments("mul"),
+    "SegmentProdV2": _segments("mul"),
     "SegmentSum": _segments("add"),
+    "SegmentSumV2": _segments("add"),
+    "SparseToDense": _dense,
     "TensorScatterAdd": _scatter_into("add"),
     "TensorScatterMax": _scatter_into("max"),
     "TensorScatterMin": _scatter_into("min"),

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ONE
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow import random
-from hlo_disc.import_.tensorflow.arrays import I64, Array, array, iota, joined, size_scalar
-from hlo_disc.import_.tensorflow.indexing import strided_slice
-from hlo_disc.import_.tensorflow.scatters import combining, scattered
+from hlo_disc.import_.tensorflow.arrays import I64, Array, array, joined, size_scalar
+from hlo_disc.import_.tensorflow.indexing import strided_update
+from hlo_disc.import_.tensorflow.scatters import scattered
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
@@ -71,20 +70,6 @@ def _scatter_nd(kind: str) -> Handler:
     return handler
 
 
-def _strided_update(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """What a strided slice would take is replaced: the same slice of all positions says where that lies."""
-    held, value = array(r, operands[0]), array(r, operands[4])
-    count = dim_product(held.shape)
-    positions = iota(r, (count,), 0, I64).reshape(held.shape)
-    taken = strided_slice(r, op, [positions.value, *operands[1:4]])
-    where = Array(r, taken) if isinstance(taken, Value) else array(r, taken)  # type: ignore[arg-type]
-    value = value.broadcast(where.shape)
-    size = dim_product(where.shape)
-    flat = held.reshape((count,))
-    at, updates = where.reshape((size, ONE)), value.reshape((size,))
-    return flat.scatter(at, updates, 1, combining(r, "set", held.dtype)).reshape(held.shape).value
-
-
 def _skipped(r: Reader, state: Array, count: Array) -> Array:
     """The state of a generator of which `count` numbers were drawn: a counter of 128 bits, and a key."""
     unsigned = np.dtype(np.uint64)
@@ -135,13 +120,13 @@ HANDLERS: dict[str, Handler] = {
     "ResourceScatterNdUpdate": _scatter_nd("set"),
     "ResourceScatterSub": _scatter("sub"),
     "ResourceScatterUpdate": _scatter("set"),
-    "ResourceStridedSliceAssign": _strided_update,
+    "ResourceStridedSliceAssign": strided_update,
     "RngReadAndSkip": _read_and_skip,
     "RngSkip": _skip,
     "StatefulStandardNormalV2": _drawn("StatelessRandomNormalV2"),
+    "StatefulTruncatedNormal": _drawn("StatelessTruncatedNormalV2"),
     "StatefulUniform": _drawn("StatelessRandomUniformV2"),
     "StatefulUniformFullInt": _drawn("StatelessRandomUniformFullIntV2"),
     "StatefulUniformInt": _drawn("StatelessRandomUniformIntV2"),
-    "TensorStridedSliceUpdate": _strided_update,
     "VarIsInitializedOp": _is_initialized,
 }

@@ -1,4 +1,4 @@
-"""Convolutions and pooling, with their gradients; padding is worked out for sizes that only a call knows."""
+"""Convolutions, with their gradients; padding is worked out for sizes that only a call knows."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ops.builder import make_region
-from hlo_disc.dynamic_hlo.ops.combiners import identity, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import Array, array, filled, joined
+from hlo_disc.import_.tensorflow.arrays import Array, array, joined
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
@@ -26,7 +24,7 @@ class Spatial:
 
     def __init__(self, op: Any, rank: int):
         default = "NDHWC" if rank == 5 else "NHWC"
-        first = op.attributes.get("data_format", default).startswith("NC")
+        first = op.attributes.get("data_format", default).startswith(("NC", "CHANNELS_FIRST"))
         self.channel = 1 if first else rank - 1
         self.axes = [a for a in range(1, rank) if a != self.channel]
         self.order = (0, self.channel, *self.axes)
@@ -202,85 +200,6 @@ def _conv_filter_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return made.reshape(shape).value
 
 
-def windowed(x: Array, kind: str, window: Sequence[int], strides: Sequence[int], pads: Sequence[Pad]) -> Array:
-    """The elements of windows combined; padding changes nothing."""
-    init = filled(x.r, identity(kind, x.dtype), x.dtype, ())
-    if kind == "max" and x.dtype.kind not in "iu":
-        init = filled(x.r, -np.inf, x.dtype, ())
-    return x.emit(
-        "reduce_window",
-        init,
-        **_window(x, window, strides, pads),
-        base_dilations=(1,) * x.rank,
-        window_dilations=(1,) * x.rank,
-        body=monoid_region(kind, x.dtype),
-    )
-
-
-def _window(x: Array, window: Sequence[int], strides: Sequence[int], pads: Sequence[Pad]) -> dict[str, Any]:
-    return {
-        "window": tuple(map(Dim.const, window)),
-        "strides": tuple(strides),
-        "low": tuple(Dim.of(low) for low, _ in pads),
-        "high": tuple(x.r.facts.canonical(Dim.of(high)) for _, high in pads),
-    }
-
-
-def _pooling(r: Reader, op: Any, shape: Sequence[Dim]) -> tuple[list[int], list[int], list[Pad]]:
-    """Window, strides and padding of every axis."""
-    space = Spatial(op, len(shape))
-    window, strides = op.attributes["ksize"], op.attributes["strides"]
-    sizes, windows = ([source[a] for a in space.axes] for source in (shape, list(map(Dim.const, window))))
-    pads: list[Pad] = [(0, 0)] * len(shape)
-    for a, pair in zip(space.axes, space.pads(r, sizes, windows, [strides[a] for a in space.axes]), strict=True):
-        pads[a] = pair
-    return window, strides, pads
-
-
-def _max_pool(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    x = array(r, operands[0])
-    return windowed(x, "max", *_pooling(r, op, x.shape)).value
-
-
-def _avg_pool(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    x = array(r, operands[0])
-    numbers = _pooling(r, op, x.shape)
-    return (windowed(x, "add", *numbers) / _taken(x, *numbers)).value
-
-
-def _taken(x: Array, window: Sequence[int], strides: Sequence[int], pads: Sequence[Pad]) -> Array:
-    """How many elements each window has."""
-    if all(Dim.of(d) is ZERO for pair in pads for d in pair):
-        return x.like(int(np.prod(window)))
-    return windowed(filled(x.r, 1, x.dtype, x.shape), "add", window, strides, pads)
-
-
-def _max_pool_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    x, _, dy = (array(r, o) for o in operands)
-    numbers = _window(x, *_pooling(r, op, x.shape))
-    scalars = [(x.dtype, ())] * 2
-    select = make_region(r.facts, scalars, lambda b, v: [b.op("compare", v, direction="GE")])
-    return x.emit(
-        "select_and_scatter", dy, dy.like(0), **numbers, select=select, body=monoid_region("add", x.dtype)
-    ).value
-
-
-def _avg_pool_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """Every window gives its elements an equal part: a sum over the windows that an element is in."""
-    shape, dy = r.sizes(operands[0]), array(r, operands[1])
-    window, strides, pads = _pooling(r, op, shape)
-    like = filled(r, 0, dy.dtype, shape)
-    part = dy / _taken(like, window, strides, pads)
-    low = [w - 1 - Dim.of(before) for w, (before, _) in zip(map(Dim.const, window), pads, strict=True)]
-    high = []
-    for a, n in enumerate(shape):
-        reach = (part.shape[a] - 1) * strides[a] + 1
-        high.append(r.facts.canonical(n + window[a] - 1 - low[a] - reach))
-    gaps = tuple(Dim.const(s - 1) for s in strides)
-    wide = part.emit("pad", part.like(0), low=tuple(low), high=tuple(high), interior=gaps)
-    return windowed(wide, "add", window, [1] * len(window), [(0, 0)] * len(window)).value
-
-
 def _dilation(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """The maximum of elements plus those of a kernel."""
     x, w = (array(r, o) for o in operands)
@@ -331,9 +250,7 @@ def extract_patches(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 HANDLERS: dict[str, Handler] = {
-    "AvgPool": _avg_pool,
-    "AvgPool3D": _avg_pool,
-    "AvgPoolGrad": _avg_pool_grad,
+    "Conv": _conv,
     "Conv2D": _conv,
     "Conv2DBackpropFilter": _conv_filter_grad,
     "Conv2DBackpropInput": _conv_input_grad,
@@ -345,7 +262,4 @@ HANDLERS: dict[str, Handler] = {
     "DepthwiseConv2dNativeBackpropInput": _conv_input_grad,
     "Dilation2D": _dilation,
     "ExtractImagePatches": extract_patches,
-    "MaxPool": _max_pool,
-    "MaxPool3D": _max_pool,
-    "MaxPoolGrad": _max_pool_grad,
 }

@@ -15,7 +15,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.by_jax import traced
+from hlo_disc.import_.by_jax import traced
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

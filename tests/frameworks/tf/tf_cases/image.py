@@ -9,8 +9,53 @@ SIZES = ((2, 7, 6), (3, 5, 8), (1, 4, 4), (0, 5, 6), (2, 1, 1))
 SOME = ((2, 7, 6), (3, 5, 8), (1, 4, 4))
 
 
-def resized(method):
-    return lambda x: tf.image.resize(x, [5, 9], method)
+BOXES = ("f32[a, 4]@0:1", "f32[a]@-3:3")
+COUNTS = ((7,), (1,), (0,), (13,), (40,))
+
+
+def resized(method, **how):
+    return lambda x: tf.image.resize(x, [5, 9], method, **how)
+
+
+def slope(function):
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(function(x) ** 2)
+        return tape.gradient(total, x)
+
+    return gradient
+
+
+def cropped(size):
+    """Crops, and their gradients by the images and by the boxes."""
+
+    def function(x, boxes):
+        with tf.GradientTape() as tape:
+            tape.watch([x, boxes])
+            made = tf.image.crop_and_resize(x, boxes, [0, 0, 0, 0], size)
+            total = tf.reduce_sum(made**2)
+        return made, tape.gradient(total, [x, boxes])
+
+    return function
+
+
+def kept(function):
+    """Of boxes of which some are turned around, by scores of which some are equal."""
+
+    def chosen(corners, scores):
+        size = tf.concat([corners[:, 2:] * 0.5, -corners[:, 2:] * 0.5], 1)
+        return function(corners + size, tf.round(scores))
+
+    return chosen
+
+
+def projected(interpolation, mode):
+    rows = [[0.9, 0.1, 0.5, -0.2, 1.1, -0.7, 0.01, 0.02], [3.0, 0.5, -30.0, -0.5, 4.0, 20.0, 0.0, 0.0]]
+    how = {"output_shape": [9, 11], "fill_value": 0.5, "interpolation": interpolation, "fill_mode": mode}
+    return lambda x: [
+        tf.raw_ops.ImageProjectiveTransformV3(images=x, transforms=given, **how) for given in (rows, rows[:1])
+    ]
 
 
 CASES = cases(
@@ -19,6 +64,88 @@ CASES = cases(
         ("resize bilinear", resized("bilinear"), IMAGE, SIZES),
         ("resize nearest", resized("nearest"), IMAGE, SIZES),
         ("resize bicubic", resized("bicubic"), IMAGE, SOME, 1e-4),
+        *((f"resize {name}", resized(name), IMAGE, SIZES, 1e-4) for name in ("lanczos3", "gaussian", "mitchellcubic")),
+        *(
+            (f"resize {name} to means", resized(name, antialias=True), IMAGE, SIZES, 1e-4)
+            for name in ("bilinear", "bicubic", "lanczos5")
+        ),
+        ("resize area", resized("area"), IMAGE, SOME, 1e-4),
+        ("gradient of resize to means", slope(resized("lanczos3", antialias=True)), IMAGE, SOME, 1e-3),
+        *(
+            (
+                f"scale_and_translate by a {kernel}",
+                lambda x, kernel=kernel: tf.raw_ops.ScaleAndTranslate(
+                    images=x, size=[6, 7], scale=[0.7, 1.3], translation=[1.5, -2.0], kernel_type=kernel
+                ),
+                IMAGE,
+                SOME,
+                1e-4,
+            )
+            for kernel in ("box", "triangle", "keyscubic", "lanczos1")
+        ),
+        *(
+            (
+                f"projected, {way}, {mode}",
+                projected(way, mode),
+                "f32[2, b, c, 3]",
+                ((2, 7, 6), (2, 3, 4), (2, 1, 1)),
+                1e-4,
+            )
+            for way, mode in (
+                ("NEAREST", "CONSTANT"),
+                ("BILINEAR", "CONSTANT"),
+                ("BILINEAR", "REFLECT"),
+                ("BILINEAR", "WRAP"),
+                ("NEAREST", "NEAREST"),
+            )
+        ),
+        ("gradient of resize bicubic", slope(resized("bicubic")), IMAGE, SIZES, 1e-3),
+        (
+            "gradient of bicubic as in TensorFlow 1",
+            slope(lambda x: tf.compat.v1.image.resize_bicubic(x, [5, 9], align_corners=True)),
+            IMAGE,
+            SOME,
+            1e-3,
+        ),
+        *(
+            (f"gradients of crops of {size}", cropped(size), (IMAGE, "f32[4, 4]@-0.2:1.2"), SOME, 1e-3)
+            for size in ((3, 4), (1, 5))
+        ),
+        ("non_max_suppression", kept(lambda b, s: tf.image.non_max_suppression(b, s, 5, 0.3, -1.5)), BOXES, COUNTS),
+        (
+            "non_max_suppression of data",
+            kept(
+                lambda b, s: tf.gather(b, tf.image.non_max_suppression(b, s, tf.cast(tf.reduce_max(s) * 2, tf.int32)))
+            ),
+            BOXES,
+            ((7,), (1,), (13,), (40,)),
+        ),
+        (
+            "non_max_suppression_v4",
+            kept(
+                lambda b, s: tf.raw_ops.NonMaxSuppressionV4(
+                    boxes=b,
+                    scores=s,
+                    max_output_size=8,
+                    iou_threshold=0.4,
+                    score_threshold=-1.0,
+                    pad_to_max_output_size=True,
+                )
+            ),
+            BOXES,
+            COUNTS,
+        ),
+        (
+            "non_max_suppression_with_scores",
+            kept(
+                lambda b, s: [
+                    tf.image.non_max_suppression_with_scores(b, s, 20, 0.5, -1.5, soft_nms_sigma=sigma)
+                    for sigma in (0.0, 0.3)
+                ]
+            ),
+            BOXES,
+            COUNTS,
+        ),
         ("resize to twice", lambda x: tf.image.resize(x, tf.shape(x)[1:3] * 2), IMAGE, SIZES),
         ("resize as in TensorFlow 1", lambda x: tf.compat.v1.image.resize_bilinear(x, [5, 9]), IMAGE, SIZES),
         ("bicubic as in TensorFlow 1", lambda x: tf.compat.v1.image.resize_bicubic(x, [5, 9]), IMAGE, SOME, 1e-4),

@@ -32,9 +32,70 @@ def fused(training):
     return function
 
 
+def norm_slopes(gradient, forward):
+    """An older op for the gradient of a norm by a batch."""
+
+    def function(x):
+        line = tf.range(1.0, 4.0)
+        _, _, _, mean, variance = forward(x=x, scale=line, offset=line, mean=[], variance=[])[:5]
+        return gradient(y_backprop=tf.sin(x), x=x, scale=line, reserve_space_1=mean, reserve_space_2=variance)[:3]
+
+    return function
+
+
+def lrn_slope(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        total = tf.reduce_sum(tf.nn.local_response_normalization(x, 2, 0.5, 0.7, 0.6) ** 2)
+    return tape.gradient(total, x)
+
+
+def in_another_format(x):
+    shape = tf.raw_ops.DataFormatVecPermute(x=tf.shape(x))
+    rows = tf.raw_ops.DataFormatVecPermute(
+        x=tf.reshape(tf.cast(x[0, :2, :2, 0] * 9, tf.int32), [2, 2]), src_format="NCHW", dst_format="NHWC"
+    )
+    axes = tf.raw_ops.DataFormatDimMap(x=tf.concat([tf.range(-4, 4), tf.cast(x[0, :2, 0, 0], tf.int32)], 0))
+    return tf.reshape(x, shape), rows, axes
+
+
 CASES = cases(
     "nn",
     [
+        ("lrn_grad", lrn_slope, IMAGE, IMAGES, 1e-4),
+        *(
+            (
+                f"gradient by {gradient.__name__}",
+                norm_slopes(gradient, forward),
+                IMAGE,
+                ((2, 7, 6), (3, 5, 8), (1, 4, 4)),
+                1e-3,
+            )
+            for gradient, forward in (
+                (tf.raw_ops.FusedBatchNormGrad, tf.raw_ops.FusedBatchNorm),
+                (tf.raw_ops.FusedBatchNormGradV2, lambda **of: tf.raw_ops.FusedBatchNormV2(**of)),
+            )
+        ),
+        ("another data format", in_another_format, "f32[a, b, c, 3]", ((2, 7, 6), (3, 5, 8), (1, 4, 4))),
+        (
+            "batch_to_space of a block",
+            lambda x: tf.raw_ops.BatchToSpace(input=x, crops=[[0, 1], [1, 0]], block_size=2),
+            "f32[a, b, c, 3]",
+            ((4, 3, 2), (8, 2, 5), (4, 1, 1)),
+        ),
+        (
+            "space_to_batch of a block",
+            lambda x: tf.raw_ops.SpaceToBatch(input=x, paddings=[[0, 1], [1, 0]], block_size=2),
+            "f32[a, b, c, 3]",
+            ((4, 3, 3), (2, 1, 5), (1, 1, 1), (0, 3, 3)),
+        ),
+        (
+            "conv of any rank",
+            lambda x: tf.raw_ops.Conv(input=x, filter=KERNEL, strides=[1, 2, 1, 1], padding="SAME"),
+            IMAGE,
+            IMAGES,
+            1e-4,
+        ),
         *ACTIVATIONS,
         ("bias_add", lambda x: tf.nn.bias_add(x, tf.range(4.0)), "f32[a, b, 4]"),
         ("softmax over rows", lambda x: tf.nn.softmax(x, axis=0), X),

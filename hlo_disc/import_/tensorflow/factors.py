@@ -1,0 +1,110 @@
+"""Factors of matrices that are not square, eigenvalues, and systems of three diagonals: as JAX asks LAPACK for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from hlo_disc.import_.by_jax import traced
+from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.types import Handler, Result
+from hlo_disc.import_.shapes import Operand
+from hlo_disc.import_.tensorflow.arrays import Array, array, filled
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.reader import Reader
+
+lax = jax.lax.linalg
+
+
+def _adjoint(x: Any) -> Any:
+    return jnp.swapaxes(x, -1, -2).conj()
+
+
+def _qr(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    full = op.attributes.get("full_matrices", False)
+    return traced(r, lambda a: lax.qr(a, full_matrices=full), r.data(operands[0]))
+
+
+def _svd(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Singular values, and vectors as columns of both factors."""
+    x = r.data(operands[0])
+    full = op.name == "tf.XlaSvd" or op.attributes.get("full_matrices", False)
+    if not op.attributes.get("compute_uv", True):
+        (values,) = traced(r, lambda a: lax.svd(a, compute_uv=False), x)
+        none = filled(r, 0, x.dtype, (ZERO,)).value
+        return [values, none, none]
+
+    def fn(a: Any) -> Any:
+        u, s, vh = lax.svd(a, full_matrices=full)
+        return s, u, _adjoint(vh)
+
+    return traced(r, fn, x)
+
+
+def _eigh(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Eigenvalues and vectors of a triangle of a matrix that is its own adjoint, of the operand's type."""
+    x = r.data(operands[0])
+    r.equal(x.shape[-2], x.shape[-1], "rows and columns")
+
+    def fn(a: Any) -> Any:
+        vectors, values = lax.eigh(a, lower=op.attributes.get("lower", True), symmetrize_input=False)
+        return values.astype(a.dtype), vectors
+
+    values, vectors = traced(r, fn, x)
+    return [values, vectors if op.attributes.get("compute_v", True) else filled(r, 0, x.dtype, (ZERO,)).value]
+
+
+def _eig(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Of any square matrix, in no order; vectors are of length 1."""
+    x = r.data(operands[0])
+    r.equal(x.shape[-2], x.shape[-1], "rows and columns")
+    both = op.attributes.get("compute_v", True)
+    made = traced(r, lambda a: lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=both), x)
+    return made if both else [made[0], filled(r, 0, made[0].dtype, (ZERO,)).value]
+
+
+def _tridiagonal_solve(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """The rows of the first operand are the diagonal above the main one, that, and the one below, each as long."""
+    diagonals, rhs = (array(r, x) for x in operands)
+    if op.attributes.get("perturb_singular", False):
+        r.unsupported("only perturb_singular=False")
+    r.equal(diagonals.shape[-2], 3 * ONE, "the diagonals and 3")
+    r.equal(diagonals.shape[-1], rhs.shape[-2], "the length of the diagonals and the rows")
+
+    def fn(a: Any, b: Any) -> Any:
+        upper, main, lower = (a[..., i, :] for i in range(3))
+        n = main.shape[-1]
+        place = jnp.arange(n)
+        upper, lower = jnp.where(place == n - 1, 0, upper), jnp.where(place == 0, 0, lower)
+        return lax.tridiagonal_solve(lower, main, upper, b)
+
+    return traced(r, fn, diagonals.value, rhs.value)
+
+
+def _tridiagonal_product(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Each row of the matrix has at most three terms; the diagonals are as long as the main one."""
+    upper, main, lower, x = (array(r, o) for o in operands)
+    rows = x.rank - 2
+    n, none = x.shape[rows], [ZERO] * x.rank
+    one = [ONE if a == rows else ZERO for a in range(x.rank)]
+
+    def spread(line: Array) -> Array:
+        return line.reshape((*line.shape[:-2], line.shape[-1], ONE))
+
+    above, below = x.pad(none, one).slice(rows, ONE, n + 1), x.pad(one, none).slice(rows, ZERO, n)
+    return (spread(upper) * above + spread(main) * x + spread(lower) * below).value
+
+
+HANDLERS: dict[str, Handler] = {
+    "Eig": _eig,
+    "Qr": _qr,
+    "SelfAdjointEigV2": _eigh,
+    "Svd": _svd,
+    "TridiagonalMatMul": _tridiagonal_product,
+    "TridiagonalSolve": _tridiagonal_solve,
+    "XlaSelfAdjointEig": _eigh,
+    "XlaSvd": _svd,
+}

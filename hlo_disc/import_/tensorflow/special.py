@@ -1,0 +1,50 @@
+"""Special functions, by the formulas that JAX has of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hlo_disc.import_.by_jax import traced
+from hlo_disc.import_.handlers.types import Handler
+from hlo_disc.import_.tensorflow.arrays import Array, together
+from hlo_disc.import_.tensorflow.elementwise import formula
+
+
+def _applied(fn: Callable[..., Any]) -> Handler:
+    """A function of numbers; halves are computed in f32."""
+
+    def apply(*xs: Array) -> Array:
+        xs = tuple(together(xs))
+        wide = [x.cast(np.float32) if x.dtype.itemsize < 4 else x for x in xs]
+        (made,) = traced(xs[0].r, fn, *(x.value for x in wide))
+        return Array(xs[0].r, made).cast(xs[0].dtype)
+
+    return formula(apply)
+
+
+def _gamma(fn: Callable[..., Any], at_most: float) -> Handler:
+    """An incomplete gamma function, where JAX has others of its edges than TensorFlow. at_most: for a = infinity."""
+
+    def apply(a: Any, x: Any) -> Any:
+        made = jnp.where(jnp.isinf(a) & (x >= 0) & jnp.isfinite(x), at_most, fn(a, x))
+        made = jnp.where(a <= 0, jnp.nan, made)
+        return made if at_most else jnp.where(x == 0, 0, made)
+
+    return _applied(apply)
+
+
+HANDLERS: dict[str, Handler] = {
+    "BesselI0": _applied(lambda x: jax.lax.bessel_i0e(x) * jnp.exp(jnp.abs(x))),
+    "BesselI0e": _applied(jax.lax.bessel_i0e),
+    "BesselI1": _applied(lambda x: jax.lax.bessel_i1e(x) * jnp.exp(jnp.abs(x))),
+    "Betainc": _applied(jax.lax.betainc),
+    "Igamma": _gamma(jax.lax.igamma, 0.0),
+    "IgammaGradA": _applied(jax.lax.igamma_grad_a),
+    "Igammac": _gamma(jax.lax.igammac, 1.0),
+    "RandomGammaGrad": _applied(jax.lax.random_gamma_grad),
+}

@@ -49,6 +49,10 @@ class JitFunction:
         self._programs: dict[Any, list[tuple[list[Shape], Compiled]]] = {}
         self._lock = threading.RLock()
 
+    @property
+    def _name(self) -> str:
+        return getattr(self._function, "__name__", type(self._function).__name__)
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A method's `self` is a part of the function: each instance has programs of its own."""
         return self if instance is None else types.MethodType(self, instance)
@@ -100,7 +104,7 @@ class JitFunction:
                     last = error
                     continue
                 if exact is not None and not compiled.gives(exact):  # Python made something else of a size of None
-                    last = ArgumentError(f"{self.__name__} gives other results each time that it is traced")
+                    last = ArgumentError(f"{self._name} gives other results each time that it is traced")
                     continue
                 programs = self._programs[key] = [*programs, (general, compiled)]
                 if compiled.is_for(shapes):
@@ -145,8 +149,7 @@ class JitFunction:
 
         found = [compiled.executable.program for compiled in self.programs()]
         times = profile.as_dict() if profile else None
-        name = getattr(self._function, "__name__", type(self._function).__name__)
-        return explain_function(f"{name}: {counted(len(found), 'program')}", found, full, html, times)
+        return explain_function(f"{self._name}: {counted(len(found), 'program')}", found, full, html, times)
 
     def profile(self, *args: Any, **kwargs: Any) -> Profile:
         """`Executable.profile` of the program that serves a call, which is compiled where there is none."""

@@ -98,7 +98,7 @@ CALLS = [
     "diagonal(x)", "diagonal(m, 1, 1, 2)", "diff(x, axis=0)", "diff(x, n=2)", "digitize(x, k.array([-0.5, 0.0, 0.5]))",
     "dot(x, k.transpose(y))", "dot(v, w)", "dot_product_attention(h, h * 0.5, h + 1)",
     "dot_product_attention(h, h, h, is_causal=True)",
-    "dot_product_attention(h, h, h, mask=k.ones((1, 1, 5, 5), 'bool'))", "dsplit(t, 2)", "dstack([x, y])", "dtype(x)",
+    "dot_product_attention(h, h, h, mask=k.ones((1, 1, 5, 5), 'bool'))", "dsplit(t, 2)", "dstack([x, y])",
     "k.sort(k.real(k.eig(m)[0]))", "eigh(m)[0]", "lu_factor(m[0])", "einsum('ij,kj->ik', x, y)",
     "einsum('...j->...', x)", "einsum('bsnh,btnh->bnst', h, h)", "zeros_like(k.empty((2, 3)))",
     "zeros_like(k.empty_like(x))", "expand_dims(x, 1)", "extract_sequences(l, 6, 3)", "eye(k.shape(x)[0])",
@@ -185,7 +185,7 @@ def test_function(text):
     own = hlo_disc.tensorflow.jit(function)
     refused = next((what for start, what in REFUSED.items() if text.startswith(start)), None)
     tried = 0
-    for n in SIZES:
+    for n in SIZES if "t" not in used else SIZES[:-1]:  # of no images some kernels of TensorFlow's end the process
         arrays = [tf.constant(ARGUMENTS[letter](n)) for letter in used]
         try:
             expected = tf.nest.flatten(tf.function(function)(*arrays))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.import_.by_jax import traced
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.types import Handler, Result
@@ -23,14 +24,22 @@ def _adjoint(x: Any) -> Any:
     return jnp.swapaxes(x, -1, -2).conj()
 
 
+def _matrix(r: Reader, x: Operand) -> Value:
+    """An operand of a type that LAPACK has."""
+    value = r.data(x)
+    if value.dtype.name not in ("float32", "float64", "complex64", "complex128"):
+        r.unsupported(f"factors of {value.dtype}")
+    return value
+
+
 def _qr(r: Reader, op: Any, operands: list[Operand]) -> Result:
     full = op.attributes.get("full_matrices", False)
-    return traced(r, lambda a: lax.qr(a, full_matrices=full), r.data(operands[0]))
+    return traced(r, lambda a: lax.qr(a, full_matrices=full), _matrix(r, operands[0]))
 
 
 def _svd(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """Singular values, and vectors as columns of both factors."""
-    x = r.data(operands[0])
+    x = _matrix(r, operands[0])
     full = op.name == "tf.XlaSvd" or op.attributes.get("full_matrices", False)
     if not op.attributes.get("compute_uv", True):
         (values,) = traced(r, lambda a: lax.svd(a, compute_uv=False), x)
@@ -46,7 +55,7 @@ def _svd(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 def _eigh(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """Eigenvalues and vectors of a triangle of a matrix that is its own adjoint, of the operand's type."""
-    x = r.data(operands[0])
+    x = _matrix(r, operands[0])
     r.equal(x.shape[-2], x.shape[-1], "rows and columns")
 
     def fn(a: Any) -> Any:
@@ -59,7 +68,7 @@ def _eigh(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 def _eig(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """Of any square matrix, in no order; vectors are of length 1."""
-    x = r.data(operands[0])
+    x = _matrix(r, operands[0])
     r.equal(x.shape[-2], x.shape[-1], "rows and columns")
     both = op.attributes.get("compute_v", True)
     made = traced(r, lambda a: lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=both), x)
@@ -68,7 +77,7 @@ def _eig(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 def _tridiagonal_solve(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """The rows of the first operand are the diagonal above the main one, that, and the one below, each as long."""
-    diagonals, rhs = (array(r, x) for x in operands)
+    diagonals, rhs = (Array(r, _matrix(r, x)) for x in operands)
     if op.attributes.get("perturb_singular", False):
         r.unsupported("only perturb_singular=False")
     r.equal(diagonals.shape[-2], 3 * ONE, "the diagonals and 3")

@@ -175,12 +175,14 @@ def _projected(r: Reader, op: Any, operands: list[Operand]) -> Result:
     else:
         top, left = row.op("floor"), column.op("floor")
         shape = (*flat, depth)
-        down, right = ((a - b).broadcast(shape, (0, 1, 2)) for a, b in ((row, top), (column, left)))
+        up, down, left_of, right_of = (
+            x.broadcast(shape, (0, 1, 2)) for x in (top + 1 - row, row - top, left + 1 - column, column - left)
+        )
 
         def line(row: Array) -> Array:
-            return (1 - right) * pixel(row, left).cast(F32) + right * pixel(row, left + 1).cast(F32)
+            return left_of * pixel(row, left).cast(F32) + right_of * pixel(row, left + 1).cast(F32)
 
-        made = ((1 - down) * line(top) + down * line(top + 1)).cast(image.dtype)
+        made = (up * line(top) + down * line(top + 1)).cast(image.dtype)
     nowhere = depth_of.equal(0).broadcast(made.shape, (0, 1, 2))
     return where(nowhere, fill, made).value
 

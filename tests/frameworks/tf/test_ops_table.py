@@ -25,3 +25,8 @@ def test_every_op_is_handled_or_has_a_reason():
 def test_an_error_says_the_reason():
     with pytest.raises(UnsupportedOpError, match=r"tf.RandomUniform .*test_ops_table.py:\d+.*stateless"):
         hlo_disc.tensorflow.compile(lambda x: x + tf.random.uniform([]), [tf.TensorSpec([None])])
+
+
+def test_types_that_lapack_has_not_are_refused():
+    with pytest.raises(UnsupportedOpError, match=r"tf.Qr .*test_ops_table.py:\d+.*float16"):
+        hlo_disc.tensorflow.compile(lambda x: tf.linalg.qr(x), [tf.TensorSpec([None, None], tf.float16)])

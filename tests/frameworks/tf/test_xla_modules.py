@@ -115,5 +115,6 @@ def test_collectives_are_of_one_device():
 
     x = given(3, 5)
     np.testing.assert_array_equal(hlo_disc.tensorflow.compile(scattered([[0]]), [SPEC])(x), x)
+    assert hlo_disc.tensorflow.compile(lambda y: (y, gen_xla_ops.xla_replica_id()), [SPEC])(x)[1] == 0
     with pytest.raises(UnsupportedOpError, match=r"XlaReduceScatter.*devices \[1\]"):
         hlo_disc.tensorflow.compile(scattered([[0, 1]]), [SPEC])

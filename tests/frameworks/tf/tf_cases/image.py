@@ -99,6 +99,18 @@ CASES = cases(
                 ("NEAREST", "NEAREST"),
             )
         ),
+        (
+            "projected whole numbers",
+            lambda x: tf.raw_ops.ImageProjectiveTransformV3(
+                images=tf.cast(x, tf.uint8),
+                transforms=[[1.0, 0.1, 0.5, -0.1, 1.2, 0.3, 0.0, 0.0]],
+                output_shape=[4, 5],
+                fill_value=3.0,
+                interpolation="BILINEAR",
+            ),
+            "f32[a, b, c, 2]@0:150",
+            SOME,
+        ),
         ("gradient of resize bicubic", slope(resized("bicubic")), IMAGE, SIZES, 1e-3),
         (
             "gradient of bicubic as in TensorFlow 1",

@@ -83,7 +83,6 @@ def same(x):
         xla.reduce_precision(x, 5, 3),
         xla.sharding(x, sharding=""),
         raw.xla_all_reduce(x, [[0]], "Add", "CrossReplica"),
-        raw.xla_replica_id(),
         raw.xla_set_bound(tf.shape(x)[0], 50),
         raw.xla_broadcast_helper(x, x[0], [1]),
         raw.xla_broadcast_helper(x[:, 0], x, [0]),

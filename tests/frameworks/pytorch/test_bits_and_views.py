@@ -107,7 +107,7 @@ def test_results_that_are_views_of_one_another(fn):
 
 
 def test_results_lie_in_memory_as_in_eager_mode_where_a_size_is_half_of_another():
-    """PyTorch writes strides of `n // 2` with `Max(1, n // 2)`. Others make a graph behind this one be compiled anew."""
+    """PyTorch writes strides of `n // 2` with `Max(1, n // 2)`. Others have the next graph compiled anew."""
 
     def halved(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = torch.nn.functional.avg_pool2d(x, 2)

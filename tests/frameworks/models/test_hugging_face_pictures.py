@@ -64,6 +64,8 @@ MODELS: dict[str, Model] = {
     "deformable detr": view("DeformableDetrForObjectDetection", backbone_config=resnet(), num_feature_levels=3,
         **{**DETR, "decoder_layers": 2}),
     "deit": view("DeiTModel"),
+    "dpt": view("DPTForDepthEstimation", num_hidden_layers=4, backbone_out_indices=[0, 1, 2, 3], neck_hidden_sizes=[8,
+        8, 16, 16], fusion_hidden_size=8, is_hybrid=False, backbone_config=None),
     "levit": view("LevitModel", hidden_sizes=[16, 24, 32], num_attention_heads=[2, 2, 2], depths=[1, 1, 1], key_dim=[8,
         8, 8], image_size=64, patch_size=16, shapes=LARGE),
     "mobilevit": view("MobileViTModel", shapes=LARGE, hidden_sizes=[16, 24, 32], neck_hidden_sizes=[8, 8, 16, 16, 24,

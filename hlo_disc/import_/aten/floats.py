@@ -70,9 +70,11 @@ def rounding(r: AtenReader, e: sympy.Expr) -> Value:
 
 
 def is_natural(e: sympy.Expr) -> bool:
-    """Whether it cannot be negative, as symbols cannot: by its form."""
+    """Whether it cannot be negative, as symbols cannot: by its form. Of what has no root a run finds that out."""
     if e.is_number:
         return bool(e >= 0)
+    if isinstance(e, functions.OpaqueUnaryFn_sqrt) or (isinstance(e, functions.FloatPow) and e.args[1] == 0.5):
+        return True
     return e.is_Symbol or (isinstance(e, _GROWING) and all(map(is_natural, e.args)))
 
 

@@ -13,7 +13,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.imported import ElementsOf, Result
 from hlo_disc.import_.aten.tensors import F64, I64
-from hlo_disc.import_.elements import ZERO
+from hlo_disc.import_.elements import ONE, ZERO
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader
@@ -106,27 +106,31 @@ class Results:
 
     def _is_dense(self, fake: torch.Tensor, order: tuple[int, ...]) -> bool:
         """Whether it begins with its memory, and the axes lie in it in this order without gaps."""
-        expected = Dim.const(1)
-        for axis in reversed(order):
-            if self.r.dim(fake.stride(axis)) is not expected:
-                return False
-            expected = expected * self.r.dim(fake.shape[axis])
-        return self.r.dim(fake.storage_offset()) is ZERO
+        return self._lies_so(fake, order) and self.r.dim(fake.storage_offset()) is ZERO
 
     def _memory_order(self, fake: torch.Tensor) -> tuple[int, ...] | None:
         """The axes of a dense tensor, the fastest one in memory last; None where that is their own order."""
         if fake.layout != torch.strided:
             return None
+        order = sorted(range(fake.dim()), key=lambda a: (-_hint(fake.stride(a)), a))
+        if order == sorted(order) or not self._lies_so(fake, order):
+            return None  # with gaps, or of sizes that are not told apart
+        return tuple(order)
+
+    def _lies_so(self, fake: torch.Tensor, order: Sequence[int]) -> bool:
+        """Whether the axes lie in memory in this order without gaps, as far as symbols tell.
+
+        PyTorch takes 1 for the size of an axis that may have none, where it makes the strides of the axes before.
+        """
         shape, strides = tuple(map(self.r.dim, fake.shape)), tuple(map(self.r.dim, fake.stride()))
-        order = sorted(range(len(shape)), key=lambda a: (-_hint(fake.stride(a)), a))
-        expected = Dim.const(1)
+        expected: tuple[Dim, ...] = (ONE,)
         for axis in reversed(order):
-            if shape[axis].is_const and shape[axis].value == 1:
+            if shape[axis] is ONE:
                 continue
-            if strides[axis] is not expected:
-                return None  # with gaps, or of sizes that are not told apart
-            expected = expected * shape[axis]
-        return None if order == sorted(order) else tuple(order)
+            if not any(strides[axis] is d for d in expected):
+                return False
+            expected = (strides[axis] * shape[axis], strides[axis] * Dim.max(ONE, shape[axis]))
+        return True
 
 
 def _hint(size: Any) -> int:

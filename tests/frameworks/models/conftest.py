@@ -1,5 +1,11 @@
-"""Long lists of models, which `make test-models` runs: elsewhere there is no PyTorch."""
+"""Long lists of models, which `make test-models` runs: elsewhere their libraries are not there."""
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("torch") else ["*"]
+if find_spec("torchvision"):
+    import torchvision_ops
+
+    torchvision_ops.declare()
+    collect_ignore_glob = []
+else:
+    collect_ignore_glob = ["*"]

@@ -104,3 +104,18 @@ def test_results_that_are_views_of_one_another(fn):
                 results[i][(0,) * results[i].dim()] = 7
             for a, b in zip(got, wanted, strict=True):
                 assert torch.equal(a, b), i
+
+
+def test_results_lie_in_memory_as_in_eager_mode_where_a_size_is_half_of_another():
+    """PyTorch writes strides of `n // 2` with `Max(1, n // 2)`. Others have the next graph compiled anew."""
+
+    def halved(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.nn.functional.avg_pool2d(x, 2)
+        return y.permute(0, 2, 3, 1) * 2, y.permute(0, 1, 3, 2).relu()
+
+    ours = compiled(halved)
+    for height, width in ((8, 6), (9, 15), (14, 4)):
+        x = torch.randn(2, 3, height, width)
+        for made, wanted in zip(ours(x), halved(x), strict=True):
+            torch.testing.assert_close(made, wanted)
+            assert made.stride() == wanted.stride()

@@ -161,3 +161,21 @@ def test_floats_that_python_may_round_otherwise_stay_pytorchs(number):
     with pytest.warns(FallbackWarning, match="and is not computed as Python does"):
         torch.testing.assert_close(ours(torch.ones(8)), fn(torch.ones(8)))
     torch.testing.assert_close(ours(torch.ones(9)), fn(torch.ones(9)))
+
+
+def test_a_root_of_a_difference_divides_sizes():
+    """A square of patches behind one more word, as PyTorch writes its sizes: `(n - 1) // int((n - 1) ** 0.5)`."""
+
+    def square(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        batch, words, width = x.shape
+        side = int((words - 1) ** 0.5)
+        y = x[:, 1:].reshape(batch, side, side, width).permute(0, 3, 1, 2)
+        return functional.avg_pool2d(y, 3, 2, 1)[:, :, : side // 2], words % side
+
+    torch._dynamo.reset()
+    compiled = torch.compile(square, backend="hlo_disc", dynamic=True, options={"fallback": False})
+    for side in (4, 5, 2, 7):
+        x = torch.randn(2, side * side + 1, 3)
+        (y, rest), (wanted, left) = compiled(x), square(x)
+        torch.testing.assert_close(y, wanted)
+        assert rest == left

@@ -1,0 +1,93 @@
+"""Ops of torchvision over regions of images."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from torch import Tensor
+
+from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.import_.aten.by_jax import traced
+from hlo_disc.import_.aten.rows import places
+from hlo_disc.import_.aten.rows.chosen import where
+
+if TYPE_CHECKING:
+    from hlo_disc.import_.aten.reader import AtenReader
+
+
+def _between(places: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
+    """The two rows of a picture that each place lies between, with their weights: none where it lies outside."""
+    inside = (places >= -1) & (places <= size)
+    places = places.clamp(0, size - 1)
+    low = places.long()
+    part = places - low
+    return [(low, (1 - part) * inside), ((low + 1).clamp(max=size - 1), part * inside)]
+
+
+def _aligned(x: Tensor, regions: Tensor, scale: float, shape: tuple[int, int], samples: int, offset: float) -> Tensor:
+    """The means of `samples` by `samples` interpolated places in each of the bins into which a region is cut.
+
+    x: (batch, channels, height, width). regions: (n, 5), each its picture's number and its corners, times `scale`.
+    shape: how many bins there are. offset: what is subtracted from a corner. Without one, regions have a size of 1 at
+    least.
+    """
+    corners = regions[:, 1:] * scale - offset
+    taken = []
+    for axis, (bins, size) in enumerate(zip(shape, x.shape[2:], strict=True)):
+        start, end = corners[:, 1 - axis, None], corners[:, 3 - axis, None]
+        length = end - start if offset else (end - start).clamp(min=1)
+        within = (torch.arange(bins * samples) + 0.5) / samples
+        taken.append(_between(start + within.to(x.dtype) * (length / bins), size))
+    picture = regions[:, 0].long()[:, None, None]
+    parts = [
+        x[picture, :, y[:, :, None], z[:, None, :]] * (a[:, :, None] * b[:, None, :])[..., None]
+        for y, a in taken[0]
+        for z, b in taken[1]
+    ]
+    cut = sum(parts[1:], parts[0]).unflatten(2, (shape[1], samples)).unflatten(1, (shape[0], samples))
+    return cut.mean((2, 4)).permute(0, 3, 1, 2).to(x.dtype)
+
+
+def _roi_align(
+    r: AtenReader, x: Value, regions: Value, scale: float, height: int, width: int, samples: int, aligned: bool
+) -> Value:
+    if samples <= 0:
+        r.unsupported("as many samples as a region's size says are not supported: sampling_ratio must be above 0")
+    shape = r.fixed(height), r.fixed(width)
+    formula = functools.partial(_aligned, scale=scale, shape=shape, samples=samples, offset=0.5 if aligned else 0.0)
+    return r.run(r.traced(formula, [r.meta(0), r.meta(1)]), [x, regions])[0]
+
+
+def _best(boxes: jax.Array, scores: jax.Array, threshold: float) -> tuple[jax.Array, jax.Array]:
+    """Boxes (n, 4) in the order of their scores, the best first, as indices; and which of those stay.
+
+    Each that stays takes away all behind it of which it shares more than `threshold` of what both cover.
+    """
+    count = boxes.shape[0]  # which may be a symbol, where `len` has to be a number
+    order = jnp.argsort(scores, descending=True, stable=True)
+    low, high = boxes[order, :2], boxes[order, 2:]
+    sizes = jnp.prod(high - low, -1)
+    shared = jnp.prod(jnp.maximum(jnp.minimum(high[:, None], high) - jnp.maximum(low[:, None], low), 0), -1)
+    much = shared / (sizes[:, None] + sizes - shared) > threshold
+    behind = jnp.arange(count) > jnp.arange(count)[:, None]
+
+    def without(i: jax.Array, stays: jax.Array) -> jax.Array:
+        return stays & ~(stays[i] & much[i] & behind[i])
+
+    return order, jax.lax.fori_loop(0, count, without, jnp.ones(count, bool))
+
+
+def _nms(r: AtenReader, boxes: Value, scores: Value, threshold: float) -> Value:
+    order, stays = traced(r, functools.partial(_best, threshold=threshold), boxes, scores)
+    return places.taken(r, order, places.indexed(r, order.shape, where(r, stays), wrap=False))
+
+
+ROWS: dict[str, Callable[..., Any]] = {
+    "torchvision.nms.default": _nms,
+    "torchvision.roi_align.default": _roi_align,
+}

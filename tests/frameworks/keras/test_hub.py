@@ -42,8 +42,8 @@ OWN: dict[str, dict[str, Any]] = {
     "Whisper": {"max_encoder_sequence_length": 128, "max_decoder_sequence_length": 64},
 }
 WORDS = (
-    "Albert Bart Bert Bloom DebertaV3 DistilBert ESM ESM2 EdRec Electra FNet Falcon GPT2 GPTNeoX Gemma Gemma3 GptOss Llama "
-    "Llama3 Mistral Mixtral OPT Phi3 Qwen Qwen2 Qwen3 Qwen3Moe QwenMoe RWKV7 Roberta RoformerV2 SmolLM SmolLM3 T5 "
+    "Albert Bart Bert Bloom DebertaV3 DistilBert ESM ESM2 EdRec Electra FNet Falcon GPT2 GPTNeoX Gemma Gemma3 "
+    "GptOss Llama Llama3 Mistral Mixtral OPT Phi3 Qwen Qwen2 Qwen3 Qwen3Moe QwenMoe RWKV7 Roberta RoformerV2 SmolLM SmolLM3 T5 "
     "T5Gemma Whisper XLMRoberta XLNet"
 ).split()
 FIXED = {"RWKV7", "T5"}  # which Keras traces for the lengths of a call alone

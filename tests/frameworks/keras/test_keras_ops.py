@@ -91,7 +91,7 @@ CALLS = [
     "conv_transpose(t, k.ones((2, 2, 2, 4)) * 0.1, 2)", "corrcoef(x)", "correlate(v, k.ones(1))",
     "correlate(v, w, mode='same')", "correlate(v, w, mode='full')", "count_nonzero(b, axis=0)",
     "cross(x[:, :3], y[:, :3])", "cumsum(x, axis=0)", "cumprod(x, axis=1)",
-    "ctc_loss(i, k.log(k.ones((k.shape(x)[0], 9, 10)) / 10), k.full((k.shape(x)[0],), 4), k.full((k.shape(x)[0],), 9))",
+    "ctc_loss(i, k.tile(x[:, None], (1, 9, 3)), i[:, 0] * 0 + 4, i[:, 0] * 0 + 9)",
     "ctc_decode(h[:, :, 0], k.full((k.shape(x)[0],), 5))",
     "custom_gradient(lambda a: (a * 2, lambda *g, upstream: upstream))(x)", "depth_to_space(t, 2)",
     "space_to_depth(t, 2)", "depthwise_conv(t, k.ones((3, 3, 4, 2)) * 0.1)", "diag(v)", "diag(x)", "diagflat(v)",
@@ -185,7 +185,8 @@ def test_function(text):
     own = hlo_disc.tensorflow.jit(function)
     refused = next((what for start, what in REFUSED.items() if text.startswith(start)), None)
     tried = 0
-    for n in SIZES if "t" not in used else SIZES[:-1]:  # of no images some kernels of TensorFlow's end the process
+    for n in SIZES if "t" not in used and not text.startswith("meshgrid") else SIZES[:-1]:
+        # of no elements some of TensorFlow's kernels end the process, or forget a shape
         arrays = [tf.constant(ARGUMENTS[letter](n)) for letter in used]
         try:
             expected = tf.nest.flatten(tf.function(function)(*arrays))

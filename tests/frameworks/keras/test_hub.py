@@ -43,8 +43,8 @@ OWN: dict[str, dict[str, Any]] = {
 }
 WORDS = (
     "Albert Bart Bert Bloom DebertaV3 DistilBert ESM ESM2 EdRec Electra FNet Falcon GPT2 GPTNeoX Gemma Gemma3 "
-    "GptOss Llama Llama3 Mistral Mixtral OPT Phi3 Qwen Qwen2 Qwen3 Qwen3Moe QwenMoe RWKV7 Roberta RoformerV2 SmolLM SmolLM3 T5 "
-    "T5Gemma Whisper XLMRoberta XLNet"
+    "GptOss Llama Llama3 Mistral Mixtral OPT Phi3 Qwen Qwen2 Qwen3 Qwen3Moe QwenMoe RWKV7 Roberta RoformerV2 "
+    "SmolLM SmolLM3 T5 T5Gemma Whisper XLMRoberta XLNet"
 ).split()
 FIXED = {"RWKV7", "T5"}  # which Keras traces for the lengths of a call alone
 SHAPES = [(2, 8), (3, 16), (1, 24), (5, 32)]

@@ -115,7 +115,7 @@ def test_gradients_of_maxima(loss):
     """They are for the elements that equal the maximum, and are found after the program that has computed it."""
     compiled = hlo_disc.jit(loss)
     for shape in ((4, 10), (3, 5), (10, 2), (2, 33), (64, 64)):
-        x, y = arrays(shape)
+        x, y = map(jnp.asarray, arrays(shape))
         for got, want in zip(jax.grad(compiled, (0, 1))(x, y), jax.grad(loss, (0, 1))(x, y), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
 

@@ -47,6 +47,8 @@ class JitFunction:
         self._function = function
         self._settings = (options, overrides)
         self._programs: dict[Any, list[tuple[list[Shape], Compiled]]] = {}
+        # Signatures with unknown sizes that gave no program: they are not traced again, while those of a call are.
+        self._failed: dict[Any, list[list[Shape]]] = {}
         self._lock = threading.RLock()
 
     @property
@@ -96,18 +98,23 @@ class JitFunction:
                 exact = self._traced((args, kwargs), leaves, inputs, shapes)
             last: Exception | None = None
             for general in _signatures(shapes):
-                if any(general == known for known, _ in programs):  # which is for other sizes
+                failed = self._failed.setdefault(key, [])
+                if general in failed or any(general == known for known, _ in programs):  # which is for other sizes
                     continue
                 try:
                     compiled = self._compiled((args, kwargs), leaves, inputs, general)
                 except Exception as error:  # whatever Python makes of a size that is None
                     last = error
+                    failed += [general] if general != shapes else []
                     continue
-                if exact is not None and not compiled.gives(exact):  # Python made something else of a size of None
+                serves = compiled.is_for(shapes)
+                if serves and exact is not None and not compiled.gives(exact):
+                    # Python made something else of a size that is None.
                     last = ArgumentError(f"{self._name} gives other results each time that it is traced")
+                    failed += [general] if general != shapes else []
                     continue
                 programs = self._programs[key] = [*programs, (general, compiled)]
-                if compiled.is_for(shapes):
+                if serves:
                     return compiled
         assert last is not None
         raise last  # of the attempt that knows most: in others TensorFlow may have lacked a size

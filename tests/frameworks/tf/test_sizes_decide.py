@@ -173,6 +173,19 @@ def test_python_makes_something_else_of_a_size_that_is_not_known():
     assert len(number.programs()) == 2  # one for each number of columns
 
 
+def test_signatures_that_gave_no_program_are_not_traced_again():
+    traced = []
+
+    def function(x):
+        traced.append(x.shape.as_list())
+        return tf.ones(list(range(x.shape[0]))) if x.shape[0] else tf.ones([0])  # of a rank that a size says
+
+    own = hlo_disc.tensorflow.jit(function)
+    for n in (2, 3, 4):
+        assert own(tf.zeros([n])).shape == tuple(range(n))
+    assert traced.count([None]) == 1
+
+
 def test_a_function_that_gives_something_else_each_time():
     count = iter(range(100))
     with pytest.raises(hlo_disc.ArgumentError, match="gives other results each time"):

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.import_.aten.by_jax import traced
 from hlo_disc.import_.aten.rows import places
 from hlo_disc.import_.aten.rows.chosen import where
+from hlo_disc.import_.by_jax import traced
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

@@ -66,9 +66,10 @@ test-frameworks: $(STAMP) .venv-torch/installed .venv-tensorflow/installed
 	.venv-torch/bin/python -m pytest tests/frameworks/pytorch -n auto
 	.venv-tensorflow/bin/python -m pytest tests/frameworks/tf -n auto
 
-# Models of PyTorch's libraries, small ones, next to eager mode and to aot_eager's number of graphs.
-test-models: $(STAMP) .venv-models/installed
+# Models of PyTorch's libraries, small ones, next to eager mode and to aot_eager's number of graphs; then what Keras has.
+test-models: $(STAMP) .venv-models/installed .venv-tensorflow/installed
 	.venv-models/bin/python -m pytest tests/frameworks/models -n auto
+	.venv-tensorflow/bin/python -m pytest tests/frameworks/keras -n auto
 
 # The pages of explain and of benchmarks.peers in a browser: Chromium or Chrome, installed here or named as in make test-page CHROME=FILE.
 test-page: $(STAMP) .venv-page/installed

@@ -55,7 +55,9 @@ def batches(layers):
 
 
 @pytest.mark.parametrize(
-    ("layers", "optimizer"), [(images, name) for name in OPTIMIZERS] + [(words, "Adam")], ids=lambda x: str(x)
+    ("layers", "optimizer"),
+    [(images, name) for name in OPTIMIZERS] + [(words, "Adam")],
+    ids=lambda x: getattr(x, "__name__", x),
 )
 def test_losses_of_a_train_step(layers, optimizer):
     theirs, mine = model(layers, optimizer), model(layers, optimizer)

@@ -36,7 +36,7 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-aarch64 test-frameworks test-models test-lowest test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow gpu-kit ecosystem bench-startup serve-cpp library-sanitizers wheel asan tsan clean
+.PHONY: demo test test-gpu test-aarch64 test-frameworks test-models test-lowest test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow bench-jagged gpu-kit ecosystem bench-startup serve-cpp library-sanitizers wheel asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -175,6 +175,10 @@ bench-startup: $(STAMP)
 # What a call takes as an op of TensorFlow's.
 bench-tensorflow: $(STAMP) .venv-tensorflow/installed
 	.venv-tensorflow/bin/python -W ignore -m benchmarks.tensorflow
+
+# An encoder on jagged tensors next to the same sentences padded.
+bench-jagged: $(STAMP) .venv-torch/installed
+	.venv-torch/bin/python -W ignore -m benchmarks.jagged
 
 # What checks and times programs on a machine with NVIDIA's GPU and without this compiler: build/gpu-kit.zip, gpu_kit.py
 # in it.

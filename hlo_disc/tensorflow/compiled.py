@@ -47,7 +47,7 @@ class Compiled:
         self._backward: dict[tuple[bool, ...], _Backward] = {}
         self._lock = threading.Lock()
         self._count = len(concrete.graph.outputs)
-        self._assigned = imported.variables
+        self._assigned = imported.assigned_variables
         self._op = Op(self, [*(x.shape for x in concrete.graph.outputs), *(v.shape for v in self._assigned)])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

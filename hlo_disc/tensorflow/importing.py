@@ -57,7 +57,7 @@ class Imported:
         return read_program(program, dims=dims, constraints=constraints)
 
     @property
-    def variables(self) -> list[tf.Variable]:
+    def assigned_variables(self) -> list[tf.Variable]:
         """The variables whose new values are results, behind those of the function."""
         return [self.captures[i - self.count] for i in self.assigned]
 

@@ -42,6 +42,15 @@ def make_sort(
     return r.builder.multi("sort", (*xs, *captured), r.location(), **attrs)
 
 
+def first_operand_order(r: Reader, xs: Sequence[Value], descending: bool = False) -> Region:
+    """The region by which operands are sorted together, in the total order of the first."""
+    types = [(x.dtype, ()) for x in xs for _ in range(2)]
+    direction = "GT" if descending else "LT"
+    return make_region(
+        r.facts, types, lambda b, v: [b.op("compare", [total_order(b, y) for y in v[:2]], direction=direction)]
+    )
+
+
 def _first(r: Reader, x: Value, dim: int, k: Dim) -> Value:
     """The first k elements along an axis."""
     r.at_most(k, x.shape[dim], f"the {{0}} elements to take of dimension {dim} are more than its {{1}}")
@@ -67,12 +76,7 @@ def take_top(r: Reader, x: Value, k: Dim, largest: bool) -> Sequence[Value]:
     """The first k elements of sorted rows, and where they are."""
     dim = x.rank - 1
     where = r.emit("iota", (), shape=x.shape, dim=dim, dtype=I32)
-    types = [(x.dtype, ()), (x.dtype, ()), (I32, ()), (I32, ())]
-    body = make_region(
-        r.facts,
-        types,
-        lambda b, v: [b.op("compare", [total_order(b, y) for y in v[:2]], direction="GT" if largest else "LT")],
-    )
+    body = first_operand_order(r, [x, where], largest)
     return [_first(r, y, dim, k) for y in make_sort(r, [x, where], body, (), dim, True)]
 
 

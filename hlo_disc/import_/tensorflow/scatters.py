@@ -50,7 +50,9 @@ def scattered(r: Reader, x: Array, at: Array, updates: Array, kind: str) -> Arra
     return x.scatter(at, updates, depth, combining(r, kind, x.dtype))
 
 
-def _scatter_into(kind: str) -> Handler:
+def scatter_into(kind: str) -> Handler:
+    """Updates at places of the first operand. kind: as in `combining`."""
+
     def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
         x, at, updates = (array(r, o) for o in operands)
         return scattered(r, x, at, updates, kind).value
@@ -191,11 +193,11 @@ HANDLERS: dict[str, Handler] = {
     "SegmentSum": _segments("add"),
     "SegmentSumV2": _segments("add"),
     "SparseToDense": _dense,
-    "TensorScatterAdd": _scatter_into("add"),
-    "TensorScatterMax": _scatter_into("max"),
-    "TensorScatterMin": _scatter_into("min"),
-    "TensorScatterSub": _scatter_into("sub"),
-    "TensorScatterUpdate": _scatter_into("set"),
+    "TensorScatterAdd": scatter_into("add"),
+    "TensorScatterMax": scatter_into("max"),
+    "TensorScatterMin": scatter_into("min"),
+    "TensorScatterSub": scatter_into("sub"),
+    "TensorScatterUpdate": scatter_into("set"),
     "UnsortedSegmentMax": _segments("max"),
     "UnsortedSegmentMin": _segments("min"),
     "UnsortedSegmentProd": _segments("mul"),

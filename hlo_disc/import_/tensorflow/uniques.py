@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo_disc.dynamic_hlo.ops.builder import make_region
 from hlo_disc.dynamic_hlo.ops.combiners import monoid_region
-from hlo_disc.dynamic_hlo.ops.orders import total_order
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.import_.elements import ONE
+from hlo_disc.import_.handlers.sort import first_operand_order, make_sort
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
 from hlo_disc.import_.tensorflow.arrays import BOOL, I64, Array, array, filled, joined, where
@@ -40,13 +39,8 @@ def _groups(x: Array) -> tuple[Array, Array]:
     """For each element of a vector the number of its value in ascending order, and by that where it is first."""
     r, n = x.r, x.shape[0]
     place = x.iota(0, I64)
-    types = [(x.dtype, ())] * 2 + [(I64, ())] * 2
-
-    def less(b: Any, v: Any) -> list[Any]:
-        return [b.op("compare", [total_order(b, y) for y in v[:2]], direction="LT")]
-
-    attrs = {"dim": 0, "stable": False, "count": 2, "body": make_region(r.facts, types, less)}
-    ordered, origin = (Array(r, y) for y in r.emit_all("sort", (x.value, place.value), **attrs))
+    xs = [x.value, place.value]
+    ordered, origin = (Array(r, y) for y in make_sort(r, xs, first_operand_order(r, xs), (), 0, False))
     before = joined([filled(r, True, BOOL, (Dim.min(n, ONE),)), _differ(ordered)], 0)
     number = before.cast(I64).cumulative("add", 0) - 1
     least = filled(r, np.iinfo(np.int64).max, I64, (n,))

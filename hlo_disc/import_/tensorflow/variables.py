@@ -13,7 +13,7 @@ from hlo_disc.import_.shapes import Operand, Symbolic
 from hlo_disc.import_.tensorflow import random
 from hlo_disc.import_.tensorflow.arrays import I64, Array, array, joined, size_scalar
 from hlo_disc.import_.tensorflow.indexing import strided_update
-from hlo_disc.import_.tensorflow.scatters import scattered
+from hlo_disc.import_.tensorflow.scatters import scatter_into, scattered
 
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
@@ -62,14 +62,6 @@ def _scatter(kind: str) -> Handler:
     return handler
 
 
-def _scatter_nd(kind: str) -> Handler:
-    def handler(r: Reader, op: Any, operands: list[Operand]) -> Result:
-        held, at, updates = (array(r, x) for x in operands)
-        return scattered(r, held, at, updates, kind).value
-
-    return handler
-
-
 def _skipped(r: Reader, state: Array, count: Array) -> Array:
     """The state of a generator of which `count` numbers were drawn: a counter of 128 bits, and a key."""
     unsigned = np.dtype(np.uint64)
@@ -113,11 +105,11 @@ HANDLERS: dict[str, Handler] = {
     "ResourceScatterMax": _scatter("max"),
     "ResourceScatterMin": _scatter("min"),
     "ResourceScatterMul": _scatter("mul"),
-    "ResourceScatterNdAdd": _scatter_nd("add"),
-    "ResourceScatterNdMax": _scatter_nd("max"),
-    "ResourceScatterNdMin": _scatter_nd("min"),
-    "ResourceScatterNdSub": _scatter_nd("sub"),
-    "ResourceScatterNdUpdate": _scatter_nd("set"),
+    "ResourceScatterNdAdd": scatter_into("add"),
+    "ResourceScatterNdMax": scatter_into("max"),
+    "ResourceScatterNdMin": scatter_into("min"),
+    "ResourceScatterNdSub": scatter_into("sub"),
+    "ResourceScatterNdUpdate": scatter_into("set"),
     "ResourceScatterSub": _scatter("sub"),
     "ResourceScatterUpdate": _scatter("set"),
     "ResourceStridedSliceAssign": strided_update,

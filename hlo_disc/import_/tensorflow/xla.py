@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
-from hlo_disc.dynamic_hlo.ops.builder import make_region
-from hlo_disc.dynamic_hlo.ops.orders import total_order
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ONE, ZERO
 from hlo_disc.import_.handlers.convolution import make_convolution
@@ -23,7 +21,7 @@ from hlo_disc.import_.handlers.gather import (
 )
 from hlo_disc.import_.handlers.random import generate
 from hlo_disc.import_.handlers.reduce import make_reduce, scalar
-from hlo_disc.import_.handlers.sort import make_sort
+from hlo_disc.import_.handlers.sort import first_operand_order, make_sort
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.handlers.views import make_pad
 from hlo_disc.import_.handlers.windows import Window, make_reduce_window, make_select_and_scatter
@@ -143,12 +141,7 @@ def _select_and_scatter(r: Reader, op: Any, operands: list[Operand]) -> Result:
 def _sorted(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """The last axis in ascending order, by the first operand."""
     xs = [r.data(x) for x in operands]
-    types = [(x.dtype, ()) for x in xs for _ in range(2)]
-
-    def less(b: Any, v: Any) -> list[Any]:
-        return [b.op("compare", [total_order(b, y) for y in v[:2]], direction="LT")]
-
-    return make_sort(r, xs, make_region(r.facts, types, less), (), xs[0].rank - 1, True)
+    return make_sort(r, xs, first_operand_order(r, xs), (), xs[0].rank - 1, True)
 
 
 def _sort_by(r: Reader, op: Any, operands: list[Operand]) -> Result:

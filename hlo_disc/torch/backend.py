@@ -69,6 +69,8 @@ def backend(
         def compile_(graph: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             if frozen and (kind != "inference" or len(inputs) != len(example_inputs)):
                 raise ArgumentError("freeze=True is for inference: call the function under torch.no_grad()")
+            if functorch_config.bundled_autograd_cache:
+                return precompiled(graph, kind, merged, frozen)
             return make_boxed_func(compile_graph(graph, kind, merged, fallback, frozen))
 
         return compile_
@@ -99,6 +101,20 @@ def compile_graph(
         return graph.compiled()
     graph.read()
     return _at_first_call(graph.compiled)
+
+
+def precompiled(module: GraphModule, kind: str, options: Options, frozen: Mapping[int, torch.Tensor]) -> Any:
+    """A graph as `aot_compile` takes it: as one program, for what stays PyTorch's cannot be written.
+
+    Takes what `compile_graph` takes. Raises HloDiscError.
+    """
+    from hlo_disc.torch.precompiled import Precompiled  # with all of Inductor
+
+    start = time.perf_counter()
+    read = functools.cache(lambda: read_graph(module, constraints(), frozen))
+    executable = Executable(pipeline.compile(lambda: read().graph, options), options)
+    reports.add(kind, time.perf_counter() - start, [executable.explain(full=True)], [])
+    return Precompiled(executable, read().interface)
 
 
 class _Graph:
@@ -145,7 +161,7 @@ class _Graph:
         read = self.parts[name]
         executable = Executable(pipeline.compile(lambda: read().graph, self.options), self.options)
         self.programs.append(executable.explain(full=True))
-        self.calls[name] = caller(executable, read())
+        self.calls[name] = caller(executable, read().interface)
 
     def _each(self, step: Callable[[str], Any]) -> None:
         for name in list(self.parts):

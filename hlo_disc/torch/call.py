@@ -11,27 +11,28 @@ import torch
 from hlo_disc.dynamic_hlo.ir.graph import raw_dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.executable import Executable
-from hlo_disc.import_.aten.imported import ElementsOf, Imported, Result
+from hlo_disc.import_.aten.imported import ElementsOf, Interface, Result
 
 # In place of the tensors that a program does not have.
 _NOTHING = torch.empty((0, 0), dtype=torch.bool)
 
 
-def caller(executable: Executable, imported: Imported) -> Callable[..., list[Any]]:
+def caller(executable: Executable, interface: Interface) -> Callable[..., list[Any]]:
     """A function of the graph's placeholders to the list of its results."""
-    arguments, results, numbers = imported.arguments, imported.results, imported.numbers
-    bindings, native = imported.graph.bindings, executable.native
+    arguments, results, numbers = interface.arguments, interface.results, interface.numbers
+    native = executable.native
     nothing = [] if arguments or numbers else [_NOTHING]
-    draw = _seed if imported.random else tuple
+    draw = _seed if interface.random else tuple
 
-    where = {str(raw_dim(i, axis)): (i, axis) for i, x in enumerate(imported.graph.inputs) for axis in range(x.rank)}
+    inputs = executable.program.inputs
+    where = {str(raw_dim(i, axis)): (i, axis) for i, x in enumerate(inputs) for axis in range(len(x.shape))}
 
     @functools.cache
     def of_call(d: Dim) -> tuple[Dim, dict[str, tuple[int, int]], dict[str, int]]:
         """A size by what a call passes and computes, and where that stands among its tensors, and its outputs."""
-        passed = d.substitute(bindings)
+        passed = d.substitute(interface.bindings)
         read = {name: where[name] for name in passed.symbols if name in where}
-        return passed, read, {name: imported.computed[name] for name in passed.symbols if name not in where}
+        return passed, read, {name: interface.computed[name] for name in passed.symbols if name not in where}
 
     def size(d: Dim, tensors: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> int:
         passed, read, computed = of_call(d)
@@ -59,7 +60,7 @@ def caller(executable: Executable, imported: Imported) -> Callable[..., list[Any
                 given.append(None if x.size is None else size(x.size, tensors, made))
         return given
 
-    every = not nothing and arguments == tuple(range(imported.placeholders)) and not numbers and not imported.random
+    every = not nothing and arguments == tuple(range(interface.placeholders)) and not numbers and not interface.random
     if every and all(x == Result(output=i) for i, x in enumerate(results)):
         return lambda *args: list(native(*args))
     return call

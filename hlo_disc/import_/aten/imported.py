@@ -40,20 +40,28 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Imported:
-    """A program, and how its inputs and outputs come from those of PyTorch's graph, which has `placeholders`.
+class Interface:
+    """How the inputs and outputs of a program come from those of PyTorch's graph, which has `placeholders`.
 
     arguments: of each input the number of its placeholder. numbers: those that say what no tensor's shape does, each
     the number of its placeholder: after all others, there is an input of the shape (n, 0) for it, where it is negative
     of (0, -n). A program without tensors has an input of the shape (0, 0), so that it is called with something of
     PyTorch's. computed: symbols that data decides and results need, each an output of this number.
-    random: there is one more input, a seed.
+    random: there is one more input, a seed. bindings: how symbols follow from the sizes of inputs.
     """
 
-    graph: Graph
     placeholders: int
     arguments: tuple[int, ...]
     numbers: tuple[int, ...]
     results: tuple[Result, ...]
     computed: Mapping[str, int]
-    random: bool = False
+    random: bool
+    bindings: Mapping[str, Dim]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A program, and what PyTorch has for its inputs and outputs."""
+
+    graph: Graph
+    interface: Interface

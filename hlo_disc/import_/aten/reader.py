@@ -33,7 +33,7 @@ from hlo_disc.import_.aten import floats, sizes
 from hlo_disc.import_.aten.data import Data, is_negative, is_of_data, open_symbols
 from hlo_disc.import_.aten.decompositions import decompositions
 from hlo_disc.import_.aten.dtypes import DTYPES
-from hlo_disc.import_.aten.imported import Imported
+from hlo_disc.import_.aten.imported import Imported, Interface
 from hlo_disc.import_.aten.results import Results, fake_of, outputs_of
 from hlo_disc.import_.aten.rows import HANDLERS
 from hlo_disc.import_.aten.tensors import Tensors
@@ -234,7 +234,9 @@ class AtenReader(Tensors):
             guards=tuple(self.guards),
             definitions=self.definitions,
         )
-        return Imported(graph, len(placeholders), tensors, numbers, results, computed, self._drawn > 0)
+        drawn = self._drawn > 0
+        interface = Interface(len(placeholders), tensors, numbers, results, computed, drawn, dict(graph.bindings))
+        return Imported(graph, interface)
 
     def collect(self, constraints: Sequence[sympy.Basic]) -> dict[Node, str]:
         """The nodes that cannot be part of a program, and why. Nothing else is to be done with the reader then."""

@@ -1,0 +1,36 @@
+"""Compiled graphs as PyTorch's `aot_compile` takes them: objects of its own class, which can be written and read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch._inductor.output_code import OutputCode
+
+from hlo_disc.executable import Executable
+from hlo_disc.import_.aten.imported import Interface
+from hlo_disc.torch.call import caller
+
+
+class Precompiled(OutputCode):
+    """A graph that is one program. It is called with the list of its arguments, which it empties."""
+
+    def __init__(self, executable: Executable, interface: Interface):
+        super().__init__()
+        self._boxed_call = True  # of the object: PyTorch's wrappers copy what that has
+        self._made = executable, interface
+        self._call = caller(executable, interface)
+
+    def __call__(self, inputs: Any) -> list[Any]:
+        """Run. inputs: of the graph's placeholders."""
+        args = tuple(inputs)
+        inputs.clear()
+        return self._call(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Precompiled, self._made
+
+    def prepare_for_serialization(self) -> None:
+        """PyTorch calls it before it writes: nothing is to be done."""
+
+    def post_compile(self, *_: Any) -> None:
+        """PyTorch calls it after it has compiled or read: nothing is to be done."""

@@ -216,8 +216,9 @@ def _exported(source: Any, specs: Sequence[Any], dims: Any, constraints: Sequenc
         raise ArgumentError(f"{source} is a program of PyTorch's, which cannot be imported: {error}") from None
 
     def read() -> Read:
-        graph, results, arguments = read_exported(_load_exported(source, torch) if is_file else source)
-        return Read(graph, describe_structure(results), describe_structure(arguments) if arguments else "")
+        exported = read_exported(_load_exported(source, torch) if is_file else source)
+        arguments = describe_structure(exported.arguments) if exported.arguments else ""
+        return Read(exported.graph, describe_structure(exported.results), arguments)
 
     return f"a torch.export.ExportedProgram{f', {source}' if is_file else ''}", read
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._export.utils import _get_shape_env_from_gm
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, OutputSpec, TensorArgument
 from torch.utils._pytree import tree_unflatten
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph
@@ -19,22 +19,42 @@ from hlo_disc.import_.elements import ZERO
 from hlo_disc.import_.leaves import Constant, Number
 
 _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+_OF_STATE = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 
-def read_exported(program: ExportedProgram) -> tuple[Graph, Any, Any]:
-    """The graph of an exported program, and the nests of its results and of its (args, kwargs), see `nest.py`.
+class Exported(NamedTuple):
+    """An exported program.
 
-    Its inputs are the arguments that are tensors, in order, then those that are numbers. The last nest is None where
-    the arguments are the inputs. Raises UnsupportedOpError, ShapeError.
+    graph: its inputs are `state`, then the arguments that are tensors, in order, then those that are numbers. results,
+    arguments: the nests of its results and of its (args, kwargs), see `nest.py`; the last one is None where the
+    arguments are the inputs. state: the tensors that it changes. changes: which inputs have to hold which outputs after
+    a call.
+    """
+
+    graph: Graph
+    results: Any
+    arguments: Any
+    state: tuple[torch.Tensor, ...]
+    changes: tuple[tuple[int, int], ...]
+
+
+def read_exported(program: ExportedProgram, keeps: bool = False) -> Exported:
+    """An exported program, of which all weights that it does not change are constants.
+
+    keeps: whether it may change something, its state or its arguments. Raises UnsupportedOpError, ShapeError.
     """
     _forget_expressions(program)
     lowered = program.run_decompositions(export_decompositions())
     signature = lowered.graph_signature
-    state = {**lowered.constants, **lowered.state_dict}
+    tensors = {**lowered.constants, **lowered.state_dict}
+    changed = {spec.target for spec in signature.output_specs if spec.kind in _OF_STATE}
     constants: dict[int, torch.Tensor] = {}
+    state: list[torch.Tensor] = []
     for i, spec in enumerate(signature.input_specs):
-        if spec.kind in _WEIGHTS:
-            constants[i] = state[spec.target]  # type: ignore[index]
+        if spec.kind in _WEIGHTS and spec.target in changed:
+            state.append({**program.constants, **program.state_dict}[spec.target])  # type: ignore[index]
+        elif spec.kind in _WEIGHTS:
+            constants[i] = tensors[spec.target]  # type: ignore[index]
         elif spec.kind is not InputKind.USER_INPUT:
             raise UnsupportedOpError(f"the input {spec.arg.name} of the exported program is a {spec.kind.name.lower()}")
         elif (
@@ -45,25 +65,42 @@ def read_exported(program: ExportedProgram) -> tuple[Graph, Any, Any]:
             raise UnsupportedOpError(f"the input {spec.arg.name} of the exported program is {spec.arg.value!r}")
     for spec in signature.output_specs:
         if spec.kind is not OutputKind.USER_OUTPUT:
-            what = spec.kind.name.lower().replace("_", " ")
-            raise UnsupportedOpError(
-                f"the exported program changes {spec.target} ({what}), and a program changes nothing: return it instead"
-            )
+            _check_change(spec, keeps)
     imported = read_alone(lowered.graph_module, _conditions(lowered), constants)
-    number = {placeholder: i for i, placeholder in enumerate((*imported.arguments, *imported.numbers))}
-    natural = {i for i in imported.numbers if imported.graph.inputs[number[i]].shape[1] is ZERO}
+    arguments, numbers = imported.interface.arguments, imported.interface.numbers
+    number = {placeholder: i for i, placeholder in enumerate((*arguments, *numbers))}
+    natural = {i for i in numbers if imported.graph.inputs[number[i]].shape[1] is ZERO}
     given = [
         _leaf(spec.arg, number.get(i, 0), i in natural)
         for i, spec in enumerate(signature.input_specs)
         if spec.kind is InputKind.USER_INPUT
     ]
-    results, made = [], 0
+    place = {x: number[i] for i, spec in enumerate(signature.input_specs) for x in (spec.target, spec.arg.name)
+             if x and i in number}  # fmt: skip
+    results, changes, made = [], [], 0
     for spec in signature.output_specs:
-        results.append(_leaf(spec.arg, made))
+        if spec.kind is OutputKind.USER_OUTPUT:
+            results.append(_leaf(spec.arg, made))
+        else:
+            changes.append((place[spec.target], made))  # type: ignore[index]
         made += not isinstance(spec.arg, ConstantArgument)
-    arguments = tree_unflatten(given, lowered.call_spec.in_spec)
-    is_plain = given == list(range(len(given))) and arguments == (tuple(given), {})
-    return imported.graph, tree_unflatten(results, lowered.call_spec.out_spec), None if is_plain else arguments
+    nested = tree_unflatten(given, lowered.call_spec.in_spec)
+    is_plain = not state and given == list(range(len(given))) and nested == (tuple(given), {})
+    return Exported(
+        imported.graph,
+        tree_unflatten(results, lowered.call_spec.out_spec),
+        None if is_plain else nested,
+        tuple(state),
+        tuple(changes),
+    )
+
+
+def _check_change(spec: OutputSpec, keeps: bool) -> None:
+    what = f"the exported program changes {spec.target} ({spec.kind.name.lower().replace('_', ' ')})"
+    if spec.kind not in (*_OF_STATE, OutputKind.USER_INPUT_MUTATION):
+        raise UnsupportedOpError(f"{what}, which is not supported")
+    if not keeps:
+        raise UnsupportedOpError(f"{what}, and an executable changes nothing: hlo_disc.torch.compile writes it back")
 
 
 def _forget_expressions(program: ExportedProgram) -> None:

@@ -1,0 +1,104 @@
+"""Programs of `torch.export` that change their buffers or arguments: these hold the new values after a call."""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_map
+
+from hlo_disc import pipeline
+from hlo_disc.errors import ArgumentError
+from hlo_disc.executable import Executable
+from hlo_disc.import_.aten.exported import read_exported
+from hlo_disc.import_.leaves import Constant, Number
+from hlo_disc.nest import describe_structure, inputs_of
+from hlo_disc.options import Options
+
+
+def compile(program: ExportedProgram, *, options: Options | None = None, **overrides: Any) -> Compiled:
+    """Compile an exported program, also one that changes its buffers or its arguments.
+
+    Args:
+        program: what `torch.export.export` or `torch.export.load` gives.
+        options: how to compile and run; by default what the environment says.
+        overrides: fields of `Options` by name, over `options`.
+
+    Returns:
+        What is called as `program.module()` is, and changes what that would.
+
+    Raises:
+        UnsupportedOpError: an op that cannot be compiled, with its line.
+        ArgumentError: no exported program, or options that do not fit.
+        ShapeError: sizes that can never agree.
+
+    Example:
+        >>> norm = torch.nn.BatchNorm1d(4)
+        >>> rows = {0: torch.export.Dim("rows")}
+        >>> program = torch.export.export(norm, (torch.ones(3, 4),), dynamic_shapes=(rows,))
+        >>> run = hlo_disc.torch.compile(program)
+        >>> run(torch.randn(8, 4)).shape, norm.num_batches_tracked.item()
+        (torch.Size([8, 4]), 1)
+    """
+    if not isinstance(program, ExportedProgram):
+        kind = type(program).__name__
+        raise ArgumentError(f"a {kind} is no torch.export.ExportedProgram: torch.export.export makes one of a module")
+    return Compiled(program, pipeline.merge(options, overrides))
+
+
+class Compiled:
+    """A compiled program with its state; made by `hlo_disc.torch.compile`. Any thread may call it, one at a time.
+
+    Args:
+        program: the exported program. What it changes of its buffers and parameters is changed in `program.state_dict`
+            and `program.constants`, which `program.module()` has too; all others are constants.
+        options: how to compile and run.
+    """
+
+    def __init__(self, program: ExportedProgram, options: Options):
+        read = functools.cache(lambda: read_exported(program, keeps=True))
+        self.executable = Executable(pipeline.compile(lambda: read().graph, options), options)
+        exported = read()
+        self._state, self._changes, self._results = exported.state, exported.changes, exported.results
+        self._arguments = json.loads(describe_structure(exported.arguments)) if exported.arguments else None
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run. A call that fails changes nothing.
+
+        Args:
+            args: what the program's module takes.
+            kwargs: the same by name.
+
+        Returns:
+            What the module gives.
+
+        Raises:
+            ArgumentError: arguments that do not fit; what the program changes is no tensor of PyTorch's.
+            ShapeError: sizes that are not the program's, or disagree.
+            OutOfMemoryError: no memory for results or intermediates.
+        """
+        if self._arguments is not None:
+            args = inputs_of(self._arguments, args, kwargs)
+        elif kwargs:
+            raise ArgumentError(f"this program has no keyword arguments; {', '.join(kwargs)} given")
+        inputs = (*self._state, *args)
+        for number, _ in self._changes:
+            if number < len(inputs) and not isinstance(inputs[number], torch.Tensor):
+                name = self.executable.program.inputs[number].name
+                raise ArgumentError(f"{name} is {type(inputs[number]).__name__}, but a tensor, which the program changes")
+        with self._lock, torch.no_grad():
+            made = self.executable.native(*inputs)
+            for number, output in self._changes:
+                inputs[number].copy_(made[output])
+        return tree_map(functools.partial(_result, made), self._results)
+
+
+def _result(made: Any, leaf: Any) -> Any:
+    if isinstance(leaf, Constant):
+        return leaf.value
+    return made[leaf.number].item() if isinstance(leaf, Number) else made[leaf]

@@ -156,6 +156,7 @@ OVERFLOWS: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
     "taken around": ((127, 128), lambda x, y: jnp.take(x, SMALL, 0, mode="wrap")),
     "taken": ((127, 128), lambda x, y: jnp.take(x, SMALL, 0)),
     "sliced": ((127, 300), lambda x, y: lax.dynamic_index_in_dim(x, jnp.int8(-1))),
+    "are real": ((2**31 - 1, 2**31), lambda x, y: (y, jnp.isrealobj(x.shape[0]), jnp.iscomplexobj(-x.shape[0]))),
     "numbers up to": ((2**31 - 1, 2**31), lambda x, y: jax.random.randint(jax.random.key(0), (3,), 0, x.shape[0])),
 }
 

@@ -81,20 +81,23 @@ def compiled_for(file: Path, levels: Sequence[str], **settings: Any) -> list[tup
     ]
 
 
-# What another process may take to read a program: so many bytes of memory and seconds, and more by its bytes; and of
-# its stack half of what we have, so that what is read there is read here.
+# What another process may take to read a program: so many bytes of memory and seconds of CPU time, which a busy machine
+# does not shorten, and more by its bytes; and of its stack half of what we have, so that what is read there is read here.
 _MEMORY, _MEMORY_BY_SIZE = 4 << 30, 64
 _SECONDS, _BYTES_A_SECOND = 120, 20_000
 _STACK = 4 << 20
-# argv: a file, how to read it as JSON, bytes of memory and of stack. A user's mistake is a line on stderr, among what
+# argv: a file, how to read it as JSON, bytes of memory and of stack, seconds. A user's mistake is a line on stderr, among what
 # libraries say there: its class and its message, as JSON.
 _READ = """
 import json, resource, sys
 from pathlib import Path
 from hlo_disc import errors, sources
-source, reading, memory, stack = sys.argv[1:]
+source, reading, memory, stack, seconds = sys.argv[1:]
 begins_with = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-for kind, limit in ((resource.RLIMIT_AS, begins_with + int(memory)), (resource.RLIMIT_STACK, int(stack))):
+limits = {
+    resource.RLIMIT_AS: begins_with + int(memory), resource.RLIMIT_STACK: int(stack), resource.RLIMIT_CPU: int(seconds)
+}
+for kind, limit in limits.items():
     soft, hard = resource.getrlimit(kind)
     resource.setrlimit(kind, (limit if soft == resource.RLIM_INFINITY else min(limit, soft), hard))
 try:
@@ -118,12 +121,11 @@ def check_module(file: Path, reading: Mapping[str, Any]) -> None:
         return
     size = file.stat().st_size
     seconds = _SECONDS + size // _BYTES_A_SECOND
-    bounds = (str(_MEMORY + _MEMORY_BY_SIZE * size), str(_STACK))
+    bounds = (str(_MEMORY + _MEMORY_BY_SIZE * size), str(_STACK), str(seconds))
     command = [sys.executable, "-c", _READ, str(file), json.dumps(reading), *bounds]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        raise ParseError(f"{file} cannot be read: it takes more than {seconds} s") from None
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode == -signal.SIGXCPU:
+        raise ParseError(f"{file} cannot be read: it takes more than {seconds} s of CPU time")
     if done.returncode < 0:
         ended = signal.Signals(-done.returncode).name
         what = "damaged MLIR bytecode" if is_bytecode(file) else "damaged, or nested too deeply"

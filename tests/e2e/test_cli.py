@@ -504,3 +504,14 @@ def test_a_parser_that_dies_takes_another_process_with_it(tmp_path, monkeypatch)
             exit_code, _, error = call(*command)
             assert (exit_code, message in error) == (1, True), error
     assert call("explain", tmp_path / "none.mlirbc")[0] == 1
+
+
+def test_reading_takes_no_more_than_so_much_cpu_time(tmp_path, monkeypatch):
+    path = tmp_path / "add.mlirbc"
+    path.write_bytes(bytecode())
+    read = files._READ
+    assert "\ntry:\n" in read
+    monkeypatch.setattr(files, "_SECONDS", 1)
+    monkeypatch.setattr(files, "_READ", read.replace("\ntry:\n", "\nwhile True: pass\ntry:\n"))
+    exit_code, _, error = call("compile", path, "--emit", "stablehlo")
+    assert (exit_code, f"error: {path} cannot be read: it takes more than 1 s of CPU time" in error) == (1, True), error

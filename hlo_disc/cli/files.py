@@ -82,12 +82,13 @@ def compiled_for(file: Path, levels: Sequence[str], **settings: Any) -> list[tup
 
 
 # What another process may take to read a program: so many bytes of memory and seconds of CPU time, which a busy machine
-# does not shorten, and more by its bytes; and of its stack half of what we have, so that what is read there is read here.
+# does not shorten, and more by its bytes; and of its stack half of what we have, so that what is read there is read
+# here.
 _MEMORY, _MEMORY_BY_SIZE = 4 << 30, 64
 _SECONDS, _BYTES_A_SECOND = 120, 20_000
 _STACK = 4 << 20
-# argv: a file, how to read it as JSON, bytes of memory and of stack, seconds. A user's mistake is a line on stderr, among what
-# libraries say there: its class and its message, as JSON.
+# argv: a file, how to read it as JSON, bytes of memory and of stack, seconds. A user's mistake is a line on stderr, among
+# what libraries say there: its class and its message, as JSON.
 _READ = """
 import json, resource, sys
 from pathlib import Path

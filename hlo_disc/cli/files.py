@@ -87,8 +87,8 @@ def compiled_for(file: Path, levels: Sequence[str], **settings: Any) -> list[tup
 _MEMORY, _MEMORY_BY_SIZE = 4 << 30, 64
 _SECONDS, _BYTES_A_SECOND = 120, 20_000
 _STACK = 4 << 20
-# argv: a file, how to read it as JSON, bytes of memory and of stack, seconds. A user's mistake is a line on stderr, among
-# what libraries say there: its class and its message, as JSON.
+# argv: a file, how to read it as JSON, bytes of memory and of stack, seconds. A user's mistake is a line on stderr,
+# among what libraries say there: its class and its message, as JSON.
 _READ = """
 import json, resource, sys
 from pathlib import Path

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
         UnsupportedOpError,
     )
     from hlo_disc.executable import Executable, Memory, load, register_ffi_target, register_ffi_type
-    from hlo_disc.jitted import Compilation, Fallback, JitFunction, Lowered, Stats, jit
+    from hlo_disc.jitted import JitFunction, Lowered, jit
     from hlo_disc.options import Options
     from hlo_disc.profile import Profile
     from hlo_disc.sources import compile, stablehlo
+    from hlo_disc.stats import Compilation, Fallback, Stats
 
 # Where the names are. A module is loaded when one of its names is asked for: to run a saved program needs few.
 _MODULES = {
@@ -45,10 +46,11 @@ _MODULES = {
         "OutOfMemoryError", "ParseError", "ShapeError", "SizeOverflowError", "UnsupportedOpError",
     ),
     "executable": ("Executable", "Memory", "load", "register_ffi_target", "register_ffi_type"),
-    "jitted": ("Compilation", "Fallback", "JitFunction", "Lowered", "Stats", "jit"),
+    "jitted": ("JitFunction", "Lowered", "jit"),
     "options": ("Options",),
     "profile": ("Profile",),
     "sources": ("compile", "stablehlo"),
+    "stats": ("Compilation", "Fallback", "Stats"),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

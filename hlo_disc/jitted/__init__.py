@@ -2,6 +2,5 @@
 
 from hlo_disc.jitted.function import JitFunction, jit
 from hlo_disc.jitted.lowered import Lowered
-from hlo_disc.jitted.stats import Compilation, Fallback, Stats
 
-__all__ = ["Compilation", "Fallback", "JitFunction", "Lowered", "Stats", "jit"]
+__all__ = ["JitFunction", "Lowered", "jit"]

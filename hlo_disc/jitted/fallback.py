@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 import re
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,27 +15,6 @@ from hlo_disc.values import is_key
 SPREAD = "JAX spreads it over the devices of a mesh, of which a program knows nothing: call it in jax.shard_map"
 
 _LINE = re.compile(r"\.\w+:\d+")
-
-
-class FallbackCount:
-    """Why calls run through `jax.jit`, what the first one was given, and how many there were.
-
-    count: counts one more, from any thread.
-    """
-
-    __slots__ = ("reason", "arguments", "count", "_looks", "_lock")
-
-    def __init__(self, reason: str, arguments: tuple[str, ...]):
-        self.reason, self.arguments = reason, arguments
-        self.count = itertools.count().__next__  # a lock would cost more than all else that is done before the call
-        self._looks, self._lock = 0, threading.Lock()
-
-    @property
-    def calls(self) -> int:
-        """How many were counted."""
-        with self._lock:
-            looks, self._looks = self._looks, self._looks + 1
-            return self.count() - looks
 
 
 def told(name: str, line: str, reason: str, then: str) -> str:

@@ -17,14 +17,14 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import ShapeError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, generalise
-from hlo_disc.jitted.fallback import FallbackCount, told
+from hlo_disc.jitted.fallback import told
 from hlo_disc.jitted.lowered import build
 from hlo_disc.jitted.programs import Backward, Compiled, Entry, Histories
 from hlo_disc.jitted.repeated import repeated
-from hlo_disc.jitted.stats import Compilation, Log
 from hlo_disc.options import Options
 from hlo_disc.ral import OwnFloats
 from hlo_disc.signature import parse_dims
+from hlo_disc.stats import Compilation, FallbackCount, Log
 from hlo_disc.targets import registry
 from hlo_disc.trace import Traced, broken, elsewhere, flattened, symbol_sizes, trace, trace_call, where
 from hlo_disc.values import Leaf, is_number, is_tracer, show

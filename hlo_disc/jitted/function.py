@@ -21,15 +21,15 @@ from hlo_disc import pipeline, ral
 from hlo_disc.errors import ArgumentError, ShapeError, UnsupportedOpError
 from hlo_disc.generalise import STATIC
 from hlo_disc.import_.symbols import constraint_texts, parse_constraints
-from hlo_disc.jitted.fallback import SPREAD, FallbackCount, all_numpy, in_numpy, line_of, of_jax
+from hlo_disc.jitted.fallback import SPREAD, all_numpy, in_numpy, line_of, of_jax
 from hlo_disc.jitted.flat import FlatFunction
 from hlo_disc.jitted.lowered import Lowered
 from hlo_disc.jitted.placement import PARAMETERS, Placement
 from hlo_disc.jitted.programs import Compiled, Finished, Path, Paths, Programs
 from hlo_disc.jitted.showing import Shown
-from hlo_disc.jitted.stats import Log, Stats
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, Static
+from hlo_disc.stats import FallbackCount, Log, Stats
 from hlo_disc.structure import arrays
 from hlo_disc.structure import names as static_names
 from hlo_disc.trace import active

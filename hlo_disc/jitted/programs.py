@@ -17,8 +17,8 @@ from hlo_disc.abi import ASKED_BITS
 from hlo_disc.errors import ArgumentError, ShapeError
 from hlo_disc.executable import Executable
 from hlo_disc.generalise import Dims, Sizes, changes, fixed, place_of, reason
-from hlo_disc.jitted.fallback import FallbackCount
 from hlo_disc.signature import Static
+from hlo_disc.stats import FallbackCount
 from hlo_disc.structure import Structures
 from hlo_disc.structure import arrays as structure_arrays
 from hlo_disc.structure import changes as changed

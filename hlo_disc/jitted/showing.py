@@ -14,9 +14,9 @@ from hlo_disc.values import as_array, describe_all, taken
 if TYPE_CHECKING:
     from hlo_disc.jitted.flat import FlatFunction
     from hlo_disc.jitted.programs import Programs
-    from hlo_disc.jitted.stats import Stats
     from hlo_disc.profile import Profile
     from hlo_disc.signature import Signature
+    from hlo_disc.stats import Stats
 
 
 class Shown:

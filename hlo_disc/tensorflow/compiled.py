@@ -130,7 +130,8 @@ class Compiled:
         pattern = tuple(g is not None for g in grads)
         with self._lock:
             if pattern not in self._backward:
-                self._backward[pattern] = _Backward(self.imported, pattern)
+                ranks = [len(x.shape) for x in self.executable.program.outputs[: self._count]]
+                self._backward[pattern] = _Backward(self.imported, pattern, ranks)
         return self._backward[pattern](inputs, [g for g in grads if g is not None])
 
     def explain(
@@ -182,14 +183,17 @@ class _Backward:
     """The gradients of a function for those of some of its results, as a program of its own.
 
     It takes what the op was given: variables have the values that they had then.
+
+    ranks: of the results, which TensorFlow may not know.
     """
 
-    def __init__(self, imported: Imported, pattern: Sequence[bool]):
+    def __init__(self, imported: Imported, pattern: Sequence[bool], ranks: Sequence[int]):
         concrete, count = imported.concrete, imported.count
         graph = concrete.graph
         chosen = [i for i, has in enumerate(pattern) if has]
         given = [tf.TensorSpec(x.shape, x.dtype) for x in graph.inputs[:count]]
-        cotangents = [tf.TensorSpec(graph.outputs[i].shape, graph.outputs[i].dtype) for i in chosen]
+        shapes = [graph.outputs[i].shape.merge_with(tf.TensorShape([None] * ranks[i])) for i in chosen]
+        cotangents = [tf.TensorSpec(shape, graph.outputs[i].dtype) for i, shape in zip(chosen, shapes, strict=True)]
         inputs = [*given, *imported.captures]
         self._sources = [i for i, x in enumerate(inputs) if x.dtype.is_floating or x.dtype.is_complex]
         self._count = len(inputs)

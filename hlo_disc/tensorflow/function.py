@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import threading
+import time
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ import tensorflow as tf
 from hlo_disc.errors import ArgumentError
 from hlo_disc.notebook import counted
 from hlo_disc.options import Options
+from hlo_disc.stats import Compilation, Log, Stats
 from hlo_disc.tensorflow.compiled import Compiled
 from hlo_disc.tensorflow.importing import Imported
 
@@ -50,6 +52,7 @@ class JitFunction:
         # Signatures with unknown sizes that gave no program: they are not traced again, while those of a call are.
         self._failed: dict[Any, list[list[Shape]]] = {}
         self._lock = threading.RLock()
+        self._log = Log()
 
     @property
     def _name(self) -> str:
@@ -88,6 +91,7 @@ class JitFunction:
         self, key: Any, args: Any, kwargs: Any, leaves: Sequence[Any], inputs: Sequence[Any], shapes: list[Shape]
     ) -> Compiled:
         with self._lock:
+            start = time.perf_counter()
             programs = self._programs.setdefault(key, [])
             for general, compiled in programs:
                 if _serves(general, shapes) and compiled.is_for(shapes):  # another thread's
@@ -113,11 +117,32 @@ class JitFunction:
                     last = ArgumentError(f"{self._name} gives other results each time that it is traced")
                     failed += [general] if general != shapes else []
                     continue
+                self._compiled_now(compiled, key, time.perf_counter() - start)
                 programs = self._programs[key] = [*programs, (general, compiled)]
                 if serves:
                     return compiled
         assert last is not None
         raise last  # of the attempt that knows most: in others TensorFlow may have lacked a size
+
+    def _compiled_now(self, compiled: Compiled, key: Any, seconds: float) -> None:
+        if not any(self._programs.values()):
+            reason = "first call"
+        elif self._programs[key]:
+            reason = "sizes that no program serves"
+        else:
+            reason = "first call with arguments of this structure and of these types"
+        executable = compiled.executable
+        shown = tuple(map(str, executable.program.inputs))
+        asked = tuple(x.message for x in executable.program.asked)
+        record = Compilation(reason, shown, seconds, executable.program.compile_ms, asked)
+        self._log.add(record, executable.native.count)
+
+    def stats(self) -> Stats:
+        """What was compiled, why and for how long, and how many calls there were, as of `hlo_disc.jit`.
+
+        Calls of graphs and of gradients are those of their ops: a graph that runs three times has called three times.
+        """
+        return self._log.stats()
 
     def _compiled(self, structure: Any, leaves: Sequence[Any], inputs: Sequence[Any], shapes: list[Shape]) -> Compiled:
         imported = Imported(self._traced(structure, leaves, inputs, shapes))

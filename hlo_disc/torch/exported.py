@@ -90,7 +90,9 @@ class Compiled:
         for number, _ in self._changes:
             if number < len(inputs) and not isinstance(inputs[number], torch.Tensor):
                 name = self.executable.program.inputs[number].name
-                raise ArgumentError(f"{name} is {type(inputs[number]).__name__}, but a tensor, which the program changes")
+                raise ArgumentError(
+                    f"{name} is {type(inputs[number]).__name__}, but a tensor, which the program changes"
+                )
         with self._lock, torch.no_grad():
             made = self.executable.native(*inputs)
             for number, output in self._changes:

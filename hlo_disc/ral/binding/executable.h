@@ -21,7 +21,7 @@ struct OnDevice;
 
 // How many calls an executable has served; it outlives the executable for those that count.
 struct CallCount {
-  std::atomic<int64_t> value{0};  // from Python
+  std::atomic<int64_t> value{0};  // from Python and TensorFlow
   std::atomic<int64_t> in_jit{0};  // from XLA programs
 };
 

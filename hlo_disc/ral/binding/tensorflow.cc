@@ -202,6 +202,7 @@ void run(const Kernel& kernel, Context* context) {
     void* data = allocate(kernel, context, k, call.output_sizes(k), status);
     std::memcpy(data, call.outputs[k].data(), Program::tensor_bytes(program.outputs[k], call.output_sizes(k)));
   }
+  kernel.executable.count()->value.fetch_add(1, std::memory_order_relaxed);
 }
 
 // The name of the class in hlo_disc.errors goes before the message, by which Python raises it.

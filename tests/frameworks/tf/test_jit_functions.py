@@ -220,6 +220,33 @@ def test_the_spec_of_the_one_parameter():
     same(compiled({"a": tf.ones([2, 4]), "b": tf.constant(3.0)}), tf.ones([2, 4]) * 3)
 
 
+def test_stats_count_compilations_and_calls():
+    twice = hlo_disc.tensorflow.jit(lambda x: tf.squeeze(x) * 2)
+    assert (twice.stats().calls, twice.stats().records) == (0, ())
+    for rows in (2, 4, 1):
+        twice(tf.ones([rows, 3]))
+    first, other = twice.stats().records
+    assert (first.reason, first.arguments) == ("first call", ("x0: float32[d0, d1]",))
+    assert (other.reason, other.arguments[0].startswith("x0: float32[")) == ("sizes that no program serves", True)
+    assert len(first.asked) == 2 and "test_jit_functions.py" in first.asked[0]
+    assert first.seconds > sum(first.stages_ms.values()) / 1e3 > 0
+    assert twice.stats().summary() == "3 calls, 2 compilations"
+    graph = tf.function(lambda x: twice(x) + 1)
+    for _ in range(3):
+        graph(tf.ones([5, 3]))
+    x = tf.ones([5, 3])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = twice(x)
+    same(tape.gradient(y, x), tf.fill([5, 3], 2.0))
+    twice(tf.ones([5], tf.float64))
+    assert twice.stats().records[2].reason == "first call with arguments of this structure and of these types"
+    assert twice.stats().summary() == "8 calls, 3 compilations"
+    with pytest.raises(Exception, match="string"):
+        twice(tf.constant(["a"]))
+    assert twice.stats().calls == 8
+
+
 def test_reports_of_a_function(tmp_path):
     w = tf.Variable(tf.ones([4, 4]))
 

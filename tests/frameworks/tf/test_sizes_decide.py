@@ -25,6 +25,17 @@ def test_squeeze_drops_what_is_1_at_the_call(first):
     assert len(function.programs()) <= 4  # with each axis, without it
 
 
+@pytest.mark.parametrize("first", [(1, 3, 1), (2, 3, 4), (1, 1, 1)])
+def test_the_gradient_of_what_is_squeezed(first):
+    """TensorFlow does not know the rank of the result, and so not that of what its gradient is of."""
+    function = hlo_disc.tensorflow.jit(lambda x: tf.squeeze(x) ** 2)
+    for shape in [first, (5, 1, 2), (1, 1, 3), (4, 5, 6), (0, 1, 2)]:
+        x = tf.Variable(tf.reshape(tf.range(tf.reduce_prod(shape), dtype=tf.float32), shape))
+        with tf.GradientTape() as tape:
+            y = function(x)
+        same(tape.gradient(y, x), 2 * x)
+
+
 def test_what_a_squeeze_leaves_is_not_stretched():
     function = hlo_disc.tensorflow.jit(lambda x: tf.reduce_sum(tf.squeeze(x) * tf.ones([3])))
     assert function(tf.ones([3, 1])) == 3

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hlo_disc.errors import FallbackWarning
-from hlo_disc.jitted.fallback import FallbackCount
 from hlo_disc.notebook import counted
 
 
@@ -93,6 +94,27 @@ class Stats:
             lines += [f"    for {asked}" for asked in record.asked]
         lines += [f"  {counted(f.calls, 'call')} through jax.jit: {f.reason}" for f in self.fallbacks]
         return "\n".join(lines)
+
+
+class FallbackCount:
+    """Why calls run through `jax.jit`, what the first one was given, and how many there were.
+
+    count: counts one more, from any thread.
+    """
+
+    __slots__ = ("reason", "arguments", "count", "_looks", "_lock")
+
+    def __init__(self, reason: str, arguments: tuple[str, ...]):
+        self.reason, self.arguments = reason, arguments
+        self.count = itertools.count().__next__  # a lock would cost more than all else that is done before the call
+        self._looks, self._lock = 0, threading.Lock()
+
+    @property
+    def calls(self) -> int:
+        """How many were counted."""
+        with self._lock:
+            looks, self._looks = self._looks, self._looks + 1
+            return self.count() - looks
 
 
 class Log:

@@ -46,7 +46,9 @@ def check(run, model: nn.Module, trained: bool) -> None:
         assert (flat.shape, size, flat.data_ptr()) == ((3 * rows,), 2 * rows, x.data_ptr())
         if trained:
             gradients = torch.autograd.grad(got.square().sum(), [x, *model.parameters()])
-            for a, b in zip(gradients, torch.autograd.grad(wanted.square().sum(), [x, *model.parameters()]), strict=True):
+            for a, b in zip(
+                gradients, torch.autograd.grad(wanted.square().sum(), [x, *model.parameters()]), strict=True
+            ):
                 torch.testing.assert_close(a, b)
 
 

@@ -162,6 +162,11 @@ class AtenReader(Tensors):
         with fakes[0].fake_mode, enable_python_dispatcher():
             return make_fx(formula, decomposition_table=decompositions())(*fakes)
 
+    def _became(self, size: Dim, other: Dim, fake: Any) -> bool:
+        """Whether PyTorch has made this of a symbol since it was read, as a formula asked: others have another graph."""
+        made = {str(symbol): x for symbol, x in fake.fake_mode.shape_env.replacements.items()}
+        return size is not other and str(size) in made and self.dim_of(made[str(size)]) is other
+
     def run(self, module: GraphModule, args: Sequence[Any]) -> list[Any]:
         """The results of a graph that the current op calls with these values, at the sizes that it was traced for."""
         outer, outs = self.module, self.outs
@@ -170,9 +175,11 @@ class AtenReader(Tensors):
         for node, value in zip(placeholders, args, strict=True):
             known = node.meta.get("val")
             if isinstance(value, Value) and isinstance(known, torch.Tensor):
-                sizes_ = zip(value.shape, map(self.dim, known.shape), strict=True)
-                if any(self.facts.equal(a, b) is not Truth.YES for a, b in sizes_):
-                    self.unsupported(f"its graph is called with {value!r}, and is for {_shown(node)}")
+                for a, b in zip(value.shape, map(self.dim, known.shape), strict=True):
+                    if self._became(a, b, known):
+                        self.equal(a, b, "what was given, and what its graph was traced for,")
+                    elif self.facts.equal(a, b) is not Truth.YES:
+                        self.unsupported(f"its graph is called with {value!r}, and is for {_shown(node)}")
             self._values[node] = value
         self.module = module
         self._callers.append(self.node)

@@ -1,17 +1,23 @@
-"""Transposes around `dot_general` become its axis numbers: rules for its operands, and a pass for its result.
+"""Transposes and reshapes around `dot_general` become its axis numbers: rules for its operands, passes for its result.
 
 A dot reads any layout, so a transposed operand costs nothing when the numbers say it. The result always has the batch
 axes, then the lhs's, then the rhs's; where the program turns that round (einsum does), the operands change places.
+PyTorch multiplies batches of more axes as matrices of one batch axis, between reshapes: with the axes for themselves a
+product and what follows it index alike, as an attention has to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, uses
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, uses
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.passes.patterns import Match, made_by
 from hlo_disc.dynamic_hlo.passes.rewrite import Rule
+from hlo_disc.dynamic_hlo.sizes.dim import ONE
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.dynamic_hlo.sizes.shapes import same_shape
 
 
 def _transposed_operand(op: Op) -> Match:
@@ -66,6 +72,69 @@ def orient_dots(graph: Graph) -> Graph:
     if not perms:
         return graph
     return graph.with_roots(values, ops=tuple(builder.ops))
+
+
+def split_batches(graph: Graph) -> Graph:
+    """Dots of one batch axis whose only user splits that one have its parts as batch axes, if an operand has them too."""
+    users = uses(graph)
+    splits: dict[Op, tuple[Op, Shape]] = {}
+    for op in graph.ops:
+        dot = op.operands[0].op if op.name == "reshape" else None
+        if dot is None or dot.name != "dot_general" or len(users[dot.result]) > 1 or dot.result in graph.roots:
+            continue
+        sizes = _batch_split_by(op, dot, graph.facts)
+        if sizes and any(_merged(graph.facts, *side, sizes) is not None for side in _sides(dot)):
+            splits[dot] = op, sizes
+    if not splits:
+        return graph
+    builder = GraphBuilder(graph.facts)
+    values: dict[Value, Value] = {}
+    replaced = {op for op, _ in splits.values()}
+    for op in graph.ops:
+        operands = tuple(values.get(value, value) for value in op.operands)
+        if op in splits:
+            reshape, sizes = splits[op]
+            values[reshape.result] = _split(builder, op, operands, sizes)
+        elif op not in replaced and operands == op.operands:
+            builder.ops.append(op)
+        elif op not in replaced:
+            values.update(zip(op.results, builder.multi(op.name, operands, op.loc, **op.attrs), strict=True))
+    return graph.with_roots(values, ops=tuple(builder.ops))
+
+
+def _batch_split_by(reshape: Op, dot: Op, facts: ShapeFacts) -> Shape | None:
+    """The sizes, more than one of them not 1, that a reshape of the result has in the place of its one batch axis."""
+    kept = dot.result.shape[1:]
+    count = reshape.result.rank - len(kept)
+    sizes = reshape.result.shape[:count]
+    if len(dot.attrs["lhs_batch"]) != 1 or sum(n is not ONE for n in sizes) < 2:
+        return None
+    return sizes if same_shape(facts, reshape.result.shape[count:], kept) else None
+
+
+def _sides(dot: Op) -> list[tuple[Value, int]]:
+    """Each operand with its batch axis."""
+    return [(x, dot.attrs[f"{side}_batch"][0]) for x, side in zip(dot.operands, ("lhs", "rhs"), strict=True)]
+
+
+def _merged(facts: ShapeFacts, x: Value, axis: int, sizes: Shape) -> Value | None:
+    """What an operand is a reshape of, if that has these sizes in the place of its axis."""
+    inner = made_by(x, "reshape")
+    whole = (*x.shape[:axis], *sizes, *x.shape[axis + 1 :])
+    return inner.operands[0] if inner and same_shape(facts, inner.operands[0].shape, whole) else None
+
+
+def _split(builder: GraphBuilder, dot: Op, operands: Sequence[Value], sizes: Shape) -> Value:
+    more = len(sizes) - 1
+    attrs: dict[str, Any] = dict(dot.attrs)
+    made = []
+    for x, side in zip(operands, ("lhs", "rhs"), strict=True):
+        (axis,) = dot.attrs[f"{side}_batch"]
+        whole = (*x.shape[:axis], *sizes, *x.shape[axis + 1 :])
+        made.append(_merged(builder.facts, x, axis, sizes) or builder.op("reshape", (x,), dot.loc, shape=whole))
+        attrs[f"{side}_batch"] = tuple(range(axis, axis + len(sizes)))
+        attrs[f"{side}_contract"] = tuple(a + more * (a > axis) for a in dot.attrs[f"{side}_contract"])
+    return builder.op("dot_general", made, dot.loc, **attrs)
 
 
 _OTHER_SIDE = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hlo_disc.dynamic_hlo.ir.graph import Graph, everywhere
 from hlo_disc.dynamic_hlo.passes.affine import AFFINE_RULES
 from hlo_disc.dynamic_hlo.passes.control import tidy
-from hlo_disc.dynamic_hlo.passes.dots import DOT_RULES, orient_dots
+from hlo_disc.dynamic_hlo.passes.dots import DOT_RULES, orient_dots, split_batches
 from hlo_disc.dynamic_hlo.passes.rewrite import cse, rewrite
 from hlo_disc.dynamic_hlo.passes.rules_math import MATH_RULES
 from hlo_disc.dynamic_hlo.passes.rules_view import VIEW_RULES
@@ -16,8 +16,8 @@ RULES = VIEW_RULES + MATH_RULES + DOT_RULES + AFFINE_RULES
 
 
 def simplify(graph: Graph) -> Graph:
-    """An equal graph without what the facts make redundant, in regions too: all rules, CSE, dots turned as their users
-    read them, and control flow without what it need not carry or compute again.
+    """An equal graph without what the facts make redundant, in regions too: all rules, CSE, dots turned and batched
+    as their users read them, and control flow without what it need not carry or compute again.
     """
     graph = everywhere(graph, _simpler)
     while (tidied := everywhere(tidy(graph), unroll)) is not graph:
@@ -27,5 +27,5 @@ def simplify(graph: Graph) -> Graph:
 
 def _simpler(scope: Graph) -> Graph:
     scope = cse(rewrite(scope, RULES))
-    turned = orient_dots(scope)
+    turned = orient_dots(split_batches(scope))
     return scope if turned is scope else rewrite(turned, RULES)

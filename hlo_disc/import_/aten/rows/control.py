@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._higher_order_ops.flex_attention import math_attention
+from torch._higher_order_ops.flex_attention import _math_attention_inner
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -125,11 +126,36 @@ def _retraced(dense: Callable[..., Any]) -> Callable[..., Any]:
     return handle
 
 
+def _flex_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    score: Callable[..., Any],
+    blocks: tuple[Any, ...],
+    scale: float,
+    options: Mapping[str, Any],
+    of_score: tuple[Any, ...] = (),
+    of_mask: tuple[Any, ...] = (),
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The attention, and of each row the logarithm of its sum and its maximum, to the base of 2.
+
+    A row that is hidden as a whole gives zeros. The blocks say what the mask says, where nothing is to be computed.
+    """
+    each = query.shape[1] // key.shape[1]
+    key, value = (x.repeat_interleave(each, 1).expand(query.shape[0], -1, -1, -1) for x in (key, value))
+    _, scores = _math_attention_inner(query, key, value, score, blocks, scale, options, of_score, of_mask)
+    top = scores.amax(-1, keepdim=True)
+    weights = (scores - top.masked_fill(top == -math.inf, 0)).exp()
+    total = weights.sum(-1, keepdim=True)
+    made = (weights / total.masked_fill(total == 0, 1)).to(query.dtype) @ value
+    return made, ((total.log() + top) / math.log(2)).squeeze(-1), (top / math.log(2)).squeeze(-1)
+
+
 ROWS: dict[str, Callable[..., Any]] = {
     "cond": _cond,
     "while_loop": _while_loop,
     "scan": _scan,
     "map_impl": lambda r, f, lines, others=(): _scan(r, f, (), lines, others),
     "invoke_subgraph": lambda r, graph, _, *operands: r.run(graph, operands),
-    "flex_attention": _retraced(math_attention),
+    "flex_attention": _retraced(_flex_attention),
 }

@@ -1,27 +1,31 @@
 """An encoder on sentences of different lengths: jagged tensors next to the same sentences padded, both compiled.
 
-`make bench-jagged`; forward, and a training step. The sentences of a batch have lengths drawn from 1 to 512.
+`make bench-jagged`; forward, and a training step. The sentences of a batch have lengths drawn from 1 to 512. Jagged
+tensors attend by `hlo_disc.torch.jagged_attention`, and as PyTorch does it itself.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+import hlo_disc.torch
 
 LAYERS, WIDTH, HEADS, SENTENCES, LONGEST = 4, 256, 4, 16, 512
 BATCHES = 3
 
 
 class Layer(nn.Module):
-    """Of an encoder. padding: true where a word is one."""
+    """Of an encoder. attend: of queries, keys and values. words: true where a padded one is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, attend: Callable[..., torch.Tensor]) -> None:
         super().__init__()
+        self.attend = attend
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
         self.projections = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
@@ -29,8 +33,8 @@ class Layer(nn.Module):
     def forward(self, x: torch.Tensor, words: torch.Tensor | None) -> torch.Tensor:
         y = self.norms[0](x)
         q, k, v = (project(y).unflatten(-1, [HEADS, -1]).transpose(1, 2) for project in self.projections[:3])
-        mask = None if words is None else words[:, None, None, :]
-        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        mask = {} if words is None else {"attn_mask": words[:, None, None, :]}
+        attended = self.attend(q, k, v, **mask)
         x = x + self.projections[3](attended.transpose(1, 2).flatten(-2))
         return x + self.down(functional.gelu(self.up(self.norms[1](x))))
 
@@ -38,9 +42,9 @@ class Layer(nn.Module):
 class Encoder(nn.Module):
     """Layers one behind the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, attend: Callable[..., torch.Tensor] = functional.scaled_dot_product_attention) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
+        self.layers = nn.ModuleList(Layer(attend) for _ in range(LAYERS))
 
     def forward(self, x: torch.Tensor, words: torch.Tensor | None = None) -> torch.Tensor:
         for layer in self.layers:
@@ -76,30 +80,52 @@ def main() -> None:
     """Print a table: sums over the batches, and the padded one's over the jagged one's."""
     torch.manual_seed(0)
     model, given = Encoder(), batches()
+    ours = Encoder(hlo_disc.torch.jagged_attention)
+    ours.load_state_dict(model.state_dict())
     count = sum(int(words.sum()) for _, _, words in given) / sum(words.numel() for _, _, words in given)
     print(f"{LAYERS} layers of {WIDTH}, {SENTENCES} sentences a batch; {count:.0%} of the padded words are words")
-    print("| | jagged, ms | padded, ms | padded / jagged |\n| --- | ---: | ---: | ---: |")
-    for backend in ("hlo_disc", "eager"):
-        own = torch.compile(model, backend=backend, dynamic=True)
+    runs = {
+        "padded": torch.compile(model, backend="hlo_disc", dynamic=True),
+        "jagged": torch.compile(ours, backend="hlo_disc", dynamic=True),
+        "jagged, PyTorch's attention": torch.compile(model, backend="hlo_disc", dynamic=True),
+        "padded, eager": model,
+        "jagged, eager": model,
+    }
+    check(runs, given)
+    print("| | forward, ms | padded / this | training step, ms | padded / this |\n| --- | ---: | ---: | ---: | ---: |")
+    padded: list[float] = []
+    for form, run in runs.items():
 
-        def forward(i: int, form: str, own: Callable[..., torch.Tensor] = own) -> torch.Tensor:
-            jagged, padded, words = given[i]
-            return own(jagged).values() if form == "jagged" else own(padded, words)[words]
+        def forward(i: int, form: str = form, run: Callable[..., torch.Tensor] = run) -> torch.Tensor:
+            return rows(run, form, given[i])
 
-        def step(i: int, form: str, forward: Callable[..., torch.Tensor] = forward) -> None:
-            forward(i, form).square().mean().backward()
-            model.zero_grad()
+        def step(i: int, forward: Callable[[int], torch.Tensor] = forward) -> None:
+            forward(i).square().mean().backward()
 
-        for name, call, grad in (("forward", forward, False), ("training step", step, True)):
-            total = {}
-            for form in ("jagged", "padded"):
-                with torch.set_grad_enabled(grad):
-                    total[form] = 1e3 * sum(seconds(lambda i, call=call, form=form: call(i, form)))
-            print(
-                f"| {backend}, {name} | {total['jagged']:.0f} | {total['padded']:.0f} | "
-                f"{total['padded'] / total['jagged']:.2f} |",
-                flush=True,
-            )
+        times = []
+        for call, grad in ((forward, False), (step, True)):
+            with torch.set_grad_enabled(grad):
+                times.append(1e3 * sum(seconds(call)))
+        padded = padded or times
+        cells = (f"{own:.0f} | {first / own:.2f}" for own, first in zip(times, padded, strict=True))
+        print(f"| {form} | {' | '.join(cells)} |", flush=True)
+
+
+Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def rows(run: Callable[..., torch.Tensor], form: str, batch: Batch) -> torch.Tensor:
+    """The words of the result."""
+    jagged, padded, words = batch
+    return run(padded, words)[words] if form.startswith("padded") else run(jagged).values()
+
+
+def check(runs: Mapping[str, Callable[..., torch.Tensor]], given: Sequence[Batch]) -> None:
+    """All forms give the same."""
+    with torch.no_grad():
+        first, *others = (rows(run, form, given[0]) for form, run in runs.items())
+        for other in others:
+            torch.testing.assert_close(other, first, rtol=1e-4, atol=1e-4)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,10 @@ from functorch.compile import make_boxed_func, min_cut_rematerialization_partiti
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
 from torch._guards import TracingContext
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from hlo_disc import pipeline
-from hlo_disc.errors import ArgumentError, FallbackWarning, HloDiscError
+from hlo_disc.errors import ArgumentError, FallbackWarning, HloDiscError, UnsupportedOpError
 from hlo_disc.executable import Executable
 from hlo_disc.import_.aten import sizes
 from hlo_disc.import_.aten.decompositions import decompositions
@@ -120,7 +120,8 @@ def precompiled(module: GraphModule, kind: str, options: Options, frozen: Mappin
 class _Graph:
     """A graph on its way: its parts, at first one that is named "", as functions that read them.
 
-    A part of which a step fails stays PyTorch's, unless `fallback` is false. The whole is cut into parts first.
+    A part of which a step fails stays PyTorch's, unless `fallback` is false. The whole is cut into parts first. Ops of
+    ours, which run programs of their own, are never a part of one.
     """
 
     def __init__(
@@ -133,6 +134,8 @@ class _Graph:
         self.calls: dict[str, Callable[..., list[Any]]] = {}
         self.programs: list[str] = []
         self.seconds = 0.0
+        if any(map(_is_ours, module.graph.nodes)):
+            self._cut(None)
 
     def read(self) -> None:
         start = time.perf_counter()
@@ -177,14 +180,19 @@ class _Graph:
                     self._cut(error)
                     self._each(step)
 
-    def _cut(self, error: Exception) -> None:
-        """What lies between the ops that are not supported becomes the parts."""
+    def _cut(self, error: Exception | None) -> None:
+        """What lies between the ops that are not supported, and those of ours, becomes the parts."""
         try:
             ops = refused(self.whole, self.conditions)
-        except Exception:  # of the same cause: the first error says more
-            self._leave("", error)
+        except Exception as again:
+            if not self.fallback:
+                raise
+            self._leave("", error or again)  # of the same cause: the first error says more
             return
-        self.left += [Left(why, line_of(node)) for node, why in ops.items()]
+        left = {node: why for node, why in ops.items() if not _is_ours(node)}
+        if left and not self.fallback:
+            raise UnsupportedOpError(next(iter(left.values())))
+        self.left += [Left(why, line_of(node)) for node, why in left.items()]
         self.whole, names = in_parts(self.whole, ops)
         self.parts = {name: self._reads(self.whole.get_submodule(name), {}) for name in names}
 
@@ -195,6 +203,10 @@ class _Graph:
         why = str(error) if isinstance(error, HloDiscError) else repr(error)
         place = f"{len(nodes)} ops from {target_name(node)} at {file}:{line} on"
         self.left.append(Left(f"{place} cannot be compiled: {why}", (file, line)))
+
+
+def _is_ours(node: Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "hlo_disc"
 
 
 def _at_first_call(make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:

@@ -75,7 +75,7 @@ def orient_dots(graph: Graph) -> Graph:
 
 
 def split_batches(graph: Graph) -> Graph:
-    """Dots of one batch axis whose only user splits that one have its parts as batch axes, if an operand has them too."""
+    """Dots of one batch axis whose only user splits it have its parts as batch axes, if an operand has them too."""
     users = uses(graph)
     splits: dict[Op, tuple[Op, Shape]] = {}
     for op in graph.ops:

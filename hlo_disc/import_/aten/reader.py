@@ -163,7 +163,7 @@ class AtenReader(Tensors):
             return make_fx(formula, decomposition_table=decompositions())(*fakes)
 
     def _became(self, size: Dim, other: Dim, fake: Any) -> bool:
-        """Whether PyTorch has made this of a symbol since it was read, as a formula asked: others have another graph."""
+        """Whether PyTorch has made this of a symbol since it was read, for a formula asked: others have their graph."""
         made = {str(symbol): x for symbol, x in fake.fake_mode.shape_env.replacements.items()}
         return size is not other and str(size) in made and self.dim_of(made[str(size)]) is other
 

@@ -1,0 +1,176 @@
+"""Attention of jagged nested tensors: a program for all lengths runs sentence by sentence, where the sentences lie."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from hlo_disc import sources
+from hlo_disc.errors import ArgumentError
+from hlo_disc.executable import Executable
+from hlo_disc.import_.aten.dtypes import DTYPES
+
+
+def _weights(q: jax.Array, k: jax.Array, causal: bool, scale: float) -> jax.Array:
+    """(heads, m, n), of wide (m, heads, width) and (n, heads, width)."""
+    scores = jnp.einsum("qhd,khd->hqk", q, k) * scale
+    if causal:
+        rows, columns = (jax.lax.broadcasted_iota(jnp.int32, scores.shape[1:], axis) for axis in (0, 1))
+        scores = jnp.where(rows >= columns, scores, -jnp.inf)
+    return jax.nn.softmax(scores, -1)
+
+
+def _wide(*arrays: jax.Array) -> list[jax.Array]:
+    return [x.astype(jnp.promote_types(x.dtype, jnp.float32)) for x in arrays]
+
+
+def _attended(q: jax.Array, k: jax.Array, v: jax.Array, causal: bool, scale: float) -> jax.Array:
+    """Of one sentence. q: (m, heads, width); k, v: (n, heads, width)."""
+    wide_q, wide_k, wide_v = _wide(q, k, v)
+    return jnp.einsum("hqk,khd->qhd", _weights(wide_q, wide_k, causal, scale), wide_v).astype(q.dtype)
+
+
+def _gradients(
+    q: jax.Array, k: jax.Array, v: jax.Array, y: jax.Array, dy: jax.Array, causal: bool, scale: float
+) -> list[jax.Array]:
+    """Of q, k and v, of the gradient of what was attended, y."""
+    kind = q.dtype
+    q, k, v, y, dy = _wide(q, k, v, y, dy)
+    weights = _weights(q, k, causal, scale)
+    common = jnp.einsum("qhd,qhd->hq", y, dy)[..., None]  # the sum over the keys of each weight by its gradient
+    of_scores = weights * (jnp.einsum("qhd,khd->hqk", dy, v) - common) * scale
+    made = (
+        jnp.einsum("hqk,khd->qhd", of_scores, k),
+        jnp.einsum("hqk,qhd->khd", of_scores, q),
+        jnp.einsum("hqk,qhd->khd", weights, dy),
+    )
+    return [x.astype(kind) for x in made]
+
+
+@functools.lru_cache(64)
+def _program(dtype: torch.dtype, heads: int, width: int, causal: bool, scale: float, backward: bool) -> Executable:
+    formula = functools.partial(_gradients if backward else _attended, causal=causal, scale=scale)
+    query, key = (f"{DTYPES[dtype]}[{length}, {heads}, {width}]" for length in "mn")
+    with jax.enable_x64(True):
+        return sources.compile(formula, query, key, key, *[query, query] * backward)
+
+
+def _sentences(x: torch.Tensor, offsets: Sequence[int]) -> list[torch.Tensor]:
+    return [x[start:end] for start, end in itertools.pairwise(offsets)]
+
+
+def _run(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    of_q: torch.Tensor,
+    of_k: torch.Tensor,
+    causal: bool,
+    scale: float,
+) -> torch.Tensor:
+    run = _program(q.dtype, q.shape[1], q.shape[2], causal, scale, backward=False)
+    return _joined(run, (q, k, v), [of_q.tolist(), *[of_k.tolist()] * 2], (q,))[0]
+
+
+def _run_backward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    y: torch.Tensor,
+    dy: torch.Tensor,
+    of_q: torch.Tensor,
+    of_k: torch.Tensor,
+    causal: bool,
+    scale: float,
+) -> tuple[torch.Tensor, ...]:
+    run = _program(q.dtype, q.shape[1], q.shape[2], causal, scale, backward=True)
+    rows, keys = of_q.tolist(), of_k.tolist()
+    return _joined(run, (q, k, v, y, dy), [rows, keys, keys, rows, rows], (q, k, v))
+
+
+def _joined(
+    run: Executable, given: Sequence[torch.Tensor], offsets: Sequence[Sequence[int]], like: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """The results of all sentences, which are like the first of what is given: zeros where one has no rows or keys."""
+    made: list[list[torch.Tensor]] = []
+    for own in zip(*map(_sentences, given, offsets), strict=True):
+        runs = len(own[0]) and len(own[1])
+        made.append(run.native(*own) if runs else [torch.zeros_like(x) for x in own[: len(like)]])
+    return tuple(map(_concatenated, zip(*made, strict=True))) if made else tuple(map(torch.zeros_like, like))
+
+
+def _concatenated(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """As `torch.cat`, which wakes PyTorch's threads between calls of programs, and ours then wait for cores."""
+    content = np.concatenate([x.view(torch.uint8).numpy() for x in parts])
+    return torch.from_numpy(content).view(parts[0].dtype) if content.size else parts[0]
+
+
+_SIZES, _THREE = "Tensor of_q, Tensor of_k, bool causal, float scale", "(Tensor, Tensor, Tensor)"
+_LIBRARY = torch.library.Library("hlo_disc", "FRAGMENT")
+_LIBRARY.define(f"jagged_attention(Tensor q, Tensor k, Tensor v, {_SIZES}) -> Tensor")
+_LIBRARY.define(f"jagged_attention_backward(Tensor q, Tensor k, Tensor v, Tensor y, Tensor dy, {_SIZES}) -> {_THREE}")
+_LIBRARY.impl("jagged_attention", _run, "CPU")
+_LIBRARY.impl("jagged_attention_backward", _run_backward, "CPU")
+_OP = torch.ops.hlo_disc.jagged_attention
+torch.library.register_fake("hlo_disc::jagged_attention", lambda q, *_: q.new_empty(q.shape), lib=_LIBRARY)
+torch.library.register_fake(
+    "hlo_disc::jagged_attention_backward", lambda *given: tuple(x.new_empty(x.shape) for x in given[:3]), lib=_LIBRARY
+)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    q, k, v, of_q, of_k, ctx.causal, ctx.scale = inputs
+    ctx.save_for_backward(q, k, v, output, of_q, of_k)
+
+
+def _backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
+    q, k, v, y, *offsets = ctx.saved_tensors
+    made = torch.ops.hlo_disc.jagged_attention_backward(q, k, v, y, dy, *offsets, ctx.causal, ctx.scale)
+    return (*made, None, None, None, None)
+
+
+torch.library.register_autograd("hlo_disc::jagged_attention", _backward, setup_context=_keep, lib=_LIBRARY)
+
+
+def jagged_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool = False, scale: float | None = None
+) -> torch.Tensor:
+    """`scaled_dot_product_attention` of jagged nested tensors on a CPU, which PyTorch computes in padded ones.
+
+    It has a derivative, and runs eagerly and under `torch.compile`.
+
+    Args:
+        query, key, value: nested tensors (batch, heads, words, width) of the layout `torch.jagged`, as
+            `x.unflatten(-1, [heads, -1]).transpose(1, 2)` makes them; keys and values have one structure.
+        is_causal: whether words see none behind their own place.
+        scale: of the scores; by default 1 / sqrt(width).
+
+    Returns:
+        A nested tensor like the query. Words of a sentence without keys are zero.
+
+    Raises:
+        ArgumentError: what are no such tensors.
+    """
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if not x.is_nested or x.layout != torch.jagged or x.dim() != 4:
+            kind = f"{x.dim()} axes, {x.layout}"
+            raise ArgumentError(f"the {name} is no jagged nested tensor (batch, heads, words, width): it has {kind}")
+        if x.lengths() is not None:
+            raise ArgumentError(f"the {name} has gaps between its sentences: call .contiguous() first")
+    rows, keys, values = (x.transpose(1, 2) for x in (query, key, value))
+    if keys.shape != values.shape or (rows.shape[0], *rows.shape[2:]) != (keys.shape[0], *keys.shape[2:]):
+        shapes = ", ".join(str(tuple(x.shape)) for x in (query, key, value))
+        raise ArgumentError(
+            f"query, key and value are {shapes}: batch, heads and width must agree, and words of the last two"
+        )
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    made = _OP(rows.values(), keys.values(), values.values(), rows.offsets(), keys.offsets(), is_causal, scale)
+    return torch.nested.nested_tensor_from_jagged(made, rows.offsets()).transpose(1, 2)

@@ -30,17 +30,24 @@ SIZES = (
 _SIZE = "i8[n, 0]"
 # Options that say how many axes there are, parts to make, or steps that JAX's Python takes: none of them is a number.
 _COUNTS = {"ndmin", "rank", "indices_or_sections", "reps", "jax.numpy.diff n", "jax.numpy.linalg.matrix_power n"}
-# Functions that are not compared, and why.
+# Functions that are not compared, or of one only this row, and why.
 _CANCELS = "so many digits cancel that roundings, which are not XLA's one by one, decide about the rest"
 _WRAPS = "a start of 2^31 wraps in JAX; here it is an error"
+_ENDLESS = "XLA's own loop does not end at 2^31 - 1, which no f32 is"
 LEFT_OUT: Mapping[str, str] = {
     **dict.fromkeys(
         (
             *("jax.random.wald", "jax.scipy.special.comb", "jax.scipy.stats.betabinom.logpmf"),
             *(f"jax.scipy.stats.cauchy.{name}" for name in ("cdf", "logcdf", "logsf", "sf")),
+            *("jax.scipy.stats.betabinom.pmf:0", "jax.scipy.stats.nbinom.pmf:0", "jax.scipy.stats.binom.pmf:1"),
+            *("jax.scipy.special.betainc:1", "jax.scipy.stats.beta.logsf:2", "jax.scipy.stats.beta.sf:2"),
         ),
         _CANCELS,
     ),
+    **dict.fromkeys(("jax.scipy.special.expn:0", *(f"jax.scipy.special.hyp2f1:{i}" for i in range(3))), _ENDLESS),
+    "jax.scipy.special.hyp1f1:2": "XLA subtracts infinities where the result is infinite",
+    "jax.numpy.histogram:2": "a number that lies at an edge, whose last bit another rounding of linspace decides",
+    "surface.compositions.powers:0": "each turn multiplies an error by the size",
     **dict.fromkeys(("jax.lax.dynamic_slice_in_dim", "jax.lax.dynamic_update_slice_in_dim"), _WRAPS),
     "jax.lax.slice_in_dim": "strides have to be numbers, so that the call falls back",
     "jax.scipy.special.polygamma": "XLA's zeta is NaN of a large exponent, also of an array",
@@ -125,6 +132,6 @@ ROWS: dict[str, Row] = {
     f"{module}.{name}:{i}": row
     for module, functions in TABLES.items()
     for name in functions
-    if f"{module}.{name}" not in LEFT_OUT
     for i, row in enumerate(_rows(module, name))
+    if LEFT_OUT.keys().isdisjoint((f"{module}.{name}", f"{module}.{name}:{i}"))
 }

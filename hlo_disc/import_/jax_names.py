@@ -75,7 +75,7 @@ REPLACED = (
     Name(_LAX + "slicing.np.array", (_LAX + "slicing._slice_impl",)),
     Name(_NUMPY + "array_constructors.array", (_NUMPY + "array_constructors.asarray",)),
     Name("jax.numpy.array", (_NUMPY + "fft.fftfreq",)),
-    *_within("jax.numpy", "iscomplexobj power roll"),
+    *_within("jax.numpy", "power roll"),
     Name(_NUMPY + "index_tricks.array", (_NUMPY + "index_tricks._AxisConcat.__getitem__",)),
     Name(_NUMPY + "lax_numpy._arange_dynamic", (_NUMPY + "lax_numpy._arange",)),
     Name(_NUMPY + "lax_numpy._eye", (_NUMPY + "lax_numpy.eye",)),
@@ -84,7 +84,6 @@ REPLACED = (
     Name(_NUMPY + "fft.operator.index", (_NUMPY + "fft._fft_core",)),
     Name(_NUMPY + "hijax._searchsorted_scan_impl", (_NUMPY + "hijax._searchsorted_impl",)),
     Name(_NUMPY + "indexing.core.is_constant_dim", (_NUMPY + "indexing._normalize_index",)),
-    Name(_NUMPY + "lax_numpy.iscomplexobj", ("jax.numpy.isrealobj",)),
     Name(_NUMPY + "lax_numpy._split", (_NUMPY + "lax_numpy.array_split",)),
     Name(_NUMPY + "lax_numpy._squeeze", (_NUMPY + "lax_numpy.squeeze",)),
     Name(_NUMPY + "lax_numpy._tile_to_size", (_NUMPY + "lax_numpy.fill_diagonal",)),
@@ -99,6 +98,7 @@ REPLACED = (
 # What we call or read: where a name is missing in the middle of a trace, tracing would be said to have failed.
 READ = (
     *_within(_SIZES[:-1], "_DimExpr _DimExpr.__ne__ __file__"),
+    Name(_NUMPY + "lax_numpy.iscomplexobj"),
     *_within(
         "jax._src.core",
         "Primitive ShapedArray Tracer __file__ __name__ dim_value_aval dim_value_dtype dimension_as_value eval_context "

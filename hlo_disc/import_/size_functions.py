@@ -84,7 +84,7 @@ def _install() -> None:
     """Once a process."""
     size_scans.install()
     shuffle, search = random._shuffle, hijax._searchsorted_scan_impl
-    tile, split, roll, is_complex = (lax_numpy._tile_to_size, lax_numpy._split, lax_numpy.roll, lax_numpy.iscomplexobj)
+    tile, split, roll = lax_numpy._tile_to_size, lax_numpy._split, lax_numpy.roll
     dedup, same, one_of = core.dedup_referents, core.same_referent, core.definitely_equal_one_of_dim
     broadcast_shapes = lax_internal._try_broadcast_shapes
 
@@ -142,11 +142,6 @@ def _install() -> None:
             shift = shift % core.max_dim(jax.numpy.shape(a)[axis], 1)
         return roll(a, shift, axis)
 
-    @functools.wraps(is_complex)
-    def is_complex_object(x: Any) -> bool:
-        """Of a size as of Python's numbers: JAX makes an array, to see its type."""
-        return not is_answered(x) and is_complex(x)
-
     def array(thing: Any, *args: Any, **options: Any) -> Any:
         """Of a list of sizes: numpy makes objects of them, with which JAX can do nothing."""
         if args or options or not isinstance(thing, list) or not any(map(is_answered, thing)):
@@ -192,7 +187,6 @@ def _install() -> None:
     random._shuffle, hijax._searchsorted_scan_impl = shuffled, searched
     lax_numpy._tile_to_size, lax_numpy._split = tiled, parts
     lax_numpy.roll = jax.numpy.roll = rolled
-    lax_numpy.iscomplexobj = jax.numpy.iscomplexobj = is_complex_object
     slicing.np = types.SimpleNamespace(**{**vars(np), "array": array})  # type: ignore[attr-defined]
     for module in (lax_numpy, setops):
         named = {**vars(lax_utils), "int_dtype_for_dim": index_dtype}

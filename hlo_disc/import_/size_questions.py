@@ -289,6 +289,7 @@ def _install() -> None:
     asking = lax.broadcast_in_dim, lax.reshape, mlir.multi_broadcast_in_dim, util._where
     idle = {inspect.unwrap(function).__code__ for function in asking}
     squeeze, infer_length = lax_numpy._squeeze, loops._infer_scan_length
+    kind = inspect.unwrap(lax_numpy.iscomplexobj).__code__  # which makes an array of what is none of Python's numbers
 
     def eq(self: Any, other: Any) -> bool:
         if equal(self, other):
@@ -420,7 +421,7 @@ def _install() -> None:
 
     def attribute(self: Any, name: str) -> Any:
         """`isinstance(n, int)` asks for the class last. JAX's own has the type of what numpy makes of sizes."""
-        if name == "__class__" and _asked_by_user() and _ours(self) is not None:
+        if name == "__class__" and (_asked_by_user() or sys._getframe(1).f_code is kind) and _ours(self) is not None:
             return int
         if name == "astype" and not _asked_by_user() and _ours(self) is not None:
             return functools.partial(lax.convert_element_type, core.dimension_as_value(self))

@@ -187,6 +187,7 @@ class _Graph:
         except Exception as again:
             if not self.fallback:
                 raise
+            self.parts = {}
             self._leave("", error or again)  # of the same cause: the first error says more
             return
         left = {node: why for node, why in ops.items() if not _is_ours(node)}

@@ -140,3 +140,25 @@ def test_modes_of_inductor_say_nothing_here():
         assert torch.equal(torch.compile(torch.neg, backend="hlo_disc", mode=mode)(x), -x)
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="mode='fast' is none of PyTorch's"):
         torch.compile(lambda x: x + 1, backend="hlo_disc", mode="fast")(x)
+
+
+def test_an_executable_as_an_op_is_no_fallback():
+    """Programs lie around it; nothing is PyTorch's, and nothing is said."""
+    executable = hlo_disc.compile(lambda x: x * 3, "f32[n, 4]")
+    triple = hlo_disc.torch.op(executable, "tests_triple")
+    run = torch.compile(
+        lambda x: triple(x.sin() + 1)[0].cos() * 2, backend="hlo_disc", dynamic=True, options={"fallback": False}
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", hlo_disc.FallbackWarning)
+        for n in (3, 7):
+            x = torch.randn(n, 4)
+            torch.testing.assert_close(run(x), ((x.sin() + 1) * 3).cos() * 2)
+    made = hlo_disc.torch.compilations()[-1]
+    assert (len(made.programs), made.left) == (2, ())
+    strict = torch.compile(lambda x: triple(twice(x))[0], backend="hlo_disc", dynamic=True, options={"fallback": False})
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"UnsupportedOpError: fallback_tests.twice"):
+        strict(torch.ones(3, 4))
+    left = torch.compile(lambda x: triple(twice(x.sin()))[0] + 1, backend="hlo_disc", dynamic=True)
+    with pytest.warns(hlo_disc.FallbackWarning, match="twice"):
+        torch.testing.assert_close(left(torch.ones(3, 4)), torch.ones(3, 4).sin() * 6 + 1)

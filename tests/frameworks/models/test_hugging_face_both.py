@@ -12,6 +12,9 @@ from small import BATCHES, EYE, WIDE, WORDS, both, boxed, pictures, row, words
 
 # What stands where a picture's parts belong.
 PLACE = 98
+BEGIN = 95
+# PyTorch makes graphs anew for another number of pictures: they come as a list.
+SENTENCES = [(2, 12), (2, 15), (2, 13), (2, 20)]
 LLAMA = {"model_type": "llama", **WORDS, "num_key_value_heads": 2, "head_dim": 8}
 OPT = {
     "model_type": "opt", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "ffn_dim": 48,
@@ -23,15 +26,27 @@ def joint(name: str, inputs: Any = both, shapes: Any = BATCHES, **fields: Any) -
     return row(name, inputs, shapes, **fields)
 
 
-def chat(places: int) -> Callable[[int], dict[str, torch.Tensor]]:
-    """Twelve words, among which a picture has so many places."""
+def chat(places: int) -> Callable[[Any], dict[str, torch.Tensor]]:
+    """Twelve words, or as many as stand behind the batch, among which a picture has so many places."""
 
-    def make(batch: int) -> dict[str, torch.Tensor]:
-        ids = torch.randint(3, 90, (batch, 12 + places))
+    def make(shape: Any) -> dict[str, torch.Tensor]:
+        batch, count = (shape, 12) if isinstance(shape, int) else shape
+        ids = torch.randint(3, 90, (batch, count + places))
         ids[:, 2 : 2 + places] = PLACE
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids), **pictures(batch)}
 
     return make
+
+
+def merged(shape: tuple[int, int]) -> dict[str, torch.Tensor]:
+    """Words, with a picture of 4 x 4 parts of which each 2 x 2 share a place, behind what begins it."""
+    places, batch = chat(4)((shape[0], shape[1] - 4)), shape[0]
+    ids = places["input_ids"]
+    ids[:, 1] = BEGIN
+    return {
+        "input_ids": ids, "attention_mask": torch.ones_like(ids), "mm_token_type_ids": (ids == PLACE).long(),
+        "pixel_values": torch.randn(batch * 16, 3 * 2 * 4 * 4), "image_grid_thw": torch.tensor([[1, 4, 4]] * batch),
+    }  # fmt: skip
 
 
 def page(batch: int) -> dict[str, torch.Tensor]:
@@ -57,6 +72,13 @@ MODELS: dict[str, Model] = {
         max_position_embeddings=64), vision_config=EYE, latent_query_num=4),
     "layoutlmv3": joint("LayoutLMv3Model", page, input_size=32, patch_size=8, coordinate_size=6, shape_size=4,
         max_2d_position_embeddings=64, has_relative_attention_bias=True, has_spatial_attention_bias=True),
+    "llava": joint("LlavaForConditionalGeneration", chat(16), SENTENCES, text_config=LLAMA, image_token_index=98,
+        vision_config={**EYE, "model_type": "clip_vision_model"}),
+    "qwen2 vl": joint("Qwen2VLForConditionalGeneration", merged, SENTENCES, text_config={**LLAMA, "model_type":
+        "qwen2_vl_text", "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}},
+        vision_config=dict(depth=1, embed_dim=32, hidden_size=32, num_heads=4, mlp_ratio=2, patch_size=4,
+        spatial_merge_size=2, temporal_patch_size=2, in_channels=3), image_token_id=PLACE, video_token_id=97,
+        vision_start_token_id=BEGIN),
 }  # fmt: skip
 
 

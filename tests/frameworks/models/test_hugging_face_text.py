@@ -8,7 +8,9 @@ import pytest
 from check import Model, check
 from small import TEXTS, pairs, row, words
 
-BARE = {"padded": False}
+# Of one length: PyTorch takes minutes to trace sequences of any length that are cut into chunks.
+SENTENCES = [(n, 11) for n in (2, 3, 5, 4)]
+CHUNKS = {"num_hidden_layers": 2, "mamba_d_state": 8}
 
 
 def text(name: str, inputs: Any = words, shapes: Any = TEXTS, **fields: Any) -> Model:
@@ -38,6 +40,12 @@ MODELS: dict[str, Model] = {
     "mra": text("MraModel", block_per_row=2),
     "xlnet": text("XLNetModel", n_layer=2, d_inner=48, dropout=0.0),
     "bart": text("BartForConditionalGeneration", pairs),
+    "bamba": text("BambaForCausalLM", shapes=SENTENCES, mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=1,
+        mamba_chunk_size=8, attn_layer_indices=[1], **CHUNKS),
+    "mamba2": text("Mamba2ForCausalLM", shapes=SENTENCES, num_heads=8, head_dim=8, n_groups=2, chunk_size=8),
+    "zamba2": text("Zamba2ForCausalLM", shapes=SENTENCES, mamba_ngroups=1, n_mamba_heads=8, mamba_headdim=8,
+        chunk_size=8, layers_block_type=["mamba", "hybrid"], use_mamba_kernels=False, attention_head_dim=16,
+        attention_hidden_size=64, **CHUNKS),
 }  # fmt: skip
 
 

@@ -37,6 +37,18 @@ def test_regions_are_cut_into_bins(aligned: bool):
         torch.testing.assert_close(compiled(x, boxes), cut(x, boxes), rtol=1e-4, atol=1e-5)
 
 
+def test_how_many_bins_there_are_may_change():
+    def cut(x: torch.Tensor, boxes: torch.Tensor, height: int, width: int) -> torch.Tensor:
+        return torchvision.ops.roi_align(x, boxes, (height, width), 0.5, sampling_ratio=2)
+
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(cut, backend="hlo_disc", dynamic=True, options=WHOLE)
+    x, boxes = torch.randn(2, 3, 9, 11), regions(5, 2)
+    for shape in [(3, 4), (7, 6), (2, 9)]:
+        torch.testing.assert_close(compiled(x, boxes, *shape), cut(x, boxes, *shape), rtol=1e-4, atol=1e-5)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
 def test_as_many_places_as_a_region_is_large_stay_torchvisions():
     def cut(x: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
         return torchvision.ops.roi_align(x, boxes, (2, 2)) + 1

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.aten.rows import places
 from hlo_disc.import_.aten.rows.chosen import where
 from hlo_disc.import_.by_jax import traced
@@ -29,7 +30,7 @@ def _between(places: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
     return [(low, (1 - part) * inside), ((low + 1).clamp(max=size - 1), part * inside)]
 
 
-def _aligned(x: Tensor, regions: Tensor, scale: float, shape: tuple[int, int], samples: int, offset: float) -> Tensor:
+def _aligned(x: Tensor, regions: Tensor, *shape: int, scale: float, samples: int, offset: float) -> Tensor:
     """The means of `samples` by `samples` interpolated places in each of the bins into which a region is cut.
 
     x: (batch, channels, height, width). regions: (n, 5), each its picture's number and its corners, times `scale`.
@@ -54,13 +55,13 @@ def _aligned(x: Tensor, regions: Tensor, scale: float, shape: tuple[int, int], s
 
 
 def _roi_align(
-    r: AtenReader, x: Value, regions: Value, scale: float, height: int, width: int, samples: int, aligned: bool
+    r: AtenReader, x: Value, regions: Value, scale: float, height: Dim, width: Dim, samples: int, aligned: bool
 ) -> Value:
     if samples <= 0:
         r.unsupported("as many samples as a region's size says are not supported: sampling_ratio must be above 0")
-    shape = r.fixed(height), r.fixed(width)
-    formula = functools.partial(_aligned, scale=scale, shape=shape, samples=samples, offset=0.5 if aligned else 0.0)
-    return r.run(r.traced(formula, [r.meta(0), r.meta(1)]), [x, regions])[0]
+    formula = functools.partial(_aligned, scale=scale, samples=samples, offset=0.5 if aligned else 0.0)
+    known = [r.meta(i) for i in (0, 1, 3, 4)]  # how many bins there are may be symbols
+    return r.run(r.traced(formula, known), [x, regions, height, width])[0]
 
 
 def _best(boxes: jax.Array, scores: jax.Array, threshold: float) -> tuple[jax.Array, jax.Array]:

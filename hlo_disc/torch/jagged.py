@@ -99,11 +99,8 @@ def _run_backward(
 def _joined(
     run: Executable, given: Sequence[torch.Tensor], offsets: Sequence[Sequence[int]], like: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    """The results of all sentences, which are like the first of what is given: zeros where one has no rows or keys."""
-    made: list[list[torch.Tensor]] = []
-    for own in zip(*map(_sentences, given, offsets), strict=True):
-        runs = len(own[0]) and len(own[1])
-        made.append(run.native(*own) if runs else [torch.zeros_like(x) for x in own[: len(like)]])
+    """The results of all sentences, which are like the first of what is given. What has no keys is zero."""
+    made = [run.native(*own) for own in zip(*map(_sentences, given, offsets), strict=True)]
     return tuple(map(_concatenated, zip(*made, strict=True))) if made else tuple(map(torch.zeros_like, like))
 
 

@@ -91,6 +91,7 @@ def test_what_is_between_two_dots_has_their_axes():
         lambda b, x, y: reshape(b, product(b, reshape(b, x, "b*h, s, 4"), reshape(b, y, "b*h, 4, t")), "h, b, s, t"),
         lambda b, x, y: reshape(b, product(b, reshape(b, x, "b*h, s, 4"), reshape(b, y, "b*h, 4, t")), "b*h, s*t"),
         lambda b, x, y: reshape(b, product(b, reshape(b, x, "b*h, s, 4"), reshape(b, y, "b*h, 4, t")), "1, b*h, s, t"),
+        lambda b, x, y: reshape(b, product(b, reshape(b, x, "b*h, s, 4"), reshape(b, y, "b*h, 4, t")), "b, h, t, s"),
     ],
 )
 def test_other_reshapes_stay(build):
@@ -100,10 +101,22 @@ def test_other_reshapes_stay(build):
     same(before, after)
 
 
-def test_a_product_that_is_read_twice_stays():
+def test_an_axis_of_one_is_no_part_of_a_batch():
+    def build(b, x, y):
+        return reshape(b, product(b, reshape(b, x, "n, s, 4"), reshape(b, y, "n, 4, t")), "1, n, s, t")
+
+    before = make_graph([("float32", "1, n, s, 4"), ("float32", "1, n, 4, t")], build)
+    after = simplify(before)
+    (dot,) = [op for op in after.ops if op.name == "dot_general"]
+    assert dot.attrs["lhs_batch"] == (0,)
+    same(before, after, n=3, s=5, t=7)
+
+
+@pytest.mark.parametrize("other", [lambda b, x: x, lambda b, x: b.op("negate", (x,))])
+def test_a_product_that_is_read_twice_stays(other):
     def build(b, x, y):
         whole = product(b, reshape(b, x, "b*h, s, 4"), reshape(b, y, "b*h, 4, t"))
-        return whole, reshape(b, whole, "b, h, s, t")
+        return other(b, whole), reshape(b, whole, "b, h, s, t")
 
     before = make_graph([LEFT, RIGHT], build)
     after = simplify(before)

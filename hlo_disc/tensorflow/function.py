@@ -117,14 +117,14 @@ class JitFunction:
                     last = ArgumentError(f"{self._name} gives other results each time that it is traced")
                     failed += [general] if general != shapes else []
                     continue
-                self._compiled_now(compiled, key, time.perf_counter() - start)
+                self._record(compiled, key, time.perf_counter() - start)
                 programs = self._programs[key] = [*programs, (general, compiled)]
                 if serves:
                     return compiled
         assert last is not None
         raise last  # of the attempt that knows most: in others TensorFlow may have lacked a size
 
-    def _compiled_now(self, compiled: Compiled, key: Any, seconds: float) -> None:
+    def _record(self, compiled: Compiled, key: Any, seconds: float) -> None:
         if not any(self._programs.values()):
             reason = "first call"
         elif self._programs[key]:

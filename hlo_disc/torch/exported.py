@@ -64,7 +64,8 @@ class Compiled:
         self.executable = Executable(pipeline.compile(lambda: read().graph, options), options)
         exported = read()
         self._state, self._changes, self._results = exported.state, exported.changes, exported.results
-        self._arguments = json.loads(describe_structure(exported.arguments)) if exported.arguments else None
+        arguments = describe_structure(exported.arguments) if exported.arguments else ""
+        self._arguments = json.loads(arguments) if arguments else None  # of other nests, the inputs one by one
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

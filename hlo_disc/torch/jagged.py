@@ -17,6 +17,7 @@ from hlo_disc import sources
 from hlo_disc.errors import ArgumentError
 from hlo_disc.executable import Executable
 from hlo_disc.import_.aten.dtypes import DTYPES
+from hlo_disc.torch.library import LIBRARY
 
 
 def _weights(q: jax.Array, k: jax.Array, causal: bool, scale: float) -> jax.Array:
@@ -111,15 +112,14 @@ def _concatenated(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 _SIZES, _THREE = "Tensor of_q, Tensor of_k, bool causal, float scale", "(Tensor, Tensor, Tensor)"
-_LIBRARY = torch.library.Library("hlo_disc", "FRAGMENT")
-_LIBRARY.define(f"jagged_attention(Tensor q, Tensor k, Tensor v, {_SIZES}) -> Tensor")
-_LIBRARY.define(f"jagged_attention_backward(Tensor q, Tensor k, Tensor v, Tensor y, Tensor dy, {_SIZES}) -> {_THREE}")
-_LIBRARY.impl("jagged_attention", _run, "CPU")
-_LIBRARY.impl("jagged_attention_backward", _run_backward, "CPU")
+LIBRARY.define(f"jagged_attention(Tensor q, Tensor k, Tensor v, {_SIZES}) -> Tensor")
+LIBRARY.define(f"jagged_attention_backward(Tensor q, Tensor k, Tensor v, Tensor y, Tensor dy, {_SIZES}) -> {_THREE}")
+LIBRARY.impl("jagged_attention", _run, "CPU")
+LIBRARY.impl("jagged_attention_backward", _run_backward, "CPU")
 _OP = torch.ops.hlo_disc.jagged_attention
-torch.library.register_fake("hlo_disc::jagged_attention", lambda q, *_: q.new_empty(q.shape), lib=_LIBRARY)
+torch.library.register_fake("hlo_disc::jagged_attention", lambda q, *_: q.new_empty(q.shape), lib=LIBRARY)
 torch.library.register_fake(
-    "hlo_disc::jagged_attention_backward", lambda *given: tuple(x.new_empty(x.shape) for x in given[:3]), lib=_LIBRARY
+    "hlo_disc::jagged_attention_backward", lambda *given: tuple(x.new_empty(x.shape) for x in given[:3]), lib=LIBRARY
 )
 
 
@@ -134,7 +134,7 @@ def _backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
     return (*made, None, None, None, None)
 
 
-torch.library.register_autograd("hlo_disc::jagged_attention", _backward, setup_context=_keep, lib=_LIBRARY)
+torch.library.register_autograd("hlo_disc::jagged_attention", _backward, setup_context=_keep, lib=LIBRARY)
 
 
 def jagged_attention(

@@ -15,7 +15,7 @@ from hlo_disc.import_.aten.dtypes import DTYPES
 from hlo_disc.import_.symbols import Bindings, Input
 from hlo_disc.program import dtype_named
 
-_LIBRARY = torch.library.Library("hlo_disc", "FRAGMENT")
+LIBRARY = torch.library.Library("hlo_disc", "FRAGMENT")
 _TORCH = {dtype: kind for kind, dtype in DTYPES.items()}
 _OPERATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b,
@@ -51,7 +51,7 @@ def op(executable: Executable, name: str) -> torch._ops.OpOverload:
     if not name.isidentifier() or hasattr(torch.ops.hlo_disc, name):
         raise ArgumentError(f"{name!r} is no identifier, or the name of an op of hlo_disc already")
     arguments = ", ".join(f"Tensor x{i}" for i in range(len(inputs)))
-    _LIBRARY.define(f"{name}({arguments}) -> Tensor[]")
+    LIBRARY.define(f"{name}({arguments}) -> Tensor[]")
 
     def call(*tensors: torch.Tensor) -> list[torch.Tensor]:
         return list(executable.native(*tensors))
@@ -64,6 +64,6 @@ def op(executable: Executable, name: str) -> torch._ops.OpOverload:
             for dtype, shape in outputs
         ]
 
-    _LIBRARY.impl(name, call, "CPU")
-    torch.library.register_fake(f"hlo_disc::{name}", fake, lib=_LIBRARY)
+    LIBRARY.impl(name, call, "CPU")
+    torch.library.register_fake(f"hlo_disc::{name}", fake, lib=LIBRARY)
     return getattr(torch.ops.hlo_disc, name).default

@@ -83,7 +83,7 @@ def split_batches(graph: Graph) -> Graph:
         if dot is None or dot.name != "dot_general" or len(users[dot.result]) > 1 or dot.result in graph.roots:
             continue
         sizes = _batch_split_by(op, dot, graph.facts)
-        if sizes and any(_merged(graph.facts, *side, sizes) is not None for side in _sides(dot)):
+        if sizes and any(_has_parts(graph.facts, *side, sizes) for side in _sides(dot)):
             splits[dot] = op, sizes
     if not splits:
         return graph
@@ -117,11 +117,15 @@ def _sides(dot: Op) -> list[tuple[Value, int]]:
     return [(x, dot.attrs[f"{side}_batch"][0]) for x, side in zip(dot.operands, ("lhs", "rhs"), strict=True)]
 
 
-def _merged(facts: ShapeFacts, x: Value, axis: int, sizes: Shape) -> Value | None:
-    """What an operand is a reshape of, if that has these sizes in the place of its axis."""
+def _parted(x: Value, axis: int, sizes: Shape) -> Shape:
+    """The shape of an operand with these sizes in the place of its axis."""
+    return (*x.shape[:axis], *sizes, *x.shape[axis + 1 :])
+
+
+def _has_parts(facts: ShapeFacts, x: Value, axis: int, sizes: Shape) -> bool:
+    """Whether an operand is a reshape of what has them: reshaped to them, it is that again."""
     inner = made_by(x, "reshape")
-    whole = (*x.shape[:axis], *sizes, *x.shape[axis + 1 :])
-    return inner.operands[0] if inner and same_shape(facts, inner.operands[0].shape, whole) else None
+    return inner is not None and same_shape(facts, inner.operands[0].shape, _parted(x, axis, sizes))
 
 
 def _split(builder: GraphBuilder, dot: Op, operands: Sequence[Value], sizes: Shape) -> Value:
@@ -130,8 +134,7 @@ def _split(builder: GraphBuilder, dot: Op, operands: Sequence[Value], sizes: Sha
     made = []
     for x, side in zip(operands, ("lhs", "rhs"), strict=True):
         (axis,) = dot.attrs[f"{side}_batch"]
-        whole = (*x.shape[:axis], *sizes, *x.shape[axis + 1 :])
-        made.append(_merged(builder.facts, x, axis, sizes) or builder.op("reshape", (x,), dot.loc, shape=whole))
+        made.append(builder.op("reshape", (x,), dot.loc, shape=_parted(x, axis, sizes)))
         attrs[f"{side}_batch"] = tuple(range(axis, axis + len(sizes)))
         attrs[f"{side}_contract"] = tuple(a + more * (a > axis) for a in dot.attrs[f"{side}_contract"])
     return builder.op("dot_general", made, dot.loc, **attrs)

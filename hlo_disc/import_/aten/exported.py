@@ -46,15 +46,16 @@ def read_exported(program: ExportedProgram, keeps: bool = False) -> Exported:
     _forget_expressions(program)
     lowered = program.run_decompositions(export_decompositions())
     signature = lowered.graph_signature
-    tensors = {**lowered.constants, **lowered.state_dict}
+    tensors: dict[str | None, Any] = {**lowered.constants, **lowered.state_dict}
+    kept: dict[str | None, Any] = {**program.constants, **program.state_dict}
     changed = {spec.target for spec in signature.output_specs if spec.kind in _OF_STATE}
     constants: dict[int, torch.Tensor] = {}
     state: list[torch.Tensor] = []
     for i, spec in enumerate(signature.input_specs):
         if spec.kind in _WEIGHTS and spec.target in changed:
-            state.append({**program.constants, **program.state_dict}[spec.target])  # type: ignore[index]
+            state.append(kept[spec.target])
         elif spec.kind in _WEIGHTS:
-            constants[i] = tensors[spec.target]  # type: ignore[index]
+            constants[i] = tensors[spec.target]
         elif spec.kind is not InputKind.USER_INPUT:
             raise UnsupportedOpError(f"the input {spec.arg.name} of the exported program is a {spec.kind.name.lower()}")
         elif (
@@ -75,14 +76,16 @@ def read_exported(program: ExportedProgram, keeps: bool = False) -> Exported:
         for i, spec in enumerate(signature.input_specs)
         if spec.kind is InputKind.USER_INPUT
     ]
-    place = {x: number[i] for i, spec in enumerate(signature.input_specs) for x in (spec.target, spec.arg.name)
-             if x and i in number}  # fmt: skip
+    place: dict[str | None, int] = {}
+    for i in number:
+        spec = signature.input_specs[i]
+        place[spec.arg.name if spec.kind is InputKind.USER_INPUT else spec.target] = number[i]
     results, changes, made = [], [], 0
     for spec in signature.output_specs:
         if spec.kind is OutputKind.USER_OUTPUT:
             results.append(_leaf(spec.arg, made))
         else:
-            changes.append((place[spec.target], made))  # type: ignore[index]
+            changes.append((place[spec.target], made))
         made += not isinstance(spec.arg, ConstantArgument)
     nested = tree_unflatten(given, lowered.call_spec.in_spec)
     is_plain = not state and given == list(range(len(given))) and nested == (tuple(given), {})

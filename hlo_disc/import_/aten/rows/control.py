@@ -109,7 +109,7 @@ def _scan(
 
 
 def _retraced(dense: Callable[..., Any]) -> Callable[..., Any]:
-    """An op by what PyTorch computes where it does not compile, traced at the fake tensors of its operands."""
+    """An op by a formula of PyTorch's ops, traced at the fake tensors of its operands."""
 
     def handle(r: AtenReader, *_: Any, **__: Any) -> list[Any]:
         leaves, spec = tree_flatten(r.node.args)

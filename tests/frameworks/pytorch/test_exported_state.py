@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -124,6 +124,31 @@ def test_arguments_that_it_changes():
     assert strided.eq(2).all()
     with pytest.raises(hlo_disc.ArgumentError, match="x is ndarray, but a tensor, which the program changes"):
         run(torch.ones(3, 4).numpy(), nested={"into": torch.zeros(4)})
+
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+class OfPairs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(4))
+
+    def forward(self, pair):
+        self.total.add_(pair.x.sum(0))
+        return pair.y * self.total
+
+
+def test_arguments_that_nest_as_executables_cannot_are_given_one_by_one():
+    pair = Pair(torch.ones(5, 4), torch.ones(5, 4))
+    module = OfPairs()
+    run = hlo_disc.torch.compile(torch.export.export(module, (pair,), dynamic_shapes=(Pair({0: ROWS}, {0: ROWS}),)))
+    for rows in SIZES:
+        x, y = torch.randn(2, rows, 4)
+        wanted = y * (module.total + x.sum(0))
+        torch.testing.assert_close(run(x, y), wanted)
 
 
 def test_a_call_that_fails_changes_nothing():

@@ -12,6 +12,7 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 
 import depth
+import hardware
 import inapplicable
 import pytest
 from hypothesis import settings
@@ -25,15 +26,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-golden", action="store_true", help="rewrite the golden files instead of comparing with them"
     )
     parser.addoption("--full", action="store_true", help="sweep deeply, at random: see oracle/depth.py")
-    parser.addoption("--target", metavar="NAME", help="compile for it: emulated-cuda, emulated-rocm, aarch64")
+    parser.addoption(
+        "--target", metavar="NAME", help="compile for it: emulated-cuda, emulated-rocm, aarch64, cuda, small-cuda"
+    )
     parser.addoption("--native", type=Path, metavar="DIR", help="test the native module that was built in DIR")
 
 
-def is_gpu(config: pytest.Config) -> bool:
+def is_emulated(config: pytest.Config) -> bool:
     """Whether an emulated GPU runs the kernels."""
-    import remote  # not at the top: it loads the native module
+    return (config.getoption("--target") or "").startswith("emulated-")
 
-    return config.getoption("--target") not in (None, remote.TARGET)
+
+def is_hardware(config: pytest.Config) -> bool:
+    """Whether this machine's GPU runs the kernels."""
+    return config.getoption("--target") in hardware.TARGETS
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,10 +58,13 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["HLO_DISC_TARGET"] = target
         if target == remote.TARGET:
             remote.register()
-    if is_gpu(config):
+    if is_emulated(config):
         import emulated
 
         emulated.register()
+    if is_hardware(config):
+        hardware.register()
+    if is_emulated(config) or is_hardware(config):
         os.environ["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"  # no TF32, of which tests of results know nothing
 
 
@@ -89,13 +98,15 @@ class _NativeFinder:
 
 
 @pytest.fixture(autouse=True)
-def no_simt_error(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails for what an emulated GPU would not define."""
+def no_error_of_a_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails for what an emulated GPU would not define, and for what has gone wrong on a real one."""
     yield
-    if is_gpu(request.config):
+    if is_emulated(request.config):
         import emulated
 
         emulated.check()
+    if is_hardware(request.config):
+        hardware.check(request.node.nodeid)
 
 
 @pytest.fixture

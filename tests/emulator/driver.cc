@@ -242,14 +242,29 @@ int hipModuleLaunchKernel(void* function, unsigned blocks_x, unsigned blocks_y, 
   return launch({3, 64, false}, function, blocks_x, blocks_y, blocks_z, threads_x, threads_y, threads_z, shared,
                 packed);
 }
-int cuDeviceGetDefaultMemPool(void** pool, int) {
+int cuMemGetInfo_v2(size_t* free, size_t* total) {
+  *free = size_t{1} << 33;
+  *total = size_t{1} << 34;
+  return outcome_of_any();
+}
+int cuMemPoolCreate(void** pool, const void*) {
   *pool = &context;
   return outcome();
 }
+int cuMemPoolTrimTo(void*, size_t) { return outcome(); }
 int cuMemPoolSetAttribute(void*, int, void*) { return outcome(); }
 int cuMemAllocAsync(uintptr_t* address, size_t bytes, void*) {
   check_current();
-  if (int error = outcome()) return error;
+  // Where there is too little memory, there is too little when it is asked for again, too.
+  thread_local bool is_short = false;
+  if (is_short) {
+    is_short = false;
+    return 2;
+  }
+  if (int error = outcome()) {
+    is_short = error == 2;
+    return error;
+  }
   size_t size = (bytes + kMargin - 1) / kMargin * kMargin;
   auto start = reinterpret_cast<uintptr_t>(aligned_alloc(kMargin, size + 2 * kMargin));
   if (!start) return 2;
@@ -261,6 +276,9 @@ int cuMemAllocAsync(uintptr_t* address, size_t bytes, void*) {
   std::lock_guard<std::mutex> lock(mutex);
   blocks.emplace(*address, simt::Region{*address, bytes, false});
   return 0;
+}
+int cuMemAllocFromPoolAsync(uintptr_t* address, size_t bytes, void*, void* stream) {
+  return cuMemAllocAsync(address, bytes, stream);
 }
 int cuMemFreeAsync(uintptr_t address, void*) {
   size_t bytes;
@@ -294,6 +312,24 @@ int cuMemcpyDtoHAsync_v2(void* to, uintptr_t from, size_t bytes, void*) {
   memcpy(to, reinterpret_cast<void*>(from), bytes);
   return outcome();
 }
+int cuMemcpyDtoDAsync_v2(uintptr_t to, uintptr_t from, size_t bytes, void*) {
+  check_current();
+  if (!is_inside(from, bytes) || !is_inside(to, bytes)) simt_fail("a copy of what is no memory of the GPU");
+  memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
+  return outcome();
+}
+int cuEventCreate(void** event, unsigned) {
+  *event = &context;
+  return outcome();
+}
+int cuEventRecord(void*, void*) { return outcome(); }
+int cuEventQuery(void*) { return outcome(); }
+int cuEventSynchronize(void*) { return outcome(); }
+int cuCtxRecordEvent(void*, void*) { return outcome(); }
+int cuStreamGetId(void* stream, unsigned long long* number) {
+  *number = reinterpret_cast<uintptr_t>(stream);
+  return 0;
+}
 int cuStreamCreate(void** stream, unsigned) {
   check_current();
   *stream = malloc(1);
@@ -305,6 +341,8 @@ int cuStreamSynchronize(void*) {
   if (int error = outcome()) return error;
   return simt_failed() ? kLaunchFailed : 0;
 }
+
+int cuCtxSynchronize() { return cuStreamSynchronize(nullptr); }
 
 // A thread of HIP's has a device; the one that there is is 0.
 int hipGetDevice(int* device) {
@@ -323,8 +361,18 @@ SAME(hipDeviceGet, cuDeviceGet)
 SAME(hipModuleLoadDataEx, cuModuleLoadDataEx)
 SAME(hipModuleUnload, cuModuleUnload)
 SAME(hipModuleGetFunction, cuModuleGetFunction)
-SAME(hipDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool)
+SAME(hipMemGetInfo, cuMemGetInfo_v2)
+SAME(hipMemPoolCreate, cuMemPoolCreate)
 SAME(hipMemPoolSetAttribute, cuMemPoolSetAttribute)
+SAME(hipMemPoolTrimTo, cuMemPoolTrimTo)
+SAME(hipMallocFromPoolAsync, cuMemAllocFromPoolAsync)
+SAME(hipMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2)
+SAME(hipEventCreateWithFlags, cuEventCreate)
+SAME(hipEventRecord, cuEventRecord)
+SAME(hipEventQuery, cuEventQuery)
+SAME(hipEventSynchronize, cuEventSynchronize)
+SAME(hipDeviceSynchronize, cuCtxSynchronize)
+SAME(hipStreamGetId, cuStreamGetId)
 SAME(hipMallocAsync, cuMemAllocAsync)
 SAME(hipFreeAsync, cuMemFreeAsync)
 SAME(hipMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2)

@@ -24,13 +24,16 @@ PyObject* device_capsule(const DeviceTensor& tensor, std::optional<int64_t> stre
     return nullptr;
   }
   try {
-    void* consumer = stream == -1 ? tensor.stream : stream_of(stream.value_or(0));
-    if (!tensor.finished && consumer != tensor.stream) {
-      Gpu::Current current(*tensor.gpu);
-      tensor.gpu->driver.check(tensor.gpu->driver.synchronize(tensor.stream), "a kernel failed");
+    void* consumer = stream == -1 ? tensor.stream.handle : stream_of(stream.value_or(0));
+    if (consumer != tensor.stream.handle) {
+      // The consumer lets go of the memory when it has launched what reads it, perhaps in yet another stream: JAX names
+      // one, and computes in others.
+      tensor.block->free_behind_all();
+      if (!tensor.finished) {
+        Gpu::Current current(*tensor.gpu);
+        tensor.gpu->synchronize(tensor.stream, "a kernel failed");
+      }
     }
-    // The consumer lets go of the memory when it has launched what reads it.
-    tensor.block->free_in(consumer);
   } catch (const Error& error) {
     raise(error);
     return nullptr;

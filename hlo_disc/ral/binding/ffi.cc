@@ -43,11 +43,21 @@ XLA_FFI_Error* make_error(const XLA_FFI_Api* api, XLA_FFI_Error_Code code, const
   return api->XLA_FFI_Error_Create(&args);
 }
 
-bool succeeded(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
-  if (!error) return true;
+// What an error of XLA's says, which is destroyed.
+std::string message_of(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
+  XLA_FFI_Error_GetDetails_Args said{};
+  said.struct_size = XLA_FFI_Error_GetDetails_Args_STRUCT_SIZE;
+  said.error = error;
+  api->XLA_FFI_Error_GetDetails(&said);
+  std::string message = said.message ? said.message : "";
   XLA_FFI_Error_Destroy_Args args{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, error};
   api->XLA_FFI_Error_Destroy(&args);
-  return false;
+  return message;
+}
+
+bool succeeded(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
+  if (error) message_of(api, error);
+  return !error;
 }
 
 // A team whose helpers are tasks on XLA's intra-op pool. A task may start long after the call, or inside schedule.
@@ -250,13 +260,17 @@ class XlaScratch {
   }
 
   void* allocate(int64_t bytes) {
-    auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+    // XLA refuses to align by more than 16.
+    auto size = static_cast<size_t>(bytes) + RAL_ALIGNMENT;
+    constexpr size_t kAlignment = 16;
     XLA_FFI_DeviceMemory_Allocate_Args args{
-        XLA_FFI_DeviceMemory_Allocate_Args_STRUCT_SIZE, nullptr, frame_->ctx, size, RAL_ALIGNMENT, nullptr};
-    if (!succeeded(frame_->api, frame_->api->XLA_FFI_DeviceMemory_Allocate(&args)))
-      out_of_memory(bytes, "intermediate values");
+        XLA_FFI_DeviceMemory_Allocate_Args_STRUCT_SIZE, nullptr, frame_->ctx, size, kAlignment, nullptr};
+    if (XLA_FFI_Error* error = frame_->api->XLA_FFI_DeviceMemory_Allocate(&args)) {
+      throw Error(Error::kOutOfMemory, "XLA does not allocate " + std::to_string(bytes) +
+                                           " bytes for intermediate values: " + message_of(frame_->api, error));
+    }
     blocks_.emplace_back(args.data, size);
-    return args.data;
+    return reinterpret_cast<void*>(align_up(reinterpret_cast<intptr_t>(args.data), RAL_ALIGNMENT));
   }
 
  private:

@@ -367,6 +367,10 @@ void Arguments::add_tensor(int index, PyObject* object, const DLTensor& tensor, 
     throw Error(Error::kArgument,
                 program.argument(index) + " lies on the GPU with gaps or in another order; make it contiguous");
   }
+  if (resident && !is_aligned(data, dtype)) {
+    throw Error(Error::kArgument, program.argument(index) + " lies on the GPU at an address that is no multiple of its " +
+                                      "elements' size; copy it");
+  }
   if (resident) {
     call_.resident.resize(program.inputs.size());
     call_.resident[index] = 1;
@@ -390,25 +394,25 @@ bool Arguments::add_resident(int index, PyObject* object, int64_t* sizes) {
   int type = 0, id = 0;
   if (!PyArg_ParseTuple(device.get(), "ii", &type, &id)) throw Raised();
   if (type != dlpack_device(program.driver) || id != 0) return false;
+  Gpu& gpu = Gpu::find(program.driver, 0);
+  Gpu::Current current(gpu);
+  Owned stream(PyObject_CallOneArg(stream_of, reinterpret_cast<PyObject*>(Py_TYPE(object))));
+  const bool has_stream = stream.get() != Py_None;
+  void* theirs = has_stream ? PyLong_AsVoidPtr(stream.get()) : nullptr;
+  if (PyErr_Occurred()) throw Raised();
   if (!call_.on_stream) {
-    Gpu& gpu = Gpu::find(program.driver, 0);
-    Owned stream(PyObject_CallOneArg(stream_of, reinterpret_cast<PyObject*>(Py_TYPE(object))));
-    if (stream.get() == Py_None) {
-      auto own = std::make_shared<Gpu::Stream>(gpu);
-      call_.on_stream = OnStream{&gpu, own->handle(), own};
-    } else {
-      auto* handle = PyLong_AsVoidPtr(stream.get());
-      if (PyErr_Occurred()) throw Raised();
-      call_.on_stream = OnStream{&gpu, handle, nullptr};
-    }
+    auto own = has_stream ? nullptr : std::make_shared<Gpu::Stream>(gpu);
+    call_.on_stream = OnStream{&gpu, gpu.identify(own ? own->handle() : theirs), own, !has_stream};
+  } else if (!has_stream || call_.on_stream->id.handle != theirs) {
+    call_.on_stream->waits = true;
   }
   // DLPack calls CUDA's default stream 1.
-  auto number = reinterpret_cast<intptr_t>(call_.on_stream->handle);
+  auto number = reinterpret_cast<intptr_t>(call_.on_stream->id.handle);
   if (number == 0 && type == kDLCUDA) number = 1;
-  Owned stream(PyLong_FromSsize_t(number));
+  Owned ours(PyLong_FromSsize_t(number));
   Owned method(PyObject_GetAttrString(object, "__dlpack__"));
   Owned names(Py_BuildValue("(s)", "stream"));
-  PyObject* given[] = {stream.get()};
+  PyObject* given[] = {ours.get()};
   PyObject* capsule = checked(PyObject_Vectorcall(method.get(), given, 0, names.get()));
   owned_.push_back(capsule);
   add_dlpack(index, object, capsule, sizes);
@@ -444,9 +448,13 @@ void Arguments::add_exchanged(int index, PyObject* object, int64_t* sizes, const
   if (tensor.device.type != kDLCPU && tensor.device.type == dlpack_device(program.driver) && tensor.device.id == 0) {
     void* stream = nullptr;
     if (functions.current_stream(tensor.device.type, 0, &stream) != 0) throw Raised();
-    if (!call_.on_stream) call_.on_stream = OnStream{&Gpu::find(program.driver, 0), stream, nullptr};
+    if (!call_.on_stream) {
+      Gpu& gpu = Gpu::find(program.driver, 0);
+      Gpu::Current current(gpu);
+      call_.on_stream = OnStream{&gpu, gpu.identify(stream), nullptr, false};
+    }
     // Another framework's stream does not know what this one has yet to compute.
-    if (call_.on_stream->handle != stream && add_resident(index, object, sizes)) return;
+    if (call_.on_stream->id.handle != stream && add_resident(index, object, sizes)) return;
   }
   add_tensor(index, object, tensor, sizes);
 }

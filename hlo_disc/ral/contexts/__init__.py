@@ -95,12 +95,15 @@ def register(package: str, claim: Claim) -> None:
     _CONTEXTS[package] = claim
 
 
+# Programs run on the first GPU, whichever is the framework's current one.
+
+
 def _torch() -> int:
-    return sys.modules["torch"].cuda.current_stream().cuda_stream
+    return sys.modules["torch"].cuda.current_stream(0).cuda_stream
 
 
 def _cupy() -> int:
-    return sys.modules["cupy"].cuda.get_current_stream().ptr
+    return sys.modules["cupy"].cuda.get_current_stream(0).ptr
 
 
 # The package that defines a type of tensors on a GPU -> its current stream, as the driver knows it. A call runs in it.

@@ -1,6 +1,7 @@
 #include "device_call.h"
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 
 #include "library.h"
@@ -10,14 +11,64 @@
 namespace ral {
 namespace {
 
+// Arguments in the host's memory up to this size are copied once more, so that a call need not wait for the GPU to read them.
+constexpr int64_t kStaged = 1 << 16;
+
 struct DeviceRun : Run {
-  DeviceRun(const ral_call& base, Call& call, Tasks& tasks, OnDevice& device, void* stream)
-      : Run(base, call.program, tasks), device(device), stream(stream), results(call.program.outputs.size()) {
+  DeviceRun(const ral_call& base, Call& call, Tasks& tasks, OnDevice& device, const StreamId& id)
+      : Run(base, call.program, tasks), device(device), id(id), stream(id.handle), results(call.program.outputs.size()) {
     this->call = &call;
     allocate_temporary = [this](int64_t bytes) {
-      temporaries.emplace_back(this->device.gpu, this->stream, bytes, "intermediate values");
+      temporaries.emplace_back(this->device.gpu, this->id, bytes, "intermediate values");
       return temporaries.back().data();
     };
+  }
+  // What the GPU has yet to read stays until it has, also when the call fails.
+  ~DeviceRun() {
+    if (!staged.empty()) device.gpu.keep(stream, std::move(staged));
+    if (read_by)
+      device.gpu.wait(read_by);
+    else if (reads_caller)
+      driver().synchronize(stream);
+  }
+
+  // A copy of the host's memory, which the caller may change when the call is over. Throws Error that names `what`.
+  void copy_in(uintptr_t to, const void* from, int64_t bytes, const std::string& what) {
+    bool is_last = bytes > kStaged;
+    if (!is_last) {
+      staged.emplace_back(bytes, Use::kTemporary);
+      if (!staged.back()) out_of_memory(bytes, what);
+      std::memcpy(staged.back().data(), from, static_cast<size_t>(bytes));
+      from = staged.back().data();
+    }
+    driver().check(driver().copy_in(to, from, static_cast<size_t>(bytes), stream), "cannot copy " + what + " to the GPU");
+    reads_caller |= is_last;
+  }
+
+  // After the last copy: from now on only what is copied later is waited for later.
+  void note_copies() {
+    if (reads_caller && !read_by) read_by = device.gpu.record(stream);
+  }
+
+  // A tensor in the GPU's memory at an address that kernels can read.
+  void* aligned(void* data, int64_t bytes) {
+    auto address = reinterpret_cast<uintptr_t>(data);
+    if (address % kBlockAlignment == 0 || bytes == 0) return data;
+    void* copy = allocate_temporary(bytes);
+    driver().check(
+        driver().copy_within(reinterpret_cast<uintptr_t>(copy), address, static_cast<size_t>(bytes), stream),
+        "cannot copy an argument");
+    return copy;
+  }
+
+  // Inputs that lie on the GPU, where kernels can read them.
+  void align_inputs(const std::function<bool(int)>& is_resident) {
+    const int64_t* sizes = call->dims.data();
+    for (int i = 0; i < static_cast<int>(program.inputs.size()); i++) {
+      const TensorType& type = program.inputs[i];
+      if (type.read && is_resident(i)) call->bufs[i] = aligned(call->bufs[i], Program::tensor_bytes(type, sizes));
+      sizes += type.rank();
+    }
   }
 
   // Throws what main leaves.
@@ -54,7 +105,7 @@ struct DeviceRun : Run {
 
   void* allocate_result(int k, const int64_t* sizes) {
     const TensorType& type = program.outputs[k];
-    results[k] = DeviceBlock(device.gpu, stream, Program::tensor_bytes(type, sizes), "output " + std::to_string(k));
+    results[k] = DeviceBlock(device.gpu, id, Program::tensor_bytes(type, sizes), "output " + std::to_string(k));
     int64_t* own = const_cast<int64_t*>(call->output_sizes(k));
     if (own != sizes) std::copy(sizes, sizes + type.rank(), own);
     return results[k].data();
@@ -77,7 +128,11 @@ struct DeviceRun : Run {
   }
 
   OnDevice& device;
+  StreamId id;
   void* stream;
+  std::vector<Block> staged;
+  bool reads_caller = false;  // does a copy read what is not staged?
+  void* read_by = nullptr;    // an event behind the last one that does
   bool only_prepares = false;
   const char* wide_image = nullptr;
   void* workspace = nullptr;
@@ -109,12 +164,7 @@ int32_t read(ral_call* call, void* to, const void* from, int64_t bytes) {
 
 int32_t write(ral_call* call, void* to, const void* from, int64_t bytes) {
   auto& run = *static_cast<DeviceRun*>(call);
-  bool done = run.attempt([&] {
-    auto address = reinterpret_cast<uintptr_t>(to);
-    // From memory that is not pinned, the driver has taken a copy when this returns.
-    run.driver().check(run.driver().copy_in(address, from, static_cast<size_t>(bytes), run.stream),
-                       "cannot write the GPU's memory");
-  });
+  bool done = run.attempt([&] { run.copy_in(reinterpret_cast<uintptr_t>(to), from, bytes, "numbers"); });
   return done ? 0 : RAL_FAILED;
 }
 
@@ -160,9 +210,10 @@ ral_call device_call() {
 
 OnDevice::OnDevice(Gpu& gpu, const Program& program) : gpu(gpu), kernels(gpu), stream(gpu) {
   Gpu::Current current(gpu);
+  StreamId id = gpu.identify(stream.handle());
   for (size_t k = 0; k < program.constants.size(); k++) {
     int64_t bytes = program.constant_bytes[k];
-    constants.emplace_back(gpu, stream.handle(), bytes, "a constant");
+    constants.emplace_back(gpu, id, bytes, "a constant");
     gpu.driver.check(
         gpu.driver.copy_in(constants[k].address(), program.constants[k], static_cast<size_t>(bytes), stream.handle()),
         "cannot copy a constant to the GPU");
@@ -181,15 +232,16 @@ OnDevice::~OnDevice() {
 void enqueue(Call& call, OnDevice& device, void* stream, void* arena, const std::function<void*(int64_t)>& allocate) {
   Gpu::Current current(device.gpu);
   StandaloneTasks tasks(1);
-  DeviceRun run(device_call(), call, tasks, device, stream);
+  DeviceRun run(device_call(), call, tasks, device, {stream});
   run.allocate_temporary = allocate;
+  run.align_inputs([](int) { return true; });
   run.run_main(arena);
 }
 
 void prepare(Call& call, OnDevice& device) {
   Gpu::Current current(device.gpu);
   StandaloneTasks tasks(1);
-  DeviceRun run(device_call(), call, tasks, device, nullptr);
+  DeviceRun run(device_call(), call, tasks, device, {});
   run.only_prepares = true;
   run.run_main(nullptr);
 }
@@ -203,25 +255,27 @@ void run_on_device(Call& call, OnDevice& device) {
   const bool stays = call.on_stream.has_value();
   if (!stays) {
     auto own = std::make_shared<Gpu::Stream>(gpu);
-    call.on_stream = OnStream{&gpu, own->handle(), own};
+    call.on_stream = OnStream{&gpu, gpu.identify(own->handle()), own, true};
   }
-  void* stream = call.on_stream->handle;
+  const StreamId& id = call.on_stream->id;
+  void* stream = id.handle;
   StandaloneTasks tasks(1);
-  DeviceRun run(device_call(), call, tasks, device, stream);
+  DeviceRun run(device_call(), call, tasks, device, id);
 
+  auto is_resident = [&](int i) { return !call.resident.empty() && call.resident[i]; };
   const int64_t* sizes = call.dims.data();
-  for (size_t i = 0; i < program.inputs.size(); i++) {
+  for (int i = 0; i < static_cast<int>(program.inputs.size()); i++) {
     const TensorType& type = program.inputs[i];
-    if (type.read && (call.resident.empty() || !call.resident[i])) {
+    if (type.read && !is_resident(i)) {
       int64_t bytes = Program::tensor_bytes(type, sizes);
-      run.temporaries.emplace_back(gpu, stream, bytes, program.argument(static_cast<int>(i)));
-      gpu.driver.check(gpu.driver.copy_in(run.temporaries.back().address(), call.bufs[static_cast<int>(i)],
-                                          static_cast<size_t>(bytes), stream),
-                       "cannot copy " + program.argument(static_cast<int>(i)) + " to the GPU");
-      call.bufs[static_cast<int>(i)] = run.temporaries.back().data();
+      run.temporaries.emplace_back(gpu, id, bytes, program.argument(i));
+      run.copy_in(run.temporaries.back().address(), call.bufs[i], bytes, program.argument(i));
+      call.bufs[i] = run.temporaries.back().data();
     }
     sizes += type.rank();
   }
+  run.note_copies();
+  if (stays) run.align_inputs(is_resident);
   int count = static_cast<int>(program.outputs.size());
   sizes = call.output_sizes(0);
   for (int k = 0; k < count; k++) {
@@ -231,7 +285,7 @@ void run_on_device(Call& call, OnDevice& device) {
   }
   void* arena = nullptr;
   if (int64_t bytes = call.env[program.env.arena]) {
-    run.temporaries.emplace_back(gpu, stream, bytes, "intermediate values");
+    run.temporaries.emplace_back(gpu, id, bytes, "intermediate values");
     arena = run.temporaries.back().data();
   }
 
@@ -255,7 +309,9 @@ void run_on_device(Call& call, OnDevice& device) {
         "cannot copy a result from the GPU");
     sizes += type.rank();
   }
-  if (call.on_stream->own) gpu.driver.check(gpu.driver.synchronize(stream), "a kernel failed");
+  if (!call.on_stream->waits) return;
+  gpu.driver.check(gpu.driver.synchronize(stream), "a kernel failed");
+  run.staged.clear();
 }
 
 }  // namespace ral

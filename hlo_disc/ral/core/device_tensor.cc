@@ -9,8 +9,8 @@ DeviceTensor::DeviceTensor(DeviceBlock memory, const DType* dtype, std::vector<i
     : dtype(dtype),
       sizes(std::move(sizes)),
       gpu(on_stream.gpu),
-      stream(on_stream.handle),
-      finished(on_stream.own != nullptr),
+      stream(on_stream.id),
+      finished(on_stream.waits),
       device_type(type) {
   block = std::shared_ptr<DeviceBlock>(new DeviceBlock(std::move(memory)), [gpu = gpu](DeviceBlock* last) {
     try {

@@ -10,11 +10,14 @@
 
 namespace ral {
 
-// The stream of a call whose arguments lie on the GPU: the framework's, or one of ours, and then the call waits.
+// The stream of a call whose arguments lie on the GPU: the framework's, or one of ours. waits: the call does, for its
+// results; always of a stream of ours, and where an argument is of somebody who knows nothing of this stream, and may
+// use the argument's memory again as soon as the call returns.
 struct OnStream {
   Gpu* gpu;
-  void* handle;
+  StreamId id;
   std::shared_ptr<Gpu::Stream> own;
+  bool waits;
 };
 
 // A result that stays on the GPU. Its memory goes with the last that shares it.
@@ -25,7 +28,7 @@ struct DeviceTensor {
   const DType* dtype;
   std::vector<int64_t> sizes;
   Gpu* gpu;
-  void* stream;     // in which it is computed
+  StreamId stream;  // in which it is computed
   bool finished;    // whether it has been
   int device_type;  // DLPack's
 };

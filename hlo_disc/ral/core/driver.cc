@@ -35,15 +35,18 @@ std::unique_ptr<Driver> load(const std::vector<std::string>& names) {
   std::string library;
   void* handle = open_library({names.begin() + 1, names.end()}, &library);
   auto driver = std::make_unique<Driver>();
-  auto find = [&](auto& function, const char* cuda_symbol, const char* hip_symbol) {
+  auto find = [&](auto& function, const char* cuda_symbol, const char* hip_symbol, bool needed) {
     const char* symbol = hip ? hip_symbol : cuda_symbol;
     if (!*symbol) return;
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, symbol));
-    if (!function)
+    if (!function && needed)
       throw Error(Error::kDevice, "the driver " + library + " is too old: it has no " + symbol + "; update it");
   };
-#define RAL_FIND(name, parameters, cuda, hip) find(driver->name, cuda, hip);
+#define RAL_FIND(name, parameters, cuda, hip) find(driver->name, cuda, hip, true);
+#define RAL_LOOK_FOR(name, parameters, cuda, hip) find(driver->name, cuda, hip, false);
   RAL_DRIVER_FUNCTIONS(RAL_FIND)
+  RAL_NEWER_DRIVER_FUNCTIONS(RAL_LOOK_FOR)
+#undef RAL_LOOK_FOR
 #undef RAL_FIND
   driver->end_of_record = reinterpret_cast<void*>(hip ? 3 : 0);  // HIP_LAUNCH_PARAM_END, CU_LAUNCH_PARAM_END
   driver->check(driver->init(0), "cannot start the driver " + library);

@@ -9,6 +9,16 @@
 
 namespace ral {
 
+// What a pool's memory is (CUmemPoolProps, hipMemPoolProps).
+struct PoolProperties {
+  int allocation = 1;  // CU_MEM_ALLOCATION_TYPE_PINNED
+  int handles = 0;
+  int location = 1;  // CU_MEM_LOCATION_TYPE_DEVICE
+  int device = 0;
+  void* security = nullptr;
+  unsigned char rest[64] = {};
+};
+
 // Name here, parameters, name in CUDA and in HIP, "" where one has none. All return 0, or the number of what went wrong.
 // A thread of CUDA's has a stack of contexts, one of HIP's has a device.
 #define RAL_DRIVER_FUNCTIONS(X) \
@@ -29,19 +39,36 @@ namespace ral {
     (void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x, unsigned threads_y, \
      unsigned threads_z, unsigned shared, void* stream, void** arguments, void** record), \
     "cuLaunchKernel", "hipModuleLaunchKernel") \
-  X(get_pool, (void** pool, int device), "cuDeviceGetDefaultMemPool", "hipDeviceGetDefaultMemPool") \
+  X(memory_info, (size_t* free, size_t* total), "cuMemGetInfo_v2", "hipMemGetInfo") \
+  X(create_pool, (void** pool, const PoolProperties* properties), "cuMemPoolCreate", "hipMemPoolCreate") \
   X(set_pool, (void* pool, int attribute, void* value), "cuMemPoolSetAttribute", "hipMemPoolSetAttribute") \
-  X(allocate, (uintptr_t* address, size_t bytes, void* stream), "cuMemAllocAsync", "hipMallocAsync") \
+  X(trim_pool, (void* pool, size_t kept), "cuMemPoolTrimTo", "hipMemPoolTrimTo") \
+  X(allocate, (uintptr_t* address, size_t bytes, void* pool, void* stream), "cuMemAllocFromPoolAsync", \
+    "hipMallocFromPoolAsync") \
   X(release, (uintptr_t address, void* stream), "cuMemFreeAsync", "hipFreeAsync") \
   X(copy_in, (uintptr_t to, const void* from, size_t bytes, void* stream), "cuMemcpyHtoDAsync_v2", \
     "hipMemcpyHtoDAsync") \
   X(copy_out, (void* to, uintptr_t from, size_t bytes, void* stream), "cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync") \
+  X(copy_within, (uintptr_t to, uintptr_t from, size_t bytes, void* stream), "cuMemcpyDtoDAsync_v2", \
+    "hipMemcpyDtoDAsync") \
   X(create_stream, (void** stream, unsigned flags), "cuStreamCreate", "hipStreamCreateWithFlags") \
-  X(synchronize, (void* stream), "cuStreamSynchronize", "hipStreamSynchronize")
+  X(synchronize, (void* stream), "cuStreamSynchronize", "hipStreamSynchronize") \
+  X(synchronize_all, (), "cuCtxSynchronize", "hipDeviceSynchronize") \
+  X(create_event, (void** event, unsigned flags), "cuEventCreate", "hipEventCreateWithFlags") \
+  X(record_event, (void* event, void* stream), "cuEventRecord", "hipEventRecord") \
+  X(query_event, (void* event), "cuEventQuery", "hipEventQuery") \
+  X(synchronize_event, (void* event), "cuEventSynchronize", "hipEventSynchronize")
+
+// The same of what older drivers lack, where they are null: the number of a stream, which no other one ever has; an
+// event behind all that a context's streams have.
+#define RAL_NEWER_DRIVER_FUNCTIONS(X) \
+  X(stream_number, (void* stream, unsigned long long* number), "cuStreamGetId", "hipStreamGetId") \
+  X(record_all, (void* context, void* event), "cuCtxRecordEvent", "")
 
 struct Driver {
 #define RAL_DECLARE(name, parameters, cuda, hip) int(*name) parameters = nullptr;
   RAL_DRIVER_FUNCTIONS(RAL_DECLARE)
+  RAL_NEWER_DRIVER_FUNCTIONS(RAL_DECLARE)
 #undef RAL_DECLARE
   void* end_of_record = nullptr;  // what ends the description of a launch's arguments
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <climits>
 #include <memory>
+#include <utility>
 
 #include "program.h"
 
@@ -17,17 +18,43 @@ constexpr int32_t kNamed = 1 << 10, kShared = (48 << 10) - kNamed;
 constexpr int kMostShared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 // Errors of loading that a user can do something about. The same numbers in HIP, as of what follows.
 constexpr int kOtherGpu = 209, kNewerCode = 222;  // CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_UNSUPPORTED_PTX_VERSION
-constexpr int kReleaseThreshold = 4;  // CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+constexpr int kOutOfMemory = 2, kNotReady = 600;
+// CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+constexpr int kWaitsForOthers = 3, kReleaseThreshold = 4;
+constexpr unsigned kWithoutTimes = 2;  // CU_EVENT_DISABLE_TIMING
+// Of the GPU's memory, what the pool keeps at most between calls: others have none of it.
+constexpr size_t kPart = 8;
 constexpr int kErrorLog = 5, kErrorLogBytes = 6;  // CU_JIT_ERROR_LOG_BUFFER and its size
+
+struct Gpus {
+  std::mutex mutex;
+  std::map<std::pair<const Driver*, int>, std::unique_ptr<Gpu>> all;
+};
+
+Gpus& gpus() {
+  static auto* made = new Gpus;  // outlives what static destructors free
+  return *made;
+}
+
+template <typename Action>
+void for_each_gpu(Action action) noexcept {
+  std::lock_guard<std::mutex> lock(gpus().mutex);
+  for (auto& [key, gpu] : gpus().all) {
+    if (!gpu) continue;
+    try {
+      Gpu::Current current(*gpu);
+      action(*gpu);
+    } catch (const Error&) {  // a context that is gone has nothing
+    }
+  }
+}
 
 }  // namespace
 
 Gpu& Gpu::find(const std::vector<std::string>& names, int ordinal) {
-  static auto* gpus = new std::map<std::pair<const Driver*, int>, std::unique_ptr<Gpu>>;
-  static std::mutex mutex;
   const Driver& driver = Driver::open(names);
-  std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<Gpu>& gpu = (*gpus)[{&driver, ordinal}];
+  std::lock_guard<std::mutex> lock(gpus().mutex);
+  std::unique_ptr<Gpu>& gpu = gpus().all[{&driver, ordinal}];
   if (!gpu) gpu.reset(new Gpu(driver, ordinal));
   return *gpu;
 }
@@ -37,10 +64,18 @@ Gpu::Gpu(const Driver& driver, int ordinal) : driver(driver) {
   driver.check(driver.get_device(&device_, ordinal), what);
   if (driver.retain_context)
     driver.check(driver.retain_context(&context_, device_), "cannot use GPU " + std::to_string(ordinal));
-  void* pool;  // keeps what is freed, for the next call
-  uint64_t all = UINT64_MAX;
-  driver.check(driver.get_pool(&pool, device_), what);
-  driver.check(driver.set_pool(pool, kReleaseThreshold, &all), what);
+  Current current(*this);
+  PoolProperties properties;
+  properties.device = device_;
+  // Not the GPU's own pool, whose settings are those of whoever else uses it.
+  what = "cannot make a pool of the GPU's memory";
+  driver.check(driver.create_pool(&pool_, &properties), what);
+  size_t free = 0, total = 0;
+  driver.check(driver.memory_info(&free, &total), what);
+  uint64_t most = total / kPart;
+  int no = 0;
+  driver.check(driver.set_pool(pool_, kReleaseThreshold, &most), what);
+  driver.check(driver.set_pool(pool_, kWaitsForOthers, &no), what);
 }
 
 Gpu::Current::Current(Gpu& gpu) : gpu_(gpu) {
@@ -80,16 +115,137 @@ void Gpu::give_back(void* stream) {
   streams_.push_back(stream);
 }
 
-DeviceBlock::DeviceBlock(Gpu& gpu, void* stream, int64_t bytes, const std::string& what) : gpu_(&gpu), stream_(stream) {
-  gpu.driver.check(gpu.driver.allocate(&address_, static_cast<size_t>(std::max<int64_t>(bytes, 1)), stream),
-                   "cannot allocate " + std::to_string(bytes) + " bytes of the GPU's memory for " + what);
-  allocated.fetch_add(1, std::memory_order_relaxed);
+StreamId Gpu::identify(void* stream) const {
+  StreamId found{stream};
+  if (driver.stream_number) driver.check(driver.stream_number(stream, &found.number), "there is no such stream");
+  return found;
 }
 
-DeviceBlock::~DeviceBlock() {
-  if (!address_) return;
-  gpu_->driver.release(address_, stream_);
+void Gpu::synchronize(const StreamId& stream, const std::string& what) const {
+  unsigned long long number = 0;
+  bool there = !driver.stream_number || (driver.stream_number(stream.handle, &number) == 0 && number == stream.number);
+  driver.check(there ? driver.synchronize(stream.handle) : driver.synchronize_all(), what);
+}
+
+uintptr_t Gpu::allocate(void* stream, int64_t bytes, const std::string& what) {
+  collect();
+  auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+  uintptr_t address = 0;
+  int error = driver.allocate(&address, size, pool_, stream);
+  if (error == kOutOfMemory) {
+    trim();
+    error = driver.allocate(&address, size, pool_, stream);
+  }
+  if (error) {
+    std::string had;
+    size_t free = 0, total = 0;
+    if (error == kOutOfMemory && driver.memory_info(&free, &total) == 0)
+      had = ", of which " + std::to_string(free) + " of " + std::to_string(total) + " are free";
+    driver.check(error, "cannot allocate " + std::to_string(bytes) + " bytes of the GPU's memory" + had + ", for " + what);
+  }
+  allocated.fetch_add(1, std::memory_order_relaxed);
+  return address;
+}
+
+void Gpu::free_now(uintptr_t address) noexcept {
+  try {
+    Stream own(*this);
+    driver.release(address, own.handle());
+  } catch (const Error&) {  // a context that is gone has taken it along
+  }
   allocated.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Gpu::release(uintptr_t address, const StreamId* stream) noexcept {
+  if (stream) {
+    unsigned long long number = 0;
+    bool there = !driver.stream_number || (driver.stream_number(stream->handle, &number) == 0 && number == stream->number);
+    if (there && driver.release(address, stream->handle) == 0) {
+      allocated.fetch_sub(1, std::memory_order_relaxed);
+      return;
+    }
+  }
+  void* event = driver.record_all ? take_event() : nullptr;
+  if (event && driver.record_all(context_, event) == 0) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    kept_.push_back({event, address, {}});
+    kept_count_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  if (event) give_back_event(event);
+  driver.synchronize_all();
+  free_now(address);
+}
+
+void Gpu::keep(void* stream, std::vector<Block> blocks) noexcept {
+  void* event = take_event();
+  if (event && driver.record_event(event, stream) == 0) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    kept_.push_back({event, 0, std::move(blocks)});
+    kept_count_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  if (event) give_back_event(event);
+  driver.synchronize(stream);
+}
+
+void Gpu::collect() noexcept {
+  if (kept_count_.load(std::memory_order_relaxed) == 0) return;
+  std::vector<Kept> done;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::deque<Kept> rest;
+    for (Kept& kept : kept_) {
+      if (driver.query_event(kept.event) == kNotReady)
+        rest.push_back(std::move(kept));
+      else
+        done.push_back(std::move(kept));
+    }
+    kept_.swap(rest);
+    kept_count_.store(kept_.size(), std::memory_order_relaxed);
+  }
+  for (Kept& kept : done) {
+    if (kept.address) free_now(kept.address);
+    give_back_event(kept.event);
+  }
+}
+
+void Gpu::trim() noexcept {
+  driver.synchronize_all();
+  collect();
+  driver.trim_pool(pool_, 0);
+}
+
+void* Gpu::take_event() noexcept {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!events_.empty()) {
+      void* event = events_.back();
+      events_.pop_back();
+      return event;
+    }
+  }
+  void* event = nullptr;
+  return driver.create_event(&event, kWithoutTimes) == 0 ? event : nullptr;
+}
+
+void Gpu::give_back_event(void* event) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  events_.push_back(event);
+}
+
+void* Gpu::record(void* stream) {
+  void* event = take_event();
+  if (!event) throw Error(Error::kDevice, "cannot make an event");
+  int error = driver.record_event(event, stream);
+  if (error) give_back_event(event);
+  driver.check(error, "cannot record an event");
+  return event;
+}
+
+void Gpu::wait(void* event) noexcept {
+  driver.synchronize_event(event);
+  give_back_event(event);
 }
 
 Kernels::~Kernels() {
@@ -162,6 +318,13 @@ void Kernels::launch(ral_kernel& kernel, const char* image, void* stream, int64_
   throw Error(Error::kDevice, what + ": a GPU takes no more than " + std::to_string(INT_MAX) + " blocks");
 }
 
-int64_t device_blocks() noexcept { return allocated.load(std::memory_order_relaxed); }
+int64_t device_blocks() noexcept {
+  for_each_gpu([](Gpu& gpu) { gpu.collect(); });
+  return allocated.load(std::memory_order_relaxed);
+}
+
+void trim_gpus() noexcept {
+  for_each_gpu([](Gpu& gpu) { gpu.trim(); });
+}
 
 }  // namespace ral

@@ -1,6 +1,7 @@
 // One GPU: its context, streams, memory and the kernels that are loaded on it.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -9,9 +10,16 @@
 #include <vector>
 
 #include "driver.h"
+#include "memory.h"
 #include "ral.h"
 
 namespace ral {
+
+// A stream that somebody else may destroy, after which its handle may be another one's.
+struct StreamId {
+  void* handle = nullptr;
+  unsigned long long number = 0;  // the driver's, 0 where it has none
+};
 
 class Gpu {
  public:
@@ -19,6 +27,34 @@ class Gpu {
   static Gpu& find(const std::vector<std::string>& driver, int ordinal);
 
   const Driver& driver;
+
+  // All that follows needs the GPU to be this thread's: see Current.
+
+  // The stream with this handle. Throws Error(kDevice) where there is none.
+  StreamId identify(void* stream) const;
+
+  // Waits for what the stream has, or, when it is gone, for all that the GPU has. Throws Error(kDevice).
+  void synchronize(const StreamId& stream, const std::string& what) const;
+
+  // Memory that may be used behind what the stream has, in blocks of kBlockAlignment. Where there is too little, what the
+  // pool keeps goes back to the driver first. Throws Error(kOutOfMemory, kDevice) that names `what`.
+  uintptr_t allocate(void* stream, int64_t bytes, const std::string& what);
+
+  // Frees memory behind what the stream has; without a stream, and where it is gone, behind all that the GPU has now.
+  void release(uintptr_t address, const StreamId* stream) noexcept;
+
+  // Keeps memory of the host until the GPU has done what the stream has.
+  void keep(void* stream, std::vector<Block> blocks) noexcept;
+
+  // Lets go of what was kept, and is not needed any more.
+  void collect() noexcept;
+
+  // Waits for the GPU, and gives the memory that the pool keeps back to the driver.
+  void trim() noexcept;
+
+  // An event behind what the stream has, for `wait`. Throws Error(kDevice).
+  void* record(void* stream);
+  void wait(void* event) noexcept;
 
   // The GPU's context, or the GPU itself, is this thread's while this lives.
   class Current {
@@ -51,36 +87,58 @@ class Gpu {
   void* take_stream();
   void give_back(void* stream);
 
+  // What goes when its event has come to pass: memory of the GPU, or of the host.
+  struct Kept {
+    void* event;
+    uintptr_t address;
+    std::vector<Block> blocks;
+  };
+  void* take_event() noexcept;  // null where the driver gives none
+  void give_back_event(void* event) noexcept;
+  void free_now(uintptr_t address) noexcept;
+
   int device_ = 0;
   void* context_ = nullptr;  // null where a driver has none
+  void* pool_ = nullptr;
   std::mutex mutex_;
   std::vector<void*> streams_;  // that nobody uses
+  std::vector<void*> events_;   // the same
+  std::deque<Kept> kept_;
+  std::atomic<size_t> kept_count_{0};
 };
 
-// Device memory, freed in the order of a stream.
+// What addresses of the memory of GPUs are multiples of, in kernels: arguments that are not are copied.
+constexpr uintptr_t kBlockAlignment = 16;
+
+// Device memory, freed in the order of a stream. The GPU must be the thread's.
 class DeviceBlock {
  public:
   DeviceBlock() = default;
   // Never null. Throws Error(kOutOfMemory, kDevice) that names `what`.
-  DeviceBlock(Gpu& gpu, void* stream, int64_t bytes, const std::string& what);
+  DeviceBlock(Gpu& gpu, const StreamId& stream, int64_t bytes, const std::string& what)
+      : gpu_(&gpu), stream_(stream), address_(gpu.allocate(stream.handle, bytes, what)) {}
   DeviceBlock(DeviceBlock&& other) noexcept { *this = std::move(other); }
   DeviceBlock& operator=(DeviceBlock&& other) noexcept {
     std::swap(gpu_, other.gpu_);
     std::swap(stream_, other.stream_);
+    std::swap(behind_all_, other.behind_all_);
     std::swap(address_, other.address_);
     return *this;
   }
-  ~DeviceBlock();
+  ~DeviceBlock() {
+    if (address_) gpu_->release(address_, behind_all_ ? nullptr : &stream_);
+  }
 
-  // From now on the memory is freed behind what this stream has.
-  void free_in(void* stream) { stream_ = stream; }
+  // From now on the memory is freed behind all that the GPU has: somebody may read it in any stream.
+  void free_behind_all() { behind_all_ = true; }
 
   void* data() const { return reinterpret_cast<void*>(address_); }
   uintptr_t address() const { return address_; }
 
  private:
   Gpu* gpu_ = nullptr;
-  void* stream_ = nullptr;
+  StreamId stream_;
+  bool behind_all_ = false;
   uintptr_t address_ = 0;
 };
 
@@ -113,7 +171,9 @@ class Kernels {
   std::deque<Loaded> loaded_;
 };
 
-// How many blocks of device memory are allocated now, over the whole process.
+// How many blocks of device memory are in use now, over the whole process.
 int64_t device_blocks() noexcept;
+// Gives the memory of all GPUs that is kept for reuse back to their drivers.
+void trim_gpus() noexcept;
 
 }  // namespace ral

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from hlo_disc.abi import ALIGNMENT as BLOCK_ALIGNMENT
 from hlo_disc.device import EXCHANGE_BYTES, Team
 from hlo_disc.mlir import arith, gpu, ir, memref, vector
 from hlo_disc.stitch.codegen.lanes import Join, Lanes, State
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Bytes that fast memory starts at a multiple of.
-_FAST_ALIGNMENT = 16
+# Bytes that fast memory starts at a multiple of, and arguments: the runtime copies those that do not.
+_ALIGNMENT = 16
 
 # The attribute of loads and stores of vectors that says at multiples of how many bytes they are.
 ALIGNMENT = "hlo_disc.alignment"
@@ -343,11 +342,11 @@ class ThreadLanes(Lanes):
     def _start(self, buffer: ir.Value) -> int:
         """At a multiple of how many bytes a buffer starts, 0 if it is not known."""
         if isinstance(buffer.owner, ir.Block):
-            return BLOCK_ALIGNMENT
+            return _ALIGNMENT
         source, byte, *_ = buffer.owner.operands if buffer.owner.name == "memref.view" else (None, None)
         if source is None or source.owner.name != "gpu.dynamic_shared_memory":
             return 0
-        return _FAST_ALIGNMENT if self.multiples.of(byte) % _FAST_ALIGNMENT == 0 else 0
+        return _ALIGNMENT if self.multiples.of(byte) % _ALIGNMENT == 0 else 0
 
     def _part(self, mask: Val, first: int, lane: int, run: int, alignment: int) -> ir.Value:
         """What a mask has of a run. Where the first lanes are whole runs, it is one condition."""

@@ -27,6 +27,9 @@ const XLA_FFI_Api* api() {
   made.struct_size = XLA_FFI_Api_STRUCT_SIZE;
   made.XLA_FFI_Error_Create = [](XLA_FFI_Error_Create_Args* args) { return fail(args->errc, args->message); };
   made.XLA_FFI_Error_Destroy = [](XLA_FFI_Error_Destroy_Args* args) { delete args->error; };
+  made.XLA_FFI_Error_GetDetails = [](XLA_FFI_Error_GetDetails_Args* args) {
+    args->message = args->error->message.c_str();
+  };
   made.XLA_FFI_Stream_Get = [](XLA_FFI_Stream_Get_Args* args) -> XLA_FFI_Error* {
     if (!args->ctx->stream) return fail(XLA_FFI_Error_Code_UNIMPLEMENTED, "there is no stream here");
     args->stream = args->ctx->stream;
@@ -37,6 +40,8 @@ const XLA_FFI_Api* api() {
     return nullptr;
   };
   made.XLA_FFI_DeviceMemory_Allocate = [](XLA_FFI_DeviceMemory_Allocate_Args* args) -> XLA_FFI_Error* {
+    constexpr size_t kMostAlignment = 16;  // kMaxAlignment in XLA's ffi_api.cc
+    if (args->alignment > kMostAlignment) return fail(XLA_FFI_Error_Code_INVALID_ARGUMENT, "Unsupported alignment");
     uintptr_t address = 0;
     if (!args->ctx->allocate || args->ctx->allocate(&address, args->size, args->ctx->stream) != 0)
       return fail(XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "no memory");

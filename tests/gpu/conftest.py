@@ -1,0 +1,25 @@
+"""These tests need NVIDIA's GPU, PyTorch and JAX that use it; without one they are skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import hardware
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if hardware.is_there():
+        return
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason="there is no GPU of NVIDIA's"))
+
+
+@pytest.fixture(autouse=True)
+def no_error_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    hardware.check(request.node.nodeid)

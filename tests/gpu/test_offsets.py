@@ -1,0 +1,47 @@
+"""Arguments that begin anywhere: views of a tensor are as right as whole ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_disc
+
+torch = pytest.importorskip("torch")
+
+PROGRAMS: dict[str, tuple[Callable, tuple[str, ...]]] = {
+    "map": (lambda x: jnp.tanh(x) * x + 1, ("f32[m, n]",)),
+    "row sum": (lambda x: x.sum(-1), ("f32[m, n]",)),
+    "softmax": (lambda x: jax.nn.softmax(x), ("f32[m, n]",)),
+    "column sum": (lambda x: x.sum(0), ("f32[m, n]",)),
+    "whole sum": (lambda x: x.sum(), ("f32[m, n]",)),
+    "transpose": (lambda x: x.T + 0, ("f32[m, n]",)),
+    "cumsum": (lambda x: jnp.cumsum(x, 1), ("f32[m, n]",)),
+    "sort": (lambda x: jnp.sort(x, 1), ("f32[m, n]",)),
+    "dot": (lambda x: x @ x.T, ("f32[m, n]",)),
+    "bf16 map": (lambda x: x * 2 + 1, ("bf16[m, n]",)),
+    "bf16 dot": (lambda x: x @ x.T, ("bf16[m, n]",)),
+    "gather": (lambda x: x[jnp.arange(x.shape[0]) // 2], ("f32[m, n]",)),
+    "pad": (lambda x: jnp.pad(x, 1), ("f32[m, n]",)),
+}
+SHAPES = ((8, 128), (64, 1024), (3, 4), (256, 256))
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 3])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_right(name, offset):
+    function, specs = PROGRAMS[name]
+    with jax.default_matmul_precision("highest"):
+        executable = hlo_disc.compile(function, *specs, target="cuda")
+    dtype = torch.bfloat16 if "bf16" in name else torch.float32
+    for m, n in SHAPES:
+        base = torch.randn(m * n + 8, device="cuda").to(dtype)
+        x = base[offset : offset + m * n].view(m, n)
+        result = torch.from_dlpack(executable(x)).float().cpu().numpy()
+        with jax.default_matmul_precision("highest"), jax.default_device(jax.devices("cpu")[0]):
+            right = np.asarray(jax.jit(function)(jnp.asarray(x.float().cpu().numpy(), specs[0].split("[")[0].replace("bf16", "bfloat16").replace("f32", "float32"))), np.float32)
+        np.testing.assert_allclose(result, right, rtol=2e-2 if "bf16" in name else 1e-4, atol=1e-3 if "bf16" not in name else 1.0)

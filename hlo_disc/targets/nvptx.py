@@ -90,6 +90,7 @@ MACHINE = Machine(
     exp2="llvm.nvvm.ex2.approx.ftz.f",
     reciprocal="llvm.nvvm.rcp.approx.ftz.f",
     minimum=True,
+    shifts_by_words=True,
 )
 
 # "Matrix Fragments for mma" in the PTX ISA: those of 16 x 8 have their sums in the same places, and four registers of

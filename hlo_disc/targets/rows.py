@@ -23,8 +23,9 @@ from hlo_disc.targets.vectors import shuffle
 
 INTEGER = {
     "addi": "add", "subi": "sub", "muli": "mul", "divsi": "sdiv", "remsi": "srem", "divui": "udiv", "remui": "urem",
-    "andi": "and", "ori": "or", "xori": "xor", "shli": "shl", "shrsi": "ashr", "shrui": "lshr",
+    "andi": "and", "ori": "or", "xori": "xor",
 }  # fmt: skip
+SHIFTS = {"shli": "shl", "shrsi": "ashr", "shrui": "lshr"}
 FLOAT = {"addf": "fadd", "subf": "fsub", "mulf": "fmul", "negf": "fneg"}
 MIN_MAX = {
     "minsi": "smin", "maxsi": "smax", "minui": "umin", "maxui": "umax", "minimumf": "minimum", "maximumf": "maximum",
@@ -57,6 +58,20 @@ def _integer(opcode: str) -> Handler:
         result = op.results[0]
         left, right = op.operands
         body[result] = body.op(f"{opcode} {body.type(result.type).text} {body[left]}, {body[right]}")
+
+    return handler
+
+
+def _shift(opcode: str) -> Handler:
+    plain = _integer(opcode)
+
+    def handler(body: FunctionBody, op: ir.Operation) -> None:
+        type_ = body.type(op.results[0].type)
+        if not body.module.machine.shifts_by_words or type_.size != 8:
+            return plain(body, op)
+        left, right = op.operands
+        amount = body.op(f"and {type_.text} {body[right]}, {splat(type_, '63')}")
+        body[op.results[0]] = body.op(f"{opcode} {type_.text} {body[left]}, {amount}")
 
     return handler
 
@@ -291,6 +306,7 @@ def _extension(body: FunctionBody, op: ir.Operation) -> None:
 
 HANDLERS: dict[str, Handler] = {
     **{f"arith.{op}": _integer(opcode) for op, opcode in INTEGER.items()},
+    **{f"arith.{op}": _shift(opcode) for op, opcode in SHIFTS.items()},
     **{f"arith.{op}": _float(opcode) for op, opcode in FLOAT.items()},
     "arith.divf": _divide,
     "arith.remf": _math_function("fmod"),

@@ -31,6 +31,8 @@ FEW_HEAVY = 4
 # A reduction over more than this many elements is shared among blocks: (lanes on columns, lanes on rows). Of teams with
 # lanes on rows few would be busy otherwise.
 SHARED, SHARED_BY_TEAMS = (1 << 16, 1 << 9), (1 << 16, 1 << 8)
+# More results than these are work enough without sharing, which takes memory for those of all parts.
+FEW_RESULTS, FEW_RESULTS_BY_TEAMS = (1 << 10, 1 << 16), (1 << 12, 1 << 17)
 
 
 def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
@@ -44,6 +46,7 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     across = space.lanes_on_rows
     wide = RowVariant(group, space, across, device, facts)
     most = (SHARED_BY_TEAMS if device.teams else SHARED)[across]
+    few_results = (FEW_RESULTS_BY_TEAMS if device.teams else FEW_RESULTS)[across]
     rules: list[Choice] = []
     forms: list[tuple[RowVariant, When]] = [(wide, ())]
     if device.teams:
@@ -54,22 +57,23 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     elif space.rows:
         few = FEW_FOR_REGIONS if any(op.name == "reduce_with" for op in group.ops) else FEW_COLUMNS
         rules.append(Choice(replace(wide, lanes_on_rows=True), (Condition(cols, "<=", few),)))
+    rows, long = dim_product(space.rows), Condition(cols, ">=", most + 1)
     for variant, when in forms:
-        shared = sliced(variant)
-        scan = shared_scan(variant)
-        if shared is not None:
-            rules.append(Choice(variant, (*when, Condition(cols, "<=", most))))
-            rules.append(Choice(shared, when))
-            continue
-        if scan is not None:
-            rules.append(Choice(variant, (*when, Condition(cols, "<=", most))))
-            few = FEW_ROWS
-            if variant.team:
-                few = max(few, device.at_once // (scan.partial.slices * variant.team.runs))
-            few_rows = Condition(dim_product(space.rows), "<=", few * (variant.width if across else 1))
-            rules.append(Choice(scan, (*when, few_rows)))
+        few_rows = _few_rows(variant)
+        if (shared := sliced(variant, few_results)) is not None:
+            rules.append(Choice(shared, (*when, long, Condition(rows, "<=", few_results))))
+        elif (scan := shared_scan(variant, few_rows)) is not None:
+            rules.append(Choice(scan, (*when, long, Condition(rows, "<=", few_rows))))
         rules.append(Choice(variant, when))
     return rules
+
+
+def _few_rows(variant: RowVariant) -> int:
+    """Up to so many rows a cumulative op shares each among blocks."""
+    few, device = FEW_ROWS, variant.device
+    if variant.team:
+        few = max(few, device.at_once // (device.slices[True] * variant.team.runs))
+    return few * (variant.width if variant.lanes_on_rows else 1)
 
 
 def _in_tiles(variant: RowVariant, device: Device) -> list[Choice]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, copied, make_op
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
@@ -20,11 +20,12 @@ from hlo_disc.stitch.schedules.row.variant import RowVariant
 class SlicedReduction:
     """A reduction shared among blocks: `partial` leaves the results of slices in the workspace, `final` reduces them.
 
-    symbols: those of the whole group; a half may need fewer.
+    left: those results, as `final` reads them. symbols: those of the whole group; a half may need fewer.
     """
 
     partial: RowVariant
     final: RowVariant
+    left: tuple[Value, ...]
     workspace: tuple[Value, ...]
     symbols: tuple[str, ...]
 
@@ -45,7 +46,7 @@ class SlicedReduction:
         work = list(buffers[len(buffers) - len(self.workspace) :])
         known = dict(zip(self.symbols, symbols, strict=True))
         self.partial.launch(b, sizes, name, [*buffers[:count], *work], [known[n] for n in group.symbols])
-        at = dict(zip(group.inputs, buffers, strict=False)) | dict(zip(self.workspace, work, strict=True))
+        at = dict(zip(group.inputs, buffers, strict=False)) | dict(zip(self.left, work, strict=True))
         outputs = buffers[count : len(buffers) - len(self.workspace)]
         read = [at[v] for v in self.final.group.inputs]
         self.final.launch(b, sizes, f"{name}_final", [*read, *outputs], [known[n] for n in self.final.group.symbols])
@@ -54,8 +55,11 @@ class SlicedReduction:
         return Dim.const(0)
 
 
-def sliced(whole: RowVariant) -> SlicedReduction | None:
-    """The two halves of a group that makes nothing but one level of reductions over one axis, and what follows them."""
+def sliced(whole: RowVariant, most: int) -> SlicedReduction | None:
+    """The two halves of a group that makes nothing but one level of reductions over one axis, and what follows them.
+
+    most: so many results of a reduction there are at most when they are taken.
+    """
     group, space = whole.group, whole.space
     if len(space.passes) != 1 or len(space.passes[0].cols) != 1 or group.place:
         return None
@@ -66,7 +70,7 @@ def sliced(whole: RowVariant) -> SlicedReduction | None:
     results = tuple(v for op in reductions for v in op.results)
     front = whole.lanes_on_rows
     slices = whole.device.slices[front]
-    work = workspace(results, slices, front)
+    work = of_slices(results, slices, front)
     scalars = [x for op in reductions for x in op.operands[len(op.results) :]]
     inits = set(backward_slice(scalars, group.ops))
     first = [op for op in group.ops if op in above or op in reductions]
@@ -97,12 +101,18 @@ def sliced(whole: RowVariant) -> SlicedReduction | None:
         replace(whole, group=partial, space=part_space, slices=slices),
         replace(whole, group=end, space=end_space),
         work,
+        rooms(results, slices, most),
         group.symbols,
     )
 
 
-def workspace(results: Sequence[Value], slices: int, front: bool) -> tuple[Value, ...]:
-    """Room for the results of slices, along the first axis or the last one."""
+def rooms(results: Sequence[Value], slices: int, most: int) -> tuple[Value, ...]:
+    """The memory for the results of slices, of which each has no more than `most`."""
+    return tuple(Value(v.dtype, (Dim.min(dim_product(v.shape), most) * slices,)) for v in results)
+
+
+def of_slices(results: Sequence[Value], slices: int, front: bool) -> tuple[Value, ...]:
+    """The results of slices, along the first axis or the last one."""
     count = Dim.const(slices)
     return tuple(Value(v.dtype, (count, *v.shape) if front else (*v.shape, count)) for v in results)
 

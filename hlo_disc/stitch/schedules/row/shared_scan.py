@@ -15,7 +15,7 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.space import row_space
-from hlo_disc.stitch.schedules.row.shared_reduction import workspace
+from hlo_disc.stitch.schedules.row.shared_reduction import of_slices, rooms
 from hlo_disc.stitch.schedules.row.variant import RowVariant
 
 
@@ -51,8 +51,11 @@ class SharedScan:
         return Dim.const(0)
 
 
-def shared_scan(whole: RowVariant) -> SharedScan | None:
-    """The two halves of a group whose cumulative ops read nothing that needs another sweep."""
+def shared_scan(whole: RowVariant, most: int) -> SharedScan | None:
+    """The two halves of a group whose cumulative ops read nothing that needs another sweep.
+
+    most: so many rows there are at most when they are taken.
+    """
     group, space = whole.group, whole.space
     if len(space.passes) != 1 or space.passes[0].reductions or len(space.passes[0].cols) != 1:
         return None
@@ -63,7 +66,7 @@ def shared_scan(whole: RowVariant) -> SharedScan | None:
     front, slices = whole.lanes_on_rows, whole.device.slices[True]
     totals = [_total(op) for op in scans]
     results = [v for op in totals for v in op.results]
-    work = workspace(results, slices, front)
+    work = of_slices(results, slices, front)
     ops = [op for op in group.ops if op in above]
     partial = replace(Group.of(group.schedule, [*ops, *totals], results), inputs=group.inputs)
     part_space = row_space(partial.ops, partial.outputs, whole.facts)
@@ -72,7 +75,7 @@ def shared_scan(whole: RowVariant) -> SharedScan | None:
     return SharedScan(
         replace(whole, group=partial, space=part_space, slices=slices),
         replace(whole, totals=work, slices=slices),
-        work,
+        rooms(results, slices, most),
     )
 
 

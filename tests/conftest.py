@@ -62,10 +62,9 @@ def pytest_configure(config: pytest.Config) -> None:
         import emulated
 
         emulated.register()
+        os.environ["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"  # no TF32, of which tests of results know nothing
     if is_hardware(config):
         hardware.register()
-    if is_emulated(config) or is_hardware(config):
-        os.environ["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"  # no TF32, of which tests of results know nothing
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import remote
 from depth import examples
 from differential import check
 from hypothesis import HealthCheck, given, note, settings
@@ -29,7 +30,7 @@ def test_op(name, pytestconfig):
         note(to_stablehlo(graph))
         check(graph)
 
-    if "emulated" in (pytestconfig.getoption("--target") or "") and name in ON_THE_CPU_ONLY:
+    if pytestconfig.getoption("--target") not in (None, remote.TARGET) and name in ON_THE_CPU_ONLY:
         with pytest.raises(UnsupportedOpError, match="run on the CPU only"):
             sweep()
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import hardware
 import pytest
 
 HERE = Path(__file__).parent
+# JAX times many kernels for each product that it is asked for, and would take most of the GPU's memory.
+os.environ.setdefault("XLA_FLAGS", "--xla_gpu_autotune_level=0")
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,6 +25,7 @@ def register() -> None:
     from hlo_disc.targets.gpu import Gpu
 
     jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_default_matmul_precision", "highest")  # no TF32
     small = replace(NVIDIA, device=replace(NVIDIA.device, at_once=1 << 10))
     registry.register("small-cuda", lambda: Gpu(small, registry.find("cpu")))
 

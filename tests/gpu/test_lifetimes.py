@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import jax
@@ -80,8 +81,6 @@ def test_a_result_outlives_the_stream_of_its_call():
         x = cupy.ones(N, cupy.float32)
         result = f(x, x)
     del x
-    import gc
-
     gc.collect()
     assert bool((torch.from_dlpack(result) == 3).all())
     del result
@@ -126,39 +125,8 @@ def test_threads():
     assert not failures
 
 
-def test_too_large_and_again():
-    f = hlo_disc.compile(lambda x: jnp.cumsum(jnp.broadcast_to(x, (1 << 16, x.shape[0])), 1), "f32[n]", target="cuda")
-    with pytest.raises(hlo_disc.HloDiscError) as caught:
-        f(torch.ones(1 << 22, device="cuda"))
-    print(caught.value)
-    f(torch.ones(4, device="cuda"))
-    assert bool((torch.ones(4, device="cuda") == 1).all())
-
-
-def test_two_to_the_30_elements():
-    f = hlo_disc.compile(lambda x: (x + 1, x.sum(), x.max(0)), "f32[m, n]", target="cuda")
-    for m, n in ((4, (1 << 28) + 3), ((1 << 28) + 3, 4), (3, (1 << 30) // 3 + 5)):
-        x = torch.randint(0, 2, (m, n), device="cuda", dtype=torch.int8).float()
-        y, total, most = map(torch.from_dlpack, f(x))
-        assert bool((y == x + 1).all())
-        assert abs(float(total) - float(x.double().sum())) < 1e-4 * m * n
-        assert bool((most == x.max(0).values).all())
-        del x, y
-
-
 def test_host_arrays_alone():
     f = compiled()
     for n in (0, 1, 1000, N):
         x = np.random.default_rng(n).standard_normal(n).astype(np.float32)
         np.testing.assert_allclose(np.asarray(f(x, x)), x * 2 + x, rtol=1e-6)
-
-
-def test_memory_of_ours_does_not_starve_others():
-    f = hlo_disc.compile(lambda x: jnp.sort(x, 0) + 1, "f32[n]", target="cuda")
-    free, total = torch.cuda.mem_get_info()
-    n = total // 5 // 4
-    f(torch.ones(n, device="cuda"))
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    held = [torch.empty(total // 100 * 85, dtype=torch.int8, device="cuda")]
-    del held

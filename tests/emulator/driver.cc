@@ -326,10 +326,6 @@ int cuEventRecord(void*, void*) { return outcome(); }
 int cuEventQuery(void*) { return outcome(); }
 int cuEventSynchronize(void*) { return outcome(); }
 int cuCtxRecordEvent(void*, void*) { return outcome(); }
-int cuStreamGetId(void* stream, unsigned long long* number) {
-  *number = reinterpret_cast<uintptr_t>(stream);
-  return 0;
-}
 int cuStreamCreate(void** stream, unsigned) {
   check_current();
   *stream = malloc(1);
@@ -372,7 +368,6 @@ SAME(hipEventRecord, cuEventRecord)
 SAME(hipEventQuery, cuEventQuery)
 SAME(hipEventSynchronize, cuEventSynchronize)
 SAME(hipDeviceSynchronize, cuCtxSynchronize)
-SAME(hipStreamGetId, cuStreamGetId)
 SAME(hipMallocAsync, cuMemAllocAsync)
 SAME(hipFreeAsync, cuMemFreeAsync)
 SAME(hipMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2)

@@ -24,14 +24,16 @@ PyObject* device_capsule(const DeviceTensor& tensor, std::optional<int64_t> stre
     return nullptr;
   }
   try {
-    void* consumer = stream == -1 ? tensor.stream.handle : stream_of(stream.value_or(0));
-    if (consumer != tensor.stream.handle) {
+    void* consumer = stream == -1 ? tensor.stream : stream_of(stream.value_or(0));
+    if (consumer != tensor.stream) {
       // The consumer lets go of the memory when it has launched what reads it, perhaps in yet another stream: JAX names
       // one, and computes in others.
       tensor.block->free_behind_all();
       if (!tensor.finished) {
         Gpu::Current current(*tensor.gpu);
-        tensor.gpu->synchronize(tensor.stream, "a kernel failed");
+        const Driver& driver = tensor.gpu->driver;
+        driver.check(lasts(tensor.stream) ? driver.synchronize(tensor.stream) : driver.synchronize_all(),
+                     "a kernel failed");
       }
     }
   } catch (const Error& error) {

@@ -8,9 +8,11 @@ namespace {
 
 static_assert(sizeof kDTypes / sizeof kDTypes[0] <= 64, "a bit for each");
 
+// A tensor, and what owns its memory.
+template <typename Owner>
 struct Shared {
-  Shared(Block owned, const DType& dtype, const int64_t* shape, int rank)
-      : block(std::move(owned)), lengths(2 * static_cast<size_t>(rank)) {
+  Shared(Owner owned, void* data, int32_t device, const DType& dtype, const int64_t* shape, int rank)
+      : owner(std::move(owned)), lengths(2 * static_cast<size_t>(rank)) {
     int64_t *sizes = lengths.data(), *strides = sizes + rank, dense = 1;
     for (int i = rank - 1; i >= 0; i--) {
       sizes[i] = shape[i];
@@ -20,18 +22,26 @@ struct Shared {
     managed.context = this;
     managed.deleter = [](DLManagedTensorVersioned* self) { delete static_cast<Shared*>(self->context); };
     DLTensor& tensor = managed.tensor;
-    tensor.data = block.data();
-    tensor.device = {kDLCPU, 0};
+    tensor.data = data;
+    tensor.device = {device, 0};
     tensor.rank = rank;
     tensor.dtype = {dtype.dlpack_code, static_cast<uint8_t>(8 * dtype.bytes), 1};
     tensor.shape = sizes;
     tensor.strides = strides;
   }
 
-  Block block;
+  Owner owner;
   std::vector<int64_t> lengths;
   DLManagedTensorVersioned managed{};
 };
+
+template <typename Owner>
+PyObject* made(const DLExchange& functions, Owner owner, void* data, int32_t device, const DType& dtype,
+               const int64_t* sizes, int rank) {
+  auto* shared = new Shared<Owner>(std::move(owner), data, device, dtype, sizes, rank);
+  void* object = nullptr;
+  return functions.make(&shared->managed, &object) == 0 ? static_cast<PyObject*>(object) : nullptr;
+}
 
 }  // namespace
 
@@ -58,9 +68,24 @@ Exchange::Exchange(const DLExchange* functions) : functions_(functions) {
 }
 
 PyObject* Exchange::tensor(Block block, const DType& dtype, const int64_t* sizes, int rank) const {
-  auto* shared = new Shared(std::move(block), dtype, sizes, rank);
-  void* object = nullptr;
-  return functions_->make(&shared->managed, &object) == 0 ? static_cast<PyObject*>(object) : nullptr;
+  char* data = block.data();
+  return made(*functions_, std::move(block), data, kDLCPU, dtype, sizes, rank);
+}
+
+bool Exchange::may_read(const DeviceTensor& tensor) const {
+  if (tensor.finished) return true;
+  void* stream = nullptr;
+  if (functions_->current_stream(tensor.device_type, 0, &stream) == 0) return stream == tensor.stream;
+  PyErr_Clear();
+  return false;
+}
+
+PyObject* Exchange::tensor(DeviceTensor tensor) const {
+  void* data = tensor.block->data();
+  const DType& dtype = *tensor.dtype;
+  std::vector<int64_t> sizes = tensor.sizes;
+  int32_t device = tensor.device_type;
+  return made(*functions_, std::move(tensor), data, device, dtype, sizes.data(), static_cast<int>(sizes.size()));
 }
 
 }  // namespace ral

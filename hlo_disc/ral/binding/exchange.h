@@ -3,6 +3,7 @@
 
 #include <Python.h>
 
+#include "device_tensor.h"
 #include "dlpack.h"
 #include "dtype.h"
 #include "memory.h"
@@ -22,6 +23,10 @@ class Exchange {
 
   // The framework's tensor that owns the block (new reference; null with a Python exception set).
   PyObject* tensor(Block block, const DType& dtype, const int64_t* sizes, int rank) const;
+  // The same of one on a GPU that the framework may read now.
+  PyObject* tensor(DeviceTensor tensor) const;
+  // Whether it may: it is finished, or computed in the framework's current stream. False with no exception set.
+  bool may_read(const DeviceTensor& tensor) const;
 
  private:
   explicit Exchange(const DLExchange* functions);

@@ -149,8 +149,9 @@ PyObject* results(Call& call, const Arguments& arguments) {
     for (int k = 0; k < count; k++) {
       const TensorType& type = call.program.outputs[k];
       bool stays = !call.device_outputs.empty();
-      if (!stays && exchange && exchange->has(*type.dtype)) {
-        PyObject* tensor = exchange->tensor(std::move(call.outputs[k]), *type.dtype, sizes, type.rank());
+      if (exchange && exchange->has(*type.dtype) && (!stays || exchange->may_read(call.device_outputs[k]))) {
+        PyObject* tensor = stays ? exchange->tensor(std::move(call.device_outputs[k]))
+                                 : exchange->tensor(std::move(call.outputs[k]), *type.dtype, sizes, type.rank());
         if (!tensor) throw Raised();
         PyTuple_SET_ITEM(tuple, k, tensor);
         sizes += type.rank();

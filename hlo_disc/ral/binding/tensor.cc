@@ -395,19 +395,18 @@ bool Arguments::add_resident(int index, PyObject* object, int64_t* sizes) {
   if (!PyArg_ParseTuple(device.get(), "ii", &type, &id)) throw Raised();
   if (type != dlpack_device(program.driver) || id != 0) return false;
   Gpu& gpu = Gpu::find(program.driver, 0);
-  Gpu::Current current(gpu);
   Owned stream(PyObject_CallOneArg(stream_of, reinterpret_cast<PyObject*>(Py_TYPE(object))));
   const bool has_stream = stream.get() != Py_None;
   void* theirs = has_stream ? PyLong_AsVoidPtr(stream.get()) : nullptr;
   if (PyErr_Occurred()) throw Raised();
   if (!call_.on_stream) {
     auto own = has_stream ? nullptr : std::make_shared<Gpu::Stream>(gpu);
-    call_.on_stream = OnStream{&gpu, gpu.identify(own ? own->handle() : theirs), own, !has_stream};
-  } else if (!has_stream || call_.on_stream->id.handle != theirs) {
+    call_.on_stream = OnStream{&gpu, own ? own->handle() : theirs, own, !has_stream};
+  } else if (!has_stream || call_.on_stream->handle != theirs) {
     call_.on_stream->waits = true;
   }
   // DLPack calls CUDA's default stream 1.
-  auto number = reinterpret_cast<intptr_t>(call_.on_stream->id.handle);
+  auto number = reinterpret_cast<intptr_t>(call_.on_stream->handle);
   if (number == 0 && type == kDLCUDA) number = 1;
   Owned ours(PyLong_FromSsize_t(number));
   Owned method(PyObject_GetAttrString(object, "__dlpack__"));
@@ -448,13 +447,9 @@ void Arguments::add_exchanged(int index, PyObject* object, int64_t* sizes, const
   if (tensor.device.type != kDLCPU && tensor.device.type == dlpack_device(program.driver) && tensor.device.id == 0) {
     void* stream = nullptr;
     if (functions.current_stream(tensor.device.type, 0, &stream) != 0) throw Raised();
-    if (!call_.on_stream) {
-      Gpu& gpu = Gpu::find(program.driver, 0);
-      Gpu::Current current(gpu);
-      call_.on_stream = OnStream{&gpu, gpu.identify(stream), nullptr, false};
-    }
+    if (!call_.on_stream) call_.on_stream = OnStream{&Gpu::find(program.driver, 0), stream, nullptr, false};
     // Another framework's stream does not know what this one has yet to compute.
-    if (call_.on_stream->id.handle != stream && add_resident(index, object, sizes)) return;
+    if (call_.on_stream->handle != stream && add_resident(index, object, sizes)) return;
   }
   add_tensor(index, object, tensor, sizes);
 }

@@ -15,21 +15,21 @@ namespace {
 constexpr int64_t kStaged = 1 << 16;
 
 struct DeviceRun : Run {
-  DeviceRun(const ral_call& base, Call& call, Tasks& tasks, OnDevice& device, const StreamId& id)
-      : Run(base, call.program, tasks), device(device), id(id), stream(id.handle), results(call.program.outputs.size()) {
+  DeviceRun(const ral_call& base, Call& call, Tasks& tasks, OnDevice& device, void* stream)
+      : Run(base, call.program, tasks), device(device), stream(stream), results(call.program.outputs.size()) {
     this->call = &call;
     allocate_temporary = [this](int64_t bytes) {
-      temporaries.emplace_back(this->device.gpu, this->id, bytes, "intermediate values");
+      temporaries.emplace_back(this->device.gpu, this->stream, bytes, "intermediate values");
       return temporaries.back().data();
     };
   }
   // What the GPU has yet to read stays until it has, also when the call fails.
   ~DeviceRun() {
-    if (!staged.empty()) device.gpu.keep(stream, std::move(staged));
-    if (read_by)
-      device.gpu.wait(read_by);
-    else if (reads_caller)
-      driver().synchronize(stream);
+    bool waits = call->on_stream && call->on_stream->waits;
+    bool failed = waits && !staged.empty();
+    if (failed || (reads_caller && !read_by)) driver().synchronize(stream);
+    if (read_by) device.gpu.wait(read_by);
+    if (!waits && !staged.empty()) device.gpu.keep(stream, std::move(staged));
   }
 
   // A copy of the host's memory, which the caller may change when the call is over. Throws Error that names `what`.
@@ -105,7 +105,7 @@ struct DeviceRun : Run {
 
   void* allocate_result(int k, const int64_t* sizes) {
     const TensorType& type = program.outputs[k];
-    results[k] = DeviceBlock(device.gpu, id, Program::tensor_bytes(type, sizes), "output " + std::to_string(k));
+    results[k] = DeviceBlock(device.gpu, stream, Program::tensor_bytes(type, sizes), "output " + std::to_string(k));
     int64_t* own = const_cast<int64_t*>(call->output_sizes(k));
     if (own != sizes) std::copy(sizes, sizes + type.rank(), own);
     return results[k].data();
@@ -128,7 +128,6 @@ struct DeviceRun : Run {
   }
 
   OnDevice& device;
-  StreamId id;
   void* stream;
   std::vector<Block> staged;
   bool reads_caller = false;  // does a copy read what is not staged?
@@ -210,10 +209,9 @@ ral_call device_call() {
 
 OnDevice::OnDevice(Gpu& gpu, const Program& program) : gpu(gpu), kernels(gpu), stream(gpu) {
   Gpu::Current current(gpu);
-  StreamId id = gpu.identify(stream.handle());
   for (size_t k = 0; k < program.constants.size(); k++) {
     int64_t bytes = program.constant_bytes[k];
-    constants.emplace_back(gpu, id, bytes, "a constant");
+    constants.emplace_back(gpu, stream.handle(), bytes, "a constant");
     gpu.driver.check(
         gpu.driver.copy_in(constants[k].address(), program.constants[k], static_cast<size_t>(bytes), stream.handle()),
         "cannot copy a constant to the GPU");
@@ -232,7 +230,7 @@ OnDevice::~OnDevice() {
 void enqueue(Call& call, OnDevice& device, void* stream, void* arena, const std::function<void*(int64_t)>& allocate) {
   Gpu::Current current(device.gpu);
   StandaloneTasks tasks(1);
-  DeviceRun run(device_call(), call, tasks, device, {stream});
+  DeviceRun run(device_call(), call, tasks, device, stream);
   run.allocate_temporary = allocate;
   run.align_inputs([](int) { return true; });
   run.run_main(arena);
@@ -241,7 +239,7 @@ void enqueue(Call& call, OnDevice& device, void* stream, void* arena, const std:
 void prepare(Call& call, OnDevice& device) {
   Gpu::Current current(device.gpu);
   StandaloneTasks tasks(1);
-  DeviceRun run(device_call(), call, tasks, device, {});
+  DeviceRun run(device_call(), call, tasks, device, nullptr);
   run.only_prepares = true;
   run.run_main(nullptr);
 }
@@ -255,12 +253,11 @@ void run_on_device(Call& call, OnDevice& device) {
   const bool stays = call.on_stream.has_value();
   if (!stays) {
     auto own = std::make_shared<Gpu::Stream>(gpu);
-    call.on_stream = OnStream{&gpu, gpu.identify(own->handle()), own, true};
+    call.on_stream = OnStream{&gpu, own->handle(), own, true};
   }
-  const StreamId& id = call.on_stream->id;
-  void* stream = id.handle;
+  void* stream = call.on_stream->handle;
   StandaloneTasks tasks(1);
-  DeviceRun run(device_call(), call, tasks, device, id);
+  DeviceRun run(device_call(), call, tasks, device, stream);
 
   auto is_resident = [&](int i) { return !call.resident.empty() && call.resident[i]; };
   const int64_t* sizes = call.dims.data();
@@ -268,7 +265,7 @@ void run_on_device(Call& call, OnDevice& device) {
     const TensorType& type = program.inputs[i];
     if (type.read && !is_resident(i)) {
       int64_t bytes = Program::tensor_bytes(type, sizes);
-      run.temporaries.emplace_back(gpu, id, bytes, program.argument(i));
+      run.temporaries.emplace_back(gpu, stream, bytes, program.argument(i));
       run.copy_in(run.temporaries.back().address(), call.bufs[i], bytes, program.argument(i));
       call.bufs[i] = run.temporaries.back().data();
     }
@@ -285,7 +282,7 @@ void run_on_device(Call& call, OnDevice& device) {
   }
   void* arena = nullptr;
   if (int64_t bytes = call.env[program.env.arena]) {
-    run.temporaries.emplace_back(gpu, id, bytes, "intermediate values");
+    run.temporaries.emplace_back(gpu, stream, bytes, "intermediate values");
     arena = run.temporaries.back().data();
   }
 

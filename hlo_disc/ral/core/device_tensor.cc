@@ -9,9 +9,10 @@ DeviceTensor::DeviceTensor(DeviceBlock memory, const DType* dtype, std::vector<i
     : dtype(dtype),
       sizes(std::move(sizes)),
       gpu(on_stream.gpu),
-      stream(on_stream.id),
+      stream(on_stream.handle),
       finished(on_stream.waits),
       device_type(type) {
+  if (!lasts(stream)) memory.free_behind_all();
   block = std::shared_ptr<DeviceBlock>(new DeviceBlock(std::move(memory)), [gpu = gpu](DeviceBlock* last) {
     try {
       Gpu::Current current(*gpu);

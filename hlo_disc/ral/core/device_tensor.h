@@ -15,7 +15,7 @@ namespace ral {
 // use the argument's memory again as soon as the call returns.
 struct OnStream {
   Gpu* gpu;
-  StreamId id;
+  void* handle;
   std::shared_ptr<Gpu::Stream> own;
   bool waits;
 };
@@ -28,7 +28,7 @@ struct DeviceTensor {
   const DType* dtype;
   std::vector<int64_t> sizes;
   Gpu* gpu;
-  StreamId stream;  // in which it is computed
+  void* stream;     // in which it is computed
   bool finished;    // whether it has been
   int device_type;  // DLPack's
 };

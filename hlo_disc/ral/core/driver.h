@@ -59,11 +59,8 @@ struct PoolProperties {
   X(query_event, (void* event), "cuEventQuery", "hipEventQuery") \
   X(synchronize_event, (void* event), "cuEventSynchronize", "hipEventSynchronize")
 
-// The same of what older drivers lack, where they are null: the number of a stream, which no other one ever has; an
-// event behind all that a context's streams have.
-#define RAL_NEWER_DRIVER_FUNCTIONS(X) \
-  X(stream_number, (void* stream, unsigned long long* number), "cuStreamGetId", "hipStreamGetId") \
-  X(record_all, (void* context, void* event), "cuCtxRecordEvent", "")
+// The same of what older drivers lack, where it is null: an event behind all that a context's streams have.
+#define RAL_NEWER_DRIVER_FUNCTIONS(X) X(record_all, (void* context, void* event), "cuCtxRecordEvent", "")
 
 struct Driver {
 #define RAL_DECLARE(name, parameters, cuda, hip) int(*name) parameters = nullptr;

@@ -73,6 +73,7 @@ Gpu::Gpu(const Driver& driver, int ordinal) : driver(driver) {
   size_t free = 0, total = 0;
   driver.check(driver.memory_info(&free, &total), what);
   uint64_t most = total / kPart;
+  most_kept_ = static_cast<int64_t>(most);
   int no = 0;
   driver.check(driver.set_pool(pool_, kReleaseThreshold, &most), what);
   driver.check(driver.set_pool(pool_, kWaitsForOthers, &no), what);
@@ -115,18 +116,6 @@ void Gpu::give_back(void* stream) {
   streams_.push_back(stream);
 }
 
-StreamId Gpu::identify(void* stream) const {
-  StreamId found{stream};
-  if (driver.stream_number) driver.check(driver.stream_number(stream, &found.number), "there is no such stream");
-  return found;
-}
-
-void Gpu::synchronize(const StreamId& stream, const std::string& what) const {
-  unsigned long long number = 0;
-  bool there = !driver.stream_number || (driver.stream_number(stream.handle, &number) == 0 && number == stream.number);
-  driver.check(there ? driver.synchronize(stream.handle) : driver.synchronize_all(), what);
-}
-
 uintptr_t Gpu::allocate(void* stream, int64_t bytes, const std::string& what) {
   collect();
   auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
@@ -156,22 +145,14 @@ void Gpu::free_now(uintptr_t address) noexcept {
   allocated.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void Gpu::release(uintptr_t address, const StreamId* stream) noexcept {
-  if (stream) {
-    unsigned long long number = 0;
-    bool there = !driver.stream_number || (driver.stream_number(stream->handle, &number) == 0 && number == stream->number);
-    if (there && driver.release(address, stream->handle) == 0) {
-      allocated.fetch_sub(1, std::memory_order_relaxed);
-      return;
-    }
-  }
+void Gpu::release(uintptr_t address, void* stream) noexcept {
+  driver.release(address, stream);
+  allocated.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Gpu::release_behind_all(uintptr_t address, int64_t bytes) noexcept {
   void* event = driver.record_all ? take_event() : nullptr;
-  if (event && driver.record_all(context_, event) == 0) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    kept_.push_back({event, address, {}});
-    kept_count_.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
+  if (event && driver.record_all(context_, event) == 0) return add({event, address, bytes, {}});
   if (event) give_back_event(event);
   driver.synchronize_all();
   free_now(address);
@@ -179,14 +160,16 @@ void Gpu::release(uintptr_t address, const StreamId* stream) noexcept {
 
 void Gpu::keep(void* stream, std::vector<Block> blocks) noexcept {
   void* event = take_event();
-  if (event && driver.record_event(event, stream) == 0) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    kept_.push_back({event, 0, std::move(blocks)});
-    kept_count_.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
+  if (event && driver.record_event(event, stream) == 0) return add({event, 0, 0, std::move(blocks)});
   if (event) give_back_event(event);
   driver.synchronize(stream);
+}
+
+void Gpu::add(Kept kept) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  kept_bytes_ += kept.bytes;
+  kept_.push_back(std::move(kept));
+  kept_count_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Gpu::collect() noexcept {
@@ -196,10 +179,14 @@ void Gpu::collect() noexcept {
     std::lock_guard<std::mutex> lock(mutex_);
     std::deque<Kept> rest;
     for (Kept& kept : kept_) {
-      if (driver.query_event(kept.event) == kNotReady)
+      // Of too much the oldest is waited for: others need memory, too.
+      bool waits = kept.bytes && kept_bytes_ > most_kept_;
+      if ((waits ? driver.synchronize_event(kept.event) : driver.query_event(kept.event)) == kNotReady) {
         rest.push_back(std::move(kept));
-      else
-        done.push_back(std::move(kept));
+        continue;
+      }
+      kept_bytes_ -= kept.bytes;
+      done.push_back(std::move(kept));
     }
     kept_.swap(rest);
     kept_count_.store(kept_.size(), std::memory_order_relaxed);

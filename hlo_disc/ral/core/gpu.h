@@ -15,11 +15,9 @@
 
 namespace ral {
 
-// A stream that somebody else may destroy, after which its handle may be another one's.
-struct StreamId {
-  void* handle = nullptr;
-  unsigned long long number = 0;  // the driver's, 0 where it has none
-};
+// Is a stream there as long as its GPU is: one of the driver's default streams? Others are destroyed by those who made
+// them, and what is done with one that is gone is undefined.
+inline bool lasts(void* stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
 
 class Gpu {
  public:
@@ -30,18 +28,14 @@ class Gpu {
 
   // All that follows needs the GPU to be this thread's: see Current.
 
-  // The stream with this handle. Throws Error(kDevice) where there is none.
-  StreamId identify(void* stream) const;
-
-  // Waits for what the stream has, or, when it is gone, for all that the GPU has. Throws Error(kDevice).
-  void synchronize(const StreamId& stream, const std::string& what) const;
-
   // Memory that may be used behind what the stream has, in blocks of kBlockAlignment. Where there is too little, what the
   // pool keeps goes back to the driver first. Throws Error(kOutOfMemory, kDevice) that names `what`.
   uintptr_t allocate(void* stream, int64_t bytes, const std::string& what);
 
-  // Frees memory behind what the stream has; without a stream, and where it is gone, behind all that the GPU has now.
-  void release(uintptr_t address, const StreamId* stream) noexcept;
+  // Frees memory behind what the stream has, which must be there.
+  void release(uintptr_t address, void* stream) noexcept;
+  // Frees memory of so many bytes behind all that the GPU has now.
+  void release_behind_all(uintptr_t address, int64_t bytes) noexcept;
 
   // Keeps memory of the host until the GPU has done what the stream has.
   void keep(void* stream, std::vector<Block> blocks) noexcept;
@@ -91,8 +85,10 @@ class Gpu {
   struct Kept {
     void* event;
     uintptr_t address;
+    int64_t bytes;
     std::vector<Block> blocks;
   };
+  void add(Kept kept) noexcept;
   void* take_event() noexcept;  // null where the driver gives none
   void give_back_event(void* event) noexcept;
   void free_now(uintptr_t address) noexcept;
@@ -105,31 +101,37 @@ class Gpu {
   std::vector<void*> events_;   // the same
   std::deque<Kept> kept_;
   std::atomic<size_t> kept_count_{0};
+  int64_t kept_bytes_ = 0, most_kept_ = 0;  // of the GPU's memory
 };
 
 // What addresses of the memory of GPUs are multiples of, in kernels: arguments that are not are copied.
 constexpr uintptr_t kBlockAlignment = 16;
 
-// Device memory, freed in the order of a stream. The GPU must be the thread's.
+// Device memory, freed in the order of a stream. The GPU must be the thread's, and the stream there.
 class DeviceBlock {
  public:
   DeviceBlock() = default;
   // Never null. Throws Error(kOutOfMemory, kDevice) that names `what`.
-  DeviceBlock(Gpu& gpu, const StreamId& stream, int64_t bytes, const std::string& what)
-      : gpu_(&gpu), stream_(stream), address_(gpu.allocate(stream.handle, bytes, what)) {}
+  DeviceBlock(Gpu& gpu, void* stream, int64_t bytes, const std::string& what)
+      : gpu_(&gpu), stream_(stream), bytes_(bytes), address_(gpu.allocate(stream, bytes, what)) {}
   DeviceBlock(DeviceBlock&& other) noexcept { *this = std::move(other); }
   DeviceBlock& operator=(DeviceBlock&& other) noexcept {
     std::swap(gpu_, other.gpu_);
     std::swap(stream_, other.stream_);
+    std::swap(bytes_, other.bytes_);
     std::swap(behind_all_, other.behind_all_);
     std::swap(address_, other.address_);
     return *this;
   }
   ~DeviceBlock() {
-    if (address_) gpu_->release(address_, behind_all_ ? nullptr : &stream_);
+    if (!address_) return;
+    if (behind_all_)
+      gpu_->release_behind_all(address_, bytes_);
+    else
+      gpu_->release(address_, stream_);
   }
 
-  // From now on the memory is freed behind all that the GPU has: somebody may read it in any stream.
+  // The memory is freed behind all that the GPU has then: somebody may read it in any stream, and this one may be gone.
   void free_behind_all() { behind_all_ = true; }
 
   void* data() const { return reinterpret_cast<void*>(address_); }
@@ -137,7 +139,8 @@ class DeviceBlock {
 
  private:
   Gpu* gpu_ = nullptr;
-  StreamId stream_;
+  void* stream_ = nullptr;
+  int64_t bytes_ = 0;
   bool behind_all_ = false;
   uintptr_t address_ = 0;
 };

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hlo_disc.device import EXCHANGE_BYTES, LIBRARY_PRODUCTS, Device, Held, Mma, Team, Tile
 from hlo_disc.mlir import ir
 from hlo_disc.targets.emit import FunctionBody, Pending
 from hlo_disc.targets.machine import Machine, Threads
+from hlo_disc.targets.types import I16, Type
 
 TRIPLE = "nvptx64-nvidia-cuda"
 LAYOUT = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
@@ -72,6 +75,20 @@ def _tf32(body: FunctionBody, x: str) -> str:
     return body.op(f"bitcast i32 {body.call('i32', 'llvm.nvvm.f2tf32.rna', [('float', x)])} to float")
 
 
+def _to_bf16(body: FunctionBody, x: str, type_: Type, otherwise: Callable[[], str]) -> str | None:
+    """cvt.rn.bf16x2.f32: two at a time; all NaN become one."""
+    if type_.lanes % 2:
+        return None
+    words = "poison"
+    count = type_.lanes // 2
+    for k in range(count):
+        low, high = (body.op(f"extractelement {type_.text} {x}, i32 {2 * k + i}") for i in range(2))
+        pair = body.call("<2 x bfloat>", "llvm.nvvm.ff2bf16x2.rn", [("float", high), ("float", low)])
+        word = body.op(f"bitcast <2 x bfloat> {pair} to i32")
+        words = body.op(f"insertelement <{count} x i32> {words}, i32 {word}, i32 {k}")
+    return body.op(f"bitcast <{count} x i32> {words} to {I16.vector(type_.lanes).text}")
+
+
 MACHINE = Machine(
     triple=TRIPLE,
     layout=LAYOUT,
@@ -91,6 +108,8 @@ MACHINE = Machine(
     reciprocal="llvm.nvvm.rcp.approx.ftz.f",
     minimum=True,
     shifts_by_words=True,
+    to_bf16=_to_bf16,
+    widens_bf16=True,
 )
 
 # "Matrix Fragments for mma" in the PTX ISA: those of 16 x 8 have their sums in the same places, and four registers of

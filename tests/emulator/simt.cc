@@ -436,6 +436,19 @@ int32_t llvm_nvvm_f2tf32_rna(float x) {
   return std::isnan(x) ? 0x7fffffff : static_cast<int32_t>((bits + 0x1000) & ~0x1fffu);
 }
 
+// cvt.rn.bf16x2.f32: to nearest, ties to even; NaN is 0x7fff.
+const void* llvm_nvvm_ff2bf16x2_rn(float high, float low) {
+  static thread_local uint16_t pair[2];
+  auto rounded = [](float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return static_cast<uint16_t>(std::isnan(x) ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  };
+  pair[0] = rounded(low);
+  pair[1] = rounded(high);
+  return pair;
+}
+
 // AMD's products of small matrices, of a wave that is all there, as the Matrix Instruction Calculator of AMD has them. All
 // are 16 x 16.
 constexpr uint64_t kWaveOfAll = ~uint64_t{0};

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 # Bytes of fast memory that a kernel may have under a name, through which warps exchange values.
 EXCHANGE_BYTES = 256
-# `Device.library_products` of GPUs, those of matrices of 1024 x 1024: a guess, for from where on a library is faster
-# was measured on no GPU.
-LIBRARY_PRODUCTS = 1 << 30
+# (up to so many results, slices), from few to many.
+Slices = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -19,6 +18,7 @@ class Team:
         thread holds as many neighbours as there are. count: teams that are launched side by side, each with a block of
         its own; more than one only where a team is no larger than a warp.
     warp: threads that exchange values without memory. registers: that each may have; 0 where the machine decides.
+    most: elements of the rows that are left to it where a larger team could have them.
     """
 
     threads: int
@@ -26,6 +26,7 @@ class Team:
     count: int = 1
     warp: int = 32
     registers: int = 0
+    most: int = 0
 
     @property
     def runs(self) -> int:
@@ -112,7 +113,8 @@ class Device:
     grain: elements of memory-bound work that are worth a block of their own, of a team for each of its runs.
     at_once: runs that all teams should have before a run has more than a register of work, up to the grain; 0 where
         blocks are always worth the grain.
-    slices: parts of a long axis that blocks share: where its results are combined at once, and where one by one.
+    slices: parts of a long axis that blocks share, by how many results there are at most: where its results are combined
+        at once, and where one by one. parts: the same of cumulative ops.
     grain_flops: FLOPs of compute-bound work that are worth a block of their own.
     teams: of which sizes, smallest first, teams of threads share blocks; none where a block is one thread's.
     tiles: those of a team in a matrix multiply, of which the first that sizes allow is taken and the last is for all;
@@ -140,7 +142,8 @@ class Device:
     row_steps: tuple[int, ...] = (4, 2, 1)
     grain: int = 1 << 14
     at_once: int = 0
-    slices: tuple[int, int] = (32, 32)
+    slices: tuple[Slices, Slices] = (((1 << 10, 32),), ((1 << 16, 32),))
+    parts: int = 32
     grain_flops: int = 1 << 20
     teams: tuple[Team, ...] = ()
     tiles: tuple[Tile, ...] = ()

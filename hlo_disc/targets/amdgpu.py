@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_disc.device import EXCHANGE_BYTES, LIBRARY_PRODUCTS, Device, Held, Mma, Team, Tile
+from hlo_disc.device import EXCHANGE_BYTES, Device, Held, Mma, Team, Tile
 from hlo_disc.mlir import ir
 from hlo_disc.targets.emit import FunctionBody
 from hlo_disc.targets.machine import Machine, Threads
@@ -127,9 +127,10 @@ DEVICE = Device(
     registers=64,
     unroll=1,
     grain=16,  # four registers
-    slices=(128, 64),
+    slices=(((1 << 12, 128),), ((1 << 16, 64),)),
+    parts=64,
     at_once=1 << 18,  # threads of a hundred multiprocessors or more
-    teams=(Team(8, 1, 16, WAVE), Team(WAVE, 1, 4, WAVE), Team(256, 1, 1, WAVE)),
+    teams=(Team(8, 1, 16, WAVE, most=128), Team(WAVE, 1, 4, WAVE, most=1024), Team(256, 1, 1, WAVE)),
     tiles=(
         Tile(16, 32, 128, 256, parts=8),
         Tile(16, 32, 64, 256, parts=8),
@@ -145,6 +146,6 @@ DEVICE = Device(
     fast_limit=(64 << 10) - EXCHANGE_BYTES,
     atomics=True,
     narrow=1 << 30,  # the sum of two is an index still
-    library_products=LIBRARY_PRODUCTS,
+    library_products=1 << 30,  # a guess
     host_memory=False,
 )

@@ -30,8 +30,7 @@ from hlo_disc.targets.translate import canonicalize, translate
 
 # Intrinsics that LLVM has code for on all GPUs, whatever their types.
 _KNOWN = (
-    "abs", "bitreverse", "bswap", "ceil", "copysign", "ctlz", "ctpop", "cttz", "exp2",
-    "experimental.vector.compress", "fabs", "floor", "fma",
+    "abs", "bitreverse", "bswap", "ceil", "copysign", "ctlz", "ctpop", "cttz", "exp2", "fabs", "floor", "fma",
     "fmuladd", "fshl", "fshr", "masked.gather", "masked.load", "masked.scatter", "masked.store", "maximum", "maxnum",
     "minimum", "minnum", "rint", "round", "roundeven", "smax", "smin", "sqrt", "trunc", "umax", "umin",
     "vector.reduce",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hlo_disc.device import EXCHANGE_BYTES, LIBRARY_PRODUCTS, Device, Held, Mma, Team, Tile
+from hlo_disc.device import EXCHANGE_BYTES, Device, Held, Mma, Team, Tile
 from hlo_disc.mlir import ir
 from hlo_disc.targets.emit import FunctionBody, Pending
 from hlo_disc.targets.machine import Machine, Threads
@@ -143,9 +143,11 @@ DEVICE = Device(
     registers=64,
     unroll=1,
     grain=16,  # four registers
-    slices=(128, 64),
+    # Measured on an H200, at sizes far beyond its caches, as `library_products`: from where on cuBLASLt is faster.
+    slices=(((8, 1024), (1024, 64)), ((512, 1024), (1 << 16, 128))),
+    parts=256,
     at_once=1 << 18,  # threads of a hundred multiprocessors or more
-    teams=(Team(8, 1, 16), Team(32, 2, 4), Team(256, 1)),
+    teams=(Team(8, 1, 16, most=128), Team(32, 2, 4, most=1024), Team(256, 1)),
     tiles=(
         Tile(16, 32, 128, 256, parts=8, registers=112),
         Tile(16, 32, 64, 256, parts=8, registers=112),
@@ -161,6 +163,6 @@ DEVICE = Device(
     fast_limit=(99 << 10) - EXCHANGE_BYTES,  # of the GPUs from sm_80 on that have least (sm_86)
     atomics=True,
     narrow=1 << 30,  # the sum of two is an index still
-    library_products=LIBRARY_PRODUCTS,
+    library_products=1 << 24,
     host_memory=False,
 )

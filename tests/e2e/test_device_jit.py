@@ -122,3 +122,12 @@ def test_a_machine_without_a_target_is_left_to_jax(platform):
 
 def test_where_arrays_lie():
     assert context.platform_of([1, X, jnp.ones(3)]) == context.platform_of([]) == "cpu"
+
+
+def test_arguments_on_two_kinds_of_machines_are_left_to_jax(monkeypatch):
+    f, x = hlo_disc.jit(lambda x, y: x + y), jnp.arange(3.0)
+    y = x + 1
+    monkeypatch.setattr(context, "_platform", lambda array: "cpu" if array is x else "cuda")
+    with pytest.warns(hlo_disc.FallbackWarning, match="on machines of several kinds: cpu, cuda"):
+        np.testing.assert_array_equal(f(x, y), x + y)
+    assert not targets(f)

@@ -84,3 +84,26 @@ def test_several_products_with_workspace():
         right = jax.jit(lambda x, w: jax.nn.gelu(x @ w) @ w.T)(x, w)
         for called in (f, jax.jit(f)):
             np.testing.assert_allclose(np.float32(called(x, w)), np.float32(right), rtol=5e-2, atol=5e-1)
+
+
+def test_results_are_committed_as_with_jax():
+    f, g = hlo_disc.jit(lambda x: x + 1), jax.jit(lambda x: x + 1)
+    x = jnp.ones(3)
+    for given in (x, jax.device_put(x, jax.devices()[0]), f(x)):
+        assert (f(given).committed, f(given).sharding) == (g(given).committed, g(given).sharding)
+
+
+@pytest.mark.filterwarnings("ignore::hlo_disc.FallbackWarning")
+def test_arguments_on_two_machines():
+    f, on_cpu = hlo_disc.jit(lambda x, y: x + y), jax.device_put(jnp.ones(3), jax.devices("cpu")[0])
+    result = f(jnp.ones(3), on_cpu)  # the one that is not committed moves
+    assert {device.platform for device in result.devices()} == {"cpu"}
+    np.testing.assert_array_equal(result, 2)
+
+
+def test_top_k_of_half():
+    f = hlo_disc.jit(lambda x: jax.lax.top_k(x, x.shape[0] // 2), dims={"x": "(n)"})
+    for n in (7, 64, 257, 5000):
+        x = jnp.asarray(np.random.default_rng(n).standard_normal(n), jnp.float32)
+        for ours, theirs in zip(f(x), jax.lax.top_k(x, n // 2), strict=True):
+            np.testing.assert_array_equal(ours, theirs)

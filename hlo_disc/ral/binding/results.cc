@@ -162,9 +162,9 @@ PyObject* results(Call& call, const Arguments& arguments) {
       if (arguments.adapter()) {
         PyObject* array = result;
         PyObject* weak = type.weak == TensorType::kWeak ? Py_True : Py_False;
-        PyObject* given[] = {array, stays ? weak : arguments.adapted(), weak};
+        PyObject* given[] = {array, arguments.adapted(), weak};
         PyObject* make = stays ? arguments.adapter()->take : arguments.adapter()->wrap;
-        result = PyObject_Vectorcall(make, given, stays ? 2 : 3, nullptr);
+        result = PyObject_Vectorcall(make, given, 3, nullptr);
         Py_DECREF(array);
         if (!result) throw Raised();
       }

@@ -26,7 +26,7 @@ bool initialize_tensors();
 struct Adapter {
   PyObject* give = nullptr;  // array -> DLPack capsule or numpy array; owned
   PyObject* wrap = nullptr;  // (numpy array, the argument that decided, is its type weak) -> array; owned
-  PyObject* take = nullptr;  // (tensor on a GPU, is its type weak) -> array; owned
+  PyObject* take = nullptr;  // the same of a tensor on a GPU; owned
   PyObject* type = nullptr;  // array -> what says its dtype, shape and weakness; owned
   PyObject* weak = nullptr;  // array -> whether its type is weak; owned
   PyObject* deleted = nullptr;  // array -> whether its memory was taken from it; owned

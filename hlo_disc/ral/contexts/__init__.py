@@ -39,8 +39,8 @@ class Adapter(Protocol):
         like: the first argument of the call that is of the framework's type.
         """
 
-    def take(self, tensor: Any, weak: bool) -> Any:
-        """The framework's array over a tensor in a GPU's memory, which has `__dlpack__`."""
+    def take(self, tensor: Any, like: Any, weak: bool) -> Any:
+        """The same over a tensor in a GPU's memory, which has `__dlpack__`."""
 
 
 class Exchanged(Adapter, Protocol):

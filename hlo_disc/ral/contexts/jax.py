@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from hlo_disc.errors import ArgumentError
+from hlo_disc.errors import ArgumentError, UnsupportedOpError
 from hlo_disc.ral import Executable
 from hlo_disc.ral._ral import device_ffi_handler, ffi_handler, held_handler, recordable_ffi_handler, wrapper
 
@@ -100,20 +100,37 @@ def _wrap(array: np.ndarray, like: jax.Array | None, weak: bool = False) -> jax.
     return weakly_typed(made) if weak else made
 
 
-def _take(tensor: Any, weak: bool) -> jax.Array:
+def _take(tensor: Any, like: jax.Array | None, weak: bool) -> jax.Array:
     made = jax.dlpack.from_dlpack(tensor)
+    if like is None or not like.committed:
+        made = _uncommitted(made)
     return weakly_typed(made) if weak else made
 
 
+def _uncommitted(array: jax.Array) -> jax.Array:
+    """The same array, which goes where others are: what is made of another framework's tensor stays where it is."""
+    from jax._src.array import ArrayImpl
+
+    return ArrayImpl(array.aval, array.sharding, array._arrays, committed=False, _skip_checks=True)
+
+
 def platform_of(arrays: Sequence[Any]) -> str:
-    """What JAX calls the machines where the first array that is JAX's lies; "cpu" where none is."""
-    for array in arrays:
-        if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer):
-            client = next(iter(array.sharding.device_set)).client
-            if client.platform != "gpu":
-                return client.platform
-            return "rocm" if "rocm" in client.platform_version.lower() else "cuda"
-    return "cpu"
+    """What JAX calls the machines where the arrays lie that are JAX's; "cpu" where none is.
+
+    Raises UnsupportedOpError where they lie on machines of several kinds: JAX knows which of them move.
+    """
+    known = (x for x in arrays if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer))
+    found = list(dict.fromkeys(map(_platform, known))) or ["cpu"]
+    if len(found) > 1:
+        raise UnsupportedOpError(f"its arguments lie on machines of several kinds: {', '.join(found)}")
+    return found[0]
+
+
+def _platform(array: jax.Array) -> str:
+    client = next(iter(array.sharding.device_set)).client
+    if client.platform != "gpu":
+        return client.platform
+    return "rocm" if "rocm" in client.platform_version.lower() else "cuda"
 
 
 def weakly_typed(array: Any) -> Any:

@@ -60,5 +60,5 @@ class _TorchAdapter:
         """Of a dtype that torch does not have: it stays numpy's."""
         return array
 
-    def take(self, tensor: Any, weak: bool) -> torch.Tensor:
+    def take(self, tensor: Any, like: Any, weak: bool) -> torch.Tensor:
         return torch.from_dlpack(tensor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from hlo_disc.device import Device
@@ -23,16 +23,14 @@ from hlo_disc.stitch.variant import Choice, Condition, When
 FEW_COLUMNS, FEW_FOR_REGIONS = 4, 64
 # Up to this many vectors of rows, long cumulative ops are shared among blocks: more are enough work for all cores.
 FEW_ROWS = 8
-# Up to so many steps a row is left to a smaller team of threads.
-FEW_STEPS = 4
 # More heavy ops keep the registers of a thread busy with one run of neighbours. A gather that finds each lane's element
 # by itself counts as two: its addresses have 64 bits.
 FEW_HEAVY = 4
 # A reduction over more than this many elements is shared among blocks: (lanes on columns, lanes on rows). Of teams with
 # lanes on rows few would be busy otherwise.
 SHARED, SHARED_BY_TEAMS = (1 << 16, 1 << 9), (1 << 16, 1 << 8)
-# More results than these are work enough without sharing, which takes memory for those of all parts.
-FEW_RESULTS, FEW_RESULTS_BY_TEAMS = (1 << 10, 1 << 16), (1 << 12, 1 << 17)
+# A slice has so many elements at least: less, and what slices leave is as much as what they read.
+PER_SLICE = 2
 
 
 def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callable[[Value], bool]) -> list[Choice]:
@@ -46,7 +44,6 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     across = space.lanes_on_rows
     wide = RowVariant(group, space, across, device, facts)
     most = (SHARED_BY_TEAMS if device.teams else SHARED)[across]
-    few_results = (FEW_RESULTS_BY_TEAMS if device.teams else FEW_RESULTS)[across]
     rules: list[Choice] = []
     forms: list[tuple[RowVariant, When]] = [(wide, ())]
     if device.teams:
@@ -57,22 +54,30 @@ def row_choices(group: Group, facts: ShapeFacts, device: Device, static: Callabl
     elif space.rows:
         few = FEW_FOR_REGIONS if any(op.name == "reduce_with" for op in group.ops) else FEW_COLUMNS
         rules.append(Choice(replace(wide, lanes_on_rows=True), (Condition(cols, "<=", few),)))
-    rows, long = dim_product(space.rows), Condition(cols, ">=", most + 1)
     for variant, when in forms:
-        few_rows = _few_rows(variant)
-        if (shared := sliced(variant, few_results)) is not None:
-            rules.append(Choice(shared, (*when, long, Condition(rows, "<=", few_results))))
-        elif (scan := shared_scan(variant, few_rows)) is not None:
-            rules.append(Choice(scan, (*when, long, Condition(rows, "<=", few_rows))))
+        if across or variant.team is None or not variant.team.most:  # others have no long rows
+            rules += [replace(choice, when=(*when, *choice.when)) for choice in _shared(variant, most)]
         rules.append(Choice(variant, when))
     return rules
+
+
+def _shared(variant: RowVariant, most: int) -> Iterator[Choice]:
+    """The forms that share an axis of more than `most` elements among blocks, and when."""
+    rows, cols = dim_product(variant.space.rows), dim_product(variant.space.widest)
+    for few, slices in variant.device.slices[variant.lanes_on_rows]:
+        if (reduction := sliced(variant, slices, few)) is not None:
+            least = max(most + 1, slices * PER_SLICE)
+            yield Choice(reduction, (Condition(cols, ">=", least), Condition(rows, "<=", few)))
+    few = _few_rows(variant)
+    if (scan := shared_scan(variant, few)) is not None:
+        yield Choice(scan, (Condition(cols, ">=", most + 1), Condition(rows, "<=", few)))
 
 
 def _few_rows(variant: RowVariant) -> int:
     """Up to so many rows a cumulative op shares each among blocks."""
     few, device = FEW_ROWS, variant.device
     if variant.team:
-        few = max(few, device.at_once // (device.slices[True] * variant.team.runs))
+        few = max(few, device.at_once // (device.parts * variant.team.runs))
     return few * (variant.width if variant.lanes_on_rows else 1)
 
 
@@ -100,7 +105,7 @@ def _for_teams(variant: RowVariant, device: Device) -> list[tuple[RowVariant, Wh
     shared = [replace(variant, team=team) for team in teams]
     last = [shared[-1], replace(shared[-1], stages=False)] if shared[-1].staged else shared[-1:]
     for form in (*shared[:-1], *last):
-        when = (Condition(size, "<=", FEW_STEPS * form.width),) if form.team is not teams[-1] else ()
+        when = (Condition(size, "<=", form.team.most),) if form.team is not teams[-1] else ()
         forms += [(replace(form, aligned=True), (*when, whole)), (form, when)]
     return forms
 

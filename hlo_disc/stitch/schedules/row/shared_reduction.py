@@ -55,10 +55,10 @@ class SlicedReduction:
         return Dim.const(0)
 
 
-def sliced(whole: RowVariant, most: int) -> SlicedReduction | None:
+def sliced(whole: RowVariant, slices: int, most: int) -> SlicedReduction | None:
     """The two halves of a group that makes nothing but one level of reductions over one axis, and what follows them.
 
-    most: so many results of a reduction there are at most when they are taken.
+    slices: into how many the axis is cut. most: so many results of a reduction there are at most when they are taken.
     """
     group, space = whole.group, whole.space
     if len(space.passes) != 1 or len(space.passes[0].cols) != 1 or group.place:
@@ -69,7 +69,6 @@ def sliced(whole: RowVariant, most: int) -> SlicedReduction | None:
     above = set(backward_slice([x for op in reductions for x in op.operands], group.ops))
     results = tuple(v for op in reductions for v in op.results)
     front = whole.lanes_on_rows
-    slices = whole.device.slices[front]
     work = of_slices(results, slices, front)
     scalars = [x for op in reductions for x in op.operands[len(op.results) :]]
     inits = set(backward_slice(scalars, group.ops))

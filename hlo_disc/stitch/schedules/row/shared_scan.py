@@ -63,7 +63,7 @@ def shared_scan(whole: RowVariant, most: int) -> SharedScan | None:
     above = set(backward_slice([x for op in scans for x in op.operands], group.ops))
     if not scans or any(op in above for op in scans):
         return None
-    front, slices = whole.lanes_on_rows, whole.device.slices[True]
+    front, slices = whole.lanes_on_rows, whole.device.parts
     totals = [_total(op) for op in scans]
     results = [v for op in totals for v in op.results]
     work = of_slices(results, slices, front)

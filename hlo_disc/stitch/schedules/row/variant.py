@@ -105,7 +105,7 @@ class RowVariant:
         return kind + "_unstaged" * (not self.stages) + "_aligned" * self.aligned
 
     def key(self) -> tuple:
-        form = (self.lanes_on_rows, self.narrow, self.sliced, len(self.totals), self.team, self.aligned, self.stages)
+        form = (self.lanes_on_rows, self.narrow, self.slices, len(self.totals), self.team, self.aligned, self.stages)
         return (self.group.key(), *form)
 
     # Host side.

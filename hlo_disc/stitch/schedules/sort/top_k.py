@@ -142,7 +142,7 @@ def _select(s: Sorter, count: Val, load: Callable[[Val], list[Val]]) -> None:
             chosen = b.both(b.splat(before, width), s.body.mask)
             s.body.mask = None
 
-            append = lambda: [b.simd.append(words, chosen, s.tiles, end, 8 * s.layout.device.simd_bytes)]  # noqa: E731
+            append = lambda: [b.lanes.append(words, chosen, s.tiles, end, 8 * s.layout.device.simd_bytes)]  # noqa: E731
             (end,) = b.if_(b.lanes.any(chosen), append, lambda: [end], like=[end])
             return [i + width, end]
 

@@ -36,7 +36,7 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-aarch64 test-frameworks test-models test-lowest test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow bench-jagged gpu-kit ecosystem bench-startup serve-cpp library-sanitizers wheel asan tsan clean
+.PHONY: demo test test-gpu test-hardware test-aarch64 test-frameworks test-models test-lowest test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow bench-jagged bench-gpu ecosystem bench-startup serve-cpp library-sanitizers wheel asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -50,6 +50,17 @@ test-gpu: $(STAMP)
 	$(BIN)/pytest tests/unit/targets/test_models_for_gpus.py -n auto
 	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-cuda
 	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-rocm
+
+# The same programs, and tests of frameworks' memory and streams, on this machine's GPU of NVIDIA's, by a Python that has
+# JAX and PyTorch for it, cupy, pytest-xdist and hypothesis, and for which the runtime was built (`pip install -e .`). A kernel
+# that does what a GPU refuses ends its worker, and the others go on.
+HARDWARE ?= python3
+ON_HARDWARE := $(HARDWARE) -m pytest -n auto --max-worker-restart=400
+test-hardware:
+	$(ON_HARDWARE) tests/gpu --ignore tests/gpu/test_memory.py
+	$(HARDWARE) -m pytest tests/gpu/test_memory.py
+	$(ON_HARDWARE) $(GPU_TESTS) --target small-cuda
+	$(ON_HARDWARE) $(GPU_TESTS) --target cuda
 
 # Programs as AArch64's code, by a Python under QEMU that is brought here: needs a cross compiler and QEMU, and says so.
 test-aarch64: $(STAMP)
@@ -180,10 +191,9 @@ bench-tensorflow: $(STAMP) .venv-tensorflow/installed
 bench-jagged: $(STAMP) .venv-torch/installed
 	.venv-torch/bin/python -W ignore -m benchmarks.jagged
 
-# What checks and times programs on a machine with NVIDIA's GPU and without this compiler: build/gpu-kit.zip, gpu_kit.py
-# in it.
-gpu-kit: $(STAMP)
-	$(BIN)/python tools/gpu_kit/build.py build/gpu-kit
+# Kernels next to PyTorch's on this machine's GPU of NVIDIA's, by a Python that has what test-hardware says.
+bench-gpu:
+	$(HARDWARE) -m benchmarks.gpu
 
 # Programs of flax, equinox, Keras and others next to jax.jit, as in make ecosystem FILTER='keras *'.
 ecosystem: $(STAMP) .venv-ecosystem/installed

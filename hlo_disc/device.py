@@ -113,8 +113,8 @@ class Device:
     grain: elements of memory-bound work that are worth a block of their own, of a team for each of its runs.
     at_once: runs that all teams should have before a run has more than a register of work, up to the grain; 0 where
         blocks are always worth the grain.
-    slices: parts of a long axis that blocks share, by how many results there are at most: where its results are combined
-        at once, and where one by one. parts: the same of cumulative ops.
+    slices: parts of a long axis that blocks share, by how many results there are at most: where its results are
+        combined at once, and where one by one. parts: the same of cumulative ops.
     grain_flops: FLOPs of compute-bound work that are worth a block of their own.
     teams: of which sizes, smallest first, teams of threads share blocks; none where a block is one thread's.
     tiles: those of a team in a matrix multiply, of which the first that sizes allow is taken and the last is for all;

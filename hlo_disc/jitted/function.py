@@ -205,7 +205,10 @@ class JitFunction(Shown, Generic[P, R]):
                 return call(flat, leaves, infos)
             if spread := any(map(is_spread, leaves)):
                 raise UnsupportedOpError(SPREAD)
-            there = flat.on(platform_of(leaves)) if flat.follows else flat
+            if flat.follows:
+                spread = True  # what is refused here is told by where arrays lie
+                there = flat.on(platform_of(leaves))
+                spread = False
             entry = there.entry(infos)
             variant = there.program(entry, infos)
             conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]

@@ -131,3 +131,6 @@ def test_arguments_on_two_kinds_of_machines_are_left_to_jax(monkeypatch):
     with pytest.warns(hlo_disc.FallbackWarning, match="on machines of several kinds: cpu, cuda"):
         np.testing.assert_array_equal(f(x, y), x + y)
     assert not targets(f)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(f(x, y), x + y)
+    assert targets(f) == ["cpu"]

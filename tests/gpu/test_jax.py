@@ -93,12 +93,14 @@ def test_results_are_committed_as_with_jax():
         assert (f(given).committed, f(given).sharding) == (g(given).committed, g(given).sharding)
 
 
-@pytest.mark.filterwarnings("ignore::hlo_disc.FallbackWarning")
 def test_arguments_on_two_machines():
     f, on_cpu = hlo_disc.jit(lambda x, y: x + y), jax.device_put(jnp.ones(3), jax.devices("cpu")[0])
-    result = f(jnp.ones(3), on_cpu)  # the one that is not committed moves
-    assert {device.platform for device in result.devices()} == {"cpu"}
+    with pytest.warns(hlo_disc.FallbackWarning, match="on machines of several kinds"):
+        result = f(jnp.ones(3), on_cpu)
+    assert {device.platform for device in result.devices()} == {"cpu"}  # the one that is not committed moved
     np.testing.assert_array_equal(result, 2)
+    np.testing.assert_array_equal(f(jnp.ones(3), jnp.ones(3)), 2)
+    assert f.stats().fallbacks[0].calls == 1
 
 
 def test_top_k_of_half():

@@ -108,13 +108,6 @@ class Lanes(ABC):
         self.once(lambda: memref.StoreOp(x.v, buffer.v, [at.v]))
 
     @abstractmethod
-    def append(self, xs: Sequence[Val], chosen: Val, buffers: Sequence[Val], end: Val, register_bits: int) -> Val:
-        """Store the chosen lanes of each x, which is one thread's own, to its buffer from `end` on.
-
-        Returns where they end. What lies behind, up to as many elements as there are lanes, may be overwritten.
-        """
-
-    @abstractmethod
     def load(self, buffer: Val, at: Val, lanes: int, mask: Val | None, fixed: bool) -> Val:
         """Elements one after another, see `Builder.load`."""
 
@@ -274,6 +267,17 @@ class SimdLanes(Lanes):
         return self.shuffle(mask, none, [lanes.get(place, n) for place in range(n)])
 
     def append(self, xs: Sequence[Val], chosen: Val, buffers: Sequence[Val], end: Val, register_bits: int) -> Val:
+        """Store the chosen lanes of each x to its buffer from `end` on; returns where they end.
+
+        What lies behind, up to as many elements as there are lanes, may be overwritten. register_bits: of a register
+        whose lanes the machine moves together; 0 where it has none.
+        """
+        if not register_bits:
+            for k, bit in enumerate(self.elements(chosen)):
+                for x, buffer in zip(xs, buffers, strict=True):
+                    self.b.store(self.take(x, k), buffer, end)
+                end = end + self.b.cast(arith.IndexCastUIOp, self.b.index_type, bit)
+            return end
         # Register by register: of wider vectors LLVM stores the rest to addresses that are not as aligned as it says.
         lanes = min(chosen.lanes, *(register_bits // ir.IntegerType(x.element).width for x in xs))
         for begin in range(0, chosen.lanes, lanes):

@@ -326,15 +326,6 @@ class ThreadLanes(Lanes):
 
     # Between lanes and memory.
 
-    def append(self, xs: Sequence[Val], chosen: Val, buffers: Sequence[Val], end: Val, register_bits: int) -> Val:
-        """Lane by lane: what LLVM makes of compressed vectors here is a stack, read at the wrong multiples."""
-        b = self.b
-        for k, bit in enumerate(b.simd.elements(chosen)):
-            for x, buffer in zip(xs, buffers, strict=True):
-                b.store(b.simd.take(x, k), buffer, end)
-            end = end + b.cast(arith.IndexCastUIOp, b.index_type, bit)
-        return end
-
     def is_multiple(self, x: Scalar, number: int) -> None:
         """Neighbours are read and written together where they start at a multiple of their number."""
         if isinstance(x, Val):

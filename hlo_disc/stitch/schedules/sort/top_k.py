@@ -142,7 +142,9 @@ def _select(s: Sorter, count: Val, load: Callable[[Val], list[Val]]) -> None:
             chosen = b.both(b.splat(before, width), s.body.mask)
             s.body.mask = None
 
-            append = lambda: [b.lanes.append(words, chosen, s.tiles, end, 8 * s.layout.device.simd_bytes)]  # noqa: E731
+            # For a thread of a GPU's, LLVM compresses in a stack, which it reads at the wrong multiples.
+            register_bits = 0 if s.layout.device.teams else 8 * s.layout.device.simd_bytes
+            append = lambda: [b.simd.append(words, chosen, s.tiles, end, register_bits)]  # noqa: E731
             (end,) = b.if_(b.lanes.any(chosen), append, lambda: [end], like=[end])
             return [i + width, end]
 

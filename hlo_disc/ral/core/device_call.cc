@@ -222,6 +222,8 @@ OnDevice::OnDevice(Gpu& gpu, const Program& program) : gpu(gpu), kernels(gpu), s
 OnDevice::~OnDevice() {
   try {
     Gpu::Current current(gpu);
+    // Calls may have yet to read them, and to run the kernels, in any stream.
+    gpu.driver.synchronize_all();
     constants.clear();
   } catch (const Error&) {  // a context that is gone has taken them along
   }

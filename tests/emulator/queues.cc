@@ -33,7 +33,7 @@ std::mutex mutex;
 std::atomic<bool> hostile{false};
 bool strict = false;
 std::mt19937_64 numbers;
-int haste = 0;  // of so many calls one lets time pass; 0 for none, so that all is as late as can be
+int haste = 0;  // of so many calls one lets time pass; with 0 none does, so that all is as late as can be
 std::map<void*, std::shared_ptr<Queue>> streams;
 std::vector<std::shared_ptr<Queue>> busy;  // with work that waits, of streams that are gone too
 uintptr_t last_handle = 0x57e0000;
@@ -111,7 +111,7 @@ void be_hostile(uint64_t seed, bool is_strict) {
   be_kind();
   std::lock_guard<std::mutex> lock(mutex);
   numbers.seed(seed);
-  haste = std::vector<int>{0, 8, 2}[numbers() % 3];
+  haste = std::vector<int>{0, 8, 2}[seed % 3];
   strict = is_strict;
   hostile = true;
 }

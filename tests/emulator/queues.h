@@ -15,7 +15,8 @@ namespace queues {
 struct Queue;
 using Moment = std::vector<std::pair<std::shared_ptr<Queue>, uint64_t>>;
 
-// From now on work waits; or no longer, after all that waits is done. strict: see `copy_in` of the driver.
+// From now on work waits; or no longer, after all that waits is done. Of seeds that 3 divides no time passes but when
+// somebody waits. strict: see copies from the host.
 void be_hostile(uint64_t seed, bool strict);
 void be_kind();
 bool is_hostile();

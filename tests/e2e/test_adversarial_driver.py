@@ -6,8 +6,10 @@ import ctypes
 import functools
 import gc
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import depth
 import emulated
 import frameworks
 import jax.numpy as jnp
@@ -376,13 +378,8 @@ def overwriting(framework: Framework, stream: int, count: int = 4) -> None:
     """What others do at once with the memory of results that is free."""
     for _ in range(count):
         address = made("cuMemAllocAsync", 4 * SIZE, stream)
-        call(
-            "cuMemcpyHtoDAsync_v2",
-            address,
-            framework.pinned(np.full(SIZE, 99, np.float32)).ctypes.data,
-            4 * SIZE,
-            stream,
-        )
+        source = framework.pinned(np.full(SIZE, 99, np.float32))
+        call("cuMemcpyHtoDAsync_v2", address, source.ctypes.data, source.nbytes, stream)
         call("cuMemFreeAsync", address, stream)
 
 
@@ -469,3 +466,178 @@ def test_a_call_that_fails(target, name, strict):
         assert failed > 5
         gc.collect()
         framework.close()
+
+
+# At random
+
+
+class Interleaving:
+    """Calls, consumers and frameworks of one thread in a random order. Numbers are small, so that sums are exact."""
+
+    may_fail = True
+    SIZES = ((5, 0.6), (300, 0.3), (17_000, 0.1))  # and how likely; the last is too large for a copy of the runtime's
+
+    def __init__(self, seed: int):
+        self.random = np.random.default_rng(seed)
+        self.target = self.pick(list(KINDS))
+        self.framework = Framework(kind=KINDS[self.target])
+        self.size = int(self.random.choice([n for n, _ in self.SIZES], p=[p for _, p in self.SIZES]))
+        self.tensors: list[frameworks.Tensor] = []
+        self.results: list[tuple[object, int | None, np.ndarray]] = []  # and the framework's stream that computes them
+        self.held: list[tuple[Taken, int | None, np.ndarray]] = []  # by consumers, and the only stream that may read
+        self.reads: list[tuple[np.ndarray, np.ndarray]] = []  # what comes there, and what has to
+
+    def pick(self, of: Sequence):
+        return of[self.random.integers(len(of))]
+
+    def chance(self, of: int) -> bool:
+        return self.random.integers(of) == 0
+
+    def array(self) -> np.ndarray:
+        return self.random.integers(-9, 9, self.size).astype(np.float32)
+
+    def run(self, steps: int) -> None:
+        likely = {self.call: 6, self.make: 4, self.consume: 4, self.read: 4, self.drop: 3, self.switch: 2, self.look: 1}
+        actions = [action for action, times in likely.items() for _ in range(times)]
+        for _ in range(steps):
+            self.pick(actions)()
+        self.end()
+
+    def make(self) -> None:
+        kind, offset = self.pick([Streamed, Streamed, Streamless]), self.pick([0, 0, 0, 4, 16])
+        self.tensors.append(self.framework.put(self.array(), kind, offset))
+
+    def argument(self) -> tuple[object, np.ndarray]:
+        """One of any kind, and what it holds."""
+        small = [(x, array) for x, _, array in self.results if array.ndim == 1 and abs(array).max() < 1000]
+        if small and self.chance(4):
+            return small[self.random.integers(len(small))]
+        if self.tensors and not self.chance(4):
+            tensor = self.pick(self.tensors)
+            return tensor, tensor.array
+        array = self.array()
+        return (self.framework.pinned(array) if self.chance(2) else array.copy()), array
+
+    def call(self) -> None:
+        name = self.pick(["combined", "combined", "looked_up", "counted"])
+        (x, in_x), (y, in_y) = self.argument(), self.argument()
+        expected = right(name, in_x, in_y)
+        resident = [given for given in (x, y) if not isinstance(given, np.ndarray)]
+        computes = self.framework.current if resident and isinstance(resident[0], Streamed) else None
+        fails = self.may_fail and self.chance(8)
+        if fails:
+            emulated.emulator().fake_fail(int(self.random.integers(1, 25)), 719)
+        results: list[object] = []
+        try:
+            results = program(name, self.target)(x, y)
+        except (DeviceError, frameworks.DriverError):
+            if not fails:
+                raise
+        finally:
+            if fails:
+                emulated.emulator().fake_fail(0, 0)
+        for given in (x, y):
+            if isinstance(given, np.ndarray):
+                given[:] = 99
+            elif self.chance(3):
+                self.tensors = [tensor for tensor in self.tensors if tensor is not given]
+        del x, y, given, resident
+        for result, array in zip(results, expected, strict=False):
+            if isinstance(result, np.ndarray):
+                np.testing.assert_array_equal(result, array)
+            elif not self.chance(4):
+                self.results.append((result, computes, array))
+
+    def consume(self) -> None:
+        """A consumer names a stream. If that computes the result, nobody waits; or it is finished, for all streams."""
+        if self.results:
+            result, computes, array = self.results.pop(self.random.integers(len(self.results)))
+            named = self.pick([self.framework.current, *self.framework.streams])
+            only = named if named == computes else None
+            self.held.append((Taken(self.framework, result, named or self.pick([None, 1])), only, array))
+            if self.chance(3):
+                self.results.append((result, computes, array))
+
+    def read(self) -> None:
+        """A consumer lets go of what it has put a read of into its stream."""
+        if self.held:
+            held, only, array = self.held.pop(self.random.integers(len(self.held)))
+            self.reads.append((held.read(self.pick(self.framework.streams) if only is None else only), array))
+            held.drop()
+
+    def drop(self) -> None:
+        for one in (self.tensors, self.results):
+            if one and self.chance(2):
+                del one[self.random.integers(len(one))]
+
+    def switch(self) -> None:
+        streams = self.framework.streams
+        if len(streams) > 2 and self.chance(6):
+            gone = self.pick(streams[1:])
+            for held, _, array in [one for one in self.held if one[1] == gone]:  # it was promised to this stream alone
+                self.reads.append((held.read(gone), array))
+                held.drop()
+            self.held = [one for one in self.held if one[1] != gone]
+            self.framework.destroy(gone)
+        elif self.chance(4):
+            self.framework.switch(self.framework.new_stream())
+        else:
+            self.framework.switch(self.pick(streams))
+
+    def look(self) -> None:
+        ral.device_blocks()  # lets go of what may go
+        if self.chance(4):
+            ral.trim()
+        call("cuStreamSynchronize", self.pick(self.framework.streams))
+
+    def end(self) -> None:
+        self.tensors.clear()
+        self.results.clear()
+        while self.held:
+            self.read()
+        self.framework.finish()
+        for found, array in self.reads:
+            np.testing.assert_array_equal(found, array)
+        self.framework.close()
+
+
+class Threaded(Interleaving):
+    may_fail = False  # planted failures are everybody's
+
+
+COUNT, PARTS = depth.examples(200, 2000), 8
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_interleavings(part):
+    for seed in range(part, COUNT, PARTS):
+        with emulated.hostile(seed, strict=seed // 3 % 2 == 1):
+            try:
+                Interleaving(seed).run(60)
+                emulated.check()
+            except BaseException as error:
+                error.add_note(f"seed {seed}")
+                raise
+            gc.collect()
+        emulated.check()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_threads(seed):
+    """Each has a framework of its own; any of them does work that others have left."""
+    failures: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            Threaded(100 * seed + number).run(60)
+        except BaseException as error:
+            failures.append(error)
+
+    with emulated.hostile(seed):
+        threads = [threading.Thread(target=run, args=[number]) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise failures[0]

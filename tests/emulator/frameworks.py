@@ -135,10 +135,11 @@ class Framework:
         return self.streams[-1]
 
     def destroy(self, stream: int) -> None:
-        """Forget a stream, and the memory that is kept in it."""
+        """Forget a stream, and the memory that is kept in it. The current one waits for what it has."""
         self.streams.remove(stream)
         if self.current == stream:
-            self.switch(self.streams[0])
+            self.current = self.streams[0]
+        self.order(self.current, stream)
         for (of, _), addresses in self._kept.items():
             while of == stream and addresses:
                 call("cuMemFreeAsync", addresses.pop(), stream)
@@ -196,8 +197,9 @@ class Tensor:
 
     def __del__(self) -> None:
         if hasattr(self, "base"):
-            for stream in self.used & {*self.framework.streams}:
-                self.framework.order(self.stream, stream)
+            streams = self.framework.streams
+            for stream in self.used if self.stream in streams else ():
+                self.framework.order(self.stream, stream if stream in streams else self.framework.current)
             self.framework.give_back(self.base, self.size, self.stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -207,10 +209,8 @@ class Tensor:
         """Ready for that stream, where the framework takes care of that."""
         self.prepare(0 if stream in (None, 1) else stream)
         code = {"f": 2, "i": 0}[self.dtype.kind]
-        self.raw = Raw(
-            self.address, self.framework.kind, 0, len(self._shape), code, 8 * self.dtype.itemsize, 1, self._shape, None, 0, None,
-            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(),
-        )  # fmt: skip
+        kind, bits, nothing = self.framework.kind, 8 * self.dtype.itemsize, ctypes.CFUNCTYPE(None, ctypes.c_void_p)()
+        self.raw = Raw(self.address, kind, 0, len(self._shape), code, bits, 1, self._shape, None, 0, None, nothing)
         return api.PyCapsule_New(ctypes.addressof(self.raw), b"dltensor", None)
 
     def prepare(self, stream: int) -> None:
@@ -230,12 +230,12 @@ class Streamed(Tensor):
 
 
 class Streamless(Tensor):
-    """Used in any stream, which waits for its own; who asks for it has to be done with it when it lets go."""
+    """Used in any stream, which waits for the current one; who asks for it has to be done with it when it lets go."""
 
     __module__ = "streamless_framework"
 
     def prepare(self, stream: int) -> None:
-        self.framework.order(stream, self.stream)
+        self.framework.order(stream, self.framework.current)
 
 
 class Taken:

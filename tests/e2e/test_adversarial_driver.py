@@ -6,6 +6,7 @@ import ctypes
 import functools
 import gc
 import itertools
+import mmap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -104,8 +105,6 @@ def test_other_memory_is_read_late_where_the_driver_is_strict(strict):
 
 
 def test_memory_of_the_host_that_is_gone_is_an_error():
-    import mmap
-
     with emulated.hostile(LATE, strict=True):
         framework, source = Framework(), mmap.mmap(-1, 1 << 20)
         view = ctypes.c_char.from_buffer(source)
@@ -374,6 +373,32 @@ def test_an_argument_of_another_stream_may_go_after_a_call(framework):
         del others, results
 
 
+class Elsewhere(Streamed):
+    """Of another framework, with a stream of its own."""
+
+    __module__ = "framework_elsewhere"
+
+    def prepare(self, stream: int) -> None:
+        self.framework.order(stream, self.stream)
+
+
+def test_arguments_of_two_frameworks_may_go_after_a_call(framework):
+    """Of which the second one knows nothing of the call's stream."""
+    f, (a, b) = program("combined"), framework.streams[1:]
+    contexts.register_stream(Elsewhere.__module__, lambda: b)
+    for _ in range(5):
+        framework.current = b
+        y = framework.put(numbers(3), Elsewhere)
+        framework.current = a
+        results = f(framework.put(numbers()), y)
+        del y
+        framework.current = b
+        others = [framework.put(np.full(SIZE, 99, np.float32)) for _ in range(4)]
+        call("cuStreamSynchronize", b)
+        consumed_alike(results, right("combined", numbers(), numbers(3)), a, a)
+        del others, results
+
+
 def overwriting(framework: Framework, stream: int, count: int = 4) -> None:
     """What others do at once with the memory of results that is free."""
     for _ in range(count):
@@ -440,17 +465,24 @@ def test_a_program_may_go_after_a_call(tmp_path, framework):
         consumed_alike([result], right("looked_up", numbers(), numbers(3)), framework.current, framework.current)
 
 
+def mapped(array: np.ndarray) -> np.ndarray:
+    """A copy in memory that is the process's no longer when it goes."""
+    copy = np.frombuffer(mmap.mmap(-1, array.nbytes), array.dtype)
+    copy[:] = array
+    return copy
+
+
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("target", KINDS)
 def test_a_call_that_fails(target, name, strict):
-    """What it reads may change, what it has made is freed, and the next call is right."""
+    """What it reads may go, what it has made is freed, and the next call is right."""
     with emulated.hostile(LATE + 1, strict) as driver:
         framework = Framework(kind=KINDS[target])
         f = program(name, target)
         failed = 0
         for n in range(1, 40):
-            x, large = framework.put(numbers(0, 20_000), offset=4), numbers(3, 20_000)
+            x, large = framework.put(numbers(0, 20_000), offset=4), mapped(numbers(3, 20_000))
             results = []
             driver.fake_fail(n, 719)
             try:
@@ -458,7 +490,6 @@ def test_a_call_that_fails(target, name, strict):
             except (DeviceError, frameworks.DriverError):
                 failed += 1
             driver.fake_fail(0, 0)
-            large[:] = 99
             del x, large, results
             framework.put(np.full(20_001, 99, np.float32))
             results = f(framework.put(numbers()), numbers(3))

@@ -44,6 +44,7 @@ class Failed(Exception):
 
 @pytest.fixture(autouse=True)
 def targets(emulated_targets) -> Iterator[None]:
+    emulated.emulator().fake_stream(ctypes.c_void_p(STREAM))
     yield
     emulated.emulator().fake_fail(0, 0)
     emulated.check()
@@ -64,6 +65,7 @@ def on_device(size: int) -> int:
     driver.cuCtxPushCurrent_v2(None)
     assert driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(size), None) == 0
     driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+    driver.fake_finish()
     return address.value
 
 
@@ -116,8 +118,12 @@ class Xla:
         try:
             yield inferred, types, memory
         finally:
+            driver = emulated.emulator()
+            driver.fake_finish()
+            driver.cuCtxPushCurrent_v2(None)
             for address in memory:
-                emulated.emulator().cuMemFreeAsync(ctypes.c_size_t(address), None)
+                driver.cuMemFreeAsync(ctypes.c_size_t(address), None)
+            driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
 
     @staticmethod
     def _copy(arrays: Sequence[np.ndarray], memory: Sequence[int]) -> None:
@@ -153,6 +159,7 @@ class Xla:
     @staticmethod
     def _array(dtype: str, shape: Sequence[int], address: int) -> np.ndarray:
         made = np.empty(shape, dtype)
+        emulated.emulator().fake_finish()
         ctypes.memmove(made.ctypes.data, address, made.nbytes)
         return made
 

@@ -166,6 +166,7 @@ void fake_idle(bool on) { idling = on; }
 
 // Runs what was recorded. Returns how many launches that were.
 int fake_replay() {
+  queues::wait_for(queues::now());
   for (const Recorded& x : recorded) {
     simt_warp(x.warp);
     simt_launch(x.run, x.blocks, x.threads, x.shared, x.record.data());

@@ -81,7 +81,8 @@ def emulator() -> ctypes.CDLL:
 def hostile(seed: int, strict: bool = False) -> Iterator[ctypes.CDLL]:
     """The driver does what streams have as late as it may, and hands memory out again as soon as it may.
 
-    strict: a copy reads memory of the host when it is done, also where that is not pinned.
+    seed: of the order in which streams take turns; if 3 divides it they do so only when somebody waits. strict: a copy
+    reads memory of the host when it is done, also where that is not pinned.
     """
     driver = emulator()
     driver.fake_hostile(ctypes.c_uint64(seed), strict)

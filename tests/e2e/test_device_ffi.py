@@ -79,7 +79,7 @@ class Xla:
     def __init__(self, library: ctypes.CDLL, executable: hlo_disc.Executable):
         self.library, self.native = library, executable.native
         self.number = self.native.publish(executable.content)
-        self.context = Context(STREAM, 0, pointer("cuMemAllocAsync"), pointer("cuMemFreeAsync"))
+        self.context = Context(STREAM, 0, pointer("cuMemAllocAsync"), pointer("fake_release"))
         self.handler = _ral.device_ffi_handler()
 
     def __call__(self, *arrays: np.ndarray, short: int = 0) -> list[np.ndarray]:
@@ -209,6 +209,7 @@ def test_programs(name, target, xla):
 def test_all_is_put_into_the_stream_of_xla(xla):
     call = Xla(xla, hlo_disc.compile(jax.nn.softmax, "f32[n, 5]", target="emulated-cuda"))
     for stream in (STREAM, STREAM + 16):
+        emulated.emulator().fake_stream(ctypes.c_void_p(stream))
         call.context.stream = stream
         call(np.ones((3, 5), np.float32))
         assert emulated.emulator().fake_last_stream() == stream

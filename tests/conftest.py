@@ -29,6 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--target", metavar="NAME", help="compile for it: emulated-cuda, emulated-rocm, aarch64, cuda, small-cuda"
     )
+    parser.addoption(
+        "--hostile", metavar="SEED", type=int, help="the emulated GPU's driver does work as late as it may"
+    )
     parser.addoption("--native", type=Path, metavar="DIR", help="test the native module that was built in DIR")
 
 
@@ -106,6 +109,18 @@ def no_error_of_a_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
         emulated.check()
     if is_hardware(request.config):
         hardware.check(request.node.nodeid)
+
+
+@pytest.fixture(autouse=True)
+def hostile_driver(request: pytest.FixtureRequest, no_error_of_a_gpu: None) -> Iterator[None]:
+    """With --hostile, the driver of emulated GPUs is."""
+    if (seed := request.config.getoption("--hostile")) is None:
+        yield
+        return
+    import emulated
+
+    with emulated.hostile(seed, strict=seed // 3 % 2 == 1):
+        yield
 
 
 @pytest.fixture

@@ -44,6 +44,7 @@ class Failed(Exception):
 
 @pytest.fixture(autouse=True)
 def targets(emulated_targets) -> Iterator[None]:
+    emulated.emulator().fake_stream(ctypes.c_void_p(STREAM))
     yield
     emulated.emulator().fake_fail(0, 0)
     emulated.check()
@@ -64,6 +65,7 @@ def on_device(size: int) -> int:
     driver.cuCtxPushCurrent_v2(None)
     assert driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(size), None) == 0
     driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+    driver.fake_finish()
     return address.value
 
 
@@ -77,7 +79,7 @@ class Xla:
     def __init__(self, library: ctypes.CDLL, executable: hlo_disc.Executable):
         self.library, self.native = library, executable.native
         self.number = self.native.publish(executable.content)
-        self.context = Context(STREAM, 0, pointer("cuMemAllocAsync"), pointer("cuMemFreeAsync"))
+        self.context = Context(STREAM, 0, pointer("cuMemAllocAsync"), pointer("fake_release"))
         self.handler = _ral.device_ffi_handler()
 
     def __call__(self, *arrays: np.ndarray, short: int = 0) -> list[np.ndarray]:
@@ -116,8 +118,12 @@ class Xla:
         try:
             yield inferred, types, memory
         finally:
+            driver = emulated.emulator()
+            driver.fake_finish()
+            driver.cuCtxPushCurrent_v2(None)
             for address in memory:
-                emulated.emulator().cuMemFreeAsync(ctypes.c_size_t(address), None)
+                driver.cuMemFreeAsync(ctypes.c_size_t(address), None)
+            driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
 
     @staticmethod
     def _copy(arrays: Sequence[np.ndarray], memory: Sequence[int]) -> None:
@@ -153,6 +159,7 @@ class Xla:
     @staticmethod
     def _array(dtype: str, shape: Sequence[int], address: int) -> np.ndarray:
         made = np.empty(shape, dtype)
+        emulated.emulator().fake_finish()
         ctypes.memmove(made.ctypes.data, address, made.nbytes)
         return made
 
@@ -202,6 +209,7 @@ def test_programs(name, target, xla):
 def test_all_is_put_into_the_stream_of_xla(xla):
     call = Xla(xla, hlo_disc.compile(jax.nn.softmax, "f32[n, 5]", target="emulated-cuda"))
     for stream in (STREAM, STREAM + 16):
+        emulated.emulator().fake_stream(ctypes.c_void_p(stream))
         call.context.stream = stream
         call(np.ones((3, 5), np.float32))
         assert emulated.emulator().fake_last_stream() == stream

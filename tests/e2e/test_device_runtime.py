@@ -268,8 +268,10 @@ def test_a_write_outside_of_a_block_is_found():
     address = ctypes.c_size_t()
     for at, message in ((99, ""), (100, "outside of its memory"), (256, "outside"), (-1, "outside")):
         assert driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(100), None) == 0
+        driver.fake_finish()
         ctypes.memset(address.value + at, 1, 1)
         assert driver.cuMemFreeAsync(address, None) == 0
+        driver.fake_finish()
         if message:
             with pytest.raises(emulated.SimtError, match=message):
                 emulated.check()

@@ -58,6 +58,7 @@ class Tensor:
         driver.cuCtxPushCurrent_v2(None)
         assert driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(array.nbytes), None) == 0
         driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+        driver.fake_finish()
         ctypes.memmove(address.value, np.ascontiguousarray(array).ctypes.data, array.nbytes)
         self.address, self.kind, self.ordinal, self.dtype = address.value, kind, ordinal, array.dtype
         self._shape = (ctypes.c_int64 * array.ndim)(*array.shape)
@@ -77,7 +78,11 @@ class Tensor:
         return api.PyCapsule_New(ctypes.addressof(self.raw), b"dltensor", None)
 
     def free(self) -> None:
-        emulated.emulator().cuMemFreeAsync(ctypes.c_size_t(self.address), None)
+        driver = emulated.emulator()
+        driver.fake_finish()
+        driver.cuCtxPushCurrent_v2(None)
+        assert driver.cuMemFreeAsync(ctypes.c_size_t(self.address), None) == 0
+        driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
 
 
 def contents(result: object, **stream: int | None) -> np.ndarray:
@@ -90,6 +95,7 @@ def contents(result: object, **stream: int | None) -> np.ndarray:
     dtype = np.dtype({2: "f", 0: "i"}[raw.code] + str(raw.bits // 8))
     assert dtype == result.dtype
     made = np.empty(result.shape, dtype)
+    emulated.emulator().fake_finish()
     ctypes.memmove(made.ctypes.data, raw.data, made.nbytes)
     raw.deleter(ctypes.addressof(raw))
     return made
@@ -98,6 +104,7 @@ def contents(result: object, **stream: int | None) -> np.ndarray:
 @pytest.fixture(autouse=True)
 def nothing_is_left(monkeypatch, emulated_targets) -> Iterator[None]:
     monkeypatch.setattr(contexts, "_STREAMS", dict(contexts._STREAMS))
+    emulated.emulator().fake_stream(ctypes.c_void_p(THEIRS))
     before = ral.device_blocks(), ral.live_bytes()
     yield
     gc.collect()

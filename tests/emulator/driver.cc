@@ -2,30 +2,28 @@
 // emulator. An image is a list of kernels' names, addresses and how much shared memory launches of them may ask for, which
 // ends with a null, behind a word that says so.
 //
-// Blocks of memory begin and end with words that nobody may change; their contents are NaN at first. What a driver
-// would not do is an error of the next call that asks for failures.
+// What a driver would not do is an error of the next call that asks for failures. Calls do their work at once, unless the
+// driver is hostile: see `queues.h`.
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "memory.h"
+#include "queues.h"
 #include "simt.h"
 
 extern "C" {
 void simt_launch(void (*kernel)(const void*), int64_t blocks, int64_t threads, int64_t shared, const void* record);
-void simt_fail(const char* what);
 void simt_warp(int threads);
-bool simt_failed();
-const char* simt_failure();
 }
 
 namespace {
 
 constexpr uint64_t kImage = 0x746d69735f636c68;
-constexpr uint64_t kGuard = 0x5eadbeef5eadbeef;
-constexpr size_t kMargin = 256;
-constexpr int kLaunchFailed = 719;
+constexpr int kNoContext = 201, kNoHandle = 400, kNotReady = 600, kLaunchFailed = 719;
 // Shared memory of a kernel of CUDA's that has not been given more, with what it has under names.
 constexpr int64_t kUnasked = 48 << 10;
 constexpr int kMostShared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -39,7 +37,6 @@ struct Kernel {
 };
 
 std::mutex mutex;
-std::map<uintptr_t, simt::Region> blocks;
 std::map<const void*, int64_t> given;  // shared memory that launches of a kernel may ask for, where somebody said so
 int context, calls_left = -1, error_then = 0;
 thread_local int current = 0;
@@ -57,8 +54,18 @@ bool recording = false, idling = false;
 std::vector<Recorded> recorded;
 constexpr int kNotWhileRecording = 900;  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 
+struct Event {
+  queues::Moment moment;
+};
+std::set<const Event*> events;
+
+// Of a hostile driver: where a kernel is from, and how many launches a module has to come.
+std::map<const void*, void*> module_of;
+std::map<void*, int> to_come;
+
 // What a call returns: mostly 0.
 int outcome() {
+  queues::pass_time();
   std::lock_guard<std::mutex> lock(mutex);
   if (calls_left > 0 && --calls_left == 0) return error_then;
   return recording ? kNotWhileRecording : 0;
@@ -70,36 +77,56 @@ int outcome_of_any() {
   return error == kNotWhileRecording ? 0 : error;
 }
 
-void fill(uintptr_t address, size_t bytes) {
-  for (size_t i = 0; i < bytes; i += 8) memcpy(reinterpret_cast<void*>(address + i), &kGuard, 8);
-}
-
-bool whole(uintptr_t address, size_t bytes) {
-  for (size_t i = 0; i < bytes; i += 8) {
-    if (memcmp(reinterpret_cast<void*>(address + i), &kGuard, 8) != 0) return false;
-  }
-  return true;
-}
-
-// Is this range inside one block?
-bool is_inside(uintptr_t address, size_t bytes) {
-  simt::Region* block = simt::find_region(address);
-  return block && bytes <= block->bytes - (address - block->start);
-}
-
 void check_current() {
-  if (current < 1) simt_fail("a call of the driver without a context, or on another GPU");
+  if (current < 1) queues::fail("a call of the driver without a context, or on another GPU");
+}
+
+// Whether a hostile driver takes a call that is about a stream. Others take those of threads without a context, and for
+// streams that nobody made.
+bool takes(void* stream) {
+  if (!queues::is_hostile()) return true;
+  if (current < 1) queues::fail("a call of the driver without a context, or on another GPU");
+  if (!queues::has_stream(stream)) queues::fail("a call for a stream that is not there");
+  return current > 0 && queues::has_stream(stream);
+}
+
+int refused() { return current < 1 ? kNoContext : kNoHandle; }
+
+// The same of an event.
+Event* taken(void* event) {
+  std::lock_guard<std::mutex> lock(mutex);
+  bool there = events.count(static_cast<Event*>(event));
+  if (there && (current > 0 || !queues::is_hostile())) return static_cast<Event*>(event);
+  queues::fail("a call for an event that is not there, or without a context");
+  return nullptr;
+}
+
+// A planted failure of a wait is told when what it waits for is done, for of a GPU that failed nothing runs any more.
+int waited(int error, const queues::Moment& moment) {
+  if (error == kNotWhileRecording) return error;
+  queues::wait_for(moment);
+  if (error) return error;
+  return queues::has_failed() ? kLaunchFailed : 0;
+}
+
+void copy(uintptr_t to, uintptr_t from, size_t bytes) {
+  if (!memory::is_inside(from, bytes) || !memory::is_inside(to, bytes))
+    return queues::fail("a copy of what is no memory of the GPU");
+  memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
+}
+
+void copy_in(uintptr_t to, const void* from, size_t bytes) {
+  if (!memory::is_inside(to, bytes)) return queues::fail("a copy to what is no memory of the GPU");
+  if (!memory::read_host(reinterpret_cast<void*>(to), from, bytes))
+    queues::fail("a copy from memory of the host that is gone");
+}
+
+void copy_out(void* to, uintptr_t from, size_t bytes) {
+  if (!memory::is_inside(from, bytes)) return queues::fail("a copy from what is no memory of the GPU");
+  memcpy(to, reinterpret_cast<void*>(from), bytes);
 }
 
 }  // namespace
-
-simt::Region* simt::find_region(uintptr_t address) {
-  std::lock_guard<std::mutex> lock(mutex);
-  auto after = blocks.upper_bound(address);
-  if (after == blocks.begin()) return nullptr;
-  Region& found = (--after)->second;
-  return address - found.start <= found.bytes ? &found : nullptr;
-}
 
 extern "C" {
 
@@ -116,11 +143,30 @@ void fake_record(bool on) {
   recording = on;
 }
 
+// From now on the driver is hostile, or no longer. strict: pageable memory of the host, too, is read when a copy is done.
+void fake_hostile(uint64_t seed, bool strict) { queues::be_hostile(seed, strict); }
+void fake_kind() {
+  queues::be_kind();
+  memory::trim();
+}
+
+// Does all work that streams have, which no wait of a program is.
+void fake_finish() { queues::wait_for(queues::now()); }
+
+// What nobody makes by a call of the driver: a stream with this handle, pinned memory of the host (for no longer if it is
+// of 0 bytes).
+void fake_stream(void* stream) { queues::declare_stream(stream); }
+void fake_pinned(uintptr_t address, size_t bytes) { memory::declare_pinned(address, bytes); }
+
+// What went wrong since this was last asked, or an empty text.
+const char* fake_failure() { return queues::failure(); }
+
 // Launches do nothing from now on; or no longer.
 void fake_idle(bool on) { idling = on; }
 
 // Runs what was recorded. Returns how many launches that were.
 int fake_replay() {
+  queues::wait_for(queues::now());
   for (const Recorded& x : recorded) {
     simt_warp(x.warp);
     simt_launch(x.run, x.blocks, x.threads, x.shared, x.record.data());
@@ -135,7 +181,7 @@ int fake_waits() { return waits; }
 int64_t fake_last_stream() { return reinterpret_cast<int64_t>(last_stream); }
 
 // For libraries that stand beside the driver: whether memory is the GPU's, what a call returns, and a launch of theirs.
-bool fake_inside(uintptr_t address, size_t bytes) { return is_inside(address, bytes); }
+bool fake_inside(uintptr_t address, size_t bytes) { return memory::is_inside(address, bytes); }
 int fake_outcome() {
   check_current();
   return outcome();
@@ -146,7 +192,7 @@ int cuInit(unsigned) { return 0; }
 int cuGetErrorString(int error, const char** text) {
   *text = error == 2               ? "out of memory"
           : error == 500           ? "named symbol not found"
-          : error == kLaunchFailed ? simt_failure()
+          : error == kLaunchFailed ? queues::failure()
                                    : "a planted failure";
   return 0;
 }
@@ -174,7 +220,14 @@ int cuModuleLoadDataEx(void** module, const void* image, unsigned, int*, void**)
   *module = const_cast<void*>(image);
   return outcome();
 }
-int cuModuleUnload(void*) { return 0; }
+int cuModuleUnload(void* module) {
+  std::unique_lock<std::mutex> lock(mutex);
+  if (to_come[module] == 0) return 0;
+  lock.unlock();
+  queues::fail("a module is unloaded before its kernels have run");
+  queues::wait_for(queues::now());
+  return 0;
+}
 int cuModuleGetFunction(void** function, void* module, const char* name) {
   for (auto* kernel = reinterpret_cast<Kernel*>(static_cast<uint64_t*>(module) + 1); kernel->name; kernel++) {
     if (strcmp(kernel->name, name) == 0) {
@@ -182,6 +235,7 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
       {
         std::lock_guard<std::mutex> lock(mutex);
         given.erase(kernel);
+        module_of[kernel] = module;
       }
       return outcome();
     }
@@ -211,35 +265,51 @@ static int64_t most_shared(const Machine& machine, const Kernel& kernel) {
   return found == given.end() ? kUnasked - kernel.named : found->second;
 }
 
-static int launch(const Machine& machine, void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,
-                  unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared, void** packed) {
+static int launch(const Machine& machine, void* stream, void* function, unsigned blocks_x, unsigned blocks_y,
+                  unsigned blocks_z, unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared,
+                  void** packed) {
+  last_stream = stream;
   check_current();
+  if (!takes(stream)) return refused();
   if (!blocks_x || !threads_x || threads_x > 1024 || blocks_y * blocks_z * threads_y * threads_z != 1) return 1;
   if (reinterpret_cast<uintptr_t>(packed[4]) != machine.end_of_record) return 1;
   auto& kernel = *static_cast<const Kernel*>(function);
   if (shared > most_shared(machine, kernel)) return 1;
+  std::string record(static_cast<const char*>(packed[1]), *static_cast<const size_t*>(packed[3]));
   if (recording) {
-    std::string record(static_cast<const char*>(packed[1]), *static_cast<const size_t*>(packed[3]));
     recorded.push_back({kernel.run, blocks_x, threads_x, shared, machine.warp, record});
     return 0;
   }
   if (int error = outcome()) return error;
   if (idling) return 0;
-  simt_warp(machine.warp);
-  simt_launch(kernel.run, blocks_x, threads_x, shared, packed[1]);
+  auto run = [=, run = kernel.run, warp = machine.warp] {
+    simt_warp(warp);
+    simt_launch(run, blocks_x, threads_x, shared, record.data());
+  };
+  if (!queues::is_hostile()) return run(), 0;
+  void* module;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    module = module_of[&kernel];
+    to_come[module]++;
+  }
+  queues::put(stream, [run, module] {
+    run();
+    std::lock_guard<std::mutex> lock(mutex);
+    to_come[module]--;
+  });
   return 0;
 }
 
 int cuLaunchKernel(void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
                    unsigned threads_y, unsigned threads_z, unsigned shared, void* stream, void**, void** packed) {
-  last_stream = stream;
-  return launch({0, 32, true}, function, blocks_x, blocks_y, blocks_z, threads_x, threads_y, threads_z, shared, packed);
+  return launch({0, 32, true}, stream, function, blocks_x, blocks_y, blocks_z, threads_x, threads_y, threads_z, shared,
+                packed);
 }
 int hipModuleLaunchKernel(void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
                           unsigned threads_y, unsigned threads_z, unsigned shared, void* stream, void**,
                           void** packed) {
-  last_stream = stream;
-  return launch({3, 64, false}, function, blocks_x, blocks_y, blocks_z, threads_x, threads_y, threads_z, shared,
+  return launch({3, 64, false}, stream, function, blocks_x, blocks_y, blocks_z, threads_x, threads_y, threads_z, shared,
                 packed);
 }
 int cuMemGetInfo_v2(size_t* free, size_t* total) {
@@ -251,10 +321,15 @@ int cuMemPoolCreate(void** pool, const void*) {
   *pool = &context;
   return outcome();
 }
-int cuMemPoolTrimTo(void*, size_t) { return outcome(); }
+int cuMemPoolTrimTo(void*, size_t) {
+  if (int error = outcome()) return error;
+  memory::trim();
+  return 0;
+}
 int cuMemPoolSetAttribute(void*, int, void*) { return outcome(); }
-int cuMemAllocAsync(uintptr_t* address, size_t bytes, void*) {
+int cuMemAllocAsync(uintptr_t* address, size_t bytes, void* stream) {
   check_current();
+  if (!takes(stream)) return refused();
   // Where there is too little memory, there is too little when it is asked for again, too.
   thread_local bool is_short = false;
   if (is_short) {
@@ -265,80 +340,116 @@ int cuMemAllocAsync(uintptr_t* address, size_t bytes, void*) {
     is_short = error == 2;
     return error;
   }
-  size_t size = (bytes + kMargin - 1) / kMargin * kMargin;
-  auto start = reinterpret_cast<uintptr_t>(aligned_alloc(kMargin, size + 2 * kMargin));
-  if (!start) return 2;
-  *address = start + kMargin;
-  fill(start, kMargin);
-  memset(reinterpret_cast<void*>(*address), 0xff, bytes);
-  memset(reinterpret_cast<void*>(*address + bytes), 0xee, size - bytes);
-  fill(*address + size, kMargin);
-  std::lock_guard<std::mutex> lock(mutex);
-  blocks.emplace(*address, simt::Region{*address, bytes, false});
-  return 0;
+  *address = memory::allocate(bytes, stream);
+  return *address ? 0 : 2;
 }
 int cuMemAllocFromPoolAsync(uintptr_t* address, size_t bytes, void*, void* stream) {
   return cuMemAllocAsync(address, bytes, stream);
 }
-int cuMemFreeAsync(uintptr_t address, void*) {
-  size_t bytes;
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    auto found = blocks.find(address);
-    if (found == blocks.end()) {
-      simt_fail("memory is freed that is not there");
-      return 1;
-    }
-    bytes = found->second.bytes;
-    blocks.erase(found);
+int cuMemFreeAsync(uintptr_t address, void* stream) {
+  if (!takes(stream)) return refused();
+  queues::pass_time();
+  if (memory::release(address, stream)) return 0;
+  queues::fail("memory is freed that is not there");
+  return 1;
+}
+// The same as of a framework, which sees to the context.
+int fake_release(uintptr_t address, void* stream) {
+  current++;
+  int error = cuMemFreeAsync(address, stream);
+  current--;
+  return error;
+}
+// Pinned memory is read when the copy is done. CUDA has read any other when the call returns, today: nothing says that it
+// always will.
+int cuMemcpyHtoDAsync_v2(uintptr_t to, const void* from, size_t bytes, void* stream) {
+  check_current();
+  if (!takes(stream)) return refused();
+  if (int error = outcome()) return error;
+  if (!queues::is_hostile() || queues::is_strict() || memory::is_pinned(from, bytes)) {
+    queues::put(stream, [=] { copy_in(to, from, bytes); });
+  } else {
+    std::string contents(static_cast<const char*>(from), bytes);
+    queues::put(stream, [=] { copy_in(to, contents.data(), bytes); });
   }
-  size_t size = (bytes + kMargin - 1) / kMargin * kMargin;
-  bool kept = whole(address - kMargin, kMargin) && whole(address + size, kMargin);
-  for (size_t i = bytes; i < size; i++) kept &= reinterpret_cast<unsigned char*>(address)[i] == 0xee;
-  if (!kept) simt_fail("a kernel wrote outside of its memory");
-  memset(reinterpret_cast<void*>(address), 0xff, bytes);
-  free(reinterpret_cast<void*>(address - kMargin));
   return 0;
 }
-int cuMemcpyHtoDAsync_v2(uintptr_t to, const void* from, size_t bytes, void*) {
+// What is not pinned has been written when the call returns.
+int cuMemcpyDtoHAsync_v2(void* to, uintptr_t from, size_t bytes, void* stream) {
   check_current();
-  if (!is_inside(to, bytes)) simt_fail("a copy to what is no memory of the GPU");
-  memcpy(reinterpret_cast<void*>(to), from, bytes);
-  return outcome();
+  if (!takes(stream)) return refused();
+  if (int error = outcome()) return error;
+  queues::put(stream, [=] { copy_out(to, from, bytes); });
+  if (queues::is_hostile() && !memory::is_pinned(to, bytes)) queues::wait_for(queues::now_of(stream));
+  return 0;
 }
-int cuMemcpyDtoHAsync_v2(void* to, uintptr_t from, size_t bytes, void*) {
+int cuMemcpyDtoDAsync_v2(uintptr_t to, uintptr_t from, size_t bytes, void* stream) {
   check_current();
-  if (!is_inside(from, bytes)) simt_fail("a copy from what is no memory of the GPU");
-  memcpy(to, reinterpret_cast<void*>(from), bytes);
-  return outcome();
-}
-int cuMemcpyDtoDAsync_v2(uintptr_t to, uintptr_t from, size_t bytes, void*) {
-  check_current();
-  if (!is_inside(from, bytes) || !is_inside(to, bytes)) simt_fail("a copy of what is no memory of the GPU");
-  memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
-  return outcome();
+  if (!takes(stream)) return refused();
+  if (int error = outcome()) return error;
+  queues::put(stream, [=] { copy(to, from, bytes); });
+  return 0;
 }
 int cuEventCreate(void** event, unsigned) {
-  *event = &context;
-  return outcome();
+  if (int error = outcome()) return error;
+  auto* made = new Event;
+  *event = made;
+  std::lock_guard<std::mutex> lock(mutex);
+  events.insert(made);
+  return 0;
 }
-int cuEventRecord(void*, void*) { return outcome(); }
-int cuEventQuery(void*) { return outcome(); }
-int cuEventSynchronize(void*) { return outcome(); }
-int cuCtxRecordEvent(void*, void*) { return outcome(); }
+int cuEventRecord(void* event, void* stream) {
+  Event* its = taken(event);
+  if (!its || !takes(stream)) return refused();
+  if (int error = outcome()) return error;
+  queues::put(stream, [] {});  // also an idle stream comes to it later
+  its->moment = queues::now_of(stream);
+  return 0;
+}
+int cuCtxRecordEvent(void*, void* event) {
+  Event* its = taken(event);
+  if (!its) return refused();
+  if (int error = outcome()) return error;
+  its->moment = queues::now();
+  return 0;
+}
+int cuEventQuery(void* event) {
+  Event* its = taken(event);
+  if (!its) return refused();
+  if (int error = outcome()) return waited(error, its->moment);
+  return queues::is_past(its->moment) ? 0 : kNotReady;
+}
+int cuEventSynchronize(void* event) {
+  Event* its = taken(event);
+  return its ? waited(outcome(), its->moment) : refused();
+}
+int cuStreamWaitEvent(void* stream, void* event, unsigned) {
+  Event* its = taken(event);
+  if (!its || !takes(stream)) return refused();
+  if (int error = outcome()) return error;
+  queues::put(stream, [] {}, its->moment);
+  return 0;
+}
 int cuStreamCreate(void** stream, unsigned) {
   check_current();
-  *stream = malloc(1);
-  return outcome();
+  if (int error = outcome()) return error;
+  *stream = queues::create_stream();
+  return 0;
+}
+int cuStreamDestroy_v2(void* stream) {
+  if (!takes(stream)) return refused();
+  queues::destroy_stream(stream);
+  return 0;
 }
 // Tells of what went wrong in launches since, as a driver does.
-int cuStreamSynchronize(void*) {
+int cuStreamSynchronize(void* stream) {
   waits++;
-  if (int error = outcome()) return error;
-  return simt_failed() ? kLaunchFailed : 0;
+  return takes(stream) ? waited(outcome(), queues::now_of(stream)) : refused();
 }
-
-int cuCtxSynchronize() { return cuStreamSynchronize(nullptr); }
+int cuCtxSynchronize() {
+  waits++;
+  return takes(nullptr) ? waited(outcome(), queues::now()) : refused();
+}
 
 // A thread of HIP's has a device; the one that there is is 0.
 int hipGetDevice(int* device) {

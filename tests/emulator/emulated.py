@@ -73,13 +73,28 @@ def build_products(api: str, directory: Path) -> Path:
 def emulator() -> ctypes.CDLL:
     """The emulator's and the driver's functions."""
     library = ctypes.CDLL(_built())
-    library.simt_failure.restype = ctypes.c_char_p
+    library.fake_failure.restype = ctypes.c_char_p
     return library
 
 
+@contextmanager
+def hostile(seed: int, strict: bool = False) -> Iterator[ctypes.CDLL]:
+    """The driver does what streams have as late as it may, and hands memory out again as soon as it may.
+
+    seed: of the order in which streams take turns; if 3 divides it they do so only when somebody waits. strict: a copy
+    reads memory of the host when it is done, also where that is not pinned.
+    """
+    driver = emulator()
+    driver.fake_hostile(ctypes.c_uint64(seed), strict)
+    try:
+        yield driver
+    finally:
+        driver.fake_kind()
+
+
 def check() -> None:
-    """Raise SimtError for what went wrong in launches of this thread."""
-    if failure := emulator().simt_failure().decode():
+    """Raise SimtError for what went wrong in launches of this thread; of a hostile driver, in any."""
+    if failure := emulator().fake_failure().decode():
         raise SimtError(failure)
 
 

@@ -41,7 +41,8 @@ struct DeviceRun : Run {
       std::memcpy(staged.back().data(), from, static_cast<size_t>(bytes));
       from = staged.back().data();
     }
-    driver().check(driver().copy_in(to, from, static_cast<size_t>(bytes), stream), "cannot copy " + what + " to the GPU");
+    driver().check(driver().copy_in(to, from, static_cast<size_t>(bytes), stream),
+                   "cannot copy " + what + " to the GPU");
     reads_caller |= is_last;
   }
 
@@ -55,9 +56,8 @@ struct DeviceRun : Run {
     auto address = reinterpret_cast<uintptr_t>(data);
     if (address % kBlockAlignment == 0 || bytes == 0) return data;
     void* copy = allocate_temporary(bytes);
-    driver().check(
-        driver().copy_within(reinterpret_cast<uintptr_t>(copy), address, static_cast<size_t>(bytes), stream),
-        "cannot copy an argument");
+    driver().check(driver().copy_within(reinterpret_cast<uintptr_t>(copy), address, static_cast<size_t>(bytes), stream),
+                   "cannot copy an argument");
     return copy;
   }
 
@@ -209,19 +209,23 @@ ral_call device_call() {
 
 OnDevice::OnDevice(Gpu& gpu, const Program& program) : gpu(gpu), kernels(gpu), stream(gpu) {
   Gpu::Current current(gpu);
+  std::vector<DeviceBlock> made;  // when something fails, they go before the context does
   for (size_t k = 0; k < program.constants.size(); k++) {
     int64_t bytes = program.constant_bytes[k];
-    constants.emplace_back(gpu, stream.handle(), bytes, "a constant");
+    made.emplace_back(gpu, stream.handle(), bytes, "a constant");
     gpu.driver.check(
-        gpu.driver.copy_in(constants[k].address(), program.constants[k], static_cast<size_t>(bytes), stream.handle()),
+        gpu.driver.copy_in(made[k].address(), program.constants[k], static_cast<size_t>(bytes), stream.handle()),
         "cannot copy a constant to the GPU");
   }
   gpu.driver.check(gpu.driver.synchronize(stream.handle()), "cannot copy constants to the GPU");
+  constants = std::move(made);
 }
 
 OnDevice::~OnDevice() {
   try {
     Gpu::Current current(gpu);
+    // Calls may have yet to read them, and to run the kernels, in any stream.
+    gpu.driver.synchronize_all();
     constants.clear();
   } catch (const Error&) {  // a context that is gone has taken them along
   }

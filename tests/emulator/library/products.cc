@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "../queues.h"
+
 extern "C" {
-void simt_fail(const char* what);
 bool fake_inside(uintptr_t address, size_t bytes);
 int fake_outcome();
 void fake_launched(void* stream);
@@ -92,6 +93,32 @@ bool agree(const Product& p, const Matrix& a, const Matrix& b, const Matrix& d) 
   int64_t again = p.b == kPlain ? b.rows : b.columns, columns = p.b == kPlain ? b.columns : b.rows;
   return rows == d.rows && columns == d.columns && depth == again && (p.a == kPlain || p.a == kTransposed) &&
          (p.b == kPlain || p.b == kTransposed);
+}
+
+// What a product does when its stream comes to it.
+void multiply(const Product& p, const Matrix& x, const void* a, const Matrix& y, const void* b, const Matrix& z,
+              void* d, void* workspace, size_t bytes) {
+  if (bytes < kWorkspace || !fake_inside(reinterpret_cast<uintptr_t>(workspace), bytes))
+    return queues::fail("a library's workspace is no memory of the GPU");
+  if (!is_inside(x, a) || !is_inside(y, b) || !is_inside(z, d))
+    return queues::fail("a library's matrix is no memory of the GPU");
+  memset(workspace, 0xff, bytes);
+  int64_t depth = p.a == kPlain ? x.columns : x.rows;
+  for (int64_t n = 0; n < z.batch; n++) {
+    for (int64_t j = 0; j < z.columns; j++) {
+      for (int64_t i = 0; i < z.rows; i++) {
+        double sum = 0;
+        for (int64_t k = 0; k < depth; k++) {
+          int64_t from_a = n * x.offset + (p.a == kPlain ? k * x.leading + i : i * x.leading + k);
+          int64_t from_b = n * y.offset + (p.b == kPlain ? j * y.leading + k : k * y.leading + j);
+          sum += load(x.type, static_cast<const char*>(a) + from_a * static_cast<int64_t>(bytes_of(x.type))) *
+                 load(y.type, static_cast<const char*>(b) + from_b * static_cast<int64_t>(bytes_of(y.type)));
+        }
+        int64_t to = n * z.offset + j * z.leading + i;
+        store(z.type, static_cast<char*>(d) + to * static_cast<int64_t>(bytes_of(z.type)), sum);
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -217,35 +244,11 @@ int NAME(Matmul)(void* handle, void* product, const void* alpha, const void* a, 
   if (load(p.scale, static_cast<const char*>(alpha)) != 1 || load(p.scale, static_cast<const char*>(beta)) != 0)
     return kInvalid;
   if (mood == kRefuses) return kNotSupported;
-  if (bytes < kWorkspace || !fake_inside(reinterpret_cast<uintptr_t>(workspace), bytes)) {
-    simt_fail("a library's workspace is no memory of the GPU");
-    return kInvalid;
-  }
-  if (!is_inside(x, a) || !is_inside(y, b) || !is_inside(z, d)) {
-    simt_fail("a library's matrix is no memory of the GPU");
-    return kInvalid;
-  }
   if (int error = fake_outcome()) return error;
   fake_launched(stream);
   multiplied++;
   computed = p.compute;
-  memset(workspace, 0xff, bytes);
-  int64_t depth = p.a == kPlain ? x.columns : x.rows;
-  for (int64_t n = 0; n < z.batch; n++) {
-    for (int64_t j = 0; j < z.columns; j++) {
-      for (int64_t i = 0; i < z.rows; i++) {
-        double sum = 0;
-        for (int64_t k = 0; k < depth; k++) {
-          int64_t from_a = n * x.offset + (p.a == kPlain ? k * x.leading + i : i * x.leading + k);
-          int64_t from_b = n * y.offset + (p.b == kPlain ? j * y.leading + k : k * y.leading + j);
-          sum += load(x.type, static_cast<const char*>(a) + from_a * static_cast<int64_t>(bytes_of(x.type))) *
-                 load(y.type, static_cast<const char*>(b) + from_b * static_cast<int64_t>(bytes_of(y.type)));
-        }
-        int64_t to = n * z.offset + j * z.leading + i;
-        store(z.type, static_cast<char*>(d) + to * static_cast<int64_t>(bytes_of(z.type)), sum);
-      }
-    }
-  }
+  queues::put(stream, [=] { multiply(p, x, a, y, b, z, d, workspace, bytes); });
   return 0;
 }
 }

@@ -1,0 +1,254 @@
+"""Frameworks that keep tensors on the emulated GPU, with streams of their own, as hard on a runtime as real ones.
+
+Their memory is handed out again in the stream that it was taken in as soon as a tensor is gone, without a wait: what
+other streams do with a tensor has to be told (`Tensor.used`), or waited for. One of them, whose tensors are `Streamed`,
+says which stream is the current one of a thread, as PyTorch does; one does not, as JAX does not (`Streamless`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+
+import emulated
+import numpy as np
+
+CUDA, ROCM = 2, 10  # DLPack's numbers of devices
+MODULE = "streamed_framework"  # that defines the type of the tensors with streams
+_here = threading.local()
+
+
+class DriverError(Exception):
+    """A call of the driver that a framework made has failed."""
+
+
+class Raw(ctypes.Structure):
+    """DLManagedTensor."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("type", ctypes.c_int32),
+        ("id", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("offset", ctypes.c_uint64),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
+    ]
+
+
+api = ctypes.PyDLL(None)  # others say of the functions of `ctypes.pythonapi` what their arguments are
+api.PyCapsule_New.restype, api.PyCapsule_New.argtypes = (
+    ctypes.py_object,
+    [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+)
+api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+@contextlib.contextmanager
+def context() -> Iterator[ctypes.CDLL]:
+    """The driver, with its context on this thread."""
+    driver = emulated.emulator()
+    if driver.cuCtxPushCurrent_v2(None):
+        raise DriverError("cuCtxPushCurrent_v2")
+    try:
+        yield driver
+    finally:
+        driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+
+def call(name: str, *arguments: object) -> None:
+    """Call a function of the driver; integers are words."""
+    given = [ctypes.c_size_t(x) if isinstance(x, int) else x for x in arguments]
+    with context() as driver:
+        if error := getattr(driver, name)(*given):
+            raise DriverError(f"{name}: {error}")
+
+
+def made(name: str, *arguments: object) -> int:
+    """What such a function makes, and leaves at its first argument."""
+    handle = ctypes.c_size_t()
+    call(name, ctypes.byref(handle), *arguments)
+    return handle.value
+
+
+def here() -> Framework:
+    """This thread's."""
+    return _here.framework
+
+
+def current_stream() -> int:
+    """The one of this thread's framework."""
+    return here().current
+
+
+class Framework:
+    """Of one thread, and of one test: `close` it. kind: of its tensors' memory."""
+
+    def __init__(self, streams: int = 3, kind: int = CUDA):
+        self.kind = kind
+        self.streams = [0, *(made("cuStreamCreate", 1) for _ in range(streams - 1))]
+        self.current = self.streams[-1]
+        self._kept = defaultdict[tuple[int, int], list[int]](list)  # by stream and size
+        self._events: list[int] = []
+        self._pinned: list[np.ndarray] = []
+        _here.framework = self
+
+    def pinned(self, array: np.ndarray) -> np.ndarray:
+        """A copy in memory that is pinned as long as this framework is there."""
+        memory = np.zeros(max(array.nbytes, 1), np.uint8)
+        emulated.emulator().fake_pinned(ctypes.c_size_t(memory.ctypes.data), ctypes.c_size_t(memory.nbytes))
+        self._pinned.append(memory)
+        copy = memory[: array.nbytes].view(array.dtype).reshape(array.shape)
+        copy[...] = array
+        return copy
+
+    def event(self, stream: int) -> int:
+        """One behind what the stream has."""
+        event = self._events.pop() if self._events else made("cuEventCreate", 2)
+        call("cuEventRecord", event, stream)
+        return event
+
+    def order(self, later: int, earlier: int) -> None:
+        """Let one stream wait for another."""
+        if later != earlier:
+            event = self.event(earlier)
+            call("cuStreamWaitEvent", later, event, 0)
+            self._events.append(event)
+
+    def switch(self, stream: int) -> None:
+        """Make it the current stream, which waits for the one before."""
+        self.order(stream, self.current)
+        self.current = stream
+
+    def new_stream(self) -> int:
+        self.streams.append(made("cuStreamCreate", 1))
+        return self.streams[-1]
+
+    def destroy(self, stream: int) -> None:
+        """Forget a stream, and the memory that is kept in it. The current one waits for what it has."""
+        self.streams.remove(stream)
+        if self.current == stream:
+            self.current = self.streams[0]
+        self.order(self.current, stream)
+        for (of, _), addresses in self._kept.items():
+            while of == stream and addresses:
+                call("cuMemFreeAsync", addresses.pop(), stream)
+        call("cuStreamDestroy_v2", stream)
+
+    def take(self, size: int) -> int:
+        kept = self._kept[self.current, size]
+        return kept.pop() if kept else made("cuMemAllocAsync", size, self.current)
+
+    def give_back(self, address: int, size: int, stream: int) -> None:
+        if stream in self.streams:
+            self._kept[stream, size].append(address)
+        else:  # of what it was taken in nothing is left: the others are waited for
+            self.finish()
+            call("cuMemFreeAsync", address, self.streams[0])
+
+    def put(self, array: np.ndarray, kind: type[Tensor] | None = None, offset: int = 0) -> Tensor:
+        """A tensor, so many bytes behind where its memory begins, which is written in the current stream."""
+        tensor = (kind or Streamed)(self, array, offset)
+        call("cuMemcpyHtoDAsync_v2", tensor.address, self.pinned(array).ctypes.data, array.nbytes, self.current)
+        return tensor
+
+    def read(self, address: int, array: np.ndarray, stream: int) -> np.ndarray:
+        """What will be in memory like this array, when the stream has come to it."""
+        memory = self.pinned(np.full_like(array, 77))
+        call("cuMemcpyDtoHAsync_v2", memory.ctypes.data, address, array.nbytes, stream)
+        return memory
+
+    def finish(self) -> None:
+        call("cuCtxSynchronize")
+
+    def close(self) -> None:
+        self.finish()
+        for (stream, _), addresses in self._kept.items():
+            for address in addresses:
+                call("cuMemFreeAsync", address, stream)
+        self._kept.clear()
+        for stream in self.streams[1:]:
+            call("cuStreamDestroy_v2", stream)
+        self.finish()
+        for memory in self._pinned:
+            emulated.emulator().fake_pinned(ctypes.c_size_t(memory.ctypes.data), ctypes.c_size_t(0))
+
+
+class Tensor:
+    """used: streams besides its own that it was given to."""
+
+    def __init__(self, framework: Framework, array: np.ndarray, offset: int):
+        self.framework, self.array, self.stream = framework, array.copy(), framework.current
+        self.size = array.nbytes + offset
+        self.base = framework.take(self.size)
+        self.address = self.base + offset
+        self.dtype, self.used = array.dtype, set[int]()
+        self._shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+
+    def __del__(self) -> None:
+        if hasattr(self, "base"):
+            streams = self.framework.streams
+            for stream in self.used if self.stream in streams else ():
+                self.framework.order(self.stream, stream if stream in streams else self.framework.current)
+            self.framework.give_back(self.base, self.size, self.stream)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.framework.kind, 0
+
+    def __dlpack__(self, stream: int | None = None) -> object:
+        """Ready for that stream, where the framework takes care of that."""
+        self.prepare(0 if stream in (None, 1) else stream)
+        code = {"f": 2, "i": 0}[self.dtype.kind]
+        kind, bits, nothing = self.framework.kind, 8 * self.dtype.itemsize, ctypes.CFUNCTYPE(None, ctypes.c_void_p)()
+        self.raw = Raw(self.address, kind, 0, len(self._shape), code, bits, 1, self._shape, None, 0, None, nothing)
+        return api.PyCapsule_New(ctypes.addressof(self.raw), b"dltensor", None)
+
+    def prepare(self, stream: int) -> None:
+        raise NotImplementedError
+
+
+class Streamed(Tensor):
+    """Used in the framework's current stream, of which the consumer knows."""
+
+    __module__ = MODULE
+
+    def prepare(self, stream: int) -> None:
+        if stream != self.framework.current:
+            self.framework.order(stream, self.framework.current)
+        elif stream != self.stream:
+            self.used.add(stream)
+
+
+class Streamless(Tensor):
+    """Used in any stream, which waits for the current one; who asks for it has to be done with it when it lets go."""
+
+    __module__ = "streamless_framework"
+
+    def prepare(self, stream: int) -> None:
+        self.framework.order(stream, self.framework.current)
+
+
+class Taken:
+    """A result that a consumer holds: `read` it, and `drop` it."""
+
+    def __init__(self, framework: Framework, result: object, stream: int | None):
+        capsule = result.__dlpack__(stream=stream)
+        self.raw = Raw.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor"))
+        api.PyCapsule_SetName(capsule, b"used_dltensor")
+        self.framework, self.shape, self.dtype = framework, result.shape, np.dtype(result.dtype)
+
+    def read(self, stream: int) -> np.ndarray:
+        return self.framework.read(self.raw.data, np.empty(self.shape, self.dtype), stream)
+
+    def drop(self) -> None:
+        self.raw.deleter(ctypes.addressof(self.raw))

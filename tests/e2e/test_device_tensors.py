@@ -259,7 +259,7 @@ class ExchangedAdapter:
     def recorded(self, tensor: Exchanged) -> bool:
         return tensor.dtype == np.float16
 
-    def take(self, tensor: object, weak: bool) -> tuple[str, object]:
+    def take(self, tensor: object, like: object, weak: bool) -> tuple[str, object]:
         return "taken", tensor
 
 

@@ -48,7 +48,7 @@ class GridAdapter:
         """Nobody takes a grid's memory from it."""
         return False
 
-    def take(self, tensor: object, weak: bool) -> Grid:
+    def take(self, tensor: object, like: object, weak: bool) -> Grid:
         raise AssertionError("there are no grids on a GPU")
 
     def wrap(self, result: np.ndarray, like: Grid | None, weak: bool = False) -> Grid:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -304,3 +305,12 @@ def test_what_is_known_is_counted(chained):
 def test_jax_cannot_have_such_a_result(chained):
     with pytest.raises(ArgumentError, match="depend on data"):
         jax.jit(lambda x: call_in_jit(chained.native, chained.content, x))(np.ones(3, np.float32))
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda", "rocm"])
+@pytest.mark.parametrize("function", [lambda x: x.sum(0), lambda x: x.argmax(1), lambda x: jnp.cumsum(x, 0)])
+def test_what_blocks_leave_each_other_takes_bounded_memory(target, function):
+    """Whether they share a long axis or have enough results to do."""
+    executable = hlo_disc.compile(function, "f32[m, n]", target=target)
+    for m, n in ((4, 1 << 33), (1 << 33, 4), (1 << 16, 1 << 16)):
+        assert executable.memory(m=m, n=n).temporary <= 160 << 20

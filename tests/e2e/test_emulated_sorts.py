@@ -11,6 +11,7 @@ import pytest
 from jax import lax
 
 import hlo_disc
+from hlo_disc.stitch.codegen.lanes import SimdLanes
 
 # Around the columns and runs that are sorted in fast memory, the parts of a selection, and the tiles of merges.
 LENGTHS = (0, 1, 7, 9, 127, 131, 1023, 1025, 4097, 9000)
@@ -49,3 +50,19 @@ def test_the_largest(k, target):
         right = np.argsort(-x, stable=True)[:, :k]
         np.testing.assert_array_equal(places, right)
         np.testing.assert_array_equal(values, np.take_along_axis(x, right, 1))
+
+
+@pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
+def test_the_larger_half(target):
+    executable = hlo_disc.compile(lambda x: lax.top_k(x, x.shape[1] // 2), "f32[m, n]", target=target)
+    for n in LENGTHS:
+        x = numbers(2, n)
+        for ours, theirs in zip(executable(x), lax.top_k(jnp.asarray(x), n // 2), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("target", ["cuda", "rocm"])
+def test_no_thread_compresses_vectors(target, monkeypatch):
+    """What LLVM makes of it is a stack, read at the wrong multiples."""
+    monkeypatch.setattr(SimdLanes, "_compress", lambda *_: pytest.fail("a vector is compressed"))
+    hlo_disc.compile(lambda x: lax.top_k(x, x.shape[0] // 2), "f32[n]", target=target)

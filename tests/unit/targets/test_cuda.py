@@ -254,3 +254,21 @@ def test_ptx_is_kept_as_it_is(images):
     executable = hlo_disc.compile(lambda x: jnp.tanh(x) + 1, "f32[n]", target="cuda")
     (image,) = images
     assert image.encode() + b"\0" in executable.program.object
+
+
+@pytest.mark.parametrize("shift", [jax.lax.shift_left, jax.lax.shift_right_logical])
+def test_shifts_of_i64_look_at_the_whole_amount(shift, images):
+    """LLVM makes one instruction of a shift and its select, and that takes the low word alone."""
+    with jax.enable_x64(True):
+        hlo_disc.compile(shift, "i64[n]", "i64[n]", target="cuda")
+    (image,) = images
+    for kernel, text in ptxas.kernels(image).items():
+        shifts = len(re.findall(r"\bsh[lr]\.[bu]64\s+%rd\d+, %rd\d+, %r\d+;", text))
+        assert shifts and len(re.findall(r"\bselp\.b64\b", text)) >= shifts, kernel
+
+
+def test_bf16_is_rounded_by_the_gpu(images):
+    hlo_disc.compile(lambda x: jnp.exp(x) * 2 + 1, "bf16[n]", target="cuda")
+    (image,) = images
+    for kernel, text in ptxas.kernels(image).items():
+        assert "cvt.rn.bf16x2.f32" in text and "32767" not in text, kernel

@@ -48,6 +48,7 @@ test: $(STAMP)
 # machine.
 test-gpu: $(STAMP)
 	$(BIN)/pytest tests/unit/targets/test_models_for_gpus.py -n auto
+	$(BIN)/pytest tests/e2e/test_device_runtime.py tests/e2e/test_device_tensors.py tests/e2e/test_device_ffi.py -n auto --hostile 3
 	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-cuda
 	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-rocm
 

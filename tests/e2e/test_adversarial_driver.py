@@ -431,6 +431,24 @@ def test_a_result_is_read_in_a_stream_that_nobody_named(target, kind, of_default
     framework.close()
 
 
+@pytest.mark.parametrize("of_default", [False, True])
+def test_a_consumer_that_wants_nobody_to_wait(of_default, framework):
+    """It says so by -1, waits by itself, reads in any stream and lets go of the result at once."""
+    f, (a, reader) = program("combined"), framework.streams[1:]
+    framework.switch(0 if of_default else a)
+    for k in range(5):
+        results = f(framework.put(numbers(k)), framework.put(numbers()))
+        framework.order(reader, framework.current)
+        found = [consumed(result, -1, reader) for result in results]
+        del results
+        call("cuStreamSynchronize", framework.current)
+        overwriting(framework, framework.current)
+        call("cuStreamSynchronize", framework.current)
+        call("cuStreamSynchronize", reader)
+        for array, wanted in zip(found, right("combined", numbers(k), numbers()), strict=True):
+            np.testing.assert_array_equal(array, wanted)
+
+
 def test_a_result_outlives_the_stream_that_it_was_computed_in(framework):
     f = program("combined")
     for _ in range(5):

@@ -275,14 +275,17 @@ static int launch(const Machine& machine, void* stream, void* function, unsigned
   if (reinterpret_cast<uintptr_t>(packed[4]) != machine.end_of_record) return 1;
   auto& kernel = *static_cast<const Kernel*>(function);
   if (shared > most_shared(machine, kernel)) return 1;
-  std::string record(static_cast<const char*>(packed[1]), *static_cast<const size_t*>(packed[3]));
+  // A driver has copied the arguments when the call returns.
+  auto copied = [&] {
+    return std::string(static_cast<const char*>(packed[1]), *static_cast<const size_t*>(packed[3]));
+  };
   if (recording) {
-    recorded.push_back({kernel.run, blocks_x, threads_x, shared, machine.warp, record});
+    recorded.push_back({kernel.run, blocks_x, threads_x, shared, machine.warp, copied()});
     return 0;
   }
   if (int error = outcome()) return error;
   if (idling) return 0;
-  auto run = [=, run = kernel.run, warp = machine.warp] {
+  auto run = [=, record = copied(), run = kernel.run, warp = machine.warp] {
     simt_warp(warp);
     simt_launch(run, blocks_x, threads_x, shared, record.data());
   };

@@ -1,4 +1,5 @@
-// What the parts of the emulator know of each other: fibers (`simt.cc`), the driver (`driver.cc`), what accesses to memory
+// What the parts of the emulator know of each other: fibers (`simt.cc`), the driver (`driver.cc`, with its streams
+// in `queues.cc` and its memory in `memory.cc`), what accesses to memory
 // may be (`accesses.cc`) and what they cost (`counts.cc`).
 #pragma once
 #include <cstddef>

@@ -24,12 +24,13 @@ PyObject* device_capsule(const DeviceTensor& tensor, std::optional<int64_t> stre
     return nullptr;
   }
   try {
-    void* consumer = stream == -1 ? tensor.stream : stream_of(stream.value_or(0));
-    if (consumer != tensor.stream) {
+    const bool waits_itself = stream == -1;  // and reads in a stream that it does not name
+    void* consumer = waits_itself ? tensor.stream : stream_of(stream.value_or(0));
+    if (waits_itself || consumer != tensor.stream) {
       // The consumer lets go of the memory when it has launched what reads it, perhaps in yet another stream: JAX names
       // one, and computes in others.
       tensor.block->free_behind_all();
-      if (!tensor.finished) {
+      if (!waits_itself && !tensor.finished) {
         Gpu::Current current(*tensor.gpu);
         const Driver& driver = tensor.gpu->driver;
         driver.check(lasts(tensor.stream) ? driver.synchronize(tensor.stream) : driver.synchronize_all(),

@@ -276,13 +276,10 @@ NB_MODULE(_ral, m) {
   m.def("live_bytes", &ral::live_bytes, "Bytes that the runtime has handed out and not got back.");
   m.def("device_blocks", &ral::device_blocks, "How many blocks of GPUs' memory the runtime has now.");
   m.def("kept_bytes", &ral::kept_bytes, "Bytes of released blocks that are kept for reuse.");
-  m.def(
-      "trim",
-      [] {
-        ral::trim();
-        ral::trim_gpus();
-      },
-      "Gives the memory that is kept for reuse back to the system, and to GPUs' drivers.");
+  m.def("trim", [] {
+    ral::trim();
+    ral::trim_gpus();
+  }, "Gives the memory that is kept for reuse back to the system, and to GPUs' drivers.");
   m.def("fail_next_allocation", &ral::fail_next_allocation, nb::arg("n") = 1,
         "Makes the n-th allocation from now fail, for tests; 0 cancels.");
   m.def("cpu_features", &ral::cpu_features,

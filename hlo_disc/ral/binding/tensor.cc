@@ -368,7 +368,8 @@ void Arguments::add_tensor(int index, PyObject* object, const DLTensor& tensor, 
                 program.argument(index) + " lies on the GPU with gaps or in another order; make it contiguous");
   }
   if (resident && !is_aligned(data, dtype)) {
-    throw Error(Error::kArgument, program.argument(index) + " lies on the GPU at an address that is no multiple of its " +
+    throw Error(Error::kArgument, program.argument(index) +
+                                      " lies on the GPU at an address that is no multiple of its " +
                                       "elements' size; copy it");
   }
   if (resident) {

@@ -130,7 +130,8 @@ uintptr_t Gpu::allocate(void* stream, int64_t bytes, const std::string& what) {
     size_t free = 0, total = 0;
     if (error == kOutOfMemory && driver.memory_info(&free, &total) == 0)
       had = ", of which " + std::to_string(free) + " of " + std::to_string(total) + " are free";
-    driver.check(error, "cannot allocate " + std::to_string(bytes) + " bytes of the GPU's memory" + had + ", for " + what);
+    driver.check(error,
+                 "cannot allocate " + std::to_string(bytes) + " bytes of the GPU's memory" + had + ", for " + what);
   }
   allocated.fetch_add(1, std::memory_order_relaxed);
   return address;

@@ -41,7 +41,7 @@ class _JaxAdapter:
     def __init__(self) -> None:
         self.give: Callable[[jax.Array], Any] = _fast_give() or _give
         self.wrap: Callable[..., jax.Array] = _fast_wrap() or _wrap
-        self.take: Callable[[Any, bool], jax.Array] = _take
+        self.take: Callable[[Any, jax.Array | None, bool], jax.Array] = _take
         self.type: Callable[[jax.Array], object] = operator.attrgetter("aval")
         self.weak: Callable[[jax.Array], bool] = operator.attrgetter("aval.weak_type")
         self.deleted: Callable[[jax.Array], bool] = operator.methodcaller("is_deleted")
@@ -111,7 +111,8 @@ def _uncommitted(array: jax.Array) -> jax.Array:
     """The same array, which goes where others are: what is made of another framework's tensor stays where it is."""
     from jax._src.array import ArrayImpl
 
-    return ArrayImpl(array.aval, array.sharding, array._arrays, committed=False, _skip_checks=True)
+    parts = array._arrays  # type: ignore[attr-defined]
+    return ArrayImpl(array.aval, array.sharding, parts, committed=False, _skip_checks=True)
 
 
 def platform_of(arrays: Sequence[Any]) -> str:

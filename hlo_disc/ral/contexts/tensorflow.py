@@ -41,6 +41,6 @@ class _TensorFlowAdapter:
         except (BufferError, RuntimeError, tf.errors.OpError):
             return tf.constant(array)
 
-    def take(self, tensor: Any, weak: bool) -> Any:
+    def take(self, tensor: Any, like: Any, weak: bool) -> Any:
         """A tensor over a GPU's memory."""
         return tf.experimental.dlpack.from_dlpack(tensor.__dlpack__())

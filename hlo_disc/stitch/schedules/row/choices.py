@@ -102,11 +102,12 @@ def _for_teams(variant: RowVariant, device: Device) -> list[tuple[RowVariant, Wh
     forms: list[tuple[RowVariant, When]] = []
     many = sum(is_heavy(op) + 2 * _is_scattered(op) for op in variant.group.ops) > FEW_HEAVY
     teams = [replace(team, chunks=1) if many else team for team in device.teams[: 1 if variant.lanes_on_rows else None]]
-    shared = [replace(variant, team=team) for team in teams]
-    last = [shared[-1], replace(shared[-1], stages=False)] if shared[-1].staged else shared[-1:]
-    for form in (*shared[:-1], *last):
-        when = (Condition(size, "<=", form.team.most),) if form.team is not teams[-1] else ()
-        forms += [(replace(form, aligned=True), (*when, whole)), (form, when)]
+    for team in teams:
+        form = replace(variant, team=team)
+        is_last = team is teams[-1]
+        when = () if is_last else (Condition(size, "<=", team.most),)
+        for made in (form, replace(form, stages=False)) if is_last and form.staged else (form,):
+            forms += [(replace(made, aligned=True), (*when, whole)), (made, when)]
     return forms
 
 

@@ -395,16 +395,18 @@ bool Arguments::add_resident(int index, PyObject* object, int64_t* sizes) {
   int type = 0, id = 0;
   if (!PyArg_ParseTuple(device.get(), "ii", &type, &id)) throw Raised();
   if (type != dlpack_device(program.driver) || id != 0) return false;
-  Gpu& gpu = Gpu::find(program.driver, 0);
-  Owned stream(PyObject_CallOneArg(stream_of, reinterpret_cast<PyObject*>(Py_TYPE(object))));
-  const bool has_stream = stream.get() != Py_None;
-  void* theirs = has_stream ? PyLong_AsVoidPtr(stream.get()) : nullptr;
-  if (PyErr_Occurred()) throw Raised();
-  if (!call_.on_stream) {
-    auto own = has_stream ? nullptr : std::make_shared<Gpu::Stream>(gpu);
-    call_.on_stream = OnStream{&gpu, own ? own->handle() : theirs, own, !has_stream};
-  } else if (!has_stream || call_.on_stream->handle != theirs) {
-    call_.on_stream->waits = true;
+  if (!call_.on_stream || !call_.on_stream->waits) {
+    Owned stream(PyObject_CallOneArg(stream_of, reinterpret_cast<PyObject*>(Py_TYPE(object))));
+    const bool has_stream = stream.get() != Py_None;
+    void* theirs = has_stream ? PyLong_AsVoidPtr(stream.get()) : nullptr;
+    if (PyErr_Occurred()) throw Raised();
+    if (call_.on_stream) {
+      call_.on_stream->waits = !has_stream || call_.on_stream->handle != theirs;
+    } else {
+      Gpu& gpu = Gpu::find(program.driver, 0);
+      auto own = has_stream ? nullptr : std::make_shared<Gpu::Stream>(gpu);
+      call_.on_stream = OnStream{&gpu, own ? own->handle() : theirs, own, !has_stream};
+    }
   }
   // DLPack calls CUDA's default stream 1.
   auto number = reinterpret_cast<intptr_t>(call_.on_stream->handle);

@@ -11,7 +11,8 @@
 namespace ral {
 namespace {
 
-// Arguments in the host's memory up to this size are copied once more, so that a call need not wait for the GPU to read them.
+// Arguments in the host's memory up to this size are copied once more, so that a call need not wait for the GPU to read
+// them.
 constexpr int64_t kStaged = 1 << 16;
 
 struct DeviceRun : Run {
@@ -32,21 +33,27 @@ struct DeviceRun : Run {
     if (!waits && !staged.empty()) device.gpu.keep(stream, std::move(staged));
   }
 
-  // A copy of the host's memory, which the caller may change when the call is over. Throws Error that names `what`.
-  void copy_in(uintptr_t to, const void* from, int64_t bytes, const std::string& what) {
-    bool is_last = bytes > kStaged;
-    if (!is_last) {
-      staged.emplace_back(bytes, Use::kTemporary);
-      if (!staged.back()) out_of_memory(bytes, what);
-      std::memcpy(staged.back().data(), from, static_cast<size_t>(bytes));
-      from = staged.back().data();
-    }
-    driver().check(driver().copy_in(to, from, static_cast<size_t>(bytes), stream),
-                   "cannot copy " + what + " to the GPU");
-    reads_caller |= is_last;
+  // The same contents in memory that stays until the GPU has read it. Throws Error that names `what`.
+  const void* stage(const void* from, int64_t bytes, const std::string& what) {
+    staged.emplace_back(bytes, Use::kTemporary);
+    if (!staged.back()) out_of_memory(bytes, what);
+    return std::memcpy(staged.back().data(), from, static_cast<size_t>(bytes));
   }
 
-  // After the last copy: from now on only what is copied later is waited for later.
+  // Copies memory of the host, which must stay until the GPU has read it. Throws Error that names `what`.
+  void copy_in(uintptr_t to, const void* from, int64_t bytes, const std::string& what) {
+    driver().check(driver().copy_in(to, from, static_cast<size_t>(bytes), stream),
+                   "cannot copy " + what + " to the GPU");
+  }
+
+  // Copies an argument, which the caller may change when the call is over. Throws Error that names it.
+  void copy_argument(uintptr_t to, const void* from, int64_t bytes, const std::string& name) {
+    const bool is_small = bytes <= kStaged;
+    copy_in(to, is_small ? stage(from, bytes, name) : from, bytes, name);
+    reads_caller |= !is_small;
+  }
+
+  // After the last argument: what is copied later is not waited for.
   void note_copies() {
     if (reads_caller && !read_by) read_by = device.gpu.record(stream);
   }
@@ -130,7 +137,7 @@ struct DeviceRun : Run {
   OnDevice& device;
   void* stream;
   std::vector<Block> staged;
-  bool reads_caller = false;  // does a copy read what is not staged?
+  bool reads_caller = false;  // does a copy of an argument read what is not staged?
   void* read_by = nullptr;    // an event behind the last one that does
   bool only_prepares = false;
   const char* wide_image = nullptr;
@@ -163,7 +170,8 @@ int32_t read(ral_call* call, void* to, const void* from, int64_t bytes) {
 
 int32_t write(ral_call* call, void* to, const void* from, int64_t bytes) {
   auto& run = *static_cast<DeviceRun*>(call);
-  bool done = run.attempt([&] { run.copy_in(reinterpret_cast<uintptr_t>(to), from, bytes, "numbers"); });
+  bool done = run.attempt(
+      [&] { run.copy_in(reinterpret_cast<uintptr_t>(to), run.stage(from, bytes, "numbers"), bytes, "numbers"); });
   return done ? 0 : RAL_FAILED;
 }
 
@@ -270,7 +278,7 @@ void run_on_device(Call& call, OnDevice& device) {
     if (type.read && !is_resident(i)) {
       int64_t bytes = Program::tensor_bytes(type, sizes);
       run.temporaries.emplace_back(gpu, stream, bytes, program.argument(i));
-      run.copy_in(run.temporaries.back().address(), call.bufs[i], bytes, program.argument(i));
+      run.copy_argument(run.temporaries.back().address(), call.bufs[i], bytes, program.argument(i));
       call.bufs[i] = run.temporaries.back().data();
     }
     sizes += type.rank();

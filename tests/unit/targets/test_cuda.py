@@ -177,6 +177,7 @@ def test_every_op_is_assembled(name, images, tmp_path):
         pipeline.compile(graph, Options(target="cuda"))
         for image in images:
             assembled(image, tmp_path)
+            assert "__local_depot" not in image  # LLVM's stack
 
     if name in ON_THE_CPU_ONLY:
         with pytest.raises(UnsupportedOpError, match="run on the CPU only"):

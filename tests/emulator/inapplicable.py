@@ -102,14 +102,6 @@ FOR_GPUS: Sequence[Inapplicable] = (
             "test_control.py::test_a_closed_over_weight_is_one_packed_constant",
         ),
     ),
-    Inapplicable(
-        "the driver allocates what the runtime does elsewhere: see test_device_runtime.py",
-        AssertionError,
-        (
-            "test_data_sizes.py::test_no_memory",
-            "test_data_sizes.py::test_values_that_share_memory_allocate_it_once",
-        ),
-    ),
 )
 
 FOR_AARCH64: Sequence[Inapplicable] = (

@@ -10,44 +10,15 @@ import emulated
 import jax
 import numpy as np
 import pytest
+from frameworks import CUDA, ROCM, Raw, api
 
 import hlo_disc
 from hlo_disc import ral
 from hlo_disc.errors import ArgumentError
 from hlo_disc.ral import contexts
 
-CUDA, ROCM = 2, 10
 KINDS = {"emulated-cuda": CUDA, "emulated-rocm": ROCM}
 THEIRS = 0x7E50
-
-
-class Raw(ctypes.Structure):
-    """DLManagedTensor."""
-
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("type", ctypes.c_int32),
-        ("id", ctypes.c_int32),
-        ("rank", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("offset", ctypes.c_uint64),
-        ("context", ctypes.c_void_p),
-        ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
-    ]
-
-
-api = ctypes.PyDLL(None)  # others say of the functions of `ctypes.pythonapi` what their arguments are
-api.PyCapsule_New.restype, api.PyCapsule_New.argtypes = (
-    ctypes.py_object,
-    [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
-)
-api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 class Tensor:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 # Alignment, in bytes, of every block of memory that the runtime hands out.
 ALIGNMENT = 64
+# The same of all that kernels of a GPU get, inputs and constants too.
+GPU_ALIGNMENT = 16
 # What `ral_allocate` is asked for, besides outputs by their number.
 TEMPORARY, SCRATCH = -1, -2
 # What `main` returns when a library call or an allocation failed; and what it and `plan` return for guard 0, one more

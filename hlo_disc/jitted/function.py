@@ -194,7 +194,8 @@ class JitFunction(Shown, Generic[P, R]):
             except (ArgumentError, ShapeError):
                 pass  # as above
         flat = self._flat(programs, array_args, array_kwargs, static, structure, tree)
-        spread, there = False, flat  # there: for the machine where the arguments are
+        # by_place: is what is refused told by where the arguments lie? there: for the machine where they do
+        by_place, there = False, flat
         try:
             infos = describe_all(leaves, flat.names, flat.name)
             if programs.reason_for_jax and not traced:
@@ -203,12 +204,12 @@ class JitFunction(Shown, Generic[P, R]):
                 from hlo_disc.jitted.transforms import call
 
                 return call(flat, leaves, infos)
-            if spread := any(map(is_spread, leaves)):
+            if by_place := any(map(is_spread, leaves)):
                 raise UnsupportedOpError(SPREAD)
             if flat.follows:
-                spread = True  # what is refused here is told by where arrays lie
+                by_place = True
                 there = flat.on(platform_of(leaves))
-                spread = False
+                by_place = False
             entry = there.entry(infos)
             variant = there.program(entry, infos)
             conversions = [taken(x, info) for x, info in zip(leaves, infos, strict=True)]
@@ -224,7 +225,7 @@ class JitFunction(Shown, Generic[P, R]):
             if traced:
                 return self._jax(*args, **kwargs)
             fallen = fallback, all_numpy(kinds)
-            told_by_types = not spread and there is flat
+            told_by_types = not by_place and there is flat
             if told_by_types and structure is tree:  # of which there are many
                 programs.fallen[tree, static, kinds] = fallen
                 if not (quiet or kwargs or self.signature.has_static or self._log.has_compiled()):

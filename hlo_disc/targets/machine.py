@@ -59,7 +59,7 @@ class Machine:
         every quiet NaN has.
     to_bf16: f(body, x, type, otherwise) is a vector of f32 rounded to bf16 by the machine's instruction; None for lanes
         that it does not have. otherwise() is what rounds without it.
-    widens_bf16: whether that is the fastest also where what is rounded is widened again.
+    to_bf16_always: whether that is the fastest also where what is rounded is widened again.
     shifts_by_words: whether code generation takes the lowest 32 bits of what i64 is shifted by, and nothing but what
         it makes of larger numbers in one instruction, although a select beside it says more (LLVM 22, NVPTX).
     mask: f(body, mask, type) is a mask of i1 in the form in which code generation gets loads and stores of a vector
@@ -81,6 +81,6 @@ class Machine:
     minimum: bool = False
     passes_nan_on: bool = False
     to_bf16: Callable[[FunctionBody, str, Type, Callable[[], str]], str | None] | None = None
-    widens_bf16: bool = False
+    to_bf16_always: bool = False
     shifts_by_words: bool = False
     mask: Callable[[FunctionBody, str, Type], str] | None = None

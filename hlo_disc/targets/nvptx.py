@@ -109,7 +109,7 @@ MACHINE = Machine(
     minimum=True,
     shifts_by_words=True,
     to_bf16=_to_bf16,
-    widens_bf16=True,
+    to_bf16_always=True,
 )
 
 # "Matrix Fragments for mma" in the PTX ISA: those of 16 x 8 have their sums in the same places, and four registers of

@@ -148,7 +148,7 @@ def _narrowed(body: FunctionBody, op: ir.Operation, value: str, source: Type, ta
         known = ""
     exactly = partial(narrow, body.op, value, source, target, known)
     by_machine = machine.to_bf16 and known != "exact" and target.element is BF16 and source.element is F32
-    if by_machine and (machine.widens_bf16 or any(use.owner.name != "arith.extf" for use in op.results[0].uses)):
+    if by_machine and (machine.to_bf16_always or any(use.owner.name != "arith.extf" for use in op.results[0].uses)):
         return machine.to_bf16(body, value, source, exactly) or exactly()  # type: ignore[misc]
     return exactly()
 

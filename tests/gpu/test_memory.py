@@ -13,9 +13,8 @@ torch = pytest.importorskip("torch")
 
 def test_too_large_and_again():
     f = hlo_disc.compile(lambda x: jnp.cumsum(jnp.broadcast_to(x, (1 << 16, x.shape[0])), 1), "f32[n]", target="cuda")
-    with pytest.raises(hlo_disc.HloDiscError) as caught:
+    with pytest.raises(hlo_disc.HloDiscError):
         f(torch.ones(1 << 22, device="cuda"))
-    print(caught.value)
     f(torch.ones(4, device="cuda"))
     assert bool((torch.ones(4, device="cuda") == 1).all())
 

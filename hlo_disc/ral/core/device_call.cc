@@ -61,7 +61,7 @@ struct DeviceRun : Run {
   // A tensor in the GPU's memory at an address that kernels can read.
   void* aligned(void* data, int64_t bytes) {
     auto address = reinterpret_cast<uintptr_t>(data);
-    if (address % kBlockAlignment == 0 || bytes == 0) return data;
+    if (address % RAL_GPU_ALIGNMENT == 0 || bytes == 0) return data;
     void* copy = allocate_temporary(bytes);
     driver().check(driver().copy_within(reinterpret_cast<uintptr_t>(copy), address, static_cast<size_t>(bytes), stream),
                    "cannot copy an argument");

@@ -26,10 +26,10 @@ class Gpu {
 
   const Driver& driver;
 
-  // All that follows needs the GPU to be this thread's: see Current.
+  // The functions down to `wait` need the GPU to be this thread's: see Current.
 
-  // Memory that may be used behind what the stream has, in blocks of kBlockAlignment. Where there is too little, what the
-  // pool keeps goes back to the driver first. Throws Error(kOutOfMemory, kDevice) that names `what`.
+  // Memory that may be used behind what the stream has. Where there is too little, what the pool keeps goes back to the
+  // driver first. Throws Error(kOutOfMemory, kDevice) that names `what`.
   uintptr_t allocate(void* stream, int64_t bytes, const std::string& what);
 
   // Frees memory behind what the stream has, which must be there.
@@ -103,9 +103,6 @@ class Gpu {
   std::atomic<size_t> kept_count_{0};
   int64_t kept_bytes_ = 0, most_kept_ = 0;  // of the GPU's memory
 };
-
-// What addresses of the memory of GPUs are multiples of, in kernels: arguments that are not are copied.
-constexpr uintptr_t kBlockAlignment = 16;
 
 // Device memory, freed in the order of a stream. The GPU must be the thread's, and the stream there.
 class DeviceBlock {

@@ -22,6 +22,9 @@ extern "C" {
  * Inputs and constants are only aligned to their element. */
 #define RAL_ALIGNMENT 64
 
+/* The same of all that kernels of a GPU get, inputs and constants too. */
+#define RAL_GPU_ALIGNMENT 16
+
 /* Runs blocks begin .. end-1 (begin < end) of one kernel. `args` is the record that ral_parallel_for was given, shared
  * by all workers and read-only. `fast` is this worker's scratch of ral_call.scratch_bytes bytes, RAL_ALIGNMENT aligned;
  * no other worker touches it while this function runs, and its contents are undefined at entry. */

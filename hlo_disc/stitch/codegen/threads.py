@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from hlo_disc.abi import GPU_ALIGNMENT
 from hlo_disc.device import EXCHANGE_BYTES, Team
 from hlo_disc.mlir import arith, gpu, ir, memref, vector
 from hlo_disc.stitch.codegen.lanes import Join, Lanes, State
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from hlo_disc.stitch.codegen.build import Builder
 
 T = TypeVar("T")
-
-# Bytes that fast memory starts at a multiple of, and arguments: the runtime copies those that do not.
-_ALIGNMENT = 16
 
 # The attribute of loads and stores of vectors that says at multiples of how many bytes they are.
 ALIGNMENT = "hlo_disc.alignment"
@@ -340,13 +338,13 @@ class ThreadLanes(Lanes):
         return min(run * -(-element.width // 8), self._start(buffer.v)) if aligned else 0
 
     def _start(self, buffer: ir.Value) -> int:
-        """At a multiple of how many bytes a buffer starts, 0 if it is not known."""
+        """At a multiple of how many bytes a buffer, or what lies in fast memory, starts; 0 if it is not known."""
         if isinstance(buffer.owner, ir.Block):
-            return _ALIGNMENT
+            return GPU_ALIGNMENT
         source, byte, *_ = buffer.owner.operands if buffer.owner.name == "memref.view" else (None, None)
         if source is None or source.owner.name != "gpu.dynamic_shared_memory":
             return 0
-        return _ALIGNMENT if self.multiples.of(byte) % _ALIGNMENT == 0 else 0
+        return GPU_ALIGNMENT if self.multiples.of(byte) % GPU_ALIGNMENT == 0 else 0
 
     def _part(self, mask: Val, first: int, lane: int, run: int, alignment: int) -> ir.Value:
         """What a mask has of a run. Where the first lanes are whole runs, it is one condition."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.import_.elements import ONE, ZERO
+from hlo_disc.import_.handlers.broadcasts import common
+from hlo_disc.import_.handlers.sort import take_top
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import I32, Array, array, filled, iota, where
+from hlo_disc.import_.tensorflow.arrays import F32, I32, Array, array, filled, iota, size_scalar, where
 from hlo_disc.import_.tensorflow.control import loop
 from hlo_disc.import_.tensorflow.shapes import array_1d
 
@@ -18,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def _shared(boxes: Array, box: Array) -> Array:
-    """The part that each box shares with one, of what both cover; a box is two opposite corners."""
+    """The part that each box of a group shares with one, of what both cover; a box is two opposite corners."""
 
     def sides(x: Array) -> tuple[list[Array], list[Array]]:
-        corners = [x.slice(1, i, i + 1).reshape(x.shape[:1]) for i in range(4)]
+        corners = [x.slice(2, i, i + 1).reshape(x.shape[:2]) for i in range(4)]
         return [a.minimum(b) for a, b in zip(corners, corners[2:], strict=False)], [
             a.maximum(b) for a, b in zip(corners, corners[2:], strict=False)
         ]
@@ -33,28 +36,43 @@ def _shared(boxes: Array, box: Array) -> Array:
     return where((area <= 0) | (own <= 0), both.like(0), both / (area + own - both))
 
 
-def _kept(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """Boxes by their scores, the best first, and of equal ones the first.
+class Kept(NamedTuple):
+    """Of each group: how many boxes are kept, which, in the order of their scores, and the scores; 0 behind them."""
+
+    number: Array
+    chosen: Array
+    scores: Array
+
+
+def _kept(
+    r: Reader, boxes: Array, scores: Array, most: Dim, limit: Array, overlap: Array, least: Array, spread: Array | None
+) -> Kept:
+    """The best boxes of each group first, and of equal ones the first, without those that overlap with a better one.
 
     Where boxes fade next to those that are kept, one that has faded since it was last looked at has to wait again.
+
+    Args:
+        boxes: (groups, boxes, 4).
+        scores: (groups, boxes).
+        most: how many the results have place for.
+        limit: how many are kept at most.
+        overlap: the part that two boxes may share.
+        least: the score that a box has to exceed.
+        spread: how slowly boxes fade; 0 for boxes that do not.
     """
-    boxes, scores = array(r, operands[0]), array(r, operands[1])
-    (most,) = r.sizes(array_1d(r, operands[2]))
-    overlap, least = (array(r, x).cast(scores.dtype) for x in operands[3:5])
-    spread = array(r, operands[5]).cast(scores.dtype) if len(operands) > 5 else None  # 0 for boxes that do not fade
-    n = scores.shape[0]
-    place = iota(r, (n,), 0, I32)
-    slot = iota(r, (most,), 0, I32)
-    limit = Array(r, r.data(operands[2])).cast(I32).reshape(())
+    groups, n = scores.shape
+    place = iota(r, (groups, n), 1, I32)
+    slot = iota(r, (groups, most), 1, I32)
 
     def body(count: Array, left: Array, score: Array, fading: Array, chosen: Array, values: Array) -> list[Array]:
         candidates = where(left, score, -np.inf)
-        best = candidates.reduce("max", [0])
-        at = where(left & candidates.equal(best), place, np.iinfo(np.int32).max).reduce("min", [0])
+        best = candidates.reduce("max", [1], keep=True)
+        at = where(left & candidates.equal(best), place, np.iinfo(np.int32).max).reduce("min", [1], keep=True)
         mine = place.equal(at)
-        now = best * where(mine, fading, 0).sum([0])
+        now = best * where(mine, fading, 0).sum([1], keep=True)
         takes = now.equal(best)
-        shared = _shared(boxes, boxes.emit("dynamic_slice", at, at.like(0), sizes=(ONE, boxes.shape[1])))
+        box = where(mine.expand(2), boxes, 0).sum([1], keep=True)
+        shared = _shared(boxes, box)
         fits = shared <= overlap
         if spread is not None:
             fits = fits | (spread > 0)
@@ -63,31 +81,93 @@ def _kept(r: Reader, op: Any, operands: list[Operand]) -> Result:
         left = left & where(mine, ~takes & (now > least), fits | ~takes)
         here = slot.equal(count) & takes
         score = where(mine, now, score)
-        return [count + takes.cast(I32), left, score, fading, where(here, at, chosen), where(here, best, values)]
+        count = count + takes.cast(I32)
+        chosen, values = where(here, at, chosen), where(here, best, values)
+        return [count, left & (count < limit), score, fading, chosen, values]
 
     start = [
-        filled(r, 0, I32, ()),
-        scores > least,
+        filled(r, 0, I32, (groups, ONE)),
+        (scores > least) & (limit > 0),
         scores,
         filled(r, 1, scores.dtype, scores.shape),
-        filled(r, 0, I32, (most,)),
-        filled(r, 0, scores.dtype, (most,)),
+        filled(r, 0, I32, (groups, most)),
+        filled(r, 0, scores.dtype, (groups, most)),
     ]
+    count, _, _, _, chosen, values = loop(r, lambda _, left, *__: left.reduce("or", [0, 1]), body, start)
+    return Kept(count.reshape((groups,)), chosen, values)
 
-    def more(count: Array, left: Array, *_: Array) -> Array:
-        return (count < limit) & left.reduce("or", [0])
 
-    count, _, _, _, chosen, values = loop(r, more, body, start)
+def _scalar(r: Reader, x: Operand) -> Array:
+    """An operand that says how many, as data."""
+    return Array(r, r.data(x)).cast(I32).reshape(())
+
+
+def _one_picture(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Boxes by their scores."""
+    boxes, scores = array(r, operands[0]).expand(0), array(r, operands[1]).expand(0)
+    (most,) = r.sizes(array_1d(r, operands[2]))
+    overlap, least = (array(r, x).cast(scores.dtype) for x in operands[3:5])
+    spread = array(r, operands[5]).cast(scores.dtype) if len(operands) > 5 else None
+    kept = _kept(r, boxes, scores, most, _scalar(r, operands[2]), overlap, least, spread)
+    chosen, values, count = kept.chosen.reshape((most,)), kept.scores.reshape((most,)), kept.number
     if not op.attributes.get("pad_to_max_output_size", False):
-        (size,) = r.sizes(count.reshape((ONE,)).value)
+        (size,) = r.sizes(count.value)
         r.at_most(size, most, "{0} boxes of {1}")
         chosen, values = (x.slice(0, ZERO, size) for x in (chosen, values))
+    count = count.reshape(())
     made = [chosen, values, count] if spread is not None else [chosen, count]
     return [x.value for x in made[: len(op.results)]]
 
 
+def _pictures(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """Boxes of many pictures: of each class by itself, and of these the best of a picture."""
+    boxes, scores = (array(r, x) for x in operands[:2])
+    per_class, total = (r.sizes(array_1d(r, x))[0] for x in operands[2:4])
+    overlap, least = (array(r, x).cast(scores.dtype) for x in operands[4:6])
+    batch, n, classes = scores.shape
+    scalar = r.evaluator.scalar
+    most = scalar.minimum(per_class, n)
+    each = common(r, boxes.shape[2], classes)
+    r.equal(each, classes, "the classes that boxes are for and those of the scores")
+    boxes = boxes.broadcast((batch, n, classes, boxes.shape[3])).transpose((0, 2, 1, 3))
+    groups = batch * classes
+    kept = _kept(
+        r,
+        boxes.reshape((groups, n, boxes.shape[3])),
+        scores.transpose((0, 2, 1)).reshape((groups, n)),
+        most,
+        _scalar(r, operands[2]),
+        overlap,
+        least,
+        None,
+    )
+    slots = (batch, classes, most)
+    there = iota(r, slots, 2, I32) < kept.number.reshape((batch, classes, ONE))
+    own_class = iota(r, slots, 1, I32)
+    which = own_class * size_scalar(r, n, I32) + kept.chosen.reshape(slots)
+    ranked = where(there, kept.scores.reshape(slots), -np.inf)
+    flat = (batch, classes * most)
+    size = scalar.minimum(total, per_class * classes) if op.attributes.get("pad_per_class", False) else total
+    taken = scalar.minimum(size, flat[1])
+    best, places = take_top(r, ranked.reshape(flat).value, taken, True)
+    at = Array(r, places).cast(np.int64)
+    found = Array(r, best) > -np.inf
+    none, behind = [ZERO] * 2, [ZERO, size - taken]
+
+    def chosen(x: Array) -> Array:
+        return x.reshape(flat).take(at, 1, batch=1)
+
+    corners = boxes.reshape((batch, classes * n, boxes.shape[3])).take(chosen(which), 1, batch=1)
+    if op.attributes.get("clip_boxes", True):
+        corners = corners.minimum(1).maximum(0)
+    made = where(found, Array(r, best), 0), where(found, chosen(own_class).cast(F32), 0)
+    corners = where(found.expand(2), corners, 0).pad([*none, ZERO], [*behind, ZERO])
+    return [corners.value, *(x.pad(none, behind).value for x in made), found.cast(I32).sum([1]).value]
+
+
 HANDLERS: dict[str, Handler] = {
-    "NonMaxSuppressionV3": _kept,
-    "NonMaxSuppressionV4": _kept,
-    "NonMaxSuppressionV5": _kept,
+    "CombinedNonMaxSuppression": _pictures,
+    "NonMaxSuppressionV3": _one_picture,
+    "NonMaxSuppressionV4": _one_picture,
+    "NonMaxSuppressionV5": _one_picture,
 }

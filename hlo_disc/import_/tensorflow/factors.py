@@ -1,4 +1,4 @@
-"""Factors of matrices that are not square, eigenvalues, and systems of three diagonals: as JAX asks LAPACK for them."""
+"""Factors, square roots and eigenvalues of matrices, and systems of three diagonals: as JAX asks LAPACK for them."""
 
 from __future__ import annotations
 
@@ -75,6 +75,25 @@ def _eig(r: Reader, op: Any, operands: list[Operand]) -> Result:
     return made if both else [made[0], filled(r, 0, made[0].dtype, (ZERO,)).value]
 
 
+def _square_root(r: Reader, op: Any, operands: list[Operand]) -> Result:
+    """The matrix of which a square matrix is the square, with no eigenvalue of a negative real part.
+
+    A matrix of real numbers with a negative eigenvalue has no such real matrix: NaN.
+    """
+    x = _matrix(r, operands[0])
+    r.equal(x.shape[-2], x.shape[-1], "rows and columns")
+
+    def fn(a: Any) -> Any:
+        root = jnp.vectorize(jax.scipy.linalg.sqrtm, signature="(n,n)->(n,n)")(a)
+        if jnp.iscomplexobj(a):
+            return root
+        (values,) = lax.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)
+        negative = ((values.imag == 0) & (values.real < 0)).any(-1)
+        return jnp.where(negative[..., None, None], jnp.nan, root.real)
+
+    return traced(r, fn, x)
+
+
 def _tridiagonal_solve(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """The rows of the first operand are the diagonal above the main one, that, and the one below, each as long."""
     diagonals, rhs = (Array(r, _matrix(r, x)) for x in operands)
@@ -109,6 +128,7 @@ def _tridiagonal_product(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 HANDLERS: dict[str, Handler] = {
     "Eig": _eig,
+    "MatrixSquareRoot": _square_root,
     "Qr": _qr,
     "SelfAdjointEigV2": _eigh,
     "Svd": _svd,

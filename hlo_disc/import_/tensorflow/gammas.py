@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hlo_disc.dynamic_hlo.sizes.dim import dim_product
-from hlo_disc.import_.elements import ONE
 from hlo_disc.import_.handlers.types import Handler, Result
 from hlo_disc.import_.shapes import Operand
-from hlo_disc.import_.tensorflow.arrays import BOOL, Array, array, filled, iota, size_scalar, where
+from hlo_disc.import_.tensorflow.arrays import BOOL, Array, array, filled, where
 from hlo_disc.import_.tensorflow.control import loop
-from hlo_disc.import_.tensorflow.random import F64, RESERVED, U64, block, normal_pair, philox_only, unit
+from hlo_disc.import_.tensorflow.random import F64, RESERVED, U64, block, distributions, normal_pair, philox_only, unit
 from hlo_disc.import_.tensorflow.shapes import result_dtype
 
 if TYPE_CHECKING:
@@ -34,15 +33,9 @@ class Drawn(NamedTuple):
 def _gamma(r: Reader, op: Any, operands: list[Operand]) -> Result:
     philox_only(r, operands)
     shape, given = r.sizes(operands[0]), array(r, operands[4])
-    count, kinds = dim_product(shape), dim_product(given.shape)
-    line = (count,)
-    for own, size in zip(given.shape, shape[len(shape) - given.rank :], strict=True):
-        r.equal(own, size, "the last sizes of the result and of alpha")
-    place = iota(r, line, 0, U64)
-    several = size_scalar(r, kinds, U64).maximum(1)
-    kind, sample = place.op("remainder", several), place / several
-    start = (kind * size_scalar(r, count // r.evaluator.scalar.maximum(kinds, ONE), U64) + sample) * RESERVED
-    alpha = given.cast(F64).reshape((kinds,)).take(kind.cast(np.int64), 0)
+    kind, sample = distributions(r, shape, given)
+    line, start = kind.shape, sample * RESERVED
+    alpha = given.cast(F64).reshape((dim_product(given.shape),)).take(kind, 0)
     small, is_one = alpha < 1, alpha.equal(1)
     d = alpha + where(small, alpha.like(2 / 3), alpha.like(-1 / 3))
     c = 1 / 3 / d.sqrt()

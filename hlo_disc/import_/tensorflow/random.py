@@ -66,7 +66,7 @@ def _key_counter_algorithm(r: Reader, op: Any, operands: list[Operand]) -> list[
     return [*_key_counter(r, op, operands), _algorithm(r, op, operands)]
 
 
-def _seeded(handler: Handler) -> Handler:
+def seeded(handler: Handler) -> Handler:
     """The older form of an op: a seed in place of a key, a counter and an algorithm."""
 
     def older(r: Reader, op: Any, operands: list[Operand]) -> Result:
@@ -153,6 +153,20 @@ def block(r: Reader, operands: list[Operand], number: Array, dtype: np.dtype) ->
     return words if dtype != F64 else [_joined_words(*words[:2]), _joined_words(*words[2:])]
 
 
+def distributions(r: Reader, shape: Shape, given: Array) -> tuple[Array, Array]:
+    """For each element of a result, in one line: the index of its distribution, and that of its sample.
+
+    given: a parameter of each distribution; `shape` ends with its shape. Samples of one distribution are neighbours.
+    """
+    for own, size in zip(given.shape, shape[len(shape) - given.rank :], strict=True):
+        r.equal(own, size, "the last sizes of the result and those of its parameters")
+    count, kinds = dim_product(shape), dim_product(given.shape)
+    place, several = iota(r, (count,), 0, U64), size_scalar(r, kinds, U64).maximum(1)
+    kind, sample = place.op("remainder", several), place / several
+    of_each = size_scalar(r, count // r.evaluator.scalar.maximum(kinds, ONE), U64)
+    return kind.cast(np.int64), kind * of_each + sample
+
+
 def _truncated_normal(r: Reader, op: Any, operands: list[Operand]) -> Result:
     """Normal numbers below 2 in magnitude: a few at a time are the first such of blocks of their own."""
     dtype, shape = result_dtype(op), r.sizes(operands[0])
@@ -212,15 +226,15 @@ HANDLERS: dict[str, Handler] = {
     "StatelessRandomGetAlg": _algorithm,
     "StatelessRandomGetKeyCounter": _key_counter,
     "StatelessRandomGetKeyCounterAlg": _key_counter_algorithm,
-    "StatelessRandomNormal": _seeded(_normal),
+    "StatelessRandomNormal": seeded(_normal),
     "StatelessRandomNormalV2": _normal,
-    "StatelessRandomUniform": _seeded(_uniform),
-    "StatelessRandomUniformFullInt": _seeded(_all_integers),
+    "StatelessRandomUniform": seeded(_uniform),
+    "StatelessRandomUniformFullInt": seeded(_all_integers),
     "StatelessRandomUniformFullIntV2": _all_integers,
-    "StatelessRandomUniformInt": _seeded(_integers),
+    "StatelessRandomUniformInt": seeded(_integers),
     "StatelessRandomUniformIntV2": _integers,
     "StatelessRandomUniformV2": _uniform,
     "StatelessShuffle": _shuffle,
-    "StatelessTruncatedNormal": _seeded(_truncated_normal),
+    "StatelessTruncatedNormal": seeded(_truncated_normal),
     "StatelessTruncatedNormalV2": _truncated_normal,
 }

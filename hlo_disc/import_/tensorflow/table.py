@@ -8,6 +8,7 @@ from hlo_disc.import_.tensorflow import (
     boxes,
     branches,
     control,
+    counts,
     crops,
     diagonals,
     elementwise,
@@ -35,7 +36,7 @@ from hlo_disc.import_.tensorflow import (
 )
 
 FAMILIES = (
-    blocks, boxes, branches, control, crops, diagonals, elementwise, factors, formats, gammas, images, indexing,
+    blocks, boxes, branches, control, counts, crops, diagonals, elementwise, factors, formats, gammas, images, indexing,
     linalg, modules, nn, optimizers, pools, quantization, random, reductions, resampling, scatters, shapes, special,
     uniques, variables, windows, xla,
 )  # fmt: skip

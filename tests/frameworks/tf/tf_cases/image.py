@@ -10,6 +10,7 @@ SOME = ((2, 7, 6), (3, 5, 8), (1, 4, 4))
 
 
 BOXES = ("f32[a, 4]@0:1", "f32[a]@-3:3")
+PICTURES = ((2, 7, 3), (1, 1, 1), (3, 40, 2), (2, 0, 3))
 COUNTS = ((7,), (1,), (0,), (13,), (40,))
 
 
@@ -38,6 +39,16 @@ def cropped(size):
         return made, tape.gradient(total, [x, boxes])
 
     return function
+
+
+def combined(**how):
+    """Boxes of several pictures and classes."""
+
+    def chosen(corners, scores):
+        size = tf.concat([corners[..., 2:] * 0.5, -corners[..., 2:] * 0.5], -1)
+        return tf.image.combined_non_max_suppression(corners + size, scores, 4, 9, 0.3, -1.0, **how)
+
+    return chosen
 
 
 def kept(function):
@@ -157,6 +168,16 @@ CASES = cases(
             ),
             BOXES,
             COUNTS,
+        ),
+        *(
+            (f"combined_non_max_suppression of {what}", combined(**how), (f"f32[a, b, {q}, 4]@0:1.2", scores), sizes)
+            for what, q, scores, sizes, how in (
+                ("shared boxes", 1, "f32[a, b, c]", PICTURES, {}),
+                ("a class's own boxes", "c", "f32[a, b, c]", PICTURES, {"clip_boxes": False}),
+                ("one class", 1, "f32[a, b, 1]", PICTURES, {}),
+                ("two classes, padded by class", 1, "f32[a, b, 2]", PICTURES, {"pad_per_class": True}),
+                ("one class, padded by class", 1, "f32[a, b, 1]", PICTURES, {"pad_per_class": True}),
+            )
         ),
         ("resize to twice", lambda x: tf.image.resize(x, tf.shape(x)[1:3] * 2), IMAGE, SIZES),
         ("resize as in TensorFlow 1", lambda x: tf.compat.v1.image.resize_bilinear(x, [5, 9]), IMAGE, SIZES),

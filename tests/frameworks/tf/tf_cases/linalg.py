@@ -167,6 +167,11 @@ CASES = cases(
         ),
         ("eig", eigen, "f32[2, a, a]", ((3,), (7,), (1,)), 1e-3),
         ("eigvals", lambda x: tf.sort(tf.abs(tf.linalg.eigvals(x))), SQUARE, ((3,), (7,), (1,)), 1e-3),
+        ("sqrtm", lambda x: tf.linalg.sqrtm(regular(x)), BATCH, ((2, 3), (3, 7), (1, 1), (0, 3)), 1e-4),
+        ("sqrtm of complex numbers", tf.linalg.sqrtm, "c128[2, a, a]", SMALL, 1e-8),
+        ("sqrtm of turns", lambda x: tf.linalg.sqrtm(x - tf.transpose(x)), "f64[a, a]", ((2,), (6,), (4,)), 1e-8),
+        ("sqrtm of nothing real", lambda x: tf.linalg.sqrtm(-definite(x)), SQUARE, SMALL),
+        ("gradient of sqrtm", slope(lambda x: tf.linalg.sqrtm(regular(x)) ** 2), SQUARE, SMALL[:3], 1e-3),
         (
             "tridiagonal_solve",
             lambda x, y: tf.linalg.tridiagonal_solve(x + [[0.0], [6.0], [0.0]], y),

@@ -5,7 +5,7 @@ VENV := .venv
 # The directory of conformance cases, one StableHLO module a file; which of them, or of the surface table, to run.
 CASES ?= ../shared/conformance
 FILTER ?= *
-# What conformance cases and random programs are compiled for: cpu, emulated-cuda, emulated-rocm or, after
+# What conformance cases and random programs are compiled for: cpu, emulated-cuda, emulated-ptx, emulated-rocm or, after
 # make test-aarch64, aarch64.
 TARGET ?= cpu
 # For how long to compile random programs.
@@ -36,7 +36,7 @@ STAMP := $(VENV)/installed
 # GPUs that kernels are assembled for, to count their instructions.
 LEVEL ?= sm_80
 
-.PHONY: demo test test-gpu test-hardware test-aarch64 test-frameworks test-models test-lowest test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow bench-jagged bench-gpu ecosystem bench-startup serve-cpp library-sanitizers wheel asan tsan clean
+.PHONY: demo test test-gpu test-hardware test-aarch64 test-frameworks test-models test-triton test-lowest test-page traffic launches instructions test-full conformance fuzz fuzz-files soak surface mutants lint format docs bench peers bench-tensorflow bench-jagged bench-gpu ecosystem bench-startup serve-cpp library-sanitizers wheel asan tsan clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/sentence_embedding.py
@@ -50,6 +50,7 @@ test-gpu: $(STAMP)
 	$(BIN)/pytest tests/unit/targets/test_models_for_gpus.py -n auto
 	$(BIN)/pytest tests/e2e/test_device_runtime.py tests/e2e/test_device_tensors.py tests/e2e/test_device_ffi.py -n auto --hostile 3
 	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-cuda
+	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-ptx
 	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-rocm
 
 # The same programs, and tests of frameworks' memory and streams, on this machine's GPU of NVIDIA's, by a Python that has
@@ -105,6 +106,10 @@ launches: $(STAMP)
 # Instructions of their innermost loops for an element, next to Triton's, which this installs beside .venv.
 instructions: $(STAMP) .venv-triton/installed
 	.venv-triton/bin/python -W ignore -m benchmarks.instructions --level $(LEVEL)
+
+# Kernels that Triton makes, in the emulator of PTX.
+test-triton: $(STAMP) .venv-triton/installed
+	.venv-triton/bin/python -m pytest tests/frameworks/triton
 
 # Sweeps in depth, with other random cases each time, then random programs.
 test-full: $(STAMP)

@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--full", action="store_true", help="sweep deeply, at random: see oracle/depth.py")
     parser.addoption(
-        "--target", metavar="NAME", help="compile for it: emulated-cuda, emulated-rocm, aarch64, cuda, small-cuda"
+        "--target", metavar="NAME", help="compile for it: emulated-{cuda,ptx,rocm}, aarch64, cuda, small-cuda"
     )
     parser.addoption(
         "--hostile", metavar="SEED", type=int, help="the emulated GPU's driver does work as late as it may"

@@ -52,7 +52,7 @@ def test_the_largest(k, target):
         np.testing.assert_array_equal(values, np.take_along_axis(x, right, 1))
 
 
-@pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
+@pytest.mark.parametrize("target", ["emulated-cuda", "emulated-ptx", "emulated-rocm"])
 def test_the_larger_half(target):
     executable = hlo_disc.compile(lambda x: lax.top_k(x, x.shape[1] // 2), "f32[m, n]", target=target)
     for n in LENGTHS:

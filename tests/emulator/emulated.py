@@ -20,11 +20,12 @@ from pathlib import Path
 
 import instrument
 import llvmlite.binding as llvm
+import ptx
 
 from hlo_disc.abi import IMAGE
 from hlo_disc.device import EXCHANGE_BYTES, Device
 from hlo_disc.mlir import ir
-from hlo_disc.targets import native, registry, x86, x86_generator
+from hlo_disc.targets import gpu, native, registry, x86, x86_generator
 from hlo_disc.targets.cuda import NVIDIA
 from hlo_disc.targets.gpu import Vendor
 from hlo_disc.targets.rocm import AMD
@@ -161,8 +162,17 @@ def for_cpu(text: str, most: int = 1 << 17) -> str:
 
     text = re.sub(r"^define (?:ptx|amdgpu)_kernel void @([\w.]+)\((.*)\)", body, text, flags=re.M)
     entries.append(_image(kernels, named, most))
-    head = [f'target triple = "{x86_generator.TRIPLE}"', f'target datalayout = "{_host().machine.layout}"']
-    return "\n".join([*head, instrument.DECLARATIONS, text, *entries, ""])
+    return "\n".join([*_head(), instrument.DECLARATIONS, text, *entries, ""])
+
+
+def ptx_for_cpu(code: str, most: int = 1 << 17, alone: bool = True) -> str:
+    """The same of PTX. alone: see `ptx.for_cpu`."""
+    text, named = ptx.for_cpu(code, alone)
+    return "\n".join([*_head(), instrument.DECLARATIONS, text, _image(list(named), named, most), ""])
+
+
+def _head() -> list[str]:
+    return [f'target triple = "{x86_generator.TRIPLE}"', f'target datalayout = "{_host().machine.layout}"']
 
 
 def _by_memory(call: re.Match) -> str:
@@ -247,12 +257,35 @@ class EmulatedCompilation:
         flow = translate(host, replace(_host().machine, launches=True))
         if self.dump:
             self.dump("ll", flow)
-        whole_text = for_cpu(self.text, self.generator.most)
+        whole_text = self._for_cpu()
         # A context is closed after its modules, and linking closes one of them.
         with llvm.create_context() as context, llvm.parse_assembly(whole_text, context) as whole:
             whole.link_in(llvm.parse_assembly(flow, context))
             linked = str(whole)
         return _host().compile_llvm(linked, self.dump)
+
+    def _for_cpu(self) -> str:
+        return for_cpu(self.text, self.generator.most)
+
+
+@dataclass(frozen=True)
+class PtxGenerator(EmulatedGenerator):
+    """Of a target that runs what LLVM's back end makes of the kernels: see `ptx.py`."""
+
+    @contextmanager
+    def begin(self, dump: Dump | None = None) -> Iterator[EmulatedCompilation]:
+        yield PtxCompilation(self, dump)
+
+
+class PtxCompilation(EmulatedCompilation):
+    """Kernels by way of PTX."""
+
+    def _for_cpu(self) -> str:
+        (level,) = NVIDIA.default
+        code = gpu.machine_code(NVIDIA, self.text, level).decode()
+        if self.dump:
+            self.dump("ptx", code)
+        return ptx_for_cpu(code, self.generator.most)
 
 
 class Emulated:
@@ -260,8 +293,8 @@ class Emulated:
 
     levels = ()
 
-    def __init__(self, vendor: Vendor, most: int = 0):
-        self._generator = EmulatedGenerator(vendor, most or vendor.device.fast_limit + EXCHANGE_BYTES)
+    def __init__(self, vendor: Vendor, most: int = 0, generator: type[EmulatedGenerator] = EmulatedGenerator):
+        self._generator = generator(vendor, most or vendor.device.fast_limit + EXCHANGE_BYTES)
 
     @property
     def driver(self) -> tuple[str, ...]:
@@ -300,6 +333,10 @@ def register() -> None:
 
     They are small, so that blocks of small programs have several items, too.
     """
-    for name, vendor, most in (("cuda", NVIDIA, 99 << 10), ("rocm", AMD, 64 << 10)):
+    for name, vendor, most, generator in (
+        ("cuda", NVIDIA, 99 << 10, EmulatedGenerator),
+        ("ptx", NVIDIA, 99 << 10, PtxGenerator),
+        ("rocm", AMD, 64 << 10, EmulatedGenerator),
+    ):
         small = replace(vendor, device=replace(vendor.device, at_once=1 << 10))
-        registry.register(f"emulated-{name}", functools.partial(Emulated, small, most))
+        registry.register(f"emulated-{name}", functools.partial(Emulated, small, most, generator))

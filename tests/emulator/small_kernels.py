@@ -88,10 +88,17 @@ def run(vendor: Vendor, body: str, *buffers: np.ndarray, blocks: int = 1, thread
             ctypes.memmove(x.ctypes.data, address, x.nbytes)
 
 
+def launch_ptx(ptx: str, name: str, record: bytes, blocks: int, threads: int, shared: int) -> None:
+    """Run a kernel of a module of PTX, whose threads may store the same. record: its arguments, as in memory."""
+    _run(NVIDIA, emulated.ptx_for_cpu(ptx, alone=False), name, record, blocks, threads, shared)
+
+
 def _launch(vendor: Vendor, text: str, arguments: list[int], blocks: int, threads: int, shared: int) -> None:
-    object_ = x86.generator("host").compile_llvm(emulated.for_cpu(text))
-    library = emulated.Emulated(vendor).link(object_, {})
-    record = np.array(arguments, np.int64)
-    kernel, data = map(ctypes.c_void_p, (library.address("kernel"), record.ctypes.data))
+    _run(vendor, emulated.for_cpu(text), "kernel", np.array(arguments, np.int64).tobytes(), blocks, threads, shared)
+
+
+def _run(vendor: Vendor, text: str, name: str, record: bytes, blocks: int, threads: int, shared: int) -> None:
+    library = emulated.Emulated(vendor).link(x86.generator("host").compile_llvm(text), {})
+    kernel, data = ctypes.c_void_p(library.address(name)), ctypes.c_char_p(record)
     emulated.emulator().simt_warp(max(team.warp for team in vendor.device.teams))
     emulated.emulator().simt_launch(kernel, *map(ctypes.c_int64, (blocks, threads, shared)), data)

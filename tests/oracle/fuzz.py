@@ -89,7 +89,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, help="the first batch's; random by default")
     parser.add_argument("--ops", default="graph", help="sweep these ops, or 'all', in place of random graphs")
-    parser.add_argument("--target", default="cpu", help="compile for it: cpu, emulated-cuda, emulated-rocm, aarch64")
+    parser.add_argument("--target", default="cpu", help="compile for it: cpu, emulated-{cuda,ptx,rocm}, aarch64")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=300, help="seconds that a batch may take, shrinking included")
     parser.add_argument("--failures", type=Path, default=Path("build/fuzz"), help="the directory of what fails")

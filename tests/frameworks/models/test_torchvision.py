@@ -66,7 +66,10 @@ MODELS: dict[str, Model] = {
         rpn_post_nms_top_n_test=10, **SIZES),
     "fcn": segmentation("fcn_resnet50"),
     "googlenet": classifier("googlenet", init_weights=False),
+    "keypoint rcnn": detection("keypointrcnn_resnet50_fpn", box_score_thresh=0.0, rpn_pre_nms_top_n_test=50,
+        rpn_post_nms_top_n_test=10, num_keypoints=3, **SIZES),
     "lraspp": segmentation("lraspp_mobilenet_v3_large", "input"),
+    "mc3": film("mc3_18"),
     "mnasnet": classifier("mnasnet0_5"),
     "mobilenet v2": classifier("mobilenet_v2"),
     "r2plus1d": film("r2plus1d_18"),
@@ -79,8 +82,10 @@ MODELS: dict[str, Model] = {
     "squeezenet": classifier("squeezenet1_1"),
     "ssdlite": detection("ssdlite320_mobilenet_v3_large", score_thresh=0.0),
     "swin": classifier("swin_t"),
+    "swin v2": classifier("swin_v2_t"),
     "swin3d": film("swin3d_t", 64),
     "vgg": classifier("vgg11_bn"),
+    "vit": classifier("vit_b_32", image_size=64),
 }  # fmt: skip
 
 

@@ -44,6 +44,9 @@ class Raw(ctypes.Structure):
     ]
 
 
+# Of the types that numpy does not have itself; 7 and on are floats of 8 bits.
+_CODES = {"bfloat16": 4, "float8_e3m4": 7, "float8_e4m3": 8, "float8_e4m3b11fnuz": 9, "float8_e4m3fn": 10,
+          "float8_e4m3fnuz": 11, "float8_e5m2": 12, "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14}  # fmt: skip
 api = ctypes.PyDLL(None)  # others say of the functions of `ctypes.pythonapi` what their arguments are
 api.PyCapsule_New.restype, api.PyCapsule_New.argtypes = (
     ctypes.py_object,
@@ -89,6 +92,16 @@ def here() -> Framework:
 def current_stream() -> int:
     """The one of this thread's framework."""
     return here().current
+
+
+def code_of(dtype: np.dtype) -> int:
+    """DLPack's number of a kind of elements, of bytes; -1 where it has none."""
+    return _CODES.get(dtype.name, {"f": 2, "i": 0, "u": 1, "c": 5, "b": 6}.get(dtype.kind, -1))
+
+
+def has(dtype: np.dtype) -> bool:
+    """Whether there are tensors of it."""
+    return code_of(dtype) >= 0
 
 
 class Framework:
@@ -208,7 +221,7 @@ class Tensor:
     def __dlpack__(self, stream: int | None = None) -> object:
         """Ready for that stream, where the framework takes care of that."""
         self.prepare(0 if stream in (None, 1) else stream)
-        code = {"f": 2, "i": 0}[self.dtype.kind]
+        code = code_of(self.dtype)
         kind, bits, nothing = self.framework.kind, 8 * self.dtype.itemsize, ctypes.CFUNCTYPE(None, ctypes.c_void_p)()
         self.raw = Raw(self.address, kind, 0, len(self._shape), code, bits, 1, self._shape, None, 0, None, nothing)
         return api.PyCapsule_New(ctypes.addressof(self.raw), b"dltensor", None)
@@ -249,6 +262,14 @@ class Taken:
 
     def read(self, stream: int) -> np.ndarray:
         return self.framework.read(self.raw.data, np.empty(self.shape, self.dtype), stream)
+
+    def copy(self) -> np.ndarray:
+        """What it is, waited for; the tensor goes."""
+        self.framework.finish()
+        made = np.empty(self.shape, self.dtype)
+        ctypes.memmove(made.ctypes.data, self.raw.data, made.nbytes)
+        self.drop()
+        return made
 
     def drop(self) -> None:
         self.raw.deleter(ctypes.addressof(self.raw))

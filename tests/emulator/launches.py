@@ -1,12 +1,14 @@
-"""What a launch costs host code, next to a driver that does nothing for one: `make launches` prints it."""
+"""What a launch and an argument cost host code, behind a driver that does nothing: `make launches` prints it."""
 
 from __future__ import annotations
 
 import time
+import timeit
 from collections.abc import Callable
 from typing import Any
 
 import emulated
+import frameworks
 import jax
 import numpy as np
 
@@ -46,6 +48,21 @@ def of_a_launch(program: hlo_disc.Executable) -> float:
     return (least[1] - least[0]) / LAUNCHES
 
 
+def of_an_argument(target: str, count: int = 199) -> tuple[float, float]:
+    """Seconds of a call of so many tensors of the GPU, and what each of them has of it: the least of a few."""
+    maker = hlo_disc.compile(lambda x: x + 1, "f32[n]", target=target)
+    framework = frameworks.Framework(1, frameworks.ROCM if target == "emulated-rocm" else frameworks.CUDA)
+    tensor = maker(framework.put(np.ones(8, np.float32)))
+
+    def seconds(arguments: int) -> float:
+        program = hlo_disc.compile(lambda *xs: xs[0] + 1, *["f32[n]"] * arguments, target=target)
+        given = [tensor] * arguments
+        return min(timeit.repeat(lambda: program(*given), number=100, repeat=TIMES)) / 100
+
+    whole = seconds(count)
+    return whole, (whole - seconds(1)) / (count - 1)
+
+
 def leaked(program: hlo_disc.Executable, calls: int) -> int:
     """Blocks of the GPU's memory and bytes of ours that calls, of several sizes, do not give back."""
     before = ral.device_blocks() + ral.live_bytes()
@@ -65,6 +82,8 @@ def main() -> None:
         print(
             f"{target}: {seconds * 1e6:.2f} µs a launch; {call * 1e6:.1f} µs a call, {left} leaked by {CALLS} of them"
         )
+        whole, each = idle(lambda: of_an_argument(target))  # noqa: B023
+        print(f"{target}: {each * 1e6:.2f} µs a tensor of the GPU; {whole * 1e6:.0f} µs a call of 199")
 
 
 if __name__ == "__main__":

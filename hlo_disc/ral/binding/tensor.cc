@@ -22,6 +22,8 @@ const char* const kDeviceNames[] = {"?",     "cpu", "cuda", "cuda (host)", "open
 constexpr int kDTypeCount = static_cast<int>(sizeof kDTypes / sizeof kDTypes[0]);
 PyArray_Descr* descriptors[kDTypeCount];
 PyObject *find_adapter = nullptr, *stream_of = nullptr;
+// Names of attributes, made once: "__dlpack_device__", "__dlpack__", and its keywords.
+PyObject *device_name = nullptr, *capsule_name = nullptr, *capsule_keywords = nullptr;
 
 // By Python type; an empty adapter for types that no context claims. Guarded by the interpreter lock.
 std::unordered_map<PyTypeObject*, Adapter>& adapters() {
@@ -155,6 +157,9 @@ bool initialize_tensors() {
     Owned contexts(PyImport_ImportModule("hlo_disc.ral.contexts"));
     find_adapter = checked(PyObject_GetAttrString(contexts.get(), "find_adapter"));
     stream_of = checked(PyObject_GetAttrString(contexts.get(), "stream_of"));
+    device_name = checked(PyUnicode_InternFromString("__dlpack_device__"));
+    capsule_name = checked(PyUnicode_InternFromString("__dlpack__"));
+    capsule_keywords = checked(Py_BuildValue("(s)", "stream"));
   } catch (const Raised&) {
     return false;
   }
@@ -390,8 +395,8 @@ void Arguments::add_tensor(int index, PyObject* object, const DLTensor& tensor, 
 
 bool Arguments::add_resident(int index, PyObject* object, int64_t* sizes) {
   const Program& program = call_.program;
-  if (program.driver.empty() || !PyObject_HasAttrString(object, "__dlpack_device__")) return false;
-  Owned device(PyObject_CallMethod(object, "__dlpack_device__", nullptr));
+  if (program.driver.empty() || !PyObject_HasAttr(object, device_name)) return false;
+  Owned device(PyObject_CallMethodNoArgs(object, device_name));
   int type = 0, id = 0;
   if (!PyArg_ParseTuple(device.get(), "ii", &type, &id)) throw Raised();
   if (type != dlpack_device(program.driver) || id != 0) return false;
@@ -412,10 +417,8 @@ bool Arguments::add_resident(int index, PyObject* object, int64_t* sizes) {
   auto number = reinterpret_cast<intptr_t>(call_.on_stream->handle);
   if (number == 0 && type == kDLCUDA) number = 1;
   Owned ours(PyLong_FromSsize_t(number));
-  Owned method(PyObject_GetAttrString(object, "__dlpack__"));
-  Owned names(Py_BuildValue("(s)", "stream"));
-  PyObject* given[] = {ours.get()};
-  PyObject* capsule = checked(PyObject_Vectorcall(method.get(), given, 0, names.get()));
+  PyObject* given[] = {object, ours.get()};
+  PyObject* capsule = checked(PyObject_VectorcallMethod(capsule_name, given, 1, capsule_keywords));
   owned_.push_back(capsule);
   add_dlpack(index, object, capsule, sizes);
   return true;

@@ -23,8 +23,8 @@ BIN := $(VENV)/bin
 GPU_TESTS := $(patsubst %,tests/e2e/test_%.py,sweeps control data_sizes pad random random_graphs conformance one_rounding)
 # Of the unit tests those that run code, of the others those of programs.
 AARCH64_TESTS ?= tests/aarch64 $(patsubst %,tests/unit/%.py,$(addprefix targets/test_,vecmath minifloats masks translate) \
-	$(addprefix schedules/test_,attention convolution elementwise indexing reduce sort tile types) fusion/test_stitch) \
-	$(patsubst %,tests/e2e/test_%.py,programs jax_programs sweeps random_graphs random complex control data_sizes einsum \
+	$(addprefix schedules/test_,attention convolution elementwise indexing reduce sort tile types)) \
+	$(patsubst %,tests/e2e/test_%.py,stitch programs jax_programs sweeps random_graphs random complex control data_sizes einsum \
 	linalg library_ops pad bitcast chlo in_place reduce_jax reduce_precision window_edges threads conformance one_rounding)
 # Those of what takes and gives JAX's, LLVM's and numpy's own things.
 RANGE_TESTS := tests/unit/import_ tests/unit/ral $(patsubst %,tests/e2e/test_%.py,programs jax_programs jit jit_face \
@@ -50,7 +50,7 @@ test-gpu: $(STAMP)
 	$(BIN)/pytest tests/unit/targets/test_models_for_gpus.py -n auto
 	$(BIN)/pytest tests/e2e/test_device_runtime.py tests/e2e/test_device_tensors.py tests/e2e/test_device_ffi.py -n auto --hostile 3
 	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-cuda
-	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-ptx
+	$(BIN)/pytest tests/e2e/test_sweeps.py tests/e2e/test_one_rounding.py -n auto --target emulated-ptx
 	$(BIN)/pytest $(GPU_TESTS) -n auto --target emulated-rocm
 
 # The same programs, and tests of frameworks' memory and streams, on this machine's GPU of NVIDIA's, by a Python that has

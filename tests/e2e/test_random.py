@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dhlo import run_stablehlo
+from by_xla import run_stablehlo
 
 import hlo_disc
 from hlo_disc.errors import UnsupportedOpError

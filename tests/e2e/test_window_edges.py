@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from dhlo import run_stablehlo
+from by_xla import run_stablehlo
 from jax import lax
 from tracing import Spec, trace
 

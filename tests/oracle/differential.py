@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from dhlo import run_stablehlo
+from by_xla import run_stablehlo
 from jax.errors import JaxRuntimeError
 from noise import eps, noisy_runs, rounded_values, tiny, wide
 

@@ -8,7 +8,9 @@ from dhlo import make_graph
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.stitch.fusion.collapse import collapse
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.schedules.table import SCHEDULES
+from hlo_disc.stitch.schedule import Joins, Schedule
+
+ROWS = Schedule("row", None, Joins.ROWS, collapses=True)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,7 @@ def test_a_boundary_of_a_reshape_is_the_one_with_as_many_elements_before_it(shap
         return g.op("exponential", [g.op("reshape", [biased], shape=tuple(target))])
 
     graph = make_graph([("float32", shape), ("float32", shape.split(",")[1])], build)
-    made = collapse(Group.of(SCHEDULES["row"], graph.ops, graph.outputs), graph.facts)
+    made = collapse(Group.of(ROWS, graph.ops, graph.outputs), graph.facts)
     assert list(made.outputs[0].shape) == wanted
     (reshape,) = (op for op in made.ops if op.name == "reshape")
     assert list(reshape.operands[0].shape) == wanted

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import hlo_disc
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
@@ -61,19 +59,3 @@ def test_plans(drawn: list, exact: bool) -> None:
         for other, (start, end) in lives.items():
             if other is not v and places[other] is slot:
                 assert end < lives[v][0] or lives[v][1] < start
-
-
-def test_slots_are_whole_cache_lines() -> None:
-    """Of 16 rows an intermediate has 192 bytes, of 17 it has 204, and there are two."""
-    exe = hlo_disc.compile(lambda x, w: x @ w @ w @ w, "f32[n, 3]", "f32[3, 3]", threads=1)
-    assert exe.memory(n=17).temporary - exe.memory(n=16).temporary == 2 * 64
-
-
-@pytest.mark.parametrize(
-    "function", [jax.nn.softmax, lambda x: jax.nn.softmax(x.T @ x) @ x.T], ids=["rows", "attention"]
-)
-def test_fast_memory_is_that_of_the_kernel_that_needs_most(function) -> None:
-    """Whichever of the two it is."""
-    exe = hlo_disc.compile(lambda x, y: (function(x), function(y)), "f32[16, n]", "f32[16, m]", threads=1)
-    needed = [exe.memory(**dict(zip("nm", sizes, strict=True))).temporary for sizes in ((10**5, 9), (9, 10**5), (9, 9))]
-    assert needed[0] == needed[1] > needed[2]

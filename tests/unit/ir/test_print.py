@@ -5,8 +5,9 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from by_xla import run_stablehlo
 from depth import examples
-from dhlo import make_graph, run_stablehlo, sample, shape
+from dhlo import make_graph, sample, shape
 from differential import bands, wrong
 from hypothesis import given, note, settings
 from hypothesis import strategies as st

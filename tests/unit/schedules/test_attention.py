@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from dhlo import make_graph, sample, stitched
+from dhlo import make_graph, sample
 from fence import called_with_fenced
 from kernel_runner import KIND, levels
+from stages import stitched
 from test_tile import dot, launches, run, spread
 
 import hlo_disc

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from by_xla import run_stablehlo
 from depth import examples
-from dhlo import make_graph, run_stablehlo, shape
+from dhlo import make_graph, shape
 from fence import fenced
 from forked import holds_in_child
 from hypothesis import given, note, settings

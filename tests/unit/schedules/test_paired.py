@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from dhlo import make_graph, sample, stitched
+from dhlo import make_graph, sample
 from jax import lax
 from kernel_runner import levels
+from stages import stitched
 from test_tile import dot
 
 import hlo_disc

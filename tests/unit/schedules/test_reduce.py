@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from dhlo import make_graph, run_stablehlo, shape
+from by_xla import run_stablehlo
+from dhlo import make_graph, shape
 from graph_cases import GraphCases, constant
 from kernel_runner import levels
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from dhlo import make_graph, run_stablehlo
+from by_xla import run_stablehlo
+from dhlo import make_graph
 from fence import fenced
 from jax import lax
 from kernel_runner import KIND, levels

@@ -12,11 +12,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 from depth import examples
-from dhlo import make_graph, sample, shape, stitched
+from dhlo import make_graph, sample, shape
 from fence import called_with_fenced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_runner import CPU, KIND, levels
+from stages import stitched
 
 import hlo_disc
 from hlo_disc import pipeline

@@ -1,0 +1,28 @@
+"""Sizes, passes and fusion are tested by themselves: without JAX, MLIR or LLVM."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+UNIT = Path(__file__).parent
+DIRECTORIES = ("sizes", "passes", "fusion")
+BLOCKED = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("jax", "jaxlib", "llvmlite"):
+            raise ImportError(f"{name} is not there")
+
+sys.meta_path.insert(0, Blocked())
+import pytest
+sys.exit(pytest.main(["-p", "no:cacheprovider", "-p", "no:xdist", *sys.argv[1:]]))
+"""
+
+
+def test_they_need_no_compiler():
+    directories = [str(UNIT / name) for name in DIRECTORIES]
+    done = subprocess.run([sys.executable, "-c", BLOCKED, *directories], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

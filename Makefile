@@ -160,7 +160,7 @@ bench: $(STAMP)
 
 # hlo_disc beside every peer, each in an environment of its own, as build/peers/results.json and .html; as in
 # make peers PROGRAM='GPT-2 *' PEER='*OpenVINO*'. ADD=1 keeps what the file has of other programs, README=1 writes the
-# tables of README.md.
+# tables of README.md and docs/performance.md.
 PROGRAM ?= *
 PEER ?= *
 peers: $(STAMP)

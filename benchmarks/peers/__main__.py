@@ -26,7 +26,7 @@ from benchmarks.peers.program import Program, programs
 from hlo_disc import limits
 
 FEATURES = ("avx2", "avx512f", "avx512bf16", "amx-bf16")
-README = ROOT / "README.md"
+README, PERFORMANCE = ROOT / "README.md", ROOT / "docs" / "performance.md"
 # Bytes of weights of a program that has processes of its own.
 LARGE = 1 << 26
 Task = tuple[Program, str]  # and its dtype
@@ -98,7 +98,7 @@ def whose_processes(program: Program) -> str:
 @click.option("--json", "target", type=click.Path(path_type=Path), default=FOLDER / "results.json", show_default=True)
 @click.option("--against", type=click.Path(exists=True, path_type=Path), help="An earlier JSON, to compare with.")
 @click.option("--add", is_flag=True, help="Keep what --json has of other programs: a long run in several.")
-@click.option("--readme", is_flag=True, help="Write the tables of README.md too.")
+@click.option("--readme", is_flag=True, help="Write the tables of README.md and docs/performance.md too.")
 @click.option("--render", is_flag=True, help="Measure nothing: write page and tables of --json as it is.")
 def main(
     program_pattern: str,
@@ -123,7 +123,8 @@ def main(
     if old:
         console.print(compare.table(found, old))
     if readme:
-        tables.write(found, README)
+        tables.write(tables.summary(found), README)
+        tables.write(tables.render(found), PERFORMANCE)
     console.print(f"{target}, {shown}", highlight=False)
 
 

@@ -1,4 +1,4 @@
-"""README's tables of peers, made from the JSON: what stands between two markers is theirs."""
+"""Tables of peers in documents, made from the JSON: what stands between two markers is theirs."""
 
 from __future__ import annotations
 
@@ -28,15 +28,10 @@ BEGIN, END = "<!-- peers:begin -->", "<!-- peers:end -->"
 NOTHING = "–"
 
 
-def write(results: Results, path: Path) -> None:
-    """Replaces what is between the markers in the file."""
+def write(tables: str, path: Path) -> None:
+    """Replace what is between the markers in the file."""
     before, _, after = _parts(path)
-    path.write_text(before + _between(results) + after, encoding="utf-8")
-
-
-def check(results: Results, path: Path) -> bool:
-    """Whether `write` would change nothing."""
-    return _parts(path)[1] == _between(results)
+    path.write_text(f"{before}\n\n{tables}\n\n{after}", encoding="utf-8")
 
 
 def _parts(path: Path) -> tuple[str, str, str]:
@@ -48,8 +43,9 @@ def _parts(path: Path) -> tuple[str, str, str]:
     return text[:start], text[start:end], text[end:]
 
 
-def _between(results: Results) -> str:
-    return f"\n\n{render(results)}\n\n"
+def summary(results: Results) -> str:
+    """The machine, and a line for each peer."""
+    return f"{_machine(results)}\n\n{_peers(results)}"
 
 
 def render(results: Results) -> str:
@@ -57,8 +53,7 @@ def render(results: Results) -> str:
     summaries = [(program, summarize(results, program)) for program in results["programs"]]
     return "\n\n".join(
         (
-            _machine(results),
-            _peers(results),
+            summary(results),
             _programs(results, summaries),
             _once(results, summaries),
             f"<details><summary>Every shape</summary>\n\n{_shapes(results)}\n\n</details>",

@@ -1,4 +1,4 @@
-"""What was compiled and why: as plain data for `explain`, and as text for dumps."""
+"""Report what was compiled and why: as plain data for `explain`, and as text for dumps."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def _control(group: Group, plan: Plan) -> str:
 
 
 def _parts(group: Group) -> list[str]:
-    """What the scopes of a group's regions are called."""
+    """Return the names of the scopes of a group's regions."""
     if group.schedule is not CONTROL:
         return []
     (op,) = group.ops

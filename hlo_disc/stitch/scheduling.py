@@ -35,7 +35,7 @@ class Step:
     symbols: tuple[str, ...]
 
     def for_group(self, group: Group) -> Step:
-        """The same step for another group with an equal key."""
+        """Return this step for another group with an equal key."""
 
         def moved(choice: Choice) -> Choice:
             if choice.packing is None:

@@ -1,4 +1,4 @@
-"""What the host flow knows of a schedule: compiled forms of a group, and when each of them is chosen at run time."""
+"""The host flow's view of a schedule: compiled forms of a group, and when each of them is chosen at run time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Variant(Protocol):
 
     @property
     def name(self) -> str:
-        """What `explain` calls it."""
+        """The name of the form in `explain`."""
         ...
 
     def key(self) -> tuple:
@@ -79,14 +79,14 @@ class Packing(Protocol):
 
 
 class Condition(NamedTuple):
-    """What must hold of a size: it is "<=" or ">=" a number, or a "multiple of" a positive one."""
+    """A condition on a size: it is "<=" or ">=" a number, or a "multiple of" a positive one."""
 
     size: Dim
     relation: str
     bound: int
 
     def truth(self, facts: ShapeFacts) -> Truth:
-        """What the facts say."""
+        """Return what the facts say of the condition."""
         if self.relation == "multiple of":
             return facts.divisible(self.size, self.bound)
         return facts.holds(self.size, self.relation, Dim.const(self.bound))

@@ -1,4 +1,4 @@
-"""What compiles for AArch64."""
+"""The generator that compiles for AArch64."""
 
 from __future__ import annotations
 

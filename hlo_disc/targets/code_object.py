@@ -1,4 +1,4 @@
-"""What AMD's driver loads: code objects, made of the relocatable objects that LLVM writes, and bundles of them.
+"""The code objects that AMD's driver loads, made of the relocatable objects that LLVM writes, and bundles of them.
 
 A code object is an ELF shared object that has a descriptor of 64 bytes for each kernel, `kernel.kd`, beside its code
 (LLVM's "User Guide for AMDGPU Backend"). The driver's loader (ROCR-Runtime) copies the segments as they lie, and finds
@@ -106,7 +106,7 @@ class _Tables:
     dynamic: _Section
 
     def fill(self) -> None:
-        """What they say once all sections have their places."""
+        """Write the contents of the tables, once all sections have their places."""
         for k, (symbol, place) in enumerate(zip(self.exported, self.places, strict=True), 1):
             assert symbol.section is not None
             fields = (place, symbol.info, symbol.visibility, symbol.section.index, symbol.address, symbol.size)

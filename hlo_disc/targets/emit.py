@@ -21,7 +21,7 @@ Handler = Callable[["FunctionBody", ir.Operation], None]
 
 
 class ModuleBody:
-    """What the functions of one LLVM module share."""
+    """The state that the functions of one LLVM module share."""
 
     def __init__(self, machine: Machine, handlers: Mapping[str, Handler], narrow: int = 0):
         self.machine = machine

@@ -45,7 +45,7 @@ _turns: list[float] = []
 
 @dataclass(frozen=True)
 class Vendor:
-    """What GPUs of a vendor have of their own.
+    """The properties that GPUs of a vendor have of their own.
 
     machine, device: how the translator and schedules see them.
     driver: see `Target.driver`.
@@ -70,7 +70,7 @@ class Vendor:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Of features, for which there can be code."""
+        """The levels of features for which there can be code."""
         return tuple(self.roofs)
 
 
@@ -245,7 +245,7 @@ class Gpu:
         self._host.check([x for x in features if x not in self._vendor.levels])
 
     def kernels(self, object_: bytes) -> list[str]:
-        """What the code says of them."""
+        """Return what the code says of the kernels."""
         return list(kernel_notes.lines(self._vendor.notes(object_), self._vendor.roofs))
 
     def link(self, object_: bytes, symbols: Mapping[str, int]) -> Library:

@@ -1,4 +1,4 @@
-"""What the code of kernels says of them: threads of a block, shared memory, registers, and how many blocks fit then.
+"""The notes of kernels in their code: threads of a block, shared memory, registers, and how many blocks fit then.
 
 It is read from what the driver loads, so that it holds of a saved program too. NVIDIA's registers are the driver's to
 choose: PTX has at most a bound.

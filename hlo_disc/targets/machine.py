@@ -1,4 +1,4 @@
-"""What the translator may know of a machine: a record, which targets fill in."""
+"""A record of what the translator may know of a machine, which targets fill in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Threads:
-    """What kernels of a machine with teams of threads are made of.
+    """The building blocks of kernels on a machine with teams of threads.
 
     convention: LLVM's calling convention of a kernel. attributes: f(threads, registers), function attributes of one
         for so many threads, of which each may have so many registers, 0 for any number.

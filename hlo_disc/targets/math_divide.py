@@ -36,7 +36,7 @@ def _quotient(x: X, y: X) -> tuple[X, X]:
 
 
 def _of_any_size(x: X, y: X) -> X:
-    """Of numbers brought near to 1. There is no remainder of what is infinite, nor by 0."""
+    """Compute x / y of numbers scaled near to 1. An infinite number has no remainder, nor has a division by 0."""
     below, above = _scale(y), _scale(x)
     quotient, first = _quotient(x * above, y * below)
     far = quotient.is_nan().select(first, quotient)

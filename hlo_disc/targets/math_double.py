@@ -99,7 +99,7 @@ def _at_the_edges(x: X, value: X) -> X:
 
 
 def split_any(x: X) -> tuple[X, X]:
-    """The same for denormal numbers too."""
+    """Return e and m of a normal or denormal x = 2^e m with sqrt(1/2) <= m < sqrt(2)."""
     small = x < 2.0**-1022
     e, m = _split(small.select(x * 2.0**54, x))
     return small.select(e - 54.0, e), m

@@ -58,8 +58,9 @@ def _quadrant(x: X) -> tuple[X, X, X]:
 
 
 def _exact_quadrant(x: X) -> list[X]:
-    """The same for any |x| of at least 2^30, in integers: four times the fraction of m F, where x is m 2^e.
+    """Compute what `_quadrant` does for any |x| of at least 2^30, in integers.
 
+    It takes four times the fraction of m F, where x is m 2^e.
     F are the bits of 2/pi from the one that is worth 2 when multiplied by 2^e; those before add multiples of 4.
     """
     bits = x.bits("i64")

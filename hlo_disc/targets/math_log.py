@@ -35,7 +35,7 @@ def _split(x: X) -> tuple[X, X]:
 
 
 def _split_any(x: X) -> tuple[X, X]:
-    """The same for denormal numbers too."""
+    """Return e and m of a normal or denormal x = 2^e m with sqrt(1/2) <= m < sqrt(2)."""
     small = x < _SMALLEST_NORMAL
     e, m = _split(small.select(x * 2.0**23, x))
     return small.select(e - 23.0, e), m

@@ -1,4 +1,4 @@
-"""What compiles for a CPU: MLIR modules to an ELF object. What a machine has of its own, its generator adds.
+"""The generator that compiles for a CPU: MLIR modules to an ELF object. A machine's own generator adds its specifics.
 
 Stages: verify, canonicalize and cse (MLIR); translate; parse and verify (LLVM); a lean pass list, because the schedules
 vectorise and unroll themselves; code generation. llvmlite's LLVM aborts the process on a malformed module, so both

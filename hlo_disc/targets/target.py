@@ -1,4 +1,4 @@
-"""What the compiler asks of a target. Targets are found by name: `registry.py`."""
+"""The interface of a target to the compiler. Targets are found by name: `registry.py`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Generator(Protocol):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What a machine must have to run the code."""
+        """The features that a machine must have to run the code."""
         ...
 
     @property
@@ -100,7 +100,7 @@ class Target(Protocol):
         ...
 
     def made_for(self, level: str) -> str:
-        """What else decides about the code for a level: the same on all machines where that is the same.
+        """Return a text of all else that decides about the code for a level: machines with equal texts get equal code.
 
         To know it takes no generator, which loads all that compiles.
         """
@@ -111,7 +111,7 @@ class Target(Protocol):
         ...
 
     def kernels(self, object_: bytes) -> list[str]:
-        """What object code says of the kernels that a driver loads from it, for people, line by line."""
+        """Return what object code says of the kernels that a driver loads from it, for people, line by line."""
         ...
 
     def link(self, object_: bytes, symbols: Mapping[str, int]) -> Library:

@@ -17,7 +17,7 @@ from hlo_disc.mlir import ir
 
 
 class Untranslatable(Exception):
-    """What is wrong with an op; the translator adds which op and where."""
+    """An error that says what is wrong with an op; the translator adds which op and where."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,7 +256,7 @@ class X:
         return self.code.intrinsic("copysign", self, other)
 
     def bits(self, kind: str) -> X:
-        """The same bits as another kind of the same width."""
+        """Reinterpret the bits as another kind of the same width."""
         return self.code.op(kind, f"bitcast {self.type.text} {self.text} to {self.code.type(kind).text}")
 
     def to(self, kind: str) -> X:

@@ -70,7 +70,7 @@ def generator(features: str) -> X86Generator:
 
 
 def made_for(level: str) -> str:
-    """Of "host" what LLVM goes by: the features, and the CPU, which it schedules for."""
+    """Return for "host" what LLVM goes by: the features, and the CPU, which it schedules for."""
     return f"{sorted(host_features())} {ral.cpu_model()}" if level == "host" else ""
 
 

@@ -1,4 +1,4 @@
-"""What compiles for x86-64."""
+"""The generator that compiles for x86-64."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ class X86Generator(NativeGenerator):
 
 
 def host_name() -> str:
-    """What LLVM calls this machine's CPU."""
+    """Return LLVM's name of this machine's CPU."""
     return str(llvm.get_host_cpu_name())

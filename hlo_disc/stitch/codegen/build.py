@@ -155,7 +155,7 @@ class Builder:
         return x.element in self._floats
 
     def vec(self, lanes: int, element: ir.Type) -> ir.Type:
-        """What a thread has of a vector of so many lanes; of a scalar all."""
+        """Return the type of a thread's part of a vector of so many lanes; for a scalar, the element type."""
         return self.lanes.type(lanes, element) if lanes else element
 
     def buffer_type(self, element: ir.Type, fast: bool = False) -> ir.Type:
@@ -293,7 +293,7 @@ class Builder:
         return self.pure(lambda: mlir.extension("pair_dot", [v.v for v in operands]), sums.lanes, operands)
 
     def tile(self, action: str, *operands: Val) -> None:
-        """What is done with registers of small matrices, where the device has them: see `bf16_tiles.py`."""
+        """Emit an action on registers of small matrices, where the device has them: see `bf16_tiles.py`."""
         mlir.extension_action(f"tile.{action}", [x.v for x in operands])
 
     def address(self, buffer: Val, i: Scalar, itemsize: int) -> tuple[Val, Val]:
@@ -381,7 +381,7 @@ class Builder:
         return Val(self, memref.ViewOp(type_, buffer.v, self.index(byte).v, [self.index(count).v]).result)
 
     def retyped(self, buffer: Val, element: ir.Type) -> Val:
-        """The same memory as elements of another type."""
+        """View the memory of a buffer as elements of another type."""
         type_ = self.buffer_type(element)
         if buffer.v.type == type_:
             return buffer

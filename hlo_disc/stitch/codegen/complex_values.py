@@ -30,7 +30,7 @@ def part(b: Builder, z: Val, k: int) -> Val:
 
 
 def _counted(x: Val, lanes: int) -> Val:
-    """The same vector, its numbers counted otherwise."""
+    """Return the vector with `lanes` as its number of lanes."""
     return Val(x.b, x.v, lanes, x.scope)
 
 

@@ -28,7 +28,7 @@ EXACT, CLEAN = "exact", "clean"
 
 
 def from_memory(b: Builder, x: Val, dtype: np.dtype) -> Val:
-    """What was loaded, as registers hold it."""
+    """Convert a loaded value to the form in which registers hold it."""
     if dtype == BOOL:
         return b.compare("!=", x, 0)
     to = b.register_type(dtype)

@@ -40,7 +40,7 @@ class IndexMath:
         return offsets if isinstance(i.base, int) and i.base == 0 else offsets + self.b.index(i.base)
 
     def offsets(self, i: Index) -> Val:
-        """What the lanes add, as a vector."""
+        """Return the offsets that the lanes add to the base, as a vector."""
         if isinstance(i.lanes, Val):
             return i.lanes
         if not i.lanes:

@@ -31,7 +31,7 @@ class Lanes(ABC):
 
     @abstractmethod
     def type(self, lanes: int, element: ir.Type) -> ir.Type:
-        """What a thread has of a vector of so many lanes."""
+        """Return the type of a thread's part of a vector of so many lanes."""
 
     @abstractmethod
     def block(self, number: Val) -> Val:
@@ -81,7 +81,7 @@ class Lanes(ABC):
 
     @abstractmethod
     def elements(self, x: Val) -> list[Val]:
-        """What a thread has of a vector, one by one."""
+        """Return a thread's elements of a vector, one by one."""
 
     @abstractmethod
     def every_second(self, x: Val, first: int) -> Val:

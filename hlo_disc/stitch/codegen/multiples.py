@@ -12,7 +12,7 @@ _MOST = 1 << 12
 
 
 class Multiples:
-    """Of indices that a function computes, the largest powers of two that are known to divide them."""
+    """The largest powers of two that are known to divide the indices that a function computes."""
 
     def __init__(self) -> None:
         self._given: dict[ir.Value, int] = {}
@@ -24,7 +24,7 @@ class Multiples:
         self._found = dict(self._given)
 
     def of(self, value: ir.Value) -> int:
-        """Of one value, up to 4096."""
+        """Return the largest known power of two that divides one value, up to 4096."""
         return math.gcd(self._of(value), _MOST)
 
     def _of(self, value: ir.Value) -> int:

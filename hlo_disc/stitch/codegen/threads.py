@@ -92,7 +92,7 @@ class ThreadLanes(Lanes):
         return self.b.binary("+", self._private("numbers", at, lanes), self.thread * self._run(lanes))
 
     def _private(self, name: str, elements: Sequence[int], lanes: int) -> Val:
-        """The same elements in each thread."""
+        """Return a constant vector of indices that has the same elements in each thread."""
         type_ = self.type(lanes, self.b.index_type)
         attr = ir.DenseElementsAttr.get(np.array(elements, np.int64), type=type_)
         return self.b.at_entry((name, lanes), lambda: arith.ConstantOp(type_, attr).result, lanes)
@@ -125,7 +125,7 @@ class ThreadLanes(Lanes):
         return total
 
     def elements(self, x: Val) -> list[Val]:
-        """What a thread has of a vector, one by one."""
+        """Return a thread's elements of a vector, one by one."""
 
         def take(k: int) -> Val:
             return self.b.pure(lambda: vector.ExtractOp(x.v, [], [k]).result, 0, [x])
@@ -179,11 +179,11 @@ class ThreadLanes(Lanes):
         return x, lambda y: y
 
     def _from_warps(self, x: Val, warp: Val, lane: Val) -> Val:
-        """What each warp has, in as many lanes of every warp, again and again."""
+        """Return, in lane i of every warp, the value of warp i modulo the number of warps."""
         return self._exchanged(x, warp, self.b.compare("==", lane, 0))(lane % self.team.warps)
 
     def _exchanged(self, x: Val, warp: Val, offers: Val) -> Callable[[Scalar], Val]:
-        """What one thread of each warp offers, by the number of the warp."""
+        """Return a function from the number of a warp to the value that one thread of the warp offers."""
         b = self.b
         word, back = self._as_word(x)
         room = b.module.shared_memory(_EXCHANGE, EXCHANGE_BYTES)
@@ -245,7 +245,7 @@ class ThreadLanes(Lanes):
         return self._shuffled(x, x, elements, x.lanes)
 
     def _heads(self, x: Val) -> list[Val]:
-        """Of values that are the same in all of a run, one for each chunk."""
+        """Return one value for each chunk, from a vector whose values are equal within each run."""
         return self.elements(x)[:: self._run(x.lanes)]
 
     def _spread(self, heads: Sequence[Val], lanes: int) -> Val:
@@ -270,7 +270,10 @@ class ThreadLanes(Lanes):
     def _between_warps(
         self, totals: State, identities: Sequence[Val], combine: Callable[[State, State], State], reverse: bool
     ) -> tuple[State, State]:
-        """What the warps before have come to in each chunk, and what all of them have. `totals`: up to each thread."""
+        """Return, for each chunk, the combined values of the warps before, and those of all warps.
+
+        totals: the values combined up to each thread.
+        """
         b, warps = self.b, self.team.warps
         warp, lane = self.thread // self.team.warp, b.index(self.thread % self.team.warp)
         offers = b.compare("==", lane, 0 if reverse else self.team.warp - 1)
@@ -293,7 +296,7 @@ class ThreadLanes(Lanes):
         return carried, whole
 
     def _of_last_thread(self, x: Val, reverse: bool) -> Val:
-        """What the thread of a warp has to which a scan comes last, in all threads."""
+        """Return, in all threads, the value of the thread of a warp that a scan reaches last."""
         at = 0 if reverse else min(self.team.threads, self.team.warp) - 1
         return self._spread([self._of_thread(head, "idx", at) for head in self._heads(x)], x.lanes)
 
@@ -330,7 +333,7 @@ class ThreadLanes(Lanes):
             self.multiples.add(x.v, number)
 
     def _alignment(self, buffer: Val, starts: Sequence[Val], run: int) -> int:
-        """Of a run in memory, in bytes; 0 for no more than that of an element."""
+        """Return the alignment of a run in memory, in bytes; 0 for no more than that of an element."""
         element = ir.MemRefType(buffer.v.type).element_type
         if run == 1 or not hasattr(element, "width"):
             return 0
@@ -347,7 +350,7 @@ class ThreadLanes(Lanes):
         return GPU_ALIGNMENT if self.multiples.of(byte) % GPU_ALIGNMENT == 0 else 0
 
     def _part(self, mask: Val, first: int, lane: int, run: int, alignment: int) -> ir.Value:
-        """What a mask has of a run. Where the first lanes are whole runs, it is one condition."""
+        """Return the part of a mask for a run. It is one condition where the first lanes are whole runs."""
         part = _cut(mask.v, first, run)
         count = self._counts.get(mask.v)
         if not alignment or count is None or self.multiples.of(count.v) % run:
@@ -360,7 +363,7 @@ class ThreadLanes(Lanes):
         return lanes // self.team.runs
 
     def _runs(self, lanes: int) -> list[tuple[int, int]]:
-        """Of each chunk, the first of its elements and the lane of thread 0's."""
+        """Return, for each chunk, the index of its first element in a thread and the lane of that in thread 0."""
         run = self._run(lanes)
         return [(j * run, j * run * self.team.threads) for j in range(self.team.chunks)]
 

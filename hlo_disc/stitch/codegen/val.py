@@ -71,7 +71,7 @@ def product(sizes: Iterable[Scalar]) -> Scalar:
 
 
 def signed(x: int) -> int:
-    """The same 64 bits as a number that MLIR's bindings take."""
+    """Return the 64 bits of `x` as a signed number, which MLIR's bindings take."""
     return x - (1 << 64) if x >= 1 << 63 else x
 
 

@@ -45,7 +45,7 @@ def select_windows(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
 
 
 class _Walk:
-    """What both ops do: loops over numbers on several axes, each either clipped or asked for."""
+    """The common base of both ops: loops over numbers on several axes, each either clipped or tested by a condition."""
 
     def __init__(self, body: Body, op: Op, lanes: int):
         self.body, self.b, self.op, self.lanes = body, body.b, op, lanes
@@ -101,7 +101,7 @@ class _Window(_Walk):
         raise NotImplementedError
 
     def read(self, at: tuple[Index, ...]) -> State:
-        """What is combined of the element at an index of the operand."""
+        """Return the values that are combined for the element at an index of the operand."""
         raise NotImplementedError
 
     def combine(self, state: State, values: State) -> State:

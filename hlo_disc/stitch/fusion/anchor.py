@@ -1,4 +1,4 @@
-"""What a dot pulls into its kernel: the views between memory and its operands, and what is computed from its result.
+"""The ops that join a dot's kernel: views between memory and its operands, and what is computed from its result.
 
 From a graph to one `Anchor` for every dot, or for the two dots of an attention. Views are read through when they are a
 walk with fixed strides; consumers join while they lead to a single value, through transposes too.

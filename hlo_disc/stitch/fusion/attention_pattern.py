@@ -48,7 +48,7 @@ class Scores:
 
     @property
     def weights(self) -> Value:
-        """What the second dot reads."""
+        """The operand of the second dot that is made of scores."""
         return self.second.operands[self.side]
 
     @property

@@ -20,7 +20,7 @@ from hlo_disc.stitch.fusion.group import Group, Place
 
 
 def collapse(group: Group, facts: ShapeFacts) -> Group:
-    """The same group over as few axes as possible. Values are new, in the same order."""
+    """Return an equivalent group over as few axes as possible. Values are new, in the same order."""
     return _Collapse(group, facts).run()
 
 
@@ -193,7 +193,10 @@ class _Collapse:
                     self._keep_all(value)
 
     def _tie_places(self, op: Op, x: Value, indices: Value, moved: Value) -> None:
-        """What gather and scatter move: neighbours in a window where no index points, and neighbours of the indices."""
+        """Tie neighbouring axes of what gather and scatter move to those of their operands.
+
+        These are neighbours in a window where no index points, and neighbours of the indices.
+        """
         numbers = Numbers.of(op, x.rank, indices.rank, moved.rank)
         fixed = {a: p for p, a in numbers.window.items() if a not in op.attrs["start_index_map"]}
         plain = {k: p for p, k in numbers.batch.items() if k not in op.attrs["start_indices_batching_dims"]}

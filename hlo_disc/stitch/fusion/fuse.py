@@ -147,7 +147,10 @@ class Fusion:
         yield from (v for v in self.graph.outputs if self.nested and not v.shape)
 
     def _need_register(self, value: Value) -> None:
-        """What a kernel makes is loaded; all else is in a register, or can be computed at once."""
+        """Make a scalar available in a register: the result of a kernel is stored in memory and loaded.
+
+        All other values are in a register, or can be computed at once.
+        """
         if value not in self.registers and value.op not in self.free:
             self.in_memory.add(value)
 
@@ -366,7 +369,10 @@ class Fusion:
                 self.growth.read(start, group)
 
     def _scatter(self, op: Op) -> None:
-        """What the op changes is written into its results, unless it lies there; then it changes them in place."""
+        """Start the group of a scatter, which changes its results in place.
+
+        Each operand that it changes is written into its result before, unless the result takes over its memory.
+        """
         for number, (target, x) in enumerate(zip(op.results, op.operands, strict=False)):
             if not self.take_over(op, number, target):
                 self.place(op, target, x, (ZERO,) * x.rank, (ONE,) * x.rank)

@@ -35,7 +35,7 @@ Part = tuple[Value, Starts, tuple[Dim, ...]]
 
 
 def parts_of(op: Op) -> list[Part]:
-    """What an op that assembles a value writes, in order: (value, starts, strides)."""
+    """Return what an op that assembles a value writes, in order: (value, starts, strides)."""
     rank = op.result.rank
     ones = (ONE,) * rank
     origin: Starts = (ZERO,) * rank

@@ -56,7 +56,7 @@ def start_control(fusion: Enclosing, op: Op) -> None:
 
 
 def _region(region: Region) -> Region:
-    """The same region with values of its own: regions of several ops may be one object."""
+    """Copy a region, with values of its own: regions of several ops may be one object."""
     values = {v: Value(v.dtype, v.shape, None, i) for i, v in enumerate(region.inputs)}
     inputs = tuple(values.values())
     ops = [copied(op, values) for op in region.ops]

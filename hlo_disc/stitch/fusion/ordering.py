@@ -18,7 +18,7 @@ from hlo_disc.stitch.schedule import HOST
 
 @dataclass
 class Changes:
-    """What is changed in place.
+    """The changes in place that ops make.
 
     changed: by the value that came of it. consumed: further operands that an op may change.
     aliases: values that are another's memory under another shape.
@@ -35,7 +35,7 @@ class Changes:
         return value
 
     def of(self, group: Group) -> list[Use]:
-        """What the group changes in place."""
+        """Return the operands that the group changes in place."""
         own = [self.changed[value] for value in group.written if value in self.changed]
         return own + [use for op in group.ops for use in self.consumed.get(op, ())]
 

@@ -1,1 +1,1 @@
-"""What runs on the host: guards, sizes, memory, launches, control flow."""
+"""The code that runs on the host: guards, sizes, memory, launches, control flow."""

@@ -114,7 +114,7 @@ class Flow:
         self.env = EnvLayout.of(len(self.symbols), sizes, message, bool(graph.asked), bool(decisive))
 
     def _touched(self, group: Group) -> list[Value]:
-        """What lies in memory that the group, or one inside it, reads or writes."""
+        """Return the values in memory that the group, or one inside it, reads or writes."""
         inside = [group, *(g for scope in self.plan.inner(group) for g in self.plan.groups(scope))]
         found = [v for g in inside for v in (*g.inputs, *g.written, *self.scheduled.workspace(g))]
         loops = [self.plan.loops[g.ops[0]] for g in inside if g.schedule is CONTROL and g.ops[0] in self.plan.loops]
@@ -131,7 +131,7 @@ class Flow:
         return [need for need in needs if not self.placement.is_known(need)]
 
     def _late_counts(self, group: Group) -> list[Dim]:
-        """What a group's kernels count that only the run knows."""
+        """Return the sizes that a group's kernels count and that only the run knows."""
         inside = [group, *(g for scope in self.plan.inner(group) for g in self.plan.groups(scope))]
         return [size for size in dict.fromkeys(counted(inside)) if not self.placement.is_known(size)]
 
@@ -412,7 +412,7 @@ class Flow:
         return functools.reduce(lambda x, y: b.apply(arith.OrIOp, x, y), some)
 
     def _taken(self, launch: Callable[[], Val | None], condition: Val | None) -> Val:
-        """What a launch returns that may decline; 0 where the condition does not hold."""
+        """Return the result of a launch that may decline; 0 where the condition does not hold."""
 
         def taken() -> list[Val]:
             answer = launch()

@@ -1,4 +1,4 @@
-"""What kernels count, and whether 32 bits are enough for that: not where a call has arrays of too many elements.
+"""The sizes that kernels count, and whether 32 bits hold them: not where a call has arrays of too many elements.
 
 An index of a kernel is a place in the memory of a value, or in a value that is never in memory, or a part of one. So
 are the sizes that it knows; others are in attributes of ops, or on the way to a quotient or minimum of sizes. What is

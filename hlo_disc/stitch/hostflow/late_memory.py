@@ -18,8 +18,9 @@ from hlo_disc.stitch.hostflow.memory import Slot
 
 
 class LateMemory:
-    """What `main` allocates while it runs. places: the slot of each value; needs: fast memory of a group's blocks.
+    """The memory that `main` allocates while it runs.
 
+    places: the slot of each value. needs: fast memory of a group's blocks.
     outputs: values whose memory is an output of a late size, by its number and shape, which may not be the value's.
     counts: what a group's kernels count of such sizes.
     """

@@ -63,7 +63,7 @@ def place(graph: Graph, plan: Plan, scheduled: Scheduled) -> Placement:
 
 
 def _read_as_they_are(plan: Plan, scheduled: Scheduled) -> set[Value]:
-    """What a kernel reads that can run where all packed forms are there: those of constants are."""
+    """Return the values that kernels read unpacked when all packed forms exist, as those of constants do."""
     found: set[Value] = set()
     for group, step in scheduled.steps.items():
         first = step.choices[0]

@@ -174,7 +174,10 @@ class _Lowering:
         return self._without(self._split(_Named(w, tuple(names)), "f"), ("c",))
 
     def _shifted(self, x: Value, low: Sequence[Dim], offset: Sequence[int]) -> _Named:
-        """What a position of the window meets of x, before which `low` zeros are thought along each axis."""
+        """Return the elements of x that a position of the window meets.
+
+        Along each axis, x is taken to have `low` zeros before it.
+        """
         start, stride, shape = [ZERO] * x.rank, [1] * x.rank, list(x.shape)
         for i, p in enumerate(offset):
             axis = self.attrs["lhs_spec"][2 + i]

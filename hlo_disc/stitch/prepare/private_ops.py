@@ -152,7 +152,10 @@ def _define(size: Array, *, symbol: str, effect: bool) -> tuple[()]:
 
 
 def _fma(x: Array, y: Array, z: Array) -> Array:
-    """Of f64 by fractions, else in twice the digits: a second rounding hardly ever shows. Small floats as f32."""
+    """Compute x * y + z: f64 by fractions, other types in twice the digits.
+
+    There a second rounding hardly ever shows. Small floats are computed as f32.
+    """
     held = np.dtype(np.float32) if is_small_float(x.dtype) else x.dtype
     wide = {"f4": np.float64, "f8": np.longdouble}.get(held.str[1:], held)
     with np.errstate(all="ignore"):

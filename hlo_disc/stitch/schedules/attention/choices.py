@@ -312,7 +312,10 @@ class _AttentionKernel:
         self._output(row, rows)
 
     def _tile_of_registers(self, row: Scalar, rows: Scalar) -> None:
-        """The same for up to ROWS rows: scores, weights in bf16 in their place, and their products with the values."""
+        """Compute a tile of up to ROWS rows in registers of small matrices.
+
+        These are the scores, the weights in bf16 in place of the scores, and their products with the values.
+        """
         b, p, q, sizes = self.b, self.p, self.q, self.sizes
         (wide, narrow), rest = self.v.widths, Operand(self.rest, 0)
         stride, room = sizes(p.row_axis.row_stride), sizes(self.v.panel(p, wide))

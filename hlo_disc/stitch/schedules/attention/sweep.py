@@ -1,4 +1,4 @@
-"""What lies between the two dots of an attention, as a device function that sweeps rows of scores in fast memory.
+"""A device function that sweeps rows of scores in fast memory: the ops between the two dots of an attention.
 
 One pass over the keys for each level of reductions. When everything later follows from the value that a pass reduces,
 that value takes the scores' place, so that it is computed once. A last division or product by what is the same for all

@@ -60,7 +60,7 @@ def register_tile(b: Builder, types: DotTypes, vectors: int, packed: bool = Fals
         (vector,) = columns.strides
 
         def copy_rest() -> None:
-            """What is beside it belongs to other rows, and may be NaN."""
+            """Copy the end of K to fast memory: what is beside it belongs to other rows, and may be NaN."""
             mask, at = b.lanes.first(left, DEPTH), whole * DEPTH
             with b.loop(0, rows) as loop:
                 x = b.load(row.buffer, row.at + loop.i * row.strides[0] + at, DEPTH, mask)

@@ -1,4 +1,4 @@
-"""What is computed from a tile of a dot's sums and stored: a device function, one for equal epilogues of a module.
+"""A device function that computes on a tile of a dot's sums and stores it: one for equal epilogues of a module.
 
 The sums lie in a small buffer of `width` columns. Values that follow from the dot are evaluated in order, each at its
 own index, so that a transpose after the dot only changes where elements are stored.

@@ -39,7 +39,7 @@ class FastMatrix:
 
 @dataclass(frozen=True)
 class Block(FastMatrix):
-    """Of an operand, a row for each k; along_k: neighbours in memory are those along K."""
+    """A block of an operand, with a row for each k. along_k: neighbours in memory are those along K."""
 
     along_k: bool
 
@@ -79,7 +79,7 @@ class FmaTile:
             self.b.store(element, block.buffer, block.place(k + i, row))
 
     def zeros(self) -> list[Val]:
-        """Of each of the thread's rows its patches of columns."""
+        """Return zero sums: for each of the thread's rows its patches of columns."""
         zero = self.b.const(0, self.b.register_type(self.dtype), PATCH)
         return [zero] * (len(self.rows) * PATCH * len(self.cols))
 

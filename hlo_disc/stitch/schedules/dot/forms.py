@@ -122,7 +122,7 @@ class InnerDot(OneRow):
 
 @dataclass(frozen=True)
 class NarrowDot(InnerDot):
-    """The same with rows and columns exchanged, for few columns."""
+    """Few columns, with rows that are contiguous along K: `InnerDot` with rows and columns exchanged."""
 
     form = "narrow"
 

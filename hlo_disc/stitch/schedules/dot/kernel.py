@@ -1,4 +1,4 @@
-"""What the kernels of all forms of a dot have in common: panels of columns, tiles of rows, and where their sums go."""
+"""The common part of the kernels of all forms of a dot: panels of columns, tiles of rows, and where their sums go."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _is_plain(group: Group, p: Product) -> bool:
 
 
 def _strides(p: Product) -> tuple[Dim, Dim, Dim]:
-    """Of the result along rows, columns and the batch."""
+    """Return the strides of the result along rows, columns and the batch."""
     strides = row_major(tuple(axis.size for axis in p.axes))
     assert p.row is not None and p.col is not None
     return strides[p.row], strides[p.col], sum((strides[a] for a in p.batch), ZERO)

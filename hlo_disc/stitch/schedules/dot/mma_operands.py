@@ -41,7 +41,7 @@ class Reader:
 
 
 class ByParts(Reader):
-    """Of elements of 16 bits: a part is a square of a chunk's elements."""
+    """Reads elements of 16 bits: a part is a square of a chunk's elements."""
 
     def factors(self, rows: Chunks, cols: Chunks) -> Iterator[Factors]:
         """The operands of one step after the other."""
@@ -79,8 +79,9 @@ class ByParts(Reader):
 
 
 class ByThreads(Reader):
-    """Of a line of a part each of `across` threads has as many chunks of neighbours as fit into ROUND, then the next.
+    """Reads chunks along K, divided among the threads of a line of a part.
 
+    Each of `across` threads has as many chunks of neighbours as fit into ROUND, then the next thread.
     Chunks of neighbours are read one after the other, each for as many steps as it has elements for.
     """
 

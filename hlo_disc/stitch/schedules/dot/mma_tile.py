@@ -76,7 +76,7 @@ class MmaTile:
         return b.pure(lambda: vector.FromElementsOp(type_, [e.v for e in elements]).result, count, elements)
 
     def zeros(self) -> list[Val]:
-        """Of each row of `Mma`s its columns."""
+        """Return zero sums: for each row of `Mma`s its columns."""
         rows, cols = self.size
         held = len(self.mma.sum_parts) * self.mma.sums_held.run
         zero = self.b.const(0, self.b.register_type(self.dtype), held)

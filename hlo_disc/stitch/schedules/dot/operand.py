@@ -66,7 +66,7 @@ class Operand:
 
     @property
     def words(self) -> tuple[Scalar, ...]:
-        """What a call passes."""
+        """The arguments that a call passes for the operand."""
         return (self.buffer, self.at, *self.strides)
 
 
@@ -152,5 +152,5 @@ def load(
 def gather(
     b: Builder, source: np.dtype, target: np.dtype, buffer: Val, i: Scalar, offsets: Val, mask: Val | None = None
 ) -> Val:
-    """The same for elements i + offsets[lane]."""
+    """Load elements i + offsets[lane] of `source` in memory as `target` in registers."""
     return convert(b, from_memory(b, b.gather(buffer, i, offsets, mask), source), source, target)

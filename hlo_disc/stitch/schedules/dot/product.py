@@ -207,7 +207,7 @@ def _merge(walks: list[Axis], facts: ShapeFacts) -> tuple[Axis, ...]:
 
 
 def sum_dtype(result: np.dtype, *operands: np.dtype, loc: str = "") -> np.dtype:
-    """What products of operands of these types are summed in: at least as wide as the result, and 32 bits.
+    """Return the type in which products of such operands are summed: at least as wide as the result, and 32 bits.
 
     Integers wrap around, so that narrow ones are summed in wider ones and cut; sums of booleans count.
     """
@@ -222,7 +222,7 @@ def sum_dtype(result: np.dtype, *operands: np.dtype, loc: str = "") -> np.dtype:
 
 
 def epilogue_of(group: Group, dot: Op) -> Group:
-    """What follows from the dot, as a group of its own whose first input is the dot's result."""
+    """Return the ops that follow from the dot, as a group of its own whose first input is the dot's result."""
     needed = set(backward_slice(group.outputs, set(group.ops) - {dot}))
     ops = tuple(op for op in group.ops if op in needed)
     read = {x for op in ops for x in op.operands}

@@ -60,22 +60,22 @@ class TeamDot:
         return mma_staging(self.types, self.mma) if self.mma else fma_staging(self.types)
 
     def sums(self, b: Builder) -> FmaTile | MmaTile:
-        """What builds them."""
+        """Return the object that builds the sums."""
         return MmaTile(b, self.tile, self.types, self.mma) if self.mma else FmaTile(b, self.tile, self.types.sum)
 
     @property
     def rows_elements(self) -> int:
-        """Of fast memory for the rows of a block."""
+        """The number of elements of fast memory for the rows of a block."""
         return self.tile.depth * (self.tile.rows + self.staging.pad)
 
     @property
     def block_elements(self) -> int:
-        """Of fast memory for a block of K."""
+        """The number of elements of fast memory for a block of K."""
         return self.rows_elements + self.tile.depth * (self.tile.cols + self.staging.pad)
 
     @property
     def sums_elements(self) -> int:
-        """Of fast memory for the sums."""
+        """The number of elements of fast memory for the sums."""
         return self.tile.parts * self.tile.rows * (self.tile.cols + self.staging.sums_pad)
 
     def fast_bytes(self) -> Dim:

@@ -59,7 +59,7 @@ class Loader:
 
     @property
     def count(self) -> int:
-        """Of a thread's vectors."""
+        """The number of vectors of a thread."""
         return len(self.others) * self.group
 
     def _along_rows(self, number: Any) -> tuple[Any, Any]:
@@ -73,7 +73,7 @@ class Loader:
         return number // across % self.size, (number // (across * self.size) * across + number % across) * self.vector
 
     def _turned(self, number: Any) -> tuple[Any, Any]:
-        """The same for `next` vectors side by side, then others of the same chunks along K."""
+        """Neighbouring threads read `next` vectors side by side, then others of the same chunks along K."""
         across = min(self.next, self.size // self.vector)
         groups, rows = self.vector // self.group, self.size // self.vector // across
         near, number = number % across, number // across
@@ -95,7 +95,7 @@ class Loader:
     def _vectors(
         self, at: Scalar, axis: Axis, line: Bounded, element: Bounded, places: Sequence[tuple[int, int]]
     ) -> list[Val]:
-        """Of lines, which are an axis, vectors so many lines and elements from the first ones."""
+        """Load vectors. axis: of the lines. places: how many lines and elements each vector is from the first ones."""
         b, sizes = self.b, self.sizes
         inner = self.inner if self.along_k else self.axis
         whole = not self.along_k or (getattr(inner, f"{self.side}_stride") == ONE and not inner.digits)
@@ -131,7 +131,7 @@ class Loader:
         return x if kept else convert(b, from_memory(b, x, self.source), self.source, self.staged)
 
     def store(self, vectors: Sequence[Val], tile: FmaTile | MmaTile, block: Any) -> None:
-        """What was loaded, in fast memory."""
+        """Store the loaded vectors in fast memory."""
         for number, more in enumerate(self.others):
             group = vectors[number * self.group : (number + 1) * self.group]
             tile.put(block, group, self.place, more)
@@ -190,7 +190,7 @@ class TeamKernel(ProductKernel):
         return loop.results
 
     def _blocks(self, row_at: Scalar, col_at: Scalar, part: tuple[Scalar, Scalar], sums: Sequence[Val]) -> list[Val]:
-        """The same for the last axis, block by block. Two blocks take turns in fast memory."""
+        """Add the products of a part of the last axis of K, block by block. Two blocks alternate in fast memory."""
         b, v, depth = self.b, self.v, self.v.tile.depth
         (rows, cols), (lo, hi) = self.loaders, part
 

@@ -1,4 +1,4 @@
-"""What all compiled forms of a dot have in common: their tiles, and how their work is divided among blocks.
+"""The common part of all compiled forms of a dot: their tiles, and how their work is divided among blocks.
 
 A form is a class: it says how the columns of a tile are read, and which kernel does it. See `choices.py`.
 """

@@ -331,7 +331,7 @@ class RowKernel:
         return [*state, *(x for r in reducers for x in r.start(body))]
 
     def _before(self, scan: Scan, totals: Sequence[Value]) -> list[Val]:
-        """What a scan starts from: when columns are shared among blocks, all that comes before its own part."""
+        """Return the initial state of a scan: where blocks share columns, all that comes before a block's part."""
         body, b = self.vectors, self.b
         state = scan.neutral(body)
         if not totals:

@@ -42,7 +42,7 @@ class Reducer:
 
     @property
     def operands(self) -> tuple[Value, ...]:
-        """What it combines."""
+        """The values that the reduction combines."""
         return self.op.operands[: len(self.op.results)]
 
     @property

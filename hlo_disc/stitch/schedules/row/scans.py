@@ -49,11 +49,11 @@ class Scan:
         return [body.b.splat(body.eval(x, ()), body.width) for x in self.inits]
 
     def start(self, body: Body, before: Sequence[Val]) -> list[Val]:
-        """What is carried before the first step, when `before` came before it."""
+        """Return the state that is carried into the first step, when `before` came before it."""
         return [*before, *self.neutral(body)] if self.blocked else list(before)
 
     def close(self, body: Body, carried: Sequence[Val]) -> list[Val]:
-        """What is carried on at the end of a block."""
+        """Return the state that is carried on at the end of a block."""
         if not self.blocked:
             return list(carried)
         n = len(self.xs)

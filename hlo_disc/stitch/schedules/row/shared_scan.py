@@ -80,7 +80,7 @@ def shared_scan(whole: RowVariant, most: int) -> SharedScan | None:
 
 
 def _total(op: Op) -> Op:
-    """What the operands of a cumulative op come to along the whole axis."""
+    """Build the reduction of the operands of a cumulative op along the whole axis."""
     dim, n = op.attrs["dim"], len(op.results)
     types = [(v.dtype, (*v.shape[:dim], *v.shape[dim + 1 :])) for v in op.results]
     kind = monoid_kind(op.attrs["body"]) if len(op.operands) == 2 * n else None

@@ -75,7 +75,7 @@ class TileVariant:
         return Dim.const(sum(_tile_bytes(value) for value in self.staged))
 
     def _counts(self, b: Builder, shape: Sequence[Scalar]) -> list[Scalar]:
-        """Of each axis how many tiles, or elements where it has none."""
+        """Return, for each axis, the number of tiles, or of elements where it has none."""
         tiled = (self.axis, len(shape) - 1)
         return [b.ceil_div(n, SIDE) if a in tiled else n for a, n in enumerate(shape)]
 

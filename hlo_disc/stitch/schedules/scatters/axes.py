@@ -81,7 +81,7 @@ class Axes:
 
 
 class Places:
-    """Of a scatter under construction: its sizes, and what an update does to the elements of its window.
+    """A scatter under construction: its sizes, and what an update does to the elements of its window.
 
     at: where in the update we are.
     """

@@ -175,7 +175,7 @@ class _Kernel:
             nested(self.places, axes.serial, window)
 
     def _near(self, owned: int, axis: int, window: Callable[[], None]) -> None:
-        """Of the index vectors along an axis those whose windows may reach into what is owned."""
+        """Visit the index vectors along an axis whose windows may reach into the owned part of the operand."""
         b, body, places = self.b, self.search, self.places
         size, width = places.size[axis], body.width
         with b.loop(0, size, width) as loop:

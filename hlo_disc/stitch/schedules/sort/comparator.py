@@ -59,7 +59,7 @@ class _Parts:
         return Comparator(self._keys(list(found.values())), self._less(list(found.values()), numbers, mixed), given)
 
     def _keys(self, keys: list[Value]) -> Region:
-        """What makes each key of one element, whichever of the two it was written for."""
+        """Build the region that computes each key of one element, whichever of the two it was written for."""
         inputs = [Value(v.dtype, (), None, i) for i, v in enumerate((*self.operands, *self.captured))]
         new = dict(zip((self.meaning[v] for v in (*self.operands, *self.captured)), inputs, strict=True))
         ops: list[Op] = []

@@ -1,4 +1,4 @@
-"""What a sort moves: keys and operands of an element, packed into as few words as hold them, as plain bits."""
+"""The records that a sort moves: keys and operands of an element, as plain bits in as few words as hold them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,9 @@ LEAST_ROOM = 64
 
 @dataclass(frozen=True)
 class Layout:
-    """What the kernels know. Results may be shorter than the operands along the sorted axis: the first elements.
+    """The layout that the kernels of a sort share.
+
+    Results may be shorter than the operands along the sorted axis: the first elements.
 
     room: how many elements are sorted in fast memory, a power of two. tile: how many it must hold in any case, and
     outputs of a merge that a block makes at once.
@@ -43,7 +45,7 @@ class Layout:
     tile: int = 0
 
     def fitting(self) -> Layout:
-        """The same with as much less room as the machine has less fast memory."""
+        """Return the layout with `room` and `tile` halved until it fits fast memory, or `room` is LEAST_ROOM."""
         layout, limit = self, self.device.fast_limit
         while limit and layout.fast_bytes > limit and layout.room > LEAST_ROOM:
             layout = replace(layout, room=layout.room // 2, tile=layout.tile // 2)

@@ -104,7 +104,10 @@ def _part(s: Sorter, item: Val, parts: Val, work: Sequence[Val]) -> None:
 
 
 def _build_rest(b: Builder, layout: Layout, name: str) -> None:
-    """The same arguments, items being rows: the best of each row from the best of its parts."""
+    """Build the kernel that takes the best of each row from the best of its parts.
+
+    It has the arguments of `_build_parts`; its items are rows.
+    """
     with sort_kernel(b, layout, name, 1, 3) as (sorter, (work,), (parts, items, per)):
         with each_item(b, items, per) as item:
             _rest(sorter, item, parts, work)

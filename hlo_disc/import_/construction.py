@@ -23,7 +23,7 @@ _INTERNED_BYTES = 64
 
 
 class Construction(ABC):
-    """What readers of all programs have in common; each says of its current op what it is and where it stands."""
+    """The common part of the readers of all programs; each describes its current op and locates it in the source."""
 
     def __init__(self) -> None:
         self.facts = ShapeFacts()

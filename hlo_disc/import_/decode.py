@@ -63,7 +63,7 @@ class Decoder:
         return found
 
     def static_tensor(self, kind: ir.Type) -> tuple[np.dtype, tuple[int, ...] | None]:
-        """The same; None for the sizes when one of them is `?`."""
+        """The dtype and sizes of a tensor type; None for the sizes when one is `?`. Raises UnsupportedTypeError."""
         dtype, sizes = self.tensor(kind)
         return dtype, None if None in sizes else sizes  # type: ignore[return-value]
 
@@ -184,7 +184,7 @@ def _bytes(attribute: ir.DenseElementsAttr) -> np.ndarray:
 
 
 def _bitcast(attribute: ir.DenseElementsAttr, element: str) -> ir.DenseElementsAttr:
-    """The same bits as integers: folding makes MLIR reinterpret them."""
+    """Reinterpret the bits of an attribute as integers: MLIR does so when it folds a bitcast."""
     shape = ir.RankedTensorType(attribute.type).shape
     with attribute.context, ir.Location.unknown():
         module = ir.Module.create()
@@ -199,7 +199,7 @@ def _bitcast(attribute: ir.DenseElementsAttr, element: str) -> ir.DenseElementsA
 
 
 def location_name(location: ir.Location) -> str:
-    """What a location is called, "" when it has no name."""
+    """The name of a location, "" when it has none."""
     while isinstance(location, ir.FusedLoc) and location.locations:
         location = location.locations[0]
     return location.name_str if isinstance(location, ir.NameLoc) else ""

@@ -1,4 +1,4 @@
-"""What MLIR's parser and verifier say about a module, as compilers write it: the user's line, the message, the op.
+"""The errors of MLIR's parser and verifier, as compilers write them: the user's line, the message, the op.
 
 The verifier speaks of an op by its location, and often does not name it. The op is then looked up in the source: at
 the position itself, or where the source writes that location, inline or as an alias (`#loc3`).

@@ -232,7 +232,7 @@ def constant_value(element: Element) -> int | None:
 
 
 def conjuncts(condition: Element) -> Iterable[Element]:
-    """What must hold each."""
+    """The conditions that must each hold for this one to hold."""
     return condition.parts if isinstance(condition, Junction) and condition.conjunction else (condition,)
 
 

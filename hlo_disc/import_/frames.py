@@ -1,4 +1,4 @@
-"""What a frame of Python is about to do, by its code: who asks, what it calls, whether it wants the result."""
+"""Read from its code what a frame of Python is about to do: who asks, what it calls, whether it wants the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jax._src import core
 
 
 def asking_frame(frame: FrameType) -> FrameType:
-    """What asks by a frame, which may be one of JAX's comparisons of shapes."""
+    """Return the frame that asks: this one, or the caller of JAX's comparison of shapes that it belongs to."""
     while frame.f_code.co_filename == core.__file__ and frame.f_back is not None:
         frame = frame.f_back
     return frame
@@ -26,7 +26,7 @@ def is_dropped(frame: FrameType) -> bool:
 
 
 def callee(frame: FrameType) -> Any:
-    """What a frame calls now, where names and attributes say it; None where it is not known."""
+    """Return what a frame calls now, where names and attributes say it; None where it is not known."""
     *before, call = (i for i in dis.get_instructions(frame.f_code) if i.offset <= frame.f_lasti)
     while before and before[-1].opname in ("PRECALL", "KW_NAMES"):
         before.pop()

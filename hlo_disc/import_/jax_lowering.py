@@ -25,7 +25,7 @@ _of_devices: Any = getattr(parallel, "_allreduce_lowering", None) or parallel._a
 
 
 def parameters(callbacks: list[Any]) -> Any:
-    """What `Traced.lower` takes as `_private_parameters`.
+    """Return the `_private_parameters` for `Traced.lower`.
 
     callbacks: where functions that the program calls back are put.
     """
@@ -105,7 +105,7 @@ def _integer_pow(ctx: Any, x: Any, *, y: Any) -> Any:
 
 
 def _cholesky_update(factor: Any, vector: Any) -> Any:
-    """Of R^H R + z z^H, a row a turn, where JAX writes all of them out."""
+    """Compute the factor of R^H R + z z^H, one row per iteration of a loop, which JAX unrolls."""
     if isinstance(vector.shape[0], int) and not vector.shape[0]:
         return factor
 
@@ -135,7 +135,10 @@ def _hessenberg(ctx: Any, a: Any) -> Any:
 
 
 def _qr(a: Any, *, pivoting: bool, full_matrices: bool, use_magma: Any) -> Any:
-    """The same at all sizes: JAX asks whether there are more rows than columns, and whether there are any."""
+    """Compute a QR decomposition by the same ops at all sizes.
+
+    JAX asks whether there are more rows than columns, and whether there are any.
+    """
     *batch, m, n = a.shape
     k = core.min_dim(m, n)
     rows = m if full_matrices else k

@@ -166,7 +166,7 @@ def _what_is_wrong(row: Name) -> str:
 
 
 def _found(name: str) -> Any:
-    """What has that name, None where nothing has."""
+    """Look up the object or inner code of that name; None where there is none."""
     name, _, inner = name.partition(".<locals>.")
     try:
         found = pkgutil.resolve_name(name)
@@ -187,7 +187,7 @@ def _looks_up(user: str, place: str, name: str) -> bool:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """What the code looks up, with that of the functions in it."""
+    """Yield the names that the code and the functions in it look up."""
     yield from code.co_names
     for inner in code.co_consts:
         if isinstance(inner, CodeType):

@@ -20,7 +20,7 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Origin:
-    """What a program means where whoever wrote it does not mean what StableHLO's specification says.
+    """The meaning of a program where its producer deviates from StableHLO's specification.
 
     allow_zero: assertions that a dimension variable is at least 1 are dropped.
     xla_windows: windows leave out padding and holes, as in XLA; to the specification they are initial values.

@@ -44,7 +44,7 @@ class NeedsLegalising(Exception):
 
 
 class _Env(dict[ir.Value, Operand]):
-    """What the values of a block stand for; those of the enclosing block are seen through."""
+    """The operands that the values of a block stand for; other values are looked up in the enclosing block."""
 
     outer: Mapping[ir.Value, Operand] | None = None
 
@@ -122,7 +122,7 @@ class Reader(Construction):
         return isolated(inputs, ops, results)
 
     def probe(self, region: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """What a region returns, whose ops are forgotten: for what handlers have to know of it before."""
+        """Return the results of a region and discard its ops: handlers have to know of them in advance."""
         guards, required = len(self.guards), set(self._required)
         with self.inside():
             returned = self.run(region.blocks[0], operands, self._env)
@@ -216,7 +216,7 @@ class Reader(Construction):
 
     @staticmethod
     def handler(name: str) -> Handler | None:
-        """What reads the ops of a name."""
+        """Look up the handler of the ops of a name."""
         return HANDLERS.get(name)
 
     def unknown(self, name: str) -> NoReturn:
@@ -291,7 +291,7 @@ class Reader(Construction):
         return x.value
 
     def _compute(self, op: Any, operands: Sequence[Operand], handler: Handler | None) -> Value:
-        """What an op makes of its operands as data, now that it is needed."""
+        """Compute the result of an op as data, now that it is needed."""
         current, self.op = self.op, op
         handler = handler or self.handler(op.operation.name)
         if handler is None:
@@ -370,11 +370,11 @@ class Reader(Construction):
                 self.require(d, relation, Dim.const(int(limit)), message, (d,), is_fact=False)
 
     def dims(self, x: Operand) -> Shape:
-        """The same, what depends on data as symbols; some may be negative."""
+        """The elements of an integer vector, those that depend on data as symbols; some may be negative."""
         return tuple(map(self.data_dims.number, self.elements(x)))
 
     def sizes(self, x: Operand) -> Shape:
-        """The same, as the shape of a tensor: none of them negative."""
+        """The elements of an integer vector as the shape of a tensor: none is negative. Raises ShapeError."""
         shape = self.tensor_shape(self.elements(x))
         for axis, d in enumerate(shape):
             if not d.is_const:
@@ -451,5 +451,5 @@ class Reader(Construction):
 
 
 def _known(x: Operand) -> tuple | None:
-    """What tells exact sizes from others, None for everything else."""
+    """The key of an operand whose elements are known sizes, to compare it by; None for everything else."""
     return (x.dtype, x.sizes, x.elements) if type(x) is Symbolic and x.is_known else None

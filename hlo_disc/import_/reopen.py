@@ -140,7 +140,7 @@ class Inference(StaticShapes):
         )
 
     def update(self, r: Reader, op: Any, x: Value, part: Value) -> None:
-        """What is as long as a dimension is all of it."""
+        """Bind dimensions: a part that is as long as the whole dimension is all of it."""
         for a, b, n, m in zip(x.shape, part.shape, _sizes(r, op), _sizes(r, op, 1), strict=True):
             if n == m:
                 self.bind(r, a, b)

@@ -63,7 +63,7 @@ class Symbolic:
 
 
 class Token:
-    """What orders effects; it carries nothing."""
+    """A token, which orders effects and carries nothing."""
 
 
 class Bundle(tuple["Operand", ...]):

@@ -143,13 +143,13 @@ def _install() -> None:
         return roll(a, shift, axis)
 
     def array(thing: Any, *args: Any, **options: Any) -> Any:
-        """Of a list of sizes: numpy makes objects of them, with which JAX can do nothing."""
+        """Make an array of a list of sizes: numpy makes objects of them, which JAX cannot use."""
         if args or options or not isinstance(thing, list) or not any(map(is_answered, thing)):
             return np.array(thing, *args, **options)
         return jax.numpy.stack([jax.numpy.asarray(core.dimension_as_value(n), int) for n in thing])
 
     def index_dtype(size: Any, *, signed: bool) -> np.dtype:
-        """Of results that are places: JAX takes 64 bits, where it has them, for sizes that it does not know."""
+        """Choose the dtype of indices by the size: JAX takes 64 bits, where it has them, for unknown sizes."""
         if not (signed and is_answered(size) and dtypes.default_int_dtype().itemsize == 8):
             return lax_utils.int_dtype_for_dim(size, signed=signed)
         return np.dtype(np.int64 if size > np.iinfo(np.int32).max else np.int32)

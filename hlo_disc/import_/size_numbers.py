@@ -50,7 +50,7 @@ Exact = Any  # a Python number, a Number, or a size
 
 
 class _Noted:
-    """What the scalars of a trace stand for. scope: JAX's, of its sizes. known: by identity, with the scalar itself."""
+    """The numbers of a trace's scalars. scope: JAX's, of its sizes. known: by identity, with the scalar itself."""
 
     def __init__(self, scope: Any):
         self.scope = scope
@@ -141,7 +141,7 @@ _FLOATS = (*_INTEGERS, "truediv", "pow")
 
 
 def _computed(name: str, *args: Any) -> Any:
-    """What Python's operator makes of numbers of which one is exact; None where that is not a number of ours."""
+    """Apply Python's operator to numbers of which one is exact; None where the result is not a number of ours."""
     numbers = [x if type(x) in _TYPES else exact_of(x) for x in args]
     if None in map(_kind, numbers):
         return None
@@ -156,9 +156,10 @@ def _computed(name: str, *args: Any) -> Any:
 
 
 def _typed(name: str, *args: Any) -> Any:
-    """What numpy's operator makes of a number and of an array or scalar, or Python's of a complex one; None of others.
+    """Apply numpy's operator to a number and an array or scalar, or Python's to a number and a complex one.
 
-    The number takes numpy's type, which has to hold it: where JAX has that of fewer bits, it wraps.
+    The result is None for other operands. The number takes numpy's type, which has to hold it: where JAX has that type
+    with fewer bits, it wraps.
     """
     number, other = (exact_of(args[0]), args[1]) if exact_of(args[0]) is not None else (exact_of(args[1]), args[0])
     kind = _kind(number)

@@ -1,4 +1,4 @@
-"""What a trace asks about sizes, and what it is told.
+"""The questions that a trace asks about sizes, and their answers.
 
 A function is traced at symbolic sizes, and its Python, or JAX's own, may have to know whether two of them are equal,
 which is larger, or what number one is. JAX answers an equality that it cannot prove with False, takes every size for
@@ -93,7 +93,7 @@ class Answers:
         self._numbers: dict[Dim, Asked] = {}
 
     def asked(self) -> tuple[Asked, ...]:
-        """What holds at this call and was needed, in the order in which it was asked."""
+        """The conditions that were needed and hold at this call, in the order in which they were asked."""
         return (*self.equalities, *self._asked.values())
 
     def tell(self, scope: Any, constraints: Sequence[str]) -> None:
@@ -272,7 +272,7 @@ def _is_idle_in_einsum(frame: FrameType, size: Any) -> bool:
 
 
 def _ours(size: Any) -> Answers | None:
-    """Who answers what is asked of a size of JAX's: None but for those that are traced now."""
+    """The `Answers` for a size of JAX's; None for a size that is not traced now."""
     answers = getattr(_thread, "answers", None)
     return answers if answers is not None and size.scope is answers.scope else None
 
@@ -314,7 +314,7 @@ def _install() -> None:
         return -math.inf if low is None else low, math.inf if high is None else high
 
     def concrete_or_error(force: Any, val: Any, context: str = "") -> Any:
-        """What JAX wants to know before it traces, a size does: it mostly becomes the shape of something."""
+        """Accept a size where JAX wants a number before it traces: it mostly becomes the shape of something."""
         if force in (int, operator.index) and isinstance(val, size) and _ours(val) is not None:
             noted(val)
             return val
@@ -323,7 +323,7 @@ def _install() -> None:
         return concrete(force, val, context)
 
     def as_index(value: Any) -> Any:
-        """Of a padding, a length or a place: JAX checks that it is an int, and compiles a size as well."""
+        """Accept a size as a padding, length or index: JAX checks that it is an int, and compiles a size as well."""
         if isinstance(value, size) and _ours(value) is not None:
             return value
         return operator.index(value)
@@ -402,7 +402,7 @@ def _install() -> None:
         return power_of(self, base, *modulo)
 
     def rounded(name: str, of_sizes: Callable[[Any, int], Any]) -> Callable[[Any], Any]:
-        """What is rounded later, as in `math.ceil(n / 2)`, is a size again."""
+        """Make a method that rounds numbers: a rounded quotient of sizes, as in `math.ceil(n / 2)`, is a size again."""
 
         def operation(self: Any) -> Any:
             match size_numbers.exact_of(self):

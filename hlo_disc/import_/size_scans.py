@@ -42,7 +42,7 @@ def _in_its_place(fn: Any, elems: Any, reverse: bool = False, axis: int = 0) -> 
 
 
 def scanned(fn: Any, elems: Any, reverse: bool, axis: int) -> Any:
-    """What `jax.lax.associative_scan` gives."""
+    """Compute the result of `jax.lax.associative_scan`."""
     flat, tree = tree_util.tree_flatten(elems)
     # To reverse, JAX takes no axis from the end.
     sizes = [x.shape[axis] for x in flat if (0 if reverse else -x.ndim) <= axis < x.ndim] if callable(fn) else []

@@ -269,7 +269,7 @@ def add_fact(facts: ShapeFacts, lhs: Dim, relation: str, rhs: Dim) -> None:
 
 
 def constraint_facts(constraints: Iterable[Guard]) -> ShapeFacts:
-    """What a user's constraints say. Raises ShapeError when they contradict each other."""
+    """Collect the facts of a user's constraints. Raises ShapeError when they contradict each other."""
     facts = ShapeFacts(at_points=False)
     for guard in constraints:
         add_fact(facts, guard.lhs, guard.relation, guard.rhs)

@@ -30,7 +30,7 @@ _DIRECTIONS = {relation: name for name, relation in DIRECTIONS.items()}
 
 
 class Data:
-    """What data decides in one program.
+    """The sizes, numbers and conditions that data decides in one program.
 
     known: PyTorch's symbols by what they are here. floats: its symbols of floats.
     """
@@ -166,7 +166,7 @@ class Data:
         return any(x not in self.r.bound and x not in self.definitions and x not in self.known for x in d.symbols)
 
     def is_size(self, known: Dim, made: Dim) -> None:
-        """What a size of PyTorch's is that was not known."""
+        """Set the value of a size of PyTorch's that was not known."""
         (name,) = known.symbols
         if known is not Dim.symbol(name):
             self.r.unsupported(f"the size {known} is of data that nothing has said yet")
@@ -191,7 +191,10 @@ def is_of_data(x: Any) -> bool:
 
 
 def is_negative(x: torch.SymInt, asks: bool = True) -> bool | None:
-    """Of a placeholder; None where it can be either. If PyTorch is asked, it compiles again when this changes."""
+    """Return whether the number of a placeholder is negative; None where it can be either.
+
+    asks: whether PyTorch is asked, which compiles again when the answer changes.
+    """
     if not asks or is_of_data(x):
         return False if _is_natural(x) else None
     return not bool(x >= 0)

@@ -30,7 +30,7 @@ def decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
 
 
 def export_decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
-    """The same for exported programs, where composite ops are whole still: those are always taken apart."""
+    """The decompositions for exported programs, by op. Composite ops are still whole there, and always decomposed."""
     table = dict(torch.export.default_decompositions().items())
     return _without_rows(table | decompositions())
 

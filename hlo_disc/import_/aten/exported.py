@@ -115,7 +115,10 @@ def _forget_expressions(program: ExportedProgram) -> None:
 
 
 def _conditions(program: ExportedProgram) -> list[Any]:
-    """What the ranges of symbols say. A least size of 2 is what PyTorch assumes, not what it asks of a call."""
+    """List the conditions from the ranges of symbols, except least sizes of 2, which PyTorch assumes.
+
+    PyTorch does not ask them of a call.
+    """
     return [x for x in sizes.conditions(program.range_constraints) if not (x.rel_op == ">=" and x.rhs == 2)]
 
 

@@ -14,7 +14,7 @@ aten = torch.ops.aten
 
 
 def _weight_norm_backward(gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Of w = v * g / norms, with the norms of v over all axes but `dim`."""
+    """Compute the gradients of v and g for w = v * g / norms, with the norms of v over all axes but `dim`."""
     axes = [axis for axis in range(v.dim()) if axis != dim % v.dim()]
     norms = norms.to(g.dtype)
     of_g = (gradient * v).sum(axes, keepdim=True) / norms

@@ -1,4 +1,4 @@
-"""What is read of a graph of PyTorch's: a program, and how its inputs and outputs come from those of the graph."""
+"""The import of a graph of PyTorch's: a program, and how its inputs and outputs come from those of the graph."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 class Type(NamedTuple):
-    """Of a result, as PyTorch has found it."""
+    """The type of a result, as PyTorch has found it."""
 
     dtype: np.dtype
     shape: Shape
@@ -110,15 +110,15 @@ class AtenReader(Tensors):
         return self.outs[0]
 
     def meta(self, number: int) -> Any:
-        """What PyTorch knows of an argument: a fake tensor, or the argument itself."""
+        """The fake tensor that PyTorch has for an argument, or the argument itself."""
         return fake_of(self.node.args[number])
 
     def fakes(self) -> list[Any]:
-        """The same of all that are given by place, but None."""
+        """The fake tensors, or the arguments themselves, of all positional arguments but None."""
         return [fake for x in self.node.args if (fake := fake_of(x)) is not None]
 
     def value_of(self, node: Node) -> Any:
-        """What an earlier node has become."""
+        """The value that an earlier node was converted to."""
         return self._values[node]
 
     def dim(self, size: Any) -> Dim:
@@ -321,9 +321,9 @@ class AtenReader(Tensors):
         return bool(number.users) or any(symbol in free_symbols(node.meta.get("val")) for node in others)
 
     def _assume(self, lhs: Dim, relation: str, rhs: Dim) -> None:
-        """What PyTorch found to hold of the sizes; calls are asked for it.
+        """Add a relation of sizes that PyTorch found to the facts; each call is checked for it.
 
-        Not of long polynomials, as numbers of elements are: proofs have no use for them, but take long to try.
+        Long polynomials, such as numbers of elements, are left out: proofs do not need them, but take long to try.
         """
         if max(len(lhs.terms), len(rhs.terms)) > _LONG:
             return
@@ -395,7 +395,7 @@ class AtenReader(Tensors):
         return result
 
     def _check(self, value: Value, type_: Type) -> None:
-        """What a handler makes is of PyTorch's type."""
+        """Check that the result of a handler has PyTorch's type."""
         if value.dtype != type_.dtype or value.rank != len(type_.shape):
             self.unsupported(f"it becomes {value!r} in place of {Value(*type_)!r}")
         for axis, (made, size) in enumerate(zip(value.shape, type_.shape, strict=True)):
@@ -418,7 +418,7 @@ class AtenReader(Tensors):
         return x
 
     def _number(self, known: Any) -> Any:
-        """What PyTorch knows as a number is here."""
+        """Convert a number, which may be symbolic, from what PyTorch knows of it."""
         if isinstance(known, (bool, torch.SymBool)):
             return known if isinstance(known, bool) else self.data.truth(known.node.expr.xreplace(self._negative))
         if isinstance(known, torch.SymFloat):
@@ -452,7 +452,7 @@ def read_graph(
 def read_alone(
     module: GraphModule, constraints: Sequence[sympy.Basic], constants: Mapping[int, torch.Tensor]
 ) -> Imported:
-    """The same as a program that is called by itself: its results are new tensors, row by row.
+    """Read a graph as a program that is called by itself: its results are new tensors in row-major order.
 
     Its outputs are the results that are no constants. Each number among its arguments is an input.
     """
@@ -471,7 +471,7 @@ def line_of(node: Node) -> tuple[str, int]:
 
 
 def target_name(node: Node) -> str:
-    """What a node calls: "aten.add.Tensor"."""
+    """The name of what a node calls: "aten.add.Tensor"."""
     return (
         str(node.target)
         if isinstance(node.target, torch._ops.OpOverload)

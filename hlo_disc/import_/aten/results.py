@@ -1,4 +1,4 @@
-"""What a graph returns: outputs of its program, arguments, views of either, and numbers."""
+"""The results of a graph: outputs of its program, arguments, views of either, and numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def outputs_of(r: AtenReader, nodes: Sequence[Any]) -> tuple[Value, ...]:
 
 
 class Results:
-    """Of one graph, whose nodes are read."""
+    """The results of one graph, whose nodes are read."""
 
     def __init__(self, r: AtenReader, placeholders: list[Node]):
         self.r, self.placeholders = r, placeholders

@@ -31,7 +31,7 @@ def of_expression(e: sympy.Expr) -> Dim:
 
 
 def conditions(ranges: Mapping[sympy.Symbol, Any]) -> list[sympy.Basic]:
-    """What PyTorch's ranges of symbols say."""
+    """List the conditions that PyTorch's ranges of symbols state."""
     found = []
     for symbol, values in ranges.items():
         found += [sympy.Ge(symbol, values.lower, evaluate=False)] if values.lower.is_Integer else []
@@ -40,7 +40,7 @@ def conditions(ranges: Mapping[sympy.Symbol, Any]) -> list[sympy.Basic]:
 
 
 def relation(e: sympy.Basic, dim: Callable[[Any], Dim] = of_expression) -> tuple[Dim, str, Dim] | None:
-    """What a condition of a ShapeEnv says; None for one that is no relation of two sizes."""
+    """Read a condition of a ShapeEnv as a relation of two sizes; None for one that is no such relation."""
     if isinstance(e, sympy.Not):
         inner = relation(e.args[0], dim)
         return inner and (inner[0], NEGATED[inner[1]], inner[2])

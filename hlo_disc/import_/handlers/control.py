@@ -93,7 +93,10 @@ def make_choice(r: Reader, index: Value, regions: Sequence[Any], operands: Seque
 def make_branches(
     r: Reader, index: Value, regions: Sequence[Any], operands: Sequence[Sequence[Operand]]
 ) -> tuple[Value, ...]:
-    """The same, the tensors alone, of regions that are given their own operands."""
+    """Emit a choice between regions with their own operands; return the tensors of the results.
+
+    An index that no region has takes the last region.
+    """
     made = [r.region(region, [], given) for region, given in zip(regions, operands, strict=True)]
     branches, captured = with_captures(made, 0)
     for number, branch in enumerate(branches[1:], 1):

@@ -47,7 +47,7 @@ def _typed(r: Reader, op: Any, values: list[Value]) -> list[Value]:
 
 
 def _permute(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """What device 0 sends to itself; zeros when nothing is sent to it."""
+    """Return what device 0 sends to itself; zeros when nothing is sent to it."""
     pairs = r.attr(op, "source_target_pairs", ints)
     if any(number > 0 for number in pairs):
         r.unsupported("it sends between several devices, but a program runs on one device, number 0")

@@ -155,7 +155,7 @@ def _gather_numbers(attribute: Any) -> dict[str, Any]:
 
 
 def _scatter_numbers(attribute: Any) -> dict[str, Any]:
-    """The same, in gather's words."""
+    """Decode the dimension numbers of a scatter, under the names that gather has for them."""
     numbers = stablehlo.ScatterDimensionNumbers(attribute)
     names = {
         "offset_dims": numbers.update_window_dims,

@@ -1,4 +1,4 @@
-"""What a library computes: custom calls of the XLA FFI, Cholesky, triangular solves and Fourier transforms.
+"""The ops that a library computes: custom calls of the XLA FFI, Cholesky, triangular solves and Fourier transforms.
 
 A handler sees matrices in the layout that the call asks for. A layout is a transpose before or after the call; what
 this file calls itself (LAPACK, which wants columns first) is asked for the transposed problem instead.
@@ -246,7 +246,10 @@ def _triangular_solve(r: Reader, op: Any, operands: list[Operand]) -> Value:
 def triangular_solve_of(
     r: Reader, matrix: Value, other: Value, left: bool, lower: bool, unit: bool, transpose: str
 ) -> Value:
-    """What a triangular matrix takes to `other`, from the left or the right. transpose: as StableHLO calls it."""
+    """Solve op(A) X = B, or X op(A) = B if not `left`, for a triangular `matrix` A and B = `other`.
+
+    transpose: op, by its name in StableHLO.
+    """
     a, b = (_widened(r, x) for x in (matrix, other))
     r.equal(a.shape[-2], a.shape[-1], "rows and columns of the triangular matrix")
     side = "rows" if left else "columns"

@@ -39,7 +39,7 @@ def _precisions(attribute: Any) -> tuple[str, ...]:
 
 
 def _algorithm(attribute: Any) -> tuple[tuple[str, str], str, int]:
-    """What operands are rounded to, what products are summed in, and of how many such products one is made."""
+    """Decode a dot algorithm: the types of rounded operands, the type of sums, and how many such products make one."""
     found = stablehlo.DotAlgorithm(attribute)
     types = str(found.lhs_precision_type), str(found.rhs_precision_type)
     return types, str(found.accumulation_type), found.num_primitive_operations

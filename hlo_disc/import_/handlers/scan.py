@@ -41,7 +41,7 @@ class _Scan:
 
     @property
     def outputs(self) -> tuple[Value, ...]:
-        """What the region puts out for each element."""
+        """The outputs of the region for each element."""
         return self.region.outputs[: len(self.region.outputs) - len(self.inits)]
 
     @property

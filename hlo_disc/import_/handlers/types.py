@@ -1,4 +1,4 @@
-"""What a handler is: from a StableHLO or CHLO op whose operands are known to DHLO ops."""
+"""The type of handlers, which convert a StableHLO or CHLO op whose operands are known to DHLO ops."""
 
 from __future__ import annotations
 

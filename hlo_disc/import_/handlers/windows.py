@@ -54,7 +54,7 @@ class Window:
 
 
 def _static_window(r: Reader, op: Any, x: Value) -> Window:
-    """What a static form writes.
+    """Read the window of an op of static form.
 
     When the module is re-opened, a window over the whole axis, or over all before or behind an element, stays that.
     """

@@ -175,7 +175,7 @@ class Array:
         return self.emit("cumulative", init, dim=axis, reverse=reverse, body=monoid_region(kind, self.dtype))
 
     def take(self, indices: Array, axis: int, batch: int = 0) -> Array:
-        """What indices point to along an axis, the first `batch` axes taken together; they are in range."""
+        """Take elements at indices, which are in range, along an axis; the first `batch` axes of both are paired."""
         return Array(self.r, make_take(self.r, self.value, indices.value, axis, batch))
 
     def scatter(self, indices: Array, updates: Array, depth: int, body: Region) -> Array:

@@ -37,7 +37,7 @@ def _shared(boxes: Array, box: Array) -> Array:
 
 
 class Kept(NamedTuple):
-    """Of each group: how many boxes are kept, which, in the order of their scores, and the scores; 0 behind them."""
+    """The boxes kept of each group: how many, which, in the order of their scores, and the scores; 0 behind them."""
 
     number: Array
     chosen: Array

@@ -36,7 +36,7 @@ class Taken:
         self._made: tuple[Any, list[Operand]] | None = None
 
     def result(self, r: Reader, k: int) -> Operand:
-        """What it makes, by ops that belong to where the reader is; once for each such place."""
+        """Return result k of the branch, built once in the region that the reader is in."""
         if self._made is None or self._made[0] is not r.builder:
             self._made = r.builder, r.call(self.name, self.operands)
         return self._made[1][k]
@@ -51,14 +51,14 @@ class Again(Token):
 
 
 class Optionals(Token):
-    """The same, of whichever branch was taken."""
+    """An optional of whichever branch was taken, outside of the branches. each: the optional of each branch."""
 
     def __init__(self, each: Sequence[Again]):
         self.each = each
 
 
 def of_branch(operands: Sequence[Operand], number: int) -> list[Operand]:
-    """What a branch is given: the gradient of a branch asks for what that one has kept."""
+    """The operands of a branch: the gradient of a branch asks for the optionals that this branch has kept."""
     return [x.each[number] if isinstance(x, Optionals) else x for x in operands]
 
 

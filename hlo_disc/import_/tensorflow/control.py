@@ -237,7 +237,7 @@ def _device(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def _stand_in(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """What a branch returns that has no such result, and nobody reads."""
+    """Make zeros for a result that a branch does not have, and that nobody reads."""
     sizes = op.attributes["shape"]
     if sizes is None or None in sizes:
         r.unsupported("a result of unknown size that a branch has not")

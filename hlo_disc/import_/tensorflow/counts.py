@@ -80,7 +80,7 @@ def _drawn(r: Reader, operands: list[Operand], start: Array, wanted: Array, meth
 
 
 def _poisson(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """Of each rate."""
+    """Draw Poisson counts for each rate."""
     shape, given, dtype = r.sizes(operands[0]), array(r, operands[4]), result_dtype(op)
     kind, sample = distributions(r, shape, given)
     rate = given.cast(F64).reshape((dim_product(given.shape),)).take(kind, 0)
@@ -114,7 +114,7 @@ def _tail(k: Array) -> Array:
 
 
 def _binomial(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """Of each number of trials and chance; those of a chance above a half are counted as failures."""
+    """Draw binomial counts for each number of trials and chance; for a chance above a half, failures are counted."""
     shape, (counts, chances) = r.sizes(operands[0]), together([array(r, x) for x in operands[4:]])
     kind, sample = distributions(r, shape, counts)
     counts, chances = (x.reshape((dim_product(x.shape),)).take(kind, 0) for x in (counts, chances))

@@ -91,7 +91,7 @@ def _crops(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def _image_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """What each sample has of a pixel, that gets of the sample's gradient."""
+    """Compute the gradient of the image: a pixel gets the part of a sample's gradient that it has in the sample."""
     dy, boxes, which = (array(r, o) for o in operands[:3])
     shape = r.sizes(operands[3])
     crops = Crops(r, op, boxes, which, dy.shape[:3], shape)

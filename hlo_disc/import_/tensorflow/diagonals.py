@@ -1,4 +1,4 @@
-"""What is on diagonals of matrices: the main one, or a band of them as rows of equal length."""
+"""The diagonals of matrices: the main one, or a band of them as rows of equal length."""
 
 from __future__ import annotations
 

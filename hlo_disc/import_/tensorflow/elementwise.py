@@ -251,7 +251,7 @@ def _clip(x: Array, low: Array, high: Array) -> Array:
 
 
 def _truth_of(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """Of a scalar whether it is not 0, of a tensor whether there is anything in it."""
+    """Test whether a scalar is not 0, or whether a tensor has any elements."""
     x = array(r, operands[0])
     if not x.rank:
         return (x if x.dtype == np.bool_ else x.differs(0)).value

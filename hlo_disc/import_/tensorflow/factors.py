@@ -67,7 +67,7 @@ def _eigh(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def _eig(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """Of any square matrix, in no order; vectors are of length 1."""
+    """Compute eigenvalues and eigenvectors of any square matrix, in no order; vectors are of length 1."""
     x = _matrix(r, operands[0])
     r.equal(x.shape[-2], x.shape[-1], "rows and columns")
     both = op.attributes.get("compute_v", True)

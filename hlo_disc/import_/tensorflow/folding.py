@@ -102,7 +102,7 @@ def by_element(function: Callable[..., Element | None], count: int) -> Fold:
 
 
 def numbers(function: Callable[..., Element | None], count: int) -> Fold:
-    """The same of a function that takes numbers alone."""
+    """A fold of `function(Elements, *numbers)`, its operands broadcast; None where an element is no number."""
 
     def checked(s: Elements, *args: Element) -> Element | None:
         return function(s, *args) if all(isinstance(a, Dim) for a in args) else None

@@ -1,8 +1,8 @@
-"""What gradients of broadcast operands sum over: TensorFlow asks for axes, which are known only when sizes are.
+"""The sums in gradients of broadcast operands, whose axes are known only when sizes are.
 
-`Sum(gradient, axes)` is made for the operand's shape: of an axis of n elements that were m, each m of them are n / m,
-whether m is 1, n or not known. One that keeps its axes has that shape; the rank of another one is not known before
-`Reshape` says a shape.
+TensorFlow asks for the axes. `Sum(gradient, axes)` is made for the operand's shape instead: an axis of n elements that
+had m in the operand becomes m sums of n / m elements, whether m is 1, n or not known. A sum that keeps its axes has
+that shape; the rank of another one is not known before `Reshape` says a shape.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _spec(op: Any, count: int, rank: int) -> list[tuple[str, int]]:
-    """What each place of a strided slice says: ("new" | "axis" | "all", its number)."""
+    """List what a strided slice does, axis by axis: ("new" | "axis" | "all", the number of its entry)."""
     masks = {name: op.attributes.get(f"{name}_mask", 0) for name in ("ellipsis", "new_axis")}
     spec: list[tuple[str, int]] = []
     plain = sum(1 for i in range(count) if not (masks["ellipsis"] | masks["new_axis"]) >> i & 1)
@@ -38,7 +38,7 @@ def _spec(op: Any, count: int, rank: int) -> list[tuple[str, int]]:
 
 
 def strided_slice(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """What a range of each axis takes. operands: the tensor, begin, end and strides."""
+    """Take a range of each axis. operands: the tensor, begin, end and strides."""
     x, (begin, end) = array(r, operands[0]), operands[1:3]
     strides = ints(r, operands[3], "strides")
     masks = {name: op.attributes.get(f"{name}_mask", 0) for name in ("begin", "end", "shrink_axis")}
@@ -146,7 +146,7 @@ def _is_data(r: Reader, first: Dim | None, last: Dim | None, stride: int) -> boo
 
 
 def _data_place(r: Reader, d: Dim, n: Dim) -> Dim:
-    """The same as `_wrapped`, where only data says whether a position is negative, too."""
+    """A position that counts from the end where it is negative, also where only data says whether it is."""
     at = _wrapped(r, d, n)
     return d + n * Dim.min(Dim.max(-d, ZERO), ONE) if at is None else at
 

@@ -81,7 +81,7 @@ def _cholesky(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def solve_triangular(a: Array, b: Array, lower: bool, adjoint: bool, unit: bool = False) -> Array:
-    """What a triangular matrix takes to `b`."""
+    """Solve A x = b for a triangular matrix A, or for its adjoint."""
     r = a.r
     batch = broadcast_shape(r, a.shape[:-2], b.shape[:-2])
     a, b = (x.broadcast((*batch, *x.shape[-2:])) for x in (a, b))
@@ -137,7 +137,7 @@ def _lu(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def solve(a: Array, b: Array, adjoint: bool = False) -> Array:
-    """What square matrices take to `b`, by LU factors with exchanged rows."""
+    """Solve A x = b for square matrices A, or for their adjoints, by LU factors with exchanged rows."""
     if adjoint:
         a = turned(a).conj()
     made, pivots = _factors(a)

@@ -132,7 +132,7 @@ def _largest(x: Array, numbers: Numbers) -> tuple[Array, Array]:
 
 
 def _max_pool_grad_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """What the gradient has where each window has its maximum."""
+    """Take the element of the gradient where each window has its maximum."""
     x, _, dy = (array(r, o) for o in operands[:3])
     _, at = _largest(x, _pooling(r, op, x.shape, operands[3:]))
     return dy.reshape((dim_product(dy.shape),)).take(at, 0).value

@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class TensorType:
-    """What TensorFlow knows of a tensor: a dtype, None for what holds no numbers, and sizes, None where unknown."""
+    """The type of a tensor in TensorFlow: a dtype, None for what holds no numbers, and sizes, None where unknown."""
 
     dtype: np.dtype | None
     sizes: tuple[int | None, ...] | None
@@ -68,7 +68,7 @@ class Block:
 
 @dataclass
 class Region:
-    """What a function consists of."""
+    """The body of a function."""
 
     blocks: list[Block]
 

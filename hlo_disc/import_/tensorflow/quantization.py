@@ -117,7 +117,7 @@ def _rounding(op: Any) -> Callable[[Array], Array]:
 
 
 def _and_back_grad(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """What is inside of the range keeps its gradient; its ends have none."""
+    """Compute the gradients: an element inside of the range keeps its own; the ends of the range have none."""
     dy, x, least, most = (array(r, o) for o in operands)
     low, high = (_along(end, x, op.attributes.get("axis", -1)) for end in (least, most))
     inside = where((x >= low) & (x <= high), dy, dy.like(0))

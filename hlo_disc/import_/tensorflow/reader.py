@@ -38,7 +38,7 @@ class TensorFlowDecoder:
         return kind.dtype, kind.sizes
 
     def static_tensor(self, kind: TensorType) -> tuple[np.dtype, tuple[int, ...] | None]:
-        """The same; None for the sizes when one of them is unknown."""
+        """The dtype and sizes; None for the sizes when one of them is unknown. Raises UnsupportedTypeError."""
         dtype, sizes = self.tensor(kind)
         return dtype, None if None in sizes else sizes  # type: ignore[return-value]
 
@@ -61,7 +61,7 @@ class TensorFlowReader(Reader):
 
     @staticmethod
     def handler(name: str) -> Handler | None:
-        """What reads the ops of a name."""
+        """Look up the handler of the ops of a name."""
         from hlo_disc.import_.tensorflow.table import HANDLERS
 
         return HANDLERS.get(name)

@@ -20,7 +20,7 @@ Pad = tuple["Dim | int", "Dim | int"]
 
 
 class Spatial:
-    """What a window op says of its axes: batch and channels in place of NHWC or NCHW, and the rest."""
+    """The axes of a window op: batch and channels, as NHWC or NCHW says, and the others with their attributes."""
 
     def __init__(self, op: Any, rank: int):
         default = "NDHWC" if rank == 5 else "NHWC"

@@ -218,7 +218,7 @@ def _concatenated(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def _split(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """The same the other way round."""
+    """Split a tensor into blocks in row-major order, after padding at the end of each axis."""
     x = array(r, operands[0])
     x = x.pad([ZERO] * x.rank, _pairs(op, x.rank, "paddings", 0))
     parts = [x]
@@ -264,7 +264,7 @@ def _rng_bits(r: Reader, op: Any, operands: list[Operand]) -> Result:
 
 
 def _alone(r: Reader, op: Any, operands: list[Operand]) -> Result:
-    """What is combined over the devices of a group of one."""
+    """Combine values over the devices of a group of one: the result is the operand."""
     if others := sorted({n for n in ints(r, operands[1], "the groups of devices") if n > 0}):
         r.unsupported(f"its groups name the devices {others}, but a program runs on one device, number 0")
     return operands[0]

@@ -47,7 +47,7 @@ def _scale(r: AtenReader, query: Value, scale: Any, dtype: np.dtype) -> Value:
 
 
 def _scores(r: AtenReader, query: Value, key: Value, causal: bool, mask: Value | None, scale: Any) -> Value:
-    """Of wide queries and keys; minus infinity is what is hidden."""
+    """Compute the scores of queries and keys in a wide type; a hidden score is minus infinity."""
     dtype = query.dtype
     scaled = r.op("multiply", query, _scale(r, query, scale, dtype))
     scores = r.matmul(scaled, r.transpose(key, _SWAPPED), dtype, 2)
@@ -106,7 +106,7 @@ def _backward(
     attn_mask: Value | None = None,
     scale: Any = None,
 ) -> list[Value]:
-    """Of queries, keys and values; weights are computed again, of the logarithms of their sums."""
+    """Compute the gradients of queries, keys and values, with weights from `sums`, the logarithms of their sums."""
     q, k, v = _widened(r, query, key, value, dropout)
     dtype = q.dtype
     g, o = r.convert(gradient, dtype), r.convert(out, dtype)

@@ -71,7 +71,7 @@ def _added(r: AtenReader, shape: Any, dtype: np.dtype, bag: Value, updates: Valu
 def _largest(
     r: AtenReader, rows: Value, bag: Value, kept: Value, index: Value, count: Value, shape: Any
 ) -> tuple[Value, Value]:
-    """Of each bag the largest numbers, and of which row of the table the first of them is; 0 for an empty bag."""
+    """The largest numbers of each bag, and the row of the table that has the first of them; 0 for an empty bag."""
     where = places.indexed(r, shape, [bag], wrap=False)
     low = r.full(-np.inf, rows.dtype, shape)
     most = places.put(r, low, where, r.select(r.unsqueeze(kept, -1), rows, -np.inf), "max")
@@ -98,7 +98,7 @@ def _backward(
     r: AtenReader, gradient: Value, index: Value, bag: Value, count: Value, largest: Value, rows: Dim | int,
     by_frequency: bool, mode: int, weights: Value | None, padding: int = -1,
 ) -> Value:  # fmt: skip
-    """Of the table."""
+    """Compute the gradient of the table."""
     if by_frequency:
         r.unsupported("ATen divides by how often other indices are there")
     wide, table = computed(gradient.dtype), r.out.shape
@@ -121,7 +121,7 @@ def _weights_backward(
     r: AtenReader, gradient: Value, table: Value, index: Value, offsets: Value, bag: Value, mode: int,
     padding: int = -1,
 ) -> Value:  # fmt: skip
-    """Of each index's weight: the product of its row and its bag's gradient."""
+    """Compute the gradient of each index's weight: the inner product of its row and its bag's gradient."""
     if bag.shape[0] is ZERO:
         bag = _bag(r, r.slice(offsets, 0, 0, gradient.shape[0]), index)
     wide = computed(gradient.dtype)

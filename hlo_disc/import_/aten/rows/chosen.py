@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _running(r: AtenReader, mask: Value) -> tuple[Value, Dim]:
-    """Of each place of a line how many are true up to it, and how many are."""
+    """Count the true elements of a line: those up to each element, and all of them."""
     ones = r.convert(mask, I64)
     count = r.data.size(r.reduce(ones, 0, "add"))
     r.facts.add_at_most(count, mask.shape[0])
@@ -28,7 +28,7 @@ def _running(r: AtenReader, mask: Value) -> tuple[Value, Dim]:
 
 
 def _places(r: AtenReader, running: Value, count: Dim) -> Value:
-    """Of the first `count` true places of a line where they are: where the running count gets there."""
+    """The indices of the first `count` true elements of a line: where the running count first reaches each number."""
     return r.convert(found(r, running, r.op("add", r.iota(I64, (count,)), 1), False), I64)
 
 

@@ -35,7 +35,7 @@ def _polar(r: AtenReader, size: Value, angle: Value) -> Value:
 
 
 def _angle(r: AtenReader, x: Value) -> Value:
-    """Of real numbers 0 or pi."""
+    """Compute the angle of each number; for a real number it is 0 or pi."""
     dtype = x.dtype if is_float(x) else r.out.dtype
     if dtype_class(x.dtype) == "complex":
         return r.op("atan2", r.emit("imag", (x,)), r.emit("real", (x,)))

@@ -144,7 +144,7 @@ def _backward(
     groups: Size,
     mask: Sequence[bool],
 ) -> list[Value | None]:
-    """Of x, of the kernel and of the bias, as far as `mask` asks for them."""
+    """Compute the gradients of x, of the kernel and of the bias, as far as `mask` asks for them."""
     windows = _windows(r, x.rank - 2, strides, padding, dilations, groups)
 
     def of_x() -> Value:

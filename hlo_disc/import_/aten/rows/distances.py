@@ -39,7 +39,7 @@ def _cdist(r: AtenReader, a: Value, b: Value, p: float, _: int | None = None) ->
 
 
 def _cdist_backward(r: AtenReader, gradient: Value, a: Value, b: Value, p: float, distances: Value) -> Value:
-    """Of a. Where there is no distance, there is no gradient."""
+    """Compute the gradient of `a`. Where a distance is 0, its gradient is 0."""
     differences = _differences(r, a, b)
     g, d = r.unsqueeze(gradient, -1), r.unsqueeze(distances, -1)
     sign = r.emit("sign", (differences,))
@@ -69,7 +69,10 @@ def _cdist_backward(r: AtenReader, gradient: Value, a: Value, b: Value, p: float
 
 
 def _pdist(r: AtenReader, x: Value, p: float = 2.0) -> Value:
-    """Of element k the row is what solves a quadratic equation, which f64 does exactly for all that fits memory."""
+    """Compute the distances between the rows of x, pair by pair.
+
+    The row of element k is the solution of a quadratic equation, which f64 solves exactly for all that fits memory.
+    """
     n, count = x.shape[0], r.out.shape
     k = r.iota(I64, count)
     root = r.emit("sqrt", (r.convert(r.op("subtract", 4 * n * (n - 1) - 7, r.op("multiply", k, 8)), F64),))

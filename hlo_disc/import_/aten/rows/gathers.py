@@ -26,7 +26,7 @@ def _embedding(r: AtenReader, table: Value, index: Value, *_: Any) -> Value:
 
 
 def _gather(r: AtenReader, x: Value, axis: int, index: Value, **_: Any) -> Value:
-    """Of axes that the index has less of, the first ones count."""
+    """Gather along an axis. On other axes where the index is shorter than x, the first elements of x count."""
     if any(size is ZERO for size in index.shape):
         return r.full(0, x.dtype, r.out.shape)
     x, index = (r.reshape(y, y.shape or (ONE,)) for y in (x, index))

@@ -59,7 +59,7 @@ def _permutation(lu: Array, pivots: Array) -> Array:
 def _lu_solve(
     lu: Array, pivots: Array, b: Array, left: bool = True, transposed: bool = False, conj: bool = False
 ) -> Array:
-    """Of A x = b, where A is transposed (and conjugated, if `conj`), or of x A = b."""
+    """Solve A x = b, or x A = b if not `left`. If `transposed`, A is transposed (and conjugated, if `conj`)."""
     if not left:
         b = jnp.swapaxes(b, -1, -2)
         if conj and transposed:
@@ -132,7 +132,10 @@ def _same_sides(r: AtenReader, a: Value) -> None:
 
 
 def _factored(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Of what ATen factors as the transposed matrix, where that lies in memory as LAPACK has it."""
+    """Make a handler of `fn(turned, *arrays)`.
+
+    turned: ATen factors the transposed matrix, because that lies in memory as LAPACK has it.
+    """
 
     def handle(r: AtenReader, a: Value, *args: Any, **attrs: Any) -> Any:
         fake = r.meta(0)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def along(r: AtenReader, x: Value, axis: int, like: Value) -> Value:
-    """What lies on some axes from `axis` on, spread over all others of `like`."""
+    """Broadcast x, whose axes are those of `like` from `axis` on, over all other axes of `like`."""
     return r.emit("broadcast", (x,), shape=like.shape, dims=tuple(range(axis, axis + x.rank)))
 
 
@@ -51,9 +51,9 @@ class Line:
 
 
 def fractions(r: AtenReader, size: Dim, count: Dim) -> Line:
-    """Of `count` parts of an axis, each from floor(i * size / count) to ceil((i + 1) * size / count).
+    """The windows of `count` parts of an axis, each from floor(i * size / count) to ceil((i + 1) * size / count).
 
-    An element belongs to just those parts of which this is the window when `size` and `count` change places.
+    With `size` and `count` swapped, the window of an element is just the parts that the element belongs to.
     """
     width = (size + count - 1) // Dim.max(count, 1) + 1 if not count.is_const or count.value else Dim.const(1)
     if (size % count if count.is_const and count.value else ONE) is Dim.const(0):

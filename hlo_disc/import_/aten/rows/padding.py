@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _replication_backward(r: AtenReader, gradient: Value, x: Value, pad: Sequence[Dim | int]) -> Value:
-    """What stands before an axis is added to its first element, what stands behind it to its last one, axis by axis.
+    """Add gradients before an axis to its first element, and those behind it to its last one, axis by axis.
 
     `pad` begins with the last axis, (before, after) of each; negative ones have cut elements off.
     """

@@ -67,7 +67,7 @@ def indexed(r: AtenReader, shape: Shape, indices: Sequence[Value | None], wrap: 
 
 
 def _places(r: AtenReader, shape: Shape, axes: Sequence[int], chosen: Sequence[Value], first: int) -> Places:
-    """Of index tensors of one shape, whose axes begin at axis `first` of the result."""
+    """Make the `Places` of index tensors of one shape, whose axes begin at axis `first` of the result."""
     batch = chosen[0].shape
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     dtype = chosen[0].dtype if len(chosen) == 1 else I64
@@ -121,7 +121,7 @@ def _same(r: AtenReader, a: Dim, b: Dim) -> bool:
 
 
 def taken(r: AtenReader, x: Value, places: Places) -> Value:
-    """What stands there."""
+    """Gather the elements of x at `places`."""
     some = Dim.min(ONE, dim_product(places.at.shape[:-1]))
     for axis in places.numbers["collapsed_slice_dims"]:
         if x.shape[axis].is_const and x.shape[axis].value:

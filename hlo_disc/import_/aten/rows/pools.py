@@ -171,7 +171,7 @@ def maxima_backward(spatial: int) -> Callable[..., Value]:
 
 
 def _divisor(r: AtenReader, windows: Windows, include_pad: bool, given: Size | None, dtype: np.dtype) -> Value:
-    """What the sum of a window is divided by: a number, or one for each window."""
+    """The divisor of the sum of a window: a number, or one for each window."""
     if given is not None:
         return r.scalar(given, dtype)
     whole = all(r.facts.at_most(after, before if include_pad else ZERO).name == "YES"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _product(r: AtenReader, a: Value, b: Value, batch: int = 0) -> Value:
-    """Of matrices, in the type in which sums of theirs are made."""
+    """Multiply matrices in the type in which their sums are computed."""
     return r.matmul(a, b, computed(a.dtype), batch)
 
 

@@ -132,7 +132,7 @@ def _geometric(r: AtenReader, x: Value, p: float, **_: Any) -> Value:
 
 
 def _dropout(r: AtenReader, x: Value, p: float, train: bool | None = True) -> list[Value]:
-    """What is kept is divided by how likely that is."""
+    """Drop elements with probability p, and divide kept ones by the probability that they are kept."""
     if train is False or not p:
         return [x, r.full(True, BOOL, x.shape)]
     kept = r.compare(_unit(r, _words(r, x.shape), F32), "GE", p)

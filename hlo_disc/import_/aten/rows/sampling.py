@@ -57,7 +57,7 @@ def _read(x: Any, places: Sequence[Any], padding: int, align: bool) -> Any:
 
 
 def _weights(fraction: Any, mode: int) -> list[tuple[int, Any]]:
-    """Of the neighbours of a position: (how far from the whole one below, its weight)."""
+    """List the neighbours of a position: (offset from the whole position below, weight)."""
     if mode == _BILINEAR:
         return [(0, 1 - fraction), (1, fraction)]
 
@@ -102,7 +102,7 @@ def _forward(r: AtenReader, x: Value, grid: Value, mode: int, padding: int, alig
 def _backward(
     r: AtenReader, gradient: Value, x: Value, grid: Value, mode: int, padding: int, align: bool, mask: Sequence[bool]
 ) -> list[Value | None]:
-    """Of the image and of the grid, as far as `mask` asks for them."""
+    """Compute the gradients of the image and of the grid, as far as `mask` asks for them."""
     dtype = computed(x.dtype)
     wide = [r.convert(v, dtype) for v in (gradient, x, grid)]
 

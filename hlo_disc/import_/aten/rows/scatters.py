@@ -1,4 +1,4 @@
-"""What puts elements where data says: `index_put`, scatters, and those into a part of a tensor that is known.
+"""The ops that write elements at indices from data (`index_put`, scatters) or into a known part of a tensor.
 
 Sums and products of 16-bit floats are made in float32.
 """
@@ -91,7 +91,7 @@ def _masked(r: AtenReader, x: Value, indices: Sequence[Value | None], mask: Valu
 
 
 def _number(r: AtenReader, mask: Value) -> Value:
-    """Of each place how many before it are true."""
+    """Count the true elements of a mask before each true element, in row-major order."""
     line = r.reshape(mask, (dim_product(mask.shape),))
     number = r.op("subtract", r.cumulative(r.convert(line, I64), 0, "add"), 1)
     return r.reshape(r.op("maximum", number, 0), mask.shape)
@@ -193,7 +193,7 @@ def _masked_scatter(r: AtenReader, x: Value, mask: Value, source: Value) -> Valu
 
 
 def _masked_scatter_backward(r: AtenReader, gradient: Value, mask: Value, _: Any) -> Value:
-    """What the source has given: its n-th element has the gradient of the n-th place."""
+    """Compute the gradient of the source: its n-th element has that of the n-th true element of the mask."""
     mask = r.broadcast(r.convert(mask, BOOL), gradient.shape)
     count = dim_product(r.out.shape)
     outside = r.full(count, I64, mask.shape)

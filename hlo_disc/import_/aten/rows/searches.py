@@ -83,7 +83,7 @@ def _histc(r: AtenReader, x: Value, bins: int = 100, low: Operand = 0, high: Ope
 
 
 def _counted(r: AtenReader, place: Value, inside: Value, bins: int, what: Value) -> Value:
-    """What there is in each part, of what is inside; what would be behind the last part is in it."""
+    """Sum `what` over the elements of each part that are inside; those behind the last part belong to it."""
     place = r.select(inside, r.op("minimum", place, bins - 1), bins)  # outside, where nothing is counted
     counts = r.full(0, what.dtype, (Dim.of(bins),))
     return places.put(r, counts, places.indexed(r, counts.shape, [place], wrap=False), what, "add")

@@ -81,7 +81,7 @@ def _topk(
 
 
 def _element(r: AtenReader, parts: tuple[Value, Value], axis: int, at: Dim, keep: bool) -> list[Value]:
-    """Of sorted elements and where they were, those in one place of an axis."""
+    """Take one index of an axis from sorted elements and from their former indices."""
     made = [r.slice(part, axis, at, at + 1) for part in parts]
     if not keep:
         made = [r.squeeze(part, axis) for part in made]
@@ -113,7 +113,7 @@ def _median_along(r: AtenReader, x: Value, axis: int = -1, keep: bool = False) -
 
 
 def _nanmedian_along(r: AtenReader, x: Value, axis: int = -1, keep: bool = False) -> list[Value]:
-    """The same of elements that are numbers; NaN where there are none."""
+    """The median of the elements that are not NaN, the lower one of two; NaN where all are."""
     if dtype_class(x.dtype) != "float" or not x.rank:
         return _median_along(r, x, axis, keep)
     r.at_most(ONE, x.shape[axis], "a median of no elements")
@@ -128,7 +128,10 @@ def _nanmedian_along(r: AtenReader, x: Value, axis: int = -1, keep: bool = False
 
 
 def _of_all(along: Callable[..., list[Value]]) -> Callable[..., Value]:
-    """Of all elements; of none it is NaN, or what ATen makes of integers."""
+    """Make a handler that applies `along` to all elements.
+
+    For no elements the result is NaN, or for integers the least one, as in ATen.
+    """
 
     def handle(r: AtenReader, x: Value) -> Value:
         count = dim_product(x.shape)

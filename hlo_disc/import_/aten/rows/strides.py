@@ -52,7 +52,7 @@ def _is_view(node: Node) -> bool:
 
 
 def _addresses(r: AtenReader, shape: Shape, strides: Sequence[Size], offset: Dim, count: Dim) -> Value:
-    """Of each element of a view, where it is in `count` elements of memory."""
+    """The index of each element of a view in memory, which has `count` elements."""
     last = offset
     address = r.full(offset, I64, shape)
     for axis, stride in enumerate(strides):

@@ -61,7 +61,7 @@ def _select(r: AtenReader, x: Value, axis: int, index: Size) -> Value:
 
 
 def bounds(r: AtenReader, start: Size | None, end: Size | None, size: Dim) -> tuple[Dim, Dim]:
-    """Of a slice: from where to where, in an axis of this size."""
+    """The start and the end of a slice of an axis of this size."""
     first = ZERO if start is None else Dim.max(Dim.min(place(r, start, size), size), ZERO)
     last = size if end is None else Dim.max(Dim.min(place(r, end, size), size), first)
     return r.facts.canonical(first), r.facts.canonical(last)
@@ -114,7 +114,10 @@ def _repeat(r: AtenReader, x: Value, repeats: Sequence[Size]) -> Value:
 
 
 def _roll(r: AtenReader, x: Value, shifts: Sequence[Size], axes: Sequence[int] = ()) -> Value:
-    """What leaves an axis at its end comes in at its beginning. Without axes: of all elements in a line."""
+    """Shift elements along axes: those that leave an axis at its end come in at its beginning.
+
+    Without axes, all elements are shifted as one line.
+    """
     made = x if axes else r.flat(x)
     for axis, shift in zip(axes or (0,) if x.rank else (), shifts, strict=False):
         size = made.shape[axis]

@@ -1,6 +1,6 @@
-"""What was decided when a program was compiled, as plain data: what `explain` shows, and a profile goes by.
+"""The decisions of a compilation as plain data, which `explain` shows and profiles use.
 
-It travels in a program as one string, which is parsed when it is asked for. Sizes are the texts of `Dim`s.
+A program holds them as one string, which is parsed on demand. Sizes are the texts of `Dim`s.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hlo_disc.errors import FormatError
 
 
 class Condition(NamedTuple):
-    """What must hold of a size: it is "<=" or ">=" a number, or a "multiple of" it."""
+    """A condition on a size: it is "<=" or ">=" a number, or a "multiple of" it."""
 
     size: str
     relation: str
@@ -83,7 +83,7 @@ class Split(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What was decided.
+    """The decisions of the compilation of a program.
 
     places: the user's lines, "model.py:12:3 (function)", "" for one that nobody knows. flow: launches by number, in
     order, and [text, [[name of a part, its flow]…]] for what the host computes, and for loops and branches. values: how
@@ -105,7 +105,7 @@ class Account(NamedTuple):
         return list(dict.fromkeys(form.kernel for launch in self.launches for form in launch.forms))
 
     def text(self) -> str:
-        """What `parse` reads."""
+        """Return the text that `parse` reads."""
         return json.dumps(self, separators=(",", ":"))
 
 
@@ -133,7 +133,7 @@ def _read(kind: Any, value: Any) -> Any:
 
 @functools.cache
 def _form(kind: Any) -> tuple[Any, Any]:
-    """What makes a value of a type of what a list has, and the types of that; None for a plain type."""
+    """Return what constructs a value of this type from a list, and the types of its elements; None for a plain type."""
     if hasattr(kind, "_make"):
         return kind._make, [*typing.get_type_hints(kind).values()]
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)

@@ -76,7 +76,7 @@ def _versions() -> tuple[str, ...]:
 
 @functools.cache
 def _package() -> str:
-    """What tells this package from others that compile otherwise: its version, and its files."""
+    """Return the version of this package and a digest of its files, which identify how it compiles."""
     from hlo_disc import __version__
     from hlo_disc.ral import _ral
 
@@ -187,7 +187,7 @@ def entries(place: Path) -> Iterator[Entry]:
 
 
 def described(entry: Entry) -> str:
-    """What its program computes. Raises FormatError, OSError."""
+    """Return the signature and the target of the entry's program. Raises FormatError, OSError."""
     program = read(entry.path)
     return f"{signature_text(program.inputs, program.outputs)} for {program.target}"
 

@@ -1,4 +1,4 @@
-"""What a schedule may know of a machine: a record of facts, which targets fill in. No schedule asks for a name."""
+"""The facts about a machine that schedules may use: records, which targets fill in. No schedule asks for a name."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Team:
 
 @dataclass(frozen=True)
 class Tile:
-    """What a team of threads computes of a matrix product: rows x cols of the result, `depth` products at a time.
+    """The part of a matrix product that a team of threads computes: rows x cols results, `depth` products at a time.
 
-    parts: of the team, which share the depth; with more than one the tile is for few rows. least: it is taken for so
-        many results. registers: see Team.
+    parts: of the team, which share the depth; with more than one the tile is for few rows. least: it is used only
+        for at least so many results. registers: see Team.
     """
 
     rows: int

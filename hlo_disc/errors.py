@@ -15,7 +15,7 @@ class ParseError(HloDiscError, ValueError):
 
 
 class UnsupportedOpError(HloDiscError):
-    """What cannot be compiled; the message names the op, its types and the user's source line, and what to do."""
+    """Raised for what cannot be compiled; the message names the op, its types, the user's line, and what to do."""
 
     def __init__(self, message: str = ""):
         lines = _COLOUR.sub("", message).splitlines()[:_LINES]
@@ -55,4 +55,4 @@ class CompileError(HloDiscError):
 
 
 class FallbackWarning(UserWarning):
-    """What hlo_disc cannot compile runs by `jax.jit`, or stays PyTorch's: the message names the op and the line."""
+    """Warns that `jax.jit` or PyTorch runs what hlo_disc cannot compile; the message names the op and the line."""

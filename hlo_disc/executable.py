@@ -83,7 +83,7 @@ class Executable:
         return json.loads(self.program.arguments) if self.program.arguments else None
 
     def _native(self, target: Target, library: Library) -> ral.Executable:
-        """What runs the program. The machine code lives as long as that, which keeps the library and what it calls."""
+        """Return the native executable. It keeps the library with the machine code alive, and what that calls."""
         from hlo_disc import ral
 
         program, address = self.program, library.address
@@ -209,7 +209,7 @@ class Executable:
     def explain(
         self, full: bool = False, html: str | os.PathLike[str] | None = None, profile: Profile | None = None
     ) -> str:
-        """What it was made from, the signature, the compile times, and the plan: launches, their forms and why, memory.
+        """Describe the program: its source, signature, compile times and plan (launches, their forms and why, memory).
 
         A notebook shows the text as a page.
 
@@ -229,10 +229,10 @@ class Executable:
         return explain_program(self.program, full, html, profile.as_dict() if profile else None)
 
     def profile(self, *args: Any, seconds: float = 1.0, **kwargs: Any) -> Profile:
-        """What each kernel takes, by calls with these arrays.
+        """Measure the time of each kernel in calls with these arrays.
 
         The program is linked once more for it, with functions of the runtime that note every launch: calls of the
-        executable cost as much as before. At the first profile of a process it is measured what the machine can do.
+        executable cost as much as before. The first profile of a process also measures the limits of the machine.
 
         Args:
             args: as of a call.
@@ -474,7 +474,7 @@ def load(path: str | os.PathLike[str], options: Options | None = None, *, mmap: 
 
 
 def _unpickled(content: bytes, options: Options) -> Executable:
-    """What `Executable.__reduce__` names. Raises as `load`."""
+    """Restore a pickled executable, for `Executable.__reduce__`. Raises the errors of `load`."""
     name = "a pickled executable"
     return _linked(read_open(io.BytesIO(content), name), options, name)
 

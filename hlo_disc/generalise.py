@@ -54,7 +54,7 @@ def place_of(name: str, axis: int) -> str:
 
 
 def changes(names: Sequence[str], dims: Dims, compiled: Sizes, sizes: Sizes) -> Iterator[str]:
-    """What of a call does not fit `generalise`'s dims, in the user's argument names; nothing for a call that fits."""
+    """Describe how a call does not fit `generalise`'s dims, by the user's argument names; nothing for one that fits."""
     seen: dict[str, tuple[str, int]] = {}
     for name, ds, olds, news in zip(names, dims, compiled, sizes, strict=True):
         for axis, (d, old, new) in enumerate(zip(ds, olds, news, strict=True)):

@@ -1,4 +1,4 @@
-"""What a prompt and a notebook show of an object: one line, or a small table."""
+"""The display of objects at a prompt and in a notebook: one line, or a small table."""
 
 from __future__ import annotations
 

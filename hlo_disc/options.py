@@ -92,7 +92,7 @@ class Options:
 
 
 def toolchain_settings() -> dict[str, str]:
-    """What the environment says of the C++ compiler: CXX, CXXFLAGS and LDFLAGS, as make and CMake have them."""
+    """Return the environment's settings of the C++ compiler: CXX, CXXFLAGS and LDFLAGS, as make and CMake have them."""
     return {name: os.environ[name] for name in ("CXX", "CXXFLAGS", "LDFLAGS") if name in os.environ}
 
 

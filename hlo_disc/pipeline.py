@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class InProgress:
-    """What the stages hand on.
+    """The state of a compilation, which each stage hands to the next.
 
     source: a graph, or what makes one. inputs: the graph's, as they were read. plan: the groups. scheduled: their
         forms. placement: where values lie. compilation: takes kernels and host functions; open: what is left with it.

@@ -39,7 +39,7 @@ def _type(row: InputRow | OutputRow) -> str:
 
 
 class GuardRow(NamedTuple):
-    """What must hold of two dim expressions, and the message when it does not: `{k}` in it is the value of args[k]."""
+    """A condition on two dim expressions, and the message when it fails: `{k}` in that is the value of args[k]."""
 
     lhs: str
     relation: str
@@ -103,7 +103,7 @@ class LibraryCall(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What compiling makes and `save` writes.
+    """A compiled program, which `save` writes.
 
     object: object code of the target, with `plan`, `main` and the `pack` functions.
     constants: what kernels read; empty where they read packed forms alone, and these are made. packed: the numbers of

@@ -19,7 +19,7 @@ _busy = threading.Lock()  # there is one bar at a time
 
 @functools.cache
 def console() -> Console:
-    """Of stderr: all that is drawn there is drawn by one, so that nothing is drawn over."""
+    """Return the only console for stderr, so that no drawing covers another one."""
     from rich.console import Console
 
     return Console(stderr=True)

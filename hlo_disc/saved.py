@@ -106,7 +106,7 @@ class Sections:
         return section
 
     def add_array(self, array: np.ndarray) -> Section:
-        """The same with an array's."""
+        """Put an array's bytes behind all others."""
         return self.add(_bytes(array))
 
 
@@ -167,7 +167,7 @@ def read(path: str | os.PathLike[str], mapped: bool = True) -> Program:
 
 
 def read_open(file: BinaryIO, name: str) -> Program:
-    """The same from an open file, which messages call `name`."""
+    """Read what `save` wrote from an open file, which messages call `name`. Raises FormatError."""
     content = _content(file)
     try:
         return _read(content)
@@ -190,7 +190,7 @@ def release_pages(program: Program) -> None:
 
 
 def _map_of(array: np.ndarray) -> mmap.mmap | None:
-    """What an array is a part of, if that is a file."""
+    """Return the mapped file that an array is a part of; None for an array elsewhere."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -224,7 +224,7 @@ def _read(content: memoryview) -> Program:
 
 
 class _Header(NamedTuple):
-    """What it has beside the program's fields."""
+    """The fields of the header beside the program's."""
 
     code: Section
     modules: tuple[Section, ...]
@@ -308,7 +308,7 @@ def _to_json(value: object) -> Json:
 
 
 class _Damaged(Exception):
-    """What is wrong with a value of the header. Whoever reads what it is part of puts a step of the way in front."""
+    """Raised for a wrong value in the header. Each reader of an enclosing value puts a step of the path in front."""
 
     def within(self, step: str) -> "_Damaged":
         return _Damaged(step + str(self))
@@ -356,7 +356,7 @@ def _fields(kind: Any, value: Json) -> dict[str, Any]:
 
 @functools.cache
 def _form(kind: Any) -> tuple[Any, Any]:
-    """What a type is made of: (dict, types of a record's fields), (tuple or Mapping, X), or (the type itself, None)."""
+    """Return a type's parts: (dict, types of a record's fields), (tuple or Mapping, X), or (the type itself, None)."""
     if hasattr(kind, "_fields"):
         kinds = {name: x for name, x in kind.__annotations__.items() if name not in _NO_FIELDS}
         names = vars(sys.modules[kind.__module__])  # for a record that holds others of its kind

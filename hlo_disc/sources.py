@@ -101,7 +101,7 @@ def program(
     trusted: bool = False,
     signature: str = "",
 ) -> Program:
-    """What `compile` links: for any machine, since it is not linked. Takes and raises what `compile` does."""
+    """Return the program that `compile` links. It may be for any machine. Takes and raises what `compile` does."""
     what, read = _reading(source, specs, dims, constraint_texts(constraints), trusted, signature)
     once = functools.cache(read)
     made = pipeline.compile(lambda: once().graph, options)
@@ -155,7 +155,7 @@ def graph(
     trusted: bool = False,
     signature: str = "",
 ) -> Graph:
-    """What `compile` starts from. Takes and raises what `stablehlo` does."""
+    """Return the graph that `compile` starts from. Takes and raises what `stablehlo` does."""
     _, read = _reading(source, specs, dims, constraint_texts(constraints), trusted, signature)
     return read().graph
 
@@ -170,7 +170,7 @@ def is_function(source: Any, specs: Sequence[Any]) -> bool:
 def _reading(
     source: Any, specs: Sequence[Any], dims: Any, constraints: Sequence[str], trusted: bool, signature: str
 ) -> _Reading:
-    """What a source is and what reads it. Raises ArgumentError for specs and dims that it does not take."""
+    """Return the source in words and a function that reads it. Raises ArgumentError for unsuitable specs and dims."""
     if signature and not is_saved_model(source):
         raise ArgumentError(f"signature={signature!r} has no effect on {source}: only SavedModels have signatures")
     if _is_exported(source):

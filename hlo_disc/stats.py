@@ -1,4 +1,4 @@
-"""What a jitted function has done: its compilations with their reasons, its calls, what ran through `jax.jit`."""
+"""The statistics of a jitted function: compilations with reasons, calls, and calls that ran through `jax.jit`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Fallback(NamedTuple):
 
 @dataclass(frozen=True)
 class Stats:
-    """What a jitted function has done so far; its text is a summary.
+    """The statistics of a jitted function so far; printed, they are a summary.
 
     Args:
         calls: all from Python, those of `fallbacks` too.
@@ -118,7 +118,7 @@ class FallbackCount:
 
 
 class Log:
-    """What a jitted function does, as it goes on. It is only added to, each time by one step."""
+    """The log of a jitted function's compilations and fallbacks. It is only added to, each time by one step."""
 
     def __init__(self) -> None:
         self._compiled: list[tuple[Compilation, Any]] = []

@@ -49,8 +49,8 @@ class Structures:
         self._known: dict[Any, tuple[dict[int, int], tuple[int, ...]]] = {}
 
     def of(self, tree: Any) -> tuple[Any, list[int], tuple[Any, list[int]] | None]:
-        """What stands for a structure, and the sizes that it takes from arrays; for a structure that has just changed
-        also what had stood for it, and the sizes that were fixed until now.
+        """Return the structure with the sizes that have changed taken from arrays, and these sizes. When a size
+        changes for the first time, also return the structure's form until now, and the sizes that were fixed in it.
         """
         numbers: dict[int, int] = {}
 
@@ -75,14 +75,14 @@ class Structures:
 
 
 def arrays(sizes: Iterable[int]) -> list[np.ndarray]:
-    """What a call passes for the sizes in its structure."""
+    """Return the arrays that a call passes for the sizes in its structure."""
     return [np.empty((n, 0), bool) for n in sizes]
 
 
 def of_results(tree: Any) -> tuple[Any, list[Any]]:
-    """What stands for a structure, and the symbolic sizes that it takes from arrays.
+    """Return the structure with its symbolic sizes taken from arrays, and these sizes.
 
-    Raises TypeError where one is too deep inside of something to be put there.
+    Raises TypeError where a size lies too deep inside an object to be replaced.
     """
     sizes: dict[int, Any] = {}
 
@@ -113,7 +113,7 @@ def _apart(tree: Any) -> tuple[Any, list[Any]]:
 
 
 def names(arguments: Iterable[tuple[str, Any]]) -> list[str]:
-    """What the items of the static data in these named pytrees are called, as "x.shape[0]"."""
+    """Return the names of the items of static data in these named pytrees, as "x.shape[0]"."""
     return [name for argument, value in arguments for name in _names(value, argument)]
 
 
@@ -141,7 +141,7 @@ def _attribute(tree: Any, leaves: Sequence[Any], place: int) -> str:
 
 
 def _own(tree: Any) -> Any:
-    """What the class of the outermost node keeps beside its children; nothing for JAX's own classes."""
+    """Return the data that the outermost node's class keeps beside its children; () for JAX's own classes."""
     kind, data = tree.node_data()
     return () if kind in _CONTAINERS or data is None else data
 
@@ -196,7 +196,7 @@ def _is_symbolic(item: Any) -> bool:
 
 
 def _inside(item: Any) -> Iterator[Any]:
-    """What an instance of another class holds."""
+    """Yield the items in an object's attributes, and in the attributes of these; nothing for classes and the like."""
     if not isinstance(item, type | types.ModuleType | types.FunctionType):
         for _, below in _items(getattr(item, "__dict__", {})):
             yield from (below, *(inner for _, inner in _items(getattr(below, "__dict__", {}))))

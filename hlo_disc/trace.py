@@ -137,9 +137,10 @@ def trace_call(
 
 
 class _Call:
-    """What earlier traces of a call have found out about its sizes.
+    """The findings of a call's earlier traces about its sizes.
 
-    dims: the arguments', None for what has become a number. numbers: why. equalities: between the other symbols.
+    dims: the arguments', None for what has become a number. numbers: the reasons. equalities: between the
+        other symbols.
     """
 
     def __init__(self, leaves: Sequence[Leaf], dims: Dims, names: Sequence[str], constraints: Sequence[str]):
@@ -161,7 +162,7 @@ class _Call:
         return Answers(self._sizes, self._facts(), self.equalities)
 
     def _facts(self) -> ShapeFacts:
-        """What holds for all calls. What JAX does not find equal is asked for: told of it, it simplifies sizes."""
+        """Return the facts for all calls. Equalities that JAX misses are asked for: told so, it simplifies sizes."""
         from hlo_disc.import_.symbols import constraint_facts
 
         facts = constraint_facts(self._constraints)
@@ -231,7 +232,7 @@ class _Call:
 
 
 def symbol_sizes(dims: Dims, leaves: Sequence[Leaf], names: Sequence[str]) -> dict[str, int]:
-    """What the symbols of the dims are at a call."""
+    """Return the values of the dims' symbols at a call."""
     from hlo_disc.import_.symbols import Bindings, Input
 
     dynamic = [(n, leaf, ds) for n, leaf, ds in zip(names, leaves, dims, strict=True) if any(ds)]
@@ -352,7 +353,7 @@ def _results(avals: Sequence[Any]) -> tuple[Result, ...]:
 
 
 def _mistake(flat: Callable[..., Any], leaves: Sequence[Leaf]) -> Exception | None:
-    """What the function raises at the sizes of the call, where none is symbolic; None when it can be traced there."""
+    """Return the error of tracing the function at the sizes of the call, none of them symbolic; None for no error."""
     import jax
 
     structs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak) for leaf in leaves]

@@ -18,7 +18,7 @@ _NUMBERS = (bool, int, float, complex)
 
 
 class Leaf(NamedTuple):
-    """What is known of one array argument. dtype: numpy's, or JAX's for random keys. weak: as for a Python number."""
+    """The known type of one array argument. dtype: numpy's, or JAX's for random keys. weak: as for a Python number."""
 
     dtype: Any
     shape: tuple[int, ...]
@@ -26,7 +26,7 @@ class Leaf(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a result is to JAX."""
+    """The type that a result has in JAX."""
 
     dtype: Any
     weak: bool
@@ -105,7 +105,7 @@ def is_symbolic(leaf: Any) -> bool:
 
 
 def taken(leaf: Any, info: Leaf) -> Callable[[Any], Any] | None:
-    """What makes of an argument like `leaf` what a program takes; None where it takes arrays like `leaf` as they are.
+    """Return a function that converts an argument like `leaf` for a program; None where the program takes it as it is.
 
     The function raises ArgumentError for an argument of another type than `info` says.
     """
@@ -126,7 +126,7 @@ def as_array(leaf: Any, info: Leaf) -> Any:
 
 
 def given(result: Result, wrap: bool) -> Callable[[Any], Any] | None:
-    """What makes of a result what the call gives back; None where it is that. wrap: numpy's arrays become JAX's."""
+    """Return a conversion of a result to what the call returns; None for none. wrap: numpy's arrays become JAX's."""
     from jax import dtypes
 
     from hlo_disc.ral.contexts.jax import keys_of, new_array
@@ -139,7 +139,7 @@ def given(result: Result, wrap: bool) -> Callable[[Any], Any] | None:
 
 
 def given_in_jit(result: Result) -> Callable[[Any], Any] | None:
-    """The same for a result that `jax.jit` traces."""
+    """Return a conversion of a result traced by `jax.jit` to what the call returns; None for none."""
     from hlo_disc.ral.contexts.jax import weakly_typed
 
     return weakly_typed if result.weak else given(result, wrap=False)

@@ -24,11 +24,11 @@ _PARTS = ("gather", "dynamic_slice", "slice")
 
 @dataclass(frozen=True)
 class Work:
-    """What a call does at least.
+    """The least work of a call.
 
     operations: multiplications and additions of products, by the type of the factors. bytes: of arguments, constants
-    and results, each once; of what is only gathered from, those gathered. partial: why there is more than was counted,
-    "" where that is not known: loops whose turns only data say, branches, sizes that depend on data.
+    and results, each once; of what is only gathered from, those gathered. partial: why there is more than was counted
+    (loops whose iterations depend on data, branches, sizes that depend on data), "" where no reason is known.
     """
 
     operations: Mapping[str, int]
@@ -47,7 +47,7 @@ class Work:
 
 
 def work(graph: Graph, shapes: Sequence[Sequence[int]]) -> Work:
-    """What a call must do at the shapes of its arguments. graph: simplified, so that nothing in it is superfluous."""
+    """Count the least work of a call at these shapes. graph: simplified, so that nothing in it is superfluous."""
     raw = {str(raw_dim(i, axis)): size for i, shape in enumerate(shapes) for axis, size in enumerate(shape)}
     sizes = {symbol: dim.evaluate(raw) for symbol, dim in graph.bindings.items() if dim.symbols <= raw.keys()}
     count = _Count(graph, sizes)
@@ -142,7 +142,7 @@ class _Count:
         return 1 if turns is None else turns
 
     def _turns(self, op: Op) -> int | None:
-        """Of a loop that counts by a fixed step up to a known limit."""
+        """Return the number of iterations of a loop that counts by a fixed step up to a known limit; else None."""
         cond, body, count = op.attrs["cond"], op.attrs["body"], op.attrs["carried"]
         test = made_by(cond.outputs[0], "compare")
         if test is None or test.attrs["direction"] != "LT" or test.operands[0] not in cond.inputs[:count]:

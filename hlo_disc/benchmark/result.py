@@ -1,4 +1,4 @@
-"""What a benchmark found, as numbers and as a table."""
+"""The result of a benchmark, as numbers and as a table."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What `hlo_disc.bench` returns; printed, it is a table.
+    """The result of `hlo_disc.bench`; printed, it is a table.
 
     Args:
         name: what was measured.

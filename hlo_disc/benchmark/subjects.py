@@ -1,4 +1,4 @@
-"""What is measured, made callable: a program or a function, at every combination of sizes, next to `jax.jit`."""
+"""The callables of a benchmark: programs and functions, at every combination of sizes, next to `jax.jit`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def program(
     options: Options,
     seed: int,
 ) -> Subject:
-    """Of what `hlo_disc.compile` takes, but functions of JAX. Raises what `compile` raises."""
+    """Return the subject of a source of `hlo_disc.compile`, except functions of JAX. Raises what `compile` raises."""
     start = time.perf_counter()
     graph = sources.graph(source, *specs, dims=dims, constraints=constraints, trusted=trusted, signature=signature)
     executable = build(graph, options)
@@ -91,7 +91,7 @@ def program(
 
 
 def compiled(source: Any, sizes: Sizes, options: Options, seed: int) -> Subject:
-    """Of an executable, or the file of one. Raises what `load` raises, and ArgumentError for one for a GPU."""
+    """Return the subject of an executable or its file. Raises what `load` raises, and ArgumentError for a GPU's."""
     executable = source if isinstance(source, Executable) else load(source, options)
     if executable.program.target != "cpu":
         raise ArgumentError(f"{_name(source)} is compiled for {executable.program.target}: only the CPU is measured")
@@ -108,7 +108,7 @@ def compiled(source: Any, sizes: Sizes, options: Options, seed: int) -> Subject:
 
 
 def _module(source: Any, graph: Graph, dims: Any) -> tuple[ir.Module, tuple[str, ...]]:
-    """What XLA compiles: the module itself if it has the same inputs, else the graph as StableHLO."""
+    """Return the module for XLA, and notes: the source if it has the same inputs, else the graph as StableHLO."""
     if sources.is_module(source) and not dims:
         module = load_module(source)
         if len(functions(module)["main"].regions[0].blocks[0].arguments) == len(graph.inputs):
@@ -134,7 +134,7 @@ def function(
     options: Options,
     seed: int,
 ) -> Subject:
-    """Of a function of JAX, or one of `hlo_disc.jit`. Raises ArgumentError, ParseError, ShapeError."""
+    """Return the subject of a function of JAX or of `hlo_disc.jit`. Raises ArgumentError, ParseError, ShapeError."""
     made = source if isinstance(source, JitFunction) else jit(source, dims=dims, constraints=constraints)
     if made is source and (dims is not None or constraints):
         raise ArgumentError("dims and constraints are for hlo_disc.jit to know, when it makes the function")
@@ -181,7 +181,7 @@ def function(
 
 
 def _fresh(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function as another object, for which JAX has compiled nothing."""
+    """Wrap a function in a new object, for which JAX has compiled nothing."""
 
     @functools.wraps(fn)
     def again(*args: Any, **kwargs: Any) -> Any:

@@ -19,7 +19,7 @@ from hlo_disc.options import Options
 
 @main.group("cache")
 def cache_commands() -> None:
-    """What compiled programs are kept on disk, in the directory that HLO_DISC_CACHE names."""
+    """List, measure or delete the compiled programs on disk, in the directory that HLO_DISC_CACHE names."""
 
 
 @cache_commands.command("list")

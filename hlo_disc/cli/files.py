@@ -1,4 +1,4 @@
-"""What commands have in common: a program's file and its options, and files that are written."""
+"""The parts that commands share: a program's file and its options, and files that are written."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def open_program(file: Path, **settings: Any) -> Executable:
 
 
 def open_for_any_machine(file: Path, **settings: Any) -> Program:
-    """The same as a program: linked, with its packed weights, where this machine can run it, and else as it is."""
+    """Return the program of a file: linked, with its packed weights, where this machine can run it, else as it is."""
     options, reading = checked(file, **settings)
     if is_compiled(file):
         program = read(file)
@@ -179,7 +179,7 @@ def checked(
 
 
 def how_to_read(dims: Sequence[str], constraints: Sequence[str], trusted: bool, signature: str) -> dict[str, Any]:
-    """What the options of a command say. Raises ArgumentError."""
+    """Return the options of a command as arguments of `sources.program`. Raises ArgumentError."""
     shapes = pairs("--dims", dims, "NAME=SHAPE")
     return {"dims": shapes or None, "constraints": list(constraints), "trusted": trusted, "signature": signature}
 

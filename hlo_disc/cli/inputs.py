@@ -1,4 +1,4 @@
-"""What commands run programs on: arrays from files, and sizes as the user says them."""
+"""The inputs for programs that commands run: arrays from files, and sizes as the user says them."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _is_damage(error: Exception) -> bool:
 
 
 def _what(path: str, error: Exception) -> str:
-    """What is wrong with a file of arrays."""
+    """Describe what is wrong with a file of arrays."""
     with open(path, "rb") as file:
         start = file.read(8)
     if not start:
@@ -158,7 +158,7 @@ def _what(path: str, error: Exception) -> str:
 
 
 def sizes_of(texts: Sequence[str]) -> dict[str, list[int]]:
-    """Of options --dim with a list of sizes each, "s=17,128": the sizes by name. Raises ArgumentError, ShapeError."""
+    """Parse options --dim with lists of sizes, as "s=17,128": the sizes by name. Raises ArgumentError, ShapeError."""
     found = pairs("--dim", texts, "NAME=SIZE,…")
     return {name: [_size(name, text.strip()) for text in value.split(",")] for name, value in found.items()}
 

@@ -1,4 +1,4 @@
-"""What a result must be: the checks of StableHLO's reference interpreter, and how far two implementations may differ.
+"""The checks of results: those of StableHLO's reference interpreter, and how far two implementations may differ.
 
 Complex numbers are compared part by part. A mismatch is one line: how many elements, the worst of them, both values.
 """
@@ -17,7 +17,7 @@ _TOLERANCES = {8: (1e-9, 1e-11), 4: (2e-4, 2e-5), 2: (2e-2, 4e-3), 1: (0.3, 0.1)
 
 
 def mismatch(kind: str, got: np.ndarray, want: np.ndarray) -> str:
-    """What is wrong with `got`, "" when it passes the check `kind`. Raises KeyError for an unknown check."""
+    """Describe what is wrong with `got`; "" when it passes the check `kind`. Raises KeyError for an unknown check."""
     wrong = CHECKS[kind]
     if got.shape != want.shape or got.dtype != want.dtype:
         return f"{kind}: got {_type(got)}, expected {_type(want)}"

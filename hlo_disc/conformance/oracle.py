@@ -1,4 +1,4 @@
-"""What XLA:CPU makes of a module with `?` dims: refined to concrete argument types, compiled and run.
+"""The results of XLA:CPU for a module with `?` dims: it is refined to concrete argument types, compiled and run.
 
 The dims of a module are named here too: which `?` of which input are one size is found by asking the refinement.
 """

@@ -1,4 +1,4 @@
-"""What a conformance run shows and writes: a table an op, failures with reasons, times; JUnit XML; JSON."""
+"""The reports of a conformance run: a table for each op, failures with reasons, times; JUnit XML; JSON."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Settings:
 
 @dataclass
 class Result:
-    """What became of a case.
+    """The outcome of a case.
 
     reason: of anything but "passed". seconds: by stage (read, compile, run, XLA, check), compile without reading.
     shapes: how many it ran at. opened: for `reopen`, "3 of 4" dims, or "" when none can be re-opened.

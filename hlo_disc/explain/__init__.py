@@ -1,1 +1,1 @@
-"""What `explain` shows of compiled programs: a text, and a page."""
+"""The explanations of compiled programs that `explain` shows: a text, and a page."""

@@ -1,4 +1,4 @@
-"""What `explain` gives: a text that a notebook shows as a page."""
+"""The result of `explain`: a text that a notebook shows as a page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def explain_program(
     file: str | os.PathLike[str] | None = None,
     profile: Mapping[str, Any] | None = None,
 ) -> Explanation:
-    """What `Executable.explain` says, and writes to a file, for whichever machine it is.
+    """Return the explanation of a program for any machine, and write its page to a file if one is given.
 
     profile: as `page` takes it.
     """
@@ -57,7 +57,7 @@ def explain_function(
     file: str | os.PathLike[str] | None,
     profile: Mapping[str, Any] | None,
 ) -> Explanation:
-    """What a jitted function's `explain` says of its programs behind what it has done, and writes to a file."""
+    """Return a jitted function's statistics and the explanations of its programs; write the page to a file if given."""
     if file is not None:
         write(file, programs, profile)
     each = [explain_program(program, full=True) for program in programs] if full else []

@@ -36,7 +36,7 @@ def summary(program: Program, lines: int = LINES) -> str:
 
 
 def several(stats: str, programs: Sequence[Program]) -> str:
-    """What a function has done, and a summary of each of its programs, as far as there are lines for them."""
+    """Return a function's statistics and a summary of each of its programs, as far as there are lines for them."""
     lines = stats.split("\n")
     lines = _shortened(lines, LINES // 3)
     shown = min(len(programs), max((LINES - len(lines)) // (_LEAST + 1), 1))
@@ -85,7 +85,7 @@ def ops_text(ops: Iterable[Sequence[Any]]) -> str:
 
 
 def main_ops(ops: Sequence[Sequence[Any]]) -> str:
-    """The same in short: without what only arranges numbers, unless there is nothing else, and products first."""
+    """Return the text of the main ops: products first, without ops that only arrange numbers, unless all do."""
     kept = [op for op in ops if op[0] not in _ARRANGING] or list(ops)
     return ops_text(sorted(kept, key=lambda op: op[0] not in _PRODUCTS))
 

@@ -18,7 +18,7 @@ _LINE = re.compile(r"\.\w+:\d+")
 
 
 def told(name: str, line: str, reason: str, then: str) -> str:
-    """What is said of a function that cannot be compiled. line: where it is. then: what becomes of it."""
+    """Return the message for a function that cannot be compiled. line: where it is. then: what becomes of it."""
     where = "" if _LINE.search(reason) or not line else f"\n  {name} is at {line}"
     return f"hlo_disc.jit cannot compile {name}, {then}: {reason}{where}"
 

@@ -43,7 +43,7 @@ _PLATFORMS = {"cuda": "cuda", "hip": "rocm"}
 
 
 def placed(varying: frozenset[str]) -> dict[str, Any]:
-    """What types of arrays say beside dtype and shape: in `shard_map`, over which axes of the mesh they differ."""
+    """Return the rest of array types, beside dtype and shape: in `shard_map`, the mesh axes over which they differ."""
     import jax
 
     mesh = jax.sharding.get_abstract_mesh()
@@ -187,7 +187,7 @@ class FlatFunction:
         return self._options.target == registry.AUTO
 
     def on(self, platform: str) -> FlatFunction:
-        """The same function for machines that JAX calls so: "cpu", "cuda", "rocm".
+        """Return this function for machines that JAX calls `platform`: "cpu", "cuda", "rocm".
 
         Raises UnsupportedOpError where there is no target for them, or the options have another one.
         """
@@ -297,7 +297,7 @@ class FlatFunction:
         return generalise([*entry.history, sizes]) if entry.dims is None else entry.dims
 
     def _trace(self, entry: Entry, leaves: list[Leaf], sizes: Sizes) -> Traced:
-        """What serves these sizes and all that were seen."""
+        """Trace the function for these sizes and all that were seen."""
         dims = self._dims_for(entry, sizes)
         try:
             return trace_call(self.fn, self.tree, leaves, dims, self.names, self._constraints)

@@ -109,7 +109,7 @@ class JitFunction(Shown, Generic[P, R]):
         return self if instance is None else types.MethodType(self, instance)
 
     def __reduce__(self) -> Any:
-        """Of a decorated function its name, otherwise what it was made of. What it has compiled is left behind."""
+        """Pickle a decorated function as its name, any other as what it was made of. Its programs are left out."""
         name = getattr(self, "__qualname__", "")
         try:
             found = operator.attrgetter(name)(sys.modules[self.__module__])
@@ -257,7 +257,7 @@ class JitFunction(Shown, Generic[P, R]):
         return Finished(path, finish) if finish else path
 
     def _structure(self, programs: Programs, tree: Any) -> tuple[Any, list[int]]:
-        """What stands for the structure of arguments, and the sizes in its static data that go along as arrays."""
+        """Return the structure of arguments with the changing sizes of its static data as arrays, and these sizes."""
         if self._dims is not None:  # who names dims names none in static data
             return tree, []
         structure, sizes, before = programs.structures.of(tree)
@@ -341,7 +341,7 @@ class JitFunction(Shown, Generic[P, R]):
         return flat, [*leaves, *arrays(sizes)], programs.reason_for_jax
 
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
-        """What `jax.jit` of the function gives: its `jaxpr`, `out_info` and more, at these sizes alone.
+        """Trace the function by `jax.jit`, for its `jaxpr`, `out_info` and more, at these sizes alone.
 
         Args:
             args: arrays or `jax.ShapeDtypeStruct`s, in pytrees.

@@ -1,4 +1,4 @@
-"""What `jax.jit` is told of memory and devices: donated arguments, shardings. We do it, or leave it to `jax.jit`.
+"""The parameters of `jax.jit` for memory and devices: donation, shardings. We apply them or leave them to `jax.jit`.
 
 A program reads its arguments where they lie and makes new results, so a donated array is deleted once the call is over,
 where `jax.jit` would have put a result into its memory.
@@ -39,7 +39,7 @@ class Placement:
         self._told: set[str] = set()
 
     def finish(self, donated: Sequence[int]) -> Callable[[Sequence[Any], Any], Any] | None:
-        """What is left to do for the arrays and results of a call; it returns the results. None where that is nothing.
+        """Return a function that deletes a call's donated arrays and commits and returns its results; None for neither.
 
         donated: which of the arrays, those that the program does not read left out, as `jax.jit` does.
         """
@@ -100,7 +100,7 @@ def _leaves(shardings: Any) -> list[Any]:
 
 
 def _is_first_cpu(place: Any) -> bool:
-    """Of a sharding, a device or the name of a backend."""
+    """Whether a sharding, a device or the name of a backend means the first CPU."""
     import jax
 
     first = jax.local_devices(backend="cpu")[0]

@@ -37,9 +37,9 @@ Histories = dict[Any, list[Sizes]]  # the sizes that were compiled for, by dtype
 
 
 class Backward:
-    """What makes derivatives later, from the inputs, the `needed` results of the first program, and `seeds`.
+    """The program of derivatives, from the inputs, the `needed` results of the first program, and `seeds`.
 
-    compile: makes its program, when it is asked for first: who wants tangents alone has no use for it.
+    compile: makes the program when it is first asked for, since tangents alone do not need it.
     """
 
     def __init__(self, compile: Callable[[], Executable], needed: tuple[int, ...], seeds: tuple[int, ...]):
@@ -171,11 +171,11 @@ class Programs:
         self.fallen: dict[Any, tuple[FallbackCount, bool]] = {}
 
     def histories(self, tree: Any) -> Histories:
-        """What is known of the sizes of arguments of this structure, whatever the static ones."""
+        """Return the sizes that were compiled for arguments of this structure, whatever the static ones."""
         return self._histories.setdefault(tree, {})
 
     def widen(self, structure: Any, before: Any, sizes: Sequence[int]) -> None:
-        """What is known of a structure holds of another one that stands for it, with these sizes as arrays."""
+        """Copy the known sizes of `before` to `structure`, which replaces it and has these sizes as arrays."""
         added = tuple((info.dtype, len(info.shape), info.weak) for info in map(describe, structure_arrays(sizes)))
         shapes = tuple((n, 0) for n in sizes)
         known = self.histories(before).items()
@@ -189,7 +189,7 @@ class Programs:
             self.paths.pop(self._remembered.popleft(), None)
 
     def first_of(self, structure: Any, tree: Any, names: Callable[[], Sequence[str]]) -> str:
-        """What a call with arguments of this structure is the first of, by the functions that there are.
+        """Describe how a call with arguments of this structure differs from those of the functions that there are.
 
         tree: for which the structure stands. names: what the items of its static data are called.
         """
@@ -205,7 +205,7 @@ class Programs:
 
 
 class Path:
-    """What the fast path needs of a program: how to run it, what it takes, and how to give back its results.
+    """The part of a program for the fast path: how to run it, what it takes, and how to give back its results.
 
     taken, given: for each argument what makes of it what the program takes, for each result what makes of it what the
     call gives back; None for what passes as it is. call: runs the program on a list of arrays. is_plain: whether all

@@ -54,7 +54,7 @@ def repeated(executable: Executable, weak: Sequence[bool]) -> Callable[..., tupl
 
 
 def _compiled(executable: Executable, weak: Sequence[bool], arrays: Sequence[Any]) -> Callable[..., Any] | None:
-    """What calls the program with arrays like these from XLA; None where it cannot be, or does not pay."""
+    """Return an XLA program that calls ours with arrays like these; None where that is impossible or does not pay."""
     from hlo_disc.ral.contexts.jax import compiled_with, lie_on_first_cpu
 
     if not lie_on_first_cpu(arrays) or not _is_small_and_sure(executable, arrays):

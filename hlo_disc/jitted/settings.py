@@ -43,7 +43,7 @@ def numerics() -> tuple[Any, ...]:
 
 
 def watch(settings: Settings) -> Callable[[], bool]:
-    """What says whether these are the settings of this thread still, in a quarter of a microsecond."""
+    """Return a function that tells in a quarter of a microsecond whether this thread still has these settings."""
     context, hook = settings
     return ral.watch(config.trace_context, context, _post_hook_state, "value", hook)
 

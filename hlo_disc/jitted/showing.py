@@ -1,4 +1,4 @@
-"""What a jitted function shows: itself at a prompt, and its programs."""
+"""The display of a jitted function: itself at a prompt, and its programs."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def _put(made: Path, file: Path) -> Path:
 
 
 def _lapack(folder: Path, toolchain: Toolchain, source: Source, programs: Sequence[Program]) -> Lapack:
-    """What is linked for linear algebra."""
+    """Find the LAPACK to link for linear algebra. Raises UnsupportedOpError where there is none."""
     if not source.symbols:
         return Lapack((), ())
     try:

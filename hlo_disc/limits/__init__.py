@@ -1,4 +1,4 @@
-"""What the machine can do at most, measured on all cores: multiply-adds, bytes read and bytes copied a second."""
+"""The limits of the machine, measured on all cores: multiply-adds, bytes read and bytes copied a second."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SMALL = 0x39803980  # 2^-12 twice as bf16, about as much as f32: sums of square
 
 @dataclass(frozen=True)
 class Limits:
-    """What bounds every program.
+    """The limits of the machine, which bound every program.
 
     fma_f32, fma_bf16: operations a second (a multiply-add is two); None where the machine multiplies no bf16.
     read, copy: bytes a second, read only and read and written, by the bytes that are gone over again and again.

@@ -1,4 +1,4 @@
-"""What each kernel of a program takes: `Executable.profile` and `hlo-disc profile`."""
+"""The time of each kernel of a program: `Executable.profile` and `hlo-disc profile`."""
 
 from hlo_disc.profile.result import KernelTime, LaunchTime, Profile
 

@@ -73,7 +73,7 @@ def measure(program: Program, native: Any, names: Mapping[int, str], args: Seque
 
 @functools.cache
 def _limits() -> limits.Limits | None:
-    """Of this machine, which takes two seconds to measure."""
+    """Measure the limits of this machine, which takes two seconds; None where that cannot be done."""
     try:
         return limits.measure()
     except DeviceError:
@@ -171,7 +171,7 @@ def main_place(launch: Launch, account: Account) -> str:
 
 
 def _work(launch: Launch, sizes: Mapping[str, int], functions: int) -> Work | None:
-    """What one of the functions of a launch does, as if all did as much; None for sizes that only the run knows."""
+    """Return the work of one of a launch's functions, as if all did as much; None for sizes that only the run knows."""
     try:
         operations, moved = (Dim.parse(x).evaluate(sizes) for x in (launch.operations, launch.bytes))
     except (KeyError, ZeroDivisionError):

@@ -16,7 +16,7 @@ _ROWS, _WHAT = 25, 60  # of a table, and characters of its last column
 
 
 class Work(NamedTuple):
-    """What a launch does once: operations on numbers, bytes, and the type of what it multiplies, "" for no matrices."""
+    """The work of a launch: operations on numbers, bytes, and the type of the factors, "" for no matrix products."""
 
     operations: int
     bytes: int
@@ -75,7 +75,7 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class Profile:
-    """What the launches of a program take; printed, it is a table, in a notebook too.
+    """The times of a program's launches; printed, they are a table, in a notebook too.
 
     Args:
         name: the program's.
@@ -99,7 +99,7 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """Of a call: what its launches take, each the median, and the host."""
+        """The time of a call: the sum of the medians of its launches and of the host."""
         return self.host + sum(launch.seconds for launch in self.launches)
 
     @property
@@ -227,7 +227,7 @@ def short_place(place: str) -> str:
 
 
 def _details(launch: LaunchTime) -> tuple[str, dict[str, Any]]:
-    """What a launch is called in a trace, and what is shown of it."""
+    """Return the name of a launch in a trace, and the details that are shown of it."""
     place = short_place(launch.place)
     args: dict[str, Any] = {"kernel": launch.kernel, "ops": launch.ops, "line": launch.place, "blocks": launch.blocks}
     if launch.number is not None:

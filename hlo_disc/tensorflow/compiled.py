@@ -141,11 +141,11 @@ class Compiled:
         return self.executable.explain(full, html, profile)
 
     def profile(self, *args: Any, seconds: float = 1.0, **kwargs: Any) -> Profile:
-        """What each kernel takes: `Executable.profile` for a call with these arguments."""
+        """Measure the time of each kernel: `Executable.profile` for a call with these arguments."""
         return self.measured(self._flat(args, kwargs), seconds)
 
     def measured(self, inputs: Sequence[Any], seconds: float) -> Profile:
-        """The same for flat tensors."""
+        """Measure the time of each kernel in calls with these flat tensors."""
         return self.executable.profile(*inputs, *map(_read_now, self.imported.captures), seconds=seconds)
 
     @property
@@ -162,7 +162,7 @@ def _read(x: Any) -> Any:
 
 
 def _read_now(x: Any) -> Any:
-    """The same eagerly, where no tape wants to know of it: `read_value` takes four times as long."""
+    """Read a variable eagerly, where no tape records it: `read_value` takes four times as long."""
     if not isinstance(x, tf.Variable):
         return x
     code = x.dtype.as_datatype_enum
@@ -174,7 +174,7 @@ def _assign(x: tf.Variable, value: Any) -> None:
 
 
 def _assign_now(x: tf.Variable, value: Any) -> None:
-    """The same eagerly, where the program has seen to types and sizes: `assign` takes twice as long."""
+    """Assign to a variable eagerly, where the program has checked types and sizes: `assign` takes twice as long."""
     code = x.dtype.as_datatype_enum
     pywrap_tfe.TFE_Py_FastPathExecute(context.context(), "AssignVariableOp", None, x.handle, value, "dtype", code)
 

@@ -1,4 +1,4 @@
-"""What ops of a graph do besides their results: nothing that anyone could see, assign to variables, or more."""
+"""The effects of a graph's ops besides their results: none that is visible, assignments to variables, or others."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class JitFunction:
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function gives, computed by a program for all shapes."""
+        """Return the function's results, computed by a program for all shapes."""
         compiled, inputs = self._compiled_for(args, kwargs)
         return compiled.packed(compiled.run(inputs))
 
@@ -138,7 +138,7 @@ class JitFunction:
         self._log.add(record, executable.native.count)
 
     def stats(self) -> Stats:
-        """What was compiled, why and for how long, and how many calls there were, as of `hlo_disc.jit`.
+        """Return the compilations, their reasons and times, and the number of calls, as of `hlo_disc.jit`.
 
         Calls of graphs and of gradients are those of their ops: a graph that runs three times has called three times.
         """
@@ -189,7 +189,7 @@ class JitFunction:
         return compiled.measured(inputs, seconds=1.0)
 
     def programs(self) -> list[Compiled]:
-        """What has been compiled so far."""
+        """Return the programs that have been compiled so far."""
         return [compiled for found in self._programs.values() for _, compiled in found]
 
 
@@ -205,7 +205,7 @@ def _is_array(x: Any) -> bool:
 
 
 class _Itself:
-    """What has no hash is told from others by being itself. It is kept: its address would become that of another."""
+    """A key for an object without a hash, equal for this object alone. It keeps the object: addresses are reused."""
 
     def __init__(self, x: Any):
         self.x = x
@@ -218,7 +218,7 @@ class _Itself:
 
 
 def _key(x: Any) -> Any:
-    """What tells a part of the function from another one."""
+    """Return a key that tells a part of the function from others."""
     try:
         hash(x)
         return type(x), x

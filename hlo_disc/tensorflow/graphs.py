@@ -160,7 +160,7 @@ def type_of(dtype: Any, shape: Any) -> TensorType:
 
 
 def _called(op: Any, functions: dict[str, Function], assigned: Sequence[int]) -> tuple[str, dict[str, Any]]:
-    """What an op is called, and its attributes. An op may be the call of a function that it has the name of.
+    """Return the name of an op and its attributes. An op that has the name of a function is a call of that.
 
     assigned: the operands that are variables to which it, or what it calls, assigns.
     """
@@ -192,7 +192,7 @@ def _attributes(op: Any, functions: dict[str, Function], assigned: Sequence[int]
 
 
 def _program(op: Any, functions: dict[str, Function]) -> dict[str, Any]:
-    """Of an op that runs a program of ours: the function that this was compiled from, and what calls it takes."""
+    """Return the attributes of an op that runs our program: the function compiled, and the calls that it takes."""
     compiled = function_of(op)
     if compiled is None:
         raise UnsupportedOpError(

@@ -20,6 +20,6 @@ def line_of(op: Any) -> str:
 
 
 def at_line(op: Any) -> str:
-    """The same for messages."""
+    """Return " at " and the line of `line_of`, for messages; "" where there is none."""
     line = line_of(op)
     return f" at {line}" if line else ""

@@ -181,7 +181,7 @@ class _Graph:
                     self._each(step)
 
     def _cut(self, error: Exception | None) -> None:
-        """What lies between the ops that are not supported, and those of ours, becomes the parts."""
+        """Cut the graph at unsupported ops and at our own: what lies between these becomes the parts."""
         try:
             ops = refused(self.whole, self.conditions)
         except Exception as again:
@@ -211,7 +211,7 @@ def _is_ours(node: Node) -> bool:
 
 
 def _at_first_call(make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-    """What `make` makes, once, when it is called; what that needs is given up then."""
+    """Return a function that runs `make` at its first call, releases it, and always calls the function that it made."""
     lock = threading.Lock()
     waiting = [make]
     made: list[Callable[..., Any]] = []
@@ -228,7 +228,7 @@ def _at_first_call(make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]
 
 
 def constraints() -> list[sympy.Basic]:
-    """What PyTorch has found to hold of the symbols of the graph that is compiled now."""
+    """Return the conditions that PyTorch has found for the symbols of the graph that is compiled now."""
     context = TracingContext.try_get()
     if context is None or context.fake_mode is None or context.fake_mode.shape_env is None:
         return []

@@ -34,7 +34,7 @@ def _wide(*arrays: jax.Array) -> list[jax.Array]:
 
 
 def _attended(q: jax.Array, k: jax.Array, v: jax.Array, causal: bool, scale: float) -> jax.Array:
-    """Of one sentence. q: (m, heads, width); k, v: (n, heads, width)."""
+    """Compute the attention of one sequence. q: (m, heads, width); k, v: (n, heads, width)."""
     wide_q, wide_k, wide_v = _wide(q, k, v)
     return jnp.einsum("hqk,khd->qhd", _weights(wide_q, wide_k, causal, scale), wide_v).astype(q.dtype)
 
@@ -42,7 +42,7 @@ def _attended(q: jax.Array, k: jax.Array, v: jax.Array, causal: bool, scale: flo
 def _gradients(
     q: jax.Array, k: jax.Array, v: jax.Array, y: jax.Array, dy: jax.Array, causal: bool, scale: float
 ) -> list[jax.Array]:
-    """Of q, k and v, of the gradient of what was attended, y."""
+    """Compute the gradients of q, k and v. y: the result of `_attended`; dy: its gradient."""
     kind = q.dtype
     q, k, v, y, dy = _wide(q, k, v, y, dy)
     weights = _weights(q, k, causal, scale)

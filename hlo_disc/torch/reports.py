@@ -1,4 +1,4 @@
-"""What was compiled for PyTorch, and what stayed PyTorch's."""
+"""The reports of what was compiled for PyTorch, and what stayed PyTorch's."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def compilations() -> tuple[Compilation, ...]:
 
 
 def explain(programs: bool = False) -> str:
-    """What was compiled in this process, a line a graph, and below it the ops that stay PyTorch's, with their number.
+    """List the graphs compiled in this process, a line each, and below each the ops that stay PyTorch's, counted.
 
     Args:
         programs: with what `Executable.explain(full=True)` says of each program.

@@ -1,4 +1,4 @@
-"""What follows from what in a graph."""
+"""The dependences between the ops of a graph."""
 
 from __future__ import annotations
 

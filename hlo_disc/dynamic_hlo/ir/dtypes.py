@@ -46,7 +46,7 @@ def dtype_class(dtype: np.dtype) -> str:
 
 
 def is_integer(dtype: np.dtype) -> bool:
-    """Of either sign, not bool."""
+    """Whether a dtype is a signed or unsigned integer, not bool."""
     return dtype_class(dtype) in ("int", "uint")
 
 

@@ -1,1 +1,1 @@
-"""What ops are: one file a family holds its rows, what their results are, and what they compute in numpy."""
+"""The definitions of ops: a file for each family has its rows, inference rules, and meanings in numpy."""

@@ -1,4 +1,4 @@
-"""What the numpy meanings of ops share.
+"""The functions that the numpy meanings of ops share.
 
 Sums and products of floats accumulate in f64, so that a comparison against them measures the other side's error.
 """

@@ -1,4 +1,4 @@
-"""What is known of a region that combines elements: is it a monoid by name, does order matter, what is an identity.
+"""The properties of a region that combines elements: is it a named monoid, does order matter, what is an identity.
 
 The names are matched; the rest is asked of the numpy reference on the values where such functions differ (zeros,
 infinities, NaN, ties, the ends of integers, small numbers), because regions say the same in many ways: JAX's argmax is
@@ -92,7 +92,7 @@ def monoid_region(kind: str, dtype: np.dtype) -> Region:
 
 
 def identity(kind: str, dtype: np.dtype) -> np.ndarray:
-    """What changes nothing when it is combined with."""
+    """Return the identity of a monoid: combining with it changes nothing."""
     if kind in ("max", "min") and dtype != BOOL:
         if dtype_class(dtype) == "float":
             return np.array(-np.inf if kind == "max" else np.inf).astype(dtype)

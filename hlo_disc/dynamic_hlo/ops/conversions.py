@@ -42,9 +42,10 @@ def convert(x: Array, *, dtype: np.dtype) -> Array:
 
 
 def infer_bitcast_convert(op: Op, facts: ShapeFacts) -> Types:
-    """The same bits. Narrower elements get a last axis of so many as one holds, wider ones take the last axis away.
+    """Infer the type of the operand's bits as other elements: narrower ones add a last axis, wider ones remove it.
 
-    A bool is one bit. A complex number counts as two real ones here, which StableHLO does not know.
+    The size of that axis is the number of narrow elements in a wide one. A bool is one bit. A complex number
+    counts as two real ones here, which StableHLO does not know.
     """
     (x,), dtype = op.operands, op.attrs["dtype"]
     source, target = bit_width(x.dtype), bit_width(dtype)

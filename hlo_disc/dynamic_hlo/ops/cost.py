@@ -1,4 +1,4 @@
-"""What ops cost, as far as passes and schedules need to know it."""
+"""The costs of ops, as far as passes and schedules need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What inference rules share. A rule is from an op and the shape facts to the op's result types.
+"""The functions that inference rules share. A rule maps an op and the shape facts to the op's result types.
 
 A rule asks ShapeFacts whether sizes can agree. NO is a ShapeError that names both sides; UNKNOWN is accepted, because
 the importer turns what it cannot prove into guards. Ranks, attributes and dtypes that do not fit are CompileErrors; of

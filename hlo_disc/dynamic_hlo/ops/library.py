@@ -1,4 +1,4 @@
-"""What a library computes: custom calls and Fourier transforms."""
+"""The ops that a library computes: custom calls and Fourier transforms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRANSFORMS = ("FFT", "IFFT", "RFFT", "IRFFT")
 
 
 def infer_custom_call(op: Op, facts: ShapeFacts) -> Types:
-    """What the call says of itself: its handler checks the rest."""
+    """Return the types that the call itself states; its handler checks the rest."""
     attrs = op.attrs
     sizes, ranks, dtypes = attrs["sizes"], attrs["ranks"], attrs["dtypes"]
     if len(ranks) != len(dtypes) or sum(ranks) != len(sizes):

@@ -43,7 +43,7 @@ _LONG = 64
 
 
 class Combiner(Protocol):
-    """What combines; `results` is how many arrays it makes."""
+    """A function that combines arrays; `results` is how many it returns."""
 
     @property
     def results(self) -> int: ...

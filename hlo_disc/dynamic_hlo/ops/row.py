@@ -1,4 +1,4 @@
-"""What the op table says of an op."""
+"""The row of the op table for an op."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def alike(graph: Graph) -> Graph:
 
 
 def _without_sorts(graph: Graph) -> Graph:
-    """Of at most one element."""
+    """Replace sorts of at most one element by their operands."""
 
     def sorted_already(builder: GraphBuilder, op: Op) -> Sequence[Value] | None:
         if op.name == "sort" and graph.facts.at_most(op.results[0].shape[op.attrs["dim"]], ONE) is Truth.YES:
@@ -266,7 +266,7 @@ def _converted_number(op: Op) -> Match:
 
 
 def _of_whole_numbers(op: Op) -> Match:
-    """What no way to compute it rounds, or gives another zero."""
+    """Compute an op on complex whole numbers, where no way to compute it rounds or gives another zero."""
     arrays = [array for x in op.operands if (array := constant(x)) is not None and _are_counts(array)]
     if op.result.dtype.kind != "c" or len(arrays) < len(op.operands):
         return None

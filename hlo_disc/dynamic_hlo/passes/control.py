@@ -118,7 +118,7 @@ class _Remaker:
         values.update((old, x) for old, x in results.items() if old is not x)
 
     def _outside(self, slots: list[_Passed], bodies: list[_Draft], made: list[Op], hoist: bool) -> list[_Passed]:
-        """What all regions read from outside: no value twice, nothing that costs nothing; with what moves out."""
+        """Return the values that regions read from outside, each once, none of a free op, and with what moves out."""
         kept: dict[Value, _Passed] = {}
         renamed: list[dict[Value, Value]] = [{} for _ in bodies]
         for slot in slots:

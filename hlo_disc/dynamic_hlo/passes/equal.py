@@ -21,7 +21,7 @@ def equal(left: Graph, right: Graph) -> bool:
 
 
 def _numbered(graph: Graph | Region, numbers: dict[Hashable, int], depth: int = 0) -> Iterator[Hashable]:
-    """What a graph is made of; the same number, of `numbers`, stands for what is computed alike."""
+    """Yield descriptions of all parts of a graph. Values that are computed alike have one number, from `numbers`."""
     found: dict[Value, int] = {}
     for position, value in enumerate(graph.inputs):
         key: Hashable = (depth, position, str(value.dtype), value.shape)

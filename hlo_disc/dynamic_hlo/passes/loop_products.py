@@ -66,7 +66,7 @@ class _Row(NamedTuple):
 
 
 class _Sum(NamedTuple):
-    """What is added to a carried value: a dot, as `views` show it."""
+    """A dot that is added to a carried value, reshaped and transposed by `views`."""
 
     dot: Op
     views: list[Op]
@@ -124,7 +124,7 @@ class _Loop:
         return line if line in ((ZERO, 1), (self.turns - 1, -1)) else None
 
     def _row(self, value: Value) -> _Row | None:
-        """What is read of an array from outside."""
+        """Return the row that an iteration reads from an array outside; None for other values."""
         view = made_by(value, "reshape")
         part = made_by(view.operands[0] if view else value, "dynamic_slice")
         if part is None or part.operands[0] not in self.outside:
@@ -133,7 +133,7 @@ class _Loop:
         return _Row(self.outside[part.operands[0]], part.operands[1], line) if line else None
 
     def _bytes_of_rows(self) -> float:
-        """What the loop reads and writes in each turn of arrays that have a row for each."""
+        """Return the bytes that an iteration reads and writes in arrays that have a row for each iteration."""
         parts = [(op.operands[0], op.result, op.operands[1]) for op in self.body.ops if op.name == "dynamic_slice"]
         updates = [op for op in self.body.ops if op.name == "dynamic_update_slice"]
         parts += [(op.operands[0], op.operands[1], op.operands[2]) for op in updates]
@@ -233,7 +233,7 @@ class _Loop:
     def _all_rows(
         self, after: GraphBuilder, value: Value, line: Line, stacked: dict[tuple[Value, Line], Value]
     ) -> Value:
-        """What the value was in all turns, with an axis more in front."""
+        """Return the value of all iterations, stacked on a new first axis."""
         if (value, line) in stacked:
             return stacked[value, line]
         row = self._row(value)

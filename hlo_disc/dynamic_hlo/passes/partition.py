@@ -77,7 +77,7 @@ def _target(op: Op) -> str:
 
 
 def _late(ops: Iterable[Op]) -> set[Op]:
-    """What follows from a seed."""
+    """Return the ops that depend on a seed, seeds included."""
     late: set[Op] = set()
     for op in ops:
         if is_seed(op) or any(x.op in late for x in op.operands):

@@ -49,7 +49,7 @@ def _rest(entries: Sequence[Any], gone: set[int]) -> tuple[Any, ...]:
 
 
 def _numbered(axes: Sequence[int], gone: set[int]) -> tuple[int, ...]:
-    """What the axes are called when those that are gone count no more."""
+    """Return the new numbers of the axes that are left when those in `gone` are removed."""
     return tuple(axis - sum(other < axis for other in gone) for axis in axes if axis not in gone)
 
 

@@ -82,9 +82,9 @@ def _window(printer: _Printer, op: Op, window: Shape, low: Shape, high: Shape, *
 
 
 def _outside(printer: _Printer, region: Region, captured: Sequence[Value]) -> dict[Value, str]:
-    """What a region reads from outside, sizes too, as its own values and their names outside.
+    """Return the values that a region reads from outside, sizes too: its own values, with their names outside.
 
-    A function captures nothing: it becomes operands more, which every combination hands on.
+    A function captures nothing: they become further operands, which every combination hands on.
     """
     inner = region.inputs[len(region.inputs) - len(captured) :]
     found = dict(zip(inner, (printer.names[v] for v in captured), strict=True))

@@ -154,7 +154,7 @@ class Dim:
         return self.map_atoms(atom)
 
     def map_atoms(self, function: Callable[[Atom], Dim]) -> Dim:
-        """The same polynomial over `function(atom)` in place of each atom."""
+        """Return this polynomial with `function(atom)` for each atom."""
         total: dict[Monomial, int] = {}
         for monomial, coefficient in self.terms:
             product = Dim.const(coefficient)

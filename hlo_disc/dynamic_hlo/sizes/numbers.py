@@ -29,7 +29,7 @@ def _within(found: tuple[int | None, int | None] | None, least: int, most: int) 
 
 
 def _interval(d: Dim, largest: int | None) -> _Interval | None:
-    """What it lies between where no size of an array is more than `largest`."""
+    """Return the bounds of a dim where no size of an array is more than `largest`; None for none."""
     if largest is None:
         return None
     try:

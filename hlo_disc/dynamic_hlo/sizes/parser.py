@@ -36,7 +36,7 @@ _SHOWN = 80  # characters of a text, in a message
 
 @dataclass(frozen=True)
 class Algebra:
-    """What integers, names and the functions floordiv, mod, min and max (of any values) stand for."""
+    """The meanings of integers, names and the functions floordiv, mod, min and max (of any values)."""
 
     integer: Callable[[int], Any]
     name: Callable[[str], Any]
@@ -44,7 +44,7 @@ class Algebra:
 
 
 def parse(text: str, algebra: Algebra) -> Any:
-    """What is written in `text`. Raises ParseError."""
+    """Parse a dimension expression to its value in the algebra. Raises ParseError."""
     parser = _Parser(text, "a dimension expression", algebra)
     return parser.whole(parser.sum)
 
@@ -64,7 +64,7 @@ class _Parser:
         self.skip(0)
 
     def whole(self, rule: Callable[[], T]) -> T:
-        """What the rule makes of all of the text."""
+        """Apply the rule to all of the text and return its result. Raises ParseError."""
         try:
             result = rule()
         except ZeroDivisionError as error:

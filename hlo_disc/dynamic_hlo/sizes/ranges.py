@@ -1,4 +1,4 @@
-"""What inequalities say about Dims: intervals, and proofs that a polynomial is never negative.
+"""The consequences of inequalities for Dims: intervals, and proofs that a polynomial is never negative.
 
 Intervals follow the polynomial's terms (symbols are sizes, so >= 0). Where they lose a correlation
 (`s - min(s, 512)`), a bounded search subtracts known inequalities, times monomials that are never negative, until the
@@ -155,7 +155,7 @@ class Ranges:
         return self.inequalities + [known for atom in atoms for known in self.definition(atom)]
 
     def definition(self, atom: Atom) -> list[Dim]:
-        """What an atom's meaning says about it and its arguments, as polynomials >= 0."""
+        """Return the inequalities that an atom's meaning implies for it and its arguments, as polynomials >= 0."""
         if atom.kind == "symbol":
             return []
         if atom.kind == "min":

@@ -141,7 +141,7 @@ class _Axes:
 
 @dataclasses.dataclass(eq=False)
 class _Made:
-    """What an equation computes, no earlier than in a round."""
+    """The results of an equation. round: the earliest in which they can be computed."""
 
     round: int
     eqn: Any
@@ -193,7 +193,7 @@ class _Plan:
         self._check_costs()
 
     def sent(self, round: int) -> list[tuple[int, int]]:
-        """What a part makes for collectives: which of them, which operand."""
+        """Return the operands of collectives that a part computes, as (collective, operand) indices."""
         return [
             (k, i)
             for k, c in enumerate(self.collectives)

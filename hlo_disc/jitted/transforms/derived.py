@@ -23,7 +23,7 @@ Axes = tuple[int | None, ...]  # which axis of each array is mapped
 
 
 def has_derivative(x: Any) -> bool:
-    """Of an array, a number or an aval."""
+    """Whether an array, a number or an aval has a derivative."""
     return bool(jax.dtypes.issubdtype(getattr(x, "dtype", None) or np.result_type(type(x)), np.inexact))
 
 

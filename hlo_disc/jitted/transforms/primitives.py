@@ -1,4 +1,4 @@
-"""What JAX's transformations make of a compiled function: it is a primitive, as `jax.jit` is, with rules of its own.
+"""The rules for JAX's transformations of a compiled function, which is a primitive, as `jax.jit` is.
 
 The rules speak of functions of arrays, and let JAX derive others from them (`derived.py`), which are compiled at all
 sizes like the function itself:
@@ -95,7 +95,7 @@ class Pair:
         self._others: dict[str, Pair] = {}
 
     def on(self, platform: str) -> Pair:
-        """The same for machines that JAX calls so. Raises as `FlatFunction.on`, and UnsupportedOpError."""
+        """Return the pair for this platform of JAX. Raises as `FlatFunction.on`, and UnsupportedOpError."""
         flat = self.flat.on(platform)
         if flat is self.flat:
             return self
@@ -168,7 +168,7 @@ def _tangent(*operands: Any, flat: FlatFunction, jaxpr: Any, mask: Mask, pair: P
 
 
 def _pull(*operands: Any, pair: Pair) -> list[Any]:
-    """What `backward` computes, from the arrays."""
+    """Compute `backward` from the arrays and the cotangents, without residuals."""
     return bind(_pullback(pair), _of_pullback(operands, pair))
 
 
@@ -177,12 +177,12 @@ def _pullback(pair: Pair) -> FlatFunction:
 
 
 def _without_residuals(operands: Sequence[Any], mask: Mask) -> list[Any]:
-    """Of `tangent`: the arrays and the tangents."""
+    """Return the operands of `tangent` without residuals: the arrays and the tangents."""
     return [*operands[: len(mask)], *operands[len(operands) - sum(mask) :]]
 
 
 def _of_pullback(operands: Sequence[Any], pair: Pair) -> list[Any]:
-    """Of `backward`: the arrays and the cotangents."""
+    """Return the operands of `backward` without residuals: the arrays and the cotangents."""
     count = len(pair.mask)
     return [*operands[:count], *operands[count + len(pair.backward.needed) :]]
 
@@ -284,7 +284,7 @@ def _as_differentiated(pair: Pair) -> Callable[..., Any]:
 
 
 def _has_custom_vjp(jaxpr: Any) -> bool:
-    """Of a jaxpr, those inside included."""
+    """Whether a jaxpr, or one inside it, calls a custom_vjp."""
     return "custom_vjp_call" in str(jaxpr)
 
 
@@ -339,7 +339,7 @@ def _backward_transpose(cts: Any, *operands: Any, pair: Pair) -> list[Any]:
 
 
 def _call_transpose(cts: Any, *operands: Any, flat: FlatFunction, jaxpr: Any) -> list[Any]:
-    """Of a function that its user knows to be linear: as JAX does it."""
+    """Transpose a function that its user knows to be linear, as JAX does it."""
     linear = [ad.is_undefined_primal(x) for x in operands]
 
     def of(*chosen: Any) -> list[Any]:

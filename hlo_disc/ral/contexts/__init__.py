@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Adapter(Protocol):
-    """What the native module wants to know about a framework's array type."""
+    """The interface by which the native module uses a framework's array type."""
 
     immutable: bool  # the arrays never change, so packed forms of them may be kept
 
@@ -22,9 +22,9 @@ class Adapter(Protocol):
         """A DLPack capsule or a numpy array of the array's contents, for those that have no buffer protocol."""
 
     def type(self, array: Any) -> object:
-        """What says the array's dtype, shape and weakness: of all arrays with the same object they are the same.
+        """Return an object that determines the dtype, shape and weakness of all arrays that have it.
 
-        None where nothing does.
+        None where there is no such object.
         """
 
     def weak(self, array: Any) -> bool:
@@ -40,11 +40,11 @@ class Adapter(Protocol):
         """
 
     def take(self, tensor: Any, like: Any, weak: bool) -> Any:
-        """The same over a tensor in a GPU's memory, which has `__dlpack__`."""
+        """Return the framework's array over a tensor in a GPU's memory, which has `__dlpack__`. like: as of `wrap`."""
 
 
 class Exchanged(Adapter, Protocol):
-    """Of a type with DLPack's C functions (`__dlpack_c_exchange_api__`), by which its tensors come and go.
+    """An Adapter for a type with DLPack's C functions (`__dlpack_c_exchange_api__`), by which its tensors come and go.
 
     `give`, `type` and `deleted` are not asked then, and `wrap` gets only what is of a dtype that the framework lacks.
     """
@@ -59,7 +59,7 @@ class Exchanged(Adapter, Protocol):
         """Whether operations are recorded for derivatives, which executables do not have."""
 
     def resolve(self, tensor: Any) -> Any:
-        """The same tensor in memory that says what it holds."""
+        """Return a tensor with the elements of a lazy one, as they are, in its memory."""
 
 
 # A context's answer for a type of its package: how to treat its arrays, None for what is no array type.

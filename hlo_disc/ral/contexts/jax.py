@@ -77,7 +77,7 @@ def _copied(array: jax.Array) -> np.ndarray | None:
 
 
 def _fast_give() -> Callable[[jax.Array], Any] | None:
-    """The same by jaxlib's internals, five times faster for bfloat16; None where they are not what they were."""
+    """Return a `_give` by jaxlib's internals, five times faster for bfloat16; None where those have changed."""
     try:
         from jaxlib._jax import buffer_to_dlpack_managed_tensor as export
 
@@ -108,7 +108,7 @@ def _take(tensor: Any, like: jax.Array | None, weak: bool) -> jax.Array:
 
 
 def _uncommitted(array: jax.Array) -> jax.Array:
-    """The same array, which goes where others are: what is made of another framework's tensor stays where it is."""
+    """Return the array uncommitted, to go where others are. An array from another framework's tensor is committed."""
     from jax._src.array import ArrayImpl
 
     parts = array._arrays  # type: ignore[attr-defined]
@@ -116,7 +116,7 @@ def _uncommitted(array: jax.Array) -> jax.Array:
 
 
 def platform_of(arrays: Sequence[Any]) -> str:
-    """What JAX calls the machines where the arrays lie that are JAX's; "cpu" where none is.
+    """Return JAX's name for the kind of machine on which the arrays of JAX lie; "cpu" where there are none.
 
     Raises UnsupportedOpError where they lie on machines of several kinds: JAX knows which of them move.
     """
@@ -135,7 +135,7 @@ def _platform(array: jax.Array) -> str:
 
 
 def weakly_typed(array: Any) -> Any:
-    """The same array or tracer with a weak type, which another operand's type overrules."""
+    """Return the array or tracer with a weak type, which another operand's type overrules."""
     from jax._src.lax.lax import _convert_element_type
 
     return _convert_element_type(array, array.dtype, weak_type=True)
@@ -143,7 +143,7 @@ def weakly_typed(array: Any) -> Any:
 
 @cache
 def _fast_wrap() -> Callable[..., jax.Array] | None:
-    """The same by jaxlib's internals; None where they are not what they were.
+    """Return a faster `_wrap` by jaxlib's internals; None where those have changed.
 
     Results go to the device that the argument is committed to. Those of uncommitted arguments stay uncommitted, like
     the results of `jax.jit`: a committed array would make every jitted function that takes it compile once more.
@@ -254,7 +254,7 @@ def compiled_with(
 
 
 def array_type() -> type:
-    """Of the arrays that hold numbers."""
+    """Return the type of the arrays that hold numbers."""
     return type(new_array(np.zeros((), np.float32)))
 
 

@@ -57,7 +57,7 @@ class _TorchAdapter:
         return False
 
     def wrap(self, array: np.ndarray, like: Any, weak: bool = False) -> np.ndarray:
-        """Of a dtype that torch does not have: it stays numpy's."""
+        """Return numpy's array as it is: torch does not have its dtype."""
         return array
 
     def take(self, tensor: Any, like: Any, weak: bool) -> torch.Tensor:

@@ -80,7 +80,7 @@ class Block:
         return self.wholes[value]
 
     def memory(self, value: Value) -> Value:
-        """The same as real numbers with a last axis of 2."""
+        """Return a complex value in memory as real numbers with a last axis of size 2."""
         return self.reals_of(self.whole(value))
 
     def reals_of(self, whole: Value) -> Value:

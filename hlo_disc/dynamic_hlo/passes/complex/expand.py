@@ -190,7 +190,7 @@ def _combine(e: Block, op: Op) -> Pair | None:
 
 
 def _one_part(body: Region, k: int) -> Region | None:
-    """What an expanded body of two sides makes of part `k`, when that is all that it needs."""
+    """Return the region that computes part `k` of an expanded body of two sides; None where it needs the other part."""
     wanted = {body.outputs[k]}
     ops: list[Op] = []
     for op in reversed(body.ops):
@@ -203,7 +203,7 @@ def _one_part(body: Region, k: int) -> Region | None:
 
 
 def _in_memory(e: Block, op: Op) -> None:
-    """What reads and writes complex memory: a library, and a bitcast, which says that memory has another type."""
+    """Expand an op on complex memory: a library call, or a bitcast, which gives memory another type."""
     operands = [e.whole(x) if is_complex(x) else e.reals[x] for x in op.operands]
     results = e.b.multi(op.name, operands, op.loc, **op.attrs)
     e.inputs(zip(op.results, results, strict=True))

@@ -44,7 +44,7 @@ def _long_dot(e: Block, op: Op) -> Pair | None:
 
 
 def _parted(e: Block, op: Op, result: Value, axis: int) -> Pair | None:
-    """What to make of a result with its parts on an axis: when that is the last one, they lie as they should."""
+    """Return the parts of a result, which lie on an axis; None for the last axis, where they form a complex value."""
     if axis < result.rank - 1:
         return Pair(*(e.at(result, axis, k) for k in range(2)))
     e.wholes[op.result] = e.b.op("bitcast_convert", [result], op.loc, dtype=op.result.dtype)

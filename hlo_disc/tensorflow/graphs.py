@@ -141,7 +141,7 @@ def tensor_type(tensor: Any) -> TensorType:
 
 
 def held_type(tensor: Any) -> TensorType:
-    """The same; of a variable, the type of what it holds."""
+    """The type of a tensor; for a variable, the type of its value."""
     if tensor.dtype == tf.resource:
         data = get_eager_safe_handle_data(tensor)
         if data is not None and data.is_set and len(data.shape_and_type) == 1:

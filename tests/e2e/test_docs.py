@@ -17,14 +17,16 @@ import hlo_disc
 
 ROOT = Path(__file__).parents[2]
 RUN = ("README.md", "docs/guide.md")
-LINKED = (
+WRITTEN = (
     *RUN,
     "docs/pytorch.md",
     "docs/tensorflow.md",
-    "docs/tensorflow_ops.md",
+    "docs/performance.md",
+    "docs/glossary.md",
     "docs/architecture.md",
-    "docs/ops.md",
+    "CONTRIBUTING.md",
 )
+LINKED = (*WRITTEN, "docs/tensorflow_ops.md", "docs/ops.md")
 
 
 @pytest.fixture
@@ -56,6 +58,32 @@ def test_examples_print_what_is_shown(name: str, workplace: None) -> None:
 def test_what_is_not_shown_is_seen(text: str) -> None:
     with pytest.raises(AssertionError, match=r"line \d"):
         check(text)
+
+
+# ------------------------------------------------------------------------------------------------------- sentences
+
+
+def sentences(text: str) -> list[int]:
+    """The numbers of words of the sentences, code being one, outside of tables, headings and blocks of code."""
+    counts = []
+    for paragraph in re.split(r"\n\s*\n|\n(?=[-*] |\d+\. )", FENCE.sub("", text)):
+        lines = [line for line in paragraph.split("\n") if not line.startswith(("|", "#", "    ", "<"))]
+        joined = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "code", " ".join(lines)))
+        counts += [len(part.split()) for part in re.split(r"(?<=[.!?:;])\s+", joined) if len(part.split()) > 1]
+    return counts
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_sentences_are_short(name: str) -> None:
+    counts = sentences((ROOT / name).read_text())
+    assert sum(counts) <= 17 * len(counts) and max(counts) <= 40
+
+
+def test_sentences_are_counted() -> None:
+    text = (
+        "# No words\n\nOne two `three four` five. [Six seven](x.md) eight;\nnine ten.\n\n| a b c |\n\nOne:\n\n- one two"
+    )
+    assert sentences(text) == [4, 3, 2, 3]
 
 
 # ----------------------------------------------------------------------------------------------------------- links

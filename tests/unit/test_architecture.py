@@ -153,6 +153,14 @@ def test_no_file_is_too_long():
         assert len(path.read_text().splitlines()) <= 500, path
 
 
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_docstrings_say_what_something_is_or_does(path):
+    """They begin with a verb, or with a noun and its article."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = [ast.get_docstring(node) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+    assert [text for text in texts if text and re.match(r"(Of|What|Who|The same)\b", text)] == []
+
+
 @pytest.mark.parametrize("name", ["dynamic_hlo", "stitch"])
 def test_packages_are_rooms(name):
     """Few enough files lie directly in a package to see at once what it does."""

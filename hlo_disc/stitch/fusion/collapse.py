@@ -371,7 +371,7 @@ class _Collapse:
         return [*made, middle, last]
 
     def _rebuild_scatter(self, op: Op) -> list[Op]:
-        """The same; what is scattered into is in the results already, which keep their axes of size 1."""
+        """Make a scatter of fewer axes. Its operands are in the results already, which keep their axes of size 1."""
         count = op.attrs["count"]
         xs, moved, captured = op.operands[:count], op.operands[count : 2 * count + 1], op.operands[2 * count + 1 :]
         shape = _products(xs[0].shape, _all_runs(self._runs(op.results[0]), xs[0].rank))

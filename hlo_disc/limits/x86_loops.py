@@ -10,7 +10,7 @@ from typing import NamedTuple
 import llvmlite.binding as llvm
 
 from hlo_disc.errors import DeviceError
-from hlo_disc.targets import x86
+from hlo_disc.targets.cpu import x86
 from hlo_disc.targets.llvm_ir import LOCK, initialize
 
 _CHAINS = 12  # independent sums: enough to hide the latency, few enough for 16 registers

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hlo_disc.mlir import ir
-    from hlo_disc.targets.emit import FunctionBody, Pending
-    from hlo_disc.targets.types import Type
-    from hlo_disc.targets.vecexpr import X
+    from hlo_disc.targets.math.vecexpr import X
+    from hlo_disc.targets.translate.emit import FunctionBody, Pending
+    from hlo_disc.targets.translate.types import Type
 
 
 @dataclass(frozen=True)

@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 def _cpu() -> Target:
     """That of this machine."""
-    from hlo_disc.targets import x86
+    from hlo_disc.targets.cpu import x86
 
     return _aarch64() if platform.machine() == "aarch64" else x86
 
 
 def _aarch64() -> Target:
-    from hlo_disc.targets import aarch64
+    from hlo_disc.targets.cpu import aarch64
 
     return aarch64
 
 
 def _cuda() -> Target:
-    from hlo_disc.targets.cuda import NVIDIA
-    from hlo_disc.targets.gpu import Gpu
+    from hlo_disc.targets.gpu.cuda import NVIDIA
+    from hlo_disc.targets.gpu.vendor import Gpu
 
     return Gpu(NVIDIA, _cpu())
 
 
 def _rocm() -> Target:
-    from hlo_disc.targets.gpu import Gpu
-    from hlo_disc.targets.rocm import AMD
+    from hlo_disc.targets.gpu.rocm import AMD
+    from hlo_disc.targets.gpu.vendor import Gpu
 
     return Gpu(AMD, _cpu())
 

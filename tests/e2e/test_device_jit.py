@@ -15,7 +15,7 @@ import hlo_disc
 from hlo_disc.jitted.transforms import primitives
 from hlo_disc.ral.contexts import jax as context
 from hlo_disc.targets import registry
-from hlo_disc.targets.cuda import NVIDIA
+from hlo_disc.targets.gpu.cuda import NVIDIA
 
 X = np.ones((3, 5), np.float32)
 PLATFORMS = ("cpu", "cuda", "rocm")

@@ -20,8 +20,8 @@ import hlo_disc
 from hlo_disc import ral
 from hlo_disc.errors import DeviceError, OutOfMemoryError, ShapeError, UnsupportedOpError
 from hlo_disc.targets import registry
-from hlo_disc.targets.cuda import NVIDIA
-from hlo_disc.targets.rocm import AMD
+from hlo_disc.targets.gpu.cuda import NVIDIA
+from hlo_disc.targets.gpu.rocm import AMD
 
 OUT_OF_MEMORY, OTHER = 2, 719
 TARGETS = ("emulated-cuda", "emulated-rocm")

@@ -12,7 +12,7 @@ import pytest
 from ulps import REFERENCES, SPECIAL, exact_of, numbers_of_all_sizes, ulps
 
 import hlo_disc
-from hlo_disc.targets.vecmath import APPROXIMATE_ULP_BOUNDS
+from hlo_disc.targets.math.vecmath import APPROXIMATE_ULP_BOUNDS
 
 FUNCTIONS: dict[str, Callable] = {
     "exp": jnp.exp, "tanh": jnp.tanh, "erf": jax.scipy.special.erf, "erfc": jax.scipy.special.erfc,

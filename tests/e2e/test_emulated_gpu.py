@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import hlo_disc
-from hlo_disc.targets import nvptx, x86
-from hlo_disc.targets.cuda import NVIDIA
+from hlo_disc.targets.cpu import x86
+from hlo_disc.targets.gpu import nvptx
+from hlo_disc.targets.gpu.cuda import NVIDIA
 
 ORDERS = (0, -1, 7)
 SIZES = (

@@ -14,8 +14,9 @@ from jax import lax
 
 import hlo_disc
 from hlo_disc.errors import DeviceError, UnsupportedOpError
-from hlo_disc.targets import amdgpu, nvptx, registry
-from hlo_disc.targets.cuda import NVIDIA
+from hlo_disc.targets import registry
+from hlo_disc.targets.gpu import amdgpu, nvptx
+from hlo_disc.targets.gpu.cuda import NVIDIA
 
 DEVICES = {"emulated-cuda": nvptx.DEVICE, "emulated-rocm": amdgpu.DEVICE}
 # What a kernel of CUDA's may have without being asked.

@@ -15,8 +15,9 @@ import pytest
 
 import hlo_disc
 from hlo_disc.errors import DeviceError
-from hlo_disc.targets import nvptx, registry
-from hlo_disc.targets.cuda import NVIDIA
+from hlo_disc.targets import registry
+from hlo_disc.targets.gpu import nvptx
+from hlo_disc.targets.gpu.cuda import NVIDIA
 
 LIMIT = nvptx.DEVICE.narrow
 LOW = 1 << 18  # above what kernels have as constants

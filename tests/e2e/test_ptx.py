@@ -15,8 +15,9 @@ import small_kernels
 from jax import lax
 
 import hlo_disc
-from hlo_disc.targets import nvptx, registry
-from hlo_disc.targets.cuda import NVIDIA
+from hlo_disc.targets import registry
+from hlo_disc.targets.gpu import nvptx
+from hlo_disc.targets.gpu.cuda import NVIDIA
 
 NAN = float("nan")
 F32, F64 = np.float32, np.float64

@@ -17,10 +17,11 @@ from traffic import SECTOR, counted
 
 import hlo_disc
 from hlo_disc.device import Tile
-from hlo_disc.targets import nvptx, registry
-from hlo_disc.targets.cuda import NVIDIA
-from hlo_disc.targets.gpu import Vendor
-from hlo_disc.targets.rocm import AMD
+from hlo_disc.targets import registry
+from hlo_disc.targets.gpu import nvptx
+from hlo_disc.targets.gpu.cuda import NVIDIA
+from hlo_disc.targets.gpu.rocm import AMD
+from hlo_disc.targets.gpu.vendor import Vendor
 
 ORDERS = (0, -1, 7)
 SIZES = ((1, 1, 1), (3, 5, 7), (64, 16, 64), (65, 17, 63), (8, 100, 132), (130, 33, 4), (127, 12, 129))

@@ -19,7 +19,8 @@ import hlo_disc
 from hlo_disc.cli import main
 from hlo_disc.device import Device
 from hlo_disc.errors import ArgumentError, FormatError
-from hlo_disc.targets import registry, x86, x86_generator
+from hlo_disc.targets import registry
+from hlo_disc.targets.cpu import x86, x86_generator
 from hlo_disc.targets.target import Compilation, Dump, Generator, Library, Target
 
 

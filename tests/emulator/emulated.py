@@ -25,12 +25,14 @@ import ptx
 from hlo_disc.abi import IMAGE
 from hlo_disc.device import EXCHANGE_BYTES, Device
 from hlo_disc.mlir import ir
-from hlo_disc.targets import gpu, native, registry, x86, x86_generator
-from hlo_disc.targets.cuda import NVIDIA
-from hlo_disc.targets.gpu import Vendor
-from hlo_disc.targets.rocm import AMD
+from hlo_disc.targets import registry
+from hlo_disc.targets.cpu import native, x86, x86_generator
+from hlo_disc.targets.gpu import vendor as gpu
+from hlo_disc.targets.gpu.cuda import NVIDIA
+from hlo_disc.targets.gpu.rocm import AMD
+from hlo_disc.targets.gpu.vendor import Vendor
 from hlo_disc.targets.target import Dump
-from hlo_disc.targets.translate import canonicalize, translate
+from hlo_disc.targets.translate.module import canonicalize, translate
 
 _HERE = Path(__file__).parent
 _BUILD = _HERE.parents[1] / "build" / "emulator"

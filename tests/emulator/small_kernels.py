@@ -10,10 +10,11 @@ import emulated
 import kernel_runner
 import numpy as np
 
-from hlo_disc.targets import nvptx, x86
-from hlo_disc.targets.cuda import NVIDIA
-from hlo_disc.targets.gpu import Vendor
-from hlo_disc.targets.translate import translate
+from hlo_disc.targets.cpu import x86
+from hlo_disc.targets.gpu import nvptx
+from hlo_disc.targets.gpu.cuda import NVIDIA
+from hlo_disc.targets.gpu.vendor import Vendor
+from hlo_disc.targets.translate.module import translate
 
 BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
 

@@ -21,8 +21,8 @@ def register() -> None:
     import jax
 
     from hlo_disc.targets import registry
-    from hlo_disc.targets.cuda import NVIDIA
-    from hlo_disc.targets.gpu import Gpu
+    from hlo_disc.targets.gpu.cuda import NVIDIA
+    from hlo_disc.targets.gpu.vendor import Gpu
 
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_default_matmul_precision", "highest")  # no TF32

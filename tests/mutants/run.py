@@ -175,7 +175,7 @@ def outcome_of(status: int | None, notes: Sequence[Outcome]) -> Outcome:
 
 
 def host_features() -> frozenset[str]:
-    from hlo_disc.targets import x86
+    from hlo_disc.targets.cpu import x86
 
     return frozenset(x86.host_features())
 

@@ -17,7 +17,7 @@ from hlo_disc.errors import ArgumentError
 from hlo_disc.mlir import ir
 from hlo_disc.targets import registry
 from hlo_disc.targets.target import Library, compile_modules
-from hlo_disc.targets.types import MINI_FLOATS
+from hlo_disc.targets.translate.types import MINI_FLOATS
 
 # The kind of CPU that kernels are for: this machine's, or an emulated one.
 KIND = remote.TARGET if os.environ.get("HLO_DISC_TARGET") == remote.TARGET else "cpu"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hlo_disc.mlir import ir
-from hlo_disc.targets import gpu
+from hlo_disc.targets.gpu import vendor as gpu
 
 
 def _assembler() -> str | None:

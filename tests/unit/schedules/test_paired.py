@@ -22,7 +22,7 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph
 from hlo_disc.executable import Executable
 from hlo_disc.options import Options
-from hlo_disc.targets import x86
+from hlo_disc.targets.cpu import x86
 
 # (m, k) and (k, n) or (n, k); K = 4097 is more than a block of K, and odd.
 SIZES = [*itertools.product((0, 1, 3, 7, 100), (0, 1, 2, 31, 257), (1, 16, 65, 130)), (2, 4097, 70), (97, 4097, 3)]

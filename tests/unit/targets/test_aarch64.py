@@ -18,7 +18,8 @@ from hlo_disc.executable import runs_here
 from hlo_disc.options import Options
 from hlo_disc.program import Program
 from hlo_disc.saved import read
-from hlo_disc.targets import aarch64, registry
+from hlo_disc.targets import registry
+from hlo_disc.targets.cpu import aarch64
 
 elsewhere = pytest.mark.skipif(platform.machine() == "aarch64", reason="this machine is one")
 

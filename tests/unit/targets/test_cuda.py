@@ -21,9 +21,12 @@ from random_graphs import single_ops
 import hlo_disc
 from hlo_disc import Options, pipeline
 from hlo_disc.errors import ArgumentError, DeviceError, UnsupportedOpError
-from hlo_disc.targets import gpu, memory, nvptx, vecmath
-from hlo_disc.targets.cuda import NVIDIA
-from hlo_disc.targets.translate import translate
+from hlo_disc.targets.gpu import nvptx
+from hlo_disc.targets.gpu import vendor as gpu
+from hlo_disc.targets.gpu.cuda import NVIDIA
+from hlo_disc.targets.math import vecmath
+from hlo_disc.targets.translate import memory
+from hlo_disc.targets.translate.module import translate
 
 
 @pytest.fixture

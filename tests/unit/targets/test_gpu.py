@@ -10,9 +10,9 @@ import pytest
 
 import hlo_disc
 from hlo_disc.errors import UnsupportedOpError
-from hlo_disc.targets import gpu
-from hlo_disc.targets.cuda import NVIDIA
-from hlo_disc.targets.rocm import AMD
+from hlo_disc.targets.gpu import vendor as gpu
+from hlo_disc.targets.gpu.cuda import NVIDIA
+from hlo_disc.targets.gpu.rocm import AMD
 
 
 @pytest.mark.parametrize(

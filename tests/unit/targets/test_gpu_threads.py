@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from small_kernels import run
 
-from hlo_disc.targets.cuda import NVIDIA
-from hlo_disc.targets.rocm import AMD
+from hlo_disc.targets.gpu.cuda import NVIDIA
+from hlo_disc.targets.gpu.rocm import AMD
 
 VENDORS = {"NVIDIA": NVIDIA, "AMD": AMD}
 THREADS = 64

@@ -8,9 +8,9 @@ import jax
 import pytest
 
 import hlo_disc
-from hlo_disc.targets.cuda import NVIDIA
-from hlo_disc.targets.kernel_notes import Note, _unpacked, occupancy
-from hlo_disc.targets.rocm import AMD
+from hlo_disc.targets.gpu.cuda import NVIDIA
+from hlo_disc.targets.gpu.kernel_notes import Note, _unpacked, occupancy
+from hlo_disc.targets.gpu.rocm import AMD
 
 SPECS = ("f32[m, k]", "f32[k, n]")
 

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hlo_disc.targets.types import MINI_FLOATS
+from hlo_disc.targets.translate.types import MINI_FLOATS
 
 EDGES = (0.0, -0.0, np.inf, -np.inf, np.nan, 3.4e38, -3.4e38, 1e-45, -1e-45, 464, 480, 248, 256, 31, 61440, 7.25, 5)
 

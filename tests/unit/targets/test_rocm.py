@@ -23,8 +23,10 @@ from random_graphs import single_ops
 import hlo_disc
 from hlo_disc import Options, pipeline
 from hlo_disc.errors import ArgumentError, CompileError, DeviceError, UnsupportedOpError
-from hlo_disc.targets import amdgpu, code_object, gpu, rocm, vecmath
-from hlo_disc.targets.translate import translate
+from hlo_disc.targets.gpu import amdgpu, code_object, rocm
+from hlo_disc.targets.gpu import vendor as gpu
+from hlo_disc.targets.math import vecmath
+from hlo_disc.targets.translate.module import translate
 
 LEVELS = ("gfx90a", "gfx942")
 # The processor, in the flags of the ELF header.

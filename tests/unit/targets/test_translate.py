@@ -13,9 +13,9 @@ import pytest
 
 from hlo_disc import mlir
 from hlo_disc.errors import CompileError
-from hlo_disc.targets import x86
+from hlo_disc.targets.cpu import x86
 from hlo_disc.targets.target import compile_modules
-from hlo_disc.targets.translate import HANDLERS
+from hlo_disc.targets.translate.module import HANDLERS
 
 BF16 = ml_dtypes.bfloat16
 LEVELS = kernels.levels()

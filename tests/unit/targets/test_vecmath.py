@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from ulps import DTYPES, REFERENCES, SPECIAL, exact_of, numbers_of_all_sizes, ulps
 
-from hlo_disc.targets.vecmath import FUNCTIONS, ULP_BOUNDS
+from hlo_disc.targets.math.vecmath import FUNCTIONS, ULP_BOUNDS
 
 LEVELS = kernels.levels()
 BINARY = ("pow", "atan2", "fmod")

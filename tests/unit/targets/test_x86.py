@@ -17,7 +17,7 @@ import pytest
 
 from hlo_disc import ral
 from hlo_disc.errors import ArgumentError, CompileError, FormatError
-from hlo_disc.targets import x86
+from hlo_disc.targets.cpu import x86
 from hlo_disc.targets.target import compile_modules
 
 TWICE = """
@@ -276,7 +276,7 @@ def test_compilations_leave_little_behind():
     code = """
 import ctypes, gc
 import llvmlite.binding as llvm
-from hlo_disc.targets import x86
+from hlo_disc.targets.cpu import x86
 
 class Info(ctypes.Structure):
     names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"

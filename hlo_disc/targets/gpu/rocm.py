@@ -1,0 +1,42 @@
+"""The target "rocm": kernels as code objects, of which the driver takes that of its GPU; host code for the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import llvmlite.binding as llvm
+
+from hlo_disc.targets.gpu import amdgpu
+from hlo_disc.targets.gpu.code_object import bundle, code_object, unbundled
+from hlo_disc.targets.gpu.kernel_notes import Note, Roof, of_code_object
+from hlo_disc.targets.gpu.vendor import Vendor
+from hlo_disc.targets.llvm_ir import optimize_whole
+
+
+def _code(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
+    return code_object(machine.emit_object(module))
+
+
+def _image(codes: Mapping[str, Sequence[bytes]]) -> bytes:
+    return bundle({level: code for level, (code,) in codes.items()})
+
+
+def _notes(object_: bytes) -> dict[str, list[Note]]:
+    return {level: of_code_object(code) for level, code in unbundled(object_).items()}
+
+
+_ROOFS = {"gfx90a": Roof("an MI250X", 3277, 47.9, 383), "gfx942": Roof("an MI300X", 5300, 163.4, 1307)}
+
+AMD = Vendor(
+    machine=amdgpu.MACHINE,
+    device=amdgpu.DEVICE,
+    driver=("hip", "libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"),
+    roofs=_ROOFS,
+    default=tuple(_ROOFS),  # code for one runs on no other
+    intrinsics="amdgcn",
+    optimize=optimize_whole,
+    code=_code,
+    image=_image,
+    batch=0,  # a bundle has one code object for a processor, and none is made of several
+    notes=_notes,
+)

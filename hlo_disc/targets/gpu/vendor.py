@@ -1,0 +1,253 @@
+"""Targets whose kernels a GPU's driver launches: what is the same for all vendors.
+
+What the driver loads is in the object code of the host functions. LLVM ends the process where it has no code for a
+function of a GPU, so only those may be called that are known to be there.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import llvmlite.binding as llvm
+
+from hlo_disc.abi import IMAGE
+from hlo_disc.device import Device
+from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.mlir import ir
+from hlo_disc.targets.gpu import kernel_notes
+from hlo_disc.targets.llvm_ir import LOCK, initialize, parse
+from hlo_disc.targets.machine import Machine
+from hlo_disc.targets.target import Dump, HostGenerator, Library, Target
+from hlo_disc.targets.translate.module import canonicalize, translate
+
+# Intrinsics that LLVM has code for on all GPUs, whatever their types.
+_KNOWN = (
+    "abs", "bitreverse", "bswap", "ceil", "copysign", "ctlz", "ctpop", "cttz", "exp2", "fabs", "floor", "fma",
+    "fmuladd", "fshl", "fshr", "masked.gather", "masked.load", "masked.scatter", "masked.store", "maximum", "maxnum",
+    "minimum", "minnum", "rint", "round", "roundeven", "smax", "smin", "sqrt", "trunc", "umax", "umin",
+    "vector.reduce",
+)  # fmt: skip
+
+
+# Seconds that a thread runs Python while another one waits for its turn.
+_TURN = 2e-4
+_turns_lock = threading.Lock()
+_turns: list[float] = []
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """The properties that GPUs of a vendor have of their own.
+
+    machine, device: how the translator and schedules see them.
+    driver: see `Target.driver`.
+    roofs: of a GPU of each level that code can be made for; default: those that it is made for where nothing is said.
+    intrinsics: the prefix of the machine's own.
+    optimize: f(module, machine) runs LLVM's passes. code: f(module, machine) is the code of a module for one level.
+    image: f(codes of all modules by level) is what the driver loads. batch: see `Generator.batch`.
+    notes: f(object code) says of its kernels, by level.
+    """
+
+    machine: Machine
+    device: Device
+    driver: tuple[str, ...]
+    roofs: Mapping[str, kernel_notes.Roof]
+    default: tuple[str, ...]
+    intrinsics: str
+    optimize: Callable[[llvm.ModuleRef, llvm.TargetMachine], None]
+    code: Callable[[llvm.ModuleRef, llvm.TargetMachine], bytes]
+    image: Callable[[Mapping[str, Sequence[bytes]]], bytes]
+    batch: int
+    notes: Callable[[bytes], Mapping[str, Sequence[kernel_notes.Note]]]
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels of features for which there can be code."""
+        return tuple(self.roofs)
+
+
+@dataclass(frozen=True)
+class GpuGenerator:
+    """Implements `hlo_disc.targets.target.Generator`."""
+
+    vendor: Vendor
+    levels: tuple[str, ...]
+    host: HostGenerator
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (*self.levels, *self.host.features)
+
+    @property
+    def device(self) -> Device:
+        return self.vendor.device
+
+    @property
+    def batch(self) -> int:
+        return self.vendor.batch
+
+    @contextmanager
+    def begin(self, dump: Dump | None = None) -> Iterator[GpuCompilation]:
+        """A thread makes the code of kernels while others are built, which takes as long."""
+        thread = ThreadPoolExecutor(1, "hlo_disc-llvm")
+        try:
+            with short_turns():
+                yield GpuCompilation(self, dump, thread)
+        finally:
+            thread.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class GpuCompilation:
+    """Implements `hlo_disc.targets.target.Compilation`.
+
+    codes: of each module, by level. listing: what dumps are made of, by their suffix.
+    """
+
+    generator: GpuGenerator
+    dump: Dump | None
+    thread: ThreadPoolExecutor
+    codes: list[Future[dict[str, bytes]]] = field(default_factory=list)
+    listing: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, module: ir.Module) -> None:
+        """Kernels, whose code is made by the thread."""
+        canonicalize([module])
+        text = apart(translate([module], self.generator.vendor.machine), len(self.codes))
+        if self.dump:
+            self._list("mlir", str(module))
+            self._list("gpu.ll", text)
+        check_functions(text, self.generator.vendor)
+        self.codes.append(self.thread.submit(self._machine_code, text))
+
+    def _machine_code(self, text: str) -> dict[str, bytes]:
+        g, listed = self.generator, self._list if self.dump else None
+        return {level: machine_code(g.vendor, text, level, listed) for level in g.levels}
+
+    def finish(self, *host: ir.Module) -> bytes:
+        """The object of the host functions, which has what the driver loads."""
+        g = self.generator
+        canonicalize(host)
+        flow = translate(host, replace(g.host.machine, launches=True))
+        codes = [code.result() for code in self.codes]
+        if self.dump:
+            self._list("mlir", "\n".join(map(str, host)))
+            self._list("ll", flow)
+            for suffix, texts in self.listing.items():
+                self.dump(suffix, "\n".join(texts))
+        image = g.vendor.image({level: [code[level] for code in codes] for level in g.levels})
+        escaped = re.sub(rb"[^\n\t !#-\[\]-~]", lambda m: b"\\%02X" % m[0][0], image).decode()
+        # At a page, as drivers find what their own compilers make.
+        defined = f'@{IMAGE} = constant [{len(image)} x i8] c"{escaped}", align 4096'
+        return g.host.compile_llvm(flow.replace(f"@{IMAGE} = external constant i8\n", "") + defined, self.dump)
+
+    def _list(self, suffix: str, text: str) -> None:
+        self.listing.setdefault(suffix, []).append(text)
+
+
+@contextmanager
+def short_turns() -> Iterator[None]:
+    """Threads take turns often: one that has LLVM work and little else waits for its turn some twenty times a module.
+
+    Of a compilation such a thread saves a fifth, by Python's own setting, of 5 ms, less than a tenth.
+    """
+    with _turns_lock:
+        _turns.append(sys.getswitchinterval())
+        sys.setswitchinterval(min(_TURN, _turns[-1]))
+    try:
+        yield
+    finally:
+        with _turns_lock:
+            sys.setswitchinterval(_turns.pop())
+
+
+def apart(text: str, number: int) -> str:
+    """LLVM IR whose own functions and memory have names that no other module of the program has."""
+    own = re.findall(r"^(?:define internal [^@\n]*)?@([\w.]+)(?= = internal|\()", text, re.M)
+    return re.sub(rf"@({'|'.join(map(re.escape, own))})(?![\w.])", rf"@\1.{number}", text) if number and own else text
+
+
+def check_functions(text: str, vendor: Vendor) -> None:
+    """Raise UnsupportedOpError for a function that LLVM IR of kernels calls and that a GPU lacks."""
+    known = (*_KNOWN, vendor.intrinsics)
+    for name in re.findall(r"^declare [^@]*@([\w.]+)\(", text, re.M):
+        if not (name.startswith("llvm.") and any(name[5:].startswith(f"{prefix}.") for prefix in known)):
+            raise UnsupportedOpError(f"the function {name} has no code for GPUs yet; compile for the CPU")
+
+
+def machine_code(vendor: Vendor, text: str, level: str, dump: Dump | None = None) -> bytes:
+    """Checked LLVM IR of kernels as code for one level. Raises CompileError."""
+    machine = _machine(vendor.machine.triple, level)
+    with llvm.create_context() as context, parse(text, context) as parsed, LOCK:
+        vendor.optimize(parsed, machine)
+        if dump:
+            with parsed.clone() as copy:  # making assembly changes a module
+                dump(f"{level}.s", machine.emit_assembly(copy))
+        return vendor.code(parsed, machine)
+
+
+@functools.cache
+def _initialize() -> None:
+    initialize()
+    # straight line strength reduction has nothing to gain, and takes an eighth of code generation; without what looks
+    # for redundant scalars across blocks, another fifth, some kernels need more registers than there are. For a CPU it
+    # does not run, and from now on each run of passes keeps 54 KiB, names of all passes, which llvmlite never frees
+    llvm.set_option("hlo_disc", "-opt-disable=slsr")
+
+
+@functools.cache
+def _machine(triple: str, level: str) -> llvm.TargetMachine:
+    _initialize()
+    return llvm.Target.from_triple(triple).create_target_machine(cpu=level, opt=2, reloc="pic")
+
+
+class Gpu:
+    """Implements `hlo_disc.targets.target.Target`. host: the target of this machine's CPU."""
+
+    def __init__(self, vendor: Vendor, host: Target):
+        self._vendor = vendor
+        self._host = host
+
+    @property
+    def driver(self) -> tuple[str, ...]:
+        return self._vendor.driver
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        return self._vendor.levels
+
+    def generator(self, level: str) -> GpuGenerator:
+        """For one of the vendor's levels, or "host", which is for all GPUs that there are levels for.
+
+        Host code does no more than launch: it is for all CPUs, since the GPU is often another machine's.
+        """
+        return GpuGenerator(
+            self._vendor, self._levels(level), cast(HostGenerator, self._host.generator(self._host.levels[0]))
+        )
+
+    def made_for(self, level: str) -> str:
+        """The vendor's levels, and the least CPU."""
+        return f"{self._levels(level)} {self._host.made_for(self._host.levels[0])}"
+
+    def _levels(self, level: str) -> tuple[str, ...]:
+        return self._vendor.default if level == "host" else (level,)
+
+    def check(self, features: Sequence[str]) -> None:
+        """Raise FormatError when this machine's CPU lacks a feature; what the GPU lacks its driver says."""
+        self._host.check([x for x in features if x not in self._vendor.levels])
+
+    def kernels(self, object_: bytes) -> list[str]:
+        """Return what the code says of the kernels."""
+        return list(kernel_notes.lines(self._vendor.notes(object_), self._vendor.roofs))
+
+    def link(self, object_: bytes, symbols: Mapping[str, int]) -> Library:
+        """Load object code; its kernels stay in it until one is launched."""
+        return self._host.link(object_, symbols)

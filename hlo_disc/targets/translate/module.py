@@ -1,0 +1,125 @@
+"""MLIR (func, scf, arith, math, memref, vector, gpu) -> LLVM IR text, for a Machine record.
+
+Regular ops are rows of a table, the rest one small function each; an op that is in no table is a CompileError that
+names it and its location. Functions of the `gpu.module` get its name as a prefix, so that they cannot clash with host
+functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hlo_disc import mlir
+from hlo_disc.errors import CompileError
+from hlo_disc.mlir import ir
+from hlo_disc.targets.machine import Machine
+from hlo_disc.targets.math import vecmath
+from hlo_disc.targets.translate import control, functions, memory, rows, threads, vectors
+from hlo_disc.targets.translate.emit import Handler, ModuleBody
+from hlo_disc.targets.translate.types import Untranslatable
+
+# As schedules spell it.
+NARROW = "hlo_disc.narrow"
+
+HANDLERS: Mapping[str, Handler] = {
+    **rows.HANDLERS,
+    **memory.HANDLERS,
+    **vectors.HANDLERS,
+    **control.HANDLERS,
+    **functions.HANDLERS,
+}
+
+
+def canonicalize(modules: Sequence[ir.Module]) -> None:
+    """Verify modules, and bring them in place to the form that is translated. Raises CompileError."""
+    try:
+        for module in modules:
+            module.operation.verify()
+            mlir.run_passes(module, "canonicalize{top-down=false},cse")
+    except ir.MLIRError as error:
+        raise CompileError(f"the generated MLIR does not verify: {error}") from None
+
+
+def translate(modules: Sequence[ir.Module], machine: Machine) -> str:
+    """The LLVM IR text of verified modules, linked by names. Raises CompileError for what cannot be translated."""
+    attributes = [module.operation.attributes for module in modules]
+    narrow = max((known[NARROW].value for known in attributes if NARROW in known), default=0)
+    out = ModuleBody(machine, {**HANDLERS, **threads.HANDLERS} if machine.threads else HANDLERS, narrow)
+    top = [view.operation for module in modules for view in module.body.operations]
+    host = {functions.name_of(op): functions.symbol(functions.name_of(op)) for op in top if op.name == "func.func"}
+    for op in top:
+        if op.name == "gpu.module":
+            host |= _gpu_module(out, op)
+    if not machine.launches:
+        _check_declared(top)
+    for op in top:
+        if op.name == "func.func":
+            _at(op, functions.host_function, out, op, host[functions.name_of(op)], host)
+        elif op.name != "gpu.module":
+            raise CompileError(f"no translation for the op {op.name} at {op.location}")
+    return _text(out)
+
+
+def _gpu_module(out: ModuleBody, op: ir.Operation) -> dict[str, str]:
+    """Define the functions of a `gpu.module`; returns its kernels by the name that a launch uses."""
+    machine, prefix = out.machine, functions.name_of(op)
+    inner = [view.operation for view in op.regions[0].blocks[0].operations]
+    declared = [functions.name_of(op) for op in inner if _is_declared_kernel(op)]
+    for memory_op in (op for op in inner if op.name == "memref.global"):
+        threads.shared_memory(out, memory_op)
+    inner = [op for op in inner if not _is_declared_kernel(op) and op.name != "memref.global"]
+    symbols = {}
+    for function in inner:
+        if function.name not in ("gpu.func", "func.func"):
+            raise CompileError(f"no translation for the op {function.name} at {function.location}")
+        name = functions.name_of(function)
+        external = function.name == "func.func" and not function.regions[0].blocks
+        alone = external or machine.threads is not None  # then there are no host functions beside it
+        symbols[name] = functions.symbol(name if alone else f"{prefix}.{name}")
+    kernels = {f"{prefix}::{name}": functions.symbol(name) for name in declared if machine.launches}
+    for function in inner:
+        name = functions.name_of(function)
+        is_kernel = function.name == "gpu.func"
+        define = functions.device_function
+        if is_kernel:
+            define = threads.kernel if machine.threads else functions.kernel
+        _at(function, define, out, function, symbols[name], symbols)
+        if is_kernel:
+            kernels[f"{prefix}::{name}"] = symbols[name]
+    return kernels
+
+
+def _check_declared(top: Sequence[ir.Operation]) -> None:
+    """A kernel of another module must be there, with the arguments that the declaration says."""
+    inner = [view.operation for op in top if op.name == "gpu.module" for view in op.regions[0].blocks[0].operations]
+    types = {functions.name_of(op): op.attributes["function_type"] for op in inner if op.name == "gpu.func"}
+    for op in filter(_is_declared_kernel, inner):
+        name, declared = functions.name_of(op), op.attributes["function_type"]
+        if name not in types:
+            raise CompileError(f"the kernel @{name} is declared as {declared}, but no module has it")
+        if types[name] != declared:
+            raise CompileError(f"the kernel @{name} is declared as {declared}, but it is {types[name]}")
+
+
+def _is_declared_kernel(op: ir.Operation) -> bool:
+    return op.name == "func.func" and "gpu.kernel" in op.attributes
+
+
+def _at(op: ir.Operation, define, *arguments) -> None:
+    try:
+        define(*arguments)
+    except Untranslatable as error:
+        raise CompileError(f"cannot translate {op.name} @{functions.name_of(op)} at {op.location}: {error}") from None
+
+
+def _text(out: ModuleBody) -> str:
+    math = vecmath.define(out.math, out.machine)
+    for name, line in math.declarations.items():
+        out.declarations.setdefault(name, line)
+    head = [f'target triple = "{out.machine.triple}"', f'target datalayout = "{out.machine.layout}"']
+    return (
+        "\n".join(
+            [*head, *out.declarations.values(), *math.functions, *out.functions, out.machine.metadata, *out.loops]
+        )
+        + "\n"
+    )

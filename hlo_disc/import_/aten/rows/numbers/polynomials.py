@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
-from hlo_disc.import_.aten.rows.elementwise import elementwise
+from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise
 from hlo_disc.import_.by_jax import by_jax
 
 Array = Any

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.import_.aten.rows.reductions import computed
+from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.tensors import BOOL, I64
 from hlo_disc.import_.elements import ONE
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.import_.aten.rows.pools import maxima_backward
+from hlo_disc.import_.aten.rows.windows.pools import maxima_backward
 from hlo_disc.import_.aten.tensors import Size
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
-from hlo_disc.import_.aten.rows.reductions import computed
+from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.tensors import I64
 
 if TYPE_CHECKING:

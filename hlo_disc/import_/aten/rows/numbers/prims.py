@@ -15,9 +15,10 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.import_.aten.rows import elementwise as aten
-from hlo_disc.import_.aten.rows import reductions, special
-from hlo_disc.import_.aten.rows.elementwise import elementwise
+from hlo_disc.import_.aten.rows.axes import reductions
+from hlo_disc.import_.aten.rows.numbers import elementwise as aten
+from hlo_disc.import_.aten.rows.numbers import special
+from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise
 from hlo_disc.import_.aten.tensors import F64, I32
 from hlo_disc.import_.by_jax import by_jax
 

@@ -14,12 +14,12 @@ from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.combiners import identity
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
-from hlo_disc.import_.aten.rows import places
-from hlo_disc.import_.aten.rows.chosen import unmasked
-from hlo_disc.import_.aten.rows.elementwise import floor_divide
-from hlo_disc.import_.aten.rows.places import Places
-from hlo_disc.import_.aten.rows.reductions import computed
-from hlo_disc.import_.aten.rows.views import bounds, place
+from hlo_disc.import_.aten.rows.axes.reductions import computed
+from hlo_disc.import_.aten.rows.axes.views import bounds, place
+from hlo_disc.import_.aten.rows.indexing import places
+from hlo_disc.import_.aten.rows.indexing.chosen import unmasked
+from hlo_disc.import_.aten.rows.indexing.places import Places
+from hlo_disc.import_.aten.rows.numbers.elementwise import floor_divide
 from hlo_disc.import_.aten.tensors import BOOL, I64, Operand, Size
 from hlo_disc.import_.elements import ONE, ZERO
 

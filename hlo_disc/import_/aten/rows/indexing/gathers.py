@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.import_.aten.rows import places
+from hlo_disc.import_.aten.rows.indexing import places
 from hlo_disc.import_.aten.tensors import Size
 from hlo_disc.import_.elements import ONE, ZERO
 

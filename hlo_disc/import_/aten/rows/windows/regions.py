@@ -13,8 +13,8 @@ from torch import Tensor
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.rows import places
-from hlo_disc.import_.aten.rows.chosen import where
+from hlo_disc.import_.aten.rows.indexing import places
+from hlo_disc.import_.aten.rows.indexing.chosen import where
 from hlo_disc.import_.by_jax import traced
 
 if TYPE_CHECKING:

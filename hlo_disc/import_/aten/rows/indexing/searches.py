@@ -9,8 +9,8 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.rows import places
-from hlo_disc.import_.aten.rows.reductions import computed
+from hlo_disc.import_.aten.rows.axes.reductions import computed
+from hlo_disc.import_.aten.rows.indexing import places
 from hlo_disc.import_.aten.tensors import I32, I64, Operand
 
 if TYPE_CHECKING:

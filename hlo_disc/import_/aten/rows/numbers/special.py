@@ -12,8 +12,8 @@ import numpy as np
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.import_.aten.rows.elementwise import elementwise
-from hlo_disc.import_.aten.rows.reductions import computed
+from hlo_disc.import_.aten.rows.axes.reductions import computed
+from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise
 from hlo_disc.import_.by_jax import by_jax, traced
 
 if TYPE_CHECKING:

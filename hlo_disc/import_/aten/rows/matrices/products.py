@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.import_.aten.rows.reductions import computed
+from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.tensors import I32, Operand
 
 if TYPE_CHECKING:

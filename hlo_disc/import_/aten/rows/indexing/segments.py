@@ -10,9 +10,9 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.combiners import identity
 from hlo_disc.dynamic_hlo.sizes.dim import dim_product
-from hlo_disc.import_.aten.rows import places
-from hlo_disc.import_.aten.rows.reductions import computed
-from hlo_disc.import_.aten.rows.searches import found
+from hlo_disc.import_.aten.rows.axes.reductions import computed
+from hlo_disc.import_.aten.rows.indexing import places
+from hlo_disc.import_.aten.rows.indexing.searches import found
 from hlo_disc.import_.aten.tensors import I64, Operand
 from hlo_disc.import_.elements import ONE
 

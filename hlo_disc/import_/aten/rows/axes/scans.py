@@ -14,8 +14,8 @@ from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Region, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.combiners import identity
-from hlo_disc.import_.aten.rows.reductions import computed
-from hlo_disc.import_.aten.rows.sorting import numbered
+from hlo_disc.import_.aten.rows.axes.reductions import computed
+from hlo_disc.import_.aten.rows.axes.sorting import numbered
 from hlo_disc.import_.aten.tensors import BOOL, I32, I64
 from hlo_disc.import_.elements import ONE
 

@@ -14,8 +14,8 @@ from torch.fx import Node
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
-from hlo_disc.import_.aten.rows import places
-from hlo_disc.import_.aten.rows.reductions import computed
+from hlo_disc.import_.aten.rows.axes.reductions import computed
+from hlo_disc.import_.aten.rows.indexing import places
 from hlo_disc.import_.aten.tensors import I64, Size
 from hlo_disc.import_.elements import ONE, ZERO
 

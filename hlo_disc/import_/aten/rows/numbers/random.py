@@ -18,8 +18,8 @@ from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.passes.complex.reals import Real
-from hlo_disc.import_.aten.rows.pools import numbered
-from hlo_disc.import_.aten.rows.reductions import computed
+from hlo_disc.import_.aten.rows.axes.reductions import computed
+from hlo_disc.import_.aten.rows.windows.pools import numbered
 from hlo_disc.import_.aten.tensors import BOOL, F32, F64, I64, Operand, Size
 from hlo_disc.import_.handlers.random import threefry
 

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
-from hlo_disc.import_.aten.rows import bessel_coefficients as c
-from hlo_disc.import_.aten.rows.elementwise import elementwise
-from hlo_disc.import_.aten.rows.special import zeta
+from hlo_disc.import_.aten.rows.numbers import bessel_coefficients as c
+from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise
+from hlo_disc.import_.aten.rows.numbers.special import zeta
 from hlo_disc.import_.by_jax import by_jax
 
 Array = Any

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.rows.reductions import computed
+from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.aten.tensors import F64, I64, Operand
 from hlo_disc.import_.handlers.gather import make_take
 

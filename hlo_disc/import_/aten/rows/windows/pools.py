@@ -16,9 +16,9 @@ from hlo_disc.dynamic_hlo.ir.graph import Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.combiners import identity, monoid_region
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.rows import places
-from hlo_disc.import_.aten.rows.convolutions import each
-from hlo_disc.import_.aten.rows.reductions import computed
+from hlo_disc.import_.aten.rows.axes.reductions import computed
+from hlo_disc.import_.aten.rows.indexing import places
+from hlo_disc.import_.aten.rows.windows.convolutions import each
 from hlo_disc.import_.aten.tensors import I64, Size
 from hlo_disc.import_.elements import ONE, ZERO
 

@@ -15,9 +15,9 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.graph import Value
 from hlo_disc.dynamic_hlo.ops.combiners import identity
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.rows.convolutions import each
-from hlo_disc.import_.aten.rows.pools import maxima_backward, maximum_region, numbered
-from hlo_disc.import_.aten.rows.reductions import computed
+from hlo_disc.import_.aten.rows.axes.reductions import computed
+from hlo_disc.import_.aten.rows.windows.convolutions import each
+from hlo_disc.import_.aten.rows.windows.pools import maxima_backward, maximum_region, numbered
 from hlo_disc.import_.aten.tensors import I64, Operand, Size
 from hlo_disc.import_.elements import ONE
 from hlo_disc.import_.handlers.gather import make_take

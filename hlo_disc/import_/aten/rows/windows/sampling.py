@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.import_.aten.rows.reductions import computed
+from hlo_disc.import_.aten.rows.axes.reductions import computed
 from hlo_disc.import_.by_jax import traced
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import sympy
 
 from hlo_disc.dynamic_hlo.ir.graph import Shape, Value
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.import_.aten.rows import places
-from hlo_disc.import_.aten.rows.searches import found
-from hlo_disc.import_.aten.rows.sorting import ordered
+from hlo_disc.import_.aten.rows.axes.sorting import ordered
+from hlo_disc.import_.aten.rows.indexing import places
+from hlo_disc.import_.aten.rows.indexing.searches import found
 from hlo_disc.import_.aten.tensors import BOOL, I64, Operand, Size
 from hlo_disc.import_.elements import ONE
 

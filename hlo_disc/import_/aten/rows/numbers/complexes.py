@@ -10,9 +10,9 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Value
-from hlo_disc.import_.aten.rows.elementwise import elementwise, is_float, is_nan
-from hlo_disc.import_.aten.rows.prims import conjugate
-from hlo_disc.import_.aten.rows.views import view_as_complex, view_as_real
+from hlo_disc.import_.aten.rows.axes.views import view_as_complex, view_as_real
+from hlo_disc.import_.aten.rows.numbers.elementwise import elementwise, is_float, is_nan
+from hlo_disc.import_.aten.rows.numbers.prims import conjugate
 
 if TYPE_CHECKING:
     from hlo_disc.import_.aten.reader import AtenReader

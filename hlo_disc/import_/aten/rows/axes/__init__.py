@@ -1,0 +1,1 @@
+"""Rows of ops along axes: reductions, scans, sorts, views."""

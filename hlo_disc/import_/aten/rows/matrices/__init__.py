@@ -1,0 +1,1 @@
+"""Rows of products of matrices, attention, linear algebra and transforms."""

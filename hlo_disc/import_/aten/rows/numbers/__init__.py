@@ -1,0 +1,1 @@
+"""Rows of ops on single elements: arithmetic, functions, complex numbers, random numbers."""

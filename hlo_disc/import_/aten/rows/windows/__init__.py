@@ -1,0 +1,1 @@
+"""Rows of convolutions, pools, resampling and padding."""

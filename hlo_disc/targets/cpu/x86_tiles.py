@@ -1,7 +1,7 @@
 """AMX: eight registers of 16 lines of 64 bytes.
 
-Actions are those of `stitch/schedules/dot/bf16_tiles.py`; the instructions' words: Intel's Architecture Instruction Set
-Extensions Programming Reference, chapter 3.
+Actions are those of `stitch/schedules/dot/tiles/bf16_tiles.py`. The instructions' words are those of Intel's Architecture
+Instruction Set Extensions Programming Reference, chapter 3.
 """
 
 from __future__ import annotations

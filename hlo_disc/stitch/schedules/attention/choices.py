@@ -5,8 +5,8 @@
         for each tile of 6, 4, 2 or 1 rows: scores of all keys; sweep the rows; weights x values; epilogue
 
 With few query rows (decoding) the keys are read where they lie, with lanes along the head. Where the machine multiplies
-small matrices of bf16 both dots do (`dot/bf16_tiles.py`), with 32 rows a tile; weights that are bf16 are rounded before
-the second, as the program says.
+small matrices of bf16 both dots do (`dot/tiles/bf16_tiles.py`), with 32 rows a tile. Weights that are bf16 are rounded
+before the second, as the program says.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO, Strided
 from hlo_disc.stitch.schedule import PART
 from hlo_disc.stitch.schedules.attention.sweep import Sweep
-from hlo_disc.stitch.schedules.dot.bf16_dot import panel_depth
-from hlo_disc.stitch.schedules.dot.bf16_tiles import ROWS, register_tile, rest_elements, tiles_of_registers
 from hlo_disc.stitch.schedules.dot.choices import BF16, is_paired, tile_vectors
 from hlo_disc.stitch.schedules.dot.epilogue import Epilogue
-from hlo_disc.stitch.schedules.dot.kernel import panel_steps, rows_of_tiles
-from hlo_disc.stitch.schedules.dot.microkernel import inner_tile, outer_tile
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, KAxis, Operand
-from hlo_disc.stitch.schedules.dot.pack import PanelPacker
 from hlo_disc.stitch.schedules.dot.product import Product, contraction, epilogue_of, operand
+from hlo_disc.stitch.schedules.dot.tiles.bf16_dot import panel_depth
+from hlo_disc.stitch.schedules.dot.tiles.bf16_tiles import ROWS, register_tile, rest_elements, tiles_of_registers
+from hlo_disc.stitch.schedules.dot.tiles.kernel import panel_steps, rows_of_tiles
+from hlo_disc.stitch.schedules.dot.tiles.microkernel import inner_tile, outer_tile
+from hlo_disc.stitch.schedules.dot.tiles.pack import PanelPacker
 from hlo_disc.stitch.schedules.dot.variant import MOST_BLOCKS, row_chunks
 from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
 from hlo_disc.stitch.variant import Choice, Condition

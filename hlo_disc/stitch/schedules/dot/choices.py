@@ -27,18 +27,18 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
-from hlo_disc.stitch.schedules.dot.bf16_tiles import VECTORS
-from hlo_disc.stitch.schedules.dot.blocked_kernel import AcrossDot, BlockedDot
-from hlo_disc.stitch.schedules.dot.forms import InnerDot, NarrowDot, PackedDot, StreamDot
 from hlo_disc.stitch.schedules.dot.operand import DotTypes
-from hlo_disc.stitch.schedules.dot.pack import PanelPacking
-from hlo_disc.stitch.schedules.dot.packed_tiles import PackedTilesDot
 from hlo_disc.stitch.schedules.dot.product import Product, product, swapped
 from hlo_disc.stitch.schedules.dot.shared_dot import shared_dot
-from hlo_disc.stitch.schedules.dot.team_dot import team_choices
-from hlo_disc.stitch.schedules.dot.transposed_lhs import TransposedDot, is_transposed
+from hlo_disc.stitch.schedules.dot.teams.team_dot import team_choices
+from hlo_disc.stitch.schedules.dot.tiles.bf16_tiles import VECTORS
+from hlo_disc.stitch.schedules.dot.tiles.blocked_kernel import AcrossDot, BlockedDot
+from hlo_disc.stitch.schedules.dot.tiles.forms import InnerDot, NarrowDot, PackedDot, StreamDot
+from hlo_disc.stitch.schedules.dot.tiles.pack import PanelPacking
+from hlo_disc.stitch.schedules.dot.tiles.packed_tiles import PackedTilesDot
+from hlo_disc.stitch.schedules.dot.tiles.transposed_lhs import TransposedDot, is_transposed
+from hlo_disc.stitch.schedules.dot.tiles.window_tiles import WindowTilesDot
 from hlo_disc.stitch.schedules.dot.variant import DotVariant
-from hlo_disc.stitch.schedules.dot.window_tiles import WindowTilesDot
 from hlo_disc.stitch.variant import Choice, Condition
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

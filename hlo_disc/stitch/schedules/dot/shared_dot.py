@@ -27,7 +27,7 @@ from hlo_disc.stitch.schedules.row.choices import row_choices
 from hlo_disc.stitch.variant import Choice, Condition, Variant, decided
 
 if TYPE_CHECKING:
-    from hlo_disc.stitch.schedules.dot.team_dot import TeamDot
+    from hlo_disc.stitch.schedules.dot.teams.team_dot import TeamDot
     from hlo_disc.stitch.schedules.dot.variant import DotVariant
 
 # Parts of K. Results that are few: their sums of all parts take 4 MiB. Products a result that are many.

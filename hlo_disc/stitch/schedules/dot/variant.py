@@ -21,13 +21,13 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE
-from hlo_disc.stitch.schedules.dot.bf16_tiles import ROWS, rest_elements
 from hlo_disc.stitch.schedules.dot.operand import DotTypes
 from hlo_disc.stitch.schedules.dot.product import Product
+from hlo_disc.stitch.schedules.dot.tiles.bf16_tiles import ROWS, rest_elements
 from hlo_disc.stitch.schedules.kernel import each_item, group_kernel
 
 if TYPE_CHECKING:
-    from hlo_disc.stitch.schedules.dot.kernel import TileKernel
+    from hlo_disc.stitch.schedules.dot.tiles.kernel import TileKernel
 
 # Blocks that every call should have, as long as each has so many rows that bringing its panel together costs little,
 # or reading it where it is packed.

@@ -13,11 +13,11 @@ from hlo_disc.dynamic_hlo.sizes.dim import ONE, Dim
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
-from hlo_disc.stitch.schedules.dot.bf16_dot import packed_depth
-from hlo_disc.stitch.schedules.dot.bf16_tiles import DEPTH
 from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, KAxis, Operand, Rows, k_axis, matrix, routine, scalar
-from hlo_disc.stitch.schedules.dot.packed_tiles import PackedTilesDot, PackedTilesKernel
 from hlo_disc.stitch.schedules.dot.product import Axis, position
+from hlo_disc.stitch.schedules.dot.tiles.bf16_dot import packed_depth
+from hlo_disc.stitch.schedules.dot.tiles.bf16_tiles import DEPTH
+from hlo_disc.stitch.schedules.dot.tiles.packed_tiles import PackedTilesDot, PackedTilesKernel
 from hlo_disc.stitch.schedules.dot.variant import panels_together
 
 

@@ -12,10 +12,10 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar
 from hlo_disc.stitch.fusion.strided import ZERO
-from hlo_disc.stitch.schedules.dot.bf16_tiles import ROWS
-from hlo_disc.stitch.schedules.dot.blocked_kernel import MOST_ROWS, BlockedDot, BlockedKernel
-from hlo_disc.stitch.schedules.dot.forms import PackedDot, PackedKernel
 from hlo_disc.stitch.schedules.dot.operand import Operand
+from hlo_disc.stitch.schedules.dot.tiles.bf16_tiles import ROWS
+from hlo_disc.stitch.schedules.dot.tiles.blocked_kernel import MOST_ROWS, BlockedDot, BlockedKernel
+from hlo_disc.stitch.schedules.dot.tiles.forms import PackedDot, PackedKernel
 
 # Elements of rows that stay in the second cache.
 CACHED = 1 << 18

@@ -20,14 +20,14 @@ from hlo_disc.stitch.codegen.threads import ThreadLanes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.strided import ONE
 from hlo_disc.stitch.schedules.dot.epilogue import Stores
-from hlo_disc.stitch.schedules.dot.fma_tile import FastMatrix, FmaTile
-from hlo_disc.stitch.schedules.dot.kernel import ProductKernel
-from hlo_disc.stitch.schedules.dot.mma_tile import MmaTile
 from hlo_disc.stitch.schedules.dot.operand import at_once
 from hlo_disc.stitch.schedules.dot.product import Axis, Product, position
+from hlo_disc.stitch.schedules.dot.teams.fma_tile import FastMatrix, FmaTile
+from hlo_disc.stitch.schedules.dot.teams.mma_tile import MmaTile
+from hlo_disc.stitch.schedules.dot.tiles.kernel import ProductKernel
 
 if TYPE_CHECKING:
-    from hlo_disc.stitch.schedules.dot.team_dot import TeamDot
+    from hlo_disc.stitch.schedules.dot.teams.team_dot import TeamDot
 
 # An index, and what it is below.
 Bounded = tuple[Scalar, Scalar]

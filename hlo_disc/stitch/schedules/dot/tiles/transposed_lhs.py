@@ -15,12 +15,12 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.strided import ONE
-from hlo_disc.stitch.schedules.dot.blocked_kernel import MOST_ROWS, BlockedDot, BlockedKernel
 from hlo_disc.stitch.schedules.dot.epilogue import is_plain
-from hlo_disc.stitch.schedules.dot.micro_panels import copy_rows, row_panel_elements
-from hlo_disc.stitch.schedules.dot.microkernel import outer_tile
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, KAxis, Operand
 from hlo_disc.stitch.schedules.dot.product import Product
+from hlo_disc.stitch.schedules.dot.tiles.blocked_kernel import MOST_ROWS, BlockedDot, BlockedKernel
+from hlo_disc.stitch.schedules.dot.tiles.micro_panels import copy_rows, row_panel_elements
+from hlo_disc.stitch.schedules.dot.tiles.microkernel import outer_tile
 from hlo_disc.stitch.schedules.dot.variant import panels_together
 
 # As much of K as is copied at a time: 64 columns and MOST_ROWS rows of it stay in a core's cache.

@@ -12,10 +12,10 @@ from hlo_disc.device import Mma, Tile
 from hlo_disc.mlir import ir, vector
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar, Val
-from hlo_disc.stitch.schedules.dot.chunks import ROUND, Chunks, Layout, turns
-from hlo_disc.stitch.schedules.dot.fma_tile import FastMatrix, leave_sums
-from hlo_disc.stitch.schedules.dot.mma_operands import ByParts, ByThreads, held_at
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, Place, Staging, at_once
+from hlo_disc.stitch.schedules.dot.teams.chunks import ROUND, Chunks, Layout, turns
+from hlo_disc.stitch.schedules.dot.teams.fma_tile import FastMatrix, leave_sums
+from hlo_disc.stitch.schedules.dot.teams.mma_operands import ByParts, ByThreads, held_at
 
 
 def mma_staging(types: DotTypes, mma: Mma) -> Staging:

@@ -16,13 +16,13 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
-from hlo_disc.stitch.schedules.dot.fma_tile import FmaTile, fma_staging
 from hlo_disc.stitch.schedules.dot.library_dot import library_dot
-from hlo_disc.stitch.schedules.dot.mma_tile import MmaTile, mma_staging
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, Staging
 from hlo_disc.stitch.schedules.dot.product import Product, swapped
 from hlo_disc.stitch.schedules.dot.shared_dot import shared_dot
-from hlo_disc.stitch.schedules.dot.team_kernel import TeamKernel, along_k
+from hlo_disc.stitch.schedules.dot.teams.fma_tile import FmaTile, fma_staging
+from hlo_disc.stitch.schedules.dot.teams.mma_tile import MmaTile, mma_staging
+from hlo_disc.stitch.schedules.dot.teams.team_kernel import TeamKernel, along_k
 from hlo_disc.stitch.schedules.kernel import group_kernel
 from hlo_disc.stitch.variant import Choice, Condition, When
 

@@ -20,10 +20,10 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
-from hlo_disc.stitch.schedules.dot.bf16_dot import copy_pairs, packed_depth, panel_depth
-from hlo_disc.stitch.schedules.dot.micro_panels import copy_panel, gather_panel, run_panel, transpose_panel
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, Operand
 from hlo_disc.stitch.schedules.dot.product import Axis, Product, position
+from hlo_disc.stitch.schedules.dot.tiles.bf16_dot import copy_pairs, packed_depth, panel_depth
+from hlo_disc.stitch.schedules.dot.tiles.micro_panels import copy_panel, gather_panel, run_panel, transpose_panel
 
 
 class PanelPacker:

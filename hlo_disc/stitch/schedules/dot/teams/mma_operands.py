@@ -15,8 +15,8 @@ import numpy as np
 from hlo_disc.device import Held, Mma
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Scalar, Val
-from hlo_disc.stitch.schedules.dot.chunks import ROUND, Chunks
 from hlo_disc.stitch.schedules.dot.operand import at_once
+from hlo_disc.stitch.schedules.dot.teams.chunks import ROUND, Chunks
 
 # The operands of a step: of a warp's rows, and of its columns.
 Factors = tuple[list[Val], list[Val]]

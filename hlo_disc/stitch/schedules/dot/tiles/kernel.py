@@ -12,12 +12,12 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import row_major
-from hlo_disc.stitch.schedules.dot.bf16_dot import pair_tile
-from hlo_disc.stitch.schedules.dot.bf16_tiles import register_tile, tiles_of_registers
 from hlo_disc.stitch.schedules.dot.epilogue import Epilogue, is_plain
-from hlo_disc.stitch.schedules.dot.microkernel import outer_tile
 from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, KAxis, Operand, Rows
 from hlo_disc.stitch.schedules.dot.product import Product, position
+from hlo_disc.stitch.schedules.dot.tiles.bf16_dot import pair_tile
+from hlo_disc.stitch.schedules.dot.tiles.bf16_tiles import register_tile, tiles_of_registers
+from hlo_disc.stitch.schedules.dot.tiles.microkernel import outer_tile
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.schedules.dot.variant import DotVariant

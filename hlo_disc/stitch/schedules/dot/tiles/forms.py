@@ -11,10 +11,10 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.strided import ONE, ZERO
-from hlo_disc.stitch.schedules.dot.bf16_dot import packed_depth, pair_inner
-from hlo_disc.stitch.schedules.dot.kernel import TileKernel, panel_steps
-from hlo_disc.stitch.schedules.dot.microkernel import inner_tile
 from hlo_disc.stitch.schedules.dot.operand import Operand, Rows
+from hlo_disc.stitch.schedules.dot.tiles.bf16_dot import packed_depth, pair_inner
+from hlo_disc.stitch.schedules.dot.tiles.kernel import TileKernel, panel_steps
+from hlo_disc.stitch.schedules.dot.tiles.microkernel import inner_tile
 from hlo_disc.stitch.schedules.dot.variant import DotVariant
 
 

@@ -14,10 +14,10 @@ from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.epilogue import is_plain
-from hlo_disc.stitch.schedules.dot.kernel import TileKernel
 from hlo_disc.stitch.schedules.dot.operand import KAxis, Operand
-from hlo_disc.stitch.schedules.dot.pack import PanelPacker, WindowPacker
 from hlo_disc.stitch.schedules.dot.product import Axis
+from hlo_disc.stitch.schedules.dot.tiles.kernel import TileKernel
+from hlo_disc.stitch.schedules.dot.tiles.pack import PanelPacker, WindowPacker
 from hlo_disc.stitch.schedules.dot.variant import DotVariant
 
 # Rows of a block that copies its panel: their sums stay in fast memory.

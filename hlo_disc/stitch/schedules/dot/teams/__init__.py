@@ -1,0 +1,1 @@
+"""Dots whose tiles are shared by teams of threads."""

@@ -1,6 +1,6 @@
 """AMX: eight registers of 16 lines of 64 bytes.
 
-Actions are those of `stitch/schedules/dot/tiles/bf16_tiles.py`. The instructions' words are those of Intel's Architecture
+Actions are in `stitch/schedules/dot/tiles/bf16_tiles.py`. Words of instructions are those of Intel's Architecture
 Instruction Set Extensions Programming Reference, chapter 3.
 """
 

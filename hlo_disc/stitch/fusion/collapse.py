@@ -46,6 +46,7 @@ class _Collapse:
         self.real: dict[Value, list[int]] = {}
         self.merged: dict[Value, list[list[int]]] = {}
         self.new: dict[Value, Value] = {}
+        self.sizes: dict[Dim, Dim] = {}
 
     def run(self) -> Group:
         for op in self.group.ops:
@@ -278,7 +279,19 @@ class _Collapse:
         return found
 
     def _shape(self, value: Value) -> Shape:
-        return tuple(dim_product(value.shape[a] for a in run) for run in self._runs(value))
+        return self._products(value.shape, self._runs(value))
+
+    def _products(self, sizes: Shape, runs: list[list[int]]) -> Shape:
+        """The sizes of merged axes."""
+        return tuple(sizes[r[0]] if len(r) == 1 else dim_product(self._size(sizes[a]) for a in r) for r in runs)
+
+    def _size(self, d: Dim) -> Dim:
+        """One spelling for equal sizes: that factors are equal facts may know, and not that their products are."""
+        known = self.sizes.get(d)
+        if known is None:
+            equal = (x for x in self.sizes.values() if self.facts.equal(x, d) is Truth.YES)
+            known = self.sizes[d] = next(equal, d)
+        return known
 
     def _at(self, value: Value, axis: int) -> int | None:
         return next((i for i, run in enumerate(self._runs(value)) if axis in run), None)
@@ -332,8 +345,8 @@ class _Collapse:
             case "dynamic_slice":
                 x, *starts = operands
                 runs = _all_runs(self._runs(op.operands[0]), op.operands[0].rank)
-                first = _reshape(x, _products(op.operands[0].shape, runs), op.loc)
-                sizes = _products(op.result.shape, runs)
+                first = _reshape(x, self._products(op.operands[0].shape, runs), op.loc)
+                sizes = self._products(op.result.shape, runs)
                 taken = [first.result, *(starts[run[0]] for run in runs)]
                 middle = make_op(op.name, taken, {"sizes": sizes}, [(result.dtype, sizes)], op.loc)
                 last = _reshape(middle.result, shape, op.loc)
@@ -361,10 +374,14 @@ class _Collapse:
         (x, indices), result = op.operands, op.result
         runs = [_all_runs(self._runs(v), v.rank) for v in (x, indices, result)]
         made = [
-            _reshape(new, _products(v.shape, r), op.loc) for new, v, r in zip(operands, op.operands, runs, strict=False)
+            _reshape(new, self._products(v.shape, r), op.loc)
+            for new, v, r in zip(operands, op.operands, runs, strict=False)
         ]
-        attrs = {**self._numbers(op, x, indices, result), "slice_sizes": _products(op.attrs["slice_sizes"], runs[0])}
-        types = [(result.dtype, _products(result.shape, runs[2]))]
+        attrs = {
+            **self._numbers(op, x, indices, result),
+            "slice_sizes": self._products(op.attrs["slice_sizes"], runs[0]),
+        }
+        types = [(result.dtype, self._products(result.shape, runs[2]))]
         middle = make_op(op.name, [m.result for m in made], attrs, types, op.loc)
         last = _reshape(middle.result, self._shape(result), op.loc)
         self.new[result] = last.result
@@ -374,8 +391,8 @@ class _Collapse:
         """Make a scatter of fewer axes. Its operands are in the results already, which keep their axes of size 1."""
         count = op.attrs["count"]
         xs, moved, captured = op.operands[:count], op.operands[count : 2 * count + 1], op.operands[2 * count + 1 :]
-        shape = _products(xs[0].shape, _all_runs(self._runs(op.results[0]), xs[0].rank))
-        made = [_reshape(self.new[v], _products(v.shape, _all_runs(self._runs(v), v.rank)), op.loc) for v in moved]
+        shape = self._products(xs[0].shape, _all_runs(self._runs(op.results[0]), xs[0].rank))
+        made = [_reshape(self.new[v], self._products(v.shape, _all_runs(self._runs(v), v.rank)), op.loc) for v in moved]
         attrs = {**op.attrs, **self._numbers(op, op.results[0], moved[0], moved[1])}
         operands = [Value(x.dtype, shape) for x in xs] + [m.result for m in made] + [self.new[v] for v in captured]
         new = make_op(op.name, operands, attrs, [(x.dtype, shape) for x in xs], op.loc)
@@ -404,7 +421,7 @@ class _Collapse:
         shape, starts, strides, axes = [], [], [], []
         for run in _all_runs(self._runs(x), x.rank):
             at = self._at(x, run[0])
-            shape.append(dim_product(place.shape[a] for a in run))
+            shape += self._products(place.shape, [run])
             start = place.starts[run[0]]
             starts.append(self.new[start] if isinstance(start, Value) else start)
             strides.append(place.strides[run[0]])
@@ -416,11 +433,6 @@ def _all_runs(runs: list[list[int]], rank: int) -> list[list[int]]:
     """The runs and the axes of size 1 between them, in order."""
     covered = {a for run in runs for a in run}
     return sorted([*runs, *([a] for a in range(rank) if a not in covered)])
-
-
-def _products(sizes: Shape, runs: list[list[int]]) -> Shape:
-    """The sizes of merged axes."""
-    return tuple(dim_product(sizes[a] for a in run) for run in runs)
 
 
 def _reshape(x: Value, shape: Shape, loc: str) -> Op:

@@ -155,7 +155,8 @@ def noted(
         command += ["-p", "no:cacheprovider", "-p", noticing.__name__, *options]
         if package != PACKAGE:  # tests and children must not find the package where they are started instead
             environment |= {"PYTHONPATH": f"{package.parent}{os.pathsep}{HERE}", "PYTHONSAFEPATH": "1"}
-            command += ["-o", "pythonpath=tests/oracle tests/emulator tests/aarch64"]
+            settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+            command += ["-o", f"pythonpath={' '.join(path for path in settings['pythonpath'] if path != '.')}"]
         command += [ROOT / "tests" / test for test in tests]
         status: int | None = None
         with suppress(subprocess.TimeoutExpired):

@@ -418,7 +418,8 @@ class _Collapse:
     def _rebuild_place(self, place: Place) -> Place:
         """The target's axes merged as the output's are; an axis of size 1 that has a start stays."""
         (x,) = self.group.outputs
-        shape, starts, strides, axes = [], [], [], []
+        shape: list[Dim] = []
+        starts, strides, axes = [], [], []
         for run in _all_runs(self._runs(x), x.rank):
             at = self._at(x, run[0])
             shape += self._products(place.shape, [run])

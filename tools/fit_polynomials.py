@@ -1,4 +1,4 @@
-"""Derive the coefficients in hlo_disc/targets/math_*.py: minimax polynomials and rationals, rounded to f32.
+"""Derive the coefficients in hlo_disc/targets/math: minimax polynomials and rationals, rounded to f32.
 
 Run `python tools/fit_polynomials.py [name ...]`; each line printed is a table to paste. A minimax fit on a grid is a
 linear program. Coefficients are rounded to f32 one after another, the ones still free being fitted again to make up for

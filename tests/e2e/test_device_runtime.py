@@ -136,8 +136,8 @@ def test_every_call_of_the_driver_may_fail(name, target, error, raised):
 @pytest.mark.parametrize("target", TARGETS)
 def test_many_calls_leak_nothing_and_launches_are_cheap(target):
     program = launches.compiled(target)
-    assert launches.idle(lambda: launches.of_a_launch(program)) < 1.5e-6
-    assert launches.idle(lambda: launches.leaked(program, launches.CALLS)) == 0
+    assert launches.idle(launches.of_a_launch, program) < 1.5e-6
+    assert launches.idle(launches.leaked, program, launches.CALLS) == 0
 
 
 def test_an_error_names_the_kernel():

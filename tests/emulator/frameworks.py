@@ -17,6 +17,7 @@ import emulated
 import numpy as np
 
 CUDA, ROCM = 2, 10  # DLPack's numbers of devices
+KINDS = {"emulated-cuda": CUDA, "emulated-ptx": CUDA, "emulated-rocm": ROCM}
 MODULE = "streamed_framework"  # that defines the type of the tensors with streams
 _here = threading.local()
 

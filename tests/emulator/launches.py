@@ -26,11 +26,11 @@ def compiled(target: str) -> hlo_disc.Executable:
     )
 
 
-def idle(run: Callable[[], Any]) -> Any:
+def idle(run: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function while launches do nothing."""
     emulated.emulator().fake_idle(True)
     try:
-        return run()
+        return run(*arguments)
     finally:
         emulated.emulator().fake_idle(False)
 
@@ -51,7 +51,7 @@ def of_a_launch(program: hlo_disc.Executable) -> float:
 def of_an_argument(target: str, count: int = 199) -> tuple[float, float]:
     """Seconds of a call of so many tensors of the GPU, and what each of them has of it: the least of a few."""
     maker = hlo_disc.compile(lambda x: x + 1, "f32[n]", target=target)
-    framework = frameworks.Framework(1, frameworks.ROCM if target == "emulated-rocm" else frameworks.CUDA)
+    framework = frameworks.Framework(1, frameworks.KINDS[target])
     tensor = maker(framework.put(np.ones(8, np.float32)))
 
     def seconds(arguments: int) -> float:
@@ -75,14 +75,14 @@ def main() -> None:
     emulated.register()
     for target in TARGETS:
         program = compiled(target)
-        seconds = idle(lambda: of_a_launch(program))  # noqa: B023
+        seconds = idle(of_a_launch, program)
         start = time.perf_counter()
-        left = idle(lambda: leaked(program, CALLS))  # noqa: B023
+        left = idle(leaked, program, CALLS)
         call = (time.perf_counter() - start) / CALLS
         print(
             f"{target}: {seconds * 1e6:.2f} µs a launch; {call * 1e6:.1f} µs a call, {left} leaked by {CALLS} of them"
         )
-        whole, each = idle(lambda: of_an_argument(target))  # noqa: B023
+        whole, each = idle(of_an_argument, target)
         print(f"{target}: {each * 1e6:.2f} µs a tensor of the GPU; {whole * 1e6:.0f} µs a call of 199")
 
 

@@ -23,21 +23,19 @@ _FUNCTION = re.compile(
     r"(?P<rest>[^{;]*)(?P<body>[{;])",
     re.S,
 )
-
-
 OPS = ptx_ops.OPS | ptx_memory.OPS
 # Parts of opcodes that instructions look at, or that say nothing of the result.
 _KNOWN = frozenset(
     """rn rna rni rzi rmi rpi ftz approx full lo hi wide l r wrap clamp NaN and or xor add exch cas min max
-    nc volatile relaxed acquire release acq_rel weak gpu cta sys L1 L2 evict_first evict_last v2 v4 to cas proxy
-    sync aligned warp async ca cg commit_group wait_group bfly up down idx cta all row col x4 trans satfinite
-    m16n8k16 m16n8k8 m16n8k32 m8n8k4 m8n8 pred""".split()
+    nc volatile relaxed acquire release acq_rel weak gpu cta sys L1 L2 evict_first evict_last v2 v4 to proxy
+    sync aligned warp async ca cg commit_group wait_group bfly up down idx all row col x4 trans satfinite
+    m16n8k16 m16n8k8 m16n8k32 m8n8k4 m8n8""".split()
 ).union(
     ptx_memory.SPACES,
     ptx_ops.ORDERED,
     ptx_ops.UNSIGNED,
-    (f"{kind}{n}" for kind in "busf" for n in (8, 16, 32, 64)),
-    ("bf16", "bf16x2", "f16x2", "tf32"),
+    WIDTHS,
+    ("bf16x2", "f16x2", "tf32"),
 )
 _SATURATED = ("fma", "cvt")
 
@@ -64,22 +62,7 @@ def for_cpu(ptx: str, alone: bool = True) -> tuple[str, dict[str, int]]:
     ptx = re.sub(r"//[^\n]*|/\*.*?\*/", "", ptx, flags=re.S)
     ptx = ptx.replace("::cta", "")
     ptx = re.sub(r"^\s*\.(?:loc|file|pragma)\b.*$", "", ptx, flags=re.M).split(".section")[0]
-    shared, constants, end = {}, {}, 16
-    pattern = r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)\[(\d*)\];"
-    for alignment, type_, name, count in sorted(re.findall(pattern, ptx), key=lambda found: not found[3]):
-        end = -(-end // int(alignment or 1)) * int(alignment or 1)
-        size = int(count) * WIDTHS[type_] // 8 if count else -1
-        shared[name] = end, size
-        end += max(size, 0) + 16  # what is outside of one is not inside of the next
-    for alignment, type_, name, values in re.findall(
-        r"\.(?:global|const)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[\d*\])?\s*=\s*\{?([^;}]*)\}?;", ptx
-    ):
-        bits = WIDTHS[type_]
-        elements = [f"i{bits} {number(x, bits)}" for x in values.split(",")]
-        constants[name] = (
-            f"@{_plain(name)} = private global [{len(elements)} x i{bits}] [{', '.join(elements)}], "
-            f"align {max(int(alignment or 1), bits // 8)}"
-        )
+    shared, constants = _shared(ptx), _constants(ptx)
     parts, named = list(constants.values()), {}
     at = 0
     while match := _FUNCTION.search(ptx, at):
@@ -96,6 +79,30 @@ def for_cpu(ptx: str, alone: bool = True) -> tuple[str, dict[str, int]]:
             named[match["name"]] = sum(max(n, 0) for x, (_, n) in shared.items() if _names(body, x))
     declared = [*ptx_ops.INTRINSICS, *map(ptx_memory.declared, ptx_memory.CALLED)]
     return "\n".join([*parts, *declared]), named
+
+
+def _shared(ptx: str) -> dict[str, tuple[int, int]]:
+    """Where arrays in shared memory begin, and their bytes; the last one has -1: what a launch asks for."""
+    found, end = {}, 16
+    pattern = r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)\[(\d*)\];"
+    for alignment, type_, name, count in sorted(re.findall(pattern, ptx), key=lambda found: not found[3]):
+        end = -(-end // int(alignment or 1)) * int(alignment or 1)
+        size = int(count) * WIDTHS[type_] // 8 if count else -1
+        found[name] = end, size
+        end += max(size, 0) + 16  # what is outside of one is not inside of the next
+    return found
+
+
+def _constants(ptx: str) -> dict[str, str]:
+    """The arrays of numbers of a module, as globals of LLVM IR."""
+    found = {}
+    pattern = r"\.(?:global|const)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[\d*\])?\s*=\s*\{?([^;}]*)\}?;"
+    for alignment, type_, name, values in re.findall(pattern, ptx):
+        bits = WIDTHS[type_]
+        elements = [f"i{bits} {number(x, bits)}" for x in values.split(",")]
+        array, least = f"[{len(elements)} x i{bits}] [{', '.join(elements)}]", max(int(alignment or 1), bits // 8)
+        found[name] = f"@{_plain(name)} = private global {array}, align {least}"
+    return found
 
 
 def _names(body: str, name: str) -> bool:
@@ -170,7 +177,7 @@ def _declaration(f: Function, statement: str) -> None:
         r"\.(?:param|local)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d+)\])?", statement
     ):
         f.memory(match[3], WIDTHS[match[2]] // 8 * int(match[4] or 1), int(match[1] or 1))
-    elif not statement.startswith((".branchtargets", ".loc")):
+    else:
         raise Unknown(statement)
 
 

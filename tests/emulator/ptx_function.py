@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-WIDTHS = {"pred": 1, **{f"{kind}{n}": n for kind in "busf" for n in (8, 16, 32, 64)}}
+# Bits of types.
+WIDTHS = {"pred": 1, "bf16": 16, **{f"{kind}{n}": n for kind in "busf" for n in (8, 16, 32, 64)}}
 _SPECIAL = {"%tid.x": "llvm_nvvm_read_ptx_sreg_tid_x", "%ctaid.x": "llvm_nvvm_read_ptx_sreg_ctaid_x",
             "%laneid": "llvm_nvvm_read_ptx_sreg_laneid"}  # fmt: skip
 _ZERO = {"%tid.y", "%tid.z", "%ctaid.y", "%ctaid.z"}
@@ -140,8 +141,6 @@ def number(text: str, bits: int) -> int:
     text = text.strip()
     if match := re.fullmatch(r"0[fFdD]([0-9A-Fa-f]{8}|[0-9A-Fa-f]{16})", text):
         return int(match[1], 16)
-    if text in ("true", "false"):
-        return int(text == "true")
     try:
         value = int(text.rstrip("U"), 0)
     except ValueError:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ptx_ops import FLOATS, Op, Parts, bits, read, written
+from ptx_function import WIDTHS, number
+from ptx_ops import FLOATS, Op, Parts, read, written
 
 if TYPE_CHECKING:
     from ptx_function import Function
@@ -41,7 +42,7 @@ def declared(name: str) -> str:
 
 
 def _mov(f: Function, parts: Parts, operands: Parts) -> None:
-    n = bits(parts[-1])
+    n = WIDTHS[parts[-1]]
     into, of = operands[0], operands[1]
     if of.startswith("{"):
         pieces = _pieces(of)
@@ -99,7 +100,7 @@ def _space(parts: Parts) -> str:
 
 def _ld(f: Function, parts: Parts, operands: Parts) -> None:
     names, type_, space = _pieces(operands[0]), parts[-1], _space(parts)
-    n, at = bits(type_), f.address(operands[1], space)
+    n, at = WIDTHS[type_], f.address(operands[1], space)
     _access(f, at, space, n, len(names), 0)
     values = []
     for k in range(len(names)):
@@ -111,7 +112,7 @@ def _ld(f: Function, parts: Parts, operands: Parts) -> None:
 
 def _st(f: Function, parts: Parts, operands: Parts) -> None:
     values, space = _pieces(operands[1]), _space(parts)
-    n, at = bits(parts[-1]), f.address(operands[0], space)
+    n, at = WIDTHS[parts[-1]], f.address(operands[0], space)
     _access(f, at, space, n, len(values), f.store)
     for k, value in enumerate(values):
         place = f.new(f"getelementptr i{n}, ptr {at}, i64 {k}") if k else at
@@ -124,7 +125,7 @@ _UPDATES = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg"
 def _atom(f: Function, parts: Parts, operands: Parts) -> None:
     how = next(p for p in parts if p in (*_UPDATES, "cas"))
     type_, space = parts[-1], _space(parts)
-    n, at = bits(type_), f.address(operands[1], space)
+    n, at = WIDTHS[type_], f.address(operands[1], space)
     _access(f, at, space, n, 1, 2)
     if how == "cas":
         old, new = (f.get(x, n) for x in operands[2:])
@@ -147,7 +148,7 @@ def _red(f: Function, parts: Parts, operands: Parts) -> None:
 
 def _same(f: Function, parts: Parts, operands: Parts) -> None:
     """Addresses of all spaces are the CPU's."""
-    n = bits(parts[-1])
+    n = WIDTHS[parts[-1]]
     f.set(operands[0], f.get(operands[1], n), n)
 
 
@@ -159,7 +160,7 @@ def _copied(f: Function, parts: Parts, operands: Parts) -> None:
     """cp.async, as early as it may be done: what is behind the bytes that are read is zero."""
     if "shared" not in parts:
         return
-    size = int(operands[2], 0)
+    size = number(operands[2], 32)
     read = f.get(operands[3], 32) if len(operands) > 3 else str(size)
     into, of = f.address(operands[0], "shared"), f.address(operands[1], "global")
     _access(f, into, "shared", 8 * size, 1, f.store)

@@ -6,9 +6,10 @@ spelled. Values are integers, which become floating point where an instruction s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+from ptx_function import WIDTHS, number
 
 if TYPE_CHECKING:
     from ptx_function import Function
@@ -39,13 +40,9 @@ INTRINSICS += [
 ]
 
 
-def bits(type_: str) -> int:
-    return 1 if type_ == "pred" else int(re.sub(r"\D*", "", type_.replace("bf16", "16").replace("x2", "")))
-
-
 def read(f: Function, operand: str, type_: str, flush: bool = False) -> str:
     """An operand of a floating point type; of 16 bits, as f32, which has all its values."""
-    value = f.get(operand, bits(type_))
+    value = f.get(operand, WIDTHS[type_])
     return _of_bits(f, value, type_, flush)
 
 
@@ -53,7 +50,7 @@ def _of_bits(f: Function, value: str, type_: str, flush: bool = False) -> str:
     if type_ == "bf16":
         wide = f.new(f"shl i32 {f.new(f'zext i16 {value} to i32')}, 16")
         return f.new(f"bitcast i32 {wide} to float")
-    made = f.new(f"bitcast i{bits(type_)} {value} to {FLOATS[type_]}")
+    made = f.new(f"bitcast i{WIDTHS[type_]} {value} to {FLOATS[type_]}")
     if type_ == "f16":
         return f.new(f"fpext half {made} to float")
     return _flushed(f, made) if flush else made
@@ -75,7 +72,7 @@ def written(f: Function, name: str, value: str, type_: str, flush: bool = False)
         value = f.new(f"fptrunc float {value} to half")
     elif flush:
         value = _flushed(f, value)
-    f.set(name, f.new(f"bitcast {FLOATS[type_]} {value} to i{bits(type_)}"), bits(type_))
+    f.set(name, f.new(f"bitcast {FLOATS[type_]} {value} to i{WIDTHS[type_]}"), WIDTHS[type_])
 
 
 def _bf16(f: Function, x: str) -> str:
@@ -102,7 +99,7 @@ def _arithmetic(integer: str, real: str) -> Op:
             a, b = (read(f, x, type_, flush) for x in operands[1:])
             written(f, operands[0], f.new(f"{real} {_wide(type_)} {a}, {b}"), type_, flush)
         else:
-            n = bits(type_)
+            n = WIDTHS[type_]
             a, b = (f.get(x, n) for x in operands[1:])
             f.set(operands[0], f.new(f"{integer} i{n} {a}, {b}"), n, type_[0] == "s")
 
@@ -118,7 +115,7 @@ def _mul(f: Function, parts: Parts, operands: Parts) -> None:
 def _product(f: Function, parts: Parts, operands: Parts) -> tuple[str, int]:
     """Its value and width."""
     type_ = parts[-1]
-    n = bits(type_)
+    n = WIDTHS[type_]
     a, b = (f.get(x, n) for x in operands[1:3])
     if "lo" in parts:
         return f.new(f"mul i{n} {a}, {b}"), n
@@ -160,7 +157,7 @@ def _divided(kind: str) -> Op:
         type_ = parts[-1]
         if type_ in FLOATS:
             return _arithmetic("", "fdiv")(f, parts, operands)
-        n, sign = bits(type_), type_[0]
+        n, sign = WIDTHS[type_], type_[0]
         a, b = (f.get(x, n) for x in operands[1:])
         zero = f.new(f"icmp eq i{n} {b}, 0")
         one = zero
@@ -181,7 +178,7 @@ def _least(which: str) -> Op:
     def op(f: Function, parts: Parts, operands: Parts) -> None:
         type_, flush = parts[-1], "ftz" in parts
         if type_ not in FLOATS:
-            n = bits(type_)
+            n = WIDTHS[type_]
             a, b = (f.get(x, n) for x in operands[1:])
             made = f.new(f"call i{n} @llvm.{type_[0]}{which}.i{n}(i{n} {a}, i{n} {b})")
             return f.set(operands[0], made, n, type_[0] == "s")
@@ -201,7 +198,7 @@ def _least(which: str) -> Op:
 
 def _sign(change: Callable[[str, int], str], integer: Callable[[Function, str, int], str]) -> Op:
     def op(f: Function, parts: Parts, operands: Parts) -> None:
-        n = bits(parts[-1])
+        n = WIDTHS[parts[-1]]
         value = f.get(operands[1], n)
         if parts[-1] in FLOATS:
             if "ftz" in parts:
@@ -223,7 +220,7 @@ _abs = _sign(lambda x, n: f"and i{n} {x}, {(1 << (n - 1)) - 1}", _absolute)
 
 def _copysign(f: Function, parts: Parts, operands: Parts) -> None:
     """The sign of the first operand on the second."""
-    n = bits(parts[-1])
+    n = WIDTHS[parts[-1]]
     sign = f.new(f"and i{n} {f.get(operands[1], n)}, {-(1 << (n - 1))}")
     rest = f.new(f"and i{n} {f.get(operands[2], n)}, {(1 << (n - 1)) - 1}")
     f.set(operands[0], f.new(f"or i{n} {sign}, {rest}"), n)
@@ -271,7 +268,7 @@ def _reciprocal(of: Op | None) -> Op:
 
 def _logic(instruction: str) -> Op:
     def op(f: Function, parts: Parts, operands: Parts) -> None:
-        n = bits(parts[-1])
+        n = WIDTHS[parts[-1]]
         a, b = (f.get(x, n) for x in operands[1:])
         f.set(operands[0], f.new(f"{instruction} i{n} {a}, {b}"), n)
 
@@ -279,7 +276,7 @@ def _logic(instruction: str) -> Op:
 
 
 def _not(f: Function, parts: Parts, operands: Parts) -> None:
-    n = bits(parts[-1])
+    n = WIDTHS[parts[-1]]
     f.set(operands[0], f.new(f"xor i{n} {f.get(operands[1], n)}, -1"), n)
 
 
@@ -287,7 +284,7 @@ def _shift(left: bool) -> Op:
     """By 32 bits, of which none is ignored: what is shifted by too much is gone."""
 
     def op(f: Function, parts: Parts, operands: Parts) -> None:
-        n, arithmetic = bits(parts[-1]), parts[-1][0] == "s"
+        n, arithmetic = WIDTHS[parts[-1]], parts[-1][0] == "s"
         value, by = f.get(operands[1], n), f.get(operands[2], 32)
         most = n - 1 if arithmetic else n
         by = f.new(f"call i32 @llvm.umin.i32(i32 {by}, i32 {most})")
@@ -301,6 +298,11 @@ def _shift(left: bool) -> Op:
     return op
 
 
+def _two_words(f: Function, low: str, high: str) -> str:
+    upper = f.new(f"shl i64 {f.new(f'zext i32 {high} to i64')}, 32")
+    return f.new(f"or i64 {upper}, {f.new(f'zext i32 {low} to i64')}")
+
+
 def _funnel(f: Function, parts: Parts, operands: Parts) -> None:
     """The upper word of b:a to the left, the lower one to the right."""
     low, high, by = (f.get(x, 32) for x in operands[1:])
@@ -308,8 +310,7 @@ def _funnel(f: Function, parts: Parts, operands: Parts) -> None:
         by = f.new(f"and i32 {by}, 31")
     else:
         by = f.new(f"call i32 @llvm.umin.i32(i32 {by}, i32 32)")
-    whole = f.new(f"shl i64 {f.new(f'zext i32 {high} to i64')}, 32")
-    whole = f.new(f"or i64 {whole}, {f.new(f'zext i32 {low} to i64')}")
+    whole = _two_words(f, low, high)
     by = f.new(f"zext i32 {by} to i64")
     if parts[0] == "l":
         made = f.new(f"lshr i64 {f.new(f'shl i64 {whole}, {by}')}, 32")
@@ -320,7 +321,7 @@ def _funnel(f: Function, parts: Parts, operands: Parts) -> None:
 
 def _counted(intrinsic: str, flag: str = "") -> Op:
     def op(f: Function, parts: Parts, operands: Parts) -> None:
-        n = bits(parts[-1])
+        n = WIDTHS[parts[-1]]
         made = f.new(f"call i{n} @llvm.{intrinsic}.i{n}(i{n} {f.get(operands[1], n)}{flag})")
         if intrinsic != "bitreverse" and n == 64:
             made, n = f.new(f"trunc i64 {made} to i32"), 32
@@ -331,22 +332,22 @@ def _counted(intrinsic: str, flag: str = "") -> Op:
 
 def _extracted(f: Function, parts: Parts, operands: Parts) -> None:
     """bfe: bits from a place on, so many; what is above them is zero, or their sign."""
-    n, signed = bits(parts[-1]), parts[-1][0] == "s"
+    n, signed = WIDTHS[parts[-1]], parts[-1][0] == "s"
     value = f.get(operands[1], n)
     at, count = (f.new(f"and i32 {f.get(x, 32)}, 255") for x in operands[2:])
-    extend = "sext" if signed else "zext"
+    extend, right = ("sext", "ashr") if signed else ("zext", "lshr")
     wide = f.new(f"{extend} i{n} {value} to i512")
-    moved = f.new(f"{'ashr' if signed else 'lshr'} i512 {wide}, {f.new(f'zext i32 {at} to i512')}")
+    moved = f.new(f"{right} i512 {wide}, {f.new(f'zext i32 {at} to i512')}")
     up = f.new(f"sub i512 511, {f.new(f'zext i32 {count} to i512')}")
     cut = f.new(f"shl i512 {f.new(f'shl i512 {moved}, {up}')}, 1")
-    back = f.new(f"{'ashr' if signed else 'lshr'} i512 {cut}, {up}")
-    made = f.new(f"{'ashr' if signed else 'lshr'} i512 {back}, 1")
+    back = f.new(f"{right} i512 {cut}, {up}")
+    made = f.new(f"{right} i512 {back}, 1")
     f.set(operands[0], f.new(f"trunc i512 {made} to i{n}"), n, signed)
 
 
 def _inserted(f: Function, parts: Parts, operands: Parts) -> None:
     """bfi: the low bits of the first operand in place of so many of the second."""
-    n = bits(parts[-1])
+    n = WIDTHS[parts[-1]]
     a, b = (f.new(f"zext i{n} {f.get(x, n)} to i512") for x in operands[1:3])
     at, count = (f.new(f"zext i32 {f.new(f'and i32 {f.get(x, 32)}, 255')} to i512") for x in operands[3:])
     ones = f.new(f"sub i512 {f.new(f'shl i512 1, {count}')}, 1")
@@ -360,8 +361,7 @@ def _permuted(f: Function, parts: Parts, operands: Parts) -> None:
     """prmt: each byte is one of the eight of b:a, or its sign."""
     assert parts == ["b32"], parts
     low, high, chosen = (f.get(x, 32) for x in operands[1:])
-    whole = f.new(f"shl i64 {f.new(f'zext i32 {high} to i64')}, 32")
-    whole = f.new(f"or i64 {whole}, {f.new(f'zext i32 {low} to i64')}")
+    whole = _two_words(f, low, high)
     made = "0"
     for k in range(4):
         which = f.new(f"lshr i32 {chosen}, {4 * k}")
@@ -378,7 +378,7 @@ def _permuted(f: Function, parts: Parts, operands: Parts) -> None:
 def _lop3(f: Function, parts: Parts, operands: Parts) -> None:
     """Of each bit of three words, the bit of a table of eight."""
     a, b, c = (f.get(x, 32) for x in operands[1:4])
-    table, made = int(operands[4].rstrip("U"), 0), "0"
+    table, made = number(operands[4], 32), "0"
     for k in (k for k in range(8) if table >> k & 1):
         term = "-1"
         for word, one in ((a, k & 4), (b, k & 2), (c, k & 1)):
@@ -400,7 +400,7 @@ def _setp(f: Function, parts: Parts, operands: Parts) -> None:
         a, b = (read(f, x, type_, "ftz" in parts) for x in operands[1:3])
         made = f.new(f"fcmp {ORDERED[how]} {_wide(type_)} {a}, {b}")
     else:
-        n = bits(type_)
+        n = WIDTHS[type_]
         a, b = (f.get(x, n) for x in operands[1:3])
         sign = "" if how in ("eq", "ne") else "s" if type_[0] == "s" else "u"
         made = f.new(f"icmp {UNSIGNED.get(how, sign + how)} i{n} {a}, {b}")
@@ -414,7 +414,7 @@ def _setp(f: Function, parts: Parts, operands: Parts) -> None:
 
 
 def _selp(f: Function, parts: Parts, operands: Parts) -> None:
-    n = bits(parts[-1])
+    n = WIDTHS[parts[-1]]
     a, b = (f.get(x, n) for x in operands[1:3])
     f.set(operands[0], f.new(f"select i1 {f.get(operands[3], 1)}, i{n} {a}, i{n} {b}"), n)
 
@@ -437,12 +437,13 @@ def _cvt(f: Function, parts: Parts, operands: Parts) -> None:
     if to == "tf32":
         return f.set(operands[0], f.new(f"call i32 @llvm_nvvm_f2tf32_rna(float {read(f, operands[1], of)})"), 32)
     if of not in FLOATS and to not in FLOATS:
-        return _resized(f, operands, to, of, "sat" in parts)
+        assert "sat" not in parts, parts
+        return _resized(f, operands, to, of)
     if of not in FLOATS:
         assert rounding == "rn", parts
         t = _wide(to)
-        value = f.get(operands[1], bits(of))
-        return written(f, operands[0], f.new(f"{of[0]}itofp i{bits(of)} {value} to {t}"), to)
+        value = f.get(operands[1], WIDTHS[of])
+        return written(f, operands[0], f.new(f"{of[0]}itofp i{WIDTHS[of]} {value} to {t}"), to)
     x, t = read(f, operands[1], of, flush), _wide(of)
     if rounding in _WHOLE:
         x = f.new(f"call {t} @llvm.{_WHOLE[rounding]}.{_suffix(of)}({t} {x})")
@@ -451,14 +452,13 @@ def _cvt(f: Function, parts: Parts, operands: Parts) -> None:
     assert rounding in ("", "rn", *_WHOLE), parts
     if t != _wide(to):
         x = f.new(f"{'fpext' if t == 'float' else 'fptrunc'} {t} {x} to {_wide(to)}")
-    assert not (of == "f64" and bits(to) == 16), parts
+    assert not (of == "f64" and WIDTHS[to] == 16), parts
     x = _saturated(f, x) if "sat" in parts else x
     written(f, operands[0], x, to, flush)
 
 
-def _resized(f: Function, operands: Parts, to: str, of: str, saturate: bool) -> None:
-    assert not saturate, operands
-    n, m = bits(of), bits(to)
+def _resized(f: Function, operands: Parts, to: str, of: str) -> None:
+    n, m = WIDTHS[of], WIDTHS[to]
     value = f.get(operands[1], n)
     if m != n:
         value = f.new(f"{'trunc' if m < n else 'sext' if of[0] == 's' else 'zext'} i{n} {value} to i{m}")
@@ -467,12 +467,10 @@ def _resized(f: Function, operands: Parts, to: str, of: str, saturate: bool) -> 
 
 def _whole(f: Function, name: str, x: str, to: str, of: str) -> None:
     """To an integer, as near as there is; NaN is zero, or of 64 bits on one side the uppermost bit."""
-    n, t, sign = bits(to), _wide(of), to[0]
-    low, high = (-(1 << (n - 1)), (1 << (n - 1)) - 1) if sign == "s" else (0, (1 << n) - 1)
+    n, t, sign = WIDTHS[to], _wide(of), to[0]
     wide = f.new(f"call i{n} @llvm.fpto{sign}i.sat.i{n}.{_suffix(of)}({t} {x})")
     nan = f.new(f"fcmp uno {t} {x}, {x}")
     of_nan = -(1 << (n - 1)) if of == "f64" or n == 64 else 0
-    assert low <= high
     f.set(name, f.new(f"select i1 {nan}, i{n} {of_nan}, i{n} {wide}"), n, sign == "s")
 
 

@@ -76,8 +76,7 @@ def on_a_gpu(executable: Executable, arrays: Sequence[np.ndarray], offset: int) 
     """The same of arguments that are in the memory of an emulated GPU, where DLPack has their type."""
     import frameworks
 
-    kind = frameworks.ROCM if executable.program.target == "emulated-rocm" else frameworks.CUDA
-    framework = frameworks.Framework(1, kind)
+    framework = frameworks.Framework(1, frameworks.KINDS[executable.program.target])
     given = [framework.put(x, offset=offset * x.itemsize) if frameworks.has(x.dtype) else x for x in arrays]
     results = executable.native(*given)
     found = [x if isinstance(x, np.ndarray) else frameworks.Taken(framework, x, None).copy() for x in results]

@@ -86,8 +86,11 @@ def train(options: argparse.Namespace) -> None:
         tokens = ((start + 7 * np.arange(LENGTHS[k % len(LENGTHS)])) % VOCABULARY).astype(np.int32)
         everywhere = jax.make_array_from_callback(tokens.shape, spread, lambda part, whole=tokens: whole[part])
         value, weights = step(weights, everywhere)
+        # Every process waits for its step. On CPUs XLA lets 32 steps wait in a device's queue; a 33rd holds the thread
+        # that another device needs for the sum, and all processes stop.
+        loss_now = float(value)
         if options.process == 0 and (k % 20 == 0 or k == options.steps - 1):
-            print(f"step {k}: loss {float(value):.4f}")
+            print(f"step {k}: loss {loss_now:.4f}")
     backward = sum(record.backward for record in loss.stats().records)
     forward = loss.stats().compilations - backward
     print(f"process {options.process}: compiled {forward} program and {backward} backward", file=sys.stderr)

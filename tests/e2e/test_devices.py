@@ -13,7 +13,8 @@ EXAMPLE = HERE.parents[1] / "examples" / "data_parallel.py"
 
 def run(*command: object) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, env=environment)
+    words = [sys.executable, *map(str, command)]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     return done
 

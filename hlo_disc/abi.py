@@ -25,8 +25,8 @@ PARALLEL_FOR, LIBRARY_CALL, ALLOCATE = "ral_parallel_for", "ral_library_call", "
 # Of programs whose kernels a driver launches.
 LAUNCH, READ, WRITE, PRODUCT = "ral_launch", "ral_read", "ral_write", "ral_product"
 
-# What a driver loads: all kernels of a program. Host code names it, and the target defines it.
-IMAGE = "hlo_disc.image"
+# The modules of kernels that a driver loads, see `ral_module`: host code names them, and the target defines them.
+MODULES = "hlo_disc.modules"
 
 
 class EnvLayout(NamedTuple):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hlo_disc.abi import IMAGE
+from hlo_disc.abi import MODULES
 from hlo_disc.errors import ArgumentError, DeviceError, FormatError, ShapeError, UnsupportedOpError
 from hlo_disc.nest import inputs_of, nest
 from hlo_disc.notebook import html_table, signature_text
@@ -105,7 +105,7 @@ class Executable:
             unread=program.unread,
             driver=target.driver,
             recordable=bool(target.driver) and not any(name in program.object for name in _NOT_RECORDED),
-            wide_image=_Wide(program) if program.wide_kernels else None,
+            wide_modules=_Wide(program) if program.wide_kernels else None,
             keep_alive=(library, functions),
         )
 
@@ -328,7 +328,7 @@ class _Wide:
         with self._lock:
             if self._library is None:
                 self._library = self._compiled()
-            return self._library.address(IMAGE)
+            return self._library.address(MODULES)
 
     def _compiled(self) -> Library:
         from hlo_disc import ral

@@ -90,7 +90,7 @@ class Executable:
     threads: workers, 0 for one a core;
     packed_bytes: bound on packed inputs over all executables; keep_alive: whatever owns the machine code;
     driver: of the GPU, () for the CPU; recordable: main only launches kernels;
-    wide_image: makes what the driver loads where indices need 64 bits, and gives its address.
+    wide_modules: makes what the driver loads where indices need 64 bits, and gives its address.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Executable:
         unread: Sequence[int] = (),
         driver: Sequence[str] = (),
         recordable: bool = False,
-        wide_image: Callable[[], int] | None = None,
+        wide_modules: Callable[[], int] | None = None,
     ) -> None: ...
     def __call__(self, *arguments: Any) -> tuple[Any, ...]: ...
     def record(self, arguments: tuple[Any, ...]) -> tuple[int, int, list[tuple[int, int, int, int]]]: ...

@@ -24,7 +24,7 @@ class Compilation(Protocol):
     def finish(self, *host: ir.Module) -> bytes:
         """The object code of all kernels, and of a module of host functions or none, which launch them by their names.
 
-        Where a driver launches kernels, it has what that loads as `abi.IMAGE`, of kernels alone nothing else.
+        Where a driver launches kernels, it has what that loads as `abi.MODULES`, of kernels alone nothing else.
         Raises CompileError.
         """
         ...

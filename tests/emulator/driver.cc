@@ -4,6 +4,7 @@
 //
 // What a driver would not do is an error of the next call that asks for failures. Calls do their work at once, unless the
 // driver is hostile: see `queues.h`.
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -23,7 +24,7 @@ void simt_warp(int threads);
 namespace {
 
 constexpr uint64_t kImage = 0x746d69735f636c68;
-constexpr int kNoContext = 201, kNoHandle = 400, kNotReady = 600, kLaunchFailed = 719;
+constexpr int kNoContext = 201, kOtherGpu = 209, kNoHandle = 400, kNotReady = 600, kLaunchFailed = 719;
 // Shared memory of a kernel of CUDA's that has not been given more, with what it has under names.
 constexpr int64_t kUnasked = 48 << 10;
 constexpr int kMostShared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -39,6 +40,7 @@ struct Kernel {
 std::mutex mutex;
 std::map<const void*, int64_t> given;  // shared memory that launches of a kernel may ask for, where somebody said so
 int context, calls_left = -1, error_then = 0;
+std::atomic<int> modules_loaded{0};
 thread_local int current = 0;
 thread_local int waits = 0;
 thread_local void* last_stream = nullptr;  // of a launch
@@ -159,6 +161,9 @@ void fake_stream(void* stream) { queues::declare_stream(stream); }
 void fake_pinned(uintptr_t address, size_t bytes) { memory::declare_pinned(address, bytes); }
 
 // What went wrong since this was last asked, or an empty text.
+// How many modules are loaded.
+int fake_modules() { return modules_loaded; }
+
 const char* fake_failure() { return queues::failure(); }
 
 // Launches do nothing from now on; or no longer.
@@ -216,11 +221,14 @@ int cuCtxPopCurrent_v2(void** popped) {
 }
 int cuModuleLoadDataEx(void** module, const void* image, unsigned, int*, void**) {
   check_current();
-  if (*static_cast<const uint64_t*>(image) != kImage) return 200;
+  if (*static_cast<const uint64_t*>(image) != kImage) return kOtherGpu;
   *module = const_cast<void*>(image);
-  return outcome();
+  if (int error = outcome()) return error;
+  modules_loaded++;
+  return 0;
 }
 int cuModuleUnload(void* module) {
+  modules_loaded--;
   std::unique_lock<std::mutex> lock(mutex);
   if (to_come[module] == 0) return 0;
   lock.unlock();

@@ -22,7 +22,6 @@ import instrument
 import llvmlite.binding as llvm
 import ptx
 
-from hlo_disc.abi import IMAGE
 from hlo_disc.device import EXCHANGE_BYTES, Device
 from hlo_disc.mlir import ir
 from hlo_disc.targets import registry
@@ -163,14 +162,14 @@ def for_cpu(text: str, most: int = 1 << 17) -> str:
         return f"define internal void @{name}.body({match[2]}) noinline"
 
     text = re.sub(r"^define (?:ptx|amdgpu)_kernel void @([\w.]+)\((.*)\)", body, text, flags=re.M)
-    entries.append(_image(kernels, named, most))
+    entries.append(_modules(kernels, named, most))
     return "\n".join([*_head(), instrument.DECLARATIONS, text, *entries, ""])
 
 
 def ptx_for_cpu(code: str, most: int = 1 << 17, alone: bool = True) -> str:
     """The same of PTX. alone: see `ptx.for_cpu`."""
     text, named = ptx.for_cpu(code, alone)
-    return "\n".join([*_head(), instrument.DECLARATIONS, text, _image(list(named), named, most), ""])
+    return "\n".join([*_head(), instrument.DECLARATIONS, text, _modules(list(named), named, most), ""])
 
 
 def _head() -> list[str]:
@@ -203,13 +202,16 @@ def _named(text: str, sizes: Mapping[str, int]) -> dict[str, int]:
     return {kernel: sum(max(sizes[x], 0) for x in sizes if f"@{x} " in body) for kernel, body in kernels}
 
 
-def _image(kernels: Sequence[str], named: Mapping[str, int], most: int) -> str:
-    """What the driver loads: see `driver.cc`."""
-    texts = [f'@{name}.text = private constant [{len(name) + 1} x i8] c"{name}\\00"' for name in kernels]
-    entries = [f for x in kernels for f in (f"ptr @{x}.text", f"ptr @{x}", f"i64 {named[x]}", f"i64 {most}")]
-    fields = [f"i64 {0x746D69735F636C68}", *entries, "ptr null"]
-    types = ", ".join(field.split()[0] for field in fields)
-    return "\n".join([*texts, f"@{IMAGE} = constant {{ {types} }} {{ {', '.join(fields)} }}"])
+def _modules(kernels: Sequence[str], named: Mapping[str, int], most: int) -> str:
+    """What the driver loads, each kernel by itself, behind what it does not take: see `driver.cc`."""
+    texts = ["@of_another_gpu = private constant i64 0"]
+    for name in kernels:
+        entry = [f"ptr @{name}.text", f"ptr @{name}", f"i64 {named[name]}", f"i64 {most}"]
+        fields = [f"i64 {0x746D69735F636C68}", *entry, "ptr null"]
+        types = ", ".join(field.split()[0] for field in fields)
+        texts.append(f'@{name}.text = private constant [{len(name) + 1} x i8] c"{name}\\00"')
+        texts.append(f"@{name}.module = private constant {{ {types} }} {{ {', '.join(fields)} }}")
+    return "\n".join([*texts, *gpu.directory([([name], ["of_another_gpu", f"{name}.module"]) for name in kernels])])
 
 
 def _host() -> x86_generator.X86Generator:

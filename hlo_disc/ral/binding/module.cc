@@ -112,10 +112,10 @@ std::unique_ptr<ral::LibraryCall> library_call(const CallSpec& spec) {
 }
 
 // What a Python function returns, as an address.
-const char* made_image(PyObject* function) {
+const ral_module* made_modules(PyObject* function) {
   return ral::with_interpreter([function] {
     try {
-      return reinterpret_cast<const char*>(nb::cast<uintptr_t>(nb::handle(function)()));
+      return reinterpret_cast<const ral_module*>(nb::cast<uintptr_t>(nb::handle(function)()));
     } catch (const nb::python_error& error) {
       std::string why = nb::str(error.value()).c_str();
       throw ral::Error(ral::Error::kDevice, "cannot compile kernels for arrays this large: " + why);
@@ -128,7 +128,7 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
                const std::vector<PackSpec>& packs, const std::vector<GuardSpec>& guards,
                const std::vector<std::string>& asked, const std::vector<CallSpec>& calls, int threads,
                int64_t packed_bytes, nb::object keep_alive, const std::vector<int>& unread,
-               const std::vector<std::string>& driver, bool recordable, const nb::object& wide_image) {
+               const std::vector<std::string>& driver, bool recordable, const nb::object& wide_modules) {
   ral::Program program{};
   program.plan_fn = reinterpret_cast<ral_plan_fn>(plan);
   program.main_fn = reinterpret_cast<ral_main_fn>(main);
@@ -142,10 +142,10 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
   for (const CallSpec& call : calls) program.calls.push_back(library_call(call));
   program.driver = driver;
   program.recordable = recordable;
-  program.wide_image = [function = wide_image.ptr()] { return made_image(function); };
+  program.wide_modules = [function = wide_modules.ptr()] { return made_modules(function); };
   program.workers_chosen = threads > 0;
   program.workers = threads > 0 ? threads : ral::usable_cores();
-  std::vector<nb::object> kept{keep_alive, wide_image};
+  std::vector<nb::object> kept{keep_alive, wide_modules};
   for (const nb::object& constant : constants) {
     const void* data = nullptr;
     kept.push_back(nb::steal(ral::constant_array(constant.ptr(), &data)));
@@ -404,7 +404,7 @@ NB_MODULE(_ral, m) {
            nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("asked"),
            nb::arg("calls"), nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none(),
            nb::arg("unread") = std::vector<int>(), nb::arg("driver") = std::vector<std::string>(),
-           nb::arg("recordable") = false, nb::arg("wide_image") = nb::none())
+           nb::arg("recordable") = false, nb::arg("wide_modules") = nb::none())
       .def("record", record, nb::arg("arguments"),
            "(start, end, launches) of a call: nanoseconds, and (address of a kernel or 0, blocks or the number of the "
            "library call, start, end) of each. Code that is linked with `recorded_symbols` has launches.")

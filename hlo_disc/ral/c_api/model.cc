@@ -309,7 +309,7 @@ void hlo_disc_model::load(const LibraryTable& table) {
   for (int32_t i = 0; i < level.call_count; i++) p.calls.push_back(ral::call_of(level.calls[i]));
   p.driver.assign(level.driver, level.driver + level.driver_count);
   const ral::Code* wide = level.wide_code.size ? &link(level.wide_code, table.code) : &code;
-  p.wide_image = [wide] { return reinterpret_cast<const char*>(ral::function(*wide, "hlo_disc.image")); };
+  p.wide_modules = [wide] { return reinterpret_cast<const ral_module*>(ral::function(*wide, "hlo_disc.modules")); };
   p.workers = settings.threads ? settings.threads : ral::usable_cores();
   p.workers_chosen = true;
   p.finish();

@@ -89,11 +89,11 @@ struct DeviceRun : Run {
 
   const Driver& driver() const { return device.gpu.driver; }
 
-  // Where kernels are taken from: null for each one's own image.
-  const char* image() {
+  // The modules that kernels are taken from: null for each one's own.
+  const ral_module* modules() {
     int wide = program.env.wide;
-    if (!wide_image && wide >= 0 && call->env[wide]) wide_image = program.wide_image();
-    return wide_image;
+    if (!wide_modules && wide >= 0 && call->env[wide]) wide_modules = program.wide_modules();
+    return wide_modules;
   }
 
   // Runs `action`, unless something has failed before; keeps the reason when it fails.
@@ -140,7 +140,7 @@ struct DeviceRun : Run {
   bool reads_caller = false;  // does a copy of an argument read what is not staged?
   void* read_by = nullptr;    // an event behind the last one that does
   bool only_prepares = false;
-  const char* wide_image = nullptr;
+  const ral_module* wide_modules = nullptr;
   void* workspace = nullptr;
   int64_t workspace_bytes = 0;
   std::function<void*(int64_t)> allocate_temporary;
@@ -152,8 +152,8 @@ void launch(ral_call* call, ral_kernel* kernel, int64_t blocks, int64_t threads,
   auto& run = *static_cast<DeviceRun*>(call);
   Kernels& kernels = run.device.kernels;
   run.attempt([&] {
-    if (run.only_prepares) return kernels.prepare(*kernel, run.image(), shared);
-    kernels.launch(*kernel, run.image(), run.stream, blocks, threads, shared, record, bytes);
+    if (run.only_prepares) return kernels.prepare(*kernel, run.modules(), shared);
+    kernels.launch(*kernel, run.modules(), run.stream, blocks, threads, shared, record, bytes);
   });
 }
 

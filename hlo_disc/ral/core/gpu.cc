@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -18,6 +19,7 @@ constexpr int32_t kNamed = 1 << 10, kShared = (48 << 10) - kNamed;
 constexpr int kMostShared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 // Errors of loading that a user can do something about. The same numbers in HIP, as of what follows.
 constexpr int kOtherGpu = 209, kNewerCode = 222;  // CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+constexpr int kNoCompiler = 221;                  // CUDA_ERROR_JIT_COMPILER_NOT_FOUND
 constexpr int kOutOfMemory = 2, kNotReady = 600;
 // CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
 constexpr int kWaitsForOthers = 3, kReleaseThreshold = 4;
@@ -34,6 +36,12 @@ struct Gpus {
 Gpus& gpus() {
   static auto* made = new Gpus;  // outlives what static destructors free
   return *made;
+}
+
+// Is the name in a list of them, see ral_module?
+bool has(const char* names, const char* name) {
+  while (*names && strcmp(names, name) != 0) names += strlen(names) + 1;
+  return *names;
 }
 
 template <typename Action>
@@ -240,32 +248,42 @@ Kernels::~Kernels() {
   if (modules_.empty()) return;
   try {
     Gpu::Current current(gpu_);
-    for (auto& [image, module] : modules_) gpu_.driver.unload_module(module);
+    for (auto& [own, module] : modules_) gpu_.driver.unload_module(module);
   } catch (const Error&) {  // a context that is gone has taken them along
   }
 }
 
-Kernels::Loaded& Kernels::load(ral_kernel& kernel, const char* image) {
-  void* found = image ? nullptr : __atomic_load_n(&kernel.loaded, __ATOMIC_ACQUIRE);
+void* Kernels::module_of(const ral_kernel& kernel, const ral_module* modules) {
+  std::string what = "cannot load the kernel " + std::string(kernel.name);
+  const ral_module* own = modules;
+  while (own->kernels && !has(own->kernels, kernel.name)) own++;
+  if (!own->kernels) throw Error(Error::kDevice, what + ", which is in no module of the program");
+  if (auto found = modules_.find(own); found != modules_.end()) return found->second;
+  void* module = nullptr;
+  char log[2048] = "";
+  int options[] = {kErrorLog, kErrorLogBytes};
+  void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
+  int error = 0;
+  for (const char* const* form = own->forms; *form; form++)
+    if ((error = gpu_.driver.load_module(&module, *form, 2, options, values)) == 0) break;
+  const char* why = error == kOtherGpu     ? ", for the program is for other GPUs than this one"
+                    : error == kNewerCode  ? ", for which the driver is too old: update it"
+                    : error == kNoCompiler ? ", for the driver comes without its compiler of PTX "
+                                             "(libnvidia-ptxjitcompiler.so): install it, or compile for this GPU's "
+                                             "level where CUDA's ptxas is, as for the target \"cuda:sm_90\""
+                                           : "";
+  gpu_.driver.check(error, what + why + (*log ? ", " + std::string(log) : ""));
+  return modules_[own] = module;
+}
+
+Kernels::Loaded& Kernels::load(ral_kernel& kernel, const ral_module* modules) {
+  void* found = modules ? nullptr : __atomic_load_n(&kernel.loaded, __ATOMIC_ACQUIRE);
   if (found) return *static_cast<Loaded*>(found);
   std::lock_guard<std::mutex> lock(mutex_);
-  void*& kept = image ? others_[&kernel] : kernel.loaded;
+  void*& kept = modules ? others_[&kernel] : kernel.loaded;
   if (kept) return *static_cast<Loaded*>(kept);
-  if (!image) image = kernel.image;
   const Driver& driver = gpu_.driver;
-  void*& module = modules_[image];
-  if (!module) {
-    char log[2048] = "";
-    int options[] = {kErrorLog, kErrorLogBytes};
-    void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
-    int error = driver.load_module(&module, image, 2, options, values);
-    if (error) modules_.erase(image);
-    const char* why = error == kOtherGpu    ? ", for the program is for other GPUs than this one"
-                      : error == kNewerCode ? ", for which the driver is too old: update it"
-                                            : "";
-    driver.check(error,
-                 "cannot load the kernel " + std::string(kernel.name) + why + (*log ? ", " + std::string(log) : ""));
-  }
+  void* module = module_of(kernel, modules ? modules : kernel.modules);
   Loaded loaded{nullptr, kShared};
   driver.check(driver.get_function(&loaded.function, module, kernel.name),
                "cannot find the kernel " + std::string(kernel.name));
@@ -274,8 +292,8 @@ Kernels::Loaded& Kernels::load(ral_kernel& kernel, const char* image) {
   return loaded_.back();
 }
 
-Kernels::Loaded& Kernels::ready(ral_kernel& kernel, const char* image, int32_t shared) {
-  Loaded& loaded = load(kernel, image);
+Kernels::Loaded& Kernels::ready(ral_kernel& kernel, const ral_module* modules, int32_t shared) {
+  Loaded& loaded = load(kernel, modules);
   if (shared <= kShared || !gpu_.driver.set_attribute) return loaded;
   std::lock_guard<std::mutex> lock(mutex_);
   if (shared <= loaded.shared) return loaded;
@@ -286,11 +304,11 @@ Kernels::Loaded& Kernels::ready(ral_kernel& kernel, const char* image, int32_t s
   return loaded;
 }
 
-void Kernels::launch(ral_kernel& kernel, const char* image, void* stream, int64_t blocks, int64_t threads,
+void Kernels::launch(ral_kernel& kernel, const ral_module* modules, void* stream, int64_t blocks, int64_t threads,
                      int32_t shared, const void* record, int64_t bytes) {
   if (blocks <= 0) return;
   const Driver& driver = gpu_.driver;
-  Loaded& loaded = ready(kernel, image, shared);
+  Loaded& loaded = ready(kernel, modules, shared);
   int error = 0;
   auto size = static_cast<size_t>(bytes);
   // CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE, or HIP's

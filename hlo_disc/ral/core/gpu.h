@@ -149,25 +149,27 @@ class Kernels {
   Kernels(const Kernels&) = delete;
   ~Kernels();
 
-  // The GPU's context is current. image: where the kernel is taken from, null for its own. Throws Error(kDevice) that
+  // The GPU's context is current. modules: where the kernel is taken from, null for its own. Throws Error(kDevice) that
   // names the kernel.
-  void prepare(ral_kernel& kernel, const char* image, int32_t shared) { ready(kernel, image, shared); }
-  void launch(ral_kernel& kernel, const char* image, void* stream, int64_t blocks, int64_t threads, int32_t shared,
-              const void* record, int64_t bytes);
+  void prepare(ral_kernel& kernel, const ral_module* modules, int32_t shared) { ready(kernel, modules, shared); }
+  void launch(ral_kernel& kernel, const ral_module* modules, void* stream, int64_t blocks, int64_t threads,
+              int32_t shared, const void* record, int64_t bytes);
 
  private:
   struct Loaded {
     void* function;
     int32_t shared;  // bytes of shared memory that it may have
   };
-  Loaded& load(ral_kernel& kernel, const char* image);
+  Loaded& load(ral_kernel& kernel, const ral_module* modules);
+  // The module that has the kernel, loaded.
+  void* module_of(const ral_kernel& kernel, const ral_module* modules);
   // Loaded, and with so much shared memory: all of a launch that is not put into a stream.
-  Loaded& ready(ral_kernel& kernel, const char* image, int32_t shared);
+  Loaded& ready(ral_kernel& kernel, const ral_module* modules, int32_t shared);
 
   Gpu& gpu_;
   std::mutex mutex_;
-  std::map<const char*, void*> modules_;  // by their images
-  std::map<ral_kernel*, void*> others_;   // that are loaded from another image than their own
+  std::map<const ral_module*, void*> modules_;
+  std::map<ral_kernel*, void*> others_;  // that are loaded from other modules than their own
   std::deque<Loaded> loaded_;
 };
 

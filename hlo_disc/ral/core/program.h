@@ -100,7 +100,7 @@ struct Program {
   std::vector<std::unique_ptr<LibraryCall>> calls;
   int workers;
   bool workers_chosen = false;  // by the user: else a framework's own number of threads is a bound, too
-  std::function<const char*()> wide_image;  // all kernels, with indices of 64 bits; throws Error
+  std::function<const ral_module*()> wide_modules;  // of all kernels, with indices of 64 bits; throws Error
   std::vector<std::string> driver;  // of the GPU that its kernels are for, see Driver::open; empty for the CPU
   bool recordable = false;  // main only launches kernels: what it puts into a stream follows from the sizes
 

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define RAL_VERSION 5
+#define RAL_VERSION 6
 
 /* Alignment, in bytes, of every block of memory that the runtime hands out: arenas, scratch, outputs, packed weights.
  * Inputs and constants are only aligned to their element. */
@@ -32,10 +32,18 @@ typedef void (*ral_block_fn)(const void* args, int64_t begin, int64_t end, void*
 
 typedef struct ral_call ral_call;
 
-/* A kernel that a driver launches: what the driver loads, and the kernel's name in it. Generated code defines it, the
- * runtime keeps in it what it has loaded (null at first). */
+/* What a driver loads at once, of a program whose modules are an array. kernels: their names, each ended by a zero, and
+ * the list by one more. forms: the same module for different GPUs, or for any, ended by null: the first that the driver
+ * takes is loaded. Both are null in what ends the array. */
+typedef struct ral_module {
+  const char* kernels;
+  const char* const* forms;
+} ral_module;
+
+/* A kernel that a driver launches: the program's modules, and the kernel's name in one of them. Generated code defines
+ * it, the runtime keeps in it what it has loaded (null at first). */
 typedef struct ral_kernel {
-  const char* image;
+  const ral_module* modules;
   const char* name;
   void* loaded;
 } ral_kernel;

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 
 import llvmlite.binding as llvm
 
-from hlo_disc.targets.gpu import nvptx
+from hlo_disc.targets.gpu import assembler, nvptx
 from hlo_disc.targets.gpu.kernel_notes import Note, Roof, of_ptx
-from hlo_disc.targets.gpu.vendor import Vendor
+from hlo_disc.targets.gpu.vendor import Module, Vendor
 from hlo_disc.targets.llvm_ir import optimize
 
 
@@ -17,21 +18,32 @@ def _code(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
     return machine.emit_assembly(module).encode()
 
 
-# The last line of what a module of PTX says of all of it.
-_HEAD = b".address_size 64\n"
+_ENTRY = re.compile(rb"^\.visible \.entry (\w+)\(.*?^\}\n", re.S | re.M)
 
 
-def _image(codes: Mapping[str, Sequence[bytes]]) -> bytes:
-    """One module. What is external may be declared again."""
-    (modules,) = codes.values()
-    head, *_ = modules[0].partition(_HEAD)
-    return b"".join([head, _HEAD, *(ptx.partition(_HEAD)[2] for ptx in modules), b"\0"])
+def _modules(codes: Mapping[str, bytes]) -> list[Module]:
+    """A module for each kernel, since the driver takes longest to assemble them, and most calls need few."""
+    (ptx,) = codes.values()
+    rest = _ENTRY.sub(b"", ptx)
+    return [Module((entry[1].decode(),), (b"".join([rest, entry[0], b"\0"]),)) for entry in _ENTRY.finditer(ptx)]
+
+
+def _assemble(module: Module, level: str) -> Module:
+    (ptx,) = module.forms
+    return replace(module, forms=(assembler.assemble(ptx[:-1], level), ptx))
 
 
 def _notes(object_: bytes) -> dict[str, list[Note]]:
-    start = object_.index(b"\n.version ")
-    (level,) = re.findall(rb"^\.target (\w+)", object_[start : start + 100], re.M)
-    return {level.decode(): of_ptx(object_[start:])}
+    notes: dict[str, list[Note]] = {}
+    for text in re.findall(rb"\n\.version [^\0]*\0", object_):
+        level = re.findall(rb"^\.target (\w+)", text, re.M)[0].decode()
+        notes.setdefault(level, []).extend(of_ptx(text))
+    return notes
+
+
+def _is_assembled(object_: bytes) -> bool:
+    """Whether there is an ELF object for CUDA's machine, number 190."""
+    return re.search(rb"\x7fELF.{14}\xbe\0", object_, re.S) is not None
 
 
 NVIDIA = Vendor(
@@ -43,7 +55,10 @@ NVIDIA = Vendor(
     intrinsics="nvvm",
     optimize=optimize,
     code=_code,
-    image=_image,
+    modules=_modules,
     batch=8,
     notes=_notes,
+    assemble=_assemble,
+    assembler=assembler.version,
+    is_assembled=_is_assembled,
 )

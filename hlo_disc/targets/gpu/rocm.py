@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import llvmlite.binding as llvm
 
 from hlo_disc.targets.gpu import amdgpu
 from hlo_disc.targets.gpu.code_object import bundle, code_object, unbundled
 from hlo_disc.targets.gpu.kernel_notes import Note, Roof, of_code_object
-from hlo_disc.targets.gpu.vendor import Vendor
+from hlo_disc.targets.gpu.vendor import Module, Vendor
 from hlo_disc.targets.llvm_ir import optimize_whole
 
 
@@ -17,8 +17,9 @@ def _code(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
     return code_object(machine.emit_object(module))
 
 
-def _image(codes: Mapping[str, Sequence[bytes]]) -> bytes:
-    return bundle({level: code for level, (code,) in codes.items()})
+def _modules(codes: Mapping[str, bytes]) -> list[Module]:
+    names = tuple(note.name for note in of_code_object(next(iter(codes.values()))))
+    return [Module(names, (bundle(codes),))]
 
 
 def _notes(object_: bytes) -> dict[str, list[Note]]:
@@ -36,7 +37,7 @@ AMD = Vendor(
     intrinsics="amdgcn",
     optimize=optimize_whole,
     code=_code,
-    image=_image,
+    modules=_modules,
     batch=0,  # a bundle has one code object for a processor, and none is made of several
     notes=_notes,
 )

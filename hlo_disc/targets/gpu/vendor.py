@@ -18,7 +18,8 @@ from typing import cast
 
 import llvmlite.binding as llvm
 
-from hlo_disc.abi import IMAGE
+from hlo_disc import ral
+from hlo_disc.abi import MODULES
 from hlo_disc.device import Device
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import ir
@@ -44,6 +45,17 @@ _turns: list[float] = []
 
 
 @dataclass(frozen=True)
+class Module:
+    """The kernels that a driver loads at once, by their names.
+
+    forms: their code, of which the driver loads the first that it takes.
+    """
+
+    kernels: tuple[str, ...]
+    forms: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
 class Vendor:
     """The properties that GPUs of a vendor have of their own.
 
@@ -52,8 +64,11 @@ class Vendor:
     roofs: of a GPU of each level that code can be made for; default: those that it is made for where nothing is said.
     intrinsics: the prefix of the machine's own.
     optimize: f(module, machine) runs LLVM's passes. code: f(module, machine) is the code of a module for one level.
-    image: f(codes of all modules by level) is what the driver loads. batch: see `Generator.batch`.
-    notes: f(object code) says of its kernels, by level.
+    modules: f(code of a module by level) are those that the driver loads. batch: see `Generator.batch`.
+    assemble: f(module, level) has machine code for the level, too; None for a module that has it already.
+    assembler: f() says which assembler that is; "" where there is none.
+    notes: f(object code) says of its kernels, by level. is_assembled: f(object code) says whether there is machine code
+        beside other code.
     """
 
     machine: Machine
@@ -64,9 +79,12 @@ class Vendor:
     intrinsics: str
     optimize: Callable[[llvm.ModuleRef, llvm.TargetMachine], None]
     code: Callable[[llvm.ModuleRef, llvm.TargetMachine], bytes]
-    image: Callable[[Mapping[str, Sequence[bytes]]], bytes]
+    modules: Callable[[Mapping[str, bytes]], list[Module]]
     batch: int
     notes: Callable[[bytes], Mapping[str, Sequence[kernel_notes.Note]]]
+    assemble: Callable[[Module, str], Module] | None = None
+    assembler: Callable[[], str] = str
+    is_assembled: Callable[[bytes], bool] = lambda object_: False
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -76,11 +94,12 @@ class Vendor:
 
 @dataclass(frozen=True)
 class GpuGenerator:
-    """Implements `hlo_disc.targets.target.Generator`."""
+    """Implements `hlo_disc.targets.target.Generator`. assembles: see `Gpu.generator`."""
 
     vendor: Vendor
     levels: tuple[str, ...]
     host: HostGenerator
+    assembles: bool = False
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -121,7 +140,7 @@ class GpuCompilation:
     def add(self, module: ir.Module) -> None:
         """Kernels, whose code is made by the thread."""
         canonicalize([module])
-        text = apart(translate([module], self.generator.vendor.machine), len(self.codes))
+        text = translate([module], self.generator.vendor.machine)
         if self.dump:
             self._list("mlir", str(module))
             self._list("gpu.ll", text)
@@ -137,17 +156,17 @@ class GpuCompilation:
         g = self.generator
         canonicalize(host)
         flow = translate(host, replace(g.host.machine, launches=True))
-        codes = [code.result() for code in self.codes]
+        made = [module for code in self.codes for module in g.vendor.modules(code.result())]
+        if g.vendor.assemble and g.assembles:
+            with ThreadPoolExecutor(ral.usable_cores()) as pool:
+                made = list(pool.map(g.vendor.assemble, made, g.levels * len(made)))
         if self.dump:
             self._list("mlir", "\n".join(map(str, host)))
             self._list("ll", flow)
             for suffix, texts in self.listing.items():
                 self.dump(suffix, "\n".join(texts))
-        image = g.vendor.image({level: [code[level] for code in codes] for level in g.levels})
-        escaped = re.sub(rb"[^\n\t !#-\[\]-~]", lambda m: b"\\%02X" % m[0][0], image).decode()
-        # At a page, as drivers find what their own compilers make.
-        defined = f'@{IMAGE} = constant [{len(image)} x i8] c"{escaped}", align 4096'
-        return g.host.compile_llvm(flow.replace(f"@{IMAGE} = external constant i8\n", "") + defined, self.dump)
+        flow = flow.replace(f"@{MODULES} = external constant i8\n", "")
+        return g.host.compile_llvm("\n".join([flow, *loadable(made)]), self.dump)
 
     def _list(self, suffix: str, text: str) -> None:
         self.listing.setdefault(suffix, []).append(text)
@@ -169,10 +188,37 @@ def short_turns() -> Iterator[None]:
             sys.setswitchinterval(_turns.pop())
 
 
-def apart(text: str, number: int) -> str:
-    """LLVM IR whose own functions and memory have names that no other module of the program has."""
-    own = re.findall(r"^(?:define internal [^@\n]*)?@([\w.]+)(?= = internal|\()", text, re.M)
-    return re.sub(rf"@({'|'.join(map(re.escape, own))})(?![\w.])", rf"@\1.{number}", text) if number and own else text
+def loadable(modules: Sequence[Module]) -> Iterator[str]:
+    """LLVM IR of modules and of the directory of them."""
+    for k, module in enumerate(modules):
+        for i, form in enumerate(module.forms):
+            # At a page, as drivers find what their own compilers make.
+            yield f"{_bytes(f'{MODULES}.{k}.{i}', form)}, align 4096"
+    yield from directory(
+        [(x.kernels, [f"{MODULES}.{k}.{i}" for i in range(len(x.forms))]) for k, x in enumerate(modules)]
+    )
+
+
+def directory(modules: Sequence[tuple[Sequence[str], Sequence[str]]]) -> Iterator[str]:
+    """LLVM IR of what the runtime finds a program's kernels by, see `ral_module` in `ral.h`: their names, and the names
+    of what is loaded for them.
+    """
+    rows = []
+    for k, (kernels, forms) in enumerate(modules):
+        names, listed = f"{MODULES}.{k}.kernels", f"{MODULES}.{k}.forms"
+        yield _bytes(names, "\0".join([*kernels, "", ""]).encode())
+        pointers = [*(f"ptr @{form}" for form in forms), "ptr null"]
+        yield f"@{listed} = private constant [{len(pointers)} x ptr] [{', '.join(pointers)}]"
+        rows.append(f"{_ROW} {{ ptr @{names}, ptr @{listed} }}")
+    yield f"@{MODULES} = constant [{len(rows) + 1} x {_ROW}] [{', '.join([*rows, f'{_ROW} zeroinitializer'])}]\n"
+
+
+_ROW = "{ ptr, ptr }"
+
+
+def _bytes(name: str, data: bytes) -> str:
+    escaped = re.sub(rb"[^\n\t !#-\[\]-~]", lambda m: b"\\%02X" % m[0][0], data).decode()
+    return f'@{name} = private constant [{len(data)} x i8] c"{escaped}"'
 
 
 def check_functions(text: str, vendor: Vendor) -> None:
@@ -227,15 +273,18 @@ class Gpu:
     def generator(self, level: str) -> GpuGenerator:
         """For one of the vendor's levels, or "host", which is for all GPUs that there are levels for.
 
-        Host code does no more than launch: it is for all CPUs, since the GPU is often another machine's.
+        Host code does no more than launch: it is for all CPUs, since the GPU is often another machine's. For a level
+        that was named there is machine code beside what the driver would assemble, where the vendor's assembler is.
         """
-        return GpuGenerator(
-            self._vendor, self._levels(level), cast(HostGenerator, self._host.generator(self._host.levels[0]))
-        )
+        host = cast(HostGenerator, self._host.generator(self._host.levels[0]))
+        return GpuGenerator(self._vendor, self._levels(level), host, bool(self._assembler(level)))
 
     def made_for(self, level: str) -> str:
-        """The vendor's levels, and the least CPU."""
-        return f"{self._levels(level)} {self._host.made_for(self._host.levels[0])}"
+        """The vendor's levels, its assembler, and the least CPU."""
+        return f"{self._levels(level)} {self._assembler(level)} {self._host.made_for(self._host.levels[0])}"
+
+    def _assembler(self, level: str) -> str:
+        return "" if level == "host" else self._vendor.assembler()
 
     def _levels(self, level: str) -> tuple[str, ...]:
         return self._vendor.default if level == "host" else (level,)
@@ -246,7 +295,10 @@ class Gpu:
 
     def kernels(self, object_: bytes) -> list[str]:
         """Return what the code says of the kernels."""
-        return list(kernel_notes.lines(self._vendor.notes(object_), self._vendor.roofs))
+        lines = list(kernel_notes.lines(self._vendor.notes(object_), self._vendor.roofs))
+        return (
+            [*lines, "machine code beside what the driver assembles"] if self._vendor.is_assembled(object_) else lines
+        )
 
     def link(self, object_: bytes, symbols: Mapping[str, int]) -> Library:
         """Load object code; its kernels stay in it until one is launched."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from hlo_disc.abi import IMAGE, LAUNCH, PARALLEL_FOR
+from hlo_disc.abi import LAUNCH, MODULES, PARALLEL_FOR
 from hlo_disc.mlir import extension_name, ir
 from hlo_disc.targets.translate.control import result_text
 from hlo_disc.targets.translate.emit import FunctionBody, Handler, ModuleBody
@@ -201,8 +201,8 @@ def _launch(body: FunctionBody, op: ir.Operation) -> None:
 
 
 def _declare_kernel(module: ModuleBody, name: str) -> None:
-    module.declarations.setdefault(IMAGE, f"@{IMAGE} = external constant i8")
-    fields = f"ptr @{IMAGE}, ptr {_text(module, name)}, ptr null"
+    module.declarations.setdefault(MODULES, f"@{MODULES} = external constant i8")
+    fields = f"ptr @{MODULES}, ptr {_text(module, name)}, ptr null"
     module.declarations.setdefault(name, f"@{name} = internal global {{ ptr, ptr, ptr }} {{ {fields} }}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +20,9 @@ from random_graphs import single_ops
 
 import hlo_disc
 from hlo_disc import Options, pipeline
-from hlo_disc.errors import ArgumentError, DeviceError, UnsupportedOpError
-from hlo_disc.targets.gpu import nvptx
+from hlo_disc.errors import ArgumentError, CompileError, DeviceError, UnsupportedOpError
+from hlo_disc.targets import registry
+from hlo_disc.targets.gpu import assembler, nvptx
 from hlo_disc.targets.gpu import vendor as gpu
 from hlo_disc.targets.gpu.cuda import NVIDIA
 from hlo_disc.targets.math import vecmath
@@ -34,6 +35,15 @@ def images() -> Iterator[list[str]]:
     """The PTX of the programs that a test compiles."""
     with ptxas.images() as made:
         yield made
+
+
+@pytest.fixture
+def modules(monkeypatch) -> list[Sequence[gpu.Module]]:
+    """What drivers would load of the programs that a test compiles."""
+    made: list[Sequence[gpu.Module]] = []
+    loadable = gpu.loadable
+    monkeypatch.setattr(gpu, "loadable", lambda modules: (made.append(modules), loadable(modules))[1])
+    return made
 
 
 @needs_ptxas
@@ -219,8 +229,8 @@ def test_updates_of_memory_are_one_instruction(dtype, images, tmp_path):
 
 
 @needs_ptxas
-def test_modules_of_kernels_become_one(images, tmp_path, monkeypatch):
-    """A function that is not inlined is in each of them."""
+def test_each_kernel_is_a_module(modules, tmp_path, monkeypatch):
+    """A function that is not inlined is in each that calls it, however many kernels LLVM has at once."""
 
     def function(x, y):
         return jnp.sort(x**y), jax.nn.softmax(x) ** 2.5, jnp.cumsum(y, 1) ** 1.5
@@ -230,10 +240,9 @@ def test_modules_of_kernels_become_one(images, tmp_path, monkeypatch):
         monkeypatch.setattr(gpu.GpuGenerator, "batch", batch)
         with jax.enable_x64(True):
             hlo_disc.compile(function, "f64[m, n]", "f64[m, n]", target="cuda")
-        ptx = images.pop()
-        made[batch] = list(assembled(ptx, tmp_path))
-        functions = [x for x in re.findall(r"^\.func[^;{]*[;{]", ptx, re.M) if x.endswith("{")]
-        assert (len(functions) > len({re.sub(r"_\$_\d+", "", x) for x in functions})) == (batch > 0)
+        texts = {m.kernels: m.forms[0].rstrip(b"\0").decode() for m in modules.pop()}
+        assert sum(".func" in ptx for ptx in texts.values()) >= 2
+        made[batch] = {name: assembled(ptx, tmp_path)[name] for (name,), ptx in texts.items()}
     assert made[1] == made[2] == made[0] and len(made[0]) > 6
 
 
@@ -257,7 +266,37 @@ def test_without_a_driver_a_program_can_be_compiled_and_saved(tmp_path):
 def test_ptx_is_kept_as_it_is(images):
     executable = hlo_disc.compile(lambda x: jnp.tanh(x) + 1, "f32[n]", target="cuda")
     (image,) = images
-    assert image.encode() + b"\0" in executable.program.object
+    for entry in re.findall(r"^\.visible \.entry .*?^\}\n", image, re.M | re.S):
+        assert entry.encode() + b"\0" in executable.program.object
+
+
+@needs_ptxas
+def test_a_level_has_machine_code(modules, monkeypatch):
+    """It is before the PTX. Without an assembler there is PTX alone, which the cache keeps as another program."""
+
+    def forms(target: str) -> tuple[list[tuple[bool, ...]], str]:
+        """Of each module: which of its forms are ELF objects. And the whole explanation."""
+        executable = hlo_disc.compile(lambda x: jax.nn.softmax(x), "f32[m, n]", target=target)
+        made = [tuple(form.startswith(b"\x7fELF") for form in module.forms) for module in modules.pop()]
+        return made, executable.explain(full=True)
+
+    both, said = forms("cuda:sm_90")
+    assert len(both) > 3 and set(both) == {(True, False)}
+    assert "machine code beside what the driver assembles" in said
+    assert set(forms("cuda")[0]) == {(False,)}
+    made_for = registry.find("cuda").made_for("sm_90")
+    monkeypatch.setattr(assembler, "found", tuple)
+    assembler.version.cache_clear()
+    alone, said = forms("cuda:sm_90")
+    assert set(alone) == {(False,)} and "machine code" not in said
+    assert made_for != registry.find("cuda").made_for("sm_90")
+    assembler.version.cache_clear()
+
+
+@needs_ptxas
+def test_what_the_assembler_refuses():
+    with pytest.raises(CompileError, match=r"cannot assemble kernels for sm_90; update it, .*kernels\.ptx, line 4"):
+        assembler.assemble(b".version 7.8\n.target sm_90\n.address_size 64\nnothing\n", "sm_90")
 
 
 @pytest.mark.parametrize("shift", [jax.lax.shift_left, jax.lax.shift_right_logical])

@@ -28,14 +28,6 @@ def test_code_is_for_what_is_asked_for(target, levels):
     assert tuple(vendor.notes(program.object)) == levels == tuple(program.features[: len(levels)])
 
 
-def test_names_that_modules_have_of_their_own():
-    text = "@f = external global i8\n@own = internal global i8\ndefine internal void @a.b(ptr %x) {\n"
-    text += "  call void @a.b(ptr @own)\n  call void @a.bc(ptr @f)\n  call void @owned()\n"
-    assert gpu.apart(text, 0) == text
-    expected = text.replace("@own ", "@own.2 ").replace("@own)", "@own.2)").replace("@a.b(", "@a.b.2(")
-    assert gpu.apart(text, 2) == expected != text
-
-
 def test_what_fails_leaves_threads_as_they_were():
     before = sys.getswitchinterval()
     with gpu.short_turns(), pytest.raises(UnsupportedOpError):

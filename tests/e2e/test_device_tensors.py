@@ -188,6 +188,42 @@ def test_what_is_refused(made, message):
     tensor.free()
 
 
+@pytest.mark.parametrize("way", ["contiguous", "copy"])  # as PyTorch's, as cupy's
+@pytest.mark.parametrize("target", KINDS)
+def test_a_tensor_with_gaps_is_copied_by_its_framework(way, target):
+    whole = np.arange(30, dtype=np.float32)
+    view = np.lib.stride_tricks.as_strided(whole, (2, 3), (4, 40))
+    copies = []
+
+    def copy(self: Tensor, *order: str) -> Tensor:
+        assert order == (() if way == "contiguous" else ("C",))
+        copies.append(Tensor(view, KINDS[target]))
+        return copies[-1]
+
+    class Copied(Tensor):
+        def _shaped(self) -> None:
+            self._shape, self._strides = (ctypes.c_int64 * 2)(2, 3), (ctypes.c_int64 * 2)(1, 10)
+
+    setattr(Copied, way, copy)
+    x, y = Copied(whole, KINDS[target]), Tensor(np.ones((2, 3), np.float32), KINDS[target])
+    x._shaped()
+    executable = hlo_disc.compile(lambda x, y: x + y * 2, "f32[m, n]", "f32[m, n]", target=target)
+    np.testing.assert_array_equal(contents(executable(x, y)), view + 2)
+    np.testing.assert_array_equal(contents(executable(y, x)), view * 2 + 1)
+    assert len(copies) == 2
+    for tensor in (x, y, *copies):
+        tensor.free()
+
+
+def test_a_copy_with_gaps_is_refused():
+    tensor = Tensor(np.ones((2, 3), np.float32), strides=(1, 2))
+    tensor.contiguous = lambda: tensor
+    executable = hlo_disc.compile(lambda x: x + 1, "f32[m, n]", target="emulated-cuda")
+    with pytest.raises(ArgumentError, match="lies on the GPU with gaps or in another order; make it contiguous"):
+        executable(tensor)
+    tensor.free()
+
+
 def test_a_program_for_the_cpu_refuses_what_is_on_a_gpu():
     executable = hlo_disc.compile(lambda x: x + 1, "f32[n]")
     tensor = Tensor(np.ones(3, np.float32))

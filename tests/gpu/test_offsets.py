@@ -48,3 +48,20 @@ def test_right(name, offset):
             result = torch.from_dlpack(executable(x)).float().cpu().numpy()
             given = x.float().cpu().numpy().astype(jnp.bfloat16 if small else np.float32)
             np.testing.assert_allclose(result, np.asarray(on_cpu(given), np.float32), **most_off)
+
+
+GAPS: dict[str, Callable] = {
+    "transposed": lambda x: x.t(),
+    "every second": lambda x: x[:, ::2],
+    "a part of rows": lambda x: x[:, 1:4],
+    "broadcast": lambda x: x[:1].expand(5, -1),
+}
+
+
+@pytest.mark.parametrize("name", GAPS)
+def test_gaps(name):
+    executable = hlo_disc.compile(lambda x: jnp.tanh(x) + 1, "f32[m, n]", target="cuda")
+    for m, n in SHAPES:
+        x = GAPS[name](torch.randn(m, n, device="cuda"))
+        result = torch.from_dlpack(executable(x))
+        torch.testing.assert_close(result, torch.tanh(x) + 1, rtol=1e-5, atol=1e-6)

@@ -368,10 +368,7 @@ void Arguments::add_tensor(int index, PyObject* object, const DLTensor& tensor, 
   }
   char* data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   const bool dense = is_dense(tensor.shape, tensor.strides, tensor.rank);
-  if (resident && !dense) {
-    throw Error(Error::kArgument,
-                program.argument(index) + " lies on the GPU with gaps or in another order; make it contiguous");
-  }
+  if (resident && !dense) return add_dense(index, object, sizes);
   if (resident && !is_aligned(data, dtype)) {
     throw Error(Error::kArgument, program.argument(index) +
                                       " lies on the GPU at an address that is no multiple of its " +
@@ -391,6 +388,23 @@ void Arguments::add_tensor(int index, PyObject* object, const DLTensor& tensor, 
     copies_.push_back(std::move(copy));
   }
   set(index, data, tensor.shape, tensor.rank, sizes);
+}
+
+void Arguments::add_dense(int index, PyObject* object, int64_t* sizes) {
+  PyObject* copy = nullptr;
+  if (object == dense_) {
+    // its framework's copy has gaps, too
+  } else if (PyObject_HasAttrString(object, "contiguous")) {  // as PyTorch's
+    copy = checked(PyObject_CallMethod(object, "contiguous", nullptr));
+  } else if (PyObject_HasAttrString(object, "copy")) {  // as cupy's
+    copy = checked(PyObject_CallMethod(object, "copy", "s", "C"));
+  }
+  if (copy) owned_.push_back(copy);
+  dense_ = copy;
+  if (!copy || !add_resident(index, copy, sizes)) {
+    throw Error(Error::kArgument,
+                call_.program.argument(index) + " lies on the GPU with gaps or in another order; make it contiguous");
+  }
 }
 
 bool Arguments::add_resident(int index, PyObject* object, int64_t* sizes) {

@@ -87,6 +87,8 @@ class Arguments {
   void add_numpy(int index, PyObject* array, int64_t* sizes);
   // Takes a tensor in the memory of the program's GPU. False for any other.
   bool add_resident(int index, PyObject* object, int64_t* sizes);
+  // A tensor on the GPU that is not dense: a copy that its own framework makes.
+  void add_dense(int index, PyObject* object, int64_t* sizes);
   void add_dlpack(int index, PyObject* object, PyObject* capsule, int64_t* sizes);
   void add_tensor(int index, PyObject* object, const DLTensor& tensor, int64_t* sizes);
   void add_exchanged(int index, PyObject* object, int64_t* sizes, const Adapter& adapter);
@@ -103,6 +105,7 @@ class Arguments {
   Checked& checked_;
   const Adapter* adapter_ = nullptr;
   PyObject* adapted_ = nullptr;
+  PyObject* dense_ = nullptr;  // the last copy of `add_dense`
   PyObject* asked_ = nullptr;  // an adapter's `recording`,
   bool recording_ = false;  // and what it said
   std::vector<Py_buffer> views_;

@@ -105,6 +105,7 @@ class Executable:
             unread=program.unread,
             driver=target.driver,
             recordable=bool(target.driver) and not any(name in program.object for name in _NOT_RECORDED),
+            multiplies=bool(target.driver) and _MULTIPLIES in program.object,
             wide_modules=_Wide(program) if program.wide_kernels else None,
             keep_alive=(library, functions),
         )
@@ -310,7 +311,8 @@ def runs_here(program: Program) -> bool:
 
 
 # Functions of the runtime that main calls for more than a launch, as the object code names them.
-_NOT_RECORDED = (b"ral_read\0", b"ral_write\0", b"ral_allocate\0", b"ral_product\0")
+_NOT_RECORDED = (b"ral_read\0", b"ral_write\0", b"ral_allocate\0")
+_MULTIPLIES = b"ral_product\0"
 
 
 class _Wide:

@@ -89,7 +89,8 @@ class Executable:
     LAPACK's that it is for or 0);
     threads: workers, 0 for one a core;
     packed_bytes: bound on packed inputs over all executables; keep_alive: whatever owns the machine code;
-    driver: of the GPU, () for the CPU; recordable: main only launches kernels;
+    driver: of the GPU, () for the CPU; recordable: main only launches kernels; multiplies: it asks
+    for products of the GPU's library;
     wide_modules: makes what the driver loads where indices need 64 bits, and gives its address.
     """
 
@@ -112,6 +113,7 @@ class Executable:
         unread: Sequence[int] = (),
         driver: Sequence[str] = (),
         recordable: bool = False,
+        multiplies: bool = False,
         wide_modules: Callable[[], int] | None = None,
     ) -> None: ...
     def __call__(self, *arguments: Any) -> tuple[Any, ...]: ...

@@ -246,11 +246,6 @@ def test_only_what_launches_alone_is_said_to_be_recordable(xla):
     branch = hlo_disc.compile(lambda x: lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x), "f32[n]", target="emulated-cuda")
     assert not branch.native.recordable  # it reads, and does nothing else
     assert not hlo_disc.compile(LATE, target="emulated-cuda").native.recordable
-    for api in ("cuda", "hip"):  # where a product may be a library's, which sizes that are known decide
-        products = (f"f32[{m}, 8]" for m in ("m", 1 << 20, 4))
-        emulated.register_products(least=1 << 20)
-        programs = [hlo_disc.compile(lambda x: x @ x.T, spec, target=f"library-{api}") for spec in products]
-        assert [program.native.recordable for program in programs] == [False, False, True]
     traits = [xla.handler_traits(ctypes.c_void_p(_address(handler()))) for handler in HANDLERS]
     assert traits == [0, 0, COMMAND_BUFFER_COMPATIBLE]
 
@@ -348,4 +343,4 @@ def test_products_of_a_library_are_in_their_stream_with_their_memory(api, xla):
     (result,) = call(x, y)
     np.testing.assert_allclose(result, x @ y @ y.T, rtol=1e-5)
     assert library.fake_multiplied() == before + 2 and emulated.emulator().fake_last_stream() == STREAM
-    assert call.context.allocated == call.context.freed == 1  # both products use one workspace
+    assert call.context.allocated == 0  # both products use one workspace, which is planned

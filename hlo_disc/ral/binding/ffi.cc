@@ -11,6 +11,7 @@
 #include "device_call.h"
 #include "interpreter.h"
 #include "library.h"
+#include "products.h"
 #include "team.h"
 #include "xla_ffi.h"
 
@@ -299,7 +300,11 @@ XLA_FFI_Error* execute_on_device(const XLA_FFI_CallFrame* frame) {
   }
   char* arena = arena_of(frame, *executable, call.env.data());
   XlaScratch scratch(frame);
-  enqueue(call, executable->on_device(), stream.stream, arena, [&](int64_t bytes) { return scratch.allocate(bytes); });
+  const Program& program = call.program;
+  // A recorded call has all of its memory from the start: what XLA gives meanwhile goes with the recording.
+  char* workspace = program.multiplies ? arena + align_up(call.env[program.env.arena], RAL_ALIGNMENT) : nullptr;
+  enqueue(call, executable->on_device(), stream.stream, arena, workspace,
+          [&](int64_t bytes) { return scratch.allocate(bytes); });
   executable->count()->in_jit.fetch_add(1, std::memory_order_relaxed);
   return nullptr;
 }
@@ -444,6 +449,7 @@ int64_t ffi_temporary_bytes(const Executable& executable, const int64_t* env) {
   const Program& program = executable.program();
   int64_t bytes = align_up(env[program.env.arena], RAL_ALIGNMENT);
   if (program.driver.empty()) bytes += program.workers * align_up(env[program.env.scratch], RAL_ALIGNMENT);
+  if (program.multiplies) bytes += kProductWorkspace;
   return bytes ? bytes + RAL_ALIGNMENT - 1 : 0;  // XLA aligns its buffers by a rule of its own
 }
 

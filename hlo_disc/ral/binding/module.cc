@@ -128,7 +128,8 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
                const std::vector<PackSpec>& packs, const std::vector<GuardSpec>& guards,
                const std::vector<std::string>& asked, const std::vector<CallSpec>& calls, int threads,
                int64_t packed_bytes, nb::object keep_alive, const std::vector<int>& unread,
-               const std::vector<std::string>& driver, bool recordable, const nb::object& wide_modules) {
+               const std::vector<std::string>& driver, bool recordable, bool multiplies,
+               const nb::object& wide_modules) {
   ral::Program program{};
   program.plan_fn = reinterpret_cast<ral_plan_fn>(plan);
   program.main_fn = reinterpret_cast<ral_main_fn>(main);
@@ -142,6 +143,7 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
   for (const CallSpec& call : calls) program.calls.push_back(library_call(call));
   program.driver = driver;
   program.recordable = recordable;
+  program.multiplies = multiplies;
   program.wide_modules = [function = wide_modules.ptr()] { return made_modules(function); };
   program.workers_chosen = threads > 0;
   program.workers = threads > 0 ? threads : ral::usable_cores();
@@ -404,7 +406,7 @@ NB_MODULE(_ral, m) {
            nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("asked"),
            nb::arg("calls"), nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none(),
            nb::arg("unread") = std::vector<int>(), nb::arg("driver") = std::vector<std::string>(),
-           nb::arg("recordable") = false, nb::arg("wide_modules") = nb::none())
+           nb::arg("recordable") = false, nb::arg("multiplies") = false, nb::arg("wide_modules") = nb::none())
       .def("record", record, nb::arg("arguments"),
            "(start, end, launches) of a call: nanoseconds, and (address of a kernel or 0, blocks or the number of the "
            "library call, start, end) of each. Code that is linked with `recorded_symbols` has launches.")

@@ -118,17 +118,14 @@ struct DeviceRun : Run {
     return results[k].data();
   }
 
-  // See ral_product. Products of a call use the same workspace: they come one after the other.
+  // See ral_product. Products of a call use the same workspace: they come one after the other. What only prepares loads
+  // the kernel that stands for one, too.
   bool multiply(const char* kernel, const ral_product_args& args) {
     try {
       Products* products = Products::find(program.driver[0], device.gpu);
-      return products && products->run(args, stream, [this](int64_t bytes) {
-        if (bytes > workspace_bytes) {
-          workspace = allocate_temporary(bytes);
-          workspace_bytes = bytes;
-        }
-        return workspace;
-      });
+      if (!products) return false;
+      if (!workspace && !only_prepares) workspace = allocate_temporary(kProductWorkspace);
+      return products->run(args, stream, workspace) && !only_prepares;
     } catch (const Error& error) {
       throw Error(error.which, "cannot launch the kernel " + std::string(kernel) + ": " + error.what());
     }
@@ -141,8 +138,7 @@ struct DeviceRun : Run {
   void* read_by = nullptr;    // an event behind the last one that does
   bool only_prepares = false;
   const ral_module* wide_modules = nullptr;
-  void* workspace = nullptr;
-  int64_t workspace_bytes = 0;
+  void* workspace = nullptr;  // of products
   std::function<void*(int64_t)> allocate_temporary;
   std::vector<DeviceBlock> temporaries, results;
 };
@@ -239,11 +235,13 @@ OnDevice::~OnDevice() {
   }
 }
 
-void enqueue(Call& call, OnDevice& device, void* stream, void* arena, const std::function<void*(int64_t)>& allocate) {
+void enqueue(Call& call, OnDevice& device, void* stream, void* arena, void* workspace,
+             const std::function<void*(int64_t)>& allocate) {
   Gpu::Current current(device.gpu);
   StandaloneTasks tasks(1);
   DeviceRun run(device_call(), call, tasks, device, stream);
   run.allocate_temporary = allocate;
+  run.workspace = workspace;
   run.align_inputs([](int) { return true; });
   run.run_main(arena);
 }

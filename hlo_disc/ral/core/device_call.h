@@ -23,9 +23,11 @@ struct OnDevice {
 };
 
 // Puts all that the program computes behind what `stream` has, and waits for nothing but what main reads. The call is
-// planned, and its inputs and results, and `arena`, are memory of the GPU. allocate: gives memory of a size that only the
-// run knows, valid until it is over; it may throw Error.
-void enqueue(Call& call, OnDevice& device, void* stream, void* arena, const std::function<void*(int64_t)>& allocate);
+// planned, and its inputs and results, and `arena`, are memory of the GPU; so is `workspace`, of kProductWorkspace bytes
+// for products of the GPU's library, or null. allocate: gives memory of a size that only the run knows, valid until it is
+// over; it may throw Error.
+void enqueue(Call& call, OnDevice& device, void* stream, void* arena, void* workspace,
+             const std::function<void*(int64_t)>& allocate);
 
 // Loads the kernels that the call will launch, and nothing else: `enqueue` with arguments of these sizes then does only
 // what a stream that is being recorded allows, of a program that is `recordable`. The call is planned.

@@ -61,7 +61,6 @@ constexpr int kReduction = 3;  // CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK
 constexpr uint32_t kInComputeType = 2;  // CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
 constexpr int kFirstAlignment = 5;  // CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES; of B, C, D follow
 constexpr int kF32 = 0, kF64 = 1;  // CUDA_R_32F, HIP_R_32F and so on
-constexpr uint64_t kWorkspace = 32 << 20;
 constexpr uint32_t kMostAligned = 256;
 constexpr size_t kKept = 1024;  // choices
 
@@ -202,7 +201,7 @@ Products::Algorithm Products::choose(const Description& made, const ral_product_
     library_.check(library_.set_preference(preference.handle, attribute, &value, sizeof value),
                    "MatmulPreferenceSetAttribute");
   };
-  set(kMostWorkspace, kWorkspace);
+  set(kMostWorkspace, static_cast<uint64_t>(kProductWorkspace));
   if (numbers.aligned) {
     set(kReduction, kInComputeType);
     int attribute = kFirstAlignment;
@@ -224,7 +223,7 @@ Products::Algorithm Products::choose(const Description& made, const ral_product_
   return chosen;
 }
 
-bool Products::run(const ral_product_args& given, void* stream, const std::function<void*(int64_t)>& workspace) {
+bool Products::run(const ral_product_args& given, void* stream, void* workspace) {
   ral_product_args p = given;
   // The library's results have contiguous columns; of one with contiguous rows it makes the transpose.
   if (p.result.column_stride == 1) {
@@ -254,7 +253,7 @@ bool Products::run(const ral_product_args& given, void* stream, const std::funct
   }
   Algorithm& algorithm = known->second;
   if (algorithm.workspace < 0) return false;
-  void* room = algorithm.workspace ? workspace(algorithm.workspace) : nullptr;
+  if (!workspace) return true;
   const double one_f64 = 1, zero_f64 = 0;
   const float one_f32 = 1, zero_f32 = 0;
   bool wide = p.type == kF64;
@@ -262,7 +261,7 @@ bool Products::run(const ral_product_args& given, void* stream, const std::funct
   int error = library_.multiply(handle_, made.product, wide ? static_cast<const void*>(&one_f64) : &one_f32,
                                 data(p.left), made.matrices[0], data(p.right), made.matrices[1],
                                 wide ? static_cast<const void*>(&zero_f64) : &zero_f32, data(p.result),
-                                made.matrices[2], data(p.result), made.matrices[2], algorithm.data, room,
+                                made.matrices[2], data(p.result), made.matrices[2], algorithm.data, workspace,
                                 static_cast<size_t>(algorithm.workspace), stream);
   if (error != library_.numbers.not_supported) library_.check(error, "Matmul");
   if (error) algorithm.workspace = -1;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstring>
-#include <functional>
 #include <map>
 #include <mutex>
 
@@ -14,6 +13,8 @@ namespace ral {
 
 struct ProductLibrary;
 
+constexpr int64_t kProductWorkspace = 32 << 20;  // as much as XLA has for them
+
 // The library on one GPU.
 class Products {
  public:
@@ -22,9 +23,9 @@ class Products {
   static Products* find(const std::string& api, Gpu& gpu);
 
   // Puts a product behind what the stream has. False, and nothing is done, where the library has no way to compute it.
-  // workspace: gives memory for it that lives until the stream has come that far. Throws Error(kDevice), and what
-  // `workspace` throws.
-  bool run(const ral_product_args& product, void* stream, const std::function<void*(int64_t)>& workspace);
+  // workspace: kProductWorkspace bytes of the GPU's memory, valid until the stream has come that far; null to choose
+  // how to compute it, and no more. Throws Error(kDevice).
+  bool run(const ral_product_args& product, void* stream, void* workspace);
 
  private:
   // What the library chooses by: a product, with the alignments of matrices in place of their addresses.

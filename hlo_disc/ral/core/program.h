@@ -103,6 +103,7 @@ struct Program {
   std::function<const ral_module*()> wide_modules;  // of all kernels, with indices of 64 bits; throws Error
   std::vector<std::string> driver;  // of the GPU that its kernels are for, see Driver::open; empty for the CPU
   bool recordable = false;  // main only launches kernels: what it puts into a stream follows from the sizes
+  bool multiplies = false;  // main asks for products of the GPU's library
 
   // Derived by finish().
   int dims_size = 0;  // sizes of all inputs

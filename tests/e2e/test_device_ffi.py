@@ -333,6 +333,22 @@ def test_what_the_driver_says_is_the_error_of_the_call(xla):
     assert 4 < failed < 11
 
 
+@pytest.mark.parametrize("recordable", [False, True])
+def test_xla_itself_takes_the_handlers(recordable):
+    """Not the frame of these tests: XLA checks the versions and sizes of what a handler says and asks for. It comes as far
+    as the stream, which a CPU lacks.
+    """
+    executable = hlo_disc.compile(jnp.tanh, "f32[n]", target="emulated-cuda")
+    x, name = jnp.ones(5), f"handler_of_a_gpu_{recordable}"
+    handlers = dict.fromkeys(("initialize", "execute"), _ral.recordable_ffi_handler())
+    jax.ffi.register_ffi_target(name, handlers if recordable else _ral.device_ffi_handler(), platform="cpu")
+    ((dtype, shape),), temporary = executable.native.infer([("float32", x.shape)])
+    types = [jax.ShapeDtypeStruct(shape, dtype), jax.ShapeDtypeStruct((temporary,), np.uint8)]
+    number = np.int64(executable.native.publish(executable.content))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="UNIMPLEMENTED: XLA FFI GPU context is not available"):
+        jax.jit(lambda x: jax.ffi.ffi_call(name, types)(x, executable=number))(x)
+
+
 @pytest.mark.parametrize("api", ["cuda", "hip"])
 def test_products_of_a_library_are_in_their_stream_with_their_memory(api, xla):
     library = emulated.products(api)

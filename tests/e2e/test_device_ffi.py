@@ -335,8 +335,9 @@ def test_what_the_driver_says_is_the_error_of_the_call(xla):
 
 @pytest.mark.parametrize("recordable", [False, True])
 def test_xla_itself_takes_the_handlers(recordable):
-    """Not the frame of these tests: XLA checks the versions and sizes of what a handler says and asks for. It comes as far
-    as the stream, which a CPU lacks.
+    """Not the frame of these tests: XLA checks the versions and sizes of what a handler says and asks for.
+
+    It comes as far as the stream, which a CPU lacks.
     """
     executable = hlo_disc.compile(jnp.tanh, "f32[n]", target="emulated-cuda")
     x, name = jnp.ones(5), f"handler_of_a_gpu_{recordable}"

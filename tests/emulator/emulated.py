@@ -77,6 +77,7 @@ def emulator() -> ctypes.CDLL:
     """The emulator's and the driver's functions."""
     library = ctypes.CDLL(_built())
     library.fake_failure.restype = ctypes.c_char_p
+    library.fake_context.restype = ctypes.c_void_p
     return library
 
 
@@ -93,6 +94,13 @@ def hostile(seed: int, strict: bool = False) -> Iterator[ctypes.CDLL]:
         yield driver
     finally:
         driver.fake_kind()
+
+
+def alive() -> dict[str, int]:
+    """How much there is that the driver made: blocks of memory, modules, events and streams."""
+    counts = (ctypes.c_size_t * 4)()
+    emulator().fake_alive(counts)
+    return dict(zip(("blocks", "modules", "events", "streams"), counts, strict=True))
 
 
 def check() -> None:

@@ -10,6 +10,7 @@
 extern "C" {
 bool fake_inside(uintptr_t address, size_t bytes);
 int fake_outcome();
+bool fake_takes(void* stream);
 void fake_launched(void* stream);
 }
 
@@ -29,7 +30,7 @@ constexpr size_t kAlgorithm = 64;
 constexpr bool kAligned = true;
 #endif
 constexpr int kInvalid = 13;
-constexpr int64_t kWorkspace = 1 << 10, kWord = 0x5eed5eed;
+constexpr int64_t kWorkspace = 1 << 10, kForEach = 64, kWord = 0x5eed5eed;
 
 struct Product {
   int compute, scale, a = kPlain, b = kPlain;
@@ -95,10 +96,13 @@ bool agree(const Product& p, const Matrix& a, const Matrix& b, const Matrix& d) 
          (p.b == kPlain || p.b == kTransposed);
 }
 
+// Bytes of memory that it needs beside its matrices: more for large results.
+int64_t workspace_of(const Matrix& d) { return kWorkspace * (1 + d.batch * d.rows * d.columns / kForEach); }
+
 // What a product does when its stream comes to it.
 void multiply(const Product& p, const Matrix& x, const void* a, const Matrix& y, const void* b, const Matrix& z,
               void* d, void* workspace, size_t bytes) {
-  if (bytes < kWorkspace || !fake_inside(reinterpret_cast<uintptr_t>(workspace), bytes))
+  if (static_cast<int64_t>(bytes) < workspace_of(z) || !fake_inside(reinterpret_cast<uintptr_t>(workspace), bytes))
     return queues::fail("a library's workspace is no memory of the GPU");
   if (!is_inside(x, a) || !is_inside(y, b) || !is_inside(z, d))
     return queues::fail("a library's matrix is no memory of the GPU");
@@ -221,7 +225,8 @@ int NAME(MatmulAlgoGetHeuristic)(void* handle, void* product, void* a, void* b, 
     uint16_t aligned = kAligned ? static_cast<uint16_t>(p->aligned[i == 2 ? 3 : i]) : 1;
     memcpy(reinterpret_cast<char*>(results) + 8 + 2 * i, &aligned, 2);
   }
-  memcpy(static_cast<char*>(results) + kAlgorithm, &kWorkspace, 8);
+  int64_t needed = workspace_of(*static_cast<Matrix*>(d));
+  memcpy(static_cast<char*>(results) + kAlgorithm, &needed, 8);
   int32_t state = mood == kFindsOthers ? kNotSupported : 0;
   memcpy(static_cast<char*>(results) + kAlgorithm + 8, &state, 4);
   return 0;
@@ -244,6 +249,7 @@ int NAME(Matmul)(void* handle, void* product, const void* alpha, const void* a, 
   if (load(p.scale, static_cast<const char*>(alpha)) != 1 || load(p.scale, static_cast<const char*>(beta)) != 0)
     return kInvalid;
   if (mood == kRefuses) return kNotSupported;
+  if (!fake_takes(stream)) return kInvalid;
   if (int error = fake_outcome()) return error;
   fake_launched(stream);
   multiplied++;

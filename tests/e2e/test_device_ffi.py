@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from hlo_disc.ral.handlers import _address
 TYPES = {"float32": 11, "int32": 4, "uint8": 6}  # XLA_FFI_DataType
 INVALID, EXHAUSTED, UNIMPLEMENTED, INTERNAL = 3, 8, 12, 13  # XLA_FFI_Error_Code
 STREAM = 0x5712EA
+SEED = 3  # with which nothing is done before somebody waits for it
+ALIGNED = 16  # kEntryParameterAlignBytes: what XLA promises of its memory
 INITIALIZE, EXECUTE = 2, 3  # XLA_FFI_ExecutionStage
 COMMAND_BUFFER_COMPATIBLE = 1  # XLA_FFI_Handler_TraitsBits
 
@@ -35,6 +38,7 @@ class Context(ctypes.Structure):
         ("release", ctypes.c_void_p),
         ("allocated", ctypes.c_int),
         ("freed", ctypes.c_int),
+        ("bytes", ctypes.c_size_t),
     ]
 
 
@@ -63,7 +67,7 @@ def on_device(size: int) -> int:
     address = ctypes.c_size_t()
     driver = emulated.emulator()
     driver.cuCtxPushCurrent_v2(None)
-    assert driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(size), None) == 0
+    assert driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(max(size, 1)), None) == 0
     driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
     driver.fake_finish()
     return address.value
@@ -82,8 +86,8 @@ class Xla:
         self.context = Context(STREAM, 0, pointer("cuMemAllocAsync"), pointer("fake_release"))
         self.handler = _ral.device_ffi_handler()
 
-    def __call__(self, *arrays: np.ndarray, short: int = 0) -> list[np.ndarray]:
-        with self._placed(arrays, short) as (inferred, types, memory):
+    def __call__(self, *arrays: np.ndarray, short: int = 0, offset: int = 0) -> list[np.ndarray]:
+        with self._placed(arrays, short, offset) as (inferred, types, memory):
             self._copy(arrays, memory)
             self._call(len(arrays), types, memory)
             return self._results(inferred, memory[len(arrays) :])
@@ -109,19 +113,23 @@ class Xla:
             yield replay
 
     @contextlib.contextmanager
-    def _placed(self, arrays: Sequence[np.ndarray], short: int = 0) -> Iterator[tuple]:
-        """The types of results, and those of arguments, results and the arena with memory for them."""
+    def _placed(self, arrays: Sequence[np.ndarray], short: int = 0, offset: int = 0) -> Iterator[tuple]:
+        """The types of results, and those of arguments, results and the arena with memory for them.
+
+        Memory is aligned as XLA's may be, and that of arguments so many bytes behind.
+        """
         inferred, temporary = self.native.infer([(str(a.dtype), a.shape) for a in arrays])
         types = [*((str(a.dtype), list(a.shape)) for a in arrays), *inferred, ("uint8", [max(temporary - short, 0)])]
         sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for dtype, shape in types]
-        memory = [on_device(size) for size in sizes]
+        blocks = [on_device(size + ALIGNED + offset) for size in sizes]
+        memory = [block + ALIGNED + (offset if k < len(arrays) else 0) for k, block in enumerate(blocks)]
         try:
             yield inferred, types, memory
         finally:
             driver = emulated.emulator()
             driver.fake_finish()
             driver.cuCtxPushCurrent_v2(None)
-            for address in memory:
+            for address in blocks:
                 driver.cuMemFreeAsync(ctypes.c_size_t(address), None)
             driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
 
@@ -206,6 +214,36 @@ def test_programs(name, target, xla):
     assert call.native.count.in_jit == 4
 
 
+@pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_operands_at_any_address(name, target, xla):
+    """JAX takes tensors of others over as they lie: parts of larger ones begin anywhere."""
+    function, specs = PROGRAMS[name]
+    call = Xla(xla, hlo_disc.compile(function, *specs, target=target))
+    for offset, n in itertools.product((4, 8, 20), (7, 100)):
+        xs = arguments(specs, n)
+        for result, right in zip(call(*xs, offset=offset), jax.tree.leaves(jax.jit(function)(*xs)), strict=True):
+            np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-6)
+        emulated.check()
+    assert call.context.allocated == call.context.freed and call.context.bytes == 0
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_driver_that_does_all_late(name, xla):
+    """What is read back is waited for, and all else is in the order of XLA's stream; nothing else is waited for."""
+    function, specs = PROGRAMS[name]
+    call = Xla(xla, hlo_disc.compile(function, *specs, target="emulated-cuda"))
+    waits = emulated.emulator().fake_waits
+    with emulated.hostile(SEED, strict=True):
+        call(*arguments(specs, 3))  # constants are copied, kernels loaded
+        for n in (7, 100):
+            xs, before = arguments(specs, n), waits()
+            results = call(*xs)
+            assert (waits() > before) == (name == "what is read back")
+            for result, right in zip(results, jax.tree.leaves(jax.jit(function)(*xs)), strict=True):
+                np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-6)
+
+
 def test_all_is_put_into_the_stream_of_xla(xla):
     call = Xla(xla, hlo_disc.compile(jax.nn.softmax, "f32[n, 5]", target="emulated-cuda"))
     for stream in (STREAM, STREAM + 16):
@@ -281,6 +319,7 @@ def test_memory_of_a_size_that_data_decide_is_of_xla(xla):
     for n in (3, 1, 0):
         np.testing.assert_array_equal(call(np.int32(n), x)[0], n * x)
     assert call.context.allocated == call.context.freed > 0 and ral.device_blocks() - before <= 1
+    assert call.context.bytes == 0
     call.context.allocate = None
     with pytest.raises(Failed) as failed:
         call(np.int32(3), x)
@@ -296,7 +335,8 @@ def test_what_is_refused(xla):
     call.context.device = 1
     with pytest.raises(Failed) as failed:
         call(x)
-    assert failed.value.args == (UNIMPLEMENTED, "hlo_disc runs programs on the first GPU, not on number 1")
+    told = "XLA runs this on GPU 1, but hlo_disc runs programs on GPU 0; put the arrays there"
+    assert failed.value.args == (UNIMPLEMENTED, told)
     call.context.device, call.context.stream = 0, None
     with pytest.raises(Failed) as failed:
         call(x)

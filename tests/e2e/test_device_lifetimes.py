@@ -115,7 +115,7 @@ def test_what_a_failed_call_has_made_goes(target):
     f = hlo_disc.compile(lambda x, y: x.sum() + y + TABLE[:1], "f32[n]", "f32[m]", target=target)
     right, failed = X.sum() + large + TABLE[0], 0
     counts = []
-    for n in [*range(1, 25), 0]:
+    for n in itertools.chain.from_iterable([n] * 4 for n in range(1, 13)):
         driver.fake_fail(n, 719)
         result = None
         try:
@@ -130,22 +130,23 @@ def test_what_a_failed_call_has_made_goes(target):
         del result
         settle()
         counts.append(emulated.alive())
-    assert failed > 5
-    assert {count["blocks"] for count in counts[1:]} == {counts[-1]["blocks"]}, counts
-    assert len({count["events"] for count in counts[5:]}) == 1, counts
+    assert failed > 20
+    assert {count["blocks"] for count in counts[4:]} == {counts[-1]["blocks"]}, counts
+    assert counts[-1]["events"] <= counts[4]["events"] + 2, counts  # as many as are needed at once
     del tensor, f
     gc.collect()
     framework.close()
 
 
-@pytest.mark.parametrize("error", [2, 209, 719])
-def test_a_program_whose_kernels_cannot_be_loaded(error):
+@pytest.mark.parametrize("error", [209, 719])
+def test_a_program_whose_kernels_cannot_be_loaded(error, tmp_path):
     """It is told again at the next call, and there is nothing to unload."""
     driver, failed = emulated.emulator(), 0
+    compiled().save(tmp_path / "x.disc")
     settle()
     before = emulated.alive()["modules"]
     for n, again in itertools.product(range(1, 13), (False, True)):
-        f = compiled()
+        f = hlo_disc.load(tmp_path / "x.disc")
         driver.fake_fail(n, error)
         try:
             f(X, X)
@@ -160,6 +161,49 @@ def test_a_program_whose_kernels_cannot_be_loaded(error):
         emulated.check()
         assert emulated.alive()["modules"] == before
     assert failed > 8
+
+
+def test_what_one_stream_has_yet_to_read_stays_when_another_is_done():
+    """Copies of arguments of the host, which calls make, and later ones would write over."""
+    with emulated.hostile(LATE, strict=True):
+        framework, f = Framework(), compiled()
+        (a, b), x = framework.streams[1:], framework.put(X)
+        for k in range(6):
+            framework.switch(a)
+            first = f(x, X + k)
+            framework.current = b
+            others = [f(framework.put(X), X + 99)]
+            call("cuStreamSynchronize", b)
+            ral.device_blocks()  # lets go of what may go
+            others += [f(framework.put(X), X + 99) for _ in range(4)]
+            np.testing.assert_array_equal(Taken(framework, first, a).copy(), RIGHT + k)
+            del first, others
+            settle()
+        del x
+        gc.collect()
+        framework.close()
+
+
+def test_a_result_stays_until_the_last_stream_has_read_it(framework):
+    """Also when all others have nothing left to do."""
+    f, (a, reader), x = compiled(), framework.streams[1:], framework.put(X)
+    framework.switch(a)
+
+    def wait_for_others() -> None:
+        for stream in (0, a):
+            call("cuStreamSynchronize", stream)
+        ral.device_blocks()  # lets go of what may go
+
+    for k in range(4):
+        held = Taken(framework, f(x, X + k), reader)
+        found = held.read(reader)
+        held.drop()
+        wait_for_others()
+        others = [f(x, X + 99) for _ in range(4)]
+        wait_for_others()
+        call("cuStreamSynchronize", reader)
+        np.testing.assert_array_equal(found, RIGHT + k)
+        del others
 
 
 # Threads
@@ -302,15 +346,15 @@ class Holding:
         del Holding.of[capsule]
 
 
-@pytest.mark.parametrize("other", [Streamed, None])
+@pytest.mark.parametrize("other", [Lent, Streamed, None])
 @pytest.mark.parametrize("target", KINDS)
 def test_an_argument_that_a_capsule_alone_holds(target, other):
     framework, f = Framework(kind=KINDS[target]), compiled(target)
     for _ in range(5):
-        y = framework.put(X, other) if other else X.copy()
+        y = framework.put(X + 7, other) if other else X + 7
         result = f(framework.put(X, Lent), y)
         overwritten = [framework.put(np.full_like(X, 99)) for _ in range(4)]
-        np.testing.assert_array_equal(Taken(framework, result, framework.current).copy(), RIGHT)
+        np.testing.assert_array_equal(Taken(framework, result, framework.current).copy(), RIGHT + 7)
         del overwritten, y, result
     assert not Holding.of
     gc.collect()

@@ -220,12 +220,21 @@ def test_operands_at_any_address(name, target, xla):
     """JAX takes tensors of others over as they lie: parts of larger ones begin anywhere."""
     function, specs = PROGRAMS[name]
     call = Xla(xla, hlo_disc.compile(function, *specs, target=target))
-    for offset, n in itertools.product((4, 20), (7, 16)):  # of the arena 16 rows fill whole slots
+    for offset, n in itertools.product((4, 20), (7, 100)):
         xs = arguments(specs, n)
         for result, right in zip(call(*xs, offset=offset), jax.tree.leaves(jax.jit(function)(*xs)), strict=True):
             np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-6)
         emulated.check()
     assert call.context.allocated == call.context.freed and call.context.bytes == 0
+
+
+def test_an_arena_that_is_full_has_room_to_be_aligned(xla):
+    """Its last slot is that of the sums, of which there are as many as fill it."""
+    call = Xla(xla, hlo_disc.compile(lambda x: jnp.sort(jnp.cumsum(x)), "f32[n]", target="emulated-cuda"))
+    for n in (16, 64):
+        x = np.arange(n, dtype=np.float32)
+        np.testing.assert_array_equal(call(x)[0], np.cumsum(x))
+        emulated.check()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -19,9 +19,6 @@ import hlo_disc
 from hlo_disc import ral
 from hlo_disc.errors import DeviceError, OutOfMemoryError
 from hlo_disc.ral import contexts
-from hlo_disc.targets import registry
-from hlo_disc.targets.gpu.cuda import NVIDIA
-from hlo_disc.targets.gpu.rocm import AMD
 
 LATE = 3
 KINDS = {"emulated-cuda": frameworks.CUDA, "emulated-rocm": frameworks.ROCM}
@@ -199,7 +196,7 @@ def test_a_result_stays_until_the_last_stream_has_read_it(framework):
         found = held.read(reader)
         held.drop()
         wait_for_others()
-        others = [f(x, X + 99) for _ in range(4)]
+        others = [f(given, X + 99) for given in (X, x) * 3]
         wait_for_others()
         call("cuStreamSynchronize", reader)
         np.testing.assert_array_equal(found, RIGHT + k)
@@ -259,28 +256,15 @@ def test_the_first_calls_of_a_program_by_many_threads(target):
 # Memory
 
 
-class Fresh(emulated.Emulated):
-    """A target with a driver of its own, as far as the runtime knows, and so a GPU that it has not seen."""
-
-    names = iter(range(1000))
-
-    @property
-    def driver(self) -> tuple[str, ...]:
-        api, built = super().driver
-        return api, built, self.name
-
-
 def fresh(target: str, megabytes: int) -> str:
     """A target whose GPU has so much memory, beside what others have taken of it."""
-    kind = type("Fresh", (Fresh,), {"name": f"libnone{next(Fresh.names)}.so"})
-    registry.register("fresh", lambda: kind(NVIDIA if target == "emulated-cuda" else AMD))
     settle()
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     emulated.emulator().fake_memory(ctypes.c_size_t(1 << 34))
     with frameworks.context() as driver:
         driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
     emulated.emulator().fake_memory(ctypes.c_size_t(total.value - free.value + (megabytes << 20)))
-    return "fresh"
+    return emulated.register_unseen("cuda" if target == "emulated-cuda" else "hip")
 
 
 @pytest.fixture

@@ -215,13 +215,33 @@ def test_a_call_runs_on_the_first_gpu_whichever_is_current(target, device, kind,
             assert result.__dlpack_device__() == (KINDS[target], 0)
             held = Taken(framework, result, stream)
             del result
-            np.testing.assert_array_equal(held.copy(), X * 3 + TABLE)
+            found = held.read(stream or 0)
+            held.drop()
+            call("cuStreamSynchronize", stream or 0)  # no other one is waited for
+            np.testing.assert_array_equal(found, X * 3 + TABLE)
             del given
         unused = f(*((X, X) if kind is None else (framework.put(X, kind), X)))
         del unused, f
         gc.collect()
         ral.trim()
         ral.device_blocks()
+    assert not told()
+
+
+@pytest.mark.parametrize("kind", [Streamed, Streamless, None])
+@pytest.mark.parametrize("device", EVERYWHERE)
+@pytest.mark.parametrize("target", KINDS)
+def test_the_first_call_of_all(target, device, kind, frameworks_of):
+    """The runtime finds the GPU, and makes streams and a pool on it."""
+    framework = frameworks_of(0, KINDS[target])
+    unseen = emulated.register_unseen("cuda" if target == "emulated-cuda" else "hip")
+    f = hlo_disc.compile(lambda x: x * 2, "f32[n]", target=unseen)
+    given = X if kind is None else framework.put(X, kind)
+    with current(device, target):
+        result = f(given)
+    if kind is not None:
+        result = Taken(framework, result, framework.current).copy()
+    np.testing.assert_array_equal(result, X * 2)
     assert not told()
 
 

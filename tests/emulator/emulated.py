@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import itertools
 import os
 import re
 import subprocess
@@ -35,6 +36,7 @@ from hlo_disc.targets.target import Dump
 from hlo_disc.targets.translate.module import canonicalize, translate
 
 _HERE = Path(__file__).parent
+_unseen = itertools.count()
 _BUILD = _HERE.parents[1] / "build" / "emulator"
 
 
@@ -336,6 +338,18 @@ def register_products(least: int) -> None:
 def register_large() -> None:
     """The target "large-cuda", which spreads work as a real GPU does."""
     registry.register("large-cuda", functools.partial(Emulated, NVIDIA))
+
+
+def register_unseen(api: str) -> str:
+    """A target whose driver has a name of its own: to the runtime its GPU is one that it has not seen. Its name."""
+    vendor = {"cuda": NVIDIA, "hip": AMD}[api]
+    number = next(_unseen)
+
+    class Unseen(Emulated):
+        driver = (api, _built(), f"libunseen{number}.so")
+
+    registry.register(f"unseen{number}", lambda: Unseen(vendor))
+    return f"unseen{number}"
 
 
 def register() -> None:

@@ -68,20 +68,23 @@ def settle() -> None:
 
 @pytest.mark.parametrize("kind", [Streamed, Streamless, None])
 @pytest.mark.parametrize("target", KINDS)
-def test_what_a_program_makes_goes_with_it(target, kind):
+def test_what_a_program_makes_goes_with_it(target, kind, tmp_path):
     """Constants, kernels and results; streams and events are used again by others."""
+    compiled(target).save(tmp_path / "x.disc")
     framework = Framework(kind=KINDS[target])
     tensor = framework.put(X, kind) if kind else X
     counts = []
-    for _ in range(4):
-        f = compiled(target)
+    for _ in range(6):
+        f = hlo_disc.load(tmp_path / "x.disc")
         for _ in range(3):
             f(tensor, X)
         del f
         settle()
         counts.append(emulated.alive())
-    assert counts[1:] == counts[1:2] * 3
-    assert counts[0]["modules"] == counts[1]["modules"] and counts[0]["blocks"] == counts[1]["blocks"]
+    for name in ("blocks", "modules"):
+        assert {count[name] for count in counts} == {counts[0][name]}, counts
+    for name in ("streams", "events"):  # as many as are needed at once
+        assert counts[-1][name] <= counts[1][name] + 2, counts
     del tensor
     gc.collect()
     framework.close()

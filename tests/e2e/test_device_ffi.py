@@ -239,7 +239,7 @@ def test_an_arena_that_is_full_has_room_to_be_aligned(xla):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_driver_that_does_all_late(name, xla):
-    """What is read back is waited for, and all else is in the order of XLA's stream; nothing else is waited for."""
+    """Waits are for what is read back alone: all else is in the order of XLA's stream."""
     function, specs = PROGRAMS[name]
     call = Xla(xla, hlo_disc.compile(function, *specs, target="emulated-cuda"))
     waits = emulated.emulator().fake_waits

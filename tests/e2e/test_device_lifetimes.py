@@ -1,4 +1,4 @@
-"""What the runtime makes on a GPU goes when it is needed no more, and not before; also when threads make it at once."""
+"""Memory, streams, events and kernels of a GPU go when they are needed no more, and not before; with threads, too."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ RIGHT = X * 3 + TABLE
 
 
 def settle() -> None:
-    """All is done, and what was kept for that goes."""
+    """Let all be done, and what was kept for that go."""
     gc.collect()
     emulated.emulator().fake_finish()
     ral.device_blocks()
@@ -109,7 +109,7 @@ def test_what_calls_keep_goes_while_others_come(framework):
 
 @pytest.mark.parametrize("target", KINDS)
 def test_what_a_failed_call_has_made_goes(target):
-    """Of whatever the driver refuses."""
+    """Failures of the driver, one after the other, leave nothing behind."""
     framework, driver = Framework(kind=KINDS[target]), emulated.emulator()
     tensor, large = framework.put(X, offset=4), np.tile(X, 30)
     f = hlo_disc.compile(lambda x, y: x.sum() + y + TABLE[:1], "f32[n]", "f32[m]", target=target)
@@ -140,7 +140,7 @@ def test_what_a_failed_call_has_made_goes(target):
 
 @pytest.mark.parametrize("error", [209, 719])
 def test_a_program_whose_kernels_cannot_be_loaded(error, tmp_path):
-    """It is told again at the next call, and there is nothing to unload."""
+    """The next call tells it again, and there is nothing to unload."""
     driver, failed = emulated.emulator(), 0
     compiled().save(tmp_path / "x.disc")
     settle()
@@ -185,7 +185,7 @@ def test_what_one_stream_has_yet_to_read_stays_when_another_is_done():
 
 
 def test_a_result_stays_until_the_last_stream_has_read_it(framework):
-    """Also when all others have nothing left to do."""
+    """Streams that have nothing left to do say nothing of it."""
     f, (a, reader), x = compiled(), framework.streams[1:], framework.put(X)
     framework.switch(a)
 
@@ -234,7 +234,7 @@ def at_once(*functions: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize("target", KINDS)
 def test_the_first_calls_of_a_program_by_many_threads(target):
-    """There is one copy of its constants, and of its kernels."""
+    """Constants and kernels are on the GPU once."""
     settle()
     before = emulated.alive()
     for _ in range(2):
@@ -278,7 +278,7 @@ def of_memory() -> Iterator[Callable[[str, int], str]]:
 
 @pytest.mark.parametrize("target", KINDS)
 def test_memory_of_one_size_is_given_back_for_another(target, of_memory):
-    """What the pool keeps, and what waits to be freed, is not lacking."""
+    """Memory that the pool keeps, or that waits to be freed, is not lacking."""
     f = hlo_disc.compile(lambda x: x + 1, "f32[n]", target=of_memory(target, 8))
     framework = Framework(kind=KINDS[target])
     tensors = {n: framework.put(np.zeros(n, np.float32)) for n in (600_000, 500_000, 300_000)}
@@ -323,7 +323,7 @@ class Lent(Streamless):
 
 
 class Holding:
-    """What capsules hold."""
+    """Copies that capsules hold."""
 
     of: dict[int, object] = {}  # noqa: RUF012
 

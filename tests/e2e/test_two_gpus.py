@@ -44,7 +44,7 @@ def nothing_is_left(monkeypatch, emulated_targets) -> Iterator[None]:
 
 @contextlib.contextmanager
 def current(device: int, target: str) -> Iterator[None]:
-    """A GPU is the thread's, and still is afterwards."""
+    """Make a GPU the thread's, which it still has to be afterwards."""
     driver = emulated.emulator()
     if target == "emulated-rocm":
         assert driver.hipSetDevice(device) == 0
@@ -136,7 +136,7 @@ def test_each_gpu_has_a_default_stream_and_waits_for_its_own_streams():
 
 
 def test_a_kernel_reaches_no_memory_of_the_other_gpu(frameworks_of):
-    """Who says that memory is the first GPU's has to be right."""
+    """Memory that is said to be the first GPU's has to be there."""
     other = frameworks_of(1)
     tensor = other.put(X, Streamless)
     other.finish()
@@ -202,7 +202,7 @@ def test_arguments_on_both_gpus_are_refused(target, frameworks_of):
 @pytest.mark.parametrize("device", EVERYWHERE)
 @pytest.mark.parametrize("target", KINDS)
 def test_a_call_runs_on_the_first_gpu_whichever_is_current(target, device, kind, frameworks_of):
-    """All of it: loading, constants, the call, what consumers do with a result, and that all of it goes."""
+    """Loading, constants, the call, consumers of its result, and that all of it goes."""
     framework = frameworks_of(0, KINDS[target])
     with current(device, target):
         f = hlo_disc.compile(lambda x, y: x * 2 + y + TABLE, "f32[1000]", "f32[1000]", target=target)

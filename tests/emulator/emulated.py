@@ -99,7 +99,7 @@ def hostile(seed: int, strict: bool = False) -> Iterator[ctypes.CDLL]:
 
 
 def alive() -> dict[str, int]:
-    """How much there is that the driver made: blocks of memory, modules, events and streams."""
+    """Count what the driver made, and what is still there: blocks of memory, modules, events and streams."""
     counts = (ctypes.c_size_t * 4)()
     emulator().fake_alive(counts)
     return dict(zip(("blocks", "modules", "events", "streams"), counts, strict=True))

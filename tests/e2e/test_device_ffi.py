@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from hlo_disc.ral.handlers import _address
 TYPES = {"float32": 11, "int32": 4, "uint8": 6}  # XLA_FFI_DataType
 INVALID, EXHAUSTED, UNIMPLEMENTED, INTERNAL = 3, 8, 12, 13  # XLA_FFI_Error_Code
 STREAM = 0x5712EA
+SEED = 3  # with which nothing is done before somebody waits for it
+ALIGNED = 16  # kEntryParameterAlignBytes: what XLA promises of its memory
 INITIALIZE, EXECUTE = 2, 3  # XLA_FFI_ExecutionStage
 COMMAND_BUFFER_COMPATIBLE = 1  # XLA_FFI_Handler_TraitsBits
 
@@ -35,6 +38,7 @@ class Context(ctypes.Structure):
         ("release", ctypes.c_void_p),
         ("allocated", ctypes.c_int),
         ("freed", ctypes.c_int),
+        ("bytes", ctypes.c_size_t),
     ]
 
 
@@ -63,7 +67,7 @@ def on_device(size: int) -> int:
     address = ctypes.c_size_t()
     driver = emulated.emulator()
     driver.cuCtxPushCurrent_v2(None)
-    assert driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(size), None) == 0
+    assert driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(max(size, 1)), None) == 0
     driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
     driver.fake_finish()
     return address.value
@@ -82,19 +86,25 @@ class Xla:
         self.context = Context(STREAM, 0, pointer("cuMemAllocAsync"), pointer("fake_release"))
         self.handler = _ral.device_ffi_handler()
 
-    def __call__(self, *arrays: np.ndarray, short: int = 0) -> list[np.ndarray]:
-        with self._placed(arrays, short) as (inferred, types, memory):
+    def __call__(self, *arrays: np.ndarray, short: int = 0, offset: int = 0) -> list[np.ndarray]:
+        with self._placed(arrays, short, offset) as (inferred, types, memory):
             self._copy(arrays, memory)
             self._call(len(arrays), types, memory)
             return self._results(inferred, memory[len(arrays) :])
 
     @contextlib.contextmanager
-    def recorded(self, *arrays: np.ndarray, stages: Sequence[int] = (INITIALIZE,)) -> Iterator[Callable]:
-        """A function of arrays of the same types, which repeats what a call puts into the stream."""
+    def recorded(
+        self, *arrays: np.ndarray, stages: Sequence[int] = (INITIALIZE,), before: Callable[[], object] = int
+    ) -> Iterator[Callable]:
+        """A function of arrays of the same types, which repeats what a call puts into the stream.
+
+        before: called between the stages and what is recorded.
+        """
         driver = emulated.emulator()
         with self._placed(arrays) as (inferred, types, memory):
             for stage in stages:
                 self._call(len(arrays), types, memory, stage)
+            before()
             driver.fake_record(True)
             try:
                 self._call(len(arrays), types, memory)
@@ -109,19 +119,23 @@ class Xla:
             yield replay
 
     @contextlib.contextmanager
-    def _placed(self, arrays: Sequence[np.ndarray], short: int = 0) -> Iterator[tuple]:
-        """The types of results, and those of arguments, results and the arena with memory for them."""
+    def _placed(self, arrays: Sequence[np.ndarray], short: int = 0, offset: int = 0) -> Iterator[tuple]:
+        """The types of results, and those of arguments, results and the arena with memory for them.
+
+        Memory is aligned as XLA's may be, and that of arguments so many bytes behind.
+        """
         inferred, temporary = self.native.infer([(str(a.dtype), a.shape) for a in arrays])
         types = [*((str(a.dtype), list(a.shape)) for a in arrays), *inferred, ("uint8", [max(temporary - short, 0)])]
         sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for dtype, shape in types]
-        memory = [on_device(size) for size in sizes]
+        blocks = [on_device(size + ALIGNED + offset) for size in sizes]
+        memory = [block + ALIGNED + (offset if k < len(arrays) else 0) for k, block in enumerate(blocks)]
         try:
             yield inferred, types, memory
         finally:
             driver = emulated.emulator()
             driver.fake_finish()
             driver.cuCtxPushCurrent_v2(None)
-            for address in memory:
+            for address in blocks:
                 driver.cuMemFreeAsync(ctypes.c_size_t(address), None)
             driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
 
@@ -206,6 +220,45 @@ def test_programs(name, target, xla):
     assert call.native.count.in_jit == 4
 
 
+@pytest.mark.parametrize("target", ["emulated-cuda", "emulated-rocm"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_operands_at_any_address(name, target, xla):
+    """JAX takes tensors of others over as they lie: parts of larger ones begin anywhere."""
+    function, specs = PROGRAMS[name]
+    call = Xla(xla, hlo_disc.compile(function, *specs, target=target))
+    for offset, n in itertools.product((4, 20), (7, 100)):
+        xs = arguments(specs, n)
+        for result, right in zip(call(*xs, offset=offset), jax.tree.leaves(jax.jit(function)(*xs)), strict=True):
+            np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-6)
+        emulated.check()
+    assert call.context.allocated == call.context.freed and call.context.bytes == 0
+
+
+def test_an_arena_that_is_full_has_room_to_be_aligned(xla):
+    """Its last slot is that of the sums, of which there are as many as fill it."""
+    call = Xla(xla, hlo_disc.compile(lambda x: jnp.sort(jnp.cumsum(x)), "f32[n]", target="emulated-cuda"))
+    for n in (16, 64):
+        x = np.arange(n, dtype=np.float32)
+        np.testing.assert_array_equal(call(x)[0], np.cumsum(x))
+        emulated.check()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_driver_that_does_all_late(name, xla):
+    """Waits are for what is read back alone: all else is in the order of XLA's stream."""
+    function, specs = PROGRAMS[name]
+    call = Xla(xla, hlo_disc.compile(function, *specs, target="emulated-cuda"))
+    waits = emulated.emulator().fake_waits
+    with emulated.hostile(SEED, strict=True):
+        call(*arguments(specs, 3))  # constants are copied, kernels loaded
+        for n in (7, 100):
+            xs, before = arguments(specs, n), waits()
+            results = call(*xs)
+            assert (waits() > before) == (name == "what is read back")
+            for result, right in zip(results, jax.tree.leaves(jax.jit(function)(*xs)), strict=True):
+                np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-6)
+
+
 def test_all_is_put_into_the_stream_of_xla(xla):
     call = Xla(xla, hlo_disc.compile(jax.nn.softmax, "f32[n, 5]", target="emulated-cuda"))
     for stream in (STREAM, STREAM + 16):
@@ -276,6 +329,7 @@ def test_memory_of_a_size_that_data_decide_is_of_xla(xla):
     for n in (3, 1, 0):
         np.testing.assert_array_equal(call(np.int32(n), x)[0], n * x)
     assert call.context.allocated == call.context.freed > 0 and ral.device_blocks() - before <= 1
+    assert call.context.bytes == 0
     call.context.allocate = None
     with pytest.raises(Failed) as failed:
         call(np.int32(3), x)
@@ -291,7 +345,8 @@ def test_what_is_refused(xla):
     call.context.device = 1
     with pytest.raises(Failed) as failed:
         call(x)
-    assert failed.value.args == (UNIMPLEMENTED, "hlo_disc runs programs on the first GPU, not on number 1")
+    told = "XLA runs this on GPU 1, but hlo_disc runs programs on GPU 0; put the arrays there"
+    assert failed.value.args == (UNIMPLEMENTED, told)
     call.context.device, call.context.stream = 0, None
     with pytest.raises(Failed) as failed:
         call(x)
@@ -361,3 +416,23 @@ def test_products_of_a_library_are_in_their_stream_with_their_memory(api, xla):
     np.testing.assert_allclose(result, x @ y @ y.T, rtol=1e-5)
     assert library.fake_multiplied() == before + 2 and emulated.emulator().fake_last_stream() == STREAM
     assert call.context.allocated == 0  # both products use one workspace, which is planned
+
+
+@pytest.mark.parametrize("api", ["cuda", "hip"])
+def test_products_of_a_library_can_be_recorded(api, xla):
+    """With a kernel of ours between them, and where the library declines once it is recorded, one in place of them."""
+    library = emulated.products(api)
+    emulated.register_products(least=64)
+    function, specs = lambda x, y: jnp.tanh(x @ y) @ y.T, ("f32[n, 8]", "f32[8, m]")
+    call = Xla(xla, hlo_disc.compile(function, *specs, target=f"library-{api}"))
+    assert call.native.recordable
+    call.handler = _ral.recordable_ffi_handler()
+    for how in (0, 4):
+        before = library.fake_multiplied()
+        with call.recorded(*arguments(specs, 7), before=lambda how=how: library.fake_decline(how)) as replay:
+            assert (library.fake_multiplied() > before) == (how == 0)
+            for seed in range(3):
+                xs = [np.roll(x, seed, 0) for x in arguments(specs, 7)]
+                np.testing.assert_allclose(replay(*xs)[0], function(*xs), rtol=1e-5, atol=1e-6)
+    library.fake_decline(0)
+    emulated.check()

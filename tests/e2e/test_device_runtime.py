@@ -156,17 +156,17 @@ def test_an_error_names_the_kernel():
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_only_what_runs_is_loaded(target):
-    before = emulated.emulator().fake_modules()
+    before = emulated.alive()["modules"]
     executable = compiled(lambda x: jax.nn.softmax(x), "f32[m, n]", target=target)
-    assert emulated.emulator().fake_modules() == before
+    assert emulated.alive()["modules"] == before
     loaded = []
     for n in (8, 12, 8, 9, 2000):
         executable(np.zeros((3, n), np.float32))
-        loaded.append(emulated.emulator().fake_modules() - before)
+        loaded.append(emulated.alive()["modules"] - before)
     assert loaded == [1, 1, 1, 2, 3]
     del executable
     gc.collect()
-    assert emulated.emulator().fake_modules() == before
+    assert emulated.alive()["modules"] == before
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from hlo_disc.errors import ArgumentError
 from hlo_disc.ral import contexts
 
 KINDS = {"emulated-cuda": CUDA, "emulated-rocm": ROCM}
-THEIRS = 0x7E50
+THEIRS, OTHERS = 0x7E50, 0x0E50
 
 
 class Tensor:
@@ -27,7 +27,7 @@ class Tensor:
     def __init__(self, array: np.ndarray, kind: int = CUDA, ordinal: int = 0, strides: Sequence[int] = ()):
         driver, address = emulated.emulator(), ctypes.c_size_t()
         driver.cuCtxPushCurrent_v2(None)
-        assert driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(array.nbytes), None) == 0
+        assert driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(max(array.nbytes, 1)), None) == 0
         driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
         driver.fake_finish()
         ctypes.memmove(address.value, np.ascontiguousarray(array).ctypes.data, array.nbytes)
@@ -75,7 +75,8 @@ def contents(result: object, **stream: int | None) -> np.ndarray:
 @pytest.fixture(autouse=True)
 def nothing_is_left(monkeypatch, emulated_targets) -> Iterator[None]:
     monkeypatch.setattr(contexts, "_STREAMS", dict(contexts._STREAMS))
-    emulated.emulator().fake_stream(ctypes.c_void_p(THEIRS))
+    for stream in (THEIRS, OTHERS):
+        emulated.emulator().fake_stream(ctypes.c_void_p(stream))
     before = ral.device_blocks(), ral.live_bytes()
     yield
     gc.collect()
@@ -172,8 +173,8 @@ def test_a_result_that_nobody_takes_is_freed():
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda x: Tensor(x, ROCM), "is on device rocm:0, but the executable runs on the first GPU; move it there"),
-        (lambda x: Tensor(x, CUDA, 1), "is on device cuda:1, but the executable runs on the first GPU; move it there"),
+        (lambda x: Tensor(x, ROCM), "is on device rocm:0, but the executable runs on GPU 0; move it there"),
+        (lambda x: Tensor(x, CUDA, 1), "is on GPU 1, but hlo_disc runs programs on GPU 0; move it there"),
         (lambda x: Tensor(x, strides=(1, 2)), "lies on the GPU with gaps or in another order; make it contiguous"),
         (lambda x: Tensor(x.astype(np.int32)), "has dtype int32, but float32 was compiled"),
         (lambda x: Tensor(x[0]), "has rank 1"),
@@ -304,6 +305,15 @@ def test_tensors_by_c_functions(target, monkeypatch):
         name, result = executable(mine, other)
         assert other.streams == [THEIRS] and mine.streams == []
         np.testing.assert_array_equal(contents(result, stream=THEIRS), x * 3)
+        contexts.register_stream(Tensor.__module__, lambda: OTHERS)
+        name, result = executable(other, mine)  # in another stream, which has to wait for this one
+        assert mine.streams == [OTHERS] and emulated.emulator().fake_last_stream() == OTHERS
+        np.testing.assert_array_equal(contents(result, stream=THEIRS), x * 3)
+        mine.ordinal = 1
+        for given in ((mine, x), (x, mine), (other, mine)):
+            with pytest.raises(ArgumentError, match="'[xy]' is on GPU 1, but hlo_disc runs programs on GPU 0"):
+                executable(*given)
+        mine.ordinal = 0
         made.dtype = np.dtype(np.float16)
         del mine.dtype
         with pytest.raises(hlo_disc.ArgumentError, match="'x' requires gradients"):

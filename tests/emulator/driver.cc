@@ -1,106 +1,112 @@
-// A stand-in for the drivers of CUDA and HIP: the memory is the host's, kernels are functions of the process, and a launch runs the
-// emulator. An image is a list of kernels' names, addresses and how much shared memory launches of them may ask for, which
-// ends with a null, behind a word that says so.
+// A stand-in for the drivers of CUDA and HIP: the memory is the host's, kernels are functions of the process, and a launch
+// runs the emulator (`kernels.cc`). There are two GPUs. What is of one is refused by the other: its memory, kernels, and
+// streams that something is put into.
 //
 // What a driver would not do is an error of the next call that asks for failures. Calls do their work at once, unless the
 // driver is hostile: see `queues.h`.
+#include "driver.h"
+
 #include <atomic>
+#include <chrono>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <set>
 #include <string>
-#include <vector>
+#include <thread>
 
+#include "devices.h"
 #include "memory.h"
 #include "queues.h"
-#include "simt.h"
-
-extern "C" {
-void simt_launch(void (*kernel)(const void*), int64_t blocks, int64_t threads, int64_t shared, const void* record);
-void simt_warp(int threads);
-}
 
 namespace {
 
-constexpr uint64_t kImage = 0x746d69735f636c68;
-constexpr int kNoContext = 201, kOtherGpu = 209, kNoHandle = 400, kNotReady = 600, kLaunchFailed = 719;
-// Shared memory of a kernel of CUDA's that has not been given more, with what it has under names.
-constexpr int64_t kUnasked = 48 << 10;
-constexpr int kMostShared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-
-// A kernel of an image, which is what the driver calls a function. named, most: bytes of shared memory that it has under
-// names, and that a block may have.
-struct Kernel {
-  const char* name;
-  void (*run)(const void*);
-  int64_t named, most;
-};
-
 std::mutex mutex;
-std::map<const void*, int64_t> given;  // shared memory that launches of a kernel may ask for, where somebody said so
-int context, calls_left = -1, error_then = 0;
-std::atomic<int> modules_loaded{0};
-thread_local int current = 0;
+constexpr int kNotReady = 600, kLaunchFailed = 719;
+int calls_left = -1, error_then = 0;
+std::atomic<int> slowness{0};  // how long a call takes, in microseconds
 thread_local int waits = 0;
 thread_local void* last_stream = nullptr;  // of a launch
 
-// While a stream is recorded, launches are kept, and everything else is refused.
-struct Recorded {
-  void (*run)(const void*);
-  int64_t blocks, threads, shared;
-  int warp;
-  std::string record;
-};
-bool recording = false, idling = false;
-std::vector<Recorded> recorded;
+bool recording = false;
 constexpr int kNotWhileRecording = 900;  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 
 struct Event {
   queues::Moment moment;
+  int device = devices::here();
 };
 std::set<const Event*> events;
 
-// Of a hostile driver: where a kernel is from, and how many launches a module has to come.
-std::map<const void*, void*> module_of;
-std::map<void*, int> to_come;
+struct Pool {
+  int device;
+};
 
-// What a call returns: mostly 0.
+}  // namespace
+
+namespace driver {
+
 int outcome() {
+  if (int time = slowness) std::this_thread::sleep_for(std::chrono::microseconds(time));
   queues::pass_time();
   std::lock_guard<std::mutex> lock(mutex);
   if (calls_left > 0 && --calls_left == 0) return error_then;
   return recording ? kNotWhileRecording : 0;
 }
 
-// Of a call that has nothing to do with streams or memory.
 int outcome_of_any() {
   int error = outcome();
   return error == kNotWhileRecording ? 0 : error;
 }
 
 void check_current() {
-  if (current < 1) queues::fail("a call of the driver without a context, or on another GPU");
+  if (devices::current() < 0) queues::fail("a call of the driver without a context");
 }
 
-// Whether a hostile driver takes a call that is about a stream. Others take those of threads without a context, and for
-// streams that nobody made.
 bool takes(void* stream) {
-  if (!queues::is_hostile()) return true;
-  if (current < 1) queues::fail("a call of the driver without a context, or on another GPU");
-  if (!queues::has_stream(stream)) queues::fail("a call for a stream that is not there");
-  return current > 0 && queues::has_stream(stream);
+  if (queues::is_hostile()) {
+    check_current();
+    if (!queues::has_stream(stream)) queues::fail("a call for a stream that is not there");
+    if (devices::current() < 0 || !queues::has_stream(stream)) return false;
+  }
+  int device = queues::device_of(stream);
+  if (device < 0 || device == devices::here()) return true;
+  queues::fail("a call for a stream of another GPU");
+  return false;
 }
 
-int refused() { return current < 1 ? kNoContext : kNoHandle; }
+int refused() { return devices::current() < 0 ? kNoContext : kNoHandle; }
 
-// The same of an event.
+void record(bool on) { recording = on; }
+bool is_recording() { return recording; }
+void note_launch(void* stream) { last_stream = stream; }
+
+}  // namespace driver
+
+using namespace driver;
+
+namespace {
+
+// The same of a call that only waits for it: whose GPU the thread has does not matter.
+bool waits_for(void* stream) {
+  if (!queues::is_hostile()) return true;
+  check_current();
+  if (!queues::has_stream(stream)) queues::fail("a call for a stream that is not there");
+  return devices::current() >= 0 && queues::has_stream(stream);
+}
+
+// An event that is there; null for others.
 Event* taken(void* event) {
   std::lock_guard<std::mutex> lock(mutex);
   bool there = events.count(static_cast<Event*>(event));
-  if (there && (current > 0 || !queues::is_hostile())) return static_cast<Event*>(event);
+  if (there && (devices::current() >= 0 || !queues::is_hostile())) return static_cast<Event*>(event);
   queues::fail("a call for an event that is not there, or without a context");
   return nullptr;
+}
+
+// Whether an event is of the GPU of this thread: others can be waited for, and not be recorded.
+bool is_here(const Event& event) {
+  if (event.device == devices::here()) return true;
+  queues::fail("an event of another GPU is recorded");
+  return false;
 }
 
 // A planted failure of a wait is told when what it waits for is done, for of a GPU that failed nothing runs any more.
@@ -139,12 +145,6 @@ void fake_fail(int n, int error) {
   error_then = error;
 }
 
-// Records what is launched from now on; or no longer.
-void fake_record(bool on) {
-  if (on) recorded.clear();
-  recording = on;
-}
-
 // From now on the driver is hostile, or no longer. strict: pageable memory of the host, too, is read when a copy is done.
 void fake_hostile(uint64_t seed, bool strict) { queues::be_hostile(seed, strict); }
 void fake_kind() {
@@ -153,7 +153,7 @@ void fake_kind() {
 }
 
 // Does all work that streams have, which no wait of a program is.
-void fake_finish() { queues::wait_for(queues::now()); }
+void fake_finish() { queues::wait_for(queues::now(-1)); }
 
 // What nobody makes by a call of the driver: a stream with this handle, pinned memory of the host (for no longer if it is
 // of 0 bytes).
@@ -161,23 +161,27 @@ void fake_stream(void* stream) { queues::declare_stream(stream); }
 void fake_pinned(uintptr_t address, size_t bytes) { memory::declare_pinned(address, bytes); }
 
 // What went wrong since this was last asked, or an empty text.
-// How many modules are loaded.
-int fake_modules() { return modules_loaded; }
-
 const char* fake_failure() { return queues::failure(); }
 
-// Launches do nothing from now on; or no longer.
-void fake_idle(bool on) { idling = on; }
+// From now on each call takes so many microseconds, in which other threads run.
+void fake_slow(int time) { slowness = time; }
 
-// Runs what was recorded. Returns how many launches that were.
-int fake_replay() {
-  queues::wait_for(queues::now());
-  for (const Recorded& x : recorded) {
-    simt_warp(x.warp);
-    simt_launch(x.run, x.blocks, x.threads, x.shared, x.record.data());
-  }
-  return static_cast<int>(recorded.size());
+// From now on each GPU has so much memory; 0 for what it had.
+void fake_memory(size_t bytes) { memory::set_most(bytes); }
+
+// What was made, and is there still: blocks of memory, modules, events, streams.
+void fake_alive(size_t* counts) {
+  counts[0] = memory::count();
+  counts[1] = static_cast<size_t>(modules());
+  counts[3] = queues::count();
+  std::lock_guard<std::mutex> lock(mutex);
+  counts[2] = events.size();
 }
+
+// The context of a GPU, and the GPU of this thread, -1 for none; how many contexts it has pushed, and not popped.
+void* fake_context(int device) { return devices::context_of(device); }
+int fake_current() { return devices::current(); }
+int fake_pushed() { return devices::pushed(); }
 
 // How often this thread has waited.
 int fake_waits() { return waits; }
@@ -191,7 +195,9 @@ int fake_outcome() {
   check_current();
   return outcome();
 }
-void fake_launched(void* stream) { last_stream = stream; }
+void fake_launched(void* stream) { note_launch(stream); }
+// Whether a stream is of the GPU of this thread.
+bool fake_takes(void* stream) { return takes(stream); }
 
 int cuInit(unsigned) { return 0; }
 int cuGetErrorString(int error, const char** text) {
@@ -203,134 +209,39 @@ int cuGetErrorString(int error, const char** text) {
 }
 int cuDeviceGet(int* device, int ordinal) {
   *device = ordinal;
-  return ordinal == 0 ? 0 : 101;
+  return ordinal >= 0 && ordinal < devices::kCount ? 0 : 101;
 }
-int cuDevicePrimaryCtxRetain(void** made, int) {
-  *made = &context;
+int cuDevicePrimaryCtxRetain(void** made, int device) {
+  *made = devices::context_of(device);
   return outcome();
 }
-int cuCtxPushCurrent_v2(void*) {
+int cuCtxPushCurrent_v2(void* context) {
   if (int error = outcome_of_any()) return error;
-  current++;
+  int device = devices::device_of(context);
+  if (device < 0) return kNoContext;
+  devices::push(device);
   return 0;
 }
 int cuCtxPopCurrent_v2(void** popped) {
-  *popped = &context;
-  current--;
-  return 0;
-}
-int cuModuleLoadDataEx(void** module, const void* image, unsigned, int*, void**) {
-  check_current();
-  if (*static_cast<const uint64_t*>(image) != kImage) return kOtherGpu;
-  *module = const_cast<void*>(image);
-  if (int error = outcome()) return error;
-  modules_loaded++;
-  return 0;
-}
-int cuModuleUnload(void* module) {
-  modules_loaded--;
-  std::unique_lock<std::mutex> lock(mutex);
-  if (to_come[module] == 0) return 0;
-  lock.unlock();
-  queues::fail("a module is unloaded before its kernels have run");
-  queues::wait_for(queues::now());
-  return 0;
-}
-int cuModuleGetFunction(void** function, void* module, const char* name) {
-  for (auto* kernel = reinterpret_cast<Kernel*>(static_cast<uint64_t*>(module) + 1); kernel->name; kernel++) {
-    if (strcmp(kernel->name, name) == 0) {
-      *function = kernel;
-      {
-        std::lock_guard<std::mutex> lock(mutex);
-        given.erase(kernel);
-        module_of[kernel] = module;
-      }
-      return outcome();
-    }
+  int device = devices::here();
+  if (!devices::pop()) {
+    queues::fail("a context is popped that was not pushed");
+    return kNoContext;
   }
-  return 500;
-}
-int cuFuncSetAttribute(void* function, int attribute, int value) {
-  auto* kernel = static_cast<const Kernel*>(function);
-  if (attribute != kMostShared || value > kernel->most - kernel->named) return 1;
-  if (int error = outcome()) return error;
-  std::lock_guard<std::mutex> lock(mutex);
-  given[kernel] = value;
+  *popped = devices::context_of(device);
   return 0;
-}
-// In whose words a launch describes its arguments, how many threads a warp has, and whether a kernel has to be given
-// more shared memory before it is asked for.
-struct Machine {
-  uintptr_t end_of_record;
-  int warp;
-  bool gives;
-};
-
-static int64_t most_shared(const Machine& machine, const Kernel& kernel) {
-  if (!machine.gives) return kernel.most - kernel.named;
-  std::lock_guard<std::mutex> lock(mutex);
-  auto found = given.find(&kernel);
-  return found == given.end() ? kUnasked - kernel.named : found->second;
-}
-
-static int launch(const Machine& machine, void* stream, void* function, unsigned blocks_x, unsigned blocks_y,
-                  unsigned blocks_z, unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared,
-                  void** packed) {
-  last_stream = stream;
-  check_current();
-  if (!takes(stream)) return refused();
-  if (!blocks_x || !threads_x || threads_x > 1024 || blocks_y * blocks_z * threads_y * threads_z != 1) return 1;
-  if (reinterpret_cast<uintptr_t>(packed[4]) != machine.end_of_record) return 1;
-  auto& kernel = *static_cast<const Kernel*>(function);
-  if (shared > most_shared(machine, kernel)) return 1;
-  // A driver has copied the arguments when the call returns.
-  auto copied = [&] {
-    return std::string(static_cast<const char*>(packed[1]), *static_cast<const size_t*>(packed[3]));
-  };
-  if (recording) {
-    recorded.push_back({kernel.run, blocks_x, threads_x, shared, machine.warp, copied()});
-    return 0;
-  }
-  if (int error = outcome()) return error;
-  if (idling) return 0;
-  auto run = [=, record = copied(), run = kernel.run, warp = machine.warp] {
-    simt_warp(warp);
-    simt_launch(run, blocks_x, threads_x, shared, record.data());
-  };
-  if (!queues::is_hostile()) return run(), 0;
-  void* module;
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    module = module_of[&kernel];
-    to_come[module]++;
-  }
-  queues::put(stream, [run, module] {
-    run();
-    std::lock_guard<std::mutex> lock(mutex);
-    to_come[module]--;
-  });
-  return 0;
-}
-
-int cuLaunchKernel(void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
-                   unsigned threads_y, unsigned threads_z, unsigned shared, void* stream, void**, void** packed) {
-  return launch({0, 32, true}, stream, function, blocks_x, blocks_y, blocks_z, threads_x, threads_y, threads_z, shared,
-                packed);
-}
-int hipModuleLaunchKernel(void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
-                          unsigned threads_y, unsigned threads_z, unsigned shared, void* stream, void**,
-                          void** packed) {
-  return launch({3, 64, false}, stream, function, blocks_x, blocks_y, blocks_z, threads_x, threads_y, threads_z, shared,
-                packed);
 }
 int cuMemGetInfo_v2(size_t* free, size_t* total) {
-  *free = size_t{1} << 33;
-  *total = size_t{1} << 34;
+  check_current();
+  memory::look(devices::here(), free, total);
   return outcome_of_any();
 }
-int cuMemPoolCreate(void** pool, const void*) {
-  *pool = &context;
-  return outcome();
+// properties: CUmemPoolProps, whose fourth word is a GPU.
+int cuMemPoolCreate(void** pool, const int* properties) {
+  if (properties[3] < 0 || properties[3] >= devices::kCount) return kInvalid;
+  if (int error = outcome()) return error;
+  *pool = new Pool{properties[3]};
+  return 0;
 }
 int cuMemPoolTrimTo(void*, size_t) {
   if (int error = outcome()) return error;
@@ -338,9 +249,14 @@ int cuMemPoolTrimTo(void*, size_t) {
   return 0;
 }
 int cuMemPoolSetAttribute(void*, int, void*) { return outcome(); }
-int cuMemAllocAsync(uintptr_t* address, size_t bytes, void* stream) {
+static int allocate(uintptr_t* address, size_t bytes, int device, void* stream) {
   check_current();
   if (!takes(stream)) return refused();
+  if (bytes == 0) return kInvalid;
+  if (device != devices::here()) {
+    queues::fail("memory of another GPU is asked for");
+    return kInvalid;
+  }
   // Where there is too little memory, there is too little when it is asked for again, too.
   thread_local bool is_short = false;
   if (is_short) {
@@ -351,24 +267,27 @@ int cuMemAllocAsync(uintptr_t* address, size_t bytes, void* stream) {
     is_short = error == 2;
     return error;
   }
-  *address = memory::allocate(bytes, stream);
+  *address = memory::allocate(bytes, stream, device);
   return *address ? 0 : 2;
 }
-int cuMemAllocFromPoolAsync(uintptr_t* address, size_t bytes, void*, void* stream) {
-  return cuMemAllocAsync(address, bytes, stream);
+int cuMemAllocAsync(uintptr_t* address, size_t bytes, void* stream) {
+  return allocate(address, bytes, devices::here(), stream);
+}
+int cuMemAllocFromPoolAsync(uintptr_t* address, size_t bytes, void* pool, void* stream) {
+  return allocate(address, bytes, static_cast<Pool*>(pool)->device, stream);
 }
 int cuMemFreeAsync(uintptr_t address, void* stream) {
   if (!takes(stream)) return refused();
   queues::pass_time();
   if (memory::release(address, stream)) return 0;
-  queues::fail("memory is freed that is not there");
+  queues::fail("memory is freed that is not there, or of another GPU");
   return 1;
 }
 // The same as of a framework, which sees to the context.
 int fake_release(uintptr_t address, void* stream) {
-  current++;
+  devices::push(0);
   int error = cuMemFreeAsync(address, stream);
-  current--;
+  devices::pop();
   return error;
 }
 // Pinned memory is read when the copy is done. CUDA has read any other when the call returns, today: nothing says that it
@@ -402,6 +321,7 @@ int cuMemcpyDtoDAsync_v2(uintptr_t to, uintptr_t from, size_t bytes, void* strea
   return 0;
 }
 int cuEventCreate(void** event, unsigned) {
+  check_current();
   if (int error = outcome()) return error;
   auto* made = new Event;
   *event = made;
@@ -411,17 +331,22 @@ int cuEventCreate(void** event, unsigned) {
 }
 int cuEventRecord(void* event, void* stream) {
   Event* its = taken(event);
-  if (!its || !takes(stream)) return refused();
+  if (!its || !takes(stream) || !is_here(*its)) return refused();
   if (int error = outcome()) return error;
   queues::put(stream, [] {});  // also an idle stream comes to it later
   its->moment = queues::now_of(stream);
   return 0;
 }
-int cuCtxRecordEvent(void*, void* event) {
+int cuCtxRecordEvent(void* context, void* event) {
   Event* its = taken(event);
   if (!its) return refused();
+  int device = devices::device_of(context);
+  if (its->device != device) {
+    queues::fail("an event of another GPU is recorded");
+    return kNoHandle;
+  }
   if (int error = outcome()) return error;
-  its->moment = queues::now();
+  its->moment = queues::now(device);
   return 0;
 }
 int cuEventQuery(void* event) {
@@ -436,7 +361,7 @@ int cuEventSynchronize(void* event) {
 }
 int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   Event* its = taken(event);
-  if (!its || !takes(stream)) return refused();
+  if (!its || !waits_for(stream)) return refused();
   if (int error = outcome()) return error;
   queues::put(stream, [] {}, its->moment);
   return 0;
@@ -448,37 +373,35 @@ int cuStreamCreate(void** stream, unsigned) {
   return 0;
 }
 int cuStreamDestroy_v2(void* stream) {
-  if (!takes(stream)) return refused();
+  if (!waits_for(stream)) return refused();
   queues::destroy_stream(stream);
   return 0;
 }
 // Tells of what went wrong in launches since, as a driver does.
 int cuStreamSynchronize(void* stream) {
   waits++;
-  return takes(stream) ? waited(outcome(), queues::now_of(stream)) : refused();
+  return waits_for(stream) ? waited(outcome(), queues::now_of(stream)) : refused();
 }
 int cuCtxSynchronize() {
   waits++;
-  return takes(nullptr) ? waited(outcome(), queues::now()) : refused();
+  return waits_for(nullptr) ? waited(outcome(), queues::now(devices::here())) : refused();
 }
 
-// A thread of HIP's has a device; the one that there is is 0.
+// A thread of HIP's begins with the second GPU here, so that who needs the first one has to say so.
 int hipGetDevice(int* device) {
-  *device = current < 1;
+  *device = devices::current() < 0 ? 1 : devices::current();
   return outcome_of_any();
 }
 int hipSetDevice(int device) {
-  if (int error = outcome_of_any()) return error;
-  current = device == 0;
+  if (device < 0 || device >= devices::kCount) return 101;
+  int error = device == 0 ? outcome_of_any() : 0;  // to go back cannot fail, as a pop of CUDA's cannot
+  if (error) return error;
+  devices::set(device);
   return 0;
 }
-#define SAME(hip, cuda) decltype(cuda) hip __attribute__((alias(#cuda)));
 SAME(hipInit, cuInit)
 SAME(hipDrvGetErrorString, cuGetErrorString)
 SAME(hipDeviceGet, cuDeviceGet)
-SAME(hipModuleLoadDataEx, cuModuleLoadDataEx)
-SAME(hipModuleUnload, cuModuleUnload)
-SAME(hipModuleGetFunction, cuModuleGetFunction)
 SAME(hipMemGetInfo, cuMemGetInfo_v2)
 SAME(hipMemPoolCreate, cuMemPoolCreate)
 SAME(hipMemPoolSetAttribute, cuMemPoolSetAttribute)

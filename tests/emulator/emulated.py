@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import itertools
 import os
 import re
 import subprocess
@@ -34,6 +35,7 @@ from hlo_disc.targets.target import Dump
 from hlo_disc.targets.translate.module import canonicalize, translate
 
 _HERE = Path(__file__).parent
+_unseen = itertools.count()
 _BUILD = _HERE.parents[1] / "build" / "emulator"
 
 
@@ -76,6 +78,7 @@ def emulator() -> ctypes.CDLL:
     """The emulator's and the driver's functions."""
     library = ctypes.CDLL(_built())
     library.fake_failure.restype = ctypes.c_char_p
+    library.fake_context.restype = ctypes.c_void_p
     return library
 
 
@@ -92,6 +95,13 @@ def hostile(seed: int, strict: bool = False) -> Iterator[ctypes.CDLL]:
         yield driver
     finally:
         driver.fake_kind()
+
+
+def alive() -> dict[str, int]:
+    """Count what the driver made, and what is still there: blocks of memory, modules, events and streams."""
+    counts = (ctypes.c_size_t * 4)()
+    emulator().fake_alive(counts)
+    return dict(zip(("blocks", "modules", "events", "streams"), counts, strict=True))
 
 
 def check() -> None:
@@ -330,6 +340,18 @@ def register_products(least: int) -> None:
 def register_large() -> None:
     """The target "large-cuda", which spreads work as a real GPU does."""
     registry.register("large-cuda", functools.partial(Emulated, NVIDIA))
+
+
+def register_unseen(api: str) -> str:
+    """A target whose driver has a name of its own: to the runtime its GPU is one that it has not seen. Its name."""
+    vendor = {"cuda": NVIDIA, "hip": AMD}[api]
+    number = next(_unseen)
+
+    class Unseen(Emulated):
+        driver = (api, _built(), f"libunseen{number}.so")
+
+    registry.register(f"unseen{number}", lambda: Unseen(vendor))
+    return f"unseen{number}"
 
 
 def register() -> None:

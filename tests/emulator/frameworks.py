@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -59,10 +60,10 @@ api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 @contextlib.contextmanager
-def context() -> Iterator[ctypes.CDLL]:
-    """The driver, with its context on this thread."""
+def context(device: int = 0) -> Iterator[ctypes.CDLL]:
+    """The driver, with a GPU's context on this thread."""
     driver = emulated.emulator()
-    if driver.cuCtxPushCurrent_v2(None):
+    if driver.cuCtxPushCurrent_v2(ctypes.c_void_p(driver.fake_context(device))):
         raise DriverError("cuCtxPushCurrent_v2")
     try:
         yield driver
@@ -70,18 +71,18 @@ def context() -> Iterator[ctypes.CDLL]:
         driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
 
 
-def call(name: str, *arguments: object) -> None:
-    """Call a function of the driver; integers are words."""
+def call(name: str, *arguments: object, device: int = 0) -> None:
+    """Call a function of the driver in a GPU's context; integers are words."""
     given = [ctypes.c_size_t(x) if isinstance(x, int) else x for x in arguments]
-    with context() as driver:
+    with context(device) as driver:
         if error := getattr(driver, name)(*given):
             raise DriverError(f"{name}: {error}")
 
 
-def made(name: str, *arguments: object) -> int:
+def made(name: str, *arguments: object, device: int = 0) -> int:
     """What such a function makes, and leaves at its first argument."""
     handle = ctypes.c_size_t()
-    call(name, ctypes.byref(handle), *arguments)
+    call(name, ctypes.byref(handle), *arguments, device=device)
     return handle.value
 
 
@@ -106,11 +107,12 @@ def has(dtype: np.dtype) -> bool:
 
 
 class Framework:
-    """Of one thread, and of one test: `close` it. kind: of its tensors' memory."""
+    """Of one thread, and of one test: `close` it. kind, device: of its tensors' memory, and the number of their GPU."""
 
-    def __init__(self, streams: int = 3, kind: int = CUDA):
-        self.kind = kind
-        self.streams = [0, *(made("cuStreamCreate", 1) for _ in range(streams - 1))]
+    def __init__(self, streams: int = 3, kind: int = CUDA, device: int = 0):
+        self.kind, self.device = kind, device
+        self.call, self.made = functools.partial(call, device=device), functools.partial(made, device=device)
+        self.streams = [0, *(self.made("cuStreamCreate", 1) for _ in range(streams - 1))]
         self.current = self.streams[-1]
         self._kept = defaultdict[tuple[int, int], list[int]](list)  # by stream and size
         self._events: list[int] = []
@@ -128,15 +130,15 @@ class Framework:
 
     def event(self, stream: int) -> int:
         """One behind what the stream has."""
-        event = self._events.pop() if self._events else made("cuEventCreate", 2)
-        call("cuEventRecord", event, stream)
+        event = self._events.pop() if self._events else self.made("cuEventCreate", 2)
+        self.call("cuEventRecord", event, stream)
         return event
 
     def order(self, later: int, earlier: int) -> None:
         """Let one stream wait for another."""
         if later != earlier:
             event = self.event(earlier)
-            call("cuStreamWaitEvent", later, event, 0)
+            self.call("cuStreamWaitEvent", later, event, 0)
             self._events.append(event)
 
     def switch(self, stream: int) -> None:
@@ -145,7 +147,7 @@ class Framework:
         self.current = stream
 
     def new_stream(self) -> int:
-        self.streams.append(made("cuStreamCreate", 1))
+        self.streams.append(self.made("cuStreamCreate", 1))
         return self.streams[-1]
 
     def destroy(self, stream: int) -> None:
@@ -156,43 +158,43 @@ class Framework:
         self.order(self.current, stream)
         for (of, _), addresses in self._kept.items():
             while of == stream and addresses:
-                call("cuMemFreeAsync", addresses.pop(), stream)
-        call("cuStreamDestroy_v2", stream)
+                self.call("cuMemFreeAsync", addresses.pop(), stream)
+        self.call("cuStreamDestroy_v2", stream)
 
     def take(self, size: int) -> int:
         kept = self._kept[self.current, size]
-        return kept.pop() if kept else made("cuMemAllocAsync", size, self.current)
+        return kept.pop() if kept else self.made("cuMemAllocAsync", max(size, 1), self.current)
 
     def give_back(self, address: int, size: int, stream: int) -> None:
         if stream in self.streams:
             self._kept[stream, size].append(address)
         else:  # of what it was taken in nothing is left: the others are waited for
             self.finish()
-            call("cuMemFreeAsync", address, self.streams[0])
+            self.call("cuMemFreeAsync", address, self.streams[0])
 
     def put(self, array: np.ndarray, kind: type[Tensor] | None = None, offset: int = 0) -> Tensor:
         """A tensor, so many bytes behind where its memory begins, which is written in the current stream."""
         tensor = (kind or Streamed)(self, array, offset)
-        call("cuMemcpyHtoDAsync_v2", tensor.address, self.pinned(array).ctypes.data, array.nbytes, self.current)
+        self.call("cuMemcpyHtoDAsync_v2", tensor.address, self.pinned(array).ctypes.data, array.nbytes, self.current)
         return tensor
 
     def read(self, address: int, array: np.ndarray, stream: int) -> np.ndarray:
         """What will be in memory like this array, when the stream has come to it."""
         memory = self.pinned(np.full_like(array, 77))
-        call("cuMemcpyDtoHAsync_v2", memory.ctypes.data, address, array.nbytes, stream)
+        self.call("cuMemcpyDtoHAsync_v2", memory.ctypes.data, address, array.nbytes, stream)
         return memory
 
     def finish(self) -> None:
-        call("cuCtxSynchronize")
+        self.call("cuCtxSynchronize")
 
     def close(self) -> None:
         self.finish()
         for (stream, _), addresses in self._kept.items():
             for address in addresses:
-                call("cuMemFreeAsync", address, stream)
+                self.call("cuMemFreeAsync", address, stream)
         self._kept.clear()
         for stream in self.streams[1:]:
-            call("cuStreamDestroy_v2", stream)
+            self.call("cuStreamDestroy_v2", stream)
         self.finish()
         for memory in self._pinned:
             emulated.emulator().fake_pinned(ctypes.c_size_t(memory.ctypes.data), ctypes.c_size_t(0))
@@ -217,14 +219,15 @@ class Tensor:
             self.framework.give_back(self.base, self.size, self.stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self.framework.kind, 0
+        return self.framework.kind, self.framework.device
 
     def __dlpack__(self, stream: int | None = None) -> object:
         """Ready for that stream, where the framework takes care of that."""
         self.prepare(0 if stream in (None, 1) else stream)
         code = code_of(self.dtype)
         kind, bits, nothing = self.framework.kind, 8 * self.dtype.itemsize, ctypes.CFUNCTYPE(None, ctypes.c_void_p)()
-        self.raw = Raw(self.address, kind, 0, len(self._shape), code, bits, 1, self._shape, None, 0, None, nothing)
+        place = self.address, kind, self.framework.device
+        self.raw = Raw(*place, len(self._shape), code, bits, 1, self._shape, None, 0, None, nothing)
         return api.PyCapsule_New(ctypes.addressof(self.raw), b"dltensor", None)
 
     def prepare(self, stream: int) -> None:

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "devices.h"
 #include "queues.h"
 #include "simt.h"
 
@@ -18,10 +19,12 @@ namespace {
 
 constexpr uint64_t kGuard = 0x5eadbeef5eadbeef;
 constexpr size_t kMargin = 256;
+constexpr size_t kMost = size_t{1} << 34;
 
 struct Given {
   size_t bytes;
   uint64_t number;  // of the allocation
+  int device;
 };
 
 // What was taken back, and may be handed out again in the stream that frees it; once that is done, in any.
@@ -31,6 +34,7 @@ struct Resting {
   uint64_t number;
   void* stream;
   bool is_free;
+  int device;
 };
 
 std::mutex mutex;
@@ -39,6 +43,7 @@ std::map<uintptr_t, Given> given;          // that were handed out
 std::vector<Resting> resting;
 uint64_t last_number = 0;
 std::map<uintptr_t, size_t> pinned;
+size_t most = kMost, taken[devices::kCount];  // bytes of each GPU, and those that are no longer the driver's
 
 size_t size_of(size_t bytes) { return (bytes + kMargin - 1) / kMargin * kMargin; }
 
@@ -53,29 +58,34 @@ bool whole(uintptr_t address, size_t bytes) {
   return true;
 }
 
-void give_back(uintptr_t address) { free(reinterpret_cast<void*>(address - kMargin)); }
+void give_back(const Resting& block) {
+  free(reinterpret_cast<void*>(block.address - kMargin));
+  taken[block.device] -= block.size;
+}
 
 // Memory for a block of this size, from what rests or from the host. The last that was freed is the first to go.
-uintptr_t take(size_t size, void* stream, bool again) {
+uintptr_t take(size_t size, void* stream, int device, bool again) {
   std::lock_guard<std::mutex> lock(mutex);
   for (auto found = resting.rbegin(); again && found != resting.rend(); found++) {
-    if (found->size != size || (!found->is_free && found->stream != stream)) continue;
+    if (found->size != size || found->device != device || (!found->is_free && found->stream != stream)) continue;
     uintptr_t address = found->address;
     resting.erase(std::next(found).base());
     return address;
   }
+  if (size > most - std::min(most, taken[device])) return 0;
   auto start = reinterpret_cast<uintptr_t>(aligned_alloc(kMargin, size + 2 * kMargin));
   if (!start) return 0;
+  taken[device] += size;
   fill(start, kMargin);
   memset(reinterpret_cast<void*>(start + kMargin), 0xff, size);
   fill(start + kMargin + size, kMargin);
   return start + kMargin;
 }
 
-void begin(uintptr_t address, size_t bytes) {
+void begin(uintptr_t address, size_t bytes, int device) {
   memset(reinterpret_cast<void*>(address + bytes), 0xee, size_of(bytes) - bytes);
   std::lock_guard<std::mutex> lock(mutex);
-  blocks.emplace(address, simt::Region{address, bytes, false});
+  blocks.emplace(address, simt::Region{address, bytes, false, device});
 }
 
 void end(uintptr_t address, size_t bytes, uint64_t number) {
@@ -91,14 +101,14 @@ void end(uintptr_t address, size_t bytes, uint64_t number) {
 
 }  // namespace
 
-uintptr_t allocate(size_t bytes, void* stream) {
-  uintptr_t address = take(size_of(bytes), stream, queues::random(8) != 0);
+uintptr_t allocate(size_t bytes, void* stream, int device) {
+  uintptr_t address = take(size_of(bytes), stream, device, queues::random(8) != 0);
   if (!address) return 0;
   {
     std::lock_guard<std::mutex> lock(mutex);
-    given[address] = {bytes, ++last_number};
+    given[address] = {bytes, ++last_number, device};
   }
-  queues::put(stream, [=] { begin(address, bytes); });
+  queues::put(stream, [=] { begin(address, bytes, device); });
   return address;
 }
 
@@ -107,10 +117,10 @@ bool release(uintptr_t address, void* stream) {
   {
     std::lock_guard<std::mutex> lock(mutex);
     auto found = given.find(address);
-    if (found == given.end()) return false;
+    if (found == given.end() || found->second.device != devices::here()) return false;
     block = found->second;
     given.erase(found);
-    resting.push_back({address, size_of(block.bytes), block.number, stream, false});
+    resting.push_back({address, size_of(block.bytes), block.number, stream, false, block.device});
   }
   queues::put(stream, [=] { end(address, block.bytes, block.number); });
   if (!queues::is_hostile()) trim();
@@ -120,13 +130,29 @@ bool release(uintptr_t address, void* stream) {
 void trim() {
   std::lock_guard<std::mutex> lock(mutex);
   auto kept = std::partition(resting.begin(), resting.end(), [](const Resting& one) { return !one.is_free; });
-  for (auto one = kept; one != resting.end(); one++) give_back(one->address);
+  for (auto one = kept; one != resting.end(); one++) give_back(*one);
   resting.erase(kept, resting.end());
 }
 
 bool is_inside(uintptr_t address, size_t bytes) {
   simt::Region* block = simt::find_region(address);
   return block && bytes <= block->bytes - (address - block->start);
+}
+
+void set_most(size_t bytes) {
+  std::lock_guard<std::mutex> lock(mutex);
+  most = bytes ? bytes : kMost;
+}
+
+void look(int device, size_t* free, size_t* total) {
+  std::lock_guard<std::mutex> lock(mutex);
+  *total = most;
+  *free = most - std::min(most, taken[device]);
+}
+
+size_t count() {
+  std::lock_guard<std::mutex> lock(mutex);
+  return given.size();
 }
 
 void declare_pinned(uintptr_t address, size_t bytes) {
@@ -157,5 +183,6 @@ simt::Region* simt::find_region(uintptr_t address) {
   auto after = memory::blocks.upper_bound(address);
   if (after == memory::blocks.begin()) return nullptr;
   Region& found = (--after)->second;
-  return address - found.start <= found.bytes ? &found : nullptr;
+  bool reached = address - found.start <= found.bytes && found.device == queues::device();
+  return reached ? &found : nullptr;
 }

@@ -10,14 +10,20 @@
 
 namespace memory {
 
-// 0 when the host has no more.
-uintptr_t allocate(size_t bytes, void* stream);
-// False for what was not handed out, or was taken back.
+// 0 when the GPU, or the host, has no more.
+uintptr_t allocate(size_t bytes, void* stream, int device);
+// False for what was not handed out, or was taken back, or is not of this thread's GPU.
 bool release(uintptr_t address, void* stream);
 // Gives what nobody has back to the host.
 void trim();
 
-// Is this range inside one block, now?
+// How much each GPU has (0: what it has at first), and has left for more than what was handed out, and what rests.
+void set_most(size_t bytes);
+void look(int device, size_t* free, size_t* total);
+// How many blocks are handed out.
+size_t count();
+
+// Is this range inside one block, now, of the GPU that does the work?
 bool is_inside(uintptr_t address, size_t bytes);
 
 // Memory of the host that it says is pinned; 0 bytes for no longer.

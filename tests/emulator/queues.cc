@@ -7,6 +7,8 @@
 #include <random>
 #include <string>
 
+#include "devices.h"
+
 extern "C" {
 void simt_fail(const char* what);
 bool simt_failed();
@@ -21,6 +23,7 @@ struct Work {
 };
 
 struct Queue {
+  int device = devices::here();
   std::deque<Work> waiting;
   uint64_t put = 0, done = 0;  // how much was, ever
 };
@@ -36,15 +39,22 @@ std::mt19937_64 numbers;
 int haste = 0;  // of so many calls one lets time pass; with 0 none does, so that all is as late as can be
 std::map<void*, std::shared_ptr<Queue>> streams;
 std::vector<std::shared_ptr<Queue>> busy;  // with work that waits, of streams that are gone too
-uintptr_t last_handle = 0x57e0000;
+constexpr uintptr_t kFirstHandle = 0x57e0000;
+uintptr_t last_handle = kFirstHandle;
+
+thread_local int running = 0;  // the GPU whose work this thread does, or did last
 
 std::mutex failures;
 std::string first;
 
-// The legacy default stream has two names.
-void* named(void* stream) { return stream == reinterpret_cast<void*>(1) ? nullptr : stream; }
-
 bool is_default(void* stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
+
+// The legacy default stream has two names, and each GPU has one of its own.
+void* named(void* stream) {
+  if (!is_default(stream)) return stream;
+  auto number = reinterpret_cast<uintptr_t>(stream);
+  return reinterpret_cast<void*>((number == 1 ? 0 : number) + 4 * static_cast<uintptr_t>(devices::here()));
+}
 
 // The queue of a stream that is there; null for none.
 std::shared_ptr<Queue> find(void* stream) {
@@ -65,6 +75,7 @@ bool may_go_on(const Queue& queue) { return !queue.waiting.empty() && done(queue
 void go_on(Queue& queue) {
   Work work = std::move(queue.waiting.front());
   queue.waiting.pop_front();
+  running = queue.device;
   work.action();
   queue.done++;
   if (simt_failed()) fail(simt_failure());
@@ -99,9 +110,11 @@ void reach(const Moment& moment) {
   }
 }
 
-Moment all() {
+Moment all(int device) {
   Moment moment;
-  for (auto& queue : busy) moment.emplace_back(queue, queue->put);
+  for (auto& queue : busy) {
+    if (device < 0 || queue->device == device) moment.emplace_back(queue, queue->put);
+  }
   return moment;
 }
 
@@ -118,7 +131,7 @@ void be_hostile(uint64_t seed, bool is_strict) {
 
 void be_kind() {
   std::lock_guard<std::mutex> lock(mutex);
-  reach(all());
+  reach(all(-1));
   hostile = false;
 }
 
@@ -148,13 +161,30 @@ bool has_stream(void* stream) {
   return !hostile || find(stream);
 }
 
+int device_of(void* stream) {
+  if (is_default(stream)) return devices::here();
+  std::lock_guard<std::mutex> lock(mutex);
+  auto found = streams.find(stream);
+  return found == streams.end() ? -1 : found->second->device;
+}
+
+size_t count() {
+  std::lock_guard<std::mutex> lock(mutex);
+  size_t made = 0;
+  for (auto& [handle, queue] : streams) made += reinterpret_cast<uintptr_t>(handle) > kFirstHandle;
+  return made;
+}
+
 void declare_stream(void* stream) {
   std::lock_guard<std::mutex> lock(mutex);
-  streams.emplace(stream, std::make_shared<Queue>());
+  streams.emplace(stream, std::make_shared<Queue>()).first->second->device = 0;
 }
 
 void put(void* stream, std::function<void()> action, Moment behind) {
-  if (!hostile) return action();
+  if (!hostile) {
+    running = devices::here();
+    return action();
+  }
   std::lock_guard<std::mutex> lock(mutex);
   std::shared_ptr<Queue> queue = find(stream);
   if (!queue) return;  // destroyed by another thread since its handle was looked at
@@ -169,10 +199,12 @@ Moment now_of(void* stream) {
   return queue ? Moment{{queue, queue->put}} : Moment{};
 }
 
-Moment now() {
+Moment now(int device) {
   std::lock_guard<std::mutex> lock(mutex);
-  return all();
+  return all(device);
 }
+
+int device() { return running; }
 
 bool is_past(const Moment& moment) {
   std::lock_guard<std::mutex> lock(mutex);

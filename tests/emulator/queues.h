@@ -30,15 +30,21 @@ void* create_stream();
 void destroy_stream(void* stream);
 // Whether a stream is there. One of a driver that is not hostile always is: tests name some that nobody made.
 bool has_stream(void* stream);
-// Makes a handle that somebody else has chosen that of a stream.
+// The GPU that has a stream; -1 for a handle that nobody made. Of a default stream it is the thread's.
+int device_of(void* stream);
+// How many streams were made, and not destroyed.
+size_t count();
+// Makes a handle that somebody else has chosen that of a stream of the first GPU.
 void declare_stream(void* stream);
 
 // Does this at once, or behind what the stream has, which must be there, and behind a moment.
 void put(void* stream, std::function<void()> action, Moment behind = {});
 
-// What a stream, or all of them, have now.
+// What a stream has now, or all those of a GPU, or of all GPUs (-1).
 Moment now_of(void* stream);
-Moment now();
+Moment now(int device);
+// The GPU that does what this thread does now: for actions.
+int device();
 bool is_past(const Moment& moment);
 // Does what has to be done before a moment, and by chance other work.
 void wait_for(const Moment& moment);

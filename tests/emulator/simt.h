@@ -40,6 +40,7 @@ struct Region {
   uintptr_t start;
   size_t bytes;
   bool shared;
+  int device = 0;
   Zeros<Touched> touched{};
   Zeros<Sector> sectors{};
 };
@@ -57,7 +58,7 @@ int thread();
 int64_t block_number();
 [[noreturn]] void fail(const std::string& what);
 
-// Of the driver: the block of memory that has an address, or null.
+// Of the driver: the block of memory that has an address, or null. A kernel reaches no other GPU's.
 Region* find_region(uintptr_t address);
 
 // Of accesses. A phase of a block is what its threads do between two barriers.

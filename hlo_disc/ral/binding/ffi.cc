@@ -286,9 +286,9 @@ XLA_FFI_Error* execute_on_device(const XLA_FFI_CallFrame* frame) {
   XLA_FFI_DeviceOrdinal_Get_Args device{XLA_FFI_DeviceOrdinal_Get_Args_STRUCT_SIZE, nullptr, frame->ctx, 0};
   if (XLA_FFI_Error* error = frame->api->XLA_FFI_DeviceOrdinal_Get(&device)) return error;
   if (device.device_ordinal != 0) {
-    return make_error(
-        frame->api, XLA_FFI_Error_Code_UNIMPLEMENTED,
-        "hlo_disc runs programs on the first GPU, not on number " + std::to_string(device.device_ordinal));
+    return make_error(frame->api, XLA_FFI_Error_Code_UNIMPLEMENTED,
+                      "XLA runs this on GPU " + std::to_string(device.device_ordinal) +
+                          ", but hlo_disc runs programs on GPU 0; put the arrays there");
   }
   XLA_FFI_Stream_Get_Args stream{XLA_FFI_Stream_Get_Args_STRUCT_SIZE, nullptr, frame->ctx, nullptr};
   if (XLA_FFI_Error* error = frame->api->XLA_FFI_Stream_Get(&stream)) return error;

@@ -207,7 +207,11 @@ nb::tuple sizes_of(const ral::DeviceTensor& tensor) {
   return nb::tuple(sizes);
 }
 
-nb::object dlpack_of(const ral::DeviceTensor& tensor, std::optional<int64_t> stream) {
+nb::object dlpack_of(const ral::DeviceTensor& tensor, std::optional<int64_t> stream,
+                     std::optional<std::pair<int, int>> wanted, std::optional<bool> copy) {
+  if (wanted && *wanted != std::pair(tensor.device_type, 0))
+    throw nb::buffer_error("the result is on GPU 0, and goes to no other device; take it there first");
+  if (copy.value_or(false)) throw nb::buffer_error("the result is handed over without a copy; copy it then");
   PyObject* capsule = ral::device_capsule(tensor, stream);
   if (!capsule) throw nb::python_error();
   return nb::steal(capsule);
@@ -390,9 +394,10 @@ NB_MODULE(_ral, m) {
   nb::class_<ral::DeviceTensor>(m, "DeviceTensor")
       .def("__dlpack_device__", [](const ral::DeviceTensor& self) { return std::make_tuple(self.device_type, 0); })
       .def("__dlpack__",
-           [](const ral::DeviceTensor& self, std::optional<int64_t> stream, nb::handle, nb::handle, nb::handle) {
-    return dlpack_of(self, stream);
-  }, nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none(),
+           [](const ral::DeviceTensor& self, std::optional<int64_t> stream, nb::handle,
+              std::optional<std::pair<int, int>> device,
+              std::optional<bool> copy) { return dlpack_of(self, stream, device, copy); },
+           nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none(),
            nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none())
       .def_prop_ro("shape", sizes_of)
       .def_prop_ro("dtype", [](const ral::DeviceTensor& self) { return self.dtype->name; });

@@ -343,12 +343,12 @@ void Arguments::add_dlpack(int index, PyObject* object, PyObject* capsule, int64
 void Arguments::add_tensor(int index, PyObject* object, const DLTensor& tensor, int64_t* sizes) {
   const Program& program = call_.program;
   int device = tensor.device.type;
-  bool resident = device != 0 && device == dlpack_device(program.driver) && tensor.device.id == 0;
+  bool resident = is_resident(index, device, tensor.device.id);
   if (!resident && device != kDLCPU && device != kDLCUDAHost && device != kDLROCMHost) {
     bool known = device > 0 && device < static_cast<int>(sizeof kDeviceNames / sizeof kDeviceNames[0]);
     throw Error(Error::kArgument, program.argument(index) + " is on device " + (known ? kDeviceNames[device] : "?") +
                                       ":" + std::to_string(tensor.device.id) + ", but the executable " +
-                                      (program.driver.empty() ? "was compiled for the CPU" : "runs on the first GPU") +
+                                      (program.driver.empty() ? "was compiled for the CPU" : "runs on GPU 0") +
                                       "; move it there");
   }
   const DType& dtype = *program.inputs[index].dtype;
@@ -407,13 +407,20 @@ void Arguments::add_dense(int index, PyObject* object, int64_t* sizes) {
   }
 }
 
+bool Arguments::is_resident(int index, int type, int id) const {
+  if (type == 0 || type != dlpack_device(call_.program.driver)) return false;
+  if (id == 0) return true;
+  throw Error(Error::kArgument, call_.program.argument(index) + " is on GPU " + std::to_string(id) +
+                                    ", but hlo_disc runs programs on GPU 0; move it there");
+}
+
 bool Arguments::add_resident(int index, PyObject* object, int64_t* sizes) {
   const Program& program = call_.program;
   if (program.driver.empty() || !PyObject_HasAttr(object, device_name)) return false;
   Owned device(PyObject_CallMethodNoArgs(object, device_name));
   int type = 0, id = 0;
   if (!PyArg_ParseTuple(device.get(), "ii", &type, &id)) throw Raised();
-  if (type != dlpack_device(program.driver) || id != 0) return false;
+  if (!is_resident(index, type, id)) return false;
   if (!call_.on_stream || !call_.on_stream->waits) {
     Owned stream(PyObject_CallOneArg(stream_of, reinterpret_cast<PyObject*>(Py_TYPE(object))));
     const bool has_stream = stream.get() != Py_None;
@@ -464,7 +471,7 @@ void Arguments::add_exchanged(int index, PyObject* object, int64_t* sizes, const
       if (functions.look(object, &tensor) != 0) throw Raised();
     }
   }
-  if (tensor.device.type != kDLCPU && tensor.device.type == dlpack_device(program.driver) && tensor.device.id == 0) {
+  if (is_resident(index, tensor.device.type, tensor.device.id)) {
     void* stream = nullptr;
     if (functions.current_stream(tensor.device.type, 0, &stream) != 0) throw Raised();
     if (!call_.on_stream) call_.on_stream = OnStream{&Gpu::find(program.driver, 0), stream, nullptr, false};

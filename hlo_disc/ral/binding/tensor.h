@@ -85,6 +85,8 @@ class Arguments {
  private:
   bool add_buffer(int index, PyObject* object, int64_t* sizes);
   void add_numpy(int index, PyObject* array, int64_t* sizes);
+  // Whether memory of this kind (DLPack's numbers) is that of the program's GPU. Throws Error for another GPU of its.
+  bool is_resident(int index, int type, int id) const;
   // Takes a tensor in the memory of the program's GPU. False for any other.
   bool add_resident(int index, PyObject* object, int64_t* sizes);
   // A tensor on the GPU that is not dense: a copy that its own framework makes.

@@ -95,7 +95,7 @@ def register(package: str, claim: Claim) -> None:
     _CONTEXTS[package] = claim
 
 
-# Programs run on the first GPU, whichever is the framework's current one.
+# Programs run on GPU 0, whichever is the framework's current one.
 
 
 def _torch() -> int:

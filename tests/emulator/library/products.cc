@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <cstring>
 
+#include "../driver.h"
 #include "../queues.h"
 
 extern "C" {
 bool fake_inside(uintptr_t address, size_t bytes);
 int fake_outcome();
+bool fake_takes(void* stream);
 void fake_launched(void* stream);
 }
 
@@ -29,7 +31,7 @@ constexpr size_t kAlgorithm = 64;
 constexpr bool kAligned = true;
 #endif
 constexpr int kInvalid = 13;
-constexpr int64_t kWorkspace = 1 << 10, kWord = 0x5eed5eed;
+constexpr int64_t kWorkspace = 1 << 10, kForEach = 64, kWord = 0x5eed5eed;
 
 struct Product {
   int compute, scale, a = kPlain, b = kPlain;
@@ -95,10 +97,13 @@ bool agree(const Product& p, const Matrix& a, const Matrix& b, const Matrix& d) 
          (p.b == kPlain || p.b == kTransposed);
 }
 
+// Bytes of memory that it needs beside its matrices: more for large results.
+int64_t workspace_of(const Matrix& d) { return kWorkspace * (1 + d.batch * d.rows * d.columns / kForEach); }
+
 // What a product does when its stream comes to it.
 void multiply(const Product& p, const Matrix& x, const void* a, const Matrix& y, const void* b, const Matrix& z,
               void* d, void* workspace, size_t bytes) {
-  if (bytes < kWorkspace || !fake_inside(reinterpret_cast<uintptr_t>(workspace), bytes))
+  if (static_cast<int64_t>(bytes) < workspace_of(z) || !fake_inside(reinterpret_cast<uintptr_t>(workspace), bytes))
     return queues::fail("a library's workspace is no memory of the GPU");
   if (!is_inside(x, a) || !is_inside(y, b) || !is_inside(z, d))
     return queues::fail("a library's matrix is no memory of the GPU");
@@ -139,7 +144,7 @@ int NAME(Create)(void** handle) {
   return fake_outcome();
 }
 int NAME(MatmulDescCreate)(void** product, int compute, int scale) {
-  if (int error = fake_outcome()) return error;
+  if (int error = driver::outcome_of_any()) return error;
   live++;
   *product = new Product{compute, scale};
   return 0;
@@ -148,7 +153,7 @@ int NAME(MatmulDescSetAttribute)(void* product, int attribute, const void* value
   if (bytes != 4 || (attribute != kTransposeA && attribute != kTransposeB)) return kInvalid;
   auto* p = static_cast<Product*>(product);
   memcpy(attribute == kTransposeA ? &p->a : &p->b, value, 4);
-  return fake_outcome();
+  return driver::outcome_of_any();
 }
 int NAME(MatmulDescDestroy)(void* product) {
   live--;
@@ -156,7 +161,7 @@ int NAME(MatmulDescDestroy)(void* product) {
   return 0;
 }
 int NAME(MatrixLayoutCreate)(void** matrix, int type, uint64_t rows, uint64_t columns, int64_t leading) {
-  if (int error = fake_outcome()) return error;
+  if (int error = driver::outcome_of_any()) return error;
   live++;
   *matrix = new Matrix{type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), leading};
   return 0;
@@ -170,7 +175,7 @@ int NAME(MatrixLayoutSetAttribute)(void* matrix, int attribute, const void* valu
   } else {
     return kInvalid;
   }
-  return fake_outcome();
+  return driver::outcome_of_any();
 }
 int NAME(MatrixLayoutDestroy)(void* matrix) {
   live--;
@@ -178,7 +183,7 @@ int NAME(MatrixLayoutDestroy)(void* matrix) {
   return 0;
 }
 int NAME(MatmulPreferenceCreate)(void** preference) {
-  if (int error = fake_outcome()) return error;
+  if (int error = driver::outcome_of_any()) return error;
   live++;
   *preference = new Preference;
   return 0;
@@ -194,7 +199,7 @@ int NAME(MatmulPreferenceSetAttribute)(void* preference, int attribute, const vo
   } else {
     return kInvalid;
   }
-  return fake_outcome();
+  return driver::outcome_of_any();
 }
 int NAME(MatmulPreferenceDestroy)(void* preference) {
   live--;
@@ -209,7 +214,7 @@ int NAME(MatmulAlgoGetHeuristic)(void* handle, void* product, void* a, void* b, 
   if (!agree(*static_cast<Product*>(product), *static_cast<Matrix*>(a), *static_cast<Matrix*>(b),
              *static_cast<Matrix*>(d)))
     return kInvalid;
-  if (int error = fake_outcome()) return error;
+  if (int error = driver::outcome_of_any()) return error;
   asked++;
   *found = 0;
   if (mood == kDeclines) return kNotSupported;
@@ -221,7 +226,8 @@ int NAME(MatmulAlgoGetHeuristic)(void* handle, void* product, void* a, void* b, 
     uint16_t aligned = kAligned ? static_cast<uint16_t>(p->aligned[i == 2 ? 3 : i]) : 1;
     memcpy(reinterpret_cast<char*>(results) + 8 + 2 * i, &aligned, 2);
   }
-  memcpy(static_cast<char*>(results) + kAlgorithm, &kWorkspace, 8);
+  int64_t needed = workspace_of(*static_cast<Matrix*>(d));
+  memcpy(static_cast<char*>(results) + kAlgorithm, &needed, 8);
   int32_t state = mood == kFindsOthers ? kNotSupported : 0;
   memcpy(static_cast<char*>(results) + kAlgorithm + 8, &state, 4);
   return 0;
@@ -244,11 +250,14 @@ int NAME(Matmul)(void* handle, void* product, const void* alpha, const void* a, 
   if (load(p.scale, static_cast<const char*>(alpha)) != 1 || load(p.scale, static_cast<const char*>(beta)) != 0)
     return kInvalid;
   if (mood == kRefuses) return kNotSupported;
-  if (int error = fake_outcome()) return error;
+  if (!fake_takes(stream)) return kInvalid;
+  if (int error = driver::outcome_of_any()) return error;
   fake_launched(stream);
   multiplied++;
   computed = p.compute;
-  queues::put(stream, [=] { multiply(p, x, a, y, b, z, d, workspace, bytes); });
+  auto work = [=] { multiply(p, x, a, y, b, z, d, workspace, bytes); };
+  if (driver::is_recording()) return driver::keep(work);
+  queues::put(stream, work);
   return 0;
 }
 }

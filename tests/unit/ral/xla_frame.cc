@@ -16,9 +16,12 @@ struct XLA_FFI_InvokeContext {
   int (*allocate)(uintptr_t*, size_t, void*);  // null: there is no memory left
   int (*release)(uintptr_t, void*);
   int allocated, freed;
+  size_t bytes;  // that are allocated now
 };
 
 namespace {
+
+constexpr size_t kMostAlignment = 16;  // kMaxAlignment in XLA's ffi_api.cc
 
 XLA_FFI_Error* fail(XLA_FFI_Error_Code code, const char* message) { return new XLA_FFI_Error{code, message}; }
 
@@ -40,18 +43,19 @@ const XLA_FFI_Api* api() {
     return nullptr;
   };
   made.XLA_FFI_DeviceMemory_Allocate = [](XLA_FFI_DeviceMemory_Allocate_Args* args) -> XLA_FFI_Error* {
-    constexpr size_t kMostAlignment = 16;  // kMaxAlignment in XLA's ffi_api.cc
     if (args->alignment > kMostAlignment) return fail(XLA_FFI_Error_Code_INVALID_ARGUMENT, "Unsupported alignment");
     uintptr_t address = 0;
-    if (!args->ctx->allocate || args->ctx->allocate(&address, args->size, args->ctx->stream) != 0)
+    if (!args->ctx->allocate || args->ctx->allocate(&address, args->size + kMostAlignment, args->ctx->stream) != 0)
       return fail(XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "no memory");
     args->ctx->allocated++;
-    args->data = reinterpret_cast<void*>(address);
+    args->ctx->bytes += args->size;
+    args->data = reinterpret_cast<void*>(address + kMostAlignment);  // aligned by no more than what was asked for
     return nullptr;
   };
   made.XLA_FFI_DeviceMemory_Free = [](XLA_FFI_DeviceMemory_Free_Args* args) -> XLA_FFI_Error* {
     args->ctx->freed++;
-    args->ctx->release(reinterpret_cast<uintptr_t>(args->data), args->ctx->stream);
+    args->ctx->bytes -= args->size;
+    args->ctx->release(reinterpret_cast<uintptr_t>(args->data) - kMostAlignment, args->ctx->stream);
     return nullptr;
   };
   return &made;

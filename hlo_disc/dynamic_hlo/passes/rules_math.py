@@ -138,35 +138,33 @@ _ALL = ("bool", "int", "uint", "float")
 _INTEGERS = ("int", "uint")
 _BITS = ("bool", "int", "uint")
 
-# (op, dtypes, which operand is neutral, is it?)
-_NEUTRAL = (
-    ("add", _BITS, (0, 1), _number(0)),
-    ("add", ("float",), (0, 1), _bits_of(-0.0)),
-    ("subtract", _INTEGERS, (1,), _number(0)),
-    ("subtract", ("float",), (1,), _bits_of(0.0)),
-    ("multiply", _ALL, (0, 1), _number(1)),
-    ("divide", ("int", "uint", "float"), (1,), _number(1)),
-    ("power", ("int", "uint", "float"), (1,), _number(1)),
-    ("maximum", _ALL, (0, 1), _lowest),
-    ("minimum", _ALL, (0, 1), _highest),
-    ("and", _BITS, (0, 1), _all_ones),
-    ("or", _BITS, (0, 1), _number(0)),
-    ("xor", _BITS, (0, 1), _number(0)),
-    ("shift_left", _INTEGERS, (1,), _number(0)),
-    ("shift_right_logical", _INTEGERS, (1,), _number(0)),
-    ("shift_right_arithmetic", _INTEGERS, (1,), _number(0)),
-)
+# Of each op (dtypes, which operand may be neutral, is it?).
+_NEUTRAL: dict[str, tuple[tuple[tuple[str, ...], tuple[int, ...], Callable[[np.ndarray], bool]], ...]] = {
+    "add": ((_BITS, (0, 1), _number(0)), (("float",), (0, 1), _bits_of(-0.0))),
+    "subtract": ((_INTEGERS, (1,), _number(0)), (("float",), (1,), _bits_of(0.0))),
+    "multiply": ((_ALL, (0, 1), _number(1)),),
+    "divide": ((("int", "uint", "float"), (1,), _number(1)),),
+    "power": ((("int", "uint", "float"), (1,), _number(1)),),
+    "maximum": ((_ALL, (0, 1), _lowest),),
+    "minimum": ((_ALL, (0, 1), _highest),),
+    "and": ((_BITS, (0, 1), _all_ones),),
+    "or": ((_BITS, (0, 1), _number(0)),),
+    "xor": ((_BITS, (0, 1), _number(0)),),
+    "shift_left": ((_INTEGERS, (1,), _number(0)),),
+    "shift_right_logical": ((_INTEGERS, (1,), _number(0)),),
+    "shift_right_arithmetic": ((_INTEGERS, (1,), _number(0)),),
+}
 
 
-@rule(MATH_RULES, *dict.fromkeys(row[0] for row in _NEUTRAL))
+@rule(MATH_RULES, *_NEUTRAL)
 def neutral_operand(facts: ShapeFacts, op: Op) -> Instead | None:
     """multiply(x, 1) → x"""
-    for name, kinds, sides, is_neutral in _NEUTRAL:
-        if name == op.name and dtype_class(op.result.dtype) in kinds:
-            for side in sides:
-                scalar = splat(op.operands[side])
-                if scalar is not None and is_neutral(scalar):
-                    return op.operands[1 - side]
+    kind = dtype_class(op.result.dtype)
+    for kinds, sides, is_neutral in _NEUTRAL[op.name]:
+        for side in sides if kind in kinds else ():
+            scalar = splat(op.operands[side])
+            if scalar is not None and is_neutral(scalar):
+                return op.operands[1 - side]
     return None
 
 

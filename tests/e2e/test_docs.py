@@ -26,7 +26,7 @@ WRITTEN = (
     "docs/architecture.md",
     "CONTRIBUTING.md",
 )
-LINKED = (*WRITTEN, "docs/tensorflow_ops.md", "docs/ops.md")
+LINKED = (*WRITTEN, "docs/tensorflow_ops.md", "docs/ops.md", "docs/rules.md")
 
 
 @pytest.fixture

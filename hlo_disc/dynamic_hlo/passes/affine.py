@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from hlo_disc.dynamic_hlo.ir.dtypes import bit_width
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
-from hlo_disc.dynamic_hlo.passes.patterns import Match, are_equal, broadcast_scalar, scalar_dim
-from hlo_disc.dynamic_hlo.passes.rewrite import Rule
+from hlo_disc.dynamic_hlo.passes.patterns import are_equal, broadcast_scalar, scalar_dim
+from hlo_disc.dynamic_hlo.passes.rule import Instead, Rule, make, rule
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 
+AFFINE_RULES: list[Rule] = []
 _DEPTH = 6  # ops between the iota and the gather
 
 
@@ -43,7 +43,7 @@ def _spaced(value: Value, depth: int = _DEPTH) -> tuple[Dim, Dim] | None:
     return (a * b, a * j + b * i) if ZERO in (i, j) else None
 
 
-def _spaced_places(op: Op) -> Match:
+def _spaced_places(op: Op) -> tuple[int, Dim, int] | None:
     """The axis that is gathered from, the first place in it, and the step."""
     x, indices = op.operands
     attrs = op.attrs
@@ -71,23 +71,18 @@ def _span(facts: ShapeFacts, op: Op, axis: int, first: Dim, step: int) -> tuple[
     return None
 
 
-def _is_inside(facts: ShapeFacts, op: Op, axis: int, first: Dim, step: int) -> bool:
-    return _span(facts, op, axis, first, step) is not None
-
-
-def _slice(builder: GraphBuilder, op: Op, axis: int, first: Dim, step: int) -> Value:
-    x = op.operands[0]
-    low, limit = _span(builder.facts, op, axis, first, step) or (ZERO, ZERO)
+@rule(AFFINE_RULES, "gather")
+def gather_of_evenly_spaced_places(facts: ShapeFacts, op: Op) -> Instead | None:
+    """gather(x : (n), n - 1 - iota : (n)) → reverse(x)"""
+    places = _spaced_places(op)
+    span = places and _span(facts, op, *places)
+    if places is None or span is None:
+        return None
+    (axis, _, step), x = places, op.operands[0]
     attrs = {
-        "start": tuple(low if other == axis else ZERO for other in range(x.rank)),
-        "limit": tuple(limit if other == axis else size for other, size in enumerate(x.shape)),
+        "start": tuple(span[0] if other == axis else ZERO for other in range(x.rank)),
+        "limit": tuple(span[1] if other == axis else size for other, size in enumerate(x.shape)),
         "stride": tuple(abs(step) if other == axis else 1 for other in range(x.rank)),
     }
-    places = builder.op("slice", (x,), op.loc, **attrs)
-    return places if step > 0 else builder.op("reverse", (places,), op.loc, dims=(axis,))
-
-
-AFFINE_RULES = (
-    # gather(x : (n), n - 1 - iota : (n)) -> reverse(x)
-    Rule("gather of evenly spaced places", ("gather",), _spaced_places, _slice, _is_inside),
-)
+    found = make("slice", x, **attrs)
+    return found if step > 0 else make("reverse", found, dims=(axis,))

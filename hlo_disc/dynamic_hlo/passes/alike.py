@@ -14,25 +14,23 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value, dims_in, everywhere,
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.ops.reference import apply, apply_all
 from hlo_disc.dynamic_hlo.ops.table import OPS
-from hlo_disc.dynamic_hlo.passes.patterns import (
-    Match,
-    any_op,
-    are_equal,
-    constant,
-    first_operand,
-    is_one,
-    is_zero,
-    made_by,
-    operand_made_by,
-    splat,
-)
-from hlo_disc.dynamic_hlo.passes.rewrite import Rule, cse, rewrite
+from hlo_disc.dynamic_hlo.passes.patterns import are_equal, constant, is_one, is_zero, made_by, splat
+from hlo_disc.dynamic_hlo.passes.rewrite import cse, rewrite
+from hlo_disc.dynamic_hlo.passes.rule import Instead, Rule, filled, make, rule, zeros
 from hlo_disc.dynamic_hlo.passes.rules_math import is_small, known_array
 from hlo_disc.dynamic_hlo.passes.simplify import RULES, simplify
 from hlo_disc.dynamic_hlo.passes.units import UNIT_RULES, without_units
 from hlo_disc.dynamic_hlo.passes.unroll import unroll
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+
+EMPTY_RULES: list[Rule] = []
+SPELLING_RULES: list[Rule] = []
+# Whole numbers up to it, and a few products and sums of them, are exact in single precision.
+_MOST_EXACT = 1 << 10
+_PURE = tuple(
+    name for name, row in OPS.items() if row.kind not in ("source", "call", "control") and name != "broadcast"
+)
 
 
 def alike(graph: Graph) -> Graph:
@@ -98,267 +96,214 @@ def _is_empty(facts: ShapeFacts, value: Value) -> bool:
     return is_zero(facts, dim_product(value.shape))
 
 
-def _of_nothing(facts: ShapeFacts, op: Op) -> bool:
-    return _is_empty(facts, op.operands[0])
+@rule(EMPTY_RULES, *_PURE)
+def empty(facts: ShapeFacts, op: Op) -> Instead | None:
+    """exponential(x : (0, s)) → broadcast(0) : (0, s)"""
+    alone = len(op.results) == 1 and not has_effect(op)
+    return zeros(op.result) if alone and _is_empty(facts, op.result) else None
 
 
-def _multiplies_nothing(facts: ShapeFacts, op: Op) -> bool:
-    return any(_is_empty(facts, x) for x in op.operands)
+@rule(EMPTY_RULES, "constant")
+def constant_without_elements(facts: ShapeFacts, op: Op) -> Instead | None:
+    """constant [] : (0, 1) → broadcast(0) : (0, 1)"""
+    return None if op.attrs["value"].size else zeros(op.result)
 
 
-def _updates_nothing(facts: ShapeFacts, op: Op) -> bool:
-    return _is_empty(facts, op.operands[2])
+@rule(EMPTY_RULES, "reduce", "pad")
+def reduce_or_pad_of_nothing(facts: ShapeFacts, op: Op) -> Instead | None:
+    """reduce(x : (0, s), init), dims = (0) → broadcast(init) : (s)"""
+    x, scalar = op.operands
+    return filled(scalar, op.result.shape) if _is_empty(facts, x) else None
 
 
-def _makes_nothing(facts: ShapeFacts, op: Op) -> bool:
-    return _is_empty(facts, op.result)
+@rule(EMPTY_RULES, "dot_general", "convolution")
+def product_of_nothing(facts: ShapeFacts, op: Op) -> Instead | None:
+    """dot_general(x : (b, 0), y : (0, n)) → broadcast(0) : (b, n)"""
+    return zeros(op.result) if any(_is_empty(facts, x) for x in op.operands) else None
 
 
-def _pure(op: Op) -> Match:
-    return () if len(op.results) == 1 and not has_effect(op) else None
+@rule(EMPTY_RULES, "scatter")
+def scatter_of_nothing(facts: ShapeFacts, op: Op) -> Instead | None:
+    """scatter(x, indices, updates : (0, s)) → x"""
+    return op.operands[0] if len(op.results) == 1 and _is_empty(facts, op.operands[2]) else None
 
 
-def _zeros(builder: GraphBuilder, op: Op) -> Value:
-    return _filled(builder, op, builder.op("constant", (), op.loc, value=np.zeros((), op.result.dtype)))
+@rule(EMPTY_RULES, "cumulative")
+def cumulative_of_one(facts: ShapeFacts, op: Op) -> Instead | None:
+    """cumulative(x : (1, s), init), dim = 0 → x"""
+    alone = len(op.results) == 1 and is_one(facts, op.result.shape[op.attrs["dim"]])
+    return op.operands[0] if alone else None
 
 
-def _second_operand(builder: GraphBuilder, op: Op) -> Value:
-    return _filled(builder, op, op.operands[1])
+# Constants of complex numbers. Kernels know parts of them only, so that no rule for programs makes them.
 
 
-def _filled(builder: GraphBuilder, op: Op, scalar: Value) -> Value:
-    return builder.op("broadcast", (scalar,), op.loc, shape=op.result.shape, dims=())
+@rule(SPELLING_RULES, "convert")
+def complex_constant(facts: ShapeFacts, op: Op) -> Instead | None:
+    """convert(constant 2 : i32), complex64 → constant 2+0j"""
+    array = constant(op.operands[0])
+    if array is None or op.result.dtype.kind != "c":
+        return None
+    return make("constant", value=array.astype(op.result.dtype))
 
 
-def _single_result(op: Op) -> Match:
-    return () if len(op.results) == 1 else None
+@rule(SPELLING_RULES, "add", "multiply")
+def complex_arithmetic_on_counts(facts: ShapeFacts, op: Op) -> Instead | None:
+    """multiply(constant 1+0j, constant 2+0j) → constant 2+0j"""
+    arrays = [array for x in op.operands if (array := constant(x)) is not None and _are_counts(array)]
+    if op.result.dtype.kind != "c" or len(arrays) < len(op.operands):
+        return None
+    return make("constant", value=np.asarray(apply(op, arrays)))
 
 
-def _sets_at_zero(op: Op) -> Match:
-    found = _one_known_place(op)
-    body = op.attrs["body"]
-    sets = len(op.results) == 1 and body.outputs == body.inputs[1:2]
-    return () if sets and found is not None and not found[0].any() else None
+def _are_counts(array: np.ndarray) -> bool:
+    """Whether all are complex whole numbers that no way to compute rounds, or gives another zero."""
+    parts = array.reshape(-1).view(array.real.dtype)
+    return bool(np.all((parts >= 0) & (parts <= _MOST_EXACT) & (parts == np.rint(parts)) & ~np.signbit(parts)))
 
 
-def _covers_all(facts: ShapeFacts, op: Op) -> bool:
-    x, _, updates = op.operands
-    return facts.same_size(x.shape, updates.shape) is Truth.YES
+@rule(SPELLING_RULES, "iota")
+def complex_iota_of_one(facts: ShapeFacts, op: Op) -> Instead | None:
+    """iota : complex64 (1) → broadcast(constant 0j)"""
+    counts_to_one = op.result.dtype.kind == "c" and is_one(facts, op.attrs["shape"][op.attrs["dim"]])
+    return zeros(op.result) if counts_to_one else None
 
 
-def _updates(builder: GraphBuilder, op: Op) -> Value:
-    return builder.op("reshape", (op.operands[2],), op.loc, shape=op.result.shape)
+# What is spelled in several ways at any size, but is as good to compile in each.
 
 
-def _indices(op: Op) -> Match:
-    indices = op.operands[1]
+@rule(SPELLING_RULES, "slice", of="broadcast")
+def slice_of_broadcast(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
+    """slice(broadcast(x : (s)) : (b, s)) → broadcast(slice(x))"""
+    (x,), dims = inner.operands, inner.attrs["dims"]
+    if not all(are_equal(facts, size, inner.result.shape[wide]) for size, wide in zip(x.shape, dims, strict=True)):
+        return None
+    parts = {name: tuple(op.attrs[name][wide] for wide in dims) for name in ("start", "limit", "stride")}
+    return make("broadcast", make("slice", x, **parts), shape=op.result.shape, dims=dims)
+
+
+@rule(SPELLING_RULES, "add")
+def count_from_zero(facts: ShapeFacts, op: Op) -> Instead | None:
+    """add(iota, broadcast(0.0)) → iota"""
+    x, y = op.operands
+    for count, zero in ((x, y), (y, x)):
+        # A count is no -0.0, the one number that the sum with a zero may change.
+        if made_by(count, "iota") and (value := splat(zero)) is not None and value == 0:
+            return count
+    return None
+
+
+@rule(SPELLING_RULES, "gather")
+def gather_from_an_axis_of_one(facts: ShapeFacts, op: Op) -> Instead | None:
+    """gather(x : (1), indices) → gather(x, 0)"""
+    (x, indices), sizes = op.operands, op.attrs["slice_sizes"]
     known = splat(indices)
-    return None if known is not None and not known and indices.dtype == np.int32 else ()
+    if known is not None and not known and indices.dtype == np.int32:
+        return None
+    if not all(are_equal(facts, x.shape[axis], sizes[axis]) for axis in op.attrs["start_index_map"]):
+        return None
+    zero = make("constant", value=np.zeros((), np.int32))
+    return make("gather", x, filled(zero, indices.shape), **op.attrs)
 
 
-def _fills_axes(facts: ShapeFacts, op: Op) -> bool:
-    x, sizes = op.operands[0], op.attrs["slice_sizes"]
-    return all(are_equal(facts, x.shape[axis], sizes[axis]) for axis in op.attrs["start_index_map"])
-
-
-def _gather_from_beginning(builder: GraphBuilder, op: Op) -> Value:
-    zero = builder.op("constant", (), op.loc, value=np.zeros((), np.int32))
-    places = builder.op("broadcast", (zero,), op.loc, shape=op.operands[1].shape, dims=())
-    return builder.op("gather", (op.operands[0], places), op.loc, **op.attrs)
-
-
-def _no_elements(op: Op) -> Match:
-    return () if not op.attrs["value"].size else None
-
-
-def _one_known_place(op: Op) -> Match:
+def _one_known_place(op: Op) -> np.ndarray | None:
+    """The one place that a gather or a scatter is at, when it is known."""
     indices = op.operands[1]
     at = constant(indices)
     if at is None and (each := splat(indices)) is not None:
         at = np.repeat(each, len(op.attrs["start_index_map"]))
     if at is None or indices.rank != (op.attrs["index_vector_dim"] < indices.rank):
         return None
-    return (at.reshape(-1),)
+    return at.reshape(-1)
 
 
-def _slice_at(builder: GraphBuilder, op: Op, at: np.ndarray) -> Value:
-    x, sizes = op.operands[0], op.attrs["slice_sizes"]
+@rule(SPELLING_RULES, "scatter")
+def scatter_of_everything(facts: ShapeFacts, op: Op) -> Instead | None:
+    """scatter(x : (1), 0, updates : ()), the update is kept → reshape(updates)"""
+    x, updates, body, at = op.operands[0], op.operands[2], op.attrs["body"], _one_known_place(op)
+    if len(op.results) > 1 or body.outputs != body.inputs[1:2] or at is None or at.any():
+        return None
+    covers_all = facts.same_size(x.shape, updates.shape) is Truth.YES
+    return make("reshape", updates, shape=op.result.shape) if covers_all else None
+
+
+@rule(SPELLING_RULES, "gather")
+def gather_at_a_known_place(facts: ShapeFacts, op: Op) -> Instead | None:
+    """gather(x, 3) → reshape(slice(x)), 3 to 3 + size"""
+    x, at, sizes = op.operands[0], _one_known_place(op), op.attrs["slice_sizes"]
+    if at is None:
+        return None
     known = {axis: int(i) for axis, i in zip(op.attrs["start_index_map"], at, strict=True)}
     corner = [
         Dim.max(Dim.min(Dim.const(known.get(axis, 0)), limit - size), ZERO)
         for axis, (limit, size) in enumerate(zip(x.shape, sizes, strict=True))
     ]
-    start = tuple(map(builder.facts.canonical, corner))
+    start = tuple(map(facts.canonical, corner))
     limit = tuple(low + size for low, size in zip(start, sizes, strict=True))
-    window = builder.op("slice", (x,), op.loc, start=start, limit=limit, stride=(1,) * x.rank)
-    return builder.op("reshape", (window,), op.loc, shape=op.result.shape)
+    window = make("slice", x, start=start, limit=limit, stride=(1,) * x.rank)
+    return make("reshape", window, shape=op.result.shape)
 
 
-def _one_place(op: Op) -> Match:
-    indices, vector = op.operands[1], op.attrs["index_vector_dim"]
-    return () if indices.rank == (vector < indices.rank) and not op.attrs["operand_batching_dims"] else None
-
-
-def _window_at(builder: GraphBuilder, op: Op) -> Value:
-    x, indices = op.operands
-    zero = builder.op("constant", (), op.loc, value=np.zeros((), indices.dtype))
-    starts = [zero] * x.rank
+@rule(SPELLING_RULES, "gather")
+def gather_at_one_place(facts: ShapeFacts, op: Op) -> Instead | None:
+    """gather(x : (n, 4), i : ()), a row → reshape(dynamic_slice(x, i, 0))"""
+    (x, indices), vector = op.operands, op.attrs["index_vector_dim"]
+    if indices.rank != (vector < indices.rank) or op.attrs["operand_batching_dims"]:
+        return None
+    starts = [make("constant", value=np.zeros((), indices.dtype))] * x.rank
     for number, axis in enumerate(op.attrs["start_index_map"]):
         place = Dim.const(number)
         attrs = {"start": (place,), "limit": (place + 1,), "stride": (1,)}
-        one = builder.op("slice", (indices,), op.loc, **attrs) if indices.rank else indices
-        starts[axis] = builder.op("reshape", (one,), op.loc, shape=())
-    window = builder.op("dynamic_slice", (x, *starts), op.loc, sizes=op.attrs["slice_sizes"])
-    return builder.op("reshape", (window,), op.loc, shape=op.result.shape)
+        one = make("slice", indices, **attrs) if indices.rank else indices
+        starts[axis] = make("reshape", one, shape=())
+    window = make("dynamic_slice", x, *starts, sizes=op.attrs["slice_sizes"])
+    return make("reshape", window, shape=op.result.shape)
 
 
-def _from_the_beginning(op: Op) -> Match:
-    at = _one_known_place(op)
-    return () if len(op.results) == 1 and at and at[0].size and not at[0].any() else None
+@rule(SPELLING_RULES, "scatter")
+def scatter_to_zeros(facts: ShapeFacts, op: Op) -> Instead | None:
+    """scatter(broadcast(0) : (5), 2, update : ()), they are added → pad(reshape(update) : (1)), 2 and 2"""
+    window = _window_in_zeros(op)
+    if window is None:
+        return None
+    pairs = list(zip(window, op.result.shape, strict=True))
+    if not all(start >= 0 and facts.at_most(size + start, limit) is Truth.YES for (start, size), limit in pairs):
+        return None
+    update = make("reshape", op.operands[2], shape=tuple(size for _, size in window))
+    low = tuple(Dim.const(start) for start, _ in window)
+    high = tuple(limit - size - start for (start, size), limit in pairs)
+    zero = make("constant", value=np.zeros((), op.result.dtype))
+    return make("pad", update, zero, low=low, high=high, interior=(ZERO,) * op.result.rank)
 
 
-def _scatter_without_place(builder: GraphBuilder, op: Op) -> Value:
-    x, indices, *others = op.operands
-    nowhere = builder.op("constant", (), op.loc, value=np.zeros(0, indices.dtype))
-    return builder.op(
-        "scatter", (x, nowhere, *others), op.loc, **{**op.attrs, "start_index_map": (), "index_vector_dim": 0}
-    )
+def _window_in_zeros(op: Op) -> list[tuple[int, Dim]] | None:
+    """Where an update goes that is added to zeros, in each axis: where it begins, and its size.
 
-
-def _adds_to_zeros(op: Op) -> Match:
-    """Where a window is added to zeros: there -0 becomes 0, which neither JAX nor XLA cares for."""
+    There -0 becomes 0, which neither JAX nor XLA cares for.
+    """
     zero, at, body = splat(op.operands[0]), _one_known_place(op), op.attrs["body"]
     if len(op.results) > 1 or at is None or zero is None or zero != 0 or op.attrs["operand_batching_dims"]:
         return None
     add = made_by(body.outputs[0], "add")
     adds = add is not None and set(add.operands) == set(body.inputs)
-    return at if adds or body.outputs == body.inputs[1:2] else None
-
-
-def _window(op: Op, at: np.ndarray) -> list[tuple[int, Dim]]:
-    """Where an update goes, which is a window, in each axis: where it begins, and its size."""
+    if not adds and body.outputs != body.inputs[1:2]:
+        return None
     known = {axis: int(i) for axis, i in zip(op.attrs["start_index_map"], at, strict=True)}
     sizes = iter([op.operands[2].shape[axis] for axis in op.attrs["offset_dims"]])
     dropped = op.attrs["collapsed_slice_dims"]
     return [(known.get(axis, 0), ONE if axis in dropped else next(sizes)) for axis in range(op.result.rank)]
 
 
-def _lies_inside(facts: ShapeFacts, op: Op, at: np.ndarray) -> bool:
-    pairs = zip(_window(op, at), op.result.shape, strict=True)
-    return all(start >= 0 and facts.at_most(size + start, limit) is Truth.YES for (start, size), limit in pairs)
-
-
-def _padded(builder: GraphBuilder, op: Op, at: np.ndarray) -> Value:
-    window = _window(op, at)
-    low = tuple(Dim.const(start) for start, _ in window)
-    high = tuple(limit - size - start for (start, size), limit in zip(window, op.result.shape, strict=True))
-    update = builder.op("reshape", (op.operands[2],), op.loc, shape=tuple(size for _, size in window))
-    zero = builder.op("constant", (), op.loc, value=np.zeros((), op.result.dtype))
-    return builder.op("pad", (update, zero), op.loc, low=low, high=high, interior=(ZERO,) * op.result.rank)
-
-
-# Constants of complex numbers. Kernels know parts of them only, so that no rule for programs makes them.
-
-
-def _converted_number(op: Op) -> Match:
-    array = constant(op.operands[0])
-    return None if array is None or op.result.dtype.kind != "c" else (array.astype(op.result.dtype),)
-
-
-def _of_whole_numbers(op: Op) -> Match:
-    """Compute an op on complex whole numbers, where no way to compute it rounds or gives another zero."""
-    arrays = [array for x in op.operands if (array := constant(x)) is not None and _are_counts(array)]
-    if op.result.dtype.kind != "c" or len(arrays) < len(op.operands):
+@rule(SPELLING_RULES, "scatter")
+def scatter_from_the_beginning(facts: ShapeFacts, op: Op) -> Instead | None:
+    """scatter(x, 0, updates) → scatter(x, [], updates), start_index_map = ()"""
+    at = _one_known_place(op) if len(op.results) == 1 else None
+    if at is None or not at.size or at.any():
         return None
-    return (apply(op, arrays),)
+    x, indices, *others = op.operands
+    nowhere = make("constant", value=np.zeros(0, indices.dtype))
+    return make("scatter", x, nowhere, *others, **{**op.attrs, "start_index_map": (), "index_vector_dim": 0})
 
 
-def _are_counts(array: np.ndarray) -> bool:
-    parts = array.reshape(-1).view(array.real.dtype)
-    return bool(np.all((parts >= 0) & (parts <= _MOST_EXACT) & (parts == np.rint(parts)) & ~np.signbit(parts)))
-
-
-def _number(builder: GraphBuilder, op: Op, array: np.ndarray) -> Value:
-    return builder.op("constant", (), op.loc, value=np.asarray(array))
-
-
-def _counts_complex_to_one(facts: ShapeFacts, op: Op) -> bool:
-    return op.result.dtype.kind == "c" and is_one(facts, op.attrs["shape"][op.attrs["dim"]])
-
-
-# What is spelled in several ways at any size, but is as good to compile in each.
-
-
-def _cuts_sizes(facts: ShapeFacts, op: Op, inner: Op) -> bool:
-    (x,), dims = inner.operands, inner.attrs["dims"]
-    return all(are_equal(facts, size, inner.result.shape[wide]) for size, wide in zip(x.shape, dims, strict=True))
-
-
-def _broadcast_of_slice(builder: GraphBuilder, op: Op, inner: Op) -> Value:
-    dims = inner.attrs["dims"]
-    parts = {name: tuple(op.attrs[name][wide] for wide in dims) for name in ("start", "limit", "stride")}
-    narrow = builder.op("slice", inner.operands, op.loc, **parts)
-    return builder.op("broadcast", (narrow,), op.loc, shape=op.result.shape, dims=dims)
-
-
-def _zero_and_count(op: Op) -> Match:
-    """A count is no -0.0, the one number that the sum with a zero may change."""
-    x, y = op.operands
-    for count, zero in ((x, y), (y, x)):
-        if made_by(count, "iota") and (value := splat(zero)) is not None and value == 0:
-            return (count,)
-    return None
-
-
-def _count(builder: GraphBuilder, op: Op, count: Value) -> Value:
-    return count
-
-
-def _along_one(facts: ShapeFacts, op: Op) -> bool:
-    return is_one(facts, op.result.shape[op.attrs["dim"]])
-
-
-# Whole numbers up to it, and a few products and sums of them, are exact in single precision.
-_MOST_EXACT = 1 << 10
-_PURE = tuple(
-    name for name, row in OPS.items() if row.kind not in ("source", "call", "control") and name != "broadcast"
-)
-
-ALIKE_RULES = (
-    # exponential(x : (0, s)) -> broadcast(0) : (0, s)
-    Rule("empty", _PURE, _pure, _zeros, _makes_nothing),
-    # constant [] : (0, 1) -> broadcast(0) : (0, 1)
-    Rule("constant without elements", ("constant",), _no_elements, _zeros),
-    # reduce(x : (0, s), init), dims = (0) -> broadcast(init) : (s)
-    Rule("reduce or pad of nothing", ("reduce", "pad"), any_op, _second_operand, _of_nothing),
-    # dot_general(x : (b, 0), y : (0, n)) -> broadcast(0) : (b, n)
-    Rule("product of nothing", ("dot_general", "convolution"), any_op, _zeros, _multiplies_nothing),
-    # scatter(x, indices, updates : (0, s)) -> x
-    Rule("scatter of nothing", ("scatter",), _single_result, first_operand, _updates_nothing),
-    # cumulative(x : (1, s), init), dim = 0 -> x
-    Rule("cumulative of one", ("cumulative",), _single_result, first_operand, _along_one),
-    *UNIT_RULES,
-    # convert(constant 2 : i32), complex64 -> constant 2+0j
-    Rule("complex constant", ("convert",), _converted_number, _number),
-    # multiply(constant 1+0j, constant 2+0j) -> constant 2+0j
-    Rule("complex arithmetic on counts", ("add", "multiply"), _of_whole_numbers, _number),
-    # iota : complex64 (1) -> broadcast(constant 0j)
-    Rule("complex iota of one", ("iota",), any_op, _zeros, _counts_complex_to_one),
-    # slice(broadcast(x : (s)) : (b, s)) -> broadcast(slice(x))
-    Rule("slice of broadcast", ("slice",), operand_made_by("broadcast"), _broadcast_of_slice, _cuts_sizes),
-    # add(iota, broadcast(0.0)) -> iota
-    Rule("count from zero", ("add",), _zero_and_count, _count),
-    # gather(x : (1), indices) -> gather(x, 0)
-    Rule("gather from an axis of one", ("gather",), _indices, _gather_from_beginning, _fills_axes),
-    # scatter(x : (1), 0, updates : ()), the update is kept -> reshape(updates)
-    Rule("scatter of everything", ("scatter",), _sets_at_zero, _updates, _covers_all),
-    # gather(x, 3) -> reshape(slice(x)), 3 to 3 + size
-    Rule("gather at a known place", ("gather",), _one_known_place, _slice_at),
-    # gather(x : (n, 4), i : ()), a row -> reshape(dynamic_slice(x, i, 0))
-    Rule("gather at one place", ("gather",), _one_place, _window_at),
-    # scatter(broadcast(0) : (5), 2, update : ()), they are added -> pad(reshape(update) : (1)), 2 and 2
-    Rule("scatter to zeros", ("scatter",), _adds_to_zeros, _padded, _lies_inside),
-    # scatter(x, 0, updates) -> scatter(x, [], updates), start_index_map = ()
-    Rule("scatter from the beginning", ("scatter",), _from_the_beginning, _scatter_without_place),
-)
+ALIKE_RULES = (*EMPTY_RULES, *UNIT_RULES, *SPELLING_RULES)
 ALIKE = RULES + ALIKE_RULES

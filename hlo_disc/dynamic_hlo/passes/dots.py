@@ -13,38 +13,31 @@ from typing import Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Shape, Value, uses
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
-from hlo_disc.dynamic_hlo.passes.patterns import Match, made_by
-from hlo_disc.dynamic_hlo.passes.rewrite import Rule
+from hlo_disc.dynamic_hlo.passes.patterns import made_by
+from hlo_disc.dynamic_hlo.passes.rule import Instead, Rule, make, rule
 from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.sizes.shapes import same_shape
 
+DOT_RULES: list[Rule] = []
 
-def _transposed_operand(op: Op) -> Match:
-    """The first operand that is a transpose whose free axes keep their order, with its number."""
+
+@rule(DOT_RULES, "dot_general", name="dot_general of transpose")
+def dot_general_of_transpose(facts: ShapeFacts, op: Op) -> Instead | None:
+    """dot_general(transpose(x), y) → dot_general(x, y)"""
     for number, side in enumerate(("lhs", "rhs")):
         inner = made_by(op.operands[number], "transpose")
         if inner is None:
             continue
+        perm = inner.attrs["perm"]
         used = op.attrs[f"{side}_batch"] + op.attrs[f"{side}_contract"]
-        free = [axis for i, axis in enumerate(inner.attrs["perm"]) if i not in used]
+        free = [axis for i, axis in enumerate(perm) if i not in used]
         if free == sorted(free):
-            return number, side, inner
+            names = (f"{side}_batch", f"{side}_contract")
+            moved = {name: tuple(perm[axis] for axis in op.attrs[name]) for name in names}
+            operands = [inner.operands[0] if i == number else value for i, value in enumerate(op.operands)]
+            return make("dot_general", *operands, **{**op.attrs, **moved})
     return None
-
-
-def _read_untransposed(builder: GraphBuilder, op: Op, number: int, side: str, inner: Op) -> Value:
-    perm = inner.attrs["perm"]
-    names = (f"{side}_batch", f"{side}_contract")
-    moved = {name: tuple(perm[axis] for axis in op.attrs[name]) for name in names}
-    operands = [inner.operands[0] if i == number else value for i, value in enumerate(op.operands)]
-    return builder.op("dot_general", operands, op.loc, **{**op.attrs, **moved})
-
-
-DOT_RULES = (
-    # dot_general(transpose(x), y) -> dot_general(x, y)
-    Rule("dot_general of transpose", ("dot_general",), _transposed_operand, _read_untransposed),
-)
 
 
 def orient_dots(graph: Graph) -> Graph:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import bit_width, dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
 from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.numbers import holds
-
-Match = tuple[Any, ...] | None
 
 LARGEST_FOLDED = 64  # elements of a constant that is computed while compiling
 
@@ -22,26 +16,6 @@ LARGEST_FOLDED = 64  # elements of a constant that is computed while compiling
 def made_by(value: Value, name: str) -> Op | None:
     """The op that makes `value` when it has that name."""
     return value.op if value.op is not None and value.op.name == name else None
-
-
-def any_op(op: Op) -> Match:
-    """Matches every op, with no parts."""
-    return ()
-
-
-def operand_made_by(name: str) -> Callable[[Op], Match]:
-    """Matches an op whose first operand is made by an op `name`, which is the part."""
-
-    def match(op: Op) -> Match:
-        inner = made_by(op.operands[0], name)
-        return None if inner is None else (inner,)
-
-    return match
-
-
-def first_operand(builder: GraphBuilder, op: Op, *parts: Any) -> Value:
-    """Builds the op's first operand: the op does nothing."""
-    return op.operands[0]
 
 
 def constant(value: Value) -> np.ndarray | None:

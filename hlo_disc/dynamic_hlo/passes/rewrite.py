@@ -8,8 +8,8 @@ inputs become their canonical representatives, so that later stages may compare 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,32 +24,13 @@ from hlo_disc.dynamic_hlo.ir.graph import (
     has_effect,
 )
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.passes.rule import Rule, build
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.shapes import same_shape
 from hlo_disc.errors import CompileError
 
 _DEPTH = 64  # rules that may fire inside each other's results
-
-
-def always(facts: ShapeFacts, op: Op, *captures: Any) -> bool:
-    """The condition of a rule that holds at all sizes."""
-    return True
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One rewrite: at an op named in `roots`, `match(op)` gives the parts that it needs, or None.
-
-    condition(facts, op, *parts): whether it holds at all sizes that the facts allow.
-    build(builder, op, *parts): the value to use instead, equal in dtype and shape.
-    """
-
-    name: str
-    roots: tuple[str, ...]
-    match: Callable[[Op], tuple[Any, ...] | None]
-    build: Callable[..., Value]
-    condition: Callable[..., bool] = always
 
 
 def rewrite(graph: Graph, rules: Sequence[Rule], fired: Counter[str] | None = None) -> Graph:
@@ -150,13 +131,13 @@ class _RuleBuilder(GraphBuilder):
     def simplify(self, op: Op) -> Value:
         """The value for the op that was built last, which stays only when no rule replaces it."""
         for rule in self._rules.get(op.name, ()) if self._depth < _DEPTH else ():
-            parts = rule.match(op)
-            if parts is None or not rule.condition(self.facts, op, *parts):
+            instead = rule.look(self.facts, op)
+            if instead is None:
                 continue
             self.ops.pop()
             end = len(self.ops)
             self._depth += 1
-            value = rule.build(self, op, *parts)
+            value = build(self, instead, op.loc)
             self._depth -= 1
             if value.dtype != op.result.dtype or value.rank != op.result.rank:
                 raise CompileError(f"rewrite '{rule.name}' turns {op.result!r} into {value!r} at {op.loc or op.name}")

@@ -1,390 +1,297 @@
-"""Rewrite rules for ops that move data: views, slices, pads and concatenations. One row a rule."""
+"""Rewrite rules for ops that move data: views, slices, pads and concatenations."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from hlo_disc.dynamic_hlo.ir.graph import Op, Value
-from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder
+from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.passes.patterns import (
-    Match,
     all_equal,
-    any_op,
     are_equal,
     broadcast_scalar,
     constant,
-    first_operand,
     is_one,
     is_zero,
     kept_axes,
     made_by,
-    operand_made_by,
     scalar_dim,
     splat,
 )
-from hlo_disc.dynamic_hlo.passes.rewrite import Rule
+from hlo_disc.dynamic_hlo.passes.rule import Instead, NewOp, Rule, filled, make, rule, zeros
 from hlo_disc.dynamic_hlo.sizes.dim import ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.dynamic_hlo.sizes.shapes import same_shape
 
+VIEW_RULES: list[Rule] = []
 
-def _unchanged_shape(facts: ShapeFacts, op: Op) -> bool:
-    return same_shape(facts, op.operands[0].shape, op.result.shape)
+
+def _broadcast(op: Op, inner: Op, dims: tuple[int, ...]) -> NewOp:
+    return make("broadcast", *inner.operands, shape=op.result.shape, dims=dims)
 
 
 # ------------------------------------------------------------------------------------------------------- reshape
 
 
-def _reshape(builder: GraphBuilder, op: Op, *parts: Any) -> Value:
-    return builder.op("reshape", op.operands[:1], op.loc, shape=op.result.shape)
+@rule(VIEW_RULES, "reshape", of="reshape")
+def reshape_of_reshape(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
+    """reshape(reshape(x)) → reshape(x)"""
+    return make("reshape", *inner.operands, shape=op.attrs["shape"])
 
 
-def _reshape_inner(builder: GraphBuilder, op: Op, inner: Op) -> Value:
-    return builder.op("reshape", inner.operands, op.loc, shape=op.attrs["shape"])
+@rule(VIEW_RULES, "reshape")
+def reshape_to_the_same_shape(facts: ShapeFacts, op: Op) -> Instead | None:
+    """reshape(x) : shape(x) → x"""
+    return op.operands[0] if same_shape(facts, op.operands[0].shape, op.result.shape) else None
 
 
-def _reshaped_constant(op: Op) -> Match:
+@rule(VIEW_RULES, "reshape")
+def reshape_of_constant(facts: ShapeFacts, op: Op) -> Instead | None:
+    """reshape(constant c) → constant c'"""
     array = constant(op.operands[0])
-    return (array,) if array is not None and all(d.is_const for d in op.result.shape) else None
+    if array is None or not all(d.is_const for d in op.result.shape):
+        return None
+    return make("constant", value=array.reshape([d.value for d in op.result.shape]))
 
 
-def _constant_in_shape(builder: GraphBuilder, op: Op, array: Any) -> Value:
-    return builder.op("constant", (), op.loc, value=array.reshape([d.value for d in op.result.shape]))
-
-
-def _inserts_units(facts: ShapeFacts, op: Op, inner: Op) -> bool:
-    return kept_axes(facts, inner.result.shape, op.result.shape) is not None
-
-
-def _broadcast_to_more_axes(builder: GraphBuilder, op: Op, inner: Op) -> Value:
-    axes = kept_axes(builder.facts, inner.result.shape, op.result.shape) or ()
-    dims = tuple(axes[axis] for axis in inner.attrs["dims"])
-    return builder.op("broadcast", inner.operands, op.loc, shape=op.result.shape, dims=dims)
+@rule(VIEW_RULES, "reshape", of="broadcast")
+def reshape_that_adds_unit_dims_to_broadcast(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
+    """reshape(broadcast(x) : (b, s)) : (b, 1, s) → broadcast(x) : (b, 1, s)"""
+    axes = kept_axes(facts, inner.result.shape, op.result.shape)
+    return None if axes is None else _broadcast(op, inner, tuple(axes[axis] for axis in inner.attrs["dims"]))
 
 
 # ------------------------------------------------------------------------------------------------------ transpose
 
 
-def _is_identity_perm(facts: ShapeFacts, op: Op) -> bool:
-    return op.attrs["perm"] == tuple(range(op.result.rank))
+@rule(VIEW_RULES, "transpose", of="transpose")
+def transpose_of_transpose(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
+    """transpose(transpose(x)) → transpose(x)"""
+    return make("transpose", *inner.operands, perm=tuple(inner.attrs["perm"][axis] for axis in op.attrs["perm"]))
 
 
-def _transpose_inner(builder: GraphBuilder, op: Op, inner: Op) -> Value:
-    perm = tuple(inner.attrs["perm"][axis] for axis in op.attrs["perm"])
-    return builder.op("transpose", inner.operands, op.loc, perm=perm)
+@rule(VIEW_RULES, "transpose")
+def identity_transpose(facts: ShapeFacts, op: Op) -> Instead | None:
+    """transpose(x), perm = (0, 1, 2) → x"""
+    return op.operands[0] if op.attrs["perm"] == tuple(range(op.result.rank)) else None
 
 
-def _transposed_broadcast(builder: GraphBuilder, op: Op, inner: Op) -> Value:
-    dims = tuple(op.attrs["perm"].index(axis) for axis in inner.attrs["dims"])
-    return builder.op("broadcast", inner.operands, op.loc, shape=op.result.shape, dims=dims)
+@rule(VIEW_RULES, "transpose", of="broadcast")
+def transpose_of_broadcast(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
+    """transpose(broadcast(x)) → broadcast(x)"""
+    return _broadcast(op, inner, tuple(op.attrs["perm"].index(axis) for axis in inner.attrs["dims"]))
 
 
-def _moves_only_units(facts: ShapeFacts, op: Op) -> bool:
+@rule(VIEW_RULES, "transpose")
+def transpose_of_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
+    """transpose(x : (b, 1, s)) : (1, b, s) → reshape(x)"""
     moved = [axis for axis in op.attrs["perm"] if not is_one(facts, op.operands[0].shape[axis])]
-    return moved == sorted(moved)
+    return make("reshape", *op.operands, shape=op.result.shape) if moved == sorted(moved) else None
 
 
-def _drops_units(facts: ShapeFacts, op: Op, inner: Op) -> bool:
-    return op.result.rank < inner.result.rank and kept_axes(facts, op.result.shape, inner.result.shape) is not None
-
-
-def _transpose_without_units(builder: GraphBuilder, op: Op, inner: Op) -> Value:
-    kept = kept_axes(builder.facts, op.result.shape, inner.result.shape) or ()
+@rule(VIEW_RULES, "reshape", of="transpose")
+def reshape_that_drops_unit_dims_of_transpose(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
+    """reshape(transpose(x) : (1, b, s)) : (b, s) → transpose(reshape(x))"""
+    kept = kept_axes(facts, op.result.shape, inner.result.shape) if op.result.rank < inner.result.rank else None
+    if kept is None:
+        return None
     sources = [inner.attrs["perm"][axis] for axis in kept]
-    shape = tuple(inner.operands[0].shape[axis] for axis in sorted(sources))
-    x = builder.op("reshape", inner.operands, op.loc, shape=shape)
-    return builder.op("transpose", (x,), op.loc, perm=tuple(sorted(sources).index(axis) for axis in sources))
+    x = make("reshape", *inner.operands, shape=tuple(inner.operands[0].shape[axis] for axis in sorted(sources)))
+    return make("transpose", x, perm=tuple(sorted(sources).index(axis) for axis in sources))
 
 
 # ------------------------------------------------------------------------------------------------------ broadcast
 
 
-def _is_identity_broadcast(facts: ShapeFacts, op: Op) -> bool:
-    return op.attrs["dims"] == tuple(range(op.result.rank)) and _unchanged_shape(facts, op)
+@rule(VIEW_RULES, "broadcast")
+def identity_broadcast(facts: ShapeFacts, op: Op) -> Instead | None:
+    """broadcast(x) : shape(x) → x"""
+    (x,) = op.operands
+    in_order = op.attrs["dims"] == tuple(range(op.result.rank))
+    return x if in_order and same_shape(facts, x.shape, op.result.shape) else None
 
 
-def _broadcast_inner(builder: GraphBuilder, op: Op, inner: Op) -> Value:
-    dims = tuple(op.attrs["dims"][axis] for axis in inner.attrs["dims"])
-    return builder.op("broadcast", inner.operands, op.loc, shape=op.attrs["shape"], dims=dims)
+@rule(VIEW_RULES, "broadcast", of="broadcast")
+def broadcast_of_broadcast(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
+    """broadcast(broadcast(x)) → broadcast(x)"""
+    return _broadcast(op, inner, tuple(op.attrs["dims"][axis] for axis in inner.attrs["dims"]))
 
 
-def _broadcasts_only_units(facts: ShapeFacts, op: Op) -> bool:
+@rule(VIEW_RULES, "broadcast")
+def broadcast_of_splat(facts: ShapeFacts, op: Op) -> Instead | None:
+    """broadcast(constant [c]) → broadcast(constant c)"""
+    (x,), value = op.operands, splat(op.operands[0])
+    return None if value is None or not x.shape else filled(make("constant", value=value), op.result.shape)
+
+
+@rule(VIEW_RULES, "broadcast")
+def broadcast_that_adds_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
+    """broadcast(x : (b, s)) : (b, 1, s) → reshape(x)"""
     dims, shape = op.attrs["dims"], op.attrs["shape"]
     source = dict(zip(dims, op.operands[0].shape, strict=True))
-    return list(dims) == sorted(dims) and all(
+    if list(dims) != sorted(dims) or not all(
         are_equal(facts, source[axis], size) if axis in source else is_one(facts, size)
         for axis, size in enumerate(shape)
-    )
+    ):
+        return None
+    return make("reshape", *op.operands, shape=op.result.shape)
 
 
-def _reshape_inserts_units(facts: ShapeFacts, op: Op, inner: Op) -> bool:
-    return kept_axes(facts, inner.operands[0].shape, inner.result.shape) is not None
+@rule(VIEW_RULES, "broadcast", of="reshape")
+def broadcast_of_reshape_that_adds_unit_dims(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
+    """broadcast(reshape(x : (b)) : (b, 1)) : (b, s) → broadcast(x) : (b, s)"""
+    axes = kept_axes(facts, inner.operands[0].shape, inner.result.shape)
+    return None if axes is None else _broadcast(op, inner, tuple(op.attrs["dims"][axis] for axis in axes))
 
 
-def _broadcast_unreshaped(builder: GraphBuilder, op: Op, inner: Op) -> Value:
-    axes = kept_axes(builder.facts, inner.operands[0].shape, inner.result.shape) or ()
-    dims = tuple(op.attrs["dims"][axis] for axis in axes)
-    return builder.op("broadcast", inner.operands, op.loc, shape=op.attrs["shape"], dims=dims)
-
-
-def _splat_operand(op: Op) -> Match:
-    value = splat(op.operands[0])
-    return None if value is None or not op.operands[0].shape else (value,)
-
-
-def _equal_elements(op: Op) -> Match:
+@rule(VIEW_RULES, "constant")
+def splat_constant(facts: ShapeFacts, op: Op) -> Instead | None:
+    """constant [c, c] → broadcast(constant c)"""
     array = op.attrs["value"]
-    return (array.reshape(-1)[0:1].reshape(()),) if array.size > 1 and all_equal(array) else None
+    if array.size < 2 or not all_equal(array):
+        return None
+    return filled(make("constant", value=array.reshape(-1)[0:1].reshape(())), op.result.shape)
 
 
-def _broadcast_constant(builder: GraphBuilder, op: Op, value: Any) -> Value:
-    scalar = builder.op("constant", (), op.loc, value=value)
-    return builder.op("broadcast", (scalar,), op.loc, shape=op.result.shape, dims=())
+@rule(VIEW_RULES, "iota")
+def iota_of_unit_dim(facts: ShapeFacts, op: Op) -> Instead | None:
+    """iota : (b, 1), dim = 1 → broadcast(constant 0)"""
+    counts_to_one = op.result.dtype.kind != "c" and is_one(facts, op.attrs["shape"][op.attrs["dim"]])
+    return zeros(op.result) if counts_to_one else None
 
 
-def _counts_to_one(facts: ShapeFacts, op: Op) -> bool:
-    return op.result.dtype.kind != "c" and is_one(facts, op.attrs["shape"][op.attrs["dim"]])
-
-
-def _zeros(builder: GraphBuilder, op: Op) -> Value:
-    return _broadcast_constant(builder, op, np.zeros((), op.result.dtype))
-
-
-def _scalar_operand(op: Op) -> Match:
+@rule(VIEW_RULES, "reshape", "slice", "reverse", "dynamic_slice")
+def view_of_broadcast_scalar(facts: ShapeFacts, op: Op) -> Instead | None:
+    """slice(broadcast(scalar)) → broadcast(scalar)"""
     scalar = broadcast_scalar(op.operands[0])
-    return None if scalar is None else (scalar,)
-
-
-def _broadcast_of_scalar(builder: GraphBuilder, op: Op, scalar: Value) -> Value:
-    return builder.op("broadcast", (scalar,), op.loc, shape=op.result.shape, dims=())
+    return None if scalar is None else filled(scalar, op.result.shape)
 
 
 # ---------------------------------------------------------------------------------------------------------- slice
 
 
-def _is_full_slice(facts: ShapeFacts, op: Op) -> bool:
-    return (
-        all(stride == 1 for stride in op.attrs["stride"])
-        and all(is_zero(facts, start) for start in op.attrs["start"])
-        and all(are_equal(facts, *pair) for pair in zip(op.attrs["limit"], op.operands[0].shape, strict=True))
-    )
+@rule(VIEW_RULES, "slice")
+def full_slice(facts: ShapeFacts, op: Op) -> Instead | None:
+    """slice(x), 0 to size → x"""
+    (x,), attrs = op.operands, op.attrs
+    if any(stride != 1 for stride in attrs["stride"]) or not all(is_zero(facts, start) for start in attrs["start"]):
+        return None
+    return x if all(are_equal(facts, *pair) for pair in zip(attrs["limit"], x.shape, strict=True)) else None
 
 
-def _slices_combine(facts: ShapeFacts, op: Op, inner: Op) -> bool:
-    # Past a stride, the outer limit names no element of the operand unless the outer slice takes everything.
-    axes = zip(op.attrs["start"], op.attrs["limit"], op.attrs["stride"], inner.attrs["stride"], strict=True)
-    sizes = inner.result.shape
-    return all(
-        within == 1 or (start is ZERO and limit is size and stride == 1)
-        for (start, limit, stride, within), size in zip(axes, sizes, strict=True)
-    )
-
-
-def _slice_inner(builder: GraphBuilder, op: Op, inner: Op) -> Value:
+@rule(VIEW_RULES, "slice", of="slice")
+def slice_of_slice(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
+    """slice(slice(x)) → slice(x)"""
     starts, limits, strides = [], [], []
-    for axis, stride in enumerate(inner.attrs["stride"]):
-        first = inner.attrs["start"][axis]
-        starts.append(first + op.attrs["start"][axis] * stride)
-        limits.append(inner.attrs["limit"][axis] if stride != 1 else first + op.attrs["limit"][axis])
-        strides.append(stride * op.attrs["stride"][axis])
-    attrs = {"start": tuple(starts), "limit": tuple(limits), "stride": tuple(strides)}
-    return builder.op("slice", inner.operands, op.loc, **attrs)
+    for axis, within in enumerate(inner.attrs["stride"]):
+        first, last = inner.attrs["start"][axis], inner.attrs["limit"][axis]
+        start, limit, stride = (op.attrs[name][axis] for name in ("start", "limit", "stride"))
+        # Past a stride, the outer limit names no element of the operand unless the outer slice takes everything.
+        if within != 1 and not (start is ZERO and limit is inner.result.shape[axis] and stride == 1):
+            return None
+        starts.append(first + start * within)
+        limits.append(last if within != 1 else first + limit)
+        strides.append(within * stride)
+    return make("slice", *inner.operands, start=tuple(starts), limit=tuple(limits), stride=tuple(strides))
 
 
-def _transpose_of_slice(builder: GraphBuilder, op: Op, inner: Op) -> Value:
+@rule(VIEW_RULES, "slice", of="transpose")
+def slice_of_transpose(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
+    """slice(transpose(x)) → transpose(slice(x))"""
     perm = inner.attrs["perm"]
     attrs = {name: tuple(value[perm.index(axis)] for axis in range(len(perm))) for name, value in op.attrs.items()}
-    x = builder.op("slice", inner.operands, op.loc, **attrs)
-    return builder.op("transpose", (x,), op.loc, perm=perm)
+    return make("transpose", make("slice", *inner.operands, **attrs), perm=perm)
 
 
-def _indices_with_unit_vectors(op: Op) -> Match:
-    inner = made_by(op.operands[1], "reshape")
-    vector = op.attrs["index_vector_dim"]
-    return (inner, vector) if inner is not None and vector < op.operands[1].rank else None
-
-
-def _adds_the_vector_axis(facts: ShapeFacts, op: Op, inner: Op, vector: int) -> bool:
-    shape = op.operands[1].shape
-    without = shape[:vector] + shape[vector + 1 :]
-    return is_one(facts, shape[vector]) and same_shape(facts, inner.operands[0].shape, without)
-
-
-def _gather_by_scalars(builder: GraphBuilder, op: Op, inner: Op, vector: int) -> Value:
-    x, indices = op.operands[0], inner.operands[0]
+@rule(VIEW_RULES, "gather")
+def gather_by_unit_vectors(facts: ShapeFacts, op: Op) -> Instead | None:
+    """gather(x, reshape(i : (b)) : (b, 1)), index_vector_dim = 1 → gather(x, i)"""
+    (x, wide), vector = op.operands, op.attrs["index_vector_dim"]
+    inner = made_by(wide, "reshape")
+    if inner is None or vector >= wide.rank or not is_one(facts, wide.shape[vector]):
+        return None
+    (indices,) = inner.operands
+    if not same_shape(facts, indices.shape, wide.shape[:vector] + wide.shape[vector + 1 :]):
+        return None
     batching = tuple(axis - (axis > vector) for axis in op.attrs["start_indices_batching_dims"])
     attrs = {**op.attrs, "start_indices_batching_dims": batching, "index_vector_dim": indices.rank}
-    return builder.op("gather", (x, indices), op.loc, **attrs)
+    return make("gather", x, indices, **attrs)
 
 
-def _known_starts(op: Op) -> Match:
-    starts = [scalar_dim(value) for value in op.operands[1:]]
-    return None if any(start is None for start in starts) else (starts,)
+@rule(VIEW_RULES, "dynamic_slice", name="dynamic_slice at known starts")
+def dynamic_slice_at_known_starts(facts: ShapeFacts, op: Op) -> Instead | None:
+    """dynamic_slice(x, 3) → slice(x), 3 to 3 + size"""
+    x, sizes = op.operands[0], op.attrs["sizes"]
+    starts = [at for value in op.operands[1:] if (at := scalar_dim(value)) is not None]
+    if len(starts) < x.rank:
+        return None
+    inside = [Dim.max(Dim.min(at, n - size), ZERO) for at, n, size in zip(starts, x.shape, sizes, strict=True)]
+    start = tuple(map(facts.canonical, inside))  # where the block really lies
+    if not all(at.is_const or at is facts.canonical(said) for at, said in zip(start, starts, strict=True)):
+        return None
+    limit = tuple(at + size for at, size in zip(start, sizes, strict=True))
+    return make("slice", x, start=start, limit=limit, stride=(1,) * x.rank)
 
 
-def _clamped(facts: ShapeFacts, op: Op, starts: list[Dim]) -> list[Dim]:
-    """The starts where the block really lies: moved inside the operand."""
-    axes = zip(starts, op.operands[0].shape, op.attrs["sizes"], strict=True)
-    return [facts.canonical(Dim.max(Dim.min(start, limit - size), ZERO)) for start, limit, size in axes]
+@rule(VIEW_RULES, "dynamic_slice", name="dynamic_slice of everything")
+def dynamic_slice_of_everything(facts: ShapeFacts, op: Op) -> Instead | None:
+    """dynamic_slice(x, i) : shape(x) → x"""
+    return op.operands[0] if same_shape(facts, op.operands[0].shape, op.result.shape) else None
 
 
-def _clamps_resolve(facts: ShapeFacts, op: Op, starts: list[Dim]) -> bool:
-    plain = map(facts.canonical, starts)
-    return all(at.is_const or at is start for at, start in zip(_clamped(facts, op, starts), plain, strict=True))
+@rule(VIEW_RULES, "dynamic_update_slice")
+def update_of_everything(facts: ShapeFacts, op: Op) -> Instead | None:
+    """dynamic_update_slice(x, update : shape(x)) → update"""
+    x, update = op.operands[:2]
+    return update if same_shape(facts, update.shape, x.shape) else None
 
 
-def _static_slice(builder: GraphBuilder, op: Op, starts: list[Dim]) -> Value:
-    start = tuple(_clamped(builder.facts, op, starts))
-    limit = tuple(at + size for at, size in zip(start, op.attrs["sizes"], strict=True))
-    return builder.op("slice", op.operands[:1], op.loc, start=start, limit=limit, stride=(1,) * len(start))
+@rule(VIEW_RULES, "dynamic_update_slice")
+def update_of_nothing(facts: ShapeFacts, op: Op) -> Instead | None:
+    """dynamic_update_slice(x, update : (0)) → x"""
+    x, update = op.operands[:2]
+    return x if any(is_zero(facts, size) for size in update.shape) else None
 
 
-def _update_covers_all(facts: ShapeFacts, op: Op) -> bool:
-    return same_shape(facts, op.operands[1].shape, op.operands[0].shape)
-
-
-def _update_is_empty(facts: ShapeFacts, op: Op) -> bool:
-    return any(is_zero(facts, size) for size in op.operands[1].shape)
-
-
-def _second_operand(builder: GraphBuilder, op: Op) -> Value:
-    return op.operands[1]
-
-
-def _reverse_inner(builder: GraphBuilder, op: Op, inner: Op) -> Value:
+@rule(VIEW_RULES, "reverse", of="reverse")
+def reverse_of_reverse(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
+    """reverse(reverse(x)) → x"""
     dims = tuple(sorted({*op.attrs["dims"]} ^ {*inner.attrs["dims"]}))
-    return builder.op("reverse", inner.operands, op.loc, dims=dims) if dims else inner.operands[0]
+    return make("reverse", *inner.operands, dims=dims) if dims else inner.operands[0]
 
 
-def _reverses_only_units(facts: ShapeFacts, op: Op) -> bool:
-    return all(is_one(facts, op.result.shape[axis]) for axis in op.attrs["dims"])
+@rule(VIEW_RULES, "reverse")
+def reverse_of_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
+    """reverse(x : (1, s)), dims = (0) → x"""
+    return op.operands[0] if all(is_one(facts, op.result.shape[axis]) for axis in op.attrs["dims"]) else None
 
 
 # ------------------------------------------------------------------------------------------------- concatenate, pad
 
 
-def _single_operand(op: Op) -> Match:
-    return () if len(op.operands) == 1 else None
+@rule(VIEW_RULES, "concatenate")
+def concatenate_of_one(facts: ShapeFacts, op: Op) -> Instead | None:
+    """concatenate(x) → x"""
+    return op.operands[0] if len(op.operands) == 1 else None
 
 
-def _nested_concatenate(op: Op) -> Match:
-    def same(value: Value) -> bool:
-        inner = made_by(value, "concatenate")
-        return inner is not None and inner.attrs["dim"] == op.attrs["dim"]
-
-    return () if any(map(same, op.operands)) else None
-
-
-def _flat_concatenate(builder: GraphBuilder, op: Op) -> Value:
-    parts: list[Value] = []
-    for value in op.operands:
-        inner = made_by(value, "concatenate")
-        parts.extend(inner.operands if inner and inner.attrs["dim"] == op.attrs["dim"] else (value,))
-    return builder.op("concatenate", parts, op.loc, dim=op.attrs["dim"])
+@rule(VIEW_RULES, "concatenate")
+def concatenate_with_empty(facts: ShapeFacts, op: Op) -> Instead | None:
+    """concatenate(x, y : (0)) → concatenate(x)"""
+    rest = [x for x in op.operands if not is_zero(facts, x.shape[op.attrs["dim"]])]
+    return make("concatenate", *rest, dim=op.attrs["dim"]) if 0 < len(rest) < len(op.operands) else None
 
 
-def _nonempty(facts: ShapeFacts, op: Op) -> list[Value]:
-    return [value for value in op.operands if not is_zero(facts, value.shape[op.attrs["dim"]])]
+@rule(VIEW_RULES, "concatenate")
+def concatenate_of_concatenate(facts: ShapeFacts, op: Op) -> Instead | None:
+    """concatenate(concatenate(x, y), z) → concatenate(x, y, z)"""
+    inner = [made_by(x, "concatenate") for x in op.operands]
+    nested = [other.operands if other and other.attrs["dim"] == op.attrs["dim"] else () for other in inner]
+    if not any(nested):
+        return None
+    parts = [part for x, parts in zip(op.operands, nested, strict=True) for part in parts or (x,)]
+    return make("concatenate", *parts, dim=op.attrs["dim"])
 
 
-def _has_empty_operand(facts: ShapeFacts, op: Op) -> bool:
-    return 0 < len(_nonempty(facts, op)) < len(op.operands)
-
-
-def _concatenate_nonempty(builder: GraphBuilder, op: Op) -> Value:
-    return builder.op("concatenate", _nonempty(builder.facts, op), op.loc, dim=op.attrs["dim"])
-
-
-def _pads_nothing(facts: ShapeFacts, op: Op) -> bool:
-    return all(is_zero(facts, n) for name in ("low", "high", "interior") for n in op.attrs[name])
-
-
-VIEW_RULES = (
-    # reshape(reshape(x)) -> reshape(x)
-    Rule("reshape of reshape", ("reshape",), operand_made_by("reshape"), _reshape_inner),
-    # reshape(x) : shape(x) -> x
-    Rule("reshape to the same shape", ("reshape",), any_op, first_operand, _unchanged_shape),
-    # reshape(constant c) -> constant c'
-    Rule("reshape of constant", ("reshape",), _reshaped_constant, _constant_in_shape),
-    # reshape(broadcast(x) : (b, s)) : (b, 1, s) -> broadcast(x) : (b, 1, s)
-    Rule(
-        "reshape that adds unit dims to broadcast",
-        ("reshape",),
-        operand_made_by("broadcast"),
-        _broadcast_to_more_axes,
-        _inserts_units,
-    ),
-    # transpose(transpose(x)) -> transpose(x)
-    Rule("transpose of transpose", ("transpose",), operand_made_by("transpose"), _transpose_inner),
-    # transpose(x), perm = (0, 1, 2) -> x
-    Rule("identity transpose", ("transpose",), any_op, first_operand, _is_identity_perm),
-    # transpose(broadcast(x)) -> broadcast(x)
-    Rule("transpose of broadcast", ("transpose",), operand_made_by("broadcast"), _transposed_broadcast),
-    # transpose(x : (b, 1, s)) : (1, b, s) -> reshape(x)
-    Rule("transpose of unit dims", ("transpose",), any_op, _reshape, _moves_only_units),
-    # reshape(transpose(x) : (1, b, s)) : (b, s) -> transpose(reshape(x))
-    Rule(
-        "reshape that drops unit dims of transpose",
-        ("reshape",),
-        operand_made_by("transpose"),
-        _transpose_without_units,
-        _drops_units,
-    ),
-    # broadcast(x) : shape(x) -> x
-    Rule("identity broadcast", ("broadcast",), any_op, first_operand, _is_identity_broadcast),
-    # broadcast(broadcast(x)) -> broadcast(x)
-    Rule("broadcast of broadcast", ("broadcast",), operand_made_by("broadcast"), _broadcast_inner),
-    # broadcast(constant [c]) -> broadcast(constant c)
-    Rule("broadcast of splat", ("broadcast",), _splat_operand, _broadcast_constant),
-    # broadcast(x : (b, s)) : (b, 1, s) -> reshape(x)
-    Rule("broadcast that adds unit dims", ("broadcast",), any_op, _reshape, _broadcasts_only_units),
-    # broadcast(reshape(x : (b)) : (b, 1)) : (b, s) -> broadcast(x) : (b, s)
-    Rule(
-        "broadcast of reshape that adds unit dims",
-        ("broadcast",),
-        operand_made_by("reshape"),
-        _broadcast_unreshaped,
-        _reshape_inserts_units,
-    ),
-    # constant [c, c] -> broadcast(constant c)
-    Rule("splat constant", ("constant",), _equal_elements, _broadcast_constant),
-    # iota : (b, 1), dim = 1 -> broadcast(constant 0)
-    Rule("iota of unit dim", ("iota",), any_op, _zeros, _counts_to_one),
-    # slice(broadcast(scalar)) -> broadcast(scalar)
-    Rule(
-        "view of broadcast scalar",
-        ("reshape", "slice", "reverse", "dynamic_slice"),
-        _scalar_operand,
-        _broadcast_of_scalar,
-    ),
-    # slice(x), 0 to size -> x
-    Rule("full slice", ("slice",), any_op, first_operand, _is_full_slice),
-    # slice(slice(x)) -> slice(x)
-    Rule("slice of slice", ("slice",), operand_made_by("slice"), _slice_inner, _slices_combine),
-    # slice(transpose(x)) -> transpose(slice(x))
-    Rule("slice of transpose", ("slice",), operand_made_by("transpose"), _transpose_of_slice),
-    # gather(x, reshape(i : (b)) : (b, 1)), index_vector_dim = 1 -> gather(x, i)
-    Rule("gather by unit vectors", ("gather",), _indices_with_unit_vectors, _gather_by_scalars, _adds_the_vector_axis),
-    # dynamic_slice(x, 3) -> slice(x), 3 to 3 + size
-    Rule("dynamic_slice at known starts", ("dynamic_slice",), _known_starts, _static_slice, _clamps_resolve),
-    # dynamic_slice(x, i) : shape(x) -> x
-    Rule("dynamic_slice of everything", ("dynamic_slice",), any_op, first_operand, _unchanged_shape),
-    # dynamic_update_slice(x, update : shape(x)) -> update
-    Rule("update of everything", ("dynamic_update_slice",), any_op, _second_operand, _update_covers_all),
-    # dynamic_update_slice(x, update : (0)) -> x
-    Rule("update of nothing", ("dynamic_update_slice",), any_op, first_operand, _update_is_empty),
-    # reverse(reverse(x)) -> x
-    Rule("reverse of reverse", ("reverse",), operand_made_by("reverse"), _reverse_inner),
-    # reverse(x : (1, s)), dims = (0) -> x
-    Rule("reverse of unit dims", ("reverse",), any_op, first_operand, _reverses_only_units),
-    # concatenate(x) -> x
-    Rule("concatenate of one", ("concatenate",), _single_operand, first_operand),
-    # concatenate(x, y : (0)) -> concatenate(x)
-    Rule("concatenate with empty", ("concatenate",), any_op, _concatenate_nonempty, _has_empty_operand),
-    # concatenate(concatenate(x, y), z) -> concatenate(x, y, z)
-    Rule("concatenate of concatenate", ("concatenate",), _nested_concatenate, _flat_concatenate),
-    # pad(x), low = high = interior = 0 -> x
-    Rule("pad with nothing", ("pad",), any_op, first_operand, _pads_nothing),
-)
+@rule(VIEW_RULES, "pad")
+def pad_with_nothing(facts: ShapeFacts, op: Op) -> Instead | None:
+    """pad(x), low = high = interior = 0 → x"""
+    sizes = (size for name in ("low", "high", "interior") for size in op.attrs[name])
+    return op.operands[0] if all(is_zero(facts, size) for size in sizes) else None

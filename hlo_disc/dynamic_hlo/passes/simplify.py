@@ -12,7 +12,7 @@ from hlo_disc.dynamic_hlo.passes.rules_view import VIEW_RULES
 from hlo_disc.dynamic_hlo.passes.unroll import unroll
 
 # In the order in which they are tried.
-RULES = VIEW_RULES + MATH_RULES + DOT_RULES + AFFINE_RULES
+RULES = (*VIEW_RULES, *MATH_RULES, *DOT_RULES, *AFFINE_RULES)
 
 
 def simplify(graph: Graph) -> Graph:

@@ -8,9 +8,11 @@ from typing import Any
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copied
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.ops.table import OPS
-from hlo_disc.dynamic_hlo.passes.patterns import Match, any_op, is_one, is_zero, kept_axes, operand_made_by
-from hlo_disc.dynamic_hlo.passes.rewrite import Rule
+from hlo_disc.dynamic_hlo.passes.patterns import is_one, is_zero, kept_axes
+from hlo_disc.dynamic_hlo.passes.rule import Instead, Rule, build, make, rule
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+
+UNIT_RULES: list[Rule] = []
 
 
 def without_units(graph: Graph) -> Graph:
@@ -39,9 +41,9 @@ def _common_units(facts: ShapeFacts, *values: Value) -> set[int]:
     return set.intersection(*(_units(facts, x.shape, range(x.rank)) for x in values))
 
 
-def _without(builder: GraphBuilder, value: Value, axes: set[int]) -> Value:
+def _without(value: Value, axes: set[int]) -> Instead:
     """The value without these axes, which are of size 1."""
-    return builder.op("reshape", (value,), shape=_rest(value.shape, axes)) if axes else value
+    return make("reshape", value, shape=_rest(value.shape, axes)) if axes else value
 
 
 def _rest(entries: Sequence[Any], gone: set[int]) -> tuple[Any, ...]:
@@ -77,20 +79,20 @@ def _control_without_units(builder: GraphBuilder, op: Op) -> list[Value]:
         inputs = zip(op.operands[1:], *(b.inputs for b in branches), strict=True)
         taken = [set(), *(_common_units(facts, *values) for values in inputs)]
         regions = {"branches": tuple(_narrow(facts, b, taken[1:], made) for b in branches)}
-    operands = [_without(builder, x, gone) for x, gone in zip(op.operands, taken, strict=True)]
+    operands = [build(builder, _without(x, gone)) for x, gone in zip(op.operands, taken, strict=True)]
     results = builder.multi(op.name, operands, op.loc, **{**attrs, **regions})
     return [_shaped(builder, new, old) for new, old in zip(results, op.results, strict=True)]
 
 
 def _narrow(facts: ShapeFacts, region: Region, taken: Sequence[set[int]], made: Sequence[set[int]]) -> Region:
-    def build(builder: GraphBuilder, inputs: tuple[Value, ...]) -> list[Value]:
+    def body(builder: GraphBuilder, inputs: tuple[Value, ...]) -> list[Value]:
         pairs = zip(region.inputs, inputs, strict=True)
         values = {old: _shaped(builder, new, old) for old, new in pairs}
         builder.ops += [copied(op, values) for op in region.ops]
-        return [_without(builder, values[x], gone) for x, gone in zip(region.outputs, made, strict=True)]
+        return [build(builder, _without(values[x], gone)) for x, gone in zip(region.outputs, made, strict=True)]
 
     types = [(x.dtype, _rest(x.shape, gone)) for x, gone in zip(region.inputs, taken, strict=True)]
-    return make_region(facts, types, build)
+    return make_region(facts, types, body)
 
 
 # ------------------------------------------------------------------------------------------ what is done axis by axis
@@ -119,23 +121,24 @@ def _arrays(op: Op) -> list[Value]:
     return [x for x in op.operands if x.rank == op.operands[0].rank]
 
 
-def _has_unnamed(facts: ShapeFacts, op: Op) -> bool:
-    return bool(_unnamed(facts, op))
-
-
-def _without_unnamed(builder: GraphBuilder, op: Op) -> list[Value]:
-    gone = _unnamed(builder.facts, op)
+def _unnamed_apart(facts: ShapeFacts, op: Op) -> tuple[list[Instead], dict[str, Any]] | None:
+    """The operands and attributes of the op without these axes, None where there are none."""
+    gone = _unnamed(facts, op)
+    if not gone:
+        return None
     by_axis = {name: _rest(op.attrs[name], gone) for name in _BY_AXIS if name in op.attrs}
     numbers = {name: _renamed(op.attrs[name], gone) for name in _NUMBERS if name in op.attrs}
-    attrs = {**op.attrs, **by_axis, **numbers}
     arrays = _arrays(op)
     others = op.operands[len(arrays) :]
     if op.name.startswith("dynamic"):  # a place for each axis
         others = _rest(others, gone)
-    operands = [*(_without(builder, x, gone) for x in arrays), *others]
-    if len(op.results) == 1:
-        return [_shaped(builder, builder.op(op.name, operands, op.loc, **attrs), op.result)]
-    results = builder.multi(op.name, operands, op.loc, **attrs)
+    return [*(_without(x, gone) for x in arrays), *others], {**op.attrs, **by_axis, **numbers}
+
+
+def _without_unnamed(builder: GraphBuilder, op: Op) -> Sequence[Value]:
+    parts = _unnamed_apart(builder.facts, op)
+    operands, attrs = parts or (op.operands, op.attrs)
+    results = builder.multi(op.name, [build(builder, x) for x in operands], op.loc, **attrs)
     return [_shaped(builder, new, old) for new, old in zip(results, op.results, strict=True)]
 
 
@@ -143,82 +146,59 @@ def _renamed(axes: Any, gone: set[int]) -> Any:
     return _numbered(axes, gone) if isinstance(axes, tuple) else _numbered((axes,), gone)[0]
 
 
-def _view_without_units(builder: GraphBuilder, op: Op) -> Value:
-    (value,) = _without_unnamed(builder, op)
-    return value
-
-
 # ----------------------------------------------------------------------------------------------------------- the rest
 
 
-def _single_result(op: Op) -> Match:
-    return () if len(op.results) == 1 else None
+@rule(UNIT_RULES, *(name for name, row in OPS.items() if row.kind == "elementwise"))
+def elementwise_of_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
+    """add(x : (1, s), y : (1, s)) → reshape(add(reshape(x) : (s), reshape(y) : (s))) : (1, s)"""
+    gone = _units(facts, op.result.shape, range(op.result.rank))
+    operands = [_without(x, gone) if x.rank else x for x in op.operands]
+    return make("reshape", make(op.name, *operands, **op.attrs), shape=op.result.shape) if gone else None
 
 
-def _has_unit_axes(facts: ShapeFacts, op: Op) -> bool:
-    return any(is_one(facts, size) for size in op.result.shape)
-
-
-def _elementwise_without_units(builder: GraphBuilder, op: Op) -> Value:
-    gone = _units(builder.facts, op.result.shape, range(op.result.rank))
-    operands = [_without(builder, x, gone) if x.rank else x for x in op.operands]
-    result = builder.op(op.name, operands, op.loc, **op.attrs)
-    return builder.op("reshape", (result,), op.loc, shape=op.result.shape)
-
-
-def _drops_units(facts: ShapeFacts, op: Op, inner: Op) -> bool:
-    return op.result.rank < inner.result.rank and kept_axes(facts, op.result.shape, inner.result.shape) is not None
-
-
-def _broadcast_without_units(builder: GraphBuilder, op: Op, inner: Op) -> Value:
+@rule(UNIT_RULES, "reshape", of="broadcast")
+def reshape_that_drops_unit_dims_of_broadcast(facts: ShapeFacts, op: Op, inner: Op) -> Instead | None:
+    """reshape(broadcast(x : (1, s)) : (b, 1, s)) : (b, s) → broadcast(reshape(x) : (s)) : (b, s)"""
+    kept = kept_axes(facts, op.result.shape, inner.result.shape) if op.result.rank < inner.result.rank else None
+    if kept is None:
+        return None
     (x,), dims = inner.operands, inner.attrs["dims"]
-    kept = kept_axes(builder.facts, op.result.shape, inner.result.shape) or ()
-    narrow = _without(builder, x, {axis for axis, wide in enumerate(dims) if wide not in kept})
+    narrow = _without(x, {axis for axis, wide in enumerate(dims) if wide not in kept})
     places = tuple(kept.index(wide) for wide in dims if wide in kept)
-    return builder.op("broadcast", (narrow,), op.loc, shape=op.result.shape, dims=places)
+    return make("broadcast", narrow, shape=op.result.shape, dims=places)
 
 
-def _multiplies_units(facts: ShapeFacts, op: Op) -> bool:
-    return any(is_one(facts, size) for x in op.operands for size in x.shape)
+@rule(UNIT_RULES, "dot_general", name="dot_general of unit dims")
+def dot_general_of_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
+    """dot_general(x : (1, n, k), y : (1, k, m)), batch = (0) x (0) → reshape(dot_general(reshape(x), reshape(y)))"""
+    operands: list[Instead] = []
+    attrs = dict(op.attrs)
+    for side, x in zip(("lhs", "rhs"), op.operands, strict=True):
+        gone = _units(facts, x.shape, range(x.rank))
+        operands.append(_without(x, gone))
+        attrs |= {name: _numbered(attrs[name], gone) for name in (f"{side}_batch", f"{side}_contract")}
+    if all(x is old for x, old in zip(operands, op.operands, strict=True)):
+        return None
+    return make("reshape", make("dot_general", *operands, **attrs), shape=op.result.shape)
 
 
-def _dot_without_units(builder: GraphBuilder, op: Op) -> Value:
-    gone = {
-        side: _units(builder.facts, x.shape, range(x.rank)) for side, x in zip(("lhs", "rhs"), op.operands, strict=True)
-    }
-    operands = [_without(builder, x, gone[side]) for side, x in zip(gone, op.operands, strict=True)]
-    numbers = {
-        f"{side}_{which}": _numbered(op.attrs[f"{side}_{which}"], gone[side])
-        for side in gone
-        for which in ("batch", "contract")
-    }
-    product = builder.op("dot_general", operands, op.loc, **{**op.attrs, **numbers})
-    return builder.op("reshape", (product,), op.loc, shape=op.result.shape)
-
-
-def _units_beside(facts: ShapeFacts, op: Op) -> set[int]:
-    """Axes of size 1 of what is reduced, when it is along others too."""
-    gone = _units(facts, op.operands[0].shape, range(op.operands[0].rank))
-    return gone if not gone.issuperset(op.attrs["dims"]) else gone.difference(op.attrs["dims"])
-
-
-def _reduces_beside_units(facts: ShapeFacts, op: Op) -> bool:
-    return bool(_units_beside(facts, op))
-
-
-def _reduce_without_units(builder: GraphBuilder, op: Op) -> Value:
-    x, init = op.operands
-    gone = _units_beside(builder.facts, op)
-    numbers = {"dims": _numbered(op.attrs["dims"], gone)}
-    reduced = builder.op("reduce", (_without(builder, x, gone), init), op.loc, **{**op.attrs, **numbers})
-    return builder.op("reshape", (reduced,), op.loc, shape=op.result.shape)
+@rule(UNIT_RULES, "reduce")
+def reduce_beside_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
+    """reduce(x : (1, s), init), dims = (1) → reshape(reduce(reshape(x) : (s), init) : ()) : (1)"""
+    (x, init), dims = op.operands, op.attrs["dims"]
+    gone = _units(facts, x.shape, range(x.rank))
+    if gone.issuperset(dims):  # a rule for programs makes a reshape of what is reduced along such axes alone
+        gone = gone.difference(dims)
+    reduced = make("reduce", _without(x, gone), init, **{**op.attrs, "dims": _numbered(dims, gone)})
+    return make("reshape", reduced, shape=op.result.shape) if gone else None
 
 
 # Gather and scatter: axes of the operand where a window has one element, and axes of the indices of size 1.
 
 
-def _numbers_without_units(facts: ShapeFacts, op: Op) -> tuple[dict[str, Any], set[int], set[int]]:
-    """The op's numbers without what is one place only, and which axes of the indices and of the windows go."""
+def _numbers_without_units(facts: ShapeFacts, op: Op) -> tuple[dict[str, Any], set[int], set[int]] | None:
+    """The op's numbers without what is one place only, and which axes of the indices and of the windows go, if any."""
     x, indices = op.operands[:2]
     shape = op.result.shape if op.name == "gather" else op.operands[2].shape
     attrs, vector = op.attrs, op.attrs["index_vector_dim"]
@@ -241,49 +221,36 @@ def _numbers_without_units(facts: ShapeFacts, op: Op) -> tuple[dict[str, Any], s
         "start_indices_batching_dims": _numbered([along for _, along in pairs], of_indices),
         "index_vector_dim": indices.rank - len(of_indices) if implicit else _numbered([vector], of_indices)[0],
     }
-    return numbers, of_indices, of_windows
+    if not of_indices and not of_windows and all(attrs[name] == value for name, value in numbers.items()):
+        return None
+    return {**attrs, **numbers}, of_indices, of_windows
 
 
-def _has_units(facts: ShapeFacts, op: Op) -> bool:
-    numbers, of_indices, of_windows = _numbers_without_units(facts, op)
-    return bool(of_indices or of_windows) or any(op.attrs[name] != value for name, value in numbers.items())
+@rule(UNIT_RULES, "gather")
+def gather_of_one(facts: ShapeFacts, op: Op) -> Instead | None:
+    """gather(x, indices : (1, b)) → reshape(gather(x, reshape(indices) : (b)))"""
+    found = _numbers_without_units(facts, op)
+    if found is None:
+        return None
+    (x, indices), (attrs, of_indices, _) = op.operands, found
+    return make("reshape", make("gather", x, _without(indices, of_indices), **attrs), shape=op.result.shape)
 
 
-def _gather_without_units(builder: GraphBuilder, op: Op) -> Value:
-    numbers, of_indices, _ = _numbers_without_units(builder.facts, op)
-    operands = op.operands[0], _without(builder, op.operands[1], of_indices)
-    gathered = builder.op("gather", operands, op.loc, **{**op.attrs, **numbers})
-    return builder.op("reshape", (gathered,), op.loc, shape=op.result.shape)
+@rule(UNIT_RULES, "scatter")
+def scatter_of_one(facts: ShapeFacts, op: Op) -> Instead | None:
+    """scatter(x, indices : (1, b), updates : (1, b)) → scatter(x, reshape(indices) : (b), reshape(updates) : (b))"""
+    found = _numbers_without_units(facts, op) if len(op.results) == 1 else None
+    if found is None:
+        return None
+    (x, indices, updates, *captured), (attrs, of_indices, of_windows) = op.operands, found
+    return make("scatter", x, _without(indices, of_indices), _without(updates, of_windows), *captured, **attrs)
 
 
-def _scatter_without_units(builder: GraphBuilder, op: Op) -> Value:
-    numbers, of_indices, of_windows = _numbers_without_units(builder.facts, op)
-    x, indices, updates, *captured = op.operands
-    operands = x, _without(builder, indices, of_indices), _without(builder, updates, of_windows), *captured
-    return builder.op("scatter", operands, op.loc, **{**op.attrs, **numbers})
-
-
-_ELEMENTWISE = tuple(name for name, row in OPS.items() if row.kind == "elementwise")
-
-UNIT_RULES = (
-    # add(x : (1, s), y : (1, s)) -> reshape(add(reshape(x) : (s), reshape(y) : (s))) : (1, s)
-    Rule("elementwise of unit dims", _ELEMENTWISE, any_op, _elementwise_without_units, _has_unit_axes),
-    # reshape(broadcast(x : (1, s)) : (b, 1, s)) : (b, s) -> broadcast(reshape(x) : (s)) : (b, s)
-    Rule(
-        "reshape that drops unit dims of broadcast",
-        ("reshape",),
-        operand_made_by("broadcast"),
-        _broadcast_without_units,
-        _drops_units,
-    ),
-    # dot_general(x : (1, n, k), y : (1, k, m)), batch = (0) x (0) -> reshape(dot_general(reshape(x), reshape(y)))
-    Rule("dot_general of unit dims", ("dot_general",), any_op, _dot_without_units, _multiplies_units),
-    # reduce(x : (1, s), init), dims = (1) -> reshape(reduce(reshape(x) : (s), init) : ()) : (1)
-    Rule("reduce beside unit dims", ("reduce",), any_op, _reduce_without_units, _reduces_beside_units),
-    # gather(x, indices : (1, b)) -> reshape(gather(x, reshape(indices) : (b)))
-    Rule("gather of one", ("gather",), any_op, _gather_without_units, _has_units),
-    # scatter(x, indices : (1, b), updates : (1, b)) -> scatter(x, reshape(indices) : (b), reshape(updates) : (b))
-    Rule("scatter of one", ("scatter",), _single_result, _scatter_without_units, _has_units),
-    # slice(x : (1, s)) : (1, 3) -> reshape(slice(reshape(x) : (s)) : (3)) : (1, 3)
-    Rule("view of unit dims", _VIEWS, any_op, _view_without_units, _has_unnamed),
-)
+@rule(UNIT_RULES, *_VIEWS)
+def view_of_unit_dims(facts: ShapeFacts, op: Op) -> Instead | None:
+    """slice(x : (1, s)) : (1, 3) → reshape(slice(reshape(x) : (s)) : (3)) : (1, 3)"""
+    parts = _unnamed_apart(facts, op)
+    if parts is None:
+        return None
+    operands, attrs = parts
+    return make("reshape", make(op.name, *operands, **attrs), shape=op.result.shape)

@@ -479,6 +479,25 @@ def test_rule(case):
             assert (made_by.name if made_by else "") == case.result or not case.result and len(after.ops) <= 1
 
 
+@pytest.mark.parametrize("direction", ["EQ", "NE", "LT", "LE", "GT", "GE"])
+@pytest.mark.parametrize("other", ["s - 1", "s", "s + 1"])
+def test_every_comparison_of_sizes(direction, other):
+    before = make_graph(
+        [X], lambda b, x: b.op("compare", (size(b, "s", I64), size(b, other, I64)), direction=direction)
+    )
+    after = simplify(before)
+    assert [op.name for op in after.ops] == ["constant"]
+    assert_same_results(before, after, {"s": 1})
+
+
+def test_reshapes_from_several_shapes_stay():
+    def build(b, x, y):
+        return b.op("add", (reshape(b, x, "3, 1, 4"), reshape(b, y, "3, 1, 4")))
+
+    before = make_graph([("float32", "3, 4"), ("float32", "12")], build)
+    assert_same_results(before, simplify(before), {})
+
+
 def test_every_rule_is_tested():
     assert {case.rule for case in CASES} == {rule.name for rule in RULES}
     assert len({rule.name for rule in RULES}) == len(RULES)

@@ -33,7 +33,7 @@ def has_complex(op: Op) -> bool:
     )
 
 
-Rule = Callable[["Block", Op], "Pair | Value | None"]
+Expansion = Callable[["Block", Op], "Pair | Value | None"]
 
 
 class Block:
@@ -43,8 +43,8 @@ class Block:
     has a pair, or a whole, from which the pair is made when something asks for it.
     """
 
-    def __init__(self, facts: ShapeFacts, rules: Mapping[str, Rule]):
-        self.b, self.rules = GraphBuilder(facts), rules
+    def __init__(self, facts: ShapeFacts, expansions: Mapping[str, Expansion]):
+        self.b, self.expansions = GraphBuilder(facts), expansions
         self.reals: dict[Value, Value] = {}
         self.pairs: dict[Value, Pair] = {}
         self.wholes: dict[Value, Value] = {}
@@ -58,8 +58,8 @@ class Block:
         """Append what computes the results of `op`."""
         if not has_complex(op):
             self._keep(op)
-        elif op.name in self.rules:
-            self._set(op, self.rules[op.name](self, op))
+        elif op.name in self.expansions:
+            self._set(op, self.expansions[op.name](self, op))
         else:
             where = f" at {op.loc}" if op.loc else ""
             types = ", ".join(map(repr, op.operands))
@@ -115,7 +115,7 @@ class Block:
         self.reals.update(zip(op.results, same.results, strict=True))
 
     def _set(self, op: Op, results: Any) -> None:
-        if results is None:  # the rule has set them
+        if results is None:  # the expansion has set them
             return
         if isinstance(results, Pair):
             self.pairs[op.result] = results

@@ -3,7 +3,7 @@
 Every complex value that is computed becomes two real ones, its parts. Inputs, outputs and library calls keep complex
 memory, which is real memory with a last axis of 2: `bitcast_convert` says so and costs nothing. Behind this pass the
 ops on complex numbers are `real` and `imag`, which take memory apart, `complex`, which makes some, and those that move
-data. One row an op, of `RULES` or `FORMULAS`, says how its parts are made; sums work on each part alone.
+data. One row an op, of `EXPANSIONS` or `FORMULAS`, says how its parts are made; sums work on each part alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, all_ops, isolated
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
 from hlo_disc.dynamic_hlo.passes.complex import products as complex_products
-from hlo_disc.dynamic_hlo.passes.complex.block import Block, Pair, Rule, is_complex
+from hlo_disc.dynamic_hlo.passes.complex.block import Block, Expansion, Pair, is_complex
 from hlo_disc.dynamic_hlo.passes.complex.formulas import FORMULAS, Complex, multiply
 from hlo_disc.dynamic_hlo.passes.complex.reals import Real
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
@@ -26,12 +26,12 @@ from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 def expand_complex(graph: Graph) -> Graph:
     """An equal graph that computes on real numbers alone; the same graph when it has no complex ones.
 
-    Raises UnsupportedOpError for an op that has no meaning, or no rule, for complex numbers.
+    Raises UnsupportedOpError for an op that has no meaning, or no expansion, for complex numbers.
     """
     made = (value for op in all_ops(graph.ops) for value in op.results)
     if not any(map(is_complex, (*graph.inputs, *made))):
         return graph
-    block = Block(graph.facts, RULES)
+    block = Block(graph.facts, EXPANSIONS)
     block.inputs(zip(graph.inputs, graph.inputs, strict=True))
     for op in graph.ops:
         block.expand(op)
@@ -44,7 +44,7 @@ def expand_region(facts: ShapeFacts, region: Region, paired: int = 0) -> Region:
 
     paired: how many inputs come in pairs of one type: the first parts of both stand before their second ones.
     """
-    block = Block(facts, RULES)
+    block = Block(facts, EXPANSIONS)
     inputs: list[Value] = []
     at = 0
     while at < len(region.inputs):
@@ -90,7 +90,7 @@ def _complex(e: Block, op: Op) -> Pair:
     return Pair(e.reals[re], e.reals[im])
 
 
-def _take(k: int) -> Rule:
+def _take(k: int) -> Expansion:
     return lambda e, op: e.pair(op.operands[0])[k]
 
 
@@ -211,7 +211,7 @@ def _in_memory(e: Block, op: Op) -> None:
 
 _MOVES = ("broadcast reshape transpose slice reverse gather dynamic_slice concatenate pad dynamic_update_slice").split()
 
-RULES: Mapping[str, Rule] = {
+EXPANSIONS: Mapping[str, Expansion] = {
     **dict.fromkeys(FORMULAS, _formula),
     **dict.fromkeys(("negate", "add", "subtract", "select"), _each),
     **dict.fromkeys(_MOVES, _move),
@@ -223,7 +223,7 @@ RULES: Mapping[str, Rule] = {
     "constant": _constant,
     "iota": _iota,
     "reduce": _reduce,
-    **complex_products.RULES,
+    **complex_products.EXPANSIONS,
     **dict.fromkeys(("reduce_with", "reduce_window", "cumulative", "scatter"), _combine),
     **dict.fromkeys(("while", "case", "sort"), _with_regions),
     **dict.fromkeys(("custom_call", "fft", "bitcast_convert"), _in_memory),

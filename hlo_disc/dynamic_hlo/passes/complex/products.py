@@ -8,7 +8,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import part_dtype
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Value
-from hlo_disc.dynamic_hlo.passes.complex.block import Block, Pair, Rule, is_complex
+from hlo_disc.dynamic_hlo.passes.complex.block import Block, Expansion, Pair, is_complex
 from hlo_disc.dynamic_hlo.passes.complex.formulas import Complex, multiply
 from hlo_disc.dynamic_hlo.passes.complex.reals import Real
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
@@ -64,8 +64,8 @@ def _dot(e: Block, op: Op) -> Pair | None:
     inputs = tuple(Value(x.dtype, x.shape, None, i) for i, x in enumerate(op.operands))
     inner = op.with_operands(inputs)
     branches = []
-    for rule in (_short_dot, _long_dot):
-        block = Block(e.b.facts, {op.name: rule})
+    for expansion in (_short_dot, _long_dot):
+        block = Block(e.b.facts, {op.name: expansion})
         block.inputs(zip(inputs, inputs, strict=True))
         block.expand(inner)
         result = block.whole(inner.result)
@@ -156,4 +156,4 @@ def _merged(e: Block, x: Value, axis: int) -> Value:
     return e.b.op("reshape", [x], shape=(*x.shape[:axis], x.shape[axis] * x.shape[axis + 1], *x.shape[axis + 2 :]))
 
 
-RULES: Mapping[str, Rule] = {"dot_general": _dot, "convolution": _convolution}
+EXPANSIONS: Mapping[str, Expansion] = {"dot_general": _dot, "convolution": _convolution}

@@ -36,7 +36,7 @@ def canonicalize(modules: Sequence[ir.Module]) -> None:
     try:
         for module in modules:
             module.operation.verify()
-            mlir.run_passes(module, "canonicalize{top-down=false},cse")
+            mlir.run_passes(module, "canonicalize{top-down=false},cse", keep=True)
     except ir.MLIRError as error:
         raise CompileError(f"the generated MLIR does not verify: {error}") from None
 

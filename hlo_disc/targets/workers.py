@@ -36,7 +36,7 @@ class Workers(Generic[_Result]):
         self._futures.append(future)
         self._waiting.put((future, function))
         if len(self._threads) < self._most:
-            thread = threading.Thread(target=self._serve, name="hlo_disc-llvm")
+            thread = threading.Thread(target=self._serve, name="hlo_disc-llvm", daemon=True)
             with suppress(RuntimeError):  # the process may have no more
                 thread.start()
                 self._threads.append(thread)

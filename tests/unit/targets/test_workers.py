@@ -27,10 +27,10 @@ def many_kernels(x, *weights):
     return x
 
 
-def compiled(threads: int = 0) -> bytes:
+def compiled(threads: int = 0, **options) -> bytes:
     sizes = [16, 24, 40, 16, 56, 8, 24, 16]
     specs = [f"f32[n, {sizes[0]}]", *(f"f32[{m}, {n}]" for m, n in zip(sizes, sizes[1:], strict=False))]
-    return hlo_disc.compile(many_kernels, *specs, target="cpu", threads=threads, cache="").program.object
+    return hlo_disc.compile(many_kernels, *specs, target="cpu", threads=threads, cache="", **options).program.object
 
 
 def helpers() -> list[threading.Thread]:
@@ -75,6 +75,18 @@ def test_an_error_in_a_thread_is_the_error(monkeypatch):
         with pytest.raises(CompileError, match="the generated LLVM IR does not parse"):
             compiled(threads)
         assert not helpers()
+
+
+def test_dumps_have_all_modules_in_their_order(tmp_path):
+    def dumped(threads: int) -> dict[str, str]:
+        place = tmp_path / str(threads)
+        compiled(threads, dump=str(place))
+        return {path.name.partition("-")[2]: path.read_text() for path in place.iterdir()}
+
+    one, four = dumped(1), dumped(4)
+    assert one == four
+    (assembly,) = (text for name, text in one.items() if name.endswith(".asm"))
+    assert assembly.count("\t.text\n") > 2 and "main:" in assembly
 
 
 def test_who_is_interrupted_leaves_no_thread(monkeypatch):

@@ -11,6 +11,7 @@ import pytest
 from llvmlite.binding import ffi
 
 import hlo_disc
+from hlo_disc import sources
 from hlo_disc.errors import CompileError
 from hlo_disc.targets import llvm_ir
 from hlo_disc.targets.cpu import native_generator, x86
@@ -27,10 +28,11 @@ def many_kernels(x, *weights):
     return x
 
 
-def compiled(threads: int = 0, **options) -> bytes:
+def compiled(threads: int = 0, target: str = "cpu", **options) -> bytes:
     sizes = [16, 24, 40, 16, 56, 8, 24, 16]
     specs = [f"f32[n, {sizes[0]}]", *(f"f32[{m}, {n}]" for m, n in zip(sizes, sizes[1:], strict=False))]
-    return hlo_disc.compile(many_kernels, *specs, target="cpu", threads=threads, cache="", **options).program.object
+    settings = hlo_disc.Options(target=target, threads=threads, cache="", **options)
+    return sources.program(many_kernels, *specs, options=settings).object
 
 
 def helpers() -> list[threading.Thread]:
@@ -52,6 +54,11 @@ def test_code_is_the_same_whatever_the_number_of_threads(monkeypatch):
         assert compiled(4) == compiled(1) == want
     assert len(set(names)) > 1 and len(names) > 3 * 6
     assert not helpers()
+
+
+@pytest.mark.parametrize("target", ["aarch64", "cuda", "rocm"])
+def test_code_for_other_machines_is_the_same(target):
+    assert compiled(1, target) == compiled(4, target)
 
 
 def test_modules_do_not_depend_on_processors(monkeypatch):

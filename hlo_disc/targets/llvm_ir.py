@@ -57,8 +57,9 @@ def machine(triple: str, cpu: str, features: str = "", codemodel: str = "jitdefa
         _compiling += 1
         found = kept.pop() if kept else None
     try:
-        target = llvm.Target.from_triple(triple)
-        found = found or target.create_target_machine(cpu, features, opt=2, reloc="pic", codemodel=codemodel)
+        if found is None:
+            target = llvm.Target.from_triple(triple)
+            found = target.create_target_machine(cpu, features, opt=2, reloc="pic", codemodel=codemodel)
         yield found
         kept.append(found)
     finally:
@@ -93,10 +94,19 @@ def parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
 def optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     """The lean passes: schedules vectorise and unroll by themselves."""
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+    unlocked("LLVMPY_RunNewModulePassManager")(_lean(machine), module, builder)
+
+
+@functools.cache
+def _lean(machine: llvm.TargetMachine) -> llvm.ModulePassManager:
+    """Made once a machine: in a thread each call of LLVM's, however short, waits until Python gives it a turn again.
+
+    A builder cannot be kept: with options that disable passes it refers to what ends with the run.
+    """
     passes = llvm.create_new_module_pass_manager()
     for name in _LEAN:
         getattr(passes, f"add_{name}_pass")()
-    _run(passes, module, builder)
+    return passes
 
 
 def optimize_whole(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
@@ -104,14 +114,10 @@ def optimize_whole(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     options = llvm.create_pipeline_tuning_options(speed_level=1)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     builder = llvm.create_pass_builder(machine, options)
-    _run(builder.getModulePassManager(), module, builder)
-
-
-def _run(passes: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder) -> None:
-    """And dispose of the passes: close() finds another method than a manager's, which does nothing."""
+    passes = builder.getModulePassManager()
     try:
         unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
-    finally:
+    finally:  # close() finds another method than a manager's, which does nothing
         NewPassManager._dispose(passes)
         passes.detach()
 

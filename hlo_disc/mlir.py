@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import io
 import threading
+from collections import defaultdict
 from collections.abc import Sequence
 
 from jaxlib import _jax
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 _lock = threading.Lock()
+_passes: defaultdict[str, list[PassManager]] = defaultdict(list)
 
 
 @functools.cache
@@ -106,11 +108,20 @@ def location(text: str = "") -> ir.Location:
     return ir.Location.name(text, context=context()) if text else ir.Location.unknown(context())
 
 
-def run_passes(module: ir.Module, pipeline: str) -> None:
-    """Run `builtin.module(pipeline)` on a module in place. Raises MLIRError with the diagnostics."""
+def run_passes(module: ir.Module, pipeline: str, keep: bool = False) -> None:
+    """Run `builtin.module(pipeline)` on a module in place. Raises MLIRError with the diagnostics.
+
+    keep: the passes, for the next module of our context: what they do first takes longer than a small module.
+    """
     context()  # registers StableHLO's passes, which are global
+    kept = _passes[pipeline] if keep else []
     with module.context:
-        PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
+        try:
+            passes = kept.pop()
+        except IndexError:
+            passes = PassManager.parse(f"builtin.module({pipeline})")
+        passes.run(module.operation)
+    kept.append(passes)
 
 
 def refine_polymorphic_shapes(module: ir.Module) -> ir.Module:

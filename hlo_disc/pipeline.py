@@ -147,8 +147,9 @@ def _kernels(c: InProgress) -> None:
 
     limit = c.generator.device.narrow
     sizes = decisive(c.scheduled, c.graph.facts, limit) if limit else None
-    c.compilation = c.open.enter_context(c.generator.begin(c.listing.__setitem__ if c.options.dump else None))
-    for module, largest in build_kernels(c.scheduled, c.generator.batch, c.options.excess_precision):
+    g, dump = c.generator, c.listing.__setitem__ if c.options.dump else None
+    c.compilation = c.open.enter_context(g.begin(dump, c.options.threads))
+    for module, largest in build_kernels(c.scheduled, g.batch, g.linked, c.options.excess_precision):
         if c.options.dump:
             c.kernels.append(str(module))
         if sizes:

@@ -11,7 +11,7 @@ import llvmlite.binding as llvm
 
 from hlo_disc.errors import DeviceError
 from hlo_disc.targets.cpu import x86
-from hlo_disc.targets.llvm_ir import LOCK, initialize
+from hlo_disc.targets.llvm_ir import initialize
 
 _CHAINS = 12  # independent sums: enough to hide the latency, few enough for 16 registers
 _TILES = 6  # sums in tiles of 16 lines of 64 bytes; the other two of the eight are what is multiplied
@@ -139,14 +139,13 @@ exit:
 
 def _compiled(text: str) -> Callable[[int, int, int], object]:
     initialize()
-    with LOCK:
-        module = llvm.parse_assembly(text)
-        module.verify()
-        machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
-        )
-        engine = llvm.create_mcjit_compiler(module, machine)
-        engine.finalize_object()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
+    )
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
     function = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
         engine.get_function_address("loop")
     )

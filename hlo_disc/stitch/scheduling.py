@@ -125,12 +125,18 @@ def _fitting(group: Group, choices: Sequence[Choice], facts: ShapeFacts, device:
     return kept
 
 
-def build_kernels(scheduled: Scheduled, batch: int, excess_precision: bool) -> Iterator[tuple[ir.Module, int]]:
-    """Modules of so many kernels, or of all with 0, each with the largest index among its constants."""
+def build_kernels(
+    scheduled: Scheduled, batch: int, linked: bool, excess_precision: bool
+) -> Iterator[tuple[ir.Module, int]]:
+    """Modules of so many kernels, or of all with 0, each with the largest index among its constants.
+
+    linked: whether they call each other's device functions; otherwise each has all that its kernels call.
+    """
     kernels = list(scheduled.kernels.items())
     count = batch or max(len(kernels), 1)
+    program: dict[tuple, str] | None = {} if linked else None
     for first in range(0, max(len(kernels), 1), count):
-        builder = ModuleBuilder(excess_precision)
+        builder = ModuleBuilder(excess_precision, program)
         try:
             for name, item in kernels[first : first + count]:
                 item.build(builder.builder, name)

@@ -48,8 +48,16 @@ class Generator(Protocol):
         """How many kernels are worth a module of their own; 0 where all must be in one."""
         ...
 
-    def begin(self, dump: Dump | None = None) -> AbstractContextManager[Compilation]:
-        """Compile a program. Where the context is left before it is finished, nothing of it stays."""
+    @property
+    def linked(self) -> bool:
+        """Whether modules of kernels may call each other's device functions."""
+        ...
+
+    def begin(self, dump: Dump | None = None, threads: int = 0) -> AbstractContextManager[Compilation]:
+        """Compile a program, in so many threads, the caller's among them, or 0 for one a processor.
+
+        Where the context is left before it is finished, nothing of it stays.
+        """
         ...
 
 

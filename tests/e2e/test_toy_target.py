@@ -42,8 +42,12 @@ class ToyGenerator:
     def batch(self) -> int:
         return 0
 
-    def begin(self, dump: Dump | None = None) -> AbstractContextManager[Compilation]:
-        return self.inner.begin(dump)
+    @property
+    def linked(self) -> bool:
+        return False
+
+    def begin(self, dump: Dump | None = None, threads: int = 0) -> AbstractContextManager[Compilation]:
+        return self.inner.begin(dump, threads)
 
 
 ALL = (

@@ -244,8 +244,12 @@ class EmulatedGenerator:
     def batch(self) -> int:
         return 0
 
+    @property
+    def linked(self) -> bool:
+        return False
+
     @contextmanager
-    def begin(self, dump: Dump | None = None) -> Iterator[EmulatedCompilation]:
+    def begin(self, dump: Dump | None = None, threads: int = 0) -> Iterator[EmulatedCompilation]:
         yield EmulatedCompilation(self, dump)
 
 
@@ -287,7 +291,7 @@ class PtxGenerator(EmulatedGenerator):
     """Of a target that runs what LLVM's back end makes of the kernels: see `ptx.py`."""
 
     @contextmanager
-    def begin(self, dump: Dump | None = None) -> Iterator[EmulatedCompilation]:
+    def begin(self, dump: Dump | None = None, threads: int = 0) -> Iterator[EmulatedCompilation]:
         yield PtxCompilation(self, dump)
 
 

@@ -36,7 +36,7 @@ def images() -> Iterator[list[str]]:
 
     def kept(compilation: gpu.GpuCompilation, *host: ir.Module) -> bytes:
         code = finish(compilation, *host)
-        made.append("\0".join(text.decode() for module in compilation.codes for text in module.result().values()))
+        made.append("\0".join(text.decode() for text, _ in compilation.workers.results()))
         return code
 
     finish = gpu.GpuCompilation.finish

@@ -24,11 +24,14 @@ class ModuleBuilder:
     """Builds a module of kernels, or one of host functions. `builder` builds the function that is open.
 
     library: the calls of library functions and their numbers. largest_index: of the constants, without signs.
-    excess_precision: see `Options`.
+    excess_precision: see `Options`. program: the names of device functions that all modules of a program have between
+    them, which each adds to; None where a module has all that it calls.
     """
 
-    def __init__(self, excess_precision: bool = False) -> None:
+    def __init__(self, excess_precision: bool = False, program: dict[tuple, str] | None = None) -> None:
         self.excess_precision = excess_precision
+        self._linked = program is not None
+        self._functions = {} if program is None else program
         self._context = mlir.context()
         self._context.__enter__()
         self._unknown = ir.Location.unknown()
@@ -100,12 +103,16 @@ class ModuleBuilder:
         Outlined, its loops have all registers. `body` is called with its arguments; its name gets a number.
         """
         if key not in self._shared:
-            name = f"{name}{len(self._shared)}"
+            made = key in self._functions
+            name = self._functions.setdefault(key, f"{name}{len(self._functions)}")
             with ir.InsertionPoint(self._kernels):
                 op = func.FuncOp(name, (list(args), []), visibility="private")
-            with self.builder.function(op.add_entry_block()) as values:
-                body(*values)
-                self.builder.return_()
+            if self._linked:
+                op.attributes["hlo_disc.linked"] = ir.UnitAttr.get()
+            if not made:
+                with self.builder.function(op.add_entry_block()) as values:
+                    body(*values)
+                    self.builder.return_()
             self._shared[key] = functools.partial(self.builder.call, name)
         return self._shared[key]
 

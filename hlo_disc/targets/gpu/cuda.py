@@ -11,11 +11,11 @@ import llvmlite.binding as llvm
 from hlo_disc.targets.gpu import assembler, nvptx
 from hlo_disc.targets.gpu.kernel_notes import Note, Roof, of_ptx
 from hlo_disc.targets.gpu.vendor import Module, Vendor
-from hlo_disc.targets.llvm_ir import optimize
+from hlo_disc.targets.llvm_ir import emit, optimize
 
 
 def _code(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
-    return machine.emit_assembly(module).encode()
+    return emit(module, machine, assembly=True)
 
 
 _ENTRY = re.compile(rb"^\.visible \.entry (\w+)\(.*?^\}\n", re.S | re.M)

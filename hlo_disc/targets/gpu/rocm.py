@@ -10,11 +10,11 @@ from hlo_disc.targets.gpu import amdgpu
 from hlo_disc.targets.gpu.code_object import bundle, code_object, unbundled
 from hlo_disc.targets.gpu.kernel_notes import Note, Roof, of_code_object
 from hlo_disc.targets.gpu.vendor import Module, Vendor
-from hlo_disc.targets.llvm_ir import optimize_whole
+from hlo_disc.targets.llvm_ir import emit, optimize_whole
 
 
 def _code(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
-    return code_object(machine.emit_object(module))
+    return code_object(emit(module, machine))
 
 
 def _modules(codes: Mapping[str, bytes]) -> list[Module]:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import functools
 import re
-import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -23,11 +21,12 @@ from hlo_disc.abi import MODULES
 from hlo_disc.device import Device
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.mlir import ir
+from hlo_disc.targets import llvm_ir
 from hlo_disc.targets.gpu import kernel_notes
-from hlo_disc.targets.llvm_ir import LOCK, initialize, parse
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.target import Dump, HostGenerator, Library, Target
 from hlo_disc.targets.translate.module import canonicalize, translate
+from hlo_disc.targets.workers import Workers, workers
 
 # Intrinsics that LLVM has code for on all GPUs, whatever their types.
 _KNOWN = (
@@ -36,12 +35,6 @@ _KNOWN = (
     "minimum", "minnum", "rint", "round", "roundeven", "smax", "smin", "sqrt", "trunc", "umax", "umin",
     "vector.reduce",
 )  # fmt: skip
-
-
-# Seconds that a thread runs Python while another one waits for its turn.
-_TURN = 2e-4
-_turns_lock = threading.Lock()
-_turns: list[float] = []
 
 
 @dataclass(frozen=True)
@@ -113,79 +106,70 @@ class GpuGenerator:
     def batch(self) -> int:
         return self.vendor.batch
 
+    @property
+    def linked(self) -> bool:
+        return False
+
     @contextmanager
-    def begin(self, dump: Dump | None = None) -> Iterator[GpuCompilation]:
-        """A thread makes the code of kernels while others are built, which takes as long."""
-        thread = ThreadPoolExecutor(1, "hlo_disc-llvm")
-        try:
-            with short_turns():
-                yield GpuCompilation(self, dump, thread)
-        finally:
-            thread.shutdown(wait=False, cancel_futures=True)
+    def begin(self, dump: Dump | None = None, threads: int = 0) -> Iterator[GpuCompilation]:
+        """Threads make the code of kernels while others are built, which takes as long."""
+        with workers(threads) as made:
+            yield GpuCompilation(self, dump, made)
 
 
 @dataclass(frozen=True)
 class GpuCompilation:
     """Implements `hlo_disc.targets.target.Compilation`.
 
-    codes: of each module, by level. listing: what dumps are made of, by their suffix.
+    workers: make the code of each module for each level. listing: what dumps are made of, by their suffix.
     """
 
     generator: GpuGenerator
     dump: Dump | None
-    thread: ThreadPoolExecutor
-    codes: list[Future[dict[str, bytes]]] = field(default_factory=list)
+    workers: Workers[tuple[bytes, dict[str, str]]]
     listing: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, module: ir.Module) -> None:
-        """Kernels, whose code is made by the thread."""
+        """Kernels, whose code is made by threads."""
+        g = self.generator
         canonicalize([module])
-        text = translate([module], self.generator.vendor.machine)
+        text = translate([module], g.vendor.machine)
         if self.dump:
             self._list("mlir", str(module))
             self._list("gpu.ll", text)
-        check_functions(text, self.generator.vendor)
-        self.codes.append(self.thread.submit(self._machine_code, text))
+        check_functions(text, g.vendor)
+        for level in g.levels:
+            self.workers.add(functools.partial(self._machine_code, text, level))
 
-    def _machine_code(self, text: str) -> dict[str, bytes]:
-        g, listed = self.generator, self._list if self.dump else None
-        return {level: machine_code(g.vendor, text, level, listed) for level in g.levels}
+    def _machine_code(self, text: str, level: str) -> tuple[bytes, dict[str, str]]:
+        listed: dict[str, str] = {}
+        return machine_code(self.generator.vendor, text, level, listed.__setitem__ if self.dump else None), listed
 
     def finish(self, *host: ir.Module) -> bytes:
         """The object of the host functions, which has what the driver loads."""
         g = self.generator
         canonicalize(host)
         flow = translate(host, replace(g.host.machine, launches=True))
-        made = [module for code in self.codes for module in g.vendor.modules(code.result())]
-        if g.vendor.assemble and g.assembles:
-            with ThreadPoolExecutor(ral.usable_cores()) as pool:
-                made = list(pool.map(g.vendor.assemble, made, g.levels * len(made)))
+        made = self.workers.results()
         if self.dump:
             self._list("mlir", "\n".join(map(str, host)))
             self._list("ll", flow)
+            for _, listed in made:
+                for suffix, text in listed.items():
+                    self._list(suffix, text)
             for suffix, texts in self.listing.items():
                 self.dump(suffix, "\n".join(texts))
+        codes, count = [code for code, _ in made], len(g.levels)
+        by_level = [dict(zip(g.levels, codes[k : k + count], strict=True)) for k in range(0, len(codes), count)]
+        modules = [module for code in by_level for module in g.vendor.modules(code)]
+        if g.vendor.assemble and g.assembles:
+            with ThreadPoolExecutor(ral.usable_cores()) as pool:
+                modules = list(pool.map(g.vendor.assemble, modules, g.levels * len(modules)))
         flow = flow.replace(f"@{MODULES} = external constant i8\n", "")
-        return g.host.compile_llvm("\n".join([flow, *loadable(made)]), self.dump)
+        return g.host.compile_llvm("\n".join([flow, *loadable(modules)]), self.dump)
 
     def _list(self, suffix: str, text: str) -> None:
         self.listing.setdefault(suffix, []).append(text)
-
-
-@contextmanager
-def short_turns() -> Iterator[None]:
-    """Threads take turns often: one that has LLVM work and little else waits for its turn some twenty times a module.
-
-    Of a compilation such a thread saves a fifth, by Python's own setting, of 5 ms, less than a tenth.
-    """
-    with _turns_lock:
-        _turns.append(sys.getswitchinterval())
-        sys.setswitchinterval(min(_TURN, _turns[-1]))
-    try:
-        yield
-    finally:
-        with _turns_lock:
-            sys.setswitchinterval(_turns.pop())
 
 
 def loadable(modules: Sequence[Module]) -> Iterator[str]:
@@ -231,28 +215,23 @@ def check_functions(text: str, vendor: Vendor) -> None:
 
 def machine_code(vendor: Vendor, text: str, level: str, dump: Dump | None = None) -> bytes:
     """Checked LLVM IR of kernels as code for one level. Raises CompileError."""
-    machine = _machine(vendor.machine.triple, level)
-    with llvm.create_context() as context, parse(text, context) as parsed, LOCK:
-        vendor.optimize(parsed, machine)
-        if dump:
-            with parsed.clone() as copy:  # making assembly changes a module
-                dump(f"{level}.s", machine.emit_assembly(copy))
-        return vendor.code(parsed, machine)
+    _initialize()
+    with llvm_ir.machine(vendor.machine.triple, level) as machine, llvm.create_context() as context:
+        with llvm_ir.parse(text, context) as parsed:
+            vendor.optimize(parsed, machine)
+            if dump:
+                with parsed.clone() as copy:  # making assembly changes a module
+                    dump(f"{level}.s", llvm_ir.emit(copy, machine, assembly=True).decode())
+            return vendor.code(parsed, machine)
 
 
 @functools.cache
 def _initialize() -> None:
-    initialize()
+    llvm_ir.initialize()
     # straight line strength reduction has nothing to gain, and takes an eighth of code generation; without what looks
     # for redundant scalars across blocks, another fifth, some kernels need more registers than there are. For a CPU it
     # does not run, and from now on each run of passes keeps 54 KiB, names of all passes, which llvmlite never frees
-    llvm.set_option("hlo_disc", "-opt-disable=slsr")
-
-
-@functools.cache
-def _machine(triple: str, level: str) -> llvm.TargetMachine:
-    _initialize()
-    return llvm.Target.from_triple(triple).create_target_machine(cpu=level, opt=2, reloc="pic")
+    llvm_ir.set_option("-opt-disable=slsr")
 
 
 class Gpu:

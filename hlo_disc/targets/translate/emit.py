@@ -21,7 +21,7 @@ Handler = Callable[["FunctionBody", ir.Operation], None]
 
 
 class ModuleBody:
-    """The state that the functions of one LLVM module share."""
+    """The state that the functions of one LLVM module share. defined: the functions that launches may name."""
 
     def __init__(self, machine: Machine, handlers: Mapping[str, Handler], narrow: int = 0):
         self.machine = machine
@@ -30,6 +30,7 @@ class ModuleBody:
         self.wide_type = TypeCache()
         self.functions: list[str] = []
         self.declarations: dict[str, str] = {}
+        self.defined: set[str] = set()
         self.math: dict[str, tuple[str, Type]] = {}
         self.constants: dict[tuple[ir.Attribute, Type], str] = {}
         self.flags: dict[ir.Attribute, str] = {}

@@ -8,7 +8,8 @@ bytes)`, where @k is the ral_kernel that says what the driver loads.
 
 Exported host functions have the C ABI. One that starts with a `!llvm.ptr` runs kernels: `f(ptr call, ptr env, ptr
 arena, ptr buffers)`, every argument after the third being loaded from the array `buffers`. Others keep their signature.
-Everything else is internal.
+What modules of one program find in each other is hidden: @k__blocks, and the device functions that say so. Everything
+else is internal.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _ARGUMENT_ATTRIBUTES = ("noalias", "readonly")
 _PLAIN_NAME = re.compile(r"[A-Za-z$._][A-Za-z0-9$._]*\Z")
 # A kernel with this attribute leaves all its work to device functions.
 CALLS_ONLY = "hlo_disc.calls_only"
+# A device function with this attribute is one of the program's: one module has it, and others declare it.
+LINKED = "hlo_disc.linked"
 # A host function with this attribute runs in a loop, or has loops.
 OFTEN = "hlo_disc.often"
 # Other host code runs once a call and does next to nothing: generating it quickly is worth more than good code. The
@@ -96,13 +99,15 @@ def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str
     loop.do(f"br i1 {loop.op('icmp slt i64 %next, %end')}, label %loop, label %done")
     loop.begin("done")
     loop.do("ret void")
-    head = f"internal void @{blocks_name(name)}(ptr noalias readonly %record, i64 %begin, i64 %end, ptr noalias %fast)"
+    head = f"hidden void @{blocks_name(name)}(ptr noalias readonly %record, i64 %begin, i64 %end, ptr noalias %fast)"
     define(module, head, loop, _UNOPTIMIZED)
+    module.defined.add(blocks_name(name))
 
 
 def device_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:
     """Define (or declare) a private function of the kernels' module; its registers are its own, so it stays a call."""
-    _function(module, op, name, symbols, f" {module.machine.outlined}", "")
+    linkage = "hidden " if LINKED in op.attributes else "internal "
+    _function(module, op, name, symbols, f" {module.machine.outlined}", "", linkage)
 
 
 def host_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:
@@ -111,7 +116,7 @@ def host_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapp
     types, results = signature(module, op)
     if not exported or not types or types[0] is not PTR:
         runtime = "%a0" if types and types[0] is PTR else ""
-        _function(module, op, name, symbols, _effort(op), runtime, exported)
+        _function(module, op, name, symbols, _effort(op), runtime, "" if exported else "internal ")
         return
     if not _has_body(op):
         raise Untranslatable(f"the exported function @{name} has no body")
@@ -142,19 +147,19 @@ def _function(
     symbols: Mapping[str, str],
     attributes: str,
     runtime: str,
-    exported: bool = False,
+    linkage: str,
 ) -> None:
     types, results = signature(module, op)
     result = result_text([t.text for t in results])
     if not _has_body(op):
-        module.declare(name, result, (t.text for t in types))
+        hidden = linkage if LINKED in op.attributes else ""
+        module.declare(name, hidden + result, (t.text for t in types))
         return
     block = op.regions[0].blocks[0]
     body = FunctionBody(module, symbols, runtime=runtime)
     for k, argument in enumerate(block.arguments):
         body[argument] = f"%a{k}"
     body.region(block)
-    linkage = "" if exported else "internal "
     define(module, f"{linkage}{result} @{name}({', '.join(parameters(op, types))})", body, attributes)
 
 
@@ -196,7 +201,10 @@ def _launch(body: FunctionBody, op: ir.Operation) -> None:
         size = f"ptrtoint (ptr getelementptr ({fields}, ptr null, i32 1) to i64)"
         body.call("void", LAUNCH, [*passed, ("ptr", record), ("i64", size)])
         return
-    passed = [("ptr", body.runtime), ("ptr", f"@{blocks_name(target)}"), ("ptr", record), ("i64", blocks)]
+    function = blocks_name(target)
+    if function not in body.module.defined:
+        body.module.declare(function, "hidden void", ["ptr", "i64", "i64", "ptr"])
+    passed = [("ptr", body.runtime), ("ptr", f"@{function}"), ("ptr", record), ("i64", blocks)]
     body.call("void", PARALLEL_FOR, passed)
 
 

@@ -2,7 +2,7 @@
 
 Regular ops are rows of a table, the rest one small function each; an op that is in no table is a CompileError that
 names it and its location. Functions of the `gpu.module` get its name as a prefix, so that they cannot clash with host
-functions.
+functions. By that name other modules of the program find kernels, and the device functions that say so.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.math import vecmath
 from hlo_disc.targets.translate import control, functions, memory, rows, threads, vectors
 from hlo_disc.targets.translate.emit import Handler, ModuleBody
+from hlo_disc.targets.translate.functions import LINKED
 from hlo_disc.targets.translate.types import Untranslatable
 
 # As schedules spell it.
@@ -35,7 +36,7 @@ def canonicalize(modules: Sequence[ir.Module]) -> None:
     try:
         for module in modules:
             module.operation.verify()
-            mlir.run_passes(module, "canonicalize{top-down=false},cse")
+            mlir.run_passes(module, "canonicalize{top-down=false},cse", keep=True)
     except ir.MLIRError as error:
         raise CompileError(f"the generated MLIR does not verify: {error}") from None
 
@@ -50,8 +51,6 @@ def translate(modules: Sequence[ir.Module], machine: Machine) -> str:
     for op in top:
         if op.name == "gpu.module":
             host |= _gpu_module(out, op)
-    if not machine.launches:
-        _check_declared(top)
     for op in top:
         if op.name == "func.func":
             _at(op, functions.host_function, out, op, host[functions.name_of(op)], host)
@@ -64,7 +63,7 @@ def _gpu_module(out: ModuleBody, op: ir.Operation) -> dict[str, str]:
     """Define the functions of a `gpu.module`; returns its kernels by the name that a launch uses."""
     machine, prefix = out.machine, functions.name_of(op)
     inner = [view.operation for view in op.regions[0].blocks[0].operations]
-    declared = [functions.name_of(op) for op in inner if _is_declared_kernel(op)]
+    launched = [functions.name_of(op) for op in inner if _is_declared_kernel(op)]
     for memory_op in (op for op in inner if op.name == "memref.global"):
         threads.shared_memory(out, memory_op)
     inner = [op for op in inner if not _is_declared_kernel(op) and op.name != "memref.global"]
@@ -73,10 +72,12 @@ def _gpu_module(out: ModuleBody, op: ir.Operation) -> dict[str, str]:
         if function.name not in ("gpu.func", "func.func"):
             raise CompileError(f"no translation for the op {function.name} at {function.location}")
         name = functions.name_of(function)
-        external = function.name == "func.func" and not function.regions[0].blocks
+        external = function.name == "func.func" and not function.regions[0].blocks and LINKED not in function.attributes
         alone = external or machine.threads is not None  # then there are no host functions beside it
         symbols[name] = functions.symbol(name if alone else f"{prefix}.{name}")
-    kernels = {f"{prefix}::{name}": functions.symbol(name) for name in declared if machine.launches}
+    kernels = {
+        f"{prefix}::{name}": functions.symbol(name if machine.launches else f"{prefix}.{name}") for name in launched
+    }
     for function in inner:
         name = functions.name_of(function)
         is_kernel = function.name == "gpu.func"
@@ -89,8 +90,9 @@ def _gpu_module(out: ModuleBody, op: ir.Operation) -> dict[str, str]:
     return kernels
 
 
-def _check_declared(top: Sequence[ir.Operation]) -> None:
-    """A kernel of another module must be there, with the arguments that the declaration says."""
+def check_launched(modules: Sequence[ir.Module]) -> None:
+    """Raise CompileError for a kernel that no module has, or not with the arguments that its declaration says."""
+    top = [view.operation for module in modules for view in module.body.operations]
     inner = [view.operation for op in top if op.name == "gpu.module" for view in op.regions[0].blocks[0].operations]
     types = {functions.name_of(op): op.attributes["function_type"] for op in inner if op.name == "gpu.func"}
     for op in filter(_is_declared_kernel, inner):

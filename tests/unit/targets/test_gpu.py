@@ -10,6 +10,7 @@ import pytest
 
 import hlo_disc
 from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.targets import workers
 from hlo_disc.targets.gpu import vendor as gpu
 from hlo_disc.targets.gpu.cuda import NVIDIA
 from hlo_disc.targets.gpu.rocm import AMD
@@ -30,7 +31,7 @@ def test_code_is_for_what_is_asked_for(target, levels):
 
 def test_what_fails_leaves_threads_as_they_were():
     before = sys.getswitchinterval()
-    with gpu.short_turns(), pytest.raises(UnsupportedOpError):
+    with workers.short_turns(), pytest.raises(UnsupportedOpError):
         assert sys.getswitchinterval() < before
         hlo_disc.compile(lambda x: jnp.fft.fft(x), "c64[n]", target="cuda", fallback=False)
     assert sys.getswitchinterval() == before
@@ -38,7 +39,7 @@ def test_what_fails_leaves_threads_as_they_were():
         if thread.name.startswith("hlo_disc-llvm"):  # nobody waits for it to end
             thread.join(60)
             assert not thread.is_alive()
-    first, second = gpu.short_turns(), gpu.short_turns()  # of two threads
+    first, second = workers.short_turns(), workers.short_turns()  # of two threads
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)

@@ -70,6 +70,7 @@ def codes(monkeypatch) -> list[Code]:
         made.append(Code(level, relocatables[-1], code, assembly[0]))
         return code
 
+    monkeypatch.setenv("HLO_DISC_THREADS", "1")  # one code after the other
     monkeypatch.setattr(rocm, "code_object", link)
     monkeypatch.setattr(gpu, "machine_code", kept)
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import kernel_runner as kernels
 import ml_dtypes
@@ -15,7 +16,7 @@ from hlo_disc import mlir
 from hlo_disc.errors import CompileError
 from hlo_disc.targets.cpu import x86
 from hlo_disc.targets.target import compile_modules
-from hlo_disc.targets.translate.module import HANDLERS
+from hlo_disc.targets.translate.module import HANDLERS, canonicalize
 
 BF16 = ml_dtypes.bfloat16
 LEVELS = kernels.levels()
@@ -798,3 +799,17 @@ def test_names_of_kernels_and_host_functions_do_not_clash():
     out = np.zeros(1, np.float32)
     kernels.main_of(kernels.load(text))(out)
     assert out[0] == 4
+
+
+def test_passes_are_made_once(monkeypatch):
+    """Where that is asked for; other pipelines may differ from module to module."""
+    modules = [kernels.parse(kernels.kernel_module("", ["f32"])) for _ in range(3)]
+    canonicalize(modules[:1])
+    made = []
+    parse = mlir.PassManager.parse
+    monkeypatch.setattr(mlir, "PassManager", SimpleNamespace(parse=lambda text: made.append(text) or parse(text)))
+    canonicalize(modules[1:])
+    assert not made
+    mlir.run_passes(modules[0], "cse")
+    mlir.run_passes(modules[0], "cse")
+    assert made == ["builtin.module(cse)"] * 2

@@ -104,8 +104,8 @@ class Executable:
             packed_bytes=self.options.packed_bytes,
             unread=program.unread,
             driver=target.driver,
-            recordable=bool(target.driver) and not any(name in program.object for name in _NOT_RECORDED),
-            multiplies=bool(target.driver) and _MULTIPLIES in program.object,
+            recordable=bool(target.driver) and not any(x in program.object for x in (_READ, _WRITE, _ALLOCATE)),
+            multiplies=bool(target.driver) and _PRODUCT in program.object,
             wide_modules=_Wide(program) if program.wide_kernels else None,
             keep_alive=(library, functions),
         )
@@ -310,9 +310,8 @@ def runs_here(program: Program) -> bool:
     return True
 
 
-# Functions of the runtime that main calls for more than a launch, as the object code names them.
-_NOT_RECORDED = (b"ral_read\0", b"ral_write\0", b"ral_allocate\0")
-_MULTIPLIES = b"ral_product\0"
+# Functions of the runtime that main calls besides a launch's, as the object code names them.
+_READ, _WRITE, _ALLOCATE, _PRODUCT = b"ral_read\0", b"ral_write\0", b"ral_allocate\0", b"ral_product\0"
 
 
 class _Wide:
@@ -327,15 +326,12 @@ class _Wide:
 
     def __call__(self) -> int:
         """The address of what the driver loads. Raises CompileError."""
-        with self._lock:
-            if self._library is None:
-                self._library = self._compiled()
-            return self._library.address(MODULES)
-
-    def _compiled(self) -> Library:
         from hlo_disc import ral
 
-        return _target(self._program.target).link(wide_object(self._program), ral.symbols())
+        with self._lock:
+            if self._library is None:
+                self._library = _target(self._program.target).link(wide_object(self._program), ral.symbols())
+            return self._library.address(MODULES)
 
 
 def wide_object(program: Program) -> bytes:
@@ -346,8 +342,9 @@ def wide_object(program: Program) -> bytes:
     from hlo_disc.targets.target import compile_modules
 
     target = _target(program.target)
-    levels = [level for level in program.features if level in target.levels]
-    generator = target.generator(levels[0] if len(levels) == 1 else "host")
+    generator = target.generator("host")
+    if generator.features != tuple(program.features):
+        generator = target.generator(next(level for level in program.features if level in target.levels))
     return compile_modules(generator, map(from_bytecode, program.wide_kernels))
 
 

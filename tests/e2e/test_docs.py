@@ -25,6 +25,7 @@ WRITTEN = (
     "docs/glossary.md",
     "docs/architecture.md",
     "CONTRIBUTING.md",
+    *(f"docs/internals/{path.name}" for path in sorted((ROOT / "docs" / "internals").iterdir())),
 )
 LINKED = (*WRITTEN, "docs/tensorflow_ops.md", "docs/ops.md", "docs/rules.md")
 

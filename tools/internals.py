@@ -1,0 +1,334 @@
+"""Writes the examples in docs/internals: `python tools/internals.py`.
+
+The pages follow one program through the compiler. Each stage is run here, and what it makes stands between two markers
+in the page of that stage. Long texts are excerpts: `…` is in place of what is left out. A test checks that the pages
+are current.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+
+from hlo_disc import sources
+from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
+from hlo_disc.dynamic_hlo.passes.rewrite import rewrite
+from hlo_disc.dynamic_hlo.passes.simplify import RULES
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.errors import ShapeError
+from hlo_disc.executable import Executable
+from hlo_disc.explain.text import full
+from hlo_disc.import_ import jax as import_jax
+from hlo_disc.options import Options
+from hlo_disc.pipeline import STAGES, InProgress, compile
+from hlo_disc.stitch.variant import Choice
+
+DIRECTORY = Path(__file__).parent.parent / "docs" / "internals"
+PAGES = (
+    "1-overview.md",
+    "2-reading.md",
+    "3-sizes.md",
+    "4-rewriting.md",
+    "5-fusion.md",
+    "6-forms.md",
+    "7-kernels.md",
+    "8-host-code.md",
+    "9-memory.md",
+    "10-runtime.md",
+)
+# One target for all machines that run this, and one thread, so that no text depends on the machine.
+OPTIONS = Options(target="cpu:avx2", cache="", threads=1)
+SPECS = ("f32[n, d]", "f32[d, 32]", "f32[32]")
+STATIC = ("f32[n, 64]", "f32[64, 32]", "f32[32]")  # of a weight without symbols a packed form can be kept
+SIZES = ((1, 64), (1000, 64), (1000, 8192), (4096, 8192))  # n and d of calls
+CONSTANT = r"= (arith|stablehlo)\.constant"
+# Of `main` what it reads from env, where values lie in the arena, and the steps.
+MAIN = ("func", r"memref\.load", r"memref\.view", "call @", "return", "}")
+# Of a function that launches a group: the conditions, and the launches.
+STEP = ("func", r"arith\.cmpi", r"arith\.andi", r"scf\.if", r"gpu\.launch_func", "}", "return")
+WIDTH = 118
+BLOCK = re.compile(r"(<!-- made by tools/internals\.py: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def classify(x: Any, w: Any, b: Any) -> Any:
+    """Return the probabilities of 32 classes for each row of `x`."""
+    import jax
+
+    return jax.nn.softmax(x @ w + b)
+
+
+class Made(NamedTuple):
+    """The results of all stages for the example.
+
+    module: as JAX lowered it. read, simpler: the graph as it was read, and rewritten. stages: where all fields are
+    filled. dumps: the text of each stage, by its name and a suffix. executable: the linked program.
+    """
+
+    module: str
+    read: Graph
+    simpler: Graph
+    stages: InProgress
+    dumps: dict[tuple[str, str], str]
+    executable: Executable
+
+
+def make(specs: tuple[str, ...]) -> Made:
+    """Compile the example, and keep what each stage makes."""
+    modules: list[str] = []
+    read_module = import_jax.read_module
+
+    def noted(module: Any, **arguments: Any) -> Graph:
+        modules.append(str(module))
+        return read_module(module, **arguments)
+
+    with patch.object(import_jax, "read_module", noted):
+        graph = sources.graph(classify, *specs)
+    c = InProgress(graph, Options(target=OPTIONS.target, cache="", threads=1, dump="kept"))  # nothing writes files here
+    dumps: dict[tuple[str, str], str] = {}
+    simpler = graph
+    with c.open:
+        for stage in STAGES:
+            stage.run(c)
+            dumps |= {(stage.name, suffix): text for suffix, text in stage.dump(c)}
+            if stage.name == "rewrite":
+                simpler = c.graph
+    return Made(modules[-1], graph, simpler, c, dumps, Executable(compile(graph, OPTIONS), OPTIONS))
+
+
+# ------------------------------------------------------------------------------------------------------------ texts
+
+
+def dhlo(graph: Graph) -> list[str]:
+    """A graph as a line an op: results, name, operands, attributes."""
+    names: dict[Value, str] = dict(zip(graph.inputs, (f"%{name}" for name in graph.input_names), strict=True))
+    lines = [f"inputs  {', '.join(f'{names[v]}: {v}' for v in graph.inputs)}"]
+    for op in graph.ops:
+        names.update({v: f"%{len(names) - len(graph.inputs)}" for v in op.results})
+        results = ", ".join(f"{names[v]}: {v}" for v in op.results)
+        lines.append(f"{results} = {op.name}({', '.join(names[v] for v in op.operands)}){_attributes(op)}")
+    return [*lines, f"outputs {', '.join(names[v] for v in graph.outputs)}"]
+
+
+def _attributes(op: Op) -> str:
+    left_out = ("shape", "dtype", "tf32")  # the first two are in the result's type
+    shown = [f"{name}={value}" for name, value in op.attrs.items() if name not in left_out and str(value) != "()"]
+    return f" {{{', '.join(shown)}}}" if shown else ""
+
+
+def function(text: str, name: str) -> list[str]:
+    """The lines of a function of MLIR or LLVM IR, without indentation."""
+    lines = text.split("\n")
+    start = next(i for i, line in enumerate(lines) if re.search(rf"(func|define)\b.*@{re.escape(name)}\(", line))
+    indent = re.match(" *", lines[start])[0]  # type: ignore[index]
+    end = next(i for i in range(start, len(lines)) if lines[i].startswith(f"{indent}}}"))
+    return [line.removeprefix(indent) for line in lines[start : end + 1]]
+
+
+def without(lines: Iterable[str], *patterns: str) -> list[str]:
+    """The lines that no pattern is found in, with one `…` for each run of the others."""
+    return _excerpt(lines, lambda line: not any(re.search(pattern, line) for pattern in patterns))
+
+
+def only(lines: Iterable[str], *patterns: str) -> list[str]:
+    """The lines that some pattern is found in, with one `…` for each run of the others."""
+    return _excerpt(lines, lambda line: any(re.search(pattern, line) for pattern in patterns))
+
+
+def _excerpt(lines: Iterable[str], keep: Callable[[str], bool]) -> list[str]:
+    shown: list[str] = []
+    for line in lines:
+        if keep(line):
+            shown.append(line)
+        elif not shown or shown[-1].strip() != "…":
+            shown.append(f"{re.match(' *', line)[0]}…")  # type: ignore[index]
+    return shown
+
+
+def shortened(line: str) -> list[str]:
+    """A line of MLIR or LLVM IR without attributes and types that repeat; what is too long is broken at a space."""
+    line = re.sub(r" (kernel )?attributes \{[^}]*\}", "", line)
+    line = re.sub(r" \{(llvm|jax|mhlo)\.[^}]*\}", "", line)
+    line = re.sub(r' nounwind( "[^"]*"="[^"]*")*( \w+)* \{', " {", line)
+    line = re.sub(r" threads in \(%c1, %c1, %c1\)", "", line)
+    line = re.sub(r"#gpu.address_space<workgroup>", "fast", line)
+    line = re.sub(r"^( *(func\.)?call @\w+\(.*?\)) : .*", r"\1", line)
+    line = line.replace("stablehlo.", "").replace(", precision = [DEFAULT, DEFAULT]", "")
+    if "func" in line and "memref" in line:
+        line = re.sub(r"(%arg\d+): [^,)]*", r"\1", line)
+    if "launch_func" in line:
+        line = re.sub(r"(%\w+) : [^,)]*", r"\1", line)
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _fenced(lines: Iterable[str], language: str = "text") -> str:
+    return "\n".join([f"```{language}", *(part for line in lines for part in shortened(line)), "```"])
+
+
+# ----------------------------------------------------------------------------------------------------------- blocks
+
+
+def _stages() -> str:
+    rows = [f"| {i} | {stage.name} | {stage.why} |" for i, stage in enumerate(STAGES)]
+    return "\n".join(["| number | stage | the reason for its position |", "| ---: | --- | --- |", *rows])
+
+
+def _calls(executable: Executable) -> str:
+    """Two calls at other sizes, and one that breaks a guard."""
+    lines = []
+    for x, w in (((3, 5), (5, 32)), ((1, 64), (64, 32)), ((0, 64), (64, 32)), ((3, 5), (6, 32))):
+        arrays = [np.ones(shape, np.float32) for shape in (x, w, (32,))]
+        result = ""
+        try:
+            result = f"a result of shape {executable(*arrays).shape}"
+        except ShapeError as error:
+            result = f"ShapeError: {error}"
+        lines.append(f"x: {x}, w: {w}  →  {result}")
+    return _fenced(lines)
+
+
+def _symbols(graph: Graph) -> str:
+    bound = [f"symbol  {name} = {expression}" for name, expression in graph.bindings.items()]
+    guards = [f"guard   {guard.lhs} {guard.relation} {guard.rhs}" for guard in graph.guards]
+    return _fenced([*bound, *guards])
+
+
+def _questions() -> str:
+    """Answers of facts, without and with a constraint."""
+    n = Dim.symbol("n")
+    plain, bounded = ShapeFacts(), ShapeFacts()
+    bounded.add_at_most(n, 2048)
+    lines = ["| question | no facts | `n <= 2048` is a fact |", "| --- | --- | --- |"]
+    for lhs, relation, rhs in (
+        (Dim.parse("min(n, 32)"), "<=", 32),
+        (n, ">=", 1),
+        (32 * n, "<=", 65536),
+        (n, ">=", 4096),
+    ):
+        answers = [facts.holds(lhs, relation, rhs).name.lower() for facts in (plain, bounded)]
+        lines.append(f"| is {lhs} {relation} {rhs}? | {' | '.join(answers)} |")
+    return "\n".join(lines)
+
+
+def _fired(graph: Graph) -> str:
+    fired: Counter[str] = Counter()
+    rewrite(graph, RULES, fired)
+    pictures = {rule.name: rule.picture for rule in RULES}
+    lines = ["| rule | times | picture |", "| --- | ---: | --- |"]
+    return "\n".join([*lines, *(f"| {name} | {count} | `{pictures[name]}` |" for name, count in fired.most_common())])
+
+
+def _taken(choices: Iterable[Choice], kernels: Iterable[str], n: int, d: int) -> str:
+    """The kernel of the first choice whose conditions hold."""
+    sizes = {"n": Dim.const(n), "d": Dim.const(d)}
+    nothing = ShapeFacts()
+    for choice, kernel in zip(choices, kernels, strict=True):
+        conditions = (condition._replace(size=condition.size.substitute(sizes)) for condition in choice.when)
+        if all(condition.truth(nothing) is Truth.YES for condition in conditions):
+            return kernel
+    raise AssertionError("the last choice applies always")
+
+
+def _forms(c: InProgress) -> str:
+    lines = ["| n | d | kernels |", "| ---: | ---: | --- |"]
+    for n, d in SIZES:
+        taken = [f"`{_taken(step.choices, step.kernels, n, d)}`" for step in c.scheduled.steps.values()]
+        lines.append(f"| {n} | {d} | {', '.join(taken)} |")
+    return "\n".join(lines)
+
+
+def _arena(executable: Executable) -> str:
+    lines = ["| n | d | bytes |", "| ---: | ---: | ---: |"]
+    return "\n".join([*lines, *(f"| {n} | {d} | {executable.memory(n=n, d=d).temporary} |" for n, d in SIZES)])
+
+
+def _explained(executable: Executable) -> str:
+    """What `explain(full=True)` shows, without times and sizes of code."""
+    text = full(executable.program)
+    return _fenced(line for line in text.split("\n") if not line.startswith(("compile", "object")))
+
+
+def _env(c: InProgress) -> str:
+    env, names = c.code.env, {}
+    names[env.arena], names[env.scratch] = "bytes of the arena", "bytes of a worker's scratch"
+    names |= {env.symbols + i: f"the symbol {name}" for i, name in enumerate(c.code.symbols)}
+    sizes = [f"size {axis} of output {i}" for i, v in enumerate(c.graph.outputs) for axis in range(v.rank)]
+    names |= {env.outputs + i: text for i, text in enumerate(sizes)}
+    rows = [f"| {word} | {names[word]} |" for word in range(env.words)]
+    return "\n".join(["| word of `env` | value |", "| ---: | --- |", *rows])
+
+
+def blocks() -> dict[str, str]:
+    """The text of every block, by its name."""
+    made, static = make(SPECS), make(STATIC)
+    kernels, host, code = (made.dumps[key] for key in (("kernels", "mlir"), ("host flow", "mlir"), ("codegen", "ll")))
+    reduce = next(name for name in made.stages.scheduled.kernels if name.endswith("reduce"))
+    return {
+        "stages": _stages(),
+        "calls": _calls(made.executable),
+        "module": _fenced(_begun(function(made.module, "main"), 12, 2), "mlir"),
+        "graph": _fenced(dhlo(made.read)),
+        "symbols": _symbols(made.read),
+        "questions": _questions(),
+        "plan": _fenced(_plan(function(host, "plan")), "mlir"),
+        "fired": _fired(made.read),
+        "simpler": _fenced(dhlo(made.simpler)),
+        "groups": _fenced(made.dumps["fuse", "txt"].split("\n")),
+        "launches": _fenced(made.dumps["schedule", "txt"].split("\n")),
+        "static launches": _fenced(static.dumps["schedule", "txt"].split("\n")),
+        "forms": _forms(made.stages),
+        "kernel": _fenced(without(function(kernels, reduce), CONSTANT), "mlir"),
+        "llvm": _fenced(_loop(function(code, f"kernels.{reduce}")), "llvm"),
+        "main": _fenced(only(function(host, "main"), *MAIN), "mlir"),
+        "step": _fenced(only(function(host, "step0"), *STEP), "mlir"),
+        "memory": _fenced(made.dumps["memory", "txt"].split("\n")),
+        "arena": _arena(made.executable),
+        "static memory": _fenced(static.dumps["memory", "txt"].split("\n")),
+        "launch": _fenced(_begun(function(code, "step1"), 7, 3), "llvm"),
+        "env": _env(made.stages),
+        "explain": _explained(made.executable),
+    }
+
+
+def _begun(lines: list[str], first: int, last: int) -> list[str]:
+    """The first lines of a function, and its last ones."""
+    return [*lines[:first], "  …", *lines[-last:]]
+
+
+def _loop(lines: list[str]) -> list[str]:
+    """The first loop of a function that loads vectors, without its end."""
+    load = next(i for i, line in enumerate(lines) if "= load <" in line)
+    start = max(i for i in range(load) if lines[i].endswith(":"))
+    end = next(i for i in range(load, len(lines)) if lines[i].startswith("  br "))
+    return lines[start : end + 1]
+
+
+def _plan(lines: list[str]) -> list[str]:
+    """The guards, and what is stored for `main`."""
+    guards = next(i for i, line in enumerate(lines) if "arith.cmpi eq" in line and "%c0_i32" in line)
+    stores = ("scf.if", "memref.store", "call @broken", "}", "return")
+    return without([*lines[: guards + 1], *only(lines[guards + 1 :], *stores)], CONSTANT)
+
+
+# ------------------------------------------------------------------------------------------------------------ pages
+
+
+def filled(text: str, made: dict[str, str]) -> str:
+    """A page with what is made now between its markers. Raises KeyError for a block that nothing makes."""
+    return BLOCK.sub(lambda found: f"{found[1]}{made[found[2]]}\n{found[3]}", text)
+
+
+if __name__ == "__main__":
+    current = blocks()
+    for page in PAGES:
+        with suppress(FileNotFoundError):
+            (DIRECTORY / page).write_text(filled((DIRECTORY / page).read_text(), current))

@@ -11,11 +11,12 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import jax
 import numpy as np
 
 from hlo_disc import sources
@@ -50,7 +51,7 @@ OPTIONS = Options(target="cpu:avx2", cache="", threads=1)
 SPECS = ("f32[n, d]", "f32[d, 32]", "f32[32]")
 STATIC = ("f32[n, 64]", "f32[64, 32]", "f32[32]")  # of a weight without symbols a packed form can be kept
 SIZES = ((1, 64), (1000, 64), (1000, 8192), (4096, 8192))  # n and d of calls
-CONSTANT = r"= (arith|stablehlo)\.constant"
+CONSTANT = r"= arith\.constant"
 # Of `main` what it reads from env, where values lie in the arena, and the steps.
 MAIN = ("func", r"memref\.load", r"memref\.view", "call @", "return", "}")
 # Of a function that launches a group: the conditions, and the launches.
@@ -61,8 +62,6 @@ BLOCK = re.compile(r"(<!-- made by tools/internals\.py: ([\w ]+) -->\n).*?(<!-- 
 
 def classify(x: Any, w: Any, b: Any) -> Any:
     """Return the probabilities of 32 classes for each row of `x`."""
-    import jax
-
     return jax.nn.softmax(x @ w + b)
 
 
@@ -90,9 +89,9 @@ def make(specs: tuple[str, ...]) -> Made:
         modules.append(str(module))
         return read_module(module, **arguments)
 
-    with patch.object(import_jax, "read_module", noted):
+    with jax.enable_x64(False), patch.object(import_jax, "read_module", noted):
         graph = sources.graph(classify, *specs)
-    c = InProgress(graph, Options(target=OPTIONS.target, cache="", threads=1, dump="kept"))  # nothing writes files here
+    c = InProgress(graph, replace(OPTIONS, dump="kept"))  # stages make texts then, which nothing here writes to files
     dumps: dict[tuple[str, str], str] = {}
     simpler = graph
     with c.open:
@@ -112,7 +111,8 @@ def dhlo(graph: Graph) -> list[str]:
     names: dict[Value, str] = dict(zip(graph.inputs, (f"%{name}" for name in graph.input_names), strict=True))
     lines = [f"inputs  {', '.join(f'{names[v]}: {v}' for v in graph.inputs)}"]
     for op in graph.ops:
-        names.update({v: f"%{len(names) - len(graph.inputs)}" for v in op.results})
+        for v in op.results:
+            names[v] = f"%{len(names) - len(graph.inputs)}"
         results = ", ".join(f"{names[v]}: {v}" for v in op.results)
         lines.append(f"{results} = {op.name}({', '.join(names[v] for v in op.operands)}){_attributes(op)}")
     return [*lines, f"outputs {', '.join(names[v] for v in graph.outputs)}"]
@@ -330,5 +330,4 @@ def filled(text: str, made: dict[str, str]) -> str:
 if __name__ == "__main__":
     current = blocks()
     for page in PAGES:
-        with suppress(FileNotFoundError):
-            (DIRECTORY / page).write_text(filled((DIRECTORY / page).read_text(), current))
+        (DIRECTORY / page).write_text(filled((DIRECTORY / page).read_text(), current))

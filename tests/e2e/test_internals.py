@@ -64,6 +64,15 @@ def test_what_a_page_names_is_there(page: str) -> None:
     assert all(NAMED.search(line) for line in re.findall(r"^- (?:.*\n  )*.*$", files, re.MULTILINE))
 
 
+@pytest.mark.parametrize("page", internals.PAGES)
+def test_values_that_a_page_names_are_in_its_examples(page: str) -> None:
+    shown = " ".join(found[0] for found in internals.BLOCK.finditer(text(page)))
+    named = re.findall(r"`(%[\w.]+)`", internals.BLOCK.sub("", text(page)))
+    kernels = re.findall(r"\b(k\d_\w+)", text(page))
+    values = set(re.findall(r"%[\w.]+|\bk\d_\w+", shown))
+    assert {*named, *kernels} <= values
+
+
 def test_pages_lead_to_the_next_one() -> None:
     for page, following in zip(internals.PAGES, internals.PAGES[1:], strict=False):
         title = text(following).split("\n")[0].removeprefix("# ").split(":")[0]

@@ -9,7 +9,7 @@ import pytest
 
 import hlo_disc
 from hlo_disc.targets.gpu.cuda import NVIDIA
-from hlo_disc.targets.gpu.kernel_notes import Note, _unpacked, occupancy
+from hlo_disc.targets.gpu.kernel_notes import Note, _unpacked, occupancy, of_ptx
 from hlo_disc.targets.gpu.rocm import AMD
 
 SPECS = ("f32[m, k]", "f32[k, n]")
@@ -49,6 +49,14 @@ def test_nvidia(target):
         full=True
     )
     assert "occupancy" not in executable.explain(full=True)
+
+
+def test_a_kernel_has_the_shared_memory_that_it_names():
+    """A module may declare more, for other kernels of the same text."""
+    entry = ".visible .entry {0}(.param .u64 a)\n.reqntid 64, 1, 1\n{{\n  mov.u64 %rd1, {1};\n  ret;\n}}\n"
+    declared = ".shared .align 16 .b8 one[40];\n.shared .align 16 .b8 two[100];\n"
+    text = declared + entry.format("first", "one") + entry.format("second", "two")
+    assert of_ptx(text.encode()) == [Note("first", 64, 40), Note("second", 64, 100)]
 
 
 def test_rooflines():

@@ -26,7 +26,7 @@ from hlo_disc.abi import ALIGNMENT
 from hlo_disc.errors import FormatError, UnsupportedOpError
 from hlo_disc.program import Program, calling_back, dtype_named
 
-VERSION = 19
+VERSION = 20
 _KIND = b"hlo_disc"
 PREFIX = struct.Struct("<8sQQ")
 _AGAIN = "compile it again, and save or copy it anew"

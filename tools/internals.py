@@ -124,11 +124,15 @@ def _attributes(op: Op) -> str:
     return f" {{{', '.join(shown)}}}" if shown else ""
 
 
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" "))]
+
+
 def function(text: str, name: str) -> list[str]:
     """The lines of a function of MLIR or LLVM IR, without indentation."""
     lines = text.split("\n")
     start = next(i for i, line in enumerate(lines) if re.search(rf"(func|define)\b.*@{re.escape(name)}\(", line))
-    indent = re.match(" *", lines[start])[0]  # type: ignore[index]
+    indent = _indent(lines[start])
     end = next(i for i in range(start, len(lines)) if lines[i].startswith(f"{indent}}}"))
     return [line.removeprefix(indent) for line in lines[start : end + 1]]
 
@@ -149,7 +153,7 @@ def _excerpt(lines: Iterable[str], keep: Callable[[str], bool]) -> list[str]:
         if keep(line):
             shown.append(line)
         elif not shown or shown[-1].strip() != "…":
-            shown.append(f"{re.match(' *', line)[0]}…")  # type: ignore[index]
+            shown.append(f"{_indent(line)}…")
     return shown
 
 

@@ -124,8 +124,17 @@ struct DeviceRun : Run {
     try {
       Products* products = Products::find(program.driver[0], device.gpu);
       if (!products) return false;
-      if (!workspace && !only_prepares) workspace = allocate_temporary(kProductWorkspace);
-      return products->run(args, stream, workspace) && !only_prepares;
+      if (only_prepares) {
+        products->run(args, stream, {});
+        return false;
+      }
+      return products->run(args, stream, [this](int64_t bytes) {
+        if (bytes > workspace_bytes) {
+          workspace = allocate_temporary(bytes);
+          workspace_bytes = bytes;
+        }
+        return workspace;
+      });
     } catch (const Error& error) {
       throw Error(error.which, "cannot launch the kernel " + std::string(kernel) + ": " + error.what());
     }
@@ -139,6 +148,7 @@ struct DeviceRun : Run {
   bool only_prepares = false;
   const ral_module* wide_modules = nullptr;
   void* workspace = nullptr;  // of products
+  int64_t workspace_bytes = 0;
   std::function<void*(int64_t)> allocate_temporary;
   std::vector<DeviceBlock> temporaries, results;
 };
@@ -242,6 +252,7 @@ void enqueue(Call& call, OnDevice& device, void* stream, void* arena, void* work
   DeviceRun run(device_call(), call, tasks, device, stream);
   run.allocate_temporary = allocate;
   run.workspace = workspace;
+  run.workspace_bytes = workspace ? kProductWorkspace : 0;
   run.align_inputs([](int) { return true; });
   run.run_main(arena);
 }

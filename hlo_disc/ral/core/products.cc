@@ -223,7 +223,7 @@ Products::Algorithm Products::choose(const Description& made, const ral_product_
   return chosen;
 }
 
-bool Products::run(const ral_product_args& given, void* stream, void* workspace) {
+bool Products::run(const ral_product_args& given, void* stream, const std::function<void*(int64_t)>& workspace) {
   ral_product_args p = given;
   // The library's results have contiguous columns; of one with contiguous rows it makes the transpose.
   if (p.result.column_stride == 1) {
@@ -254,6 +254,7 @@ bool Products::run(const ral_product_args& given, void* stream, void* workspace)
   Algorithm& algorithm = known->second;
   if (algorithm.workspace < 0) return false;
   if (!workspace) return true;
+  void* room = algorithm.workspace ? workspace(algorithm.workspace) : nullptr;
   const double one_f64 = 1, zero_f64 = 0;
   const float one_f32 = 1, zero_f32 = 0;
   bool wide = p.type == kF64;
@@ -261,7 +262,7 @@ bool Products::run(const ral_product_args& given, void* stream, void* workspace)
   int error = library_.multiply(handle_, made.product, wide ? static_cast<const void*>(&one_f64) : &one_f32,
                                 data(p.left), made.matrices[0], data(p.right), made.matrices[1],
                                 wide ? static_cast<const void*>(&zero_f64) : &zero_f32, data(p.result),
-                                made.matrices[2], data(p.result), made.matrices[2], algorithm.data, workspace,
+                                made.matrices[2], data(p.result), made.matrices[2], algorithm.data, room,
                                 static_cast<size_t>(algorithm.workspace), stream);
   if (error != library_.numbers.not_supported) library_.check(error, "Matmul");
   if (error) algorithm.workspace = -1;

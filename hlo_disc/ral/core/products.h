@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -23,9 +24,9 @@ class Products {
   static Products* find(const std::string& api, Gpu& gpu);
 
   // Puts a product behind what the stream has. False, and nothing is done, where the library has no way to compute it.
-  // workspace: kProductWorkspace bytes of the GPU's memory, valid until the stream has come that far; null to choose
-  // how to compute it, and no more. Throws Error(kDevice).
-  bool run(const ral_product_args& product, void* stream, void* workspace);
+  // workspace: gives memory for it, of kProductWorkspace bytes at most, that lives until the stream has come that far;
+  // empty to choose how to compute it, and no more. Throws Error(kDevice), and what `workspace` throws.
+  bool run(const ral_product_args& product, void* stream, const std::function<void*(int64_t)>& workspace);
 
  private:
   // What the library chooses by: a product, with the alignments of matrices in place of their addresses.

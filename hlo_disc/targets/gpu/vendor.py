@@ -9,14 +9,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import cast
 
 import llvmlite.binding as llvm
 
-from hlo_disc import ral
 from hlo_disc.abi import MODULES
 from hlo_disc.device import Device
 from hlo_disc.errors import UnsupportedOpError
@@ -113,20 +111,22 @@ class GpuGenerator:
     @contextmanager
     def begin(self, dump: Dump | None = None, threads: int = 0) -> Iterator[GpuCompilation]:
         """Threads make the code of kernels while others are built, which takes as long."""
-        with workers(threads) as made:
-            yield GpuCompilation(self, dump, made)
+        with workers(threads) as made, workers(threads) as assembled:
+            yield GpuCompilation(self, dump, made, assembled)
 
 
 @dataclass(frozen=True)
 class GpuCompilation:
     """Implements `hlo_disc.targets.target.Compilation`.
 
-    workers: make the code of each module for each level. listing: what dumps are made of, by their suffix.
+    workers: make the code of each module for each level. assemblers: see `Vendor.assemble`. listing: what dumps are
+    made of, by their suffix.
     """
 
     generator: GpuGenerator
     dump: Dump | None
     workers: Workers[tuple[bytes, dict[str, str]]]
+    assemblers: Workers[Module]
     listing: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, module: ir.Module) -> None:
@@ -163,8 +163,9 @@ class GpuCompilation:
         by_level = [dict(zip(g.levels, codes[k : k + count], strict=True)) for k in range(0, len(codes), count)]
         modules = [module for code in by_level for module in g.vendor.modules(code)]
         if g.vendor.assemble and g.assembles:
-            with ThreadPoolExecutor(ral.usable_cores()) as pool:
-                modules = list(pool.map(g.vendor.assemble, modules, g.levels * len(modules)))
+            for module in modules:
+                self.assemblers.add(functools.partial(g.vendor.assemble, module, *g.levels))
+            modules = self.assemblers.results()
         flow = flow.replace(f"@{MODULES} = external constant i8\n", "")
         return g.host.compile_llvm("\n".join([flow, *loadable(modules)]), self.dump)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import gc
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -57,6 +58,19 @@ api.PyCapsule_New.restype, api.PyCapsule_New.argtypes = (
 api.PyCapsule_GetPointer.restype = ctypes.c_void_p
 api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+@contextlib.contextmanager
+def nothing_is_left(seed: int) -> Iterator[None]:
+    """A hostile driver, which ends with no failure and with as many contexts as it began with."""
+    driver = emulated.emulator()
+    before = driver.fake_pushed()
+    with emulated.hostile(seed):
+        yield
+        driver.fake_fail(0, 0)
+        gc.collect()
+    emulated.check()
+    assert driver.fake_pushed() == before
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """From a program source to a `Program`: the stages, in order, each with the reason for its place.
 
-A stage reads and fills fields of one `InProgress`. With `options.dump`, what each stage made is written as text.
+A stage is a function from the record of what is known before it to the record of what is known after it. A record is
+frozen; it has all fields of the one before. With `options.dump`, what each stage made is written as text.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hlo_disc import cache, progress
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
@@ -34,113 +35,164 @@ if TYPE_CHECKING:
     from hlo_disc.targets.target import Compilation, Generator
 
 
-@dataclass
-class InProgress:
-    """The state of a compilation, which each stage hands to the next.
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A program to compile.
 
-    source: a graph, or what makes one. inputs: the graph's, as they were read. plan: the groups. scheduled: their
-        forms. placement: where values lie. compilation: takes kernels and host functions; open: what is left with it.
-        kernels: as text, where that is dumped. decisive: sizes for which kernels need wider indices; wide: the kernels
-        with those, as bytecode. code: the host functions.
-    listing: what code generation shows of its own steps, by file suffix. serial: the number of this compilation in
-        the process, for the names of its dumps.
+    source: a graph, or what makes one. open: what the compilation leaves at its end. serial: its number in the process,
+    for the names of its dumps. listing: what code generation shows of its own steps, by file suffix.
     """
 
     source: Graph | Callable[[], Graph]
     options: Options
-    graph: Graph = field(init=False)
-    inputs: tuple[Value, ...] = field(init=False)
-    generator: Generator = field(init=False)
-    plan: Plan = field(init=False)
-    scheduled: Scheduled = field(init=False)
-    placement: Placement = field(init=False)
-    compilation: Compilation = field(init=False)
     open: ExitStack = field(default_factory=ExitStack)
-    kernels: list[str] = field(default_factory=list)
-    decisive: tuple[Dim, ...] = ()
-    wide: tuple[bytes, ...] = ()
-    code: HostCode = field(init=False)
-    account: str = ""
-    listing: dict[str, str] = field(default_factory=dict)
-    object: bytes = b""
-    compile_ms: dict[str, float] = field(default_factory=dict)
     serial: int = field(default_factory=itertools.count(1).__next__)
+    listing: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read(Request):
+    """A program as a graph. inputs: the graph's, as they were read."""
+
+    graph: Graph
+    inputs: tuple[Value, ...]
+
+
+R = TypeVar("R", bound=Read)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targeted(Read):
+    """A graph and the target with its features."""
+
+    generator: Generator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouped(Targeted):
+    """A graph whose ops are in groups."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formed(Grouped):
+    """Groups with their forms."""
+
+    scheduled: Scheduled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed(Formed):
+    """A plan of memory, and an account of all decisions, as JSON text."""
+
+    placement: Placement
+    account: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built(Placed):
+    """Kernels that were handed to the target.
+
+    kernels: as text, where that is dumped. decisive: sizes for which kernels need wider indices; wide: the kernels with
+    those, as bytecode.
+    """
+
+    compilation: Compilation
+    kernels: tuple[str, ...]
+    decisive: tuple[Dim, ...]
+    wide: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flowing(Built):
+    """Host functions that launch the kernels."""
+
+    code: HostCode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled(Flowing):
+    """Machine code, as an object file."""
+
+    object: bytes
 
 
 @dataclass(frozen=True)
 class Stage:
-    """name: of its time and its dumps. why: the reason for its place. dump: (file suffix, text) pairs after it ran."""
+    """name: of its time and its dumps. why: the reason for its place. dump: (file suffix, text) pairs of its result."""
 
     name: str
     why: str
-    run: Callable[[InProgress], None]
-    dump: Callable[[InProgress], Iterator[tuple[str, str]]]
+    run: Callable[..., Read]
+    dump: Callable[..., Iterator[tuple[str, str]]]
 
 
-def _read(c: InProgress) -> None:
-    c.graph = c.source() if callable(c.source) else c.source
-    c.inputs = c.graph.inputs
+def _read(c: Request) -> Read:
+    graph = c.source() if callable(c.source) else c.source
+    return Read(**vars(c), graph=graph, inputs=graph.inputs)
 
 
-def _rewrite(c: InProgress) -> None:
+def _rewrite(c: Read) -> Read:
     from hlo_disc.dynamic_hlo.passes.loop_products import multiply_after_loops
     from hlo_disc.dynamic_hlo.passes.simplify import simplify
 
     graph = simplify(c.graph)
     later = multiply_after_loops(graph, c.options.excess_precision)
-    c.graph = graph if later is graph else simplify(later)
+    return replace(c, graph=graph if later is graph else simplify(later))
 
 
-def _complex(c: InProgress) -> None:
+def _complex(c: Read) -> Read:
     from hlo_disc.dynamic_hlo.passes.complex.expand import expand_complex
     from hlo_disc.dynamic_hlo.passes.simplify import simplify
 
     expanded = expand_complex(c.graph)
-    if expanded is not c.graph:
-        c.graph = simplify(expanded)
+    return c if expanded is c.graph else replace(c, graph=simplify(expanded))
 
 
-def _verify(c: InProgress) -> None:
+def _verify(c: R) -> R:
     from hlo_disc.dynamic_hlo.ops.verify import verify
 
     if c.options.verify:
         verify(c.graph)
+    return c
 
 
-def _target(c: InProgress) -> None:
+def _target(c: Read) -> Targeted:
     kind, level = registry.split(c.options.target)
-    c.generator = registry.find(kind).generator(level)
+    return Targeted(**vars(c), generator=registry.find(kind).generator(level))
 
 
-def _normalise(c: InProgress) -> None:
+def _normalise(c: Targeted) -> Targeted:
     from hlo_disc.stitch.prepare.definitions import with_definitions
     from hlo_disc.stitch.prepare.normalise import normalise
 
-    c.graph = with_definitions(normalise(c.graph))
+    return replace(c, graph=with_definitions(normalise(c.graph)))
 
 
-def _fuse(c: InProgress) -> None:
+def _fuse(c: Targeted) -> Grouped:
     from hlo_disc.stitch.fusion.fuse import fuse
     from hlo_disc.stitch.schedules.table import schedules_for
 
-    c.plan = fuse(c.graph, schedules_for(c.generator.device))
+    return Grouped(**vars(c), plan=fuse(c.graph, schedules_for(c.generator.device)))
 
 
-def _schedule(c: InProgress) -> None:
+def _schedule(c: Grouped) -> Formed:
     from hlo_disc.stitch.scheduling import schedule
 
-    c.scheduled = schedule(c.graph, c.plan, c.generator.device)
+    return Formed(**vars(c), scheduled=schedule(c.graph, c.plan, c.generator.device))
 
 
-def _memory(c: InProgress) -> None:
+def _memory(c: Formed) -> Placed:
     from hlo_disc.stitch.explain import account
     from hlo_disc.stitch.hostflow.placement import place
 
-    c.placement = place(c.graph, c.plan, c.scheduled)
-    c.account = account(c.graph, c.plan, c.scheduled, c.placement, c.generator.device).text()
+    placement = place(c.graph, c.plan, c.scheduled)
+    text = account(c.graph, c.plan, c.scheduled, placement, c.generator.device).text()
+    return Placed(**vars(c), placement=placement, account=text)
 
 
-def _kernels(c: InProgress) -> None:
+def _kernels(c: Placed) -> Built:
     from hlo_disc import mlir
     from hlo_disc.stitch.hostflow.index_width import decisive
     from hlo_disc.stitch.scheduling import build_kernels, narrow
@@ -148,68 +200,71 @@ def _kernels(c: InProgress) -> None:
     limit = c.generator.device.narrow
     sizes = decisive(c.scheduled, c.graph.facts, limit) if limit else None
     g, dump = c.generator, c.listing.__setitem__ if c.options.dump else None
-    c.compilation = c.open.enter_context(g.begin(dump, c.options.threads))
+    compilation = c.open.enter_context(g.begin(dump, c.options.threads))
+    kernels: list[str] = []
+    wide: list[bytes] = []
+    narrowed = False
     for module, largest in build_kernels(c.scheduled, g.batch, g.linked, c.options.excess_precision):
         if c.options.dump:
-            c.kernels.append(str(module))
+            kernels.append(str(module))
         if sizes:
-            c.wide += (mlir.bytecode(module),)
+            wide.append(mlir.bytecode(module))
         if sizes is not None and largest < limit:
-            c.decisive = sizes
+            narrowed = True
             narrow(module, limit)
-        c.compilation.add(module)
-    if not c.decisive:
-        c.wide = ()
+        compilation.add(module)
+    found = {"decisive": sizes, "wide": tuple(wide)} if narrowed and sizes else {"decisive": (), "wide": ()}
+    return Built(**vars(c), compilation=compilation, kernels=tuple(kernels), **found)
 
 
-def _host_flow(c: InProgress) -> None:
+def _host_flow(c: Built) -> Flowing:
     from hlo_disc.stitch.hostflow.flow import build
 
-    c.code = build(c.graph, c.plan, c.scheduled, c.placement, c.generator.device, c.decisive)
+    return Flowing(**vars(c), code=build(c.graph, c.plan, c.scheduled, c.placement, c.generator.device, c.decisive))
 
 
-def _codegen(c: InProgress) -> None:
-    c.object = c.compilation.finish(c.code.module)
+def _codegen(c: Flowing) -> Compiled:
+    return Compiled(**vars(c), object=c.compilation.finish(c.code.module))
 
 
-def _dump_graph(c: InProgress) -> Iterator[tuple[str, str]]:
+def _dump_graph(c: Read) -> Iterator[tuple[str, str]]:
     from hlo_disc.dynamic_hlo.print.stablehlo import to_stablehlo
 
     yield "stablehlo.mlir", to_stablehlo(c.graph)
 
 
-def _dump_groups(c: InProgress) -> Iterator[tuple[str, str]]:
+def _dump_groups(c: Grouped) -> Iterator[tuple[str, str]]:
     from hlo_disc.stitch.explain import groups_text
 
     yield "txt", groups_text(c.graph, c.plan)
 
 
-def _dump_launches(c: InProgress) -> Iterator[tuple[str, str]]:
+def _dump_launches(c: Formed) -> Iterator[tuple[str, str]]:
     from hlo_disc.stitch.explain import account
 
     yield "txt", launches_text(account(c.graph, c.plan, c.scheduled, None, c.generator.device))
 
 
-def _dump_memory(c: InProgress) -> Iterator[tuple[str, str]]:
+def _dump_memory(c: Placed) -> Iterator[tuple[str, str]]:
     from hlo_disc.stitch.explain import memory_text
 
     yield "txt", memory_text(c.graph, c.plan, c.placement)
 
 
-def _dump_kernels(c: InProgress) -> Iterator[tuple[str, str]]:
+def _dump_kernels(c: Built) -> Iterator[tuple[str, str]]:
     yield "mlir", "\n".join(c.kernels)
 
 
-def _dump_code(c: InProgress) -> Iterator[tuple[str, str]]:
+def _dump_code(c: Flowing) -> Iterator[tuple[str, str]]:
     yield "plan.txt", plan_text(c.account)
     yield "mlir", str(c.code.module)
 
 
-def _dump_listing(c: InProgress) -> Iterator[tuple[str, str]]:
+def _dump_listing(c: Compiled) -> Iterator[tuple[str, str]]:
     yield from c.listing.items()
 
 
-def _dump_nothing(c: InProgress) -> Iterator[tuple[str, str]]:
+def _dump_nothing(c: Request) -> Iterator[tuple[str, str]]:
     yield from ()
 
 
@@ -238,31 +293,32 @@ def compile(source: Graph | Callable[[], Graph], options: Options) -> Program:
 
     Raises what the stages raise.
     """
-    c = InProgress(source, options)
-    with OwnFloats(), _no_garbage_collection(), c.open, progress.bar([stage.name for stage in STAGES]) as begin:
-        _run(c, 0, begin)
+    times: dict[str, float] = {}
+    with OwnFloats(), _no_garbage_collection(), ExitStack() as stack, progress.bar([s.name for s in STAGES]) as begin:
+        begin(STAGES[0].name)
+        read = _run(STAGES[0], Request(source=source, options=options, open=stack), times)
         start = time.perf_counter()
-        read = c.graph
-        name = cache.name(read, options)
-        found = cache.find(options, name, read)
-        c.compile_ms["cache"] = (time.perf_counter() - start) * 1e3
+        name = cache.name(read.graph, options)
+        found = cache.find(options, name, read.graph)
+        times["cache"] = (time.perf_counter() - start) * 1e3
         if found:
-            return found._replace(compile_ms=c.compile_ms)
-        for number in range(1, len(STAGES)):
-            _run(c, number, begin)
-    program = _program(c)
-    cache.store(options, name, program, read)
+            return found._replace(compile_ms=times)
+        state = read
+        for stage in STAGES[1:]:
+            begin(stage.name)
+            state = _run(stage, state, times)
+    program = _program(state, times)
+    cache.store(options, name, program, read.graph)
     return program
 
 
-def _run(c: InProgress, number: int, begin: Callable[[str], None]) -> None:
-    stage = STAGES[number]
-    begin(stage.name)
+def _run(stage: Stage, state: Request, times: dict[str, float]) -> Any:
     start = time.perf_counter()
-    stage.run(c)
-    c.compile_ms[stage.name] = (time.perf_counter() - start) * 1e3
-    if c.options.dump:
-        _write(Path(c.options.dump), c, number, stage)
+    result = stage.run(state)
+    times[stage.name] = (time.perf_counter() - start) * 1e3
+    if result.options.dump:
+        _write(Path(result.options.dump), result, stage)
+    return result
 
 
 @contextmanager
@@ -277,14 +333,16 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _write(directory: Path, c: InProgress, number: int, stage: Stage) -> None:
+def _write(directory: Path, c: Read, stage: Stage) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"[^\w.-]", "_", c.graph.name)
     for suffix, text in stage.dump(c):
-        (directory / f"{c.serial}-{name}.{number}-{stage.name.replace(' ', '_')}.{suffix}").write_text(text)
+        (directory / f"{c.serial}-{name}.{STAGES.index(stage)}-{stage.name.replace(' ', '_')}.{suffix}").write_text(
+            text
+        )
 
 
-def _program(c: InProgress) -> Program:
+def _program(c: Compiled, compile_ms: dict[str, float]) -> Program:
     graph, code = c.graph, c.code
     needed = {value for op in graph.ops for value in op.operands}.union(graph.roots)
     return Program(
@@ -307,7 +365,7 @@ def _program(c: InProgress) -> Program:
         env=code.env,
         unread=tuple(i for i, v in enumerate(graph.inputs) if v not in needed),
         account=c.account,
-        compile_ms=c.compile_ms,
+        compile_ms=compile_ms,
     )
 
 

@@ -30,7 +30,7 @@ from hlo_disc.executable import Executable
 from hlo_disc.explain.text import full
 from hlo_disc.import_ import jax as import_jax
 from hlo_disc.options import Options
-from hlo_disc.pipeline import STAGES, InProgress, compile
+from hlo_disc.pipeline import STAGES, Compiled, Formed, Request, compile
 from hlo_disc.stitch.variant import Choice
 
 DIRECTORY = Path(__file__).parent.parent / "docs" / "internals"
@@ -68,14 +68,14 @@ def classify(x: Any, w: Any, b: Any) -> Any:
 class Made(NamedTuple):
     """The results of all stages for the example.
 
-    module: as JAX lowered it. read, simpler: the graph as it was read, and rewritten. stages: where all fields are
-    filled. dumps: the text of each stage, by its name and a suffix. executable: the linked program.
+    module: as JAX lowered it. read, simpler: the graph as it was read, and rewritten. last: the last stage's. dumps:
+    the text of each stage, by its name and a suffix. executable: the linked program.
     """
 
     module: str
     read: Graph
     simpler: Graph
-    stages: InProgress
+    last: Compiled
     dumps: dict[tuple[str, str], str]
     executable: Executable
 
@@ -91,12 +91,13 @@ def make(specs: tuple[str, ...]) -> Made:
 
     with jax.enable_x64(False), patch.object(import_jax, "read_module", noted):
         graph = sources.graph(classify, *specs)
-    c = InProgress(graph, replace(OPTIONS, dump="kept"))  # stages make texts then, which nothing here writes to files
+    shown = replace(OPTIONS, dump="kept")  # stages make texts then, which nothing here writes to files
+    c: Any = Request(source=graph, options=shown)
     dumps: dict[tuple[str, str], str] = {}
     simpler = graph
     with c.open:
         for stage in STAGES:
-            stage.run(c)
+            c = stage.run(c)
             dumps |= {(stage.name, suffix): text for suffix, text in stage.dump(c)}
             if stage.name == "rewrite":
                 simpler = c.graph
@@ -242,7 +243,7 @@ def _taken(choices: Iterable[Choice], kernels: Iterable[str], n: int, d: int) ->
     raise AssertionError("the last choice applies always")
 
 
-def _forms(c: InProgress) -> str:
+def _forms(c: Formed) -> str:
     lines = ["| n | d | kernels |", "| ---: | ---: | --- |"]
     for n, d in SIZES:
         taken = [f"`{_taken(step.choices, step.kernels, n, d)}`" for step in c.scheduled.steps.values()]
@@ -261,7 +262,7 @@ def _explained(executable: Executable) -> str:
     return _fenced(line for line in text.split("\n") if not line.startswith(("compile", "object")))
 
 
-def _env(c: InProgress) -> str:
+def _env(c: Compiled) -> str:
     env, names = c.code.env, {}
     names[env.arena], names[env.scratch] = "bytes of the arena", "bytes of a worker's scratch"
     names |= {env.symbols + i: f"the symbol {name}" for i, name in enumerate(c.code.symbols)}
@@ -275,7 +276,7 @@ def blocks() -> dict[str, str]:
     """The text of every block, by its name."""
     made, static = make(SPECS), make(STATIC)
     kernels, host, code = (made.dumps[key] for key in (("kernels", "mlir"), ("host flow", "mlir"), ("codegen", "ll")))
-    reduce = next(name for name in made.stages.scheduled.kernels if name.endswith("reduce"))
+    reduce = next(name for name in made.last.scheduled.kernels if name.endswith("reduce"))
     return {
         "stages": _stages(),
         "calls": _calls(made.executable),
@@ -289,7 +290,7 @@ def blocks() -> dict[str, str]:
         "groups": _fenced(made.dumps["fuse", "txt"].split("\n")),
         "launches": _fenced(made.dumps["schedule", "txt"].split("\n")),
         "static launches": _fenced(static.dumps["schedule", "txt"].split("\n")),
-        "forms": _forms(made.stages),
+        "forms": _forms(made.last),
         "kernel": _fenced(without(function(kernels, reduce), CONSTANT), "mlir"),
         "llvm": _fenced(_loop(function(code, f"kernels.{reduce}")), "llvm"),
         "main": _fenced(only(function(host, "main"), *MAIN), "mlir"),
@@ -298,7 +299,7 @@ def blocks() -> dict[str, str]:
         "arena": _arena(made.executable),
         "static memory": _fenced(static.dumps["memory", "txt"].split("\n")),
         "launch": _fenced(_begun(function(code, "step1"), 7, 3), "llvm"),
-        "env": _env(made.stages),
+        "env": _env(made.last),
         "explain": _explained(made.executable),
     }
 

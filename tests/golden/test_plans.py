@@ -20,7 +20,7 @@ from hlo_disc.device import Device
 from hlo_disc.import_.module import read_module
 from hlo_disc.import_.source import load_module
 from hlo_disc.options import Options
-from hlo_disc.pipeline import STAGES, InProgress
+from hlo_disc.pipeline import STAGES, Request, Targeted
 
 DEVICE = Device(simd_bytes=32, registers=16, tile_rows=4, tile_vectors=3)
 TYPES = {"f32": np.float32, "i32": np.int32, "c64": np.complex64}
@@ -187,12 +187,13 @@ def module(name: str):
 
 def plan(name: str) -> str:
     """What the stages of fusion, schedules and memory show of a program."""
-    made = InProgress(lambda: read_module(load_module(module(name))), Options())
-    made.generator = SimpleNamespace(device=DEVICE)
+    made = Request(source=lambda: read_module(load_module(module(name))), options=Options())
     texts = []
     for stage in STAGES:
-        if stage.name != "target":
-            stage.run(made)
+        if stage.name == "target":
+            made = Targeted(**vars(made), generator=SimpleNamespace(device=DEVICE))
+        else:
+            made = stage.run(made)
         if stage.name in ("fuse", "schedule", "memory"):
             texts += [f"-- {stage.name}", *(text for _, text in stage.dump(made))]
         if stage.name == "memory":

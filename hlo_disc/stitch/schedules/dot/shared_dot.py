@@ -5,8 +5,7 @@ partial[s, i, j] = sum over part s of K          result = epilogue(sum over s of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,15 +15,13 @@ from hlo_disc.dynamic_hlo.ir.graph import Op, Value, copied, make_op
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.errors import CompileError
-from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.strided import ZERO
 from hlo_disc.stitch.schedule import PART
 from hlo_disc.stitch.schedules.dot.product import Axis, Product
 from hlo_disc.stitch.schedules.row.choices import row_choices
-from hlo_disc.stitch.variant import Choice, Condition, Variant, decided
+from hlo_disc.stitch.schedules.two_launches import Half, TwoLaunches
+from hlo_disc.stitch.variant import Choice, Condition, decided
 
 if TYPE_CHECKING:
     from hlo_disc.stitch.schedules.dot.teams.team_dot import TeamDot
@@ -33,45 +30,6 @@ if TYPE_CHECKING:
 # Parts of K. Results that are few: their sums of all parts take 4 MiB. Products a result that are many.
 SLICES = 16
 FEW_RESULTS, MANY_PRODUCTS = 1 << 16, 1 << 13
-
-
-@dataclass(frozen=True)
-class SharedDot:
-    """`partial` leaves SLICES sums for each result in the workspace, `final` makes the results.
-
-    part, end: their groups. reads: what the epilogue reads, with its axes merged and as `group` knows it.
-    """
-
-    partial: Variant
-    final: Variant
-    part: Group
-    end: Group
-    group: Group
-    reads: tuple[tuple[Value, Value], ...]
-    workspace: tuple[Value, ...]
-
-    @property
-    def name(self) -> str:
-        return f"{self.partial.name}_shared"
-
-    def key(self) -> tuple:
-        return (self.group.key(), self.name)
-
-    def build(self, b: Builder, name: str) -> None:
-        self.partial.build(b, name)
-        self.final.build(b, f"{name}_final")
-
-    def launch(self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
-        inputs, output, work = buffers[: len(self.group.inputs)], buffers[len(self.group.inputs)], buffers[-1]
-        known = dict(zip(self.group.symbols, symbols, strict=True))
-        self.partial.launch(b, sizes, name, [*inputs, work], [known[n] for n in self.part.symbols])
-        given = dict(zip(self.group.inputs, inputs, strict=True))
-        at = {merged: given[value] for merged, value in self.reads} | {self.part.outputs[0]: work}
-        read = [at[v] for v in self.end.inputs]
-        self.final.launch(b, sizes, f"{name}_final", [*read, output], [known[n] for n in self.end.symbols])
-
-    def fast_bytes(self) -> Dim:
-        return Dim.max(self.partial.fast_bytes(), self.final.fast_bytes())
 
 
 def shared_dot(whole: DotVariant | TeamDot, device: Device, facts: ShapeFacts) -> Choice | None:
@@ -95,8 +53,15 @@ def shared_dot(whole: DotVariant | TeamDot, device: Device, facts: ShapeFacts) -
         return None
     room = Value(p.dtype, (Dim.min(results, FEW_RESULTS) * SLICES,))
     partial = replace(whole, group=part, product=_sliced(p, sums), slices=SLICES)
-    reads = tuple(zip(p.epilogue.inputs[1:], p.reads, strict=True))
-    shared = SharedDot(partial, final.variant, part, end, whole.group, reads, (room,))
+    given = {sums: sums} | dict(zip(p.epilogue.inputs[1:], p.reads, strict=True))  # by values with merged axes
+    shared = TwoLaunches(
+        f"{partial.name}_shared",
+        whole.group,
+        Half(partial, (*whole.group.inputs, sums), part.symbols),
+        Half(final.variant, (*(given[v] for v in end.inputs), *whole.group.outputs), end.symbols),
+        (sums,),
+        (room,),
+    )
     return Choice(shared, (Condition(results, "<=", FEW_RESULTS), Condition(depth, ">=", MANY_PRODUCTS)))
 
 

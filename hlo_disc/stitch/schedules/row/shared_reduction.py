@@ -3,59 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value, copied, make_op
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
-from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.space import row_space
 from hlo_disc.stitch.schedules.row.variant import RowVariant
+from hlo_disc.stitch.schedules.two_launches import Half, TwoLaunches
 
 
-@dataclass(frozen=True)
-class SlicedReduction:
-    """A reduction shared among blocks: `partial` leaves the results of slices in the workspace, `final` reduces them.
-
-    left: those results, as `final` reads them. symbols: those of the whole group; a half may need fewer.
-    """
-
-    partial: RowVariant
-    final: RowVariant
-    left: tuple[Value, ...]
-    workspace: tuple[Value, ...]
-    symbols: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        return self.partial.name
-
-    def key(self) -> tuple:
-        return (self.partial.key(), self.final.key())
-
-    def build(self, b: Builder, name: str) -> None:
-        self.partial.build(b, name)
-        self.final.build(b, f"{name}_final")
-
-    def launch(self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
-        group = self.partial.group
-        count = len(group.inputs)
-        work = list(buffers[len(buffers) - len(self.workspace) :])
-        known = dict(zip(self.symbols, symbols, strict=True))
-        self.partial.launch(b, sizes, name, [*buffers[:count], *work], [known[n] for n in group.symbols])
-        at = dict(zip(group.inputs, buffers, strict=False)) | dict(zip(self.left, work, strict=True))
-        outputs = buffers[count : len(buffers) - len(self.workspace)]
-        read = [at[v] for v in self.final.group.inputs]
-        self.final.launch(b, sizes, f"{name}_final", [*read, *outputs], [known[n] for n in self.final.group.symbols])
-
-    def fast_bytes(self) -> Dim:
-        return Dim.const(0)
-
-
-def sliced(whole: RowVariant, slices: int, most: int) -> SlicedReduction | None:
+def sliced(whole: RowVariant, slices: int, most: int) -> TwoLaunches | None:
     """The two halves of a group that makes nothing but one level of reductions over one axis, and what follows them.
 
     slices: into how many the axis is cut. most: so many results of a reduction there are at most when they are taken.
@@ -96,12 +55,14 @@ def sliced(whole: RowVariant, slices: int, most: int) -> SlicedReduction | None:
     part_space = row_space(partial.ops, partial.outputs, whole.facts)
     if isinstance(end_space, str) or isinstance(part_space, str):
         return None
-    return SlicedReduction(
-        replace(whole, group=partial, space=part_space, slices=slices),
-        replace(whole, group=end, space=end_space),
+    first_half = replace(whole, group=partial, space=part_space, slices=slices)
+    return TwoLaunches(
+        first_half.name,
+        group,
+        Half(first_half, (*group.inputs, *work), partial.symbols),
+        Half(replace(whole, group=end, space=end_space), (*end.inputs, *group.outputs), end.symbols),
         work,
         rooms(results, slices, most),
-        group.symbols,
     )
 
 

@@ -3,55 +3,19 @@ each part from all that comes before it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
-from hlo_disc.dynamic_hlo.ir.graph import Op, Value, make_op
+from hlo_disc.dynamic_hlo.ir.graph import Op, make_op
 from hlo_disc.dynamic_hlo.ops.combiners import monoid_kind
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
-from hlo_disc.stitch.codegen.build import Builder
-from hlo_disc.stitch.codegen.sizes import Sizes
-from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.space import row_space
 from hlo_disc.stitch.schedules.row.shared_reduction import of_slices, rooms
 from hlo_disc.stitch.schedules.row.variant import RowVariant
+from hlo_disc.stitch.schedules.two_launches import Half, TwoLaunches
 
 
-@dataclass(frozen=True)
-class SharedScan:
-    """`partial` leaves what each part of the columns comes to in the workspace, `final` makes the results."""
-
-    partial: RowVariant
-    final: RowVariant
-    workspace: tuple[Value, ...]
-
-    @property
-    def name(self) -> str:
-        return f"{self.final.name}_shared"
-
-    def key(self) -> tuple:
-        return (self.partial.key(), self.final.key())
-
-    def build(self, b: Builder, name: str) -> None:
-        self.partial.build(b, name)
-        self.final.build(b, f"{name}_final")
-
-    def launch(self, b: Builder, sizes: Sizes, name: str, buffers: Sequence[Val], symbols: Sequence[Scalar]) -> None:
-        group = self.final.group
-        read, work = buffers[: len(group.inputs)], buffers[len(buffers) - len(self.workspace) :]
-        written = buffers[len(read) : len(buffers) - len(work)]
-        known = dict(zip(group.symbols, symbols, strict=True))
-        own = [known[n] for n in self.partial.group.symbols]
-        self.partial.launch(b, sizes, name, [*read, *work], own)
-        self.final.launch(b, sizes, f"{name}_final", [*read, *work, *written], symbols)
-
-    def fast_bytes(self) -> Dim:
-        return Dim.const(0)
-
-
-def shared_scan(whole: RowVariant, most: int) -> SharedScan | None:
+def shared_scan(whole: RowVariant, most: int) -> TwoLaunches | None:
     """The two halves of a group whose cumulative ops read nothing that needs another sweep.
 
     most: so many rows there are at most when they are taken.
@@ -72,9 +36,13 @@ def shared_scan(whole: RowVariant, most: int) -> SharedScan | None:
     part_space = row_space(partial.ops, partial.outputs, whole.facts)
     if isinstance(part_space, str) or part_space.lanes_on_rows != front:
         return None
-    return SharedScan(
-        replace(whole, group=partial, space=part_space, slices=slices),
-        replace(whole, totals=work, slices=slices),
+    last = replace(whole, totals=work, slices=slices)
+    return TwoLaunches(
+        f"{last.name}_shared",
+        group,
+        Half(replace(whole, group=partial, space=part_space, slices=slices), (*group.inputs, *work), partial.symbols),
+        Half(last, (*group.inputs, *work, *group.outputs), group.symbols),
+        work,
         rooms(results, slices, most),
     )
 

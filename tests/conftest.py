@@ -159,11 +159,14 @@ def settled() -> None:
 
 @pytest.fixture
 def no_leak(settled: None) -> Iterator[None]:
-    """Checks that everything the runtime handed out during the test has come back."""
+    """Checks that everything the runtime handed out during the test has come back.
+
+    Less than before is no leak: JAX gives back late what an earlier test was given, from a thread of its own.
+    """
     from hlo_disc.ral import live_bytes
 
     gc.collect()
     before = live_bytes()
     yield
     gc.collect()
-    assert live_bytes() == before
+    assert live_bytes() <= before

@@ -81,7 +81,7 @@ def nothing_is_left(monkeypatch, emulated_targets) -> Iterator[None]:
     yield
     gc.collect()
     emulated.check()
-    assert (ral.device_blocks(), ral.live_bytes()) == before
+    assert ral.device_blocks() == before[0] and ral.live_bytes() <= before[1]  # JAX gives back late what others had
 
 
 def program(x, w, i):

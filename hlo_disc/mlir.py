@@ -7,16 +7,22 @@ imported: jaxlib alone loads in a third of the time.
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from jaxlib import _jax
 from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-from jaxlib.mlir.dialects import arith, chlo, func, gpu, llvm, math, memref, mhlo, scf, sdy, stablehlo, vector
+from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
+
+if TYPE_CHECKING:
+    from jaxlib.mlir.dialects import arith, func, gpu, llvm, math, memref, scf, vector
 
 __all__ = [
     "PassManager",
@@ -40,6 +46,18 @@ __all__ = [
     "stablehlo",
     "vector",
 ]
+
+# Dialects of what is compiled. What reads a program, and finds it in the cache, does without them: they take as long to
+# import as all of the reading.
+_COMPILED = frozenset(["arith", "func", "gpu", "llvm", "math", "memref", "scf", "vector"])
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name not in _COMPILED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    dialect = globals()[name] = importlib.import_module(f"jaxlib.mlir.dialects.{name}")  # from now on it is found there
+    return dialect
+
 
 _lock = threading.Lock()
 _passes: defaultdict[str, list[PassManager]] = defaultdict(list)

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.extend.core  # which adds settings in JAX 0.12: before the first key is made
 from jax._src import config
 from jax._src.api import _post_hook_state
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import pkgutil
 import subprocess
 import sys
@@ -64,3 +65,26 @@ def test_files_import_what_they_use():
         if modules := names.keys() & modules_in(package):
             found |= {f"{package}.{name}": sorted(names[name]) for name in not_loaded_by(package, modules)}
     assert found == {}, "they are there only when something else has imported them"
+
+
+# What makes code, or is slow to import, and what a program that is on disk has no use for.
+NOT_FOR_KNOWN_PROGRAMS = ("llvmlite", "hlo_disc.stitch", "hlo_disc.targets.translate", "jax._src.pallas")
+NOT_FOR_KNOWN_PROGRAMS += tuple(f"jaxlib.mlir.dialects.{name}" for name in ("llvm", "gpu", "memref", "vector"))
+
+
+def test_a_program_that_is_on_disk_is_found_without_what_makes_code(tmp_path):
+    code = f"""
+import sys, jax, jax.numpy as jnp, hlo_disc
+before = set(sys.modules)
+f = hlo_disc.jit(jax.nn.softmax)
+assert f(jnp.ones((2, 3))).shape == (2, 3)
+print(f.stats().compilations, *(m for m in sys.modules if m not in before and m.startswith({NOT_FOR_KNOWN_PROGRAMS})))
+"""
+    found = []
+    for _ in range(2):
+        env = os.environ | {"HLO_DISC_CACHE": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=env)
+        assert not done.returncode, done.stderr
+        found.append(done.stdout.split())
+    assert len(found[0]) > 50
+    assert found[1] == ["1"]

@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
-from jax._src import config
+from jax._src import config, core
 from jax._src.core import extend_axis_env_nd, get_axis_env
-from jax.extend import core
 
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.jitted.fallback import SPREAD

@@ -20,8 +20,8 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src.core import Primitive, jaxpr_as_fun
 from jax.core import ShapedArray
-from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from hlo_disc.errors import ShapeError, UnsupportedOpError

@@ -18,12 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import hlo_disc
-from benchmarks import kernels
-from benchmarks.peers import tree
-from benchmarks.peers.frameworks import jax as ops
-from benchmarks.peers.program import programs
+from benchmarks import kernels, tree
+from benchmarks.frameworks import jax as ops
+from benchmarks.program import programs
 
-# Sizes at which programs of `benchmarks.peers` are run.
+# Sizes at which programs are run.
 SHAPES = {
     "BERT-base": [dict(b=1, s=128)],
     "GPT-2 prefill": [dict(b=1, s=128)],

@@ -13,9 +13,9 @@ import numpy as np
 
 from benchmarks.peers import load
 from benchmarks.peers.processes import FOLDER, PeerError, Process, exported
-from benchmarks.peers.program import Program
 from benchmarks.peers.results import Compile, Shape, StreamTime, Timing
 from benchmarks.peers.results import Program as Found
+from benchmarks.program import Program
 from hlo_disc import limits
 from hlo_disc.benchmark.cost import Work
 

@@ -10,10 +10,10 @@ import jax
 import numpy as np
 
 import hlo_disc
-from benchmarks.peers import tree
-from benchmarks.peers.frameworks import jax as ops
-from benchmarks.peers.program import Program
+from benchmarks import tree
+from benchmarks.frameworks import jax as ops
 from benchmarks.peers.runner import Call, Runner
+from benchmarks.program import Program
 
 
 class _Jax(Runner):

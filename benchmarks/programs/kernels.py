@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import BOTH, KERNEL, Draw, Program, normal
+from benchmarks.program import BOTH, KERNEL, Draw, Program, normal
 
 MATRIX, VECTOR = "(n, m)", "(m)"
 CHANNELS, WORDS, WIDTH, SIZE = 96, 30522, 768, 64

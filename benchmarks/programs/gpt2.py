@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import BOTH, Draw, Program, normal
+from benchmarks.program import BOTH, Draw, Program, normal
 
 LAYERS, WIDTH, HEADS, WORDS, POSITIONS = 12, 768, 12, 50257, 1024
 

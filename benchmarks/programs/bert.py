@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import BOTH, Draw, Program
+from benchmarks.program import BOTH, Draw, Program
 
 LAYERS, WIDTH, HEADS, WORDS = 12, 768, 12, 30522
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import KERNEL, Draw, Program, normal
-from benchmarks.peers.programs import gpt2
-from benchmarks.peers.tree import leaves, mapped
+from benchmarks.program import KERNEL, Draw, Program, normal
+from benchmarks.programs import gpt2
+from benchmarks.tree import leaves, mapped
 
 RATE, MOMENTUM, DECAY, DECAY_OF_SQUARES, LEAST = 1e-3, 0.9, 0.9, 0.999, 1e-8
 CLASSES, PIXELS, HIDDEN = 10, 784, 512

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import tree
-from benchmarks.peers.frameworks import jax as ops
-from benchmarks.peers.program import Program
+from benchmarks import tree
+from benchmarks.frameworks import jax as ops
+from benchmarks.program import Program
 from hlo_disc import sources
 from hlo_disc.benchmark.cost import Work, work
 from hlo_disc.dynamic_hlo.passes.simplify import simplify

@@ -96,6 +96,10 @@ class Program:
         """Of the weights in f32."""
         return sum(x.nbytes for x in tree.leaves(self.drawn()))
 
+    def sizes(self, *values: int) -> dict[str, int]:
+        """Return sizes in the order that `shapes` has them in."""
+        return dict(zip(self.shapes[0], values, strict=True))
+
     def stream_sizes(self) -> list[dict[str, int]]:
         """STREAM distinct sizes, or as many as there are."""
         pick = random.Random(0)

@@ -16,3 +16,5 @@ ORDER = (
     "kernels",
     "overhead",
 )
+# Those that only JAX runs.
+IN_JAX = ("loops", "indexing", "products")

@@ -18,12 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import hlo_disc
-from benchmarks import kernels
-from benchmarks.peers import tree
-from benchmarks.peers.frameworks import jax as ops
-from benchmarks.peers.program import programs
+from benchmarks import in_jax
+from benchmarks.frameworks import jax as ops
+from benchmarks.program import programs
 
-# Sizes at which programs of `benchmarks.peers` are run.
+# Sizes at which programs are run.
 SHAPES = {
     "BERT-base": [dict(b=1, s=128)],
     "GPT-2 prefill": [dict(b=1, s=128)],
@@ -50,17 +49,17 @@ def drawn(*shape: int, dtype: Any = jnp.bfloat16) -> jax.Array:
 def models() -> Iterator[Case]:
     for program in programs():
         for sizes in SHAPES.get(program.name, ()):
-            args = tree.mapped(lambda x: ops.array(x, "bf16"), list(program.inputs(**sizes)))
-            weights = ops.load(program.drawn(), "bf16")
-            yield Case(f"{program.name} {sizes}", functools.partial(program.fn, ops), (weights, *args))
+            args = in_jax.weights(program, "bf16"), in_jax.inputs(program, sizes, "bf16")
+            yield Case(f"{program.name} {sizes}", in_jax.function(program), args)
 
 
 def parts() -> Iterator[Case]:
     wide = drawn(128, 3072)
     yield Case("sum", jnp.add, (wide, wide))
     yield Case("f32 to bf16", lambda x: x.astype(jnp.bfloat16), (drawn(128, 3072, dtype=jnp.float32),))
-    yield Case("layer norm", kernels.layer_norm, (drawn(128, 768), drawn(768), drawn(768)))
-    yield Case("softmax", kernels.softmax, (drawn(1536, 128),))
+    layer = {"scale": drawn(768), "bias": drawn(768)}
+    yield Case("layer norm", functools.partial(ops.layer_norm, epsilon=1e-5), (layer, drawn(128, 768)))
+    yield Case("softmax", ops.softmax, (drawn(1536, 128),))
     for approximate in (False, True):
         gelu = functools.partial(jax.nn.gelu, approximate=approximate)
         yield Case("GELU" + " with tanh" * approximate, gelu, (wide,))

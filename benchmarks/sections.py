@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import random
+import gc
 import statistics
 import time
 import unittest.mock
 import warnings
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import jax
@@ -18,12 +17,25 @@ import jax.numpy as jnp
 import numpy as np
 
 import hlo_disc
-from benchmarks import cases
-from benchmarks.cases import Family
-from benchmarks.indexing import INDEXING
-from benchmarks.measure import Pair, alternate, elapsed, error, first_call, float64, per_call
+from benchmarks import in_jax
+from benchmarks.cost import least_work
+from benchmarks.measure import per_call
+from benchmarks.program import Program, named, programs
+from benchmarks.programs import bert, training
+from benchmarks.programs.kernels import MEMORY_BOUND, no_weights
+from hlo_disc.benchmark.cost import Work
+from hlo_disc.benchmark.result import Row as Measured
+from hlo_disc.benchmark.run import error, measured
+from hlo_disc.benchmark.subjects import Case
+from hlo_disc.benchmark.turns import elapsed
 from hlo_disc.import_.handlers import HANDLERS
 from hlo_disc.limits import Limits
+
+BERT, PREFILL, DECODE = map(named, ("BERT-base", "GPT-2 prefill", "GPT-2 decode"))
+RESNET, TRAINING, LSTM = map(named, ("ResNet-50", "MLP training step", "LSTM"))
+MLP, SMALL_BERT = training.MLP, bert.SMALL
+MODELS = ((BERT, "≥ 1.05"), (PREFILL, ""), (DECODE, "≥ 1.0"), (MLP, ""))
+Sizes = Sequence[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -63,27 +75,33 @@ class Bench:
     budget: float
 
     def __post_init__(self) -> None:
-        self._params: dict[Any, Any] = {}
+        self._weights: dict[Any, Any] = {}
 
-    def params(self, family: Family) -> tuple[Any, ...]:
-        """The weights of a family as leading arguments."""
-        if family.params is None:
-            return ()
-        if family.params not in self._params:
-            self._params[family.params] = family.params()
-        return (self._params[family.params],)
+    def arguments(self, program: Program, sizes: Mapping[str, int]) -> tuple[Any, list[Any]]:
+        """Return weights and inputs, in the first type that the program is for."""
+        dtype = program.dtypes[0]
+        key = program.weights, dtype
+        if key not in self._weights:
+            self._weights[key] = in_jax.weights(program, dtype)
+        return self._weights[key], in_jax.inputs(program, sizes, dtype)
 
-    def arguments(self, family: Family, *sizes: int, **named: int) -> tuple[Any, ...]:
-        return self.params(family) + tuple(family.inputs(*sizes, **named))
+    def picked(self, shapes: Sequence[Mapping[str, int]]) -> Sequence[Mapping[str, int]]:
+        return shapes[:: max(len(shapes) // 2, 1)] if self.quick else shapes
 
+    def versus(self, sizes: Mapping[str, int], args: Any, ours: Any, theirs: Any, work: Work) -> Measured:
+        """Return the times of both at one shape, after their first calls, whose results are compared."""
+        case = Case(sizes, functools.partial(ours, *args), functools.partial(theirs, *args), work)
+        found, notes = measured(case, self.limits, self.budget, lambda text: None)
+        if found.wrong:
+            warnings.warn("; ".join(notes), stacklevel=2)
+        return found
 
-def compiled(family: Family) -> hlo_disc.JitFunction:
-    return hlo_disc.jit(family.fn, dims=family.dims)
-
-
-def fresh(family: Family) -> Any:
-    """A `jax.jit` that has compiled nothing yet: a new function object each time."""
-    return jax.jit(lambda *args: family.fn(*args))
+    def steady(self, program: Program, shapes: Sequence[Mapping[str, int]], ours: Any = None) -> Iterator[Measured]:
+        """Steady state at each shape, hlo_disc compiling once and jax.jit for each."""
+        ours, work = ours or in_jax.compiled(program), least_work(program, program.dtypes[0])
+        for sizes in shapes:
+            theirs = jax.jit(in_jax.function(program))
+            yield self.versus(sizes, self.arguments(program, sizes), ours, theirs, work(sizes))
 
 
 def warm_up() -> None:
@@ -93,121 +111,129 @@ def warm_up() -> None:
     jax.block_until_ready(jax.jit(lambda x: jnp.tanh(x) + 1)(x))
 
 
-def versus(bench: Bench, family: Family, ours: Any, sizes: Any) -> tuple[Pair, float, float]:
-    """Steady state at one shape: the two medians, the limit's seconds, and how long XLA took to compile it."""
-    args = bench.arguments(family, **sizes) if isinstance(sizes, dict) else bench.arguments(family, *sizes)
-    theirs = fresh(family)
-    cold = first_call(lambda: theirs(*args))
-    jax.block_until_ready(ours(*args))
-    pair = alternate(lambda: ours(*args), lambda: theirs(*args), bench.budget)
-    work = family.work(**sizes) if isinstance(sizes, dict) else family.work(*sizes)
-    return pair, bench.limits.seconds(*work), cold - pair.theirs
-
-
 def models(bench: Bench) -> Iterator[Row]:
     """Steady state of the models, and what compiling them costs."""
-    for family, shapes in cases.model_shapes(bench.quick):
-        ours = compiled(family)
-        first = bench.arguments(family, *shapes[0])
-        cold = first_call(functools.partial(ours, *first))
-        ratios, compile_times = [], []
-        bound = {"BERT-base": "≥ 1.05", "GPT-2 decode": "≥ 1.0"}.get(family.name, "")
-        for i, shape in enumerate(shapes):
-            pair, limit, theirs_cold = versus(bench, family, ours, shape)
-            if i == 0:
-                cold -= pair.ours
-            ratios.append(pair.ratio)
-            compile_times.append(theirs_cold)
-            yield row("models", f"{family.name} {shape}", pair, limit, bound)
-        yield Row(
-            "models", f"{family.name} geometric mean", 0, None, "", geometric(ratios), "≥ 1.25" * (family is cases.BERT)
-        )
-        theirs_cold = statistics.median(compile_times)
-        bound = "≤ 0.6" if family is cases.BERT else ""
-        yield Row("compile", f"{family.name}, cold", cold, theirs_cold, "s", cold / theirs_cold, bound)
-        yield Row("compile", f"{family.name}, compilations", ours.stats().compilations, len(shapes), "", 1)
+    for program, bound in MODELS:
+        found, ours = [], in_jax.compiled(program)
+        for one in bench.steady(program, bench.picked(program.shapes), ours):
+            found.append(one)
+            yield row("models", program, one, bound)
+        mean = geometric(found)
+        yield Row("models", f"{program.name} geometric mean", 0, None, "", mean, "≥ 1.25" * (program is BERT))
+        cold = found[0].ours.first - found[0].ours.median
+        theirs_cold = statistics.median(one.theirs.first - one.theirs.median for one in found if one.theirs)
+        bound = "≤ 0.6" if program is BERT else ""
+        yield Row("compile", f"{program.name}, cold", cold, theirs_cold, "s", cold / theirs_cold, bound)
+        yield Row("compile", f"{program.name}, compilations", ours.stats().compilations, len(found), "", 1)
 
 
-def row(section: str, case: str, pair: Pair, limit: float, bound: str) -> Row:
-    return Row(section, case, 1e3 * pair.ours, 1e3 * pair.theirs, "ms", pair.ratio, bound, limit / pair.ours)
+def row(section: str, program: Program, found: Measured, bound: str, note: str = "") -> Row:
+    assert found.theirs is not None and found.ratio is not None
+    ours, theirs, case = 1e3 * found.ours.median, 1e3 * found.theirs.median, shown(program, found.dims) + note
+    return Row(section, case, ours, theirs, "ms", found.ratio, bound, found.fraction)
 
 
-def geometric(ratios: list[float]) -> float:
-    return statistics.geometric_mean(ratios)
+def shown(program: Program, sizes: Mapping[str, int]) -> str:
+    return f"{program.name} ({', '.join(map(str, sizes.values()))})"
+
+
+def geometric(found: Sequence[Measured]) -> float:
+    return statistics.geometric_mean(one.ratio for one in found if one.ratio)
 
 
 def kernels(bench: Bench) -> Iterator[Row]:
-    """Steady state of the kernels."""
-    ratios = []
-    for family, shapes in cases.kernel_families():
-        ours = compiled(family)
-        for sizes in shapes:
-            pair, limit, _ = versus(bench, family, ours, sizes)
-            ratios.append(pair.ratio)
-            yield row("kernels", f"{family.name} {tuple(sizes.values())}", pair, limit, "≥ 1.0")
-    yield Row("kernels", "geometric mean", 0, None, "", geometric(ratios), "≥ 1.6")
+    """Steady state of the kernels that are bound by memory."""
+    found = []
+    for program in MEMORY_BOUND:
+        for one in bench.steady(program, program.shapes):
+            found.append(one)
+            yield row("kernels", program, one, "≥ 1.0")
+    yield Row("kernels", "geometric mean", 0, None, "", geometric(found), "≥ 1.6")
 
 
 def indexing(bench: Bench) -> Iterator[Row]:
     """Steady state of sorts, gathers and scatters."""
-    for family, shapes in cases.kernel_families(INDEXING):
-        ours = compiled(family)
-        for sizes in shapes:
-            pair, limit, _ = versus(bench, family, ours, sizes)
-            yield row("indexing", f"{family.name} {tuple(sizes.values())}", pair, limit, "≥ 0.8")
+    for program in (named("sort"), *programs(["indexing"])):
+        for one in bench.steady(program, program.shapes):
+            yield row("indexing", program, one, "≥ 0.8")
 
 
-def programs(bench: Bench) -> Iterator[Row]:
+def products(bench: Bench) -> Iterator[Row]:
+    """Rates of dots and attention."""
+    for program in programs(["products"]):
+        for one in bench.steady(program, bench.picked(program.shapes)):
+            assert one.theirs is not None and one.ratio is not None
+            case = f"{shown(program, one.dims)} {program.dtypes[0]}"
+            rates = 1e-9 * one.flops, 1e-9 * one.flops / one.ratio
+            yield Row("products", case, *rates, "GFLOP/s", one.ratio, "", one.fraction)
+
+
+def control_flow(bench: Bench) -> Iterator[Row]:
     """Steady state of images, training, and programs with control flow."""
-    for family, shapes, bound in cases.program_shapes(bench.quick):
-        ours = compiled(family)
-        for shape in shapes:
-            pair, limit, _ = versus(bench, family, ours, shape)
-            yield row("programs", f"{family.name} {shape}", pair, limit, bound)
+    count, greedy = programs(["loops"])
+    for program in (RESNET, TRAINING, LSTM, count, greedy):
+        for one in bench.steady(program, bench.picked(program.shapes)):
+            yield row("programs", program, one, "≥ 1.0" if program is count else "≥ 0.8")
+
+
+# The sizes at which training steps of these are timed.
+TRAINED: list[tuple[Program, Sizes]] = [
+    (SMALL_BERT, [(1, 17), (2, 64), (4, 100)]),
+    (MLP, [(32,), (256,), (1,), (100,)]),
+    (LSTM, [(128, 1), (128, 32), (128, 8)]),
+    (RESNET, [(2, 64, 64), (4, 96, 80)]),
+]
 
 
 def gradients(bench: Bench) -> Iterator[Row]:
     """A training step: a compiled loss, differentiated in a `jax.jit` of the step, and the whole step compiled."""
-    ratios: dict[str, list[float]] = {}
-    for family, shapes in cases.gradient_shapes(bench.quick):
-        loss = _loss(family.fn)
+    found: dict[str, list[Measured]] = {}
+    for program, shapes in TRAINED:
+        loss, work = _loss(in_jax.function(program)), least_work(program, "f32")
         inner = hlo_disc.jit(loss)
         ways = {"inside jax.jit": jax.jit(_step(inner)), "whole": hlo_disc.jit(_step(loss))}
-        for shape in shapes:
-            args = bench.arguments(family, *shape)
-            theirs = jax.jit(_step(loss))
-            jax.block_until_ready([call(*args) for call in (theirs, *ways.values())])
-            limit = bench.limits.seconds(*(3 * cost for cost in family.work(*shape)))
+        for values in shapes[: 1 + (program is not RESNET)] if bench.quick else shapes:
+            sizes = program.sizes(*values)
+            least = work(sizes)
+            thrice = replace(least, operations={x: 3 * n for x, n in least.operations.items()}, bytes=3 * least.bytes)
             for way, ours in ways.items():
-                pair = alternate(functools.partial(ours, *args), functools.partial(theirs, *args), bench.budget)
-                ratios.setdefault(way, []).append(pair.ratio)
-                yield row("gradients", f"{family.name} {shape}, {way}", pair, limit, "")
+                one = bench.versus(sizes, bench.arguments(program, sizes), ours, jax.jit(_step(loss)), thrice)
+                found.setdefault(way, []).append(one)
+                yield row("gradients", program, one, "", f", {way}")
         count = inner.stats().compilations
-        yield Row("gradients", f"{family.name}, compilations", count, None, "", count, "≤ 4")
-    for way, found in ratios.items():
-        yield Row("gradients", f"geometric mean, {way}", 0, None, "", geometric(found), "≥ 1.1")
+        yield Row("gradients", f"{program.name}, compilations", count, None, "", count, "≤ 4")
+    for way, all_ in found.items():
+        yield Row("gradients", f"geometric mean, {way}", 0, None, "", geometric(all_), "≥ 1.1")
 
 
+# What is differentiated at several shapes: those of ResNet-50 where no ReLU is so near to 0 that rounding decides about
+# a gradient.
+DIFFERENTIATED: list[tuple[Program, Sizes]] = [
+    (BERT, [(1, 17), (2, 33), (1, 1), (3, 8), (1, 64), (2, 5)]),
+    (RESNET, [(3, 40, 64), (1, 128, 96), (1, 64, 64), (1, 97, 64), (2, 48, 64)]),
+    (LSTM, [(17, 3), (64, 8), (1, 2), (8, 1), (33, 16), (20, 5)]),
+]
 # What is less is no error.
 _ROUNDING = float(np.finfo(np.float32).eps)
 
 
 def slopes(bench: Bench) -> Iterator[Row]:
     """Errors of gradients through a compiled loss against float64, next to XLA's, and how many programs they take."""
-    for family, shapes in cases.DIFFERENTIATED:
-        loss = _loss(family.fn)
+    for program, shapes in DIFFERENTIATED:
+        loss = _loss(in_jax.function(program))
         inner = hlo_disc.jit(loss)
-        for shape in shapes[:2] if bench.quick else shapes:
-            args = bench.arguments(family, *shape)
+        for values in shapes[:2] if bench.quick else shapes:
+            sizes = program.sizes(*values)
+            args = bench.arguments(program, sizes)
             reference = _all(float64(jax.value_and_grad(loss), args))
             results = (jax.value_and_grad(inner)(*args), jax.jit(jax.value_and_grad(loss))(*args))
-            ours, theirs = (error(_all(result), reference) for result in results)
+            ours, theirs = (error([_all(result)], [reference]) for result in results)
             ratio = max(ours, _ROUNDING) / max(theirs, _ROUNDING)
-            yield Row("slopes", f"{family.name} {shape}", ours, theirs, "error", ratio, "≤ 2")
+            yield Row("slopes", shown(program, sizes), ours, theirs, "error", ratio, "≤ 2")
         records = inner.stats().records
         for name, backward in (("forward", False), ("backward", True)):
             count = sum(record.backward is backward for record in records)
-            yield Row("slopes", f"{family.name}, compilations {name}", count, len(shapes), "", count, "≤ 2")
+            yield Row("slopes", f"{program.name}, compilations {name}", count, len(shapes), "", count, "≤ 2")
 
 
 def _all(value_and_slopes: Any) -> np.ndarray:
@@ -235,35 +261,43 @@ def _loss(fn: Any) -> Any:
     return loss
 
 
-def closed_over(bench: Bench) -> Family:
+def float64(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """Return what `fn` gives when its floats are float64, as numpy arrays."""
+
+    def widen(x: Any) -> Any:
+        return np.asarray(x, np.float64) if np.asarray(x).dtype.kind == "f" else x
+
+    with jax.enable_x64(True):
+        return jax.tree.map(np.asarray, jax.jit(fn)(*jax.tree.map(widen, tuple(args))))
+
+
+def closed_over(bench: Bench) -> Program:
     """BERT with its weights as constants of the function: the other way that users have of passing them."""
-    params = bench.params(cases.BERT)
-    return dataclasses.replace(cases.BERT, name="BERT-base, closed over", fn=_bind(cases.BERT.fn, params), params=None)
-
-
-def _bind(fn: Any, params: tuple[Any, ...]) -> Any:
-    return lambda ids, mask: fn(*params, ids, mask)
+    weights, _ = bench.arguments(BERT, BERT.shapes[0])
+    fn = lambda ops, _, *inputs: BERT.fn(ops, weights, *inputs)  # noqa: E731
+    return replace(BERT, name="BERT-base, closed over", fn=fn, weights=no_weights)
 
 
 def constants(bench: Bench) -> Iterator[Row]:
     """What compiling costs when the weights are constants."""
-    family = closed_over(bench)
-    args = bench.arguments(family, 1, 17)
+    program = closed_over(bench)
+    args = bench.arguments(program, BERT.shapes[0])
     costs = []
-    for call in (compiled(family), fresh(family)):
-        cold = first_call(functools.partial(call, *args))
-        costs.append(cold - elapsed(functools.partial(call, *args)))
-    yield Row("compile", f"{family.name}, cold", costs[0], costs[1], "s", costs[0] / costs[1], "≤ 0.6")
+    for call in (in_jax.compiled(program), jax.jit(in_jax.function(program))):
+        now = functools.partial(call, *args)
+        gc.collect()
+        costs.append(elapsed(now) - elapsed(now))
+    yield Row("compile", f"{program.name}, cold", costs[0], costs[1], "s", costs[0] / costs[1], "≤ 0.6")
 
 
 def targets(bench: Bench) -> Iterator[Row]:
     """What compiling for a GPU costs next to compiling for the CPU, with tracing and without: medians of turns."""
-    shapes = jax.eval_shape(lambda: bench.arguments(cases.BERT, 1, 17))
+    specs = jax.eval_shape(lambda: bench.arguments(BERT, BERT.shapes[0]))
     seconds: dict[str, list[tuple[float, float]]] = {"cpu": [], "cuda": []}
     for _ in range(3 if bench.quick else 7):
         for target, times in seconds.items():
             start = time.perf_counter()
-            lowered = hlo_disc.jit(cases.BERT.fn, dims=cases.BERT.dims, target=target).lower(*shapes)
+            lowered = in_jax.compiled(BERT, target=target).lower(*specs)
             traced = time.perf_counter()
             lowered.compile()
             end = time.perf_counter()
@@ -276,14 +310,13 @@ def targets(bench: Bench) -> Iterator[Row]:
 
 def stream(bench: Bench) -> Iterator[Row]:
     """40 distinct BERT shapes one after the other, compilation and all."""
-    shapes = cases.stream(40)
-    for family in (cases.BERT, closed_over(bench)):
-        inputs = [bench.arguments(family, *shape) for shape in shapes]
-        ours_total = run_all(compiled(family), inputs)
+    for program in (BERT, closed_over(bench)):
+        inputs = [bench.arguments(program, sizes) for sizes in program.stream_sizes()]
+        ours_total = run_all(in_jax.compiled(program), inputs)
         sample = inputs[::8] if bench.quick else inputs
-        theirs_total = run_all(fresh(family), sample) * len(inputs) / len(sample)
+        theirs_total = run_all(jax.jit(in_jax.function(program)), sample) * len(inputs) / len(sample)
         note = f", jax.jit extrapolated from {len(sample)}" if len(sample) < len(inputs) else ""
-        case = f"{family.name}, {len(inputs)} shapes{note}"
+        case = f"{program.name}, {len(inputs)} shapes{note}"
         yield Row("stream", case, ours_total, theirs_total, "s", theirs_total / ours_total, "≥ 15")
 
 
@@ -293,23 +326,23 @@ def run_all(call: Any, inputs: list[tuple[Any, ...]]) -> float:
 
 
 def recompilations(bench: Bench) -> Iterator[Row]:
-    """30 random (batch, length) pairs after the first call: nothing may be compiled."""
-    pick = random.Random(3)
-    for family in (cases.BERT, cases.PREFILL, cases.DECODE):
-        ours = compiled(family)
-        ours(*bench.arguments(family, 2, 9))
+    """30 shapes after the first call: nothing may be compiled."""
+    for program in (BERT, PREFILL, DECODE):
+        ours = in_jax.compiled(program)
+        ours(*bench.arguments(program, program.sizes(2, 9)))
         first = ours.stats().compilations
-        for _ in range(10 if bench.quick else 30):
-            jax.block_until_ready(ours(*bench.arguments(family, pick.randint(1, 4), pick.randint(1, 40))))
+        for sizes in program.stream_sizes()[: 10 if bench.quick else 30]:
+            jax.block_until_ready(ours(*bench.arguments(program, sizes)))
         again = ours.stats().compilations - first
-        yield Row("recompilations", f"{family.name}, random shapes", again, None, "", again, "≤ 0")
+        yield Row("recompilations", f"{program.name}, random shapes", again, None, "", again, "≤ 0")
 
 
 def memory(bench: Bench) -> Iterator[Row]:
     """Peak temporary memory of BERT at (4, 128)."""
-    args = bench.arguments(cases.BERT, 4, 128)
-    ours = compiled(cases.BERT).lower(*args).compile().memory(b=4, s=128).temporary / 2**20
-    theirs = fresh(cases.BERT).lower(*args).compile().memory_analysis().temp_size_in_bytes / 2**20
+    sizes = BERT.sizes(4, 128)
+    args = bench.arguments(BERT, sizes)
+    ours = in_jax.compiled(BERT).lower(*args).compile().memory(**sizes).temporary / 2**20
+    theirs = jax.jit(in_jax.function(BERT)).lower(*args).compile().memory_analysis().temp_size_in_bytes / 2**20
     yield Row("memory", "BERT (4, 128), temporary", ours, theirs, "MiB", ours / theirs, "≤ 1.1")
 
 
@@ -318,21 +351,20 @@ def overhead(bench: Bench) -> Iterator[Row]:
     x = jnp.ones(8, jnp.float32)
     ours, theirs = hlo_disc.jit(lambda x: x + 1, dims={"x": "(n)"}), jax.jit(lambda x: x + 1)
     jax.block_until_ready((ours(x), theirs(x)))
-    pair = Pair(per_call(lambda: ours(x)), per_call(lambda: theirs(x)))
-    yield Row("overhead", "x + 1 on f32[8], eager", 1e6 * pair.ours, 1e6 * pair.theirs, "µs", 1e6 * pair.ours, "≤ 12")
+    a, b = (1e6 * per_call(functools.partial(call, x)) for call in (ours, theirs))
+    yield Row("overhead", "x + 1 on f32[8], eager", a, b, "µs", a, "≤ 12")
 
     arrays = [x + i for i in range(300)]
     for used, fn in (("all used", lambda xs: sum(xs)), ("one used", lambda xs: xs[0] + 1)):
         ours300, theirs300 = hlo_disc.jit(fn), jax.jit(fn)
         jax.block_until_ready((ours300(arrays), ours300(arrays), theirs300(arrays)))
-        pair = Pair(*(per_call(functools.partial(call, arrays), 200) for call in (ours300, theirs300)))
-        what = f"300 arrays of f32[8], {used}, eager"
-        yield Row("overhead", what, 1e6 * pair.ours, 1e6 * pair.theirs, "µs", pair.ours / pair.theirs, "≤ 1")
+        a, b = (1e6 * per_call(functools.partial(call, arrays), 200) for call in (ours300, theirs300))
+        yield Row("overhead", f"300 arrays of f32[8], {used}, eager", a, b, "µs", a / b, "≤ 1")
 
     for leaves in (1, 100, 300):
-        pair = fallen_back(leaves)
+        a, b = fallen_back(leaves)
         name = f"what runs through jax.jit, {leaves} {'leaf' if leaves == 1 else 'leaves'}"
-        yield Row("overhead", name, 1e6 * pair.ours, 1e6 * pair.theirs, "µs", 1 / pair.ratio, "≤ 1.1")
+        yield Row("overhead", name, a, b, "µs", a / b, "≤ 1.1")
 
     def chain(count: int) -> Any:
         def chained(x):
@@ -349,35 +381,46 @@ def overhead(bench: Bench) -> Iterator[Row]:
     yield Row("overhead", f"x + 1, {count} chained in jax.jit, each", 1e6 * cost, None, "µs", 1e6 * cost, "≤ 0.5")
 
 
-def fallen_back(leaves: int, turns: int = 40) -> Pair:
-    """A call of a function that cannot be compiled, for want of an op; the best of turns."""
+def fallen_back(leaves: int, turns: int = 40) -> tuple[float, float]:
+    """Microseconds of a call of a function that cannot be compiled, for want of an op; the best of turns."""
     tree = jnp.ones(8) if leaves == 1 else {f"leaf{k}": jnp.ones(8) for k in range(leaves)}
     with warnings.catch_warnings(), unittest.mock.patch.dict(HANDLERS):
         warnings.simplefilter("ignore", hlo_disc.FallbackWarning)
         del HANDLERS["stablehlo.cosine"]
         calls = [functools.partial(jit(lambda t: jax.tree.map(jnp.cos, t)), tree) for jit in (hlo_disc.jit, jax.jit)]
         jax.block_until_ready([call() for call in calls])
-    return Pair(*map(min, zip(*([per_call(call, 10, 1) for call in calls] for _ in range(turns)), strict=True)))
+    ours, theirs = zip(*([per_call(call, 10, 1) for call in calls] for _ in range(turns)), strict=True)
+    return 1e6 * min(ours), 1e6 * min(theirs)
+
+
+# The sizes at which errors are looked at; those of kernels are the last ones.
+ACCURACY: list[tuple[Program, Sizes]] = [
+    (BERT, [(2, 77)]),
+    (PREFILL, [(2, 33)]),
+    (DECODE, [(2, 40)]),
+    (MLP, [(33,)]),
+    (RESNET, [(1, 224, 224), (2, 97, 65), (1, 33, 32), (3, 64, 96), (1, 160, 128), (5, 48, 33)]),
+    (TRAINING, [(1,), (2,), (7,), (32,), (100,), (257,)]),
+    (LSTM, [(128, 1), (17, 3), (64, 8), (1, 2), (33, 16), (100, 5)]),
+]
 
 
 def accuracy(bench: Bench) -> Iterator[Row]:
-    """Error against float64, next to XLA's; the programs at several shapes, from one executable."""
-    chosen: list[tuple[Family, list[Any]]] = [(cases.BERT, [(2, 77)]), (cases.PREFILL, [(2, 33)])]
-    chosen += [(cases.DECODE, [(2, 40)]), (cases.MLP, [(33,)])]
-    chosen += [(family, shapes[-1:]) for family, shapes in cases.kernel_families()]
-    chosen += [(family, shapes[:2] if bench.quick else shapes) for family, shapes in cases.ACCURACY]
-    for family, shapes in chosen:
-        function = compiled(family)
-        for sizes in shapes:
-            args = bench.arguments(family, **sizes) if isinstance(sizes, dict) else bench.arguments(family, *sizes)
-            reference = float64(family.fn, args)
-            ours, theirs = error(function(*args), reference), error(fresh(family)(*args), reference)
-            shown = tuple(sizes.values()) if isinstance(sizes, dict) else sizes
-            ratio = ours / theirs if theirs else 1.0
-            yield Row("accuracy", f"{family.name} {shown}", ours, theirs, "error", ratio, "≤ 2")
+    """Error against float64, next to XLA's; some programs at several shapes, from one executable."""
+    last: list[tuple[Program, Sizes]] = [(program, [tuple(program.shapes[-1].values())]) for program in MEMORY_BOUND]
+    for program, shapes in (*ACCURACY, *last):
+        ours = in_jax.compiled(program)
+        for values in shapes[:2] if bench.quick else shapes:
+            sizes = program.sizes(*values)
+            args = bench.arguments(program, sizes)
+            fn = in_jax.function(program)
+            reference = float64(fn, args)
+            found, theirs = error(ours(*args), reference), error(jax.jit(fn)(*args), reference)
+            ratio = found / theirs if theirs else 1.0
+            yield Row("accuracy", shown(program, sizes), found, theirs, "error", ratio, "≤ 2")
         if len(shapes) > 1:
-            count = function.stats().compilations
-            yield Row("accuracy", f"{family.name}, compilations", count, len(shapes), "", count, "≤ 1")
+            count = ours.stats().compilations
+            yield Row("accuracy", f"{program.name}, compilations", count, len(shapes), "", count, "≤ 1")
 
 
 SECTIONS = {
@@ -386,7 +429,8 @@ SECTIONS = {
     "targets": targets,
     "kernels": kernels,
     "indexing": indexing,
-    "programs": programs,
+    "products": products,
+    "programs": control_flow,
     "gradients": gradients,
     "slopes": slopes,
     "memory": memory,

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ JITTED = """
 import json, sys, time
 import jax
 import hlo_disc
-from benchmarks import models
+from benchmarks import in_jax
+from benchmarks.program import named
 from hlo_disc import executable
 from hlo_disc.import_ import jax as importing
 
@@ -62,9 +64,10 @@ def timed(holder, name):
 
 timed(importing, "read_module")
 timed(executable.Executable, "__init__")
-params, inputs = models.bert_params(), models.bert_inputs(2, 9)
-f = hlo_disc.jit(models.bert, cache=sys.argv[1])
-jax.block_until_ready(f(params, *inputs))
+bert = named("BERT-base")
+weights, inputs = in_jax.weights(bert), in_jax.inputs(bert, bert.sizes(2, 9))
+f = hlo_disc.jit(in_jax.function(bert), cache=sys.argv[1])
+jax.block_until_ready(f(weights, inputs))
 stages = f.stats().records[0].stages_ms
 print(json.dumps({"compiled": "codegen" in stages, "ready": sum(taken.values()) + stages["cache"] / 1e3}))
 """
@@ -74,21 +77,23 @@ RESIDENT = """
 import json, statistics, sys, time
 import jax
 import hlo_disc
-from benchmarks import models
+from benchmarks import in_jax
+from benchmarks.program import named
 
-params, inputs = models.bert_params(), models.bert_inputs(4, 128)
+bert = named("BERT-base")
+weights, inputs = in_jax.weights(bert), in_jax.inputs(bert, bert.sizes(4, 128))
 if sys.argv[1] == "jax":
-    f = jax.jit(models.bert)
+    f = jax.jit(in_jax.function(bert))
 else:
-    f = hlo_disc.jit(models.bert, packed_bytes=int(sys.argv[1]), cache="")
+    f = hlo_disc.jit(in_jax.function(bert), packed_bytes=int(sys.argv[1]), cache="")
 times = []
 for _ in range(12):
     start = time.perf_counter()
-    jax.block_until_ready(f(params, *inputs))
+    jax.block_until_ready(f(weights, inputs))
     times.append(time.perf_counter() - start)
-weights = sum(x.nbytes for x in jax.tree.leaves(params))
+size = sum(x.nbytes for x in jax.tree.leaves(weights))
 status = dict(line.split(":") for line in open("/proc/self/status") if line.startswith("VmRSS"))
-print(json.dumps([int(status["VmRSS"].split()[0]) * 1024, statistics.median(times[4:]), weights]))
+print(json.dumps([int(status["VmRSS"].split()[0]) * 1024, statistics.median(times[4:]), size]))
 """
 
 
@@ -107,22 +112,24 @@ def save(folder: Path) -> dict[str, Path]:
     import jax
 
     import hlo_disc
-    from benchmarks import models
+    from benchmarks import in_jax
+    from benchmarks.program import named
 
     sys.path.insert(0, str(ROOT / "examples"))
     import minilm
 
-    programs = {"MiniLM": (minilm.embed, minilm.load_params()), "BERT-base": (models.bert, models.bert_params())}
+    params, bert = minilm.load_params(), named("BERT-base")
+    weights, fn = in_jax.weights(bert), in_jax.function(bert)
+    programs: dict[str, Callable[..., Any]] = {
+        "MiniLM": lambda ids, mask: minilm.embed(params, ids, mask),
+        "BERT-base": lambda ids, mask: fn(weights, [ids, mask]),
+    }
     paths = {}
-    for name, (fn, params) in programs.items():
+    for name, program in programs.items():
         paths[name] = folder / f"{name}.disc"
         spec = jax.ShapeDtypeStruct((2, 9), "int32")
         dims = {"ids": "(b, s)", "mask": "(b, s)"}
-
-        def program(ids: Any, mask: Any, fn: Any = fn, params: Any = params) -> Any:
-            return fn(params, ids, mask)
-
-        hlo_disc.compile(program, spec, spec, dims=dims, cache="").save(paths[name])
+        hlo_disc.compile(program, spec, spec, dims=dims, constraints="s <= 512", cache="").save(paths[name])
     return paths
 
 

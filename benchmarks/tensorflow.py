@@ -6,24 +6,14 @@ Ways take turns in one process; times are medians of runs of calls, differences 
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable
-from typing import Any
 
 import click
 import tensorflow as tf
 
 import hlo_disc.tensorflow
+from benchmarks.measure import per_call
 
 CALLS = 500
-
-
-def microseconds(call: Callable[[], Any]) -> float:
-    """Of one of many calls."""
-    start = time.perf_counter()
-    for _ in range(CALLS):
-        call()
-    return (time.perf_counter() - start) / CALLS * 1e6
 
 
 @click.command()
@@ -39,7 +29,7 @@ def main(rounds: int) -> None:
         "hlo_disc's op": lambda: op([x]),
         "the compiled function": lambda: compiled(x),
     }
-    turns = [{name: microseconds(call) for name, call in ways.items()} for _ in range(rounds)]
+    turns = [{name: 1e6 * per_call(call, CALLS, 1) for name, call in ways.items()} for _ in range(rounds)]
     for name in ways:
         taken = statistics.median(turn[name] for turn in turns)
         more = statistics.median(turn[name] - turn["tf.identity"] for turn in turns)

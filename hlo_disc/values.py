@@ -138,13 +138,6 @@ def given(result: Result, wrap: bool) -> Callable[[Any], Any] | None:
     return functools.partial(new_array, weak=result.weak) if wrap else None
 
 
-def given_in_jit(result: Result) -> Callable[[Any], Any] | None:
-    """Return a conversion of a result traced by `jax.jit` to what the call returns; None for none."""
-    from hlo_disc.ral.contexts.jax import weakly_typed
-
-    return weakly_typed if result.weak else given(result, wrap=False)
-
-
 def _key_data(keys: Any, dtype: Any) -> Any:
     from hlo_disc.ral.contexts.jax import key_data
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 import hlo_disc
-from benchmarks.measure import alternate
+from hlo_disc.benchmark.turns import take_turns
 from hlo_disc.conformance.checks import mismatch
 
 MOST_COMPILATIONS = 3
@@ -76,8 +76,9 @@ def run(program: Program, seconds: float) -> Outcome:
         outcome.wrong = outcome.wrong or (text and f"at {n}: {text}")
     for n in program.sizes if seconds else ():
         args = arguments(n)
-        pair = alternate(functools.partial(ours, *args), functools.partial(theirs, *args), seconds)
-        outcome.ratios[n], outcome.ms[n] = pair.ratio, 1e3 * pair.ours
+        calls = [functools.partial(call, *args) for call in (ours, theirs)]
+        mine, other = map(statistics.median, take_turns(calls, seconds))
+        outcome.ratios[n], outcome.ms[n] = other / mine, 1e3 * mine
     stats = ours.stats()
     outcome.fallbacks = [fallback.reason for fallback in stats.fallbacks]
     outcome.compilations = [record.reason for record in stats.records]

@@ -1,10 +1,8 @@
 """hlo_disc beside other compilers and runtimes on the same programs: `make peers`.
 
-program.py      what a program is           programs/    a file each: shapes, weights, the program once for all
-frameworks/     what programs are written in, for JAX, PyTorch and TensorFlow
 runners/        who runs them: a file an environment, with its peers; runner.py, reader.py    what they share
 export.py       programs as ONNX files, for those who read them
 worker.py       the process of one peer     processes.py    such processes, and the environments
-harness.py      their turns                 cost.py, load.py    the least work, and what else runs meanwhile
+harness.py      their turns                 load.py    what else runs meanwhile
 results.py      the figures as JSON         page.py, tables.py, compare.py    what is made of them
 """

@@ -18,11 +18,11 @@ import click
 import llvmlite.binding as llvm
 from rich.console import Console
 
+from benchmarks.cost import least_work
 from benchmarks.peers import compare, page, results, tables
-from benchmarks.peers.cost import least_work
 from benchmarks.peers.harness import Budget, Measurement
 from benchmarks.peers.processes import FOLDER, ROOT, PeerError, Process, described, made, modules
-from benchmarks.peers.program import Program, programs
+from benchmarks.program import Program, programs
 from hlo_disc import limits
 
 FEATURES = ("avx2", "avx512f", "avx512bf16", "amx-bf16")

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.peers.frameworks import torch as ops
-from benchmarks.peers.program import Program, programs
+from benchmarks.frameworks import torch as ops
 from benchmarks.peers.runners.torch import Module
+from benchmarks.program import Program, programs
 
 
 def embedding_bag(table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

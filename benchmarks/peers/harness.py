@@ -13,11 +13,12 @@ import numpy as np
 
 from benchmarks.peers import load
 from benchmarks.peers.processes import FOLDER, PeerError, Process, exported
-from benchmarks.peers.program import Program
 from benchmarks.peers.results import Compile, Shape, StreamTime, Timing
 from benchmarks.peers.results import Program as Found
+from benchmarks.program import Program
 from hlo_disc import limits
 from hlo_disc.benchmark.cost import Work
+from hlo_disc.benchmark.run import error
 
 # Relative errors from which on a result is wrong, and not of lower precision.
 WRONG = {"f32": 0.02, "bf16": 0.5}
@@ -84,9 +85,9 @@ class Measurement:
                 compiled[name] = found
         shapes = [self._shape(sizes, compiled) for sizes in self.program.shapes]
         errors = {n: e for n in self._present() if (e := self._attempt(n, self._error, want)) is not None}
-        for name, error in errors.items():
-            if not error <= WRONG[self.dtype]:
-                self.missing[name] = f"gives a wrong result: its error is {error:.2g}"
+        for name, off in errors.items():
+            if off > WRONG[self.dtype]:
+                self.missing[name] = f"gives a wrong result: its error is {off:.2g}"
                 for shape in shapes:
                     shape["times"].pop(name, None)
                 del compiled[name]
@@ -198,8 +199,7 @@ class Measurement:
         got = self._result(self.processes[name])
         if [x.shape for x in got] != [x.shape for x in want]:
             raise PeerError(f"gives shapes {[x.shape for x in got]} instead of {[x.shape for x in want]}")
-        pairs = [(x, y) for x, y in zip(got, want, strict=True) if y.size]
-        return max((float(np.abs(x - y).max() / max(np.abs(y).max(), 1e-300)) for x, y in pairs), default=0.0)
+        return error(got, want)
 
     def _compile(self, name: str, before: Mapping[str, Compile]) -> Compile:
         """before: what others took."""

@@ -21,8 +21,8 @@ class PeerError(Exception):
     """What a peer said that it cannot, or that it ended or took too long."""
 
 
-def environment(module: str) -> Path:
-    return ROOT / (".venv" if module == "jax" else f".venv-{module}")
+def environment(module: str, checkout: Path = ROOT) -> Path:
+    return checkout / (".venv" if module == "jax" else f".venv-{module}")
 
 
 def modules() -> list[str]:
@@ -51,19 +51,23 @@ def described(module: str) -> list[dict[str, Any]]:
     return json.loads(done.stdout)
 
 
-def _command(module: str, *arguments: str) -> list[str]:
-    python = environment(module) / "bin" / "python"
+def _command(module: str, *arguments: str, checkout: Path = ROOT) -> list[str]:
+    python = environment(module, checkout) / "bin" / "python"
     return [str(python), "-W", "ignore", "-m", "benchmarks.peers.worker", module, *arguments]
 
 
 class Process:
-    """One peer. What it writes goes to a log."""
+    """One peer, by the environment of a checkout. What it writes goes to a log."""
 
-    def __init__(self, module: str, name: str):
+    def __init__(self, module: str, name: str, checkout: Path = ROOT):
         self.name = name
         self._log = (FOLDER / f"{name.replace(' ', '-')}.log").open("a")
         self._process = subprocess.Popen(
-            _command(module, name), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
+            _command(module, name, checkout=checkout),
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
         )
         self._selector = selectors.DefaultSelector()
         assert self._process.stdin is not None and self._process.stdout is not None

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from ml_dtypes import bfloat16
 
-from benchmarks.peers.program import Program
 from benchmarks.peers.runner import Runner
+from benchmarks.program import Program
 
 THREADS = len(os.sched_getaffinity(0))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import Program
+from benchmarks.program import Program
 
 Call = Callable[[list[Any]], Any]
 

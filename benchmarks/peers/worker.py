@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers import load
-from benchmarks.peers.program import programs
 from benchmarks.peers.runner import Call, Runner
+from benchmarks.program import programs
 
 # Calls that are shorter are timed several at once, and a turn takes about so long; seconds.
 SHORT, TURN = 1e-3, 0.1

@@ -66,7 +66,7 @@ def run(
             open_.enter_context(jax.default_device(jax.local_devices(backend="cpu")[0]))
         rows, notes = [], dict.fromkeys(subject.notes)
         for case in subject.cases:
-            row, said = _measured(case, found, seconds, report)
+            row, said = measured(case, found, seconds, report)
             rows.append(row)
             notes.update(dict.fromkeys(said))
     return Benchmark(
@@ -85,7 +85,7 @@ def _size(name: str, size: Any) -> int:
     return int(size)
 
 
-def _measured(case: subjects.Case, found: limits.Limits, seconds: float, report: Report) -> tuple[Row, list[str]]:
+def measured(case: subjects.Case, found: limits.Limits, seconds: float, report: Report) -> tuple[Row, list[str]]:
     """The row, and what one should know of it."""
     at = f"{shown(case.dims)}: " if case.dims else ""
     notes = []
@@ -122,16 +122,21 @@ def _first(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def compare(results: Sequence[Any], references: Sequence[Any]) -> tuple[float, str]:
-    """The largest difference, each by the largest value of its reference; and what is more than rounding explains."""
-    worst, wrong = 0.0, ""
-    for i, (got, want) in enumerate(zip(map(np.asarray, results), map(np.asarray, references), strict=True)):
-        if text := mismatch("like XLA", got, want):
-            wrong = wrong or f"result {i}: {text}"
-        worst = max(worst, _difference(got, want) if got.shape == want.shape else np.inf)
-    return worst, wrong
+    """Return the error, and what is more than rounding explains."""
+    pairs = enumerate(zip(map(np.asarray, results), map(np.asarray, references), strict=True))
+    texts = ((i, mismatch("like XLA", got, want)) for i, (got, want) in pairs)
+    return error(results, references), next((f"result {i}: {text}" for i, text in texts if text), "")
+
+
+def error(results: Sequence[Any], references: Sequence[Any]) -> float:
+    """Return the largest difference of all results, each by the largest value of its reference."""
+    pairs = zip(map(np.asarray, results), map(np.asarray, references), strict=True)
+    return max((_difference(got, want) for got, want in pairs), default=0.0)
 
 
 def _difference(got: np.ndarray, want: np.ndarray) -> float:
+    if got.shape != want.shape:
+        return np.inf
     wide = np.complex128 if want.dtype.kind == "c" else np.float64
     got, want = got.astype(wide), want.astype(wide)
     with np.errstate(all="ignore"):

@@ -15,9 +15,8 @@ from jax import lax
 from playwright.sync_api import expect
 
 import hlo_disc
-from benchmarks.models import bert, bert_inputs, bert_params
-from benchmarks.training import training_inputs, training_state, training_step
-from benchmarks.vision import resnet, resnet_inputs, resnet_params
+from benchmarks import in_jax
+from benchmarks.program import named
 from hlo_disc.account import parse
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
@@ -32,27 +31,26 @@ class Explained(NamedTuple):
     executable: hlo_disc.Executable
 
 
-def _bert() -> tuple[hlo_disc.Executable, Any]:
-    params = bert_params()
-
-    def encoder(ids, mask):
-        return bert(params, ids, mask)
-
-    return hlo_disc.compile(encoder, "i32[b, s]", "i32[b, s]", constraints="s <= 512"), bert_inputs(1, 24)
-
-
-def _resnet() -> tuple[hlo_disc.Executable, Any]:
-    params = resnet_params()
-    return hlo_disc.compile(lambda x: resnet(params, x), "f32[b, h, w, 3]"), resnet_inputs(1, 64, 64)
+def closed_over(name: str, spec: str, *sizes: int) -> tuple[hlo_disc.Executable, Any]:
+    """A program of `benchmarks`, its weights constants. spec: of each input."""
+    program = named(name)
+    weights, fn = in_jax.weights(program), in_jax.function(program)
+    inputs = in_jax.inputs(program, program.sizes(*sizes))
+    specs = [spec] * len(inputs)
+    return hlo_disc.compile(lambda *inputs: fn(weights, inputs), *specs, constraints=program.constraints), inputs
 
 
-def _training() -> tuple[hlo_disc.Executable, Any]:
-    f = hlo_disc.jit(training_step, dims={"x": "(n, _)", "labels": "(n)"})
-    inputs = training_inputs(8)
-    return f.lower(training_state(), *inputs[-2:]).compile(), (training_state(), *inputs[-2:])
+def training_step() -> tuple[hlo_disc.Executable, Any]:
+    program = named("MLP training step")
+    args = in_jax.weights(program), in_jax.inputs(program, program.sizes(8))
+    return in_jax.compiled(program).lower(*args).compile(), args
 
 
-MAKERS = {"bert": _bert, "resnet": _resnet, "training": _training}
+MAKERS = {
+    "bert": lambda: closed_over("BERT-base", "i32[b, s]", 1, 24),
+    "resnet": lambda: closed_over("ResNet-50", "f32[b, h, w, 3]", 1, 64, 64),
+    "training": training_step,
+}
 
 
 @pytest.fixture(scope="module", params=MAKERS)

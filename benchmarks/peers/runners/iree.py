@@ -14,9 +14,9 @@ import iree.compiler.tools as compiler
 import iree.runtime as runtime
 import numpy as np
 
-from benchmarks.peers.program import Program
 from benchmarks.peers.reader import OnnxReader
 from benchmarks.peers.runner import Call
+from benchmarks.program import Program
 
 # What its documentation says of speed. Tiles of some programs need more of the stack than it allows itself, and a few
 # programs compile only with fewer optimizations.

@@ -9,11 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-import hlo_disc
-from benchmarks.peers import tree
-from benchmarks.peers.frameworks import jax as ops
-from benchmarks.peers.program import Program
+from benchmarks import in_jax
+from benchmarks.frameworks import jax as ops
 from benchmarks.peers.runner import Call, Runner
+from benchmarks.program import Program
 
 
 class _Jax(Runner):
@@ -21,20 +20,15 @@ class _Jax(Runner):
 
     def load(self, program: Program, dtype: str, file: Path | None) -> None:
         super().load(program, dtype, file)
-        self._weights = ops.load(program.drawn(), dtype)
+        self._weights = in_jax.weights(program, dtype)
 
     def prepare(self, cold: bool) -> Call:
         if cold:
             jax.clear_caches()
-        program = self.program
-
-        def function(weights: Any, inputs: Any) -> list[Any]:
-            return tree.leaves(program.fn(ops, weights, *inputs))
-
-        self._compiled = self._jit(function)
+        self._compiled = self._jit()
         return lambda inputs: self._compiled(self._weights, inputs)
 
-    def _jit(self, function: Any) -> Any:
+    def _jit(self) -> Any:
         raise NotImplementedError
 
     def native(self, arrays: Sequence[np.ndarray]) -> list[Any]:
@@ -51,9 +45,8 @@ class HloDisc(_Jax):
     name, about, ours = "hlo_disc (JAX)", "hlo_disc.jit with dims", True
     packages = ("hlo_disc", "jax", "jaxlib", "llvmlite")
 
-    def _jit(self, function: Any) -> Any:
-        dims, constraints = {"inputs": list(self.program.dims)}, self.program.constraints
-        return hlo_disc.jit(function, dims=dims, constraints=constraints, fallback=False)
+    def _jit(self) -> Any:
+        return in_jax.compiled(self.program, fallback=False)
 
     def compilations(self) -> int:
         return self._compiled.stats().compilations
@@ -62,8 +55,8 @@ class HloDisc(_Jax):
 class Jit(_Jax):
     name, about, dynamic = "jax.jit", "XLA, which knows every shape", False
 
-    def _jit(self, function: Any) -> Any:
-        return jax.jit(function)
+    def _jit(self) -> Any:
+        return jax.jit(in_jax.function(self.program))
 
     def compilations(self) -> int:
         return self._compiled._cache_size()

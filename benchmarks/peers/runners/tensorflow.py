@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 import hlo_disc.tensorflow
-from benchmarks.peers import tree
-from benchmarks.peers.frameworks import tensorflow as ops
-from benchmarks.peers.program import Program
+from benchmarks import tree
+from benchmarks.frameworks import tensorflow as ops
 from benchmarks.peers.runner import Call, Runner
+from benchmarks.program import Program
 
 
 class _TensorFlow(Runner):

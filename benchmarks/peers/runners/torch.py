@@ -11,10 +11,10 @@ import torch
 from torch._inductor.cpu_vec_isa import pick_vec_isa
 from torch._inductor.utils import fresh_cache
 
-from benchmarks.peers import tree
-from benchmarks.peers.frameworks import torch as ops
-from benchmarks.peers.program import Program
+from benchmarks import tree
+from benchmarks.frameworks import torch as ops
 from benchmarks.peers.runner import Call, Runner
+from benchmarks.program import Program
 
 torch._dynamo.config.recompile_limit = 64
 torch._dynamo.config.accumulated_recompile_limit = 1024

@@ -19,9 +19,9 @@ from tvm.relax.frontend.onnx import from_onnx
 from tvm.s_tir import dlight
 from tvm.target.codegen import llvm_get_system_cpu
 
-from benchmarks.peers.program import Program
 from benchmarks.peers.reader import THREADS, OnnxReader
 from benchmarks.peers.runner import Call
+from benchmarks.program import Program
 
 # It takes every second core for a thread of the one before, and would bind two threads to the same.
 os.environ |= {"TVM_NUM_THREADS": str(THREADS), "TVM_BIND_THREADS": "0"}

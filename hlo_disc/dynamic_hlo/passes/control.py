@@ -16,10 +16,9 @@ from hlo_disc.dynamic_hlo.ir.dependence import backward_slice, live_ops
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Value, copied, has_effect, is_array, make_op, substitute
 from hlo_disc.dynamic_hlo.ops.cost import free_ops, is_expensive
 from hlo_disc.dynamic_hlo.ops.table import kind
-from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.dynamic_hlo.sizes.dim import dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 
-ONE = Dim.const(1)
 # Kinds of ops that are worth doing once instead of in every iteration, whatever their size.
 _HEAVY = ("reduce", "dot", "sort", "scatter", "assemble")
 

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.reductions import combined
 from hlo_disc.dynamic_hlo.print.text import dense_array, tensor_type, value_type
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 
 if TYPE_CHECKING:
     from hlo_disc.dynamic_hlo.print.stablehlo import _Printer
-
-ZERO, ONE = Dim.const(0), Dim.const(1)
 
 
 def _types(values: Sequence[Value]) -> str:

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
-
-ZERO, ONE = Dim.const(0), Dim.const(1)
 
 
 def dilated(size: Dim, dilation: int, facts: ShapeFacts) -> Dim:

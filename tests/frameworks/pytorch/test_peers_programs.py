@@ -1,15 +1,15 @@
-"""The programs of `benchmarks/peers` say the same in JAX and in PyTorch."""
+"""The programs of `benchmarks/programs` say the same in JAX and in PyTorch."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from benchmarks.peers import tree
-from benchmarks.peers.frameworks import torch as ops
-from benchmarks.peers.program import Program, programs
+from benchmarks import tree
+from benchmarks.frameworks import torch as ops
 from benchmarks.peers.runners.jax import Jit
 from benchmarks.peers.runners.torch import Eager
+from benchmarks.program import Program, programs
 
 
 def by_pytorch(program: Program, eager: Eager, sizes: dict[str, int]) -> list[np.ndarray]:

@@ -1,13 +1,13 @@
-"""The programs of `benchmarks/peers` say the same in JAX and in TensorFlow."""
+"""The programs of `benchmarks/programs` say the same in JAX and in TensorFlow."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from benchmarks.peers.program import programs
 from benchmarks.peers.runners.jax import Jit
 from benchmarks.peers.runners.tensorflow import Eager
+from benchmarks.program import programs
 
 
 @pytest.mark.parametrize("program", programs(), ids=lambda program: program.name)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peers import frameworks
+from benchmarks import frameworks
 
 FOLDER = Path(frameworks.__file__).parent
 

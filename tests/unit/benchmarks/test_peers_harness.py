@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.cost import least_work
 from benchmarks.peers import harness, load
-from benchmarks.peers.cost import least_work
 from benchmarks.peers.harness import Budget, Measurement
 from benchmarks.peers.processes import PeerError
-from benchmarks.peers.program import STREAM, programs
+from benchmarks.program import STREAM, programs
 from hlo_disc import limits
 
 (ADD_ONE,) = (program for program in programs() if program.name == "x + 1")

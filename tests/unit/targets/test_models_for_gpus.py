@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
 import jax
 import ptxas
 import pytest
 from ptxas import assembled, needs_ptxas
 
-import hlo_disc
-from benchmarks import cases, models
+from benchmarks import in_jax
+from benchmarks.program import Program, named
+from benchmarks.programs import bert, gpt2
 
-# A program, and its arguments at some shape.
-MODELS: dict[str, tuple[cases.Family, Callable[[], Any]]] = {
-    "BERT": (cases.BERT, lambda: (models.bert_params(2), *models.bert_inputs(1, 17))),
-    "GPT-2 prefill": (cases.PREFILL, lambda: (models.gpt2_params(2), *models.gpt2_inputs(1, 17))),
-    "GPT-2 decode": (cases.DECODE, lambda: (models.gpt2_params(2), *models.gpt2_decode_inputs(1, 8, 2))),
-    "ResNet-50": (cases.RESNET, lambda: (cases.RESNET.params(), *cases.RESNET.inputs(1, 64, 64))),
-    "LSTM": (cases.LSTM, lambda: (cases.LSTM.params(), *cases.LSTM.inputs(1))),
-    "training step": (cases.TRAINING, lambda: (cases.TRAINING.params(), *cases.TRAINING.inputs(32))),
+
+def small_gpt2(name: str) -> Program:
+    """GPT-2 of 2 layers."""
+    program = named(name)
+    return replace(
+        program,
+        weights=lambda draw: gpt2.weights(draw, 2),
+        inputs=lambda **sizes: program.inputs(**sizes)[:5],  # the caches of 2 layers
+        dims=program.dims[:5],
+    )
+
+
+# Programs, and their sizes at some shape.
+MODELS = {
+    "BERT": (bert.SMALL, (1, 17)),
+    "GPT-2 prefill": (small_gpt2("GPT-2 prefill"), (1, 17)),
+    "GPT-2 decode": (small_gpt2("GPT-2 decode"), (1, 8)),
+    "ResNet-50": (named("ResNet-50"), (1, 64, 64)),
+    "LSTM": (named("LSTM"), (128, 1)),
+    "training step": (named("MLP training step"), (32,)),
 }
 # Registers of a thread, by what is in a kernel's name: the first that fits.
 MOST_REGISTERS = {"dot": 255, "scan": 128, "": 64}
@@ -30,10 +42,10 @@ MOST_REGISTERS = {"dot": 255, "scan": 128, "": 64}
 @needs_ptxas
 @pytest.mark.parametrize("name", MODELS)
 def test_models_stay_in_registers(name, tmp_path):
-    family, arguments = MODELS[name]
-    shapes = jax.eval_shape(arguments)
+    model, sizes = MODELS[name]
+    shapes = jax.eval_shape(lambda: (in_jax.weights(model), in_jax.inputs(model, model.sizes(*sizes))))
     with ptxas.images() as made:
-        program = hlo_disc.jit(family.fn, dims=family.dims, target="cuda").lower(*shapes).compile()
+        program = in_jax.compiled(model, target="cuda").lower(*shapes).compile()
     (image,) = made
     for level in ("sm_80", "sm_90"):
         for kernel, found in assembled(image, tmp_path, level).items():

@@ -1,11 +1,10 @@
-"""What a program of the harness is: written once, run by every framework with the same weights and inputs."""
+"""What a program is: written once, run by every framework with the same weights and inputs."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import math
-import pkgutil
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import tree
+from benchmarks import tree
+from benchmarks.programs import ORDER
 
 # By the keys of dictionaries of weights, frameworks lay them out as their own layers do: a dense layer's matrix
 # (inputs, outputs), and the kernel of a convolution (height, width, inputs of a group, outputs).
@@ -96,6 +96,10 @@ class Program:
         """Of the weights in f32."""
         return sum(x.nbytes for x in tree.leaves(self.drawn()))
 
+    def sizes(self, *values: int) -> dict[str, int]:
+        """Return sizes in the order that `shapes` has them in."""
+        return dict(zip(self.shapes[0], values, strict=True))
+
     def stream_sizes(self) -> list[dict[str, int]]:
         """STREAM distinct sizes, or as many as there are."""
         pick = random.Random(0)
@@ -109,17 +113,12 @@ class Program:
         return [dict(zip(ranges, sizes, strict=True)) for sizes in found]
 
 
-def programs() -> list[Program]:
-    """All of `programs/`, in its order."""
-    from benchmarks.peers import programs as folder
+def programs(files: Sequence[str] = ORDER) -> list[Program]:
+    """All programs of these files of `programs/`, in their order."""
+    return [program for name in files for program in importlib.import_module(f"benchmarks.programs.{name}").PROGRAMS]
 
-    modules = [
-        importlib.import_module(f"{folder.__name__}.{name}") for _, name, _ in pkgutil.iter_modules(folder.__path__)
-    ]
-    return [
-        program
-        for name in folder.ORDER
-        for module in modules
-        for program in module.PROGRAMS
-        if module.__name__.endswith(f".{name}")
-    ]
+
+def named(name: str) -> Program:
+    """The program of this name that every framework runs."""
+    (found,) = (program for program in programs() if program.name == name)
+    return found

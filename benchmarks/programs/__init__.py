@@ -1,5 +1,6 @@
-"""The programs, a file each. In this order they are run and shown."""
+"""The programs, a file each."""
 
+# Those that every framework runs, in the order in which they are shown.
 ORDER = (
     "bert",
     "gpt2",
@@ -15,3 +16,5 @@ ORDER = (
     "kernels",
     "overhead",
 )
+# Those that only JAX runs.
+IN_JAX = ("loops", "indexing", "products")

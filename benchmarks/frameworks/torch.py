@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, argmax, concatenate, cumsum, exp, reshape, sigmoid, sqrt, tanh, where  # noqa: F401
 from torch.nn.functional import relu, relu6, silu, softmax  # noqa: F401
 
-from benchmarks.peers import tree
-from benchmarks.peers.program import DENSE, KERNEL
+from benchmarks import tree
+from benchmarks.program import DENSE, KERNEL
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}
 

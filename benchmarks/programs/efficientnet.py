@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.peers.program import KERNEL, Draw, Program
-from benchmarks.peers.programs.resnet import CLASSES, inputs
+from benchmarks.program import KERNEL, Draw, Program
+from benchmarks.programs.resnet import CLASSES, inputs
 
 # Of each stage: how much wider a block is inside, its output's channels, the number of blocks, the first one's stride,
 # and the size of kernels.

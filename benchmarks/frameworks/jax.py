@@ -11,7 +11,7 @@ from jax import lax
 from jax.nn import relu, relu6, sigmoid, silu, softmax  # noqa: F401
 from jax.numpy import argmax, broadcast_to, concatenate, cumsum, exp, reshape, sort, sqrt, tanh, transpose, where  # noqa: F401
 
-from benchmarks.peers import tree
+from benchmarks import tree
 
 DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f64": np.float64}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import BOTH, Draw, Program, normal
+from benchmarks.program import BOTH, Draw, Program, normal
 
 LAYERS, WIDTH, HEADS, WORDS, POSITIONS = 12, 768, 12, 50257, 1024
 
@@ -22,11 +22,11 @@ def layer(draw: Draw, width: int) -> Any:
     }
 
 
-def weights(draw: Draw) -> Any:
+def weights(draw: Draw, layers: int = LAYERS) -> Any:
     return {
         "words": draw.normal(WORDS, WIDTH),
         "positions": draw.normal(POSITIONS, WIDTH),
-        "layers": [layer(draw, WIDTH) for _ in range(LAYERS)],
+        "layers": [layer(draw, WIDTH) for _ in range(layers)],
         "norm": draw.norm(WIDTH),
     }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.peers.program import Draw, Program
-from benchmarks.peers.programs.resnet import CLASSES, inputs
+from benchmarks.program import Draw, Program
+from benchmarks.programs.resnet import CLASSES, inputs
 
 # Of each stage: how much wider a block is inside, its output's channels, the number of blocks, the first one's stride.
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))

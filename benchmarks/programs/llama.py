@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import BOTH, DENSE, Draw, Program, normal
+from benchmarks.program import BOTH, DENSE, Draw, Program, normal
 
 LAYERS, WIDTH, HEADS, SHARED, SIZE, HIDDEN, POSITIONS = 2, 2048, 32, 4, 64, 5632, 2048
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import tree
-from benchmarks.peers.frameworks import jax as ops
-from benchmarks.peers.program import Program
+from benchmarks import in_jax, tree
+from benchmarks.program import Program
 from hlo_disc import sources
 from hlo_disc.benchmark.cost import Work, work
 from hlo_disc.dynamic_hlo.passes.simplify import simplify
 
 
 def least_work(program: Program, dtype: str) -> Callable[[Mapping[str, int]], Work]:
-    def function(weights: Any, inputs: Any) -> list[Any]:
-        return tree.leaves(program.fn(ops, weights, *inputs))
-
     def spec(x: np.ndarray, shape: str) -> str:
         """shape: "_" is the size that the array has."""
         named = [name.strip() for name in shape.strip("() ").split(",") if name.strip()]
@@ -28,6 +23,6 @@ def least_work(program: Program, dtype: str) -> Callable[[Mapping[str, int]], Wo
     drawn = program.drawn()
     weights = tree.mapped(lambda x: spec(x, ", ".join("_" * x.ndim)), drawn)
     inputs = [spec(x, shape) for x, shape in zip(program.inputs(**program.shapes[0]), program.dims, strict=True)]
-    graph = simplify(sources.graph(function, weights, inputs, constraints=program.constraints))
+    graph = simplify(sources.graph(in_jax.function(program), weights, inputs, constraints=program.constraints))
     shapes = [x.shape for x in tree.leaves(drawn)]
     return lambda sizes: work(graph, [*shapes, *(x.shape for x in program.inputs(**sizes))])

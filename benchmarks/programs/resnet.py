@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import BOTH, Draw, Program, normal
+from benchmarks.program import BOTH, Draw, Program, normal
 
 # Blocks of each stage, and the width inside them; a block's output is four times as wide.
 STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import DENSE, Draw, Program, normal
+from benchmarks.program import DENSE, Draw, Program, normal
 
 WIDTH = 256
 

@@ -1,4 +1,4 @@
-"""Small programs of one operation each, most of them bound by memory: a large shape, a middling one and an odd one."""
+"""Small programs of one operation each: a large shape, a middling one and an odd one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import BOTH, KERNEL, Draw, Program, normal
+from benchmarks.program import BOTH, KERNEL, Draw, Program, normal
 
 MATRIX, VECTOR = "(n, m)", "(m)"
 CHANNELS, WORDS, WIDTH, SIZE = 96, 30522, 768, 64
@@ -90,7 +90,7 @@ POOLED = (dict(b=1, s=112, c=64), dict(b=8, s=56, c=64), dict(b=3, s=33, c=17))
 GELU = ((512, 3072), (2048, 3072), (77, 1537))
 SUMMED = ((1000, 1000), (4096, 77), (33, 333))
 
-PROGRAMS = [
+MEMORY_BOUND = [
     by_matrix("softmax", "of rows of", lambda ops, x: ops.softmax(x, -1), (12288, 128), (6144, 512), (1000, 77)),
     Program(
         "masked softmax",
@@ -140,6 +140,9 @@ PROGRAMS = [
         "max pool", "3x3 by steps of 2, of (b, s, s, c)", of_inputs(lambda ops, x: ops.max_pool(x, 3, 2)), *POOLED
     ),
     by_image("average pool", "2x2 of (b, s, s, c)", of_inputs(lambda ops, x: ops.average_pool(x, 2)), *POOLED),
+]
+PROGRAMS = [
+    *MEMORY_BOUND,
     Program(
         "sort",
         "of a vector (n)",

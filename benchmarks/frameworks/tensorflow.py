@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow import broadcast_to, cumsum, exp, reshape, sigmoid, sort, sqrt, tanh, transpose, where  # noqa: F401
 from tensorflow.nn import relu, relu6, silu, softmax  # noqa: F401
 
-from benchmarks.peers import tree
+from benchmarks import tree
 
 DTYPES = {"f32": tf.float32, "bf16": tf.bfloat16, "f64": tf.float64}
 

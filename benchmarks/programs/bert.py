@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import BOTH, Draw, Program
+from benchmarks.program import BOTH, Draw, Program
 
 LAYERS, WIDTH, HEADS, WORDS = 12, 768, 12, 30522
 
 
-def weights(draw: Draw) -> Any:
+def weights(draw: Draw, layers: int = LAYERS) -> Any:
     def layer() -> Any:
         return {
             **{name: draw.dense(WIDTH, WIDTH) for name in ("query", "key", "value", "output")},
@@ -26,7 +27,7 @@ def weights(draw: Draw) -> Any:
         "positions": draw.normal(512, WIDTH),
         "type": draw.normal(WIDTH),
         "norm": draw.norm(WIDTH),
-        "layers": [layer() for _ in range(LAYERS)],
+        "layers": [layer() for _ in range(layers)],
     }
 
 
@@ -69,3 +70,4 @@ PROGRAMS = [
         constraints=["s <= 512"],
     )
 ]
+SMALL = replace(PROGRAMS[0], name="BERT, 2 layers", weights=lambda draw: weights(draw, 2))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import Draw, Program, normal
+from benchmarks.program import Draw, Program, normal
 
 TABLES, ROWS, WIDTH, FEATURES = 8, 50000, 64, 13
 BOTTOM, TOP = (FEATURES, 512, 256, WIDTH), (WIDTH + (TABLES + 1) ** 2, 512, 256, 1)

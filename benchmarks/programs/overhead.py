@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.peers.program import Program
+from benchmarks.program import Program
 
 PROGRAMS = [
     Program(

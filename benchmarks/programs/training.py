@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import KERNEL, Draw, Program, normal
-from benchmarks.peers.programs import gpt2
-from benchmarks.peers.tree import leaves, mapped
+from benchmarks.program import KERNEL, Draw, Program, normal
+from benchmarks.programs import gpt2
+from benchmarks.tree import leaves, mapped
 
 RATE, MOMENTUM, DECAY, DECAY_OF_SQUARES, LEAST = 1e-3, 0.9, 0.9, 0.999, 1e-8
 CLASSES, PIXELS, HIDDEN = 10, 784, 512
@@ -68,11 +68,16 @@ def mlp_weights(draw: Draw) -> Any:
     return [draw.dense(a, b, scale=(2 / a) ** 0.5) for a, b in zip(widths, widths[1:], strict=False)]
 
 
-def mlp_loss(ops: Any, weights: Any, x: Any, labels: Any) -> Any:
-    """x (b, 784), labels i32 (b,)."""
+def mlp_logits(ops: Any, weights: Any, x: Any) -> Any:
+    """x (b, 784) to (b, 10)."""
     for layer in weights[:-1]:
         x = ops.relu(ops.dense(layer, x))
-    return ops.cross_entropy(ops.dense(weights[-1], x), labels)
+    return ops.dense(weights[-1], x)
+
+
+def mlp_loss(ops: Any, weights: Any, x: Any, labels: Any) -> Any:
+    """x (b, 784), labels i32 (b,)."""
+    return ops.cross_entropy(mlp_logits(ops, weights, x), labels)
 
 
 def cnn_weights(draw: Draw) -> Any:
@@ -162,3 +167,15 @@ PROGRAMS = [
         trains=True,
     ),
 ]
+
+# What `MLP training step` trains, as it infers.
+MLP = Program(
+    "MLP",
+    "784-512-512-10, probabilities of b images",
+    lambda ops, weights, x: ops.softmax(mlp_logits(ops, weights, x), -1),
+    mlp_weights,
+    lambda b: pixels(b)[:1],
+    dims=("(b, _)",),
+    shapes=[dict(b=b) for b in (1, 33, 256)],
+    stream={"b": (1, 256, 1)},
+)

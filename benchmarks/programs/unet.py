@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import KERNEL, Draw, Program, normal
+from benchmarks.program import KERNEL, Draw, Program, normal
 
 WIDTHS, CLASSES = (32, 64, 128, 256), 8
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.program import Draw, Program, normal
+from benchmarks.program import Draw, Program, normal
 
 LAYERS, WIDTH = 3, 128
 

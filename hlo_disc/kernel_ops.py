@@ -128,7 +128,9 @@ def extension(op: ir.Operation) -> Extension:
     if missing := [name for name in names if name not in op.attributes]:
         raise TypeError(f"{kind.word} has no {', '.join(missing)}")
     made = kind(*(op.attributes[name].value for name in names))
-    if made.results(op.operands) != [x.type for x in op.results]:
+    with op.context:
+        types = made.results(op.operands)
+    if types != [x.type for x in op.results]:
         raise TypeError(f"{kind.word} has another result")
     return made
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.ir.dtypes import FLOATS, element_type, part_dtype
-from hlo_disc.kernel_ops import CHECKED, UNPREDICTABLE, KernelName, Mma, PairDot, Parts, Tf32, TileAction
+from hlo_disc.kernel_ops import CHECKED, UNPREDICTABLE, KernelName
 from hlo_disc.mlir import arith, func, gpu, ir, memref, scf, vector
 from hlo_disc.stitch.codegen.lanes import Lanes, SimdLanes
 from hlo_disc.stitch.codegen.val import ForLoop, OpenScope, Scalar, Val, signed
@@ -287,36 +287,9 @@ class Builder:
         type_ = self.vec(lanes, element)
         return self.pure(lambda: vector.BitCastOp(type_, x.v).result, lanes, [x])
 
-    def pair_dot(self, sums: Val, x: Val, y: Val) -> Val:
-        """sums[i] + x[2i] y[2i] + x[2i + 1] y[2i + 1], of bf16 and f32, where the device has that."""
-        operands = [sums, x, y]
-        return self.pure(lambda: PairDot().build(sums.v, x.v, y.v).results[0], sums.lanes, operands)
-
-    def tile(self, action: TileAction, *operands: Val) -> None:
-        """Emit an action on registers of small matrices, where the device has them: see `bf16_tiles.py`."""
-        action.build(*(x.v for x in operands))
-
-    def address(self, buffer: Val, i: Scalar, itemsize: int) -> tuple[Val, Val]:
-        """A buffer's pointer, and how many bytes behind it an element is."""
-        cast = ir.Operation.create("builtin.unrealized_conversion_cast", results=[self.pointer], operands=[buffer.v])
-        return Val(self, cast.results[0]), self.wide(i * itemsize)
-
     def wide(self, i: Scalar) -> Val:
         """An index as an i64."""
         return self.cast(arith.IndexCastOp, self.i64, self.index(i))
-
-    def mma(self, name: str, sums: Val, x: Val, y: Val) -> Val:
-        """The sums with a product of small matrices, of a warp that is all there: see `Mma`."""
-        return Val(self, Mma(name).build(sums.v, x.v, y.v).results[0], sums.lanes)
-
-    def tf32(self, x: Val) -> Val:
-        """A vector of f32, rounded to TF32."""
-        return self.pure(lambda: Tf32().build(x.v).results[0], x.lanes, [x])
-
-    def parts(self, buffer: Val, i: Scalar, turned: bool) -> Val:
-        """Words of four parts of a matrix in fast memory, for a warp that is all there: see `kernel_ops.Parts`."""
-        pointer, at = self.address(buffer, i, 1)
-        return Val(self, Parts(turned).build(pointer.v, at.v).results[0], 4)
 
     # Memory: buffers are rank-1 memrefs, addressed by a linear element index.
 

@@ -9,6 +9,7 @@ import atexit
 from ._ral import (
     Code,
     Executable,
+    Launch,
     OwnFloats,
     cpu_features,
     cpu_model,
@@ -38,6 +39,7 @@ atexit.register(stop_pool)
 __all__ = [
     "Code",
     "Executable",
+    "Launch",
     "OwnFloats",
     "cpu_features",
     "cpu_model",

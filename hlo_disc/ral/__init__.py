@@ -9,6 +9,7 @@ import atexit
 from ._ral import (
     Code,
     Executable,
+    FastTables,
     Launch,
     OwnFloats,
     cpu_features,
@@ -39,6 +40,7 @@ atexit.register(stop_pool)
 __all__ = [
     "Code",
     "Executable",
+    "FastTables",
     "Launch",
     "OwnFloats",
     "cpu_features",

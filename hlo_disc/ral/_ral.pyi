@@ -36,7 +36,21 @@ def end_drops() -> None: ...
 def watch(
     function: Callable[[], tuple[Any, ...]], was: tuple[Any, ...], holder: object, name: str, value: object
 ) -> Callable[[], bool]: ...
-def fast_path(slow: _F) -> _F: ...
+
+class FastTables:
+    """What calls of a function look up, under some settings; see `fast_path.h`."""
+
+    def __init__(
+        self,
+        *,
+        unchanged: Callable[[], bool],
+        by_jax: dict[tuple[type, ...], tuple[Callable[..., Any], Callable[[], int], frozenset[type] | None]],
+        plain: dict[tuple[type, ...], tuple[Callable[..., Any], Callable[..., Any] | None]],
+        paths: dict[Any, Callable[[Sequence[Any]], Any]],
+        flatten: Callable[[Any], tuple[list[Any], Any]] | None,
+    ) -> None: ...
+
+def fast_path(name: str, renew: Callable[[Any], FastTables | None]) -> Callable[[_F], _F]: ...
 def path(
     run: Callable[..., Any], unflatten: Callable[[Any], Any] | None, taken: _Conversions, given: _Conversions
 ) -> Callable[[Sequence[Any]], Any]: ...

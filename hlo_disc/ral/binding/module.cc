@@ -278,6 +278,25 @@ int clear_slot(PyObject* self) {
   return 0;
 }
 
+// The functions in them may refer to the function whose tables they are.
+int traverse_tables(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const auto* tables = nb::inst_ptr<ral::FastTables>(self);
+  for (const nb::object* object : std::initializer_list<const nb::object*>{
+           &tables->unchanged, &tables->by_jax, &tables->plain, &tables->paths, &tables->flatten})
+    Py_VISIT(object->ptr());
+  return 0;
+}
+
+int clear_tables(PyObject* self) {
+  if (nb::inst_ready(self)) *nb::inst_ptr<ral::FastTables>(self) = {};
+  return 0;
+}
+
+PyType_Slot tables_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_tables)},
+                              {Py_tp_clear, reinterpret_cast<void*>(clear_tables)},
+                              {0, nullptr}};
 PyType_Slot executable_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call_slot)},
                                   {Py_tp_traverse, reinterpret_cast<void*>(traverse_slot)},
                                   {Py_tp_clear, reinterpret_cast<void*>(clear_slot)},
@@ -350,11 +369,16 @@ NB_MODULE(_ral, m) {
     return nb::steal(watch);
   }, nb::arg("function"), nb::arg("was"), nb::arg("holder"), nb::arg("name"), nb::arg("value").none(),
         "A function: whether function() still returns the very objects in `was`, and holder.name still is `value`.");
-  m.def("fast_path", [](nb::object slow) {
-    PyObject* made = ral::make_fast_path(slow.ptr());
-    if (!made) throw nb::python_error();
-    return nb::steal(made);
-  }, nb::arg("slow"), "The method `__call__` of a JitFunction, which calls `slow` where there is no fast path.");
+  m.def("fast_path",
+        [](nb::str name, nb::object renew) {
+    return nb::cpp_function([name, renew](nb::object slow) {
+      PyObject* made = ral::make_fast_path(slow.ptr(), name.ptr(), renew.ptr());
+      if (!made) throw nb::python_error();
+      return nb::steal(made);
+    });
+  }, nb::arg("name"), nb::arg("renew"),
+        "Decorates a method, which is called where there is no fast path: tables are the attribute of this name, those "
+        "for other settings renew(self), or None.");
   m.def("path",
         [](nb::object run, nb::object unflatten, nb::tuple taken, nb::tuple given) {
     PyObject* made = ral::make_path(run.ptr(), unflatten.ptr(), taken.ptr(), given.ptr());
@@ -398,6 +422,9 @@ NB_MODULE(_ral, m) {
                            nb::capsule(ral::held_type_info()));
   }, "The XLA FFI handler of programs that keep their executables, and its state's type id and type info.");
 
+  nb::class_<ral::FastTables>(m, "FastTables", nb::type_slots(tables_slots))
+      .def(nb::init<nb::callable, nb::dict, nb::dict, nb::dict, nb::object>(), nb::kw_only(), nb::arg("unchanged"),
+           nb::arg("by_jax"), nb::arg("plain"), nb::arg("paths"), nb::arg("flatten").none());
   nb::class_<EnteredFloats>(m, "OwnFloats")
       .def(nb::init<>())
       .def("__enter__", [](EnteredFloats& self) {

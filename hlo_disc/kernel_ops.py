@@ -77,15 +77,18 @@ EXTENSIONS: dict[str, type[Extension]] = {}
 class Extension:
     """An op that no dialect has, spelled as a call of an intrinsic. Its fields are bool, int or str.
 
-    word: its name. pure: whether it may move to where its operands are.
+    word: its name. pure: whether it may move to where its operands are. takes, gives: the types of operands and result,
+        unless `result` says otherwise.
     """
 
     word: ClassVar[str]
     pure: ClassVar[bool] = False
+    takes: ClassVar[tuple[str, ...]] = ()
+    gives: ClassVar[str] = ""
 
-    def __init_subclass__(cls, word: str = "", pure: bool = False) -> None:
+    def __init_subclass__(cls, word: str = "") -> None:
         if word:
-            cls.word, cls.pure = word, pure
+            cls.word = word
             EXTENSIONS[_INTRINSIC + word] = cls
 
     def __post_init__(self) -> None:
@@ -96,7 +99,9 @@ class Extension:
 
     def result(self, *operands: ir.Type) -> ir.Type | None:
         """Return the type of the result, None for none. Raises TypeError for other operands."""
-        raise NotImplementedError
+        if tuple(map(str, operands)) != self.takes:
+            raise TypeError(f"{', '.join(map(str, operands))} are no operands of {', '.join(self.takes)}")
+        return ir.Type.parse(self.gives) if self.gives else None
 
     def results(self, operands: Sequence[ir.Value]) -> list[ir.Type]:
         """Return the types of the results of an op with these operands. Raises TypeError as `result` does."""
@@ -124,10 +129,10 @@ def extension(op: ir.Operation) -> Extension:
     if name not in EXTENSIONS:
         raise TypeError(f"no extension is called {name}")
     kind = EXTENSIONS[name]
-    names = [field.name for field in fields(kind)]
-    if missing := [name for name in names if name not in op.attributes]:
-        raise TypeError(f"{kind.word} has no {', '.join(missing)}")
-    made = kind(*(op.attributes[name].value for name in names))
+    for field in fields(kind):
+        if field.name not in op.attributes:
+            raise TypeError(f"{kind.word} has no {field.name}")
+    made = kind(*(op.attributes[field.name].value for field in fields(kind)))
     with op.context:
         types = made.results(op.operands)
     if types != [x.type for x in op.results]:
@@ -150,12 +155,6 @@ def _vector(x: ir.Type, element: str = "", lanes: int = 0) -> ir.VectorType:
     return x
 
 
-def _are(operands: Sequence[ir.Type], *names: str) -> None:
-    if tuple(map(str, operands)) != names:
-        raise TypeError(f"operands of {', '.join(names)} are none of {', '.join(map(str, operands))}")
-
-
-@dataclass(frozen=True)
 class Compress(Extension, word="compress"):
     """Make the lanes of a vector that the mask has, one after another; the others are undefined. (x, mask)"""
 
@@ -164,9 +163,10 @@ class Compress(Extension, word="compress"):
         return x
 
 
-@dataclass(frozen=True)
-class PairDot(Extension, word="pair_dot", pure=True):
+class PairDot(Extension, word="pair_dot"):
     """Add pairs of products of bf16 to f32: sums[i] + x[2i] y[2i] + x[2i + 1] y[2i + 1]. (sums, x, y)"""
+
+    pure = True
 
     def result(self, sums: ir.Type, x: ir.Type, y: ir.Type) -> ir.Type:
         lanes = 2 * _vector(sums, "f32").shape[0]
@@ -174,9 +174,10 @@ class PairDot(Extension, word="pair_dot", pure=True):
         return sums
 
 
-@dataclass(frozen=True)
-class Tf32(Extension, word="tf32", pure=True):
+class Tf32(Extension, word="tf32"):
     """Round a vector of f32 to the 11 digits of TF32. (x)"""
+
+    pure = True
 
     def result(self, x: ir.Type) -> ir.Type:
         return _vector(x, "f32")
@@ -203,33 +204,22 @@ class Parts(Extension, word="parts"):
     (pointer, index of the element) Thread t says where line t % 8 of part t // 8 begins. turned: lines are columns.
     """
 
+    takes, gives = ("!llvm.ptr", "i64"), "vector<4xi32>"
     turned: bool
-
-    def result(self, *operands: ir.Type) -> ir.Type:
-        _are(operands, "!llvm.ptr", "i64")
-        return ir.VectorType.get([4], ir.IntegerType.get_signless(32))
 
 
 @dataclass(frozen=True)
 class KernelName(Extension, word="text"):
     """Point to the characters of a kernel's name, with a zero behind them, in host code. ()"""
 
+    gives = "!llvm.ptr"
     name: str
-
-    def result(self) -> ir.Type:
-        return ir.Type.parse("!llvm.ptr")
 
 
 class TileAction(Extension):
     """An action on registers of small matrices: see `bf16_tiles.py`. Its fields are numbers of registers."""
 
-    takes: ClassVar[tuple[str, ...]] = ()
 
-    def result(self, *operands: ir.Type) -> None:
-        _are(operands, *self.takes)
-
-
-@dataclass(frozen=True)
 class TileConfig(TileAction, word="tile.config"):
     """Set the lines of all registers: those of register i are byte i of an i64. All become zero. (lines)"""
 
@@ -268,6 +258,5 @@ class TileDot(TileAction, word="tile.dot"):
     columns: int
 
 
-@dataclass(frozen=True)
 class TileRelease(TileAction, word="tile.release"):
     """Leave nothing in the registers, which costs a switch of threads less. ()"""

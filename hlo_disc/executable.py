@@ -11,7 +11,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +22,7 @@ from hlo_disc.errors import ArgumentError, DeviceError, FormatError, ShapeError,
 from hlo_disc.nest import inputs_of, nest
 from hlo_disc.notebook import html_table, signature_text
 from hlo_disc.options import Options
-from hlo_disc.program import Attribute, LibraryCall, Program, dtype_named
+from hlo_disc.program import Attribute, LibraryCall, LinkedCall, Program, dtype_named
 from hlo_disc.saved import content_hash, read, read_open, release_pages, save
 from hlo_disc.targets import registry
 
@@ -86,23 +86,14 @@ class Executable:
         """Return the native executable. It keeps the library with the machine code alive, and what that calls."""
         from hlo_disc import ral
 
-        program, address = self.program, library.address
+        program = self.program
         functions: list[Any] = []
-        packs = zip(program.packs, program.forms, strict=True)
         return ral.Executable(
-            address("plan"),
-            address("main"),
-            env=program.env,
-            inputs=[(x.name, x.dtype, x.shape) for x in program.inputs],
-            outputs=[(x.dtype, x.shape) for x in program.outputs],
-            constants=list(program.constants),
-            packs=[(x.kind, x.number, x.size, address(x.function), form) for x, form in packs],
-            guards=[(x.message, len(x.args), x.overflow) for x in program.guards],
-            asked=[x.message for x in program.asked],
-            calls=[_resolved(x, functions) for x in program.calls],
+            program,
+            library.address,
+            calls=[_linked_call(x, functions) for x in program.calls],
             threads=self.options.threads,
             packed_bytes=self.options.packed_bytes,
-            unread=program.unread,
             driver=target.driver,
             recordable=bool(target.driver) and not any(x in program.object for x in (_READ, _WRITE, _ALLOCATE)),
             multiplies=bool(target.driver) and _PRODUCT in program.object,
@@ -408,7 +399,7 @@ def register_ffi_type(name: str, registration: Mapping[str, Any]) -> None:
     handlers.register_type(name, registration)
 
 
-def _resolved(call: LibraryCall, functions: list[Any]) -> tuple[object, ...]:
+def _linked_call(call: LibraryCall, functions: list[Any]) -> LinkedCall:
     """A library call as the runtime takes it; Python functions that it calls are added to `functions`.
 
     Raises UnsupportedOpError for a target that this process lacks.
@@ -421,12 +412,8 @@ def _resolved(call: LibraryCall, functions: list[Any]) -> tuple[object, ...]:
             f"{call.where}: this process has no XLA FFI handler of that name for the CPU; register it before compiling "
             "or loading (jax.ffi.register_ffi_target, or hlo_disc.register_ffi_target)"
         )
-    operands, results = ([(x.dtype, x.rank) for x in buffers] for buffers in (call.operands, call.results))
-    aliases = [(x.operand, x.result) for x in call.aliases]
-    skip_empty = handlers.is_lapack(call.target)
-    config = [_with_address(x, call.where, functions) for x in call.config]
-    function = handlers.lapack_function(call.target)
-    return call.where, list(found), _attributes(config), operands, results, aliases, skip_empty, function
+    call = call._replace(config=tuple(_with_address(x, call.where, functions) for x in call.config))
+    return LinkedCall(call, found, handlers.is_lapack(call.target), handlers.lapack_function(call.target))
 
 
 def _with_address(x: Attribute, where: str, functions: list[Any]) -> Attribute:
@@ -435,17 +422,6 @@ def _with_address(x: Attribute, where: str, functions: list[Any]) -> Attribute:
         return x
     functions.append(functools.partial(x.callback, where))
     return Attribute(x.name, "scalar", "uint64", np.uint64(id(functions[-1])).tobytes().hex())
-
-
-def _attributes(config: Sequence[Attribute]) -> list[tuple[str, str, str, object]]:
-    """The attributes' contents as bytes."""
-
-    def content(x: Attribute) -> object:
-        if x.kind == "dictionary":
-            return _attributes(x.entries)
-        return x.text.encode() if x.kind == "string" else bytes.fromhex(x.text)
-
-    return [(x.name, x.kind, x.dtype, content(x)) for x in config]
 
 
 def load(path: str | os.PathLike[str], options: Options | None = None, *, mmap: bool = True) -> Executable:

@@ -11,7 +11,6 @@ import importlib
 import io
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -30,8 +29,6 @@ __all__ = [
     "bytecode",
     "chlo",
     "context",
-    "extension",
-    "extension_name",
     "func",
     "gpu",
     "ir",
@@ -81,44 +78,6 @@ def context() -> ir.Context:
     """The process-wide context, with every dialect loaded and StableHLO's passes registered. Any thread may call it."""
     with _lock:
         return _make_context()
-
-
-# MLIR wants the first word in the name of an intrinsic.
-_EXTENSION = "llvm.hlo_disc."
-
-
-def extension(name: str, operands: Sequence[ir.Value], result: ir.Type | None = None) -> ir.Value:
-    """An op that no dialect has, spelled as a call; its result has the type of its first operand, or that of `result`.
-
-    compress(x, mask): the lanes of a vector that the mask has, one after another; the others are undefined.
-    pair_dot(sums, x, y): sums[i] + x[2i] y[2i] + x[2i + 1] y[2i + 1], of bf16 and f32.
-    tf32(x): a vector of f32, rounded to the 11 digits of TF32.
-    mma.NAME(sums, x, y): the sums with a product of small matrices, see `Mma` in `device.py`.
-    parts(pointer, index), parts.turned(pointer, index): four parts of such a matrix, of elements of 16 bits in fast
-        memory, where thread t says where line t % 8 of part t // 8 begins; turned, lines are columns.
-    tile.ACTION(…): what a machine with registers of small matrices does with them, see `bf16_tiles.py`; no result.
-    text.NAME(): where host code has the characters of a kernel's NAME, with a zero behind them.
-    """
-    return _call(name, operands, [result or operands[0].type]).results[0]
-
-
-def extension_action(name: str, operands: Sequence[ir.Value]) -> None:
-    """An `extension` that has no result."""
-    _call(name, operands, [])
-
-
-def _call(name: str, operands: Sequence[ir.Value], results: Sequence[ir.Type]) -> ir.Operation:
-    attributes = {
-        "intrin": ir.StringAttr.get(_EXTENSION + name),
-        "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
-    }
-    return ir.Operation.create("llvm.call_intrinsic", list(results), list(operands), attributes)
-
-
-def extension_name(op: ir.Operation) -> str:
-    """The name that `extension` was given; of any other intrinsic the whole name."""
-    return op.attributes["intrin"].value.removeprefix(_EXTENSION)
 
 
 def location(text: str = "") -> ir.Location:

@@ -102,6 +102,19 @@ class LibraryCall(NamedTuple):
     aliases: tuple[Alias, ...] = ()
 
 
+class LinkedCall(NamedTuple):
+    """A library call with what this process has for it.
+
+    handlers: their addresses by stage, 0 where there is none. skip_empty: whether empty matrices are skipped.
+    function: the address of the function of LAPACK's that it is for, or 0.
+    """
+
+    call: LibraryCall
+    handlers: tuple[int, int, int, int]
+    skip_empty: bool = False
+    function: int = 0
+
+
 class Program(NamedTuple):
     """A compiled program, which `save` writes.
 

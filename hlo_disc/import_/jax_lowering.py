@@ -16,6 +16,7 @@ from jax._src.lax import fft, linalg, parallel
 from jax._src.lax import lax as lax_internal
 from jax._src.lax.control_flow import loops
 
+from hlo_disc.dynamic_hlo.ops.library import FFT_CALL
 from hlo_disc.import_ import jax_callbacks
 from hlo_disc.import_.size_numbers import scalar
 from hlo_disc.mlir import ir, stablehlo
@@ -55,7 +56,7 @@ def _fft(ctx: Any, x: Any, *, fft_type: Any, fft_lengths: Any) -> Any:
         return fft._fft_lowering(ctx, x, fft_type=fft_type, fft_lengths=fft_lengths)
     lengths = mlir.eval_dynamic_shape_as_tensor(ctx, fft_lengths)
     call = mlir.custom_call(
-        "hlo_disc.fft",
+        FFT_CALL,
         result_types=[mlir.aval_to_ir_type(ctx.module_context, ctx.avals_out[0])],
         operands=[x, lengths],
         extra_attributes={"transform": ir.StringAttr.get(fft_type.name)},

@@ -30,6 +30,7 @@ from jax._src.numpy import array_constructors, index_tricks, indexing, lax_numpy
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.shapes import is_long
+from hlo_disc.import_.handlers.calls import SIZE
 from hlo_disc.mlir import ir, stablehlo
 
 # Where JAX keeps it differs from version to version.
@@ -99,7 +100,7 @@ def size_op(ctx: Any, size: Dim, type_: Any, **attributes: Any) -> Any:
     if text in names and not attributes and (given := ctx.dim_var_values[names.index(text)]).type == type_:
         return given
     named = {"dims": ir.StringAttr.get(", ".join(names)), "size": ir.StringAttr.get(text), **attributes}
-    call = mlir.custom_call("hlo_disc.size", result_types=[type_], operands=ctx.dim_var_values, extra_attributes=named)
+    call = mlir.custom_call(SIZE, result_types=[type_], operands=ctx.dim_var_values, extra_attributes=named)
     return call.results[0]
 
 

@@ -25,7 +25,7 @@ from hlo_disc.jitted.fallback import SPREAD, all_numpy, in_numpy, line_of, of_ja
 from hlo_disc.jitted.flat import FlatFunction
 from hlo_disc.jitted.lowered import Lowered
 from hlo_disc.jitted.placement import PARAMETERS, Placement
-from hlo_disc.jitted.programs import Compiled, Finished, Path, Paths, Programs
+from hlo_disc.jitted.programs import ByJax, Compiled, Finished, Path, Paths, Programs
 from hlo_disc.jitted.showing import Shown
 from hlo_disc.options import Options
 from hlo_disc.signature import Signature, Static
@@ -88,12 +88,11 @@ class JitFunction(Shown, Generic[P, R]):
                 f"constraints={constraints!r} are about dims that have a name: name them, as in dims={{'x': '(n, _)'}}"
             )
         self._options = options
-        self._programs = Programs(lambda: False)  # of the settings that the last call saw
         self._by_settings: dict[Any, Programs] = {}
         # For calls without keywords, by the types of their arguments, where there is nothing but `jax.jit`: it, how to
         # count them, and the types of arrays of which one must be seen, or results are numpy's; None where one is.
-        self._by_jax: dict[tuple[type, ...], tuple[Any, Callable[[], int], frozenset[type] | None]] = {}
-        self._flatten: Any = None  # JAX's, once it is there, where all arguments are arrays
+        self._by_jax: ByJax = {}
+        self._programs = Programs(lambda: False, self._by_jax)  # of the settings that the last call saw
         self._lock = threading.Lock()  # of programs
         self._log = Log()
         if dims is not None:
@@ -117,7 +116,25 @@ class JitFunction(Shown, Generic[P, R]):
             found = None
         return name if found is self else (JitFunction, self._made_of)
 
-    @ral.fast_path  # which knows `_by_jax`, and what `Programs` and `_flatten` are for
+    def _under_these_settings(self) -> Programs | None:
+        """The programs for JAX's settings in this thread; None when they say that nothing is to be compiled."""
+        from hlo_disc.jitted import settings
+
+        if settings.jit_is_disabled():
+            return None
+        key = settings.now()
+        with self._lock:
+            programs = self._by_settings.get(key)
+            if programs is None:
+                first = "first call with these settings of JAX" if self._by_settings else "first call"
+                reason = self._placement.reason_for_jax or settings.reason_for_jax()
+                flatten = None if self.signature.has_static else _flatten()
+                programs = Programs(settings.watch(key), self._by_jax, flatten, reason, first)
+                self._by_settings[key] = programs
+            self._programs = programs
+        return programs
+
+    @ral.fast_path("_programs", _under_these_settings)
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function: as `jax.jit` of it would, with one program for many sizes.
 
@@ -151,23 +168,6 @@ class JitFunction(Shown, Generic[P, R]):
             pass  # the slow path says why, or compiles
         return self._slow(programs, args, kwargs) if fallen is None else self._fall_back(*fallen, args, kwargs)
 
-    def _under_these_settings(self) -> Programs | None:
-        """The programs for JAX's settings in this thread; None when they say that nothing is to be compiled."""
-        from hlo_disc.jitted import settings
-
-        if settings.jit_is_disabled():
-            return None
-        key = settings.now()
-        with self._lock:
-            programs = self._by_settings.get(key)
-            if programs is None:
-                first = "first call with these settings of JAX" if self._by_settings else "first call"
-                reason = self._placement.reason_for_jax or settings.reason_for_jax()
-                programs = Programs(settings.watch(key), reason, first)
-                self._by_settings[key] = programs
-            self._programs = programs
-        return programs
-
     def _slow(self, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Find or make the program for this call, run it, and prepare the fast path of the next one."""
         from hlo_disc.ral.contexts.jax import is_spread, platform_of
@@ -175,8 +175,6 @@ class JitFunction(Shown, Generic[P, R]):
         self.signature.check(args, kwargs)
         array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
         leaves, tree = _flatten()((array_args, array_kwargs))
-        if not self.signature.has_static:
-            self._flatten = _flatten()
         if active() or any(map(is_symbolic, leaves)):
             return self.signature.fn(*args, **kwargs)
         traced = any(map(is_tracer, leaves))
@@ -335,7 +333,7 @@ class JitFunction(Shown, Generic[P, R]):
         array_args, array_kwargs, static = self.signature.split(args, dict(kwargs))
         leaves, tree = _flatten()((array_args, array_kwargs))
         found = self._under_these_settings()
-        programs = found or Programs(lambda: False, "jax.disable_jit() is in force")
+        programs = found or Programs(lambda: False, {}, None, "jax.disable_jit() is in force")
         structure, sizes = (tree, []) if plain else self._structure(programs, tree)
         flat = self._flat(programs, array_args, array_kwargs, static, structure, tree)
         return flat, [*leaves, *arrays(sizes)], programs.reason_for_jax
@@ -380,7 +378,7 @@ class JitFunction(Shown, Generic[P, R]):
         """Forget all programs: the next call compiles again. `stats()` keeps what was; calls that run go on."""
         with self._lock:
             self._by_settings, self._by_jax = {}, {}
-            self._programs = Programs(lambda: False)
+            self._programs = Programs(lambda: False, self._by_jax)
         self._jax.clear_cache()
 
     def stats(self) -> Stats:

@@ -33,6 +33,7 @@ _REMEMBERED = 8
 
 Conversion = Callable[[Any], Any] | None
 Plain = dict[tuple[type, ...], tuple[Callable[..., Any], Callable[..., Any] | None]]
+ByJax = dict[tuple[type, ...], tuple[Callable[..., Any], Callable[[], int], frozenset[type] | None]]
 Histories = dict[Any, list[Sizes]]  # the sizes that were compiled for, by dtypes and ranks
 
 
@@ -151,16 +152,24 @@ class Entry:
         return re.sub(r"\bd\d+\b", lambda found: places.get(found[0], found[0]), text)
 
 
-class Programs:
+class Programs(ral.FastTables):
     """The programs for one state of JAX's settings. What it keeps is only added to, each by one step.
 
-    unchanged: whether the calling thread's settings are these still. reason_for_jax: why calls run through `jax.jit`
-        under them, "" when they do not. plain: (how to run, how to nest the results) by the types of the arguments, for
-        calls whose arguments a program takes as they are. paths: by structure, static values and types, for all others.
-        fallen: by the same, what runs through `jax.jit`, and whether its results become numpy's.
+    unchanged: whether the calling thread's settings are these still. by_jax: see `JitFunction`. flatten: JAX's, where
+        all arguments are arrays. reason_for_jax: why calls run through `jax.jit` under them, "" when they do not.
+    plain: (how to run, how to nest the results) by the types of the arguments, for calls whose arguments a program
+        takes as they are. paths: by structure, static values and types, for all others. fallen: by the same, what runs
+        through `jax.jit`, and whether its results become numpy's.
     """
 
-    def __init__(self, unchanged: Callable[[], bool], reason_for_jax: str = "", first: str = "first call"):
+    def __init__(
+        self,
+        unchanged: Callable[[], bool],
+        by_jax: ByJax,
+        flatten: Callable[[Any], tuple[list[Any], Any]] | None = None,
+        reason_for_jax: str = "",
+        first: str = "first call",
+    ):
         self.unchanged, self.reason_for_jax, self._first = unchanged, reason_for_jax, first
         self.functions: dict[tuple[Any, Static], FlatFunction] = {}
         self.structures = Structures()
@@ -169,6 +178,7 @@ class Programs:
         self.plain: Plain = {}
         self.paths: dict[Any, Callable[[Sequence[Any]], Any]] = {}
         self.fallen: dict[Any, tuple[FallbackCount, bool]] = {}
+        super().__init__(unchanged=unchanged, by_jax=by_jax, plain=self.plain, paths=self.paths, flatten=flatten)
 
     def histories(self, tree: Any) -> Histories:
         """Return the sizes that were compiled for arguments of this structure, whatever the static ones."""

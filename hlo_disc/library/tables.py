@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from hlo_disc import ral
 from hlo_disc.abi import ALIGNMENT
+from hlo_disc.dynamic_hlo.ops.library import FFT_CALL
 from hlo_disc.errors import UnsupportedOpError
 from hlo_disc.program import Attribute, InputRow, LibraryCall, OutputRow, Program
 from hlo_disc.ral.handlers import lapack_name
 from hlo_disc.saved import Section, Sections
 
 # Library functions that need nothing but the runtime, and their handlers.
-_OWN_CALLS = {"hlo_disc.fft": "fft_handler"}
+_OWN_CALLS = {FFT_CALL: "fft_handler"}
 MOST_RANK = 16  # HLO_DISC_MAX_RANK
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hlo_disc import limits
+from hlo_disc import limits, ral
 from hlo_disc.account import Account, Launch, parse
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ArgumentError, DeviceError
@@ -36,7 +36,9 @@ class Noted(NamedTuple):
     end: int
 
 
-def measure(program: Program, native: Any, names: Mapping[int, str], args: Sequence[Any], seconds: float) -> Profile:
+def measure(
+    program: Program, native: ral.Executable, names: Mapping[int, str], args: Sequence[Any], seconds: float
+) -> Profile:
     """Call a program for so many seconds.
 
     native: linked with `ral.recorded_symbols`. names: of its functions, by address. Raises what a call raises, and
@@ -53,9 +55,9 @@ def measure(program: Program, native: Any, names: Mapping[int, str], args: Seque
     calls: list[tuple[int, int, list[Noted]]] = []
     end = time.perf_counter() + seconds
     while len(calls) < _LEAST or (time.perf_counter() < end and len(calls) < _MOST):
-        start, stop, launches = native.record(arguments)
-        noted = [_noted(program, named, *launch) for launch in launches]
-        calls.append((start, stop, noted))
+        recorded = native.record(arguments)
+        launches = recorded.launches
+        calls.append((recorded.start, recorded.end, [_noted(program, named, launch) for launch in launches]))
     # Data may decide what is launched: calls that launch as the last one did.
     sequence = [launch.kernel for launch in calls[-1][2]]
     alike = [call for call in calls if [launch.kernel for launch in call[2]] == sequence]
@@ -86,15 +88,15 @@ def _kernel(function: str, kernels: Mapping[str, str]) -> str:
     return kernels.get(found[1], function) if found else function
 
 
-def _noted(program: Program, named: Mapping[int, str], address: int, number: int, start: int, end: int) -> Noted:
-    if not address:
-        return Noted(program.calls[number].where, 1, start, end)
-    return Noted(named.get(address, "another kernel"), number, start, end)
+def _noted(program: Program, named: Mapping[int, str], launch: ral.Launch) -> Noted:
+    if not launch.function:
+        return Noted(program.calls[launch.number].where, 1, launch.start, launch.end)
+    return Noted(named.get(launch.function, "another kernel"), launch.number, launch.start, launch.end)
 
 
-def _functions_of_kernels(launches: Sequence[tuple[int, int, int, int]], named: Mapping[int, str]) -> Mapping[str, int]:
+def _functions_of_kernels(launches: Sequence[ral.Launch], named: Mapping[int, str]) -> Mapping[str, int]:
     """How many functions of a kernel were launched: a form of a group may need several, one after the other."""
-    return Counter(named.get(address, "another kernel") for address in {address for address, *_ in launches if address})
+    return Counter(named.get(address, "another kernel") for address in {x.function for x in launches if x.function})
 
 
 def _sizes(program: Program, native: Any, arguments: Sequence[Any]) -> dict[str, int]:

@@ -9,6 +9,8 @@ import atexit
 from ._ral import (
     Code,
     Executable,
+    FastTables,
+    Launch,
     OwnFloats,
     cpu_features,
     cpu_model,
@@ -38,6 +40,8 @@ atexit.register(stop_pool)
 __all__ = [
     "Code",
     "Executable",
+    "FastTables",
+    "Launch",
     "OwnFloats",
     "cpu_features",
     "cpu_model",

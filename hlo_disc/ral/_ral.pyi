@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from hlo_disc.program import LinkedCall, Program
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 _Conversions = tuple[tuple[int, Callable[[Any], Any]], ...]
 
@@ -34,7 +36,21 @@ def end_drops() -> None: ...
 def watch(
     function: Callable[[], tuple[Any, ...]], was: tuple[Any, ...], holder: object, name: str, value: object
 ) -> Callable[[], bool]: ...
-def fast_path(slow: _F) -> _F: ...
+
+class FastTables:
+    """What calls of a function look up, under some settings; see `fast_path.h`."""
+
+    def __init__(
+        self,
+        *,
+        unchanged: Callable[[], bool],
+        by_jax: dict[tuple[type, ...], tuple[Callable[..., Any], Callable[[], int], frozenset[type] | None]],
+        plain: dict[tuple[type, ...], tuple[Callable[..., Any], Callable[..., Any] | None]],
+        paths: dict[Any, Callable[[Sequence[Any]], Any]],
+        flatten: Callable[[Any], tuple[list[Any], Any]] | None,
+    ) -> None: ...
+
+def fast_path(name: str, renew: Callable[[Any], FastTables | None]) -> Callable[[_F], _F]: ...
 def path(
     run: Callable[..., Any], unflatten: Callable[[Any], Any] | None, taken: _Conversions, given: _Conversions
 ) -> Callable[[Sequence[Any]], Any]: ...
@@ -69,6 +85,24 @@ class DeviceTensor:
     @property
     def dtype(self) -> str: ...
 
+class Launch:
+    """A launch: of the kernel at this address with so many blocks, or with 0 of the library call of this number.
+
+    start, end: nanoseconds.
+    """
+
+    function: int
+    number: int
+    start: int
+    end: int
+
+class Recorded:
+    """A call whose launches were noted. start, end: nanoseconds."""
+
+    start: int
+    end: int
+    launches: list[Launch]
+
 class CallCount:
     """How many calls an executable has served; it outlives the executable. in_jit: those from XLA programs."""
 
@@ -78,15 +112,10 @@ class CallCount:
     def in_jit(self) -> int: ...
 
 class Executable:
-    """A compiled program over its machine code's addresses. Calling it computes; any number of threads may.
+    """A compiled program with its machine code. Calling it computes; any number of threads may.
 
-    env: where it holds what, the fields of an `EnvLayout` as a tuple;
-    inputs: (name, dtype, dims) each, dims as numbers or text; outputs: (dtype, dims); constants: arrays;
-    packs: ("input" | "constant", index, bytes, address of the pack function, a constant's packed form);
-    guards: (message, how many arguments it shows); asked: the messages of the conditions that pick the program;
-    calls: (op and line, handler addresses by stage, attributes (name, kind, dtype, content), operands and results as
-    (dtype, rank), (operand, result) pairs that share memory, whether empty matrices are skipped, the function of
-    LAPACK's that it is for or 0);
+    program: of which the runtime reads the signature, constants, packs and conditions; address: of a function of its;
+    calls: the library calls;
     threads: workers, 0 for one a core;
     packed_bytes: bound on packed inputs over all executables; keep_alive: whatever owns the machine code;
     driver: of the GPU, () for the CPU; recordable: main only launches kernels; multiplies: it asks
@@ -96,28 +125,20 @@ class Executable:
 
     def __init__(
         self,
-        plan: int,
-        main: int,
+        program: Program,
+        address: Callable[[str], int],
         *,
-        env: tuple[int, int, int, int, int, int, int],
-        inputs: Sequence[tuple[str, str, Sequence[Any]]],
-        outputs: Sequence[tuple[str, Sequence[Any]]],
-        constants: Sequence[Any],
-        packs: Sequence[tuple[str, int, int, int, Any]],
-        guards: Sequence[tuple[str, int, bool]],
-        asked: Sequence[str],
-        calls: Sequence[tuple[Any, ...]],
+        calls: Sequence[LinkedCall],
         threads: int,
         packed_bytes: int,
         keep_alive: object,
-        unread: Sequence[int] = (),
         driver: Sequence[str] = (),
         recordable: bool = False,
         multiplies: bool = False,
         wide_modules: Callable[[], int] | None = None,
     ) -> None: ...
     def __call__(self, *arguments: Any) -> tuple[Any, ...]: ...
-    def record(self, arguments: tuple[Any, ...]) -> tuple[int, int, list[tuple[int, int, int, int]]]: ...
+    def record(self, arguments: tuple[Any, ...]) -> Recorded: ...
     def plan(self, dims: Sequence[int]) -> list[int]: ...
     def unmet(self, dims: Sequence[int]) -> int: ...
     def accept(self, unmet: int) -> bool: ...

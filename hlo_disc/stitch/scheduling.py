@@ -12,6 +12,7 @@ from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Value
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.kernel_ops import NARROW
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.module import ModuleBuilder
 from hlo_disc.stitch.fusion.collapse import collapse
@@ -20,9 +21,6 @@ from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
 from hlo_disc.stitch.schedule import Static
 from hlo_disc.stitch.variant import Choice, Packing, Variant, decided
-
-# The attribute of a module of kernels whose indices are below a number, and fit 32 bits.
-NARROW = "hlo_disc.narrow"
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,7 @@ def build_kernels(
 def narrow(kernels: ir.Module, limit: int) -> None:
     """Say of a module of kernels that all indices are below a limit, so that 32 bits hold them."""
     with kernels.context:
-        kernels.operation.attributes[NARROW] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), limit)
+        NARROW.set(kernels.operation, limit)
 
 
 def _static(graph: Graph, plan: Plan) -> Static:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hlo_disc.kernel_ops import TileAction
     from hlo_disc.mlir import ir
     from hlo_disc.targets.math.vecexpr import X
     from hlo_disc.targets.translate.emit import FunctionBody, Pending
@@ -22,7 +23,7 @@ class Threads:
     thread, block: the intrinsics for the numbers of the thread and of its block, of type i32.
     barrier: f(body) makes all threads of a block wait for each other.
     shuffled: f(body, x, mode, distance, width) is the i32 `x` of another one of `width` neighbours, see gpu.shuffle.
-    parts: f(body, address, turned) are the words of four parts of a matrix in shared memory, see `mlir.extension`.
+    parts: f(body, address, turned) are the words of four parts of a matrix in shared memory, see `kernel_ops.Parts`.
     mma: f(body, name, sums, x, y) are the sums with a product of small matrices.
     tf32: f(body, x) is the float `x` rounded to TF32, in the same 32 bits.
     """
@@ -46,7 +47,7 @@ class Machine:
     attributes: function attributes that every definition gets.
     pair_dot: the LLVM intrinsic f(sums, x, y) that adds products of pairs of bf16 to a vector of f32, "" for none. Code
         generation aborts the process on an intrinsic that the machine lacks.
-    tile: f(body, action, operands) does something with the machine's registers of small matrices (`bf16_tiles.py`).
+    tile: f(body, action, operands) does something with the machine's registers of small matrices.
     outlined: what functions are that kernels call because they are long: "alwaysinline" where a call costs a stack.
     metadata: lines of LLVM IR that every module has.
     threads: for kernels; None where a block is one thread's.
@@ -70,7 +71,7 @@ class Machine:
     layout: str
     attributes: str = "nounwind"
     pair_dot: str = ""
-    tile: Callable[[FunctionBody, str, Sequence[str]], None] | None = None
+    tile: Callable[[FunctionBody, TileAction, Sequence[str]], None] | None = None
     outlined: str = "noinline"
     metadata: str = ""
     threads: Threads | None = None

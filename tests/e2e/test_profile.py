@@ -88,19 +88,19 @@ def test_what_is_gathered_counts_not_the_table():
 
 def test_calls_of_the_executable_are_not_noted(exe):
     native, names = exe._recorded
-    assert exe.native.record(ARGS)[2] == []
-    start, end, launches = native.record(ARGS)
-    assert start < end and [names[address] for address, *_ in launches]
+    assert exe.native.record(ARGS).launches == []
+    recorded = native.record(ARGS)
+    assert recorded.start < recorded.end and [names[launch.function] for launch in recorded.launches]
     np.testing.assert_array_equal(native(*ARGS)[0], exe(*ARGS))
 
 
 def test_threads_note_their_own_launches(exe):
     native, _ = exe._recorded
-    expected = len(native.record(ARGS)[2])
+    expected = len(native.record(ARGS).launches)
     counts: list[int] = []
 
     def work() -> None:
-        counts.extend(len(native.record(ARGS)[2]) for _ in range(50))
+        counts.extend(len(native.record(ARGS).launches) for _ in range(50))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 
 from hlo_disc.abi import EnvLayout
+from hlo_disc.dynamic_hlo.ops.library import FFT_CALL
+from hlo_disc.program import (
+    Attribute,
+    BufferType,
+    GuardRow,
+    InputRow,
+    LibraryCall,
+    LinkedCall,
+    OutputRow,
+    PackRow,
+)
 from hlo_disc.ral import Executable, symbols
 from hlo_disc.ral._ral import own_handlers
 
@@ -196,17 +208,15 @@ def env(sizes: int, symbols: int = 0) -> EnvLayout:
 
 def make(machine: Machine, **signature: Any) -> Executable:
     """An executable of `machine`'s plan and main; `signature` must have inputs, outputs and env."""
-    defaults: dict[str, Any] = {
-        "constants": [],
-        "packs": [],
-        "guards": [],
-        "asked": [],
-        "calls": [],
-        "threads": 0,
-        "packed_bytes": 1 << 20,
-    }
-    fields = {**defaults, **signature, "env": signature["env"]}
-    return Executable(machine.address("plan"), machine.address("main"), keep_alive=machine, **fields)
+    tables = "env", "inputs", "outputs", "constants", "packs", "forms", "guards", "asked", "unread"
+    rows = SimpleNamespace(**{name: signature.pop(name, ()) for name in tables})
+    defaults: dict[str, Any] = {"calls": [], "threads": 0, "packed_bytes": 1 << 20}
+    return Executable(rows, machine.address, keep_alive=machine, **defaults | signature)  # type: ignore[arg-type]
+
+
+def guard(message: str, values: int) -> GuardRow:
+    """A guard whose message shows so many values."""
+    return GuardRow("", "==", "", message, ("",) * values)
 
 
 def add_one(*, arena: int = 0, scratch: int = 64, launches: int = 1, **signature: Any) -> Executable:
@@ -214,9 +224,9 @@ def add_one(*, arena: int = 0, scratch: int = 64, launches: int = 1, **signature
     text = ADD_ONE.replace("ARENA", str(arena)).replace("SCRATCH", str(scratch)).replace("REPEAT", _LAUNCH * launches)
     options: dict[str, Any] = {
         "env": env(1, symbols=1),
-        "inputs": [("x", "float32", ("n",))],
-        "outputs": [("float32", ("n",))],
-        "guards": [("size {0} of x must not be {1} {{braces}} {{0}} {2} {4294967296000000000000}", 2, False)],
+        "inputs": [InputRow("x", "float32", ("n",))],
+        "outputs": [OutputRow("float32", ("n",))],
+        "guards": [guard("size {0} of x must not be {1} {{braces}} {{0}} {2} {4294967296000000000000}", 2)],
     }
     return make(Machine(text), **{**options, **signature})
 
@@ -226,9 +236,9 @@ def add_packed(**signature: Any) -> Executable:
     machine = Machine(PACKED)
     options: dict[str, Any] = {
         "env": env(1),
-        "inputs": [("x", "float32", ("4",)), ("params['w']", "float32", ("4",))],
-        "outputs": [("float32", ("4",))],
-        "packs": [("input", 1, 16, machine.address("pack0"), None)],
+        "inputs": [InputRow("x", "float32", ("4",)), InputRow("params['w']", "float32", ("4",))],
+        "outputs": [OutputRow("float32", ("4",))],
+        "packs": [PackRow("input", 1, 16, "pack0")],
     }
     return make(machine, **{**options, **signature})
 
@@ -243,19 +253,19 @@ def copy(dtype: str, rank: int) -> Executable:
         lines.append(f"%bytes{i + 1} = mul i64 %bytes{i}, %d{i}")
     text = COPY.replace("DIMS", str(8 * rank)).replace("BYTES", "\n  ".join(lines)).replace("RANK", str(rank))
     dims = tuple(f"d{i}" for i in range(rank))
-    return make(Machine(text), env=env(rank), inputs=[("x", dtype, dims)], outputs=[(dtype, dims)])
+    return make(Machine(text), env=env(rank), inputs=[InputRow("x", dtype, dims)], outputs=[OutputRow(dtype, dims)])
 
 
 def fft(**options: Any) -> Executable:
     """The discrete Fourier transform of one c64[n]."""
-    attributes = [("axes", "scalar", "int64", (1).to_bytes(8, "little")), ("transform", "string", "", b"FFT")]
-    handlers = [0, 0, 0, own_handlers()["hlo_disc.fft"]]
-    types = [("complex64", 1)]
+    axes = Attribute("axes", "scalar", "int64", (1).to_bytes(8, "little").hex())
+    types = (BufferType("complex64", 1),)
+    call = LibraryCall(FFT_CALL, "fft", (axes, Attribute("transform", "string", text="FFT")), types, types)
     return make(
         Machine(FFT),
         env=env(1),
-        inputs=[("x", "complex64", ("n",))],
-        outputs=[("complex64", ("n",))],
-        calls=[("fft", handlers, attributes, types, types, [], False, 0)],
+        inputs=[InputRow("x", "complex64", ("n",))],
+        outputs=[OutputRow("complex64", ("n",))],
+        calls=[LinkedCall(call, (0, 0, 0, own_handlers()[FFT_CALL]))],
         **options,
     )

@@ -52,10 +52,11 @@ ALLOWED = {
     "program": {"abi"},
     "saved": {"abi", "errors", "program", "ral"},
     "mlir": BASE,
+    "kernel_ops": {"mlir"},
     "dynamic_hlo": BASE,
     "import_": BASE | {"mlir", "dynamic_hlo"},
-    "stitch": BASE | {"abi", "account", "device", "program", "mlir", "dynamic_hlo"},
-    "targets": BASE | {"abi", "device", "mlir", "ral"},
+    "stitch": BASE | {"abi", "account", "device", "program", "mlir", "kernel_ops", "dynamic_hlo"},
+    "targets": BASE | {"abi", "device", "mlir", "kernel_ops", "ral"},
     "ral": {"abi", "errors"},
 }
 ORDER = [
@@ -141,6 +142,18 @@ def test_frameworks_stay_at_the_edges(path):
     frameworks = {name.split(".")[0] for name in imports(path)} & {"jax", "torch", "tensorflow"}
     if package(path) in ("dynamic_hlo", "stitch", "targets") or path.parent == ROOT / "ral":
         assert not frameworks
+
+
+def test_a_word_of_ours_is_spelled_once():
+    """Names of attributes, ops and calls: what reads them has them from where they are."""
+    found: dict[str, list[str]] = {}
+    for path in files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and re.fullmatch(r"hlo_disc(\.\w\w+)+", str(node.value)):
+                found.setdefault(str(node.value), []).append(str(path.relative_to(ROOT)))
+    names = {word: paths for word, paths in found.items() if not (ROOT.parent / word.replace(".", "/")).exists()}
+    assert {word: paths for word, paths in names.items() if len(paths) > 1} == {}
+    assert "hlo_disc.narrow" in names
 
 
 def test_no_environment_is_read_outside_of_options():

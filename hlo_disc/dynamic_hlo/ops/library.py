@@ -13,6 +13,8 @@ from hlo_disc.dynamic_hlo.ops.row import OpDef
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import UnsupportedOpError
 
+# A Fourier transform as a custom call, and the runtime's handler of it.
+FFT_CALL = "hlo_disc.fft"
 TRANSFORMS = ("FFT", "IFFT", "RFFT", "IRFFT")
 
 

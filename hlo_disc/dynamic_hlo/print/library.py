@@ -8,6 +8,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import element_type
 from hlo_disc.dynamic_hlo.ir.graph import Op
+from hlo_disc.dynamic_hlo.ops.library import FFT_CALL
 from hlo_disc.dynamic_hlo.print.text import dense_array, listed, string, symbol, tensor_type, value_type
 
 if TYPE_CHECKING:
@@ -86,5 +87,5 @@ def fft(printer: _Printer, op: Op) -> str:
         sizes = ", ".join(map(str, length))
         return printer.op(op, f"stablehlo.fft {printer.operands(op)}, type = {transform}, length = [{sizes}]")
     name, kind = printer.shape(length)
-    text = f'stablehlo.custom_call @hlo_disc.fft({printer.operands(op)}, {name}) {{transform = "{transform}"}}'
+    text = f'stablehlo.custom_call @{FFT_CALL}({printer.operands(op)}, {name}) {{transform = "{transform}"}}'
     return printer.op(op, text, [kind])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hlo_disc.dynamic_hlo.ops.library import FFT_CALL
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.errors import ParseError
 from hlo_disc.import_.decode import text
@@ -15,6 +16,8 @@ from hlo_disc.mlir import ir
 if TYPE_CHECKING:
     from hlo_disc.import_.reader import Reader
 
+# The custom call that a size becomes.
+SIZE = "hlo_disc.size"
 # Custom calls that place a value and change nothing.
 _PLACEMENT = frozenset(
     ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "LayoutConstraint")
@@ -23,8 +26,8 @@ _PLACEMENT = frozenset(
 # (operands at least, results, attributes) of those, which no verifier knows.
 _FORMS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "shape_assertion": (1, 0, ("error_message",)),
-    "hlo_disc.fft": (2, 1, ("transform",)),
-    "hlo_disc.size": (0, 1, ("dims", "size")),
+    FFT_CALL: (2, 1, ("transform",)),
+    SIZE: (0, 1, ("dims", "size")),
     "mhlo.topk": (1, 2, ("mhlo.attributes",)),
     "stablehlo.dynamic_top_k": (2, 2, ()),
     "ApproxTopK": (2, 2, ("mhlo.backend_config", "called_computations")),
@@ -88,8 +91,8 @@ CUSTOM_CALLS: dict[str, Handler] = {
     **windows.CUSTOM_CALLS,
     **sort.CUSTOM_CALLS,
     **random.CUSTOM_CALLS,
-    "hlo_disc.fft": library.dynamic_fft,
-    "hlo_disc.size": _size,
+    FFT_CALL: library.dynamic_fft,
+    SIZE: _size,
 }
 
 

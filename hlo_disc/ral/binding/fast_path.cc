@@ -30,9 +30,12 @@ class Ref {
   PyObject* object_ = nullptr;
 };
 
-struct Names {
-  PyObject *by_jax, *programs, *unchanged, *under_these_settings, *plain, *paths, *flatten;
-} names;
+struct FastPath {
+  PyObject_HEAD vectorcallfunc call;
+  PyObject *slow, *name, *renew;
+  PyObject* dict;
+};
+
 PyObject *no_keywords, *no_static, *argument_error, *shape_error;
 PyTypeObject* fast_path_type;
 
@@ -51,9 +54,18 @@ Ref types_of(PyObject* const* objects, Py_ssize_t count) {
   return Ref(types);
 }
 
-Ref found(PyObject* holder, PyObject* name, PyObject* key) {
-  Ref table(PyObject_GetAttr(holder, name));
-  return table ? Ref::of(PyDict_GetItemWithError(table.get(), key)) : Ref();
+Ref found(const nanobind::dict& table, const Ref& key) {
+  return Ref::of(PyDict_GetItemWithError(table.ptr(), key.get()));
+}
+
+// Null with an exception for what are none.
+const FastTables* tables_of(const Ref& held) {
+  static const nanobind::handle type = nanobind::type<FastTables>();
+  if (!held) return nullptr;
+  if (PyObject_TypeCheck(held.get(), reinterpret_cast<PyTypeObject*>(type.ptr())))
+    return nanobind::inst_ptr<FastTables>(held.get());
+  PyErr_SetString(PyExc_TypeError, "the fast path has no tables");
+  return nullptr;
 }
 
 PyObject* nested(PyObject* results, PyObject* unflatten) {
@@ -81,10 +93,12 @@ int is_seen(PyObject* types, PyObject* const* args, Py_ssize_t count) {
 }
 
 // The results of a call without keywords. Null without an exception where there is no fast path, or none serves it.
-PyObject* quickly(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+PyObject* quickly(const FastPath& fast, PyObject* self, PyObject* const* args, Py_ssize_t count) {
   Ref types = types_of(args, count);
-  if (!types) return nullptr;
-  if (Ref entry = found(self, names.by_jax, types.get())) {
+  Ref held(types ? PyObject_GetAttr(self, fast.name) : nullptr);
+  const FastTables* tables = tables_of(held);
+  if (!tables) return nullptr;
+  if (Ref entry = found(tables->by_jax, types)) {
     PyObject* of_arrays = PyTuple_GET_ITEM(entry.get(), 2);
     int seen = of_arrays == Py_None ? 1 : is_seen(of_arrays, args, count);
     if (seen < 0) return nullptr;
@@ -95,52 +109,46 @@ PyObject* quickly(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   }
   if (PyErr_Occurred()) return nullptr;
 
-  Ref programs(PyObject_GetAttr(self, names.programs));
-  Ref unchanged(programs ? PyObject_GetAttr(programs.get(), names.unchanged) : nullptr);
-  Ref answer(unchanged ? PyObject_CallNoArgs(unchanged.get()) : nullptr);
+  Ref answer(PyObject_CallNoArgs(tables->unchanged.ptr()));
   if (!answer) return nullptr;
   if (answer.get() != Py_True) {
-    programs = Ref(PyObject_CallMethodNoArgs(self, names.under_these_settings));
-    if (!programs || programs.get() == Py_None) return nullptr;
+    held = Ref(PyObject_CallOneArg(fast.renew, self));
+    if (held.get() == Py_None) return nullptr;
+    tables = tables_of(held);
+    if (!tables) return nullptr;
   }
-  if (Ref entry = found(programs.get(), names.plain, types.get())) {
+  if (Ref entry = found(tables->plain, types)) {
     Ref results(PyObject_Vectorcall(PyTuple_GET_ITEM(entry.get(), 0), args, count, nullptr));
     if (results) return nested(results.get(), PyTuple_GET_ITEM(entry.get(), 1));
     if (!refused()) return nullptr;
   }
   if (PyErr_Occurred()) return nullptr;
 
-  Ref flatten(PyObject_GetAttr(self, names.flatten));
-  if (!flatten || flatten.get() == Py_None) return nullptr;
+  if (tables->flatten.is_none()) return nullptr;
   Ref positional(PyTuple_New(count));
   if (!positional) return nullptr;
   for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(positional.get(), i, Py_NewRef(args[i]));
   Ref all(PyTuple_Pack(2, positional.get(), no_keywords));
-  Ref flat(all ? PyObject_CallOneArg(flatten.get(), all.get()) : nullptr);
+  Ref flat(all ? PyObject_CallOneArg(tables->flatten.ptr(), all.get()) : nullptr);
   if (!flat) return nullptr;
   PyObject* leaves = PyTuple_GET_ITEM(flat.get(), 0);
   types = types_of(PySequence_Fast_ITEMS(leaves), PySequence_Fast_GET_SIZE(leaves));
   Ref key(types ? PyTuple_Pack(3, PyTuple_GET_ITEM(flat.get(), 1), no_static, types.get()) : nullptr);
-  Ref path = key ? found(programs.get(), names.paths, key.get()) : Ref();
+  Ref path = key ? found(tables->paths, key) : Ref();
   if (!path) return nullptr;
   PyObject* result = PyObject_CallOneArg(path.get(), leaves);
   if (!result) refused();
   return result;
 }
 
-struct FastPath {
-  PyObject_HEAD vectorcallfunc call;
-  PyObject* slow;
-  PyObject* dict;
-};
-
 PyObject* call(PyObject* callable, PyObject* const* args, size_t flags, PyObject* keywords) {
+  const auto* fast = reinterpret_cast<FastPath*>(callable);
   Py_ssize_t count = PyVectorcall_NARGS(flags);
   if (count > 0 && !(keywords && PyTuple_GET_SIZE(keywords))) {
-    PyObject* result = quickly(args[0], args + 1, count - 1);
+    PyObject* result = quickly(*fast, args[0], args + 1, count - 1);
     if (result || PyErr_Occurred()) return result;
   }
-  return PyObject_Vectorcall(reinterpret_cast<FastPath*>(callable)->slow, args, flags, keywords);
+  return PyObject_Vectorcall(fast->slow, args, flags, keywords);
 }
 
 PyObject* bound(PyObject* self, PyObject* instance, PyObject*) {
@@ -151,6 +159,7 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
   auto* path = reinterpret_cast<FastPath*>(self);
   Py_VISIT(Py_TYPE(self));
   Py_VISIT(path->slow);
+  Py_VISIT(path->renew);
   Py_VISIT(path->dict);
   return 0;
 }
@@ -158,6 +167,8 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
 int clear(PyObject* self) {
   auto* path = reinterpret_cast<FastPath*>(self);
   Py_CLEAR(path->slow);
+  Py_CLEAR(path->name);
+  Py_CLEAR(path->renew);
   Py_CLEAR(path->dict);
   return 0;
 }
@@ -246,15 +257,6 @@ PyMethodDef path_method = {"path", run_path, METH_O, "Runs a program on the leav
 }  // namespace
 
 bool initialize_fast_path() {
-  const std::pair<PyObject**, const char*> texts[] = {
-      {&names.by_jax, "_by_jax"},      {&names.programs, "_programs"},
-      {&names.unchanged, "unchanged"}, {&names.under_these_settings, "_under_these_settings"},
-      {&names.plain, "plain"},         {&names.paths, "paths"},
-      {&names.flatten, "_flatten"},
-  };
-  for (const auto& [name, text] : texts) {
-    if (!(*name = PyUnicode_InternFromString(text))) return false;
-  }
   Ref errors(PyImport_ImportModule("hlo_disc.errors"));
   if (!errors) return false;
   argument_error = PyObject_GetAttrString(errors.get(), "ArgumentError");
@@ -265,12 +267,15 @@ bool initialize_fast_path() {
   return argument_error && shape_error && no_keywords && no_static && fast_path_type;
 }
 
-PyObject* make_fast_path(PyObject* slow) {
+PyObject* make_fast_path(PyObject* slow, PyObject* name, PyObject* renew) {
   PyObject* made = fast_path_type->tp_alloc(fast_path_type, 0);
   if (!made) return nullptr;
   auto* path = reinterpret_cast<FastPath*>(made);
   path->call = call;
   path->slow = Py_NewRef(slow);
+  path->name = Py_NewRef(name);
+  PyUnicode_InternInPlace(&path->name);
+  path->renew = Py_NewRef(renew);
   Ref tools(PyImport_ImportModule("functools"));
   Ref wrapped(tools ? PyObject_CallMethod(tools.get(), "update_wrapper", "OO", made, slow) : nullptr);
   if (!wrapped) Py_CLEAR(made);

@@ -40,12 +40,6 @@ using ral::Executable;
 
 namespace {
 
-ral::TensorType tensor_type(const std::string& name, const std::string& dtype, nb::handle shape) {
-  std::vector<std::string> dims;
-  for (nb::handle dim : nb::iter(shape)) dims.push_back(nb::cast<std::string>(nb::str(dim)));
-  return ral::TensorType::of(name, dtype, std::move(dims));
-}
-
 // What a call would return for arguments of these types: their types and the bytes of temporary memory in an XLA program.
 // Raises what the call would.
 std::tuple<std::vector<std::tuple<std::string, std::vector<int64_t>>>, int64_t> infer(
@@ -73,42 +67,65 @@ std::tuple<std::vector<std::tuple<std::string, std::vector<int64_t>>>, int64_t> 
   return {results, ral::ffi_temporary_bytes(self, env.data())};
 }
 
-using Input = std::tuple<std::string, std::string, nb::object>;
-using Output = std::tuple<std::string, nb::object>;
-using PackSpec =
-    std::tuple<std::string, int, int64_t, uintptr_t, nb::object>;  // the last: of a constant, its packed form
-using GuardSpec = std::tuple<std::string, int, bool>;
-using AttributeSpec = std::tuple<std::string, std::string, std::string, nb::object>;  // name, kind, dtype, content
-using BufferSpec = std::tuple<std::string, int>;                                      // dtype, rank
-using EnvSpec = std::tuple<int, int, int, int, int, int, int>;  // the fields of EnvLayout
-using CallSpec = std::tuple<std::string, std::vector<uintptr_t>, std::vector<AttributeSpec>, std::vector<BufferSpec>,
-                            std::vector<BufferSpec>, std::vector<std::pair<int, int>>, bool, uintptr_t>;
+// A field of a record: rows of `program.py` and `abi.py`, which are read by the names of their fields.
+template <typename T>
+T field(nb::handle record, const char* name) {
+  try {
+    return nb::cast<T>(record.attr(name));
+  } catch (const nb::cast_error&) {
+    throw nb::type_error((std::string("the field ") + name + " has another type").c_str());
+  }
+}
 
-ral::Attributes attributes_of(const std::vector<AttributeSpec>& specs) {
+// f of each row of a table.
+template <typename T>
+auto rows_of(nb::handle record, const char* table, T f) {
+  std::vector<decltype(f(record))> rows;
+  for (nb::handle row : record.attr(table)) rows.push_back(f(row));
+  return rows;
+}
+
+ral::TensorType tensor_type(nb::handle row, const std::string& name) {
+  auto dims = rows_of(row, "shape", [](nb::handle dim) { return nb::cast<std::string>(nb::str(dim)); });
+  return ral::TensorType::of(name, field<std::string>(row, "dtype"), std::move(dims));
+}
+
+ral::EnvLayout env_layout(nb::handle env) {
+  auto word = [env](const char* name) { return field<int>(env, name); };
+  return {word("arena"), word("scratch"), word("symbols"), word("outputs"), word("wide"), word("asked"), word("words")};
+}
+
+ral::Attributes attributes_of(nb::handle record, const char* table) {
   ral::Attributes attributes;
-  for (const auto& [name, kind, dtype, content] : specs) {
+  for (nb::handle row : record.attr(table)) {
+    auto name = field<std::string>(row, "name"), kind = field<std::string>(row, "kind");
+    auto content = field<std::string>(row, "text");
     if (kind == "dictionary") {
-      attributes.add_dictionary(name, attributes_of(nb::cast<std::vector<AttributeSpec>>(content)));
-    } else {
-      nb::bytes bytes = nb::cast<nb::bytes>(content);
-      attributes.add(name, kind, dtype, std::string(bytes.c_str(), bytes.size()));
+      attributes.add_dictionary(name, attributes_of(row, "entries"));
+      continue;
     }
+    if (kind != "string") {
+      auto bytes = nb::cast<nb::bytes>(nb::handle(reinterpret_cast<PyObject*>(&PyBytes_Type)).attr("fromhex")(content));
+      content.assign(bytes.c_str(), bytes.size());
+    }
+    attributes.add(name, kind, field<std::string>(row, "dtype"), content);
   }
   return attributes;
 }
 
-std::unique_ptr<ral::LibraryCall> library_call(const CallSpec& spec) {
-  const auto& [where, addresses, attributes, operands, results, aliases, skip_empty, function] = spec;
-  std::vector<XLA_FFI_Handler*> handlers;
-  for (uintptr_t address : addresses) handlers.push_back(reinterpret_cast<XLA_FFI_Handler*>(address));
-  auto buffers = [](const std::vector<BufferSpec>& specs) {
-    std::vector<ral::LibraryCall::Buffer> out;
-    for (const auto& [dtype, rank] : specs) out.push_back({&ral::dtype_named(dtype), rank});
-    return out;
+std::unique_ptr<ral::LibraryCall> library_call(nb::handle linked) {
+  nb::object call = linked.attr("call");
+  auto buffer = [](nb::handle row) {
+    return ral::LibraryCall::Buffer{&ral::dtype_named(field<std::string>(row, "dtype")), field<int>(row, "rank")};
   };
-  return std::make_unique<ral::LibraryCall>(where, handlers, attributes_of(attributes), buffers(operands),
-                                            buffers(results), aliases, skip_empty,
-                                            reinterpret_cast<ral::Function*>(function));
+  auto alias = [](nb::handle row) { return std::pair(field<int>(row, "operand"), field<int>(row, "result")); };
+  std::vector<XLA_FFI_Handler*> handlers;
+  for (auto address : field<std::vector<uintptr_t>>(linked, "handlers"))
+    handlers.push_back(reinterpret_cast<XLA_FFI_Handler*>(address));
+  return std::make_unique<ral::LibraryCall>(field<std::string>(call, "where"), handlers, attributes_of(call, "config"),
+                                            rows_of(call, "operands", buffer), rows_of(call, "results", buffer),
+                                            rows_of(call, "aliases", alias), field<bool>(linked, "skip_empty"),
+                                            reinterpret_cast<ral::Function*>(field<uintptr_t>(linked, "function")));
 }
 
 // What a Python function returns, as an address.
@@ -123,24 +140,23 @@ const ral_module* made_modules(PyObject* function) {
   });
 }
 
-void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& env, const std::vector<Input>& inputs,
-               const std::vector<Output>& outputs, const std::vector<nb::object>& constants,
-               const std::vector<PackSpec>& packs, const std::vector<GuardSpec>& guards,
-               const std::vector<std::string>& asked, const std::vector<CallSpec>& calls, int threads,
-               int64_t packed_bytes, nb::object keep_alive, const std::vector<int>& unread,
-               const std::vector<std::string>& driver, bool recordable, bool multiplies,
-               const nb::object& wide_modules) {
+void construct(Executable* self, nb::handle rows, const nb::callable& address, const std::vector<nb::object>& calls,
+               int threads, int64_t packed_bytes, nb::object keep_alive, const std::vector<std::string>& driver,
+               bool recordable, bool multiplies, const nb::object& wide_modules) {
+  auto function = [&address](const char* name) { return nb::cast<uintptr_t>(address(name)); };
   ral::Program program{};
-  program.plan_fn = reinterpret_cast<ral_plan_fn>(plan);
-  program.main_fn = reinterpret_cast<ral_main_fn>(main);
-  auto [arena, scratch, symbols, output_sizes, wide, unmet, words] = env;
-  program.env = {arena, scratch, symbols, output_sizes, wide, unmet, words};
-  for (const auto& [name, dtype, shape] : inputs) program.inputs.push_back(tensor_type(name, dtype, shape));
-  for (int index : unread) program.inputs.at(index).read = false;
-  for (const auto& [dtype, shape] : outputs) program.outputs.push_back(tensor_type("output", dtype, shape));
-  for (const auto& [message, args, overflow] : guards) program.guards.push_back({message, args, overflow});
-  program.asked = asked;
-  for (const CallSpec& call : calls) program.calls.push_back(library_call(call));
+  program.plan_fn = reinterpret_cast<ral_plan_fn>(function("plan"));
+  program.main_fn = reinterpret_cast<ral_main_fn>(function("main"));
+  program.env = env_layout(rows.attr("env"));
+  program.inputs = rows_of(rows, "inputs", [](nb::handle x) { return tensor_type(x, field<std::string>(x, "name")); });
+  for (int index : field<std::vector<int>>(rows, "unread")) program.inputs.at(index).read = false;
+  program.outputs = rows_of(rows, "outputs", [](nb::handle x) { return tensor_type(x, "output"); });
+  program.guards = rows_of(rows, "guards", [](nb::handle x) {
+    return ral::Guard{field<std::string>(x, "message"), static_cast<int>(nb::len(nb::object(x.attr("args")))),
+                      field<bool>(x, "overflow")};
+  });
+  program.asked = rows_of(rows, "asked", [](nb::handle x) { return field<std::string>(x, "message"); });
+  for (const nb::object& call : calls) program.calls.push_back(library_call(call));
   program.driver = driver;
   program.recordable = recordable;
   program.multiplies = multiplies;
@@ -148,17 +164,22 @@ void construct(Executable* self, uintptr_t plan, uintptr_t main, const EnvSpec& 
   program.workers_chosen = threads > 0;
   program.workers = threads > 0 ? threads : ral::usable_cores();
   std::vector<nb::object> kept{keep_alive, wide_modules};
-  for (const nb::object& constant : constants) {
+  for (nb::handle constant : rows.attr("constants")) {
     const void* data = nullptr;
     kept.push_back(nb::steal(ral::constant_array(constant.ptr(), &data)));
     program.constants.push_back(data);
     program.constant_bytes.push_back(nb::cast<int64_t>(kept.back().attr("nbytes")));
   }
-  for (const auto& [kind, index, bytes, address, form] : packs) {
+  auto forms = field<std::vector<nb::object>>(rows, "forms");
+  for (nb::handle pack : rows.attr("packs")) {
+    auto kind = field<std::string>(pack, "kind");
+    auto bytes = field<int64_t>(pack, "size");
     if (kind != "input" && kind != "constant")
       throw std::invalid_argument("a pack is of an input or a constant, not of " + kind);
-    program.packs.push_back({kind == "constant", index, bytes, reinterpret_cast<ral_main_fn>(address)});
+    auto code = reinterpret_cast<ral_main_fn>(function(field<std::string>(pack, "function").c_str()));
+    program.packs.push_back({kind == "constant", field<int>(pack, "number"), bytes, code});
     if (kind == "input") continue;
+    const nb::object& form = forms.at(program.packs.size() - 1);
     kept.push_back(nb::steal(ral::constant_array(form.ptr(), &program.packs.back().form)));
     int64_t given = nb::cast<int64_t>(kept.back().attr("nbytes"));
     if (given != bytes)
@@ -221,17 +242,19 @@ struct EnteredFloats {
   std::optional<ral::OwnFloats> floats;
 };
 
-using LaunchTuple = std::tuple<uintptr_t, int64_t, int64_t, int64_t>;
+// What a recorded call did.
+struct Recorded {
+  int64_t start, end;
+  std::vector<ral::Launch> launches;
+};
 
-std::tuple<int64_t, int64_t, std::vector<LaunchTuple>> record(Executable& self, nb::tuple arguments) {
+Recorded record(Executable& self, nb::tuple arguments) {
   ral::Recording recording;
   PyObject* results = self.call(&PyTuple_GET_ITEM(arguments.ptr(), 0), PyTuple_GET_SIZE(arguments.ptr()));
   recording.stop();
   if (!results) throw nb::python_error();
   Py_DECREF(results);
-  std::vector<LaunchTuple> launches;
-  for (const ral::Launch& x : recording.launches) launches.emplace_back(x.function, x.number, x.start, x.end);
-  return {recording.start, recording.end, launches};
+  return {recording.start, recording.end, std::move(recording.launches)};
 }
 
 PyObject* call_slot(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -255,6 +278,25 @@ int clear_slot(PyObject* self) {
   return 0;
 }
 
+// The functions in them may refer to the function whose tables they are.
+int traverse_tables(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const auto* tables = nb::inst_ptr<ral::FastTables>(self);
+  for (const nb::object* object : std::initializer_list<const nb::object*>{
+           &tables->unchanged, &tables->by_jax, &tables->plain, &tables->paths, &tables->flatten})
+    Py_VISIT(object->ptr());
+  return 0;
+}
+
+int clear_tables(PyObject* self) {
+  if (nb::inst_ready(self)) *nb::inst_ptr<ral::FastTables>(self) = {};
+  return 0;
+}
+
+PyType_Slot tables_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_tables)},
+                              {Py_tp_clear, reinterpret_cast<void*>(clear_tables)},
+                              {0, nullptr}};
 PyType_Slot executable_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call_slot)},
                                   {Py_tp_traverse, reinterpret_cast<void*>(traverse_slot)},
                                   {Py_tp_clear, reinterpret_cast<void*>(clear_slot)},
@@ -327,11 +369,16 @@ NB_MODULE(_ral, m) {
     return nb::steal(watch);
   }, nb::arg("function"), nb::arg("was"), nb::arg("holder"), nb::arg("name"), nb::arg("value").none(),
         "A function: whether function() still returns the very objects in `was`, and holder.name still is `value`.");
-  m.def("fast_path", [](nb::object slow) {
-    PyObject* made = ral::make_fast_path(slow.ptr());
-    if (!made) throw nb::python_error();
-    return nb::steal(made);
-  }, nb::arg("slow"), "The method `__call__` of a JitFunction, which calls `slow` where there is no fast path.");
+  m.def("fast_path",
+        [](nb::str name, nb::object renew) {
+    return nb::cpp_function([name, renew](nb::object slow) {
+      PyObject* made = ral::make_fast_path(slow.ptr(), name.ptr(), renew.ptr());
+      if (!made) throw nb::python_error();
+      return nb::steal(made);
+    });
+  }, nb::arg("name"), nb::arg("renew"),
+        "Decorates a method, which is called where there is no fast path: tables are the attribute of this name, those "
+        "for other settings renew(self), or None.");
   m.def("path",
         [](nb::object run, nb::object unflatten, nb::tuple taken, nb::tuple given) {
     PyObject* made = ral::make_path(run.ptr(), unflatten.ptr(), taken.ptr(), given.ptr());
@@ -375,6 +422,9 @@ NB_MODULE(_ral, m) {
                            nb::capsule(ral::held_type_info()));
   }, "The XLA FFI handler of programs that keep their executables, and its state's type id and type info.");
 
+  nb::class_<ral::FastTables>(m, "FastTables", nb::type_slots(tables_slots))
+      .def(nb::init<nb::callable, nb::dict, nb::dict, nb::dict, nb::object>(), nb::kw_only(), nb::arg("unchanged"),
+           nb::arg("by_jax"), nb::arg("plain"), nb::arg("paths"), nb::arg("flatten").none());
   nb::class_<EnteredFloats>(m, "OwnFloats")
       .def(nb::init<>())
       .def("__enter__", [](EnteredFloats& self) {
@@ -401,20 +451,27 @@ NB_MODULE(_ral, m) {
            nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none())
       .def_prop_ro("shape", sizes_of)
       .def_prop_ro("dtype", [](const ral::DeviceTensor& self) { return self.dtype->name; });
+  nb::class_<ral::Launch>(m, "Launch")
+      .def_ro("function", &ral::Launch::function)
+      .def_ro("number", &ral::Launch::number)
+      .def_ro("start", &ral::Launch::start)
+      .def_ro("end", &ral::Launch::end);
+  nb::class_<Recorded>(m, "Recorded")
+      .def_ro("start", &Recorded::start)
+      .def_ro("end", &Recorded::end)
+      .def_ro("launches", &Recorded::launches);
   nb::class_<ral::CallCount>(m, "CallCount")
       .def_prop_ro("value", [](const ral::CallCount& self) {
     return self.value.load();
   }).def_prop_ro("in_jit", [](const ral::CallCount& self) { return self.in_jit.load(); });
 
   nb::class_<Executable>(m, "Executable", nb::type_slots(executable_slots), nb::is_weak_referenceable())
-      .def("__init__", construct, nb::arg("plan"), nb::arg("main"), nb::kw_only(), nb::arg("env"), nb::arg("inputs"),
-           nb::arg("outputs"), nb::arg("constants"), nb::arg("packs"), nb::arg("guards"), nb::arg("asked"),
-           nb::arg("calls"), nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none(),
-           nb::arg("unread") = std::vector<int>(), nb::arg("driver") = std::vector<std::string>(),
-           nb::arg("recordable") = false, nb::arg("multiplies") = false, nb::arg("wide_modules") = nb::none())
+      .def("__init__", construct, nb::arg("program"), nb::arg("address"), nb::kw_only(), nb::arg("calls"),
+           nb::arg("threads"), nb::arg("packed_bytes"), nb::arg("keep_alive").none(),
+           nb::arg("driver") = std::vector<std::string>(), nb::arg("recordable") = false, nb::arg("multiplies") = false,
+           nb::arg("wide_modules") = nb::none())
       .def("record", record, nb::arg("arguments"),
-           "(start, end, launches) of a call: nanoseconds, and (address of a kernel or 0, blocks or the number of the "
-           "library call, start, end) of each. Code that is linked with `recorded_symbols` has launches.")
+           "What a call did, and when. Code that is linked with `recorded_symbols` has launches.")
       .def("plan", &Executable::plan, nb::arg("dims"),
            "env for these sizes of all inputs, concatenated. Raises ShapeError for a broken guard.")
       .def("unmet", &Executable::unmet, nb::arg("dims"),

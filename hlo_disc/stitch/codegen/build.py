@@ -17,6 +17,7 @@ import numpy as np
 
 from hlo_disc import mlir
 from hlo_disc.dynamic_hlo.ir.dtypes import FLOATS, element_type, part_dtype
+from hlo_disc.kernel_ops import CHECKED, UNPREDICTABLE, KernelName
 from hlo_disc.mlir import arith, func, gpu, ir, memref, scf, vector
 from hlo_disc.stitch.codegen.lanes import Lanes, SimdLanes
 from hlo_disc.stitch.codegen.val import ForLoop, OpenScope, Scalar, Val, signed
@@ -236,8 +237,7 @@ class Builder:
 
         def build() -> ir.Value:
             op = arith.SelectOp(c.v, x.v, y.v)
-            if unpredictable:
-                op.attributes["hlo_disc.unpredictable"] = ir.UnitAttr.get()
+            UNPREDICTABLE.set(op, unpredictable)
             return op.result
 
         return self.pure(build, lanes, [c, x, y], key=("select", unpredictable))
@@ -287,38 +287,9 @@ class Builder:
         type_ = self.vec(lanes, element)
         return self.pure(lambda: vector.BitCastOp(type_, x.v).result, lanes, [x])
 
-    def pair_dot(self, sums: Val, x: Val, y: Val) -> Val:
-        """sums[i] + x[2i] y[2i] + x[2i + 1] y[2i + 1], of bf16 and f32, where the device has that."""
-        operands = [sums, x, y]
-        return self.pure(lambda: mlir.extension("pair_dot", [v.v for v in operands]), sums.lanes, operands)
-
-    def tile(self, action: str, *operands: Val) -> None:
-        """Emit an action on registers of small matrices, where the device has them: see `bf16_tiles.py`."""
-        mlir.extension_action(f"tile.{action}", [x.v for x in operands])
-
-    def address(self, buffer: Val, i: Scalar, itemsize: int) -> tuple[Val, Val]:
-        """A buffer's pointer, and how many bytes behind it an element is."""
-        cast = ir.Operation.create("builtin.unrealized_conversion_cast", results=[self.pointer], operands=[buffer.v])
-        return Val(self, cast.results[0]), self.wide(i * itemsize)
-
     def wide(self, i: Scalar) -> Val:
         """An index as an i64."""
         return self.cast(arith.IndexCastOp, self.i64, self.index(i))
-
-    def mma(self, name: str, sums: Val, x: Val, y: Val) -> Val:
-        """The sums with a product of small matrices, of a warp that is all there: see `Mma`."""
-        operands = [sums.v, x.v, y.v]
-        return Val(self, mlir.extension(f"mma.{name}", operands), sums.lanes)
-
-    def tf32(self, x: Val) -> Val:
-        """A vector of f32, rounded to TF32."""
-        return self.pure(lambda: mlir.extension("tf32", [x.v]), x.lanes, [x])
-
-    def parts(self, buffer: Val, i: Scalar, turned: bool) -> Val:
-        """Words of four parts of a matrix in fast memory, for a warp that is all there: see `mlir.extension`."""
-        pointer, at = self.address(buffer, i, 1)
-        operands = [pointer.v, at.v]
-        return Val(self, mlir.extension("parts" + ".turned" * turned, operands, self.vec(4, self.i32)), 4)
 
     # Memory: buffers are rank-1 memrefs, addressed by a linear element index.
 
@@ -457,11 +428,11 @@ class Builder:
     def checked_call(self, name: str, *xs: Val) -> None:
         """A call that returns a status; the calling function returns it too when it is not 0."""
         call = func.CallOp([self.i32], name, [x.v for x in xs])
-        call.operation.attributes["hlo_disc.checked"] = ir.UnitAttr.get()
+        CHECKED.set(call.operation, True)
 
     def name_of_kernel(self, name: str) -> Val:
         """A pointer to its characters, in host code."""
-        return Val(self, mlir.extension("text" + f".{name}", [], self.pointer))
+        return Val(self, KernelName(name).build().results[0])
 
     # Blocks.
 

@@ -13,15 +13,12 @@ from __future__ import annotations
 import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, int_limits, is_float, is_small_float, is_unsigned
+from hlo_disc.kernel_ops import KNOWN, Known
 from hlo_disc.mlir import arith, ir
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.val import Val
 
 _F64 = np.dtype(np.float64)
-# What is known of an f32 that becomes a smaller float: it is one already; or, if it is NaN, its low 16 bits are zero
-# unless the machine has NaN of its own. An attribute of the op says so.
-KNOWN = "hlo_disc.known"
-EXACT, CLEAN = "exact", "clean"
 
 
 # ------------------------------------------------------------------------------------------- registers and memory
@@ -43,7 +40,7 @@ def to_memory(b: Builder, x: Val, dtype: np.dtype) -> Val:
         return b.cast(arith.ExtUIOp, b.i8, x)
     to = b.memory_type(dtype)
     if x.element != to:
-        return _narrowed(b, x, dtype, "" if keeps_more(b, dtype) else EXACT)
+        return _narrowed(b, x, dtype, Known.NOTHING if keeps_more(b, dtype) else Known.EXACT)
     return low_bits(b, x, dtype)
 
 
@@ -69,7 +66,7 @@ def sign_extended(b: Builder, x: Val, bits: int) -> Val:
     return b.apply(arith.ShRSIOp, b.apply(arith.ShLIOp, x, spare), spare)
 
 
-def settle(b: Builder, x: Val, dtype: np.dtype, known: str = "") -> Val:
+def settle(b: Builder, x: Val, dtype: np.dtype, known: Known = Known.NOTHING) -> Val:
     """A result of arithmetic as an element of its type: narrow integers wrap, small floats are rounded."""
     if dtype == BOOL or keeps_more(b, dtype):
         return x
@@ -112,19 +109,18 @@ def _resize_float(b: Builder, x: Val, to: ir.Type) -> Val:
     return b.cast(arith.ExtFOp if wider else arith.TruncFOp, to, x)
 
 
-def round_small(b: Builder, x: Val, dtype: np.dtype, known: str = "") -> Val:
+def round_small(b: Builder, x: Val, dtype: np.dtype, known: Known = Known.NOTHING) -> Val:
     """Round to a small float, but keep it widened; larger ones as they are."""
     return b.cast(arith.ExtFOp, x.element, _narrowed(b, x, dtype, known)) if is_small_float(dtype) else x
 
 
-def _narrowed(b: Builder, x: Val, dtype: np.dtype, known: str) -> Val:
+def _narrowed(b: Builder, x: Val, dtype: np.dtype, known: Known) -> Val:
     """Rounded to a small float."""
     small = b.vec(x.lanes, b.memory_type(dtype))
 
     def build() -> ir.Value:
         op = arith.TruncFOp(small, x.v)
-        if known:
-            op.attributes[KNOWN] = ir.StringAttr.get(known)
+        KNOWN.set(op, known)
         return op.result
 
     return b.pure(build, x.lanes, [x], key=(arith.TruncFOp, small, known))

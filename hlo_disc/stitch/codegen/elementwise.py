@@ -17,11 +17,11 @@ from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, bit_width, int_limits, is_float
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops.table import DIRECTIONS, OPS, REDUCERS
 from hlo_disc.errors import UnsupportedOpError
+from hlo_disc.kernel_ops import Known
 from hlo_disc.mlir import arith, math
 from hlo_disc.stitch.codegen import complex_values as pairs
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.elements import (
-    CLEAN,
     as_bits,
     bitcast,
     convert,
@@ -319,7 +319,7 @@ def _settled(name: str, rule: Rule) -> Rule:
     def settled(b: Builder, o: Op, x: list[Val]) -> Val:
         made, dtype = rule(b, o, x), o.operands[-1].dtype
         exact = name in _EXACT_IN_TWO_BYTES and is_float(dtype) and dtype.itemsize == 2
-        return made if exact else settle(b, made, dtype, CLEAN)
+        return made if exact else settle(b, made, dtype, Known.CLEAN)
 
     return rule if name in _EXACT else settled
 

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hlo_disc import mlir
+from hlo_disc.kernel_ops import Compress
 from hlo_disc.mlir import arith, ir, memref, vector
 from hlo_disc.stitch.codegen.val import Scalar, Val
 
@@ -290,4 +290,4 @@ class SimdLanes(Lanes):
 
     def _compress(self, x: Val, mask: Val) -> Val:
         """The lanes of x that the mask has, one after another; the others are undefined. x fits a register."""
-        return Val(self.b, mlir.extension("compress", [x.v, mask.v]), x.lanes)
+        return Val(self.b, Compress().build(x.v, mask.v).results[0], x.lanes)

@@ -14,6 +14,7 @@ from typing import Any
 from hlo_disc import mlir
 from hlo_disc.device import Team
 from hlo_disc.errors import CompileError
+from hlo_disc.kernel_ops import CALLS_ONLY, LINKED, OFTEN, REGISTERS
 from hlo_disc.mlir import func, gpu, ir, memref
 from hlo_disc.stitch.codegen.build import Builder
 from hlo_disc.stitch.codegen.threads import ThreadLanes
@@ -79,10 +80,8 @@ class ModuleBuilder:
                 known_block_size=[team.threads * team.count if team else 1, 1, 1],
                 arg_attrs=ir.ArrayAttr.get(attrs),
             )
-        if team and team.registers:
-            op.attributes["hlo_disc.registers"] = ir.IntegerAttr.get(self.builder.i64, team.registers)
-        if calls_only:
-            op.attributes["hlo_disc.calls_only"] = ir.UnitAttr.get()
+        REGISTERS.set(op, team.registers if team else 0)
+        CALLS_ONLY.set(op, calls_only)
         lanes = ThreadLanes(self.builder, team) if team else self.builder.simd
         with self.builder.over(lanes), self.builder.function(op.add_entry_block()) as values:
             yield values
@@ -107,8 +106,7 @@ class ModuleBuilder:
             name = self._functions.setdefault(key, f"{name}{len(self._functions)}")
             with ir.InsertionPoint(self._kernels):
                 op = func.FuncOp(name, (list(args), []), visibility="private")
-            if self._linked:
-                op.attributes["hlo_disc.linked"] = ir.UnitAttr.get()
+            LINKED.set(op, self._linked)
             if not made:
                 with self.builder.function(op.add_entry_block()) as values:
                     body(*values)
@@ -136,8 +134,7 @@ class ModuleBuilder:
         """A public host function; its body ends with `return_`. often: it has loops, and is worth optimising."""
         op = self._host(name, args, results)
         op.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
-        if often:
-            op.attributes["hlo_disc.often"] = ir.UnitAttr.get()
+        OFTEN.set(op, often)
         with self.builder.function(op.add_entry_block()) as values:
             yield values
 
@@ -152,8 +149,7 @@ class ModuleBuilder:
         """
         b = self.builder
         op = self._host(name, args, [b.i32] if may_fail else [], visibility="private")
-        if often:
-            op.attributes["hlo_disc.often"] = ir.UnitAttr.get()
+        OFTEN.set(op, often)
         with b.function(op.add_entry_block()) as values:
             yield values, functools.partial(b.checked_call if may_fail else b.call, name)
             b.return_(*([b.const(status, b.i32)] if may_fail else []))

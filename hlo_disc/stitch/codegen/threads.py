@@ -17,6 +17,7 @@ import numpy as np
 
 from hlo_disc.abi import GPU_ALIGNMENT
 from hlo_disc.device import EXCHANGE_BYTES, Team
+from hlo_disc.kernel_ops import ALIGNMENT
 from hlo_disc.mlir import arith, gpu, ir, memref, vector
 from hlo_disc.stitch.codegen.lanes import Join, Lanes, State
 from hlo_disc.stitch.codegen.multiples import Multiples
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from hlo_disc.stitch.codegen.build import Builder
 
 T = TypeVar("T")
-
-# The attribute of loads and stores of vectors that says at multiples of how many bytes they are.
-ALIGNMENT = "hlo_disc.alignment"
 
 # What warps exchange values through: a value of up to 8 bytes for each of at most 32.
 _EXCHANGE = "exchange"
@@ -418,8 +416,7 @@ class ThreadLanes(Lanes):
 
 def _aligned(op: Any, alignment: int) -> Any:
     """The op, told at multiples of how many bytes its memory is."""
-    if alignment:
-        op.operation.attributes[ALIGNMENT] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), alignment)
+    ALIGNMENT.set(op.operation, alignment)
     return op
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from hlo_disc.abi import LIBRARY_CALL
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.library import FFT_CALL
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.errors import UnsupportedOpError
@@ -24,8 +25,6 @@ from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.variant import Choice
-
-FFT = "hlo_disc.fft"  # the runtime's handler of this name
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def _described(op: Op) -> tuple[str, tuple[Attribute, ...], tuple[Alias, ...]]:
     if op.name == "custom_call":
         return op.attrs["target"], _attributes(op.attrs["config"]), tuple(Alias(*x) for x in op.attrs["aliases"])
     axes = Attribute("axes", "scalar", "int64", np.array(len(op.attrs["length"]), np.int64).tobytes().hex())
-    return FFT, (axes, Attribute("transform", "string", text=op.attrs["transform"])), ()
+    return FFT_CALL, (axes, Attribute("transform", "string", text=op.attrs["transform"])), ()
 
 
 def _attributes(config: Sequence[tuple[str, str, str, Any]]) -> tuple[Attribute, ...]:

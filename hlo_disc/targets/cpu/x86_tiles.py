@@ -1,34 +1,35 @@
 """AMX: eight registers of 16 lines of 64 bytes.
 
-Actions are in `stitch/schedules/dot/tiles/bf16_tiles.py`. Words of instructions are those of Intel's Architecture
+Actions are those of `kernel_ops.TileAction`. Words of instructions are those of Intel's Architecture
 Instruction Set Extensions Programming Reference, chapter 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 
+from hlo_disc.kernel_ops import TileAction, TileConfig, TileDot, TileLoad, TileRelease, TileStore, TileZero
 from hlo_disc.targets.translate.emit import FunctionBody
 
 # Words of eight bytes of a configuration: palette 1; bytes of a line, 16 bits a register; lines, a byte a register.
 _WORDS, _LINES = 8, 6
 _CONFIG = {0: 1, 2: 0x0040_0040_0040_0040, 3: 0x0040_0040_0040_0040}
+_INTRINSICS: Mapping[type[TileAction], str] = {
+    TileDot: "tdpbf16ps", TileLoad: "tileloadd64", TileRelease: "tilerelease", TileStore: "tilestored64",
+    TileZero: "tilezero",
+}  # fmt: skip
 
 
-def tile(body: FunctionBody, action: str, operands: Sequence[str]) -> None:
+def tile(body: FunctionBody, action: TileAction, operands: Sequence[str]) -> None:
     """Append the instruction of an action."""
-    name, *numbers = action.split(".")
-    registers = [("i8", number) for number in numbers]
-    if name == "config":
-        _configure(body, operands[0])
-    elif name in ("load", "store"):
+    if isinstance(action, TileConfig):
+        return _configure(body, operands[0])
+    arguments = [("i8", str(register)) for register in astuple(action)]
+    if operands:
         pointer, byte, stride = operands
-        where = body.op(f"getelementptr i8, ptr {pointer}, i64 {byte}")
-        intrinsic = {"load": "tileloadd64", "store": "tilestored64"}[name]
-        body.call("void", f"llvm.x86.{intrinsic}", [*registers, ("ptr", where), ("i64", stride)])
-    else:
-        intrinsic = {"dot": "tdpbf16ps", "zero": "tilezero", "release": "tilerelease"}[name]
-        body.call("void", f"llvm.x86.{intrinsic}", registers)
+        arguments += [("ptr", body.op(f"getelementptr i8, ptr {pointer}, i64 {byte}")), ("i64", stride)]
+    body.call("void", f"llvm.x86.{_INTRINSICS[type(action)]}", arguments)
 
 
 def _configure(body: FunctionBody, lines: str) -> None:

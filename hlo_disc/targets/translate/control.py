@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from hlo_disc.kernel_ops import CHECKED
 from hlo_disc.mlir import ir
 from hlo_disc.targets.translate.emit import FunctionBody, Handler
 from hlo_disc.targets.translate.types import Untranslatable
-
-# A call with this attribute returns a status: when it is not 0, the function that makes the call returns it at once.
-CHECKED = "hlo_disc.checked"
 
 
 def _phis(body: FunctionBody, count: int) -> tuple[int, list[str]]:
@@ -111,7 +109,7 @@ def _call(body: FunctionBody, op: ir.Operation) -> None:
         body.do(call)
         return
     value = body.op(call)
-    if CHECKED in op.attributes:
+    if CHECKED.of(op):
         failed, fine = body.fresh("failed"), body.fresh("fine")
         body.do(f"br i1 {body.op(f'icmp eq i32 {value}, 0')}, label %{fine}, label %{failed}")
         body.begin(failed)

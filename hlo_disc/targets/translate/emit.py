@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hlo_disc.errors import CompileError
+from hlo_disc.kernel_ops import Extension
 from hlo_disc.mlir import ir
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.translate.types import Type, TypeCache, Untranslatable
@@ -18,6 +20,8 @@ from hlo_disc.targets.translate.types import Type, TypeCache, Untranslatable
 _LOOPS = 16
 
 Handler = Callable[["FunctionBody", ir.Operation], None]
+# Handlers of ops that no dialect has are told which one it is, too.
+Extensions = dict[type[Extension], Callable[["FunctionBody", ir.Operation, Any], None]]
 
 
 class ModuleBody:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hlo_disc.kernel_ops import Known
 from hlo_disc.targets.translate import minifloats
 from hlo_disc.targets.translate.types import BF16, F16, F32, F64, I32, I64, Type, int_constant, splat
 
@@ -37,11 +38,10 @@ def widen(op: Append, value: str, type_: Type) -> str:
     return op(f"bitcast {whole.text} {high} to {single}")
 
 
-def narrow(op: Append, value: str, source: Type, target: Type, known: str = "") -> str:
+def narrow(op: Append, value: str, source: Type, target: Type, known: Known = Known.NOTHING) -> str:
     """Round a float to a narrower type, ties to even.
 
-    known: "exact" of an f32 that is a number of the narrower type, "clean" where the low 16 bits of NaN are zero. A
-        machine's own instruction for bf16 is `Machine.to_bf16`.
+    known: of an f32. A machine's own instruction for bf16 is `Machine.to_bf16`.
     """
     small = target.element or target
     if small is F32:
@@ -53,16 +53,16 @@ def narrow(op: Append, value: str, source: Type, target: Type, known: str = "") 
     return _to_bf16(op, value, source, target, known) if small is BF16 else minifloats.narrow(op, value, target)
 
 
-def _to_bf16(op: Append, value: str, source: Type, target: Type, known: str) -> str:
+def _to_bf16(op: Append, value: str, source: Type, target: Type, known: Known) -> str:
     whole = like(source, I32)
     t = whole.text
     bits = op(f"bitcast {source.text} {value} to {t}")
     kept = op(f"lshr {t} {bits}, {splat(whole, '16')}")
-    if known != "exact":
+    if known is not Known.EXACT:
         odd = op(f"and {t} {kept}, {splat(whole, '1')}")
         nudge = op(f"add {t} {odd}, {splat(whole, int_constant(0x7FFF, I32))}")
         rounded = op(f"add {t} {bits}, {nudge}")
-        if known != "clean":  # a carry out of the low bits would make a number of some NaN
+        if known is not Known.CLEAN:  # a carry out of the low bits would make a number of some NaN
             quiet = op(f"or {t} {bits}, {splat(whole, int_constant(0x400000, I32))}")
             is_nan = op(f"fcmp uno {source.text} {value}, {value}")
             mask = "i1" if not source.lanes else f"<{source.lanes} x i1>"

@@ -18,21 +18,16 @@ import re
 from collections.abc import Mapping
 
 from hlo_disc.abi import LAUNCH, MODULES, PARALLEL_FOR
-from hlo_disc.mlir import extension_name, ir
+from hlo_disc.kernel_ops import CALLS_ONLY, LINKED, OFTEN, KernelName
+from hlo_disc.mlir import ir
 from hlo_disc.targets.translate.control import result_text
-from hlo_disc.targets.translate.emit import FunctionBody, Handler, ModuleBody
+from hlo_disc.targets.translate.emit import Extensions, FunctionBody, Handler, ModuleBody
 from hlo_disc.targets.translate.types import PTR, Type, Untranslatable
 
 _FIXED_ARGUMENTS = 3
 _ARGUMENT_ATTRIBUTES = ("noalias", "readonly")
 _PLAIN_NAME = re.compile(r"[A-Za-z$._][A-Za-z0-9$._]*\Z")
-# A kernel with this attribute leaves all its work to device functions.
-CALLS_ONLY = "hlo_disc.calls_only"
-# A device function with this attribute is one of the program's: one module has it, and others declare it.
-LINKED = "hlo_disc.linked"
-# A host function with this attribute runs in a loop, or has loops.
-OFTEN = "hlo_disc.often"
-# Other host code runs once a call and does next to nothing: generating it quickly is worth more than good code. The
+# Most host code runs once a call and does next to nothing: generating it quickly is worth more than good code. The
 # same holds for the loop over a kernel's blocks, and for kernels that only call.
 _UNOPTIMIZED = " noinline optnone"
 # the operand groups of gpu.launch_func, in order
@@ -81,7 +76,7 @@ def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str
         body[argument] = f"%a{k}"
     body.region(block)
     declared = ", ".join([*parameters(op, types), "i64 %block", "ptr noalias %fast"])
-    attributes = _UNOPTIMIZED if CALLS_ONLY in op.attributes else " noinline"
+    attributes = _UNOPTIMIZED if CALLS_ONLY.of(op) else " noinline"
     define(module, f"internal void @{name}({declared})", body, attributes)
 
     loop = FunctionBody(module, symbols)
@@ -106,7 +101,7 @@ def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str
 
 def device_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:
     """Define (or declare) a private function of the kernels' module; its registers are its own, so it stays a call."""
-    linkage = "hidden " if LINKED in op.attributes else "internal "
+    linkage = "hidden " if LINKED.of(op) else "internal "
     _function(module, op, name, symbols, f" {module.machine.outlined}", "", linkage)
 
 
@@ -137,7 +132,7 @@ def host_function(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapp
 
 
 def _effort(op: ir.Operation) -> str:
-    return " noinline" if OFTEN in op.attributes else _UNOPTIMIZED
+    return " noinline" if OFTEN.of(op) else _UNOPTIMIZED
 
 
 def _function(
@@ -152,7 +147,7 @@ def _function(
     types, results = signature(module, op)
     result = result_text([t.text for t in results])
     if not _has_body(op):
-        hidden = linkage if LINKED in op.attributes else ""
+        hidden = linkage if LINKED.of(op) else ""
         module.declare(name, hidden + result, (t.text for t in types))
         return
     block = op.regions[0].blocks[0]
@@ -221,8 +216,8 @@ def _text(module: ModuleBody, name: str) -> str:
     return f"@{name}.name"
 
 
-def _pointer_to_text(body: FunctionBody, op: ir.Operation) -> None:
-    body[op.results[0]] = _text(body.module, extension_name(op).removeprefix("text."))
+def _pointer_to_text(body: FunctionBody, op: ir.Operation, kernel: KernelName) -> None:
+    body[op.results[0]] = _text(body.module, kernel.name)
 
 
 def _block_id(body: FunctionBody, op: ir.Operation) -> None:
@@ -247,5 +242,6 @@ HANDLERS: dict[str, Handler] = {
     "gpu.block_id": _block_id,
     "gpu.dynamic_shared_memory": _fast_memory,
     "gpu.return": _kernel_return,
-    "hlo_disc.text": _pointer_to_text,
 }
+
+EXTENSIONS: Extensions = {KernelName: _pointer_to_text}

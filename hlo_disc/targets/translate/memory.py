@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from hlo_disc.kernel_ops import ALIGNMENT
 from hlo_disc.mlir import arith, ir
 from hlo_disc.targets.translate.emit import FunctionBody, Handler
 from hlo_disc.targets.translate.types import Type, Untranslatable
-
-# The attribute of loads and stores of vectors that are further aligned than their elements.
-ALIGNMENT = "hlo_disc.alignment"
 
 
 def _element(body: FunctionBody, memref: ir.Value) -> Type:
@@ -26,7 +24,7 @@ def _address(body: FunctionBody, memref: ir.Value, element: Type, index: ir.Valu
 
 def _alignment(op: ir.Operation, element: Type) -> int:
     """At multiples of how many bytes a vector is."""
-    return op.attributes[ALIGNMENT].value if ALIGNMENT in op.attributes else element.size
+    return ALIGNMENT.of(op) or element.size
 
 
 def _alloca(body: FunctionBody, op: ir.Operation) -> None:

@@ -11,16 +11,24 @@ from collections.abc import Mapping, Sequence
 
 from hlo_disc import mlir
 from hlo_disc.errors import CompileError
+from hlo_disc.kernel_ops import LINKED, NARROW, extension
 from hlo_disc.mlir import ir
 from hlo_disc.targets.machine import Machine
 from hlo_disc.targets.math import vecmath
 from hlo_disc.targets.translate import control, functions, memory, rows, threads, vectors
-from hlo_disc.targets.translate.emit import Handler, ModuleBody
-from hlo_disc.targets.translate.functions import LINKED
+from hlo_disc.targets.translate.emit import Extensions, FunctionBody, Handler, ModuleBody
 from hlo_disc.targets.translate.types import Untranslatable
 
-# As schedules spell it.
-NARROW = "hlo_disc.narrow"
+EXTENSIONS: Extensions = {**rows.EXTENSIONS, **functions.EXTENSIONS, **threads.EXTENSIONS}
+
+
+def _extension(body: FunctionBody, op: ir.Operation) -> None:
+    try:
+        found = extension(op)
+    except TypeError as error:
+        raise Untranslatable(str(error)) from None
+    EXTENSIONS[type(found)](body, op, found)
+
 
 HANDLERS: Mapping[str, Handler] = {
     **rows.HANDLERS,
@@ -28,6 +36,7 @@ HANDLERS: Mapping[str, Handler] = {
     **vectors.HANDLERS,
     **control.HANDLERS,
     **functions.HANDLERS,
+    "llvm.call_intrinsic": _extension,
 }
 
 
@@ -43,8 +52,7 @@ def canonicalize(modules: Sequence[ir.Module]) -> None:
 
 def translate(modules: Sequence[ir.Module], machine: Machine) -> str:
     """The LLVM IR text of verified modules, linked by names. Raises CompileError for what cannot be translated."""
-    attributes = [module.operation.attributes for module in modules]
-    narrow = max((known[NARROW].value for known in attributes if NARROW in known), default=0)
+    narrow = max((NARROW.of(module.operation) for module in modules), default=0)
     out = ModuleBody(machine, {**HANDLERS, **threads.HANDLERS} if machine.threads else HANDLERS, narrow)
     top = [view.operation for module in modules for view in module.body.operations]
     host = {functions.name_of(op): functions.symbol(functions.name_of(op)) for op in top if op.name == "func.func"}
@@ -72,7 +80,7 @@ def _gpu_module(out: ModuleBody, op: ir.Operation) -> dict[str, str]:
         if function.name not in ("gpu.func", "func.func"):
             raise CompileError(f"no translation for the op {function.name} at {function.location}")
         name = functions.name_of(function)
-        external = function.name == "func.func" and not function.regions[0].blocks and LINKED not in function.attributes
+        external = function.name == "func.func" and not function.regions[0].blocks and not LINKED.of(function)
         alone = external or machine.threads is not None  # then there are no host functions beside it
         symbols[name] = functions.symbol(name if alone else f"{prefix}.{name}")
     kernels = {

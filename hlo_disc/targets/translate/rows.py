@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from hlo_disc.mlir import extension_name, ir
-from hlo_disc.targets.translate.emit import FunctionBody, Handler
+from hlo_disc.kernel_ops import KNOWN, UNPREDICTABLE, Compress, Known, PairDot, TileAction
+from hlo_disc.mlir import ir
+from hlo_disc.targets.translate.emit import Extensions, FunctionBody, Handler
 from hlo_disc.targets.translate.floats import is_small, like, narrow, widen
 from hlo_disc.targets.translate.types import (
     BF16,
@@ -47,10 +48,6 @@ FLOAT_PREDICATES = (
 )  # fmt: skip
 # Numbers that are divided together: the way of rare ones holds all that it starts from in registers.
 _AT_ONCE = 4
-# a select with this attribute must not become a branch
-UNPREDICTABLE = "hlo_disc.unpredictable"
-# what is known of a float that is rounded, see `floats.narrow`
-KNOWN = "hlo_disc.known"
 
 
 def _integer(opcode: str) -> Handler:
@@ -143,11 +140,11 @@ def _cast(opcode: str) -> Handler:
 
 def _narrowed(body: FunctionBody, op: ir.Operation, value: str, source: Type, target: Type) -> str:
     machine = body.module.machine
-    known = op.attributes[KNOWN].value if KNOWN in op.attributes else ""
-    if known == "clean" and not machine.passes_nan_on:
-        known = ""
+    known = KNOWN.of(op)
+    if known is Known.CLEAN and not machine.passes_nan_on:
+        known = Known.NOTHING
     exactly = partial(narrow, body.op, value, source, target, known)
-    by_machine = machine.to_bf16 and known != "exact" and target.element is BF16 and source.element is F32
+    by_machine = machine.to_bf16 and known is not Known.EXACT and target.element is BF16 and source.element is F32
     if by_machine and (machine.to_bf16_always or any(use.owner.name != "arith.extf" for use in op.results[0].uses)):
         return machine.to_bf16(body, value, source, exactly) or exactly()  # type: ignore[misc]
     return exactly()
@@ -256,7 +253,7 @@ def _select(body: FunctionBody, op: ir.Operation) -> None:
     text = body.type(left.type).text
     chosen = f"select {body.type(condition.type).text} {body[condition]}, {text} {body[left]}, {text} {body[right]}"
     # LLVM guesses that a condition can be predicted, and makes a branch of it.
-    body[op.results[0]] = body.op(chosen + (", !unpredictable !{}" if UNPREDICTABLE in op.attributes else ""))
+    body[op.results[0]] = body.op(chosen + (", !unpredictable !{}" if UNPREDICTABLE.of(op) else ""))
 
 
 def _poison(body: FunctionBody, op: ir.Operation) -> None:
@@ -272,17 +269,16 @@ def _as_llvm_has_it(body: FunctionBody, x: ir.Value) -> tuple[str, str]:
     return text, body.op(f"bitcast {type_.text} {body[x]} to {text}")
 
 
-def _compress(body: FunctionBody, op: ir.Operation) -> None:
+def _compress(body: FunctionBody, op: ir.Operation, compress: Compress) -> None:
     x, mask = op.operands
     type_ = body.type(x.type)
-    if type_.element is None:
-        raise Untranslatable(f"compress takes lanes of a vector, not of {x.type}")
+    assert type_.element is not None
     rest = splat(type_, int_constant(0, type_.element))
     arguments = [(type_.text, body[x]), (body.type(mask.type).text, body[mask]), (type_.text, rest)]
     body[op.results[0]] = body.call(type_.text, f"llvm.experimental.vector.compress.{type_.suffix}", arguments)
 
 
-def _pair_dot(body: FunctionBody, op: ir.Operation) -> None:
+def _pair_dot(body: FunctionBody, op: ir.Operation, pair_dot: PairDot) -> None:
     name = body.module.machine.pair_dot
     if not name:
         raise Untranslatable("the machine does not multiply pairs of bf16")
@@ -290,18 +286,10 @@ def _pair_dot(body: FunctionBody, op: ir.Operation) -> None:
     body[result] = body.call(body.type(result.type).text, name, [_as_llvm_has_it(body, x) for x in op.operands])
 
 
-def _tile(body: FunctionBody, op: ir.Operation) -> None:
+def _tile(body: FunctionBody, op: ir.Operation, action: TileAction) -> None:
     if body.module.machine.tile is None:
         raise Untranslatable("the machine has no registers of small matrices")
-    body.module.machine.tile(body, extension_name(op).partition(".")[2], body.all(op.operands))
-
-
-def _extension(body: FunctionBody, op: ir.Operation) -> None:
-    name = extension_name(op)
-    handler = body.module.handlers.get(f"hlo_disc.{name.partition('.')[0]}")
-    if handler is None:
-        raise Untranslatable(f"no translation for the intrinsic {name}")
-    handler(body, op)
+    body.module.machine.tile(body, action, body.all(op.operands))
 
 
 HANDLERS: dict[str, Handler] = {
@@ -325,9 +313,11 @@ HANDLERS: dict[str, Handler] = {
     "math.ctlz": _intrinsic_with_flag("ctlz"),
     "vector.fma": _intrinsic("fma"),
     "vector.bitcast": _cast("bitcast"),
-    "llvm.call_intrinsic": _extension,
-    "hlo_disc.compress": _compress,
-    "hlo_disc.pair_dot": _pair_dot,
-    "hlo_disc.tile": _tile,
     "ub.poison": _poison,  # the canonicalizer's, for operands of which no lane is used
+}
+
+EXTENSIONS: Extensions = {
+    Compress: _compress,
+    PairDot: _pair_dot,
+    **dict.fromkeys(TileAction.__subclasses__(), _tile),
 }

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from hlo_disc.mlir import extension_name, ir
+from hlo_disc.kernel_ops import REGISTERS, Mma, Parts, Tf32
+from hlo_disc.mlir import ir
 from hlo_disc.targets.machine import Threads
-from hlo_disc.targets.translate.emit import FunctionBody, Handler, ModuleBody
+from hlo_disc.targets.translate.emit import Extensions, FunctionBody, Handler, ModuleBody
 from hlo_disc.targets.translate.functions import define, parameters
 from hlo_disc.targets.translate.types import F64, I64, Type, Untranslatable
 
@@ -24,7 +25,7 @@ def kernel(module: ModuleBody, op: ir.Operation, name: str, symbols: Mapping[str
     """Define a `gpu.func`."""
     threads = _threads(module)
     block = op.regions[0].blocks[0]
-    registers = op.attributes["hlo_disc.registers"].value if "hlo_disc.registers" in op.attributes else 0
+    registers = REGISTERS.of(op)
     body = FunctionBody(module, symbols, block="hardware", fast=f"%{_FAST}", tuned=registers > 0)
     types = [body.type(argument.type) for argument in block.arguments]
     texts = []
@@ -63,7 +64,8 @@ def _cast(name: str) -> str:
 
 def _threads(module: ModuleBody) -> Threads:
     threads = module.machine.threads
-    assert threads is not None
+    if threads is None:
+        raise Untranslatable("the machine has no teams of threads")
     return threads
 
 
@@ -116,25 +118,25 @@ def _get_global(body: FunctionBody, op: ir.Operation) -> None:
     body[op.results[0]] = f"%{name}"
 
 
-def _parts(body: FunctionBody, op: ir.Operation) -> None:
+def _parts(body: FunctionBody, op: ir.Operation, parts: Parts) -> None:
     read = _threads(body.module).parts
     if read is None:
         raise Untranslatable("the machine reads no parts of matrices")
     pointer, index = op.operands
     generic = body.op(f"getelementptr inbounds i16, ptr {body[pointer]}, i64 {body[index]}")
     address = body.op(f"addrspacecast ptr {generic} to ptr addrspace({SHARED})")
-    words = read(body, address, extension_name(op).endswith(".turned"))
+    words = read(body, address, parts.turned)
     body[op.results[0]] = body.vector(body.type(op.results[0].type), words)
 
 
-def _mma(body: FunctionBody, op: ir.Operation) -> None:
+def _mma(body: FunctionBody, op: ir.Operation, mma: Mma) -> None:
     multiply = _threads(body.module).mma
     if multiply is None:
         raise Untranslatable("the machine multiplies no small matrices")
-    body[op.results[0]] = multiply(body, extension_name(op).removeprefix("mma."), *op.operands)
+    body[op.results[0]] = multiply(body, mma.name, *op.operands)
 
 
-def _tf32(body: FunctionBody, op: ir.Operation) -> None:
+def _tf32(body: FunctionBody, op: ir.Operation, tf32: Tf32) -> None:
     rounded = _threads(body.module).tf32
     if rounded is None:
         raise Untranslatable("the machine does not round to TF32")
@@ -149,7 +151,6 @@ HANDLERS: Mapping[str, Handler] = {
     "gpu.barrier": _barrier,
     "gpu.shuffle": _shuffle,
     "memref.get_global": _get_global,
-    "hlo_disc.parts": _parts,
-    "hlo_disc.mma": _mma,
-    "hlo_disc.tf32": _tf32,
 }
+
+EXTENSIONS: Extensions = {Parts: _parts, Mma: _mma, Tf32: _tf32}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
+import weakref
 
 import pytest
 
@@ -11,26 +13,29 @@ from hlo_disc import JitFunction, ral
 from hlo_disc.errors import ArgumentError, ShapeError
 
 
-class Programs:
-    def __init__(self, unchanged=True):
-        self.unchanged = lambda: unchanged
-        self.plain, self.paths = {}, {}
+class Tables(ral.FastTables):
+    def __init__(self, unchanged=True, flatten=None):
+        self.by_jax, self.plain, self.paths = {}, {}, {}
+        super().__init__(
+            unchanged=lambda: unchanged, by_jax=self.by_jax, plain=self.plain, paths=self.paths, flatten=flatten
+        )
 
 
 class Face:
-    """What the native code knows of a JitFunction."""
+    """A function with a fast path."""
 
-    def __init__(self):
-        self._by_jax, self._programs, self._flatten = {}, Programs(), None
-        self.other: Programs | None = None
+    def __init__(self, flatten=None):
+        self.tables = Tables(flatten=flatten)
+        self.other: Tables | None = None
 
-    def _under_these_settings(self):
-        return self.other
-
-    @ral.fast_path
+    @ral.fast_path("tables", lambda self: self.other)
     def __call__(self, *args, **kwargs):
         """Slow."""
         return "slow", args, kwargs
+
+
+def flatten(both):
+    return [*both[0]], "tree"
 
 
 def refuse(error):
@@ -43,36 +48,35 @@ def refuse(error):
 def test_what_has_no_fast_path_is_slow():
     face = Face()
     assert face(1, "a", key=2) == ("slow", (1, "a"), {"key": 2}) and face() == ("slow", (), {})
-    face._programs.plain[int,] = (lambda x: (x, 5)), list
+    face.tables.plain[int,] = (lambda x: (x, 5)), list
     assert face(1) == [1, 5] and face(True) == ("slow", (True,), {}) and face(1, x=1)[0] == "slow"
-    face._programs.plain[int,] = (lambda x: (x, 5)), None
+    face.tables.plain[int,] = (lambda x: (x, 5)), None
     assert face(3) == 3
 
 
 def test_what_a_program_refuses_is_slow_and_what_it_raises_is_raised():
-    face = Face()
-    face._flatten = lambda both: ([*both[0]], "tree")
-    for table, key in ((face._programs.plain, (int,)), (face._programs.paths, ("tree", (), (int,)))):
+    face = Face(flatten)
+    for table, key in ((face.tables.plain, (int,)), (face.tables.paths, ("tree", (), (int,)))):
         for error in (ArgumentError("no"), ShapeError("no")):
-            table[key] = (refuse(error), None) if table is face._programs.plain else refuse(error)
+            table[key] = (refuse(error), None) if table is face.tables.plain else refuse(error)
             assert face(1) == ("slow", (1,), {})
-        table[key] = (refuse(KeyError("k")), None) if table is face._programs.plain else refuse(KeyError("k"))
+        table[key] = (refuse(KeyError("k")), None) if table is face.tables.plain else refuse(KeyError("k"))
         with pytest.raises(KeyError):
             face(1)
         table.clear()
-    face._programs.paths["tree", (), (int, str)] = lambda leaves: ("path", leaves)
+    face.tables.paths["tree", (), (int, str)] = lambda leaves: ("path", leaves)
     assert face(1, "a") == ("path", [1, "a"])
-    face._flatten = refuse(TypeError("unsortable"))
+    face.tables = Tables(flatten=refuse(TypeError("unsortable")))
     with pytest.raises(TypeError, match="unsortable"):
         face(1)
 
 
 def test_other_settings_have_other_programs():
     face = Face()
-    face._programs = Programs(unchanged=False)
-    face._programs.plain[int,] = (lambda x: ("stale",)), None
+    face.tables = Tables(unchanged=False)
+    face.tables.plain[int,] = (lambda x: ("stale",)), None
     assert face(1)[0] == "slow"
-    face.other = Programs()
+    face.other = Tables()
     face.other.plain[int,] = (lambda x: ("fresh",)), None
     assert face(1) == "fresh"
 
@@ -80,10 +84,36 @@ def test_other_settings_have_other_programs():
 @pytest.mark.parametrize("first", [1.5, [1.5, 1], ({"a": [1.5]}, 2), {"b": 1.5, "a": 1}])
 def test_what_falls_back_needs_an_array_in_sight(first):
     face, calls = Face(), []
-    face._by_jax[type(first), str] = (lambda *args: args), lambda: calls.append(1), frozenset([float])
+    face.tables.by_jax[type(first), str] = (lambda *args: args), lambda: calls.append(1), frozenset([float])
     assert face(first, "a") == (first, "a") and calls == [1]
     others = {float: 2.5, list: [1], tuple: (), dict: {"b": 1, "a": 1.5}}
     assert face(others[type(first)], "a")[0] == (2.5 if type(first) is float else "slow")
+
+
+def test_what_is_no_table_is_an_error():
+    face = Face()
+    for wrong in (None, {}):
+        face.tables = wrong  # type: ignore[assignment]
+        with pytest.raises(TypeError, match="no tables"):
+            face(1)
+    del face.tables
+    with pytest.raises(AttributeError, match="tables"):
+        face(1)
+    face.tables = Tables(unchanged=False)
+    face.other = {}  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="no tables"):
+        face(1)
+    with pytest.raises(TypeError):
+        ral.FastTables(unchanged=bool, by_jax=None, plain={}, paths={}, flatten=None)  # type: ignore[arg-type]
+
+
+def test_tables_that_refer_to_their_function_are_collected():
+    face = Face()
+    face.tables = Tables(flatten=face)
+    gone = weakref.ref(face)
+    del face
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_path_converts():
@@ -99,14 +129,13 @@ def test_a_path_converts():
 
 
 def test_no_reference_is_lost_or_kept():
-    face = Face()
-    face._flatten = lambda both: ([*both[0]], "tree")
+    face = Face(flatten)
     marks = [object() for _ in range(3)]
     kinds = (object,) * 3
-    face._programs.plain[kinds] = (lambda *args: args), None
-    face._programs.paths["tree", (), (*kinds, int)] = ral.path(lambda *args: args, list, ((3, id),), ((3, id),))
-    face._programs.paths["tree", (), (*kinds, str)] = ral.path(refuse(KeyError), list, ((3, id),), ((3, id),))
-    face._by_jax[(*kinds, bytes)] = (lambda *args: args), int, frozenset([object])
+    face.tables.plain[kinds] = (lambda *args: args), None
+    face.tables.paths["tree", (), (*kinds, int)] = ral.path(lambda *args: args, list, ((3, id),), ((3, id),))
+    face.tables.paths["tree", (), (*kinds, str)] = ral.path(refuse(KeyError), list, ((3, id),), ((3, id),))
+    face.tables.by_jax[(*kinds, bytes)] = (lambda *args: args), int, frozenset([object])
     before = [sys.getrefcount(x) for x in marks]
     for _ in range(50):
         face(*marks), face(*marks, 1), face(*marks, b""), face(*marks, None), face(*marks, k=1)

@@ -13,6 +13,7 @@ import ral_programs as programs
 
 from hlo_disc.abi import ALIGNMENT
 from hlo_disc.errors import ArgumentError, OutOfMemoryError, ShapeError
+from hlo_disc.program import InputRow, OutputRow, PackRow
 from hlo_disc.ral import digest, fail_next_allocation, kept_bytes, live_bytes, pack, trim, watch
 
 pytestmark = pytest.mark.usefixtures("no_leak")
@@ -162,9 +163,9 @@ def test_wrong_calls_name_the_argument_and_leave_the_executable_working() -> Non
     exe = programs.make(
         programs.Machine(programs.PACKED),
         env=programs.env(1),
-        inputs=[("x", "float32", ("4",)), ("params['w']", "float32", ("b*2",))],
-        outputs=[("float32", ("4",))],
-        packs=[("input", 1, 16, 0, None)],
+        inputs=[InputRow("x", "float32", ("4",)), InputRow("params['w']", "float32", ("b*2",))],
+        outputs=[OutputRow("float32", ("4",))],
+        packs=[PackRow("input", 1, 16, "pack0")],
         packed_bytes=0,
     )
     x = ones(4)
@@ -292,10 +293,11 @@ def test_constants_are_kept_and_packed_once() -> None:
     exe = programs.make(
         machine,
         env=programs.env(1),
-        inputs=[("x", "float32", ("4",))],
-        outputs=[("float32", ("4",))],
+        inputs=[InputRow("x", "float32", ("4",))],
+        outputs=[OutputRow("float32", ("4",))],
         constants=[w],
-        packs=[("constant", 0, 16, machine.address("pack0"), pack(machine.address("pack0"), w, 16))],
+        packs=[PackRow("constant", 0, 16, "pack0")],
+        forms=[pack(machine.address("pack0"), w, 16)],
     )
     before = live_bytes()
     assert exe.packed_bytes() == 16
@@ -339,10 +341,9 @@ def test_a_packed_constant_of_another_size_is_refused() -> None:
         programs.make(
             machine,
             env=programs.env(1),
-            inputs=[],
-            outputs=[],
             constants=[ones(4)],
-            packs=[("constant", 0, 16, machine.address("pack0"), ones(3))],
+            packs=[PackRow("constant", 0, 16, "pack0")],
+            forms=[ones(3)],
         )
 
 
@@ -382,11 +383,15 @@ def test_signatures_that_do_not_fit_are_refused() -> None:
         with pytest.raises(ValueError, match=f"an env of {wrong.words} words has no room for the"):
             programs.add_one(env=wrong)
     with pytest.raises(ValueError, match="no room for the values of a guard's message: 5 from word 0"):
-        programs.add_one(guards=[("{0}", 5, False)])
+        programs.add_one(guards=[programs.guard("{0}", 5)])
     with pytest.raises(ValueError, match="a pack refers to input 3 of 1"):
-        programs.add_one(packs=[("input", 3, 16, 0, None)])
+        programs.add_one(packs=[PackRow("input", 3, 16, "main")])
+    with pytest.raises(TypeError, match="the field number has another type"):
+        programs.add_one(packs=[PackRow("input", "3", 16, "main")])  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="'GuardRow' object has no attribute"):
+        programs.add_one(inputs=[programs.guard("x", 1)])
     with pytest.raises(ValueError, match="dtype float128 of x is not supported"):
-        programs.add_one(inputs=[("x", "float128", ("n",))])
+        programs.add_one(inputs=[InputRow("x", "float128", ("n",))])
 
 
 def test_a_watch_on_settings() -> None:

@@ -16,7 +16,7 @@ from hlo_disc import mlir
 from hlo_disc.errors import CompileError
 from hlo_disc.targets.cpu import x86
 from hlo_disc.targets.target import compile_modules
-from hlo_disc.targets.translate.module import HANDLERS, canonicalize
+from hlo_disc.targets.translate.module import EXTENSIONS, HANDLERS, canonicalize
 
 BF16 = ml_dtypes.bfloat16
 LEVELS = kernels.levels()
@@ -711,12 +711,12 @@ CANONICAL = {
 
 def test_every_op_that_is_translated_is_built():
     package = Path(mlir.__file__).parent
-    source = "".join(path.read_text() for path in [package / "mlir.py", *(package / "stitch").rglob("*.py")])
+    source = "".join(path.read_text() for path in [package / "kernel_ops.py", *(package / "stitch").rglob("*.py")])
     built = set(re.findall(r'"(\w+\.\w+)"', source))
     for dialect, name in re.findall(r"\b(\w+)\.(\w+Op)\b", source):
         built.add(getattr(getattr(getattr(mlir, dialect, None), name, None), "OPERATION_NAME", ""))
-    built.update(f"hlo_disc.{name}" for name in re.findall(r'mlir\.extension(?:_action)?\(f?"(\w+)["."]', source))
     assert set(HANDLERS) - built == set(CANONICAL)
+    assert set(re.findall(r"\b([A-Z]\w+)\(", source)) >= {op.__name__ for op in EXTENSIONS}
 
 
 @pytest.mark.parametrize("name", CANONICAL)
@@ -740,6 +740,13 @@ def test_an_intrinsic_that_could_abort_the_process_is_refused():
     _refused(kernels.kernel_module(body, ["f32"]), "llvm.amdgcn.rcp.f32")
 
 
+def test_an_op_of_ours_that_is_misspelt_is_refused():
+    body = 'llvm.call_intrinsic "llvm.hlo_disc.tile.zeros"() {register = 0 : i64} : () -> ()'
+    _refused(kernels.kernel_module(body, ["f32"]), "tile.zeros")
+    body = 'llvm.call_intrinsic "llvm.hlo_disc.tile.zero"() : () -> ()'
+    _refused(kernels.kernel_module(body, ["f32"]), "tile.zero has no register")
+
+
 def test_an_intrinsic_with_the_wrong_types_is_an_error():
     body = """%x = memref.load %a0[%c0] : memref<?xf32>
       %m = arith.constant true
@@ -759,7 +766,7 @@ def test_pairs_are_refused_where_the_machine_has_no_such_instruction():
 
 
 def test_registers_of_matrices_are_refused_where_the_machine_has_none():
-    body = 'llvm.call_intrinsic "llvm.hlo_disc.tile.zero.0"() : () -> ()'
+    body = 'llvm.call_intrinsic "llvm.hlo_disc.tile.zero"() {register = 0 : i64} : () -> ()'
     with pytest.raises(CompileError, match="registers of small matrices"):
         compile_modules(x86.generator("avx2"), [kernels.parse(kernels.kernel_module(body, ["f32"]))])
 

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from hlo_disc.device import Held, Mma
+from hlo_disc.kernel_ops import Parts
 from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.matrix import address, apply
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.operand import at_once
 from hlo_disc.stitch.schedules.dot.teams.chunks import ROUND, Chunks
@@ -68,7 +70,8 @@ class ByParts(Reader):
     def _read(self, block: Chunks, place: Scalar, row: int, k: int) -> Val:
         """Four parts of an operand, so many rows, or columns, and k from the first ones."""
         more = (row, k // self.chunk) if block.along_k else (k, row // self.chunk)
-        return self.b.parts(block.buffer, block.element(place, *more), turned=not block.along_k)
+        where = address(self.b, block.buffer, block.element(place, *more), 1)
+        return apply(self.b, Parts(turned=not block.along_k), *where)
 
     def _chosen(self, number: Val, values: Sequence[int]) -> Scalar:
         """`values[number]`, 0 or 1 as a bit of the number is."""

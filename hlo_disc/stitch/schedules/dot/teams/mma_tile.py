@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hlo_disc import kernel_ops
 from hlo_disc.device import Mma, Tile
 from hlo_disc.mlir import ir, vector
 from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.matrix import apply
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.operand import DotTypes, Place, Staging, at_once
 from hlo_disc.stitch.schedules.dot.teams.chunks import ROUND, Chunks, Layout, turns
@@ -57,7 +59,7 @@ class MmaTile:
     def put(self, block: Chunks, xs: Sequence[Val], first: Place, more: tuple[int, int]) -> None:
         """See `FmaTile`."""
         b, chunk, (row, k), (row_more, k_more) = self.b, self.reader.chunk, first, more
-        xs = [x if self.mma.exact else b.tf32(x) for x in xs]
+        xs = [x if self.mma.exact else apply(b, kernel_ops.Tf32(), x) for x in xs]
         if not block.turned:
             line, number, others = row, k // chunk, (row_more, k_more // chunk)
             if not block.along_k:
@@ -89,7 +91,7 @@ class MmaTile:
             for i, x in enumerate(left):
                 for j, y in enumerate(right):
                     at = i * len(right) + j
-                    sums[at] = self.b.mma(self.mma.name, sums[at], x, y)
+                    sums[at] = apply(self.b, kernel_ops.Mma(self.mma.name), sums[at], x, y)
         return sums
 
     def leave(self, sums: Sequence[Val], matrix: FastMatrix) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
+from hlo_disc.kernel_ops import PairDot
 from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.matrix import apply
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, KAxis, Operand, k_axis, matrix, routine, scalar
 from hlo_disc.stitch.schedules.dot.product import Axis
@@ -45,7 +47,7 @@ def pair_tile(b: Builder, types: DotTypes, lanes: int, rows: int, vectors: int, 
             out = []
             for r in range(rows):
                 one = _splat(b, _joined(b, b.load(row.buffer, starts[r] + i * 2, 2, mask), types, 1), lanes, types)
-                out += [b.pair_dot(acc[r * vectors + j], one, cols[j]) for j in range(vectors)]
+                out += [apply(b, PairDot(), acc[r * vectors + j], one, cols[j]) for j in range(vectors)]
             return out
 
         zeros = [b.const(0, b.register_type(types.sum), lanes)] * (rows * vectors)
@@ -70,7 +72,7 @@ def pair_inner(b: Builder, types: DotTypes, lanes: int, columns: int) -> Call:
         def add(k: Val, acc: list[Val], mask: Val | None) -> list[Val]:
             x = b.load(row.buffer, row.at + k, 2 * lanes, mask)
             ys = [b.load(col.buffer, start + k, 2 * lanes, mask) for start in starts]
-            return [b.pair_dot(a, x, y) for y, a in zip(ys, acc, strict=True)]
+            return [apply(b, PairDot(), a, x, y) for y, a in zip(ys, acc, strict=True)]
 
         whole = size - size % (2 * lanes)
         zeros = [b.const(0, b.register_type(types.sum), lanes)] * columns

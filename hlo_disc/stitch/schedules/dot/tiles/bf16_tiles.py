@@ -6,13 +6,7 @@ pairs of K x 16, as panels hold them (`bf16_dot.py`). One instruction adds the p
     sums 0 to 3 of two by two blocks; rows 4 and 5, columns 6 and 7
 
 Four sums are apart, so that the instruction need not wait for itself; where there is one block of rows or of columns
-memory is what it waits for. Actions (`Builder.tile`):
-
-    config(lines)                  lines of register i: byte i of an i64; all become zero
-    zero.I                         register I becomes zero
-    load.I, store.I(pointer, byte, stride)     lines that are so many bytes apart
-    dot.I.J.K                      I += J * K
-    release()                      nothing is in the registers, which costs a switch of threads less
+memory is what it waits for. Actions are those of `kernel_ops.TileAction`.
 """
 
 from __future__ import annotations
@@ -21,7 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from hlo_disc.kernel_ops import TileConfig, TileDot, TileLoad, TileRelease, TileStore, TileZero
 from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.matrix import act, address
 from hlo_disc.stitch.codegen.val import Scalar, Val
 from hlo_disc.stitch.schedules.dot.operand import Call, DotTypes, KAxis, Operand, k_axis, matrix, routine, scalar
 
@@ -82,27 +78,27 @@ def register_tile(b: Builder, types: DotTypes, vectors: int, packed: bool = Fals
             places = {2 * r + c: (r, c) for r in range(high) for c in range(vectors)}
 
             def at(r: int, c: int) -> tuple[Val, Val]:
-                return b.address(sums.buffer, sums.at + stride * (r * LINES) + c * WORDS, _WORD)
+                return address(b, sums.buffer, sums.at + stride * (r * LINES) + c * WORDS, _WORD)
 
             def clear() -> None:
                 for number in places:
-                    b.tile(f"zero.{number}")
+                    act(TileZero(number))
 
             def take() -> None:
                 for number, place in places.items():
-                    b.tile(f"load.{number}", *at(*place), bytes_)
+                    act(TileLoad(number), *at(*place), bytes_)
 
             def products(x: Operand, y: Operand, y_stride: Scalar) -> None:
                 (x_stride,), (y_vector,) = x.strides, y.strides
                 x_bytes, y_bytes = b.wide(x_stride * _BF16), b.wide(y_stride * _WORD)
                 for r in range(high):
-                    where = b.address(x.buffer, x.at + x_stride * (r * LINES), _BF16)
-                    b.tile(f"load.{_FIRST_ROWS + r}", *where, x_bytes)
+                    where = address(b, x.buffer, x.at + x_stride * (r * LINES), _BF16)
+                    act(TileLoad(_FIRST_ROWS + r), *where, x_bytes)
                 for c in range(vectors):
-                    where = b.address(y.buffer, y.at + y_vector * c, _WORD)
-                    b.tile(f"load.{_FIRST_COLUMNS + c}", *where, y_bytes)
+                    where = address(b, y.buffer, y.at + y_vector * c, _WORD)
+                    act(TileLoad(_FIRST_COLUMNS + c), *where, y_bytes)
                 for r, c in places.values():
-                    b.tile(f"dot.{2 * r + c}.{_FIRST_ROWS + r}.{_FIRST_COLUMNS + c}")
+                    act(TileDot(2 * r + c, _FIRST_ROWS + r, _FIRST_COLUMNS + c))
 
             b.if_(b.compare("==", done, 0), clear, take)
             with b.loop(0, whole) as loop:
@@ -110,7 +106,7 @@ def register_tile(b: Builder, types: DotTypes, vectors: int, packed: bool = Fals
                 products(x, replace(columns, at=panel.at + loop.i * LINES * step), step)
             b.if_(has_rest, lambda: products(row_rest, panel_rest, WORDS))
             for number, place in places.items():
-                b.tile(f"store.{number}", *at(*place), bytes_)
+                act(TileStore(number), *at(*place), bytes_)
 
         b.if_(has_rest, copy_rest)
         b.if_(b.compare(">", rows, LINES), partial(blocks, 2), partial(blocks, 1))
@@ -130,7 +126,7 @@ def tiles_of_registers(b: Builder, first: Scalar, end: Scalar, tile: Callable[[S
     with b.loop(first, whole, ROWS) as loop:
         tile(loop.i, ROWS)
     b.if_(b.compare("<", b.index(whole), end), rest)
-    b.tile("release")
+    act(TileRelease())
 
 
 def _configure(b: Builder, rows: Scalar) -> None:
@@ -142,7 +138,7 @@ def _configure(b: Builder, rows: Scalar) -> None:
 
     both = word((0, 1, 4, 6, 7), (2, 3, 5), rows - LINES)
     alone = word((6, 7), (0, 1, 2, 3, 4, 5), rows)
-    b.tile("config", b.wide(b.select(b.compare(">", b.index(rows), LINES), both, alone)))
+    act(TileConfig(), b.wide(b.select(b.compare(">", b.index(rows), LINES), both, alone)))
 
 
 def _bytes(registers: Sequence[int]) -> int:

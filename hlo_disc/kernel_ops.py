@@ -1,0 +1,262 @@
+"""The words that `stitch` writes and `targets` read in kernels, beside those of MLIR's dialects: attributes, and ops.
+
+An `Attribute` is set and read with its own type. An `Extension` is an op that no dialect has: its fields are what it
+is given when it is built, its operands are checked then, and again when it is translated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import ClassVar, Generic, TypeVar
+
+from hlo_disc.mlir import ir
+
+T = TypeVar("T", bound=bool | int | str)
+
+
+class Known(StrEnum):
+    """A fact about an f32 that is rounded to a smaller float.
+
+    EXACT: it is one already. CLEAN: if it is NaN, its low 16 bits are zero, unless the machine has NaN of its own.
+    """
+
+    NOTHING = ""
+    EXACT = "exact"
+    CLEAN = "clean"
+
+
+@dataclass(frozen=True)
+class Attribute(Generic[T]):
+    """An attribute of ops. default: its value where an op has none; its type is that of all values."""
+
+    name: str
+    default: T
+
+    def set(self, op: ir.Operation, value: T) -> None:
+        """Give it to an op, unless the value is the default. Raises TypeError for a value of another type."""
+        if type(value) is not type(self.default):
+            raise TypeError(f"{self.name} is a {type(self.default).__name__}, not {value!r}")
+        if value != self.default:
+            op.attributes[self.name] = ir.UnitAttr.get() if value is True else _attribute(value)
+
+    def of(self, op: ir.Operation) -> T:
+        """Return the value that an op has."""
+        if self.name not in op.attributes:
+            return self.default
+        attribute = op.attributes[self.name]
+        return type(self.default)(True if isinstance(attribute, ir.UnitAttr) else attribute.value)
+
+
+# Of a module of kernels: all indices are below this number, and fit 32 bits.
+NARROW = Attribute("hlo_disc.narrow", 0)
+# Of a kernel: all its work is done by device functions; and the registers that a thread may have, 0 for any number.
+CALLS_ONLY = Attribute("hlo_disc.calls_only", False)
+REGISTERS = Attribute("hlo_disc.registers", 0)
+# Of a device function: it is the program's. One module has it, and others declare it.
+LINKED = Attribute("hlo_disc.linked", False)
+# Of a host function: it runs in a loop, or has loops.
+OFTEN = Attribute("hlo_disc.often", False)
+# Of a call: it returns a status. When that is not 0, the function that makes the call returns it at once.
+CHECKED = Attribute("hlo_disc.checked", False)
+# Of loads and stores of vectors: they are at multiples of so many bytes, 0 for those of an element.
+ALIGNMENT = Attribute("hlo_disc.alignment", 0)
+# Of a select: it must not become a branch.
+UNPREDICTABLE = Attribute("hlo_disc.unpredictable", False)
+# Of arith.truncf.
+KNOWN = Attribute("hlo_disc.known", Known.NOTHING)
+
+
+# MLIR wants the first word in the name of an intrinsic.
+_INTRINSIC = "llvm.hlo_disc."
+EXTENSIONS: dict[str, type[Extension]] = {}
+
+
+@dataclass(frozen=True)
+class Extension:
+    """An op that no dialect has, spelled as a call of an intrinsic. Its fields are bool, int or str.
+
+    word: its name. pure: whether it may move to where its operands are. takes, gives: the types of operands and result,
+        unless `result` says otherwise.
+    """
+
+    word: ClassVar[str]
+    pure: ClassVar[bool] = False
+    takes: ClassVar[tuple[str, ...]] = ()
+    gives: ClassVar[str] = ""
+
+    def __init_subclass__(cls, word: str = "") -> None:
+        if word:
+            cls.word = word
+            EXTENSIONS[_INTRINSIC + word] = cls
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if type(value).__name__ != field.type:
+                raise TypeError(f"{field.name} of {self.word} is a {field.type}, not {value!r}")
+
+    def result(self, *operands: ir.Type) -> ir.Type | None:
+        """Return the type of the result, None for none. Raises TypeError for other operands."""
+        if tuple(map(str, operands)) != self.takes:
+            raise TypeError(f"{', '.join(map(str, operands))} are no operands of {', '.join(self.takes)}")
+        return ir.Type.parse(self.gives) if self.gives else None
+
+    def results(self, operands: Sequence[ir.Value]) -> list[ir.Type]:
+        """Return the types of the results of an op with these operands. Raises TypeError as `result` does."""
+        try:
+            type_ = self.result(*(x.type for x in operands))
+        except TypeError as error:
+            raise TypeError(f"{self.word}: {error}") from None
+        return [] if type_ is None else [type_]
+
+    def build(self, *operands: ir.Value) -> ir.Operation:
+        """Append the op here. Raises TypeError for operands that it does not take."""
+        results = self.results(operands)
+        attributes = {
+            "intrin": ir.StringAttr.get(_INTRINSIC + self.word),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
+            **{field.name: _attribute(getattr(self, field.name)) for field in fields(self)},
+        }
+        return ir.Operation.create("llvm.call_intrinsic", results, list(operands), attributes)
+
+
+def extension(op: ir.Operation) -> Extension:
+    """Return the extension that an `llvm.call_intrinsic` is. Raises TypeError for none, and for wrong operands."""
+    name = op.attributes["intrin"].value
+    if name not in EXTENSIONS:
+        raise TypeError(f"no extension is called {name}")
+    kind = EXTENSIONS[name]
+    for field in fields(kind):
+        if field.name not in op.attributes:
+            raise TypeError(f"{kind.word} has no {field.name}")
+    made = kind(*(op.attributes[field.name].value for field in fields(kind)))
+    with op.context:
+        types = made.results(op.operands)
+    if types != [x.type for x in op.results]:
+        raise TypeError(f"{kind.word} has another result")
+    return made
+
+
+def _attribute(value: bool | int | str) -> ir.Attribute:
+    if isinstance(value, bool):
+        return ir.BoolAttr.get(value)
+    if isinstance(value, int):
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+    return ir.StringAttr.get(value)
+
+
+def _vector(x: ir.Type, element: str = "", lanes: int = 0) -> ir.VectorType:
+    """Return a type as that of a vector, of such elements and so many lanes where they are given."""
+    if not isinstance(x, ir.VectorType) or element not in ("", str(x.element_type)) or lanes not in (0, x.shape[0]):
+        raise TypeError(f"{x} is no vector of {lanes or 'any number of'} lanes of {element or 'any type'}")
+    return x
+
+
+class Compress(Extension, word="compress"):
+    """Make the lanes of a vector that the mask has, one after another; the others are undefined. (x, mask)"""
+
+    def result(self, x: ir.Type, mask: ir.Type) -> ir.Type:
+        _vector(mask, "i1", _vector(x).shape[0])
+        return x
+
+
+class PairDot(Extension, word="pair_dot"):
+    """Add pairs of products of bf16 to f32: sums[i] + x[2i] y[2i] + x[2i + 1] y[2i + 1]. (sums, x, y)"""
+
+    pure = True
+
+    def result(self, sums: ir.Type, x: ir.Type, y: ir.Type) -> ir.Type:
+        lanes = 2 * _vector(sums, "f32").shape[0]
+        _vector(x, "bf16", lanes), _vector(y, "bf16", lanes)
+        return sums
+
+
+class Tf32(Extension, word="tf32"):
+    """Round a vector of f32 to the 11 digits of TF32. (x)"""
+
+    pure = True
+
+    def result(self, x: ir.Type) -> ir.Type:
+        return _vector(x, "f32")
+
+
+@dataclass(frozen=True)
+class Mma(Extension, word="mma"):
+    """Add a product of small matrices to sums, by the threads of a warp: see `Mma` in `device.py`. (sums, x, y)
+
+    name: of the instruction.
+    """
+
+    name: str
+
+    def result(self, sums: ir.Type, x: ir.Type, y: ir.Type) -> ir.Type:
+        _vector(x), _vector(y)
+        return _vector(sums)
+
+
+@dataclass(frozen=True)
+class Parts(Extension, word="parts"):
+    """Read four parts of a small matrix from fast memory, of elements of 16 bits, for a warp that is all there.
+
+    (pointer, index of the element) Thread t says where line t % 8 of part t // 8 begins. turned: lines are columns.
+    """
+
+    takes, gives = ("!llvm.ptr", "i64"), "vector<4xi32>"
+    turned: bool
+
+
+@dataclass(frozen=True)
+class KernelName(Extension, word="text"):
+    """Point to the characters of a kernel's name, with a zero behind them, in host code. ()"""
+
+    gives = "!llvm.ptr"
+    name: str
+
+
+class TileAction(Extension):
+    """An action on registers of small matrices: see `bf16_tiles.py`. Its fields are numbers of registers."""
+
+
+class TileConfig(TileAction, word="tile.config"):
+    """Set the lines of all registers: those of register i are byte i of an i64. All become zero. (lines)"""
+
+    takes = ("i64",)
+
+
+@dataclass(frozen=True)
+class TileZero(TileAction, word="tile.zero"):
+    """Make a register zero. ()"""
+
+    register: int
+
+
+@dataclass(frozen=True)
+class TileLoad(TileAction, word="tile.load"):
+    """Load lines that are so many bytes apart. (pointer, byte, stride)"""
+
+    takes = ("!llvm.ptr", "i64", "i64")
+    register: int
+
+
+@dataclass(frozen=True)
+class TileStore(TileAction, word="tile.store"):
+    """Store lines that are so many bytes apart. (pointer, byte, stride)"""
+
+    takes = TileLoad.takes
+    register: int
+
+
+@dataclass(frozen=True)
+class TileDot(TileAction, word="tile.dot"):
+    """Add the product of two registers to a third one. ()"""
+
+    sums: int
+    rows: int
+    columns: int
+
+
+class TileRelease(TileAction, word="tile.release"):
+    """Leave nothing in the registers, which costs a switch of threads less. ()"""

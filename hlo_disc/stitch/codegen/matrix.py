@@ -1,0 +1,35 @@
+"""The units of machines that multiply small matrices: ops of `kernel_ops` on values under construction.
+
+A `Device` says which of them there are; nothing else in `codegen` knows any.
+"""
+
+from __future__ import annotations
+
+from hlo_disc.kernel_ops import Extension, TileAction
+from hlo_disc.mlir import ir
+from hlo_disc.stitch.codegen.build import Builder
+from hlo_disc.stitch.codegen.val import Scalar, Val
+
+
+def apply(b: Builder, op: Extension, *operands: Val) -> Val:
+    """Return the result of an op: it has the lanes of the first operand, or those of its own type."""
+    first = operands[0]
+
+    def build() -> ir.Value:
+        return op.build(*(x.v for x in operands)).results[0]
+
+    if op.pure:
+        return b.pure(build, first.lanes, operands)
+    made = build()
+    return Val(b, made, first.lanes if made.type == first.type else ir.VectorType(made.type).shape[0])
+
+
+def act(action: TileAction, *operands: Val) -> None:
+    """Emit an action on registers of small matrices."""
+    action.build(*(x.v for x in operands))
+
+
+def address(b: Builder, buffer: Val, i: Scalar, itemsize: int) -> tuple[Val, Val]:
+    """Return a buffer's pointer, and how many bytes behind it an element is."""
+    cast = ir.Operation.create("builtin.unrealized_conversion_cast", results=[b.pointer], operands=[buffer.v])
+    return Val(b, cast.results[0]), b.wide(i * itemsize)

@@ -101,7 +101,6 @@ class Relation(NamedTuple):
     apart: tuple[int, ...] = ()
 
 
-Find = Callable[[Op], Value]
 # The new axes of a value: of each, the neighbouring old ones that it is made of. The others are of size 1 and go.
 Runs = list[list[int]]
 
@@ -117,8 +116,8 @@ class Attribute(NamedTuple):
     along: the value for each of whose axes it has an entry. names: the value whose axes the entries number.
     """
 
-    along: Find | None = None
-    names: Find | None = None
+    along: Callable[[Op], Value] | None = None
+    names: Callable[[Op], Value] | None = None
 
 
 @dataclass(frozen=True)
@@ -169,19 +168,7 @@ def follow(op: Op, along: Order | Sequence[Axis], apart: tuple[int, ...] = ()) -
     return Relation((Link(xs, op.results[0], along if isinstance(along, Order) else tuple(along)),), apart)
 
 
-def _unknown(op: Op, facts: ShapeFacts) -> None:
-    return None
-
-
-def _elementwise(op: Op, facts: ShapeFacts) -> Relation:
-    return follow(op, Order.AXES)
-
-
 # Sources and views.
-
-
-def _iota(op: Op, facts: ShapeFacts) -> Relation:
-    return Relation((), (op.attrs["dim"],))
 
 
 def _broadcast(op: Op, facts: ShapeFacts) -> Relation:
@@ -191,10 +178,6 @@ def _broadcast(op: Op, facts: ShapeFacts) -> Relation:
         return Same(a) if facts.equal(n, op.result.shape[a]) is Truth.YES else Repeated(a)
 
     return follow(op, list(map(axis, op.operands[0].shape, op.attrs["dims"])))
-
-
-def _reshape(op: Op, facts: ShapeFacts) -> Relation:
-    return follow(op, Order.ELEMENTS)
 
 
 def _transpose(op: Op, facts: ShapeFacts) -> Relation:
@@ -239,10 +222,6 @@ def _reduce(op: Op, facts: ShapeFacts) -> Relation:
     return follow(op, [Reduced(dims.index(a)) if a in dims else Same(next(kept)) for a in range(rank)])
 
 
-def _cumulative(op: Op, facts: ShapeFacts) -> Relation:
-    return follow(op, Order.AXES, (op.attrs["dim"],))
-
-
 def _windows(op: Op, facts: ShapeFacts) -> Relation:
     moving = moving_axes(op.attrs)
     return follow(op, [Windowed(a) if a in moving else Same(a) for a in range(op.results[0].rank)])
@@ -259,22 +238,19 @@ def _moved(op: Op) -> Value:
     return op.operands[op.attrs["count"] + 1] if "count" in op.attrs else op.result
 
 
-class Placed(NamedTuple):
-    """Each axis of the operand (`of`) and of the indices (`batch`) as an axis of what is moved, None if it has none."""
-
-    of: tuple[int | None, ...]
-    batch: tuple[int | None, ...]
+def _target(op: Op) -> Value:
+    return op.results[0] if "count" in op.attrs else op.operands[0]
 
 
-def placed(op: Op) -> Placed:
-    """How a gather or a scatter pairs axes."""
+def placed(op: Op) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
+    """For each axis of the operand, and each of the indices, the axis of what is moved that it is, if any."""
     attrs, rank = op.attrs, op.operands[0].rank
     outer = iter([p for p in range(_moved(op).rank) if p not in attrs["offset_dims"]])
     batch = tuple(None if a == attrs["index_vector_dim"] else next(outer) for a in range(_indices(op).rank))
     along = dict(zip(attrs["operand_batching_dims"], attrs["start_indices_batching_dims"], strict=True))
     kept = [a for a in range(rank) if a not in along and a not in attrs["collapsed_slice_dims"]]
     window = dict(zip(kept, attrs["offset_dims"], strict=True))
-    return Placed(tuple(batch[along[a]] if a in along else window.get(a) for a in range(rank)), batch)
+    return tuple(batch[along[a]] if a in along else window.get(a) for a in range(rank)), batch
 
 
 def _placed(op: Op, facts: ShapeFacts) -> Relation:
@@ -298,44 +274,35 @@ def _placed(op: Op, facts: ShapeFacts) -> Relation:
 
 
 def _dynamic_slice(op: Op, facts: ShapeFacts) -> Relation:
-    (x, *_), (result,) = op.operands, op.results
-    rows = enumerate(zip(x.shape, result.shape, strict=True))
-    along = [Same(a) if facts.equal(n, m) is Truth.YES else Elsewhere(a) for a, (n, m) in rows]
-    return Relation((Link((x,), result, tuple(along)),))
+    rows = enumerate(zip(op.operands[0].shape, op.result.shape, strict=True))
+    along = tuple(Same(a) if facts.equal(n, m) is Truth.YES else Elsewhere(a) for a, (n, m) in rows)
+    return Relation((Link(op.operands[:1], op.result, along),))
 
 
-_NUMBERS = {
-    "offset_dims": Attribute(names=_moved),
-    "start_indices_batching_dims": Attribute(names=_indices),
-    "index_vector_dim": Attribute(names=_indices),
-    **dict.fromkeys(("collapsed_slice_dims", "operand_batching_dims", "start_index_map"), Attribute(names=result)),
-}
 _OF_OPERAND = Attribute(names=operand)
 _SHAPE = {"shape": Attribute(along=result)}
+_NUMBERS = {
+    "offset_dims": Attribute(names=_moved),
+    **dict.fromkeys(("start_indices_batching_dims", "index_vector_dim"), Attribute(names=_indices)),
+    **dict.fromkeys(("collapsed_slice_dims", "operand_batching_dims", "start_index_map"), Attribute(names=_target)),
+}
 
-ELEMENTWISE = AxisRule(_elementwise, {})
+ELEMENTWISE = AxisRule(lambda op, facts: follow(op, Order.AXES), {})
 NO_AXES = AxisRule(lambda op, facts: Relation(()), {})
-IOTA = AxisRule(_iota, {**_SHAPE, "dim": Attribute(names=result)})
+IOTA = AxisRule(lambda op, facts: Relation((), (op.attrs["dim"],)), {**_SHAPE, "dim": Attribute(names=result)})
 BROADCAST = AxisRule(_broadcast, {**_SHAPE, "dims": Attribute(along=operand, names=result)})
-RESHAPE = AxisRule(_reshape, _SHAPE)
+RESHAPE = AxisRule(lambda op, facts: follow(op, Order.ELEMENTS), _SHAPE)
 TRANSPOSE = AxisRule(_transpose, {"perm": Attribute(along=result, names=operand)})
 SLICE = AxisRule(_slice, dict.fromkeys(("start", "limit", "stride"), Attribute(along=operand)))
 REVERSE = AxisRule(_reverse, {"dims": _OF_OPERAND})
 WINDOW = AxisRule(_window)
 REDUCE = AxisRule(_reduce, {"dims": _OF_OPERAND})
-CUMULATIVE = AxisRule(_cumulative, {"dim": _OF_OPERAND})
-CONCATENATE = AxisRule(_unknown, {"dim": _OF_OPERAND})
-PAD = AxisRule(_unknown, dict.fromkeys(("low", "high", "interior"), Attribute(along=operand)))
-SORT = AxisRule(_unknown, {"dim": _OF_OPERAND})
-UPDATE = AxisRule(_unknown, {}, starts=True)
+CUMULATIVE = AxisRule(lambda op, facts: follow(op, Order.AXES, (op.attrs["dim"],)), {"dim": _OF_OPERAND})
 WINDOWS = AxisRule(_windows)
-GATHER = AxisRule(
-    _placed,
-    {
-        **_NUMBERS,
-        **dict.fromkeys(("collapsed_slice_dims", "operand_batching_dims", "start_index_map"), _OF_OPERAND),
-        "slice_sizes": Attribute(along=operand),
-    },
-)
+GATHER = AxisRule(_placed, {**_NUMBERS, "slice_sizes": Attribute(along=operand)})
 SCATTER = AxisRule(_placed, _NUMBERS)
 DYNAMIC_SLICE = AxisRule(_dynamic_slice, {"sizes": Attribute(along=result)}, starts=True)
+# Of these only the attributes are known.
+CONCATENATE = SORT = AxisRule(lambda op, facts: None, {"dim": _OF_OPERAND})
+PAD = AxisRule(lambda op, facts: None, dict.fromkeys(("low", "high", "interior"), Attribute(along=operand)))
+UPDATE = AxisRule(lambda op, facts: None, {}, starts=True)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copied
-from hlo_disc.dynamic_hlo.ops.axes import Runs, placed
+from hlo_disc.dynamic_hlo.ops.axes import Runs, Same, placed
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
-from hlo_disc.dynamic_hlo.ops.table import OPS
+from hlo_disc.dynamic_hlo.ops.table import OPS, links
 from hlo_disc.dynamic_hlo.passes.patterns import is_one, is_zero, kept_axes
 from hlo_disc.dynamic_hlo.passes.rule import Instead, Rule, build, make, rule
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
@@ -125,8 +125,11 @@ def _unnamed_apart(facts: ShapeFacts, op: Op) -> tuple[list[Instead], dict[str, 
     if not gone or rule is None:
         return None
 
+    entries = [(a, entry) for link in links(op, facts) for a, entry in enumerate(link.entries)]
+    of_result = {entry.axis for a, entry in entries if a in gone and isinstance(entry, Same)} or gone
+
     def left(value: Value) -> Runs:
-        return [[axis] for axis in range(value.rank) if axis not in gone]
+        return [[axis] for axis in range(value.rank) if axis not in (of_result if value in op.results else gone)]
 
     arrays = _arrays(op)
     others = op.operands[len(arrays) :]

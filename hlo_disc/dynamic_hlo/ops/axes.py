@@ -172,12 +172,12 @@ def follow(op: Op, along: Order | Sequence[Axis], apart: tuple[int, ...] = ()) -
 
 
 def _broadcast(op: Op, facts: ShapeFacts) -> Relation:
-    def axis(n: Dim, a: int) -> Axis:
-        if n == ONE:
-            return First()
-        return Same(a) if facts.equal(n, op.result.shape[a]) is Truth.YES else Repeated(a)
+    (x,), shape = op.operands, op.result.shape
 
-    return follow(op, list(map(axis, op.operands[0].shape, op.attrs["dims"])))
+    def axis(n: Dim, a: int) -> Axis:
+        return Same(a) if facts.equal(n, shape[a]) is Truth.YES else Repeated(a)
+
+    return follow(op, [First() if n == ONE else axis(n, a) for n, a in zip(x.shape, op.attrs["dims"], strict=True)])
 
 
 def _transpose(op: Op, facts: ShapeFacts) -> Relation:

@@ -13,10 +13,9 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
-from hlo_disc.dynamic_hlo.ops import axes
-from hlo_disc.dynamic_hlo.ops.axes import Affine, Elsewhere, Link, Order, Reduced, Same, Windowed
+from hlo_disc.dynamic_hlo.ops.axes import ELEMENTWISE, First, Link, Order, Reduced, Repeated, Same, Windowed
 from hlo_disc.dynamic_hlo.ops.cost import is_expensive, is_slow
-from hlo_disc.dynamic_hlo.ops.table import kind, links
+from hlo_disc.dynamic_hlo.ops.table import axis_rule, kind, links
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
@@ -127,14 +126,21 @@ def operand_accesses(op: Op, access: Access, facts: ShapeFacts) -> list[tuple[Va
 
     An op that reads at other places is followed along none of its axes.
     """
-    known = links(op, facts)
-    if any(isinstance(entry, Affine | Elsewhere) for link in known for entry in link.entries):
-        known = ()
-    found = {x: _through(link, access, facts) for link in known if link.other in op.results for x in link.values}
+    if axis_rule(op) is ELEMENTWISE:  # what the rest comes to, for most ops
+        return [(x, access) for x in op.operands]
+    found: dict[Value, Access] = {}
+    for link in links(op, facts):
+        if link.other in op.results:
+            at = _through(link, access, facts)
+            if at is None:
+                found = {}
+                break
+            found.update(dict.fromkeys(link.values, at))
     return [(x, found[x] if x in found else (_unknown(access),) * x.rank) for x in op.operands]
 
 
-def _through(link: Link, access: Access, facts: ShapeFacts) -> Access:
+def _through(link: Link, access: Access, facts: ShapeFacts) -> Access | None:
+    """How the values of a link are indexed; None when they are read at other places."""
     if link.along is Order.AXES:
         return access
     if link.along is Order.ELEMENTS:
@@ -144,18 +150,19 @@ def _through(link: Link, access: Access, facts: ShapeFacts) -> Access:
             if len(result_axes) == len(operand_axes) == 1:
                 plain[operand_axes[0]] = access[result_axes[0]]
         return tuple(plain)
-    return tuple(_axis(entry, access) for entry in link.entries)
-
-
-def _axis(entry: axes.Axis, access: Access) -> Axis:
-    match entry:
-        case Same(axis):
-            return access[axis]
-        case Reduced(number):
-            return ("col", number)
-        case Windowed(axis):
-            return ("window", axis)
-    return None
+    at: list[Axis] = []
+    for entry in link.entries:
+        if isinstance(entry, Same):
+            at.append(access[entry.axis])
+        elif isinstance(entry, Reduced):
+            at.append(("col", entry.number))
+        elif isinstance(entry, Windowed):
+            at.append(("window", entry.axis))
+        elif isinstance(entry, First | Repeated):
+            at.append(None)
+        else:
+            return None
+    return tuple(at)
 
 
 def _unknown(access: Access) -> Axis:
@@ -181,7 +188,7 @@ def _analyse(ops: set[Op], outputs: Sequence[Value], facts: ShapeFacts) -> RowSp
         if not reads.reductions and not _has_columns(access, row_axes, main) and _may_be_empty(main, col_axes, facts):
             raise _NotARow("an output would be stored along columns of which there may be none")
     _check_recomputation(reads, row_axes, main)
-    levels = _levels(ops)
+    levels = _levels(ops, reads.reductions)
     reductions = sorted(reads.reductions, key=lambda op: levels[op.results[0]])
     passes: list[Pass] = []
     for op in reductions:
@@ -228,9 +235,11 @@ def _with_stages(
 ) -> tuple[Pass, ...]:
     """Mark what each pass keeps: the largest expensive values that a later pass over the same columns needs again."""
 
+    reductions = {op for p in passes for op in p.reductions}
+
     def expensive(value: Value) -> bool:
         op = value.op
-        if op is None or op not in ops or kind(op) == "reduce":
+        if op is None or op not in ops or op in reductions:
             return False
         return is_expensive(op) or any(expensive(x) for x in op.operands)
 
@@ -243,7 +252,7 @@ def _with_stages(
                 continue
             found[value] = None
             op = value.op
-            if op is not None and op in ops and kind(op) != "reduce" and value not in stop:
+            if op is not None and op in ops and op not in reductions and value not in stop:
                 todo += op.operands
         return found
 
@@ -383,15 +392,15 @@ def _check_recomputation(reads: _Reads, row_axes: tuple[int, ...], main: Value) 
                     raise _NotARow(f"{value.op.name} would be computed again for every row")
 
 
-def _levels(ops: set[Op]) -> dict[Value, int]:
-    """How many reductions of the group lie on the longest way down from each value, itself included."""
+def _levels(ops: set[Op], reductions: Collection[Op]) -> dict[Value, int]:
+    """How many of these reductions lie on the longest way down from each value, itself included."""
     levels: dict[Value, int] = {}
 
     def level(value: Value) -> int:
         if value not in levels:
             op = value.op
             below = max((level(x) for x in op.operands), default=0) if op in ops and op is not None else 0
-            levels[value] = below + (op in ops and op is not None and kind(op) == "reduce")
+            levels[value] = below + (op in reductions)
         return levels[value]
 
     for op in ops:

@@ -37,9 +37,9 @@ class Axes:
     """The update's axes by what walks them: blocks (`shared`), then one after another (`serial`, `window`, `vector`).
 
     of: for each axis of the operand its axis in the update, None where it has none. starts: for each axis of the
-    operand the entry of the index vector that points into it, if any. batch: for each axis
-    of the indices its axis in the update, None for that of an index vector.
-    vector: neighbours in memory, None when a window has none; split: whether blocks may share them.
+    operand the entry of the index vector that points into it, if any. batch: for each axis of the indices its axis in
+    the update, None for that of an index vector. vector: neighbours in memory, None when a window has none; split:
+    whether blocks may share them.
     """
 
     shared: tuple[int, ...]

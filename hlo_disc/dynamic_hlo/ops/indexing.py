@@ -17,6 +17,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Shape, Value
+from hlo_disc.dynamic_hlo.ops import axes
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Function, Ints
 from hlo_disc.dynamic_hlo.ops.inference import (
     ONE,
@@ -280,11 +281,12 @@ _NUMBERS = (
     "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
     "index_vector_dim",
 )  # fmt: skip
+_UPDATES = ("unique", "count", "body")
 
 ROWS = (
-    OpDef("gather", "gather", 2, infer_gather, gather, (*_NUMBERS, "slice_sizes")),
-    OpDef("dynamic_slice", "gather", None, infer_dynamic_slice, dynamic_slice, ("sizes",)),
-    OpDef("scatter", "scatter", None, infer_scatter, scatter, (*_NUMBERS, "unique", "count", "body")),
-    OpDef("sort", "sort", None, infer_sort, sort, ("dim", "stable", "count", "body")),
-    OpDef("dynamic_update_slice", "assemble", None, infer_dynamic_update_slice, dynamic_update_slice),
+    OpDef("gather", "gather", 2, infer_gather, gather, (*_NUMBERS, "slice_sizes"), axes=axes.GATHER),
+    OpDef("dynamic_slice", "gather", None, infer_dynamic_slice, dynamic_slice, ("sizes",), axes=axes.DYNAMIC_SLICE),
+    OpDef("scatter", "scatter", None, infer_scatter, scatter, (*_NUMBERS, *_UPDATES), axes=axes.SCATTER),
+    OpDef("sort", "sort", None, infer_sort, sort, ("dim", "stable", "count", "body"), axes=axes.SORT),
+    OpDef("dynamic_update_slice", "assemble", None, infer_dynamic_update_slice, dynamic_update_slice, axes=axes.UPDATE),
 )

@@ -17,6 +17,7 @@ import numpy as np
 from hlo_disc.dynamic_hlo.ir.dtypes import BOOL, dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op, Region, Shape, Value
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints, accumulator
+from hlo_disc.dynamic_hlo.ops.axes import CUMULATIVE, REDUCE, WINDOWS
 from hlo_disc.dynamic_hlo.ops.inference import (
     ZERO,
     Types,
@@ -311,8 +312,8 @@ def scattered(
 
 
 ROWS = (
-    OpDef("reduce", "reduce", 2, infer_reduce, reduce, ("dims", "kind")),
-    OpDef("reduce_with", "reduce", None, infer_reduce_with, reduce_with, ("dims", "body")),
+    OpDef("reduce", "reduce", 2, infer_reduce, reduce, ("dims", "kind"), axes=REDUCE),
+    OpDef("reduce_with", "reduce", None, infer_reduce_with, reduce_with, ("dims", "body"), axes=REDUCE),
     OpDef(
         "cumulative",
         "cumulative",
@@ -321,6 +322,7 @@ ROWS = (
         cumulative,
         ("dim", "reverse", "body"),
         expensive=True,
+        axes=CUMULATIVE,
     ),
     OpDef(
         "reduce_window",
@@ -330,6 +332,7 @@ ROWS = (
         reduce_window,
         (*WINDOW, "body"),
         expensive=True,
+        axes=WINDOWS,
     ),
     OpDef(
         "select_and_scatter",

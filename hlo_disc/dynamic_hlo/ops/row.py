@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from hlo_disc.dynamic_hlo.ops.axes import AxisRule
 from hlo_disc.dynamic_hlo.ops.inference import Rule
 
 
@@ -20,6 +21,8 @@ class OpDef:
     attrs: the names that an op's attributes have, exactly.
     dialect: where StableHLO's tools find the op, for those that read printed graphs; "" for ops that have no text form.
     expensive: it costs about ten additions or more, and is worth keeping rather than computing twice.
+    axes: how those of the operands follow those of the results. None for elementwise ops, which have them in common,
+        and for ops of which nothing is known: these keep all their axes.
     """
 
     name: str
@@ -30,3 +33,4 @@ class OpDef:
     attrs: tuple[str, ...] = ()
     dialect: str = "stablehlo"
     expensive: bool = False
+    axes: AxisRule | None = None

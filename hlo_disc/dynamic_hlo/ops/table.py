@@ -1,7 +1,8 @@
 """The op table: one row an op, with its kind, attributes, shape inference and numpy reference; a file for each family.
 
 Kinds drive fusion and emission: source, elementwise, view, gather, assemble, reduce, dot, control. A new elementwise
-op is one row in `elementwise.py` and one in each emitter's table.
+op is one row in `elementwise.py` and one in each emitter's table. A view has one operand, and its row says where its
+elements come from (`axes.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.graph import RELATIONS, Op, Region
 from hlo_disc.dynamic_hlo.ops import control, conversions, elementwise, indexing, library, products, reductions, views
+from hlo_disc.dynamic_hlo.ops.axes import ELEMENTWISE, AxisRule, Link
 from hlo_disc.dynamic_hlo.ops.inference import Types, broken, describe
 from hlo_disc.dynamic_hlo.ops.library import TRANSFORMS
 from hlo_disc.dynamic_hlo.ops.row import OpDef
@@ -129,3 +131,15 @@ def kind(op: Op) -> str:
     if op.name == "bitcast_convert" and op.operands[0].rank != op.result.rank:
         return "alias"
     return OPS[op.name].kind
+
+
+def axis_rule(op: Op) -> AxisRule | None:
+    """The rule in the op's row, or that of all elementwise ops; None where nothing is known of its axes."""
+    return ELEMENTWISE if kind(op) == "elementwise" else OPS[op.name].axes
+
+
+def links(op: Op, facts: ShapeFacts) -> tuple[Link, ...]:
+    """How the op's axes follow each other; none for an op of whose axes nothing is known."""
+    rule = axis_rule(op)
+    relation = rule.relation(op, facts) if rule else None
+    return relation.links if relation else ()

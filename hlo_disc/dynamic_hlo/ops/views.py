@@ -6,6 +6,7 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dtypes import dtype_class
 from hlo_disc.dynamic_hlo.ir.graph import Op
+from hlo_disc.dynamic_hlo.ops import axes
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints
 from hlo_disc.dynamic_hlo.ops.inference import (
     ONE,
@@ -187,14 +188,14 @@ def pad(x: Array, value: Array, *, low: Ints, high: Ints, interior: Ints) -> Arr
 
 
 ROWS = (
-    OpDef("constant", "source", 0, infer_constant, constant, ("value",)),
-    OpDef("iota", "source", 0, infer_iota, iota, ("shape", "dim", "dtype")),
-    OpDef("dim", "source", 0, infer_dim, dim, ("expr", "dtype")),
-    OpDef("broadcast", "view", 1, infer_broadcast, broadcast, ("shape", "dims")),
-    OpDef("reshape", "view", 1, infer_reshape, reshape, ("shape",)),
-    OpDef("transpose", "view", 1, infer_transpose, transpose, ("perm",)),
-    OpDef("slice", "view", 1, infer_slice, slice_, ("start", "limit", "stride")),
-    OpDef("reverse", "view", 1, infer_reverse, reverse, ("dims",)),
-    OpDef("concatenate", "assemble", None, infer_concatenate, concatenate, ("dim",)),
-    OpDef("pad", "assemble", 2, infer_pad, pad, ("low", "high", "interior")),
+    OpDef("constant", "source", 0, infer_constant, constant, ("value",), axes=axes.NO_AXES),
+    OpDef("iota", "source", 0, infer_iota, iota, ("shape", "dim", "dtype"), axes=axes.IOTA),
+    OpDef("dim", "source", 0, infer_dim, dim, ("expr", "dtype"), axes=axes.NO_AXES),
+    OpDef("broadcast", "view", 1, infer_broadcast, broadcast, ("shape", "dims"), axes=axes.BROADCAST),
+    OpDef("reshape", "view", 1, infer_reshape, reshape, ("shape",), axes=axes.RESHAPE),
+    OpDef("transpose", "view", 1, infer_transpose, transpose, ("perm",), axes=axes.TRANSPOSE),
+    OpDef("slice", "view", 1, infer_slice, slice_, ("start", "limit", "stride"), axes=axes.SLICE),
+    OpDef("reverse", "view", 1, infer_reverse, reverse, ("dims",), axes=axes.REVERSE),
+    OpDef("concatenate", "assemble", None, infer_concatenate, concatenate, ("dim",), axes=axes.CONCATENATE),
+    OpDef("pad", "assemble", 2, infer_pad, pad, ("low", "high", "interior"), axes=axes.PAD),
 )

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Region, Shape, Value, copied
+from hlo_disc.dynamic_hlo.ops.axes import Runs, Same, placed
 from hlo_disc.dynamic_hlo.ops.builder import GraphBuilder, make_region
-from hlo_disc.dynamic_hlo.ops.table import OPS
+from hlo_disc.dynamic_hlo.ops.table import OPS, links
 from hlo_disc.dynamic_hlo.passes.patterns import is_one, is_zero, kept_axes
 from hlo_disc.dynamic_hlo.passes.rule import Instead, Rule, build, make, rule
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
@@ -97,9 +98,6 @@ def _narrow(facts: ShapeFacts, region: Region, taken: Sequence[set[int]], made: 
 
 # ------------------------------------------------------------------------------------------ what is done axis by axis
 
-# Attributes with an entry for each axis, and those that number axes.
-_BY_AXIS = ("start", "limit", "stride", "low", "high", "interior", "sizes", "shape")
-_NUMBERS = ("dim", "dims", "perm")
 _SEVERAL = ("sort", "cumulative", "reduce_with")
 _VIEWS = ("iota", "slice", "dynamic_slice", "dynamic_update_slice", "reverse", "transpose", "concatenate", "pad")
 
@@ -123,16 +121,20 @@ def _arrays(op: Op) -> list[Value]:
 
 def _unnamed_apart(facts: ShapeFacts, op: Op) -> tuple[list[Instead], dict[str, Any]] | None:
     """The operands and attributes of the op without these axes, None where there are none."""
-    gone = _unnamed(facts, op)
-    if not gone:
+    gone, rule = _unnamed(facts, op), OPS[op.name].axes
+    if not gone or rule is None:
         return None
-    by_axis = {name: _rest(op.attrs[name], gone) for name in _BY_AXIS if name in op.attrs}
-    numbers = {name: _renamed(op.attrs[name], gone) for name in _NUMBERS if name in op.attrs}
+
+    entries = [(a, entry) for link in links(op, facts) for a, entry in enumerate(link.entries)]
+    of_result = {entry.axis for a, entry in entries if a in gone and isinstance(entry, Same)} or gone
+
+    def left(value: Value) -> Runs:
+        return [[axis] for axis in range(value.rank) if axis not in (of_result if value in op.results else gone)]
+
     arrays = _arrays(op)
     others = op.operands[len(arrays) :]
-    if op.name.startswith("dynamic"):  # a place for each axis
-        others = _rest(others, gone)
-    return [*(_without(x, gone) for x in arrays), *others], {**op.attrs, **by_axis, **numbers}
+    attrs = rule.renumbered(op, left, lambda shape, runs: tuple(shape[axis] for (axis,) in runs))
+    return [*(_without(x, gone) for x in arrays), *(_rest(others, gone) if rule.starts else others)], attrs
 
 
 def _without_unnamed(builder: GraphBuilder, op: Op) -> Sequence[Value]:
@@ -140,10 +142,6 @@ def _without_unnamed(builder: GraphBuilder, op: Op) -> Sequence[Value]:
     operands, attrs = parts or (op.operands, op.attrs)
     results = builder.multi(op.name, [build(builder, x) for x in operands], op.loc, **attrs)
     return [_shaped(builder, new, old) for new, old in zip(results, op.results, strict=True)]
-
-
-def _renamed(axes: Any, gone: set[int]) -> Any:
-    return _numbered(axes, gone) if isinstance(axes, tuple) else _numbered((axes,), gone)[0]
 
 
 # ----------------------------------------------------------------------------------------------------------- the rest
@@ -202,23 +200,20 @@ def _numbers_without_units(facts: ShapeFacts, op: Op) -> tuple[dict[str, Any], s
     x, indices = op.operands[:2]
     shape = op.result.shape if op.name == "gather" else op.operands[2].shape
     attrs, vector = op.attrs, op.attrs["index_vector_dim"]
-    pairs = list(zip(attrs["operand_batching_dims"], attrs["start_indices_batching_dims"], strict=True))
-    dropped = attrs["collapsed_slice_dims"] + attrs["operand_batching_dims"]
-    kept = [axis for axis in range(x.rank) if axis not in dropped]
-    single = {axis for axis, at in zip(kept, attrs["offset_dims"], strict=True) if is_one(facts, shape[at])}
-    single |= _units(facts, x.shape, attrs["operand_batching_dims"])
+    of, batch = placed(op)
+    ones = _units(facts, shape, attrs["offset_dims"])
+    single = {axis for axis, at in enumerate(of) if at in ones}
     of_indices = _units(facts, indices.shape, range(indices.rank))
+    of_windows = ones | {at for axis in of_indices if (at := batch[axis]) is not None}
+    single |= _units(facts, x.shape, attrs["operand_batching_dims"])
     implicit = vector == indices.rank or vector in of_indices
-    batch = [axis for axis in range(indices.rank) if axis != vector]
-    places = [axis for axis in range(len(shape)) if axis not in attrs["offset_dims"]]
-    of_windows = {at for axis, at in zip(batch, places, strict=True) if axis in of_indices}
-    of_windows |= {at for axis, at in zip(kept, attrs["offset_dims"], strict=True) if axis in single}
-    pairs = [(axis, along) for axis, along in pairs if axis not in single]
+    pairs = zip(attrs["operand_batching_dims"], attrs["start_indices_batching_dims"], strict=True)
+    left = [(axis, along) for axis, along in pairs if axis not in single]
     numbers = {
         "offset_dims": _numbered(attrs["offset_dims"], of_windows),
         "collapsed_slice_dims": tuple(sorted({*attrs["collapsed_slice_dims"], *single})),
-        "operand_batching_dims": tuple(axis for axis, _ in pairs),
-        "start_indices_batching_dims": _numbered([along for _, along in pairs], of_indices),
+        "operand_batching_dims": tuple(axis for axis, _ in left),
+        "start_indices_batching_dims": _numbered([along for _, along in left], of_indices),
         "index_vector_dim": indices.rank - len(of_indices) if implicit else _numbered([vector], of_indices)[0],
     }
     if not of_indices and not of_windows and all(attrs[name] == value for name, value in numbers.items()):

@@ -23,7 +23,7 @@ from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
 from hlo_disc.stitch.codegen.index import Index, IndexMath
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
-from hlo_disc.stitch.codegen.views import VIEWS
+from hlo_disc.stitch.codegen.views import view
 from hlo_disc.stitch.codegen.windows import reduce_window
 
 INDEX_DTYPE = np.dtype(np.int64)
@@ -89,9 +89,6 @@ class Body:
                 made = reduce_window(self, op, index)
                 self._memo.update(((v, index, self.mask), x) for v, x in zip(op.results, made, strict=True))
                 return made[value.index]
-            view = VIEWS.get(op.name)
-            if view is None:
-                raise CompileError(f"{op.name} cannot be computed inside a kernel ({op.loc or 'unknown line'})")
             return view(self, op, index)
 
     def load(self, leaf: InMemory, index: Sequence[Index]) -> Val:

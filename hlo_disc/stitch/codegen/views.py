@@ -1,4 +1,7 @@
-"""Views as index arithmetic: each op of a body that moves elements asks its operand at another index."""
+"""Views as index arithmetic: each op of a body that moves elements asks its operand at another index.
+
+Mostly the op's row says which (`ops/axes.py`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
+from hlo_disc.dynamic_hlo.ops.axes import Affine, Axis, First, Order, Repeated, Same, placed
+from hlo_disc.dynamic_hlo.ops.table import kind, links
+from hlo_disc.dynamic_hlo.sizes import dim
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import Truth
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
@@ -38,48 +44,49 @@ def _dim(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
     return body.from_index(Index(body.sizes(op.attrs["expr"])), op.result.dtype)
 
 
-def _broadcast(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
-    (x,) = op.operands
-    at = []
-    for size, axis in zip(x.shape, op.attrs["dims"], strict=True):
-        if size.is_const and size.value == 1:
-            at.append(ZERO)
-        elif body.sizes.facts.equal(size, op.result.shape[axis]) is Truth.YES:
-            at.append(index[axis])
-        else:  # either equal or 1, known only at the call
+def _along(body: Body, entry: Axis, size: Dim, index: tuple[Index, ...]) -> Index:
+    """The index of an axis of `size` elements that follows those of the result."""
+    match entry:
+        case Same(axis):
+            return index[axis]
+        case Repeated(axis):
             n = body.b.index(body.sizes(size))
             step = body.b.select(body.b.compare("==", n, 1), body.b.index(0), body.b.index(1))
-            at.append(body.math.scale(index[axis], step))
-    return body.eval(x, tuple(at))
+            return body.math.scale(index[axis], step)
+        case First():
+            return ZERO
+        case Affine(terms, start):
+            parts = [body.math.scale(index[axis], step) for axis, step in terms]
+            at = functools.reduce(body.math.add, parts)
+            return at if start is dim.ZERO else at.shift(body.sizes(start))
+    raise CompileError(f"no rule says where {entry} is")
 
 
-def _reshape(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
-    (x,) = op.operands
+def regrouped(body: Body, index: Sequence[Index], shape: Shape, wanted: Shape) -> tuple[Index, ...]:
+    """The index of an element in an array of another shape with the same elements, in memory's order."""
     at: list[Index] = []
-    for result_axes, operand_axes in reshape_segments(op.result.shape, x.shape, body.sizes.facts):
-        if len(result_axes) == len(operand_axes) == 1:
-            at.append(index[result_axes[0]])
+    for given, made in reshape_segments(shape, wanted, body.sizes.facts):
+        if len(given) == len(made) == 1:
+            at.append(index[given[0]])
             continue
-        flat = body.math.linear(
-            [index[a] for a in result_axes], body.sizes.shape([op.result.shape[a] for a in result_axes])
-        )
-        at += body.math.delinear(flat, body.sizes.shape([x.shape[a] for a in operand_axes]))
-    return body.eval(x, tuple(at))
+        flat = body.math.linear([index[a] for a in given], body.sizes.shape([shape[a] for a in given]))
+        at += body.math.delinear(flat, body.sizes.shape([wanted[a] for a in made]))
+    return tuple(at)
 
 
-def _transpose(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
-    at = [ZERO] * len(index)
-    for i, axis in zip(index, op.attrs["perm"], strict=True):
-        at[axis] = i
-    return body.eval(op.operands[0], tuple(at))
-
-
-def _slice(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
-    at = [
-        body.math.scale(i, stride).shift(body.sizes(start))
-        for i, start, stride in zip(index, op.attrs["start"], op.attrs["stride"], strict=True)
-    ]
-    return body.eval(op.operands[0], tuple(at))
+def view(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
+    """The value of a view: by a function of its own in `VIEWS`, or at the index that its row says."""
+    own = VIEWS.get(op.name)
+    if own is not None:
+        return own(body, op, index)
+    known = links(op, body.sizes.facts)
+    if kind(op) != "view" or not known:
+        raise CompileError(f"{op.name} cannot be computed inside a kernel ({op.loc or 'unknown line'})")
+    (x,), (link,) = op.operands, known
+    if link.along is Order.ELEMENTS:
+        return body.eval(x, regrouped(body, index, op.result.shape, x.shape))
+    rows = zip(link.entries, x.shape, strict=True)
+    return body.eval(x, tuple(_along(body, entry, size, index) for entry, size in rows))
 
 
 def _slice_padded(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
@@ -91,7 +98,7 @@ def _slice_padded(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
         place = body.math.scale(i, stride).shift(body.sizes(start))
         at.append(place)
         last = start + (size - 1) * stride + 1
-        if {facts.at_most(Dim.const(0), start), facts.at_most(last, n)} != {Truth.YES}:
+        if {facts.at_most(dim.ZERO, start), facts.at_most(last, n)} != {Truth.YES}:
             number = body.math.vector(place) if place.lanes else b.index(place.base)
             asked.append(b.compare("<", number, body.sizes(n), unsigned=True))
     lanes = body.width if any(place.lanes for place in at) else 0
@@ -107,22 +114,6 @@ def _slice_padded(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
     value = body.eval(x, tuple(at))
     body.mask = before
     return b.select(inside, value, zero)
-
-
-def _window(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
-    (x,), attrs = op.operands, op.attrs
-    at = list(index[: x.rank])
-    rows = zip(attrs["dims"], attrs["strides"], attrs["dilations"], index[x.rank :], strict=True)
-    for axis, stride, dilation, offset in rows:
-        at[axis] = body.math.add(body.math.scale(at[axis], stride), body.math.scale(offset, dilation))
-    return body.eval(x, tuple(at))
-
-
-def _reverse(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
-    at = list(index)
-    for axis in op.attrs["dims"]:
-        at[axis] = body.math.scale(index[axis], -1).shift(body.sizes(op.result.shape[axis]) + (-1))
-    return body.eval(op.operands[0], tuple(at))
 
 
 def clamped_starts(body: Body, starts: Sequence[Value], size: Sequence[Dim], window: Sequence[Dim]) -> list[Index]:
@@ -141,40 +132,26 @@ def _dynamic_slice(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
 
 
 def _gather(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
-    x, indices = op.operands
-    attrs = op.attrs
-    batch = [i for axis, i in enumerate(index) if axis not in attrs["offset_dims"]]
-    offsets = iter([index[axis] for axis in attrs["offset_dims"]])
-    vector_axis = attrs["index_vector_dim"]
+    (x, indices), attrs = op.operands, op.attrs
+    of, batch = placed(op)
     at = []
-    for axis, (size, window) in enumerate(zip(x.shape, attrs["slice_sizes"], strict=True)):
-        i = ZERO
-        if axis in attrs["operand_batching_dims"]:
-            k = attrs["start_indices_batching_dims"][attrs["operand_batching_dims"].index(axis)]
-            i = batch[k if k < vector_axis else k - 1]
-        elif axis not in attrs["collapsed_slice_dims"]:
-            i = next(offsets)
+    for axis, (position, size, window) in enumerate(zip(of, x.shape, attrs["slice_sizes"], strict=True)):
+        i = ZERO if position is None else index[position]
         if axis in attrs["start_index_map"]:
-            where = list(batch)
-            if vector_axis < indices.rank:
-                where.insert(vector_axis, Index(attrs["start_index_map"].index(axis)))
-            start = body.as_index(body.eval(indices, tuple(where)), indices.dtype)
+            entry = Index(attrs["start_index_map"].index(axis))
+            where = tuple(entry if p is None else index[p] for p in batch)
+            start = body.as_index(body.eval(indices, where), indices.dtype)
             i = body.math.add(i, body.math.clamp(start, body.sizes(size - window)))
         at.append(i)
     return body.eval(x, tuple(at))
 
 
+# Sources, and views that read where data say or that read nothing in places.
 VIEWS: dict[str, Callable[[Body, Op, tuple[Index, ...]], Val]] = {
     "constant": _constant,
     "iota": _iota,
     "dim": _dim,
-    "broadcast": _broadcast,
-    "reshape": _reshape,
-    "transpose": _transpose,
-    "slice": _slice,
     "slice_padded": _slice_padded,
-    "window": _window,
-    "reverse": _reverse,
     "dynamic_slice": _dynamic_slice,
     "gather": _gather,
     "select_windows": select_windows,

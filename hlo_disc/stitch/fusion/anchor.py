@@ -14,7 +14,7 @@ from hlo_disc.dynamic_hlo.ir.graph import Graph, Op, Value
 from hlo_disc.dynamic_hlo.ops.table import kind
 from hlo_disc.dynamic_hlo.sizes.shapes import same_shape
 from hlo_disc.stitch.fusion.attention_pattern import match_attention
-from hlo_disc.stitch.fusion.strided import is_view, strided
+from hlo_disc.stitch.fusion.strided import strided
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class _Anchors:
         """The longest chain of views from a dot's operand up that is a walk over memory."""
         chain: list[Op] = []
         best = 0
-        while value.op is not None and is_view(value.op) and value.op not in self.free:
+        while value.op is not None and kind(value.op) == "view" and value.op not in self.free:
             chain.append(value.op)
             (value,) = value.op.operands
             top = chain[0].result

@@ -24,7 +24,7 @@ from hlo_disc.stitch.fusion.nest import start_control, with_copies
 from hlo_disc.stitch.fusion.ordering import Changes, Conflict, ordered
 from hlo_disc.stitch.fusion.reuse import Use, find_reuse, old_value
 from hlo_disc.stitch.fusion.scope import Plan, Scope
-from hlo_disc.stitch.fusion.space import REDUCTIONS, row_space
+from hlo_disc.stitch.fusion.space import row_space
 from hlo_disc.stitch.prepare.definitions import stages
 from hlo_disc.stitch.schedule import HOST, Joins, Schedule
 
@@ -263,7 +263,7 @@ class Fusion:
         kept = [v for v in op.results if keep and self._is_kept(v, op, group)]
         outputs = [*group.outputs, *kept]
         # Nothing else can spoil a row group: not looking at it halves the time of fusion.
-        if keep or op.name in REDUCTIONS or is_slow(op):
+        if keep or kind(op) == "reduce" or is_slow(op):
             space = row_space([*group.ops, op], outputs, self.facts)
             if isinstance(space, str):
                 self.splits.append((op, space))

@@ -13,19 +13,18 @@ import numpy as np
 
 from hlo_disc.dynamic_hlo.ir.dependence import backward_slice
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
+from hlo_disc.dynamic_hlo.ops.axes import ELEMENTWISE, First, Link, Order, Reduced, Repeated, Same, Windowed
 from hlo_disc.dynamic_hlo.ops.cost import is_expensive, is_slow
-from hlo_disc.dynamic_hlo.ops.table import kind
+from hlo_disc.dynamic_hlo.ops.table import axis_rule, kind, links
 from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
-from hlo_disc.dynamic_hlo.sizes.windows import moving_axes
 
 # An axis of the space: ("out", axis of the main output), ("col", reduced axis), ("window", axis) for the elements of
 # windows around it, or None for any other index.
 Axis = tuple[str, int] | None
 Access = tuple[Axis, ...]
 ONE = Dim.const(1)
-REDUCTIONS = ("reduce", "reduce_with")
 
 
 @dataclass(frozen=True)
@@ -114,60 +113,61 @@ class _Reads:
         op = value.op
         if op is None or op not in self.ops:
             return
-        if op.name in REDUCTIONS:
+        if kind(op) == "reduce":
             self.reductions.setdefault(op, set()).add(access)
-        elif op.name == "cumulative":
+        elif kind(op) == "cumulative":
             self.scans.setdefault(op, set()).add(access)
         for operand, at in operand_accesses(op, access, self.facts):
             self.follow(operand, at)
 
 
 def operand_accesses(op: Op, access: Access, facts: ShapeFacts) -> list[tuple[Value, Access]]:
-    """How `op` indexes its operands when its result is indexed by `access`."""
-    attrs = op.attrs
-    match op.name:
-        case "reduce" | "reduce_with":
-            kept = iter(access)
-            dims = list(attrs["dims"])
-            rank = op.operands[0].rank
-            at = tuple(("col", dims.index(a)) if a in dims else next(kept) for a in range(rank))
-            return _tensors_at(op, at, len(op.results))
-        case "cumulative":
-            return _tensors_at(op, access, len(op.results))
-        case "reduce_window" | "select_windows" | "window_scatter":
-            moving = moving_axes(attrs)
-            at = tuple(("window", a) if a in moving else i for a, i in enumerate(access))
-            return _tensors_at(op, at, 2 if op.name == "window_scatter" else len(op.results))
-        case "broadcast":
-            (x,) = op.operands
-            same = [
-                facts.equal(n, op.result.shape[a]) is Truth.YES for n, a in zip(x.shape, attrs["dims"], strict=True)
-            ]
-            return [(x, tuple(access[a] if ok else None for a, ok in zip(attrs["dims"], same, strict=True)))]
-        case "transpose":
-            moved = dict(zip(attrs["perm"], access, strict=True))
-            return [(op.operands[0], tuple(moved[a] for a in range(len(access))))]
-        case "reshape":
-            (x,) = op.operands
-            plain: list[Axis] = [_unknown(access)] * x.rank
-            for result_axes, operand_axes in reshape_segments(op.result.shape, x.shape, facts):
-                if len(result_axes) == len(operand_axes) == 1:
-                    plain[operand_axes[0]] = access[result_axes[0]]
-            return [(x, tuple(plain))]
-        case _ if kind(op) == "elementwise":
-            return [(x, access) for x in op.operands]
-        case _:
-            return [(x, (_unknown(access),) * x.rank) for x in op.operands]
+    """How `op` indexes its operands when its result is indexed by `access`.
+
+    An op that reads at other places is followed along none of its axes.
+    """
+    if axis_rule(op) is ELEMENTWISE:  # what the rest comes to, for most ops
+        return [(x, access) for x in op.operands]
+    found: dict[Value, Access] = {}
+    for link in links(op, facts):
+        if link.other in op.results:
+            at = _through(link, access, facts)
+            if at is None:
+                found = {}
+                break
+            found.update(dict.fromkeys(link.values, at))
+    return [(x, found[x] if x in found else (_unknown(access),) * x.rank) for x in op.operands]
+
+
+def _through(link: Link, access: Access, facts: ShapeFacts) -> Access | None:
+    """How the values of a link are indexed; None when they are read at other places."""
+    if link.along is Order.AXES:
+        return access
+    if link.along is Order.ELEMENTS:
+        x = link.values[0]
+        plain: list[Axis] = [_unknown(access)] * x.rank
+        for result_axes, operand_axes in reshape_segments(link.other.shape, x.shape, facts):
+            if len(result_axes) == len(operand_axes) == 1:
+                plain[operand_axes[0]] = access[result_axes[0]]
+        return tuple(plain)
+    at: list[Axis] = []
+    for entry in link.entries:
+        if isinstance(entry, Same):
+            at.append(access[entry.axis])
+        elif isinstance(entry, Reduced):
+            at.append(("col", entry.number))
+        elif isinstance(entry, Windowed):
+            at.append(("window", entry.axis))
+        elif isinstance(entry, First | Repeated):
+            at.append(None)
+        else:
+            return None
+    return tuple(at)
 
 
 def _unknown(access: Access) -> Axis:
     """Some index of an operand; what is read for a window stays that."""
     return next((a for a in access if a is not None and a[0] == "window"), None)
-
-
-def _tensors_at(op: Op, access: Access, count: int) -> list[tuple[Value, Access]]:
-    """The first `count` operands at an index, and scalars."""
-    return [(x, access if number < count else ()) for number, x in enumerate(op.operands)]
 
 
 def _analyse(ops: set[Op], outputs: Sequence[Value], facts: ShapeFacts) -> RowSpace:
@@ -188,7 +188,7 @@ def _analyse(ops: set[Op], outputs: Sequence[Value], facts: ShapeFacts) -> RowSp
         if not reads.reductions and not _has_columns(access, row_axes, main) and _may_be_empty(main, col_axes, facts):
             raise _NotARow("an output would be stored along columns of which there may be none")
     _check_recomputation(reads, row_axes, main)
-    levels = _levels(ops)
+    levels = _levels(ops, reads.reductions)
     reductions = sorted(reads.reductions, key=lambda op: levels[op.results[0]])
     passes: list[Pass] = []
     for op in reductions:
@@ -202,7 +202,7 @@ def _analyse(ops: set[Op], outputs: Sequence[Value], facts: ShapeFacts) -> RowSp
             passes.append(Pass(cols, (op,)))
     if not reductions or any(_has_columns(a, row_axes, main) for a in where.values()):
         passes.append(Pass(tuple(main.shape[a] for a in col_axes), ()))
-    if missing := [op for op in ops if op.name in REDUCTIONS and op not in reads.reductions]:
+    if missing := [op for op in ops if kind(op) == "reduce" and op not in reads.reductions]:
         raise _NotARow(f"a reduction is not needed by the outputs ({missing[0].loc})")
     accesses = _plain_accesses(reads, col_axes)
     stores = [v for v, access in where.items() if _has_columns(access, row_axes, main)]
@@ -235,9 +235,11 @@ def _with_stages(
 ) -> tuple[Pass, ...]:
     """Mark what each pass keeps: the largest expensive values that a later pass over the same columns needs again."""
 
+    reductions = {op for p in passes for op in p.reductions}
+
     def expensive(value: Value) -> bool:
         op = value.op
-        if op is None or op not in ops or op.name in REDUCTIONS:
+        if op is None or op not in ops or op in reductions:
             return False
         return is_expensive(op) or any(expensive(x) for x in op.operands)
 
@@ -250,7 +252,7 @@ def _with_stages(
                 continue
             found[value] = None
             op = value.op
-            if op is not None and op in ops and op.name not in REDUCTIONS and value not in stop:
+            if op is not None and op in ops and op not in reductions and value not in stop:
                 todo += op.operands
         return found
 
@@ -282,7 +284,7 @@ def _with_stages(
 
 def _scans_in(p: Pass, values: Collection[Value], ops: set[Op]) -> tuple[Op, ...]:
     """The cumulative ops that make any of the values, operands first."""
-    found = {v.op: None for v in values if v.op is not None and v.op in ops and v.op.name == "cumulative"}
+    found = {v.op: None for v in values if v.op is not None and v.op in ops and kind(v.op) == "cumulative"}
     if found and sum(n != ONE for n in p.cols) != 1:
         raise _NotARow("a cumulative op along a part of the columns")
     return tuple(op for op in backward_slice([op.results[0] for op in found], ops) if op in found)
@@ -352,7 +354,7 @@ def _check_scans(main: Value, reads: _Reads, row_axes: tuple[int, ...]) -> None:
             if rows != [("out", a) for a in row_axes if main.shape[a] != ONE]:
                 raise _NotARow("a cumulative op would run again for every row")
     ways = {op.attrs["reverse"] for op in reads.scans}
-    ordered = any(op.name == "reduce_with" for op in reads.reductions)
+    ordered = any("body" in op.attrs for op in reads.reductions)
     if len(ways) > 1 or (ordered and True in ways):
         raise _NotARow("cumulative ops from both ends")
 
@@ -390,15 +392,15 @@ def _check_recomputation(reads: _Reads, row_axes: tuple[int, ...], main: Value) 
                     raise _NotARow(f"{value.op.name} would be computed again for every row")
 
 
-def _levels(ops: set[Op]) -> dict[Value, int]:
-    """How many reductions of the group lie on the longest way down from each value, itself included."""
+def _levels(ops: set[Op], reductions: Collection[Op]) -> dict[Value, int]:
+    """How many of these reductions lie on the longest way down from each value, itself included."""
     levels: dict[Value, int] = {}
 
     def level(value: Value) -> int:
         if value not in levels:
             op = value.op
             below = max((level(x) for x in op.operands), default=0) if op in ops and op is not None else 0
-            levels[value] = below + (op in ops and op is not None and op.name in REDUCTIONS)
+            levels[value] = below + (op in reductions)
         return levels[value]
 
     for op in ops:

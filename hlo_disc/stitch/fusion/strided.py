@@ -10,6 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
+from hlo_disc.dynamic_hlo.ops.axes import Affine, First, Order, Same
+from hlo_disc.dynamic_hlo.ops.table import kind, links
 from hlo_disc.dynamic_hlo.sizes.dim import Dim, dim_product
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
 from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
@@ -46,7 +48,7 @@ def strided(value: Value, inside: Collection[Op], facts: ShapeFacts) -> Strided 
     views: list[Op] = []
     while value.op is not None and value.op in inside:
         views.append(value.op)
-        if value.op.name not in _VIEWS:
+        if kind(value.op) != "view":
             return None
         (value,) = value.op.operands
     walk = Strided(value, value.shape, ZERO, row_major(value.shape))
@@ -60,56 +62,30 @@ def strided(value: Value, inside: Collection[Op], facts: ShapeFacts) -> Strided 
 
 def view(walk: Strided, op: Op, facts: ShapeFacts) -> Strided | None:
     """The result of a view op whose operand is `walk`, or None when that is no walk with fixed strides."""
-    rule = _VIEWS.get(op.name)
-    if rule is None:
+    known = links(op, facts)
+    if kind(op) != "view" or not known:
         return None
-    found = rule(walk, op, facts)
-    if found is None:
-        return None
-    windowed = walk.windowed or op.name == "window"
-    return replace(walk, shape=op.result.shape, offset=found[0], strides=found[1], windowed=windowed)
+    (link,) = known
+    if link.along is Order.ELEMENTS:
+        return _reshape(walk, op.result.shape, facts)
+    offset, strides, windowed = walk.offset, [ZERO] * op.result.rank, walk.windowed
+    for entry, stride in zip(link.entries, walk.strides, strict=True):
+        match entry:
+            case First():
+                pass
+            case Same(axis):
+                strides[axis] = stride
+            case Affine(terms, start) if all(step > 0 for _, step in terms):
+                offset = offset + start * stride
+                windowed |= len(terms) > 1
+                for axis, step in terms:
+                    strides[axis] = strides[axis] + stride * step
+            case _:
+                return None
+    return Strided(walk.source, op.result.shape, offset, tuple(strides), windowed)
 
 
-def is_view(op: Op) -> bool:
-    """May `view` follow the op?"""
-    return op.name in _VIEWS
-
-
-_Walk = tuple[Dim, tuple[Dim, ...]]
-
-
-def _transpose(x: Strided, op: Op, facts: ShapeFacts) -> _Walk:
-    return x.offset, tuple(x.strides[p] for p in op.attrs["perm"])
-
-
-def _slice(x: Strided, op: Op, facts: ShapeFacts) -> _Walk:
-    offset = x.offset
-    for start, stride in zip(op.attrs["start"], x.strides, strict=True):
-        offset = offset + start * stride
-    return offset, tuple(s * step for s, step in zip(x.strides, op.attrs["stride"], strict=True))
-
-
-def _window(x: Strided, op: Op, facts: ShapeFacts) -> _Walk:
-    strides, offsets = list(x.strides), []
-    for axis, stride, dilation in zip(op.attrs["dims"], op.attrs["strides"], op.attrs["dilations"], strict=True):
-        offsets.append(x.strides[axis] * dilation)
-        strides[axis] = x.strides[axis] * stride
-    return x.offset, (*strides, *offsets)
-
-
-def _broadcast(x: Strided, op: Op, facts: ShapeFacts) -> _Walk | None:
-    strides = [ZERO] * op.result.rank
-    for size, stride, axis in zip(x.shape, x.strides, op.attrs["dims"], strict=True):
-        if size == ONE:
-            continue
-        if facts.equal(size, op.result.shape[axis]) is not Truth.YES:
-            return None
-        strides[axis] = stride
-    return x.offset, tuple(strides)
-
-
-def _reshape(x: Strided, op: Op, facts: ShapeFacts) -> _Walk | None:
-    result = op.result.shape
+def _reshape(x: Strided, result: Shape, facts: ShapeFacts) -> Strided | None:
     strides = [ZERO] * len(result)
     for made, taken in reshape_segments(result, x.shape, facts):
         stride = _joined(x, [a for a in taken if x.shape[a] != ONE], facts)
@@ -118,7 +94,7 @@ def _reshape(x: Strided, op: Op, facts: ShapeFacts) -> _Walk | None:
         for axis in reversed(made if taken else []):
             strides[axis] = ZERO if stride is None else stride
             stride = strides[axis] * result[axis]
-    return x.offset, tuple(strides)
+    return replace(x, shape=result, strides=tuple(strides))
 
 
 def _joined(x: Strided, axes: Sequence[int], facts: ShapeFacts) -> Dim | None:
@@ -129,12 +105,3 @@ def _joined(x: Strided, axes: Sequence[int], facts: ShapeFacts) -> Dim | None:
         if not composes(x.strides[a], x.strides[b], x.shape[b], facts):
             return None
     return x.strides[axes[-1]]
-
-
-_VIEWS = {
-    "transpose": _transpose,
-    "slice": _slice,
-    "window": _window,
-    "broadcast": _broadcast,
-    "reshape": _reshape,
-}

@@ -14,7 +14,6 @@ from hlo_disc.dynamic_hlo.sizes.dim import Dim
 from hlo_disc.stitch.fusion.fuse import is_stored_constant
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.fusion.scope import Plan
-from hlo_disc.stitch.fusion.strided import is_view
 from hlo_disc.stitch.hostflow.memory import Lives, Slot, plan_memory
 from hlo_disc.stitch.scheduling import Scheduled
 
@@ -79,7 +78,7 @@ def _is_only_operand(value: Value, group: Group) -> bool:
         uses = sum(x in views for x in op.operands)
         if uses and kind(op) == "dot":
             dots += uses
-        elif uses and is_view(op) and not views.intersection(op.operands[1:]):
+        elif uses and kind(op) == "view" and not views.intersection(op.operands[1:]):
             views.update(op.results)
         elif uses:
             return False

@@ -46,6 +46,8 @@ def _spelled(graph: Graph) -> Graph:
             new[op.result] = move_bits(builder, op, operands[0])
         elif op.name == "select_and_scatter":
             new[op.result] = _select_and_scatter(builder, op, operands)
+        elif kind(op) == "cumulative" and operands[0].shape[op.attrs["dim"]] is ONE:  # of one element each
+            new.update(zip(op.results, operands, strict=False))
         elif operands == [new.get(x, x) for x in op.operands]:
             builder.ops.append(substitute(op, new))
         else:

@@ -26,6 +26,7 @@ from hlo_disc.dynamic_hlo.ir.dtypes import is_small_float
 from hlo_disc.dynamic_hlo.ir.graph import Op
 from hlo_disc.dynamic_hlo.ops import indexing
 from hlo_disc.dynamic_hlo.ops.arrays import Array, Ints
+from hlo_disc.dynamic_hlo.ops.axes import WINDOW, WINDOWS, AxisRule
 from hlo_disc.dynamic_hlo.ops.elementwise import infer_elementwise
 from hlo_disc.dynamic_hlo.ops.inference import Rule, Types, broken, disagree, need_dtype, need_scalar
 from hlo_disc.dynamic_hlo.ops.reductions import Combiner, scattered, selected
@@ -37,6 +38,7 @@ from hlo_disc.dynamic_hlo.sizes.windows import moving_axes
 # The type of a place in a window's reach: import sees to it that there are not more.
 PLACE = np.dtype(np.int32)
 
+_ALONG = ("dims", "sizes", "window", "strides", "dilations")
 _WINDOWS = ("shape", "window", "strides", "low", "high", "body")
 
 
@@ -76,7 +78,7 @@ def _slice_padded(x: Array, *, start: Ints, stride: Ints, shape: Ints) -> Array:
 
 def _infer_window(op: Op, facts: ShapeFacts) -> Types:
     (x,), attrs = op.operands, op.attrs
-    if len({len(attrs[name]) for name in ("dims", "sizes", "window", "strides", "dilations")}) != 1:
+    if len({len(attrs[name]) for name in _ALONG}) != 1:
         broken(op, "dims, sizes, window, strides and dilations must be of one length")
     sizes = dict(zip(attrs["dims"], attrs["sizes"], strict=True))
     return [(x.dtype, (*(sizes.get(axis, n) for axis, n in enumerate(x.shape)), *attrs["window"]))]
@@ -174,17 +176,19 @@ def _infer_reinterpret(op: Op, facts: ShapeFacts) -> Types:
     return [(dtype, x.shape)]
 
 
-def _row(name: str, kind: str, operands: int | None, infer: Rule, reference: Any, *attrs: str) -> OpDef:
-    return OpDef(name, kind, operands, infer, reference, attrs, dialect="", expensive=kind == "window")
+def _row(
+    name: str, kind: str, operands: int | None, infer: Rule, reference: Any, *attrs: str, axes: AxisRule | None = None
+) -> OpDef:
+    return OpDef(name, kind, operands, infer, reference, attrs, dialect="", expensive=kind == "window", axes=axes)
 
 
 register(
     (
         _row("place", "assemble", 2, _infer_place, _place, "starts", "steps"),
         _row("slice_padded", "view", 1, _infer_slice_padded, _slice_padded, "start", "stride", "shape"),
-        _row("window", "view", 1, _infer_window, _window, "dims", "sizes", "window", "strides", "dilations"),
-        _row("select_windows", "window", None, _infer_select_windows, _select_windows, *_WINDOWS),
-        _row("window_scatter", "window", None, _infer_window_scatter, _window_scatter, *_WINDOWS),
+        _row("window", "view", 1, _infer_window, _window, *_ALONG, axes=WINDOW),
+        _row("select_windows", "window", None, _infer_select_windows, _select_windows, *_WINDOWS, axes=WINDOWS),
+        _row("window_scatter", "window", None, _infer_window_scatter, _window_scatter, *_WINDOWS, axes=WINDOWS),
         _row("sort_first", "sort", None, _infer_sort_first, _sort_first, "dim", "stable", "count", "first", "body"),
         _row("fma", "elementwise", 3, infer_elementwise("int", "uint", "float"), _fma),
         _row("reinterpret", "elementwise", 1, _infer_reinterpret, lambda x, *, dtype: x.view(dtype), "dtype"),

@@ -1,6 +1,7 @@
-"""A view is three rows: in the op table, among the handlers of the importer, in the table of views.
+"""A view is a row in the op table, which says where its elements come from, and a handler of the importer.
 
-Nothing else knows it, so that its axes are kept as they are, and what it moves is never taken for elements in place.
+Where the row says nothing, a view has a function among the kernels' views. All its axes are kept as they are then, and
+what it moves is never taken for elements in place.
 """
 
 from __future__ import annotations
@@ -10,16 +11,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dhlo import make_graph
 
 import hlo_disc
-from hlo_disc.dynamic_hlo.ir.graph import Op
+from hlo_disc.dynamic_hlo.ir.graph import Op, Value, make_op
+from hlo_disc.dynamic_hlo.ops.axes import ELEMENTWISE, Affine, AxisRule, Relation, Same, follow
 from hlo_disc.dynamic_hlo.ops.row import OpDef
-from hlo_disc.dynamic_hlo.ops.table import OPS, register
+from hlo_disc.dynamic_hlo.ops.table import ATTRIBUTES, DIMS, INTS, OPS, axis_rule, register
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
 from hlo_disc.import_.handlers.calls import CUSTOM_CALLS
 from hlo_disc.stitch.codegen.body import Body
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.val import Val
 from hlo_disc.stitch.codegen.views import VIEWS
+from hlo_disc.stitch.fusion.collapse import collapse
+from hlo_disc.stitch.fusion.group import Group
+from hlo_disc.stitch.schedule import Joins, Schedule
 
 HEAD = """
 func.func public @main(%x: tensor<?x?xf32>, %y: tensor<?x?xf32>) -> RESULTS {
@@ -49,6 +57,11 @@ PROGRAMS = [
 ]
 
 
+def flipped(op: Op, facts: ShapeFacts) -> Relation:
+    last = op.result.rank - 1
+    return follow(op, [*map(Same, range(last)), Affine(((last, -1),), op.result.shape[last] - 1)])
+
+
 def emit(body: Body, op: Op, index: tuple[Index, ...]) -> Val:
     *at, last = index
     turned = body.math.scale(last, -1).shift(body.sizes(op.result.shape[-1]) + (-1))
@@ -59,24 +72,69 @@ def read(r: Any, op: Any, operands: list[Any]) -> Any:
     return r.emit("flip_last", [r.data(x) for x in operands])
 
 
-@pytest.fixture
-def rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("HLO_DISC_CACHE", "")
-    register([OpDef("flip_last", "view", 1, lambda op, _: [(op.operands[0].dtype, op.operands[0].shape)], flip)])
-    monkeypatch.setitem(CUSTOM_CALLS, "toy.flip_last", read)
-    monkeypatch.setitem(VIEWS, "flip_last", emit)
-    yield
-    del OPS["flip_last"]
-
-
 def flip(x: np.ndarray) -> np.ndarray:
     return x[..., ::-1]
 
 
+@pytest.fixture(params=["row", "function"])
+def rows(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
+    monkeypatch.setenv("HLO_DISC_CACHE", "")
+    rule = AxisRule(flipped, {}) if request.param == "row" else None
+    register(
+        [OpDef("flip_last", "view", 1, lambda op, _: [(op.operands[0].dtype, op.operands[0].shape)], flip, axes=rule)]
+    )
+    monkeypatch.setitem(CUSTOM_CALLS, "toy.flip_last", read)
+    if rule is None:
+        monkeypatch.setitem(VIEWS, "flip_last", emit)
+    yield request.param
+    del OPS["flip_last"]
+
+
 @pytest.mark.parametrize(("ops", "result", "meaning"), PROGRAMS, ids=["map", "rows", "behind a reduction"])
-def test_what_fusion_does_not_know_is_computed_right(rows: None, ops: str, result: str, meaning: Any) -> None:
+def test_a_program_with_it_is_computed_right(rows: str, ops: str, result: str, meaning: Any) -> None:
     text = f"{HEAD.replace('RESULTS', result)}{ops}  return %0 : {result}\n}}"
     compiled = hlo_disc.compile(text, dims={"args[0]": "(n, m)", "args[1]": "(n, m)"})
+    if ops == MAP:
+        assert "1 launches" in compiled.explain(full=True)
     for shape in ((2, 3), (0, 3), (3, 0), (1, 1), (1, 9), (33, 1), (5, 33)):
         x, y = np.random.default_rng(0).integers(-9, 9, (2, *shape)).astype(np.float32)
         np.testing.assert_array_equal(compiled(x, y), meaning(x, y))
+
+
+@pytest.mark.parametrize(("shape", "merged"), [("a, b, c", "a*b, c"), ("a, b, 1", "a, b"), ("a, 1, c", "a, c")])
+def test_the_axes_that_its_row_does_not_move_merge_with_their_neighbours(rows: str, shape: str, merged: str) -> None:
+    def build(g: Any, x: Any, y: Any) -> Any:
+        return g.op("multiply", [g.op("negate", [g.op("flip_last", [x])]), y])
+
+    graph = make_graph([("float32", shape), ("float32", shape)], build)
+    made = collapse(Group.of(Schedule("row", None, Joins.ROWS, collapses=True), graph.ops, graph.outputs), graph.facts)
+    kept = [d for d in shape.split(", ") if d != "1"]
+    assert list(made.outputs[0].shape) == list(map(Dim.parse, merged.split(", ") if rows == "row" else kept))
+    (flip_last,) = (op for op in made.ops if op.name == "flip_last")
+    assert flip_last.result.shape[-1] == Dim.parse(shape.split(", ")[-1])
+
+
+def test_ops_have_their_axes_in_common_only_by_a_rule() -> None:
+    """An op of which the table says nothing keeps all its axes."""
+    for name, row in OPS.items():
+        op = make_op(name, [Value(np.dtype(np.float32), (Dim.symbol("n"),))], {}, [(np.dtype(np.float32), ())], "")
+        rule = axis_rule(op)
+        if name == "bitcast_convert":
+            assert rule is None  # of another rank
+        elif row.kind == "elementwise":
+            assert rule is ELEMENTWISE and row.axes is None, name
+        else:
+            assert rule is row.axes and rule is not ELEMENTWISE, name
+
+
+def test_rules_name_the_attributes_that_speak_of_axes() -> None:
+    """What numbers axes, or has an entry for each, changes when axes merge."""
+    single = ("dim", "index_vector_dim")
+    for name, row in OPS.items():
+        if row.axes is not None and row.axes.attributes is not None:
+            speaks = {a for a in row.attrs if a in single or ATTRIBUTES[a] in (INTS, DIMS)}
+            assert speaks == set(row.axes.attributes), name
+
+
+def test_views_have_one_operand() -> None:
+    assert {row.operands for row in OPS.values() if row.kind == "view"} == {1}

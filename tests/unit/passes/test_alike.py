@@ -321,6 +321,13 @@ CASES = [
         (("float32", "1, 4, n"),),
     ),
     Case(
+        "view of unit dims",  # which another axis of the result follows
+        lambda b, x: b.op("transpose", (x,), perm=(2, 0, 1)),
+        lambda b, x: reshape(b, b.op("transpose", (reshape(b, x, "4, n"),), perm=(1, 0)), "n, 1, 4"),
+        lambda b, x: b.op("transpose", (reshape(b, x, "4, n"),), perm=(1, 0)),
+        (("float32", "1, 4, n"),),
+    ),
+    Case(
         "view of unit dims",  # an axis of one becomes another size where it is padded, joined or cut from more
         lambda b, x: b.op("concatenate", (widened(b, x, "0, 2", "0, n"), widened(b, x, "0, 0", "0, n + 2")), dim=1),
         lambda b, x: reshape(

@@ -164,6 +164,12 @@ def running_composition(g, x, y):
     return [v for dim in (0, 1) for way in (False, True) for v in cumulative(g, [x, y], [1, 0], dim, AFFINE, way)]
 
 
+@case(("int32", "a, 1, c"), ("int32", "a, 1, c"))
+def running_sums_of_one_element(g, x, y):
+    (total,) = cumulative(g, [g.op("negate", [x])], [0], 1, by_name("add", x.dtype))
+    return [g.op("add", [total, y]), *cumulative(g, [x, y], [1, 0], 1, AFFINE)]
+
+
 def window(
     g: GraphBuilder, xs: Sequence[Value], inits: Sequence[Value], body: Region, size, stride=1, pads=(0, 0), **more
 ):

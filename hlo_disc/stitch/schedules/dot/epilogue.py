@@ -12,8 +12,9 @@ import numpy as np
 
 from hlo_disc.device import Device
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.axes import Order, Same
+from hlo_disc.dynamic_hlo.ops.table import kind, links
 from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
-from hlo_disc.dynamic_hlo.sizes.shapes import reshape_segments
 from hlo_disc.errors import CompileError
 from hlo_disc.mlir import ir
 from hlo_disc.stitch.codegen.body import Body, InMemory
@@ -22,8 +23,8 @@ from hlo_disc.stitch.codegen.elements import convert, settle
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val
+from hlo_disc.stitch.codegen.views import regrouped
 from hlo_disc.stitch.fusion.group import Group
-from hlo_disc.stitch.fusion.strided import is_view
 from hlo_disc.stitch.schedules.dot.product import Product
 
 
@@ -103,7 +104,7 @@ class Stores:
         for op in self.path:
             before = next(x for x in op.operands if x in at)
             at[op.result] = forward(body, op, before, at[before])
-            moved = is_view(op)
+            moved = kind(op) == "view"
             body.bound[op.result] = body.bound[before] if moved else body.eval(op.result, at[before])
         body.store(body.bound[result], output, at[result])
         body.bound = {}
@@ -170,23 +171,15 @@ def path(group: Group, dot: Value) -> tuple[Op, ...]:
 
 def forward(body: Body, op: Op, operand: Value, index: tuple[Index, ...]) -> tuple[Index, ...]:
     """Where an op of the path puts the element of its operand at `index`."""
-    match op.name:
-        case "transpose":
-            return tuple(index[p] for p in op.attrs["perm"])
-        case "reshape":
-            at: list[Index] = []
-            shape = body.sizes.shape
-            for made, taken in reshape_segments(op.result.shape, operand.shape, body.sizes.facts):
-                if len(made) == len(taken) == 1:
-                    at.append(index[taken[0]])
-                    continue
-                flat = body.math.linear([index[a] for a in taken], shape([operand.shape[a] for a in taken]))
-                at += body.math.delinear(flat, shape([op.result.shape[a] for a in made]))
-            return tuple(at)
-        case "broadcast" | "slice" | "reverse" | "gather" | "dynamic_slice" | "reduce":
-            raise CompileError(f"{op.name} of a dot's result is not part of its epilogue ({op.loc or 'unknown line'})")
-        case _:
-            return index
+    along = next((link.along for link in links(op, body.sizes.facts) if operand in link.values), ())
+    if along is Order.AXES:
+        return index
+    if along is Order.ELEMENTS:
+        return regrouped(body, index, operand.shape, op.result.shape)
+    places = {entry.axis: i for entry, i in zip(along, index, strict=False) if isinstance(entry, Same)}
+    if len(places) != len(index) or len(places) != op.result.rank:
+        raise CompileError(f"{op.name} of a dot's result is not part of its epilogue ({op.loc or 'unknown line'})")
+    return tuple(places[a] for a in range(op.result.rank))
 
 
 def is_plain(p: Product) -> bool:

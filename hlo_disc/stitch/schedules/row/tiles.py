@@ -23,7 +23,7 @@ from hlo_disc.stitch.codegen.elementwise import ELEMENTWISE
 from hlo_disc.stitch.codegen.index import Index
 from hlo_disc.stitch.codegen.sizes import Sizes
 from hlo_disc.stitch.codegen.val import Scalar, Val, product
-from hlo_disc.stitch.codegen.views import VIEWS
+from hlo_disc.stitch.codegen.views import view
 from hlo_disc.stitch.fusion.group import Group
 from hlo_disc.stitch.schedules.kernel import block_grain, each_item, group_kernel
 
@@ -149,7 +149,7 @@ class _TileKernel:
         def staged(value: Value) -> Callable[[tuple[Index, ...]], Val]:
             place = [Index(first, self.column * PITCH + self.row)]
             op: Op = value.op  # type: ignore[assignment]
-            return lambda at: body.load(self.tiles[value], place) if at == here else VIEWS[op.name](body, op, at)
+            return lambda at: body.load(self.tiles[value], place) if at == here else view(body, op, at)
 
         body.computed = {value: staged(value) for value in self.tiles}
         for value, leaf in self.outputs.items():

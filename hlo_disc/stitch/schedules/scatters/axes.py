@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hlo_disc.dynamic_hlo.ir.graph import Op, Value
+from hlo_disc.dynamic_hlo.ops.axes import placed
 from hlo_disc.dynamic_hlo.sizes.dim import ONE
 from hlo_disc.stitch.codegen.body import Body, InMemory
 from hlo_disc.stitch.codegen.build import Builder
@@ -36,8 +37,9 @@ class Axes:
     """The update's axes by what walks them: blocks (`shared`), then one after another (`serial`, `window`, `vector`).
 
     of: for each axis of the operand its axis in the update, None where it has none. starts: for each axis of the
-    operand the entry of the index vector that points into it, if any. batch: the update's axes that the indices have.
-    vector: neighbours in memory, None when a window has none; split: whether blocks may share them.
+    operand the entry of the index vector that points into it, if any. batch: for each axis of the indices its axis in
+    the update, None for that of an index vector. vector: neighbours in memory, None when a window has none; split:
+    whether blocks may share them.
     """
 
     shared: tuple[int, ...]
@@ -47,22 +49,15 @@ class Axes:
     split: bool
     of: tuple[int | None, ...]
     starts: tuple[int | None, ...]
-    batch: tuple[int, ...]
+    batch: tuple[int | None, ...]
 
     @staticmethod
     def find(op: Op) -> Axes:
         attrs, shape, update = op.attrs, op.results[0].shape, update_of(op).shape
-        dropped = attrs["collapsed_slice_dims"] + attrs["operand_batching_dims"]
-        kept = [a for a in range(len(shape)) if a not in dropped]
-        batch = tuple(a for a in range(len(update)) if a not in attrs["offset_dims"])
-        vector_dim, pointed = attrs["index_vector_dim"], attrs["start_index_map"]
-        of: list[int | None] = [None] * len(shape)
-        for a, position in zip(kept, attrs["offset_dims"], strict=True):
-            of[a] = position
-        shared = []
-        for a, k in zip(attrs["operand_batching_dims"], attrs["start_indices_batching_dims"], strict=True):
-            of[a] = batch[k - (k > vector_dim)]
-            shared.append(of[a])
+        of, batch = placed(op)
+        pointed, batched = attrs["start_index_map"], attrs["operand_batching_dims"]
+        kept = [a for a, position in enumerate(of) if position is not None and a not in batched]
+        shared = [of[a] for a in batched]
         real = [a for a, n in enumerate(shape) if n != ONE]
         vector = of[real[-1]] if real and real[-1] in kept else None
         if vector is not None and update[vector] == ONE:
@@ -70,11 +65,11 @@ class Axes:
         shared += [of[a] for a in kept if a not in pointed and of[a] != vector]
         return Axes(
             tuple(a for a in shared if a is not None),
-            tuple(a for a in batch if a not in shared),
+            tuple(a for a in batch if a is not None and a not in shared),
             tuple(p for a in kept if a in pointed and (p := of[a]) is not None and p != vector),
             vector,
             vector is not None and real[-1] not in pointed,
-            tuple(of),
+            of,
             tuple(pointed.index(a) if a in pointed else None for a in range(len(shape))),
             batch,
         )
@@ -106,11 +101,8 @@ class Places:
 
     def start(self, body: Body, entry: int) -> Index:
         """An entry of the index vector."""
-        where = [self.at[a] for a in self.axes.batch]
-        vector_dim = self.op.attrs["index_vector_dim"]
-        if vector_dim < self.indices.rank:
-            where.insert(vector_dim, Index(entry))
-        return body.as_index(body.eval(self.indices, tuple(where)), self.indices.dtype)
+        where = tuple(Index(entry) if a is None else self.at[a] for a in self.axes.batch)
+        return body.as_index(body.eval(self.indices, where), self.indices.dtype)
 
     def inside(self, body: Body, starts: Sequence[Index | None]) -> Val | None:
         """Whether the window lies in the operand as a whole; None where no index points into it."""

@@ -1,0 +1,308 @@
+"""How the axes of an op's operands follow those of its results: an `AxisRule`, on the op's row in `OPS`.
+
+Fusion, kernels and dots read it instead of the op's name. An op without a rule keeps all its axes and is read at
+indices that nobody knows, unless it is elementwise, which is a rule by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+from hlo_disc.dynamic_hlo.ir.graph import Op, Shape, Value
+from hlo_disc.dynamic_hlo.sizes.dim import ONE, ZERO, Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts, Truth
+from hlo_disc.dynamic_hlo.sizes.windows import moving_axes
+
+
+class Affine(NamedTuple):
+    """The index is start + the sum of step * (index of the other value's axis), for each of `terms`: (axis, step)."""
+
+    terms: tuple[tuple[int, int], ...]
+    start: Dim = ZERO
+
+
+class First(NamedTuple):
+    """The index is 0."""
+
+
+class Same(NamedTuple):
+    """The index is that of an axis of the other value, which is known to be as long."""
+
+    axis: int
+
+
+class Repeated(NamedTuple):
+    """The index is that of an axis of the other value, or 0 where this axis turns out to have one element."""
+
+    axis: int
+
+
+class Windowed(NamedTuple):
+    """The index is in a window around that of an axis of the other value."""
+
+    axis: int
+
+
+class Reduced(NamedTuple):
+    """All indices: the axis is number `number` of those that are reduced."""
+
+    number: int
+
+
+class Elsewhere(NamedTuple):
+    """The index follows from data, and may follow from an axis of the other value too."""
+
+    axis: int | None = None
+
+
+Axis = Affine | First | Same | Repeated | Windowed | Reduced | Elsewhere
+
+
+def followed(entry: Axis) -> Sequence[int | None]:
+    """The axes of the other value that an entry names."""
+    match entry:
+        case Affine(terms):
+            return [axis for axis, _ in terms]
+        case First() | Reduced():
+            return ()
+    return (entry.axis,)
+
+
+class Order(Enum):
+    """How the axes of two values follow each other as a whole: one for one, or as the same elements in memory."""
+
+    AXES = 1
+    ELEMENTS = 2
+
+
+class Link(NamedTuple):
+    """How the axes of `values`, which are all alike, follow those of `other`: one entry of `along` for each axis."""
+
+    values: tuple[Value, ...]
+    other: Value
+    along: Order | tuple[Axis, ...]
+
+    @property
+    def entries(self) -> tuple[Axis, ...]:
+        """The entries; none where an order says all."""
+        return () if isinstance(self.along, Order) else self.along
+
+
+class Relation(NamedTuple):
+    """links: from operands to the first result, between operands, or from results to an operand that is moved there.
+
+    apart: axes of the results whose index has a meaning, so that no neighbour may become one with them.
+    """
+
+    links: tuple[Link, ...]
+    apart: tuple[int, ...] = ()
+
+
+# The new axes of a value: of each, the neighbouring old ones that it is made of. The others are of size 1 and go.
+Runs = list[list[int]]
+
+
+def position(runs: Runs, axis: int) -> int | None:
+    """The number of the new axis that has the old one; None when none has it."""
+    return next((i for i, run in enumerate(runs) if axis in run), None)
+
+
+class Attribute(NamedTuple):
+    """An attribute that speaks of axes.
+
+    along: the value for each of whose axes it has an entry. names: the value whose axes the entries number.
+    """
+
+    along: Callable[[Op], Value] | None = None
+    names: Callable[[Op], Value] | None = None
+
+
+@dataclass(frozen=True)
+class AxisRule:
+    """attributes: those that speak of axes. Kernels compute an op with all its axes if that or the relation is None.
+
+    starts: scalars behind the arrays are one for each axis of the first.
+    """
+
+    relation: Callable[[Op, ShapeFacts], Relation | None]
+    attributes: Mapping[str, Attribute] | None = None
+    starts: bool = False
+
+    def renumbered(
+        self, op: Op, runs: Callable[[Value], Runs], products: Callable[[Shape, Runs], Shape]
+    ) -> dict[str, Any]:
+        """The op's attributes for values with new axes. products: the sizes of new axes, of those of the old ones."""
+        attrs = dict(op.attrs)
+        for name, of in (self.attributes or {}).items():
+            value = attrs[name]
+            if of.along is not None:
+                along = runs(of.along(op))
+                sizes = of.names is None and all(isinstance(entry, Dim) for entry in value)
+                value = products(value, along) if sizes else tuple(value[run[0]] for run in along)
+            if of.names is not None:
+                new = runs(of.names(op))
+                if isinstance(value, tuple):
+                    numbers = (position(new, axis) for axis in value)
+                    value = tuple(dict.fromkeys(number for number in numbers if number is not None))
+                else:  # gather's indices may have no axis of their vectors
+                    at = position(new, value)
+                    value = len(new) if at is None else at
+            attrs[name] = value
+        return attrs
+
+
+def operand(op: Op) -> Value:
+    return op.operands[0]
+
+
+def result(op: Op) -> Value:
+    return op.results[0]
+
+
+def follow(op: Op, along: Order | Sequence[Axis], apart: tuple[int, ...] = ()) -> Relation:
+    """The relation of an op all of whose operands follow the result alike, but for scalars."""
+    xs = tuple(x for x in op.operands if x.rank == op.operands[0].rank)
+    return Relation((Link(xs, op.results[0], along if isinstance(along, Order) else tuple(along)),), apart)
+
+
+# Sources and views.
+
+
+def _broadcast(op: Op, facts: ShapeFacts) -> Relation:
+    (x,), shape = op.operands, op.result.shape
+
+    def axis(n: Dim, a: int) -> Axis:
+        return Same(a) if facts.equal(n, shape[a]) is Truth.YES else Repeated(a)
+
+    return follow(op, [First() if n == ONE else axis(n, a) for n, a in zip(x.shape, op.attrs["dims"], strict=True)])
+
+
+def _transpose(op: Op, facts: ShapeFacts) -> Relation:
+    perm = op.attrs["perm"]
+    return follow(op, [Same(perm.index(a)) for a in range(len(perm))])
+
+
+def _slice(op: Op, facts: ShapeFacts) -> Relation:
+    (x,), attrs = op.operands, op.attrs
+
+    def axis(a: int, n: Dim) -> Axis:
+        step = attrs["stride"][a]
+        if (step == 1 or n == ONE) and facts.equal(n, op.result.shape[a]) is Truth.YES:
+            return Same(a)
+        return Affine(((a, step),), attrs["start"][a])
+
+    return follow(op, [axis(a, n) for a, n in enumerate(x.shape)])
+
+
+def _reverse(op: Op, facts: ShapeFacts) -> Relation:
+    def axis(a: int, n: Dim) -> Axis:
+        return Affine(((a, -1),), n - 1) if a in op.attrs["dims"] and n != ONE else Same(a)
+
+    return follow(op, [axis(a, n) for a, n in enumerate(op.result.shape)])
+
+
+def _window(op: Op, facts: ShapeFacts) -> Relation:
+    (x,), attrs = op.operands, op.attrs
+    along: list[Axis] = [Same(a) for a in range(x.rank)]
+    rows = zip(attrs["dims"], attrs["strides"], attrs["dilations"], strict=True)
+    for number, (a, stride, dilation) in enumerate(rows):
+        along[a] = Affine(((a, stride), (x.rank + number, dilation)))
+    return follow(op, along)
+
+
+# Reductions and windows.
+
+
+def _reduce(op: Op, facts: ShapeFacts) -> Relation:
+    dims, kept = op.attrs["dims"], iter(range(op.results[0].rank))
+    rank = op.operands[0].rank
+    return follow(op, [Reduced(dims.index(a)) if a in dims else Same(next(kept)) for a in range(rank)])
+
+
+def _windows(op: Op, facts: ShapeFacts) -> Relation:
+    moving = moving_axes(op.attrs)
+    return follow(op, [Windowed(a) if a in moving else Same(a) for a in range(op.results[0].rank)])
+
+
+# What is read or written where data say. `moved`: what is gathered, or the updates. See `indexing.py`.
+
+
+def _indices(op: Op) -> Value:
+    return op.operands[op.attrs.get("count", 1)]
+
+
+def _moved(op: Op) -> Value:
+    return op.operands[op.attrs["count"] + 1] if "count" in op.attrs else op.result
+
+
+def _target(op: Op) -> Value:
+    return op.results[0] if "count" in op.attrs else op.operands[0]
+
+
+def placed(op: Op) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
+    """For each axis of the operand, and each of the indices, the axis of what is moved that it is, if any."""
+    attrs, rank = op.attrs, op.operands[0].rank
+    outer = iter([p for p in range(_moved(op).rank) if p not in attrs["offset_dims"]])
+    batch = tuple(None if a == attrs["index_vector_dim"] else next(outer) for a in range(_indices(op).rank))
+    along = dict(zip(attrs["operand_batching_dims"], attrs["start_indices_batching_dims"], strict=True))
+    kept = [a for a in range(rank) if a not in along and a not in attrs["collapsed_slice_dims"]]
+    window = dict(zip(kept, attrs["offset_dims"], strict=True))
+    return tuple(batch[along[a]] if a in along else window.get(a) for a in range(rank)), batch
+
+
+def _placed(op: Op, facts: ShapeFacts) -> Relation:
+    """Axes stay in place where no index points. The operand of a scatter is its result, which is written in place."""
+    attrs, moved, count = op.attrs, _moved(op), op.attrs.get("count", 0)
+
+    def link(values: tuple[Value, ...], axes: tuple[int | None, ...], data: Sequence[int]) -> Link:
+        def axis(a: int, p: int | None) -> Axis:
+            if p is None or a in data or facts.equal(values[0].shape[a], moved.shape[p]) is not Truth.YES:
+                return Elsewhere(p)
+            return Same(p)
+
+        return Link(values, moved, tuple(axis(a, p) for a, p in enumerate(axes)))
+
+    of, batch = placed(op)
+    links = (
+        link(op.results if count else op.operands[:1], of, attrs["start_index_map"] + attrs["operand_batching_dims"]),
+        link((_indices(op),), batch, attrs["start_indices_batching_dims"]),
+    )
+    return Relation((*links, Link(op.operands[count + 1 : 2 * count + 1], moved, Order.AXES)) if count else links)
+
+
+def _dynamic_slice(op: Op, facts: ShapeFacts) -> Relation:
+    rows = enumerate(zip(op.operands[0].shape, op.result.shape, strict=True))
+    along = tuple(Same(a) if facts.equal(n, m) is Truth.YES else Elsewhere(a) for a, (n, m) in rows)
+    return Relation((Link(op.operands[:1], op.result, along),))
+
+
+_OF_OPERAND = Attribute(names=operand)
+_SHAPE = {"shape": Attribute(along=result)}
+_NUMBERS = {
+    "offset_dims": Attribute(names=_moved),
+    **dict.fromkeys(("start_indices_batching_dims", "index_vector_dim"), Attribute(names=_indices)),
+    **dict.fromkeys(("collapsed_slice_dims", "operand_batching_dims", "start_index_map"), Attribute(names=_target)),
+}
+
+ELEMENTWISE = AxisRule(lambda op, facts: follow(op, Order.AXES), {})
+NO_AXES = AxisRule(lambda op, facts: Relation(()), {})
+IOTA = AxisRule(lambda op, facts: Relation((), (op.attrs["dim"],)), {**_SHAPE, "dim": Attribute(names=result)})
+BROADCAST = AxisRule(_broadcast, {**_SHAPE, "dims": Attribute(along=operand, names=result)})
+RESHAPE = AxisRule(lambda op, facts: follow(op, Order.ELEMENTS), _SHAPE)
+TRANSPOSE = AxisRule(_transpose, {"perm": Attribute(along=result, names=operand)})
+SLICE = AxisRule(_slice, dict.fromkeys(("start", "limit", "stride"), Attribute(along=operand)))
+REVERSE = AxisRule(_reverse, {"dims": _OF_OPERAND})
+WINDOW = AxisRule(_window)
+REDUCE = AxisRule(_reduce, {"dims": _OF_OPERAND})
+CUMULATIVE = AxisRule(lambda op, facts: follow(op, Order.AXES, (op.attrs["dim"],)), {"dim": _OF_OPERAND})
+WINDOWS = AxisRule(_windows)
+GATHER = AxisRule(_placed, {**_NUMBERS, "slice_sizes": Attribute(along=operand)})
+SCATTER = AxisRule(_placed, _NUMBERS)
+DYNAMIC_SLICE = AxisRule(_dynamic_slice, {"sizes": Attribute(along=result)}, starts=True)
+# Of these only the attributes are known.
+CONCATENATE = SORT = AxisRule(lambda op, facts: None, {"dim": _OF_OPERAND})
+PAD = AxisRule(lambda op, facts: None, dict.fromkeys(("low", "high", "interior"), Attribute(along=operand)))
+UPDATE = AxisRule(lambda op, facts: None, {}, starts=True)

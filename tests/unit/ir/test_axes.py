@@ -1,0 +1,93 @@
+"""The rules of axes say of views what their functions in numpy do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from dhlo import make_graph, shape
+
+from hlo_disc.dynamic_hlo.ir.graph import Op
+from hlo_disc.dynamic_hlo.ops.axes import Affine, Axis, Elsewhere, First, Link, Order, Repeated, Same
+from hlo_disc.dynamic_hlo.ops.reference import apply
+from hlo_disc.dynamic_hlo.ops.table import OPS, links
+from hlo_disc.dynamic_hlo.sizes.dim import Dim
+from hlo_disc.dynamic_hlo.sizes.facts import ShapeFacts
+from hlo_disc.stitch.prepare import private_ops  # noqa: F401  (its ops enter the table)
+
+VIEWS: list[tuple[str, str, dict[str, Any]]] = [
+    ("broadcast", "3, 1, 2", {"shape": shape("2, 3, 4, 5"), "dims": (1, 3, 0)}),
+    ("reshape", "2, 6", {"shape": shape("3, 1, 4")}),
+    ("transpose", "2, 3, 4", {"perm": (1, 2, 0)}),
+    ("slice", "6, 4, 1", {"start": shape("1, 0, 0"), "limit": shape("6, 4, 1"), "stride": (2, 1, 3)}),
+    ("reverse", "2, 3, 1", {"dims": (1, 2)}),
+    ("window", "7, 5", {
+        "dims": (0, 1), "sizes": shape("2, 2"), "window": shape("2, 3"), "strides": (2, 1), "dilations": (3, 1),
+    }),
+]  # fmt: skip
+
+
+def place(entry: Axis, index: tuple[int, ...], size: int) -> int:
+    match entry:
+        case First():
+            return 0
+        case Same(axis):
+            return index[axis]
+        case Repeated(axis):
+            return 0 if size == 1 else index[axis]
+        case Affine(terms, start):
+            return start.value + sum(step * index[axis] for axis, step in terms)
+    raise AssertionError(entry)
+
+
+def source(link: Link, index: tuple[int, ...], x: np.ndarray, result: np.ndarray) -> tuple[Any, ...]:
+    if link.along is Order.ELEMENTS:
+        return np.unravel_index(np.ravel_multi_index(index, result.shape), x.shape)
+    return tuple(place(entry, index, n) for entry, n in zip(link.entries, x.shape, strict=True))
+
+
+def view(name: str, sizes: str, attrs: dict[str, Any]) -> Op:
+    graph = make_graph([("float32", sizes)], lambda g, x: [g.op(name, [x], **attrs)])
+    return graph.ops[-1]
+
+
+@pytest.mark.parametrize(("name", "sizes", "attrs"), VIEWS, ids=[name for name, *_ in VIEWS])
+def test_elements_are_where_the_rule_says(name: str, sizes: str, attrs: dict[str, Any]) -> None:
+    op = view(name, sizes, attrs)
+    (link,) = links(op, ShapeFacts())
+    extents = [n.value for n in op.operands[0].shape]
+    x = np.arange(np.prod(extents), dtype=np.float32).reshape(extents)
+    result = apply(op, [x])
+    for index in np.ndindex(*result.shape):
+        assert result[index] == x[source(link, index, x, result)], index
+
+
+def test_all_views_with_a_rule_are_tested() -> None:
+    assert {name for name, row in OPS.items() if row.kind == "view" and row.axes} == {name for name, *_ in VIEWS}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "result", "dims", "entries"),
+    [("n, 1, m", "n, k, m", (0, 1, 2), (Same(0), First(), Same(2))), ("n, m", "m, k", (1, 0), (Repeated(1), Same(0)))],
+)
+def test_a_broadcast_repeats_what_is_not_known_to_be_as_long(sizes: str, result: str, dims: Any, entries: Any) -> None:
+    (link,) = links(view("broadcast", sizes, {"shape": shape(result), "dims": dims}), ShapeFacts())
+    assert repr(link.entries) == repr(entries)
+
+
+def test_a_slice_that_may_be_shorter_is_not_the_same() -> None:
+    attrs = {"start": shape("k, 0"), "limit": shape("n, m"), "stride": (1, 1)}
+    (link,) = links(view("slice", "n, m", attrs), ShapeFacts())
+    assert repr(link.entries) == repr((Affine(((0, 1),), Dim.symbol("k")), Same(1)))
+
+
+def test_an_axis_that_indices_point_into_is_elsewhere_though_the_window_is_as_long() -> None:
+    attrs = {
+        "offset_dims": (1, 2), "collapsed_slice_dims": (), "operand_batching_dims": (), "index_vector_dim": 1,
+        "start_indices_batching_dims": (), "start_index_map": (0,), "slice_sizes": shape("n, m"),
+    }  # fmt: skip
+    graph = make_graph([("float32", "n, m"), ("int32", "b, 1")], lambda g, *xs: [g.op("gather", xs, **attrs)])
+    of_operand, of_indices = links(graph.ops[-1], ShapeFacts())
+    assert repr(of_operand.entries) == repr((Elsewhere(1), Same(2)))
+    assert repr(of_indices.entries) == repr((Same(0), Elsewhere()))

@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Tensor(Protocol):
-    """What gives its memory through DLPack."""
+    """A tensor that gives its memory through DLPack."""
 
     def __dlpack__(self) -> object: ...
 

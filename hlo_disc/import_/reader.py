@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hlo_disc.import_.jax_callbacks import Callback
 
 T = TypeVar("T")
+Known = tuple[np.dtype, tuple[int, ...], tuple[Element, ...]]  # a type, sizes and elements
 
 _TYPES = 200  # characters of the types of an op in a message
 # What is followed of a program: more would take minutes and gigabytes, and doubles with every level of calls.
@@ -88,7 +89,7 @@ class Reader(Construction):
         self._attributes: dict[ir.Attribute, Value] = {}
         self._sizes: dict[tuple[Dim, np.dtype], Value] = {}
         # What functions make of sizes alone: JAX divides by calling one, in the same way for every layer.
-        self._calls: dict[tuple, list[Operand]] = {}
+        self._calls: dict[tuple[str, tuple[Known | None, ...]], list[Operand]] = {}
         self._followed = 0
 
     # Following the program
@@ -140,7 +141,7 @@ class Reader(Construction):
             self.unsupported(f"regions are nested more than {_MOST_REGIONS} deep")
         op, outer, caches = self.op, self.builder, (self._constants, self._attributes, self._sizes, self._made)
         self.builder = GraphBuilder(self.facts)
-        self._constants, self._attributes, self._sizes = map(dict, caches[:3])  # type: ignore[assignment]
+        self._constants, self._attributes, self._sizes = map(dict, caches[:3])
         self._made = []
         self.nested += 1
         scalars = dict(self.evaluator.scalars)
@@ -449,12 +450,12 @@ class Reader(Construction):
                 rest: dict[str, Any] = {"lhs": part.lhs, "relation": part.relation, "rhs": part.rhs}
                 self.emit_all("check", **rest, message=message, args=args)
                 continue
-            self._required.add((part.lhs, part.relation, part.rhs))  # type: ignore[arg-type]
+            self._required.add((part.lhs, part.relation, part.rhs))
             self.guards.append(Guard(part.lhs, part.relation, part.rhs, message, args))  # type: ignore[arg-type]
             symbols.add_fact(self.facts, part.lhs, part.relation, part.rhs)
         return ()
 
 
-def _known(x: Operand) -> tuple | None:
+def _known(x: Operand) -> Known | None:
     """The key of an operand whose elements are known sizes, to compare it by; None for everything else."""
     return (x.dtype, x.sizes, x.elements) if type(x) is Symbolic and x.is_known else None

@@ -194,10 +194,10 @@ def _install() -> None:
     random._shuffle, hijax._searchsorted_scan_impl = shuffled, searched
     lax_numpy._tile_to_size, lax_numpy._split = tiled, parts
     lax_numpy.roll = jax.numpy.roll = rolled
-    slicing.np = types.SimpleNamespace(**{**vars(np), "array": array})  # type: ignore[attr-defined]
+    slicing.np = types.SimpleNamespace(**{**vars(np), "array": array})
     for module in (lax_numpy, setops):
         named = {**vars(lax_utils), "int_dtype_for_dim": index_dtype}
-        module.lax_utils = types.SimpleNamespace(**named)  # type: ignore[attr-defined]
+        module.lax_utils = types.SimpleNamespace(**named)
 
 
 @functools.cache

@@ -386,7 +386,7 @@ def install() -> None:
         module.array = array  # type: ignore[union-attr]
     lax_numpy._eye, lax_numpy._arange_dynamic, prng.random_seed = diagonal, ranged, seeded
     ufuncs.power = jax.numpy.power = powered(power)
-    indexing.core = _Known(core.__name__)  # type: ignore[assignment]
+    indexing.core = _Known(core.__name__)
     _Size.__jax_array__ = as_scalar(_Size.__jax_array__)
     core.dimension_as_value = as_scalar(core.dimension_as_value)  # the function has an int stay one
     _Size.dimension_as_value = as_scalar(_Size.dimension_as_value, "made")  # of an argument of a jitted function
@@ -395,5 +395,5 @@ def install() -> None:
             for method, reflected in ((f"__{name}__", False), (f"__r{name}__", True)):
                 setattr(kind, method, _of_numbers(name, getattr(kind, method), reflected))
     for kind in (core.Tracer, ArrayImpl):
-        kind.__pow__ = powered(kind.__pow__)  # type: ignore[method-assign]
+        kind.__pow__ = powered(kind.__pow__)
     core.Tracer.__neg__ = _of_numbers("neg", core.Tracer.__neg__)

@@ -461,7 +461,7 @@ def _install() -> None:
     core.concrete_or_error = concrete_or_error
     lax_numpy._squeeze, loops._infer_scan_length = squeezed, scan_length
     for module in (convolution, fft, jax_util):
-        module.operator = types.SimpleNamespace(**{**vars(operator), "index": as_index})  # type: ignore[attr-defined]
+        module.operator = types.SimpleNamespace(**{**vars(operator), "index": as_index})
 
 
 # What numbers can do and JAX's sizes cannot.
